@@ -1,12 +1,14 @@
-"""The plugin for pytest: a fixture that asserts that a verifier is lossless, and how likely a false alarm was in the whole run.
+"""The plugin for pytest: a fixture that asserts that a verifier is lossless, and how likely a false
+alarm was in the whole run.
 
 Installed with the library, found by pytest itself::
 
     def test_my_kernel(assert_lossless):
         assert_lossless(my_kernel)
 
-Each test has a seed of its own, made from its name: the same on every run and every machine. `--otm-seed` moves them all.
-Nothing is imported before a test asks; without the fixture, `otm.audit.assert_lossless` is the same function.
+Each test has a seed of its own, made from its name: the same on every run and every machine.
+`--otm-seed` moves them all. Nothing is imported before a test asks; without the fixture,
+`otm.audit.assert_lossless` is the same function.
 """
 
 from __future__ import annotations
@@ -23,7 +25,12 @@ _PROPERTY = "otm_false_alarm"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--otm-seed`."""
     group = parser.getgroup("otm", "audits of verifiers")
-    group.addoption("--otm-seed", type=int, default=0, help="moves the seeds of all audits (default: %(default)s)")
+    group.addoption(
+        "--otm-seed",
+        type=int,
+        default=0,
+        help="moves the seeds of all audits (default: %(default)s)",
+    )
 
 
 @pytest.fixture
@@ -48,10 +55,16 @@ def assert_lossless(request: pytest.FixtureRequest) -> Callable[..., Any]:
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     """State the false-alarm probability of all audits together."""
     reports = [report for reports in terminalreporter.stats.values() for report in reports]
-    properties = [entry for report in reports if getattr(report, "when", "") == "call" for entry in report.user_properties]
+    properties = [
+        entry
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for entry in report.user_properties
+    ]
     found = [value for name, value in properties if name == _PROPERTY]
     if found:
         terminalreporter.write_line(
-            f"otm: {len(found)} audit{'s' * (len(found) != 1)} found nothing; in such a run a lossless verifier fails with "
+            f"otm: {len(found)} audit{'s' * (len(found) != 1)} found nothing; in such a run a "
+            "lossless verifier fails with "
             f"probability ≤ {sum(found):.1g}"
         )

@@ -1,4 +1,6 @@
-"""`python -m analysis`, or `otm` once installed: coupling schemes for speculative decoding on real language-model logits."""
+"""`python -m analysis`, or `otm` once installed: coupling schemes for speculative decoding on real
+language-model logits.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,11 @@ _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, or `otm` with arguments; expected errors become one line and exit status 2.
+    """Run the command line, or `otm` with arguments; expected errors become one line and exit
+    status 2.
 
-    What takes time to import is imported here, so that an interrupt in the meantime ends the command without a traceback.
+    What takes time to import is imported here, so that an interrupt in the meantime ends the
+    command without a traceback.
     """
     try:
         return _run(arguments)
@@ -37,7 +41,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 2
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            said = f"A file's name must be short enough for the disk; got {str(error.filename)[:80]!r}…."
+            said = (
+                "A file's name must be short enough for the disk; got "
+                f"{str(error.filename)[:80]!r}…."
+            )
         elif error.filename is None and error.errno == errno.ENOSPC:
             give_up_output()
             said = f"The output cannot be written ({error.strerror}). Send it elsewhere."

@@ -1,4 +1,6 @@
-"""What a file says of its own content, so that whoever reads it can tell whether it is what was written."""
+"""What a file says of its own content, so that whoever reads it can tell whether it is what was
+written.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def content_digest(about: bytes, names: Iterable[str], batches: Iterable[Mapping[str, NDArray[Any]]]) -> str:
-    """Return the SHA-256 of what a file says of itself and of its columns, however many rows come at a time.
+def content_digest(
+    about: bytes, names: Iterable[str], batches: Iterable[Mapping[str, NDArray[Any]]]
+) -> str:
+    """Return the SHA-256 of what a file says of itself and of its columns, however many rows come
+    at a time.
 
     >>> whole = {"a": np.arange(4), "b": np.ones(4)}
-    >>> parts = [{name: column[part] for name, column in whole.items()} for part in (slice(0, 3), slice(3, 4))]
+    >>> parts = [
+    ...     {name: column[part] for name, column in whole.items()}
+    ...     for part in (slice(0, 3), slice(3, 4))
+    ... ]
     >>> content_digest(b"{}", whole, [whole]) == content_digest(b"{}", whole, parts)
     True
     """

@@ -1,7 +1,8 @@
 """Files that are there whole or not at all.
 
-A file is written under a temporary name in the same folder, flushed to the disk, and renamed; the folder is flushed after it. A
-process killed at any point leaves either the finished file or none, and at most a temporary one, whose name ends in `TEMPORARY`.
+A file is written under a temporary name in the same folder, flushed to the disk, and renamed; the
+folder is flushed after it. A process killed at any point leaves either the finished file or none,
+and at most a temporary one, whose name ends in `TEMPORARY`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a path leads to a regular file; one that no file can have, being too long, does not."""
+    """Return whether a path leads to a regular file; one that no file can have, being too long,
+    does not.
+    """
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -40,7 +43,8 @@ def is_folder(path: Path) -> bool:
 
 
 def read_small(path: Path, most: int) -> bytes:
-    """Return the bytes of a regular file that has at most so many, as its size says: files of the kernel have none, or no end.
+    """Return the bytes of a regular file that has at most so many, as its size says: files of the
+    kernel have none, or no end.
 
     Raises:
         ValueError: if it is larger.
@@ -56,7 +60,9 @@ def read_small(path: Path, most: int) -> bytes:
 
 
 def has_content(path: Path) -> bool:
-    """Return whether a path leads to a regular file whose size is not 0; what the kernel offers as files may have no end."""
+    """Return whether a path leads to a regular file whose size is not 0; what the kernel offers as
+    files may have no end.
+    """
     return is_file(path) and path.stat().st_size > 0
 
 
@@ -67,17 +73,21 @@ def shortened(path: Path) -> str:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is there in full or not at all, even if the machine loses power; errors as `appearing`."""
+    """Write a file that is there in full or not at all, even if the machine loses power; errors as
+    `appearing`.
+    """
     with appearing(path) as file:
         file.write(content)
 
 
 @contextlib.contextmanager
 def appearing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that appears under its name, whole, when the block ends, and not at all if the block raises.
+    """Open a file that appears under its name, whole, when the block ends, and not at all if the
+    block raises.
 
     Raises:
-        AnalysisError: if the disk is full, the folder is read-only, or the file may not be that large; nothing is left behind.
+        AnalysisError: if the disk is full, the folder is read-only, or the file may not be that
+            large; nothing is left behind.
     """
     temporary = path.with_name(path.name + TEMPORARY)
     try:
@@ -123,11 +133,14 @@ def make_folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         if not isinstance(error, OSError):
-            raise AnalysisError(f"--out must be a folder's name; got {shortened(path)!r} ({error}). Choose another.") from error
+            raise AnalysisError(
+                f"--out must be a folder's name; got {shortened(path)!r} ({error}). Choose another."
+            ) from error
         if error.errno in _NO_ROOM:
             raise AnalysisError(explain(error, path)) from error
         raise AnalysisError(
-            f"--out must be a folder that can be written; {shortened(path)} does not exist ({error.strerror}). "
+            f"--out must be a folder that can be written; {shortened(path)} does not exist "
+            f"({error.strerror}). "
             "The folder cannot be made; choose another --out."
         ) from error
     return path
@@ -145,7 +158,13 @@ def explain(error: OSError, path: Path) -> str:
     """Say why a file could not be written, and what to do."""
     kept = "What is finished is kept; run the same command again to go on."
     if error.errno in _NO_ROOM:
-        return f"Writing {path.name} needs free disk space; {path.parent} has no room ({error.strerror}). Free some. {kept}"
+        return (
+            f"Writing {path.name} needs free disk space; {path.parent} has no room "
+            f"({error.strerror}). Free some. {kept}"
+        )
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return f"The output must be a writable folder; {path} cannot be written ({error.strerror}). Choose another --out."
+        return (
+            f"The output must be a writable folder; {path} cannot be written ({error.strerror}). "
+            "Choose another --out."
+        )
     return f"{path} could not be written: {error}. Check the disk. {kept}"

@@ -35,13 +35,17 @@ PACKAGES = (
 )
 
 INCIDENTAL = frozenset({"argv", "host", "created", "merged_from"})
-"""Parts of the provenance that say when and where a command was typed, and may differ between parts of one run."""
+"""Parts of the provenance that say when and where a command was typed, and may differ between parts
+of one run.
+"""
 
 _LARGEST_DIGESTED = 40 << 30  # bytes of weights; beyond, sizes stand in
 
 
 def environment() -> dict[str, Any]:
-    """Return what determines the last bits of a result on this machine: versions, interpreter, processor, and the code path."""
+    """Return what determines the last bits of a result on this machine: versions, interpreter,
+    processor, and the code path.
+    """
     return _installed() | {"rows_on_host": code_path()}
 
 
@@ -66,7 +70,8 @@ def origin() -> dict[str, Any]:
 
 
 def published_origin(load: Sequence[float]) -> dict[str, Any]:
-    """Return `origin` as it may be committed: without the host, paths by their last names, with the load around it.
+    """Return `origin` as it may be committed: without the host, paths by their last names, with the
+    load around it.
 
     Args:
         load: load averages before.
@@ -108,13 +113,16 @@ def require_quiet(*, any_load: bool) -> None:
     load = os.getloadavg()[0]
     if load > MOST_LOAD and not any_load:
         raise AnalysisError(
-            f"Timing needs a quiet machine, of load average {MOST_LOAD:g} at most; it is {load:.2f}. Wait for other work to end, "
+            f"Timing needs a quiet machine, of load average {MOST_LOAD:g} at most; it is "
+            f"{load:.2f}. Wait for other work to end, "
             "or pass --any-load: the record says which load it was."
         )
 
 
 def weights_digest(folder: str) -> str | None:
-    """Return a SHA-256 over the safetensors files of a local folder (over names and sizes beyond 40 GiB), None for a hub name."""
+    """Return a SHA-256 over the safetensors files of a local folder (over names and sizes beyond 40
+    GiB), None for a hub name.
+    """
     files = sorted(Path(folder).glob("*.safetensors")) if Path(folder).is_dir() else []
     if not files:
         return None
@@ -135,12 +143,18 @@ def file_digest(path: Path) -> str:
 
 @functools.cache
 def revision() -> str:
-    """Return the git revision of the checkout, marked when it has local changes; the installed version outside one."""
+    """Return the git revision of the checkout, marked when it has local changes; the installed
+    version outside one.
+    """
     here = Path(__file__).resolve().parent
     try:
-        _git(here, "ls-files", "--error-unmatch", Path(__file__).name)  # an installation may lie in someone else's checkout
+        _git(
+            here, "ls-files", "--error-unmatch", Path(__file__).name
+        )  # an installation may lie in someone else's checkout
         commit = _git(here, "rev-parse", "HEAD")
-        return commit + ("+changes" if _git(here, "status", "--porcelain", "--untracked-files=no") else "")
+        return commit + (
+            "+changes" if _git(here, "status", "--porcelain", "--untracked-files=no") else ""
+        )
     except (OSError, subprocess.SubprocessError):
         return f"otm-speculative {_version('otm-speculative')}"
 
@@ -164,9 +178,15 @@ def differences(left: Any, right: Any, path: str = "") -> list[str]:
     if isinstance(left, dict) and isinstance(right, dict):
         found = []
         for key in sorted(left.keys() | right.keys()):
-            found += differences(left.get(key), right.get(key), f"{path}.{key}" if path else str(key))
+            found += differences(
+                left.get(key), right.get(key), f"{path}.{key}" if path else str(key)
+            )
         return found
-    return [] if left == right else [f"{path}: {shortened(repr(left), 60)} against {shortened(repr(right), 60)}"]
+    return (
+        []
+        if left == right
+        else [f"{path}: {shortened(repr(left), 60)} against {shortened(repr(right), 60)}"]
+    )
 
 
 def _version(name: str) -> str | None:
@@ -177,5 +197,7 @@ def _version(name: str) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=20)
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=20
+    )
     return done.stdout.strip()

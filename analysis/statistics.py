@@ -1,13 +1,16 @@
-"""Means over positions with confidence intervals over prompts, from one pass over the rows in bounded memory.
+"""Means over positions with confidence intervals over prompts, from one pass over the rows in
+bounded memory.
 
-Positions of one prompt resemble each other, so they are not independent observations; prompts are. The interval of a mean is
-therefore clustered by prompt. With S_c the sum and n_c the number of positions of cluster c, m = Σ S_c / Σ n_c and
+Positions of one prompt resemble each other, so they are not independent observations; prompts are.
+The interval of a mean is therefore clustered by prompt. With S_c the sum and n_c the number of
+positions of cluster c, m = Σ S_c / Σ n_c and
 
     se² = C/(C − 1) · Σ_c (S_c − m n_c)² / (Σ_c n_c)²,      m ± t_{C−1} · se,
 
-the cluster-robust variance of a ratio of totals (Liang & Zeger 1986; Cameron & Miller 2015, section II), C the number of clusters.
-A run may have more prompts than memory should hold sums for. Beyond the number of clusters given here prompts share one, in the
-order of their numbers: unions of independent clusters are independent clusters, so the interval stays valid, and its width is
+the cluster-robust variance of a ratio of totals (Liang & Zeger 1986; Cameron & Miller 2015, section
+II), C the number of clusters. A run may have more prompts than memory should hold sums for. Beyond
+the number of clusters given here prompts share one, in the order of their numbers: unions of
+independent clusters are independent clusters, so the interval stays valid, and its width is
 estimated from fewer terms (relative error of the standard error about 1/√(2C)).
 """
 
@@ -29,7 +32,8 @@ MOST_CLUSTERS = 512
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A number with its interval over prompts; None where a single prompt is all there is, or the number is infinite.
+    """A number with its interval over prompts; None where a single prompt is all there is, or the
+    number is infinite.
 
     >>> str(Interval(1.5, 1.25, 2.0))
     '1.500 (1.250 to 2.000)'
@@ -40,13 +44,17 @@ class Interval:
     high: float | None
 
     def __str__(self) -> str:
-        sure = "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
+        sure = (
+            "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
+        )
         return f"{self.value:.3f}{sure}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Means:
-    """Means and their confidence limits, arrays `(columns,)`; NaN where there is nothing to average or only one cluster."""
+    """Means and their confidence limits, arrays `(columns,)`; NaN where there is nothing to average
+    or only one cluster.
+    """
 
     mean: Floats
     low: Floats
@@ -59,26 +67,36 @@ class Means:
         '0.500 (0.400 to 0.600)'
         """
         mean, low, high = (float(values[column]) for values in (self.mean, self.low, self.high))
-        return Interval(mean, low, high) if np.isfinite(low) and np.isfinite(high) else Interval(mean, None, None)
+        return (
+            Interval(mean, low, high)
+            if np.isfinite(low) and np.isfinite(high)
+            else Interval(mean, None, None)
+        )
 
 
 def clipped(means: Means, least: float | Floats, most: float | Floats) -> Means:
-    """Return means whose confidence limits stay in the range of what is averaged; they cover as often, as the mean lies there.
+    """Return means whose confidence limits stay in the range of what is averaged; they cover as
+    often, as the mean lies there.
 
     >>> means = Means(mean=np.array([0.6]), low=np.array([0.2]), high=np.array([1.015]))
     >>> float(clipped(means, 0.0, 1.0).high[0])
     1.0
     """
-    return Means(mean=means.mean, low=np.maximum(means.low, least), high=np.minimum(means.high, most))
+    return Means(
+        mean=means.mean, low=np.maximum(means.low, least), high=np.minimum(means.high, most)
+    )
 
 
 def t_quantile(clusters: ArrayLike, confidence: float = CONFIDENCE) -> Floats:
-    """Return half an interval over this many clusters, in standard errors: Student's t, with a degree of freedom less.
+    """Return half an interval over this many clusters, in standard errors: Student's t, with a
+    degree of freedom less.
 
     >>> round(float(t_quantile(40)), 4)
     2.0227
     """
-    return np.asarray(scipy.stats.t.ppf(0.5 + confidence / 2, np.maximum(np.asarray(clusters) - 1, 1)))
+    return np.asarray(
+        scipy.stats.t.ppf(0.5 + confidence / 2, np.maximum(np.asarray(clusters) - 1, 1))
+    )
 
 
 class ClusterSums:
@@ -104,7 +122,9 @@ class ClusterSums:
         """Add rows `(n, columns)`; values that are not finite are left out of sum and count."""
         keys, where = np.unique(group * self.clusters + prompt % self.clusters, return_inverse=True)
         rows = len(group)
-        membership = scipy.sparse.csr_array((np.ones(rows), (where, np.arange(rows))), shape=(len(keys), rows))
+        membership = scipy.sparse.csr_array(
+            (np.ones(rows), (where, np.arange(rows))), shape=(len(keys), rows)
+        )
         finite = np.isfinite(values)
         self.sums[keys] += membership @ np.where(finite, values, 0.0)
         self.counts[keys] += membership @ finite.astype(np.float64)
@@ -112,13 +132,16 @@ class ClusterSums:
     def tables(self, groups: NDArray[np.int64] | list[int]) -> tuple[Floats, Floats]:
         """Return sums and counts `(clusters, columns)` of the union of some groups."""
         shape = (-1, self.clusters, self.sums.shape[1])
-        return self.sums.reshape(shape)[groups].sum(axis=0), self.counts.reshape(shape)[groups].sum(axis=0)
+        return self.sums.reshape(shape)[groups].sum(axis=0), self.counts.reshape(shape)[groups].sum(
+            axis=0
+        )
 
 
 def clustered_means(sums: Floats, counts: Floats, *, confidence: float = CONFIDENCE) -> Means:
     """Return means with cluster-robust t intervals.
 
-    m = Σ S_c / Σ n_c, m ± t_{C−1} √(C/(C−1) Σ (S_c − m n_c)²) / Σ n_c over the C clusters that have observations.
+    m = Σ S_c / Σ n_c, m ± t_{C−1} √(C/(C−1) Σ (S_c − m n_c)²) / Σ n_c over the C clusters that have
+    observations.
 
     Args:
         sums, counts: `(clusters, columns)`, sums and numbers of observations.
@@ -142,9 +165,11 @@ def clustered_means(sums: Floats, counts: Floats, *, confidence: float = CONFIDE
 
 
 def clustered_covariance(sums: Floats, counts: Floats) -> Floats:
-    """Return the covariance of the means of `clustered_means`, `(columns, columns)`; NaN with fewer than two clusters.
+    """Return the covariance of the means of `clustered_means`, `(columns, columns)`; NaN with fewer
+    than two clusters.
 
-    C/(C − 1) Σ_c r_c r_cᵀ, r_c = (S_c − m n_c)/Σ n_c: its diagonal holds the squared standard errors of the intervals.
+    C/(C − 1) Σ_c r_c r_cᵀ, r_c = (S_c − m n_c)/Σ n_c: its diagonal holds the squared standard
+    errors of the intervals.
 
     >>> sums, counts = np.array([[1.0], [3.0]]), np.array([[2.0], [4.0]])
     >>> round(float(clustered_covariance(sums, counts)[0, 0]), 6)
@@ -203,11 +228,15 @@ class Tally:
 
     def add(self, values: Floats) -> None:
         """Add values ≥ 0; what lies beyond the last cell is counted there."""
-        cell = np.clip((values[np.isfinite(values)] / self.width).astype(np.int64), 0, len(self.counts) - 1)
+        cell = np.clip(
+            (values[np.isfinite(values)] / self.width).astype(np.int64), 0, len(self.counts) - 1
+        )
         self.counts += np.bincount(cell, minlength=len(self.counts))
 
     def edges(self, bins: int) -> Floats:
-        """Return the inner edges of at most `bins` bins of about equally many values, each at a cell boundary."""
+        """Return the inner edges of at most `bins` bins of about equally many values, each at a
+        cell boundary.
+        """
         cumulative = np.cumsum(self.counts)
         if cumulative[-1] == 0:
             return np.empty(0)

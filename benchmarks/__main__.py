@@ -1,4 +1,6 @@
-"""`python -m benchmarks [NAME …]`: time the library side by side with what a user would pick instead, write a table."""
+"""`python -m benchmarks [NAME …]`: time the library side by side with what a user would pick
+instead, write a table.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ RESULTS = Path(__file__).parent / "results"
 SUITES = ("core", "optimal", "rows", "trees", "device", "gradients", "measure", "ott", "gbv")
 _VERSIONS = {"ott": ("jax", "ott-jax"), "gbv": ("torch",)}
 """What a suite is timed against besides what all are."""
-_NEEDS = {"rows": "torch", "device": "torch", "gradients": "torch", "measure": "torch", "ott": "ott", "gbv": "torch"}
+_NEEDS = {
+    "rows": "torch",
+    "device": "torch",
+    "gradients": "torch",
+    "measure": "torch",
+    "ott": "ott",
+    "gbv": "torch",
+}
 _INSTALL = {"ott": ": pip install --group ott"}
 _CODE = ("gbv",)
 """Suites that run public code from a folder of checkouts."""
@@ -28,10 +37,17 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the suites and write `results/NAME.json` and `results/NAME.md`."""
     take_every_letter()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"suites to run, of {', '.join(SUITES)} (default: all)")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"suites to run, of {', '.join(SUITES)} (default: all)",
+    )
     parser.add_argument("--seconds", type=float, default=2.0, help="time per measured function")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--checkouts", type=Path, help="folder with OWNER+NAME of the public code that is timed")
+    parser.add_argument(
+        "--checkouts", type=Path, help="folder with OWNER+NAME of the public code that is timed"
+    )
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.names) - set(SUITES)):
         parser.error(f"there is no suite {', '.join(unknown)}; choose from {', '.join(SUITES)}")
@@ -47,7 +63,9 @@ def main(arguments: list[str] | None = None) -> int:
         given = {"checkouts": options.checkouts} if name in _CODE else {}
         said = {**machine(*_VERSIONS.get(name, ())), **getattr(module, "SAID", {})}
         record = {"machine": said, "rows": module.run(seconds=options.seconds, **given)}
-        (options.out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        (options.out / f"{name}.json").write_text(
+            json.dumps(record, indent=1) + "\n", encoding="utf-8"
+        )
         text = render(module.__doc__ or name, record)
         (options.out / f"{name}.md").write_text(text, encoding="utf-8")
         print(text)
@@ -60,7 +78,10 @@ def render(title: str, record: dict[str, Any]) -> str:
     columns = list(rows[0])
     table = markdown(columns, [[_cell(row[column]) for column in columns] for row in rows])
     machine = "; ".join(f"{k} {v}" for k, v in record["machine"].items())
-    return f"# {title.splitlines()[0]}\n\n{table}\n\nMedians of interleaved runs. Machine: {machine}.\n"
+    return (
+        f"# {title.splitlines()[0]}\n\n{table}\n\nMedians of interleaved runs. Machine: "
+        f"{machine}.\n"
+    )
 
 
 def _cell(value: object) -> str:

@@ -1,7 +1,8 @@
 """Exact optima: this library against SciPy, POT and a plain sort.
 
-Every row is one task, timed in one run with its alternative. The ratio is this library's time over the alternative's: below 1 it is
-faster. All answers are compared first, and a disagreement beyond 1e-6 stops the run.
+Every row is one task, timed in one run with its alternative. The ratio is this library's time over
+the alternative's: below 1 it is faster. All answers are compared first, and a disagreement beyond
+1e-6 stops the run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from otm.drafts.base import collapse, enumerate_drafts
 
 
 def language_like(num_tokens: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return a draft and a target with normal logits: scale 3, and a further normal of scale 1 between them."""
+    """Return a draft and a target with normal logits: scale 3, and a further normal of scale 1
+    between them.
+    """
     logits = 3.0 * rng.standard_normal(num_tokens)
     return otm.from_logits(logits), otm.from_logits(logits + rng.standard_normal(num_tokens))
 
@@ -52,7 +55,9 @@ def _programs(rng: np.random.Generator, seconds: float) -> list[dict[str, Any]]:
         )
         value = float(otm.optimal_acceptance(problem))
         size = f"V = {num_tokens}, k = {k}"
-        alternatives: dict[str, Callable[[], float]] = {"ot.emd2, dense membership cost": lambda p=problem: pot_value(p)}
+        alternatives: dict[str, Callable[[], float]] = {
+            "ot.emd2, dense membership cost": lambda p=problem: pot_value(p)
+        }
         if num_tokens ** (k + 1) <= 20_000:
             alternatives["scipy linprog (HiGHS), Ω^k"] = lambda p=problem: _linprog(p)
         for name, other in alternatives.items():
@@ -63,14 +68,30 @@ def _programs(rng: np.random.Generator, seconds: float) -> list[dict[str, Any]]:
                 "optimal_acceptance": lambda p=problem: otm.optimal_acceptance(p),
             }.items():
                 rows.append(
-                    _row(f"value of OTM, {size}", ours, name, medians({"ours": function, "other": other}, seconds=seconds))
+                    _row(
+                        f"value of OTM, {size}",
+                        ours,
+                        name,
+                        medians({"ours": function, "other": other}, seconds=seconds),
+                    )
                 )
-    problem = otm.Problem(draft=otm.examples.dirichlet(60, rng=rng), target=otm.examples.dirichlet(60, rng=rng), law=otm.IID(3))
+    problem = otm.Problem(
+        draft=otm.examples.dirichlet(60, rng=rng),
+        target=otm.examples.dirichlet(60, rng=rng),
+        law=otm.IID(3),
+    )
     other = lambda: _linprog_sets(problem)  # noqa: E731
     _agree(float(otm.optimal_acceptance(problem)), other(), "linprog on sets")
-    times = medians({"ours": lambda: otm.optimum(problem), "other": other}, seconds=seconds, least=3)
+    times = medians(
+        {"ours": lambda: otm.optimum(problem), "other": other}, seconds=seconds, least=3
+    )
     rows.append(
-        _row("certified optimum, V = 60, k = 3", "optimum, method=sets", "scipy linprog (HiGHS choice), same sets", times)
+        _row(
+            "certified optimum, V = 60, k = 3",
+            "optimum, method=sets",
+            "scipy linprog (HiGHS choice), same sets",
+            times,
+        )
     )
     return rows
 
@@ -82,16 +103,29 @@ def _full_vocabulary(rng: np.random.Generator, seconds: float) -> list[dict[str,
     rows = []
     for k in (1, 2, 8, 64, 1000):
         problem = otm.Problem(draft=draft, target=target, law=otm.IID(k))
-        times = medians({"ours": lambda p=problem: otm.optimal_acceptance(p), "other": other}, seconds=seconds)
-        rows.append(_row(f"optimum, V = 128,256, k = {k}", "optimal_acceptance", "numpy.argsort of q/p alone", times))
+        times = medians(
+            {"ours": lambda p=problem: otm.optimal_acceptance(p), "other": other}, seconds=seconds
+        )
+        rows.append(
+            _row(
+                f"optimum, V = 128,256, k = {k}",
+                "optimal_acceptance",
+                "numpy.argsort of q/p alone",
+                times,
+            )
+        )
     single = otm.Problem(draft=draft, target=target, law=otm.IID(1))
     curves: dict[str, Callable[[], object]] = {
         "optimal_acceptance_curve": lambda: otm.optimal_acceptance_curve(single, k=range(1, 33)),
-        "acceptance_curve(KSeq())": lambda: otm.acceptance_curve(otm.KSeq(), single, k=range(1, 33)),
+        "acceptance_curve(KSeq())": lambda: otm.acceptance_curve(
+            otm.KSeq(), single, k=range(1, 33)
+        ),
         "acceptance_curve(RecursiveRejection())": lambda: otm.acceptance_curve(
             otm.RecursiveRejection(), single, k=range(1, 33)
         ),
-        "Problem(...), the input gate": lambda: otm.Problem(draft=draft, target=target, law=otm.IID(1)),
+        "Problem(...), the input gate": lambda: otm.Problem(
+            draft=draft, target=target, law=otm.IID(1)
+        ),
     }
     for name, function in curves.items():
         times = medians({"ours": function, "other": other}, seconds=seconds)
@@ -114,9 +148,13 @@ def _linprog(problem: otm.Problem) -> float:
     cost = 1.0 - (table.tokens[:, :, None] == np.arange(num_tokens)).any(axis=1)
     x, y = np.divmod(np.arange(num_sequences * num_tokens), num_tokens)
     rows = np.concatenate([x, y + num_sequences])
-    matrix = coo_array((np.ones(len(rows)), (rows, np.tile(np.arange(len(x)), 2))), shape=(num_sequences + num_tokens, len(x)))
+    matrix = coo_array(
+        (np.ones(len(rows)), (rows, np.tile(np.arange(len(x)), 2))),
+        shape=(num_sequences + num_tokens, len(x)),
+    )
     right = np.concatenate([table.mass * (problem.target.sum() / table.mass.sum()), problem.target])
-    # One equality is redundant, and kept it makes HiGHS call masses whose totals differ by one rounding infeasible.
+    # One equality is redundant, and kept it makes HiGHS call masses whose totals differ by one
+    # rounding infeasible.
     found = linprog(cost.reshape(-1), A_eq=matrix.tocsr()[:-1], b_eq=right[:-1], method="highs")
     return 1.0 - float(found.fun)
 
@@ -126,11 +164,21 @@ def _linprog_sets(problem: otm.Problem) -> float:
     rows, columns = np.nonzero(sets.membership(problem.num_tokens))
     size = len(sets.mass) + problem.num_tokens
     ends = np.concatenate([rows, columns + len(sets.mass)])
-    matrix = coo_array((np.ones(len(ends)), (ends, np.tile(np.arange(len(rows)), 2))), shape=(size, len(rows)))
-    found = linprog(-np.ones(len(rows)), A_ub=matrix.tocsr(), b_ub=np.concatenate([sets.mass, problem.target]), method="highs")
+    matrix = coo_array(
+        (np.ones(len(ends)), (ends, np.tile(np.arange(len(rows)), 2))), shape=(size, len(rows))
+    )
+    found = linprog(
+        -np.ones(len(rows)),
+        A_ub=matrix.tocsr(),
+        b_ub=np.concatenate([sets.mass, problem.target]),
+        method="highs",
+    )
     return -float(found.fun)
 
 
 def _agree(ours: float, other: float, name: str) -> None:
     if not abs(ours - other) <= 1e-6:
-        raise RuntimeError(f"{name} gives {other!r} where the cut formula gives {ours!r}; find out which is wrong first")
+        raise RuntimeError(
+            f"{name} gives {other!r} where the cut formula gives {ours!r}; find out which is wrong "
+            "first"
+        )

@@ -1,8 +1,10 @@
-"""Greedy multi-path block verification and closed forms of acceptances: this library against public code, on the same instances.
+"""Greedy multi-path block verification and closed forms of acceptances: this library against public
+code, on the same instances.
 
-The code is that of Rmuk655/Distill-Spec-Research, at the revisions below, loaded from a folder of checkouts (`--checkouts`) and run
-as it is, on tensors in double precision; milliseconds are of one thread's processor time. A step verifies K drafted sequences of
-four tokens, each context with laws of its own. *Differs by* is the largest difference of the law of the selected sequence's first
+The code is that of Rmuk655/Distill-Spec-Research, at the revisions below, loaded from a folder of
+checkouts (`--checkouts`) and run as it is, on tensors in double precision; milliseconds are of one
+thread's processor time. A step verifies K drafted sequences of four tokens, each context with laws
+of its own. *Differs by* is the largest difference of the law of the selected sequence's first
 token, or of the acceptance: what is behind it stands in docs/claims.md.
 """
 
@@ -28,9 +30,14 @@ REVISIONS = {
     "verifiers/verifier.py": "08571bb7c182457493043fe15e9cda871e82b4df",
     "verifiers/node.py": "06c57254ed1fd6c266f23f5d87ac9f41bd3811b2",
 }
-"""Of each file; the class `Node` that the former takes from the latter holds a token and its place in the tree there."""
+"""Of each file; the class `Node` that the former takes from the latter holds a token and its place
+in the tree there.
+"""
 
-SAID = {"clock": "processor time of one thread", **{f"{REPOSITORY}/{file}": pin for file, pin in REVISIONS.items()}}
+SAID = {
+    "clock": "processor time of one thread",
+    **{f"{REPOSITORY}/{file}": pin for file, pin in REVISIONS.items()},
+}
 
 LENGTH = 4
 SEQUENCES = ((2, 1_000), (4, 1_000), (4, 32_000), (4, 128_256))
@@ -43,10 +50,16 @@ def run(*, seconds: float, checkouts: Path) -> list[dict[str, Any]]:
 
     torch.set_num_threads(1)
     root = folder(checkouts, REPOSITORY)
-    code = load(root, "verifiers/verifier.py", module="verifier", siblings=("node=verifiers/node.py",))
+    code = load(
+        root, "verifiers/verifier.py", module="verifier", siblings=("node=verifiers/node.py",)
+    )
     steps = [_step(code.TreeVerifier, torch, k, num_tokens, seconds) for k, num_tokens in SEQUENCES]
     node = code.Node(0, "0", 0, 0)
-    return steps + [row for k, num_tokens in ACCEPTANCES for row in _acceptances(node, torch, k, num_tokens, seconds)]
+    return steps + [
+        row
+        for k, num_tokens in ACCEPTANCES
+        for row in _acceptances(node, torch, k, num_tokens, seconds)
+    ]
 
 
 class Pair(OneByOne):
@@ -73,7 +86,10 @@ def _step(verifier: Any, torch: Any, k: int, num_tokens: int, seconds: float) ->
     contexts = [context for context in tree.contexts() if context is not None]
     leaves = [context for context in contexts if len(context) == LENGTH + 1]
     names = [",".join(map(str, context)) for context in dict.fromkeys(contexts)]
-    tensors = {name: [torch.tensor(law) for law in pair.both(tuple(map(int, name.split(","))))] for name in names}
+    tensors = {
+        name: [torch.tensor(law) for law in pair.both(tuple(map(int, name.split(","))))]
+        for name in names
+    }
     draft, target = ({name: laws[which] for name, laws in tensors.items()} for which in (0, 1))
 
     def theirs() -> Any:
@@ -81,7 +97,9 @@ def _step(verifier: Any, torch: Any, k: int, num_tokens: int, seconds: float) ->
 
     times = medians(
         {
-            "ours": lambda: scheme.verify(tree, lambda context: pair.both(tuple(context))[1], Uniforms(rng)),
+            "ours": lambda: scheme.verify(
+                tree, lambda context: pair.both(tuple(context))[1], Uniforms(rng)
+            ),
             "other": lambda: theirs().verify("gbv"),
         },
         seconds=seconds,
@@ -90,7 +108,11 @@ def _step(verifier: Any, torch: Any, k: int, num_tokens: int, seconds: float) ->
     one = theirs()
     root, (p, q) = one.nodes[0], pair.both((0,))
     order = np.argsort(q / p, kind="stable")
-    root.q_joint, root.q_joint_cdf, root.q_cdf = torch.tensor(1.0), torch.tensor(1.0), torch.empty(num_tokens)
+    root.q_joint, root.q_joint_cdf, root.q_cdf = (
+        torch.tensor(1.0),
+        torch.tensor(1.0),
+        torch.empty(num_tokens),
+    )
     root.q_cdf = torch.tensor(np.cumsum(p[order])[np.argsort(order)])
     selected = np.asarray(one.compute_skew(root))
     return _row(
@@ -103,7 +125,9 @@ def _step(verifier: Any, torch: Any, k: int, num_tokens: int, seconds: float) ->
     )
 
 
-def _acceptances(node: Any, torch: Any, k: int, num_tokens: int, seconds: float) -> list[dict[str, Any]]:
+def _acceptances(
+    node: Any, torch: Any, k: int, num_tokens: int, seconds: float
+) -> list[dict[str, Any]]:
     draft, target = Pair(num_tokens).both((0,))
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(k))
     p, q = torch.tensor(draft), torch.tensor(target)
@@ -116,16 +140,30 @@ def _acceptances(node: Any, torch: Any, k: int, num_tokens: int, seconds: float)
         function = getattr(node, name)
         difference = abs(float(otm.acceptance(scheme, problem)) - function(q, p, k))
         times = medians(
-            {"ours": lambda s=scheme: otm.acceptance(s, problem), "other": lambda f=function: f(q, p, k)},
+            {
+                "ours": lambda s=scheme: otm.acceptance(s, problem),
+                "other": lambda f=function: f(q, p, k),
+            },
             seconds=seconds,
             clock=time.process_time,
         )
         task = f"acceptance of {scheme}, K = {k}, V = {num_tokens:,}"
-        rows.append(_row(task, f"acceptance({scheme!r})", name, REVISIONS["verifiers/node.py"], times, difference))
+        rows.append(
+            _row(
+                task,
+                f"acceptance({scheme!r})",
+                name,
+                REVISIONS["verifiers/node.py"],
+                times,
+                difference,
+            )
+        )
     return rows
 
 
-def _row(task: str, ours: str, other: str, revision: str, times: dict[str, float], difference: float) -> dict[str, Any]:
+def _row(
+    task: str, ours: str, other: str, revision: str, times: dict[str, float], difference: float
+) -> dict[str, Any]:
     return {
         "task": task,
         "this library": ours,

@@ -1,10 +1,13 @@
-"""Measuring every batched scheme, k = 1..8, against the forward passes that it follows and against a softmax.
+"""Measuring every batched scheme, k = 1..8, against the forward passes that it follows and against
+a softmax.
 
-First rows: the shipped pair, windows of 256 tokens, V = 4,096, with one thread for both (a process per core is what `analysis
-measure` runs) and with as many as there are cores. The measurement starts from both models' logits and gives every column of one
-(temperature, top-p) setting: two softmaxes in float64, one sort, every scheme. Then a whole batch after batch: the models, the
-columns, one after the other, and the columns one batch behind the models, as `measure` runs. Last rows: 32 rows of V = 49,152 and
-128,256 on the CPU and on CUDA, where there is one, against the two softmaxes that they need.
+First rows: the shipped pair, windows of 256 tokens, V = 4,096, with one thread for both (a process
+per core is what `analysis measure` runs) and with as many as there are cores. The measurement
+starts from both models' logits and gives every column of one (temperature, top-p) setting: two
+softmaxes in float64, one sort, every scheme. Then a whole batch after batch: the models, the
+columns, one after the other, and the columns one batch behind the models, as `measure` runs. Last
+rows: 32 rows of V = 49,152 and 128,256 on the CPU and on CUDA, where there is one, against the two
+softmaxes that they need.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from benchmarks.timing import medians
 from otm.table.arrays import RACES
 from otm.table.table import NAMES, Wanted
 
-ALL, NO_RACES = (Wanted.of(range(1, 9), names) for names in (None, [name for name in NAMES if name not in RACES]))
+ALL, NO_RACES = (
+    Wanted.of(range(1, 9), names) for names in (None, [name for name in NAMES if name not in RACES])
+)
 WINDOWS, LENGTH = 4, 256
 ROWS, LARGE = 32, (49_152, 128_256)
 
@@ -39,7 +44,9 @@ def run(*, seconds: float) -> list[dict[str, Any]]:
 
 
 def shipped_pair(threads: int, seconds: float) -> list[dict[str, Any]]:
-    """Time the measurement against the two models' forward passes, compiled and as it is where numba is not installed."""
+    """Time the measurement against the two models' forward passes, compiled and as it is where
+    numba is not installed.
+    """
     torch.set_num_threads(threads)
     pair = load_pair(device="cpu")
     text = (SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")
@@ -47,9 +54,14 @@ def shipped_pair(threads: int, seconds: float) -> list[dict[str, Any]]:
     rows = torch.tensor(tokens).reshape(WINDOWS, LENGTH)
     draft, target = (z.reshape(-1, pair.num_tokens).numpy() for z in pair.logits(rows))
     functions: dict[str, Callable[[], object]] = {"both forward passes": lambda: pair.logits(rows)}
-    for name, setting in (("temperature 1", (1.0, 1.0)), ("temperature 0.7, top-p 0.9", (0.7, 0.9))):
+    for name, setting in (
+        ("temperature 1", (1.0, 1.0)),
+        ("temperature 0.7, top-p 0.9", (0.7, 0.9)),
+    ):
         settings = settings_of(*([value] for value in setting))
-        functions[f"measure, {name}"] = lambda settings=settings: table_of_logits(draft, target, settings, ALL, threads=threads)
+        functions[f"measure, {name}"] = lambda settings=settings: table_of_logits(
+            draft, target, settings, ALL, threads=threads
+        )
         functions[f"measure, {name}, without numba"] = lambda settings=settings: _without_numba(
             lambda: table_of_logits(draft, target, settings, ALL, threads=threads)
         )
@@ -59,11 +71,15 @@ def shipped_pair(threads: int, seconds: float) -> list[dict[str, Any]]:
 
 
 def one_batch_behind(threads: int, seconds: float) -> list[dict[str, Any]]:
-    """Time batches through the models and into columns: each alone, in turn, and with the columns computed beside the models."""
+    """Time batches through the models and into columns: each alone, in turn, and with the columns
+    computed beside the models.
+    """
     torch.set_num_threads(threads)
     pair = load_pair(device="cpu")
     text = (SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")
-    rows = torch.tensor(pair.tokenizer(text)["input_ids"][: WINDOWS * LENGTH]).reshape(WINDOWS, 1, LENGTH)
+    rows = torch.tensor(pair.tokenizer(text)["input_ids"][: WINDOWS * LENGTH]).reshape(
+        WINDOWS, 1, LENGTH
+    )
     settings = settings_of([1.0], [1.0])
 
     def columns(logits: Any) -> object:
@@ -79,16 +95,28 @@ def one_batch_behind(threads: int, seconds: float) -> list[dict[str, Any]]:
     }
     times = medians(functions, seconds=seconds)
     device = f"cpu, {threads} thread{'s' if threads > 1 else ''}"
-    return _rows(times, "forward passes and columns in turn", WINDOWS * LENGTH, pair.num_tokens, device, "float64")
+    return _rows(
+        times,
+        "forward passes and columns in turn",
+        WINDOWS * LENGTH,
+        pair.num_tokens,
+        device,
+        "float64",
+    )
 
 
 def _without_numba(function: Callable[[], object]) -> object:
-    with mock.patch("otm.table.table.compiled", lambda _: None), mock.patch("analysis.run.columns.compiled", lambda _: None):
+    with (
+        mock.patch("otm.table.table.compiled", lambda _: None),
+        mock.patch("analysis.run.columns.compiled", lambda _: None),
+    ):
         return function()
 
 
 def large_vocabulary(seconds: float) -> list[dict[str, Any]]:
-    """Time the measurement at large vocabularies against its softmaxes, on every device and in both precisions."""
+    """Time the measurement at large vocabularies against its softmaxes, on every device and in both
+    precisions.
+    """
     found = []
     for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
         for vocabulary in LARGE:
@@ -100,7 +128,10 @@ def large_vocabulary(seconds: float) -> list[dict[str, Any]]:
 def _large(device: str, vocabulary: int, precision: str, seconds: float) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
     base = 3.0 * rng.standard_normal((ROWS, vocabulary))
-    both = [torch.asarray(x, dtype=torch.float32, device=device) for x in (base, base + rng.standard_normal(base.shape))]
+    both = [
+        torch.asarray(x, dtype=torch.float32, device=device)
+        for x in (base, base + rng.standard_normal(base.shape))
+    ]
     threads = torch.get_num_threads()
     given = [z.numpy() for z in both] if device == "cpu" else both
     wide = [z.to(getattr(torch, precision)) for z in both]
@@ -132,7 +163,12 @@ def _finished(function: Callable[[], object], device: str) -> Callable[[], objec
 
 
 def _rows(
-    times: dict[str, float], yardstick: str, count: int, vocabulary: int, device: str, precision: str
+    times: dict[str, float],
+    yardstick: str,
+    count: int,
+    vocabulary: int,
+    device: str,
+    precision: str,
 ) -> list[dict[str, Any]]:
     return [
         {

@@ -1,4 +1,5 @@
-"""Record the measurement and every batched operation on a GPU, by rows and vocabulary: `python -m benchmarks.measure_cuda`.
+"""Record the measurement and every batched operation on a GPU, by rows and vocabulary: `python -m
+benchmarks.measure_cuda`.
 
 Writes benchmarks/results/measure_DEVICE.json; without a GPU it says so and writes nothing.
 """
@@ -31,7 +32,13 @@ def main(seconds: float = 5.0) -> int:
         row
         for count in ROWS
         for vocabulary in VOCABULARIES
-        for row in operations("cuda", torch.float32, count, vocabulary, seconds=seconds / len(ROWS) / len(VOCABULARIES))
+        for row in operations(
+            "cuda",
+            torch.float32,
+            count,
+            vocabulary,
+            seconds=seconds / len(ROWS) / len(VOCABULARIES),
+        )
     ]
     where = {key: value for key, value in origin().items() if key in ("revision", "created")}
     record = {

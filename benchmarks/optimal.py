@@ -1,8 +1,10 @@
-"""The optimal verifier: building it, using it, and the exact alternatives at truncated vocabularies.
+"""The optimal verifier: building it, using it, and the exact alternatives at truncated
+vocabularies.
 
-First part: V = 128,256, language-like logits, each operation against `numpy.argsort` of the same q/p in the same run. Second part:
-the settings in which published work solves the transport problem, V truncated to the target's most likely tokens. A dash means
-that every alternative would enumerate more than 200,000 drafted sets, or ten million entries of a dense cost.
+First part: V = 128,256, language-like logits, each operation against `numpy.argsort` of the same
+q/p in the same run. Second part: the settings in which published work solves the transport problem,
+V truncated to the target's most likely tokens. A dash means that every alternative would enumerate
+more than 200,000 drafted sets, or ten million entries of a dense cost.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def run(*, seconds: float) -> list[dict[str, Any]]:
     return [*_full(rng, seconds), *_truncated(rng, seconds)]
 
 
-def _row(task: str, ms: float, other: str, other_ms: float | None, memory: str = "") -> dict[str, Any]:
+def _row(
+    task: str, ms: float, other: str, other_ms: float | None, memory: str = ""
+) -> dict[str, Any]:
     ratio = "—" if other_ms is None else ms / other_ms
     return {
         "task": task,
@@ -53,10 +57,16 @@ def _full(rng: np.random.Generator, seconds: float) -> list[dict[str, Any]]:
         problem = otm.Problem(draft=draft, target=target, law=otm.IID(k))
         functions[f"optimal_acceptance, k = {k}"] = lambda p=problem: otm.optimal_acceptance(p)
         functions[f"prepare(Optimal()), k = {k}"] = lambda p=problem: otm.prepare(otm.Optimal(), p)
-        functions[f"prepare(Optimal(bins=4096)), k = {k}"] = lambda p=problem: otm.prepare(otm.Optimal(bins=4096), p)
-        functions[f"optimal_bracket(bins=4096), k = {k}"] = lambda p=problem: otm.bounds.optimal_bracket(p)
+        functions[f"prepare(Optimal(bins=4096)), k = {k}"] = lambda p=problem: otm.prepare(
+            otm.Optimal(bins=4096), p
+        )
+        functions[f"optimal_bracket(bins=4096), k = {k}"] = lambda p=problem: (
+            otm.bounds.optimal_bracket(p)
+        )
     single = otm.Problem(draft=draft, target=target, law=otm.IID(1))
-    functions["optimal_acceptance_curve, k = 1..32"] = lambda: otm.optimal_acceptance_curve(single, k=range(1, 33))
+    functions["optimal_acceptance_curve, k = 1..32"] = lambda: otm.optimal_acceptance_curve(
+        single, k=range(1, 33)
+    )
     functions["acceptance(Race()), k = 1"] = lambda: otm.acceptance(otm.Race(), single)
     for name, function in functions.items():
         measured[name] = f"{_peak(function) / (8 * NUM_TOKENS):.1f}"
@@ -67,11 +77,16 @@ def _full(rng: np.random.Generator, seconds: float) -> list[dict[str, Any]]:
     times = medians(functions, seconds=seconds)
     sort = times.pop("argsort")
     other = "numpy.argsort of q/p alone"
-    return [_row(f"{name}, V = 128,256", ms, other, sort, measured.get(name, "")) for name, ms in times.items()]
+    return [
+        _row(f"{name}, V = 128,256", ms, other, sort, measured.get(name, ""))
+        for name, ms in times.items()
+    ]
 
 
 def _peak(function: Callable[[], object]) -> float:
-    """Return the peak of memory allocated during a call, in bytes; NumPy reports its buffers to tracemalloc."""
+    """Return the peak of memory allocated during a call, in bytes; NumPy reports its buffers to
+    tracemalloc.
+    """
     function()
     tracemalloc.start()
     function()
@@ -92,10 +107,21 @@ def _truncated(rng: np.random.Generator, seconds: float) -> list[dict[str, Any]]
             others = _alternatives(problem)
             size = f"prepare(Optimal()), V = {num_tokens:,}, k = {k}"
             if not others:
-                rows.append(_row(size, medians({"ours": ours}, seconds=seconds / 2)["ours"], "none enumerates this", None))
+                rows.append(
+                    _row(
+                        size,
+                        medians({"ours": ours}, seconds=seconds / 2)["ours"],
+                        "none enumerates this",
+                        None,
+                    )
+                )
             for name, other in others.items():
-                if not abs(other() - otm.optimal_acceptance(problem)) < 1e-4:  # integer flows round 200,000 masses to 2^-30
-                    raise RuntimeError(f"{name} disagrees with the cut formula at V = {num_tokens}, k = {k}")
+                if (
+                    not abs(other() - otm.optimal_acceptance(problem)) < 1e-4
+                ):  # integer flows round 200,000 masses to 2^-30
+                    raise RuntimeError(
+                        f"{name} disagrees with the cut formula at V = {num_tokens}, k = {k}"
+                    )
                 times = medians({"ours": ours, "other": other}, seconds=seconds / 2, least=3)
                 rows.append(_row(size, times["ours"], name, times["other"]))
     return rows
@@ -120,8 +146,14 @@ def _max_flow(problem: otm.Problem) -> float:
     rows, columns = np.nonzero(sets.membership(problem.num_tokens))
     num_sets, scale = len(sets.mass), 2.0**30
     source, sink = num_sets + problem.num_tokens, num_sets + problem.num_tokens + 1
-    heads = np.concatenate([np.full(num_sets, source), rows, num_sets + np.arange(problem.num_tokens)])
-    tails = np.concatenate([np.arange(num_sets), num_sets + columns, np.full(problem.num_tokens, sink)])
-    capacity = np.rint(np.concatenate([sets.mass * scale, np.full(len(rows), scale), problem.target * scale])).astype(np.int32)
+    heads = np.concatenate(
+        [np.full(num_sets, source), rows, num_sets + np.arange(problem.num_tokens)]
+    )
+    tails = np.concatenate(
+        [np.arange(num_sets), num_sets + columns, np.full(problem.num_tokens, sink)]
+    )
+    capacity = np.rint(
+        np.concatenate([sets.mass * scale, np.full(len(rows), scale), problem.target * scale])
+    ).astype(np.int32)
     graph = coo_array((capacity, (heads, tails)), shape=(sink + 1, sink + 1)).tocsr()
     return float(maximum_flow(graph, source, sink).flow_value) / scale

@@ -1,7 +1,9 @@
-"""Exact and entropic: this library against OTT's Sinkhorn on the literal program, with what smoothing costs in value.
+"""Exact and entropic: this library against OTT's Sinkhorn on the literal program, with what
+smoothing costs in value.
 
-The acceptance of the coupling where Sinkhorn stops falls short of the optimum by the column *short by*:
-entropic smoothing spreads mass over pairs where nothing is accepted. Compiled before it is timed, in float64, on the CPU.
+The acceptance of the coupling where Sinkhorn stops falls short of the optimum by the column *short
+by*: entropic smoothing spreads mass over pairs where nothing is accepted. Compiled before it is
+timed, in float64, on the CPU.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ def run(*, seconds: float) -> list[dict[str, Any]]:
                     "task": f"value of OTM, V = {num_tokens}, k = {k}",
                     "this library": "optimal_acceptance",
                     "ms": times["ours"],
-                    "alternative": f"Sinkhorn, ε = {smoothing:g}" + ("" if converged else ", not converged"),
+                    "alternative": f"Sinkhorn, ε = {smoothing:g}"
+                    + ("" if converged else ", not converged"),
                     "alternative ms": times["other"],
                     "ratio": times["ours"] / times["other"],
                     "short by": best - float(accepted),

@@ -1,9 +1,11 @@
-"""Rows on the host as work grows, and the rows that are hardest for bins: compiled code against a softmax and against the sort.
+"""Rows on the host as work grows, and the rows that are hardest for bins: compiled code against a
+softmax and against the sort.
 
-First part: processor time of one thread and memory of each question over rows × V × k, against `torch.softmax` of the same rows in
-float64; the lines "slope" are exponents fitted to the lines above them (least squares of logarithms): of V for one row, of rows and
-of k at the largest V. Second part: pairs on which bins help least, against the same question with bins left out. Everything is
-compiled first.
+First part: processor time of one thread and memory of each question over rows × V × k, against
+`torch.softmax` of the same rows in float64; the lines "slope" are exponents fitted to the lines
+above them (least squares of logarithms): of V for one row, of rows and of k at the largest V.
+Second part: pairs on which bins help least, against the same question with bins left out.
+Everything is compiled first.
 """
 
 from __future__ import annotations
@@ -45,7 +47,13 @@ def run(*, seconds: float) -> list[dict[str, Any]]:
 
 
 def _row(
-    operation: str, pair: str, sizes: tuple[object, ...], ms: object, against: str, ratio: object, memory: object
+    operation: str,
+    pair: str,
+    sizes: tuple[object, ...],
+    ms: object,
+    against: str,
+    ratio: object,
+    memory: object,
 ) -> dict[str, Any]:
     rows, vocabulary, k = sizes
     return {
@@ -69,7 +77,10 @@ def columns_but(left_out: Collection[str], k: int) -> list[str]:
 def questions(draft: np.ndarray, target: np.ndarray, k: int) -> dict[str, Callable[[], object]]:
     """Return what is asked of rows `(rows, V)`; what takes one row at a time is asked of each."""
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(k))
-    single = [otm.Problem(draft=p, target=q, law=otm.IID(k)) for p, q in zip(problem.draft, problem.target, strict=True)]
+    single = [
+        otm.Problem(draft=p, target=q, law=otm.IID(k))
+        for p, q in zip(problem.draft, problem.target, strict=True)
+    ]
     rules = [otm.prepare(otm.Optimal(), one) for one in single]
     # The token that is most overdrafted, k times, with the largest uniform: rejected.
     worst = [
@@ -83,13 +94,23 @@ def questions(draft: np.ndarray, target: np.ndarray, k: int) -> dict[str, Callab
     return {
         "optimal_acceptance": lambda: otm.optimal_acceptance(problem),
         "acceptance(KSeq(), by=rule)": lambda: otm.acceptance(otm.KSeq(), problem, by="rule"),
-        "optimal_acceptance_curve, 1..k": lambda: otm.optimal_acceptance_curve(problem, k=range(1, k + 1)),
+        "optimal_acceptance_curve, 1..k": lambda: otm.optimal_acceptance_curve(
+            problem, k=range(1, k + 1)
+        ),
         "prepare(Optimal())": lambda: [otm.prepare(otm.Optimal(), one) for one in single],
-        "verify, rejected": lambda: [rule.verify(drafts, uniforms, None) for rule, drafts in zip(rules, worst, strict=True)],
-        "acceptance_table, 1..k": lambda: otm.acceptance_table(draft=draft, target=target, k=range(1, k + 1)),
+        "verify, rejected": lambda: [
+            rule.verify(drafts, uniforms, None) for rule, drafts in zip(rules, worst, strict=True)
+        ],
+        "acceptance_table, 1..k": lambda: otm.acceptance_table(
+            draft=draft, target=target, k=range(1, k + 1)
+        ),
         **{
             f"acceptance_table, 1..k, {name}": functools.partial(
-                otm.acceptance_table, draft=draft, target=target, k=range(1, k + 1), columns=columns_but(left_out, k)
+                otm.acceptance_table,
+                draft=draft,
+                target=target,
+                k=range(1, k + 1),
+                columns=columns_but(left_out, k),
             )
             for name, left_out in FEWER.items()
         },
@@ -98,21 +119,36 @@ def questions(draft: np.ndarray, target: np.ndarray, k: int) -> dict[str, Callab
 
 def _growth(seconds: float) -> Iterator[dict[str, Any]]:
     sizes = [(1, v, 8) for v in VOCABULARIES]
-    sizes += [(n, VOCABULARIES[-1], 8) for n in ROWS[1:]] + [(1, VOCABULARIES[-1], k) for k in COUNTS if k != 8]
+    sizes += [(n, VOCABULARIES[-1], 8) for n in ROWS[1:]] + [
+        (1, VOCABULARIES[-1], k) for k in COUNTS if k != 8
+    ]
     found: dict[str, dict[tuple[int, int, int], float]] = {}
     for size in sizes:
         count, vocabulary, k = size
         rng = np.random.default_rng(0)
-        draft, target = (np.stack(side) for side in zip(*(language_like(vocabulary, rng) for _ in range(count)), strict=True))
+        draft, target = (
+            np.stack(side)
+            for side in zip(*(language_like(vocabulary, rng) for _ in range(count)), strict=True)
+        )
         logits = torch.log(torch.asarray(target))
         asked = questions(draft, target, k)
         times = medians(
-            asked | {"softmax": lambda z=logits: torch.softmax(z, dim=-1)}, seconds=seconds / 4, clock=time.process_time
+            asked | {"softmax": lambda z=logits: torch.softmax(z, dim=-1)},
+            seconds=seconds / 4,
+            clock=time.process_time,
         )
         for name, function in asked.items():
             found.setdefault(name, {})[size] = times[name]
             memory = f"{peak(function) / draft.nbytes:.2f}"
-            yield _row(name, "language-model-like", size, times[name], "torch.softmax", times[name] / times["softmax"], memory)
+            yield _row(
+                name,
+                "language-model-like",
+                size,
+                times[name],
+                "torch.softmax",
+                times[name] / times["softmax"],
+                memory,
+            )
     largest = VOCABULARIES[-1]
     for name, by_size in found.items():
         for axis, label, chosen in (
@@ -120,10 +156,22 @@ def _growth(seconds: float) -> Iterator[dict[str, Any]]:
             (0, "rows", [size for size in by_size if size[1] == largest and size[2] == 8]),
             (2, "k", [size for size in by_size if size[1] == largest and size[0] == 1]),
         ):
-            slope = np.polyfit(np.log([size[axis] for size in chosen]), np.log([by_size[size] for size in chosen]), 1)[0]
+            slope = np.polyfit(
+                np.log([size[axis] for size in chosen]),
+                np.log([by_size[size] for size in chosen]),
+                1,
+            )[0]
             shown: list[object] = [_NONE, _NONE, _NONE]
             shown[axis] = "slope"
-            yield _row(name, "language-model-like", (*shown,), _NONE, f"{label} to the power", float(slope), _NONE)
+            yield _row(
+                name,
+                "language-model-like",
+                (*shown,),
+                _NONE,
+                f"{label} to the power",
+                float(slope),
+                _NONE,
+            )
 
 
 def peak(function: Callable[[], object]) -> float:
@@ -145,7 +193,10 @@ def hard_pairs(width: int, k: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     drafted[0] = wanted[0] = True
     tiny = 10.0 ** rng.uniform(-320, 0, (2, width))
     pairs = {
-        "flat": (otm.from_logits(0.3 * rng.standard_normal(width)), otm.from_logits(0.3 * rng.standard_normal(width))),
+        "flat": (
+            otm.from_logits(0.3 * rng.standard_normal(width)),
+            otm.from_logits(0.3 * rng.standard_normal(width)),
+        ),
         "all ratios equal": (p, p),
         "all in one bin": (p, p * (1 + 1e-2 * rng.random(width))),
         "r = k P^(k−1)": (np.full(width, 1.0), k * (inside - 0.5 / width) ** (k - 1)),
@@ -160,10 +211,16 @@ def _hard(seconds: float) -> Iterator[dict[str, Any]]:
         problem = otm.Problem(draft=p, target=q, law=otm.IID(HARD_COUNT))
         asked: dict[str, Callable[[], object]] = {
             "optimal_acceptance": lambda problem=problem: otm.optimal_acceptance(problem),
-            "acceptance(KSeq(), by=rule)": lambda problem=problem: otm.acceptance(otm.KSeq(), problem, by="rule"),
+            "acceptance(KSeq(), by=rule)": lambda problem=problem: otm.acceptance(
+                otm.KSeq(), problem, by="rule"
+            ),
         }
-        if pair != "r = k P^(k−1)":  # every token is an atom there, in plain Python: seconds, in both ways
-            asked["prepare(Optimal())"] = lambda problem=problem: otm.prepare(otm.Optimal(), problem)
+        if (
+            pair != "r = k P^(k−1)"
+        ):  # every token is an atom there, in plain Python: seconds, in both ways
+            asked["prepare(Optimal())"] = lambda problem=problem: otm.prepare(
+                otm.Optimal(), problem
+            )
         for name, function in asked.items():
             times = medians(
                 {"ours": function, "sorted": lambda f=function: _sorted(f)},
@@ -172,10 +229,21 @@ def _hard(seconds: float) -> Iterator[dict[str, Any]]:
                 clock=time.process_time,
             )
             sizes = (1, HARD_VOCABULARY, HARD_COUNT)
-            yield _row(name, pair, sizes, times["ours"], "the same, sorted", times["ours"] / times["sorted"], _NONE)
+            yield _row(
+                name,
+                pair,
+                sizes,
+                times["ours"],
+                "the same, sorted",
+                times["ours"] / times["sorted"],
+                _NONE,
+            )
 
 
 def _sorted(function: Callable[[], object]) -> object:
     """Ask with the bins left out."""
-    with mock.patch("otm.overlap.rows.compiled", lambda _: None), mock.patch.object(Steps, "of", Steps.sorted):
+    with (
+        mock.patch("otm.overlap.rows.compiled", lambda _: None),
+        mock.patch.object(Steps, "of", Steps.sorted),
+    ):
         return function()

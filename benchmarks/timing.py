@@ -25,8 +25,9 @@ def medians(
 ) -> dict[str, float]:
     """Return the median time of each function in milliseconds.
 
-    The functions take turns, so that a slow minute of a shared machine hits all of them and ratios keep their meaning. Each
-    runs once unmeasured first. For what runs in one thread `time.process_time` is a clock that others on the machine do not turn.
+    The functions take turns, so that a slow minute of a shared machine hits all of them and ratios
+    keep their meaning. Each runs once unmeasured first. For what runs in one thread
+    `time.process_time` is a clock that others on the machine do not turn.
     """
     for function in functions.values():
         function()
@@ -43,7 +44,9 @@ def medians(
 
 
 def machine(*further: str) -> dict[str, object]:
-    """Return processor, cores, the vector extensions that sorting depends on, load, and versions, those of further packages too."""
+    """Return processor, cores, the vector extensions that sorting depends on, load, and versions,
+    those of further packages too.
+    """
     return {
         "processor": processor(),
         "cores": os.cpu_count(),

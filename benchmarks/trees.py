@@ -1,7 +1,8 @@
 """Optimal drafting trees: this library against the textbook's heap and against the dynamic program.
 
-Every row is one task, timed in one run with its alternative. The ratio is this library's time over the alternative's: below 1 it is
-faster. Expected tokens are compared first, and a relative disagreement beyond 1e-9 stops the run.
+Every row is one task, timed in one run with its alternative. The ratio is this library's time over
+the alternative's: below 1 it is faster. Expected tokens are compared first, and a relative
+disagreement beyond 1e-9 stops the run.
 """
 
 from __future__ import annotations
@@ -29,8 +30,14 @@ def run(*, seconds: float) -> list[dict[str, Any]]:
             rows.append(
                 _row(
                     f"optimal tree, N = {size:,}, {name}",
-                    ("optimal_tree", lambda v=vector, n=size: optimal_tree(v, num_nodes=n).expected_tokens),
-                    ("heapq of (−weight, path), first child and next sibling", lambda v=vector, n=size: heap_tree(v, n)),
+                    (
+                        "optimal_tree",
+                        lambda v=vector, n=size: optimal_tree(v, num_nodes=n).expected_tokens,
+                    ),
+                    (
+                        "heapq of (−weight, path), first child and next sibling",
+                        lambda v=vector, n=size: heap_tree(v, n),
+                    ),
                     seconds,
                 )
             )
@@ -39,8 +46,16 @@ def run(*, seconds: float) -> list[dict[str, Any]]:
         rows.append(
             _row(
                 f"optimal tree of a function of order {order}, N = 100,000",
-                ("optimal_tree", lambda o=order, f=function: optimal_tree(f, num_nodes=100_000, order=o).expected_tokens),
-                ("optimal_tree, order not given", lambda f=function: optimal_tree(f, num_nodes=100_000).expected_tokens),
+                (
+                    "optimal_tree",
+                    lambda o=order, f=function: (
+                        optimal_tree(f, num_nodes=100_000, order=o).expected_tokens
+                    ),
+                ),
+                (
+                    "optimal_tree, order not given",
+                    lambda f=function: optimal_tree(f, num_nodes=100_000).expected_tokens,
+                ),
                 seconds,
             )
         )
@@ -48,8 +63,14 @@ def run(*, seconds: float) -> list[dict[str, Any]]:
         rows.append(
             _row(
                 f"optimal tree, N = 500, k = 4, depth ≤ {depth or '∞'}",
-                ("optimal_tree", lambda d=depth: optimal_tree(FOUR, num_nodes=500, max_depth=d).expected_tokens),
-                ("tree_program", lambda d=depth: tree_program(FOUR, num_nodes=500, max_depth=d).expected_tokens),
+                (
+                    "optimal_tree",
+                    lambda d=depth: optimal_tree(FOUR, num_nodes=500, max_depth=d).expected_tokens,
+                ),
+                (
+                    "tree_program",
+                    lambda d=depth: tree_program(FOUR, num_nodes=500, max_depth=d).expected_tokens,
+                ),
                 seconds,
             )
         )
@@ -66,7 +87,9 @@ def heap_tree(acceptance: list[float], num_nodes: int) -> float:
         heapq.heappush(heap, (weight * acceptance[0], (*path, 0)))
         rank = path[-1] + 1
         if rank < len(acceptance):
-            heapq.heappush(heap, (weight / acceptance[rank - 1] * acceptance[rank], (*path[:-1], rank)))
+            heapq.heappush(
+                heap, (weight / acceptance[rank - 1] * acceptance[rank], (*path[:-1], rank))
+            )
     return expected
 
 
@@ -81,7 +104,9 @@ def _row(
     seconds: float,
 ) -> dict[str, Any]:
     if abs(ours[1]() / other[1]() - 1.0) > 1e-9:
-        raise RuntimeError(f"{task}: {ours[0]} and {other[0]} disagree: {ours[1]()} and {other[1]()}")
+        raise RuntimeError(
+            f"{task}: {ours[0]} and {other[0]} disagree: {ours[1]()} and {other[1]()}"
+        )
     times = medians({"ours": ours[1], "other": other[1]}, seconds=seconds, least=3)
     return {
         "task": task,

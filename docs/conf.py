@@ -37,9 +37,18 @@ extensions = [
     "tables",
     "which",
 ]
-exclude_patterns = ["README.md", "paper", "examples", "_*", "**/sg_execution_times*", "sg_execution_times*", "gallery/*.ipynb"]
+exclude_patterns = [
+    "README.md",
+    "paper",
+    "examples",
+    "_*",
+    "**/sg_execution_times*",
+    "sg_execution_times*",
+    "gallery/*.ipynb",
+]
 nitpicky = True
-nitpick_ignore_regex = [  # types of other packages and of the library's inner modules, as annotations write them
+# types of other packages and of the library's inner modules, as annotations write them
+nitpick_ignore_regex = [
     (r"py:(class|obj|data|exc|meth|func|attr)", r"(?!otm\.[a-z_]+$|otm\.[A-Z]).*"),
 ]
 highlight_language = "none"  # commands and formulas; Python says so

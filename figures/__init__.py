@@ -1,1 +1,3 @@
-"""The papers' figures, rebuilt from scripts: one module per figure, `compute` for the numbers, `draw` for the picture."""
+"""The papers' figures, rebuilt from scripts: one module per figure, `compute` for the numbers,
+`draw` for the picture.
+"""

@@ -47,9 +47,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Rebuild figures: data with a manifest as JSON, pictures as PDF, SVG and PNG."""
     take_every_letter()
     parser = argparse.ArgumentParser(prog="python -m figures", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"1 to 5, or one of {', '.join(DEFAULT + FURTHER)}")
-    parser.add_argument("--fast", action="store_true", help="few Monte Carlo draws and coarse grids, for tests")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the Monte Carlo points (default 1)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"1 to 5, or one of {', '.join(DEFAULT + FURTHER)}"
+    )
+    parser.add_argument(
+        "--fast", action="store_true", help="few Monte Carlo draws and coarse grids, for tests"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the Monte Carlo points (default 1)"
+    )
     parser.add_argument("--out", type=Path, default=OUT, help="output folder (default figures/out)")
     options = parser.parse_args(arguments)
     try:
@@ -72,7 +78,10 @@ def main(arguments: list[str] | None = None) -> int:
         if error.errno != errno.ENOSPC:
             raise
         give_up_output()
-        print(f"error: there is no room for what is written ({error.strerror}); send it elsewhere", file=sys.stderr)
+        print(
+            f"error: there is no room for what is written ({error.strerror}); send it elsewhere",
+            file=sys.stderr,
+        )
         return 2
     return 0
 
@@ -83,13 +92,23 @@ def _build_all(names: list[str], options: argparse.Namespace) -> None:
         bar.set_description(name)
         start = time.perf_counter()
         paths = build(
-            importlib.import_module(f"figures.{name}"), name, options.out, fast=options.fast, seed=options.seed, bar=bar
+            importlib.import_module(f"figures.{name}"),
+            name,
+            options.out,
+            fast=options.fast,
+            seed=options.seed,
+            bar=bar,
         )
-        tqdm.write(f"{name:<10} {time.perf_counter() - start:5.1f} s  {', '.join(path.name for path in paths)}")
+        tqdm.write(
+            f"{name:<10} {time.perf_counter() - start:5.1f} s  "
+            f"{', '.join(path.name for path in paths)}"
+        )
     print(f"written to {options.out}")
 
 
-def build(module: ModuleType, name: str, folder: Path, *, fast: bool, seed: int, bar: Any = None) -> list[Path]:
+def build(
+    module: ModuleType, name: str, folder: Path, *, fast: bool, seed: int, bar: Any = None
+) -> list[Path]:
     """Compute one figure, write its data with the manifest, and draw it from what was written."""
     done = 0
 
@@ -99,9 +118,18 @@ def build(module: ModuleType, name: str, folder: Path, *, fast: bool, seed: int,
         if bar is not None:
             bar.set_postfix_str(f"{done} points")
 
-    work = Work(samples=SAMPLES_FAST if fast else SAMPLES, rng=np.random.default_rng(seed), fast=fast, tick=tick)
+    work = Work(
+        samples=SAMPLES_FAST if fast else SAMPLES,
+        rng=np.random.default_rng(seed),
+        fast=fast,
+        tick=tick,
+    )
     data = module.compute(work)
-    record = {"figure": name, "title": module.TITLE, "manifest": manifest(seed=seed, captured=data.pop("captured", None))}
+    record = {
+        "figure": name,
+        "title": module.TITLE,
+        "manifest": manifest(seed=seed, captured=data.pop("captured", None)),
+    }
     path = folder / f"{name}.json"
     path.write_text(json.dumps(record | {"data": data}, indent=1) + "\n", encoding="utf-8")
     written = json.loads(path.read_text(encoding="utf-8"))["data"]

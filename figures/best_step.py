@@ -1,7 +1,8 @@
-"""What four decoders leave of the best step of K i.i.d. sequences, on random toys: tokens per call lost, by length and number.
+"""What four decoders leave of the best step of K i.i.d. sequences, on random toys: tokens per call
+lost, by length and number.
 
-The best step is certified by tree cuts, the decoders' tokens are exact: no sampling but the toys themselves. Every second toy's
-target is half its draft, so that models agree as real pairs do.
+The best step is certified by tree cuts, the decoders' tokens are exact: no sampling but the toys
+themselves. Every second toy's target is half its draft, so that models agree as real pairs do.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from matplotlib.figure import Figure
 import otm
 from figures.work import Work
 from otm import drawing
-from otm.sequence import BlockKSeq, Decoder, DraftSelection, RefinedScores, TableModel, best_step, expected_step
+from otm.sequence import (
+    BlockKSeq,
+    Decoder,
+    DraftSelection,
+    RefinedScores,
+    TableModel,
+    best_step,
+    expected_step,
+)
 
 TITLE = "Tokens lost to the best step"
 NUM_TOKENS = 4
@@ -23,10 +32,14 @@ LENGTHS, NUMBERS = (1, 2, 3), (2, 3, 4)
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return, for every length and number of sequences, the mean best step and each decoder's mean loss."""
+    """Return, for every length and number of sequences, the mean best step and each decoder's mean
+    loss.
+    """
     toys = 2 if work.fast else 12
     rows = []
-    for length, k in itertools.product(LENGTHS[: 2 if work.fast else None], NUMBERS[: 2 if work.fast else None]):
+    for length, k in itertools.product(
+        LENGTHS[: 2 if work.fast else None], NUMBERS[: 2 if work.fast else None]
+    ):
         decoders: list[Decoder] = [
             DraftSelection(k, length),
             BlockKSeq(k, length),
@@ -37,12 +50,27 @@ def compute(work: Work) -> dict[str, Any]:
         for toy in range(toys):
             draft, target = _models(length, 0.5 * (toy % 2), work.rng)
             most = best_step(decoders[0], draft=draft, target=target, context=[])
-            tokens = [expected_step(d, draft=draft, target=target, context=[]).block_efficiency for d in decoders]
+            tokens = [
+                expected_step(d, draft=draft, target=target, context=[]).block_efficiency
+                for d in decoders
+            ]
             best.append(float(most.value))
             lost.append([float(most.value) - found for found in tokens])
         work.tick()
-        rows.append({"L": length, "K": k, "best": float(np.mean(best)), "lost": np.mean(lost, axis=0).tolist()})
-    names = ["K-SEQ, vertex by vertex", "block K-SEQ", "optimal, vertex by vertex", "refined scores"]
+        rows.append(
+            {
+                "L": length,
+                "K": k,
+                "best": float(np.mean(best)),
+                "lost": np.mean(lost, axis=0).tolist(),
+            }
+        )
+    names = [
+        "K-SEQ, vertex by vertex",
+        "block K-SEQ",
+        "optimal, vertex by vertex",
+        "refined scores",
+    ]
     return {"num_tokens": NUM_TOKENS, "toys": toys, "decoders": names, "rows": rows}
 
 
@@ -54,24 +82,40 @@ def draw(data: dict[str, Any]) -> Figure:
     for axes, length in zip(panels, lengths, strict=True):
         rows = [row for row in data["rows"] if row["L"] == length]
         for i, name in enumerate(data["decoders"]):
-            # The second of each two may agree with the first: it is thin and dashed, and drawn in the wide line below it.
+            # The second of each two may agree with the first: it is thin and dashed, and drawn in
+            # the wide line below it.
             line, width, size = (drawing.DASHED, 1.6, 4) if i % 2 else ("-", 4.0, 8)
             values = [row["lost"][i] for row in rows]
             colour = drawing.PALETTE[i]
-            axes.plot([row["K"] for row in rows], values, ls=line, lw=width, marker="o", ms=size, color=colour, label=name)
+            axes.plot(
+                [row["K"] for row in rows],
+                values,
+                ls=line,
+                lw=width,
+                marker="o",
+                ms=size,
+                color=colour,
+                label=name,
+            )
         axes.set_xticks(NUMBERS)
         axes.set_xlabel("K sequences")
         axes.set_title(f"L = {length}", fontsize=10)
         axes.axhline(0.0, color="#222222", lw=0.8)
-    panels[0].set_ylabel("tokens per call below the best step\n(lower is better; 0 = the best step)")
+    panels[0].set_ylabel(
+        "tokens per call below the best step\n(lower is better; 0 = the best step)"
+    )
     panels[0].legend(fontsize=7.5, handlelength=3.0)
     return canvas
 
 
-def _models(length: int, agreement: float, rng: np.random.Generator) -> tuple[TableModel, TableModel]:
+def _models(
+    length: int, agreement: float, rng: np.random.Generator
+) -> tuple[TableModel, TableModel]:
     """A table for every context of up to `length` tokens; the target is a mixture with the draft."""
     draft, target = {}, {}
-    for context in (c for n in range(length + 1) for c in itertools.product(range(NUM_TOKENS), repeat=n)):
+    for context in (
+        c for n in range(length + 1) for c in itertools.product(range(NUM_TOKENS), repeat=n)
+    ):
         p, q = rng.dirichlet(np.ones(NUM_TOKENS), size=2)
         draft[context], target[context] = p, agreement * p + (1 - agreement) * q
     return TableModel(draft), TableModel(target)

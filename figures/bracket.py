@@ -1,4 +1,6 @@
-"""What bins cost: the width of the certified bracket around the optimum against the number of bins, at full vocabulary."""
+"""What bins cost: the width of the certified bracket around the optimum against the number of bins,
+at full vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw the acceptance lost (solid) and the excess of the upper end (dashed), medians with ranges over rows."""
+    """Draw the acceptance lost (solid) and the excess of the upper end (dashed), medians with
+    ranges over rows.
+    """
     canvas, axes = drawing.figure(height=4.0)
     for number, series in enumerate(data["series"]):
         colour = drawing.PALETTE[number]
@@ -52,7 +56,9 @@ def draw(data: dict[str, Any]) -> Figure:
             marker=drawing.MARKERS[number],
             label=f"α* − lower, k = {series['k']}",
         )
-        axes.fill_between(data["bins"], lost.min(axis=1), lost.max(axis=1), color=colour, alpha=0.15, lw=0)
+        axes.fill_between(
+            data["bins"], lost.min(axis=1), lost.max(axis=1), color=colour, alpha=0.15, lw=0
+        )
         axes.plot(
             data["bins"],
             np.median(above, axis=1),
@@ -65,6 +71,8 @@ def draw(data: dict[str, Any]) -> Figure:
     axes.set_yscale("log")
     axes.set_xlabel("number of bins of log(q/p)")
     axes.set_ylabel("distance to the optimum")
-    axes.set_title(f"V = {data['num_tokens']:,}, {data['rows']} pairs: median and range", fontsize=10)
+    axes.set_title(
+        f"V = {data['num_tokens']:,}, {data['rows']} pairs: median and range", fontsize=10
+    )
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
     return canvas

@@ -15,7 +15,11 @@ PAIRS = {"shipped pair": "", "SmolLM2-135M-Instruct": "-smollm2"}
 def captures(name: str) -> dict[str, dict[str, Any]]:
     """Read `NAME.json` of every pair that has it, by the pair's title, the shipped one first."""
     files = {title: DATA / f"{name}{suffix}.json" for title, suffix in PAIRS.items()}
-    return {title: json.loads(path.read_text(encoding="utf-8")) for title, path in files.items() if path.is_file()}
+    return {
+        title: json.loads(path.read_text(encoding="utf-8"))
+        for title, path in files.items()
+        if path.is_file()
+    }
 
 
 def by_pair(name: str, of_pair: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:

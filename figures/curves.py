@@ -26,8 +26,12 @@ def exact(problem: otm.Problem, ks: Sequence[int]) -> dict[str, list[float]]:
     }
 
 
-def monte_carlo(verifier: otm.Verifier, problem: otm.Problem, ks: Sequence[int], work: Work) -> list[dict[str, float]]:
-    """Run a verifier's sampler at each k and return means with Clopper–Pearson intervals of level `CONFIDENCE`."""
+def monte_carlo(
+    verifier: otm.Verifier, problem: otm.Problem, ks: Sequence[int], work: Work
+) -> list[dict[str, float]]:
+    """Run a verifier's sampler at each k and return means with Clopper–Pearson intervals of level
+    `CONFIDENCE`.
+    """
     rows = []
     for k in ks:
         found = otm.estimate(
@@ -51,7 +55,9 @@ def draw_schemes(
     colour: str,
     label: str,
 ) -> None:
-    """Draw the optimum (solid) and K-SEQ (dashed) over x, and their Monte Carlo points at `sampled`."""
+    """Draw the optimum (solid) and K-SEQ (dashed) over x, and their Monte Carlo points at
+    `sampled`.
+    """
     axes.plot(x, series["optimum"], color=colour, label=label, lw=_WIDTH)
     axes.plot(x, series["kseq"], color=colour, ls=drawing.DASHED, lw=0.75 * _WIDTH)
     drawing.points(axes, sampled, series["points"], colour=colour)
@@ -65,11 +71,18 @@ def counts_of(points: Sequence[dict[str, float]]) -> list[float]:
 
 def caption(data: dict[str, Any]) -> str:
     """Say what the points are."""
-    return f"points: Monte Carlo of the samplers, {data['samples']:,} draws, {CONFIDENCE:.0%} intervals"
+    return (
+        f"points: Monte Carlo of the samplers, {data['samples']:,} draws, {CONFIDENCE:.0%} "
+        "intervals"
+    )
 
 
 def scheme_legend(axes: Axes, *, centre: float) -> None:
     """Explain line style and marker of the two schemes, at the bottom, `centre` across the axes."""
     optimum = Line2D([], [], color="#444444", marker="o", mfc="white", label="OTM-k (optimum)")
-    kseq = Line2D([], [], color="#444444", marker="s", mfc="white", ls=drawing.DASHED, label=otm.KSeq.title)
-    axes.legend(handles=[optimum, kseq], handlelength=3.2, loc="lower center", bbox_to_anchor=(centre, 0.0))
+    kseq = Line2D(
+        [], [], color="#444444", marker="s", mfc="white", ls=drawing.DASHED, label=otm.KSeq.title
+    )
+    axes.legend(
+        handles=[optimum, kseq], handlelength=3.2, loc="lower center", bbox_to_anchor=(centre, 0.0)
+    )

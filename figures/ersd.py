@@ -1,7 +1,9 @@
-"""What Figures 3 and 4 of ERSD share: the acceptance of trees along texts of each pair, and what the 0-th order theory says of it.
+"""What Figures 3 and 4 of ERSD share: the acceptance of trees along texts of each pair, and what
+the 0-th order theory says of it.
 
-The theory knows one acceptance vector A per method, measured from sequences and batches, and assumes that every vertex of every
-tree has it, whatever was accepted before. Where a pair agrees in stretches, that underestimates long paths, as the paper found.
+The theory knows one acceptance vector A per method, measured from sequences and batches, and
+assumes that every vertex of every tree has it, whatever was accepted before. Where a pair agrees in
+stretches, that underestimates long paths, as the paper found.
 """
 
 from __future__ import annotations
@@ -23,9 +25,20 @@ from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance
 from otm.trees.tunstall import tunstall_explored_upper, tunstall_minimum_upper
 
 STRATEGIES = ("batch", "sequence", "SpecInfer", "optimal")
-COLOURS = dict(zip(STRATEGIES, (drawing.PALETTE[4], drawing.PALETTE[0], drawing.PALETTE[2], drawing.PALETTE[1]), strict=True))
+COLOURS = dict(
+    zip(
+        STRATEGIES,
+        (drawing.PALETTE[4], drawing.PALETTE[0], drawing.PALETTE[2], drawing.PALETTE[1]),
+        strict=True,
+    )
+)
 MARKERS = dict(zip(STRATEGIES, "sD^o", strict=True))
-NAMES = {"batch": "batch", "sequence": "sequence", "SpecInfer": "SpecInfer tree", "optimal": "optimal tree"}
+NAMES = {
+    "batch": "batch",
+    "sequence": "sequence",
+    "SpecInfer": "SpecInfer tree",
+    "optimal": "optimal tree",
+}
 METHODS = {"GSD": "GSD: recursive rejection", "ERSD": "ERSD: exponential races"}
 BOUND = "#8A8A8A"
 MOST = 32
@@ -33,13 +46,17 @@ MOST = 32
 
 
 def compute(work: Work, of_method: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """Return what `of_method` keeps of each method on each pair, from the committed results of `experiment ersd`."""
+    """Return what `of_method` keeps of each method on each pair, from the committed results of
+    `experiment ersd`.
+    """
 
     def of_pair(record: dict[str, Any]) -> dict[str, Any]:
         work.tick()
         first = record["methods"]["GSD"]["runs"][0]
         return {
-            "panels": [{"method": name} | of_method(method) for name, method in record["methods"].items()],
+            "panels": [
+                {"method": name} | of_method(method) for name, method in record["methods"].items()
+            ],
             "num_prompts": first["num_prompts"],
             "num_texts": first["num_texts"],
         }
@@ -57,7 +74,9 @@ def draw_panels(
     about: str,
     dashed: Collection[str] = STRATEGIES,
 ) -> Figure:
-    """Draw a row of panels for each pair, a column for each method; the legend gives a line to the strategies in `dashed`."""
+    """Draw a row of panels for each pair, a column for each method; the legend gives a line to the
+    strategies in `dashed`.
+    """
     pairs = data["pairs"]
     canvas = Figure(figsize=(6.4, 3.4 * len(pairs) + 0.6), layout="constrained")
     rows = canvas.subplots(len(pairs), 2, sharey="row", squeeze=False)
@@ -68,7 +87,9 @@ def draw_panels(
         row[0].set_ylabel(f"{pair['pair']}\n{label}", fontsize=9)
     rows[0][0].legend(handles=[*_strategies(dashed), *handles], loc=legend, fontsize=7)
     texts = ", ".join(f"{pair['num_texts']} from {pair['num_prompts']} prompts" for pair in pairs)
-    drawing.note(canvas, f"points: exact expectations along texts of the target ({texts}),\n{about}")
+    drawing.note(
+        canvas, f"points: exact expectations along texts of the target ({texts}),\n{about}"
+    )
     return canvas
 
 
@@ -111,12 +132,17 @@ def minimal_bound(vector: NDArray[np.float64]) -> list[float]:
 
 
 def fixed_bound(vector: NDArray[np.float64]) -> list[float]:
-    """Return Lemma 4.2's bound for N = 1 … `MOST` at one i_max and m: the best ones for the largest tree."""
+    """Return Lemma 4.2's bound for N = 1 … `MOST` at one i_max and m: the best ones for the largest
+    tree.
+    """
     ranks = explored(vector)[-1]
     extra = tunstall_minimum_upper(vector, num_nodes=MOST, num_explored=ranks).num_extra
     if not np.isfinite(extra):
         extra = 1_000_000  # the limit of many extra symbols, near enough for a drawing
-    return [tunstall_explored_upper(vector, num_nodes=n, num_explored=ranks, num_extra=int(extra)) for n in range(1, MOST + 1)]
+    return [
+        tunstall_explored_upper(vector, num_nodes=n, num_explored=ranks, num_extra=int(extra))
+        for n in range(1, MOST + 1)
+    ]
 
 
 def drafted_axis(axes: Axes, label: str) -> None:
@@ -130,6 +156,15 @@ def drafted_axis(axes: Axes, label: str) -> None:
 def _strategies(dashed: Collection[str]) -> list[Line2D]:
     lines = {s: drawing.DASHED if s in dashed else "none" for s in STRATEGIES}
     return [
-        Line2D([], [], color=COLOURS[s], marker=MARKERS[s], mfc="white", ls=lines[s], lw=1.3, label=NAMES[s])
+        Line2D(
+            [],
+            [],
+            color=COLOURS[s],
+            marker=MARKERS[s],
+            mfc="white",
+            ls=lines[s],
+            lw=1.3,
+            label=NAMES[s],
+        )
         for s in STRATEGIES
     ]

@@ -1,7 +1,9 @@
-"""Figure 3 of ERSD: expected tokens per target call against drafted tokens, for four drafting strategies, on each pair.
+"""Figure 3 of ERSD: expected tokens per target call against drafted tokens, for four drafting
+strategies, on each pair.
 
-Left greedy speculative decoding (recursive rejection), right exponential races. Points are exact expectations along texts of the
-target, dashed lines the 0-th order theory with the measured acceptance vector, grey lines Lemma 4.2's upper bounds on that theory.
+Left greedy speculative decoding (recursive rejection), right exponential races. Points are exact
+expectations along texts of the target, dashed lines the 0-th order theory with the measured
+acceptance vector, grey lines Lemma 4.2's upper bounds on that theory.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ def compute(work: Work) -> dict[str, Any]:
         vector = np.asarray(method["acceptance"])
         return {
             "acceptance": method["acceptance"],
-            "runs": [{key: run[key] for key in ("strategy", "drafted", "mean", "low", "high")} for run in method["runs"]],
+            "runs": [
+                {key: run[key] for key in ("strategy", "drafted", "mean", "low", "high")}
+                for run in method["runs"]
+            ],
             "theory": ersd.theory(vector),
             "minimal_bound": ersd.minimal_bound(vector),
             "fixed_bound": ersd.fixed_bound(vector),
@@ -63,7 +68,16 @@ def _panel(axes: Axes, panel: dict[str, Any]) -> None:
         mine = [run for run in panel["runs"] if run["strategy"] == strategy]
         if strategy != "SpecInfer":  # as many points as fit
             mine = [run for run in mine if run["drafted"] in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)]
-        drawing.points(axes, [run["drafted"] for run in mine], mine, colour=colour, marker=ersd.MARKERS[strategy])
+        drawing.points(
+            axes,
+            [run["drafted"] for run in mine],
+            mine,
+            colour=colour,
+            marker=ersd.MARKERS[strategy],
+        )
     ersd.drafted_axis(axes, "drafted tokens per call")
-    tops = [*(run["high"] for run in panel["runs"]), *(max(values) for _, values in panel["theory"].values())]
+    tops = [
+        *(run["high"] for run in panel["runs"]),
+        *(max(values) for _, values in panel["theory"].values()),
+    ]
     axes.set_ylim(1.0, max(tops) + 0.35)

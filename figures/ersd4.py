@@ -1,7 +1,9 @@
-"""Figure 4 of ERSD: what each further drafted token adds to the expected tokens per target call, on each pair.
+"""Figure 4 of ERSD: what each further drafted token adds to the expected tokens per target call, on
+each pair.
 
-The gain of a drafted token is the probability that it is accepted. Points are exact expectations along texts of the target in the
-largest tree of each strategy, dashed lines the 0-th order theory, the grey line the slope of Lemma 4.2's bound with one m.
+The gain of a drafted token is the probability that it is accepted. Points are exact expectations
+along texts of the target in the largest tree of each strategy, dashed lines the 0-th order theory,
+the grey line the slope of Lemma 4.2's bound with one m.
 """
 
 from __future__ import annotations
@@ -27,12 +29,17 @@ def compute(work: Work) -> dict[str, Any]:
         vector = np.asarray(method["acceptance"])
         measured = {}
         for strategy in ersd.STRATEGIES:
-            largest = max((run for run in method["runs"] if run["strategy"] == strategy), key=lambda run: run["drafted"])
+            largest = max(
+                (run for run in method["runs"] if run["strategy"] == strategy),
+                key=lambda run: run["drafted"],
+            )
             measured[strategy] = largest["gain"]
         return {
             "measured": measured,
             "theory": {
-                s: np.diff([1.0, *values]).tolist() for s, (_, values) in ersd.theory(vector).items() if s != "SpecInfer"
+                s: np.diff([1.0, *values]).tolist()
+                for s, (_, values) in ersd.theory(vector).items()
+                if s != "SpecInfer"
             },
             "bound": np.diff(ersd.fixed_bound(vector)).tolist(),
         }
@@ -46,7 +53,9 @@ def draw(data: dict[str, Any]) -> Figure:
         data,
         _panel,
         label="Pr(n-th drafted token is accepted)",
-        handles=[Line2D([], [], color=ersd.BOUND, lw=1.2, ls=":", label="slope of the bound, one m")],
+        handles=[
+            Line2D([], [], color=ersd.BOUND, lw=1.2, ls=":", label="slope of the bound, one m")
+        ],
         legend="lower left",
         about="95 % intervals over prompts, in the largest tree of each strategy · dashed: 0-th order theory,\n"
         "none for the SpecInfer tree · grey: slope of Lemma 4.2's bound for one number m of further symbols",
@@ -63,7 +72,9 @@ def _panel(axes: Axes, panel: dict[str, Any]) -> None:
             axes.plot(range(1, len(gains) + 1), gains, color=colour, ls=drawing.DASHED, lw=1.3)
         gain = panel["measured"][strategy]
         rows = [{key: gain[key][n] for key in gain} for n in range(len(gain["mean"]))]
-        drawing.points(axes, range(1, len(rows) + 1), rows, colour=colour, marker=ersd.MARKERS[strategy])
+        drawing.points(
+            axes, range(1, len(rows) + 1), rows, colour=colour, marker=ersd.MARKERS[strategy]
+        )
     ersd.drafted_axis(axes, "n, in drafting order")
     axes.set_yscale("log")
     axes.set_ylim(1e-3, 1.0)

@@ -23,7 +23,9 @@ def compute(work: Work) -> dict[str, Any]:
     series = []
     for ratio in RATIOS:
         problem = otm.Problem(
-            draft=otm.examples.uniform(SIZE), target=otm.examples.uniform(SIZE // ratio, vocabulary=SIZE), law=otm.IID(1)
+            draft=otm.examples.uniform(SIZE),
+            target=otm.examples.uniform(SIZE // ratio, vocabulary=SIZE),
+            law=otm.IID(1),
         )
         series.append(
             {
@@ -41,9 +43,15 @@ def draw(data: dict[str, Any]) -> Figure:
     canvas, axes = drawing.figure()
     for number, series in enumerate(data["series"]):
         colour = drawing.PALETTE[number]
-        axes.plot(series["k"], series["optimum"], color=colour, label=f"q = U({SIZE // series['ratio']})")
+        axes.plot(
+            series["k"], series["optimum"], color=colour, label=f"q = U({SIZE // series['ratio']})"
+        )
         drawing.points(
-            axes, [p["k"] for p in series["points"]], series["points"], colour=colour, marker=drawing.MARKERS[number]
+            axes,
+            [p["k"] for p in series["points"]],
+            series["points"],
+            colour=colour,
+            marker=drawing.MARKERS[number],
         )
     axes.set_xlabel("number of drafts k")
     axes.set_xticks([1, 4, 8, 12, 16, 20])

@@ -1,7 +1,9 @@
-"""Figure 2 of SpecTr: acceptance over k when Ber(0.25) drafts for several Bernoulli targets; and how the order of targets can turn.
+"""Figure 2 of SpecTr: acceptance over k when Ber(0.25) drafts for several Bernoulli targets; and
+how the order of targets can turn.
 
-A target nearer to the draft in total variation is not nearer for every k: on the right the first draft prefers one target, three
-drafts the other, since the draft model never proposes a token of the first.
+A target nearer to the draft in total variation is not nearer for every k: on the right the first
+draft prefers one target, three drafts the other, since the draft model never proposes a token of
+the first.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def compute(work: Work) -> dict[str, Any]:
     sampled = (1, 4, 12) if work.fast else (1, 2, 3, 4, 6, 8, 12, 16, 20)
     series = []
     for q in TARGETS:
-        problem = otm.Problem(draft=otm.examples.bernoulli(DRAFT), target=otm.examples.bernoulli(q), law=otm.IID(1))
+        problem = otm.Problem(
+            draft=otm.examples.bernoulli(DRAFT), target=otm.examples.bernoulli(q), law=otm.IID(1)
+        )
         closed = [otm.examples.two_token_optimum(draft=DRAFT, target=q, k=k) for k in KS]
         series.append({"q": q, **_schemes(problem, KS, sampled, work), "closed_form": closed})
     turn = []
@@ -41,7 +45,9 @@ def compute(work: Work) -> dict[str, Any]:
     return {"series": series, "turn": turn, "samples": work.samples}
 
 
-def _schemes(problem: otm.Problem, ks: tuple[int, ...], sampled: tuple[int, ...], work: Work) -> dict[str, Any]:
+def _schemes(
+    problem: otm.Problem, ks: tuple[int, ...], sampled: tuple[int, ...], work: Work
+) -> dict[str, Any]:
     return {
         **curves.exact(problem, ks),
         "points": curves.monte_carlo(otm.Optimal(), problem, sampled, work),
@@ -55,11 +61,20 @@ def draw(data: dict[str, Any]) -> Figure:
     axes, side = canvas.subplots(1, 2, sharey=True, width_ratios=(1.9, 1.0))
     for number, series in enumerate(data["series"]):
         same = series["q"] == DRAFT
-        # Where draft and target agree everything is accepted: a band behind the others, which come near it.
+        # Where draft and target agree everything is accepted: a band behind the others, which come
+        # near it.
         colour = "#9A9A9A" if same else drawing.PALETTE[number]
         label = f"q = Ber({series['q']:g})" + (" = p" if same else "")
         if same:
-            axes.plot(series["k"], series["optimum"], color=colour, lw=7.0, alpha=0.45, zorder=0, label=label)
+            axes.plot(
+                series["k"],
+                series["optimum"],
+                color=colour,
+                lw=7.0,
+                alpha=0.45,
+                zorder=0,
+                label=label,
+            )
             continue
         _over_k(axes, series, colour=colour, label=label)
     axes.set_xticks([1, 4, 8, 12, 16, 20])
@@ -70,10 +85,18 @@ def draw(data: dict[str, Any]) -> Figure:
     curves.scheme_legend(axes, centre=0.4)
     for number, series in enumerate(data["turn"]):
         colour = drawing.PALETTE[5 + number]
-        _over_k(side, series, colour=colour, label="q = (" + ", ".join(f"{mass:g}" for mass in series["target"]) + ")")
+        _over_k(
+            side,
+            series,
+            colour=colour,
+            label="q = (" + ", ".join(f"{mass:g}" for mass in series["target"]) + ")",
+        )
     side.set_xticks([1, 3, 5, 8])
     side.set_title(
-        "$\\alpha_1$ larger, $\\alpha_k$ smaller\np = (" + ", ".join(f"{mass:g}" for mass in TURN_DRAFT) + ")", fontsize=9
+        "$\\alpha_1$ larger, $\\alpha_k$ smaller\np = ("
+        + ", ".join(f"{mass:g}" for mass in TURN_DRAFT)
+        + ")",
+        fontsize=9,
     )
     side.legend(loc="lower right", fontsize=7.5)
     for one in (axes, side):
@@ -83,4 +106,6 @@ def draw(data: dict[str, Any]) -> Figure:
 
 
 def _over_k(axes: Axes, series: dict[str, Any], *, colour: str, label: str) -> None:
-    curves.draw_schemes(axes, series["k"], series, curves.counts_of(series["points"]), colour=colour, label=label)
+    curves.draw_schemes(
+        axes, series["k"], series, curves.counts_of(series["points"]), colour=colour, label=label
+    )

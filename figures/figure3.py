@@ -1,4 +1,6 @@
-"""Figure 3 of SpecTr: acceptance over the target's q when Ber(0.25) drafts, for several numbers of drafts."""
+"""Figure 3 of SpecTr: acceptance over the target's q when Ber(0.25) drafts, for several numbers of
+drafts.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,12 @@ def compute(work: Work) -> dict[str, Any]:
     for k in KS:
         batch = otm.Problem(draft=otm.examples.bernoulli(DRAFT), target=targets, law=otm.IID(k))
         problems = [
-            otm.Problem(draft=otm.examples.bernoulli(DRAFT), target=otm.examples.bernoulli(q), law=otm.IID(k)) for q in sampled
+            otm.Problem(
+                draft=otm.examples.bernoulli(DRAFT),
+                target=otm.examples.bernoulli(q),
+                law=otm.IID(k),
+            )
+            for q in sampled
         ]
         series.append(
             {
@@ -34,9 +41,13 @@ def compute(work: Work) -> dict[str, Any]:
                 "q": grid.tolist(),
                 "optimum": np.asarray(otm.optimal_acceptance(batch)).tolist(),
                 "kseq": np.asarray(otm.acceptance(otm.KSeq(), batch)).tolist(),
-                "closed_form": [otm.examples.two_token_optimum(draft=DRAFT, target=q, k=k) for q in grid],
+                "closed_form": [
+                    otm.examples.two_token_optimum(draft=DRAFT, target=q, k=k) for q in grid
+                ],
                 "sampled_q": sampled.tolist(),
-                "points": [curves.monte_carlo(otm.TransportPlan(), p, [k], work)[0] for p in problems],
+                "points": [
+                    curves.monte_carlo(otm.TransportPlan(), p, [k], work)[0] for p in problems
+                ],
                 "kseq_points": [curves.monte_carlo(otm.KSeq(), p, [k], work)[0] for p in problems],
             }
         )
@@ -48,10 +59,22 @@ def draw(data: dict[str, Any]) -> Figure:
     canvas, axes = drawing.figure(height=4.0)
     for number, series in enumerate(data["series"]):
         curves.draw_schemes(
-            axes, series["q"], series, series["sampled_q"], colour=drawing.PALETTE[number], label=f"k = {series['k']}"
+            axes,
+            series["q"],
+            series,
+            series["sampled_q"],
+            colour=drawing.PALETTE[number],
+            label=f"k = {series['k']}",
         )
     axes.axvline(DRAFT, color="#999999", lw=0.9, ls=":")
-    axes.annotate("q = 0.25 = p", (DRAFT, 0.5), xytext=(4, 0), textcoords="offset points", fontsize=8, color="#555555")
+    axes.annotate(
+        "q = 0.25 = p",
+        (DRAFT, 0.5),
+        xytext=(4, 0),
+        textcoords="offset points",
+        fontsize=8,
+        color="#555555",
+    )
     axes.set_xlabel("q, where the target is Ber(q)")
     axes.set_title(f"p = Ber({DRAFT:g})", fontsize=10)
     drawing.probability_axis(axes, low=0.2)

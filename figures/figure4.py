@@ -1,7 +1,8 @@
-"""Figure 4 of SpecTr: a run of draft selection with L = 4 tokens and K = 6 drafts, drawn as a tree with the accepted path.
+"""Figure 4 of SpecTr: a run of draft selection with L = 4 tokens and K = 6 drafts, drawn as a tree
+with the accepted path.
 
-The run is the library's own (`otm.sequence.DraftSelection` with K-SEQ and a fixed seed) on conditional distributions that were
-captured from the shipped pair and committed.
+The run is the library's own (`otm.sequence.DraftSelection` with K-SEQ and a fixed seed) on
+conditional distributions that were captured from the shipped pair and committed.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw the prefix tree of the drafts, the accepted path in colour, the replacement token dashed."""
+    """Draw the prefix tree of the drafts, the accepted path in colour, the replacement token
+    dashed.
+    """
     canvas = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = canvas.subplots()
     axes.set_axis_off()
@@ -74,8 +77,15 @@ def draw(data: dict[str, Any]) -> Figure:
         parent = prefix[:-1]
         count = sum(draft[: len(prefix)] == prefix for draft in drafts)
         on_path = prefix == decoded[: len(prefix)]
-        colour = drawing.PALETTE[1] if on_path and not count else drawing.PALETTE[0] if on_path else "#7A7A7A"
-        # From word to word, whose white boxes cover the ends: an edge touches both, however wide they are.
+        colour = (
+            drawing.PALETTE[1]
+            if on_path and not count
+            else drawing.PALETTE[0]
+            if on_path
+            else "#7A7A7A"
+        )
+        # From word to word, whose white boxes cover the ends: an edge touches both, however wide
+        # they are.
         axes.plot(
             [len(parent) or 0.3, len(prefix)],
             [height[parent], height[prefix]],
@@ -85,39 +95,71 @@ def draw(data: dict[str, Any]) -> Figure:
             zorder=1,
         )
         text = _visible(data["texts"][str(prefix[-1])]) + (f"  ×{count}" if count > 1 else "")
-        _label(axes, len(prefix), height[prefix], text, colour=colour, weight="bold" if on_path else "normal")
+        _label(
+            axes,
+            len(prefix),
+            height[prefix],
+            text,
+            colour=colour,
+            weight="bold" if on_path else "normal",
+        )
     top = max(height.values()) + 0.8
     for level, alive in enumerate(data["survivors"]):
-        axes.text(level + 1, top, f"round {level + 1}\n|S| = {len(alive)}", ha="center", fontsize=9, color="#222222")
+        axes.text(
+            level + 1,
+            top,
+            f"round {level + 1}\n|S| = {len(alive)}",
+            ha="center",
+            fontsize=9,
+            color="#222222",
+        )
     axes.set_xlim(-0.75, LENGTH + 0.6)
     axes.set_ylim(min(height.values()) - 0.6, top + 0.9)
-    axes.set_title(f"Draft selection: K = {len(drafts)} draft sequences of L = {LENGTH} tokens", fontsize=11)
+    axes.set_title(
+        f"Draft selection: K = {len(drafts)} draft sequences of L = {LENGTH} tokens", fontsize=11
+    )
     drawing.note(
         canvas,
-        f"|S|: drafts alive · ×n: n drafts share this prefix · blue: accepted ({data['accepted']} tokens) ·\n"
+        f"|S|: drafts alive · ×n: n drafts share this prefix · blue: accepted ({data['accepted']} "
+        "tokens) ·\n"
         f"orange: drawn instead in the last round · shipped pair, {data['processing']}, K-SEQ",
     )
     return canvas
 
 
-def _heights(drafts: list[tuple[int, ...]], decoded: tuple[int, ...]) -> dict[tuple[int, ...], float]:
-    """Place leaves one below the other, heaviest branch first, and every inner node midway between its first and last child."""
+def _heights(
+    drafts: list[tuple[int, ...]], decoded: tuple[int, ...]
+) -> dict[tuple[int, ...], float]:
+    """Place leaves one below the other, heaviest branch first, and every inner node midway between
+    its first and last child.
+    """
     paths = sorted({*drafts, decoded}, key=lambda path: _branch_order(path, drafts, decoded))
     height: dict[tuple[int, ...], float] = {path: -float(i) for i, path in enumerate(paths)}
     for length in range(max(map(len, paths)) - 1, -1, -1):
         for path in paths:
             prefix = path[:length]
-            children = [h for node, h in height.items() if len(node) == length + 1 and node[:length] == prefix]
+            children = [
+                h
+                for node, h in height.items()
+                if len(node) == length + 1 and node[:length] == prefix
+            ]
             if children:
                 height[prefix] = (max(children) + min(children)) / 2
     return height
 
 
-def _branch_order(path: tuple[int, ...], drafts: list[tuple[int, ...]], decoded: tuple[int, ...]) -> list[tuple[int, int]]:
-    return [(-sum(draft[: n + 1] == path[: n + 1] for draft in drafts), path[n]) for n in range(len(path))]
+def _branch_order(
+    path: tuple[int, ...], drafts: list[tuple[int, ...]], decoded: tuple[int, ...]
+) -> list[tuple[int, int]]:
+    return [
+        (-sum(draft[: n + 1] == path[: n + 1] for draft in drafts), path[n])
+        for n in range(len(path))
+    ]
 
 
-def _label(axes: Axes, x: float, y: float, text: str, *, colour: str, weight: str, ha: str = "center") -> None:
+def _label(
+    axes: Axes, x: float, y: float, text: str, *, colour: str, weight: str, ha: str = "center"
+) -> None:
     axes.text(
         x,
         y,

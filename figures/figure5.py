@@ -1,8 +1,9 @@
 """Figure 5 of SpecTr: OTM-k against K-SEQ on real pairs of next-token distributions.
 
-The paper's prompt, «He said he also has asked prosecutors to», through each draft and target; the union of the two top-10 sets,
-renormalised. The captured distributions are committed, so the figure needs no torch; a test checks that the shipped pair still
-gives them. The paper shows k = 1..4, what a linear program reaches; beside it stands k = 1..40.
+The paper's prompt, «He said he also has asked prosecutors to», through each draft and target; the
+union of the two top-10 sets, renormalised. The captured distributions are committed, so the figure
+needs no torch; a test checks that the shipped pair still gives them. The paper shows k = 1..4, what
+a linear program reaches; beside it stands k = 1..40.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def compute(work: Work) -> dict[str, Any]:
 
     def of_pair(record: dict[str, Any]) -> dict[str, Any]:
         draft, target = np.array(record["draft"]), np.array(record["target"])
-        problem = otm.Problem(draft=otm.normalise(draft), target=otm.normalise(target), law=otm.IID(1))
+        problem = otm.Problem(
+            draft=otm.normalise(draft), target=otm.normalise(target), law=otm.IID(1)
+        )
         return {
             **curves.exact(problem, KS),
             "limit": float(otm.bounds.support_limit_upper(problem)),
@@ -51,12 +54,17 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw both acceptance curves over the paper's k and over more, and the two distributions beside them, a row for each pair."""
+    """Draw both acceptance curves over the paper's k and over more, and the two distributions
+    beside them, a row for each pair.
+    """
     pairs = data["pairs"]
     canvas = Figure(figsize=(7.0, 3.2 * len(pairs) + 0.5), layout="constrained")
     rows = canvas.subplots(len(pairs), 3, width_ratios=(1.0, 1.5, 1.0), squeeze=False)
     for (near, far, side), pair in zip(rows, pairs, strict=True):
-        for axes, most, ticks in ((near, PAPER_KS[-1], PAPER_KS), (far, KS[-1], (1, 10, 20, 30, 40))):
+        for axes, most, ticks in (
+            (near, PAPER_KS[-1], PAPER_KS),
+            (far, KS[-1], (1, 10, 20, 30, 40)),
+        ):
             _schemes(axes, pair, most)
             axes.set_xticks(ticks)
             axes.set_xlabel("number of drafts k", fontsize=9)
@@ -72,15 +80,27 @@ def draw(data: dict[str, Any]) -> Figure:
     rows[0][2].set_title("p′ and q′", fontsize=9)
     drawing.note(
         canvas,
-        f"after “{pairs[0]['prompt']}”, on the union of both top-10 sets, renormalised\n{curves.caption(data)}",
+        f"after “{pairs[0]['prompt']}”, on the union of both top-10 sets, "
+        f"renormalised\n{curves.caption(data)}",
     )
     return canvas
 
 
 def _schemes(axes: Any, pair: dict[str, Any], most: int) -> None:
-    axes.plot(pair["k"][:most], pair["optimum"][:most], color=drawing.PALETTE[0], label="OTM-k (optimum)")
-    axes.plot(pair["k"][:most], pair["kseq"][:most], color=drawing.PALETTE[1], ls=drawing.DASHED, label=otm.KSeq.title)
-    for name, colour, marker in (("points", drawing.PALETTE[0], "o"), ("kseq_points", drawing.PALETTE[1], "s")):
+    axes.plot(
+        pair["k"][:most], pair["optimum"][:most], color=drawing.PALETTE[0], label="OTM-k (optimum)"
+    )
+    axes.plot(
+        pair["k"][:most],
+        pair["kseq"][:most],
+        color=drawing.PALETTE[1],
+        ls=drawing.DASHED,
+        label=otm.KSeq.title,
+    )
+    for name, colour, marker in (
+        ("points", drawing.PALETTE[0], "o"),
+        ("kseq_points", drawing.PALETTE[1], "s"),
+    ):
         points = [point for point in pair[name] if point["k"] <= most]
         drawing.points(axes, curves.counts_of(points), points, colour=colour, marker=marker)
 
@@ -88,9 +108,19 @@ def _schemes(axes: Any, pair: dict[str, Any], most: int) -> None:
 def _distributions(axes: Any, pair: dict[str, Any]) -> None:
     order = np.argsort(pair["target"])
     height = np.arange(len(order))
-    axes.barh(height + 0.2, np.array(pair["target"])[order], 0.4, color="#222222", label="target q′")
-    axes.barh(height - 0.2, np.array(pair["draft"])[order], 0.4, color=drawing.PALETTE[4], label="draft p′")
-    axes.set_yticks(height, [_visible(pair["tokens"][i]) for i in order], fontsize=7, family="DejaVu Sans Mono")
+    axes.barh(
+        height + 0.2, np.array(pair["target"])[order], 0.4, color="#222222", label="target q′"
+    )
+    axes.barh(
+        height - 0.2,
+        np.array(pair["draft"])[order],
+        0.4,
+        color=drawing.PALETTE[4],
+        label="draft p′",
+    )
+    axes.set_yticks(
+        height, [_visible(pair["tokens"][i]) for i in order], fontsize=7, family="DejaVu Sans Mono"
+    )
     axes.set_xlabel("probability", fontsize=9)
     axes.grid(axis="y", visible=False)
     axes.legend(loc="lower right", fontsize=8)

@@ -1,7 +1,9 @@
-"""What a small draft gains from being trained on the acceptance of its drafts instead of a divergence.
+"""What a small draft gains from being trained on the acceptance of its drafts instead of a
+divergence.
 
-Copies of one draft, fine-tuned on the same batches by different losses; the mean acceptance on held-out text of k i.i.d. drafts
-under three schemes, less what the forward KL divergence gives, paired by window of text.
+Copies of one draft, fine-tuned on the same batches by different losses; the mean acceptance on
+held-out text of k i.i.d. drafts under three schemes, less what the forward KL divergence gives,
+paired by window of text.
 """
 
 from __future__ import annotations
@@ -33,22 +35,37 @@ def compute(work: Work) -> dict[str, Any]:
     """Return the committed results of `python -m analysis finetune`."""
     record = json.loads(CAPTURE.read_text(encoding="utf-8"))
     work.tick()
-    return {key: record[key] for key in ("rows", "baseline", "num_windows", "plan", "rates")} | {"captured": record["manifest"]}
+    return {key: record[key] for key in ("rows", "baseline", "num_windows", "plan", "rates")} | {
+        "captured": record["manifest"]
+    }
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw one panel for each scheme: the gain of each loss over the baseline at each number of drafts, in percentage points."""
+    """Draw one panel for each scheme: the gain of each loss over the baseline at each number of
+    drafts, in percentage points.
+    """
     rows = {(row["figure"], row["loss"]): row for row in data["rows"]}
     counts = sorted({int(figure.rpartition(" = ")[2]) for figure, _ in rows if " = " in figure})
     canvas = Figure(figsize=(9.2, 4.4), layout="constrained")
     panels = canvas.subplots(1, len(SCHEMES), sharey=True)
     for axes, scheme in zip(panels, SCHEMES, strict=True):
-        before, after = ([rows[f"{scheme}, k = {k}", name]["mean"] for k in counts] for name in ("start", data["baseline"]))
+        before, after = (
+            [rows[f"{scheme}, k = {k}", name]["mean"] for k in counts]
+            for name in ("start", data["baseline"])
+        )
         axes.axhline(0.0, color="black", lw=1.2, label=data["baseline"])
-        axes.plot([100 * (x - y) for x, y in zip(before, after, strict=True)], ":", color="black", label="before training")
+        axes.plot(
+            [100 * (x - y) for x, y in zip(before, after, strict=True)],
+            ":",
+            color="black",
+            label="before training",
+        )
         for loss in filter(LOOKS.__contains__, data["rates"]):
             _gains(axes, [rows[f"{scheme}, k = {k}", loss] for k in counts], loss)
-        axes.set_xticks(range(len(counts)), [f"k = {k}\n{mean:.3f}" for k, mean in zip(counts, after, strict=True)])
+        axes.set_xticks(
+            range(len(counts)),
+            [f"k = {k}\n{mean:.3f}" for k, mean in zip(counts, after, strict=True)],
+        )
         axes.grid(axis="x", visible=False)
         axes.set_title(scheme, fontsize=10)
     panels[0].set_ylabel(f"acceptance less that after {data['baseline']},\npercentage points")
@@ -57,8 +74,10 @@ def draw(data: dict[str, Any]) -> Figure:
     plan = data["plan"]
     drawing.note(
         canvas,
-        f"below k: acceptance after {data['baseline']} · the small shipped draft, {plan['steps']} steps of {plan['batch']} × "
-        f"{plan['context']} tokens, the same for all · {data['num_windows']} held-out windows, 95 % intervals over windows, "
+        f"below k: acceptance after {data['baseline']} · the small shipped draft, {plan['steps']} "
+        f"steps of {plan['batch']} × "
+        f"{plan['context']} tokens, the same for all · {data['num_windows']} held-out windows, 95 "
+        "% intervals over windows, "
         f"{len(plan['seeds'])} seeds (dots)",
     )
     return canvas
@@ -79,5 +98,9 @@ def _gains(axes: Axes, rows: list[dict[str, Any]], loss: str) -> None:
     drawing.points(axes, range(len(rows)), gains, colour=colour, marker=marker)
     for place, row in enumerate(rows):
         axes.plot(
-            [place + 0.07] * len(row["gain_by_seed"]), [100 * each for each in row["gain_by_seed"]], ".", color=colour, ms=2
+            [place + 0.07] * len(row["gain_by_seed"]),
+            [100 * each for each in row["gain_by_seed"]],
+            ".",
+            color=colour,
+            ms=2,
         )

@@ -1,6 +1,8 @@
-"""The README's picture: what a better verifier wins with the same drafts, on a real pair of next-token distributions.
+"""The README's picture: what a better verifier wins with the same drafts, on a real pair of
+next-token distributions.
 
-The pair of Figure 5. The gain is written where it is largest, over the better of the two verifiers that are in use.
+The pair of Figure 5. The gain is written where it is largest, over the better of the two verifiers
+that are in use.
 """
 
 from __future__ import annotations
@@ -23,9 +25,15 @@ IN_USE = (otm.KSeq(), otm.RecursiveRejection())
 def compute(work: Work) -> dict[str, Any]:
     """Return the optimum and the acceptance of the verifiers in use, by number of drafts."""
     record = figure5.capture()
-    draft, target = otm.normalise(np.array(record["draft"])), otm.normalise(np.array(record["target"]))
+    draft, target = (
+        otm.normalise(np.array(record["draft"])),
+        otm.normalise(np.array(record["target"])),
+    )
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
-    curves = {str(verifier): np.asarray(otm.acceptance_curve(verifier, problem, k=KS)).tolist() for verifier in IN_USE}
+    curves = {
+        str(verifier): np.asarray(otm.acceptance_curve(verifier, problem, k=KS)).tolist()
+        for verifier in IN_USE
+    }
     return {
         "k": list(KS),
         "optimum": np.asarray(otm.optimal_acceptance_curve(problem, k=KS)).tolist(),
@@ -44,18 +52,33 @@ def draw(data: dict[str, Any]) -> Figure:
     at = int(np.argmax(optimum - best))
     axes.fill_between(ks, best, optimum, color=drawing.PALETTE[0], alpha=0.15, lw=0)
     axes.plot(ks, optimum, "o-", color="#111111")
-    axes.annotate("the best possible", (ks[-1], optimum[-1]), (8, 3), textcoords="offset points", va="center", weight="bold")
+    axes.annotate(
+        "the best possible",
+        (ks[-1], optimum[-1]),
+        (8, 3),
+        textcoords="offset points",
+        va="center",
+        weight="bold",
+    )
     for i, (name, curve) in enumerate(data["in_use"].items()):
         colour = drawing.PALETTE[i + 1]
         axes.plot(ks, curve, drawing.MARKERS[i + 1] + "-", color=colour)
         offset = (8, 2 if i == 0 else -4)
-        axes.annotate(name, (ks[-1], curve[-1]), offset, textcoords="offset points", va="center", color=colour)
-    axes.annotate("", (ks[at], best[at]), (ks[at], optimum[at]), arrowprops={"arrowstyle": "<->", "color": "#111111"})
+        axes.annotate(
+            name, (ks[-1], curve[-1]), offset, textcoords="offset points", va="center", color=colour
+        )
+    axes.annotate(
+        "",
+        (ks[at], best[at]),
+        (ks[at], optimum[at]),
+        arrowprops={"arrowstyle": "<->", "color": "#111111"},
+    )
     axes.text(
         ks[at] + 0.35,
         0.815,
         f"+{100 * (optimum[at] - best[at]):.1f} points with the same {ks[at]} drafts:\n"
-        f"rejected {100 * (1 - optimum[at]):.1f} % of the time instead of {100 * (1 - best[at]):.1f} %",
+        f"rejected {100 * (1 - optimum[at]):.1f} % of the time instead of "
+        f"{100 * (1 - best[at]):.1f} %",
         fontsize=11,
         weight="bold",
         va="top",
@@ -67,5 +90,9 @@ def draw(data: dict[str, Any]) -> Figure:
     axes.set_ylim(0.76, 1.01)
     axes.set_xlim(0.8, ks[-1] + 3.2)
     axes.spines["bottom"].set_bounds(1, ks[-1])
-    axes.set_title(f"Next token after “{data['prompt']}”, output exactly the target's law", fontsize=9.5, loc="left")
+    axes.set_title(
+        f"Next token after “{data['prompt']}”, output exactly the target's law",
+        fontsize=9.5,
+        loc="left",
+    )
     return canvas

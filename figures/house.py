@@ -1,8 +1,9 @@
 """The house: which room of `otm` and of `analysis` imports which, read from the sources.
 
-A *room* is a sub-package or a module of its own; the package's own `__init__`, which only exports, is left out. A room stands one
-floor above the highest room that it imports, so an arrow can climb only in a circle. Arrows that follow from others are left out of
-the picture; the rooms that ask the overlap curve itself have an edge of its colour.
+A *room* is a sub-package or a module of its own; the package's own `__init__`, which only exports,
+is left out. A room stands one floor above the highest room that it imports, so an arrow can climb
+only in a circle. Arrows that follow from others are left out of the picture; the rooms that ask the
+overlap curve itself have an edge of its colour.
 """
 
 from __future__ import annotations
@@ -34,23 +35,43 @@ _LEGEND = {
     "otm": "dark: the two axes; orange edge: asks the overlap curve itself",
     "analysis": "on real language models, on top of otm",
 }
-_WIDTH, _HEIGHT, _STOREY, _GAP = 7.0, 0.42, 0.68, 0.1  # inches: the house, a room, floor to floor, between rooms
+_WIDTH, _HEIGHT, _STOREY, _GAP = (
+    7.0,
+    0.42,
+    0.68,
+    0.1,
+)  # inches: the house, a room, floor to floor, between rooms
 _WIDEST, _PASSAGE, _CAPTION = 2.7, 0.16, 0.36
-_TYPE, _MARGIN = 10.5, 0.09  # points of a room's name, smaller where it would come nearer to the edges than these inches
-_ORANGE, _BLUE, _PALE, _INK = drawing.PALETTE[1], drawing.PALETTE[0], {"otm": "#DCEBF5", "analysis": "#ECECEC"}, "#222222"
+_TYPE, _MARGIN = (
+    10.5,
+    0.09,
+)  # points of a room's name, smaller where it would come nearer to the edges than these inches
+_ORANGE, _BLUE, _PALE, _INK = (
+    drawing.PALETTE[1],
+    drawing.PALETTE[0],
+    {"otm": "#DCEBF5", "analysis": "#ECECEC"},
+    "#222222",
+)
 
 Graph = dict[str, set[str]]
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return, for each package, its rooms with floor, files and lines, the arrows that remain, and every circle (there is none)."""
+    """Return, for each package, its rooms with floor, files and lines, the arrows that remain, and
+    every circle (there is none).
+    """
     packages = {}
     for package in PACKAGES:
         files = imports(package)
-        inside = {name: {other for other in found if other in files} for name, found in files.items()}
+        inside = {
+            name: {other for other in found if other in files} for name, found in files.items()
+        }
         rooms = rooms_of(files, package)
         floors = floors_of(rooms)
-        sizes = [(room_of(name), len(_path(name).read_text(encoding="utf-8").splitlines())) for name in files]
+        sizes = [
+            (room_of(name), len(_path(name).read_text(encoding="utf-8").splitlines()))
+            for name in files
+        ]
         packages[package] = {
             "rooms": [
                 {
@@ -62,7 +83,9 @@ def compute(work: Work) -> dict[str, Any]:
                 }
                 for room in sorted(rooms, key=lambda room: (floors[room], room))
             ],
-            "arrows": sorted([above, below] for above, found in reduced(rooms).items() for below in found),
+            "arrows": sorted(
+                [above, below] for above, found in reduced(rooms).items() for below in found
+            ),
             "circles": {"files": circle(inside), "rooms": circle(rooms)},
         }
         work.tick()
@@ -70,7 +93,9 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def imports(folder: str) -> Graph:
-    """Return what each module of a folder of this repository imports, at any depth of its code, by full names."""
+    """Return what each module of a folder of this repository imports, at any depth of its code, by
+    full names.
+    """
     found: Graph = {}
     for path in sorted((ROOT.parent / folder).rglob("*.py")):
         parts = path.relative_to(ROOT.parent).with_suffix("").parts
@@ -130,12 +155,18 @@ def reduced(rooms: Graph) -> Graph:
     under: Graph = {}
     for room in graphlib.TopologicalSorter(rooms).static_order():
         under[room] = rooms[room].union(*(under[below] for below in rooms[room]))
-    return {room: {one for one in found if not any(one in under[other] for other in found)} for room, found in rooms.items()}
+    return {
+        room: {one for one in found if not any(one in under[other] for other in found)}
+        for room, found in rooms.items()
+    }
 
 
 def draw(data: dict[str, Any]) -> Figure:
     """Draw the packages one on the other, each floor by floor from bottom to top."""
-    heights = {name: 1 + max(room["floor"] for room in package["rooms"]) for name, package in data["packages"].items()}
+    heights = {
+        name: 1 + max(room["floor"] for room in package["rooms"])
+        for name, package in data["packages"].items()
+    }
     total = _STOREY * sum(heights.values()) + _CAPTION * len(heights) + 0.6
     canvas = Figure(figsize=(_WIDTH + 0.2, total))
     axes = canvas.add_axes((0.0, 0.0, 1.0, 1.0))
@@ -143,7 +174,13 @@ def draw(data: dict[str, Any]) -> Figure:
     axes.set_axis_off()
     axes.text(0.0, total - 0.12, TITLE, fontsize=16, weight="bold", va="top", color=_INK)
     axes.text(
-        _WIDTH, total - 0.1, "an arrow: imports\nin a room: files · lines", fontsize=9.5, va="top", ha="right", color="#555555"
+        _WIDTH,
+        total - 0.1,
+        "an arrow: imports\nin a room: files · lines",
+        fontsize=9.5,
+        va="top",
+        ha="right",
+        color="#555555",
     )
     bottom = 0.1
     for name, package in data["packages"].items():
@@ -172,13 +209,19 @@ def _ways(rooms: dict[str, Any], arrows: list[list[str]]) -> list[list[str]]:
     """Return each arrow as the points that it passes: room, a passage on every floor between, room."""
     floor = {name: room["floor"] for name, room in rooms.items()}
     return [
-        [above, *(f"{above}>{below}@{level}" for level in range(floor[above] - 1, floor[below], -1)), below]
+        [
+            above,
+            *(f"{above}>{below}@{level}" for level in range(floor[above] - 1, floor[below], -1)),
+            below,
+        ]
         for above, below in arrows
     ]
 
 
 def _places(rooms: dict[str, Any], arrows: list[list[str]]) -> dict[str, Place]:
-    """Return centre, floor and width of every room and passage; each floor in the order that keeps arrows short."""
+    """Return centre, floor and width of every room and passage; each floor in the order that keeps
+    arrows short.
+    """
     floor = {name: int(room["floor"]) for name, room in rooms.items()}
     near: Graph = {name: set() for name in rooms}
     for way in _ways(rooms, arrows):
@@ -187,7 +230,10 @@ def _places(rooms: dict[str, Any], arrows: list[list[str]]) -> dict[str, Place]:
         for one, other in itertools.pairwise(way):
             near.setdefault(one, set()).add(other)
             near.setdefault(other, set()).add(one)
-    levels = [[point for point in sorted(floor) if floor[point] == level] for level in range(1 + max(floor.values()))]
+    levels = [
+        [point for point in sorted(floor) if floor[point] == level]
+        for level in range(1 + max(floor.values()))
+    ]
     places: dict[str, Place] = {}
     for level in levels:
         places |= _floor(level, rooms, floor)
@@ -196,14 +242,20 @@ def _places(rooms: dict[str, Any], arrows: list[list[str]]) -> dict[str, Place]:
             before = -1 if number % 2 == 0 else 1
             pull = dict.fromkeys(level, 0.0)
             for point in level:
-                ends = [places[other][0] for other in near[point] if (floor[other] - floor[point]) * before > 0]
+                ends = [
+                    places[other][0]
+                    for other in near[point]
+                    if (floor[other] - floor[point]) * before > 0
+                ]
                 pull[point] = sum(ends) / len(ends) if ends else places[point][0]
             places |= _floor(sorted(level, key=pull.__getitem__), rooms, floor)
     return places
 
 
 def _floor(level: list[str], rooms: dict[str, Any], floor: dict[str, int]) -> dict[str, Place]:
-    """Return the places of a floor's rooms and passages from left to right, over the width of the house."""
+    """Return the places of a floor's rooms and passages from left to right, over the width of the
+    house.
+    """
     num_rooms = sum(point in rooms for point in level)
     free = _WIDTH - _PASSAGE * (len(level) - num_rooms) - _GAP * (len(level) - 1)
     width = min(_WIDEST, free / num_rooms)
@@ -222,14 +274,34 @@ def _room(axes: Axes, room: dict[str, Any], x: float, y: float, width: float, pa
     edge, thick = (_ORANGE, 2.0) if room["asks"] or centre else ("#8A9BA8", 0.8)
     ink = "white" if centre or name in AXES else _INK
     box = FancyBboxPatch(
-        (x - width / 2, y), width, _HEIGHT, boxstyle="round,pad=0,rounding_size=0.06", fc=face, ec=edge, lw=thick, zorder=3
+        (x - width / 2, y),
+        width,
+        _HEIGHT,
+        boxstyle="round,pad=0,rounding_size=0.06",
+        fc=face,
+        ec=edge,
+        lw=thick,
+        zorder=3,
     )
     axes.add_patch(box)
     label = _WORDS.get(name, name.partition(".")[2].strip("_"))
     size = f"{room['files']} · {room['lines']:,}"
-    long = TextPath((0, 0), label, size=_TYPE, prop=FontProperties(weight="bold")).get_extents().width / 72
+    long = (
+        TextPath((0, 0), label, size=_TYPE, prop=FontProperties(weight="bold")).get_extents().width
+        / 72
+    )
     type_size = _TYPE * min(1.0, (width - 2 * _MARGIN) / long)
-    axes.text(x, y + 0.265, label, fontsize=type_size, weight="bold", ha="center", va="center", color=ink, zorder=4)
+    axes.text(
+        x,
+        y + 0.265,
+        label,
+        fontsize=type_size,
+        weight="bold",
+        ha="center",
+        va="center",
+        color=ink,
+        zorder=4,
+    )
     axes.text(x, y + 0.1, size, fontsize=8.5, ha="center", va="center", color=ink, zorder=4)
 
 
@@ -243,13 +315,27 @@ def _arrow(axes: Axes, way: list[Place], bottom: float, *, special: bool) -> Non
             axes.plot([end, end], [low, low - _HEIGHT], color=colour, lw=thick, zorder=2)
         style = "-|>,head_length=4,head_width=2" if last else "-"
         axes.add_patch(
-            FancyArrowPatch((start, high), (end, low), arrowstyle=style, color=colour, lw=thick, shrinkA=0, shrinkB=0, zorder=2)
+            FancyArrowPatch(
+                (start, high),
+                (end, low),
+                arrowstyle=style,
+                color=colour,
+                lw=thick,
+                shrinkA=0,
+                shrinkB=0,
+                zorder=2,
+            )
         )
 
 
 def _ends(one: Place, other: Place) -> tuple[float, float]:
-    """Return where on the edges of two rooms an arrow starts and ends: straight down where they overlap."""
-    (low, high), (left, right) = ((x - max(0.0, wide / 2 - 0.12), x + max(0.0, wide / 2 - 0.12)) for x, _, wide in (one, other))
+    """Return where on the edges of two rooms an arrow starts and ends: straight down where they
+    overlap.
+    """
+    (low, high), (left, right) = (
+        (x - max(0.0, wide / 2 - 0.12), x + max(0.0, wide / 2 - 0.12))
+        for x, _, wide in (one, other)
+    )
     if max(low, left) <= min(high, right):
         middle = (max(low, left) + min(high, right)) / 2
         return middle, middle

@@ -1,9 +1,11 @@
-"""The landscape: acceptance over k for every scheme under every draft law on three pairs, and what a little distortion buys.
+"""The landscape: acceptance over k for every scheme under every draft law on three pairs, and what
+a little distortion buys.
 
-Top: exact acceptances; black lines are the optima of the draft laws, which no lossless scheme of that law exceeds. Lossy
-schemes have open markers: they may. (Left out: laws of different drafters, `Product`, which have no single draft
-distribution to show, and plans of linear programs, `otm.verifiers.PLANS`, whose curves are the optima.)
-Bottom: the largest acceptance of any scheme whose output is within a given KL of the target, for one, two and four i.i.d. drafts.
+Top: exact acceptances; black lines are the optima of the draft laws, which no lossless scheme of
+that law exceeds. Lossy schemes have open markers: they may. (Left out: laws of different drafters,
+`Product`, which have no single draft distribution to show, and plans of linear programs,
+`otm.verifiers.PLANS`, whose curves are the optima.) Bottom: the largest acceptance of any scheme
+whose output is within a given KL of the target, for one, two and four i.i.d. drafts.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def pairs() -> list[tuple[str, np.ndarray, np.ndarray]]:
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return exact acceptances for every supported (law, verifier, k) that can be computed, and the frontiers."""
+    """Return exact acceptances for every supported (law, verifier, k) that can be computed, and the
+    frontiers.
+    """
     ks = KS[:3] if work.fast else KS
     panels = []
     for name, draft, target in pairs():
@@ -51,8 +55,14 @@ def compute(work: Work) -> dict[str, Any]:
         for law in otm.drafts.SINGLE_DRAFTER_LAWS:
             for k in ks:
                 problem = otm.Problem(draft=draft, target=target, law=law(k))
-                optima.append({"law": law.__name__, "k": k, "value": float(otm.optimal_acceptance(problem))})
-                rows += [_row(verifier(), problem) for verifier in otm.verifiers.VERIFIERS if _belongs(verifier, problem.law)]
+                optima.append(
+                    {"law": law.__name__, "k": k, "value": float(otm.optimal_acceptance(problem))}
+                )
+                rows += [
+                    _row(verifier(), problem)
+                    for verifier in otm.verifiers.VERIFIERS
+                    if _belongs(verifier, problem.law)
+                ]
                 work.tick()
         panels.append(
             {
@@ -66,7 +76,9 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def _belongs(verifier: type[otm.Verifier], law: otm.Law) -> bool:
-    """Whether the verifier has a curve of its own here: that of a plan is the law's optimum, which is drawn anyway."""
+    """Whether the verifier has a curve of its own here: that of a plan is the law's optimum, which
+    is drawn anyway.
+    """
     return verifier not in otm.verifiers.PLANS and verifier().supports(law)
 
 
@@ -92,7 +104,11 @@ def _frontier(draft: np.ndarray, target: np.ndarray, work: Work) -> list[dict[st
     for k in FRONTIER_KS:
         problem = otm.Problem(draft=draft, target=target, law=otm.IID(k))
         curves.append(
-            {"k": k, "kl": budgets.tolist(), "value": [otm.lossy.kl_frontier(problem, kl=float(d)).value for d in budgets]}
+            {
+                "k": k,
+                "kl": budgets.tolist(),
+                "value": [otm.lossy.kl_frontier(problem, kl=float(d)).value for d in budgets],
+            }
         )
     return curves
 
@@ -114,7 +130,9 @@ def draw(data: dict[str, Any]) -> Figure:
     return canvas
 
 
-def _schemes(axes: Axes, panel: dict[str, Any], colours: dict[str, str], markers: dict[str, str]) -> None:
+def _schemes(
+    axes: Axes, panel: dict[str, Any], colours: dict[str, str], markers: dict[str, str]
+) -> None:
     for law in _laws([panel]):
         line = drawing.LAW_LINES[law]
         points = [(o["k"], o["value"]) for o in panel["optima"] if o["law"] == law]
@@ -124,7 +142,17 @@ def _schemes(axes: Axes, panel: dict[str, Any], colours: dict[str, str], markers
             if mine:
                 fill = colours[name] if mine[0]["lossless"] else "white"
                 x, y = [r["k"] for r in mine], [r["value"] for r in mine]
-                axes.plot(x, y, color=colours[name], marker=markers[name], mfc=fill, ls=line, lw=1.0, ms=5, alpha=0.9)
+                axes.plot(
+                    x,
+                    y,
+                    color=colours[name],
+                    marker=markers[name],
+                    mfc=fill,
+                    ls=line,
+                    lw=1.0,
+                    ms=5,
+                    alpha=0.9,
+                )
     axes.set_title(panel["name"], fontsize=10)
     axes.set_xlabel("number of drafts k")
     axes.set_xticks(sorted({o["k"] for o in panel["optima"]}))
@@ -138,7 +166,9 @@ def _laws(panels: list[dict[str, Any]]) -> list[str]:
 
 def _frontier_panel(axes: Axes, panel: dict[str, Any]) -> None:
     for number, curve in enumerate(panel["frontier"]):
-        axes.plot(curve["kl"], curve["value"], color=drawing.PALETTE[number], label=f"k = {curve['k']}")
+        axes.plot(
+            curve["kl"], curve["value"], color=drawing.PALETTE[number], label=f"k = {curve['k']}"
+        )
     axes.set_xlabel("KL(target ‖ output), nats")
     axes.set_ylim(top=1.02)
     axes.legend(loc="lower right", fontsize=8)
@@ -148,7 +178,14 @@ def _legend_handles(
     panels: list[dict[str, Any]], names: list[str], colours: dict[str, str], markers: dict[str, str]
 ) -> list[Any]:
     laws = [
-        Line2D([], [], color="black", ls=drawing.LAW_LINES[law], lw=1.8, label=f"optimum, {TITLES[law]}")
+        Line2D(
+            [],
+            [],
+            color="black",
+            ls=drawing.LAW_LINES[law],
+            lw=1.8,
+            label=f"optimum, {TITLES[law]}",
+        )
         for law in _laws(panels)
     ]
     lossy = {row["verifier"] for panel in panels for row in panel["rows"] if not row["lossless"]}

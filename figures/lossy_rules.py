@@ -1,9 +1,12 @@
-"""Lossy rules on a pair of language models: what each accepts against what it costs, beside the best at that cost.
+"""Lossy rules on a pair of language models: what each accepts against what it costs, beside the
+best at that cost.
 
-From above: one sampled draft, acceptance over total variation, where the rules whose output lies between draft and target are all
-on the frontier, and over the divergence, which tells those apart; the likeliest tokens as siblings, by SGLang's thresholds; chains
-of the likeliest token, tokens per call of FLy over the total variation of the text. The frontier of means over contexts is
-min(1, mean optimum + TV): a bit of total variation buys as much in one context as in another, until all is accepted.
+From above: one sampled draft, acceptance over total variation, where the rules whose output lies
+between draft and target are all on the frontier, and over the divergence, which tells those apart;
+the likeliest tokens as siblings, by SGLang's thresholds; chains of the likeliest token, tokens per
+call of FLy over the total variation of the text. The frontier of means over contexts is min(1, mean
+optimum + TV): a bit of total variation buys as much in one context as in another, until all is
+accepted.
 """
 
 from __future__ import annotations
@@ -25,10 +28,14 @@ from otm.sequence import Fly
 
 TITLE = "Lossy rules and their frontiers"
 CAPTURES = (DATA / "lossy_rules-smollm2.json", DATA / "lossy_rules.json")
-"""Written by `python -m analysis experiment lossy_rules`, with `--target smollm2` or for the shipped pair; the first is drawn."""
+"""Written by `python -m analysis experiment lossy_rules`, with `--target smollm2` or for the
+shipped pair; the first is drawn.
+"""
 
 BETWEEN = ("Ensemble", "Lenience", "Mentored", "Cactus", "Cascade, OPT", "Fuzzy")
-"""Rules whose output lies between draft and target, token by token: on the frontier in every context."""
+"""Rules whose output lies between draft and target, token by token: on the frontier in every
+context.
+"""
 
 TESTS = ("Cascade, Token v3", "BoundedRegret", "TypicalAcceptance", "RelaxedAcceptance", "Mars")
 """Rules that test the drafted token against the target alone."""
@@ -39,9 +46,14 @@ SIBLINGS = ("accumulated", "single")
 
 def compute(work: Work) -> dict[str, Any]:
     """Return what was measured on the pair."""
-    record = json.loads(next(path for path in CAPTURES if path.is_file()).read_text(encoding="utf-8"))
+    record = json.loads(
+        next(path for path in CAPTURES if path.is_file()).read_text(encoding="utf-8")
+    )
     work.tick()
-    return {name: record[name] for name in ("num_contexts", "num_prompts", "one_draft", "siblings", "chains")} | {
+    return {
+        name: record[name]
+        for name in ("num_contexts", "num_prompts", "one_draft", "siblings", "chains")
+    } | {
         "pair": record["pair"],
         "captured": record["manifest"],
     }
@@ -56,33 +68,53 @@ def draw(data: dict[str, Any]) -> Figure:
     _over_divergence(divergence, data["one_draft"])
     divergence.set_title("one sampled draft, rules on the frontier above", fontsize=10)
     _over_variation(siblings, data["siblings"], SIBLINGS, ())
-    siblings.set_title(f"the {data['siblings']['k']} likeliest tokens, {otm.ThresholdMatching.title}", fontsize=10)
+    siblings.set_title(
+        f"the {data['siblings']['k']} likeliest tokens, {otm.ThresholdMatching.title}", fontsize=10
+    )
     _chains(chains, data["chains"])
-    windows = ", ".join(str(window) for window in sorted({row["window"] for row in data["chains"]["rows"]}, reverse=True))
-    chains.set_title(f"chains of {data['chains']['length']} likeliest tokens, {Fly.title} with windows {windows}", fontsize=10)
+    windows = ", ".join(
+        str(window)
+        for window in sorted({row["window"] for row in data["chains"]["rows"]}, reverse=True)
+    )
+    chains.set_title(
+        f"chains of {data['chains']['length']} likeliest tokens, {Fly.title} with windows "
+        f"{windows}",
+        fontsize=10,
+    )
     drawing.note(canvas, f"{data['pair']}, {data['num_contexts']} contexts of held-out text, means")
     return canvas
 
 
 def title(rule: str) -> str:
-    """Return the display name of a rule of the record, which is a class and a variant, or a parameter.
+    """Return the display name of a rule of the record, which is a class and a variant, or a
+    parameter.
 
     >>> title("Cascade, OPT")
     'speculative cascade, OPT'
     """
     name, _, variant = rule.partition(", ")
-    return ", ".join(filter(None, (getattr(otm, name).title if hasattr(otm, name) else name, variant)))
+    return ", ".join(
+        filter(None, (getattr(otm, name).title if hasattr(otm, name) else name, variant))
+    )
 
 
-def _over_variation(axes: Axes, data: dict[str, Any], below: Sequence[str], on: Sequence[str]) -> None:
+def _over_variation(
+    axes: Axes, data: dict[str, Any], below: Sequence[str], on: Sequence[str]
+) -> None:
     """Draw the frontier min(1, α* + TV), lines below it, and markers for what lies on it."""
     best, most = data["optimum"], max(row["tv"] for row in data["rows"])
     axes.plot([0, 1 - best, max(most, 1 - best)], [best, 1, 1], color="black", lw=1.6)
-    axes.annotate("frontier", (0.35 * (1 - best), best + 0.35 * (1 - best)), xytext=(-4, 6), **_AT, ha="right")
+    axes.annotate(
+        "frontier", (0.35 * (1 - best), best + 0.35 * (1 - best)), xytext=(-4, 6), **_AT, ha="right"
+    )
     for number, rule in enumerate(on):
         rows = _rows(data, rule)
         axes.plot(
-            [row["tv"] for row in rows], [row["acceptance"] for row in rows], drawing.MARKERS[number], color="#666666", ms=3.5
+            [row["tv"] for row in rows],
+            [row["acceptance"] for row in rows],
+            drawing.MARKERS[number],
+            color="#666666",
+            ms=3.5,
         )
     if on:
         axes.annotate(
@@ -94,7 +126,15 @@ def _over_variation(axes: Axes, data: dict[str, Any], below: Sequence[str], on: 
             color="#444444",
         )
     for number, rule in enumerate(below):
-        _line(axes, _rows(data, rule), "tv", "acceptance", title(rule), drawing.PALETTE[number], *PLACES.get(rule, _RIGHT))
+        _line(
+            axes,
+            _rows(data, rule),
+            "tv",
+            "acceptance",
+            title(rule),
+            drawing.PALETTE[number],
+            *PLACES.get(rule, _RIGHT),
+        )
     axes.set_xlabel("total variation from the target")
     axes.set_ylabel("acceptance")
 
@@ -109,25 +149,47 @@ def _over_divergence(axes: Axes, data: dict[str, Any]) -> None:
             continue
         colour = "black" if rule == "Mentored" else drawing.PALETTE[number]
         _line(axes, rows, "kl", "acceptance", title(rule), colour, *PLACES.get(rule, _RIGHT))
-    if infinite:  # where such a rule decodes by the draft, a token that the draft does not score never comes out
+    # where such a rule decodes by the draft, a token that the draft does not score never comes out
+    if infinite:
         note = "infinite: " + ", ".join(infinite)
-        axes.annotate(note, (0.98, 0.05), ha="right", xycoords="axes fraction", fontsize=7.5, color="#444444")
+        axes.annotate(
+            note, (0.98, 0.05), ha="right", xycoords="axes fraction", fontsize=7.5, color="#444444"
+        )
     axes.set_xlabel("KL(target‖output), nats")
     axes.set_ylabel("acceptance")
 
 
 def _chains(axes: Axes, data: dict[str, Any]) -> None:
-    """Draw tokens per call over the text's total variation; the frontier moves texts that leave the chain first to its end."""
+    """Draw tokens per call over the text's total variation; the frontier moves texts that leave the
+    chain first to its end.
+    """
     length, matches = data["length"], np.array(data["matches"])
     gains = length - np.arange(length + 1)
     lossless = 1 + float(np.arange(length + 1) @ matches)
     reach = np.append(0.0, np.cumsum(matches))
     axes.plot(reach, lossless + np.append(0.0, np.cumsum(matches * gains)), color="black", lw=1.6)
-    axes.annotate("frontier", (reach[1] / 2, lossless + gains[0] * matches[0] / 2), xytext=(-4, 6), **_AT, ha="right")
+    axes.annotate(
+        "frontier",
+        (reach[1] / 2, lossless + gains[0] * matches[0] / 2),
+        xytext=(-4, 6),
+        **_AT,
+        ha="right",
+    )
     for number, samples in enumerate(sorted({row["samples"] for row in data["rows"]})):
         rows = [row for row in data["rows"] if row["samples"] == samples]
         name = f"{samples} sample{'s' if samples > 1 else ''} of the target"
-        _line(axes, rows, "tv", "tokens", name, drawing.PALETTE[number], 0.8, 6, -7 if samples == 1 else -5, "left")
+        _line(
+            axes,
+            rows,
+            "tv",
+            "tokens",
+            name,
+            drawing.PALETTE[number],
+            0.8,
+            6,
+            -7 if samples == 1 else -5,
+            "left",
+        )
     axes.set_xlabel("total variation of the text from the target's")
     axes.set_ylabel("tokens per target call")
 

@@ -1,9 +1,11 @@
 """Speed against distortion: lossy verifiers at sequence level on each pair.
 
-Speed is measured by decoding, as tokens per call and as tokens per second. Distortion is exact: the KL divergence from the target
-that one verified token adds by the chain rule, averaged over held-out contexts; bonus tokens add none. Quality is the target's own
-perplexity of what was written: what strays from the target's law surprises it more, or bores it. Where a rule never writes a
-token that the target may, in one context at least, the average divergence is infinite: such rules stand on a line of their own.
+Speed is measured by decoding, as tokens per call and as tokens per second. Distortion is exact: the
+KL divergence from the target that one verified token adds by the chain rule, averaged over held-out
+contexts; bonus tokens add none. Quality is the target's own perplexity of what was written: what
+strays from the target's law surprises it more, or bores it. Where a rule never writes a token that
+the target may, in one context at least, the average divergence is infinite: such rules stand on a
+line of their own.
 """
 
 from __future__ import annotations
@@ -20,17 +22,27 @@ from figures.work import Work
 from otm import drawing
 
 TITLE = "Speed against distortion"
-FAMILIES: tuple[type[otm.Verifier], ...] = (otm.Mentored, otm.Lenience, otm.Fuzzy, otm.TypicalAcceptance)
+FAMILIES: tuple[type[otm.Verifier], ...] = (
+    otm.Mentored,
+    otm.Lenience,
+    otm.Fuzzy,
+    otm.TypicalAcceptance,
+)
 
 
 def compute(work: Work) -> dict[str, Any]:
     """Return the committed results of `python -m analysis experiment mentored`."""
     work.tick()
-    return by_pair("mentored", lambda record: {name: record[name] for name in ("rows", "length", "num_prompts")})
+    return by_pair(
+        "mentored",
+        lambda record: {name: record[name] for name in ("rows", "length", "num_prompts")},
+    )
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw tokens per call, tokens per second and perplexity over KL, a column for each pair, the lossless scheme as a line."""
+    """Draw tokens per call, tokens per second and perplexity over KL, a column for each pair, the
+    lossless scheme as a line.
+    """
     pairs = data["pairs"]
     canvas = Figure(figsize=(3.2 * len(pairs) + 2.4, 8.6), layout="constrained")
     grid = canvas.subplots(len(MEASURES), len(pairs), sharex="col", squeeze=False)
@@ -39,15 +51,20 @@ def draw(data: dict[str, Any]) -> Figure:
             _panel(axes, pair["rows"], measure)
             axes.set_ylabel(label, fontsize=9)
         grid[0, column].set_title(pair["pair"], fontsize=9)
-        grid[-1, column].set_xlabel("KL from the target per verified token, nats:\nthe average over contexts", fontsize=9)
+        grid[-1, column].set_xlabel(
+            "KL from the target per verified token, nats:\nthe average over contexts", fontsize=9
+        )
     grid[0, 0].legend(loc="upper left", fontsize=7.5)
     texts = " and ".join(str(pair["num_prompts"]) for pair in pairs)
     endless = any(row["kl"] is None for pair in pairs for row in pair["rows"])
     drawing.note(
         canvas,
-        f"chains of {pairs[0]['length']} drafts, {texts} held-out prompts, 95 % intervals over prompts · labels: the budget\n"
+        f"chains of {pairs[0]['length']} drafts, {texts} held-out prompts, 95 % intervals over "
+        "prompts · labels: the budget\n"
         "that no token of mentored decoding exceeds, whatever the average; lenience; threshold ·\n"
-        "black: lossless · grey: plain decoding" + " · ∞: some token of the target is never written" * endless,
+        "black: lossless · grey: plain decoding"
+        + " · ∞: some token of the target is never written"
+        * endless,
     )
     return canvas
 
@@ -75,7 +92,9 @@ MEASURES: dict[str, Callable[[dict[str, Any], dict[str, Any]], dict[str, float]]
 
 
 def _panel(
-    axes: Axes, rows: list[dict[str, Any]], measure: Callable[[dict[str, Any], dict[str, Any]], dict[str, float]]
+    axes: Axes,
+    rows: list[dict[str, Any]],
+    measure: Callable[[dict[str, Any], dict[str, Any]], dict[str, float]],
 ) -> None:
     plain, lossless = rows[0], rows[1]
     exact = measure(lossless, plain)
@@ -88,9 +107,21 @@ def _panel(
     rows = [row | {"kl": beyond if row["kl"] is None else row["kl"]} for row in rows]
     if any(row["kl"] == beyond for row in rows):
         axes.axvline(beyond, color="#8A8A8A", lw=0.8, ls=(0, (1, 3)))
-        axes.text(beyond, 1.0, "∞ ", transform=axes.get_xaxis_transform(), ha="right", va="top", fontsize=9, color="#5A5A5A")
+        axes.text(
+            beyond,
+            1.0,
+            "∞ ",
+            transform=axes.get_xaxis_transform(),
+            ha="right",
+            va="top",
+            fontsize=9,
+            color="#5A5A5A",
+        )
     for number, family in enumerate(FAMILIES):
-        mine = sorted((row for row in rows if row["label"].startswith(family.__name__)), key=lambda row: row["kl"])
+        mine = sorted(
+            (row for row in rows if row["label"].startswith(family.__name__)),
+            key=lambda row: row["kl"],
+        )
         colour, marker = drawing.PALETTE[number], drawing.MARKERS[number]
         values = [measure(row, plain) for row in mine]
         kl = [row["kl"] for row in mine]
@@ -100,7 +131,9 @@ def _panel(
         for row, value in zip(mine, values, strict=True):
             argument = row["label"].partition("(")[2].rstrip(")")
             place = (row["kl"], value["mean"])
-            above = family is otm.Mentored  # its line rises, so that what is left of it and above is free
+            above = (
+                family is otm.Mentored
+            )  # its line rises, so that what is left of it and above is free
             axes.annotate(
                 argument,
                 place,

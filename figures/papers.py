@@ -1,4 +1,5 @@
-"""What the papers say of their experiments beside what the same say on these pairs: `docs/papers.md`, from the data.
+"""What the papers say of their experiments beside what the same say on these pairs:
+`docs/papers.md`, from the data.
 
 `python -m figures.papers` writes the page anew; a test fails where it is older than the data.
 """
@@ -47,7 +48,8 @@ def _run(record: Record, method: str, strategy: str, drafted: int) -> Record:
 
 def _largest(record: Record, method: str, strategy: str) -> Record:
     return max(
-        (run for run in record["methods"][method]["runs"] if run["strategy"] == strategy), key=lambda run: run["drafted"]
+        (run for run in record["methods"][method]["runs"] if run["strategy"] == strategy),
+        key=lambda run: run["drafted"],
     )
 
 
@@ -56,7 +58,9 @@ def _value(row: Record) -> str:
 
 
 def _both(record: Record, strategy: str, drafted: int) -> str:
-    return " and ".join(f"{_value(_run(record, method, strategy, drafted))} ({method})" for method in ersd.METHODS)
+    return " and ".join(
+        f"{_value(_run(record, method, strategy, drafted))} ({method})" for method in ersd.METHODS
+    )
 
 
 def _half(row: Record) -> float:
@@ -64,7 +68,9 @@ def _half(row: Record) -> float:
 
 
 def _lead(first: Record, second: Record) -> Lead:
-    """Return how far one mean is above another; the interval, as if they were independent, is too wide for the same texts."""
+    """Return how far one mean is above another; the interval, as if they were independent, is too
+    wide for the same texts.
+    """
     return float(first["mean"] - second["mean"]), math.hypot(_half(first), _half(second))
 
 
@@ -73,9 +79,15 @@ def _over(row: Record, bound: float) -> Lead:
 
 
 def _decided(leads: Iterable[Lead]) -> bool | None:
-    """Return whether all leads are sure, None if some may be chance and none is surely a lag; equal without error is as good."""
+    """Return whether all leads are sure, None if some may be chance and none is surely a lag; equal
+    without error is as good.
+    """
     signs = [(abs(lead) >= half, lead) for lead, half in leads]
-    return False if any(sure and lead < 0.0 for sure, lead in signs) else all(sure for sure, _ in signs) or None
+    return (
+        False
+        if any(sure and lead < 0.0 for sure, lead in signs)
+        else all(sure for sure, _ in signs) or None
+    )
 
 
 def _races_lead(record: Record, strategy: str, drafted: int) -> Lead:
@@ -110,7 +122,9 @@ def plateau(record: Record) -> Finding:
 def sequences(record: Record) -> Finding:
     """First arrivals are what a sequence is of."""
     leads = [_races_lead(record, "sequence", n) for n in range(1, 17)]
-    return _decided((-lead, half) for lead, half in leads), f"16 drafts: {_both(record, 'sequence', 16)}"
+    return _decided(
+        (-lead, half) for lead, half in leads
+    ), f"16 drafts: {_both(record, 'sequence', 16)}"
 
 
 def stretches(record: Record) -> Finding:
@@ -118,7 +132,9 @@ def stretches(record: Record) -> Finding:
     parts, leads = [], []
     for method in ersd.METHODS:
         run = _largest(record, method, "sequence")
-        said = ersd.theory(np.asarray(record["methods"][method]["acceptance"]))["sequence"][1][run["drafted"] - 1]
+        said = ersd.theory(np.asarray(record["methods"][method]["acceptance"]))["sequence"][1][
+            run["drafted"] - 1
+        ]
         leads.append(_over(run, said))
         parts.append(f"{_value(run)}, theory {said:.3f} ({method})")
     return _decided(leads), f"{run['drafted']} drafts: " + "; ".join(parts)
@@ -131,7 +147,10 @@ def specinfer(record: Record) -> Finding:
         for method in ersd.METHODS
         for n in (8, 14)
     )
-    parts = [f"{n} drafts: {_both(record, 'SpecInfer', n)}, sequence {_both(record, 'sequence', n)}" for n in (8, 14)]
+    parts = [
+        f"{n} drafts: {_both(record, 'SpecInfer', n)}, sequence {_both(record, 'sequence', n)}"
+        for n in (8, 14)
+    ]
     return holds, "; ".join(parts)
 
 
@@ -144,7 +163,8 @@ def optimal_tree(record: Record) -> Finding:
         if run["strategy"] != "optimal"
     ]
     most = max(0.0, *(-lead for lead, _ in leads))
-    # Small trees are the same or nearly so, and all strategies saw the same texts: a tie or better on them is one.
+    # Small trees are the same or nearly so, and all strategies saw the same texts: a tie or better
+    # on them is one.
     return _decided(
         (lead, half if lead < 0.0 else 0.0) for lead, half in leads
     ), f"32 drafts: {_both(record, 'optimal', 32)}; the most that another wins more is {most:.4f}"
@@ -164,7 +184,9 @@ def logarithmic(record: Record) -> Finding:
 def convergence(record: Record) -> Finding:
     """The gap between the methods shrinks as trees grow."""
     few, many = (_races_lead(record, "optimal", n)[0] for n in (4, 32))
-    return few < 0 and abs(many) < abs(few), f"ERSD − GSD is {few:+.3f} at 4 drafts, {many:+.3f} at 32"
+    return few < 0 and abs(many) < abs(
+        few
+    ), f"ERSD − GSD is {few:+.3f} at 4 drafts, {many:+.3f} at 32"
 
 
 def kseq_is_optimal(record: Record) -> Finding:
@@ -185,36 +207,49 @@ def table2_gains(record: Record) -> Finding:
     for draft in sorted({row["draft"] for row in record["rows"]}):
         one, eight = rows[draft, "K-SEQ", 1, 8], rows[draft, "K-SEQ", 8, 8]
         holds &= eight["mean"] / one["mean"] >= 3.3 / 2.3 - 0.02
-        parts.append(f"{_value(one)} → {_value(eight)}, × {eight['mean'] / one['mean']:.2f} ({draft})")
+        parts.append(
+            f"{_value(one)} → {_value(eight)}, × {eight['mean'] / one['mean']:.2f} ({draft})"
+        )
     return holds, "; ".join(parts)
 
 
 def flat_latency(record: Record) -> Finding:
-    """Eight sequences of eight tokens take little longer than one of four: 1.1 and less in the paper."""
+    """Eight sequences of eight tokens take little longer than one of four: 1.1 and less in the
+    paper.
+    """
     cell = record["relative"]["target"][record["lengths"].index(8)][record["batches"].index(8)]
     load = record["manifest"]["load average before"][0]
-    return cell["median"] < 1.2, f"8 × 8 tokens take {cell['median']:.2f} times as long as 4 (CPU, load {load:g})"
+    return cell[
+        "median"
+    ] < 1.2, f"8 × 8 tokens take {cell['median']:.2f} times as long as 4 (CPU, load {load:g})"
 
 
 def little_loss(record: Record) -> Finding:
-    """A budget of .1 nats is faster than lossless, and the target finds the text no stranger, by a tenth in perplexity at most."""
+    """A budget of .1 nats is faster than lossless, and the target finds the text no stranger, by a
+    tenth in perplexity at most.
+    """
     rows = {row["label"]: row for row in record["rows"]}
     lossless, lossy = rows["speculative"], rows["Mentored(0.1)"]
     faster, half = _ratio(lossy["speedup"], lossless["speedup"])
     stranger, wide = _ratio(lossy["perplexity"], lossless["perplexity"])
     before, after = (
-        f"{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]" for row in (each["perplexity"] for each in (lossless, lossy))
+        f"{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]"
+        for row in (each["perplexity"] for each in (lossless, lossy))
     )
     numbers = (
-        f"{_value(lossless)} → {_value(lossy)}, × {_times(faster, half)} in tokens per second (CPU, load "
-        f"{record['manifest']['load average before'][0]:g}), perplexity {before} → {after}, × {_times(stranger, wide)}, "
+        f"{_value(lossless)} → {_value(lossy)}, × {_times(faster, half)} in tokens per second "
+        "(CPU, load "
+        f"{record['manifest']['load average before'][0]:g}), perplexity {before} → {after}, × "
+        f"{_times(stranger, wide)}, "
         f"KL {lossy['kl']:.3f} nats per token"
     )
     return _decided([(faster, half), (math.log(1.1) - stranger, wide)]), numbers
 
 
 def _ratio(first: Record, second: Record) -> Lead:
-    """Return the logarithm of a ratio of means whose intervals are symmetric on that scale, as if they were independent."""
+    """Return the logarithm of a ratio of means whose intervals are symmetric on that scale, as if
+    they were independent.
+    """
     halves = (math.log(row["high"] / row["low"]) / 2.0 for row in (first, second))
     return math.log(first["mean"] / second["mean"]), math.hypot(*halves)
 
@@ -224,21 +259,52 @@ def _times(ratio: float, half: float) -> str:
 
 
 CLAIMS: tuple[tuple[str, str, str, Callable[[Record], Finding]], ...] = (
-    ("with one draft, recursive rejection accepts more than races", "ERSD, section 5", "ersd", batch_of_one),
+    (
+        "with one draft, recursive rejection accepts more than races",
+        "ERSD, section 5",
+        "ersd",
+        batch_of_one,
+    ),
     ("with two they are comparable (within .02)", "ERSD, section 5", "ersd", batch_of_two),
     ("with more than two, races accept more", "ERSD, section 5", "ersd", wide_batches),
     ("batches plateau just below 2 (above 1.9 at 16)", "ERSD, section 5", "ersd", plateau),
     ("in sequences recursive rejection is better", "ERSD, section 5", "ersd", sequences),
     ("long sequences pass what the 0-th order says", "ERSD, section 5", "ersd", stretches),
     ("the SpecInfer tree improves on a sequence", "ERSD, section 5", "ersd", specinfer),
-    ("the optimal tree is the best strategy at every size", "ERSD, section 5", "ersd", optimal_tree),
-    ("its tokens grow with the logarithm of what is drafted", "ERSD, section 5", "ersd", logarithmic),
-    ("as trees grow, the methods converge, GSD ahead at first", "ERSD, section 5", "ersd", convergence),
-    ("K-SEQ is in fact optimal", "SpecTr, section 6, of its examples", "table2", kseq_is_optimal),
-    ("eight drafts of eight tokens yield 1.43 times what one does", "SpecTr, Table 2", "table2", table2_gains),
-    ("more tokens and more sequences cost next to no time", "SpecTr, Tables 1 and 3", "latency", flat_latency),
     (
-        "mentored decoding is faster at hardly any loss of quality (perplexity up by a tenth at most)",
+        "the optimal tree is the best strategy at every size",
+        "ERSD, section 5",
+        "ersd",
+        optimal_tree,
+    ),
+    (
+        "its tokens grow with the logarithm of what is drafted",
+        "ERSD, section 5",
+        "ersd",
+        logarithmic,
+    ),
+    (
+        "as trees grow, the methods converge, GSD ahead at first",
+        "ERSD, section 5",
+        "ersd",
+        convergence,
+    ),
+    ("K-SEQ is in fact optimal", "SpecTr, section 6, of its examples", "table2", kseq_is_optimal),
+    (
+        "eight drafts of eight tokens yield 1.43 times what one does",
+        "SpecTr, Table 2",
+        "table2",
+        table2_gains,
+    ),
+    (
+        "more tokens and more sequences cost next to no time",
+        "SpecTr, Tables 1 and 3",
+        "latency",
+        flat_latency,
+    ),
+    (
+        "mentored decoding is faster at hardly any loss of quality (perplexity up by a tenth at "
+        "most)",
         "Mentored decoding",
         "mentored",
         little_loss,

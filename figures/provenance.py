@@ -17,7 +17,8 @@ def manifest(*, seed: int, captured: dict[str, Any] | None = None) -> dict[str, 
 
     Args:
         seed: seed of the Monte Carlo points.
-        captured: manifests of the committed results that the figure reads, if any (models, device, versions), by the pair's title.
+        captured: manifests of the committed results that the figure reads, if any (models, device,
+            versions), by the pair's title.
     """
     record: dict[str, Any] = {
         "python": sys.version.split()[0],

@@ -1,7 +1,9 @@
-"""Score pieces of the optimal verifier on a small example: which stretch of [0, 1] each atom's score comes from.
+"""Score pieces of the optimal verifier on a small example: which stretch of [0, 1] each atom's
+score comes from.
 
-Every draft gets an independent score, uniform on the pieces of its atom; the draft with the largest score is selected. The pieces
-tile [0, 1] and are nested: an atom of higher level wraps around the blocks that it absorbed (a left-curtain coupling).
+Every draft gets an independent score, uniform on the pieces of its atom; the draft with the largest
+score is selected. The pieces tile [0, 1] and are nested: an atom of higher level wraps around the
+blocks that it absorbed (a left-curtain coupling).
 """
 
 from __future__ import annotations
@@ -55,8 +57,18 @@ def draw(data: dict[str, Any]) -> Figure:
     levels = data["atom_level"]
     for piece in data["pieces"]:
         colour = drawing.PALETTE[piece["atom"] % len(drawing.PALETTE)]
-        axes.barh(piece["atom"], piece["length"], left=piece["left"], height=0.62, color=colour, edgecolor="white", lw=0.8)
-    axes.set_yticks(range(len(levels)), [_atom_label(level, data) for level in levels], fontsize=8.5)
+        axes.barh(
+            piece["atom"],
+            piece["length"],
+            left=piece["left"],
+            height=0.62,
+            color=colour,
+            edgecolor="white",
+            lw=0.8,
+        )
+    axes.set_yticks(
+        range(len(levels)), [_atom_label(level, data) for level in levels], fontsize=8.5
+    )
     axes.set_xlim(0, 1)
     axes.set_xlabel("score u: the draft with the largest score is selected")
     axes.set_title(f"where each atom's score falls (k = {data['k']})", fontsize=10)

@@ -1,6 +1,8 @@
-"""The tables of `docs/steps.md`, from the data: what K drafted sequences of L tokens give on both pairs.
+"""The tables of `docs/steps.md`, from the data: what K drafted sequences of L tokens give on both
+pairs.
 
-`python -m figures.steps_tables` writes them anew; a test fails where they are not those of the data.
+`python -m figures.steps_tables` writes them anew; a test fails where they are not those of the
+data.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ Record = dict[str, Any]
 
 def of_size(record: Record, num_drafts: int, length: int) -> dict[str, Record]:
     """Return the rows of one size of a pair's record, by name."""
-    (table,) = (one for one in record["tables"] if (one["num_drafts"], one["length"]) == (num_drafts, length))
+    (table,) = (
+        one
+        for one in record["tables"]
+        if (one["num_drafts"], one["length"]) == (num_drafts, length)
+    )
     return {row["name"]: row for row in table["rows"]}
 
 
@@ -32,7 +38,9 @@ def table(record: Record) -> str:
     head = ["tokens per call"]
     for k, length in SIZES:
         head += [f"K = {k}, L = {length}", "less than refined scores"]
-    rows = [(name, *(cell for rows in columns for cell in _cells(rows[name]))) for name in columns[-1]]
+    rows = [
+        (name, *(cell for rows in columns for cell in _cells(rows[name]))) for name in columns[-1]
+    ]
     return markdown(head, rows)
 
 

@@ -1,7 +1,7 @@
 """Tables 1 and 3 of SpecTr on each pair: relative latency of one pass over length × batch.
 
-Everything is relative to the target's pass over four tokens of one sequence. On an accelerator with spare arithmetic the table is
-flat; on a CPU it is not, and drafting more costs more.
+Everything is relative to the target's pass over four tokens of one sequence. On an accelerator with
+spare arithmetic the table is flat; on a CPU it is not, and drafting more costs more.
 """
 
 from __future__ import annotations
@@ -28,12 +28,18 @@ def compute(work: Work) -> dict[str, Any]:
 def _kept(record: dict[str, Any]) -> dict[str, Any]:
     kept = ("lengths", "batches", "nodes", "relative", "tree", "context", "rounds")
     manifest = record["manifest"]
-    machine = {"device": manifest["device"], "threads": manifest["threads"], "load": manifest["load average before"][0]}
+    machine = {
+        "device": manifest["device"],
+        "threads": manifest["threads"],
+        "load": manifest["load average before"][0],
+    }
     return {name: record[name] for name in kept} | machine
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw, for each pair, one table per model and beside them seconds against the number of tree nodes."""
+    """Draw, for each pair, one table per model and beside them seconds against the number of tree
+    nodes.
+    """
     pairs = data["pairs"]
     canvas = Figure(figsize=(9.0, 3.5 * len(pairs) + 0.4), layout="constrained")
     rows = canvas.subplots(len(pairs), 3, width_ratios=(1.0, 1.0, 1.1), squeeze=False)
@@ -45,7 +51,8 @@ def draw(data: dict[str, Any]) -> Figure:
     drawing.note(
         canvas,
         "\n".join(
-            f"{pair['pair']}: after a cached context of {pair['context']} tokens, {pair['device']}, {pair['threads']} thread, load "
+            f"{pair['pair']}: after a cached context of {pair['context']} tokens, "
+            f"{pair['device']}, {pair['threads']} thread, load "
             f"{pair['load']:g}, median of {pair['rounds']} interleaved rounds; small: quartiles"
             for pair in pairs
         ),
@@ -73,9 +80,19 @@ def _table(axes: Axes, data: dict[str, Any], side: str) -> None:
 def _nodes(axes: Axes, data: dict[str, Any]) -> None:
     for number, side in enumerate(("target", "draft")):
         seconds = data["tree"][side]
-        rows = [{"mean": 1e3 * s["median"], "low": 1e3 * s["low"], "high": 1e3 * s["high"]} for s in seconds]
+        rows = [
+            {"mean": 1e3 * s["median"], "low": 1e3 * s["low"], "high": 1e3 * s["high"]}
+            for s in seconds
+        ]
         colour, marker = drawing.PALETTE[number], drawing.MARKERS[number]
-        axes.plot(data["nodes"], [row["mean"] for row in rows], color=colour, marker=marker, mfc="white", label=side)
+        axes.plot(
+            data["nodes"],
+            [row["mean"] for row in rows],
+            color=colour,
+            marker=marker,
+            mfc="white",
+            label=side,
+        )
         drawing.points(axes, data["nodes"], rows, colour=colour, marker=marker)
     axes.set_xscale("symlog", base=2, linthresh=1)
     axes.set_xticks(data["nodes"], [str(n) for n in data["nodes"]])

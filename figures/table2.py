@@ -1,7 +1,9 @@
-"""Tables 2 and 4 of SpecTr on each pair: tokens per serial call for K drafts of L tokens, per draft model.
+"""Tables 2 and 4 of SpecTr on each pair: tokens per serial call for K drafts of L tokens, per draft
+model.
 
-K = 1 is speculative decoding, K > 1 draft selection with K-SEQ, as in SpecTr, and with the optimal verifier. The paper's own
-numbers (LM1B, 97M target, 6M draft) stand beside them in the data file: another pair, for orientation only.
+K = 1 is speculative decoding, K > 1 draft selection with K-SEQ, as in SpecTr, and with the optimal
+verifier. The paper's own numbers (LM1B, 97M target, 6M draft) stand beside them in the data file:
+another pair, for orientation only.
 """
 
 from __future__ import annotations
@@ -16,19 +18,34 @@ from figures.work import Work
 from otm import drawing
 
 TITLE = "Tokens per serial call"
-PAPER = {(1, 4): 2.2, (2, 4): 2.4, (4, 4): 2.7, (8, 4): 3.0, (1, 8): 2.3, (2, 8): 2.6, (4, 8): 3.0, (8, 8): 3.3}
+PAPER = {
+    (1, 4): 2.2,
+    (2, 4): 2.4,
+    (4, 4): 2.7,
+    (8, 4): 3.0,
+    (1, 8): 2.3,
+    (2, 8): 2.6,
+    (4, 8): 3.0,
+    (8, 8): 3.3,
+}
 """SpecTr, Table 2, by (K, L)."""
 
 
 def compute(work: Work) -> dict[str, Any]:
     """Return the committed results of `python -m analysis experiment table2` beside the paper's."""
-    paper = [{"K": k, "L": length, "tokens_per_call": value} for (k, length), value in PAPER.items()]
+    paper = [
+        {"K": k, "L": length, "tokens_per_call": value} for (k, length), value in PAPER.items()
+    ]
     work.tick()
-    return by_pair("table2", lambda record: {name: record[name] for name in ("rows", "target_parameters")}) | {"paper": paper}
+    return by_pair(
+        "table2", lambda record: {name: record[name] for name in ("rows", "target_parameters")}
+    ) | {"paper": paper}
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw a panel per pair and length, lines per draft model and verifier, every value written beside its point."""
+    """Draw a panel per pair and length, lines per draft model and verifier, every value written
+    beside its point.
+    """
     pairs = data["pairs"]
     lengths = sorted({row["L"] for pair in pairs for row in pair["rows"]})
     canvas = Figure(figsize=(6.4, 3.3 * len(pairs) + 0.5), layout="constrained")
@@ -37,12 +54,16 @@ def draw(data: dict[str, Any]) -> Figure:
         for axes, length in zip(panels, lengths, strict=True):
             _panel(axes, [row for row in pair["rows"] if row["L"] == length])
             axes.set_title(f"L = {length} drafted tokens each", fontsize=9)
-        panels[0].set_ylabel(f"{pair['pair']} ({_size(pair['target_parameters'])})\ntokens per serial call", fontsize=9)
+        panels[0].set_ylabel(
+            f"{pair['pair']} ({_size(pair['target_parameters'])})\ntokens per serial call",
+            fontsize=9,
+        )
         panels[0].legend(loc="upper left", fontsize=7)
     texts = sorted({row["num_texts"] for pair in pairs for row in pair["rows"]})
     drawing.note(
         canvas,
-        f"temperature 1 · exact expectations along {texts[0]} to {texts[-1]} texts of the target, 95 % intervals over prompts",
+        f"temperature 1 · exact expectations along {texts[0]} to {texts[-1]} texts of the target, "
+        "95 % intervals over prompts",
     )
     return canvas
 
@@ -52,20 +73,37 @@ def _panel(axes: Axes, rows: list[dict[str, Any]]) -> None:
     for number, (parameters, draft) in enumerate(drafts):
         mine = [row for row in rows if row["draft"] == draft]
         start = [row for row in mine if row["K"] == 1]
-        for verifier, style, above in (("K-SEQ", "-", (4, -9)), ("Optimal", drawing.DASHED, (-20, 4))):
-            line = sorted((row for row in mine if row["verifier"] == verifier), key=lambda row: row["K"])
+        for verifier, style, above in (
+            ("K-SEQ", "-", (4, -9)),
+            ("Optimal", drawing.DASHED, (-20, 4)),
+        ):
+            line = sorted(
+                (row for row in mine if row["verifier"] == verifier), key=lambda row: row["K"]
+            )
             if not line:
                 continue
             joined = line if line[0]["K"] == 1 else [*start, *line]
             colour, marker = drawing.PALETTE[number], "o" if verifier == "K-SEQ" else "D"
             label = f"draft of {_size(parameters)}, {verifier}"
             axes.plot(
-                [row["K"] for row in joined], [row["mean"] for row in joined], color=colour, lw=1.2, ls=style, label=label
+                [row["K"] for row in joined],
+                [row["mean"] for row in joined],
+                color=colour,
+                lw=1.2,
+                ls=style,
+                label=label,
             )
             drawing.points(axes, [row["K"] for row in line], line, colour=colour, marker=marker)
             for row in line:
                 place = (row["K"], row["mean"])
-                axes.annotate(f"{row['mean']:.2f}", place, xytext=above, textcoords="offset points", fontsize=7, color=colour)
+                axes.annotate(
+                    f"{row['mean']:.2f}",
+                    place,
+                    xytext=above,
+                    textcoords="offset points",
+                    fontsize=7,
+                    color=colour,
+                )
     counts = sorted({row["K"] for row in rows})
     axes.set_xscale("log", base=2)
     axes.set_xticks(counts, [str(k) for k in counts])

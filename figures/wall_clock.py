@@ -1,8 +1,9 @@
-"""Wall time on one machine: what `advise` predicts of each way of decoding, beside what running it for real gives.
+"""Wall time on one machine: what `advise` predicts of each way of decoding, beside what running it
+for real gives.
 
-A row is the best plan of a family within the limits. The bar is the advised speed-up over plain decoding with its interval, from
-acceptance along the target's texts and steps that were timed before; the dot is the speed-up of texts that were then decoded in
-every way in turns.
+A row is the best plan of a family within the limits. The bar is the advised speed-up over plain
+decoding with its interval, from acceptance along the target's texts and steps that were timed
+before; the dot is the speed-up of texts that were then decoded in every way in turns.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ ADVISED, MEASURED, SLOWER = drawing.PALETTE[0], "black", "#F3E4DC"
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return the committed results of `python -m analysis advise --run --out figures/data/advice.json`."""
+    """Return the committed results of `python -m analysis advise --run --out
+    figures/data/advice.json`.
+    """
     work.tick()
     return by_pair("advice", _kept)
 
@@ -36,7 +39,10 @@ def _kept(record: dict[str, Any]) -> dict[str, Any]:
             "advised": row["over_plain"],
             "measured": ran[row["decoder"]]["speedup"],
             "tokens": ran[row["decoder"]]["tokens"] / ran[row["decoder"]]["calls"],
-            "seconds": {"predicted": ran[row["decoder"]]["predicted"], "measured": ran[row["decoder"]]["seconds"]},
+            "seconds": {
+                "predicted": ran[row["decoder"]]["predicted"],
+                "measured": ran[row["decoder"]]["seconds"],
+            },
         }
         for row in record["rows"]
     ]
@@ -53,11 +59,15 @@ def draw(data: dict[str, Any]) -> Figure:
     """Draw a panel for each pair, plain decoding as the line at 1."""
     pairs = data["pairs"]
     counts = [len(pair["rows"]) for pair in pairs]
-    canvas = Figure(figsize=(6.4, 0.42 * sum(counts) + 1.1 * len(counts) + 0.8), layout="constrained")
+    canvas = Figure(
+        figsize=(6.4, 0.42 * sum(counts) + 1.1 * len(counts) + 0.8), layout="constrained"
+    )
     grid = canvas.subplots(len(pairs), 1, squeeze=False, sharex=True, height_ratios=counts)[:, 0]
     for axes, pair in zip(grid, pairs, strict=True):
         _panel(axes, pair)
-    ends = [row["advised"][end] for pair in pairs for row in pair["rows"] for end in ("low", "high")]
+    ends = [
+        row["advised"][end] for pair in pairs for row in pair["rows"] for end in ("low", "high")
+    ]
     grid[-1].set_xlim(min(ends) - 0.05, max(*ends, 1.0) + 0.05)
     grid[-1].set_xlabel("speed, × plain decoding")
     drawing.note(
@@ -75,7 +85,14 @@ def _panel(axes: Axes, pair: dict[str, Any]) -> None:
     heights = np.arange(len(rows))
     for height, row in zip(heights, rows, strict=True):
         advised = row["advised"]
-        axes.plot([advised["low"], advised["high"]], [height, height], color=ADVISED, lw=5, alpha=0.45, solid_capstyle="butt")
+        axes.plot(
+            [advised["low"], advised["high"]],
+            [height, height],
+            color=ADVISED,
+            lw=5,
+            alpha=0.45,
+            solid_capstyle="butt",
+        )
         axes.plot([advised["value"]] * 2, [height - 0.28, height + 0.28], color=ADVISED, lw=2)
         axes.plot([row["measured"]], [height], marker="o", ms=5, color=MEASURED, ls="none")
         text = f"{advised['value']:.2f} advised, {row['measured']:.2f} measured"

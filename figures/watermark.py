@@ -1,11 +1,14 @@
-"""Watermark strength against acceptance: the trade-off of Gumbel watermarks under speculative sampling, with the race at its end.
+"""Watermark strength against acceptance: the trade-off of Gumbel watermarks under speculative
+sampling, with the race at its end.
 
-The key of a watermark holds the clocks of a race. Mixed in part γ into both models, a watermark makes the draft's law
-(1 − γ')p + γ'·1{draft race's winner} and the target's (1 − γ)q + γ·1{target race's winner}, to be verified losslessly given the
-key: without it the output has law q. Its strength is what the token tells of the key, E KL(watermarked target‖target). γ = 1 is
-`otm.Race`: the token is a function of the key, of strength H(q), and drafts are accepted when both races have one winner. γ = 0
-is speculative sampling without a watermark. Both ends at once (Hu & Huang 2024, 2410.20418: not for watermarks of this kind) are
-had where the coin of acceptance and the draw after a rejection come from the key as well (He et al. 2026, 2602.01428).
+The key of a watermark holds the clocks of a race. Mixed in part γ into both models, a watermark
+makes the draft's law (1 − γ')p + γ'·1{draft race's winner} and the target's (1 − γ)q + γ·1{target
+race's winner}, to be verified losslessly given the key: without it the output has law q. Its
+strength is what the token tells of the key, E KL(watermarked target‖target). γ = 1 is `otm.Race`:
+the token is a function of the key, of strength H(q), and drafts are accepted when both races have
+one winner. γ = 0 is speculative sampling without a watermark. Both ends at once (Hu & Huang 2024,
+2410.20418: not for watermarks of this kind) are had where the coin of acceptance and the draw after
+a rejection come from the key as well (He et al. 2026, 2602.01428).
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ def compute(work: Work) -> dict[str, Any]:
         winners = np.zeros((len(target), len(target)))
         winners[joint.drafts[:, 0]] = joint.joint.toarray()
         strengths = [strength(problem.target, part) for part in parts]
-        accepted = [max(acceptance(problem, winners, part, drafted) for drafted in parts) for part in parts]
+        accepted = [
+            max(acceptance(problem, winners, part, drafted) for drafted in parts) for part in parts
+        ]
         panels.append(
             {
                 "name": name,
@@ -62,8 +67,12 @@ def strength(target: NDArray[np.float64], part: float) -> float:
     return float(q @ (won * np.log(won / q) + (1.0 - q) * rest))
 
 
-def acceptance(problem: otm.Problem, winners: NDArray[np.float64], part: float, drafted: float) -> float:
-    """Return E Σ min of the two watermarked laws, `winners` `(V, V)` the joint law of the races' winners (draft's, target's)."""
+def acceptance(
+    problem: otm.Problem, winners: NDArray[np.float64], part: float, drafted: float
+) -> float:
+    """Return E Σ min of the two watermarked laws, `winners` `(V, V)` the joint law of the races'
+    winners (draft's, target's).
+    """
     p, q = (1.0 - drafted) * problem.draft, (1.0 - part) * problem.target
     both = np.minimum(p, q)
     draft_wins, target_wins = np.minimum(p + drafted, q) - both, np.minimum(p, q + part) - both
@@ -73,7 +82,9 @@ def acceptance(problem: otm.Problem, winners: NDArray[np.float64], part: float, 
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw one line per pair, from speculative sampling to its race, and a star where the coin is in the key."""
+    """Draw one line per pair, from speculative sampling to its race, and a star where the coin is
+    in the key.
+    """
     canvas, axes = drawing.figure(width=5.6, height=4.2)
     for number, panel in enumerate(data["panels"]):
         colour = drawing.PALETTE[number]
@@ -93,5 +104,7 @@ def draw(data: dict[str, Any]) -> Figure:
     axes.set_xlabel("acceptance")
     axes.set_ylabel("watermark strength, nats per token")
     axes.margins(x=0.3, y=0.1)
-    drawing.note(canvas, "open: no watermark · filled: the race · star: acceptance's coin in the key, too")
+    drawing.note(
+        canvas, "open: no watermark · filled: the race · star: acceptance's coin in the key, too"
+    )
     return canvas

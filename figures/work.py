@@ -10,7 +10,9 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Passed to every `compute`: draws per point, the generator, whether to thin the grids, and a progress callback."""
+    """Passed to every `compute`: draws per point, the generator, whether to thin the grids, and a
+    progress callback.
+    """
 
     samples: int
     rng: np.random.Generator

@@ -1,11 +1,13 @@
-"""Optimal transport with membership cost: exact optima, bounds and verifiers for speculative decoding.
+"""Optimal transport with membership cost: exact optima, bounds and verifiers for speculative
+decoding.
 
-A small draft model proposes tokens, a large target model verifies them so that the output keeps the target's law. How likely is a
-draft to be accepted, how likely could it be at best, and which scheme gets there?
+A small draft model proposes tokens, a large target model verifies them so that the output keeps the
+target's law. How likely is a draft to be accepted, how likely could it be at best, and which scheme
+gets there?
 
 Notation, everywhere:
 
-====================  ==================================================================================================
+====================  ============================================================================
 p, ``draft``          the draft model's distribution on a vocabulary Ω of V tokens, an array ``(..., V)``
 q, ``target``         the target model's distribution (SpecTr and ERSD use these letters; Leviathan and vLLM swap them)
 k                     number of drafts
@@ -15,22 +17,27 @@ P(T), Q(T), b(T)      masses of a token set; b(T) = Pr(S ⊆ T), the containment
 H(t)                  the overlap curve Σ min(q, t p), t ≥ 0: what every question about i.i.d. drafts is asked of
 α, α*                 acceptance Pr(Y ∈ S); its maximum over all couplings of the drafts and Y ~ q
 β, γ, γ*              K-SEQ's single-try acceptance, its division factor, the smallest lossless one
-====================  ==================================================================================================
+====================  ============================================================================
 
-A *draft law* says how drafts are drawn, a *verifier* how the output is chosen given the drafts; the optimum depends on (draft,
-target, law) alone. Arrays are keyword-only, because α is not symmetric in p and q.
+A *draft law* says how drafts are drawn, a *verifier* how the output is chosen given the drafts; the
+optimum depends on (draft, target, law) alone. Arrays are keyword-only, because α is not symmetric
+in p and q.
 
-Here are problems, laws, verifiers and the verbs. Everything else stands where one would look for it:
+Here are problems, laws, verifiers and the verbs. Everything else stands where one would look for
+it:
 
-====================  ==================================================================================================
+====================  ============================================================================
 ``otm.bounds``        bounds on acceptances, direction in the name
 ``otm.divergences``   distances between a draft and a target
 ``otm.lossy``         frontiers of acceptance against distance, and what lossy schemes do
-``otm.losses``        what acceptance is lost to: vocabulary, filters, ranking, temperature, scheme, rounding
+``otm.losses``        what acceptance is lost to: vocabulary, filters, ranking, rounding …
 ``otm.partial``       certified intervals from top-m probabilities
 ``otm.transport``     couplings by linear programming, exact certificates
 ``otm.sequence``      decoders, models, exact laws of a decoding step
-``otm.trees``         draft trees: shapes, optimal trees, costs, entropy bounds, engines' formats
+``otm.trees``         draft trees: shapes, optimal trees, costs, entropy bounds
+``otm.engines``       what engines write and want: acceptance records, costs, planned lengths
+``otm.tracing``       what a sampler does with its random numbers, followed draw by draw
+``otm.evidence``      tests of hypotheses with error budgets
 ``otm.audit``         is somebody else's verifier lossless?
 ``otm.table``         every scheme on every row of a batch, from one sort
 ``otm.verifiers``     what verifiers are made of, and more of them than have a name here
@@ -40,7 +47,7 @@ Here are problems, laws, verifiers and the verbs. Everything else stands where o
 ``otm.plot``          pictures of problems and results
 ``otm.results``       what the verbs return
 ``otm.errors``        what they raise
-====================  ==================================================================================================
+====================  ============================================================================
 """
 
 import logging
@@ -50,6 +57,7 @@ from otm import (
     bounds,
     divergences,
     drafts,
+    engines,
     errors,
     examples,
     losses,
@@ -118,7 +126,9 @@ from otm.verifiers import (
 
 __version__ = "0.1.0"
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # says nothing unless the application listens
+logging.getLogger(__name__).addHandler(
+    logging.NullHandler()
+)  # says nothing unless the application listens
 
 __all__ = [
     "IID",
@@ -168,6 +178,7 @@ __all__ = [
     "coupling",
     "divergences",
     "drafts",
+    "engines",
     "errors",
     "estimate",
     "examples",

@@ -1,8 +1,9 @@
-"""The command line: ``otm audit``, ``otm plan``, ``otm completion``, and the commands that an extra adds (``otm measure``, …).
+"""The command line: ``otm audit``, ``otm plan``, ``otm completion``, and the commands that an extra
+adds (``otm measure``, …).
 
-``otm`` is what an installation has; ``python -m otm`` is the same. The library's own commands are `otm.commands`; further ones are
-entry points of the group `COMMANDS`, functions of the arguments that return an exit status; what they need is imported when one is
-called.
+``otm`` is what an installation has; ``python -m otm`` is the same. The library's own commands are
+`otm.commands`; further ones are entry points of the group `COMMANDS`, functions of the arguments
+that return an exit status; what they need is imported when one is called.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ OWN = {"audit": audit, "completion": completion, "plan": plan}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status.
 
-    >>> main(["audit", "otm:Maximal", "--draft", "3/4,1/4", "--target", "1/2,1/2"]) # doctest: +ELLIPSIS
+    >>> main(
+    ...     ["audit", "otm:Maximal", "--draft", "3/4,1/4", "--target", "1/2,1/2"]
+    ... )  # doctest: +ELLIPSIS
     ## `Maximal()`: lossless...
     0
     """
@@ -63,8 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_further(entry: metadata.EntryPoint, words: list[str]) -> int:
     """Run a command of another package, or say what it needs."""
     if missing := [name for name in _required(entry) if not _version(name)]:
-        wanted = f"pip install '{entry.dist.name if entry.dist else 'otm-speculative'}[{EXTRA}]', in a checkout '.[{EXTRA}]'"
-        print(f"otm {entry.name} needs {', '.join(missing)}, not installed here: {wanted}", file=sys.stderr)
+        wanted = (
+            f"pip install '{entry.dist.name if entry.dist else 'otm-speculative'}[{EXTRA}]', in a "
+            f"checkout '.[{EXTRA}]'"
+        )
+        print(
+            f"otm {entry.name} needs {', '.join(missing)}, not installed here: {wanted}",
+            file=sys.stderr,
+        )
         return 2
     status: int = entry.load()(words)
     return status
@@ -73,7 +82,11 @@ def _run_further(entry: metadata.EntryPoint, words: list[str]) -> int:
 def _required(entry: metadata.EntryPoint) -> list[str]:
     """Return the distributions that the extra installs for a command."""
     lines = (entry.dist.requires if entry.dist else None) or ()
-    return [re.split(r"[^\w.-]", line)[0] for line in lines if re.search(rf"extra == ['\"]{EXTRA}['\"]", line)]
+    return [
+        re.split(r"[^\w.-]", line)[0]
+        for line in lines
+        if re.search(rf"extra == ['\"]{EXTRA}['\"]", line)
+    ]
 
 
 def _version(name: str) -> str | None:
@@ -86,10 +99,17 @@ def _version(name: str) -> str | None:
 def _parser(further: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="otm",
-        description="Speculative decoding: audits of verifiers, plans from records, advice and measurements on models.",
+        description=(
+            "Speculative decoding: audits of verifiers, plans from records, advice and "
+            "measurements on models."
+        ),
         epilog=f"otm COMMAND --help says more. Commands on language models need the extra `{EXTRA}`.",
     )
-    parser.add_argument("--version", action="version", version=f"otm {_version('otm-speculative') or 'not installed'}")
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"otm {_version('otm-speculative') or 'not installed'}",
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in OWN.values():
         command.register(commands)

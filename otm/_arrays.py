@@ -1,7 +1,8 @@
-"""The few array operations that the array-API standard lacks, or where accuracy needs a choice that it leaves open.
+"""The few array operations that the array-API standard lacks, or where accuracy needs a choice that
+it leaves open.
 
-Every function takes arrays of any namespace that `array_api_compat` knows (NumPy, torch on CPU or CUDA) and returns the same
-kind on the same device. Nothing here imports torch.
+Every function takes arrays of any namespace that `array_api_compat` knows (NumPy, torch on CPU or
+CUDA) and returns the same kind on the same device. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ Array = Any
 UNIT_ROUNDOFF = 2.0**-53
 LEAST = 2.0**-1074  # the least float above 0
 
-# Rows are processed in chunks of at most this many elements, so that temporaries stay in cache and peak extra memory is
-# bounded by a few chunks, not by a few copies of the input.
+# Rows are processed in chunks of at most this many elements, so that temporaries stay in cache and
+# peak extra memory is bounded by a few chunks, not by a few copies of the input.
 CHUNK_ELEMENTS = 1 << 19
 CHUNK_ON_DEVICE = 1 << 24  # a device needs enough work per call: a dozen temporaries of 128 MB
 
@@ -37,7 +38,9 @@ _LONG_ROW = 256  # from here on a loop over rows costs nothing beside the rows
 quiet: Callable[[], contextlib.AbstractContextManager[object]] = lambda: np.errstate(  # noqa: E731
     divide="ignore", invalid="ignore", over="ignore", under="ignore"
 )
-"""Silence NumPy where 0/0, x/0 and log 0 are meant and their values used; other namespaces never warn."""
+"""Silence NumPy where 0/0, x/0 and log 0 are meant and their values used; other namespaces never
+warn.
+"""
 
 
 def namespace(*arrays: Array) -> Any:
@@ -48,14 +51,18 @@ def namespace(*arrays: Array) -> Any:
 
 
 def is_on_host(array: Array) -> bool:
-    """Return whether the array lies in the host's memory, where asking for a number waits for nothing."""
+    """Return whether the array lies in the host's memory, where asking for a number waits for
+    nothing.
+    """
     return str(getattr(array, "device", "cpu")) == "cpu"
 
 
 def host_views(arrays: Sequence[Array]) -> list[NDArray[Any]] | None:
-    """Return NumPy views of arrays that lie in the host's memory, without a copy; None if one lies elsewhere.
+    """Return NumPy views of arrays that lie in the host's memory, without a copy; None if one lies
+    elsewhere.
 
-    What NumPy and compiled loops do fastest need not be done twice: a torch tensor on the CPU is a NumPy array by another name.
+    What NumPy and compiled loops do fastest need not be done twice: a torch tensor on the CPU is a
+    NumPy array by another name.
     """
     if not all(is_on_host(array) for array in arrays):
         return None
@@ -68,12 +75,16 @@ def device_of(array: Array) -> Any:
 
 
 def num_threads(array: Array) -> int:
-    """Return how many threads the array's own library uses on the host: as many as torch is set to, one for NumPy."""
+    """Return how many threads the array's own library uses on the host: as many as torch is set to,
+    one for NumPy.
+    """
     return int(getattr(namespace(array), "get_num_threads", lambda: 1)())
 
 
 def share(function: Callable[[Any], Any], pieces: Sequence[Any], threads: int) -> list[Any]:
-    """Apply a function to every piece, in order, on as many threads: for work that leaves the interpreter's lock alone."""
+    """Apply a function to every piece, in order, on as many threads: for work that leaves the
+    interpreter's lock alone.
+    """
     if threads == 1 or len(pieces) == 1:
         return [function(piece) for piece in pieces]
     with cf.ThreadPoolExecutor(min(threads, len(pieces))) as pool:
@@ -90,52 +101,72 @@ def to_numpy(array: Array) -> NDArray[Any]:
 
 
 def tracks_gradient(*arrays: Array) -> bool:
-    """Whether what is computed from one of the arrays is recorded to be differentiated: a torch tensor that requires a gradient.
+    """Whether what is computed from one of the arrays is recorded to be differentiated: a torch
+    tensor that requires a gradient.
 
     Under `torch.no_grad()` nothing is, not even from such a tensor.
     """
     return any(
-        array_api_compat.is_torch_array(array) and array.requires_grad and (array[None][:0] + 0.0).requires_grad
+        array_api_compat.is_torch_array(array)
+        and array.requires_grad
+        and (array[None][:0] + 0.0).requires_grad
         for array in arrays
     )
 
 
 def untracked(array: Array) -> Array:
     """Return the same numbers, not copied, without what is recorded of where they came from."""
-    return array.detach() if array_api_compat.is_torch_array(array) and array.requires_grad else array
+    return (
+        array.detach() if array_api_compat.is_torch_array(array) and array.requires_grad else array
+    )
 
 
 def with_gradient(values: Array, function: Array) -> Array:
-    """Return the values with the gradient of another array of their shape: what that array itself is does not matter, if finite.
+    """Return the values with the gradient of another array of their shape: what that array itself
+    is does not matter, if finite.
 
-    So an answer that took a search keeps every bit of it, and its gradient is that of a formula which the search has made simple.
+    So an answer that took a search keeps every bit of it, and its gradient is that of a formula
+    which the search has made simple.
     """
     return values + (function - untracked(function))
 
 
 def running_sum(array: Array) -> Array:
-    """Sum along the last axis cumulatively, in float64 whatever the input, `(..., V)`; may overwrite its argument.
+    """Sum along the last axis cumulatively, in float64 whatever the input, `(..., V)`; may
+    overwrite its argument.
 
-    In blocks of `BLOCK` whose ends are summed in turn: a sum of non-negative terms errs by BLOCK + V/BLOCK units of roundoff at
-    worst, relative to itself, instead of V, and never falls. Devices scan in tiles of their own accord.
+    In blocks of `BLOCK` whose ends are summed in turn: a sum of non-negative terms errs by BLOCK +
+    V/BLOCK units of roundoff at worst, relative to itself, instead of V, and never falls. Devices
+    scan in tiles of their own accord.
 
-    On NumPy the sum is taken in place: at 100,000 entries a fresh array costs as much in page faults as the sum itself.
+    On NumPy the sum is taken in place: at 100,000 entries a fresh array costs as much in page
+    faults as the sum itself.
     """
     xp, width = namespace(array), int(array.shape[-1])
     in_place = isinstance(array, np.ndarray) and array.dtype == np.float64
 
     def add_up(part: Array) -> Array:
-        return np.cumsum(part, axis=-1, out=part) if in_place else xp.cumulative_sum(part, axis=-1, dtype=xp.float64)
+        return (
+            np.cumsum(part, axis=-1, out=part)
+            if in_place
+            else xp.cumulative_sum(part, axis=-1, dtype=xp.float64)
+        )
 
     if width < 2 * BLOCK or not is_on_host(array):
         return add_up(array)
     whole = width - width % BLOCK
-    blocks = add_up(xp.reshape(array[..., :whole], (*tuple(array.shape[:-1]), -1, BLOCK)))  # on NumPy a view: an axis is split
+    blocks = add_up(
+        xp.reshape(array[..., :whole], (*tuple(array.shape[:-1]), -1, BLOCK))
+    )  # on NumPy a view: an axis is split
     ends = xp.cumulative_sum(blocks[..., -1], axis=-1)
     blocks[..., 1:, :] += ends[..., :-1, None]
     rest = add_up(array[..., whole:])
     rest += ends[..., -1:]
-    return array if in_place else xp.concat([xp.reshape(blocks, (*tuple(array.shape[:-1]), whole)), rest], axis=-1)
+    return (
+        array
+        if in_place
+        else xp.concat([xp.reshape(blocks, (*tuple(array.shape[:-1]), whole)), rest], axis=-1)
+    )
 
 
 def total(array: Array) -> Array:
@@ -145,7 +176,9 @@ def total(array: Array) -> Array:
     """
     xp = namespace(array)
     if isinstance(array, np.ndarray) and array.ndim > 1 and array.strides[-1] != array.itemsize:
-        array = np.ascontiguousarray(array)  # NumPy adds such rows up column by column, one term after the other
+        array = np.ascontiguousarray(
+            array
+        )  # NumPy adds such rows up column by column, one term after the other
     return xp.sum(array, axis=-1, dtype=xp.float64)
 
 
@@ -154,30 +187,49 @@ def gather(array: Array, indices: Array) -> Array:
     xp = namespace(array, indices)
     if array.ndim == 1 and isinstance(array, np.ndarray):
         return xp.take(array, indices, axis=0)  # twice as fast as the batched form on one row
-    if isinstance(array, np.ndarray) and indices.ndim == array.ndim == 2 and indices.shape[-1] >= _LONG_ROW:
+    if (
+        isinstance(array, np.ndarray)
+        and indices.ndim == array.ndim == 2
+        and indices.shape[-1] >= _LONG_ROW
+    ):
         picked = np.empty(indices.shape, array.dtype)
         for row, (values, wanted) in enumerate(zip(array, indices, strict=True)):
-            np.take(values, wanted, out=picked[row], mode="clip")  # a third of take_along_axis's time
+            np.take(
+                values, wanted, out=picked[row], mode="clip"
+            )  # a third of take_along_axis's time
         return picked
     if array_api_compat.is_torch_array(array):
-        return array.gather(-1, indices)  # the wrapper, which also takes negative indices, makes four passes more
+        return array.gather(
+            -1, indices
+        )  # the wrapper, which also takes negative indices, makes four passes more
     return xp.take_along_axis(array, indices, axis=-1)
 
 
 def search_rows(table: Array, values: Array) -> Array:
-    """Count, for each value `(rows, n)`, the entries of its row of the ascending table `(rows, m)` that do not exceed it, int64.
+    """Count, for each value `(rows, n)`, the entries of its row of the ascending table `(rows, m)`
+    that do not exceed it, int64.
 
-    The standard's `searchsorted` takes one table: NumPy goes row by row, other kinds use their own batched one.
+    The standard's `searchsorted` takes one table: NumPy goes row by row, other kinds use their own
+    batched one.
     """
     if isinstance(table, np.ndarray):
-        return np.stack([row.searchsorted(wanted, side="right") for row, wanted in zip(table, values, strict=True)])
-    return namespace(table, values).searchsorted(table.contiguous(), values.contiguous(), right=True)
+        return np.stack(
+            [
+                row.searchsorted(wanted, side="right")
+                for row, wanted in zip(table, values, strict=True)
+            ]
+        )
+    return namespace(table, values).searchsorted(
+        table.contiguous(), values.contiguous(), right=True
+    )
 
 
 def histogram(index: Array, weights: Array, bins: int) -> Array:
-    """Sum the weights `(..., V)` that fall into each bin, `(..., bins)` in float64; `index` holds integers in [0, bins).
+    """Sum the weights `(..., V)` that fall into each bin, `(..., bins)` in float64; `index` holds
+    integers in [0, bins).
 
-    The standard has no scatter-add: NumPy counts rows side by side, other kinds use their own `scatter_add`.
+    The standard has no scatter-add: NumPy counts rows side by side, other kinds use their own
+    `scatter_add`.
     """
     xp = namespace(index, weights)
     wide = xp.astype(weights, xp.float64, copy=False)
@@ -187,12 +239,15 @@ def histogram(index: Array, weights: Array, bins: int) -> Array:
             return np.bincount(index, weights=wide, minlength=bins)
         rows = int(np.prod(index.shape[:-1], dtype=np.int64))
         shifted = index.reshape(rows, -1) + bins * np.arange(rows)[:, None]
-        return np.bincount(shifted.reshape(-1), weights=wide.reshape(-1), minlength=rows * bins).reshape(shape)
+        return np.bincount(
+            shifted.reshape(-1), weights=wide.reshape(-1), minlength=rows * bins
+        ).reshape(shape)
     return xp.zeros(shape, dtype=xp.float64, device=index.device).scatter_add(-1, index, wide)
 
 
 def true_places(flags: Array, room: int) -> tuple[Array, Array]:
-    """Return where the first `room` true flags of each row `(rows, V)` are, `(rows, room)`, V for none, and whether there are more.
+    """Return where the first `room` true flags of each row `(rows, V)` are, `(rows, room)`, V for
+    none, and whether there are more.
 
     On the host, which can look, the result is no wider than the fullest row needs.
     """
@@ -210,11 +265,13 @@ def true_places(flags: Array, room: int) -> tuple[Array, Array]:
 
 
 def reserve(elements: int) -> None:
-    """Allocate and free room for the caller's float64 temporaries together, so that the allocator keeps their pages afterwards.
+    """Allocate and free room for the caller's float64 temporaries together, so that the allocator
+    keeps their pages afterwards.
 
-    Arrays of 100,000 entries cost more in page faults than in arithmetic. glibc hands freed memory back to the kernel beyond
-    twice the size of the largest block it has seen freed (32 MiB at most), so one untouched block of the right size settles it.
-    Elsewhere this does nothing. Cost: a microsecond.
+    Arrays of 100,000 entries cost more in page faults than in arithmetic. glibc hands freed memory
+    back to the kernel beyond twice the size of the largest block it has seen freed (32 MiB at
+    most), so one untouched block of the right size settles it. Elsewhere this does nothing. Cost: a
+    microsecond.
     """
     np.empty(min(elements, _LARGEST_RESERVED))
 
@@ -223,7 +280,9 @@ _LARGEST_RESERVED = (1 << 22) - 1024  # just below the 32 MiB at which glibc sto
 
 
 def clip(array: Array, low: float, high: float) -> Array:
-    """Limit entries to [low, high]; on NumPy without the wrapper's checks, which cost more than small arrays do."""
+    """Limit entries to [low, high]; on NumPy without the wrapper's checks, which cost more than
+    small arrays do.
+    """
     if isinstance(array, np.ndarray | np.generic):
         return np.minimum(np.maximum(array, low), high)
     return namespace(array).clip(array, low, high)
@@ -243,9 +302,11 @@ def integer_power(base: Array, exponent: int) -> Array:
 
 
 def unit_rows(array: Array) -> Array:
-    """Return distributions `(..., V)` in float64: float32 rows, which miss a unit sum by up to 1e-7, divided by their sum.
+    """Return distributions `(..., V)` in float64: float32 rows, which miss a unit sum by up to
+    1e-7, divided by their sum.
 
-    Else an acceptance could pass 1 by as much, a lower bound its upper one, and p = q would not be p = q after a cast.
+    Else an acceptance could pass 1 by as much, a lower bound its upper one, and p = q would not be
+    p = q after a cast.
     """
     xp = namespace(array)
     if array.dtype == xp.float64:
@@ -259,17 +320,21 @@ def unit_rows(array: Array) -> Array:
 
 
 def normalised_excess(excess: Array, fallback: Array) -> Array:
-    """Divide non-negative weights `(..., V)` by their sum; rows without weight, which are never drawn from, take the fallback."""
+    """Divide non-negative weights `(..., V)` by their sum; rows without weight, which are never
+    drawn from, take the fallback.
+    """
     xp = namespace(excess)
     mass = total(excess)[..., None]
     return xp.where(mass > 0, excess / xp.where(mass > 0, mass, xp.ones_like(mass)), fallback)
 
 
 def by_rows(function: Callable[..., Array], *arrays: Array) -> Array:
-    """Apply `function` to chunks of distributions `(..., V)`, each by way of `unit_rows`; join `(n, rows)` results.
+    """Apply `function` to chunks of distributions `(..., V)`, each by way of `unit_rows`; join `(n,
+    rows)` results.
 
-    Rows in the host's memory go through NumPy, or what is compiled, whatever their kind; those of torch on torch's threads. Rows
-    that track a gradient stay what they are. The results are of the arrays' kind, `(n, ...)`.
+    Rows in the host's memory go through NumPy, or what is compiled, whatever their kind; those of
+    torch on torch's threads. Rows that track a gradient stay what they are. The results are of the
+    arrays' kind, `(n, ...)`.
     """
     xp, views = namespace(*arrays), None if tracks_gradient(*arrays) else host_views(arrays)
     if views is None or isinstance(arrays[0], np.ndarray):
@@ -296,16 +361,21 @@ def _by_rows(function: Callable[..., Array], arrays: Sequence[Array], threads: i
 
 
 def as_scalar_or_array(array: Array) -> Any:
-    """Return a Python float for a 0-dimensional result, unless it carries a gradient, and the array itself otherwise."""
+    """Return a Python float for a 0-dimensional result, unless it carries a gradient, and the array
+    itself otherwise.
+    """
     return float(array) if array.ndim == 0 and not tracks_gradient(array) else array
 
 
 def inverse_cdf(mass: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-    """Map uniforms in [0, 1) to tokens with probability mass / Σ mass; a token without mass is never returned.
+    """Map uniforms in [0, 1) to tokens with probability mass / Σ mass; a token without mass is
+    never returned.
 
     NumPy only; `mass` is `(V,)`, `uniforms` and the result have any one shape.
     """
     cumulative = np.cumsum(mass)
     last = int(np.flatnonzero(mass)[-1])
     tokens = np.searchsorted(cumulative, uniforms * cumulative[-1], side="right")
-    return np.asarray(np.minimum(tokens, last), dtype=np.int64)  # u·total can round up to the total itself
+    return np.asarray(
+        np.minimum(tokens, last), dtype=np.int64
+    )  # u·total can round up to the total itself

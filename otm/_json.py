@@ -1,4 +1,6 @@
-"""JSON that every reader understands alike: no key twice in an object, and numbers that JSON has, none too large for one."""
+"""JSON that every reader understands alike: no key twice in an object, and numbers that JSON has,
+none too large for one.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,12 @@ def plain_json(text: bytes | str, *, constant: Callable[[str], float] | None = N
 
     Args:
         text: the JSON.
-        constant: what NaN, Infinity and -Infinity stand for, which some write; a number that is too large is one of the last two.
-            Without, they are refused.
+        constant: what NaN, Infinity and -Infinity stand for, which some write; a number that is too
+            large is one of the last two. Without, they are refused.
 
     Raises:
-        ValueError: if it is no JSON (`json.JSONDecodeError`), no UTF-8, or not such JSON (`InvalidParameter`).
+        ValueError: if it is no JSON (`json.JSONDecodeError`), no UTF-8, or not such JSON
+            (`InvalidParameter`).
         RecursionError: if it is nested too deeply.
 
     >>> plain_json('{"rate": [0.5, NaN]}', constant=lambda name: -1.0)
@@ -40,11 +43,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for key, value in pairs:
         if key in found:  # readers would differ on which counts
             raise InvalidParameter(
-                f"JSON must name every key of an object once; {key[:40]!r} is there twice. Remove one of them."
+                f"JSON must name every key of an object once; {key[:40]!r} is there twice. Remove "
+                "one of them."
             )
         found[key] = value
     return found
 
 
 def _refused(name: str) -> float:
-    raise InvalidParameter(f"JSON must hold finite numbers; {name} is no number. Check what wrote it.")
+    raise InvalidParameter(
+        f"JSON must hold finite numbers; {name} is no number. Check what wrote it."
+    )

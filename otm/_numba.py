@@ -1,4 +1,6 @@
-"""Compiled ways of the host, where numba is installed: optional, with the values of the array code to rounding."""
+"""Compiled ways of the host, where numba is installed: optional, with the values of the array code
+to rounding.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,19 @@ _unusable: set[str] = set()  # modules that could not be had though numba is the
 def compile_once(
     *signatures: Any, fastmath: frozenset[str] = frozenset(), inside: bool = False
 ) -> Callable[[Function], Function]:
-    """Compile a function outside the interpreter's lock, once per machine: later processes find it beside its module.
+    """Compile a function outside the interpreter's lock, once per machine: later processes find it
+    beside its module.
 
-    It is compiled again when a file of its folder changes, since what it calls is frozen into it; numba looks at its own file only.
+    It is compiled again when a file of its folder changes, since what it calls is frozen into it;
+    numba looks at its own file only.
 
     Args:
-        signatures: numba's types, to compile at once; none compiles for each kind of argument when it first comes.
-        fastmath: which liberties floating-point sums may take; none makes the last bits independent of what calls it.
-        inside: whether only compiled code calls it; a way in for Python takes a third of its time to compile.
+        signatures: numba's types, to compile at once; none compiles for each kind of argument when
+            it first comes.
+        fastmath: which liberties floating-point sums may take; none makes the last bits independent
+            of what calls it.
+        inside: whether only compiled code calls it; a way in for Python takes a third of its time
+            to compile.
     """
     from numba import njit  # noqa: PLC0415  # this module is imported without numba, too
 
@@ -38,7 +45,9 @@ def compile_once(
         options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": inside}
         try:
             kept = njit(cache=True, **options)(function)
-        except RuntimeError:  # no folder to keep it in: neither the package's nor the user's can be written
+        except (
+            RuntimeError
+        ):  # no folder to keep it in: neither the package's nor the user's can be written
             return cast(Function, njit(list(signatures) or None, **options)(function))
         kept._cache._cache_file._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
         for one in signatures:
@@ -54,14 +63,18 @@ def compile_once(
 def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Return what changes when a file of a folder does."""
     files = sorted(folder.glob("*.py"))
-    return tuple((file.name, stat.st_mtime_ns, stat.st_size) for file in files for stat in [file.stat()])
+    return tuple(
+        (file.name, stat.st_mtime_ns, stat.st_size) for file in files for stat in [file.stat()]
+    )
 
 
 @functools.cache
 def compiled(name: str) -> ModuleType | None:
-    """Return a compiled module of the library, tried out once by its `try_out`, or None where it cannot be had.
+    """Return a compiled module of the library, tried out once by its `try_out`, or None where it
+    cannot be had.
 
-    Loading takes a third of a second, and on a machine that has not compiled it yet some ten, so not before it is needed.
+    Loading takes a third of a second, and on a machine that has not compiled it yet some ten, so
+    not before it is needed.
 
     Args:
         name: the module's full name.
@@ -72,11 +85,17 @@ def compiled(name: str) -> ModuleType | None:
     except ImportError:
         _LOGGER.debug("%s: numba is not installed, NumPy computes", name)
         return None
-    except (OSError, EOFError, pickle.UnpicklingError) as error:  # what numba keeps on disk cannot be written, or read again
+    except (
+        OSError,
+        EOFError,
+        pickle.UnpicklingError,
+    ) as error:  # what numba keeps on disk cannot be written, or read again
         _unusable.add(name)
         warnings.warn(
-            f"{name} is left out, and NumPy computes, at a third of the speed or less, because numba's compiled files cannot be "
-            f"used: {error!r}. Make room for them, delete damaged ones, or set NUMBA_CACHE_DIR to another folder.",
+            f"{name} is left out, and NumPy computes, at a third of the speed or less, because "
+            "numba's compiled files cannot be "
+            f"used: {error!r}. Make room for them, delete damaged ones, or set NUMBA_CACHE_DIR to "
+            "another folder.",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -86,7 +105,8 @@ def compiled(name: str) -> ModuleType | None:
 
 
 def code_path() -> str:
-    """Return which code computes rows on the host: "compiled", or "array calls" without numba or where its files are of no use.
+    """Return which code computes rows on the host: "compiled", or "array calls" without numba or
+    where its files are of no use.
 
     Nothing is loaded for the answer: what has not been asked for yet counts as usable.
     """

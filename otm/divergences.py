@@ -1,8 +1,20 @@
-"""Distances between a draft and a target, batched over leading axes; and the terms that sum to a relative entropy."""
+"""Distances between a draft and a target, batched over leading axes; and the terms that sum to a
+relative entropy.
+"""
 
 from __future__ import annotations
 
-from otm._arrays import Array, as_scalar_or_array, by_rows, is_on_host, namespace, quiet, total, tracks_gradient, untracked
+from otm._arrays import (
+    Array,
+    as_scalar_or_array,
+    by_rows,
+    is_on_host,
+    namespace,
+    quiet,
+    total,
+    tracks_gradient,
+    untracked,
+)
 from otm.overlap.gradient import along_curve
 from otm.pmf import align_pair, as_pmfs, check_real
 
@@ -36,7 +48,9 @@ def total_variation(*, draft: object, target: object) -> Array:
     0.25
     """
     p, q = _pair(draft, target, gradients=True)
-    value = by_rows(lambda p, q: _at_most_one(0.5 * total(abs(p - q)))[None], untracked(p), untracked(q))
+    value = by_rows(
+        lambda p, q: _at_most_one(0.5 * total(abs(p - q)))[None], untracked(p), untracked(q)
+    )
     return as_scalar_or_array(_rejected_above(1.0, value, p, q))
 
 
@@ -54,7 +68,8 @@ def kl_divergence(*, draft: object, target: object) -> Array:
     Raises:
         InvalidDistribution, ShapeMismatch: see `otm.Problem`.
 
-    Cost: O(V). Accuracy: terms q log(q/p) − q + p ≥ 0 are summed, each with a relative error of 1e-14 (`divergence_term`), so the
+    Cost: O(V). Accuracy: terms q log(q/p) − q + p ≥ 0 are summed, each with a relative error of
+        1e-14 (`divergence_term`), so the
     result keeps its digits when p is close to q.
     Reference: Kullback & Leibler 1951; what it bounds: ERSD [Kobus & Gündüz 2025], (6) to (8).
 
@@ -68,7 +83,8 @@ def kl_divergence(*, draft: object, target: object) -> Array:
 def harmonic_mean_distance(*, draft: object, target: object) -> Array:
     """Return one minus the summed harmonic means of the masses.
 
-    d_HM(p, q) = 1 − Σ 2 p q/(p + q). The Poisson matching lemma bounds the race's acceptance below by ½(1 − d_HM).
+    d_HM(p, q) = 1 − Σ 2 p q/(p + q). The Poisson matching lemma bounds the race's acceptance below
+    by ½(1 − d_HM).
 
     Args:
         draft, target: probabilities `(..., V)`.
@@ -92,19 +108,22 @@ def harmonic_mean_distance(*, draft: object, target: object) -> Array:
 def hockey_stick(*, draft: object, target: object, level: float) -> Array:
     """Return the hockey-stick divergence of the target from the draft at one level.
 
-    E_t(q‖p) = Σ (q − t p)₊ = 1 − H(t), H the overlap curve; E_1 is the total variation, and recursive rejection of i.i.d. drafts
-    rejects with probabilities E at levels 1, 1 + E_1, … All f-divergences are integrals of E over t (docs/theory.md, "The overlap
-    curve"). `otm.overlap.OverlapCurve` answers for many levels from one sort.
+    E_t(q‖p) = Σ (q − t p)₊ = 1 − H(t), H the overlap curve; E_1 is the total variation, and
+    recursive rejection of i.i.d. drafts rejects with probabilities E at levels 1, 1 + E_1, … All
+    f-divergences are integrals of E over t (docs/theory.md, "The overlap curve").
+    `otm.overlap.OverlapCurve` answers for many levels from one sort.
 
     Args:
         draft, target: probabilities `(..., V)`.
         level: t ≥ 0.
 
     Returns:
-        A float, or `(...)` in float64; in [0, 1], non-increasing in t. A tensor's gradient is passed on.
+        A float, or `(...)` in float64; in [0, 1], non-increasing in t. A tensor's gradient is
+        passed on.
 
     Raises:
-        InvalidDistribution, ShapeMismatch: see `otm.Problem`. InvalidParameter: if `level` is negative or not a number.
+        InvalidDistribution, ShapeMismatch: see `otm.Problem`. InvalidParameter: if `level` is
+            negative or not a number.
 
     Cost: O(V). Accuracy: summed from non-negative terms, so that small values keep their digits.
     Reference: Polyanskiy, Poor & Verdú 2010, E_γ; Dwork & Roth 2014 (differential privacy).
@@ -117,7 +136,9 @@ def hockey_stick(*, draft: object, target: object, level: float) -> Array:
 
     def values(p: Array, q: Array) -> Array:
         xp = namespace(p, q)
-        return _at_most_one(total(xp.clip(xp.astype(q, xp.float64) - t * xp.astype(p, xp.float64), 0.0, None)))[None]
+        return _at_most_one(
+            total(xp.clip(xp.astype(q, xp.float64) - t * xp.astype(p, xp.float64), 0.0, None))
+        )[None]
 
     return as_scalar_or_array(_rejected_above(t, by_rows(values, untracked(p), untracked(q)), p, q))
 
@@ -132,9 +153,10 @@ def _rejected_above(level: float, value: Array, draft: Array, target: Array) -> 
 def divergence_term(q: Array, mass: Array) -> Array:
     """Return q log(q/m) − q + m ≥ 0 elementwise in float64; m where q = 0, ∞ where m = 0 < q.
 
-    Where Σ m = Σ q the terms sum to the relative entropy of q with respect to m, none of them negative: nothing cancels. With
-    d = (m − q)/q a term is q (d − log(1 + d)), whose two parts cancel for small d. There log(1 + d) = 2 artanh s at
-    s = d/(2 + d), and d − 2s = d s, so that the term is q s (d − 2s² (1/3 + s²/5 + …)); at |d| < 1/4 eight terms leave 3e-17.
+    Where Σ m = Σ q the terms sum to the relative entropy of q with respect to m, none of them
+    negative: nothing cancels. With d = (m − q)/q a term is q (d − log(1 + d)), whose two parts
+    cancel for small d. There log(1 + d) = 2 artanh s at s = d/(2 + d), and d − 2s = d s, so that
+    the term is q s (d − 2s² (1/3 + s²/5 + …)); at |d| < 1/4 eight terms leave 3e-17.
 
     Args:
         q, mass: non-negative masses of one shape.
@@ -142,7 +164,8 @@ def divergence_term(q: Array, mass: Array) -> Array:
     Returns:
         An array of that shape.
 
-    Cost: O(1) per entry. Accuracy: m − q is exact where m is near q, so a relative 1e-14 at worst, however close the two are.
+    Cost: O(1) per entry. Accuracy: m − q is exact where m is near q, so a relative 1e-14 at worst,
+    however close the two are.
 
     >>> divergence_term(np.array([0.0, 0.5, 0.5]), np.array([0.25, 0.5, 0.0])).tolist()
     [0.25, 0.0, inf]
@@ -153,9 +176,13 @@ def divergence_term(q: Array, mass: Array) -> Array:
         ratio, d = mass / q, (mass - q) / q
         logarithm = xp.log(ratio)
         lost = (ratio < _LEAST_RATIO) & (mass > 0)
-        if not is_on_host(q) or bool(xp.any(lost)):  # asking a device takes longer than two logarithms
+        if not is_on_host(q) or bool(
+            xp.any(lost)
+        ):  # asking a device takes longer than two logarithms
             logarithm = xp.where(lost, xp.log(mass) - xp.log(q), logarithm)
-        far = xp.where(d < xp.inf, q * (d - logarithm), mass)  # d is not finite where q = 0, or next to nothing beside m
+        far = xp.where(
+            d < xp.inf, q * (d - logarithm), mass
+        )  # d is not finite where q = 0, or next to nothing beside m
         s = d / (d + 2.0)
         square = s * s
         tail = xp.zeros_like(d)

@@ -1,7 +1,8 @@
-"""One look for every picture, and the parts pictures are made of: legible at column width, safe for colour-blind readers.
+"""One look for every picture, and the parts pictures are made of: legible at column width, safe for
+colour-blind readers.
 
-What is drawn here is given as plain numbers: `otm.plot`, the results' own `plot()` and the figures all draw with these parts.
-matplotlib is loaded when something is drawn, not before.
+What is drawn here is given as plain numbers: `otm.plot`, the results' own `plot()` and the figures
+all draw with these parts. matplotlib is loaded when something is drawn, not before.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
-# Okabe & Ito's palette, distinguishable under the common colour deficiencies; black is kept for optima.
+# Okabe & Ito's palette, distinguishable under the common colour deficiencies; black is kept for
+# optima.
 PALETTE = (
     "#0072B2",
     "#D55E00",
@@ -40,7 +42,14 @@ PALETTE = (
     "#999933",
 )
 # Told apart without colour, which is for verifiers.
-LINES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (4, 1.5, 1, 1.5)), (0, (8, 2)), (0, (4, 1.5, 1, 1.5, 1, 1.5)))
+LINES: tuple[Any, ...] = (
+    "-",
+    (0, (5, 2)),
+    (0, (1.5, 1.5)),
+    (0, (4, 1.5, 1, 1.5)),
+    (0, (8, 2)),
+    (0, (4, 1.5, 1, 1.5, 1, 1.5)),
+)
 DASHED = (0, (4, 2))
 """Of what stands beside a solid line of the same colour."""
 LAW_LINES = {law.__name__: LINES[number % len(LINES)] for number, law in enumerate(LAWS)}
@@ -68,7 +77,9 @@ STYLE: dict[RcKeyType, Any] = {
     "savefig.bbox": "tight",
     "savefig.dpi": 160,
 }
-"""What every picture shares; in force inside `style`, so that importing this changes nobody's settings."""
+"""What every picture shares; in force inside `style`, so that importing this changes nobody's
+settings.
+"""
 
 
 def style() -> AbstractContextManager[None]:
@@ -78,7 +89,9 @@ def style() -> AbstractContextManager[None]:
 
 def figure(*, width: float = _WIDTH, height: float = 3.8) -> tuple[Figure, Axes]:
     """Return a figure and its axes, sizes in inches."""
-    canvas = matplotlib_module("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
+    canvas = matplotlib_module("matplotlib.figure").Figure(
+        figsize=(width, height), layout="constrained"
+    )
     return canvas, canvas.subplots()
 
 
@@ -88,7 +101,9 @@ def note(canvas: Figure, text: str) -> None:
 
 
 def save(canvas: Figure, folder: Path, name: str) -> list[Path]:
-    """Write one figure in every format; metadata carries no date, so that equal data gives equal files."""
+    """Write one figure in every format; metadata carries no date, so that equal data gives equal
+    files.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     return [save_single(canvas, folder / f"{name}.{suffix}") for suffix in FORMATS]
 
@@ -100,13 +115,29 @@ def save_single(canvas: Figure, path: Path) -> Path:
     return path
 
 
-def points(axes: Axes, x: Sequence[float], estimates: Sequence[dict[str, float]], *, colour: str, marker: str = "o") -> None:
+def points(
+    axes: Axes,
+    x: Sequence[float],
+    estimates: Sequence[dict[str, float]],
+    *,
+    colour: str,
+    marker: str = "o",
+) -> None:
     """Draw Monte Carlo means with their intervals as error bars."""
     mean = np.array([e["mean"] for e in estimates])
     low = np.array([e["low"] for e in estimates])
     high = np.array([e["high"] for e in estimates])
     axes.errorbar(
-        x, mean, yerr=[mean - low, high - mean], fmt=marker, color=colour, ms=4, lw=0, elinewidth=1.1, capsize=2.2, mfc="white"
+        x,
+        mean,
+        yerr=[mean - low, high - mean],
+        fmt=marker,
+        color=colour,
+        ms=4,
+        lw=0,
+        elinewidth=1.1,
+        capsize=2.2,
+        mfc="white",
     )
 
 
@@ -117,7 +148,9 @@ def probability_axis(axes: Axes, *, low: float = 0.0) -> None:
 
 
 MOST_LINES: Final = 6
-"""Lines in one panel, the optimum's among them: more cannot be labelled, nor told apart without colour."""
+"""Lines in one panel, the optimum's among them: more cannot be labelled, nor told apart without
+colour.
+"""
 
 INK, PALE, SHADE, QUIET = "#222222", "#E8E8E8", "#BBD7EA", "#6B6B6B"
 SERIES: Final = ("#0072B2", "#D55E00", "#009E73", "#882255", "#6A3D9A")
@@ -139,7 +172,8 @@ class Line:
     Attributes:
         label: what stands at its end.
         x, y: its points, NaN where there is none.
-        low, high: ends of intervals about the points that have one, NaN elsewhere; None if none has.
+        low, high: ends of intervals about the points that have one, NaN elsewhere; None if none
+            has.
         best: whether it is the optimum, which is black and thick.
     """
 
@@ -156,7 +190,9 @@ def matplotlib_module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise MissingPackage("Pictures need matplotlib, which is not installed. Run `pip install matplotlib`.") from error
+        raise MissingPackage(
+            "Pictures need matplotlib, which is not installed. Run `pip install matplotlib`."
+        ) from error
 
 
 def axes_or_new(ax: object, *, height: float = 3.6) -> Axes:
@@ -167,24 +203,34 @@ def axes_or_new(ax: object, *, height: float = 3.6) -> Axes:
     """
     kind = matplotlib_module("matplotlib.axes").Axes
     if ax is None:
-        # Outside the style: the first figure loads a notebook's backend, which sets what later ones are shown by.
-        canvas = matplotlib_module("matplotlib.pyplot").figure(figsize=(_WIDTH, height), layout="constrained")
+        # Outside the style: the first figure loads a notebook's backend, which sets what later ones
+        # are shown by.
+        canvas = matplotlib_module("matplotlib.pyplot").figure(
+            figsize=(_WIDTH, height), layout="constrained"
+        )
         with style():
             return canvas.subplots()  # type: ignore[no-any-return]
     if not isinstance(ax, kind):
         raise InvalidParameter(
-            f"ax must be matplotlib axes, as plt.subplots() gives them; got {ax!r:.80}. Leave it out for new ones."
+            f"ax must be matplotlib axes, as plt.subplots() gives them; got {ax!r:.80}. Leave it "
+            "out for new ones."
         )
     return ax  # type: ignore[no-any-return]
 
 
 def draw_lines(
-    ax: Axes, lines: Sequence[Line], *, xlabel: str, ylabel: str = "acceptance", ticks: Sequence[float] = ()
+    ax: Axes,
+    lines: Sequence[Line],
+    *,
+    xlabel: str,
+    ylabel: str = "acceptance",
+    ticks: Sequence[float] = (),
 ) -> None:
     """Draw at most six lines, each labelled at its end; hollow markers with bars are estimates."""
     if len(lines) > MOST_LINES:
         raise InvalidParameter(
-            f"A panel holds at most {MOST_LINES} lines, labelled where they end; got {len(lines)}. Name fewer."
+            f"A panel holds at most {MOST_LINES} lines, labelled where they end; got {len(lines)}. "
+            "Name fewer."
         )
     ends, number = [], 0
     for line in lines:
@@ -193,12 +239,29 @@ def draw_lines(
         marker = MARKERS[number % len(MARKERS)]
         number += not line.best
         x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
-        low, high = (np.full_like(y, np.nan) if end is None else np.asarray(end, dtype=float) for end in (line.low, line.high))
+        low, high = (
+            np.full_like(y, np.nan) if end is None else np.asarray(end, dtype=float)
+            for end in (line.low, line.high)
+        )
         known = np.isfinite(y)
-        ax.plot(x[known], y[known], color=colour, ls=look, lw=2.4 if line.best else 1.5, zorder=3 if line.best else 2)
+        ax.plot(
+            x[known],
+            y[known],
+            color=colour,
+            ls=look,
+            lw=2.4 if line.best else 1.5,
+            zorder=3 if line.best else 2,
+        )
         estimated = known & np.isfinite(low)
         if not line.best:
-            ax.plot(x[known & ~estimated], y[known & ~estimated], color=colour, marker=marker, ls="none", ms=4.5)
+            ax.plot(
+                x[known & ~estimated],
+                y[known & ~estimated],
+                color=colour,
+                marker=marker,
+                ls="none",
+                ms=4.5,
+            )
         if estimated.any():
             bars = np.stack([y - low, high - y])[:, estimated]
             ax.errorbar(
@@ -225,7 +288,8 @@ def draw_lines(
 
 
 def label_points(ax: Axes, points_: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write a label for each point (x, y, text, colour) beside the axes on the right, moved up or down until none covers another.
+    """Write a label for each point (x, y, text, colour) beside the axes on the right, moved up or
+    down until none covers another.
 
     A label that stands away from its point is tied to it by a thin line.
     """
@@ -236,12 +300,17 @@ def label_points(ax: Axes, points_: Sequence[tuple[float, float, str, str]]) -> 
     assert figure_ is not None
     in_points = 72.0 / figure_.dpi
     frame = ax.get_window_extent()
-    heights = np.array([float(ax.transData.transform((x, y))[1]) - frame.y0 for x, y, _, _ in points_]) * in_points
+    heights = (
+        np.array([float(ax.transData.transform((x, y))[1]) - frame.y0 for x, y, _, _ in points_])
+        * in_points
+    )
     order = np.argsort(heights, kind="stable")
     placed = np.empty(len(heights))
     placed[order] = spread(heights[order], _LABEL * _LEADING)
     for (x, y, text, colour), at, wanted in zip(points_, placed, heights, strict=True):
-        away = (frame.x1 - float(ax.transData.transform((x, y))[0])) * in_points > _NEAR or abs(at - wanted) > 0.5 * _LABEL
+        away = (frame.x1 - float(ax.transData.transform((x, y))[0])) * in_points > _NEAR or abs(
+            at - wanted
+        ) > 0.5 * _LABEL
         ax.annotate(
             plain(text),
             (x, y),
@@ -251,7 +320,9 @@ def label_points(ax: Axes, points_: Sequence[tuple[float, float, str, str]]) -> 
             fontsize=_LABEL,
             color=colour,
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6, "shrinkA": 0, "shrinkB": 2} if away else None,
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6, "shrinkA": 0, "shrinkB": 2}
+            if away
+            else None,
         )
 
 
@@ -261,9 +332,11 @@ def plain(text: str) -> str:
 
 
 def spread(wanted: NDArray[np.float64], apart: float) -> NDArray[np.float64]:
-    """Return heights in ascending order, each at least `apart` above the one before, as near to those wanted as least squares.
+    """Return heights in ascending order, each at least `apart` above the one before, as near to
+    those wanted as least squares.
 
-    With the steps taken off it is an isotonic regression: neighbours that are out of order are pooled to their mean.
+    With the steps taken off it is an isotonic regression: neighbours that are out of order are
+    pooled to their mean.
 
     >>> spread(np.array([0.0, 1.0, 10.0]), 4.0).tolist()
     [-1.5, 2.5, 10.0]
@@ -275,10 +348,14 @@ def spread(wanted: NDArray[np.float64], apart: float) -> NDArray[np.float64]:
         while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
             (upper, many), (lower, some) = blocks.pop(), blocks.pop()
             blocks.append(((upper * many + lower * some) / (many + some), many + some))
-    return np.asarray(np.repeat([value for value, _ in blocks], [many for _, many in blocks]) + steps)
+    return np.asarray(
+        np.repeat([value for value, _ in blocks], [many for _, many in blocks]) + steps
+    )
 
 
-def draw_bars(ax: Axes, names: Sequence[str], values: Sequence[float], *, xlabel: str, digits: int = 4) -> None:
+def draw_bars(
+    ax: Axes, names: Sequence[str], values: Sequence[float], *, xlabel: str, digits: int = 4
+) -> None:
     """Draw horizontal bars from the top down, each with its name and its number."""
     place = np.arange(len(names))[::-1]
     ax.barh(place, values, height=0.62, color=SERIES[0])
@@ -302,7 +379,12 @@ def draw_bars(ax: Axes, names: Sequence[str], values: Sequence[float], *, xlabel
 
 
 def draw_pair(
-    ax: Axes, first: NDArray[np.float64], second: NDArray[np.float64], *, names: Sequence[str], labels: tuple[str, str]
+    ax: Axes,
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+    *,
+    names: Sequence[str],
+    labels: tuple[str, str],
 ) -> None:
     """Draw two distributions as bars side by side, and what they have in common in front of both.
 
@@ -313,12 +395,19 @@ def draw_pair(
     if len(first) > MOST_BARS:
         shown = np.sort(np.argsort(-np.maximum(first, second), kind="stable")[: MOST_BARS - 1])
         names = [*(names[i] for i in shown), "rest"]
-        first, second, common = (np.append(x[shown], max(0.0, x.sum() - x[shown].sum())) for x in (first, second, common))
+        first, second, common = (
+            np.append(x[shown], max(0.0, x.sum() - x[shown].sum())) for x in (first, second, common)
+        )
     place = np.arange(len(first))
-    for offset, values, label, colour in ((-0.21, first, labels[0], "#E69F00"), (0.21, second, labels[1], "#0072B2")):
+    for offset, values, label, colour in (
+        (-0.21, first, labels[0], "#E69F00"),
+        (0.21, second, labels[1], "#0072B2"),
+    ):
         ax.bar(place + offset, values, 0.4, color=colour, alpha=0.55, label=label)
         ax.bar(place + offset, common, 0.4, color="none", edgecolor=INK, hatch="////", lw=0.0)
-    ax.bar(place, common, 0.82, color="none", edgecolor=INK, lw=0.8, label=f"in common: {total:.4f}")
+    ax.bar(
+        place, common, 0.82, color="none", edgecolor=INK, lw=0.8, label=f"in common: {total:.4f}"
+    )
     ax.set_xticks(place, list(names))
     ax.set_ylabel("probability")
     ax.grid(axis="x", visible=False)
@@ -326,9 +415,16 @@ def draw_pair(
 
 
 def draw_matrix(
-    ax: Axes, joint: NDArray[np.float64], member: NDArray[np.bool_], *, rows: Sequence[str], columns: Sequence[str]
+    ax: Axes,
+    joint: NDArray[np.float64],
+    member: NDArray[np.bool_],
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
 ) -> None:
-    """Draw a joint law as a heat map, blue where the output is among the drafts and orange where not, between its marginals."""
+    """Draw a joint law as a heat map, blue where the output is among the drafts and orange where
+    not, between its marginals.
+    """
     most = max(float(joint.max()), 1e-300)
     shade = np.sqrt(joint / most)[..., None]  # by the root, so that small masses are seen
     inside, outside = np.array([0.0, 0.27, 0.5]), np.array([0.78, 0.32, 0.0])
@@ -344,8 +440,19 @@ def draw_matrix(
         for (i, j), value in np.ndenumerate(joint):
             if value > 0:
                 dark = shade[i, j, 0] > 0.6
-                ax.text(j, i, f"{value:.3f}".lstrip("0"), ha="center", va="center", fontsize=7, color="white" if dark else INK)
-    top, side = ax.inset_axes((0.0, 1.02, 1.0, 0.16), sharex=ax), ax.inset_axes((1.02, 0.0, 0.16, 1.0), sharey=ax)
+                ax.text(
+                    j,
+                    i,
+                    f"{value:.3f}".lstrip("0"),
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    color="white" if dark else INK,
+                )
+    top, side = (
+        ax.inset_axes((0.0, 1.02, 1.0, 0.16), sharex=ax),
+        ax.inset_axes((1.02, 0.0, 0.16, 1.0), sharey=ax),
+    )
     top.bar(range(joint.shape[1]), joint.sum(axis=0), 0.7, color=QUIET)
     side.barh(range(joint.shape[0]), joint.sum(axis=1), 0.7, color=QUIET)
     for strip in (top, side):
@@ -355,8 +462,12 @@ def draw_matrix(
             spine.set_visible(False)
 
 
-def draw_tree(ax: Axes, parents: Sequence[int], texts: Sequence[str], weights: NDArray[np.float64]) -> None:
-    """Draw a tree from its root on the left: `texts` and shades, by weights in [0, 1], of the vertices, root first."""
+def draw_tree(
+    ax: Axes, parents: Sequence[int], texts: Sequence[str], weights: NDArray[np.float64]
+) -> None:
+    """Draw a tree from its root on the left: `texts` and shades, by weights in [0, 1], of the
+    vertices, root first.
+    """
     below: list[list[int]] = [[] for _ in texts]
     depth = [0] * len(texts)
     for vertex, parent in enumerate(parents, start=1):
@@ -408,15 +519,38 @@ def draw_tree(ax: Axes, parents: Sequence[int], texts: Sequence[str], weights: N
     ax.spines["left"].set_visible(False)
 
 
-def draw_intervals(ax: Axes, names: Sequence[str], found: Sequence[tuple[float, float, float]], *, xlabel: str) -> None:
-    """Draw (mean, low, high) as points with bars from the top down, each with its name and its numbers."""
+def draw_intervals(
+    ax: Axes, names: Sequence[str], found: Sequence[tuple[float, float, float]], *, xlabel: str
+) -> None:
+    """Draw (mean, low, high) as points with bars from the top down, each with its name and its
+    numbers.
+    """
     place = np.arange(len(names))[::-1]
     mean, low, high = np.asarray(found, dtype=float).T
     bars = np.maximum(np.stack([mean - low, high - mean]), 0.0)
-    ax.errorbar(mean, place, xerr=bars, fmt="o", color=SERIES[0], mfc="white", ms=6, capsize=3, lw=0, elinewidth=1.4)
+    ax.errorbar(
+        mean,
+        place,
+        xerr=bars,
+        fmt="o",
+        color=SERIES[0],
+        mfc="white",
+        ms=6,
+        capsize=3,
+        lw=0,
+        elinewidth=1.4,
+    )
     for at, (value, least, most) in zip(place, found, strict=True):
         text = f"{value:.4f} [{least:.4f}, {most:.4f}]"
-        ax.annotate(text, (value, at), xytext=(0, 8), textcoords="offset points", ha="center", fontsize=_LABEL, color=INK)
+        ax.annotate(
+            text,
+            (value, at),
+            xytext=(0, 8),
+            textcoords="offset points",
+            ha="center",
+            fontsize=_LABEL,
+            color=INK,
+        )
     ax.set_yticks(place, list(names))
     ax.set_ylim(-0.7, len(names) - 0.3)
     ax.margins(x=0.3)

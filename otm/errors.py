@@ -26,7 +26,9 @@ class OtmError(Exception):
 
 
 class InvalidDistribution(OtmError, ValueError):
-    """An array is not a probability distribution (negative mass, NaN, wrong sum, wrong dtype, empty)."""
+    """An array is not a probability distribution (negative mass, NaN, wrong sum, wrong dtype,
+    empty).
+    """
 
 
 class ShapeMismatch(InvalidDistribution):
@@ -38,11 +40,15 @@ class InvalidParameter(OtmError, ValueError):
 
 
 class Unsupported(OtmError, TypeError):
-    """A verifier does not apply to this draft law, the message names both; or a gradient is required that is not passed on."""
+    """A verifier does not apply to this draft law, the message names both; or a gradient is
+    required that is not passed on.
+    """
 
 
 class TooLarge(OtmError, ValueError):
-    """An exact enumeration or program would be too large; the message gives its size and what to call instead."""
+    """An exact enumeration or program would be too large; the message gives its size and what to
+    call instead.
+    """
 
 
 class SolverFailure(OtmError, RuntimeError):
@@ -54,7 +60,8 @@ class MissingPackage(OtmError, ImportError):
 
 
 class DecodingInterrupted(OtmError, RuntimeError):
-    """Decoding stopped half-way because of the error that caused this one; nothing that was decoded before it is lost.
+    """Decoding stopped half-way because of the error that caused this one; nothing that was decoded
+    before it is lost.
 
     Attributes:
         generation: what was decoded until then, an `otm.sequence.Generation`.

@@ -11,7 +11,15 @@ from otm._arrays import Array
 from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import check_count, check_real, check_rng, plain_reals
 
-__all__ = ["bernoulli", "describe", "dirichlet", "two_token_optimum", "uniform", "uniform_optimum", "zipf"]
+__all__ = [
+    "bernoulli",
+    "describe",
+    "dirichlet",
+    "two_token_optimum",
+    "uniform",
+    "uniform_optimum",
+    "zipf",
+]
 
 
 def __dir__() -> list[str]:
@@ -39,7 +47,11 @@ def uniform(num_tokens: int, *, vocabulary: int | None = None) -> NDArray[np.flo
     array([0.5, 0.5, 0. , 0. ])
     """
     support = check_count(num_tokens, name="num_tokens")
-    size = support if vocabulary is None else check_count(vocabulary, name="vocabulary", minimum=support)
+    size = (
+        support
+        if vocabulary is None
+        else check_count(vocabulary, name="vocabulary", minimum=support)
+    )
     mass = np.zeros(size)
     mass[:support] = 1.0 / support
     return mass
@@ -91,7 +103,11 @@ def zipf(num_tokens: int, *, exponent: float = 1.0) -> NDArray[np.float64]:
 
 
 def dirichlet(
-    num_tokens: int, *, rng: np.random.Generator, concentration: float = 1.0, rows: int | None = None
+    num_tokens: int,
+    *,
+    rng: np.random.Generator,
+    concentration: float = 1.0,
+    rows: int | None = None,
 ) -> NDArray[np.float64]:
     """Draw random distributions from a symmetric Dirichlet law.
 
@@ -107,7 +123,8 @@ def dirichlet(
     Raises:
         InvalidParameter: on V < 1, rows < 1 or a concentration that is not positive.
 
-    Cost: O(rows · V). Accuracy: drawn in the log domain, so that small concentrations do not underflow to rows of zeros.
+    Cost: O(rows · V). Accuracy: drawn in the log domain, so that small concentrations do not
+        underflow to rows of zeros.
 
     >>> dirichlet(3, rng=np.random.default_rng(0), rows=2).shape
     (2, 3)
@@ -116,16 +133,19 @@ def dirichlet(
     alpha = check_real(concentration, name="concentration", low=0.0, high=1e300, open_low=True)
     check_rng(rng)
     shape = (size,) if rows is None else (check_count(rows, name="rows"), size)
-    # In the log domain: with concentrations of 1e-3 plain gamma variates underflow to a row of zeros.
-    # G(a) = G(a + 1)·U^{1/a} in law.
-    logs = np.log(rng.standard_gamma(alpha + 1.0, size=shape)) + np.log1p(-rng.random(shape)) / alpha
+    # In the log domain: with concentrations of 1e-3 plain gamma variates underflow to a row of
+    # zeros. G(a) = G(a + 1)·U^{1/a} in law.
+    logs = (
+        np.log(rng.standard_gamma(alpha + 1.0, size=shape)) + np.log1p(-rng.random(shape)) / alpha
+    )
     weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
     mass: NDArray[np.float64] = weights / weights.sum(axis=-1, keepdims=True)
     return mass
 
 
 def describe(mass: Array) -> dict[str, float]:
-    """Return the size, entropy (bits) and largest mass of one distribution `(V,)`, for tables and plots.
+    """Return the size, entropy (bits) and largest mass of one distribution `(V,)`, for tables and
+    plots.
 
     Args:
         mass: one distribution `(V,)`; not validated further.
@@ -144,18 +164,29 @@ def describe(mass: Array) -> dict[str, float]:
     """
     p = plain_reals(mass, "mass").astype(np.float64)
     if p.ndim == 1 and (p.size == 0 or not np.isfinite(p).all() or p.min() < 0):
-        raise InvalidDistribution("mass must hold finite numbers ≥ 0, at least one; it does not. Check how it was computed.")
+        raise InvalidDistribution(
+            "mass must hold finite numbers ≥ 0, at least one; it does not. Check how it was "
+            "computed."
+        )
     if p.ndim != 1:
-        raise InvalidParameter(f"describe takes one distribution (V,); got shape {p.shape}. Index a row.")
+        raise InvalidParameter(
+            f"describe takes one distribution (V,); got shape {p.shape}. Index a row."
+        )
     live = p[p > 0]
     entropy = float(-(live * np.log2(live)).sum()) + 0.0
-    return {"num_tokens": float(len(p)), "support": float(len(live)), "entropy_bits": entropy, "largest": float(p.max())}
+    return {
+        "num_tokens": float(len(p)),
+        "support": float(len(live)),
+        "entropy_bits": entropy,
+        "largest": float(p.max()),
+    }
 
 
 def uniform_optimum(*, ratio: float, k: int) -> float:
     """Return the optimal acceptance of k i.i.d. drafts from U(d) for the target U(d/r).
 
-    α*_k = 1 − (1 − 1/r)^k: some draft falls among the d/r tokens. K-SEQ attains it with γ* = r (1 − (1 − 1/r)^k).
+    α*_k = 1 − (1 − 1/r)^k: some draft falls among the d/r tokens. K-SEQ attains it with γ* = r (1 −
+    (1 − 1/r)^k).
 
     Args:
         ratio: r ≥ 1, with d/r an integer for the formula to describe two uniform laws.

@@ -1,4 +1,6 @@
-"""From logits to probabilities, with the temperature, top-k, top-p and min-p of serving engines, in their orders."""
+"""From logits to probabilities, with the temperature, top-k, top-p and min-p of serving engines, in
+their orders.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ ORDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "llama.cpp": ("top_k", "top_p", "min_p", "temperature"),
     }
 )
-"""In what order engines process logits by default; each step sees what the steps before it have left, renormalised."""
+"""In what order engines process logits by default; each step sees what the steps before it have
+left, renormalised.
+"""
 
 _STEPS = frozenset(ORDERS["transformers"])
 
@@ -35,12 +39,14 @@ def from_logits(
     min_p: float | None = None,
     order: str | Sequence[str] = "transformers",
 ) -> Array:
-    """Turn logits into probabilities as serving engines do: temperature, top-k, top-p and min-p in an engine's order, a softmax.
+    """Turn logits into probabilities as serving engines do: temperature, top-k, top-p and min-p in
+    an engine's order, a softmax.
 
-    p(x) ∝ exp(z(x)/T) on the kept tokens. Top-k keeps the k largest logits; top-p keeps the shortest prefix of the tokens in
-    descending order whose mass reaches top_p, with the token that crosses it; min-p keeps tokens with at least min_p times the
-    largest mass. Ties at a boundary of top-k or top-p: the lowest index wins. The order matters: in llama.cpp the filters see
-    the masses at T = 1, elsewhere those at T, and vLLM's top-p counts the mass that min-p has left.
+    p(x) ∝ exp(z(x)/T) on the kept tokens. Top-k keeps the k largest logits; top-p keeps the
+    shortest prefix of the tokens in descending order whose mass reaches top_p, with the token that
+    crosses it; min-p keeps tokens with at least min_p times the largest mass. Ties at a boundary of
+    top-k or top-p: the lowest index wins. The order matters: in llama.cpp the filters see the
+    masses at T = 1, elsewhere those at T, and vLLM's top-p counts the mass that min-p has left.
 
     Args:
         logits: `(..., V)`, float32 or float64, −∞ for forbidden tokens; NumPy or torch.
@@ -48,28 +54,36 @@ def from_logits(
         top_k: number of tokens to keep, ≥ 1; None keeps all.
         top_p: mass to keep, in (0, 1]; None keeps all.
         min_p: least mass to keep, as a part of the largest, in [0, 1]; None keeps all.
-        order: "transformers", "vllm" or "llama.cpp" (`otm.logits.ORDERS`), or the names of the four steps.
+        order: "transformers", "vllm" or "llama.cpp" (`otm.logits.ORDERS`), or the names of the four
+            steps.
 
     Returns:
-        Probabilities `(..., V)` of the same namespace, device and dtype; a tensor's gradient is passed on.
+        Probabilities `(..., V)` of the same namespace, device and dtype; a tensor's gradient is
+        passed on.
 
     Raises:
-        InvalidDistribution: on NaN or +∞, a row without a finite logit, half precision, or an empty vocabulary.
-        InvalidParameter: if temperature, top_k, top_p or min_p is out of range, or the order is none.
+        InvalidDistribution: on NaN or +∞, a row without a finite logit, half precision, or an empty
+            vocabulary.
+        InvalidParameter: if temperature, top_k, top_p or min_p is out of range, or the order is
+            none.
 
-    Cost: O(V), O(V log V) with top-k or top-p. Accuracy: relative, (2 |log p| + ν + 24) u in a mass p
+    Cost: O(V), O(V log V) with top-k or top-p. Accuracy: relative, (2 |log p| + ν + 24) u in a mass
+        p
     (docs/theory.md, "Plain sums"); the largest logit is subtracted first, so nothing overflows.
 
     >>> from_logits([0.0, 0.0, -1000.0], top_k=2)
     array([0.5, 0.5, 0. ])
     """
-    return Processing(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, order=order)(logits)
+    return Processing(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, order=order)(
+        logits
+    )
 
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Processing:
-    """What an engine does with one model's logits; call it with logits. See `otm.from_logits` for the arguments.
+    """What an engine does with one model's logits; call it with logits. See `otm.from_logits` for
+    the arguments.
 
     Raises:
         InvalidParameter: if an argument is out of range.
@@ -101,10 +115,15 @@ class Processing:
             or set(steps) != _STEPS
         ):
             raise InvalidParameter(
-                f"order must be one of {', '.join(map(repr, ORDERS))}, or {', '.join(sorted(_STEPS))} in some order; "
+                f"order must be one of {', '.join(map(repr, ORDERS))}, or "
+                f"{', '.join(sorted(_STEPS))} in some order; "
                 f"got {self.order!r}. Choose one."
             )
-        object.__setattr__(self, "order", next((name for name, known in ORDERS.items() if known == tuple(steps)), tuple(steps)))
+        object.__setattr__(
+            self,
+            "order",
+            next((name for name, known in ORDERS.items() if known == tuple(steps)), tuple(steps)),
+        )
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -112,24 +131,36 @@ class Processing:
         return ORDERS[self.order] if isinstance(self.order, str) else tuple(self.order)
 
     def __call__(self, logits: object) -> Array:
-        """Return the probabilities `(..., V)` of logits `(..., V)`; raises and costs as `otm.from_logits`."""
+        """Return the probabilities `(..., V)` of logits `(..., V)`; raises and costs as
+        `otm.from_logits`.
+        """
         array = _check_logits(logits)
         xp = namespace(array)
         heat = float(self.temperature)
         with quiet():
             cold = array - xp.max(untracked(array), axis=-1, keepdims=True)
-            if heat < float(xp.finfo(array.dtype).smallest_normal):  # zero, or a temperature that the dtype cannot divide by
+            if heat < float(
+                xp.finfo(array.dtype).smallest_normal
+            ):  # zero, or a temperature that the dtype cannot divide by
                 return _softmax(xp.where(_first_largest(array), cold, _minus_infinity(cold)))
             warm = cold / heat
             if heat == float("inf"):
-                warm = xp.where(array == -xp.inf, array, xp.zeros_like(array))  # uniform on what is allowed
+                warm = xp.where(
+                    array == -xp.inf, array, xp.zeros_like(array)
+                )  # uniform on what is allowed
             kept = self._kept(untracked(cold), untracked(warm))
             return _softmax(warm if kept is None else xp.where(kept, warm, _minus_infinity(warm)))
 
     def _kept(self, cold: Array, warm: Array) -> Array | None:
-        """Return which tokens the filters keep, None for all, from logits less their maximum without and with temperature."""
+        """Return which tokens the filters keep, None for all, from logits less their maximum
+        without and with temperature.
+        """
         xp = namespace(cold)
-        filters = [step for step in self.steps if step != "temperature" and getattr(self, step) not in (None, _KEEPS_ALL[step])]
+        filters = [
+            step
+            for step in self.steps
+            if step != "temperature" and getattr(self, step) not in (None, _KEEPS_ALL[step])
+        ]
         if not filters:
             return None
         first = self.steps.index("temperature")
@@ -137,7 +168,9 @@ class Processing:
         if filters == ["min_p"]:
             return seen["min_p"] >= self._floor
         ranked = seen[filters[0]]
-        order = xp.argsort(-ranked, axis=-1, stable=True)  # descending; stable, so the lowest index wins ties
+        order = xp.argsort(
+            -ranked, axis=-1, stable=True
+        )  # descending; stable, so the lowest index wins ties
         position = _positions(cold)
         keep = gather(ranked, order) > -xp.inf
         for step in filters:
@@ -149,7 +182,9 @@ class Processing:
                     keep = keep & (values >= self._floor)
                 case _:
                     mass = _softmax(xp.where(keep, values, _minus_infinity(values)))
-                    before = xp.cumulative_sum(mass, axis=-1, dtype=xp.float64) - xp.astype(mass, xp.float64)
+                    before = xp.cumulative_sum(mass, axis=-1, dtype=xp.float64) - xp.astype(
+                        mass, xp.float64
+                    )
                     keep = keep & ((before < self.top_p) | (position == 0))
         return gather(xp.broadcast_to(keep, tuple(cold.shape)), xp.argsort(order, axis=-1))
 
@@ -171,7 +206,9 @@ def _first_largest(array: Array) -> Array:
 def _positions(array: Array) -> Array:
     """Return 0..V−1 along the last axis, to be compared with rows."""
     xp = namespace(array)
-    return xp.reshape(xp.arange(int(array.shape[-1]), device=array.device), (1,) * (array.ndim - 1) + (-1,))
+    return xp.reshape(
+        xp.arange(int(array.shape[-1]), device=array.device), (1,) * (array.ndim - 1) + (-1,)
+    )
 
 
 def _minus_infinity(array: Array) -> Array:
@@ -190,15 +227,23 @@ def _check_logits(logits: object) -> Array:
     given = array_api_compat.is_array_api_obj(logits)
     dtype = str(array.dtype).removeprefix("torch.") if given else "float64"
     if dtype not in ("float32", "float64"):
-        raise InvalidDistribution(f"logits must be float32 or float64; they are {dtype}. Convert them to float32 first.")
+        raise InvalidDistribution(
+            f"logits must be float32 or float64; they are {dtype}. Convert them to float32 first."
+        )
     array = plain_array(logits, "logits", gradients=True)
     xp = namespace(array)
     array = array if given else xp.astype(array, xp.float64)
     if array.ndim == 0 or 0 in tuple(array.shape):
-        raise InvalidDistribution(f"logits need a non-empty vocabulary axis; shape {tuple(array.shape)}. Pass (..., V).")
+        raise InvalidDistribution(
+            f"logits need a non-empty vocabulary axis; shape {tuple(array.shape)}. Pass (..., V)."
+        )
     largest = xp.max(untracked(array), axis=-1)
     if not bool(xp.any(xp.logical_not(xp.isfinite(largest)))):  # a NaN is the largest of its row
         return array
     if bool(xp.any(xp.isnan(largest) | (largest == xp.inf))):
-        raise InvalidDistribution("logits must not be NaN or +inf; some are. Check the model for overflow.")
-    raise InvalidDistribution("Each row of logits needs one finite entry; a row is all -inf. Loosen the mask.")
+        raise InvalidDistribution(
+            "logits must not be NaN or +inf; some are. Check the model for overflow."
+        )
+    raise InvalidDistribution(
+        "Each row of logits needs one finite entry; a row is all -inf. Loosen the mask."
+    )

@@ -1,4 +1,6 @@
-"""What acceptance is lost to: the draft's vocabulary, filters, ranking, shape and temperature, the scheme, rounding."""
+"""What acceptance is lost to: the draft's vocabulary, filters, ranking, shape and temperature, the
+scheme, rounding.
+"""
 
 from __future__ import annotations
 
@@ -47,17 +49,25 @@ _TEMPERATURES: Final = np.geomspace(0.05, 20.0, 41)
 _HALF: Final = ("bfloat16", "float16")
 
 ROUNDED_MOST: Final = 2.0**-8 / (2.0 * (1.0 - 2.0**-8))
-"""What rounding to bfloat16's 8 bits moves a distribution at most, in total variation (docs/theory.md)."""
+"""What rounding to bfloat16's 8 bits moves a distribution at most, in total variation
+(docs/theory.md).
+"""
 
 _GOLDEN: Final = (5**0.5 - 1) / 2
 _SECTIONS: Final = 24
-"""Golden sections: they leave 1e-5 of an interval, and at a maximum the acceptance changes with the square of that."""
+"""Golden sections: they leave 1e-5 of an interval, and at a maximum the acceptance changes with the
+square of that.
+"""
 
 _SEARCHED: Final = len(_TEMPERATURES) + 2 + _SECTIONS
-"""Temperatures that a search for the best one tries: the grid, then golden sections, which start with two points."""
+"""Temperatures that a search for the best one tries: the grid, then golden sections, which start
+with two points.
+"""
 
 _TAIL: Final = 1e-13
-"""Target mass at the end of the draft's ranking that may count as accepted: below what sums over a vocabulary round off."""
+"""Target mass at the end of the draft's ranking that may count as accepted: below what sums over a
+vocabulary round off.
+"""
 
 _MOST_TANGENTS: Final = 200
 
@@ -65,13 +75,15 @@ _MOST_TANGENTS: Final = 200
 @final
 @dataclasses.dataclass(frozen=True, repr=False)
 class Losses(OneTable):
-    """Where 1 − α goes, position by position: all but `acceptance` and `drafts` add up to 1 − α. See `acceptance_losses`.
+    """Where 1 − α goes, position by position: all but `acceptance` and `drafts` add up to 1 − α.
+    See `acceptance_losses`.
 
     Attributes:
         drafts: k, the number of i.i.d. drafts.
         acceptance: α of the scheme, or of the optimum, `(...)`.
         vocabulary: 1 − Q(S), S the tokens that the draft model scores.
-        truncation: target mass of S that the draft's top-k, top-p, min-p or a temperature of 0 leaves out.
+        truncation: target mass of S that the draft's top-k, top-p, min-p or a temperature of 0
+            leaves out.
         ranking: what no draft can win that ranks the tokens left as this one does; None for k > 1.
         shape: what the best temperature does not win of that.
         temperature: what the draft's own temperature loses against the best one.
@@ -91,7 +103,8 @@ class Losses(OneTable):
 
     def __repr__(self) -> str:
         return (
-            f"Losses(k={self.drafts}, positions={np.size(self.acceptance)}, acceptance={float(np.mean(self.acceptance)):.6g})"
+            f"Losses(k={self.drafts}, positions={np.size(self.acceptance)}, "
+            f"acceptance={float(np.mean(self.acceptance)):.6g})"
         )
 
     def __str__(self) -> str:
@@ -100,20 +113,29 @@ class Losses(OneTable):
     def data(self) -> Table:
         """Return the average over positions of the acceptance and of each loss."""
         rows = tuple(
-            ("acceptance" if name == "acceptance" else f"lost to {name}", value) for name, value in self.mean().items()
+            ("acceptance" if name == "acceptance" else f"lost to {name}", value)
+            for name, value in self.mean().items()
         )
         title = f"k = {self.drafts}, mean of {np.size(self.acceptance):,} positions"
         return Table(columns=("", "probability"), rows=rows, title=title, ruled=frozenset({0}))
 
     def _draw(self, ax: Axes) -> None:
         table = self.data()
-        drawing.draw_bars(ax, [row[0] for row in table.rows], [row[1] for row in table.rows], xlabel="probability")
+        drawing.draw_bars(
+            ax, [row[0] for row in table.rows], [row[1] for row in table.rows], xlabel="probability"
+        )
         ax.set_title(table.title, fontsize=10)
 
     def mean(self) -> dict[str, float]:
-        """Return the average over positions of each, by name, in the order above; what was not computed is left out."""
+        """Return the average over positions of each, by name, in the order above; what was not
+        computed is left out.
+        """
         fields = [field.name for field in dataclasses.fields(self) if field.name != "drafts"]
-        return {name: float(np.mean(getattr(self, name))) for name in fields if getattr(self, name) is not None}
+        return {
+            name: float(np.mean(getattr(self, name)))
+            for name in fields
+            if getattr(self, name) is not None
+        }
 
 
 def acceptance_losses(
@@ -127,45 +149,62 @@ def acceptance_losses(
 ) -> Losses:
     """Return what 1 − α is lost to, as differences of suprema over ever smaller sets of drafts.
 
-    With q the processed target, p the processed draft, S the tokens whose draft logit is finite, A those of them that p can draw
-    and A' those of A that q can:
+    With q the processed target, p the processed draft, S the tokens whose draft logit is finite, A
+    those of them that p can draw and A' those of A that q can:
 
-        1 ≥ Q(S) ≥ Q(A) ≥ best with p's ranking on A' ≥ best temperature on A' ≥ α*(p given A') ≥ α*(p) ≥ α
+        1 ≥ Q(S) ≥ Q(A) ≥ best with p's ranking on A' ≥ best temperature on A' ≥ α*(p given A') ≥
+        α*(p) ≥ α
 
-    Each is the best acceptance over a set of drafts that holds the next (first any draft on S, then any on A), so that no loss is
-    negative, but by rounding, and together they make 1 − α. The draft q(·|S) attains Q(S) for every k. Filters on one side only
-    show in `truncation` (the draft's) and `excluded` (the target's): call it with and without to see what each side does.
+    Each is the best acceptance over a set of drafts that holds the next (first any draft on S, then
+    any on A), so that no loss is negative, but by rounding, and together they make 1 − α. The draft
+    q(·|S) attains Q(S) for every k. Filters on one side only show in `truncation` (the draft's) and
+    `excluded` (the target's): call it with and without to see what each side does.
 
     Args:
         draft_logits: `(..., V)`; −∞ for tokens that the draft model does not know.
         target_logits: `(..., V)`, the same shape.
         k: number of i.i.d. drafts.
-        draft, target: what is done with each side's logits, such as `Processing(temperature=0.7, top_p=0.9, order="vllm")`.
+        draft, target: what is done with each side's logits, such as `Processing(temperature=0.7,
+            top_p=0.9, order="vllm")`.
         verifier: a lossless scheme for i.i.d. drafts; the optimum without one.
 
     Returns:
         `Losses`, each part `(...)` in float64.
 
     Raises:
-        InvalidDistribution: as `otm.from_logits`. ShapeMismatch: if the shapes differ. InvalidParameter: as `check_count` of k.
+        InvalidDistribution: as `otm.from_logits`. ShapeMismatch: if the shapes differ.
+            InvalidParameter: as `check_count` of k.
         Unsupported: if the verifier is lossy, or does not apply to k i.i.d. drafts.
 
-    Cost: 67 optimal acceptances a row for the temperature, and `best_ranked_acceptance` for k = 1. Accuracy: the sum to
-    rounding, 1e-12 at V = 128,256; each difference as far as the best temperature is found (`best_temperature`).
+    Cost: 67 optimal acceptances a row for the temperature, and `best_ranked_acceptance` for k = 1.
+        Accuracy: the sum to
+    rounding, 1e-12 at V = 128,256; each difference as far as the best temperature is found
+    (`best_temperature`).
     Source: docs/theory.md, "What acceptance is lost to".
 
-    >>> found = acceptance_losses(np.log([0.6, 0.4, 1e-300]), np.log([0.5, 0.25, 0.25]), draft=Processing(top_k=2))
+    >>> found = acceptance_losses(
+    ...     np.log([0.6, 0.4, 1e-300]), np.log([0.5, 0.25, 0.25]), draft=Processing(top_k=2)
+    ... )
     >>> {name: round(value, 12) for name, value in found.mean().items() if abs(value) > 1e-9}
     {'acceptance': 0.75, 'truncation': 0.25}
     """
     count = check_count(k, name="k")
-    check_instance(draft, Processing, name="draft"), check_instance(target, Processing, name="target")
-    logits, others = (
-        plain_array(given, name) for given, name in ((draft_logits, "draft_logits"), (target_logits, "target_logits"))
+    (
+        check_instance(draft, Processing, name="draft"),
+        check_instance(target, Processing, name="target"),
     )
-    p, q, logits = (np.asarray(to_numpy(rows), np.float64) for rows in (draft(logits), target(others), logits))
+    logits, others = (
+        plain_array(given, name)
+        for given, name in ((draft_logits, "draft_logits"), (target_logits, "target_logits"))
+    )
+    p, q, logits = (
+        np.asarray(to_numpy(rows), np.float64) for rows in (draft(logits), target(others), logits)
+    )
     if p.shape != q.shape:
-        raise ShapeMismatch(f"Both sides need logits of one shape; they have {p.shape} and {q.shape}. Align the vocabularies.")
+        raise ShapeMismatch(
+            f"Both sides need logits of one shape; they have {p.shape} and {q.shape}. Align the "
+            "vocabularies."
+        )
     shape, width = p.shape[:-1], p.shape[-1]
     p, q, logits = (rows.reshape(-1, width) for rows in (p, q, logits))
     known, drawn = np.isfinite(logits), p > 0
@@ -184,10 +223,13 @@ def acceptance_losses(
         check_instance(verifier, Verifier, name="verifier")
         if not verifier.lossless:
             raise Unsupported(
-                f"A lossy verifier wins acceptance that the optimum does not have, and {verifier!r} is one. Pass a lossless one, "
+                "A lossy verifier wins acceptance that the optimum does not have, and "
+                f"{verifier!r} is one. Pass a lossless one, "
                 "or none; otm.lossy.distortion says what it gives up."
             )
-        scheme = np.asarray(acceptance(verifier, Problem(draft=p, target=q, law=IID(count))), np.float64)
+        scheme = np.asarray(
+            acceptance(verifier, Problem(draft=p, target=q, law=IID(count))), np.float64
+        )
     top = in_reach if ranked is None else ranked
     steps = {
         "acceptance": scheme,
@@ -206,13 +248,19 @@ def acceptance_losses(
 
 
 def _optimum(p: NDArray[np.float64], q: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    return np.atleast_1d(np.asarray(optimal_acceptance(Problem(draft=p, target=q, law=IID(k))), np.float64))
+    return np.atleast_1d(
+        np.asarray(optimal_acceptance(Problem(draft=p, target=q, law=IID(k))), np.float64)
+    )
 
 
-def best_temperature(draft_logits: object, target: object, *, k: int = 1, draft: Processing = _PLAIN) -> tuple[float, float]:
-    """Return the draft temperature with the largest average optimal acceptance, and that acceptance.
+def best_temperature(
+    draft_logits: object, target: object, *, k: int = 1, draft: Processing = _PLAIN
+) -> tuple[float, float]:
+    """Return the draft temperature with the largest average optimal acceptance, and that
+    acceptance.
 
-    max over T of the mean over positions of α*_k(draft at T, q): one temperature for all of them, as an engine takes it.
+    max over T of the mean over positions of α*_k(draft at T, q): one temperature for all of them,
+    as an engine takes it.
 
     Args:
         draft_logits: `(..., V)`.
@@ -221,8 +269,9 @@ def best_temperature(draft_logits: object, target: object, *, k: int = 1, draft:
         draft: the draft's filters and their order; its own temperature is left aside.
 
     Returns:
-        (T, mean acceptance). The acceptance is attained; a better temperature may hide between those tried, since the mean may
-        have several maxima: 41 from .05 to 20 are tried, and the best is refined between its neighbours.
+        (T, mean acceptance). The acceptance is attained; a better temperature may hide between
+        those tried, since the mean may have several maxima: 41 from .05 to 20 are tried, and the
+        best is refined between its neighbours.
 
     Raises:
         InvalidDistribution: on bad logits or a bad target. InvalidParameter: if k is.
@@ -235,11 +284,19 @@ def best_temperature(draft_logits: object, target: object, *, k: int = 1, draft:
     """
     count = check_count(k, name="k")
     check_instance(draft, Processing, name="draft")
-    logits, q = plain_array(draft_logits, "draft_logits"), np.asarray(to_numpy(as_pmf(target, name="target")), np.float64)
+    logits, q = (
+        plain_array(draft_logits, "draft_logits"),
+        np.asarray(to_numpy(as_pmf(target, name="target")), np.float64),
+    )
 
     def mean(temperatures: NDArray[np.float64]) -> NDArray[np.float64]:
-        p = np.asarray(to_numpy(dataclasses.replace(draft, temperature=float(temperatures[0]))(logits)), np.float64)
-        return np.atleast_1d(np.mean(optimal_acceptance(Problem(draft=p, target=q, law=IID(count)))))
+        p = np.asarray(
+            to_numpy(dataclasses.replace(draft, temperature=float(temperatures[0]))(logits)),
+            np.float64,
+        )
+        return np.atleast_1d(
+            np.mean(optimal_acceptance(Problem(draft=p, target=q, law=IID(count))))
+        )
 
     temperatures, best = _search(mean, rows=1)
     return float(temperatures[0]), float(best[0])
@@ -248,7 +305,9 @@ def best_temperature(draft_logits: object, target: object, *, k: int = 1, draft:
 def _search(
     value: Callable[[NDArray[np.float64]], NDArray[np.float64]], *, rows: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a temperature per row and its value: the best of a grid, refined by golden sections between its neighbours."""
+    """Return a temperature per row and its value: the best of a grid, refined by golden sections
+    between its neighbours.
+    """
     grid = np.log(_TEMPERATURES)
     tried = np.stack([value(np.full(rows, temperature)) for temperature in _TEMPERATURES])
     at = tried.argmax(0)
@@ -265,31 +324,44 @@ def _search(
         fresh = np.where(lower, high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
         at_fresh = value(np.exp(fresh))
         inner, outer = np.where(lower, fresh, outer), np.where(lower, inner, fresh)
-        at_inner, at_outer = np.where(lower, at_fresh, at_outer), np.where(lower, at_inner, at_fresh)
+        at_inner, at_outer = (
+            np.where(lower, at_fresh, at_outer),
+            np.where(lower, at_inner, at_fresh),
+        )
     return np.exp(best), attained
 
 
-def _best_by_row(logits: NDArray[np.float64], q: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """Return for each row the best acceptance over temperatures of a softmax on its finite logits; 0 without one."""
+def _best_by_row(
+    logits: NDArray[np.float64], q: NDArray[np.float64], k: int
+) -> NDArray[np.float64]:
+    """Return for each row the best acceptance over temperatures of a softmax on its finite logits;
+    0 without one.
+    """
     found, some = np.zeros(len(q)), np.isfinite(logits).any(-1)
     if some.any():
-        with np.errstate(over="ignore"):  # below the largest by more than there are numbers: −∞, without mass either way
+        with np.errstate(
+            over="ignore"
+        ):  # below the largest by more than there are numbers: −∞, without mass either way
             rows, targets = logits[some] - logits[some].max(-1, keepdims=True), q[some]
             found[some] = _search(
-                lambda heat: _optimum(np.asarray(Processing()(rows / heat[:, None])), targets, k), rows=int(some.sum())
+                lambda heat: _optimum(np.asarray(Processing()(rows / heat[:, None])), targets, k),
+                rows=int(some.sum()),
             )[1]
     return found
 
 
 def best_ranked_acceptance(*, draft: object, target: object) -> float:
-    """Return the largest acceptance of one draft over all drafts that rank the tokens as this one does.
+    """Return the largest acceptance of one draft over all drafts that rank the tokens as this one
+    does.
 
-    max Σ min(g, q) over distributions g on the tokens that p can draw, with g(x) ≥ g(y) wherever p(x) > p(y): what calibration
-    alone could reach. By linear duality, tokens in descending order of p, the better of equals first,
+    max Σ min(g, q) over distributions g on the tokens that p can draw, with g(x) ≥ g(y) wherever
+    p(x) > p(y): what calibration alone could reach. By linear duality, tokens in descending order
+    of p, the better of equals first,
 
         min over s in [0, 1] of c(s) + 1 − s,    c(s) = min Σ y q  with 0 ≤ y ≤ 1 and Σ_{i ≤ j} y_i ≥ s j for every j,
 
-    and c is found greedily: at each token buy s, always of the cheapest left. c is convex, so tangents find the minimum.
+    and c is found greedily: at each token buy s, always of the cheapest left. c is convex, so
+    tangents find the minimum.
 
     Args:
         draft: p `(V,)`, probabilities; only their order counts, and where they are 0.
@@ -299,18 +371,26 @@ def best_ranked_acceptance(*, draft: object, target: object) -> float:
         The acceptance, at least that of p itself.
 
     Raises:
-        InvalidDistribution: if one is no distribution. ShapeMismatch: if they differ in length or are no single rows.
+        InvalidDistribution: if one is no distribution. ShapeMismatch: if they differ in length or
+            are no single rows.
 
-    Cost: O(n log n) for each of some 10 to 30 tangents, n the tokens in the ranking until the target's mass is used up; in Python,
+    Cost: O(n log n) for each of some 10 to 30 tangents, n the tokens in the ranking until the
+        target's mass is used up; in Python,
     about 1 µs n log n in all. Accuracy: 1e-11 at V = 128,256, where sums over the order round.
     Source: docs/theory.md, "What acceptance is lost to".
 
     >>> round(best_ranked_acceptance(draft=[0.9, 0.06, 0.04], target=[0.5, 0.2, 0.3]), 12)
     0.95
     """
-    p, q = (np.asarray(to_numpy(as_pmf(rows, name=name)), np.float64) for rows, name in ((draft, "draft"), (target, "target")))
+    p, q = (
+        np.asarray(to_numpy(as_pmf(rows, name=name)), np.float64)
+        for rows, name in ((draft, "draft"), (target, "target"))
+    )
     if p.ndim != 1 or p.shape != q.shape:
-        raise ShapeMismatch(f"draft and target must be single rows of one length; they have shapes {p.shape} and {q.shape}.")
+        raise ShapeMismatch(
+            f"draft and target must be single rows of one length; they have shapes {p.shape} and "
+            f"{q.shape}."
+        )
     return _best_ranked(p, q)
 
 
@@ -333,7 +413,8 @@ def _lowest(prices: list[float]) -> float:
         if np.isinf(slope_b):
             s = 0.5 * (a + b)
             if b - a < 0.25 / len(prices):
-                break  # no piece is as short as this: the last one begins at or before a and ends at 1
+                # no piece is as short as this: the last one begins at or before a and ends at 1
+                break
         else:
             s = (at_a - at_b + slope_b * b - slope_a * a) / (slope_b - slope_a)
             if not a < s < b or at_a + slope_a * (s - a) + 1.0 - s >= best - 1e-15:
@@ -347,8 +428,8 @@ def _lowest(prices: list[float]) -> float:
 def _cost(prices: list[float], share: float) -> tuple[float, float]:
     """Return c(s) and its slope to the right.
 
-    Of each token on offer the heap knows its price, what is left of it, and how much more of it is bought for each bit that s
-    grows. A token that runs out hands that on to the one bought next.
+    Of each token on offer the heap knows its price, what is left of it, and how much more of it is
+    bought for each bit that s grows. A token that runs out hands that on to the one bought next.
     """
     offered: list[tuple[float, int]] = []
     left, more = [1.0] * len(prices), [0.0] * len(prices)
@@ -371,10 +452,11 @@ def _cost(prices: list[float], share: float) -> tuple[float, float]:
 
 
 def top_mass(target: object, *, k: int) -> NDArray[np.float64]:
-    """Return the mass of the k likeliest tokens of the target: the best acceptance of k drafts that are a function of the context.
+    """Return the mass of the k likeliest tokens of the target: the best acceptance of k drafts that
+    are a function of the context.
 
-    Top-k trees and argmax drafters draw nothing, so that their acceptance is Q of k tokens. It bounds no drafter that *samples*:
-    one draft from q itself is always accepted.
+    Top-k trees and argmax drafters draw nothing, so that their acceptance is Q of k tokens. It
+    bounds no drafter that *samples*: one draft from q itself is always accepted.
 
     Args:
         target: q `(..., V)`.
@@ -416,12 +498,16 @@ class Rounding:
     gain: NDArray[np.float64]
 
 
-def draft_rounding(*, draft: object, target: object, dtype: Literal["bfloat16", "float16"] = "bfloat16") -> Rounding:
-    """Return the exact effect of sampling one draft from masses rounded to half precision, accepted by the ratio of exact ones.
+def draft_rounding(
+    *, draft: object, target: object, dtype: Literal["bfloat16", "float16"] = "bfloat16"
+) -> Rounding:
+    """Return the exact effect of sampling one draft from masses rounded to half precision, accepted
+    by the ratio of exact ones.
 
-    π = p̃ min(1, q/p) + (1 − Σ p̃ min(1, q/p)) res, res ∝ (q − p)₊. The verifier is a kernel that takes p to q, so it takes p̃ to
-    within TV(p̃, p) of q; and rounding to t bits moves p by at most u / (2(1 − u)), u = 2^−t, in total variation: 1/510 for bfloat16
-    (t = 8). k drafts move k times as far at most.
+    π = p̃ min(1, q/p) + (1 − Σ p̃ min(1, q/p)) res, res ∝ (q − p)₊. The verifier is a kernel that
+    takes p to q, so it takes p̃ to within TV(p̃, p) of q; and rounding to t bits moves p by at most
+    u / (2(1 − u)), u = 2^−t, in total variation: 1/510 for bfloat16 (t = 8). k drafts move k times
+    as far at most.
 
     Args:
         draft, target: `(..., V)`.
@@ -431,7 +517,8 @@ def draft_rounding(*, draft: object, target: object, dtype: Literal["bfloat16", 
         `Rounding`, each part `(...)` in float64.
 
     Raises:
-        InvalidDistribution, ShapeMismatch: as `otm.Problem`. InvalidParameter: if the dtype is another, or rounds all of p to 0.
+        InvalidDistribution, ShapeMismatch: as `otm.Problem`. InvalidParameter: if the dtype is
+            another, or rounds all of p to 0.
 
     Cost: O(V). Accuracy: 1e-15. Source: docs/theory.md, "What acceptance is lost to".
 
@@ -440,7 +527,9 @@ def draft_rounding(*, draft: object, target: object, dtype: Literal["bfloat16", 
     True
     """
     if not isinstance(dtype, str) or dtype not in _HALF:
-        raise InvalidParameter(f"dtype must be 'bfloat16' or 'float16'; got {str(dtype)[:40]!r}. Choose one.")
+        raise InvalidParameter(
+            f"dtype must be 'bfloat16' or 'float16'; got {str(dtype)[:40]!r}. Choose one."
+        )
     problem = Problem(draft=draft, target=target, law=IID(1))
     refuse_gradients(problem, "otm.losses.draft_rounding")
     p, q = (np.asarray(to_numpy(side), np.float64) for side in (problem.draft, problem.target))
@@ -448,7 +537,8 @@ def draft_rounding(*, draft: object, target: object, dtype: Literal["bfloat16", 
     sums = rounded.sum(-1, keepdims=True)
     if np.any(sums == 0):
         raise InvalidParameter(
-            f"Some mass must be left in {dtype}; a draft of {p.shape[-1]} tokens is all 0 there. Take bfloat16."
+            f"Some mass must be left in {dtype}; a draft of {p.shape[-1]} tokens is all 0 there. "
+            "Take bfloat16."
         )
     rounded = rounded / sums
     with np.errstate(divide="ignore", invalid="ignore"):

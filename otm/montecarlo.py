@@ -1,4 +1,6 @@
-"""Monte Carlo estimates with exact binomial intervals, from the samplers that execute the published steps."""
+"""Monte Carlo estimates with exact binomial intervals, from the samplers that execute the published
+steps.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def estimate(
         problem: one pair of distributions `(V,)`.
         samples: number of independent draws ≥ 1.
         rng: the source of randomness.
-        confidence: coverage of the interval, in (0, 1); it holds for every sample size, not only asymptotically.
+        confidence: coverage of the interval, in (0, 1); it holds for every sample size, not only
+            asymptotically.
         by: which acceptance.
 
     Returns:
@@ -51,14 +54,22 @@ def estimate(
     definition = check_definition(by)
     check_rng(rng)
     hits = count_accepted(prepare(verifier, problem), count, rng, definition)
-    interval: Any = scipy.stats.binomtest(hits, count).proportion_ci(confidence_level=level, method="exact")
+    interval: Any = scipy.stats.binomtest(hits, count).proportion_ci(
+        confidence_level=level, method="exact"
+    )
     return Estimate(
-        mean=hits / count, low=float(interval.low), high=float(interval.high), samples=count, confidence=level, by=definition
+        mean=hits / count,
+        low=float(interval.low),
+        high=float(interval.high),
+        samples=count,
+        confidence=level,
+        by=definition,
     )
 
 
 def count_accepted(rule: Rule, samples: int, rng: np.random.Generator, by: Definition) -> int:
     """Run a rule `samples` times, in chunks, and count the accepted draws."""
     return sum(
-        int(np.count_nonzero(draws.accepted if by == "rule" else draws.member)) for draws in runs(rule, size=samples, rng=rng)
+        int(np.count_nonzero(draws.accepted if by == "rule" else draws.member))
+        for draws in runs(rule, size=samples, rng=rng)
     )

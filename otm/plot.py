@@ -1,7 +1,9 @@
-"""Pictures of one's own problems: each draws into `ax` if given, else into a new figure, and returns the axes.
+"""Pictures of one's own problems: each draws into `ax` if given, else into a new figure, and
+returns the axes.
 
-Colours are safe for colour-blind readers, lines are told apart by dashes and markers, too, and labelled where they end. matplotlib
-is loaded when one of these is called. Results have a `plot()` of their own, made of the same parts.
+Colours are safe for colour-blind readers, lines are told apart by dashes and markers, too, and
+labelled where they end. matplotlib is loaded when one of these is called. Results have a `plot()`
+of their own, made of the same parts.
 """
 
 from __future__ import annotations
@@ -49,14 +51,17 @@ def curves(
     samples: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw acceptance against the number of drafts: the optimum in black, at most five schemes beside it.
+    """Draw acceptance against the number of drafts: the optimum in black, at most five schemes
+    beside it.
 
-    Exact values have full markers; where a scheme has none, a hollow one and a bar show the estimate and its interval.
+    Exact values have full markers; where a scheme has none, a hollow one and a bar show the
+    estimate and its interval.
 
     Args:
-        problem: one pair of distributions `(V,)` with any law of one drafter, whose own k is of no account; or what `otm.compare`
-            returned.
-        verifiers: which ones; None takes those of the largest acceptances among the lossless ones, equal curves as one.
+        problem: one pair of distributions `(V,)` with any law of one drafter, whose own k is of no
+            account; or what `otm.compare` returned.
+        verifiers: which ones; None takes those of the largest acceptances among the lossless ones,
+            equal curves as one.
         k: numbers of drafts.
         samples: as of `otm.compare`.
         ax: where to draw; new axes if None.
@@ -65,7 +70,8 @@ def curves(
         The axes.
 
     Raises:
-        InvalidParameter: for more than five verifiers. Unsupported: as `otm.compare`. MissingPackage: without matplotlib.
+        InvalidParameter: for more than five verifiers. Unsupported: as `otm.compare`.
+            MissingPackage: without matplotlib.
 
     Cost: as `otm.compare` of these.
 
@@ -84,22 +90,36 @@ def curves(
         verifiers = [
             make()
             for make in VERIFIERS
-            if make.lossless and not issubclass(make, PLANS) and any(make().supports(law(count)) for count in ks)
+            if make.lossless
+            and not issubclass(make, PLANS)
+            and any(make().supports(law(count)) for count in ks)
         ]
     elif len(check_verifiers(verifiers)) >= drawing.MOST_LINES:
         raise InvalidParameter(
-            f"Beside the optimum there is room for {drawing.MOST_LINES - 1} verifiers; got {len(verifiers)}."
+            f"Beside the optimum there is room for {drawing.MOST_LINES - 1} verifiers; got "
+            f"{len(verifiers)}."
         )
-    found = compare(draft=single.draft, target=single.target, verifiers=verifiers, laws=[law], k=ks, samples=samples)
+    found = compare(
+        draft=single.draft,
+        target=single.target,
+        verifiers=verifiers,
+        laws=[law],
+        k=ks,
+        samples=samples,
+    )
     return found.plot(ax)
 
 
 @keyword_only("otm.plot.pair(draft=p, target=q)")
-def pair(*, draft: object, target: object, tokens: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
-    """Draw two distributions side by side with what they have in common, Σ min(p, q): the acceptance of one draft.
+def pair(
+    *, draft: object, target: object, tokens: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw two distributions side by side with what they have in common, Σ min(p, q): the
+    acceptance of one draft.
 
     Args:
-        draft, target: probabilities `(V,)`; beyond twelve tokens those with the most mass are shown and the rest as one.
+        draft, target: probabilities `(V,)`; beyond twelve tokens those with the most mass are shown
+            and the rest as one.
         tokens: their names; numbers if None.
         ax: where to draw; new axes if None.
 
@@ -107,7 +127,8 @@ def pair(*, draft: object, target: object, tokens: Sequence[str] | None = None, 
         The axes.
 
     Raises:
-        InvalidDistribution, ShapeMismatch: on bad input. InvalidParameter: if there are not V names.
+        InvalidDistribution, ShapeMismatch: on bad input. InvalidParameter: if there are not V
+            names.
         MissingPackage: without matplotlib.
 
     Cost: O(V log V).
@@ -126,11 +147,15 @@ def pair(*, draft: object, target: object, tokens: Sequence[str] | None = None, 
     return axes
 
 
-def coupling(joint: Coupling | Optimum, *, tokens: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
-    """Draw the joint law of drafts and output between its marginals: blue cells are accepted, orange ones rejected.
+def coupling(
+    joint: Coupling | Optimum, *, tokens: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw the joint law of drafts and output between its marginals: blue cells are accepted,
+    orange ones rejected.
 
     Args:
-        joint: from `otm.coupling` or `otm.optimum`; beyond 32 draft sequences the likeliest are shown and the rest as one.
+        joint: from `otm.coupling` or `otm.optimum`; beyond 32 draft sequences the likeliest are
+            shown and the rest as one.
         tokens: names of the tokens; numbers if None.
         ax: where to draw; new axes if None. The marginals stand above and to the right of it.
 
@@ -138,7 +163,8 @@ def coupling(joint: Coupling | Optimum, *, tokens: Sequence[str] | None = None, 
         The axes.
 
     Raises:
-        InvalidParameter: if it is neither, or there are not V names. MissingPackage: without matplotlib.
+        InvalidParameter: if it is neither, or there are not V names. MissingPackage: without
+            matplotlib.
 
     Cost: O(n·V).
 
@@ -148,19 +174,28 @@ def coupling(joint: Coupling | Optimum, *, tokens: Sequence[str] | None = None, 
     'accepted 0.9375 (blue)'
     """
     if not isinstance(joint, Coupling | Optimum):
-        raise InvalidParameter(f"A coupling comes from otm.coupling or otm.optimum; got {joint!r:.80}. Pass what these return.")
+        raise InvalidParameter(
+            f"A coupling comes from otm.coupling or otm.optimum; got {joint!r:.80}. Pass what "
+            "these return."
+        )
     axes = joint.plot(ax)
     if tokens is not None:
         axes.set_xticklabels(_names(tokens, len(axes.get_xticks())))
     return axes
 
 
-def tree(drafted: TreeShape | OptimalTree | DraftTree, *, tokens: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
-    """Draw a tree of drafts from its root on the left: ranks, drafted tokens, or acceptances where they are known.
+def tree(
+    drafted: TreeShape | OptimalTree | DraftTree,
+    *,
+    tokens: Sequence[str] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a tree of drafts from its root on the left: ranks, drafted tokens, or acceptances where
+    they are known.
 
     Args:
-        drafted: a shape, an optimal tree (a vertex is the darker the likelier it is accepted), or drafted tokens; up to 400
-            vertices.
+        drafted: a shape, an optimal tree (a vertex is the darker the likelier it is accepted), or
+            drafted tokens; up to 400 vertices.
         tokens: names of the tokens of a `DraftTree`; numbers if None.
         ax: where to draw; new axes if None.
 
@@ -168,7 +203,8 @@ def tree(drafted: TreeShape | OptimalTree | DraftTree, *, tokens: Sequence[str] 
         The axes.
 
     Raises:
-        InvalidParameter: if it is no tree. TooLarge: beyond 400 vertices. MissingPackage: without matplotlib.
+        InvalidParameter: if it is no tree. TooLarge: beyond 400 vertices. MissingPackage: without
+            matplotlib.
 
     Cost: O(n).
 
@@ -178,11 +214,17 @@ def tree(drafted: TreeShape | OptimalTree | DraftTree, *, tokens: Sequence[str] 
     ['.60', '.36', '.25']
     """
     if not isinstance(drafted, TreeShape | OptimalTree | DraftTree):
-        raise InvalidParameter(f"A tree is a TreeShape, OptimalTree or DraftTree; got {drafted!r:.80}. Pass one of these.")
+        raise InvalidParameter(
+            f"A tree is a TreeShape, OptimalTree or DraftTree; got {drafted!r:.80}. Pass one of "
+            "these."
+        )
     shape = drafted if isinstance(drafted, TreeShape) else drafted.shape
     size = shape.num_nodes
     if size > _MOST_NODES:
-        raise TooLarge(f"A picture holds up to {_MOST_NODES} vertices; this tree has {size:,}. Draw its first ones.")
+        raise TooLarge(
+            f"A picture holds up to {_MOST_NODES} vertices; this tree has {size:,}. Draw its first "
+            "ones."
+        )
     if isinstance(drafted, OptimalTree):
         texts = ["", *(f"{value:.2f}".lstrip("0") for value in drafted.acceptance[1:])]
         weights = np.asarray(drafted.acceptance, dtype=float)
@@ -191,17 +233,22 @@ def tree(drafted: TreeShape | OptimalTree | DraftTree, *, tokens: Sequence[str] 
         texts = ["" if token < 0 else names[token] for token in drafted.tokens.tolist()]
         weights = np.full(size + 1, 0.15)
     else:
-        texts, weights = ["", *(str(path[-1]) for path in shape.paths()[1:])], np.full(size + 1, 0.15)
+        texts, weights = (
+            ["", *(str(path[-1]) for path in shape.paths()[1:])],
+            np.full(size + 1, 0.15),
+        )
     axes = drawing.axes_or_new(ax, height=min(9.0, 1.4 + 0.3 * size))
     drawing.draw_tree(axes, shape.parents.tolist(), texts, weights)
     return axes
 
 
 def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
-    """Draw the overlap curve H(t) = Σ min(q, t p) below its ceiling min(1, t), with the points where the schemes sit.
+    """Draw the overlap curve H(t) = Σ min(q, t p) below its ceiling min(1, t), with the points
+    where the schemes sit.
 
-    One draft sits at t = 1, recursive rejection at t_k of its recursion t ← t + 1 − H(t), K-SEQ at γ*, the optimum at the level
-    above which the optimal verifier cuts q off; the height of each is its acceptance by the rule.
+    One draft sits at t = 1, recursive rejection at t_k of its recursion t ← t + 1 − H(t), K-SEQ at
+    γ*, the optimum at the level above which the optimal verifier cuts q off; the height of each is
+    its acceptance by the rule.
 
     Args:
         problem: one pair of distributions `(V,)` with law `IID(k)`.
@@ -216,12 +263,17 @@ def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
     Cost: a sort. Reference: docs/theory.md, "The overlap curve".
 
     >>> from matplotlib.figure import Figure
-    >>> ax = overlap(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)), ax=Figure().subplots())
+    >>> ax = overlap(
+    ...     otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)),
+    ...     ax=Figure().subplots(),
+    ... )
     >>> [text.get_text() for text in ax.texts]
     ['one draft 0.7500', 'recursive rejection 0.8125', 'K-SEQ 0.8476', 'optimum 0.9375']
     """
     law = require_law(
-        problem, IID, message="The overlap curve answers for i.i.d. drafts; got {law!r}. Use law=otm.IID({law.k})."
+        problem,
+        IID,
+        message="The overlap curve answers for i.i.d. drafts; got {law!r}. Use law=otm.IID({law.k}).",
     )
     single = problem.single(purpose="otm.plot.overlap")
     curve = OverlapCurve.of(single.draft, single.target)
@@ -242,12 +294,21 @@ def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
     axes = drawing.axes_or_new(ax)
     axes.plot(levels, np.minimum(levels, 1.0), color=drawing.QUIET, lw=1.0, ls=drawing.LINES[1])
     axes.plot(levels, np.asarray(curve.at(levels)), color=drawing.INK, lw=1.8)
-    axes.fill_between(levels, np.asarray(curve.at(levels)), np.minimum(levels, 1.0), color=drawing.SHADE, alpha=0.45, lw=0)
+    axes.fill_between(
+        levels,
+        np.asarray(curve.at(levels)),
+        np.minimum(levels, 1.0),
+        color=drawing.SHADE,
+        alpha=0.45,
+        lw=0,
+    )
     labels = []
     for number, (name, t) in enumerate(points):
         height = float(curve.at(t))
         colour = drawing.INK if name == points[-1][0] else drawing.SERIES[number]
-        axes.plot([t], [height], marker=drawing.MARKERS[number], color=colour, ms=7, ls="none", zorder=4)
+        axes.plot(
+            [t], [height], marker=drawing.MARKERS[number], color=colour, ms=7, ls="none", zorder=4
+        )
         labels.append((t, height, f"{name} {height:.4f}", colour))
     axes.set_xlabel("t")
     axes.set_ylabel("H(t) = Σ min(q, t p)")
@@ -258,25 +319,32 @@ def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
 
 
 def frontier(
-    problem: Problem, *, by: Literal["tv", "kl"] = "tv", verifiers: Sequence[Verifier] | None = None, ax: Axes | None = None
+    problem: Problem,
+    *,
+    by: Literal["tv", "kl"] = "tv",
+    verifiers: Sequence[Verifier] | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw the best acceptance within a distance of the target, and the lossy schemes below it.
 
     Args:
-        problem: one pair of distributions `(V,)`; by "kl" of law `IID(k)` or `WithoutReplacement(k)`.
+        problem: one pair of distributions `(V,)`; by "kl" of law `IID(k)` or
+            `WithoutReplacement(k)`.
         by: "tv" for total variation, min(1, α* + TV); "kl" for KL(target‖output) in nats.
-        verifiers: up to eight; None takes of the library's lossy ones that support the law those that are cheapest for what they
-            accept: the eight nearest to the frontier.
+        verifiers: up to eight; None takes of the library's lossy ones that support the law those
+            that are cheapest for what they accept: the eight nearest to the frontier.
         ax: where to draw; new axes if None.
 
     Returns:
         The axes. A scheme whose KL is infinite is named in the title.
 
     Raises:
-        InvalidParameter: if `by` is neither, or for more than eight verifiers. Unsupported: as the frontiers.
+        InvalidParameter: if `by` is neither, or for more than eight verifiers. Unsupported: as the
+            frontiers.
         MissingPackage: without matplotlib.
 
-    Cost: 33 points of the frontier, and each scheme's output law. Reference: docs/theory.md, "Lossy frontiers".
+    Cost: 33 points of the frontier, and each scheme's output law. Reference: docs/theory.md, "Lossy
+        frontiers".
 
     >>> from matplotlib.figure import Figure
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
@@ -290,10 +358,17 @@ def frontier(
     best = float(optimal_acceptance(single))
     chosen = [make() for make in VERIFIERS if not make.lossless and make().supports(single.law)]
     if verifiers is not None and len(chosen := check_verifiers(verifiers)) > _MOST_POINTS:
-        raise InvalidParameter(f"A frontier holds up to {_MOST_POINTS} labelled schemes; got {len(verifiers)}. Name fewer.")
-    points = [(verifier, distortion(verifier, single), float(acceptance(verifier, single))) for verifier in chosen]
+        raise InvalidParameter(
+            f"A frontier holds up to {_MOST_POINTS} labelled schemes; got {len(verifiers)}. Name "
+            "fewer."
+        )
+    points = [
+        (verifier, distortion(verifier, single), float(acceptance(verifier, single)))
+        for verifier in chosen
+    ]
     if verifiers is None:
-        # How much more its own total variation allows; to nine digits, so that equal ones keep their order.
+        # How much more its own total variation allows; to nine digits, so that equal ones keep
+        # their order.
         points.sort(key=lambda one: round(min(1.0, best + one[1].total_variation) - one[2], 9))
     found: list[tuple[Verifier, float, float]] = []
     beyond: list[Verifier] = []
@@ -309,7 +384,11 @@ def frontier(
         places = np.unique([0.0, min(most, 1.0 - best), most])
         heights = [float(tv_frontier(single, tv=float(x))) for x in places]
     else:
-        whole = float(kl_divergence(draft=single.draft, target=single.target)) if single.law.k == 1 else 0.5
+        whole = (
+            float(kl_divergence(draft=single.draft, target=single.target))
+            if single.law.k == 1
+            else 0.5
+        )
         most = max(1.1 * furthest, min(whole, 0.5), 1e-3)
         places = most * np.linspace(0.0, 1.0, _FRONTIER) ** 2  # it rises steeply at 0
         heights = [float(kl_frontier(single, kl=float(x)).value) for x in places]
@@ -330,11 +409,20 @@ def frontier(
             ms=6,
             ls="none",
         )
-        labels.append((x, height, str(verifier) if short.count(verifier.title) > 1 else verifier.title, colour))
+        labels.append(
+            (
+                x,
+                height,
+                str(verifier) if short.count(verifier.title) > 1 else verifier.title,
+                colour,
+            )
+        )
     axes.set_xlabel("total variation to the target" if by == "tv" else "KL(target ‖ output), nats")
     axes.set_ylabel("acceptance")
     out = "" if not beyond else f"; KL = ∞: {', '.join(map(str, beyond))}"
-    axes.set_title(f"best acceptance within a distance, {single.law}{out}", fontsize=9 if out else 10)
+    axes.set_title(
+        f"best acceptance within a distance, {single.law}{out}", fontsize=9 if out else 10
+    )
     drawing.label_points(axes, labels)
     return axes
 
@@ -360,6 +448,7 @@ def _names(tokens: Sequence[str] | None, count: int, *, at_least: bool = False) 
         or (len(tokens) > count and not at_least)
     ):
         raise InvalidParameter(
-            f"tokens must be {'at least ' if at_least else ''}{count} names, one for each token; got {tokens!r:.80}."
+            f"tokens must be {'at least ' if at_least else ''}{count} names, one for each token; "
+            f"got {tokens!r:.80}."
         )
     return [drawing.plain(str(name)) for name in tokens]

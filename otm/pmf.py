@@ -1,8 +1,10 @@
-"""The single gate for input: every distribution enters the library through `as_pmf`, once, and is exact to rounding after it.
+"""The single gate for input: every distribution enters the library through `as_pmf`, once, and is
+exact to rounding after it.
 
-A distribution computed in floating point misses a unit sum by a little. Inside the tolerance the gate divides by the float64
-sum, a rounding repair; outside it raises, because silently renormalising somebody's truncated top-p probabilities would answer
-a question that was not asked. `normalise` is there for whoever does want that.
+A distribution computed in floating point misses a unit sum by a little. Inside the tolerance the
+gate divides by the float64 sum, a rounding repair; outside it raises, because silently
+renormalising somebody's truncated top-p probabilities would answer a question that was not asked.
+`normalise` is there for whoever does want that.
 """
 
 from __future__ import annotations
@@ -16,7 +18,17 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, is_on_host, namespace, quiet, to_numpy, total, tracks_gradient, unit_rows, untracked
+from otm._arrays import (
+    Array,
+    is_on_host,
+    namespace,
+    quiet,
+    to_numpy,
+    total,
+    tracks_gradient,
+    unit_rows,
+    untracked,
+)
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 
 Kind = TypeVar("Kind")
@@ -24,24 +36,29 @@ Kind = TypeVar("Kind")
 SUM_TOLERANCE_FLOAT64 = 1e-9
 _LARGEST_COUNT = 2**53
 SUM_TOLERANCE_FLOAT32 = 3e-5  # a float32 softmax over 128,256 tokens misses 1 by up to 7e-6
-# What a division by the sum, itself rounded, leaves of a float32 row's distance from 1: such a row has passed the gate before, and
-# dividing it again would only round it again. Sums of such rows are divided out in float64 wherever they are used.
+# What a division by the sum, itself rounded, leaves of a float32 row's distance from 1: such a row
+# has passed the gate before, and dividing it again would only round it again. Sums of such rows are
+# divided out in float64 wherever they are used.
 _ROUNDED_FLOAT32 = 2.0**-23 + 2.0**-40
 
 
 def as_pmf(values: object, *, name: str) -> Array:
-    """Check that `values` holds probability distributions along its last axis and return it, divided by its float64 sum.
+    """Check that `values` holds probability distributions along its last axis and return it,
+    divided by its float64 sum.
 
     Args:
-        values: array or nested sequence `(..., V)` of probabilities; NumPy, torch or anything in the array-API standard.
+        values: array or nested sequence `(..., V)` of probabilities; NumPy, torch or anything in
+            the array-API standard.
         name: what to call it in messages.
 
     Returns:
-        A floating array of the same namespace, device and (float) dtype; sequences and integers become float64.
+        A floating array of the same namespace, device and (float) dtype; sequences and integers
+        become float64.
 
     Raises:
-        InvalidDistribution: on half precision, complex or boolean dtypes, no axis, an empty vocabulary, NaN or infinity,
-            negative mass, a sum that misses 1 by more than 1e-9 (float64) or 3e-5 (float32), or a tensor that requires a gradient.
+        InvalidDistribution: on half precision, complex or boolean dtypes, no axis, an empty
+            vocabulary, NaN or infinity, negative mass, a sum that misses 1 by more than 1e-9
+            (float64) or 3e-5 (float32), or a tensor that requires a gradient.
 
     Cost: O(V). Accuracy: entries change by at most a relative |sum − 1|, so at most the tolerance.
 
@@ -52,7 +69,8 @@ def as_pmf(values: object, *, name: str) -> Array:
 
 
 def as_pmfs(named: Mapping[str, object], *, gradients: bool = False) -> list[Array]:
-    """Return `as_pmf` of several distributions by name; of those on one device the device is waited for once.
+    """Return `as_pmf` of several distributions by name; of those on one device the device is waited
+    for once.
 
     >>> as_pmfs({"draft": [0.25, 0.75], "target": [1, 0]})[1]
     array([1., 0.])
@@ -60,7 +78,10 @@ def as_pmfs(named: Mapping[str, object], *, gradients: bool = False) -> list[Arr
     arrays = as_rows(named, gradients=gradients)
     with quiet():
         sums = [total(array) for array in arrays]
-        asked = [_extremes(untracked(array), untracked(each)) for array, each in zip(arrays, sums, strict=True)]
+        asked = [
+            _extremes(untracked(array), untracked(each))
+            for array, each in zip(arrays, sums, strict=True)
+        ]
     return [
         _checked(array, each, extremes, name)
         for array, each, extremes, name in zip(arrays, sums, _read(asked), named, strict=True)
@@ -68,7 +89,8 @@ def as_pmfs(named: Mapping[str, object], *, gradients: bool = False) -> list[Arr
 
 
 def as_rows(named: Mapping[str, object], *, gradients: bool = False) -> list[Array]:
-    """Return arrays of float32 or float64 by name, of which it is not yet known whether they are distributions.
+    """Return arrays of float32 or float64 by name, of which it is not yet known whether they are
+    distributions.
 
     >>> as_rows({"draft": [3, 1]})[0]
     array([3., 1.])
@@ -77,14 +99,18 @@ def as_rows(named: Mapping[str, object], *, gradients: bool = False) -> list[Arr
 
 
 def _extremes(array: Array, sums: Array) -> Array | list[float]:
-    """Return the smallest entry, the largest |sum − 1|, whether an entry has a sign, the least sum: on a device an array `(4,)`.
+    """Return the smallest entry, the largest |sum − 1|, whether an entry has a sign, the least sum:
+    on a device an array `(4,)`.
 
-    A NaN or infinity anywhere makes its row's sum NaN or infinite, and so the second number: one pass finds both.
+    A NaN or infinity anywhere makes its row's sum NaN or infinite, and so the second number: one
+    pass finds both.
     """
     xp = namespace(array)
     if is_on_host(array):
         smallest = float(xp.min(array))
-        signed = smallest == 0.0 and bool(xp.any(xp.signbit(array)))  # only 0 can have a sign unseen
+        signed = smallest == 0.0 and bool(
+            xp.any(xp.signbit(array))
+        )  # only 0 can have a sign unseen
         return [smallest, float(xp.max(xp.abs(sums - 1))), signed, float(xp.min(sums))]
     found = xp.min(array), xp.max(xp.abs(sums - 1)), xp.any(xp.signbit(array)), xp.min(sums)
     return xp.stack([xp.astype(x, xp.float64, copy=False) for x in found], axis=0)
@@ -110,18 +136,24 @@ def _checked(given: Array, given_sums: Array, extremes: Sequence[float], name: s
     if smallest < 0:
         raise InvalidDistribution(
             f"{name} must be non-negative; its smallest entry is {smallest:.6g}. "
-            "If these are logits, call otm.from_logits; if log-probabilities, exponentiate them first."
+            "If these are logits, call otm.from_logits; if log-probabilities, exponentiate them "
+            "first."
         )
     tolerance = SUM_TOLERANCE_FLOAT32 if array.dtype == xp.float32 else SUM_TOLERANCE_FLOAT64
     if worst > tolerance:
         offending = _row_furthest_from_one(sums)
         raise InvalidDistribution(
-            f"{name} must sum to 1 within {tolerance:g} over its last axis; it sums to {offending:.12g}. "
+            f"{name} must sum to 1 within {tolerance:g} over its last axis; it sums to "
+            f"{offending:.12g}. "
             "Call otm.normalise if rescaling is what you mean."
         )
-    if tracks_gradient(given):  # also where every sum is 1: the gradient is that of p/Σp, whatever the sums round to
+    if tracks_gradient(
+        given
+    ):  # also where every sum is 1: the gradient is that of p/Σp, whatever the sums round to
         array, sums = given, given_sums
-    array = array + 0.0 if signed else array  # −0 as 0: q/(−0) would be −∞, and the token the last of the order, not the first
+    array = (
+        array + 0.0 if signed else array
+    )  # −0 as 0: q/(−0) would be −∞, and the token the last of the order, not the first
     if not tracks_gradient(given):
         if array.dtype == xp.float32:
             sums = xp.where(abs(sums - 1.0) <= _ROUNDED_FLOAT32, xp.ones_like(sums), sums)
@@ -139,7 +171,8 @@ def normalise(values: object) -> Array:
         values: weights `(..., V)`, finite and non-negative, each row with a positive sum.
 
     Returns:
-        Probabilities `(..., V)` of the same namespace and floating dtype; a tensor's gradient is passed on.
+        Probabilities `(..., V)` of the same namespace and floating dtype; a tensor's gradient is
+        passed on.
 
     Raises:
         InvalidDistribution: on negative, NaN or infinite weights, or a row without mass.
@@ -153,18 +186,25 @@ def normalise(values: object) -> Array:
     xp = namespace(array)
     largest = xp.max(untracked(array), axis=-1, keepdims=True)
     with quiet():
-        ((smallest, worst, signed, least),) = _read([_extremes(untracked(array), total(untracked(array)))])
+        ((smallest, worst, signed, least),) = _read(
+            [_extremes(untracked(array), total(untracked(array)))]
+        )
     if not math.isfinite(worst):
-        # Finite weights may still overflow their sum; dividing by the largest one first settles which it is.
+        # Finite weights may still overflow their sum; dividing by the largest one first settles
+        # which it is.
         if not bool(xp.all(xp.isfinite(untracked(array)))):
             _raise_not_finite(untracked(array), "the weights")
         array = array / largest
         smallest = float(xp.min(array))
         largest = xp.ones_like(largest)
     if smallest < 0:
-        raise InvalidDistribution(f"Weights must be non-negative; the smallest is {smallest:.6g}. Remove or clip it.")
+        raise InvalidDistribution(
+            f"Weights must be non-negative; the smallest is {smallest:.6g}. Remove or clip it."
+        )
     if least == 0.0:
-        raise InvalidDistribution("Weights need a positive sum in every row; one row is all zero. Drop that row.")
+        raise InvalidDistribution(
+            "Weights need a positive sum in every row; one row is all zero. Drop that row."
+        )
     # Scaling by the largest weight keeps subnormal rows from losing their digits in the division.
     scaled = (array + 0.0 if signed else array) / largest
     return scaled / xp.astype(total(scaled), scaled.dtype)[..., None]
@@ -175,41 +215,55 @@ def _as_real_array(values: object, name: str, *, gradients: bool) -> Array:
     xp = namespace(array)
     dtype = str(array.dtype).removeprefix("torch.")
     if array.ndim == 0:
-        raise InvalidDistribution(f"{name} needs a vocabulary axis; it is a scalar ({array}). Pass an array (..., V).")
+        raise InvalidDistribution(
+            f"{name} needs a vocabulary axis; it is a scalar ({array}). Pass an array (..., V)."
+        )
     if int(array.shape[-1]) == 0:
-        raise InvalidDistribution(f"{name} needs at least one token; its shape is {tuple(array.shape)}. Give V ≥ 1.")
+        raise InvalidDistribution(
+            f"{name} needs at least one token; its shape is {tuple(array.shape)}. Give V ≥ 1."
+        )
     if 0 in tuple(array.shape):
         raise InvalidDistribution(
-            f"{name} needs at least one row; its shape is {tuple(array.shape)}. Skip empty batches before the call."
+            f"{name} needs at least one row; its shape is {tuple(array.shape)}. Skip empty batches "
+            "before the call."
         )
     if xp.isdtype(array.dtype, "integral"):
         array = xp.astype(array, xp.float64)
-    if dtype not in ("float32", "float64") and not xp.isdtype(array.dtype, (xp.float32, xp.float64)):
-        raise InvalidDistribution(f"{name} must be float32 or float64; it is {dtype}. Convert it to float64.")
+    if dtype not in ("float32", "float64") and not xp.isdtype(
+        array.dtype, (xp.float32, xp.float64)
+    ):
+        raise InvalidDistribution(
+            f"{name} must be float32 or float64; it is {dtype}. Convert it to float64."
+        )
     return array
 
 
 def plain_array(values: object, name: str, *, gradients: bool = False) -> Array:
-    """Return real numbers as a dense array that means what it shows, of any shape, or raise `InvalidDistribution`.
+    """Return real numbers as a dense array that means what it shows, of any shape, or raise
+    `InvalidDistribution`.
 
-    Refused are masked entries, half precision, anything but real numbers, and gradients that the caller does not pass on: left
-    behind, they would be a term of a loss that trains nothing.
+    Refused are masked entries, half precision, anything but real numbers, and gradients that the
+    caller does not pass on: left behind, they would be a term of a loss that trains nothing.
 
     >>> plain_array([1, 2], "counts")
     array([1, 2])
     """
-    array: Array = values if array_api_compat.is_array_api_obj(values) else from_sequence(values, name)
+    array: Array = (
+        values if array_api_compat.is_array_api_obj(values) else from_sequence(values, name)
+    )
     array = _plain_numpy(array, name) if isinstance(array, np.ndarray) else array
     if array_api_compat.is_torch_array(array):
         if "strided" not in str(array.layout) or array.device.type == "meta":
             raise InvalidDistribution(
-                f"{name} must be a dense tensor with data; its layout is {array.layout} on {array.device}. Call .to_dense()."
+                f"{name} must be a dense tensor with data; its layout is {array.layout} on "
+                f"{array.device}. Call .to_dense()."
             )
         if not tracks_gradient(array):
             array = untracked(array)
         elif not gradients:
             raise InvalidDistribution(
-                f"{name} must not require a gradient here, where none is passed on; this tensor does. Call .detach() on it."
+                f"{name} must not require a gradient here, where none is passed on; this tensor "
+                "does. Call .detach() on it."
             )
     try:
         xp = namespace(array)
@@ -220,11 +274,14 @@ def plain_array(values: object, name: str, *, gradients: bool = False) -> Array:
     dtype = str(array.dtype).removeprefix("torch.")
     if dtype in ("float16", "bfloat16"):
         raise InvalidDistribution(
-            f"{name} must be float32 or float64; it is {dtype}, whose rounding is larger than the effects measured here. "
+            f"{name} must be float32 or float64; it is {dtype}, whose rounding is larger than the "
+            "effects measured here. "
             "Take the softmax in float32 first."
         )
     if not (xp.isdtype(array.dtype, ("real floating", "integral"))):
-        raise InvalidDistribution(f"{name} must hold real numbers; its dtype is {dtype}. Convert it to float64.")
+        raise InvalidDistribution(
+            f"{name} must hold real numbers; its dtype is {dtype}. Convert it to float64."
+        )
     return array
 
 
@@ -238,19 +295,25 @@ def plain_reals(values: object, name: str) -> NDArray[Any]:
 
 
 def any_array(values: object) -> NDArray[Any]:
-    """Return whatever was given as a NumPy array; a float without axes stands for what is none, or is masked.
+    """Return whatever was given as a NumPy array; a float without axes stands for what is none, or
+    is masked.
 
     >>> any_array([True, False]).dtype, any_array([[0], [0, 1]]).shape
     (dtype('bool'), ())
     """
     if not np.ma.is_masked(values):
-        with contextlib.suppress(TypeError, ValueError, RuntimeError):  # ragged lists; tensors without data
-            return to_numpy(values) if array_api_compat.is_torch_array(values) else np.asarray(values)
+        with contextlib.suppress(
+            TypeError, ValueError, RuntimeError
+        ):  # ragged lists; tensors without data
+            return (
+                to_numpy(values) if array_api_compat.is_torch_array(values) else np.asarray(values)
+            )
     return np.empty(())
 
 
 def plain_integers(values: object, name: str) -> NDArray[np.int64]:
-    """Return integers of any shape as int64, or raise `InvalidParameter`; no entries at all are integers.
+    """Return integers of any shape as int64, or raise `InvalidParameter`; no entries at all are
+    integers.
 
     >>> plain_integers([0, 0, 1], "parents")
     array([0, 0, 1])
@@ -258,32 +321,43 @@ def plain_integers(values: object, name: str) -> NDArray[np.int64]:
     try:
         array = plain_reals(values, name)
     except InvalidDistribution as error:
-        raise InvalidParameter(f"{name} must be integers, in a rectangular array: {error}") from error
+        raise InvalidParameter(
+            f"{name} must be integers, in a rectangular array: {error}"
+        ) from error
     if (array.size and array.dtype.kind not in "iu") or (
         array.dtype == np.uint64 and array.size and array.max() > _LARGEST_COUNT
     ):
-        raise InvalidParameter(f"{name} must be integers; got {array.dtype} of shape {array.shape}. Convert them.")
+        raise InvalidParameter(
+            f"{name} must be integers; got {array.dtype} of shape {array.shape}. Convert them."
+        )
     return array.astype(np.int64)
 
 
 def check_instance(value: Any, kind: Callable[..., Kind], *, name: str) -> Kind:
-    """Return `value`, or raise `InvalidParameter` unless it is an instance of `kind`, a class, which may be abstract.
+    """Return `value`, or raise `InvalidParameter` unless it is an instance of `kind`, a class,
+    which may be abstract.
 
     >>> check_instance(3, int, name="count")
     3
     """
     if not isinstance(kind, type) or not isinstance(value, kind):
         raise InvalidParameter(
-            f"{name} must be of the class {getattr(kind, '__name__', kind)}; got {value!r:.80}. Make one first."
+            f"{name} must be of the class {getattr(kind, '__name__', kind)}; got {value!r:.80}. "
+            "Make one first."
         )
     return cast(Kind, value)
 
 
 def _plain_numpy(array: Any, name: str) -> Any:
-    """Return a plain, native-endian ndarray: subclasses may redefine what a sum or a comparison means."""
+    """Return a plain, native-endian ndarray: subclasses may redefine what a sum or a comparison
+    means.
+    """
     if isinstance(array, np.ma.MaskedArray):
         if np.ma.getmaskarray(array).any():
-            raise InvalidDistribution(f"{name} must not be masked; {int(array.mask.sum())} entries are. Call array.filled(0).")
+            raise InvalidDistribution(
+                f"{name} must not be masked; {int(array.mask.sum())} entries are. Call "
+                "array.filled(0)."
+            )
         array = array.data
     if array.dtype == object:
         return from_sequence(array.tolist(), name)
@@ -296,9 +370,15 @@ def from_sequence(values: object, name: str) -> Array:
         array = np.asarray(values)
         if array.dtype == object:
             array = array.astype(np.float64)  # fractions and decimals, if they convert
-    except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # the last from tensors in a list
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+        RuntimeError,
+    ) as error:  # the last from tensors in a list
         raise InvalidDistribution(
-            f"{name} must be an array of real numbers, rectangular; {type(values).__name__} does not convert ({error})."
+            f"{name} must be an array of real numbers, rectangular; {type(values).__name__} does "
+            f"not convert ({error})."
             " Pass an array (..., V)."
         ) from error
     return array
@@ -326,7 +406,8 @@ def align_pair(draft: Array, target: Array) -> tuple[Array, Array]:
     xp = shared_namespace(draft, target)
     if int(draft.shape[-1]) != int(target.shape[-1]):
         raise ShapeMismatch(
-            f"draft and target must share one vocabulary; they have {int(draft.shape[-1])} and {int(target.shape[-1])} "
+            f"draft and target must share one vocabulary; they have {int(draft.shape[-1])} and "
+            f"{int(target.shape[-1])} "
             "tokens. Pad the shorter one with zeros if the extra rows are unused embeddings."
         )
     if draft.dtype != target.dtype:
@@ -337,14 +418,17 @@ def align_pair(draft: Array, target: Array) -> tuple[Array, Array]:
         left, right = xp.broadcast_arrays(draft, target)
     except (ValueError, RuntimeError) as error:
         raise ShapeMismatch(
-            f"The leading axes of draft {tuple(draft.shape)} and target {tuple(target.shape)} must broadcast. "
+            f"The leading axes of draft {tuple(draft.shape)} and target {tuple(target.shape)} must "
+            "broadcast. "
             "Reshape one of them."
         ) from error
     return left, right
 
 
 def shared_namespace(draft: Array, target: Array) -> Any:
-    """Return the namespace of two arrays, or raise `ShapeMismatch` if they are of different kinds or devices."""
+    """Return the namespace of two arrays, or raise `ShapeMismatch` if they are of different kinds
+    or devices.
+    """
     try:
         xp = namespace(draft, target)
     except TypeError as error:
@@ -354,12 +438,16 @@ def shared_namespace(draft: Array, target: Array) -> Any:
         ) from error
     devices = {str(getattr(array, "device", "cpu")) for array in (draft, target)}
     if len(devices) > 1:
-        raise ShapeMismatch(f"draft and target must be on one device; they are on {sorted(devices)}. Move one of them.")
+        raise ShapeMismatch(
+            f"draft and target must be on one device; they are on {sorted(devices)}. Move one of "
+            "them."
+        )
     return xp
 
 
 def check_count(value: object, *, name: str, minimum: int = 1) -> int:
-    """Return `value` as an int, or raise `InvalidParameter` unless it is a true integer of at least `minimum`.
+    """Return `value` as an int, or raise `InvalidParameter` unless it is a true integer of at least
+    `minimum`.
 
     Raises:
         InvalidParameter: on booleans, floats (even whole ones) and values below the minimum.
@@ -367,23 +455,36 @@ def check_count(value: object, *, name: str, minimum: int = 1) -> int:
     >>> check_count(3, name="k")
     3
     """
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or int(value) < minimum:
+    if (
+        isinstance(value, bool | np.bool_)
+        or not isinstance(value, int | np.integer)
+        or int(value) < minimum
+    ):
         raise InvalidParameter(
-            f"{name} must be an integer of at least {minimum}; got {value!r:.80}. Pass {name}={minimum} or more."
+            f"{name} must be an integer of at least {minimum}; got {value!r:.80}. Pass "
+            f"{name}={minimum} or more."
         )
     if int(value) > _LARGEST_COUNT:
-        raise InvalidParameter(f"{name} must be at most 2^53, where floats stop counting; got a larger integer. Pass fewer.")
+        raise InvalidParameter(
+            f"{name} must be at most 2^53, where floats stop counting; got a larger integer. Pass "
+            "fewer."
+        )
     return int(value)
 
 
 def settle_counts(instance: object, **minimum: int) -> None:
-    """Check counts of a frozen dataclass by name, each against its minimum, and store them as integers."""
+    """Check counts of a frozen dataclass by name, each against its minimum, and store them as
+    integers.
+    """
     for name, least in minimum.items():
-        object.__setattr__(instance, name, check_count(getattr(instance, name), name=name, minimum=least))
+        object.__setattr__(
+            instance, name, check_count(getattr(instance, name), name=name, minimum=least)
+        )
 
 
 def check_counts(values: object, *, name: str, minimum: int = 1) -> list[int]:
-    """Return integers as a list, or raise `InvalidParameter` unless each is one of at least `minimum`.
+    """Return integers as a list, or raise `InvalidParameter` unless each is one of at least
+    `minimum`.
 
     >>> check_counts((1, 2), name="num_drafts")
     [1, 2]
@@ -393,21 +494,29 @@ def check_counts(values: object, *, name: str, minimum: int = 1) -> list[int]:
             raise TypeError(f"{type(values).__name__} is no sequence of integers")
         return [check_count(value, name=name, minimum=minimum) for value in values]
     except (TypeError, RuntimeError) as error:  # arrays without axes; tensors without data
-        raise InvalidParameter(f"{name} must be a sequence of integers; got {values!r:.80}. Pass [{minimum}], say.") from error
+        raise InvalidParameter(
+            f"{name} must be a sequence of integers; got {values!r:.80}. Pass [{minimum}], say."
+        ) from error
 
 
 def check_rng(rng: object) -> np.random.Generator:
-    """Return `rng` if it is a NumPy generator, or raise `InvalidParameter`: no sampler makes one of its own.
+    """Return `rng` if it is a NumPy generator, or raise `InvalidParameter`: no sampler makes one of
+    its own.
 
     >>> check_rng(np.random.default_rng(0)).random() < 1
     True
     """
     if not isinstance(rng, np.random.Generator):
-        raise InvalidParameter(f"rng must be a numpy.random.Generator; got {rng!r}. Pass np.random.default_rng(0), say.")
+        raise InvalidParameter(
+            f"rng must be a numpy.random.Generator; got {rng!r}. Pass np.random.default_rng(0), "
+            "say."
+        )
     return rng
 
 
-def check_real(value: Any, *, name: str, low: float, high: float = float("inf"), open_low: bool = False) -> float:
+def check_real(
+    value: Any, *, name: str, low: float, high: float = float("inf"), open_low: bool = False
+) -> float:
     """Return `value` as a float in [low, high] (or (low, high]), or raise `InvalidParameter`.
 
     >>> check_real(1, name="temperature", low=0)
@@ -415,15 +524,26 @@ def check_real(value: Any, *, name: str, low: float, high: float = float("inf"),
     """
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}]"
     if tracks_gradient(value):
-        raise InvalidParameter(f"{name} must not require a gradient, for none is passed on; this tensor does. Call .detach().")
+        raise InvalidParameter(
+            f"{name} must not require a gradient, for none is passed on; this tensor does. Call "
+            ".detach()."
+        )
     try:
         if isinstance(value, str | bytes):
             raise TypeError(f"{type(value).__name__} is not a number")
         number = float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidParameter(f"{name} must be a number in {interval}; got {value!r}. Pass a float.") from error
-    if isinstance(value, bool | np.bool_) or not (low <= number <= high) or (open_low and number == low):
-        raise InvalidParameter(f"{name} must lie in {interval}; got {value!r}. Choose a value inside.")
+        raise InvalidParameter(
+            f"{name} must be a number in {interval}; got {value!r}. Pass a float."
+        ) from error
+    if (
+        isinstance(value, bool | np.bool_)
+        or not (low <= number <= high)
+        or (open_low and number == low)
+    ):
+        raise InvalidParameter(
+            f"{name} must lie in {interval}; got {value!r}. Choose a value inside."
+        )
     return number
 
 
@@ -435,5 +555,7 @@ def check_confidence(confidence: Any) -> float:
     """
     level = check_real(confidence, name="confidence", low=0.0, high=1.0, open_low=True)
     if level == 1.0:
-        raise InvalidParameter("confidence must be below 1: an interval that is never wrong is [0, 1]. Pass 0.95, say.")
+        raise InvalidParameter(
+            "confidence must be below 1: an interval that is never wrong is [0, 1]. Pass 0.95, say."
+        )
     return level

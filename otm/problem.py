@@ -17,8 +17,11 @@ _Arguments = ParamSpec("_Arguments")
 _Answer = TypeVar("_Answer")
 
 
-def keyword_only(call: str) -> Callable[[Callable[_Arguments, _Answer]], Callable[_Arguments, _Answer]]:
-    """Say, where draft and target are passed by position, why they are not: acceptance is not symmetric in them.
+def keyword_only(
+    call: str,
+) -> Callable[[Callable[_Arguments, _Answer]], Callable[_Arguments, _Answer]]:
+    """Say, where draft and target are passed by position, why they are not: acceptance is not
+    symmetric in them.
 
     Args:
         call: how it is called instead.
@@ -26,7 +29,9 @@ def keyword_only(call: str) -> Callable[[Callable[_Arguments, _Answer]], Callabl
 
     def around(function: Callable[_Arguments, _Answer]) -> Callable[_Arguments, _Answer]:
         kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
-        most = sum(kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)  # self, of a method
+        most = sum(
+            kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds
+        )  # self, of a method
 
         @functools.wraps(function)
         def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
@@ -50,17 +55,21 @@ class Problem:
 
     Args:
         draft: p, probabilities `(..., V)` of the draft model.
-        target: q, probabilities `(..., V)` of the target model, of the same kind of array; leading axes broadcast.
+        target: q, probabilities `(..., V)` of the target model, of the same kind of array; leading
+            axes broadcast.
         law: how the k drafts are drawn from p, for example `otm.IID(4)`.
 
     Raises:
         InvalidDistribution: if either is not a distribution (see `otm.pmf`).
-        ShapeMismatch: if the vocabularies differ, leading axes do not broadcast, or the array kinds differ.
+        ShapeMismatch: if the vocabularies differ, leading axes do not broadcast, or the array kinds
+            differ.
         InvalidParameter: if `law` is not a draft law, or asks for more drafts than it can give.
 
-    A tensor that requires a gradient stays part of its graph, divided by its sum; what cannot pass the gradient on refuses it.
+    A tensor that requires a gradient stays part of its graph, divided by its sum; what cannot pass
+    the gradient on refuses it.
 
-    Cost: O(V) per row; a device is waited for once. An array whose rows sum to exactly 1 is kept, not copied: do not overwrite it
+    Cost: O(V) per row; a device is waited for once. An array whose rows sum to exactly 1 is kept,
+        not copied: do not overwrite it
     while the problem is in use.
 
     >>> problem = Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
@@ -75,7 +84,10 @@ class Problem:
     @keyword_only("otm.Problem(draft=p, target=q, law=otm.IID(k))")
     def __init__(self, *, draft: object, target: object, law: Law) -> None:
         if not isinstance(law, Law):
-            raise InvalidParameter(f"law must be a draft law such as otm.IID(4); got {law!r}. Choose one of otm.drafts.LAWS.")
+            raise InvalidParameter(
+                f"law must be a draft law such as otm.IID(4); got {law!r}. Choose one of "
+                "otm.drafts.LAWS."
+            )
         p, q = as_pmfs({"draft": draft, "target": target}, gradients=True)
         p, q = law.align(p, q)
         object.__setattr__(self, "draft", p)
@@ -84,7 +96,10 @@ class Problem:
 
     def __repr__(self) -> str:
         shape = ", ".join(str(n) for n in (*self.batch_shape, self.num_tokens))
-        return f"Problem(shape=({shape}), dtype={str(self.target.dtype).removeprefix('torch.')}, law={self.law!r})"
+        return (
+            f"Problem(shape=({shape}), dtype={str(self.target.dtype).removeprefix('torch.')}, "
+            f"law={self.law!r})"
+        )
 
     @property
     def num_tokens(self) -> int:
@@ -117,7 +132,8 @@ class Problem:
         """
         if self.batch_shape:
             raise ShapeMismatch(
-                f"{purpose} needs one pair of distributions (V,); this problem has leading axes {self.batch_shape}. "
+                f"{purpose} needs one pair of distributions (V,); this problem has leading axes "
+                f"{self.batch_shape}. "
                 "Index the row you want and build a Problem from it."
             )
         refuse_gradients(self, purpose)
@@ -128,7 +144,8 @@ class Problem:
 
 
 def check_problem(problem: object, *, gradients: bool = False) -> Problem:
-    """Return `problem` if it is one, or raise `InvalidParameter`: the arguments may be swapped, or the arrays passed bare.
+    """Return `problem` if it is one, or raise `InvalidParameter`: the arguments may be swapped, or
+    the arrays passed bare.
 
     Raises `Unsupported` on tensors that require gradients, unless the caller passes them on.
 
@@ -142,17 +159,22 @@ def check_problem(problem: object, *, gradients: bool = False) -> Problem:
             refuse_gradients(problem, "What is asked for here")
         return problem
     raise InvalidParameter(
-        f"A problem must be an otm.Problem; got {problem!r}. Build one from draft=, target=, law=; it comes after the verifier, "
+        f"A problem must be an otm.Problem; got {problem!r}. Build one from draft=, target=, law=; "
+        "it comes after the verifier, "
         "where there is one."
     )
 
 
 def refuse_gradients(problem: Problem, what: str) -> None:
-    """Raise `Unsupported` if the problem's tensors require gradients, which `what` does not pass on."""
+    """Raise `Unsupported` if the problem's tensors require gradients, which `what` does not pass
+    on.
+    """
     if tracks_gradient(problem.draft, problem.target):
         raise Unsupported(
-            f"{what} passes no gradient on, and a tensor of this problem requires one. Call .detach() on draft and target; laws "
-            "and verifiers whose `differentiable` is true pass gradients on through otm.optimal_acceptance and otm.acceptance."
+            f"{what} passes no gradient on, and a tensor of this problem requires one. Call "
+            ".detach() on draft and target; laws "
+            "and verifiers whose `differentiable` is true pass gradients on through "
+            "otm.optimal_acceptance and otm.acceptance."
         )
 
 
@@ -162,7 +184,8 @@ def require_law(problem: object, *laws: type[Law], message: str, gradients: bool
     Args:
         problem: any argument that should be an `otm.Problem`.
         laws: the draft laws that will do.
-        message: what is wrong with another law and what to use instead; `{law}` in it stands for that law, `{law.k}` for its k.
+        message: what is wrong with another law and what to use instead; `{law}` in it stands for
+            that law, `{law.k}` for its k.
         gradients: whether the caller passes gradients on.
 
     Raises:

@@ -1,20 +1,24 @@
-"""Algebra shared by the races: the sort that makes their sums one-dimensional, and quadrature with a proven error.
+"""Algebra shared by the races: the sort that makes their sums one-dimensional, and quadrature with
+a proven error.
 
-In an exponential race token i arrives at time E_i/p_i, E_i independent standard exponentials. Two races on the same E_i, one
-with rates p and one with rates q, meet in the quantities
+In an exponential race token i arrives at time E_i/p_i, E_i independent standard exponentials. Two
+races on the same E_i, one with rates p and one with rates q, meet in the quantities
 
     g_i = Σ_j (r_i p_j − q_j)₊ ,      r_i = q_i/p_i,
 
-the rate, per unit of the target's time, at which another token overtakes i in the draft race: given that the target's winner is i
-at time t, no other token precedes i in the draft race with probability e^{−t g_i}. In ascending order of r, with the prefix masses
-P_m = P(first m tokens) and Q_m, one has g_m = r_m P_m − Q_m and g_{m+1} − g_m = (r_{m+1} − r_m) P_m: one sort gives all of them
+the rate, per unit of the target's time, at which another token overtakes i in the draft race: given
+that the target's winner is i at time t, no other token precedes i in the draft race with
+probability e^{−t g_i}. In ascending order of r, with the prefix masses P_m = P(first m tokens) and
+Q_m, one has g_m = r_m P_m − Q_m and g_{m+1} − g_m = (r_{m+1} − r_m) P_m: one sort gives all of them
 (docs/theory.md, "Races").
 
-Integrals over the target's winning time t ~ Exp(1) are taken by the trapezoid rule in x = log t. Rotating every arrival time by a
-common phase φ multiplies each arrival's density by e^{iφ} and turns each survival factor e^{−a|t|} into one of modulus
-e^{−a|t| cos φ}, so a probability of m arrivals grows by at most (cos φ)^{−m} on the ray arg t = φ. The integrand is thus analytic
-and integrable in the strip |Im x| < a for every a < π/2, and the trapezoid rule with step h errs by at most
-2M/(e^{2πa/h} − 1), M = ∫|f(x ± ia)|dx [Trefethen & Weideman 2014, Theorem 5.1]: `exponential_nodes` inverts that for h.
+Integrals over the target's winning time t ~ Exp(1) are taken by the trapezoid rule in x = log t.
+Rotating every arrival time by a common phase φ multiplies each arrival's density by e^{iφ} and
+turns each survival factor e^{−a|t|} into one of modulus e^{−a|t| cos φ}, so a probability of m
+arrivals grows by at most (cos φ)^{−m} on the ray arg t = φ. The integrand is thus analytic and
+integrable in the strip |Im x| < a for every a < π/2, and the trapezoid rule with step h errs by at
+most 2M/(e^{2πa/h} − 1), M = ∫|f(x ± ia)|dx [Trefethen & Weideman 2014, Theorem 5.1]:
+`exponential_nodes` inverts that for h.
 """
 
 from __future__ import annotations
@@ -31,24 +35,31 @@ from otm.overlap.curve import ROOM, OverlapCurve, ascending
 from otm.problem import Problem
 
 QUADRATURE_ERROR = 1e-12
-"""Bound on the discretisation error of `exponential_nodes`, for integrands of modulus at most 1 on the real axis."""
+"""Bound on the discretisation error of `exponential_nodes`, for integrands of modulus at most 1 on
+the real axis.
+"""
 
 _CUT_OFF = 1e-13  # mass of the exponential law left out at either end
 
 LEAST_MASS = 1e-30
-"""Draft sequences of smaller probability are left out of integrated couplings: no law can be conditioned on them."""
+"""Draft sequences of smaller probability are left out of integrated couplings: no law can be
+conditioned on them.
+"""
 
 
 def matching_probabilities(curve: OverlapCurve) -> Array:
-    """Return 1/(1 + g) in the order of the curve, `(..., V)`: Pr(the draft race is won by i | the target's race is).
+    """Return 1/(1 + g) in the order of the curve, `(..., V)`: Pr(the draft race is won by i | the
+    target's race is).
 
-    1 + g_i = r_i P(tokens with smaller ratio) + Q(tokens with at least this ratio), a sum of non-negative terms; 0 where p = 0.
-    Accuracy: the running sums' error enters q_i/(1 + g_i) ≤ min(p_i, q_i) relatively.
+    1 + g_i = r_i P(tokens with smaller ratio) + Q(tokens with at least this ratio), a sum of
+    non-negative terms; 0 where p = 0. Accuracy: the running sums' error enters q_i/(1 + g_i) ≤
+    min(p_i, q_i) relatively.
     """
     xp = namespace(curve.ratio)
     above = curve.above_draft
     with quiet():
-        # The total, not 1: a float32 row sums to 1 only to float32 accuracy, and at p = q the terms must cancel exactly.
+        # The total, not 1: a float32 row sums to 1 only to float32 accuracy, and at p = q the terms
+        # must cancel exactly.
         hit = 1.0 / (curve.ratio * (above[..., -1:] - above) + curve.above_target)
     # NaN, ∞·0: p = q = 0, or p subnormal under a zero prefix, where the probability is at most p.
     return xp.where(xp.isfinite(hit), hit, xp.zeros_like(hit))
@@ -63,20 +74,28 @@ def race_match(draft: Array, target: Array) -> Array:
 def exponential_nodes(
     log_growth: Callable[[NDArray[np.float64]], NDArray[np.float64]], *, smallest: float = 1.0
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return nodes t and weights w with Σ w f(t) = ∫₀^∞ e^{−t} f(t) dt up to `QUADRATURE_ERROR` and two cut-offs.
+    """Return nodes t and weights w with Σ w f(t) = ∫₀^∞ e^{−t} f(t) dt up to `QUADRATURE_ERROR` and
+    two cut-offs.
 
     Args:
-        log_growth: maps c = cos φ in (0, 1) to a bound on log|f(|t| e^{±iφ})|; f itself is within [0, 1] on the real axis.
-        smallest: the smallest integral that is wanted to relative accuracy; the lower cut-off is scaled with it. (The
-            discretisation error is relative anyway: where |f| ≤ growth · f(c|t|), M is at most the growth times the integral.)
+        log_growth: maps c = cos φ in (0, 1) to a bound on log|f(|t| e^{±iφ})|; f itself is within
+            [0, 1] on the real axis.
+        smallest: the smallest integral that is wanted to relative accuracy; the lower cut-off is
+            scaled with it. (The discretisation error is relative anyway: where |f| ≤ growth ·
+            f(c|t|), M is at most the growth times the integral.)
 
-    The factor e^{−t} adds 1/c to M. The widest strip is not the best one (the bound grows with it), so the step is the largest
-    over a grid of strips: h(a) = 2πa / log(1 + 2 M(a)/error). The cut-offs t < ε and t > log 1/ε, ε = `_CUT_OFF`, lose at most ε
-    each. (An integrand that is small everywhere is small for t of order 1 too, so only the lower cut-off needs scaling.)
+    The factor e^{−t} adds 1/c to M. The widest strip is not the best one (the bound grows with it),
+    so the step is the largest
+    over a grid of strips: h(a) = 2πa / log(1 + 2 M(a)/error). The cut-offs t < ε and t > log 1/ε, ε
+        = `_CUT_OFF`, lose at most ε
+    each. (An integrand that is small everywhere is small for t of order 1 too, so only the lower
+    cut-off needs scaling.)
     """
     strips = np.linspace(0.3, 1.55, 126)
     log_m = log_growth(np.cos(strips)) - np.log(np.cos(strips))
-    step = float(np.max(2.0 * np.pi * strips / np.logaddexp(0.0, np.log(2.0 / QUADRATURE_ERROR) + log_m)))
+    step = float(
+        np.max(2.0 * np.pi * strips / np.logaddexp(0.0, np.log(2.0 / QUADRATURE_ERROR) + log_m))
+    )
     first, last = np.log(_CUT_OFF * smallest), np.log(-np.log(_CUT_OFF))
     t = np.exp(np.arange(first, last + step, step))
     return t, step * t * np.exp(-t)
@@ -89,9 +108,11 @@ def drafted_ascending(draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.i
 
 
 def overtaking_rates(draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.float64]:
-    """Return g of tokens given in ascending order of q/p, `(n,)`, non-decreasing from 0; p > 0 throughout.
+    """Return g of tokens given in ascending order of q/p, `(n,)`, non-decreasing from 0; p > 0
+    throughout.
 
-    Accumulated as (r_{m+1} − r_m) P_m ≥ 0, which keeps small rates accurate where r_m P_m − Q_m would cancel.
+    Accumulated as (r_{m+1} − r_m) P_m ≥ 0, which keeps small rates accurate where r_m P_m − Q_m
+    would cancel.
     """
     wide = ROOM * draft
     with quiet():  # a rate beyond the largest float overtakes at once
@@ -99,7 +120,9 @@ def overtaking_rates(draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.fl
     return np.concatenate([[0.0], np.cumsum(np.maximum(steps, 0.0))])
 
 
-def log_arrivals(log_exponentials: NDArray[np.float64], rates: NDArray[np.float64]) -> NDArray[np.float64]:
+def log_arrivals(
+    log_exponentials: NDArray[np.float64], rates: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return log(E/p), +∞ where p = 0: masses of 1e-300 neither overflow nor tie."""
     with quiet():
         return np.where(rates > 0, log_exponentials - np.log(rates), np.inf)
@@ -111,17 +134,29 @@ def log_exponentials(uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(np.log(-np.log1p(-uniforms)))
 
 
-def per_row(function: Callable[[NDArray[Any], NDArray[Any]], float], draft: Array, target: Array) -> Array:
-    """Evaluate a NumPy function of one pair `(V,)` on every row, and return `(...)` in float64 of the inputs' kind."""
+def per_row(
+    function: Callable[[NDArray[Any], NDArray[Any]], float], draft: Array, target: Array
+) -> Array:
+    """Evaluate a NumPy function of one pair `(V,)` on every row, and return `(...)` in float64 of
+    the inputs' kind.
+    """
     xp = namespace(draft, target)
     shape, width = tuple(target.shape[:-1]), int(target.shape[-1])
     p, q = (np.reshape(unit_rows(to_numpy(a)), (-1, width)) for a in (draft, target))
-    values = np.asarray([function(*row) for row in zip(p, q, strict=True)], dtype=np.float64).reshape(shape)
-    return xp.asarray(values, dtype=xp.float64) if isinstance(target, np.ndarray) else xp.asarray(values, device=target.device)
+    values = np.asarray(
+        [function(*row) for row in zip(p, q, strict=True)], dtype=np.float64
+    ).reshape(shape)
+    return (
+        xp.asarray(values, dtype=xp.float64)
+        if isinstance(target, np.ndarray)
+        else xp.asarray(values, device=target.device)
+    )
 
 
 def sequences(problem: Problem) -> tuple[NDArray[np.int64], float]:
-    """Return the draft sequences of at least `LEAST_MASS`, `(n, k)`, and the smallest mass among them."""
+    """Return the draft sequences of at least `LEAST_MASS`, `(n, k)`, and the smallest mass among
+    them.
+    """
     table = enumerate_drafts(problem.law, problem.draft)
     kept = table.mass >= LEAST_MASS
     return table.tokens[kept], float(table.mass[kept].min())

@@ -30,12 +30,15 @@ _MOST_ROWS: Final = 32
 _MOST_COLUMNS: Final = 16
 
 Definition = Literal["membership", "rule"]
-"""Which acceptance: the output is among the drafts (SpecTr's definition), or the rule said "accept"."""
+"""Which acceptance: the output is among the drafts (SpecTr's definition), or the rule said
+"accept".
+"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Coupling(OneTable):
-    """A joint law of (drafts, output): row i is the draft sequence `drafts[i]`, column y an output token.
+    """A joint law of (drafts, output): row i is the draft sequence `drafts[i]`, column y an output
+    token.
 
     Attributes:
         drafts: `(n, k)` int64, −1 where a law could draft no further token.
@@ -47,7 +50,9 @@ class Coupling(OneTable):
 
     def __repr__(self) -> str:
         rows, columns = self.joint.shape
-        return f"Coupling({rows} draft sequences × {columns} tokens, acceptance={self.acceptance:.6g})"
+        return (
+            f"Coupling({rows} draft sequences × {columns} tokens, acceptance={self.acceptance:.6g})"
+        )
 
     @property
     def draft_marginal(self) -> NDArray[np.float64]:
@@ -67,38 +72,66 @@ class Coupling(OneTable):
         return float(np.sum(entries.data[hits]))
 
     def data(self) -> Table:
-        """Return the joint law, a row for each draft sequence and a column for each token; the rest of many as one row."""
+        """Return the joint law, a row for each draft sequence and a column for each token; the rest
+        of many as one row.
+        """
         names, joint, _ = self._shown()
         width = min(joint.shape[1], _MOST_COLUMNS)
-        head = ("drafts", *(str(token) for token in range(width)), *(["other tokens"] * (width < joint.shape[1])), "Pr(drafts)")
+        head = (
+            "drafts",
+            *(str(token) for token in range(width)),
+            *(["other tokens"] * (width < joint.shape[1])),
+            "Pr(drafts)",
+        )
         rows = [
-            (name, *map(float, row[:width]), *([float(row[width:].sum())] * (width < joint.shape[1])), float(row.sum()))
+            (
+                name,
+                *map(float, row[:width]),
+                *([float(row[width:].sum())] * (width < joint.shape[1])),
+                float(row.sum()),
+            )
             for name, row in zip(names, joint, strict=True)
         ]
-        return Table(columns=head, rows=tuple(rows), title=f"Pr(drafts, output); accepted {self.acceptance:.6f}")
+        return Table(
+            columns=head,
+            rows=tuple(rows),
+            title=f"Pr(drafts, output); accepted {self.acceptance:.6f}",
+        )
 
     def _draw(self, ax: Axes) -> None:
         names, joint, member = self._shown()
-        drawing.draw_matrix(ax, joint, member, rows=names, columns=[str(token) for token in range(joint.shape[1])])
+        drawing.draw_matrix(
+            ax, joint, member, rows=names, columns=[str(token) for token in range(joint.shape[1])]
+        )
         ax.set_title(f"accepted {self.acceptance:.4f} (blue)", fontsize=10, loc="left", y=1.19)
 
     def _shown(self) -> tuple[list[str], NDArray[np.float64], NDArray[np.bool_]]:
-        """Return names, masses and memberships of the likeliest draft sequences, in their order, and of the rest as one."""
+        """Return names, masses and memberships of the likeliest draft sequences, in their order,
+        and of the rest as one.
+        """
         mass = self.draft_marginal
         kept = np.sort(np.argsort(-mass, kind="stable")[:_MOST_ROWS])
         joint = self.joint.tocsr()[kept].toarray()
         member = (self.drafts[kept][:, :, None] == np.arange(joint.shape[1])).any(axis=1)
-        names = ["∅" if not len(row) else " ".join(str(token) for token in row if token != PAD) for row in self.drafts[kept]]
+        names = [
+            "∅" if not len(row) else " ".join(str(token) for token in row if token != PAD)
+            for row in self.drafts[kept]
+        ]
         if len(kept) < len(mass):
             rest = np.maximum(self.output_marginal - joint.sum(axis=0), 0.0)
-            joint, member = np.vstack([joint, rest]), np.vstack([member, np.zeros(joint.shape[1], dtype=bool)])
+            joint, member = (
+                np.vstack([joint, rest]),
+                np.vstack([member, np.zeros(joint.shape[1], dtype=bool)]),
+            )
             names.append("rest")
         return names, joint, member
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Certified(abc.ABC):  # abstract by intent: each certificate says what attains its ends
-    """A quantity between two certificates: something attains at least `lower`, nothing exceeds `upper`; floats or `(...)`."""
+    """A quantity between two certificates: something attains at least `lower`, nothing exceeds
+    `upper`; floats or `(...)`.
+    """
 
     lower: Array
     upper: Array
@@ -116,7 +149,8 @@ class Certified(abc.ABC):  # abstract by intent: each certificate says what atta
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Optimum(Certified, OneTable):
-    """The optimal acceptance between two certificates, each evaluated without the solver that proposed it.
+    """The optimal acceptance between two certificates, each evaluated without the solver that
+    proposed it.
 
     Their gap is at most 1e-9: a wider one is raised as a solver failure.
 
@@ -124,7 +158,8 @@ class Optimum(Certified, OneTable):
         lower: value of a feasible flow, rounded down; some coupling accepts at least this much.
         upper: value of a cut, rounded up; no coupling accepts more.
         cut: mask `(V,)` of the set T with upper = 1 + Q(T) − b(T).
-        flow: `(m, V)` sparse masses from drafted set to output token: the accepted part of the plan.
+        flow: `(m, V)` sparse masses from drafted set to output token: the accepted part of the
+            plan.
         sets: the m drafted sets and their masses.
         drafts: every draft sequence and its mass.
         target: q `(V,)`.
@@ -139,21 +174,29 @@ class Optimum(Certified, OneTable):
     method: str
 
     def __repr__(self) -> str:
-        return f"Optimum(value={self.value:.12g}, gap={self.gap:.2g}, sets={len(self.sets.mass)}, method={self.method!r})"
+        return (
+            f"Optimum(value={self.value:.12g}, gap={self.gap:.2g}, sets={len(self.sets.mass)}, "
+            f"method={self.method!r})"
+        )
 
     @functools.cached_property
     def plan(self) -> scipy.sparse.csr_array:
-        """The law of an accepted output given each drafted set, `(m, V)`: the flow in parts of the set's mass."""
+        """The law of an accepted output given each drafted set, `(m, V)`: the flow in parts of the
+        set's mass.
+        """
         mass = np.repeat(self.sets.mass, np.diff(self.flow.indptr))
         share = np.divide(self.flow.data, mass, out=np.zeros(len(mass)), where=mass > 0)
-        return scipy.sparse.csr_array((share, self.flow.indices, self.flow.indptr), shape=self.flow.shape)
+        return scipy.sparse.csr_array(
+            (share, self.flow.indices, self.flow.indptr), shape=self.flow.shape
+        )
 
     @functools.cached_property
     def coupling(self) -> Coupling:
         """The optimal joint law of (drafts, output) over all draft sequences.
 
-        A sequence takes its share P(x)/P(S) of its set's flow; mass left over on both sides, where nothing can be accepted, is
-        matched in order (north-west corner), which adds at most n + V entries. Cost: O(n·k + m·V).
+        A sequence takes its share P(x)/P(S) of its set's flow; mass left over on both sides, where
+        nothing can be accepted, is matched in order (north-west corner), which adds at most n + V
+        entries. Cost: O(n·k + m·V).
         """
         share = np.zeros(len(self.drafts.mass))
         set_mass = self.sets.mass[self.sets.of_sequence]
@@ -167,7 +210,9 @@ class Optimum(Certified, OneTable):
     def data(self) -> Table:
         """Return the two certificates, their gap, the set of the cut, and the size of the program."""
         cut = np.flatnonzero(self.cut)
-        tokens = ", ".join(map(str, cut[:_MOST_COLUMNS])) + (", …" if len(cut) > _MOST_COLUMNS else "")
+        tokens = ", ".join(map(str, cut[:_MOST_COLUMNS])) + (
+            ", …" if len(cut) > _MOST_COLUMNS else ""
+        )
         rows = (
             ("a coupling accepts at least", self.lower),
             ("no coupling accepts more than", self.upper),
@@ -176,14 +221,20 @@ class Optimum(Certified, OneTable):
             ("draft sequences", len(self.drafts.mass)),
             ("drafted sets", len(self.sets.mass)),
         )
-        return Table(columns=("", "value"), rows=rows, title="Optimal acceptance, certified from both sides")
+        return Table(
+            columns=("", "value"), rows=rows, title="Optimal acceptance, certified from both sides"
+        )
 
     def _draw(self, ax: Axes) -> None:
         self.coupling.plot(ax)
 
 
-def _north_west_corner(rows: NDArray[np.float64], columns: NDArray[np.float64]) -> scipy.sparse.csr_array:
-    """Match two mass vectors of equal total in order: interval by interval of their merged running sums."""
+def _north_west_corner(
+    rows: NDArray[np.float64], columns: NDArray[np.float64]
+) -> scipy.sparse.csr_array:
+    """Match two mass vectors of equal total in order: interval by interval of their merged running
+    sums.
+    """
     ends_of_rows, ends_of_columns = np.cumsum(rows), np.cumsum(columns)
     shape = (len(rows), len(columns))
     if ends_of_rows[-1] <= 0 or ends_of_columns[-1] <= 0:
@@ -200,7 +251,9 @@ def _north_west_corner(rows: NDArray[np.float64], columns: NDArray[np.float64]) 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Samples:
-    """Draws of a scheme: drafts `(n, k)`, output `(n,)`, and whether the rule accepted a draft `(n,)`."""
+    """Draws of a scheme: drafts `(n, k)`, output `(n,)`, and whether the rule accepted a draft
+    `(n,)`.
+    """
 
     drafts: NDArray[np.int64]
     output: NDArray[np.int64]
@@ -208,7 +261,10 @@ class Samples:
 
     def __repr__(self) -> str:
         n, k = self.drafts.shape
-        return f"Samples(size={n}, k={k}, accepted={self.accepted.mean():.4g}, member={self.member.mean():.4g})"
+        return (
+            f"Samples(size={n}, k={k}, accepted={self.accepted.mean():.4g}, "
+            f"member={self.member.mean():.4g})"
+        )
 
     @property
     def member(self) -> NDArray[np.bool_]:
@@ -218,12 +274,14 @@ class Samples:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate(OneTable):
-    """A Monte Carlo estimate of an acceptance, with an interval that holds for every number of samples.
+    """A Monte Carlo estimate of an acceptance, with an interval that holds for every number of
+    samples.
 
     Attributes:
         mean: the estimate.
-        low, high: the interval: Clopper–Pearson's from `otm.estimate`, which counts accepted outputs, an empirical Bernstein bound
-            from `otm.verifiers.rao_blackwell_acceptance`, which averages exact probabilities.
+        low, high: the interval: Clopper–Pearson's from `otm.estimate`, which counts accepted
+            outputs, an empirical Bernstein bound from `otm.verifiers.rao_blackwell_acceptance`,
+            which averages exact probabilities.
         samples: number of independent draws.
         confidence: the probability with which the interval covers the acceptance is at least this.
         by: which acceptance.
@@ -245,7 +303,9 @@ class Estimate(OneTable):
         return Table(columns=names, rows=(tuple(getattr(self, name) for name in names),))
 
     def _draw(self, ax: Axes) -> None:
-        drawing.draw_intervals(ax, [f"by {self.by}"], [(self.mean, self.low, self.high)], xlabel="acceptance")
+        drawing.draw_intervals(
+            ax, [f"by {self.by}"], [(self.mean, self.low, self.high)], xlabel="acceptance"
+        )
         ax.set_title(f"{self.samples:,} draws, {self.confidence:.0%} interval", fontsize=10)
 
 

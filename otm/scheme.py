@@ -1,4 +1,6 @@
-"""What draft laws, verifiers and decoders have in common: parameters that identify them, and one name to show."""
+"""What draft laws, verifiers and decoders have in common: parameters that identify them, and one
+name to show.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from typing import ClassVar
 class Scheme(abc.ABC):  # abstract by intent: a law, a verifier or a decoder
     """A frozen object whose fields are its parameters.
 
-    `repr` is its identity: class and every parameter, as they are written to tables, manifests and shards. `str` is its display
-    name, the same in tables, reports, figures and documents: the title, and those parameters that tell it from the plain one.
+    `repr` is its identity: class and every parameter, as they are written to tables, manifests and
+    shards. `str` is its display name, the same in tables, reports, figures and documents: the
+    title, and those parameters that tell it from the plain one.
 
     Attributes:
         title: the field's name for the scheme.
@@ -27,5 +30,9 @@ class Scheme(abc.ABC):  # abstract by intent: a law, a verifier or a decoder
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name in self.telling or value != field.default:
-                shown.append(f"{field.name} = {value:g}" if isinstance(value, float) else f"{field.name} = {value}")
+                shown.append(
+                    f"{field.name} = {value:g}"
+                    if isinstance(value, float)
+                    else f"{field.name} = {value}"
+                )
         return f"{self.title} ({', '.join(shown)})" if shown else self.title

@@ -1,7 +1,8 @@
-"""How tables are written, and what every result that is one can do: print, go to notebooks, pandas and LaTeX, draw itself.
+"""How tables are written, and what every result that is one can do: print, go to notebooks, pandas
+and LaTeX, draw itself.
 
-A result says what its table is (`data`) and how it is drawn (`_draw`); the rest is here. `columns` and `markdown` write
-tables whose cells are text already, on a screen and on a page.
+A result says what its table is (`data`) and how it is drawn (`_draw`); the rest is here. `columns`
+and `markdown` write tables whose cells are text already, on a screen and on a page.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Table:
         notes: what stands below, a line each.
         best: cells (row, column) that are marked as the best.
         ruled: rows below which a rule is drawn.
-        longest: how much of a cell's text is printed, the whole below the table; pages and papers show all of it in place.
+        longest: how much of a cell's text is printed, the whole below the table; pages and papers
+            show all of it in place.
     """
 
     columns: tuple[str, ...]
@@ -82,7 +84,8 @@ class Table:
         marks = bool(self.best)
         cells = [
             [
-                shortened(shown(v), self.longest) + ("★" if (i, j) in self.best else " " * (marks and j > 0))
+                shortened(shown(v), self.longest)
+                + ("★" if (i, j) in self.best else " " * (marks and j > 0))
                 for j, v in enumerate(row)
             ]
             for i, row in enumerate(self.rows)
@@ -93,8 +96,12 @@ class Table:
             rows += [row] + [None] * (i in self.ruled)
         right = [j for j, is_left in enumerate(self._left()) if not is_left]
         lines = columns(rows, right=right)[0 if any(self.columns) else 1 :]
-        cut = dict.fromkeys(text for row in self.rows for text in map(shown, row) if len(text) > self.longest)
-        notes = (line for note in (*self.notes, *(f"… {text}" for text in cut)) for line in wrapped(note))
+        cut = dict.fromkeys(
+            text for row in self.rows for text in map(shown, row) if len(text) > self.longest
+        )
+        notes = (
+            line for note in (*self.notes, *(f"… {text}" for text in cut)) for line in wrapped(note)
+        )
         return "\n".join([*[self.title] * bool(self.title), *lines, *notes])
 
     def html(self) -> str:
@@ -102,33 +109,69 @@ class Table:
         left = self._left()
 
         def cell(text: str, j: int, tag: str = "td", style: str = "") -> str:
-            return f'<{tag} style="{_CELL};text-align:{"left" if left[j] else "right"}{style}">{text}</{tag}>'
+            return (
+                f"<{tag} "
+                f'style="{_CELL};text-align:{"left" if left[j] else "right"}{style}">{text}</{tag}>'
+            )
 
-        head = "".join(cell(html.escape(name), j, "th", ";border-bottom:1px solid") for j, name in enumerate(self.columns))
+        head = "".join(
+            cell(html.escape(name), j, "th", ";border-bottom:1px solid")
+            for j, name in enumerate(self.columns)
+        )
         body = []
         for i, row in enumerate(self.rows):
             under = ";border-bottom:1px solid #999" if i in self.ruled else ""
             texts = [html.escape(shown(value)) for value in row]
-            texts = [f"<b>{text}</b>" if (i, j) in self.best else text for j, text in enumerate(texts)]
-            body.append("<tr>" + "".join(cell(text, j, style=under) for j, text in enumerate(texts)) + "</tr>")
-        title = f'<caption style="text-align:left;font-weight:600">{html.escape(self.title)}</caption>' if self.title else ""
-        notes = "".join(f'<div style="font-size:85%">{html.escape(note)}</div>' for note in self.notes)
+            texts = [
+                f"<b>{text}</b>" if (i, j) in self.best else text for j, text in enumerate(texts)
+            ]
+            body.append(
+                "<tr>"
+                + "".join(cell(text, j, style=under) for j, text in enumerate(texts))
+                + "</tr>"
+            )
+        title = (
+            f'<caption style="text-align:left;font-weight:600">{html.escape(self.title)}</caption>'
+            if self.title
+            else ""
+        )
+        notes = "".join(
+            f'<div style="font-size:85%">{html.escape(note)}</div>' for note in self.notes
+        )
         head = f"<thead><tr>{head}</tr></thead>" if any(self.columns) else ""
         return f'<table style="{_CSS}">{title}{head}<tbody>{"".join(body)}</tbody></table>{notes}'
 
     def latex(self) -> str:
         """Return a `tabular` for the package booktabs; the best is bold."""
-        head = [" & ".join(map(latex_escaped, self.columns)) + r" \\", r"\midrule"] if any(self.columns) else []
+        head = (
+            [" & ".join(map(latex_escaped, self.columns)) + r" \\", r"\midrule"]
+            if any(self.columns)
+            else []
+        )
         body = []
         for i, row in enumerate(self.rows):
             texts = [latex_escaped(shown(value)) for value in row]
-            body.append(" & ".join(rf"\textbf{{{t}}}" if (i, j) in self.best else t for j, t in enumerate(texts)) + r" \\")
+            body.append(
+                " & ".join(
+                    rf"\textbf{{{t}}}" if (i, j) in self.best else t for j, t in enumerate(texts)
+                )
+                + r" \\"
+            )
             body += [r"\midrule"] * (i in self.ruled and i + 1 < len(self.rows))
         comments = [f"% {self.title}"] if self.title else []
         notes = [rf"\par{{\footnotesize {latex_escaped(note)}\par}}" for note in self.notes]
         form = "".join("l" if is_left else "r" for is_left in self._left())
         return "\n".join(
-            [*comments, rf"\begin{{tabular}}{{{form}}}", r"\toprule", *head, *body, r"\bottomrule", r"\end{tabular}", *notes]
+            [
+                *comments,
+                rf"\begin{{tabular}}{{{form}}}",
+                r"\toprule",
+                *head,
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                *notes,
+            ]
         )
 
     def _left(self) -> list[bool]:
@@ -137,7 +180,9 @@ class Table:
 
     def _numeric(self, j: int) -> bool:
         values = [row[j] for row in self.rows if row[j] not in (None, "")]
-        return bool(values) and all(isinstance(value, numbers.Real | Approximate) for value in values)
+        return bool(values) and all(
+            isinstance(value, numbers.Real | Approximate) for value in values
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +226,9 @@ class Tabular(abc.ABC):  # abstract by intent: a result that is a table
         try:
             frame = importlib.import_module("pandas").DataFrame
         except ModuleNotFoundError as error:
-            raise MissingPackage("A data frame needs pandas, which is not installed. Run `pip install pandas`.") from error
+            raise MissingPackage(
+                "A data frame needs pandas, which is not installed. Run `pip install pandas`."
+            ) from error
         table = self.data()
         return frame(list(table.rows), columns=list(table.columns))
 
@@ -219,20 +266,30 @@ def wrapped(note: str) -> list[str]:
 
 
 def columns(rows: Iterable[Sequence[str] | None], *, right: Collection[int] = ()) -> list[str]:
-    """Pad texts into columns, two blanks apart; `right` are those that end at the same place, and None is a rule.
+    """Pad texts into columns, two blanks apart; `right` are those that end at the same place, and
+    None is a rule.
 
     >>> columns([("", "k = 1"), ("optimum", "0.75")], right=[1])
     ['         k = 1', 'optimum   0.75']
     """
     found = list(rows)
-    widths = [max(map(len, column)) for column in zip(*(row for row in found if row is not None), strict=True)]
+    widths = [
+        max(map(len, column))
+        for column in zip(*(row for row in found if row is not None), strict=True)
+    ]
     filled = [["─" * width for width in widths] if row is None else row for row in found]
     places = ["rjust" if j in right else "ljust" for j in range(len(widths))]
-    return ["  ".join(getattr(c, p)(w) for c, p, w in zip(row, places, widths, strict=True)).rstrip() for row in filled]
+    return [
+        "  ".join(getattr(c, p)(w) for c, p, w in zip(row, places, widths, strict=True)).rstrip()
+        for row in filled
+    ]
 
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> str:
-    """Lay out cells, which are Markdown, under a head; of empty words where the rows are pairs (name, value).
+def markdown(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()
+) -> str:
+    """Lay out cells, which are Markdown, under a head; of empty words where the rows are pairs
+    (name, value).
 
     >>> print(markdown(["", ""], [("optimum", "3/4")]))
     | | |
@@ -254,7 +311,9 @@ def with_section(text: str, name: str, body: str) -> str:
     """
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     if begin not in text or end not in text:
-        raise InvalidParameter(f"The document must hold the markers {begin} and {end}; one is missing. Add both.")
+        raise InvalidParameter(
+            f"The document must hold the markers {begin} and {end}; one is missing. Add both."
+        )
     return f"{text.split(begin)[0]}{begin}\n\n{body}\n\n{end}{text.split(end)[1]}"
 
 
@@ -271,7 +330,10 @@ def _markdown_line(cells: Sequence[str]) -> str:
 def shown(value: Any) -> str:
     """Write a cell: six decimals, integers with separators, a dash for what is not there.
 
-    >>> [shown(value) for value in (0.25, 1200, None, "text", 1e-9, Approximate(0.25), float("inf"))]
+    >>> [
+    ...     shown(value)
+    ...     for value in (0.25, 1200, None, "text", 1e-9, Approximate(0.25), float("inf"))
+    ... ]
     ['0.250000', '1,200', '—', 'text', '1.0e-09', '≈0.2500', '∞']
     """
     if value is None:
@@ -284,7 +346,11 @@ def shown(value: Any) -> str:
         number = float(value)
         if not math.isfinite(number):
             return "—" if math.isnan(number) else "∞" if number > 0 else "−∞"
-        return f"{number:.1e}" if 1e-15 < abs(number) < 5e-7 else f"{abs(number) if abs(number) < 1e-15 else number:.6f}"
+        return (
+            f"{number:.1e}"
+            if 1e-15 < abs(number) < 5e-7
+            else f"{abs(number) if abs(number) < 1e-15 else number:.6f}"
+        )
     return " ".join(str(value).split())  # a name is one line
 
 

@@ -1,22 +1,26 @@
 """The Kullback–Leibler frontier as a taut string: one sort, one hull, one scalar search.
 
-Which output law π with KL(q‖π) ≤ D has the largest optimal acceptance? In the order of ascending q/p let F_j = π(T_j) be its
-distribution function over the prefixes T_j and b_j = b(T_j). An acceptance of 1 − e needs F_j ≥ b_j − e on every prefix. Given e,
+Which output law π with KL(q‖π) ≤ D has the largest optimal acceptance? In the order of ascending
+q/p let F_j = π(T_j) be its distribution function over the prefixes T_j and b_j = b(T_j). An
+acceptance of 1 − e needs F_j ≥ b_j − e on every prefix. Given e,
 
     minimise KL(q‖π) = Σ_j q_j log(q_j/(F_j − F_{j−1}))   subject to   F_j ≥ b_j − e,   F from 0 to 1.
 
-This is a length ∫ −log(dF/dQ) dQ, convex in the slope, under an obstacle from below: whatever the convex function, the shortest
-path is the *taut string*, here the least concave majorant of the points (0, 0), (Q_j, b_j − e), (1, 1). Only its ends depend on e:
-it follows the concave hull of the points (Q_j, b_j), shifted by e, between two tangents from (0, 0) and (1, 1). The tangents are
-flats, π ∝ q; on the hull π(T_j) follows the increments of b. Where q = 0 < p the path may rise vertically: those tokens carry mass
-(b(Z) − e)₊ at the price of taking it from others.
+This is a length ∫ −log(dF/dQ) dQ, convex in the slope, under an obstacle from below: whatever the
+convex function, the shortest path is the *taut string*, here the least concave majorant of the
+points (0, 0), (Q_j, b_j − e), (1, 1). Only its ends depend on e: it follows the concave hull of the
+points (Q_j, b_j), shifted by e, between two tangents from (0, 0) and (1, 1). The tangents are
+flats, π ∝ q; on the hull π(T_j) follows the increments of b. Where q = 0 < p the path may rise
+vertically: those tokens carry mass (b(Z) − e)₊ at the price of taking it from others.
 
-Prefixes suffice because π/p is non-decreasing in the order: on contacts it is Δb/p, on flats a multiple of q/p, and it can only
-jump up between (a flat lies above the obstacle). Δb_j/p_j itself is non-decreasing when b has rising slopes: b = P^k does, being
-convex in P, and so do drafts without replacement. So the prefix cuts of π *are* the decisive cuts and the result is exact
+Prefixes suffice because π/p is non-decreasing in the order: on contacts it is Δb/p, on flats a
+multiple of q/p, and it can only jump up between (a flat lies above the obstacle). Δb_j/p_j itself
+is non-decreasing when b has rising slopes: b = P^k does, being convex in P, and so do drafts
+without replacement. So the prefix cuts of π *are* the decisive cuts and the result is exact
 (docs/theory.md, "The prefix property" and "Lossy frontiers").
 
-For one draft Δb = p, the hull is the whole path, and π = clip(p, q/β, q/α): mentored decoding, including the targets with zeros.
+For one draft Δb = p, the hull is the whole path, and π = clip(p, q/β, q/α): mentored decoding,
+including the targets with zeros.
 """
 
 from __future__ import annotations
@@ -39,15 +43,19 @@ _ROOM = 2.0**64  # b/(2⁶⁴ q) is finite for every float q > 0
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hull:
-    """The concave hull of (Q, b) as blocks of descending slope Δb/ΔQ, with prefix data on both sides of slope 1.
+    """The concave hull of (Q, b) as blocks of descending slope Δb/ΔQ, with prefix data on both
+    sides of slope 1.
 
     Attributes:
-        q, b: increments of the blocks `(m,)`; the slope b/q is at least 1 on the first `crossing` blocks.
+        q, b: increments of the blocks `(m,)`; the slope b/q is at least 1 on the first `crossing`
+            blocks.
         vertical: b of the tokens with q = 0, the hull's rise at Q = 0.
         crossing: number of blocks with b ≥ q.
-        near: sums from Q = 0 over the first a blocks, a = 0..crossing: ΣQ, vertical + Σb, and the supporting line's intercept.
+        near: sums from Q = 0 over the first a blocks, a = 0..crossing: ΣQ, vertical + Σb, and the
+            supporting line's intercept.
         far: the same from Q = 1 inwards over the last a blocks.
-        near_inner, far_inner: Σ of the divergence terms q log(q/b) − q + b of the blocks between the a-th and the crossing.
+        near_inner, far_inner: Σ of the divergence terms q log(q/b) − q + b of the blocks between
+            the a-th and the crossing.
     """
 
     q: NDArray[np.float64]
@@ -61,7 +69,9 @@ class Hull:
 
     @classmethod
     def of(cls, q: NDArray[np.float64], b: NDArray[np.float64], vertical: float) -> Hull:
-        """Collect the sums; blocks with q > 0 in descending order of b/q, Σq = 1, vertical + Σb = 1."""
+        """Collect the sums; blocks with q > 0 in descending order of b/q, Σq = 1, vertical + Σb =
+        1.
+        """
         crossing = int(np.searchsorted(-(b >= q).astype(np.int8), 0))
         near = _tangent_data(q[:crossing], b[:crossing], vertical, 1.0)
         far = _tangent_data(q[crossing:][::-1], b[crossing:][::-1], 0.0, -1.0)
@@ -83,19 +93,35 @@ class Hull:
         return max(0.0, float(self.near[1][-1] - self.near[0][-1]))
 
     def tangents(self, rejected: float) -> tuple[int, int]:
-        """Return how many blocks lie under the first and under the last flat when the hull is lowered by `rejected`."""
-        return int(np.searchsorted(self.near[2], rejected)), int(np.searchsorted(self.far[2], rejected))
+        """Return how many blocks lie under the first and under the last flat when the hull is
+        lowered by `rejected`.
+        """
+        return int(np.searchsorted(self.near[2], rejected)), int(
+            np.searchsorted(self.far[2], rejected)
+        )
 
     def flats(self, rejected: float) -> tuple[int, float, float, int, float, float]:
-        """Return, for the first and the last flat, the number of blocks and the masses under q and under π."""
+        """Return, for the first and the last flat, the number of blocks and the masses under q and
+        under π.
+        """
         first, last = self.tangents(rejected)
         q_first, mass_first = float(self.near[0][first]), float(self.near[1][first]) - rejected
         q_last, mass_last = float(self.far[0][last]), float(self.far[1][last]) + rejected
-        # The first slope is at least 1, the last at most 1: this keeps a target mass of 1e-300 from rounding to none at all.
-        return first, q_first, max(mass_first, q_first), last, q_last, min(mass_last, q_last) if last else mass_last
+        # The first slope is at least 1, the last at most 1: this keeps a target mass of 1e-300 from
+        # rounding to none at all.
+        return (
+            first,
+            q_first,
+            max(mass_first, q_first),
+            last,
+            q_last,
+            min(mass_last, q_last) if last else mass_last,
+        )
 
     def divergence(self, rejected: float) -> float:
-        """Return KL(q‖π) of the string: the terms sum to it because Σπ = Σq, and all are non-negative."""
+        """Return KL(q‖π) of the string: the terms sum to it because Σπ = Σq, and all are
+        non-negative.
+        """
         first, q_first, mass_first, last, q_last, mass_last = self.flats(rejected)
         ends = divergence_term(np.asarray([q_first, q_last]), np.asarray([mass_first, mass_last]))
         return float(ends.sum() + self.near_inner[first] + self.far_inner[last])
@@ -103,9 +129,10 @@ class Hull:
     def solve(self, kl: float) -> float:
         """Return the smallest rejection probability e whose string has KL(q‖π) ≤ kl.
 
-        KL falls from its value on the full hull (e = 0) to 0 at 1 − α*, with slope −(1/s_last − 1/s_first) of the flats' slopes s.
-        The search halves the interval, geometrically where its ends differ by orders of magnitude, down to neighbouring floats;
-        a token that cannot be drafted may leave e at the smallest value tried, 1e-300.
+        KL falls from its value on the full hull (e = 0) to 0 at 1 − α*, with slope −(1/s_last −
+        1/s_first) of the flats' slopes s. The search halves the interval, geometrically where its
+        ends differ by orders of magnitude, down to neighbouring floats; a token that cannot be
+        drafted may leave e at the smallest value tried, 1e-300.
         """
         low, high = _LEAST, self.most_rejected
         if high <= low or self.divergence(0.0) <= kl:
@@ -123,13 +150,18 @@ class Hull:
 def _tangent_data(
     q: NDArray[np.float64], b: NDArray[np.float64], start: float, sign: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return running sums ΣQ, Σb from one end with their empty prefix, and where each block's line meets that end's vertical.
+    """Return running sums ΣQ, Σb from one end with their empty prefix, and where each block's line
+    meets that end's vertical.
 
-    From Q = 0 the line through the block's left vertex (Q_a, b_a) with the block's slope s meets Q = 0 at b_a − s Q_a; from Q = 1
-    the mirror image meets Q = 1 at s Q' − b' above 1. A block lies under the flat iff that height is below e. Heights increase
-    along the blocks; rounding is levelled.
+    From Q = 0 the line through the block's left vertex (Q_a, b_a) with the block's slope s meets Q
+    = 0 at b_a − s Q_a; from Q = 1 the mirror image meets Q = 1 at s Q' − b' above 1. A block lies
+    under the flat iff that height is below e. Heights increase along the blocks; rounding is
+    levelled.
     """
-    sum_q, sum_b = np.concatenate([[0.0], np.cumsum(q)]), np.concatenate([[start], start + np.cumsum(b)])
+    sum_q, sum_b = (
+        np.concatenate([[0.0], np.cumsum(q)]),
+        np.concatenate([[start], start + np.cumsum(b)]),
+    )
     with quiet():
         slope, before = b / q, sum_q[:-1]
         # A slope beyond the largest float has only steeper ones, of next to no width, before it.
@@ -139,10 +171,12 @@ def _tangent_data(
 
 
 def by_ratio(draft: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the tokens `(n,)` in ascending order of q/p, those without p last; exactly so for the smallest masses too.
+    """Return the tokens `(n,)` in ascending order of q/p, those without p last; exactly so for the
+    smallest masses too.
 
-    Significands and exponents are divided apart: a token of q = 5e-324 can be nearly all that is drafted, and any scale at which
-    q/p is finite for every p lets it underflow to the ratio of tokens with q = 0.
+    Significands and exponents are divided apart: a token of q = 5e-324 can be nearly all that is
+    drafted, and any scale at which q/p is finite for every p lets it underflow to the ratio of
+    tokens with q = 0.
     """
     (p, p_exponent), (q, q_exponent) = np.frexp(draft), np.frexp(target)
     with quiet():
@@ -154,13 +188,17 @@ def by_ratio(draft: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray
 def upper_hull(
     q: NDArray[np.float64], b: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Pool steps (q, b), q > 0, into the blocks of the least concave majorant: block sums and each step's block number.
+    """Pool steps (q, b), q > 0, into the blocks of the least concave majorant: block sums and each
+    step's block number.
 
     Pool adjacent violators: a block is merged into its predecessor while its slope is larger. O(n).
     """
     ends: list[tuple[float, float, int, float]] = []
     for width, rise in zip(q.tolist(), b.tolist(), strict=True):
-        count, slope = 1, rise / (_ROOM * width)  # finite for every width; products of tiny masses would underflow
+        count, slope = (
+            1,
+            rise / (_ROOM * width),
+        )  # finite for every width; products of tiny masses would underflow
         while ends and slope >= ends[-1][3]:
             before_width, before_rise, before_count, _ = ends.pop()
             width, rise, count = width + before_width, rise + before_rise, count + before_count
@@ -171,7 +209,11 @@ def upper_hull(
 
 
 def string_law(
-    hull: Hull, block_of: NDArray[np.int64], q: NDArray[np.float64], contact: NDArray[np.float64], rejected: float
+    hull: Hull,
+    block_of: NDArray[np.int64],
+    q: NDArray[np.float64],
+    contact: NDArray[np.float64],
+    rejected: float,
 ) -> tuple[NDArray[np.float64], float]:
     """Return π on the steps with q > 0 `(n,)`, and its mass on the tokens with q = 0.
 
@@ -179,7 +221,8 @@ def string_law(
         hull: the hull of all steps.
         block_of: each step's block `(n,)`.
         q: masses of the steps `(n,)`.
-        contact: π where the step's block is in contact `(n,)`: its own b for a block of one step, else a share ∝ q of the block's.
+        contact: π where the step's block is in contact `(n,)`: its own b for a block of one step,
+            else a share ∝ q of the block's.
         rejected: e, the string's depth.
     """
     first, q_first, mass_first, last, q_last, mass_last = hull.flats(rejected)
@@ -189,5 +232,6 @@ def string_law(
             law = np.where(block_of < first, q / q_first * mass_first, law)
         if last:
             law = np.where(block_of >= len(hull.q) - last, q / q_last * mass_last, law)
-    # Every step has target mass: where its share underflows, the smallest float keeps the divergence finite.
+    # Every step has target mass: where its share underflows, the smallest float keeps the
+    # divergence finite.
     return np.maximum(law, _SMALLEST), 0.0 if first else mass_first

@@ -41,17 +41,22 @@ def optimal_acceptance(problem: Problem) -> Array:
         problem: any batch `(..., V)`, NumPy or torch.
 
     Returns:
-        A float, or `(...)` in float64 of the problem's array kind. Tensors that require gradients get them, a subgradient at ties:
-        `(1 - otm.optimal_acceptance(problem)).mean().backward()` trains a drafter on the acceptance that k drafts will have.
+        A float, or `(...)` in float64 of the problem's array kind. Tensors that require gradients
+        get them, a subgradient at ties: `(1 - otm.optimal_acceptance(problem)).mean().backward()`
+        trains a drafter on the acceptance that k drafts will have.
 
     Raises:
         TooLarge: for laws whose minimising set must be searched, when it cannot be.
-        Unsupported: if gradients are required under a law that has none, such as drafts without replacement.
+        Unsupported: if gradients are required under a law that has none, such as drafts without
+            replacement.
 
-    Cost: O(V) for i.i.d. drafts from 1,024 tokens on, below it one sort and one scan; on the host most of it compiled where numba
-    is installed, and rows of torch on torch's threads. A device is waited for once. A gradient costs one more pass, forwards and
-    backwards each. Accuracy: about 1e-14 at V = 128,256; proved bounds in docs/theory.md, "Accuracy".
-    Reference: Hu et al. 2025 (cut formula); SpecTr, (3); docs/theory.md, "The cut formula", "Gradients".
+    Cost: O(V) for i.i.d. drafts from 1,024 tokens on, below it one sort and one scan; on the host
+        most of it compiled where numba
+    is installed, and rows of torch on torch's threads. A device is waited for once. A gradient
+    costs one more pass, forwards and backwards each. Accuracy: about 1e-14 at V = 128,256; proved
+    bounds in docs/theory.md, "Accuracy".
+    Reference: Hu et al. 2025 (cut formula); SpecTr, (3); docs/theory.md, "The cut formula",
+        "Gradients".
 
     >>> optimal_acceptance(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
     0.9375
@@ -66,7 +71,8 @@ def optimal_acceptance(problem: Problem) -> Array:
 
 
 def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
-    """Return the optimal acceptance for each number of drafts, with the work that they share done once.
+    """Return the optimal acceptance for each number of drafts, with the work that they share done
+    once.
 
     Args:
         problem: any batch `(..., V)`; its law gives the kind of drafts, `k` their number.
@@ -78,17 +84,22 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
     Raises:
         InvalidParameter: on an empty list or a k below 1.
 
-    Cost: O(V) for i.i.d. drafts, as above, and O(4,096·len(k)). Reference: as `optimal_acceptance`; monotone by
+    Cost: O(V) for i.i.d. drafts, as above, and O(4,096·len(k)). Reference: as `optimal_acceptance`;
+        monotone by
     SpecTr, Lemma 1.
 
-    >>> optimal_acceptance_curve(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]).tolist()
+    >>> optimal_acceptance_curve(
+    ...     Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]
+    ... ).tolist()
     [0.75, 0.9375]
     """
     return _law_with_optimum(problem).optimal_values(problem.draft, problem.target, check_ks(k))
 
 
 def _law_with_optimum(problem: Problem) -> Law:
-    """Return the problem's law, or raise `Unsupported` where gradients are asked of an optimum that passes none on."""
+    """Return the problem's law, or raise `Unsupported` where gradients are asked of an optimum that
+    passes none on.
+    """
     law = check_problem(problem, gradients=True).law
     if not law.differentiable:
         refuse_gradients(problem, f"The optimum of {law!r}")
@@ -96,7 +107,8 @@ def _law_with_optimum(problem: Problem) -> Law:
 
 
 def optimal_cut(problem: Problem) -> NDArray[np.bool_]:
-    """Return a token set T that attains the cut formula's minimum, the certificate that no verifier does better.
+    """Return a token set T that attains the cut formula's minimum, the certificate that no verifier
+    does better.
 
     Args:
         problem: one pair of distributions `(V,)`.
@@ -124,7 +136,8 @@ def prepare(verifier: Verifier, problem: Problem) -> Rule:
         problem: one pair of distributions `(V,)`.
 
     Returns:
-        A `Rule`: γ*, thresholds, residuals, and the functions `split` and `verify`; reusable for any number of draws.
+        A `Rule`: γ*, thresholds, residuals, and the functions `split` and `verify`; reusable for
+        any number of draws.
 
     Raises:
         Unsupported: if the verifier does not apply to the problem's law.
@@ -142,22 +155,25 @@ def prepare(verifier: Verifier, problem: Problem) -> Rule:
 def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "membership") -> Array:
     """Return the exact acceptance of a verifier.
 
-    by="membership": Pr(Y ∈ S(X)), SpecTr's definition. by="rule": Pr(the rule accepted a draft). A residual draw may land among
-    the drafts by luck, so membership ≥ rule.
+    by="membership": Pr(Y ∈ S(X)), SpecTr's definition. by="rule": Pr(the rule accepted a draft). A
+    residual draw may land among the drafts by luck, so membership ≥ rule.
 
     Args:
         verifier: any of `otm.verifiers.VERIFIERS`.
-        problem: any batch `(..., V)` where the verifier has a closed form; one row where it is enumerated.
+        problem: any batch `(..., V)` where the verifier has a closed form; one row where it is
+            enumerated.
         by: which definition.
 
     Returns:
-        A float, or `(...)` in float64. Tensors that require gradients get them from verifiers whose `differentiable` is true:
-        `-otm.acceptance(otm.KSeq(), problem).log().mean()` is a loss.
+        A float, or `(...)` in float64. Tensors that require gradients get them from verifiers whose
+        `differentiable` is true: `-otm.acceptance(otm.KSeq(), problem).log().mean()` is a loss.
 
     Raises:
-        Unsupported: if the verifier does not apply to the problem's law, or gradients are required that it does not pass on.
+        Unsupported: if the verifier does not apply to the problem's law, or gradients are required
+            that it does not pass on.
         InvalidParameter: if `by` is neither.
-        TooLarge: where the value needs an enumeration that is too large; `otm.estimate` gives an interval.
+        TooLarge: where the value needs an enumeration that is too large; `otm.estimate` gives an
+            interval.
 
     Cost and accuracy: see the verifier.
 
@@ -170,8 +186,11 @@ def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "member
     return as_scalar_or_array(clip(verifier.acceptance(problem, check_definition(by)), 0.0, 1.0))
 
 
-def acceptance_curve(verifier: Verifier, problem: Problem, *, k: Iterable[int], by: Definition = "membership") -> Array:
-    """Return the exact acceptance of a verifier for each number of drafts, sharing sorts and recursions between them.
+def acceptance_curve(
+    verifier: Verifier, problem: Problem, *, k: Iterable[int], by: Definition = "membership"
+) -> Array:
+    """Return the exact acceptance of a verifier for each number of drafts, sharing sorts and
+    recursions between them.
 
     Args:
         verifier, problem, by: as for `acceptance`; the problem's law gives the kind of drafts.
@@ -183,10 +202,13 @@ def acceptance_curve(verifier: Verifier, problem: Problem, *, k: Iterable[int], 
     Raises:
         As `acceptance`.
 
-    Cost: for a `CurvedVerifier` that of its `curve` (K-SEQ at γ*: one search for all k; recursive rejection of i.i.d.
+    Cost: for a `CurvedVerifier` that of its `curve` (K-SEQ at γ*: one search for all k; recursive
+        rejection of i.i.d.
     drafts: one recursion to max(k)); others: one call per k.
 
-    >>> acceptance_curve(KSeq(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]).round(6).tolist()
+    >>> acceptance_curve(
+    ...     KSeq(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]
+    ... ).round(6).tolist()
     [0.75, 0.847597]
     """
     ks = check_ks(k)
@@ -221,7 +243,9 @@ def kernel(verifier: Verifier, problem: Problem, drafts: object) -> NDArray[np.f
 
     Cost: O(k + V) per draft sequence after `prepare`.
 
-    >>> kernel(RecursiveRejection(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), [0]).round(4)
+    >>> kernel(
+    ...     RecursiveRejection(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), [0]
+    ... ).round(4)
     array([0.6667, 0.3333])
     """
     rule = prepare(verifier, problem)
@@ -235,7 +259,10 @@ def _kernel(rule: Rule, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         accepted, residual = rule.split(tokens)
         return accepted + residual
     if not isinstance(rule, Shared):
-        raise TypeError(f"A rule is either Conditional or Shared; {type(rule).__name__} is neither. Derive it from one.")
+        raise TypeError(
+            f"A rule is either Conditional or Shared; {type(rule).__name__} is neither. Derive it "
+            "from one."
+        )
     joint = _joint(rule)
     rows = {tuple(row): i for i, row in enumerate(joint.drafts.tolist())}
     missing = [tuple(row) for row in tokens.tolist() if tuple(row) not in rows]
@@ -257,7 +284,8 @@ def coupling(verifier: Verifier, problem: Problem) -> Coupling:
         problem: one pair of distributions `(V,)`, small enough to enumerate.
 
     Returns:
-        Coupling; its draft marginal is the law of the drafts, its output marginal the target's if the verifier is lossless.
+        Coupling; its draft marginal is the law of the drafts, its output marginal the target's if
+        the verifier is lossless.
 
     Raises:
         TooLarge: beyond 2^27 entries, sequences × V: a table of 1.6 GB.
@@ -272,9 +300,15 @@ def coupling(verifier: Verifier, problem: Problem) -> Coupling:
     if isinstance(rule, Shared):
         return _joint(rule)
     _require_room(rule, ", or otm.lossy.output_law for the law of the output alone")
-    blocks = [(tokens, scipy.sparse.csr_array(mass[:, None] * _kernel(rule, tokens))) for tokens, mass in live_blocks(rule)]
+    blocks = [
+        (tokens, scipy.sparse.csr_array(mass[:, None] * _kernel(rule, tokens)))
+        for tokens, mass in live_blocks(rule)
+    ]
     drafts, joint = zip(*blocks, strict=True)
-    return Coupling(drafts=np.concatenate(drafts), joint=scipy.sparse.csr_array(scipy.sparse.vstack(joint, format="csr")))
+    return Coupling(
+        drafts=np.concatenate(drafts),
+        joint=scipy.sparse.csr_array(scipy.sparse.vstack(joint, format="csr")),
+    )
 
 
 def _joint(rule: Shared) -> Coupling:
@@ -287,15 +321,19 @@ def _require_room(rule: Rule, remedy: str) -> None:
     entries = law.num_sequences(width) * width
     if entries > MAX_ENTRIES:
         raise TooLarge(
-            f"A coupling is limited to {MAX_ENTRIES:,} entries (draft sequences × V); {law!r} over V = {width} tokens has "
-            f"{readable(entries)}. Call otm.acceptance for how often a draft is accepted, or otm.sample to draw from it{remedy}."
+            f"A coupling is limited to {MAX_ENTRIES:,} entries (draft sequences × V); {law!r} over "
+            f"V = {width} tokens has "
+            f"{readable(entries)}. Call otm.acceptance for how often a draft is accepted, or "
+            f"otm.sample to draw from it{remedy}."
         )
 
 
 def output_marginal(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
-    """Return the law of the output token, `(V,)`, summed over every draft sequence without holding their table.
+    """Return the law of the output token, `(V,)`, summed over every draft sequence without holding
+    their table.
 
-    Raises as `coupling`, of conditional rules for the number of sequences only. Cost: O(V^k · V), memory of a few million entries.
+    Raises as `coupling`, of conditional rules for the number of sequences only. Cost: O(V^k · V),
+    memory of a few million entries.
     """
     rule = prepare(verifier, problem)
     if isinstance(rule, Shared):
@@ -324,13 +362,21 @@ def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Ge
 
     Cost: O(size · k log V) for most verifiers.
 
-    >>> draws = sample(KSeq(), Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2)), size=3, rng=np.random.default_rng(0))
+    >>> draws = sample(
+    ...     KSeq(),
+    ...     Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2)),
+    ...     size=3,
+    ...     rng=np.random.default_rng(0),
+    ... )
     >>> bool(draws.accepted.all())
     True
     """
-    drawn = list(runs(prepare(verifier, problem), size=check_count(size, name="size"), rng=check_rng(rng)))
+    drawn = list(
+        runs(prepare(verifier, problem), size=check_count(size, name="size"), rng=check_rng(rng))
+    )
     drafts, output, accepted = (
-        np.concatenate([getattr(one, name) for one in drawn]) for name in ("drafts", "output", "accepted")
+        np.concatenate([getattr(one, name) for one in drawn])
+        for name in ("drafts", "output", "accepted")
     )
     return Samples(drafts=drafts, output=output, accepted=accepted)
 
@@ -350,11 +396,17 @@ def run(rule: Rule, *, size: int, rng: np.random.Generator) -> Samples:
 
 
 def check_ks(k: Iterable[int]) -> list[int]:
-    """Return the numbers of drafts as a list, or raise `InvalidParameter` if it is empty or holds anything but integers ≥ 1."""
+    """Return the numbers of drafts as a list, or raise `InvalidParameter` if it is empty or holds
+    anything but integers ≥ 1.
+    """
     try:
         ks = [] if isinstance(k, bytes) else [check_count(value, name="k") for value in k]
     except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
-        raise InvalidParameter(f"k must be a sequence of integers here; got {k!r}. Pass k=[{k!r}].") from error
+        raise InvalidParameter(
+            f"k must be a sequence of integers here; got {k!r}. Pass k=[{k!r}]."
+        ) from error
     if not ks:
-        raise InvalidParameter("k must name at least one number of drafts; got an empty sequence. Pass k=[1], say.")
+        raise InvalidParameter(
+            "k must name at least one number of drafts; got an empty sequence. Pass k=[1], say."
+        )
     return ks

@@ -1,1 +1,3 @@
-"""The test suite; helpers are imported as `tests.*`, so run it as `python -m pytest` from the repository root."""
+"""The test suite; helpers are imported as `tests.*`, so run it as `python -m pytest` from the
+repository root.
+"""

@@ -31,15 +31,23 @@ FLAGS = (
 
 @contextlib.contextmanager
 def started(profile: Path) -> Iterator[Any]:
-    """Start Chromium; skip where it or its driver is missing, except where `CI` is set: there that is a failure."""
-    found = [shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")]
+    """Start Chromium; skip where it or its driver is missing, except where `CI` is set: there that
+    is a failure.
+    """
+    found = [
+        shutil.which("chromium") or shutil.which("google-chrome"),
+        shutil.which("chromedriver"),
+    ]
     try:
         from selenium import webdriver
         from selenium.webdriver.chrome.service import Service
     except ImportError:
         found = [None]
     if None in found:
-        message = "needs Chromium, chromedriver and selenium; Debian: apt-get install chromium chromium-driver"
+        message = (
+            "needs Chromium, chromedriver and selenium; Debian: apt-get install chromium "
+            "chromium-driver"
+        )
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)

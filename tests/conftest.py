@@ -12,11 +12,19 @@ from hypothesis import HealthCheck, settings
 
 from tests.browser import started
 
-# Derandomised, so that a red suite is red again on the next run; `--hypothesis-profile=search` looks for new counterexamples.
+# Derandomised, so that a red suite is red again on the next run; `--hypothesis-profile=search`
+# looks for new counterexamples.
 settings.register_profile(
-    "suite", derandomize=True, deadline=None, database=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+    "suite",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("search", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "search", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("suite")
 
 
@@ -50,7 +58,9 @@ class Backend:
 
     @property
     def tolerance(self) -> float:
-        """Values are Lipschitz in the inputs, whose rounding is 6e-8 relative in float32: 2e-5 has room, 1e-3 would not tell."""
+        """Values are Lipschitz in the inputs, whose rounding is 6e-8 relative in float32: 2e-5 has
+        room, 1e-3 would not tell.
+        """
         return 1e-13 if self.dtype == "float64" else 2e-5
 
 
@@ -75,6 +85,8 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One Chromium for all tests of pages; they are in the group "browser", so that one process has them all."""
+    """One Chromium for all tests of pages; they are in the group "browser", so that one process has
+    them all.
+    """
     with started(tmp_path_factory.mktemp("profile")) as driver:
         yield driver

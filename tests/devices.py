@@ -1,4 +1,6 @@
-"""A device where there is none: torch's fake tensors on CUDA, a watch on what waits for the host, the CPU told to be one."""
+"""A device where there is none: torch's fake tensors on CUDA, a watch on what waits for the host,
+the CPU told to be one.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,18 @@ _SIZED_BY_VALUES = {
 
 @contextlib.contextmanager
 def no_host() -> Iterator[None]:
-    """Treat every torch tensor as one that the host cannot look into, so that the CPU runs what a device would."""
+    """Treat every torch tensor as one that the host cannot look into, so that the CPU runs what a
+    device would.
+    """
     with pytest.MonkeyPatch.context() as patch:
         plain = _arrays.is_on_host
         for name, module in list(sys.modules.items()):
             if name.startswith("otm") and getattr(module, "is_on_host", None) is plain:
-                patch.setattr(module, "is_on_host", lambda array: not isinstance(array, torch.Tensor) and plain(array))
+                patch.setattr(
+                    module,
+                    "is_on_host",
+                    lambda array: not isinstance(array, torch.Tensor) and plain(array),
+                )
         yield
 
 
@@ -73,7 +81,9 @@ def _has_mask(indices: Any) -> bool:
 
 
 class _PlainIndexing(TorchFunctionMode):
-    """Index by the operations that indexing is made of: a torch without CUDA has a guard in front of the brackets themselves."""
+    """Index by the operations that indexing is made of: a torch without CUDA has a guard in front
+    of the brackets themselves.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.__getitem__:
@@ -82,11 +92,21 @@ class _PlainIndexing(TorchFunctionMode):
         if func is torch.Tensor.__setitem__:
             view, tensors = _view(*args[:2])
             value = (
-                args[2] if isinstance(args[2], torch.Tensor) else torch.full((), args[2], dtype=view.dtype, device=view.device)
+                args[2]
+                if isinstance(args[2], torch.Tensor)
+                else torch.full((), args[2], dtype=view.dtype, device=view.device)
             )
-            return torch.ops.aten.copy_(view, value) if tensors is None else torch.ops.aten.index_put_(view, tensors, value)
+            return (
+                torch.ops.aten.copy_(view, value)
+                if tensors is None
+                else torch.ops.aten.index_put_(view, tensors, value)
+            )
         if func is torch.Tensor.contiguous:
-            return args[0] if args[0].is_contiguous() else torch.ops.aten.clone(args[0], memory_format=torch.contiguous_format)
+            return (
+                args[0]
+                if args[0].is_contiguous()
+                else torch.ops.aten.clone(args[0], memory_format=torch.contiguous_format)
+            )
         return func(*args, **(kwargs or {}))
 
 
@@ -113,7 +133,9 @@ def _view(array: torch.Tensor, key: Any) -> tuple[torch.Tensor, list[Any] | None
 
 
 @contextlib.contextmanager
-def fake_cuda(copied: Callable[[tuple[int, ...]], np.ndarray] = np.zeros) -> Iterator[tuple[FakeTensorMode, Watch]]:
+def fake_cuda(
+    copied: Callable[[tuple[int, ...]], np.ndarray] = np.zeros,
+) -> Iterator[tuple[FakeTensorMode, Watch]]:
     """Yield a mode that makes tensors without data on a CUDA device, and the watch on them.
 
     What is copied to the host is what `copied` makes of its shape.

@@ -1,4 +1,6 @@
-"""Oracles in rational arithmetic, written from the definitions and sharing no code with the library."""
+"""Oracles in rational arithmetic, written from the definitions and sharing no code with the
+library.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ Masses = list[Fraction]
 
 
 def exact(values: Sequence[float]) -> Masses:
-    """The exact rational value of floats, divided by their exact sum (a float row misses 1 by an ulp or two)."""
+    """The exact rational value of floats, divided by their exact sum (a float row misses 1 by an
+    ulp or two).
+    """
     masses = [Fraction(float(x)) for x in values]
     whole = sum(masses)
     return [x / whole for x in masses]
@@ -20,16 +24,25 @@ def exact(values: Sequence[float]) -> Masses:
 
 def subsets(num_tokens: int) -> list[tuple[int, ...]]:
     """All 2^V token sets."""
-    return [T for size in range(num_tokens + 1) for T in itertools.combinations(range(num_tokens), size)]
+    return [
+        T for size in range(num_tokens + 1) for T in itertools.combinations(range(num_tokens), size)
+    ]
 
 
 def optimum_iid(p: Masses, q: Masses, k: int) -> Fraction:
     """α* = 1 + min over all T of Q(T) − P(T)^k."""
-    return 1 + min(sum((q[y] for y in T), Fraction(0)) - sum((p[y] for y in T), Fraction(0)) ** k for T in subsets(len(p)))
+    return 1 + min(
+        sum((q[y] for y in T), Fraction(0)) - sum((p[y] for y in T), Fraction(0)) ** k
+        for T in subsets(len(p))
+    )
 
 
-def optimum_from_table(drafts: Sequence[Sequence[int]], mass: Sequence[Fraction], q: Masses) -> Fraction:
-    """α* = 1 + min over all T of Q(T) − Pr(S ⊆ T), with the law of the drafts given as a table (−1 is no draft)."""
+def optimum_from_table(
+    drafts: Sequence[Sequence[int]], mass: Sequence[Fraction], q: Masses
+) -> Fraction:
+    """α* = 1 + min over all T of Q(T) − Pr(S ⊆ T), with the law of the drafts given as a table (−1
+    is no draft).
+    """
     best = Fraction(0)
     sets = [frozenset(x for x in row if x >= 0) for row in drafts]
     for T in subsets(len(q)):
@@ -69,7 +82,8 @@ def recursive_rejection(p: Masses, q: Masses, k: int) -> Fraction:
 
 
 def kseq(p: Masses, q: Masses, k: int, gamma: Fraction) -> tuple[Fraction, Fraction, Masses]:
-    """K-SEQ at a rational γ, draft sequence by draft sequence: (rule acceptance, membership acceptance, output law).
+    """K-SEQ at a rational γ, draft sequence by draft sequence: (rule acceptance, membership
+    acceptance, output law).
 
     The residual is (q − min(p, q/γ) p_acc/β)₊, clipped and normalised as in SpecTr, Algorithm 2.
     """
@@ -96,8 +110,11 @@ def kseq(p: Masses, q: Masses, k: int, gamma: Fraction) -> tuple[Fraction, Fract
     return rule, member, output
 
 
-def gamma_star(p: Sequence[Fraction], q: Sequence[Fraction], k: int, *, digits: int = 60) -> tuple[mpmath.mpf, mpmath.mpf]:
-    """Solve 1 − (1 − β(γ))^k = γβ(γ) by bisection on [1, k] with `digits` digits: (γ*, slope of f at γ*).
+def gamma_star(
+    p: Sequence[Fraction], q: Sequence[Fraction], k: int, *, digits: int = 60
+) -> tuple[mpmath.mpf, mpmath.mpf]:
+    """Solve 1 − (1 − β(γ))^k = γβ(γ) by bisection on [1, k] with `digits` digits: (γ*, slope of f
+    at γ*).
 
     f decreases from f(1) = 1 − (1 − β)^k − β ≥ 0 to f(k) ≤ 0 (Bernoulli's inequality).
     """
@@ -124,8 +141,12 @@ def gamma_star(p: Sequence[Fraction], q: Sequence[Fraction], k: int, *, digits: 
         return root, slope(draft, target, k, root)
 
 
-def slope(p: Sequence[mpmath.mpf], q: Sequence[mpmath.mpf], k: int, gamma: mpmath.mpf) -> mpmath.mpf:
-    """−f′(γ) = A + k(1 − β)^{k−1} B/γ², A = P(q/p ≥ γ), B = Q(q/p < γ), β = A + B/γ: how well γ* is conditioned."""
+def slope(
+    p: Sequence[mpmath.mpf], q: Sequence[mpmath.mpf], k: int, gamma: mpmath.mpf
+) -> mpmath.mpf:
+    """−f′(γ) = A + k(1 − β)^{k−1} B/γ², A = P(q/p ≥ γ), B = Q(q/p < γ), β = A + B/γ: how well γ* is
+    conditioned.
+    """
     above = mpmath.fsum(a for a, b in zip(p, q, strict=True) if b >= gamma * a)
     below = mpmath.fsum(b for a, b in zip(p, q, strict=True) if b < gamma * a)
     return above + k * (1 - above - below / gamma) ** (k - 1) * below / gamma**2

@@ -1,7 +1,8 @@
-"""Laws, verifiers and named instances for the tests that walk the registries `otm.drafts.LAWS` and `otm.verifiers.VERIFIERS`.
+"""Laws, verifiers and named instances for the tests that walk the registries `otm.drafts.LAWS` and
+`otm.verifiers.VERIFIERS`.
 
-A new law or verifier is tested because it is registered. Only if `cls()` does not make a typical verifier does it need a line in
-the table here.
+A new law or verifier is tested because it is registered. Only if `cls()` does not make a typical
+verifier does it need a line in the table here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import pytest
 import otm
 
 _MAKE_VERIFIERS: dict[str, Callable[[Any], list[otm.Verifier]]] = {
-    # γ* ≤ k ≤ 8 on every instance with up to 8 drafts: 8 is a lossless division factor that is not γ*.
+    # γ* ≤ k ≤ 8 on every instance with up to 8 drafts: 8 is a lossless division factor that is not
+    # γ*.
     "KSeq": lambda cls: [cls(), cls(gamma=8.0)],
     "Optimal": lambda cls: [cls(), cls(bins=4)],
     "Tournament": lambda cls: [cls(), cls(tokens=2)],
@@ -33,7 +35,11 @@ _MAKE_VERIFIERS: dict[str, Callable[[Any], list[otm.Verifier]]] = {
 
 def verifiers() -> list[otm.Verifier]:
     """Every registered verifier, with its default parameters and perhaps others."""
-    return [v for cls in otm.verifiers.VERIFIERS for v in _MAKE_VERIFIERS.get(cls.__name__, lambda cls: [cls()])(cls)]
+    return [
+        v
+        for cls in otm.verifiers.VERIFIERS
+        for v in _MAKE_VERIFIERS.get(cls.__name__, lambda cls: [cls()])(cls)
+    ]
 
 
 def laws(counts: Sequence[int] = (1, 2, 3)) -> list[otm.Law]:
@@ -51,15 +57,22 @@ def law_params(counts: Sequence[int] = (1, 2, 3)) -> list[Any]:
 
 
 def supported_pairs(
-    counts: Sequence[int] = (1, 2, 3), *, needing: Callable[[otm.Verifier], bool] = lambda verifier: True, because: str = ""
+    counts: Sequence[int] = (1, 2, 3),
+    *,
+    needing: Callable[[otm.Verifier], bool] = lambda verifier: True,
+    because: str = "",
 ) -> list[Any]:
-    """Parameters (verifier, law) for every supported pair; those that do not satisfy `needing` are shown as skipped."""
+    """Parameters (verifier, law) for every supported pair; those that do not satisfy `needing` are
+    shown as skipped.
+    """
     return [
         pytest.param(
             verifier,
             law,
             id=f"{label(verifier)}-{label(law)}",
-            marks=[] if needing(verifier) else [pytest.mark.skip(reason=f"{verifier!r}: {because}")],
+            marks=[]
+            if needing(verifier)
+            else [pytest.mark.skip(reason=f"{verifier!r}: {because}")],
         )
         for verifier, law in itertools.product(verifiers(), laws(counts))
         if verifier.supports(law)
@@ -76,20 +89,35 @@ def fits(law: otm.Law, num_tokens: int) -> bool:
 
 
 def make_problem(law: otm.Law, rows: Sequence[Any], target: Any) -> otm.Problem:
-    """A problem whose draft is the first of `rows`, or as many of them as a law of different drafters takes."""
+    """A problem whose draft is the first of `rows`, or as many of them as a law of different
+    drafters takes.
+    """
     shape = law.draft_shape(len(target))
     arrays = [np.asarray(row, dtype=np.float64) for row in rows[: math.prod(shape[:-1])]]
     return otm.Problem(draft=np.stack(arrays).reshape(shape), target=target, law=law)
 
 
 _ROWS: dict[str, tuple[list[list[float]], list[float]]] = {
-    "plain": ([[0.41, 0.33, 0.17, 0.09], [0.2, 0.1, 0.4, 0.3], [0.05, 0.55, 0.15, 0.25]], [0.12, 0.29, 0.38, 0.21]),
+    "plain": (
+        [[0.41, 0.33, 0.17, 0.09], [0.2, 0.1, 0.4, 0.3], [0.05, 0.55, 0.15, 0.25]],
+        [0.12, 0.29, 0.38, 0.21],
+    ),
     "reversed": ([[0.07, 0.13, 0.8], [0.3, 0.45, 0.25], [0.6, 0.3, 0.1]], [0.55, 0.4, 0.05]),
-    # After a rejection, recursive rejection accepts token 1 with probability 5/9: on tidier instances later stages accept with
-    # probability 0 or 1, where one uniform reused at every stage goes unnoticed.
-    "partial": ([[0.5, 0.3, 0.15, 0.05], [0.4, 0.2, 0.1, 0.3], [0.1, 0.2, 0.3, 0.4]], [0.2, 0.35, 0.2, 0.25]),
-    "ties": ([[0.25, 0.25, 0.25, 0.25], [0.5, 0.25, 0.125, 0.125], [0.25, 0.25, 0.25, 0.25]], [0.125, 0.125, 0.375, 0.375]),
-    "zeros": ([[0.5, 0.5, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0], [0.5, 0.0, 0.5, 0.0]], [0.0, 0.25, 0.25, 0.5]),
+    # After a rejection, recursive rejection accepts token 1 with probability 5/9: on tidier
+    # instances later stages accept with probability 0 or 1, where one uniform reused at every stage
+    # goes unnoticed.
+    "partial": (
+        [[0.5, 0.3, 0.15, 0.05], [0.4, 0.2, 0.1, 0.3], [0.1, 0.2, 0.3, 0.4]],
+        [0.2, 0.35, 0.2, 0.25],
+    ),
+    "ties": (
+        [[0.25, 0.25, 0.25, 0.25], [0.5, 0.25, 0.125, 0.125], [0.25, 0.25, 0.25, 0.25]],
+        [0.125, 0.125, 0.375, 0.375],
+    ),
+    "zeros": (
+        [[0.5, 0.5, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0], [0.5, 0.0, 0.5, 0.0]],
+        [0.0, 0.25, 0.25, 0.5],
+    ),
     "equal": ([[0.5, 0.3, 0.2]] * 3, [0.5, 0.3, 0.2]),
     "disjoint": ([[0.75, 0.25, 0.0, 0.0]] * 3, [0.0, 0.0, 0.5, 0.5]),
     "one draft token": ([[0.0, 1.0, 0.0]] * 3, [0.3, 0.3, 0.4]),

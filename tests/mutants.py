@@ -1,7 +1,9 @@
-"""Verifiers with one deliberate mistake each: the tests that protect the library must notice every one of them.
+"""Verifiers with one deliberate mistake each: the tests that protect the library must notice every
+one of them.
 
-Each is written from the paper's steps, not from the library's code. `split` is the exact law of what `verify` executes, mistake
-included, so that the exact-law check and the Monte Carlo check are tested on the same mutant.
+Each is written from the paper's steps, not from the library's code. `split` is the exact law of
+what `verify` executes, mistake included, so that the exact-law check and the Monte Carlo check are
+tested on the same mutant.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from otm._arrays import inverse_cdf
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sequential(otm.verifiers.Conditional):
-    """Accept draft x at stage i with probability keep[i, x], else draw from the residual; fresh uniforms or one for all."""
+    """Accept draft x at stage i with probability keep[i, x], else draw from the residual; fresh
+    uniforms or one for all.
+    """
 
     keep: np.ndarray
     residual: np.ndarray
@@ -44,7 +48,9 @@ class Sequential(otm.verifiers.Conditional):
         left = 1.0 - accepted.sum(axis=1)
         return accepted, left[:, None] * self.residual
 
-    def verify(self, drafts: np.ndarray, uniforms: np.ndarray, state: Any) -> tuple[np.ndarray, np.ndarray]:
+    def verify(
+        self, drafts: np.ndarray, uniforms: np.ndarray, state: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
         output = inverse_cdf(self.residual, uniforms[:, -1])
         accepted = np.zeros(len(drafts), dtype=bool)
         for stage in range(drafts.shape[1]):
@@ -116,7 +122,11 @@ class ReusedUniformKSeq(Mutant):
     """K-SEQ at γ* that draws one uniform and compares it at every accept step."""
 
     def prepare(self, problem: otm.Problem) -> Sequential:
-        return Sequential(problem, *_kseq(problem, problem.target, float(otm.verifiers.gamma_star(problem))), reuse=True)
+        return Sequential(
+            problem,
+            *_kseq(problem, problem.target, float(otm.verifiers.gamma_star(problem))),
+            reuse=True,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +140,9 @@ class ClippedKSeq(Mutant):
 
 @dataclasses.dataclass(frozen=True)
 class RawTarget(Mutant):
-    """Recursive rejection against the plain softmax although the processed distribution (temperature, top-k) must come out."""
+    """Recursive rejection against the plain softmax although the processed distribution
+    (temperature, top-k) must come out.
+    """
 
     raw: tuple[float, ...]
 
@@ -141,14 +153,21 @@ class RawTarget(Mutant):
 
 @dataclasses.dataclass(frozen=True)
 class ForgottenChoice(Mutant):
-    """Optimal without replacement, but the chosen draft is compared with the draft law, as if it were the only one."""
+    """Optimal without replacement, but the chosen draft is compared with the draft law, as if it
+    were the only one.
+    """
 
     laws = (otm.WithoutReplacement,)
 
     def prepare(self, problem: otm.Problem) -> Chosen:
         rule = otm.prepare(otm.WithoutReplacementOptimal(), problem)
         excess = np.maximum(problem.target - problem.draft, 0.0)
-        return Chosen(problem, rule.selection, np.minimum(1.0, problem.target / problem.draft), excess / excess.sum())
+        return Chosen(
+            problem,
+            rule.selection,
+            np.minimum(1.0, problem.target / problem.draft),
+            excess / excess.sum(),
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -163,11 +182,15 @@ class Chosen(otm.verifiers.Conditional):
 
     def split(self, drafts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         accepted = np.zeros((len(drafts), self.problem.num_tokens))
-        for i, (row, weights) in enumerate(zip(drafts, self.selection(self.problem, drafts), strict=True)):
+        for i, (row, weights) in enumerate(
+            zip(drafts, self.selection(self.problem, drafts), strict=True)
+        ):
             np.add.at(accepted[i], row, weights * self.keep[row])
         return accepted, (1.0 - accepted.sum(axis=1))[:, None] * self.residual
 
-    def verify(self, drafts: np.ndarray, uniforms: np.ndarray, state: Any) -> tuple[np.ndarray, np.ndarray]:
+    def verify(
+        self, drafts: np.ndarray, uniforms: np.ndarray, state: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
         reached = np.cumsum(self.selection(self.problem, drafts), axis=1) > uniforms[:, :1]
         chosen = drafts[np.arange(len(drafts)), reached.argmax(axis=1)]
         accepted = uniforms[:, 1] < self.keep[chosen]

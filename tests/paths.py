@@ -13,7 +13,11 @@ ROOT = Path(__file__).resolve().parents[1]
 def tracked() -> list[Path]:
     """Files that are in the repository or would be, if they were added; skips where there is none."""
     listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if listed.returncode:
         pytest.skip("not a git checkout")

@@ -1,4 +1,6 @@
-"""Hypothesis strategies: distributions with zeros, ties, point masses and tiny masses; pairs that are equal or disjoint."""
+"""Hypothesis strategies: distributions with zeros, ties, point masses and tiny masses; pairs that
+are equal or disjoint.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,17 @@ def with_tiny_masses(draw: st.DrawFn, num_tokens: int) -> np.ndarray:
 def distributions(num_tokens: int) -> st.SearchStrategy[np.ndarray]:
     """Any distribution on V tokens."""
     return st.one_of(
-        smooth(num_tokens), with_zeros_and_ties(num_tokens), point_masses(num_tokens), with_tiny_masses(num_tokens)
+        smooth(num_tokens),
+        with_zeros_and_ties(num_tokens),
+        point_masses(num_tokens),
+        with_tiny_masses(num_tokens),
     )
 
 
 @st.composite
-def pairs(draw: st.DrawFn, *, min_tokens: int = 1, max_tokens: int = 5) -> tuple[np.ndarray, np.ndarray]:
+def pairs(
+    draw: st.DrawFn, *, min_tokens: int = 1, max_tokens: int = 5
+) -> tuple[np.ndarray, np.ndarray]:
     """(draft, target) on one vocabulary: unrelated, equal, nearly equal, or with disjoint supports."""
     num_tokens = draw(st.integers(min_tokens, max_tokens))
     draft = draw(distributions(num_tokens))
@@ -64,7 +71,9 @@ def pairs(draw: st.DrawFn, *, min_tokens: int = 1, max_tokens: int = 5) -> tuple
     if relation == "disjoint" and num_tokens > 1:
         cut = draw(st.integers(1, num_tokens - 1))
         left, right = draw(distributions(cut)), draw(distributions(num_tokens - cut))
-        return np.concatenate([left, np.zeros(num_tokens - cut)]), np.concatenate([np.zeros(cut), right])
+        return np.concatenate([left, np.zeros(num_tokens - cut)]), np.concatenate(
+            [np.zeros(cut), right]
+        )
     return draft, target
 
 

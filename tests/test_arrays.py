@@ -1,4 +1,6 @@
-"""The array primitives: inverse distribution functions at their ends, powers, sums, and laws that round badly."""
+"""The array primitives: inverse distribution functions at their ends, powers, sums, and laws that
+round badly.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ def test_inverse_cdf_never_returns_a_token_without_mass(mass: np.ndarray) -> Non
     assert (np.diff(tokens) >= 0).all()
 
 
-@given(st.integers(1, 7).flatmap(strategies.with_zeros_and_ties), st.lists(st.floats(0, LARGEST), min_size=1, max_size=30))
+@given(
+    st.integers(1, 7).flatmap(strategies.with_zeros_and_ties),
+    st.lists(st.floats(0, LARGEST), min_size=1, max_size=30),
+)
 def test_inverse_cdf_is_the_quantile_function(mass: np.ndarray, uniforms: list[float]) -> None:
     cumulative = np.cumsum(mass) / mass.sum()
     for u, token in zip(uniforms, inverse_cdf(mass, np.array(uniforms)), strict=True):
@@ -35,7 +40,10 @@ def test_inverse_cdf_is_the_quantile_function(mass: np.ndarray, uniforms: list[f
 def test_inverse_cdf_where_the_masses_do_not_reach_one() -> None:
     mass = np.full(10, 0.1) * (1 - 1e-13)  # a residual is normalised to rounding only
     assert inverse_cdf(mass, np.array(LARGEST)) == 9
-    assert inverse_cdf(mass * 7, np.array([0.05, 0.95])).tolist() == [0, 9]  # unnormalised weights are meant to work
+    assert inverse_cdf(mass * 7, np.array([0.05, 0.95])).tolist() == [
+        0,
+        9,
+    ]  # unnormalised weights are meant to work
     assert inverse_cdf(np.array([0.0, 1.0, 0.0]), np.zeros((2, 3))).tolist() == [[1, 1, 1]] * 2
 
 
@@ -44,20 +52,29 @@ def test_integer_power(backend: Backend, exponent: int) -> None:
     base = backend.array([0.0, 0.3, 0.9999, 1.0])
     before = backend.numpy(base).copy()
     power = backend.numpy(_arrays.integer_power(base, exponent))
-    # Squaring costs at most 2·log2(k) multiplications, and each doubles or adds the error: k units in the last place.
+    # Squaring costs at most 2·log2(k) multiplications, and each doubles or adds the error: k units
+    # in the last place.
     unit = 2.0**-53 if backend.dtype == "float64" else 2.0**-24
-    np.testing.assert_allclose(power, before.astype(np.float64) ** exponent, rtol=2 * exponent * unit)
+    np.testing.assert_allclose(
+        power, before.astype(np.float64) ** exponent, rtol=2 * exponent * unit
+    )
     np.testing.assert_array_equal(backend.numpy(base), before)
 
 
 @pytest.mark.parametrize("num_tokens", [1, 511, 512, 1_000, 128_256])
-def test_running_sums_err_by_a_block_and_the_number_of_blocks(backend: Backend, num_tokens: int) -> None:
-    """Masses from {1, 2, 3} round in one direction for long stretches: summed in turn they are off by V/100 units."""
+def test_running_sums_err_by_a_block_and_the_number_of_blocks(
+    backend: Backend, num_tokens: int
+) -> None:
+    """Masses from {1, 2, 3} round in one direction for long stretches: summed in turn they are off
+    by V/100 units.
+    """
     weights = np.random.default_rng(0).choice([1.0, 2.0, 3.0], size=(2, num_tokens))
     masses = backend.array(weights / weights.sum(axis=-1, keepdims=True))
     exact = np.cumsum(backend.numpy(masses).astype(np.longdouble), axis=-1)
     sums = backend.numpy(_arrays.running_sum(masses))
-    assert abs(sums / exact - 1).max() <= (_arrays.BLOCK + num_tokens / _arrays.BLOCK + 2) * 2.0**-53
+    assert (
+        abs(sums / exact - 1).max() <= (_arrays.BLOCK + num_tokens / _arrays.BLOCK + 2) * 2.0**-53
+    )
     assert abs(sums - exact).max() <= 5e-14
     assert (np.diff(sums) >= 0).all()
 
@@ -77,7 +94,9 @@ def test_gather_is_batched(backend: Backend) -> None:
     array = backend.array(np.arange(12.0).reshape(2, 2, 3))
     xp = _arrays.namespace(array)
     order = xp.argsort(-array, axis=-1)
-    np.testing.assert_array_equal(backend.numpy(_arrays.gather(array, order)), np.arange(12.0).reshape(2, 2, 3)[..., ::-1])
+    np.testing.assert_array_equal(
+        backend.numpy(_arrays.gather(array, order)), np.arange(12.0).reshape(2, 2, 3)[..., ::-1]
+    )
 
 
 def test_by_rows_joins_chunks_of_any_shape(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +107,9 @@ def test_by_rows_joins_chunks_of_any_shape(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_sums_do_not_depend_on_the_order_in_memory() -> None:
-    """Rows that lie column by column would be added up one term after the other: V units of roundoff instead of 64."""
+    """Rows that lie column by column would be added up one term after the other: V units of
+    roundoff instead of 64.
+    """
     rows = np.random.default_rng(0).random((3, 100_000))
     assert np.array_equal(_arrays.total(np.asfortranarray(rows)), _arrays.total(rows))
     assert not np.array_equal(np.asfortranarray(rows).sum(axis=-1), _arrays.total(rows))

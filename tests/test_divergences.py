@@ -20,10 +20,14 @@ from tests.tolerance import UNIT_ROUNDOFF, rounding
 
 @settings(max_examples=200)
 @given(strategies.pairs(max_tokens=8))
-def test_total_variation_is_the_largest_difference_over_events(pair: tuple[np.ndarray, np.ndarray]) -> None:
+def test_total_variation_is_the_largest_difference_over_events(
+    pair: tuple[np.ndarray, np.ndarray],
+) -> None:
     p, q = (exact.exact(x) for x in pair)
     wanted = max(sum((p[x] - q[x] for x in T), exact.Fraction(0)) for T in exact.subsets(len(p)))
-    assert abs(otm.divergences.total_variation(draft=pair[0], target=pair[1]) - float(wanted)) <= rounding(len(p), 1)
+    assert abs(
+        otm.divergences.total_variation(draft=pair[0], target=pair[1]) - float(wanted)
+    ) <= rounding(len(p), 1)
 
 
 @settings(max_examples=200)
@@ -32,8 +36,13 @@ def test_kl_is_scipys_relative_entropy(pair: tuple[np.ndarray, np.ndarray]) -> N
     draft, target = pair
     wanted = rel_entr(target, draft).sum()
     value = otm.divergences.kl_divergence(draft=draft, target=target)
-    # Each term q log(q/p) carries log's half ulp on logs up to 700, and SciPy's plain sum cancels to |Σp − Σq|.
-    assert value == pytest.approx(wanted, rel=1e-13, abs=1e-12) if np.isfinite(wanted) else value == np.inf
+    # Each term q log(q/p) carries log's half ulp on logs up to 700, and SciPy's plain sum cancels
+    # to |Σp − Σq|.
+    assert (
+        value == pytest.approx(wanted, rel=1e-13, abs=1e-12)
+        if np.isfinite(wanted)
+        else value == np.inf
+    )
     assert value >= 0
 
 
@@ -42,14 +51,20 @@ def test_kl_keeps_its_digits_when_the_two_are_close(size: float) -> None:
     p = np.array([0.5, 0.25, 0.25])
     q = p + size * np.array([0.5, -0.25, -0.25])
     assert otm.divergences.kl_divergence(draft=p, target=p) == 0.0
-    assert q.sum() == p.sum() == 1.0  # so that the gate divides nothing, and the fractions below are the masses themselves
-    # Term by term, d = (p − q)/q: q (d²/2 − d³/3 + d⁴/4 − …), whose omitted rest is below d⁴ of the sum.
+    assert (
+        q.sum() == p.sum() == 1.0
+    )  # so that the gate divides nothing, and the fractions below are the masses themselves
+    # Term by term, d = (p − q)/q: q (d²/2 − d³/3 + d⁴/4 − …), whose omitted rest is below d⁴ of the
+    # sum.
     wanted = Fraction(0)
     for a, b in zip(p, q, strict=True):
         d = (Fraction(float(a)) - Fraction(float(b))) / Fraction(float(b))
         wanted += Fraction(float(b)) * sum((-d) ** n / n for n in range(2, 7))
-    assert float(wanted) == pytest.approx(size**2 / 2, rel=2 * size + 1e-3)  # Σ p s²/2 with s = (1, −1, −1)
-    # The terms' own error; a sum of q log(q/p) is off by 1e-17 absolutely, which is everything at ε = 1e-9.
+    assert float(wanted) == pytest.approx(
+        size**2 / 2, rel=2 * size + 1e-3
+    )  # Σ p s²/2 with s = (1, −1, −1)
+    # The terms' own error; a sum of q log(q/p) is off by 1e-17 absolutely, which is everything at ε
+    # = 1e-9.
     assert otm.divergences.kl_divergence(draft=p, target=q) == pytest.approx(
         float(wanted), rel=1e-11 if size > 1e-4 else 1e-14, abs=0
     )
@@ -57,18 +72,39 @@ def test_kl_keeps_its_digits_when_the_two_are_close(size: float) -> None:
 
 def test_divergence_terms_against_high_precision() -> None:
     for q in (1e-300, 1e-9, 0.3, 1.0):
-        for ratio in (1e-200, 1e-3, 0.7499, 0.7501, 0.95, 1 - 1e-9, 1.0, 1 + 1e-6, 1.2499, 1.2501, 3.0, 1e5):
+        for ratio in (
+            1e-200,
+            1e-3,
+            0.7499,
+            0.7501,
+            0.95,
+            1 - 1e-9,
+            1.0,
+            1 + 1e-6,
+            1.2499,
+            1.2501,
+            3.0,
+            1e5,
+        ):
             mass = q * ratio
             if mass == 0:
                 continue
             with mpmath.workdps(60):
-                wanted = float(mpmath.mpf(q) * mpmath.log(mpmath.mpf(q) / mpmath.mpf(mass)) - q + mpmath.mpf(mass))
-            # The quotient and its logarithm are off by 3u at |d| = 1/4, where a term is d − log(1 + d) ≥ 0.027: 110u.
+                wanted = float(
+                    mpmath.mpf(q) * mpmath.log(mpmath.mpf(q) / mpmath.mpf(mass))
+                    - q
+                    + mpmath.mpf(mass)
+                )
+            # The quotient and its logarithm are off by 3u at |d| = 1/4, where a term is d − log(1 +
+            # d) ≥ 0.027: 110u.
             assert divergence_term(np.array([q]), np.array([mass]))[0] == pytest.approx(
                 wanted, rel=110 * UNIT_ROUNDOFF, abs=1e-320
             )
-    np.testing.assert_array_equal(divergence_term(np.array([0.0, 0.5, 0.0]), np.array([0.25, 0.0, 0.0])), [0.25, np.inf, 0.0])
-    # m/q overflows: q log(q/m) is nothing beside m. Where it underflows the logarithm is what counts: log 0.7 + 1074 log 2.
+    np.testing.assert_array_equal(
+        divergence_term(np.array([0.0, 0.5, 0.0]), np.array([0.25, 0.0, 0.0])), [0.25, np.inf, 0.0]
+    )
+    # m/q overflows: q log(q/m) is nothing beside m. Where it underflows the logarithm is what
+    # counts: log 0.7 + 1074 log 2.
     assert divergence_term(np.array([0.7]), np.array([5e-324]))[0] == pytest.approx(
         0.7 * (np.log(0.7) + 1074 * np.log(2)) - 0.7, rel=1e-15
     )
@@ -77,12 +113,15 @@ def test_divergence_terms_against_high_precision() -> None:
 
 def test_kl_is_infinite_exactly_where_the_target_leaves_the_draft() -> None:
     assert otm.divergences.kl_divergence(draft=[1.0, 0.0], target=[0.5, 0.5]) == np.inf
-    assert otm.divergences.kl_divergence(draft=[0.5, 0.5], target=[1.0, 0.0]) == pytest.approx(np.log(2), abs=1e-16)
+    assert otm.divergences.kl_divergence(draft=[0.5, 0.5], target=[1.0, 0.0]) == pytest.approx(
+        np.log(2), abs=1e-16
+    )
     assert otm.divergences.kl_divergence(draft=[1.0, 1e-300], target=[0.5, 0.5]) == pytest.approx(
         np.log(0.5) + 0.5 * 300 * np.log(10), rel=1e-14
     )
     np.testing.assert_array_equal(
-        otm.divergences.kl_divergence(draft=[[1.0, 0.0], [0.5, 0.5]], target=[0.5, 0.5]), [np.inf, 0.0]
+        otm.divergences.kl_divergence(draft=[[1.0, 0.0], [0.5, 0.5]], target=[0.5, 0.5]),
+        [np.inf, 0.0],
     )
 
 
@@ -90,19 +129,27 @@ def test_kl_is_infinite_exactly_where_the_target_leaves_the_draft() -> None:
 @given(strategies.pairs(max_tokens=8))
 def test_harmonic_mean_distance(pair: tuple[np.ndarray, np.ndarray]) -> None:
     p, q = (exact.exact(x) for x in pair)
-    wanted = 1 - sum((2 * a * b / (a + b) for a, b in zip(p, q, strict=True) if a + b), exact.Fraction(0))
+    wanted = 1 - sum(
+        (2 * a * b / (a + b) for a, b in zip(p, q, strict=True) if a + b), exact.Fraction(0)
+    )
     value = otm.divergences.harmonic_mean_distance(draft=pair[0], target=pair[1])
     assert abs(value - float(wanted)) <= rounding(len(p), 1)
     assert 0 <= value <= 1
-    # Cauchy–Schwarz: (Σ|p − q|)² ≤ Σ (p − q)²/(p + q) · Σ (p + q), that is TV² ≤ d; and |p − q| ≤ p + q gives d ≤ TV.
+    # Cauchy–Schwarz: (Σ|p − q|)² ≤ Σ (p − q)²/(p + q) · Σ (p + q), that is TV² ≤ d; and |p − q| ≤ p
+    # + q gives d ≤ TV.
     distance = otm.divergences.total_variation(draft=pair[0], target=pair[1])
     assert distance**2 - rounding(len(p), 1) <= value <= distance + rounding(len(p), 1)
 
 
-@pytest.mark.parametrize("distance", [otm.divergences.total_variation, otm.divergences.harmonic_mean_distance])
+@pytest.mark.parametrize(
+    "distance", [otm.divergences.total_variation, otm.divergences.harmonic_mean_distance]
+)
 def test_disjoint_laws_are_no_further_apart_than_one(distance) -> None:
     # Rounding must not leak out: 0.8 + 0.2 + 2·0.5, halved, may be 1 + 2u.
-    for p, q in (([0.5, 0.5, 0, 0, 0], [0, 0, 0, 0.8, 0.2]), ([0.6, 0.3, 0.1, 0, 0], [0, 0, 0, 0.7, 0.3])):
+    for p, q in (
+        ([0.5, 0.5, 0, 0, 0], [0, 0, 0, 0.8, 0.2]),
+        ([0.6, 0.3, 0.1, 0, 0], [0, 0, 0, 0.7, 0.3]),
+    ):
         assert distance(draft=p, target=q) <= 1.0
         assert distance(draft=p, target=q) == pytest.approx(1.0, abs=1e-15)
 
@@ -110,17 +157,33 @@ def test_disjoint_laws_are_no_further_apart_than_one(distance) -> None:
 def test_symmetry_and_its_absence() -> None:
     p, q = [0.7, 0.2, 0.1], [0.1, 0.5, 0.4]
     for symmetric in (otm.divergences.total_variation, otm.divergences.harmonic_mean_distance):
-        assert symmetric(draft=p, target=q) == pytest.approx(symmetric(draft=q, target=p), abs=1e-16)
+        assert symmetric(draft=p, target=q) == pytest.approx(
+            symmetric(draft=q, target=p), abs=1e-16
+        )
         assert symmetric(draft=p, target=p) == 0.0
-    assert abs(otm.divergences.kl_divergence(draft=p, target=q) - otm.divergences.kl_divergence(draft=q, target=p)) > 0.01
+    assert (
+        abs(
+            otm.divergences.kl_divergence(draft=p, target=q)
+            - otm.divergences.kl_divergence(draft=q, target=p)
+        )
+        > 0.01
+    )
 
 
 @pytest.mark.parametrize(
-    "distance", [otm.divergences.total_variation, otm.divergences.kl_divergence, otm.divergences.harmonic_mean_distance]
+    "distance",
+    [
+        otm.divergences.total_variation,
+        otm.divergences.kl_divergence,
+        otm.divergences.harmonic_mean_distance,
+    ],
 )
 def test_batches_and_errors(distance) -> None:
     rng = np.random.default_rng(0)
-    p, q = otm.examples.dirichlet(5, rng=rng, rows=6).reshape(2, 3, 5), otm.examples.dirichlet(5, rng=rng)
+    p, q = (
+        otm.examples.dirichlet(5, rng=rng, rows=6).reshape(2, 3, 5),
+        otm.examples.dirichlet(5, rng=rng),
+    )
     values = distance(draft=p, target=q)
     assert values.shape == (2, 3)
     for i, j in itertools.product(range(2), range(3)):
@@ -132,10 +195,14 @@ def test_batches_and_errors(distance) -> None:
 
 
 @given(strategies.pairs(max_tokens=6), st.floats(0, 9))
-def test_the_hockey_stick_is_what_the_overlap_curve_leaves(pair: tuple[np.ndarray, np.ndarray], level: float) -> None:
+def test_the_hockey_stick_is_what_the_overlap_curve_leaves(
+    pair: tuple[np.ndarray, np.ndarray], level: float
+) -> None:
     p, q = pair
     found = otm.divergences.hockey_stick(draft=p, target=q, level=level)
     assert found == pytest.approx(float(np.maximum(q - level * p, 0.0).sum()), rel=1e-14, abs=0.0)
     assert found == pytest.approx(1.0 - float(otm.overlap.overlap_at(p, q, level)), abs=1e-14)
     total = otm.divergences.total_variation(draft=p, target=q)
-    assert otm.divergences.hockey_stick(draft=p, target=q, level=1.0) == pytest.approx(total, abs=1e-15)
+    assert otm.divergences.hockey_stick(draft=p, target=q, level=1.0) == pytest.approx(
+        total, abs=1e-15
+    )

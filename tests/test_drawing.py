@@ -20,7 +20,12 @@ def test_labels_are_apart_and_as_near_as_least_squares(seed: int) -> None:
     placed = drawing.spread(wanted, 4.0)
     assert (np.diff(placed) >= 4.0 - 1e-12).all()
     apart = [{"type": "ineq", "fun": lambda x, i=i: x[i + 1] - x[i] - 4.0} for i in range(5)]
-    best = minimize(lambda x: ((x - wanted) ** 2).sum(), wanted + 4.0 * np.arange(6), constraints=apart, method="SLSQP")
+    best = minimize(
+        lambda x: ((x - wanted) ** 2).sum(),
+        wanted + 4.0 * np.arange(6),
+        constraints=apart,
+        method="SLSQP",
+    )
     assert ((placed - wanted) ** 2).sum() <= best.fun + 1e-6
 
 
@@ -30,12 +35,16 @@ def test_labels_with_room_stay_where_they_are() -> None:
 
 def test_the_seventh_line_is_refused() -> None:
     lines = [drawing.Line(str(i), [1, 2], [0.1 * i, 0.2]) for i in range(7)]
-    with pytest.raises(otm.errors.InvalidParameter, match="at most 6 lines, labelled where they end; got 7"):
+    with pytest.raises(
+        otm.errors.InvalidParameter, match="at most 6 lines, labelled where they end; got 7"
+    ):
         drawing.draw_lines(Figure().subplots(), lines, xlabel="k")
 
 
 def test_what_is_written_in_a_colour_is_legible_on_white_and_told_apart_without_it() -> None:
-    """Contrast 3 : 1 at least (WCAG 2.2, 1.4.11), and every series with dashes and a marker of its own."""
+    """Contrast 3 : 1 at least (WCAG 2.2, 1.4.11), and every series with dashes and a marker of its
+    own.
+    """
 
     def luminance(colour: str) -> float:
         parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
@@ -45,14 +54,18 @@ def test_what_is_written_in_a_colour_is_legible_on_white_and_told_apart_without_
     for colour in (drawing.INK, *drawing.SERIES):
         assert 1.05 / (luminance(colour) + 0.05) >= 3.0, colour
     ax = Figure().subplots()
-    drawing.draw_lines(ax, [drawing.Line(str(i), [1, 2], [0.1 * i, 0.2]) for i in range(5)], xlabel="k")
+    drawing.draw_lines(
+        ax, [drawing.Line(str(i), [1, 2], [0.1 * i, 0.2]) for i in range(5)], xlabel="k"
+    )
     looks = [(line.get_linestyle(), line._unscaled_dash_pattern) for line in ax.lines[::2]]  # type: ignore[attr-defined]
     assert len(set(map(str, looks))) == 5
     assert len({line.get_marker() for line in ax.lines[1::2]}) == 5
 
 
 def test_a_new_figure_is_made_outside_the_style(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one loads a notebook's backend, which turns on what shows pictures; the style would undo that at its end."""
+    """The first one loads a notebook's backend, which turns on what shows pictures; the style would
+    undo that at its end.
+    """
     from matplotlib import pyplot
 
     found = []

@@ -1,4 +1,6 @@
-"""What acceptance is lost to: each part against a program or by hand, and that the parts make a whole."""
+"""What acceptance is lost to: each part against a program or by hand, and that the parts make a
+whole.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,29 @@ PROGRAM = 1e-7
 
 
 def program(p: np.ndarray, q: np.ndarray) -> float:
-    """The best acceptance over drafts g with p's ranking, all of g and of what is accepted as variables."""
+    """The best acceptance over drafts g with p's ranking, all of g and of what is accepted as
+    variables.
+    """
     n = len(p)
     rows = [np.r_[-np.eye(n)[i], np.eye(n)[i]] for i in range(n)]  # accepted(i) ≤ g(i)
-    rows += [np.r_[np.eye(n)[j] - np.eye(n)[i], np.zeros(n)] for i in range(n) for j in range(n) if p[i] > p[j]]
+    rows += [
+        np.r_[np.eye(n)[j] - np.eye(n)[i], np.zeros(n)]
+        for i in range(n)
+        for j in range(n)
+        if p[i] > p[j]
+    ]
     bounds = [(0.0, 1.0 if mass > 0 else 0.0) for mass in p] + [(0.0, mass) for mass in q]
     objective, whole = np.r_[np.zeros(n), -np.ones(n)], [np.r_[np.ones(n), np.zeros(n)]]
-    return -float(linprog(objective, A_ub=np.array(rows), b_ub=np.zeros(len(rows)), A_eq=whole, b_eq=[1.0], bounds=bounds).fun)
+    return -float(
+        linprog(
+            objective,
+            A_ub=np.array(rows),
+            b_ub=np.zeros(len(rows)),
+            A_eq=whole,
+            b_eq=[1.0],
+            bounds=bounds,
+        ).fun
+    )
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -37,7 +55,9 @@ def test_the_best_of_a_ranking_is_a_linear_program(seed: int) -> None:
     if seed % 3 == 0:
         p = np.maximum(np.round(p, 1), 0.0)  # equals and zeros
         p = p / p.sum() if p.sum() else np.full(n, 1 / n)
-    assert losses.best_ranked_acceptance(draft=p, target=q) == pytest.approx(program(p, q), abs=PROGRAM)
+    assert losses.best_ranked_acceptance(draft=p, target=q) == pytest.approx(
+        program(p, q), abs=PROGRAM
+    )
 
 
 def test_a_draft_that_ranks_as_the_target_can_be_perfect() -> None:
@@ -53,18 +73,23 @@ def test_the_parts_make_one_and_none_is_negative(seed: int, k: int, blind: bool)
     logits = rng.normal(size=(2, 3, 12)) * 2
     if blind:
         logits[0, ..., :3] = -np.inf
-    draft = otm.Processing(top_k=int(rng.integers(1, 13)), temperature=float(rng.choice([0.0, 0.5, 1.0, 3.0])))
+    draft = otm.Processing(
+        top_k=int(rng.integers(1, 13)), temperature=float(rng.choice([0.0, 0.5, 1.0, 3.0]))
+    )
     target = otm.Processing(top_p=0.8, temperature=0.7, order="vllm")
     found = losses.acceptance_losses(*logits, k=k, draft=draft, target=target, verifier=otm.KSeq())
     parts = found.mean()
     assert sum(parts.values()) == pytest.approx(1.0, abs=1e-12)
-    # Differences of sums that agree to rounding; in the temperature, of a maximum that holds the value it is compared with.
+    # Differences of sums that agree to rounding; in the temperature, of a maximum that holds the
+    # value it is compared with.
     assert min(np.min(getattr(found, name)) for name in parts) > -1e-12
     assert found.drafts == k
     assert (found.ranking is None) == (k > 1)
     problem = otm.Problem(draft=draft(logits[0]), target=target(logits[1]), law=otm.IID(k))
     np.testing.assert_allclose(found.acceptance, otm.acceptance(otm.KSeq(), problem), atol=1e-12)
-    np.testing.assert_allclose(found.verifier, otm.optimal_acceptance(problem) - found.acceptance, atol=1e-12)
+    np.testing.assert_allclose(
+        found.verifier, otm.optimal_acceptance(problem) - found.acceptance, atol=1e-12
+    )
 
 
 def test_each_part_has_its_cause() -> None:
@@ -78,7 +103,10 @@ def test_each_part_has_its_cause() -> None:
         assert lost(q) == {"acceptance": 1.0}
         assert lost(np.array([0.4, 0.3, 0.2, 0.0]) / 0.9) == {"acceptance": 0.9, "vocabulary": 0.1}
         assert lost(q, draft=otm.Processing(top_k=2)) == {"acceptance": 0.7, "truncation": 0.3}
-        assert lost(q, draft=otm.Processing(temperature=0.0)) == {"acceptance": 0.4, "truncation": 0.6}
+        assert lost(q, draft=otm.Processing(temperature=0.0)) == {
+            "acceptance": 0.4,
+            "truncation": 0.6,
+        }
         cold = otm.from_logits(np.log(q), temperature=0.5)
         assert lost(q, draft=otm.Processing(temperature=0.5)) == {
             "acceptance": round(float(np.minimum(cold, q).sum()), 9),
@@ -86,7 +114,8 @@ def test_each_part_has_its_cause() -> None:
         }
         # The target keeps .4 + .3; a draft that keeps all loses what it puts elsewhere: .3 of it.
         assert lost(q, target=otm.Processing(top_k=2)) == {"acceptance": 0.7, "excluded": 0.3}
-    # The best g with g(1) ≥ g(0) gives both .35: .05 of .4 is lost to the ranking. Temperature 1 is not the best for the rest.
+    # The best g with g(1) ≥ g(0) gives both .35: .05 of .4 is lost to the ranking. Temperature 1 is
+    # not the best for the rest.
     swapped = lost(np.array([0.3, 0.4, 0.2, 0.1]))
     assert swapped["ranking"] == 0.05
     assert swapped["acceptance"] == 0.9
@@ -109,7 +138,9 @@ def test_the_best_temperature_is_better_than_its_neighbours(k: int) -> None:
 
     def at(temperature: float) -> float:
         p = otm.from_logits(logits, temperature=temperature, top_k=20)
-        return float(np.mean(otm.optimal_acceptance(otm.Problem(draft=p, target=target, law=otm.IID(k)))))
+        return float(
+            np.mean(otm.optimal_acceptance(otm.Problem(draft=p, target=target, law=otm.IID(k))))
+        )
 
     assert at(best) == value
     assert all(value >= at(other) - 1e-9 for other in np.geomspace(0.05, 20, 300))
@@ -125,7 +156,9 @@ def test_the_temperature_of_the_target_is_found() -> None:
 def test_top_mass_is_the_acceptance_of_top_k_drafts() -> None:
     q = np.random.default_rng(0).dirichlet(np.ones(9), size=5)
     for k in (1, 3, 9, 12):
-        np.testing.assert_allclose(losses.top_mass(q, k=k), np.sort(q)[:, ::-1][:, :k].sum(-1), atol=1e-15)
+        np.testing.assert_allclose(
+            losses.top_mass(q, k=k), np.sort(q)[:, ::-1][:, :k].sum(-1), atol=1e-15
+        )
     greedy = otm.optimal_acceptance(otm.Problem(draft=q, target=q, law=otm.TopK(3)))
     np.testing.assert_allclose(losses.top_mass(q, k=3), greedy, atol=1e-15)
 
@@ -164,12 +197,20 @@ def test_a_draft_that_rounds_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         losses.draft_rounding(draft=[1.0], target=[1.0], dtype="float16")
 
 
-@pytest.mark.parametrize("logits", [[1e308, 0.0, -1e308], [-1.7e308, 1.7e308, 3.0], [1e308, 1e308, -np.inf]])
+@pytest.mark.parametrize(
+    "logits", [[1e308, 0.0, -1e308], [-1.7e308, 1.7e308, 3.0], [1e308, 1e308, -np.inf]]
+)
 @pytest.mark.parametrize("k", [1, 2])
-def test_logits_near_the_largest_number_are_those_that_they_stand_for(logits: list[float], k: int) -> None:
-    """No temperature that is tried gives the tokens far below mass, so 1e5 apart is as good; nothing overflows on the way."""
+def test_logits_near_the_largest_number_are_those_that_they_stand_for(
+    logits: list[float], k: int
+) -> None:
+    """No temperature that is tried gives the tokens far below mass, so 1e5 apart is as good;
+    nothing overflows on the way.
+    """
     near = np.asarray(logits) / 1e303
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = otm.losses.acceptance_losses(logits, [0.0, 1.0, 2.0], k=k).mean()
-    assert found == pytest.approx(otm.losses.acceptance_losses(near, [0.0, 1.0, 2.0], k=k).mean(), abs=1e-12)
+    assert found == pytest.approx(
+        otm.losses.acceptance_losses(near, [0.0, 1.0, 2.0], k=k).mean(), abs=1e-12
+    )

@@ -28,7 +28,16 @@ def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_as_a_module() -> None:
     pair = ["--draft", "3/4,1/4", "--target", "1/2,1/2"]
-    command = [sys.executable, "-m", "otm", "audit", "otm.audit.broken.one_token:accept_everything", *pair]
+    command = [
+        sys.executable,
+        "-m",
+        "otm",
+        "audit",
+        "benchmarks.corpus.one_token:accept_everything",
+        *pair,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert done.stdout.startswith("## `otm.audit.broken.one_token:accept_everything`: not lossless")
+    assert done.stdout.startswith(
+        "## `benchmarks.corpus.one_token:accept_everything`: not lossless"
+    )

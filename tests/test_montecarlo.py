@@ -1,4 +1,6 @@
-"""Estimates: the interval is Clopper–Pearson's, chunking changes nothing, and the truth lies inside."""
+"""Estimates: the interval is Clopper–Pearson's, chunking changes nothing, and the truth lies
+inside.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ PROBLEM = Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=IID(2))
 
 
 def test_the_interval_is_clopper_pearsons() -> None:
-    found = otm.estimate(RecursiveRejection(), PROBLEM, samples=500, rng=np.random.default_rng(0), confidence=0.9)
+    found = otm.estimate(
+        RecursiveRejection(), PROBLEM, samples=500, rng=np.random.default_rng(0), confidence=0.9
+    )
     hits = round(found.mean * 500)
     assert found.low == pytest.approx(beta.ppf(0.05, hits, 500 - hits + 1), rel=1e-9)
     assert found.high == pytest.approx(beta.ppf(0.95, hits + 1, 500 - hits), rel=1e-9)
@@ -22,7 +26,12 @@ def test_the_interval_is_clopper_pearsons() -> None:
 
 
 def test_all_and_none() -> None:
-    sure = otm.estimate(KSeq(), Problem(draft=[1.0], target=[1.0], law=IID(1)), samples=100, rng=np.random.default_rng(0))
+    sure = otm.estimate(
+        KSeq(),
+        Problem(draft=[1.0], target=[1.0], law=IID(1)),
+        samples=100,
+        rng=np.random.default_rng(0),
+    )
     assert (sure.mean, sure.high) == (1.0, 1.0)
     assert sure.low == pytest.approx(0.025 ** (1 / 100), rel=1e-9)
     apart = Problem(draft=[1.0, 0.0], target=[0.0, 1.0], law=IID(3))
@@ -48,15 +57,20 @@ def test_the_exact_value_lies_inside(by: str) -> None:
 
 
 def test_the_two_definitions_differ_where_they_should() -> None:
-    # γ = 6 leaves a residual that often hits a draft: the two exact values are further apart than both intervals are wide.
+    # γ = 6 leaves a residual that often hits a draft: the two exact values are further apart than
+    # both intervals are wide.
     rng = np.random.default_rng(2)
     member = otm.estimate(KSeq(gamma=6.0), PROBLEM, samples=50_000, rng=rng, confidence=1 - 1e-9)
-    rule = otm.estimate(KSeq(gamma=6.0), PROBLEM, samples=50_000, rng=rng, confidence=1 - 1e-9, by="rule")
+    rule = otm.estimate(
+        KSeq(gamma=6.0), PROBLEM, samples=50_000, rng=rng, confidence=1 - 1e-9, by="rule"
+    )
     assert rule.high < member.low
 
 
 def test_the_same_seed_gives_the_same_estimate() -> None:
-    left, right = (otm.estimate(KSeq(), PROBLEM, samples=1000, rng=np.random.default_rng(3)) for _ in range(2))
+    left, right = (
+        otm.estimate(KSeq(), PROBLEM, samples=1000, rng=np.random.default_rng(3)) for _ in range(2)
+    )
     assert left == right
 
 
@@ -84,5 +98,7 @@ def test_samples_say_what_the_rule_and_what_membership_saw() -> None:
     draws = otm.sample(KSeq(gamma=6.0), PROBLEM, size=5000, rng=np.random.default_rng(5))
     assert draws.drafts.shape == (5000, 2)
     assert draws.output.shape == draws.accepted.shape == draws.member.shape == (5000,)
-    np.testing.assert_array_equal(draws.member, [y in x for x, y in zip(draws.drafts.tolist(), draws.output, strict=True)])
+    np.testing.assert_array_equal(
+        draws.member, [y in x for x, y in zip(draws.drafts.tolist(), draws.output, strict=True)]
+    )
     assert draws.accepted.sum() < draws.member.sum() < 5000

@@ -1,4 +1,6 @@
-"""The plugin in a run of pytest of its own: cheap to import, a stable seed, reports, and the rate of false alarms."""
+"""The plugin in a run of pytest of its own: cheap to import, a stable seed, reports, and the rate
+of false alarms.
+"""
 
 from __future__ import annotations
 
@@ -45,22 +47,37 @@ def test_the_fixture(tmp_path: Path) -> None:
     (tmp_path / "test_kernels.py").write_text(TESTS, encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", RUNS]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment
+    )
     first, again, moved, _ = done.stdout.split("\nEND\n")
     assert "1 failed, 2 passed" in first
     assert "## `trusting`: not lossless" in first
     assert "def test_trusting_on_the_smallest_problem_found() -> None:" in first
-    assert "otm: 2 audits found nothing; in such a run a lossless verifier fails with probability ≤ 2e-09" in first
-    drawn = [next(line for line in run.splitlines() if line.startswith("ROWS")) for run in (first, again, moved)]
+    assert (
+        "otm: 2 audits found nothing; in such a run a lossless verifier fails with probability ≤ "
+        "2e-09" in first
+    )
+    drawn = [
+        next(line for line in run.splitlines() if line.startswith("ROWS"))
+        for run in (first, again, moved)
+    ]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_importing_the_plugin_imports_nothing_else() -> None:
-    code = "import sys, pytest; before = set(sys.modules); import otm_pytest; print(sorted(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    code = (
+        "import sys, pytest; before = set(sys.modules); import otm_pytest; "
+        "print(sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "['otm_pytest']"
 
 
 def test_pytest_finds_it() -> None:
-    entries = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    entries = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "entry-points"
+    ]
     assert entries["pytest11"] == {"otm_pytest": "otm_pytest"}

@@ -1,4 +1,6 @@
-"""Pictures: what they show is what the library says, labels are where lines end and cover none, small ones too."""
+"""Pictures: what they show is what the library says, labels are where lines end and cover none,
+small ones too.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ PICTURES: dict[str, Callable[[Axes], Axes]] = {
     "tree": lambda ax: plot.tree(otm.trees.optimal_tree([0.6, 0.25, 0.1], num_nodes=12), ax=ax),
     "overlap": lambda ax: plot.overlap(PROBLEM, ax=ax),
     "frontier": lambda ax: plot.frontier(SINGLE, ax=ax),
-    "frontier by KL": lambda ax: plot.frontier(SINGLE, by="kl", verifiers=[otm.Lenience(), otm.Mentored()], ax=ax),
+    "frontier by KL": lambda ax: plot.frontier(
+        SINGLE, by="kl", verifiers=[otm.Lenience(), otm.Mentored()], ax=ax
+    ),
 }
 
 
@@ -48,7 +52,9 @@ def closed() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.parametrize("size", [(5.6, 3.6), (3.2, 2.3)], ids=["full", "small"])
-def test_every_picture_fits_and_no_label_covers_another(name: str, size: tuple[float, float]) -> None:
+def test_every_picture_fits_and_no_label_covers_another(
+    name: str, size: tuple[float, float]
+) -> None:
     canvas = Figure(figsize=size, layout="constrained")
     given = canvas.subplots()
     assert PICTURES[name](given) is given
@@ -56,20 +62,31 @@ def test_every_picture_fits_and_no_label_covers_another(name: str, size: tuple[f
     canvas.draw_without_rendering()
     page = canvas.bbox
     boxes = [Text.get_window_extent(text, renderer) for text in given.texts if text.get_text()]
-    assert all(box.x1 <= page.x1 + 2 and box.y0 >= page.y0 - 2 and box.y1 <= page.y1 + 2 for box in boxes)
+    assert all(
+        box.x1 <= page.x1 + 2 and box.y0 >= page.y0 - 2 and box.y1 <= page.y1 + 2 for box in boxes
+    )
     assert given.get_window_extent(renderer).width > 0.25 * page.width
     if name not in ("coupling", "tree"):  # whose texts stand in cells and vertices
         for one, other in itertools.combinations(boxes, 2):
             shared = min(one.y1, other.y1) - max(one.y0, other.y0)
-            assert shared < 0.5 * min(one.height, other.height) or min(one.x1, other.x1) <= max(one.x0, other.x0)
+            assert shared < 0.5 * min(one.height, other.height) or min(one.x1, other.x1) <= max(
+                one.x0, other.x0
+            )
 
 
 def test_curves_are_the_acceptances(ax: Axes) -> None:
     plot.curves(PROBLEM, verifiers=SCHEMES[1:3], k=[1, 2, 4], ax=ax)
-    shown = {text.get_text(): line for text, line in zip(ax.texts, ax.lines[::2][:1] + ax.lines[1::2], strict=True)}
+    shown = {
+        text.get_text(): line
+        for text, line in zip(ax.texts, ax.lines[::2][:1] + ax.lines[1::2], strict=True)
+    }
     assert list(shown) == ["optimum", "K-SEQ", "recursive rejection"]
-    assert shown["optimum"].get_ydata() == pytest.approx(otm.optimal_acceptance_curve(PROBLEM, k=[1, 2, 4]), abs=1e-15)
-    assert shown["K-SEQ"].get_ydata() == pytest.approx(otm.acceptance_curve(otm.KSeq(), PROBLEM, k=[1, 2, 4]), abs=1e-15)
+    assert shown["optimum"].get_ydata() == pytest.approx(
+        otm.optimal_acceptance_curve(PROBLEM, k=[1, 2, 4]), abs=1e-15
+    )
+    assert shown["K-SEQ"].get_ydata() == pytest.approx(
+        otm.acceptance_curve(otm.KSeq(), PROBLEM, k=[1, 2, 4]), abs=1e-15
+    )
 
 
 def test_curves_of_a_comparison_and_at_most_six(ax: Axes) -> None:
@@ -82,7 +99,9 @@ def test_curves_of_a_comparison_and_at_most_six(ax: Axes) -> None:
 
 
 def test_a_scheme_without_an_exact_value_is_drawn_with_its_interval(ax: Axes) -> None:
-    mine = otm.from_callable(lambda p, q, drafts, u: int(drafts[int(len(drafts) * float(u[0]))]), name="mine")
+    mine = otm.from_callable(
+        lambda p, q, drafts, u: int(drafts[int(len(drafts) * float(u[0]))]), name="mine"
+    )
     plot.curves(PROBLEM, verifiers=[mine], k=[1, 4], samples=200, ax=ax)
     assert [text.get_text() for text in ax.texts] == ["optimum", "mine, lossy"]
     (bars,) = ax.containers
@@ -106,8 +125,12 @@ def test_coupling_is_the_joint_law(ax: Axes) -> None:
     plot.coupling(joint, tokens=["a", "b", "c"], ax=ax)
     assert [text.get_text() for text in ax.get_xticklabels()] == ["a", "b", "c"]
     top, side = ax.child_axes
-    assert [bar.get_height() for bar in top.patches] == pytest.approx(joint.output_marginal, abs=1e-15)
-    assert [bar.get_width() for bar in side.patches] == pytest.approx(joint.draft_marginal, abs=1e-15)
+    assert [bar.get_height() for bar in top.patches] == pytest.approx(
+        joint.output_marginal, abs=1e-15
+    )
+    assert [bar.get_width() for bar in side.patches] == pytest.approx(
+        joint.draft_marginal, abs=1e-15
+    )
     shade = ax.images[0].get_array()
     blue = shade[..., 2] > shade[..., 0] + 1e-9
     hits = (joint.drafts[:, :, None] == np.arange(3)).any(axis=1) & (joint.joint.toarray() > 0)
@@ -143,7 +166,9 @@ def test_no_scheme_stands_above_the_frontier() -> None:
         x, best = ax.lines[0].get_data()
         for point in ax.lines[2:]:
             (at,), (height,) = point.get_data()
-            assert height <= np.interp(at, x, best) + 2e-3, point  # by KL the chord lies a little below the curve
+            assert height <= np.interp(at, x, best) + 2e-3, (
+                point
+            )  # by KL the chord lies a little below the curve
     with pytest.raises(otm.errors.InvalidParameter, match="by must be 'tv' or 'kl'"):
         plot.frontier(SINGLE, by="js", ax=ax)  # type: ignore[arg-type]
 
@@ -158,7 +183,9 @@ def test_an_infinite_divergence_is_named(ax: Axes) -> None:
 def test_trees_of_every_kind(ax: Axes) -> None:
     shape = otm.trees.TreeShape([0, 0, 1])
     assert [text.get_text() for text in plot.tree(shape, ax=ax).texts] == ["0", "1", "0"]
-    drafted = otm.sequence.DraftTree(shape=shape, context=(), tokens=np.array([-1, 2, 0, 1]), draft={})
+    drafted = otm.sequence.DraftTree(
+        shape=shape, context=(), tokens=np.array([-1, 2, 0, 1]), draft={}
+    )
     named = plot.tree(drafted, tokens=["a", "b", "c"], ax=Figure().subplots())
     assert [text.get_text() for text in named.texts] == ["c", "a", "b"]
     with pytest.raises(otm.errors.TooLarge, match="up to 400 vertices; this tree has 401"):
@@ -176,10 +203,22 @@ def test_without_axes_a_new_figure_is_made_and_shown_by_notebooks() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda ax: plot.pair([0.5, 0.5], [0.5, 0.5]), "keyword-only, because the literature swaps p and q"),  # type: ignore[call-arg, misc]
-        (lambda ax: plot.pair(draft=[0.5, 0.5], target=[0.5, 0.5], ax="ax"), "ax must be matplotlib axes"),  # type: ignore[arg-type]
-        (lambda ax: plot.pair(draft=[0.5, 0.5], target=[0.5, 0.5], tokens=["a"], ax=ax), "tokens must be 2 names"),
-        (lambda ax: plot.pair(draft=[0.5, 0.5], target=[0.5, 0.5], tokens="ab", ax=ax), "tokens must be 2 names"),
+        (
+            lambda ax: plot.pair([0.5, 0.5], [0.5, 0.5]),
+            "keyword-only, because the literature swaps p and q",
+        ),  # type: ignore[call-arg, misc]
+        (
+            lambda ax: plot.pair(draft=[0.5, 0.5], target=[0.5, 0.5], ax="ax"),
+            "ax must be matplotlib axes",
+        ),  # type: ignore[arg-type]
+        (
+            lambda ax: plot.pair(draft=[0.5, 0.5], target=[0.5, 0.5], tokens=["a"], ax=ax),
+            "tokens must be 2 names",
+        ),
+        (
+            lambda ax: plot.pair(draft=[0.5, 0.5], target=[0.5, 0.5], tokens="ab", ax=ax),
+            "tokens must be 2 names",
+        ),
         (lambda ax: plot.coupling(PROBLEM, ax=ax), r"otm\.coupling or otm\.optimum"),  # type: ignore[arg-type]
         (lambda ax: plot.tree([0, 1], ax=ax), "TreeShape, OptimalTree or DraftTree"),  # type: ignore[arg-type]
     ],
@@ -197,7 +236,15 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.M
 
 
 def test_a_dollar_sign_in_a_name_begins_no_formula(ax: Axes) -> None:
-    fraction = otm.from_callable(lambda p, q, d, u: (int(d[0]), True), law=otm.IID(1), name=r"$\frac{x$")
-    table = otm.compare(draft=[0.75, 0.25], target=[0.5, 0.5], verifiers=[fraction, otm.Maximal()], k=[1], laws=[otm.IID])
+    fraction = otm.from_callable(
+        lambda p, q, d, u: (int(d[0]), True), law=otm.IID(1), name=r"$\frac{x$"
+    )
+    table = otm.compare(
+        draft=[0.75, 0.25],
+        target=[0.5, 0.5],
+        verifiers=[fraction, otm.Maximal()],
+        k=[1],
+        laws=[otm.IID],
+    )
     table.plot(ax)
     ax.get_figure(root=True).canvas.draw()  # type: ignore[union-attr]

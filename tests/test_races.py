@@ -1,4 +1,6 @@
-"""The quadrature of the races: probabilities of every scale, and that a coarser rule would be noticed."""
+"""The quadrature of the races: probabilities of every scale, and that a coarser rule would be
+noticed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from tests.verifiers.race_references import INTEGRATED
 class TestQuadrature:
     @pytest.mark.parametrize("k", [1, 2, 8, 64])
     def test_poisson_probabilities_of_every_scale(self, k: int) -> None:
-        # E Pr(Poisson(g t) ≤ k − 1) = 1 − (g/(1+g))^k for t ~ Exp(1): k arrivals at most, growth (1/cos φ)^{k−1}.
+        # E Pr(Poisson(g t) ≤ k − 1) = 1 − (g/(1+g))^k for t ~ Exp(1): k arrivals at most, growth
+        # (1/cos φ)^{k−1}.
         t, weights = exponential_nodes(lambda c: -(k - 1) * np.log(c))
         from scipy.stats import poisson
 

@@ -1,4 +1,6 @@
-"""Results as tables: in a notebook, in LaTeX, as data frames, as pictures; one mechanism for all of them."""
+"""Results as tables: in a notebook, in LaTeX, as data frames, as pictures; one mechanism for all of
+them.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,13 @@ RESULTS: dict[str, Callable[[], Tabular]] = {
     "Coupling": lambda: otm.coupling(otm.KSeq(), PROBLEM),
     "Optimum": lambda: otm.optimum(PROBLEM),
     "Estimate": lambda: otm.estimate(otm.KSeq(), PROBLEM, samples=50, rng=np.random.default_rng(0)),
-    "AcceptanceTable": lambda: otm.acceptance_table(draft=[[0.5, 0.5], [0.75, 0.25]], target=[[0.25, 0.75]], k=[1, 2]),
+    "AcceptanceTable": lambda: otm.acceptance_table(
+        draft=[[0.5, 0.5], [0.75, 0.25]], target=[[0.25, 0.75]], k=[1, 2]
+    ),
     "Losses": lambda: otm.losses.acceptance_losses(np.zeros((3, 4)), np.arange(12.0).reshape(3, 4)),
-    "DecoderRanking": lambda: rank_decoders([SpeculativeSampling(2), BlockVerification(2)], **MODELS, context=[]),
+    "DecoderRanking": lambda: rank_decoders(
+        [SpeculativeSampling(2), BlockVerification(2)], **MODELS, context=[]
+    ),
     "ExactAudit": lambda: otm.audit.exact(trusting, PROBLEM),
     "SampledAudit": lambda: otm.audit.sampled(trusting, PROBLEM, rng=np.random.default_rng(0)),
     "SequenceAudit": lambda: otm.audit.sequence(block, **MODELS, num_drafts=1),
@@ -101,9 +107,18 @@ class TestEveryResult:
                 assert dtype == np.dtype(float), name
 
     def test_latex_is_booktabs_and_escaped(self, result: Tabular) -> None:
-        text = "\n".join(line for line in result.to_latex().splitlines() if not line.startswith("%"))
-        assert text.count(r"\toprule") == text.count(r"\bottomrule") == text.count(r"\begin{tabular}") == len(result.tables())
-        for body in re.findall(r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", text, re.DOTALL):
+        text = "\n".join(
+            line for line in result.to_latex().splitlines() if not line.startswith("%")
+        )
+        assert (
+            text.count(r"\toprule")
+            == text.count(r"\bottomrule")
+            == text.count(r"\begin{tabular}")
+            == len(result.tables())
+        )
+        for body in re.findall(
+            r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", text, re.DOTALL
+        ):
             for line in body[1].splitlines():
                 if line.endswith(r"\\"):
                     assert len(re.findall(r"(?<!\\)&", line)) == len(body[0]) - 1
@@ -118,8 +133,17 @@ class TestEveryResult:
 
 def test_all_results_that_the_audits_give_are_tables() -> None:
     """What is not made above inherits the same, and says how it is drawn."""
-    classes = {cls for cls in _subclasses(Tabular) if not inspect.isabstract(cls) and cls.__module__.startswith("otm")}
-    assert {cls.__name__ for cls in classes} == {*RESULTS, "JointAudit", "LogAudit", "AcceptanceAudit"}
+    classes = {
+        cls
+        for cls in _subclasses(Tabular)
+        if not inspect.isabstract(cls) and cls.__module__.startswith("otm")
+    }
+    assert {cls.__name__ for cls in classes} == {
+        *RESULTS,
+        "JointAudit",
+        "LogAudit",
+        "AcceptanceAudit",
+    }
 
 
 def _subclasses(cls: type) -> set[type]:
@@ -138,7 +162,12 @@ def test_audits_of_records_logs_and_steps_are_drawn(tmp_path: Path) -> None:
 
 
 class TestTable:
-    table = Table(columns=("name", "value"), rows=(("a & b", 0.25), ("100 %", None)), title="A title", best=frozenset({(0, 1)}))
+    table = Table(
+        columns=("name", "value"),
+        rows=(("a & b", 0.25), ("100 %", None)),
+        title="A title",
+        best=frozenset({(0, 1)}),
+    )
 
     def test_text(self) -> None:
         assert self.table.text().splitlines() == [
@@ -161,7 +190,10 @@ class TestTable:
             r"\bottomrule",
             r"\end{tabular}",
         ]
-        assert latex_escaped("a_b{c}\\^~") == r"a\_b\{c\}\textbackslash{}\textasciicircum{}\textasciitilde{}"
+        assert (
+            latex_escaped("a_b{c}\\^~")
+            == r"a\_b\{c\}\textbackslash{}\textasciicircum{}\textasciitilde{}"
+        )
 
     def test_remarks_and_long_names_are_whole_on_paper_and_wrapped_in_print(self) -> None:
         name, note = "a name that is longer than what is printed", "a remark " * 20
@@ -182,7 +214,9 @@ class TestTable:
 
 
 def test_losses_print_a_line_each() -> None:
-    found = otm.losses.acceptance_losses(np.log([0.6, 0.4, 1e-300]), np.log([0.5, 0.25, 0.25]), draft=otm.Processing(top_k=2))
+    found = otm.losses.acceptance_losses(
+        np.log([0.6, 0.4, 1e-300]), np.log([0.5, 0.25, 0.25]), draft=otm.Processing(top_k=2)
+    )
     lines = str(found).splitlines()
     assert lines[0] == "k = 1, mean of 1 positions"
     assert re.search(r"^acceptance +0\.750000$", lines[3])
@@ -208,5 +242,7 @@ class TestTextsInTables:
         assert lines == ["name      1", "────  ─────", "a     1,000"]
 
     def test_a_cell_of_markdown_stays_one_cell(self) -> None:
-        written = markdown(("P(a | b)", ""), [("two\nlines", r"\| escaped")], right=[1]).splitlines()
+        written = markdown(
+            ("P(a | b)", ""), [("two\nlines", r"\| escaped")], right=[1]
+        ).splitlines()
         assert written == [r"| P(a \| b) | |", "|---|---:|", r"| two lines | \| escaped |"]

@@ -17,7 +17,9 @@ class TestPieces:
         width, rise, block_of = upper_hull(q, b)
         assert (np.diff(rise / width) < 1e-12).all()
         x, y = np.concatenate([[0], np.cumsum(q)]), np.concatenate([[0], np.cumsum(b)])
-        hull = np.interp(x, np.concatenate([[0], np.cumsum(width)]), np.concatenate([[0], np.cumsum(rise)]))
+        hull = np.interp(
+            x, np.concatenate([[0], np.cumsum(width)]), np.concatenate([[0], np.cumsum(rise)])
+        )
         chords = np.array(
             [
                 max(

@@ -1,4 +1,6 @@
-"""Hugging Face transformers under audit: its speculative-sampling function, and `generate(assistant_model=…)` as users call it."""
+"""Hugging Face transformers under audit: its speculative-sampling function, and
+`generate(assistant_model=…)` as users call it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ MOST_BLOCKS = 4096
 
 
 class Replay(TorchFunctionMode):
-    """Serve `rand_like` and `multinomial` from given uniforms, in the order of use; `multinomial` is torch's own after the last."""
+    """Serve `rand_like` and `multinomial` from given uniforms, in the order of use; `multinomial`
+    is torch's own after the last.
+    """
 
     def __init__(self, uniforms: torch.Tensor) -> None:
         super().__init__()
@@ -37,14 +41,20 @@ class Replay(TorchFunctionMode):
         return taken
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         if func is torch.rand_like:
             return self._take(args[0].numel()).reshape(args[0].shape).to(args[0].dtype)
         if func is torch.multinomial and self.left.numel():
             cumulative = args[0].cumsum(dim=-1)
             point = self._take(1).to(args[0].dtype) * cumulative[..., -1:]
-            return torch.searchsorted(cumulative, point, right=True).clamp_max(args[0].shape[-1] - 1)
+            return torch.searchsorted(cumulative, point, right=True).clamp_max(
+                args[0].shape[-1] - 1
+            )
         return func(*args, **(kwargs or {}))
 
 
@@ -60,26 +70,33 @@ def sampling_function() -> Any:
         import transformers
 
         raise AnalysisError(
-            f"transformers {transformers.__version__} has no generation.utils._speculative_sampling. Install the version of "
+            f"transformers {transformers.__version__} has no "
+            "generation.utils._speculative_sampling. Install the version of "
             "constraints.txt, or adapt analysis/adapters/assisted.py to the new name."
         )
     return utils._speculative_sampling
 
 
 def on_uniforms(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[list[int], int]:
-    """Run transformers' function on given uniforms, in float64: γ for acceptance, one for the last token."""
+    """Run transformers' function on given uniforms, in float64: γ for acceptance, one for the last
+    token.
+    """
     with Replay(torch.from_numpy(np.asarray(uniforms, dtype=np.float64))):
         return _call(draft, target, drafts)
 
 
 def on_own_randomness(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[list[int], int]:
-    """Run transformers' function on torch's global generator, in float32 as `generate` does; the uniforms are ignored."""
+    """Run transformers' function on torch's global generator, in float32 as `generate` does; the
+    uniforms are ignored.
+    """
     return _call(np.asarray(draft, dtype=np.float32), np.asarray(target, dtype=np.float32), drafts)
 
 
 def _call(draft: Any, target: Any, drafts: Any) -> tuple[list[int], int]:
     ids = torch.from_numpy(np.asarray(drafts, dtype=np.int64))[None]
-    logits = [torch.from_numpy(np.asarray(law)).log()[None] for law in (draft, target)]  # zeros become −∞, as top-k makes them
+    logits = [
+        torch.from_numpy(np.asarray(law)).log()[None] for law in (draft, target)
+    ]  # zeros become −∞, as top-k makes them
     tokens, matches = sampling_function()(ids, logits[0], ids.shape[1], logits[1])
     return tokens[0].tolist(), int(matches)
 
@@ -88,8 +105,11 @@ TRANSFORMERS = Candidate(on_uniforms, name="transformers _speculative_sampling")
 """For the exact modes."""
 
 
-def generate_tokens(pair: Pair, prompt: Sequence[int], *, num_tokens: int, temperature: float, top_k: int) -> list[int]:
-    """Return `num_tokens` tokens of `target.generate(assistant_model=draft, do_sample=True)` after a prompt.
+def generate_tokens(
+    pair: Pair, prompt: Sequence[int], *, num_tokens: int, temperature: float, top_k: int
+) -> list[int]:
+    """Return `num_tokens` tokens of `target.generate(assistant_model=draft, do_sample=True)` after
+    a prompt.
 
     The end-of-sequence token does not end the text; randomness is torch's global generator.
     """
@@ -127,21 +147,27 @@ def exact_law(
         temperature, top_k: of the law; top_k^L at most `MOST_BLOCKS`.
 
     Returns:
-        The number of each block of L tokens, and the blocks' probabilities in that order, with a last entry 0 for all others.
+        The number of each block of L tokens, and the blocks' probabilities in that order, with a
+        last entry 0 for all others.
 
     Raises:
         AnalysisError: if there are too many blocks.
     """
     if top_k**num_tokens > MOST_BLOCKS:
         raise AnalysisError(
-            f"The law of the first tokens is enumerated up to {MOST_BLOCKS:,} blocks; top_k = {top_k} and {num_tokens} tokens have "
+            f"The law of the first tokens is enumerated up to {MOST_BLOCKS:,} blocks; top_k = "
+            f"{top_k} and {num_tokens} tokens have "
             f"{top_k**num_tokens:,}. Lower one of them."
         )
     blocks: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(num_tokens):
         rows = torch.tensor([[*prompt, *block] for block in blocks])
         with torch.inference_mode():
-            logits = pair.target(rows.to(pair.device), use_cache=False).logits[:, -1, : pair.num_tokens].float()
+            logits = (
+                pair.target(rows.to(pair.device), use_cache=False)
+                .logits[:, -1, : pair.num_tokens]
+                .float()
+            )
         laws = processed(logits, temperature=temperature, top_k=top_k)
         blocks = {
             (*block, int(token)): mass * float(law[token])
@@ -161,27 +187,39 @@ def audit_first_tokens(
     top_k: int = 4,
     detect: float = 0.02,
 ) -> SampledAudit:
-    """Audit a complete `generate(assistant_model=…)`: the first tokens after one prompt against their exact law.
+    """Audit a complete `generate(assistant_model=…)`: the first tokens after one prompt against
+    their exact law.
 
     Args:
         pair: the models; each generation is a call of its own.
         prompt: tokens.
         samples: number of generations, fixed beforehand.
-        num_tokens: L, the tokens compared: drafted, replaced and bonus tokens all occur from L = 2 on.
+        num_tokens: L, the tokens compared: drafted, replaced and bonus tokens all occur from L = 2
+            on.
         temperature, top_k: given to `generate`.
         detect: total variation not to miss; too few tokens to see it get no verdict.
 
     Returns:
-        SampledAudit over blocks of L tokens; its `detect` is the total variation that is found with probability 1 − 1e-3.
+        SampledAudit over blocks of L tokens; its `detect` is the total variation that is found with
+        probability 1 − 1e-3.
     """
-    numbers, law = exact_law(pair, prompt, num_tokens=num_tokens, temperature=temperature, top_k=top_k)
+    numbers, law = exact_law(
+        pair, prompt, num_tokens=num_tokens, temperature=temperature, top_k=top_k
+    )
     outputs = [
         numbers.get(
-            tuple(generate_tokens(pair, prompt, num_tokens=num_tokens, temperature=temperature, top_k=top_k)), len(law) - 1
+            tuple(
+                generate_tokens(
+                    pair, prompt, num_tokens=num_tokens, temperature=temperature, top_k=top_k
+                )
+            ),
+            len(law) - 1,
         )
         for _ in range(samples)
     ]
-    return audit.outputs(np.asarray(outputs), target=law, name="transformers generate, first tokens", detect=detect)
+    return audit.outputs(
+        np.asarray(outputs), target=law, name="transformers generate, first tokens", detect=detect
+    )
 
 
 def audit_texts(
@@ -193,7 +231,8 @@ def audit_texts(
     top_k: int = 50,
     detect: float = 0.02,
 ) -> LogAudit:
-    """Audit a complete `generate(assistant_model=…)` over whole texts: every token against the target's law at its place.
+    """Audit a complete `generate(assistant_model=…)` over whole texts: every token against the
+    target's law at its place.
 
     Args:
         pair: the models.
@@ -206,11 +245,17 @@ def audit_texts(
         LogAudit over `len(prompts) · num_tokens` tokens.
     """
     texts = (
-        (prompt, generate_tokens(pair, prompt, num_tokens=num_tokens, temperature=temperature, top_k=top_k))
+        (
+            prompt,
+            generate_tokens(
+                pair, prompt, num_tokens=num_tokens, temperature=temperature, top_k=top_k
+            ),
+        )
         for prompt in prompts
     )
     records = itertools.chain.from_iterable(
-        records_of(pair, prompt, text, temperature=temperature, top_k=top_k) for prompt, text in texts
+        records_of(pair, prompt, text, temperature=temperature, top_k=top_k)
+        for prompt, text in texts
     )
     return audit.log(records, name="transformers generate, whole texts", detect=detect)
 
@@ -218,10 +263,15 @@ def audit_texts(
 def records_of(
     pair: Pair, prompt: Sequence[int], text: Sequence[int], *, temperature: float, top_k: int
 ) -> Iterator[LogRecord]:
-    """Yield a log record for each token of a text: the target's and the draft's law at its place, and the token."""
+    """Yield a log record for each token of a text: the target's and the draft's law at its place,
+    and the token.
+    """
     draft_logits, target_logits = pair.logits(torch.tensor([[*prompt, *text[:-1]]]))
     first = len(prompt) - 1
-    p, q = (processed(logits[0, first:], temperature=temperature, top_k=top_k) for logits in (draft_logits, target_logits))
+    p, q = (
+        processed(logits[0, first:], temperature=temperature, top_k=top_k)
+        for logits in (draft_logits, target_logits)
+    )
     for i, token in enumerate(text):
         listed = np.flatnonzero((q[i] > 0) | (p[i] > 0))
         yield LogRecord(

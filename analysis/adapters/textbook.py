@@ -1,13 +1,18 @@
-"""A widely copied textbook listing of block verification, its logic in our words, with the faults that it has.
+"""A widely copied textbook listing of block verification, its logic in our words, with the faults
+that it has.
 
-Leviathan's rule is meant, position by position: accept while u < q/p, else draw from (q − p)₊ and stop. Four things go wrong:
+Leviathan's rule is meant, position by position: accept while u < q/p, else draw from (q − p)₊ and
+stop. Four things go wrong:
 
-1. "All γ drafts were accepted" is tested by "the output has γ tokens", which a rejection at the last position satisfies as well,
-   since its replacement is the γ-th token. A bonus token follows, from the law after the *rejected* draft. At γ = 1 it always does.
-2. The number returned as accepted is the length of the output, replacement and bonus token included.
+1. "All γ drafts were accepted" is tested by "the output has γ tokens", which a rejection at the
+   last position satisfies as well, since its replacement is the γ-th token. A bonus token follows,
+   from the law after the *rejected* draft. At γ = 1 it always does.
+2. The number returned as accepted is the length of the output, replacement and bonus token
+   included.
 3. Its example drafts the most likely token and verifies it against the softmax.
-4. With more than one row, probabilities are gathered for every pair of rows (row b at the token of row c), a position passes only
-   if all B² comparisons do, and the first failure anywhere replaces the token of every row and ends all of them.
+4. With more than one row, probabilities are gathered for every pair of rows (row b at the token of
+   row c), a position passes only if all B² comparisons do, and the first failure anywhere replaces
+   the token of every row and ends all of them.
 
 Nothing below touches torch: code that only compares its uniforms is audited exactly.
 """
@@ -24,12 +29,16 @@ from otm.audit import Candidate
 
 
 def textbook(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[list[int], int]:
-    """Verify one row as the listing does; `uniforms` are γ for acceptance, one for the replacement, one for the bonus token."""
+    """Verify one row as the listing does; `uniforms` are γ for acceptance, one for the replacement,
+    one for the bonus token.
+    """
     rows, count = textbook_batch(draft[None], target[None], drafts[None], uniforms)
     return rows[0], count
 
 
-def textbook_batch(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[list[list[int]], int]:
+def textbook_batch(
+    draft: Any, target: Any, drafts: Any, uniforms: Any
+) -> tuple[list[list[int]], int]:
     """Verify B rows as the listing does.
 
     Args:
@@ -38,7 +47,8 @@ def textbook_batch(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple
         uniforms: γ·B² for acceptance, then B for replacements, then B for bonus tokens.
 
     Returns:
-        The rows' tokens, all of one length, and that length, which the listing calls the number accepted.
+        The rows' tokens, all of one length, and that length, which the listing calls the number
+        accepted.
     """
     batch, gamma = drafts.shape
     supply = iter(uniforms)
@@ -49,7 +59,11 @@ def textbook_batch(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple
         passed = [next(supply) * draft[b, i, x] < target[b, i, x] for b, x in pairs]
         for b in range(batch):
             token = int(drafts[b, i]) if all(passed) else None
-            rows[b].append(token if token is not None else _replace(draft[b, i], target[b, i], uniforms[b - 2 * batch]))
+            rows[b].append(
+                token
+                if token is not None
+                else _replace(draft[b, i], target[b, i], uniforms[b - 2 * batch])
+            )
         if not all(passed):
             break
     if len(rows[0]) == gamma:
@@ -65,17 +79,23 @@ def _replace(draft: Any, target: Any, uniform: Any) -> int:
 
 def _draw(weights: Any, uniform: Any) -> int:
     cumulative = np.cumsum(weights)
-    return min(int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right")), len(cumulative) - 1)
+    return min(
+        int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right")),
+        len(cumulative) - 1,
+    )
 
 
-LISTING = Candidate(textbook, name="textbook listing", num_uniforms=lambda gamma, num_tokens: gamma + 2)
+LISTING = Candidate(
+    textbook, name="textbook listing", num_uniforms=lambda gamma, num_tokens: gamma + 2
+)
 """Faults 1 and 2, on one row."""
 
 
 def argmax_drafted(softmax: Any, *, verify: Callable[..., Any] = textbook) -> Candidate:
     """Return the listing on drafts that were not sampled: fault 3 beside the first two.
 
-    Audit it with a draft model that is certain of its most likely token, which is how the drafts really come about.
+    Audit it with a draft model that is certain of its most likely token, which is how the drafts
+    really come about.
 
     Args:
         softmax: `(V,)`, what the listing takes for the law of every draft.
@@ -86,11 +106,14 @@ def argmax_drafted(softmax: Any, *, verify: Callable[..., Any] = textbook) -> Ca
     def believing(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
         return verify(np.tile(law, (len(drafts), 1)), target, drafts, uniforms)
 
-    return Candidate(believing, name="textbook listing on argmax drafts", num_uniforms=LISTING.num_uniforms)
+    return Candidate(
+        believing, name="textbook listing on argmax drafts", num_uniforms=LISTING.num_uniforms
+    )
 
 
 def beside_another_row() -> Candidate:
-    """Return the listing's first row of two, the second a text with the same laws at every position and drafts of its own: fault 4.
+    """Return the listing's first row of two, the second a text with the same laws at every position
+    and drafts of its own: fault 4.
 
     Audit it with models that do not look at the context.
     """
@@ -99,7 +122,13 @@ def beside_another_row() -> Candidate:
         gamma = len(drafts)
         others = np.asarray([_draw(draft[i], uniforms[i]) for i in range(gamma)])
         both: NDArray[Any] = np.stack([np.asarray(drafts), others])
-        rows, count = textbook_batch(np.stack([draft] * 2), np.stack([target] * 2), both, uniforms[gamma:])
+        rows, count = textbook_batch(
+            np.stack([draft] * 2), np.stack([target] * 2), both, uniforms[gamma:]
+        )
         return rows[0], count
 
-    return Candidate(first_of_two, name="textbook listing, two rows", num_uniforms=lambda gamma, num_tokens: 5 * gamma + 4)
+    return Candidate(
+        first_of_two,
+        name="textbook listing, two rows",
+        num_uniforms=lambda gamma, num_tokens: 5 * gamma + 4,
+    )

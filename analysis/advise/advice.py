@@ -1,4 +1,6 @@
-"""The measurement: texts and clocks in turns, looks at what they say, until the interval decides or the budget ends."""
+"""The measurement: texts and clocks in turns, looks at what they say, until the interval decides or
+the budget ends.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from otm.engines import Speedup
 from otm.sequence import Decoder, LikeliestTree
-from otm.trees import Speedup
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
@@ -143,7 +145,13 @@ class _Measurement:
         eos: int | None,
         progress: Callable[[str], object],
     ) -> None:
-        self.draft, self.target, self.prompts, self.asked, self.eos = draft, target, prompts, asked, eos
+        self.draft, self.target, self.prompts, self.asked, self.eos = (
+            draft,
+            target,
+            prompts,
+            asked,
+            eos,
+        )
         self.progress = progress
         self.rng = np.random.default_rng([asked.seed, 1])
         self.laws: dict[Family, list[Any]] = {family: [] for family in FAMILIES}
@@ -166,21 +174,30 @@ class _Measurement:
                 return advice
 
     def _read(self, seconds: float, look: int) -> None:
-        """Read texts until the time is over: some at least, and in the first look every prompt at most once."""
+        """Read texts until the time is over: some at least, and in the first look every prompt at
+        most once.
+        """
         deadline, most = time.perf_counter() + seconds, len(self.prompts) * look
         least = len(self.owners) + (min(LEAST_TEXTS, len(self.prompts)) if look == 1 else 1)
-        while self.asked_for < most and (time.perf_counter() < deadline or len(self.owners) < least):
+        while self.asked_for < most and (
+            time.perf_counter() < deadline or len(self.owners) < least
+        ):
             turn, number = divmod(self.asked_for, len(self.prompts))
             self.asked_for += 1
             self.progress(f"look {look}: texts")
             for text in self._continued(number, turn):
-                reading = Reading(text, self.draft, self.asked.limits, self.asked.num_tokens, self.eos, self.rng)
+                reading = Reading(
+                    text, self.draft, self.asked.limits, self.asked.num_tokens, self.eos, self.rng
+                )
                 for family in FAMILIES:
                     self.laws[family].append(family.law(reading))
                 self.owners.append(number)
                 self.known += texts_for([text])
         if not self.owners:
-            raise AnalysisError("No prompt leaves room for a text within the models' positions. Cut them with --prompt-tokens.")
+            raise AnalysisError(
+                "No prompt leaves room for a text within the models' positions. Cut them with "
+                "--prompt-tokens."
+            )
 
     def _continued(self, number: int, turn: int) -> list[Text]:
         return list(
@@ -200,10 +217,14 @@ class _Measurement:
         plans = [
             plan
             for family in FAMILIES
-            for plan in family.plans(self.laws[family], limits=self.asked.limits, starts=self.asked.num_tokens)
+            for plan in family.plans(
+                self.laws[family], limits=self.asked.limits, starts=self.asked.num_tokens
+            )
         ]
         tokens = Tokens.of(plans, self.owners)
-        every = list(dict.fromkeys(decoder for decoders in self.probes.values() for decoder in decoders))
+        every = list(
+            dict.fromkeys(decoder for decoders in self.probes.values() for decoder in decoders)
+        )
         self._time(every, 0.4 * seconds if look == 1 else 0.1 * seconds, look, least=1)
         model = StepModel.fitted(self.clock, self.probes)
         guessed = np.log(tokens.mean) - np.log([model.seconds(plan) for plan in plans])
@@ -222,9 +243,18 @@ class _Measurement:
             self.clock.round(decoders, tick=lambda: self.progress(f"look {look}: costs"))
             rounds += 1
 
-    def _compared(self, plans: Sequence[Plan], tokens: Tokens, finalists: Sequence[int], model: StepModel, look: int) -> Advice:
+    def _compared(
+        self,
+        plans: Sequence[Plan],
+        tokens: Tokens,
+        finalists: Sequence[int],
+        model: StepModel,
+        look: int,
+    ) -> Advice:
         clock = self.clock
-        critical = tokens.critical(error=(1.0 - self.asked.confidence) / 2.0**look, seed=self.asked.seed)
+        critical = tokens.critical(
+            error=(1.0 - self.asked.confidence) / 2.0**look, seed=self.asked.seed
+        )
         timed = {index: clock.ratio(plans[index].decoder) for index in finalists}
         speeds = {index: float(tokens.mean[index]) / timed[index][0] for index in finalists}
         order = sorted(finalists, key=speeds.__getitem__, reverse=True)
@@ -235,7 +265,9 @@ class _Measurement:
             both = np.hypot(error, timed[chain][1]) if index != chain else 0.0
             pieces = clock.pieces[plans[index].decoder]
             whole = clock.seconds(plans[index].decoder)
-            parts = np.array([np.median(pieces.draft), np.median(pieces.target), np.median(pieces.rest)])
+            parts = np.array(
+                [np.median(pieces.draft), np.median(pieces.target), np.median(pieces.rest)]
+            )
             draft, target, rest = (parts / parts.sum() * whole).tolist()
             return Row(
                 plans[index],
@@ -254,7 +286,9 @@ class _Measurement:
         best = {plans[index].family: row(index) for index in reversed(order)}
         rows = sorted(best.values(), key=lambda one: -one.over_plain.value)
         verdict = verdict_of(rows[0].over_plain, [row(index).over_plain for index in order])
-        chains = [float(tokens.mean[i]) for i, plan in enumerate(plans) if plan.family == FAMILIES[0].name]
+        chains = [
+            float(tokens.mean[i]) for i, plan in enumerate(plans) if plan.family == FAMILIES[0].name
+        ]
         return Advice(
             asked=self.asked,
             verdict=verdict,
@@ -269,8 +303,13 @@ class _Measurement:
             rounds=timed[order[0]][2],
             decided=verdict != "undecided",
             num_plans=len(plans),
-            largest_likeliest=max((plan.decoder.size for plan in plans if isinstance(plan.decoder, LikeliestTree)), default=0),
-            sampled=tuple((owner, *text) for owner, text in zip(self.owners, self.known, strict=True)),
+            largest_likeliest=max(
+                (plan.decoder.size for plan in plans if isinstance(plan.decoder, LikeliestTree)),
+                default=0,
+            ),
+            sampled=tuple(
+                (owner, *text) for owner, text in zip(self.owners, self.known, strict=True)
+            ),
         )
 
 

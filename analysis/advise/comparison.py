@@ -1,14 +1,16 @@
 """Speed-ups of plans with intervals that hold for all of them at once, and the verdict.
 
-log speed-up = log E[tokens per step] − log (seconds of a step / seconds of plain decoding's). The first term is a ratio of totals
-over texts, clustered by prompt; the second a median over rounds of the clock. Plans stand on the same texts, so their errors are
-nearly the same error: the critical value is the quantile of the largest |t| over all plans under their joint law, simulated,
-instead of one corrected for their number. It is valid for the plan that was chosen because it looked best.
+log speed-up = log E[tokens per step] − log (seconds of a step / seconds of plain decoding's). The
+first term is a ratio of totals over texts, clustered by prompt; the second a median over rounds of
+the clock. Plans stand on the same texts, so their errors are nearly the same error: the critical
+value is the quantile of the largest |t| over all plans under their joint law, simulated, instead of
+one corrected for their number. It is valid for the plan that was chosen because it looked best.
 
-A measurement that is looked at until it decides errs more often than each look: look r has the error rate (1 − confidence)/2^r, and
-all together 1 − confidence at most.
+A measurement that is looked at until it decides errs more often than each look: look r has the
+error rate (1 − confidence)/2^r, and all together 1 − confidence at most.
 
-Reference: simultaneous intervals by the multivariate t distribution: Hothorn, Bretz and Westfall 2008.
+Reference: simultaneous intervals by the multivariate t distribution: Hothorn, Bretz and Westfall
+2008.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.trees import Speedup
+from otm.engines import Speedup
 
 from ..statistics import t_quantile
 from .families import Plan
@@ -55,12 +57,21 @@ class Tokens:
         """
         names, place = np.unique(np.asarray(prompts), return_inverse=True)
         steps, tokens, levels = (
-            np.array([np.bincount(place, weights=[getattr(walk, name) for walk in plan.walks]) for plan in plans]).T
+            np.array(
+                [
+                    np.bincount(place, weights=[getattr(walk, name) for walk in plan.walks])
+                    for plan in plans
+                ]
+            ).T
             for name in ("steps", "tokens", "levels")
         )
         assert len(steps) == len(names)
         mean = tokens.sum(axis=0) / steps.sum(axis=0)
-        return cls(mean, levels.sum(axis=0) / steps.sum(axis=0), (tokens - mean * steps) / tokens.sum(axis=0))
+        return cls(
+            mean,
+            levels.sum(axis=0) / steps.sum(axis=0),
+            (tokens - mean * steps) / tokens.sum(axis=0),
+        )
 
     @property
     def clusters(self) -> int:
@@ -70,22 +81,36 @@ class Tokens:
     def errors(self, influence: Floats) -> Floats:
         """Return the standard error of sums of influences `(C, …)`."""
         count = self.clusters
-        return np.sqrt((influence**2).sum(axis=0) * count / (count - 1)) if count > 1 else np.full(influence.shape[1:], np.nan)
+        return (
+            np.sqrt((influence**2).sum(axis=0) * count / (count - 1))
+            if count > 1
+            else np.full(influence.shape[1:], np.nan)
+        )
 
     def critical(self, *, error: float, seed: int) -> float:
-        """Return the value that the largest |t| over the plans exceeds with this probability; NaN for one prompt."""
+        """Return the value that the largest |t| over the plans exceeds with this probability; NaN
+        for one prompt.
+        """
         if self.clusters < 2:
             return float("nan")
         rng, freedom = np.random.default_rng(seed), self.clusters - 1
         scale = self.errors(self.influence)
-        shapes = np.divide(self.influence, scale, out=np.zeros_like(self.influence), where=scale > 0)
-        normal = rng.standard_normal((_SIMULATED, self.clusters)) @ shapes * np.sqrt(self.clusters / freedom)
+        shapes = np.divide(
+            self.influence, scale, out=np.zeros_like(self.influence), where=scale > 0
+        )
+        normal = (
+            rng.standard_normal((_SIMULATED, self.clusters))
+            @ shapes
+            * np.sqrt(self.clusters / freedom)
+        )
         largest = np.abs(normal).max(axis=1) / np.sqrt(rng.chisquare(freedom, _SIMULATED) / freedom)
         # With nothing random in the tokens the clock's error is left, which one t covers.
         return float(max(np.quantile(largest, 1.0 - error), t_quantile(self.clusters, 1.0 - error)))
 
 
-def speedup(ratio: float, influence: Floats, tokens: Tokens, *, clock_error: float, critical: float) -> Speedup:
+def speedup(
+    ratio: float, influence: Floats, tokens: Tokens, *, clock_error: float, critical: float
+) -> Speedup:
     """Return a speed-up with its interval.
 
     Args:

@@ -1,9 +1,11 @@
-"""What steps cost on this machine: real steps of real decoders, taken apart into draft calls, the target call and the rest.
+"""What steps cost on this machine: real steps of real decoders, taken apart into draft calls, the
+target call and the rest.
 
-A step is timed where decoding stands: after a random part of a sampled text, with the caches of the step before. Everything takes
-turns, so that a slow minute of a shared machine hits all of it and ratios keep their meaning; a ratio's interval is over rounds.
-Steps that are not timed are modelled from the pieces of those that are: a draft call by the vertices that draft in it, a target
-call by its nodes, the rest (drawing, checking, verification) by levels and nodes.
+A step is timed where decoding stands: after a random part of a sampled text, with the caches of the
+step before. Everything takes turns, so that a slow minute of a shared machine hits all of it and
+ratios keep their meaning; a ratio's interval is over rounds. Steps that are not timed are modelled
+from the pieces of those that are: a draft call by the vertices that draft in it, a target call by
+its nodes, the rest (drawing, checking, verification) by levels and nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ FROM_START = 0.3
 
 
 class Clocked:
-    """A language model that adds up how often and for how much it is asked, and how long its answers take."""
+    """A language model that adds up how often and for how much it is asked, and how long its
+    answers take.
+    """
 
     def __init__(self, model: CausalModel) -> None:
         self.model = model
@@ -61,7 +65,9 @@ class Clocked:
 
 @dataclasses.dataclass
 class Pieces:
-    """Seconds of the steps of one decoder, a mean for each round: draft calls, the target call, everything else."""
+    """Seconds of the steps of one decoder, a mean for each round: draft calls, the target call,
+    everything else.
+    """
 
     draft: list[float] = dataclasses.field(default_factory=list)
     target: list[float] = dataclasses.field(default_factory=list)
@@ -74,7 +80,9 @@ class Pieces:
     @property
     def totals(self) -> Floats:
         """Seconds per step, round by round."""
-        totals: Floats = np.asarray([self.draft, self.target, self.rest], dtype=np.float64).sum(axis=0)
+        totals: Floats = np.asarray([self.draft, self.target, self.rest], dtype=np.float64).sum(
+            axis=0
+        )
         return totals
 
 
@@ -99,7 +107,9 @@ class Clock:
     pieces: dict[Decoder | None, Pieces] = dataclasses.field(default_factory=dict)
     plain: dict[Decoder, list[float]] = dataclasses.field(default_factory=dict)
 
-    def round(self, decoders: Sequence[Decoder], *, tick: Callable[[], object] = lambda: None) -> None:
+    def round(
+        self, decoders: Sequence[Decoder], *, tick: Callable[[], object] = lambda: None
+    ) -> None:
         """Time some steps of every decoder, plain decoding before and after each."""
         number = int(self.rng.integers(len(self.texts)))
         prefix, continuation = self.texts[number]
@@ -113,7 +123,9 @@ class Clock:
             before = after
             tick()
 
-    def _visit(self, decoder: Decoder | None, context: tuple[int, ...], *, reads_prompt: bool) -> float:
+    def _visit(
+        self, decoder: Decoder | None, context: tuple[int, ...], *, reads_prompt: bool
+    ) -> float:
         """Take a step that fills the caches and some that are timed; return their mean time."""
         self.draft.model.forget()
         self.target.model.forget()
@@ -142,21 +154,26 @@ class Clock:
         pieces.steps += len(rows)
         return float(mean[:3].sum())
 
-    def _step(self, decoder: Decoder | None, context: tuple[int, ...], source: Uniforms) -> tuple[int, ...]:
+    def _step(
+        self, decoder: Decoder | None, context: tuple[int, ...], source: Uniforms
+    ) -> tuple[int, ...]:
         if decoder is None:
             return (plain_step(self.target, context, source),)
         models: dict[str, LanguageModel] = {"draft": self.draft, "target": self.target}
         return step(decoder, **models, context=context, source=source, eos=self.eos).tokens
 
     def work(self, decoder: Decoder) -> Work:
-        """Return the work of a step of a decoder that was timed, as counted where its tree depends on the context."""
+        """Return the work of a step of a decoder that was timed, as counted where its tree depends
+        on the context.
+        """
         if isinstance(decoder, StaticDecoder):
             return Work.of(decoder)
         pieces = self.pieces[decoder]
         return Work(pieces.calls / pieces.steps, pieces.contexts / pieces.steps, decoder.num_nodes)
 
     def ratio(self, decoder: Decoder) -> tuple[float, float, int]:
-        """Return a step's time over plain decoding's, the standard error of its logarithm, and the number of rounds.
+        """Return a step's time over plain decoding's, the standard error of its logarithm, and the
+        number of rounds.
 
         The median over rounds, which a round that was interrupted does not move.
         """
@@ -172,7 +189,13 @@ class Clock:
     def first_seconds(self, decoder: Decoder | None) -> float:
         """Seconds of the step that reads the prompt as well; that of any step where none was timed."""
         first = self.pieces[decoder].first
-        return float(np.median(first)) if first else self.seconds(decoder) if decoder is not None else self.plain_seconds
+        return (
+            float(np.median(first))
+            if first
+            else self.seconds(decoder)
+            if decoder is not None
+            else self.plain_seconds
+        )
 
     def seconds(self, decoder: Decoder) -> float:
         """Seconds per step of a decoder that was timed: its ratio times plain decoding's."""
@@ -198,15 +221,22 @@ class StepModel:
         """Fit the pieces, none of which takes less than no time."""
         timed = [decoder for decoders in families.values() for decoder in decoders]
         work = {decoder: clock.work(decoder) for decoder in timed}
-        draft = _fit([[work[d].calls, work[d].drafting] for d in timed], [_typical(clock, d, "draft") for d in timed])
+        draft = _fit(
+            [[work[d].calls, work[d].drafting] for d in timed],
+            [_typical(clock, d, "draft") for d in timed],
+        )
         calls: dict[int, list[float]] = {0: [float(np.median(clock.pieces[None].target))]}
         for decoder in timed:
             calls.setdefault(decoder.num_nodes, []).append(_typical(clock, decoder, "target"))
         nodes = sorted(calls)
-        # More nodes do not take less time: what says so is noise, and neighbours are averaged until none does.
+        # More nodes do not take less time: what says so is noise, and neighbours are averaged until
+        # none does.
         target = scipy.optimize.isotonic_regression([float(np.median(calls[n])) for n in nodes]).x
         rest = {
-            name: _fit([[1.0, work[d].calls, work[d].nodes] for d in decoders], [_typical(clock, d, "rest") for d in decoders])
+            name: _fit(
+                [[1.0, work[d].calls, work[d].nodes] for d in decoders],
+                [_typical(clock, d, "rest") for d in decoders],
+            )
             for name, decoders in families.items()
             if decoders  # limits may leave a family no plan; a fit of nothing aborts the process
         }
@@ -220,11 +250,15 @@ class StepModel:
         return calls + self.checking(work.nodes) + fixed + level * work.calls + node * work.nodes
 
     def checking(self, nodes: float) -> float:
-        """Return the seconds of a target call that checks some nodes, the last two measurements continued beyond them."""
+        """Return the seconds of a target call that checks some nodes, the last two measurements
+        continued beyond them.
+        """
         points, seconds = self.target
         if nodes <= points[-1] or len(points) == 1:
             return float(np.interp(nodes, points, seconds))
-        return seconds[-1] + (seconds[-1] - seconds[-2]) / (points[-1] - points[-2]) * (nodes - points[-1])
+        return seconds[-1] + (seconds[-1] - seconds[-2]) / (points[-1] - points[-2]) * (
+            nodes - points[-1]
+        )
 
 
 def texts_for(texts: Sequence[Text]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -233,7 +267,9 @@ def texts_for(texts: Sequence[Text]) -> list[tuple[tuple[int, ...], tuple[int, .
 
 
 def _typical(clock: Clock, decoder: Decoder, piece: str) -> float:
-    """Return a piece of a step, as a share of plain decoding beside it and so free of what slows both."""
+    """Return a piece of a step, as a share of plain decoding beside it and so free of what slows
+    both.
+    """
     shares = np.asarray(getattr(clock.pieces[decoder], piece)) / np.asarray(clock.plain[decoder])
     return float(np.median(shares)) * clock.plain_seconds
 
@@ -242,4 +278,6 @@ def _fit(features: Sequence[Sequence[float]], values: Sequence[float]) -> tuple[
     """Return non-negative coefficients, by least squares of relative errors."""
     matrix, found = np.asarray(features, dtype=np.float64), np.asarray(values)
     weight = 1.0 / np.maximum(found, 1e-9)
-    return tuple(float(value) for value in scipy.optimize.nnls(matrix * weight[:, None], found * weight)[0])
+    return tuple(
+        float(value) for value in scipy.optimize.nnls(matrix * weight[:, None], found * weight)[0]
+    )

@@ -1,7 +1,7 @@
 """What to tell engines: chains for all, trees for those that verify them.
 
-An engine compiles its steps, so what Python costs here is not there: its plans rest on the passes alone, a draft call for each
-level and one target call, as they were timed.
+An engine compiles its steps, so what Python costs here is not there: its plans rest on the passes
+alone, a draft call for each level and one target call, as they were timed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from otm.engines import Speedup
 from otm.sequence import LikeliestTree
-from otm.trees import Speedup, TreeShape
+from otm.trees import TreeShape
 
 from .costs import StepModel
 
@@ -43,7 +44,8 @@ def engine_chain(tokens: Sequence[float], model: StepModel, *, timed: Speedup) -
     Args:
         tokens: per call of chains of 1, 2, … drafts.
         model: what passes cost.
-        timed: the speed-up of a chain whose steps were timed, whose interval is as wide in proportion.
+        timed: the speed-up of a chain whose steps were timed, whose interval is as wide in
+            proportion.
 
     >>> model = StepModel((1.0, 0.0), ((0, 2), (10.0, 10.0)), {})
     >>> engine_chain([1.8, 2.4], model, timed=Speedup(1.0, 0.75, 1.25))
@@ -51,18 +53,22 @@ def engine_chain(tokens: Sequence[float], model: StepModel, *, timed: Speedup) -
     """
     draft = sum(model.draft)
     speeds = [
-        many * model.checking(0) / (length * draft + model.checking(length)) for length, many in enumerate(tokens, start=1)
+        many * model.checking(0) / (length * draft + model.checking(length))
+        for length, many in enumerate(tokens, start=1)
     ]
     best = int(np.argmax(speeds))
     value = float(speeds[best])
-    return EngineChain(best + 1, Speedup(value, value * timed.low / timed.value, value * timed.high / timed.value))
+    return EngineChain(
+        best + 1, Speedup(value, value * timed.low / timed.value, value * timed.high / timed.value)
+    )
 
 
 def chain_settings(draft: str, length: int) -> dict[str, Any]:
     """Return what engines are told to draft a chain, by engine.
 
-    Reference: vLLM, docs/features/speculative_decoding; SGLang, --speculative-algorithm STANDALONE, which counts the root;
-    TensorRT-LLM, DraftTargetDecodingConfig in tensorrt_llm/llmapi/llm_args.py; llama.cpp, common/arg.cpp.
+    Reference: vLLM, docs/features/speculative_decoding; SGLang, --speculative-algorithm STANDALONE,
+    which counts the root; TensorRT-LLM, DraftTargetDecodingConfig in
+    tensorrt_llm/llmapi/llm_args.py; llama.cpp, common/arg.cpp.
 
     >>> chain_settings("small", 3)["SGLang"].split(" --")[-1]
     'speculative-num-draft-tokens 4'
@@ -71,28 +77,37 @@ def chain_settings(draft: str, length: int) -> dict[str, Any]:
         "vLLM": "--speculative-config "
         f"'{json.dumps({'method': 'draft_model', 'model': draft, 'num_speculative_tokens': length})}'",
         "SGLang": f"--speculative-algorithm STANDALONE --speculative-draft-model-path {draft} "
-        f"--speculative-num-steps {length} --speculative-eagle-topk 1 --speculative-num-draft-tokens {length + 1}",
-        "TensorRT-LLM": f"speculative_config: {{decoding_type: Draft_Target, max_draft_len: {length}, speculative_model: {draft}}}",
+        f"--speculative-num-steps {length} --speculative-eagle-topk 1 "
+        f"--speculative-num-draft-tokens {length + 1}",
+        "TensorRT-LLM": (
+            f"speculative_config: {{decoding_type: Draft_Target, max_draft_len: {length}, "
+            f"speculative_model: {draft}}}"
+        ),
         "llama.cpp": f"--model-draft {draft} --draft-max {length} --draft-min 0",
     }
 
 
 def likeliest_settings(draft: str, tree: LikeliestTree) -> str:
-    """Return what SGLang is told to draft a tree of the likeliest paths: the nearest that it has, which keeps 8 paths of a level.
+    """Return what SGLang is told to draft a tree of the likeliest paths: the nearest that it has,
+    which keeps 8 paths of a level.
 
-    Reference: SGLang, --speculative-eagle-topk and --speculative-num-draft-tokens, which counts the root.
+    Reference: SGLang, --speculative-eagle-topk and --speculative-num-draft-tokens, which counts the
+    root.
 
     >>> likeliest_settings("small", LikeliestTree(12, 3)).split(" --", 2)[-1]
     'speculative-num-steps 3 --speculative-eagle-topk 8 --speculative-num-draft-tokens 13'
     """
     return (
-        f"--speculative-algorithm STANDALONE --speculative-draft-model-path {draft} --speculative-num-steps {tree.depth} "
-        f"--speculative-eagle-topk {min(8, tree.size)} --speculative-num-draft-tokens {tree.size + 1}"
+        f"--speculative-algorithm STANDALONE --speculative-draft-model-path {draft} "
+        f"--speculative-num-steps {tree.depth} "
+        f"--speculative-eagle-topk {min(8, tree.size)} --speculative-num-draft-tokens "
+        f"{tree.size + 1}"
     )
 
 
 def eagle_choices(shape: TreeShape) -> list[list[int]]:
-    """Return a tree as EAGLE and Medusa write it: the ranks on the way to each node, level by level.
+    """Return a tree as EAGLE and Medusa write it: the ranks on the way to each node, level by
+    level.
 
     Reference: `mc_sim_7b_63` of EAGLE, eagle/model/choices.py.
 

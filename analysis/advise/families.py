@@ -1,4 +1,5 @@
-"""What is compared: families of decoders, each with every plan within the limits and its exact walk along the texts.
+"""What is compared: families of decoders, each with every plan within the limits and its exact walk
+along the texts.
 
 A family reads a law off each text once and then walks along it with as many plans as it likes.
 """
@@ -14,7 +15,15 @@ from typing import Any, final
 import numpy as np
 
 import otm
-from otm.sequence import Decoder, DraftSelection, Gsd, LanguageModel, LikeliestTree, SpeculativeSampling, StaticDecoder
+from otm.sequence import (
+    Decoder,
+    DraftSelection,
+    Gsd,
+    LanguageModel,
+    LikeliestTree,
+    SpeculativeSampling,
+    StaticDecoder,
+)
 from otm.trees import TreeShape, optimal_tree
 
 from .laws import RankLaw, SurvivorLaw, kseq_survivors, optimal_survivors, rejection_ranks
@@ -32,13 +41,16 @@ SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Sizes of trees that are compared, within the budget."""
 
 MOST_ANSWERED = 1 << 17
-"""Likeliest trees are grown at every position of every text: of no more tokens than distributions have as many numbers as this, and
-of 16 in any case."""
+"""Likeliest trees are grown at every position of every text: of no more tokens than distributions
+have as many numbers as this, and of 16 in any case.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Within what plans are compared: drafted nodes of a step, drafts in a row, and i.i.d. sequences."""
+    """Within what plans are compared: drafted nodes of a step, drafts in a row, and i.i.d.
+    sequences.
+    """
 
     nodes: int
     depth: int
@@ -52,7 +64,9 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a step asks of the models: draft calls, contexts that draft in them, and drafted nodes that the target checks."""
+    """What a step asks of the models: draft calls, contexts that draft in them, and drafted nodes
+    that the target checks.
+    """
 
     calls: float
     drafting: float
@@ -66,7 +80,9 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A decoder, what it is expected to do on each text, and its work in a step, an average where that depends on the context."""
+    """A decoder, what it is expected to do on each text, and its work in a step, an average where
+    that depends on the context.
+    """
 
     family: str
     text: str
@@ -127,14 +143,21 @@ class Chains(Family):
 
     def plans(self, laws: Sequence[SurvivorLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
         """Yield all lengths."""
-        walks = [along_all_lengths(law, num_drafts=1, most=min(limits.depth, limits.nodes), starts=starts) for law in laws]
+        walks = [
+            along_all_lengths(
+                law, num_drafts=1, most=min(limits.depth, limits.nodes), starts=starts
+            )
+            for law in laws
+        ]
         for length, row in enumerate(zip(*walks, strict=True), start=1):
             decoder = SpeculativeSampling(length)
             yield Plan(self.name, f"SpeculativeSampling({length})", decoder, row, Work.of(decoder))
 
     def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield lengths on a geometric scale."""
-        for length in sorted({min(length, limits.depth, limits.nodes) for length in (1, 2, 4, limits.depth)}):
+        for length in sorted(
+            {min(length, limits.depth, limits.nodes) for length in (1, 2, 4, limits.depth)}
+        ):
             yield SpeculativeSampling(length)
 
 
@@ -155,7 +178,9 @@ class Sequences(Family):
         """Yield every K with every L."""
         for number in limits.numbers:
             most = min(limits.depth, limits.nodes // number)
-            walks = [along_all_lengths(law, num_drafts=number, most=most, starts=starts) for law in laws]
+            walks = [
+                along_all_lengths(law, num_drafts=number, most=most, starts=starts) for law in laws
+            ]
             for length, row in enumerate(zip(*walks, strict=True), start=1):
                 decoder = DraftSelection(number, length, self.verifier)
                 words = f"DraftSelection({number}, {length}, {type(self.verifier).__name__}())"
@@ -173,8 +198,8 @@ class Sequences(Family):
 class StaticTrees(Family):
     """The optimal trees of children without replacement, verified by recursive rejection.
 
-    The tree of each size and depth is the best for the acceptance by rank, averaged over all positions; what it is expected to do
-    is then computed along the texts, where positions differ.
+    The tree of each size and depth is the best for the acceptance by rank, averaged over all
+    positions; what it is expected to do is then computed along the texts, where positions differ.
     """
 
     name = "static tree"
@@ -183,34 +208,50 @@ class StaticTrees(Family):
         """Return the law by rank."""
         text = reading.text
         most = min(WIDTH, reading.limits.nodes, text.draft.shape[1])
-        return rejection_ranks(text.draft, text.target, text.tokens, most=most, eos=reading.eos, rng=reading.rng)
+        return rejection_ranks(
+            text.draft, text.target, text.tokens, most=most, eos=reading.eos, rng=reading.rng
+        )
 
     def plans(self, laws: Sequence[RankLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
-        """Yield the optimal tree of every size and depth that branches; without branches it is a chain."""
+        """Yield the optimal tree of every size and depth that branches; without branches it is a
+        chain.
+        """
         mean = np.concatenate([law.accepted for law in laws]).mean(axis=0)
         vector = np.sort(np.clip(mean, 0.0, 1.0))[::-1]
         seen = set()
         for depth, nodes in itertools.product(range(1, limits.depth + 1), SIZES):
             if nodes > limits.nodes or nodes <= depth:
                 continue
-            shape = optimal_tree(vector / max(1.0, vector.sum()), num_nodes=nodes, max_depth=depth).shape
+            shape = optimal_tree(
+                vector / max(1.0, vector.sum()), num_nodes=nodes, max_depth=depth
+            ).shape
             if shape.width < 2 or shape in seen:
                 continue
             seen.add(shape)
             walks = tuple(along_tree(law, shape=shape, starts=starts) for law in laws)
             decoder = Gsd(shape)
-            yield Plan(self.name, f"Gsd(parents({shape.parents.tolist()}))", decoder, walks, Work.of(decoder))
+            yield Plan(
+                self.name,
+                f"Gsd(parents({shape.parents.tolist()}))",
+                decoder,
+                walks,
+                Work.of(decoder),
+            )
 
     def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield trees of a drafter that is right every other time."""
         for nodes, depth in ((2, 1), (8, 3), (24, 5), (limits.nodes, limits.depth)):
             if nodes <= limits.nodes and depth <= limits.depth:
-                yield Gsd(optimal_tree([0.5, 0.15, 0.08, 0.04], num_nodes=nodes, max_depth=depth).shape)
+                yield Gsd(
+                    optimal_tree([0.5, 0.15, 0.08, 0.04], num_nodes=nodes, max_depth=depth).shape
+                )
 
 
 @final
 class LikeliestTrees(Family):
-    """Trees that depend on the context: the paths that the drafter holds likeliest, as EAGLE-2 drafts them."""
+    """Trees that depend on the context: the paths that the drafter holds likeliest, as EAGLE-2
+    drafts them.
+    """
 
     name = "likeliest tree"
 
@@ -231,10 +272,17 @@ class LikeliestTrees(Family):
             for depth in range(1, min(limits.depth, size) + 1):
                 walks = tuple(law.walk(size=size, depth=depth) for law in laws)
                 calls, drafting = (
-                    float(np.mean([getattr(law, name)[depth - 1, place] for law in laws])) for name in ("calls", "drafting")
+                    float(np.mean([getattr(law, name)[depth - 1, place] for law in laws]))
+                    for name in ("calls", "drafting")
                 )
                 decoder = LikeliestTree(size, depth)
-                yield Plan(self.name, f"LikeliestTree({size}, {depth})", decoder, walks, Work(calls, drafting, size))
+                yield Plan(
+                    self.name,
+                    f"LikeliestTree({size}, {depth})",
+                    decoder,
+                    walks,
+                    Work(calls, drafting, size),
+                )
 
     def probes(self, limits: Limits) -> Iterator[LikeliestTree]:
         """Yield small and large ones."""

@@ -1,22 +1,27 @@
-"""What becomes of drafts at one position, given the token that comes out: the exact laws that a walk along a text needs.
+"""What becomes of drafts at one position, given the token that comes out: the exact laws that a
+walk along a text needs.
 
-The output of a lossless step is the target's, so a text sampled from the target alone is a text of every lossless decoder. Given
-the text, what was drafted is all that is random: at a position with m drafts and output y
+The output of a lossless step is the target's, so a text sampled from the target alone is a text of
+every lossless decoder. Given the text, what was drafted is all that is random: at a position with m
+drafts and output y
 
     W(j | m, y) = Pr(j of the m drafts equal y | output y),      a(i | y) = Pr(the i-th child is accepted | output y),
 
-for i.i.d. drafts and for children without replacement. Averages over what is drafted are therefore exact, and the text alone is
-sampled: Rao–Blackwell. `alive` and `accepted` are the same without knowing the output, and not counting the end of the text,
-after which nothing is decoded.
+for i.i.d. drafts and for children without replacement. Averages over what is drafted are therefore
+exact, and the text alone is sampled: Rao–Blackwell. `alive` and `accepted` are the same without
+knowing the output, and not counting the end of the text, after which nothing is decoded.
 
-K-SEQ: the first accepted draft is y, or all are rejected and the residual draws y. With b the chance to keep y, the generating
-function of the number of drafts equal to y is Σ_i (p(1 − b)z + d)^{i−1} p b z (p z + 1 − p)^{m−i} + r(y) (p(1 − b) z + d)^m, d the
-probability that a draft is another token and rejected.
+K-SEQ: the first accepted draft is y, or all are rejected and the residual draws y. With b the
+chance to keep y, the generating function of the number of drafts equal to y is Σ_i (p(1 − b)z +
+d)^{i−1} p b z (p z + 1 − p)^{m−i} + r(y) (p(1 − b) z + d)^m, d the probability that a draft is
+another token and rejected.
 
-Races: each token that the target's winner leaves behind precedes it in the draft race independently, given the winner's time.
+Races: each token that the target's winner leaves behind precedes it in the draft race
+independently, given the winner's time.
 
-`Optimal`: all scores are uniform together, so those of the other drafts have the distribution function (u − p F_y(u))/(1 − p), and
-y wins with j copies with probability ∫ d(F_y^j) ((u − p F_y)/(1 − p))^{m−j}: a polynomial on every piece.
+`Optimal`: all scores are uniform together, so those of the other drafts have the distribution
+function (u − p F_y(u))/(1 − p), and y wins with j copies with probability ∫ d(F_y^j) ((u − p
+F_y)/(1 − p))^{m−j}: a polynomial on every piece.
 """
 
 from __future__ import annotations
@@ -42,8 +47,10 @@ class SurvivorLaw:
     """What becomes of i.i.d. drafts at n positions, for up to K of them.
 
     Attributes:
-        given: `(n, K + 1, K + 1)`, `given[t, m, j]` = Pr(j of m drafts equal the output | the output is the text's token).
-        alive: `(n, K + 1)`, Pr(some draft equals the output, which does not end the text), whatever the output.
+        given: `(n, K + 1, K + 1)`, `given[t, m, j]` = Pr(j of m drafts equal the output | the
+            output is the text's token).
+        alive: `(n, K + 1)`, Pr(some draft equals the output, which does not end the text), whatever
+            the output.
     """
 
     given: Floats
@@ -63,7 +70,9 @@ class RankLaw:
     accepted: Floats
 
 
-def kseq_survivors(p: Floats, q: Floats, tokens: NDArray[np.int64], *, most: int, eos: int | None) -> SurvivorLaw:
+def kseq_survivors(
+    p: Floats, q: Floats, tokens: NDArray[np.int64], *, most: int, eos: int | None
+) -> SurvivorLaw:
     """Return the law of K-SEQ's survivors at γ*.
 
     Args:
@@ -81,27 +90,44 @@ def kseq_survivors(p: Floats, q: Floats, tokens: NDArray[np.int64], *, most: int
     return SurvivorLaw(given, alive)
 
 
-def optimal_survivors(p: Floats, q: Floats, tokens: NDArray[np.int64], *, most: int, eos: int | None) -> SurvivorLaw:
+def optimal_survivors(
+    p: Floats, q: Floats, tokens: NDArray[np.int64], *, most: int, eos: int | None
+) -> SurvivorLaw:
     """Return the law of the optimal verifier's survivors; arguments as `kseq_survivors`."""
     given, alive = _empty(len(p), most)
-    single = kseq_survivors(p, q, tokens, most=1, eos=eos)  # of one draft there is one best verifier
+    single = kseq_survivors(
+        p, q, tokens, most=1, eos=eos
+    )  # of one draft there is one best verifier
     given[:, 1, :2], alive[:, 1] = single.given[:, 1], single.alive[:, 1]
     for t in range(len(p)):
         for m in range(2, most + 1):
             rule = otm.Optimal().prepare(otm.Problem(draft=p[t], target=q[t], law=IID(m)))
-            given[t, m, : m + 1] = _conditional(_selected(rule, int(tokens[t]), m)[None], q[t, tokens[t], None])[0]
-            ending = 0.0 if eos is None or q[t, eos] <= 0 else float(_selected(rule, eos, m)[1:].sum())
+            given[t, m, : m + 1] = _conditional(
+                _selected(rule, int(tokens[t]), m)[None], q[t, tokens[t], None]
+            )[0]
+            ending = (
+                0.0 if eos is None or q[t, eos] <= 0 else float(_selected(rule, eos, m)[1:].sum())
+            )
             alive[t, m] = rule.lower - ending
     return SurvivorLaw(given, alive)
 
 
 def rejection_ranks(
-    p: Floats, q: Floats, tokens: NDArray[np.int64], *, most: int, eos: int | None, rng: np.random.Generator, samples: int = 2
+    p: Floats,
+    q: Floats,
+    tokens: NDArray[np.int64],
+    *,
+    most: int,
+    eos: int | None,
+    rng: np.random.Generator,
+    samples: int = 2,
 ) -> RankLaw:
-    """Return the law of recursive rejection without replacement, averaged over sampled sequences of rejected children.
+    """Return the law of recursive rejection without replacement, averaged over sampled sequences of
+    rejected children.
 
-    Each stage counts with its exact probability given what was rejected before; only the rejected children are sampled, so every
-    entry is unbiased, and so are products over positions, which share no sample.
+    Each stage counts with its exact probability given what was rejected before; only the rejected
+    children are sampled, so every entry is unbiased, and so are products over positions, which
+    share no sample.
 
     Args:
         p, q, tokens, eos: as `kseq_survivors`.
@@ -128,7 +154,9 @@ def rejection_ranks(
             missed = excess.sum(axis=1)
             weight = weight * np.where(missed > 1e-12, 1.0 - taken, 0.0)
             running = np.cumsum(excess, axis=1)
-            drawn = np.minimum((running <= (rng.random(number) * missed)[:, None]).sum(axis=1), p.shape[1] - 1)
+            drawn = np.minimum(
+                (running <= (rng.random(number) * missed)[:, None]).sum(axis=1), p.shape[1] - 1
+            )
             wanted = wanted - overlap
             mass = wanted.sum(axis=1, keepdims=True)
             wanted = np.divide(wanted, mass, out=np.zeros_like(wanted), where=mass > 0)
@@ -137,12 +165,16 @@ def rejection_ranks(
     return RankLaw(given, accepted / samples)
 
 
-def race_ranks(p: Floats, q: Floats, tokens: NDArray[np.int64], *, most: int, eos: int | None) -> RankLaw:
-    """Return the law of the exponential race's rank, exact given the text's tokens, at which `accepted` stays as well.
+def race_ranks(
+    p: Floats, q: Floats, tokens: NDArray[np.int64], *, most: int, eos: int | None
+) -> RankLaw:
+    """Return the law of the exponential race's rank, exact given the text's tokens, at which
+    `accepted` stays as well.
 
-    Given the winner y at time t ~ Exp(1), each other token precedes it in the draft race with probability 1 − e^{−t λ}, λ =
-    (q_y p/p_y − q)₊, independently: the rank is one more than their number. Rates of at most 1/16 at the latest time enter by their
-    first four moments, log E z^N = Σ_j log(1 + (e^{tλ_j} − 1)z) − tλ_j, the others one by one.
+    Given the winner y at time t ~ Exp(1), each other token precedes it in the draft race with
+    probability 1 − e^{−t λ}, λ = (q_y p/p_y − q)₊, independently: the rank is one more than their
+    number. Rates of at most 1/16 at the latest time enter by their first four moments, log E z^N =
+    Σ_j log(1 + (e^{tλ_j} − 1)z) − tλ_j, the others one by one.
 
     Args:
         p, q, tokens, eos: as `kseq_survivors`.
@@ -171,7 +203,9 @@ _HOPELESS = 80.0  # expected arrivals of which 16 or fewer have probability belo
 
 
 def _overtaken(rates: Floats, most: int) -> Floats:
-    """Return Pr(N = 0), …, Pr(N = most − 1) at every time, `(times, most)`: N tokens of these rates arrive before."""
+    """Return Pr(N = 0), …, Pr(N = most − 1) at every time, `(times, most)`: N tokens of these rates
+    arrive before.
+    """
     rates = np.sort(rates)
     power = np.cumsum(rates[:, None] ** np.arange(1, 5), axis=0)
     pieces = []
@@ -181,14 +215,19 @@ def _overtaken(rates: Floats, most: int) -> Floats:
         moments = power[small - 1] if small else np.zeros(4)
         large = rates[small:]
         arriving = float(-np.expm1(-times[0] * large).sum() + times[0] * moments[0])
-        pieces.append(np.zeros((len(times), most)) if arriving > _HOPELESS + 2 * most else _counts(times, moments, large, most))
+        pieces.append(
+            np.zeros((len(times), most))
+            if arriving > _HOPELESS + 2 * most
+            else _counts(times, moments, large, most)
+        )
     return np.concatenate(pieces)
 
 
 def _counts(times: Floats, moments: Floats, large: Floats, most: int) -> Floats:
     """Count arrivals of small rates, known by Σ λ, …, Σ λ⁴, and of large ones."""
     one, two, three, four = (moments[i - 1] * times**i for i in (1, 2, 3, 4))
-    # log(1 + (e^u − 1)z) by powers of u: z, z − z², z − 3z² + 2z³, z − 7z² + 12z³ − 6z⁴; times the power of z, for the recursion.
+    # log(1 + (e^u − 1)z) by powers of u: z, z − z², z − 3z² + 2z³, z − 7z² + 12z³ − 6z⁴; times the
+    # power of z, for the recursion.
     slopes = (
         one + two / 2 + three / 6 + four / 24,
         2 * (-two / 2 - 3 * three / 6 - 7 * four / 24),
@@ -203,13 +242,17 @@ def _counts(times: Floats, moments: Floats, large: Floats, most: int) -> Floats:
 
 
 def _binomials(stays: Floats, most: int) -> Floats:
-    """Return the product of the polynomials s + (1 − s)z, `(times, tokens)`, in pairs of pairs, cut after `most` coefficients."""
+    """Return the product of the polynomials s + (1 − s)z, `(times, tokens)`, in pairs of pairs, cut
+    after `most` coefficients.
+    """
     polys = np.stack([stays, 1.0 - stays], axis=2)[..., :most]
     while polys.shape[1] > 1:
         half = polys.shape[1] // 2
         merged = _product(polys[:, :half], polys[:, half : 2 * half], most)
         rest = polys[:, 2 * half :]
-        polys = np.concatenate([merged, np.pad(rest, [(0, 0), (0, 0), (0, merged.shape[2] - rest.shape[2])])], axis=1)
+        polys = np.concatenate(
+            [merged, np.pad(rest, [(0, 0), (0, 0), (0, merged.shape[2] - rest.shape[2])])], axis=1
+        )
     return polys[:, 0] if polys.shape[1] else np.eye(1, most).repeat(len(stays), axis=0)
 
 
@@ -242,7 +285,9 @@ class _KSeqRule:
         beta = stays.sum(axis=1)
         accept = 1.0 - np.maximum(1.0 - beta, 0.0) ** m
         scale = np.divide(accept, beta, out=np.full_like(beta, float(m)), where=beta > 0)
-        return cls(p, q, m, gamma, beta, accept, np.maximum(q - stays * scale[:, None], 0.0).sum(axis=1))
+        return cls(
+            p, q, m, gamma, beta, accept, np.maximum(q - stays * scale[:, None], 0.0).sum(axis=1)
+        )
 
     def joint(self, y: NDArray[np.int64]) -> Floats:
         """Return Pr(output y, and j of the drafts are y), `(n, m + 1)`."""
@@ -250,20 +295,26 @@ class _KSeqRule:
         mass, wanted = self.p[at, y], self.q[at, y]
         kept = np.minimum(mass, wanted / self.gamma)  # p·b
         others = np.maximum(1.0 - self.beta - mass + kept, 0.0)  # another token, and rejected
-        scale = np.divide(self.accept, self.beta, out=np.full_like(mass, float(self.m)), where=self.beta > 0)
+        scale = np.divide(
+            self.accept, self.beta, out=np.full_like(mass, float(self.m)), where=self.beta > 0
+        )
         excess = np.maximum(wanted - kept * scale, 0.0)
         # A residual of rounding errors is never drawn from.
         residual = np.divide(excess, self.rest, out=np.zeros_like(mass), where=self.rest > 1e-12)
         found, rejected = np.zeros((len(y), self.m + 1)), _one(len(y), self.m)
         for i in range(1, self.m + 1):
-            found += _times(_times(rejected, kept, np.zeros_like(kept)), mass, 1.0 - mass, self.m - i)
+            found += _times(
+                _times(rejected, kept, np.zeros_like(kept)), mass, 1.0 - mass, self.m - i
+            )
             rejected = _times(rejected, mass - kept, others)
         joint: Floats = found + residual[:, None] * rejected
         return joint
 
 
 def _selected(rule: OptimalRule, y: int, m: int) -> Floats:
-    """Return Pr(output y, and j of the m drafts are y), j = 0..m, by the exact integral over scores."""
+    """Return Pr(output y, and j of the m drafts are y), j = 0..m, by the exact integral over
+    scores.
+    """
     p, q = float(rule.problem.draft[y]), float(rule.problem.target[y])
     found = np.zeros(m + 1)
     if p == 0.0:
@@ -287,14 +338,22 @@ def _selected(rule: OptimalRule, y: int, m: int) -> Floats:
         law = rule.selection_law
         excess /= float(np.maximum(rule.problem.target - law, 0.0).sum())
         # What is rejected was selected at the lowest level, which all such tokens share.
-        losing = float(np.maximum(rule.problem.draft - rule.problem.target / built.low, 0.0).sum()) if built.low > 0 else 0.0
+        losing = (
+            float(np.maximum(rule.problem.draft - rule.problem.target / built.low, 0.0).sum())
+            if built.low > 0
+            else 0.0
+        )
         fall = np.diff(_distribution(scores, built.low)) * losing
     for j in range(m + 1):
         ways = math.comb(m, j) * p**j
         if j:
-            found[j] += keep * ways * float((j * own ** (j - 1) * others ** (m - j) @ weights) @ slope)
+            found[j] += (
+                keep * ways * float((j * own ** (j - 1) * others ** (m - j) @ weights) @ slope)
+            )
         if excess > 0 and j < m:
-            found[j] += excess * ways * (m - j) * float((own**j * others ** (m - j - 1) @ weights) @ fall)
+            found[j] += (
+                excess * ways * (m - j) * float((own**j * others ** (m - j - 1) @ weights) @ fall)
+            )
     return found
 
 

@@ -1,11 +1,13 @@
-"""What first drafts are lost to along the sampled texts, and what a drafter that knew the target would win.
+"""What first drafts are lost to along the sampled texts, and what a drafter that knew the target
+would win.
 
-The parts are `otm.losses.acceptance_losses` at random positions of the texts, from both models' logits: of one draft, and of
-as many as the advised plan begins with, drawn independently. Where the draft model computes in bfloat16, what drafts drawn
-from masses so rounded would change stands beside them (`otm.losses.draft_rounding`). Beside these the clairvoyant bound of a
-context: no tree of N drafts and L levels that a context determines wins more than 1 + Σ Q(u) over the N paths u that the
-target itself holds likeliest. Drafts that are drawn may: one draft from the target is always accepted. The same tree grown by
-the draft shows how much of it is the draft's to win.
+The parts are `otm.losses.acceptance_losses` at random positions of the texts, from both models'
+logits: of one draft, and of as many as the advised plan begins with, drawn independently. Where the
+draft model computes in bfloat16, what drafts drawn from masses so rounded would change stands
+beside them (`otm.losses.draft_rounding`). Beside these the clairvoyant bound of a context: no tree
+of N drafts and L levels that a context determines wins more than 1 + Σ Q(u) over the N paths u that
+the target itself holds likeliest. Drafts that are drawn may: one draft from the target is always
+accepted. The same tree grown by the draft shows how much of it is the draft's to win.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ class RoundedDrafts:
     Attributes:
         gain: acceptance of one draft, against exact masses; a loss is negative.
         output_tv: total variation from the target's law to that of the output, with one draft.
-        draft_tv: from the exact draft to the rounded one. k drafts change nothing by more than k times this.
+        draft_tv: from the exact draft to the rounded one. k drafts change nothing by more than k
+            times this.
     """
 
     gain: Interval
@@ -118,7 +121,8 @@ def lost(
         rng: chooses texts and positions.
         rounded: whether drafts are drawn in bfloat16.
 
-    Cost: 67 optimal acceptances of one draft at each position, as many of the plan's number, a target call per level at some.
+    Cost: 67 optimal acceptances of one draft at each position, as many of the plan's number, a
+        target call per level at some.
     """
     deadline = time.perf_counter() + seconds
     setting, owners, rows, expected = Setting(draft.processing, target.processing), [], [], []
@@ -134,14 +138,20 @@ def lost(
         found = acceptance_losses(*logits, draft=setting.draft, target=setting.target)
         parts = [found.acceptance, *(getattr(found, name) for name in PARTS)]
         if k > 1:
-            found = acceptance_losses(*logits, k=k, draft=setting.draft, target=setting.target, verifier=verifier)
+            found = acceptance_losses(
+                *logits, k=k, draft=setting.draft, target=setting.target, verifier=verifier
+            )
             parts += [found.acceptance, *(getattr(found, name) for name in SEVERAL)]
         if rounded:
-            change = draft_rounding(draft=setting.draft(logits[0]), target=setting.target(logits[1]))
+            change = draft_rounding(
+                draft=setting.draft(logits[0]), target=setting.target(logits[1])
+            )
             parts += [change.gain, change.output_tv, change.draft_tv]
         rows.append(np.stack(parts, axis=-1).sum(axis=0))
         some = rng.permutation(count)[:TREES].tolist()
-        expected.append(np.sum([_expected(draft, target, contexts[i], tree, eos) for i in some], axis=0))
+        expected.append(
+            np.sum([_expected(draft, target, contexts[i], tree, eos) for i in some], axis=0)
+        )
         owners.append((prompt, count, len(some)))
         if time.perf_counter() > deadline:
             break
@@ -150,7 +160,11 @@ def lost(
     sums = np.zeros((len(prompts), columns + 2))
     counts = np.zeros_like(sums)
     np.add.at(sums, place, np.concatenate([rows, expected], axis=1))
-    np.add.at(counts, place, np.array([[owner[1]] * columns + [owner[2]] * 2 for owner in owners], dtype=float))
+    np.add.at(
+        counts,
+        place,
+        np.array([[owner[1]] * columns + [owner[2]] * 2 for owner in owners], dtype=float),
+    )
     means = clustered_means(sums, counts)
     shares = iter([means.of(column) for column in range(columns + 2)])
     accepted, parts_of_one = next(shares), {name: next(shares) for name in PARTS}
@@ -171,18 +185,26 @@ def lost(
     )
 
 
-def first_drafts(decoder: Decoder, draft: LanguageModel, contexts: Sequence[tuple[int, ...]]) -> int:
-    """Return how many drafts a plan begins with; where that depends on the context, the mean over some, rounded."""
+def first_drafts(
+    decoder: Decoder, draft: LanguageModel, contexts: Sequence[tuple[int, ...]]
+) -> int:
+    """Return how many drafts a plan begins with; where that depends on the context, the mean over
+    some, rounded.
+    """
     if isinstance(decoder, StaticDecoder):
         return len(decoder.shape.children(0))
     if not isinstance(decoder, LikeliestTree):
         return 1
     trees = zip(contexts, _grown(decoder, draft, contexts), strict=True)
-    begun = [sum(len(path.context) == len(context) + 1 for path in paths) for context, paths in trees]
+    begun = [
+        sum(len(path.context) == len(context) + 1 for path in paths) for context, paths in trees
+    ]
     return max(1, round(float(np.mean(begun))))
 
 
-def _grown(tree: LikeliestTree, model: LanguageModel, contexts: Sequence[tuple[int, ...]]) -> list[list[Path]]:
+def _grown(
+    tree: LikeliestTree, model: LanguageModel, contexts: Sequence[tuple[int, ...]]
+) -> list[list[Path]]:
     *_, (grown, _) = levels(tree, model, contexts)
     return grown
 
@@ -192,7 +214,11 @@ def _numbers(logits: torch.Tensor) -> np.ndarray:
 
 
 def _expected(
-    draft: LanguageModel, target: LanguageModel, context: tuple[int, ...], tree: LikeliestTree, eos: int | None
+    draft: LanguageModel,
+    target: LanguageModel,
+    context: tuple[int, ...],
+    tree: LikeliestTree,
+    eos: int | None,
 ) -> tuple[float, float]:
     """Return 1 + Σ Q(u) over the paths that the draft, and those that the target, holds likeliest."""
     won = []
@@ -204,5 +230,11 @@ def _expected(
         for path in paths[1:]:
             before, token = path.context[:-1], path.context[-1]
             reached[path.context] = reached[before] * float(rows[before][token])
-        won.append(sum(value for path, value in reached.items() if eos is None or eos not in path[len(context) :]))
+        won.append(
+            sum(
+                value
+                for path, value in reached.items()
+                if eos is None or eos not in path[len(context) :]
+            )
+        )
     return won[0], won[1]

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from otm.engines import CostSurface, Speedup
 from otm.sequence import Gsd, LikeliestTree
-from otm.trees import CostSurface, Speedup
 
 from ..files import json_values
 from .advice import Advice, Row
@@ -84,8 +84,12 @@ def _row(row: Row, draft: str) -> dict[str, Any]:
         "seconds": dict(zip(("draft", "target", "rest"), row.seconds, strict=True)),
         "over_plain": _limits(row.over_plain),
         "over_chain": _limits(row.over_chain),
-        "sglang": likeliest_settings(draft, row.plan.decoder) if isinstance(row.plan.decoder, LikeliestTree) else None,
-        "eagle_choices": eagle_choices(row.plan.decoder.shape) if isinstance(row.plan.decoder, Gsd) else None,
+        "sglang": likeliest_settings(draft, row.plan.decoder)
+        if isinstance(row.plan.decoder, LikeliestTree)
+        else None,
+        "eagle_choices": eagle_choices(row.plan.decoder.shape)
+        if isinstance(row.plan.decoder, Gsd)
+        else None,
     }
 
 

@@ -1,4 +1,6 @@
-"""The advice on one screen: what to do, how plans compare, what limits them, where costs come from, what to tell engines."""
+"""The advice on one screen: what to do, how plans compare, what limits them, where costs come from,
+what to tell engines.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from otm.commands.printing import paragraph
+from otm.engines import CostSurface
 from otm.losses import ROUNDED_MOST
 from otm.sequence import DraftSelection, LikeliestTree, SpeculativeSampling
 from otm.tabular import columns
-from otm.trees import CostSurface
 
 from ..run.losses import PARTS
 from ..statistics import Interval
@@ -23,7 +25,9 @@ _NAME, _NAME_OF_TRIAL = 34, 30
 """Columns of a plan's name, at most, in the two tables."""
 
 
-def screen(advice: Advice, *, draft: str, surroundings: Mapping[str, Any], passes: CostSurface, gone: Lost) -> str:
+def screen(
+    advice: Advice, *, draft: str, surroundings: Mapping[str, Any], passes: CostSurface, gone: Lost
+) -> str:
     """Return the answer.
 
     Args:
@@ -67,15 +71,32 @@ def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
     ]
     for one in trials:
         name = f"  {names.get(one.name, one.name)[:_NAME_OF_TRIAL]}"
-        values = (one.expected, one.tokens / one.calls, one.predicted, one.seconds, one.advised, one.speedup)
+        values = (
+            one.expected,
+            one.tokens / one.calls,
+            one.predicted,
+            one.seconds,
+            one.advised,
+            one.speedup,
+        )
         rows.append((name, *(f"{value:.2f}" for value in values)))
-    lines = [f"run     {trials[0].texts} texts, decoded in every way in turns; steps timed again in between"]
+    lines = [
+        f"run     {trials[0].texts} texts, decoded in every way in turns; steps timed again in "
+        "between"
+    ]
     lines += columns(rows, right=range(1, 7))
     wall, ratio, advised = (
         100.0 * max(abs(getattr(one, left) / getattr(one, right) - 1.0) for one in trials)
-        for left, right in (("predicted", "seconds"), ("predicted_speedup", "speedup"), ("advised", "speedup"))
+        for left, right in (
+            ("predicted", "seconds"),
+            ("predicted_speedup", "speedup"),
+            ("advised", "speedup"),
+        )
     )
-    lines.append(f"  predicted wall times are off by at most {_at_most(wall)} %, their ratios by {_at_most(ratio)} %,")
+    lines.append(
+        f"  predicted wall times are off by at most {_at_most(wall)} %, their ratios by "
+        f"{_at_most(ratio)} %,"
+    )
     lines.append(f"  and the speed-ups of the advice, timed earlier, by {_at_most(advised)} %")
     return "\n".join(lines)
 
@@ -111,9 +132,14 @@ def _headline(advice: Advice) -> Iterator[str]:
 def _table(advice: Advice) -> Iterator[str]:
     rows = [("", "tokens", "ms per", "x plain", "x chain"), ("", "a call", "call", "", "")]
     plain = ("plain decoding", 1.0, advice.plain_seconds, "1", 1 / advice.chain.over_plain.value)
-    others = ((named(row), row.tokens, sum(row.seconds), str(row.over_plain), row.over_chain.value) for row in advice.rows)
+    others = (
+        (named(row), row.tokens, sum(row.seconds), str(row.over_plain), row.over_chain.value)
+        for row in advice.rows
+    )
     for name, tokens, seconds, speed, over_chain in (plain, *others):
-        rows.append((name[:_NAME], f"{tokens:.2f}", f"{1e3 * seconds:.2f}", speed, f"{over_chain:.2f}"))
+        rows.append(
+            (name[:_NAME], f"{tokens:.2f}", f"{1e3 * seconds:.2f}", speed, f"{over_chain:.2f}")
+        )
     yield from columns(rows, right=(1, 2, 4))
     yield ""
 
@@ -124,10 +150,14 @@ def _limits(advice: Advice) -> Iterator[str]:
     tokens, whole = best.tokens * advice.plain_seconds, sum(best.seconds)
     reliefs = {
         "what drafting costs: with free draft calls": tokens / (target + rest),
-        "what verification costs: if a call that checks the drafts took no longer than one that checks none": tokens
-        / (draft + min(target, model.checking(0)) + rest),
+        (
+            "what verification costs: if a call that checks the drafts took no longer than one that "
+            "checks none"
+        ): tokens / (draft + min(target, model.checking(0)) + rest),
         "what drawing and verifying in Python costs: without it": tokens / (draft + target),
-        "acceptance: with every draft accepted": (1 + best.plan.decoder.depth) * advice.plain_seconds / whole,
+        "acceptance: with every draft accepted": (1 + best.plan.decoder.depth)
+        * advice.plain_seconds
+        / whole,
     }
     most = max(reliefs, key=reliefs.__getitem__)
     cause, _, relieved = most.partition(": ")
@@ -137,7 +167,8 @@ def _limits(advice: Advice) -> Iterator[str]:
         "limits",
         f"{limit}, the fastest plan would give {reliefs[most]:.2f} x. First drafts are accepted "
         f"{100 * (advice.chains[0] - 1.0):.0f} % of the time; a draft call takes "
-        f"{sum(model.draft) / model.checking(0):.2f} of a target call; a step is {shares[0]:.0f} % drafting, "
+        f"{sum(model.draft) / model.checking(0):.2f} of a target call; a step is {shares[0]:.0f} % "
+        "drafting, "
         f"{shares[1]:.0f} % target, {shares[2]:.0f} % Python",
     )
     bounds = []
@@ -151,34 +182,54 @@ def _limits(advice: Advice) -> Iterator[str]:
 
 def _lost(gone: Lost) -> Iterator[str]:
     accepted = gone.accepted
-    sure = "" if accepted.low is None or accepted.high is None else f" ({100 * accepted.low:.0f} to {100 * accepted.high:.0f})"
+    sure = (
+        ""
+        if accepted.low is None or accepted.high is None
+        else f" ({100 * accepted.low:.0f} to {100 * accepted.high:.0f})"
+    )
     yield from paragraph(
         "lost",
-        f"at {gone.positions} random positions {100 * accepted.value:.0f} %{sure} of first drafts are accepted; lost are "
-        f"{_parts(gone.parts, PARTS)}. With its likeliest {gone.size} drafts of at most {gone.length} in a row this draft wins "
-        f"{gone.tokens.value:.2f} tokens a call; one that knew the target would win {gone.clairvoyant.value:.2f}",
+        f"at {gone.positions} random positions {100 * accepted.value:.0f} %{sure} of first drafts "
+        "are accepted; lost are "
+        f"{_parts(gone.parts, PARTS)}. With its likeliest {gone.size} drafts of at most "
+        f"{gone.length} in a row this draft wins "
+        f"{gone.tokens.value:.2f} tokens a call; one that knew the target would win "
+        f"{gone.clairvoyant.value:.2f}",
     )
     if (several := gone.several) is not None:
         yield from paragraph(
             "",
-            f"the fastest plan begins with {several.drafts} drafts: of so many, drawn independently, {several.verifier} accepts "
-            f"one {100 * several.accepted.value:.0f} % of the time; lost are {_parts(several.parts, SEVERAL)}",
+            f"the fastest plan begins with {several.drafts} drafts: of so many, drawn "
+            f"independently, {several.verifier} accepts "
+            f"one {100 * several.accepted.value:.0f} % of the time; lost are "
+            f"{_parts(several.parts, SEVERAL)}",
         )
     if (rounding := gone.rounding) is not None:
         k = 1 if several is None else several.drafts
         gain, here, anywhere = rounding.gain.value, k * rounding.draft_tv.value, k * ROUNDED_MOST
         yield from paragraph(
             "",
-            f"drawn from masses in bfloat16, one draft is accepted {100 * abs(gain):.3f} percentage points "
-            f"{'less' if gain < 0 else 'more'} often, and the output is {rounding.output_tv.value:.1e} from the target in total "
-            f"variation; {k} draft{'s' * (k > 1)} change nothing by more than {here:.1e} here, {anywhere:.1e} anywhere",
+            f"drawn from masses in bfloat16, one draft is accepted {100 * abs(gain):.3f} "
+            "percentage points "
+            f"{'less' if gain < 0 else 'more'} often, and the output is "
+            f"{rounding.output_tv.value:.1e} from the target in total "
+            f"variation; {k} draft{'s' * (k > 1)} change nothing by more than {here:.1e} here, "
+            f"{anywhere:.1e} anywhere",
         )
 
 
 def _parts(shares: Mapping[str, Interval], words: Mapping[str, str]) -> str:
-    parts = {words[name].split(":")[0]: share.value for name, share in shares.items() if share.value >= 0.005}
+    parts = {
+        words[name].split(":")[0]: share.value
+        for name, share in shares.items()
+        if share.value >= 0.005
+    }
     return (
-        ", ".join(f"{100 * value:.0f} % to {name}" for name, value in sorted(parts.items(), key=lambda one: -one[1])) or "none"
+        ", ".join(
+            f"{100 * value:.0f} % to {name}"
+            for name, value in sorted(parts.items(), key=lambda one: -one[1])
+        )
+        or "none"
     )
 
 
@@ -188,10 +239,13 @@ def _costs(advice: Advice, surroundings: Mapping[str, Any], passes: CostSurface)
     calls = ", ".join(f"{n}: {1e3 * advice.model.checking(n):.1f}" for n in shown)
     yield from paragraph(
         "costs",
-        f"real steps timed here, batch 1 ({', '.join(f'{name} {value}' for name, value in surroundings.items())}): a draft call "
-        f"{1e3 * sum(advice.model.draft):.1f} ms, target calls by nodes checked {calls} ms. Timed alone, a call of one token takes "
+        "real steps timed here, batch 1 "
+        f"({', '.join(f'{name} {value}' for name, value in surroundings.items())}): a draft call "
+        f"{1e3 * sum(advice.model.draft):.1f} ms, target calls by nodes checked {calls} ms. Timed "
+        "alone, a call of one token takes "
         + " and ".join(
-            f"{1e3 * passes.at(batch=1, context=context, length=0).target:.1f} ms after {context} tokens"
+            f"{1e3 * passes.at(batch=1, context=context, length=0).target:.1f} ms after {context} "
+            "tokens"
             for context in sorted({passes.contexts[0], passes.contexts[-1]})
         ),
     )
@@ -201,19 +255,32 @@ def _measured(advice: Advice) -> Iterator[str]:
     ended = "" if advice.decided else "; the budget ended before the interval decided"
     yield from paragraph(
         "basis",
-        f"{advice.texts} texts of the target from {advice.prompts} prompts, acceptance exact given the text; "
-        f"{advice.rounds} rounds of timing; {advice.num_plans} plans of at most {advice.asked.limits.nodes} nodes and depth "
-        f"{advice.asked.limits.depth}, likeliest trees of at most {advice.largest_likeliest}{ended}",
+        f"{advice.texts} texts of the target from {advice.prompts} prompts, acceptance exact given "
+        "the text; "
+        f"{advice.rounds} rounds of timing; {advice.num_plans} plans of at most "
+        f"{advice.asked.limits.nodes} nodes and depth "
+        f"{advice.asked.limits.depth}, likeliest trees of at most "
+        f"{advice.largest_likeliest}{ended}",
     )
 
 
 def _engines(advice: Advice, draft: str) -> Iterator[str]:
     chain = engine_chain(advice.chains, advice.model, timed=advice.chain.over_plain)
-    gives = f"where only the passes cost, a chain of {chain.length} gives {chain.speedup.over('plain decoding')}"
+    gives = (
+        f"where only the passes cost, a chain of {chain.length} gives "
+        f"{chain.speedup.over('plain decoding')}"
+    )
     if not chain.may_pay:
-        yield from paragraph("engines", f"{gives}: configure no draft model in vLLM, SGLang, TensorRT-LLM or llama.cpp")
+        yield from paragraph(
+            "engines",
+            f"{gives}: configure no draft model in vLLM, SGLang, TensorRT-LLM or llama.cpp",
+        )
         return
-    doubt = "" if chain.speedup.low > 1.0 else ", so it may not pay: compare in the engine before you keep it"
+    doubt = (
+        ""
+        if chain.speedup.low > 1.0
+        else ", so it may not pay: compare in the engine before you keep it"
+    )
     yield from paragraph("engines", f"{gives}{doubt}")
     for engine, text in chain_settings(draft, chain.length).items():
         # One line each, however long: it is there to be copied.

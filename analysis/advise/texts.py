@@ -1,4 +1,6 @@
-"""Texts sampled from the target, and both models' distributions along them: where a lossless decoder stands, whichever it is."""
+"""Texts sampled from the target, and both models' distributions along them: where a lossless
+decoder stands, whichever it is.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def continued(
         context = tuple(prefix)
         target.forget()
         rows: list[Floats] = []
-        for uniform in uniforms[: max(0, min([num_tokens, *(limit - len(prefix) for limit in limits)]))]:
+        for uniform in uniforms[
+            : max(0, min([num_tokens, *(limit - len(prefix) for limit in limits)]))
+        ]:
             rows.append(target.next(context))
             context = (*context, int(inverse_cdf(rows[-1], uniform)))
             if context[-1] == eos:

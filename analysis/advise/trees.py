@@ -1,9 +1,11 @@
 """Trees of the likeliest paths along a text: which of them hold the text's next tokens.
 
-Nothing about such a tree is random, and it is verified by sampling the target: a step that starts after t tokens accepts as many
-drafts as the tree that is drafted there holds of the text. Given the text this is certain; averaged over the last token,
+Nothing about such a tree is random, and it is verified by sampling the target: a step that starts
+after t tokens accepts as many drafts as the tree that is drafted there holds of the text. Given the
+text this is certain; averaged over the last token,
 
-    S_i(t) = [the text's next i − 1 tokens are drafted] · Σ q(x) over the children x of the vertex that they lead to.
+    S_i(t) = [the text's next i − 1 tokens are drafted] · Σ q(x) over the children x of the vertex
+    that they lead to.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ class MatchLaw:
 
     Attributes:
         sizes: the numbers of drafted tokens.
-        reached: `(L, sizes, L + 1, n)`, 1 where the tree drafted at a position holds the text's next i tokens.
+        reached: `(L, sizes, L + 1, n)`, 1 where the tree drafted at a position holds the text's
+            next i tokens.
         gained: `(L, sizes, L, n)`, S_i, not counting the end of the text.
-        calls, drafting: `(L, sizes)`, draft calls of a step and vertices that draft in them, averages over the positions.
+        calls, drafting: `(L, sizes)`, draft calls of a step and vertices that draft in them,
+            averages over the positions.
     """
 
     sizes: tuple[int, ...]
@@ -49,7 +53,15 @@ class MatchLaw:
         return tally(self.reached[at], self.gained[at])
 
 
-def matches(draft: LanguageModel, text: Text, *, sizes: Sequence[int], depth: int, starts: int, eos: int | None) -> MatchLaw:
+def matches(
+    draft: LanguageModel,
+    text: Text,
+    *,
+    sizes: Sequence[int],
+    depth: int,
+    starts: int,
+    eos: int | None,
+) -> MatchLaw:
     """Grow the trees at every position of a text where a step may start.
 
     Args:
@@ -60,7 +72,8 @@ def matches(draft: LanguageModel, text: Text, *, sizes: Sequence[int], depth: in
         starts: steps start before this position.
         eos: the token that ends a text.
 
-    Cost: the positions take their draft calls together, as many as fit into memory. What is drafted for the largest size holds all.
+    Cost: the positions take their draft calls together, as many as fit into memory. What is drafted
+        for the largest size holds all.
     """
     number = min(starts, len(text.tokens))
     many = np.asarray(sizes)
@@ -90,9 +103,17 @@ def matches(draft: LanguageModel, text: Text, *, sizes: Sequence[int], depth: in
 
 
 def _enter(
-    reached: Floats, gained: Floats, text: Text, start: int, tree: Sequence[Path], sizes: NDArray[np.int64], eos: int | None
+    reached: Floats,
+    gained: Floats,
+    text: Text,
+    start: int,
+    tree: Sequence[Path],
+    sizes: NDArray[np.int64],
+    eos: int | None,
 ) -> None:
-    """Note which tree sizes hold how much of the text from one start: `reached` `(sizes, L + 1)`, `gained` `(sizes, L)`."""
+    """Note which tree sizes hold how much of the text from one start: `reached` `(sizes, L + 1)`,
+    `gained` `(sizes, L)`.
+    """
     whole = text.context(len(text.tokens))
     base = len(text.prefix) + start
     reached[:, 0] = 1.0

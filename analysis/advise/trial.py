@@ -1,8 +1,9 @@
-"""The advice put to the test: plain decoding and every plan that it shows, run for real beside what was predicted.
+"""The advice put to the test: plain decoding and every plan that it shows, run for real beside what
+was predicted.
 
-Tokens per call are those of the advice. Seconds are timed again, a few steps between the texts: other load on a machine comes and
-goes, and what is tested is whether texts cost what their steps say, not whether the load has stayed. The speed-up that the advice
-gave stands beside it.
+Tokens per call are those of the advice. Seconds are timed again, a few steps between the texts:
+other load on a machine comes and goes, and what is tested is whether texts cost what their steps
+say, not whether the load has stayed. The speed-up that the advice gave stands beside it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Trial:
         texts, tokens, calls: decoded in all.
         expected: tokens per call of the advice.
         seconds: wall time in all.
-        predicted: seconds for as many tokens, from the advice's tokens per call and steps timed between the texts.
+        predicted: seconds for as many tokens, from the advice's tokens per call and steps timed
+            between the texts.
         advised: the speed-up over plain decoding that the advice gave.
         speedup: the measured one.
         predicted_speedup: that of the predicted seconds.
@@ -76,7 +78,11 @@ def tried(
     clock = Clock(Clocked(draft), Clocked(target), known, eos, np.random.default_rng([seed, 0]))
     deepest = max(row.plan.decoder.depth for row in advice.rows)
     for turn, (number, prompt) in itertools.product(range(repeats), enumerate(prompts)):
-        limits = [limit - len(prompt) - 1 for limit in (draft.max_length, target.max_length) if limit is not None]
+        limits = [
+            limit - len(prompt) - 1
+            for limit in (draft.max_length, target.max_length)
+            if limit is not None
+        ]
         room = min([advice.asked.num_tokens, *limits]) - deepest
         if room < 1:
             continue
@@ -84,11 +90,18 @@ def tried(
             progress("trial")
             way, rng = ways[index], np.random.default_rng([seed, 1, turn, number, index])
             tokens, calls, seconds = _text(way, draft, target, prompt, room, rng, eos)
-            done[index] = [old + new for old, new in zip(done[index], (1, len(tokens), calls, seconds), strict=True)]
+            done[index] = [
+                old + new
+                for old, new in zip(done[index], (1, len(tokens), calls, seconds), strict=True)
+            ]
             if way is None:
                 known.append((tuple(prompt), tokens))
         clock.round([row.plan.decoder for row in advice.rows])
-    return [_trial(clock, way, done[index], done[0]) for index, way in enumerate(ways)] if known else []
+    return (
+        [_trial(clock, way, done[index], done[0]) for index, way in enumerate(ways)]
+        if known
+        else []
+    )
 
 
 def _trial(clock: Clock, way: Row | None, done: Sequence[float], plain: Sequence[float]) -> Trial:
@@ -111,10 +124,14 @@ def _trial(clock: Clock, way: Row | None, done: Sequence[float], plain: Sequence
 
 
 def predicted_text(clock: Clock, way: Row | None, tokens: float) -> float:
-    """Return predicted seconds of a text of that many tokens: the step that reads the prompt, and all others."""
+    """Return predicted seconds of a text of that many tokens: the step that reads the prompt, and
+    all others.
+    """
     decoder = None if way is None else way.plan.decoder
     step = clock.plain_seconds if decoder is None else clock.seconds(decoder)
-    return clock.first_seconds(decoder) + (tokens / (1.0 if way is None else way.tokens) - 1.0) * step
+    return (
+        clock.first_seconds(decoder) + (tokens / (1.0 if way is None else way.tokens) - 1.0) * step
+    )
 
 
 def _text(
@@ -126,13 +143,25 @@ def _text(
     rng: np.random.Generator,
     eos: int | None,
 ) -> tuple[tuple[int, ...], int, float]:
-    """Decode one text; return its tokens, those beyond the last one asked for included, its target calls and seconds."""
+    """Decode one text; return its tokens, those beyond the last one asked for included, its target
+    calls and seconds.
+    """
     draft.forget()
     target.forget()
     if way is None:
-        record = plain_text(target, prompt, num_tokens=num_tokens, rng=rng, eos=eos, task=Task(PLAIN, "", 0))
+        record = plain_text(
+            target, prompt, num_tokens=num_tokens, rng=rng, eos=eos, task=Task(PLAIN, "", 0)
+        )
         return record.tokens, record.num_calls, record.seconds
     began = time.perf_counter()
-    text = generate(way.plan.decoder, draft=draft, target=target, context=prompt, num_tokens=num_tokens, rng=rng, eos=eos)
+    text = generate(
+        way.plan.decoder,
+        draft=draft,
+        target=target,
+        context=prompt,
+        num_tokens=num_tokens,
+        rng=rng,
+        eos=eos,
+    )
     seconds = time.perf_counter() - began
     return tuple(token for one in text.steps for token in one.tokens), text.num_calls, seconds

@@ -1,12 +1,13 @@
 """A decoder's walk along a text: how many tokens a step yields, exactly, once the text is given.
 
-A step that starts after t tokens of the text accepts at least i drafts with probability G_i(t), a product over the positions in
-between, and the next one starts after t + 1 + j tokens if it accepts exactly j. So the expected number of steps that start at t is
+A step that starts after t tokens of the text accepts at least i drafts with probability G_i(t), a
+product over the positions in between, and the next one starts after t + 1 + j tokens if it accepts
+exactly j. So the expected number of steps that start at t is
 
     v(0) = 1,      v(t + 1 + j) += v(t) (G_j(t) − G_{j+1}(t)),
 
-the decoder's own path, and tokens per step are Σ_t v(t) E_t / Σ_t v(t), with E_t = 1 + Σ_i S_i(t), where S_i averages over what
-stands at the last of the i positions as well.
+the decoder's own path, and tokens per step are Σ_t v(t) E_t / Σ_t v(t), with E_t = 1 + Σ_i S_i(t),
+where S_i averages over what stands at the last of the i positions as well.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ def _walks(law: SurvivorLaw, num_drafts: int, most: int, starts: int) -> list[Wa
         here = np.arange(starts) + i
         inside = here < number
         at = np.minimum(here, number - 1)
-        steps, alive = law.given[at, : num_drafts + 1, : num_drafts + 1], law.alive[at, : num_drafts + 1]
+        steps, alive = (
+            law.given[at, : num_drafts + 1, : num_drafts + 1],
+            law.alive[at, : num_drafts + 1],
+        )
         gained.append(np.where(inside, (state * alive).sum(axis=1), 0.0))
         state = np.where(inside[:, None], np.einsum("tm,tmj->tj", state, steps), 0.0)
         state[:, 0] = 0.0
@@ -84,12 +88,15 @@ def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:
     starts = min(starts, len(law.given))
     reached, gained = _levels([law], shape, starts)
     levels = shape.levels[1:]
-    by_level = np.array([gained[1:, 0][levels == level].sum(axis=0) for level in range(1, shape.depth + 1)])
+    by_level = np.array(
+        [gained[1:, 0][levels == level].sum(axis=0) for level in range(1, shape.depth + 1)]
+    )
     return tally(reached[:, 0], by_level)
 
 
 def tree_gains(laws: Sequence[RankLaw], *, shape: TreeShape, starts: int) -> Floats:
-    """Return how many of each text's steps accept each vertex, `(texts, n + 1)`, all of them at the root.
+    """Return how many of each text's steps accept each vertex, `(texts, n + 1)`, all of them at the
+    root.
 
     Args:
         laws: at the positions of each text.
@@ -97,14 +104,20 @@ def tree_gains(laws: Sequence[RankLaw], *, shape: TreeShape, starts: int) -> Flo
     """
     reached, gained = _levels(laws, shape, starts)
     lengths = np.array([len(law.given) for law in laws])
-    visits = np.where(np.arange(starts) < lengths[:, None], _visits(reached), 0.0)  # nothing starts after the end
+    visits = np.where(
+        np.arange(starts) < lengths[:, None], _visits(reached), 0.0
+    )  # nothing starts after the end
     return np.asarray((gained * visits).sum(axis=2).T)
 
 
 def _levels(laws: Sequence[RankLaw], shape: TreeShape, starts: int) -> tuple[Floats, Floats]:
-    """Return G `(depth + 1, texts, starts)`, and what each vertex gains a step, `(n + 1, texts, starts)`, 1 at the root."""
+    """Return G `(depth + 1, texts, starts)`, and what each vertex gains a step, `(n + 1, texts,
+    starts)`, 1 at the root.
+    """
     size = starts + shape.depth
-    given, accepted = np.zeros((2, max(shape.width, 1), len(laws), size))  # beyond a text's end nothing is accepted
+    given, accepted = np.zeros(
+        (2, max(shape.width, 1), len(laws), size)
+    )  # beyond a text's end nothing is accepted
     for text, law in enumerate(laws):
         for padded, values in ((given, law.given), (accepted, law.accepted)):
             inside = values[:size, : padded.shape[0]]
@@ -134,12 +147,16 @@ def tally(reached: Floats, gained: Floats) -> Walk:
 
 
 def _visits(reached: Floats) -> Floats:
-    """Return v, the expected number of steps that start at each position, `(..., starts)`, from G `(L + 1, ..., starts)`."""
+    """Return v, the expected number of steps that start at each position, `(..., starts)`, from G
+    `(L + 1, ..., starts)`.
+    """
     starts = reached.shape[-1]
     visits = np.zeros(reached.shape[1:])
     visits[..., 0] = 1.0
     exactly = reached - np.append(reached[1:], np.zeros((1, *visits.shape)), axis=0)
     for t in range(starts):
         ends = min(len(exactly), starts - 1 - t)
-        visits[..., t + 1 : t + 1 + ends] += visits[..., t, None] * np.moveaxis(exactly[:ends, ..., t], 0, -1)
+        visits[..., t + 1 : t + 1 + ends] += visits[..., t, None] * np.moveaxis(
+            exactly[:ends, ..., t], 0, -1
+        )
     return visits

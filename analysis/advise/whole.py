@@ -51,7 +51,8 @@ def advised(
     out: Path | None,
     show: Callable[[str], object],
 ) -> str:
-    """Measure, show the answer as soon as it is known, run it if asked, and return what is left to say.
+    """Measure, show the answer as soon as it is known, run it if asked, and return what is left to
+    say.
 
     Args:
         source: the pair.
@@ -64,7 +65,9 @@ def advised(
     """
     texts = list(itertools.islice(numbered(open_prompts(prompts, field=field)), limit))
     if not texts:
-        raise AnalysisError("Advice needs at least one prompt; the file has none. Give one per line.")
+        raise AnalysisError(
+            "Advice needs at least one prompt; the file has none. Give one per line."
+        )
     pair = loaded(source)
     encode = pair.encode_chat if chat else pair.encode
     tokens = [encode(prompt.text)[-prompt_tokens:] for prompt in texts]
@@ -83,7 +86,9 @@ def advised(
             tick=lambda: bar.told("passes by context"),
         )
         bar.told("what drafts are lost to")
-        trees = [row.plan.decoder for row in advice.rows if isinstance(row.plan.decoder, LikeliestTree)]
+        trees = [
+            row.plan.decoder for row in advice.rows if isinstance(row.plan.decoder, LikeliestTree)
+        ]
         gone = lost(
             draft,
             target,
@@ -97,23 +102,44 @@ def advised(
         )
     dtype = str(pair.target.dtype).removeprefix("torch.")
     load = os.getloadavg()[0]
-    surroundings = {"on": pair.device_name, "threads": torch.get_num_threads(), "weights": dtype, "load": f"{load:.1f}"}
+    surroundings = {
+        "on": pair.device_name,
+        "threads": torch.get_num_threads(),
+        "weights": dtype,
+        "load": f"{load:.1f}",
+    }
     names = dict(zip(SIDES, source.names, strict=True))
     show(screen(advice, draft=names["draft"], surroundings=surroundings, passes=passes, gone=gone))
     trials = []
     if repeats:
         with _Progress(None) as bar:
-            trials = tried(advice, draft, target, tokens, eos=eos, repeats=repeats, seed=asked.seed + 1, progress=bar.told)
+            trials = tried(
+                advice,
+                draft,
+                target,
+                tokens,
+                eos=eos,
+                repeats=repeats,
+                seed=asked.seed + 1,
+                progress=bar.told,
+            )
     said = [trial_table(trials, _names(advice))] if repeats else []
     said += [f"note    {note}" for note in pair.notes]
     said += [
-        f"note    {side} model: {model.fallback}" for side, model in zip(SIDES, (draft, target), strict=True) if model.fallback
+        f"note    {side} model: {model.fallback}"
+        for side, model in zip(SIDES, (draft, target), strict=True)
+        if model.fallback
     ]
     if out is not None:
         places = dict(zip(SIDES, model_places(source.draft, source.target), strict=True))
         manifest = {
-            "models": {side: {"name": Path(name).name, "sha256": weights_digest(name)} for side, name in places.items()},
-            "processing": {side: dataclasses.asdict(one) for side, one in zip(SIDES, processing, strict=True)},
+            "models": {
+                side: {"name": Path(name).name, "sha256": weights_digest(name)}
+                for side, name in places.items()
+            },
+            "processing": {
+                side: dataclasses.asdict(one) for side, one in zip(SIDES, processing, strict=True)
+            },
             "prompts": {"file": prompts.name, "count": len(tokens), "chat": chat},
             "device": pair.device_name,
             "dtype": dtype,
@@ -126,7 +152,12 @@ def advised(
             "revision": revision(),
         }
         record = advice_record(
-            advice, draft=names["draft"], surfaces={"passes": passes}, gone=gone, trials=trials, manifest=manifest
+            advice,
+            draft=names["draft"],
+            surfaces={"passes": passes},
+            gone=gone,
+            trials=trials,
+            manifest=manifest,
         )
         write_json(out, record)
         said.append(f"record  {out}")
@@ -141,8 +172,14 @@ class _Progress:
     """A bar over the budget's seconds, with what is being done; over nothing without a budget."""
 
     def __init__(self, seconds: float | None) -> None:
-        layout = "{desc} {elapsed}" if seconds is None else "{desc} |{bar}| {elapsed} of at most {total:.0f} s"
-        self._bar = tqdm(total=seconds, bar_format=layout, disable=not sys.stderr.isatty(), leave=False)
+        layout = (
+            "{desc} {elapsed}"
+            if seconds is None
+            else "{desc} |{bar}| {elapsed} of at most {total:.0f} s"
+        )
+        self._bar = tqdm(
+            total=seconds, bar_format=layout, disable=not sys.stderr.isatty(), leave=False
+        )
         self._began = time.monotonic()
 
     def __enter__(self) -> _Progress:

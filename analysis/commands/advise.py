@@ -1,4 +1,6 @@
-"""`python -m analysis advise`: whether to speculate with a pair on this machine, with which scheme, and how much faster it is."""
+"""`python -m analysis advise`: whether to speculate with a pair on this machine, with which scheme,
+and how much faster it is.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,51 @@ def advise(
     *,
     prompts: Prompts,
     models: PairSource,
-    out: Annotated[Path | None, written("Where to write everything as JSON, for scripts and the report.")] = None,
-    run: Annotated[bool, typer.Option("--run", help="Run every way of the table for real: predicted beside measured.")] = False,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Budget; it ends earlier where the interval decides.")] = 300.0,
+    out: Annotated[
+        Path | None, written("Where to write everything as JSON, for scripts and the report.")
+    ] = None,
+    run: Annotated[
+        bool,
+        typer.Option(
+            "--run", help="Run every way of the table for real: predicted beside measured."
+        ),
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, help="Budget; it ends earlier where the interval decides.")
+    ] = 300.0,
     limit: Limit = None,
     field: Field = "text",
-    chat_template: Annotated[bool, typer.Option("--chat-template", help="Prompts are messages of a user.")] = False,
+    chat_template: Annotated[
+        bool, typer.Option("--chat-template", help="Prompts are messages of a user.")
+    ] = False,
     prompt_tokens: Annotated[
-        int, typer.Option(min=1, help="Longer prompts are cut to their last tokens.", rich_help_panel=MEASURED)
+        int,
+        typer.Option(
+            min=1, help="Longer prompts are cut to their last tokens.", rich_help_panel=MEASURED
+        ),
     ] = 512,
-    num_tokens: Annotated[int, typer.Option(min=1, help="Tokens that a text has.", rich_help_panel=MEASURED)] = 64,
-    repeats: Annotated[int, typer.Option(min=1, help="Texts per prompt and way with --run.", rich_help_panel=MEASURED)] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of texts and places.", rich_help_panel=MEASURED)] = 0,
-    max_nodes: Annotated[
-        int, typer.Option(min=1, max=256, help="Drafted tokens of a step at most.", rich_help_panel=COMPARED)
+    num_tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens that a text has.", rich_help_panel=MEASURED)
     ] = 64,
-    max_depth: Annotated[int, typer.Option(min=1, max=64, help="Drafts in a row at most.", rich_help_panel=COMPARED)] = 8,
-    sequences: Annotated[int, typer.Option(min=1, max=16, help="I.i.d. sequences at most.", rich_help_panel=COMPARED)] = 4,
+    repeats: Annotated[
+        int,
+        typer.Option(min=1, help="Texts per prompt and way with --run.", rich_help_panel=MEASURED),
+    ] = 3,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of texts and places.", rich_help_panel=MEASURED)
+    ] = 0,
+    max_nodes: Annotated[
+        int,
+        typer.Option(
+            min=1, max=256, help="Drafted tokens of a step at most.", rich_help_panel=COMPARED
+        ),
+    ] = 64,
+    max_depth: Annotated[
+        int, typer.Option(min=1, max=64, help="Drafts in a row at most.", rich_help_panel=COMPARED)
+    ] = 8,
+    sequences: Annotated[
+        int, typer.Option(min=1, max=16, help="I.i.d. sequences at most.", rich_help_panel=COMPARED)
+    ] = 4,
     setting: Setting,
     threads: Threads = None,
 ) -> None:
@@ -56,7 +86,9 @@ def advise(
         prompt_tokens=prompt_tokens,
         chat=chat_template,
         processing=setting,
-        asked=Asked(num_tokens, Limits(max_nodes, max_depth, sequences), seconds, min(50.0, seconds), seed),
+        asked=Asked(
+            num_tokens, Limits(max_nodes, max_depth, sequences), seconds, min(50.0, seconds), seed
+        ),
         repeats=repeats if run else 0,
         out=out,
         show=typer.echo,

@@ -24,5 +24,19 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (advise, compare, measure, merge, report, decode, steps, experiment, latency, train, finetune, fetch, capture):
+for command in (
+    advise,
+    compare,
+    measure,
+    merge,
+    report,
+    decode,
+    steps,
+    experiment,
+    latency,
+    train,
+    finetune,
+    fetch,
+    capture,
+):
     app.command()(command)

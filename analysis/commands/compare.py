@@ -1,4 +1,6 @@
-"""`python -m analysis compare`: every scheme on both models' next-token distributions after a prompt."""
+"""`python -m analysis compare`: every scheme on both models' next-token distributions after a
+prompt.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,13 @@ def compare(
     models: PairSource,
     k: Annotated[str, typer.Option(help="Numbers of drafts, comma-separated.")] = "1,2,4,8,16",
     setting: Setting,
-    samples: Annotated[int, typer.Option(min=0, help="Monte Carlo draws per row; 0 for none.")] = 2_000,
+    samples: Annotated[
+        int, typer.Option(min=0, help="Monte Carlo draws per row; 0 for none.")
+    ] = 2_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the Monte Carlo draws.")] = 0,
-    plot: Annotated[Path, written("Where to write the plot (.png, .pdf or .svg).")] = Path("comparison.png"),
+    plot: Annotated[Path, written("Where to write the plot (.png, .pdf or .svg).")] = Path(
+        "comparison.png"
+    ),
 ) -> None:
     """Compare every scheme on both models' next-token distributions after a prompt."""
     import numpy as np
@@ -35,7 +41,9 @@ def compare(
     pair = loaded(models)
     found = next_token(pair, prompt, setting=setting)
     typer.echo(f"prompt   {prompt}")
-    typer.echo("next     " + ", ".join(f"{token!r} q={q:.3f} p={p:.3f}" for token, p, q in found.likely))
+    typer.echo(
+        "next     " + ", ".join(f"{token!r} q={q:.3f} p={p:.3f}" for token, p, q in found.likely)
+    )
     asked = [words(name, value) for name, value in setting.recorded.items() if value is not None]
     typer.echo(", ".join([f"V = {pair.num_tokens}", *asked, pair.device]))
     for note in pair.notes:

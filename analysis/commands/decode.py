@@ -29,14 +29,18 @@ def decode(
     ],
     models: PairSource,
     num_tokens: Annotated[int, typer.Option(min=1, help="Tokens to decode per prompt.")] = 64,
-    prompt_tokens: Annotated[int, typer.Option(min=1, help="Longer prompts are cut to their last tokens.")] = 128,
+    prompt_tokens: Annotated[
+        int, typer.Option(min=1, help="Longer prompts are cut to their last tokens.")
+    ] = 128,
     limit: Limit = None,
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated; one text each.")] = "0",
     setting: Setting,
     field: Field = "text",
     threads: Threads = None,
 ) -> None:
-    """Decode prompts with any algorithm and report tokens per serial call of the target, and the speed-up over plain decoding."""
+    """Decode prompts with any algorithm and report tokens per serial call of the target, and the
+    speed-up over plain decoding.
+    """
     import itertools
 
     from ..decode.decode_run import RunSettings, run_decode, summary_table
@@ -53,7 +57,11 @@ def decode(
     texts = itertools.islice(numbered(open_prompts(prompts, field=field)), limit)
     tokens = [pair.encode(prompt.text)[-prompt_tokens:] for prompt in texts]
     settings = RunSettings(
-        draft=models.draft, target=models.target, num_tokens=num_tokens, dtype=str(pair.target.dtype), processing=setting
+        draft=models.draft,
+        target=models.target,
+        num_tokens=num_tokens,
+        dtype=str(pair.target.dtype),
+        processing=setting,
     )
     records = run_decode(pair, decoders, tokens, settings=settings, seeds=chosen_seeds, out=out)
     for note in pair.notes:

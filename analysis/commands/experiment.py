@@ -15,16 +15,33 @@ def experiment(
     work: Annotated[Path, written("Folder for the results files; a killed run goes on from them.")],
     out: Annotated[Path, written("Folder for the figure's data.")] = Path("figures/data"),
     num_prompts: Annotated[
-        int | None, typer.Option(min=1, help="Prompts cut from the held-out text. Default: all; 60 where texts are decoded.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Prompts cut from the held-out text. Default: all; 60 where texts are decoded.",
+        ),
     ] = None,
     target: TargetName = None,
     drafts: Annotated[
-        Path | None, typer.Option(help="Folder with draft models for table2. Default: the target's, or the shipped ones.")
+        Path | None,
+        typer.Option(
+            help="Folder with draft models for table2. Default: the target's, or the shipped ones."
+        ),
     ] = None,
     any_load: AnyLoad = False,
 ) -> None:
-    """Run an experiment of the papers on a pair, the shipped one by default, and write what its figure shows."""
+    """Run an experiment of the papers on a pair, the shipped one by default, and write what its
+    figure shows.
+    """
     from ..papers.experiments import run_experiment
 
-    path = run_experiment(name, work=work, out=out, num_prompts=num_prompts, drafts=drafts, target=target, any_load=any_load)
+    path = run_experiment(
+        name,
+        work=work,
+        out=out,
+        num_prompts=num_prompts,
+        drafts=drafts,
+        target=target,
+        any_load=any_load,
+    )
     typer.echo(f"data     {path}")

@@ -8,9 +8,13 @@ import typer
 
 
 def fetch(
-    name: Annotated[str, typer.Argument(help="Which one; its short name is then good for --target.")] = "smollm2",
+    name: Annotated[
+        str, typer.Argument(help="Which one; its short name is then good for --target.")
+    ] = "smollm2",
 ) -> None:
-    """Fetch a public target model (93 MB) and convert it to safetensors (540 MB) in the cache folder, once."""
+    """Fetch a public target model (93 MB) and convert it to safetensors (540 MB) in the cache
+    folder, once.
+    """
     from ..models.public import PUBLIC
     from ..models.public import fetch as fetched
 

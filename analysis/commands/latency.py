@@ -1,4 +1,6 @@
-"""`python -m analysis latency`: how long forward passes take, relative to the target's at length 4 and batch 1."""
+"""`python -m analysis latency`: how long forward passes take, relative to the target's at length 4
+and batch 1.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,18 @@ def latency(
     *,
     out: Annotated[Path, written("The JSON file to write.")] = Path("latency.json"),
     models: PairSource,
-    lengths: Annotated[str, typer.Option(help="New tokens per sequence, comma-separated, 4 among them.")] = "1,2,3,4,5,6,7,8",
-    batches: Annotated[str, typer.Option(help="Sequences in a pass, comma-separated, 1 among them.")] = "1,2,4,8",
-    context: Annotated[int, typer.Option(min=1, help="Tokens that are cached before each pass.")] = 128,
-    nodes: Annotated[str, typer.Option(help="Sizes of draft trees, comma-separated, 0 among them.")] = "0,1,2,4,8,16,32,64",
+    lengths: Annotated[
+        str, typer.Option(help="New tokens per sequence, comma-separated, 4 among them.")
+    ] = "1,2,3,4,5,6,7,8",
+    batches: Annotated[
+        str, typer.Option(help="Sequences in a pass, comma-separated, 1 among them.")
+    ] = "1,2,4,8",
+    context: Annotated[
+        int, typer.Option(min=1, help="Tokens that are cached before each pass.")
+    ] = 128,
+    nodes: Annotated[
+        str, typer.Option(help="Sizes of draft trees, comma-separated, 0 among them.")
+    ] = "0,1,2,4,8,16,32,64",
     seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure.")] = 60.0,
     threads: Threads = None,
     any_load: AnyLoad = False,
@@ -42,7 +52,8 @@ def latency(
     typer.echo(latency_table(record))
     for side in SIDES:
         shown = ", ".join(
-            f"{count}: {1e3 * cell['median']:.1f}" for count, cell in zip(record["nodes"], record["tree"][side], strict=True)
+            f"{count}: {1e3 * cell['median']:.1f}"
+            for count, cell in zip(record["nodes"], record["tree"][side], strict=True)
         )
         typer.echo(f"{side:<7} milliseconds by tree nodes  {shown}")
     typer.echo(f"record  {out}")

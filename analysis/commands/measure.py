@@ -15,7 +15,17 @@ from .options import grouped, integers, written
 if TYPE_CHECKING:
     from ..models.prompts import PromptSource
 
-_OF_TRACES = {"out", "from_trace", "k", "shard_size", "shards", "workers", "threads", "scheduler", "allow"}
+_OF_TRACES = {
+    "out",
+    "from_trace",
+    "k",
+    "shard_size",
+    "shards",
+    "workers",
+    "threads",
+    "scheduler",
+    "allow",
+}
 """The options that mean something for a trace."""
 
 
@@ -25,12 +35,20 @@ def measure(
     context: typer.Context,
     out: Annotated[Path, written("Folder of the run; an unfinished run there goes on.")],
     models: PairSource,
-    prompts: Annotated[Path | None, typer.Option(help="Text (one prompt per line), .jsonl or .parquet.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Data set of the datasets library: hub name or folder.")] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Text (one prompt per line), .jsonl or .parquet.")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Data set of the datasets library: hub name or folder.")
+    ] = None,
     split: Annotated[str, typer.Option(help="Split of the data set.")] = "train",
     field: Annotated[str, typer.Option(help="Field or column with the prompt.")] = "text",
-    from_trace: Annotated[Path | None, typer.Option(help="Trace of top-m log-probabilities, instead of models.")] = None,
-    positions: Annotated[str, typer.Option(help="text, target, draft or on-policy: where the models are compared.")] = "text",
+    from_trace: Annotated[
+        Path | None, typer.Option(help="Trace of top-m log-probabilities, instead of models.")
+    ] = None,
+    positions: Annotated[
+        str, typer.Option(help="text, target, draft or on-policy: where the models are compared.")
+    ] = "text",
     k: Annotated[str, typer.Option(help="Numbers of drafts, such as 1-8 or 1,2,4,8.")] = "1-8",
     columns: Annotated[
         str | None,
@@ -39,20 +57,33 @@ def measure(
             "the races. Default: all."
         ),
     ] = None,
-    temperature: Annotated[str, typer.Option(help="Sampling temperatures of both models, comma-separated.")] = "1.0",
+    temperature: Annotated[
+        str, typer.Option(help="Sampling temperatures of both models, comma-separated.")
+    ] = "1.0",
     draft_temperature: Annotated[
         str | None,
-        typer.Option(help="Temperatures of the draft alone, each with every --temperature and --top-p. Default: the target's."),
+        typer.Option(
+            help="Temperatures of the draft alone, each with every --temperature and --top-p. Default: the target's."
+        ),
     ] = None,
-    top_p: Annotated[str, typer.Option(help="Nucleus masses of both models, comma-separated; 1.0 keeps all.")] = "1.0",
+    top_p: Annotated[
+        str, typer.Option(help="Nucleus masses of both models, comma-separated; 1.0 keeps all.")
+    ] = "1.0",
     otherwise: Setting,
     seed: Annotated[int, typer.Option(help="Seed of sampled paths.")] = 0,
     max_tokens: Annotated[int, typer.Option(help="Tokens of a prompt that are used.")] = 512,
-    new_tokens: Annotated[int, typer.Option(help="Tokens sampled after each prompt, along sampled paths.")] = 64,
+    new_tokens: Annotated[
+        int, typer.Option(help="Tokens sampled after each prompt, along sampled paths.")
+    ] = 64,
     block: Annotated[int, typer.Option(help="Drafts per block of the on-policy decoder.")] = 4,
-    precision: Annotated[str, typer.Option(help="Softmax of the analysis: float64 or float32.")] = "float64",
+    precision: Annotated[
+        str, typer.Option(help="Softmax of the analysis: float64 or float32.")
+    ] = "float64",
     shard_size: Annotated[
-        int | None, typer.Option(help="Prompts per shard (default 16), or positions of a trace (default 4096).")
+        int | None,
+        typer.Option(
+            help="Prompts per shard (default 16), or positions of a trace (default 4096)."
+        ),
     ] = None,
     shards: Annotated[
         str | None,
@@ -60,7 +91,9 @@ def measure(
             help="START:STOP: only these shards of --shard-size prompts, as far as there are any: one machine's share."
         ),
     ] = None,
-    save_logits: Annotated[int, typer.Option(help="Keep the top M log-probabilities at temperature 1, without top-p.")] = 0,
+    save_logits: Annotated[
+        int, typer.Option(help="Keep the top M log-probabilities at temperature 1, without top-p.")
+    ] = 0,
     bounds: Annotated[
         bool,
         typer.Option(
@@ -68,7 +101,12 @@ def measure(
             help="The papers' bounds, γ* and index entropies at every position; optimal trees beside Tunstall's bound.",
         ),
     ] = False,
-    check: Annotated[int, typer.Option(min=0, help="Check columns and trees against samplers at N positions of a shard.")] = 0,
+    check: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Check columns and trees against samplers at N positions of a shard."
+        ),
+    ] = 0,
     losses: Annotated[
         bool,
         typer.Option(
@@ -76,10 +114,18 @@ def measure(
             help="What acceptance is lost to as well: vocabulary, filters, ranking, temperature, rounding. Many times the work.",
         ),
     ] = False,
-    workers: Annotated[int | None, typer.Option(help="Local processes. Default: by cores, memory and device.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads per process; part of what a run is.")] = None,
-    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, instead of local processes.")] = None,
-    allow: Annotated[list[str] | None, typer.Option(help="Place where an existing run may differ.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Local processes. Default: by cores, memory and device.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads per process; part of what a run is.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler, instead of local processes.")
+    ] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option(help="Place where an existing run may differ.")
+    ] = None,
 ) -> None:
     """Measure every batched scheme on real logits, position by position, into Parquet shards."""
     if from_trace is not None:
@@ -90,12 +136,16 @@ def measure(
     from ..run.scheduling import Workers
     from ..run.settings import Settings
 
-    processes, per_process = resources(out, models, workers=workers, threads=threads, scheduler=scheduler, trace=from_trace)
+    processes, per_process = resources(
+        out, models, workers=workers, threads=threads, scheduler=scheduler, trace=from_trace
+    )
     settings = Settings(
         k=tuple(integers(k)),
         columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
         temperatures=reals(temperature, "temperature"),
-        draft_temperatures=() if draft_temperature is None else reals(draft_temperature, "draft-temperature"),
+        draft_temperatures=()
+        if draft_temperature is None
+        else reals(draft_temperature, "draft-temperature"),
         top_ps=reals(top_p, "top-p"),
         otherwise=otherwise,
         positions="trace" if from_trace is not None else positions,
@@ -103,7 +153,9 @@ def measure(
         max_tokens=max_tokens,
         new_tokens=new_tokens,
         block=block,
-        shard_prompts=shard_size if shard_size is not None else (4096 if from_trace is not None else 16),
+        shard_prompts=shard_size
+        if shard_size is not None
+        else (4096 if from_trace is not None else 16),
         precision=precision,
         threads=per_process,
         save_logits=save_logits,
@@ -115,17 +167,29 @@ def measure(
     share = None if shards is None else shard_range(shards)
     differing = tuple(allow or ())
     if from_trace is not None:
-        summary = measure_trace_file(out, trace=from_trace, settings=settings, workers=place, share=share, allow=differing)
+        summary = measure_trace_file(
+            out, trace=from_trace, settings=settings, workers=place, share=share, allow=differing
+        )
     else:
         source = _source(prompts, dataset, split, field)
         summary = measure_prompts(
-            out, source=source, models=models, settings=settings, workers=place, share=share, allow=differing
+            out,
+            source=source,
+            models=models,
+            settings=settings,
+            workers=place,
+            share=share,
+            allow=differing,
         )
     rate = ""
     if summary.written:
-        positions_per_second, rows_per_second = (count / summary.seconds for count in (summary.contexts, summary.rows))
+        positions_per_second, rows_per_second = (
+            count / summary.seconds for count in (summary.contexts, summary.rows)
+        )
         rate = f", {positions_per_second:,.0f} positions ({rows_per_second:,.0f} rows) per second"
-    typer.echo(f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them now{rate}")
+    typer.echo(
+        f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them now{rate}"
+    )
     if check and summary.written:
         typer.echo(f"checked  {summary.checked}", err=bool(summary.checked.failures))
     for trees in summary.trees:
@@ -137,7 +201,11 @@ def measure(
 def _check_trace_options(context: typer.Context) -> None:
     """Raise if an option was given that means nothing for a trace."""
     # By name: typer may bring a click of its own, whose enumeration is not the installed click's.
-    given = [name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
+    given = [
+        name
+        for name in context.params
+        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    ]
     if useless := [f"--{name.replace('_', '-')}" for name in given if name not in _OF_TRACES]:
         raise AnalysisError(
             "A trace keeps the models, prompts, temperature, top-p and positions it was recorded with; --from-trace goes without "
@@ -154,7 +222,9 @@ def reals(text: str, name: str) -> tuple[float, ...]:
     try:
         return tuple(sorted({float(part) for part in text.split(",")}))
     except ValueError as error:
-        raise AnalysisError(f"{name} must be numbers separated by commas, such as 0.7,1.0; got {text!r}.") from error
+        raise AnalysisError(
+            f"{name} must be numbers separated by commas, such as 0.7,1.0; got {text!r}."
+        ) from error
 
 
 def shard_range(text: str) -> range:
@@ -176,5 +246,11 @@ def _source(prompts: Path | None, dataset: str | None, split: str, field: str) -
     from ..models.prompts import DataSet, open_prompts
 
     if (prompts is None) == (dataset is None):
-        raise AnalysisError("A measurement needs either --prompts FILE or --dataset NAME; pass one of them.")
-    return open_prompts(prompts, field=field) if prompts is not None else DataSet(str(dataset), split, field)
+        raise AnalysisError(
+            "A measurement needs either --prompts FILE or --dataset NAME; pass one of them."
+        )
+    return (
+        open_prompts(prompts, field=field)
+        if prompts is not None
+        else DataSet(str(dataset), split, field)
+    )

@@ -1,6 +1,7 @@
 """What several commands' options share.
 
-A command that needs models or sampling has a parameter of type `PairSource` or `Setting`, and `grouped` gives it their options.
+A command that needs models or sampling has a parameter of type `PairSource` or `Setting`, and
+`grouped` gives it their options.
 """
 
 from __future__ import annotations
@@ -24,41 +25,90 @@ MOST_NUMBERS = 256
 """Largest number of values that an option may list."""
 
 DraftName = Annotated[
-    str | None, typer.Option(help="Draft model: hub name or folder. Default: the one that belongs to the target.")
+    str | None,
+    typer.Option(
+        help="Draft model: hub name or folder. Default: the one that belongs to the target."
+    ),
 ]
-TargetName = Annotated[str | None, typer.Option(help="Target model: hub name, folder, or smollm2. Default: the shipped one.")]
+TargetName = Annotated[
+    str | None,
+    typer.Option(help="Target model: hub name, folder, or smollm2. Default: the shipped one."),
+]
 
 SAMPLING = "Sampling, of both models"
 DRAFT_SAMPLING = "Sampling of the draft, where it is not the target's"
 MACHINE = "Machine"
 """Panels of the help."""
 
-Temperature = Annotated[float, typer.Option(min=0.0, help="0 stands for the likeliest token.", rich_help_panel=SAMPLING)]
+Temperature = Annotated[
+    float, typer.Option(min=0.0, help="0 stands for the likeliest token.", rich_help_panel=SAMPLING)
+]
 TopP = Annotated[float | None, typer.Option(help="Nucleus mass.", rich_help_panel=SAMPLING)]
-TopK = Annotated[int | None, typer.Option(min=1, help="Likeliest tokens that are kept.", rich_help_panel=SAMPLING)]
-MinP = Annotated[float | None, typer.Option(help="Least mass kept, as a part of the largest.", rich_help_panel=SAMPLING)]
-Order = Annotated[str, typer.Option(help="Whose order of these: transformers, vllm or llama.cpp.", rich_help_panel=SAMPLING)]
-DraftTemperature = Annotated[float | None, typer.Option(min=0.0, help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)]
-DraftTopP = Annotated[float | None, typer.Option(help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)]
-DraftTopK = Annotated[int | None, typer.Option(min=1, help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)]
-DraftMinP = Annotated[float | None, typer.Option(help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)]
-DraftOrder = Annotated[str | None, typer.Option(help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)]
+TopK = Annotated[
+    int | None,
+    typer.Option(min=1, help="Likeliest tokens that are kept.", rich_help_panel=SAMPLING),
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(help="Least mass kept, as a part of the largest.", rich_help_panel=SAMPLING),
+]
+Order = Annotated[
+    str,
+    typer.Option(
+        help="Whose order of these: transformers, vllm or llama.cpp.", rich_help_panel=SAMPLING
+    ),
+]
+DraftTemperature = Annotated[
+    float | None, typer.Option(min=0.0, help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
+]
+DraftTopP = Annotated[
+    float | None, typer.Option(help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
+]
+DraftTopK = Annotated[
+    int | None, typer.Option(min=1, help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
+]
+DraftMinP = Annotated[
+    float | None, typer.Option(help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
+]
+DraftOrder = Annotated[
+    str | None, typer.Option(help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=MACHINE)]
 DeviceMap = Annotated[
-    str | None, typer.Option(help="Spread each model over devices: auto, balanced, …", rich_help_panel=MACHINE)
+    str | None,
+    typer.Option(help="Spread each model over devices: auto, balanced, …", rich_help_panel=MACHINE),
 ]
-Dtype = Annotated[str, typer.Option(help="Weights: float32, float16 or bfloat16.", rich_help_panel=MACHINE)]
+Dtype = Annotated[
+    str, typer.Option(help="Weights: float32, float16 or bfloat16.", rich_help_panel=MACHINE)
+]
 Threads = Annotated[
     int | None,
-    typer.Option(min=1, max=MOST_THREADS, help="CPU threads. Default: torch's choice.", rich_help_panel=MACHINE),
+    typer.Option(
+        min=1,
+        max=MOST_THREADS,
+        help="CPU threads. Default: torch's choice.",
+        rich_help_panel=MACHINE,
+    ),
 ]
-Prompts = Annotated[Path, typer.Option(help="Text with one prompt per line, JSON lines or Parquet.")]
+Prompts = Annotated[
+    Path, typer.Option(help="Text with one prompt per line, JSON lines or Parquet.")
+]
 Field = Annotated[str, typer.Option(help="Field of JSON lines or Parquet that holds the prompt.")]
-Limit = Annotated[int | None, typer.Option(min=1, max=1 << 40, metavar="N", help="Use the first prompts only.")]
-# Named alone: the form with --no- would widen the help's first column until it cuts the other names.
-AnyLoad = Annotated[bool, typer.Option("--any-load", help="Time on a busy machine too.", rich_help_panel=MACHINE)]
+Limit = Annotated[
+    int | None, typer.Option(min=1, max=1 << 40, metavar="N", help="Use the first prompts only.")
+]
+# Named alone: the form with --no- would widen the help's first column until it cuts the other
+# names.
+AnyLoad = Annotated[
+    bool, typer.Option("--any-load", help="Time on a busy machine too.", rich_help_panel=MACHINE)
+]
 TrustRemoteCode = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Run Python files that come with a model.", rich_help_panel=MACHINE)
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run Python files that come with a model.",
+        rich_help_panel=MACHINE,
+    ),
 ]
 
 
@@ -87,7 +137,13 @@ def sampling_of(
     Raises:
         otm.errors.InvalidParameter: if something is out of range.
     """
-    target: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "order": order}
+    target: dict[str, Any] = {
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "min_p": min_p,
+        "order": order,
+    }
     draft = {
         "temperature": draft_temperature,
         "top_p": draft_top_p,
@@ -112,7 +168,9 @@ def models_of(
 
 
 _GROUPS: dict[type, Callable[..., Any]] = {Setting: sampling_of, PairSource: models_of}
-"""What several commands take: a parameter of such a type stands for the options of the function that makes it."""
+"""What several commands take: a parameter of such a type stands for the options of the function
+that makes it.
+"""
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -124,7 +182,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     groups = {
         name: {
             option: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for option, parameter in inspect.signature(_GROUPS[asked.annotation], eval_str=True).parameters.items()
+            for option, parameter in inspect.signature(
+                _GROUPS[asked.annotation], eval_str=True
+            ).parameters.items()
             if option not in own
         }
         for name, asked in own.items()
@@ -134,7 +194,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**given: Any) -> None:
         made = {
-            name: _GROUPS[own[name].annotation](**{option: given.pop(option) for option in options if option in given})
+            name: _GROUPS[own[name].annotation](
+                **{option: given.pop(option) for option in options if option in given}
+            )
             for name, options in groups.items()
         }
         command(**given, **made)
@@ -151,20 +213,27 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _of_machine(option: inspect.Parameter) -> bool:
-    return any(getattr(mark, "rich_help_panel", None) == MACHINE for mark in getattr(option.annotation, "__metadata__", ()))
+    return any(
+        getattr(mark, "rich_help_panel", None) == MACHINE
+        for mark in getattr(option.annotation, "__metadata__", ())
+    )
 
 
 def written(help: str) -> Any:
-    """Return the option that names a file or folder to write: not "", which `pathlib` reads as the current folder.
+    """Return the option that names a file or folder to write: not "", which `pathlib` reads as the
+    current folder.
 
-    A shell makes "" of a variable that is not set, and what is written would lie where nobody named it.
+    A shell makes "" of a variable that is not set, and what is written would lie where nobody named
+    it.
     """
     return typer.Option(parser=_place, metavar="PATH", help=help)
 
 
 def _place(text: str | Path) -> Path:
     if not str(text):
-        raise AnalysisError("What is written must have a name; got ''. Write . for the current folder.")
+        raise AnalysisError(
+            "What is written must have a name; got ''. Write . for the current folder."
+        )
     return Path(text)
 
 
@@ -172,7 +241,8 @@ def integers(text: str, *, name: str = "k", minimum: int = 1) -> list[int]:
     """Return integers written as 8,1-3, ascending and without repetitions.
 
     Raises:
-        AnalysisError: if they are not integers or ranges, one is below the minimum, or there are more than 256.
+        AnalysisError: if they are not integers or ranges, one is below the minimum, or there are
+            more than 256.
 
     >>> integers("8,1-3")
     [1, 2, 3, 8]
@@ -190,10 +260,13 @@ def integers(text: str, *, name: str = "k", minimum: int = 1) -> list[int]:
                 found |= set(range(MOST_NUMBERS + 1))  # refused below, without making them all
     except ValueError as error:
         raise AnalysisError(
-            f"{name} must be integers or ranges separated by commas, such as 1,2,4 or 1-8; got {text!r}. Write them so."
+            f"{name} must be integers or ranges separated by commas, such as 1,2,4 or 1-8; got "
+            f"{text!r}. Write them so."
         ) from error
     if min(found) < minimum:
         raise AnalysisError(f"{name} starts at {minimum}; got {min(found)}. Leave it out.")
     if len(found) > MOST_NUMBERS:
-        raise AnalysisError(f"{name} must be at most {MOST_NUMBERS} numbers; got {text!r}. Drop some.")
+        raise AnalysisError(
+            f"{name} must be at most {MOST_NUMBERS} numbers; got {text!r}. Drop some."
+        )
     return sorted(found)

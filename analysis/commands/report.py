@@ -11,13 +11,27 @@ from .options import written
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder that `measure` wrote; an unfinished run is reported as far as it is.")],
-    out: Annotated[Path | None, written("Folder for report.html and report.md. Default: the run's.")] = None,
-    decode: Annotated[
-        Path | None, typer.Option(help="Results file of `decode`: predicted against measured block efficiency.")
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder that `measure` wrote; an unfinished run is reported as far as it is."
+        ),
+    ],
+    out: Annotated[
+        Path | None, written("Folder for report.html and report.md. Default: the run's.")
     ] = None,
-    latency: Annotated[Path | None, typer.Option(help="Record of `latency`: what passes cost here, for the answer.")] = None,
-    advice: Annotated[Path | None, typer.Option(help="Record of `advise`: its answer, and the costs that it measured.")] = None,
+    decode: Annotated[
+        Path | None,
+        typer.Option(help="Results file of `decode`: predicted against measured block efficiency."),
+    ] = None,
+    latency: Annotated[
+        Path | None,
+        typer.Option(help="Record of `latency`: what passes cost here, for the answer."),
+    ] = None,
+    advice: Annotated[
+        Path | None,
+        typer.Option(help="Record of `advise`: its answer, and the costs that it measured."),
+    ] = None,
 ) -> None:
     """Write a self-contained HTML page and a Markdown summary of a measured run."""
     from ..report.write import write_report

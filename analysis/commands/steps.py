@@ -17,16 +17,22 @@ from .options import grouped, written
 @grouped
 def steps(
     *,
-    text: Annotated[Path, typer.Option(help="UTF-8 text; contexts are stretches of it.")] = SHIPPED_PAIR / "held_out.txt",
+    text: Annotated[
+        Path, typer.Option(help="UTF-8 text; contexts are stretches of it.")
+    ] = SHIPPED_PAIR / "held_out.txt",
     models: PairSource,
-    sequences: Annotated[list[str] | None, typer.Option(help="K,L: sequences and their length, repeatable.")] = None,
+    sequences: Annotated[
+        list[str] | None, typer.Option(help="K,L: sequences and their length, repeatable.")
+    ] = None,
     contexts: Annotated[int, typer.Option(min=6, help="How many contexts.")] = 400,
     context_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a context.")] = 64,
     setting: Setting,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the contexts and drafts.")] = 0,
     out: Annotated[Path | None, written("Where to write the tables (JSON).")] = None,
 ) -> None:
-    """Compare decoders of K drafted sequences on the same drafts: tokens per call with intervals, beside a bound for them all."""
+    """Compare decoders of K drafted sequences on the same drafts: tokens per call with intervals,
+    beside a bound for them all.
+    """
     import dataclasses
     import os
 
@@ -49,11 +55,17 @@ def steps(
     for k, length in sizes:
         rng = np.random.default_rng(seed)
         places = windows(tokens, context_tokens, contexts, rng)
-        table = compare_steps(draft=drafter, target=judge, contexts=places, num_drafts=k, length=length, rng=rng)
+        table = compare_steps(
+            draft=drafter, target=judge, contexts=places, num_drafts=k, length=length, rng=rng
+        )
         tables.append(table)
         typer.echo(f"{table}\n")
         if out is not None:
-            record = {"manifest": environment() | published_origin(load), "seed": seed, "sampling": setting.recorded}
+            record = {
+                "manifest": environment() | published_origin(load),
+                "seed": seed,
+                "sampling": setting.recorded,
+            }
             write_json(out, record | {"tables": [dataclasses.asdict(one) for one in tables]})
     if out is not None:
         typer.echo(f"tables   {out}")
@@ -66,4 +78,7 @@ def _size(text: str) -> tuple[int, int]:
             return k, length
     except ValueError:
         pass
-    raise AnalysisError(f"Sequences are written K,L with two integers of at least 1, such as 8,8; got {text!r}. Write them so.")
+    raise AnalysisError(
+        f"Sequences are written K,L with two integers of at least 1, such as 8,8; got {text!r}. "
+        "Write them so."
+    )

@@ -57,26 +57,41 @@ def run_decode(
     seeds: Sequence[int],
     out: Path,
 ) -> list[TextRecord]:
-    """Decode every prompt with every decoder and seed, skipping what the results file holds, and return their records.
+    """Decode every prompt with every decoder and seed, skipping what the results file holds, and
+    return their records.
 
-    Tasks are ordered by prompt, so that a run stopped early has every decoder on the same prompts. Plain decoding is always among
-    them: it is what speed-ups are over.
+    Tasks are ordered by prompt, so that a run stopped early has every decoder on the same prompts.
+    Plain decoding is always among them: it is what speed-ups are over.
     """
     if not prompts:
-        raise AnalysisError("Decoding needs at least one prompt; the file has none. Give one per line.")
+        raise AnalysisError(
+            "Decoding needs at least one prompt; the file has none. Give one per line."
+        )
     draft, target = pair_models(pair, settings.processing)
     names = dict(zip(SIDES, model_places(settings.draft, settings.target), strict=True))
-    determining = {"num_tokens": settings.num_tokens, "dtype": settings.dtype} | settings.processing.recorded
+    determining = {
+        "num_tokens": settings.num_tokens,
+        "dtype": settings.dtype,
+    } | settings.processing.recorded
     determining |= {
         # Not by name: the same weights elsewhere give the same results.
         "weights": {side: weights_digest(name) for side, name in names.items()},
         "threads": torch.get_num_threads(),
         "device": pair.device,
     }
-    provenance = environment() | origin() | {"models": {side: Path(name).name for side, name in names.items()}}
+    provenance = (
+        environment()
+        | origin()
+        | {"models": {side: Path(name).name for side, name in names.items()}}
+    )
     results = ResultsFile(out, settings=determining, provenance=provenance)
     named = {prompt_name(tokens): tokens for tokens in prompts}
-    tasks = [Task(name, prompt, seed) for prompt in named for seed in seeds for name in (PLAIN, *decoders)]
+    tasks = [
+        Task(name, prompt, seed)
+        for prompt in named
+        for seed in seeds
+        for name in (PLAIN, *decoders)
+    ]
     with tqdm(total=len(tasks), unit="text", disable=not sys.stderr.isatty()) as bar:
         bar.update(sum(task in results.done for task in tasks))
 
@@ -119,10 +134,12 @@ def run_tasks(
 ) -> None:
     """Decode every task that the results file does not hold yet, and append its record.
 
-    `before_each` is where models forget what they cache: the last bits of a distribution may depend on it.
+    `before_each` is where models forget what they cache: the last bits of a distribution may depend
+    on it.
 
     Raises:
-        AnalysisError: if a model fails; the file keeps all records before, and the message says which task it was.
+        AnalysisError: if a model fails; the file keeps all records before, and the message says
+            which task it was.
     """
     for task in tasks:
         if task in results.done:
@@ -132,7 +149,9 @@ def run_tasks(
         start = time.perf_counter()
         try:
             if task.decoder == PLAIN:
-                record = plain_text(target, prompts[task.prompt], num_tokens=num_tokens, rng=rng, eos=eos, task=task)
+                record = plain_text(
+                    target, prompts[task.prompt], num_tokens=num_tokens, rng=rng, eos=eos, task=task
+                )
                 results.append(record)
                 after_each(record)
                 continue
@@ -147,8 +166,10 @@ def run_tasks(
             )
         except (otm.OtmError, AnalysisError) as error:
             raise AnalysisError(
-                f"Decoding stopped at prompt {task.prompt}, seed {task.seed}, {task.decoder}: {error} "
-                f"{len(results.done)} records are safe in {results.path}; the same command goes on from there."
+                f"Decoding stopped at prompt {task.prompt}, seed {task.seed}, {task.decoder}: "
+                f"{error} "
+                f"{len(results.done)} records are safe in {results.path}; the same command goes on "
+                "from there."
             ) from error
         record = _record(task, text, decoders[task.decoder].num_nodes, time.perf_counter() - start)
         results.append(record)
@@ -169,9 +190,21 @@ def _record(task: Task, text: Generation, drafted: int, seconds: float) -> TextR
 
 
 def summary_table(records: Iterable[TextRecord], decoders: Sequence[str]) -> str:
-    """Return a table: tokens per serial call with its interval, accepted drafts, drafted tokens, speed."""
+    """Return a table: tokens per serial call with its interval, accepted drafts, drafted tokens,
+    speed.
+    """
     found = list(records)
-    head = ("decoder", "drafted", "tokens/call", "95 % interval", "accepted", "tokens/s", "x plain", "95 % interval", "texts")
+    head = (
+        "decoder",
+        "drafted",
+        "tokens/call",
+        "95 % interval",
+        "accepted",
+        "tokens/s",
+        "x plain",
+        "95 % interval",
+        "texts",
+    )
     cells: list[Sequence[str]] = [head]
     drafted = {record.task.decoder: record.drafted for record in found}
     rows = [efficiency(found, decoder=name) for name in decoders]
@@ -183,8 +216,10 @@ def summary_table(records: Iterable[TextRecord], decoders: Sequence[str]) -> str
         speed = [f"{row.tokens_per_second:.1f}", "—" if faster is None else f"{faster:.2f}", sure]
         cells.append([row.decoder, *counts, *speed, str(row.num_texts)])
     notes = [
-        "tokens/call: decoded tokens per serial call of the target; interval: over prompts, as in `report`",
-        "x plain: measured wall time against plain decoding of the same prompts, below 1 where drafting costs more than it wins",
+        "tokens/call: decoded tokens per serial call of the target; interval: over prompts, as in "
+        "`report`",
+        "x plain: measured wall time against plain decoding of the same prompts, below 1 where "
+        "drafting costs more than it wins",
     ]
     if min(row.num_prompts for row in rows) < FEW_PROMPTS:
         notes.append(f"fewer than {FEW_PROMPTS} prompts: the interval is rough")

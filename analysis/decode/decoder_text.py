@@ -1,8 +1,9 @@
 """Decoders written as text: the library's own constructors, called with literals, and nothing else.
 
-`DraftSelection(4, 8, RecursiveRejection())`, `Gsd(chain(5))`, `Ersd(tree('tree.json'))`: what the documentation writes is what a
-command line takes. The text is parsed, never executed, and only the names listed here mean anything. A report reads the levels of a
-decoder from the same text without building it: a results file comes from strangers, and a text may name a tree of any size.
+`DraftSelection(4, 8, RecursiveRejection())`, `Gsd(chain(5))`, `Ersd(tree('tree.json'))`: what the
+documentation writes is what a command line takes. The text is parsed, never executed, and only the
+names listed here mean anything. A report reads the levels of a decoder from the same text without
+building it: a results file comes from strangers, and a text may name a tree of any size.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
     """Return the decoder that a text names.
 
     Args:
-        text: one constructor call of `otm.sequence.DECODERS`; its arguments are numbers, tuples, and further calls: verifiers
-            (`otm.verifiers.VERIFIERS`), draft laws (`otm.drafts.LAWS`), shapes (`chain(5)`, `batch(8)`, `sequences(4, 8)`,
-            `prefix_tree((4, 2))`, `specinfer(6)`, `parents([0, 0, 1])`, `tree('tree.json')`).
+        text: one constructor call of `otm.sequence.DECODERS`; its arguments are numbers, tuples,
+            and further calls: verifiers (`otm.verifiers.VERIFIERS`), draft laws
+            (`otm.drafts.LAWS`), shapes (`chain(5)`, `batch(8)`, `sequences(4, 8)`, `prefix_tree((4,
+            2))`, `specinfer(6)`, `parents([0, 0, 1])`, `tree('tree.json')`).
         folder: where the files named by `tree` are; they may not lie outside it.
 
     Raises:
@@ -46,18 +48,24 @@ def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
             raise ValueError(f"it has {len(text)} characters")
         found = _value(ast.parse(text.strip(), mode="eval").body, names)
     except SyntaxError as error:
-        raise AnalysisError(f"{_short(text)} names no decoder: {error.msg}. Write one like {_example()}.") from error
+        raise AnalysisError(
+            f"{_short(text)} names no decoder: {error.msg}. Write one like {_example()}."
+        ) from error
     except (ValueError, TypeError, RecursionError, MemoryError, otm.OtmError) as error:
-        raise AnalysisError(f"{_short(text)} names no decoder: {error} Write one like {_example()}.") from error
+        raise AnalysisError(
+            f"{_short(text)} names no decoder: {error} Write one like {_example()}."
+        ) from error
     if not isinstance(found, Decoder):
         raise AnalysisError(
-            f"{_short(text)} is a {type(found).__name__}, not a decoder. Write one of {', '.join(d.__name__ for d in DECODERS)}."
+            f"{_short(text)} is a {type(found).__name__}, not a decoder. Write one of "
+            f"{', '.join(d.__name__ for d in DECODERS)}."
         )
     return found
 
 
 def levels_of(decoder: str) -> tuple[str, str, tuple[int, ...]] | None:
-    """Return (law, verifier, children of a vertex by level) of a decoder's text, None where levels do not look alike.
+    """Return (law, verifier, children of a vertex by level) of a decoder's text, None where levels
+    do not look alike.
 
     >>> levels_of("DraftSelection(4, 3, RecursiveRejection())")
     ('IID', 'RecursiveRejection', (4, 1, 1))
@@ -76,7 +84,9 @@ def levels_of(decoder: str) -> tuple[str, str, tuple[int, ...]] | None:
             return _plan("IID", _name(arguments[1:], "Maximal"), _chain(arguments[0]))
         case "DraftSelection", 2 | 3:
             first, rest = _count(arguments[0]), _chain(arguments[1])
-            return _plan("IID", _name(arguments[2:], "KSeq"), (first, *rest[1:]) if first and rest else ())
+            return _plan(
+                "IID", _name(arguments[2:], "KSeq"), (first, *rest[1:]) if first and rest else ()
+            )
         case "PrefixTree", 1 | 2:
             return _plan("IID", _name(arguments[1:], "KSeq"), _counts(arguments[0]))
         case "Gsd", 1:
@@ -88,7 +98,8 @@ def levels_of(decoder: str) -> tuple[str, str, tuple[int, ...]] | None:
 
 
 def most_tokens(decoder: str, drafted: int) -> int:
-    """Return the most tokens that one target call can yield: one more than levels, than drafted tokens where levels are unknown.
+    """Return the most tokens that one target call can yield: one more than levels, than drafted
+    tokens where levels are unknown.
 
     >>> most_tokens("DraftSelection(4, 2)", 8), most_tokens("Ersd(batch(4))", 4)
     (3, 5)
@@ -116,13 +127,21 @@ def _value(node: ast.expr, names: dict[str, Callable[..., Any]]) -> Any:
         return node.value
     if isinstance(node, ast.Tuple | ast.List):
         return tuple(_value(item, names) for item in node.elts)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+    if (
+        isinstance(node, ast.UnaryOp)
+        and isinstance(node.op, ast.USub)
+        and isinstance(node.operand, ast.Constant)
+    ):
         return -node.operand.value  # type: ignore[operator]
     if (call := _call(node)) is not None:
         name, given, named = call
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"decoders are {', '.join(d.__name__ for d in DECODERS)}."
+            hint = (
+                f"did you mean {near[0]}?"
+                if near
+                else f"decoders are {', '.join(d.__name__ for d in DECODERS)}."
+            )
             raise ValueError(f"{name!r} is unknown; {hint}")
         keywords = {item.arg: _value(item.value, names) for item in named if item.arg is not None}
         if len(keywords) < len(named):
@@ -152,7 +171,11 @@ def _read_tree(path: Path) -> TreeShape:
 def _inside(folder: Path, name: str) -> Path:
     try:
         path = (folder / name).resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a name that is too long or no text
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:  # links in a circle, a name that is too long or no text
         raise ValueError(f"{name[:80]!r} is no file that can be read.") from error
     if not path.is_relative_to(folder.resolve()):
         raise ValueError(f"{name!r} lies outside {folder}.")
@@ -168,7 +191,9 @@ def _example() -> str:
 
 
 def _call(node: ast.expr) -> tuple[str, list[ast.expr], list[ast.keyword]] | None:
-    """Return name, arguments and keywords of a call of a name; `TreeShape.chain(5)` is `chain(5)`, as in Python."""
+    """Return name, arguments and keywords of a call of a name; `TreeShape.chain(5)` is `chain(5)`,
+    as in Python.
+    """
     if not isinstance(node, ast.Call):
         return None
     match node.func:
@@ -179,12 +204,16 @@ def _call(node: ast.expr) -> tuple[str, list[ast.expr], list[ast.keyword]] | Non
     return None
 
 
-def _plan(law: str, verifier: str, counts: tuple[int, ...]) -> tuple[str, str, tuple[int, ...]] | None:
+def _plan(
+    law: str, verifier: str, counts: tuple[int, ...]
+) -> tuple[str, str, tuple[int, ...]] | None:
     return (_EARLIER_LAWS.get(law, law), verifier, counts) if law and verifier and counts else None
 
 
 def _name(arguments: list[ast.expr], default: str) -> str:
-    """Return the name of a verifier written without parameters; nothing for one with, which the run did not measure."""
+    """Return the name of a verifier written without parameters; nothing for one with, which the run
+    did not measure.
+    """
     if not arguments:
         return default
     call = _call(arguments[0])

@@ -39,14 +39,18 @@ class Efficiency:
     tokens_per_second: float
 
 
-def block_efficiency(tokens: Floats, calls: Floats, *, most: int) -> tuple[float, float | None, float | None]:
-    """Return tokens per target call with a 95 % interval over prompts, the one that tables and reports show.
+def block_efficiency(
+    tokens: Floats, calls: Floats, *, most: int
+) -> tuple[float, float | None, float | None]:
+    """Return tokens per target call with a 95 % interval over prompts, the one that tables and
+    reports show.
 
-    Σ tokens / Σ calls ± t · standard error, clustered by prompt as texts of one prompt depend on each other; its ends are cut to
-    [1, most], outside which no mean can lie.
+    Σ tokens / Σ calls ± t · standard error, clustered by prompt as texts of one prompt depend on
+    each other; its ends are cut to [1, most], outside which no mean can lie.
 
     Args:
-        tokens, calls: `(prompts,)`, decoded tokens and serial target calls of each prompt, at least one call in all.
+        tokens, calls: `(prompts,)`, decoded tokens and serial target calls of each prompt, at least
+            one call in all.
         most: tokens that one call can yield at most.
 
     Returns:
@@ -60,7 +64,8 @@ def block_efficiency(tokens: Floats, calls: Floats, *, most: int) -> tuple[float
 
 
 def efficiency(records: Iterable[TextRecord], *, decoder: str) -> Efficiency:
-    """Return block efficiency, the mean number of decoded tokens per target call, with an interval over prompts.
+    """Return block efficiency, the mean number of decoded tokens per target call, with an interval
+    over prompts.
 
     Raises:
         AnalysisError: if there is no record of the decoder.
@@ -74,7 +79,9 @@ def efficiency(records: Iterable[TextRecord], *, decoder: str) -> Efficiency:
     for record in mine:
         tokens[place[record.task.prompt]] += sum(record.lengths)
         calls[place[record.task.prompt]] += record.num_calls
-    mean, low, high = block_efficiency(tokens, calls, most=max(most_tokens(decoder, record.drafted) for record in mine))
+    mean, low, high = block_efficiency(
+        tokens, calls, most=max(most_tokens(decoder, record.drafted) for record in mine)
+    )
     return Efficiency(
         decoder=decoder,
         mean=mean,
@@ -88,27 +95,36 @@ def efficiency(records: Iterable[TextRecord], *, decoder: str) -> Efficiency:
     )
 
 
-def measured_speedup(records: Iterable[TextRecord], *, decoder: str) -> tuple[float | None, float | None, float | None]:
-    """Return how much faster a decoder is than plain decoding of the same prompts, with a 95 % interval over prompts.
+def measured_speedup(
+    records: Iterable[TextRecord], *, decoder: str
+) -> tuple[float | None, float | None, float | None]:
+    """Return how much faster a decoder is than plain decoding of the same prompts, with a 95 %
+    interval over prompts.
 
-    (seconds per token of plain decoding) / (seconds per token of the decoder) · exp(± t · standard error), by the jackknife of the
-    logarithm over prompts.
+    (seconds per token of plain decoding) / (seconds per token of the decoder) · exp(± t · standard
+    error), by the jackknife of the logarithm over prompts.
 
     Returns:
-        The ratio of totals and the ends of its interval; None without plain decoding of its prompts, None for the ends with one.
+        The ratio of totals and the ends of its interval; None without plain decoding of its
+        prompts, None for the ends with one.
     """
     sums: dict[str, NDArray[np.float64]] = {}
     for record in records:
         if (side := {PLAIN: 0, decoder: 1}.get(record.task.decoder)) is not None:
             entry = sums.setdefault(record.task.prompt, np.zeros((2, 2)))
-            entry[side if decoder != PLAIN else slice(None)] += (record.seconds, sum(record.lengths))
+            entry[side if decoder != PLAIN else slice(None)] += (
+                record.seconds,
+                sum(record.lengths),
+            )
     totals = np.array([entry for entry in sums.values() if (entry > 0).all()])
     if not len(totals):
         return None, None, None
 
     def log_ratio(whole: Floats) -> Floats:
         seconds, tokens = whole[..., 0], whole[..., 1]
-        return np.asarray(np.log(seconds[..., 0] * tokens[..., 1]) - np.log(seconds[..., 1] * tokens[..., 0]))
+        return np.asarray(
+            np.log(seconds[..., 0] * tokens[..., 1]) - np.log(seconds[..., 1] * tokens[..., 0])
+        )
 
     value, count = float(np.exp(log_ratio(totals.sum(axis=0)))), len(totals)
     if count == 1:

@@ -26,7 +26,13 @@ def plain_step(target: LanguageModel, context: Sequence[int], source: Source) ->
 
 
 def plain_text(
-    target: LanguageModel, context: Sequence[int], *, num_tokens: int, rng: np.random.Generator, eos: int | None, task: Task
+    target: LanguageModel,
+    context: Sequence[int],
+    *,
+    num_tokens: int,
+    rng: np.random.Generator,
+    eos: int | None,
+    task: Task,
 ) -> TextRecord:
     """Decode a text one token at a time, and time it."""
     source, tokens = Uniforms(rng), list[int]()

@@ -1,8 +1,9 @@
 """The results file of a decode run, which survives being killed.
 
-It is JSON lines: a header that says what determines a result, then one record per (decoder, prompt, seed). A record is appended and
-flushed to the disk when its text is complete, so a killed run loses the open text only; the next one cuts a torn last line off and
-goes on. A file can be extended by prompts, seeds and decoders.
+It is JSON lines: a header that says what determines a result, then one record per (decoder, prompt,
+seed). A record is appended and flushed to the disk when its text is complete, so a killed run loses
+the open text only; the next one cuts a torn last line off and goes on. A file can be extended by
+prompts, seeds and decoders.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class TextRecord:
         tokens: the decoded tokens.
         lengths: decoded tokens of each step, that is of each serial call of the target.
         accepted: accepted drafts of each step.
-        vertices: the deepest drafted vertex that agreed with the output in each step, 0 where none did.
+        vertices: the deepest drafted vertex that agreed with the output in each step, 0 where none
+            did.
         drafted: number of drafted tokens per step.
         ended: whether the text ended with the end-of-sequence token.
         seconds: wall time, drafting and verification included.
@@ -79,7 +81,8 @@ class ResultsFile:
         provenance: where the run comes from; recorded when the file is made.
 
     Raises:
-        AnalysisError: if the file holds results of other settings, is no results file, or cannot be written.
+        AnalysisError: if the file holds results of other settings, is no results file, or cannot be
+            written.
     """
 
     def __init__(self, path: Path, *, settings: dict[str, Any], provenance: dict[str, Any]) -> None:
@@ -89,14 +92,23 @@ class ResultsFile:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if not is_file(path) and (path.exists() or path.is_symlink()):
-                raise AnalysisError(f"Results go to a regular file; {shortened(path)} is none. Choose another name.")
+                raise AnalysisError(
+                    f"Results go to a regular file; {shortened(path)} is none. Choose another name."
+                )
             if path.exists() and path.stat().st_size:
                 self._resume(wanted)
             else:
-                header = {"format": FORMAT, "version": VERSION, "settings": wanted, "provenance": provenance}
+                header = {
+                    "format": FORMAT,
+                    "version": VERSION,
+                    "settings": wanted,
+                    "provenance": provenance,
+                }
                 self._write(json.dumps(header))
         except OSError as error:
-            raise AnalysisError(f"Results must go to a file that can be written; {path}: {error}. Choose another.") from error
+            raise AnalysisError(
+                f"Results must go to a file that can be written; {path}: {error}. Choose another."
+            ) from error
 
     def append(self, record: TextRecord) -> None:
         """Append a record and flush it to the disk.
@@ -108,7 +120,8 @@ class ResultsFile:
             self._write(json.dumps(dataclasses.asdict(record.task) | _fields(record)))
         except OSError as error:
             raise AnalysisError(
-                f"A record could not be written to {self.path}: {error}. Earlier records are safe; make room and run again."
+                f"A record could not be written to {self.path}: {error}. Earlier records are safe; "
+                "make room and run again."
             ) from error
         self.done.add(record.task)
 
@@ -119,9 +132,12 @@ class ResultsFile:
         header, records = read_results(self.path)
         found = header["settings"]
         if found != wanted:
-            places = [line[:160] for line in differences(found, wanted)[:8]]  # somebody else's file may say anything at length
+            places = [
+                line[:160] for line in differences(found, wanted)[:8]
+            ]  # somebody else's file may say anything at length
             raise AnalysisError(
-                f"A file holds results of one setting; {self.path} has, against what is asked for, {'; '.join(places)}. "
+                f"A file holds results of one setting; {self.path} has, against what is asked for, "
+                f"{'; '.join(places)}. "
                 "Choose another file."
             )
         self.done = {record.task for record in records}
@@ -145,17 +161,24 @@ def read_results(path: Path) -> tuple[dict[str, Any], list[TextRecord]]:
 
 
 def open_results(path: Path) -> tuple[dict[str, Any], Iterator[TextRecord]]:
-    """Return a results file's header and its records, read one at a time; a torn last line is left out.
+    """Return a results file's header and its records, read one at a time; a torn last line is left
+    out.
 
     Raises:
-        AnalysisError: if the file is missing or begins otherwise; while reading, at the first line that is no record, or the record
-            of a text that was there before.
+        AnalysisError: if the file is missing or begins otherwise; while reading, at the first line
+            that is no record, or the record of a text that was there before.
     """
     if not is_file(path):
-        raise AnalysisError(f"--decode must name a results file of `decode`; {shortened(path)!r} is none. Check it.")
+        raise AnalysisError(
+            f"--decode must name a results file of `decode`; {shortened(path)!r} is none. Check it."
+        )
     lines = _lines(path)
     header = next(lines, (1, None))[1]
-    if not isinstance(header, dict) or header.get("format") != FORMAT or header.get("version") != VERSION:
+    if (
+        not isinstance(header, dict)
+        or header.get("format") != FORMAT
+        or header.get("version") != VERSION
+    ):
         raise bad_line(path, 1, f"it is no header of format {FORMAT}, version {VERSION}")
     if not isinstance(header.get("settings"), dict):
         raise bad_line(path, 1, "it names no settings")
@@ -183,28 +206,47 @@ def _record(path: Path, number: int, row: Any) -> TextRecord:
     ]
     if not all(type(n) is int and 0 <= n < 1 << 63 for n in counted):
         raise bad_line(path, number, "a count is no integer ≥ 0")
-    if type(row["seconds"]) not in (int, float) or not row["seconds"] >= 0 or type(row["ended"]) is not bool:
+    if (
+        type(row["seconds"]) not in (int, float)
+        or not row["seconds"] >= 0
+        or type(row["ended"]) is not bool
+    ):
         raise bad_line(path, number, "seconds is no number ≥ 0, or ended neither true nor false")
-    if not isinstance(row["decoder"], str) or not isinstance(row["prompt"], str) or not _PROMPT.fullmatch(row["prompt"]):
-        raise bad_line(path, number, "its decoder is no text, or its prompt no 16 hexadecimal digits")
+    if (
+        not isinstance(row["decoder"], str)
+        or not isinstance(row["prompt"], str)
+        or not _PROMPT.fullmatch(row["prompt"])
+    ):
+        raise bad_line(
+            path, number, "its decoder is no text, or its prompt no 16 hexadecimal digits"
+        )
     lists = {name: tuple(row[name]) for name in _LISTS}
     steps = {len(lists[name]) for name in ("lengths", "accepted", "vertices")}
-    if len(steps) != 1 or sum(lists["lengths"]) < len(lists["tokens"]):  # more where the last step was cut
+    if len(steps) != 1 or sum(lists["lengths"]) < len(
+        lists["tokens"]
+    ):  # more where the last step was cut
         raise bad_line(path, number, "its steps do not add up to its tokens")
     task = Task(row["decoder"], row["prompt"], row["seed"])
-    return TextRecord(task, **lists, drafted=row["drafted"], ended=row["ended"], seconds=float(row["seconds"]))
+    return TextRecord(
+        task, **lists, drafted=row["drafted"], ended=row["ended"], seconds=float(row["seconds"])
+    )
 
 
 def bad_line(path: Path, number: int, why: str) -> AnalysisError:
     """Return the error that names a line of a file which is not a results file."""
     return AnalysisError(
-        f"{path.name} is not a results file of `decode`; line {number} does not belong there: {why}. "
+        f"{path.name} is not a results file of `decode`; line {number} does not belong there: "
+        f"{why}. "
         "Decode again, or pass another file."
     )
 
 
 def _fields(record: TextRecord) -> dict[str, Any]:
-    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record) if field.name != "task"}
+    return {
+        field.name: getattr(record, field.name)
+        for field in dataclasses.fields(record)
+        if field.name != "task"
+    }
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Any]]:
@@ -223,7 +265,9 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
                 except (ValueError, RecursionError) as error:
                     raise bad_line(path, number, f"{error!s:.200}") from error
     except OSError as error:
-        raise AnalysisError(f"{path.name} must be readable; it is not ({error.strerror}). Check its permissions.") from error
+        raise AnalysisError(
+            f"{path.name} must be readable; it is not ({error.strerror}). Check its permissions."
+        ) from error
 
 
 def _cut_torn_line(path: Path) -> int:

@@ -1,8 +1,10 @@
-"""Tokens per call of several drafted sequences, decoder by decoder, on the same contexts and the same drafts.
+"""Tokens per call of several drafted sequences, decoder by decoder, on the same contexts and the
+same drafts.
 
-Most of a step's luck can be integrated out. Given the drafted sequences, the tokens that refined scores or a block scheme accept
-have an expectation that needs the conditionals at drafted nodes only, a mean over sequences of sums over the vocabulary. So does
-verification vertex by vertex, given the way that it took. What is left to chance is the drafts: few contexts tell decoders apart.
+Most of a step's luck can be integrated out. Given the drafted sequences, the tokens that refined
+scores or a block scheme accept have an expectation that needs the conditionals at drafted nodes
+only, a mean over sequences of sums over the vocabulary. So does verification vertex by vertex,
+given the way that it took. What is left to chance is the drafts: few contexts tell decoders apart.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ _CELLS = 64
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One decoder, or the bound: tokens per call, and how many fewer they are than those of refined scores, with half-widths."""
+    """One decoder, or the bound: tokens per call, and how many fewer they are than those of refined
+    scores, with half-widths.
+    """
 
     name: str
     mean: float
@@ -60,7 +64,9 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class StepTable:
-    """Rows in descending order of the mean, the bound first; half-widths are of 95 % t intervals over contexts."""
+    """Rows in descending order of the mean, the bound first; half-widths are of 95 % t intervals
+    over contexts.
+    """
 
     num_drafts: int
     length: int
@@ -76,7 +82,9 @@ class StepTable:
         return "\n".join([title, *columns(rows, right=(1, 2))])
 
 
-def windows(tokens: Sequence[int], length: int, count: int, rng: np.random.Generator) -> list[Context]:
+def windows(
+    tokens: Sequence[int], length: int, count: int, rng: np.random.Generator
+) -> list[Context]:
     """Return up to `count` stretches of a text, none of which overlap, in random order.
 
     >>> windows([5, 6, 7, 8], 2, 9, np.random.default_rng(0))
@@ -95,10 +103,12 @@ def compare_steps(
     length: int,
     rng: np.random.Generator,
 ) -> StepTable:
-    """Return tokens per call of K i.i.d. sequences of L tokens for every decoder that verifies them, and an upper bound for all.
+    """Return tokens per call of K i.i.d. sequences of L tokens for every decoder that verifies
+    them, and an upper bound for all.
 
-    The bound is the mean over contexts of 1 + Σ_ℓ min_λ [φ*(λ) + Σ_{|u|=ℓ} min(Q(u), λP(u))], one λ for each level, chosen
-    on two thirds of the contexts for the last (`otm.sequence.level_cut_upper`); it is no decoder's value.
+    The bound is the mean over contexts of 1 + Σ_ℓ min_λ [φ*(λ) + Σ_{|u|=ℓ} min(Q(u), λP(u))], one λ
+    for each level, chosen on two thirds of the contexts for the last
+    (`otm.sequence.level_cut_upper`); it is no decoder's value.
 
     Args:
         draft, target: two models over one vocabulary.
@@ -114,7 +124,8 @@ def compare_steps(
     """
     if len(contexts) < 6:
         raise AnalysisError(
-            f"Intervals and the bound's slopes need at least 6 contexts; got {len(contexts)}. Take a longer text."
+            f"Intervals and the bound's slopes need at least 6 contexts; got {len(contexts)}. Take "
+            "a longer text."
         )
     source = Uniforms(rng)
     slopes = num_drafts * np.linspace(0.0, 1.0, _SLOPES + 1)[1:]
@@ -137,7 +148,9 @@ def compare_steps(
     return _table(records, num_drafts, length)
 
 
-def _values(tree: DraftTree, known: dict[Context, Floats], num_drafts: int, length: int, source: Uniforms) -> dict[str, float]:
+def _values(
+    tree: DraftTree, known: dict[Context, Floats], num_drafts: int, length: int, source: Uniforms
+) -> dict[str, float]:
     """Return the tokens that each decoder has to expect of these drafts."""
     ends, target = _ends(tree), known.__getitem__
     values = {
@@ -172,10 +185,16 @@ def _along(tree: DraftTree, end: Context) -> list[tuple[Context, int]]:
 def _refined(tree: DraftTree, target: Conditionals, ends: list[Context], num_drafts: int) -> float:
     """Return 1 + the mean over sequences of Σ_ℓ Σ_y min(F q, p a)."""
     paths = ScoredPaths(num_drafts, _CELLS, tree.context, tree.draft.__getitem__, target)
-    return 1.0 + float(np.mean([sum(paths.accepted(context).sum() for context, _ in _along(tree, end)) for end in ends]))
+    return 1.0 + float(
+        np.mean(
+            [sum(paths.accepted(context).sum() for context, _ in _along(tree, end)) for end in ends]
+        )
+    )
 
 
-def _block_kseq(tree: DraftTree, target: Conditionals, ends: list[Context], num_drafts: int) -> float:
+def _block_kseq(
+    tree: DraftTree, target: Conditionals, ends: list[Context], num_drafts: int
+) -> float:
     """Return 1 + the mean over sequences of Σ_ℓ Σ_y min(F q, γ* p), F ← min(F q/p, γ*)."""
     start = tree.context
     gamma = BlockKSeq(num_drafts, 1).gamma(tree.draft[start], target(start))
@@ -193,7 +212,9 @@ def _block_kseq(tree: DraftTree, target: Conditionals, ends: list[Context], num_
 def _greedy(tree: DraftTree, target: Conditionals, ends: list[Context], num_drafts: int) -> float:
     """Return 1 + Σ_ℓ Σ_y min(F q, s) along the sequence that is highest in rank, F ← min(F q/s, 1)."""
     context, odds, weight, total = tree.context, 0.0, 1.0, 0.0
-    while ends := [end for end in ends if len(end) > len(context) and end[: len(context)] == context]:
+    while ends := [
+        end for end in ends if len(end) > len(context) and end[: len(context)] == context
+    ]:
         q = target(context)
         ranked = Ranked.of(tree.draft[context], q, odds, num_drafts)
         total += float(np.minimum(weight * q, ranked.selected).sum())
@@ -203,18 +224,30 @@ def _greedy(tree: DraftTree, target: Conditionals, ends: list[Context], num_draf
     return 1.0 + total
 
 
-def _by_vertex(tree: DraftTree, target: Conditionals, ends: list[Context], verifier: otm.Verifier, source: Uniforms) -> float:
+def _by_vertex(
+    tree: DraftTree,
+    target: Conditionals,
+    ends: list[Context],
+    verifier: otm.Verifier,
+    source: Uniforms,
+) -> float:
     """Return 1 + the acceptances on the way that the verifier takes."""
     context, total = tree.context, 1.0
-    while ends := [end for end in ends if len(end) > len(context) and end[: len(context)] == context]:
+    while ends := [
+        end for end in ends if len(end) > len(context) and end[: len(context)] == context
+    ]:
         p, q, law = tree.draft[context], target(context), otm.IID(len(ends))
         total += float(otm.acceptance(verifier, otm.Problem(draft=p, target=q, law=law)))
-        token, _ = source.verify(source.rule(verifier, p, q, law), np.array([end[len(context)] for end in ends]))
+        token, _ = source.verify(
+            source.rule(verifier, p, q, law), np.array([end[len(context)] for end in ends])
+        )
         context = (*context, token)
     return total
 
 
-def _level_cuts(tree: DraftTree, known: dict[Context, Floats], length: int, slopes: Floats) -> Floats:
+def _level_cuts(
+    tree: DraftTree, known: dict[Context, Floats], length: int, slopes: Floats
+) -> Floats:
     """Return the mean over sequences of Σ_y min(r q, λ p) at each level, `(L, slopes)`."""
     found, ends = np.zeros((length, len(slopes))), _ends(tree)
     for end in ends:
@@ -227,12 +260,20 @@ def _level_cuts(tree: DraftTree, known: dict[Context, Floats], length: int, slop
 
 
 def _bound(cuts: Floats, slopes: Floats, num_drafts: int) -> Floats:
-    """Return the bound's terms `(contexts,)`, those of each third with the slopes that the other two thirds choose."""
-    offsets, levels, third = conjugate(slopes, num_drafts), np.arange(cuts.shape[1]), np.arange(len(cuts)) % _THIRDS
+    """Return the bound's terms `(contexts,)`, those of each third with the slopes that the other
+    two thirds choose.
+    """
+    offsets, levels, third = (
+        conjugate(slopes, num_drafts),
+        np.arange(cuts.shape[1]),
+        np.arange(len(cuts)) % _THIRDS,
+    )
     terms = np.empty(len(cuts))
     for part in range(_THIRDS):
         best = (cuts[third != part].mean(axis=0) + offsets).argmin(axis=1)
-        terms[third == part] = 1.0 + offsets[best].sum() + cuts[third == part][:, levels, best].sum(axis=1)
+        terms[third == part] = (
+            1.0 + offsets[best].sum() + cuts[third == part][:, levels, best].sum(axis=1)
+        )
     return terms
 
 

@@ -1,1 +1,3 @@
-"""Pairs of language models: loading, prompts, processing of logits, whole trees in one pass, how long passes take."""
+"""Pairs of language models: loading, prompts, processing of logits, whole trees in one pass, how
+long passes take.
+"""

@@ -1,4 +1,6 @@
-"""Hugging Face causal models as language models that answer for a whole draft tree in one forward pass."""
+"""Hugging Face causal models as language models that answer for a whole draft tree in one forward
+pass.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,10 @@ class Statistics:
     """Work done so far; subtract two snapshots for what lies between.
 
     Attributes:
-        calls: times that `next` or `next_batch` was asked for at least one context. For a target these are the serial calls.
-        passes: forward passes of the model; equal to `calls` with tree passes, short of trees beyond 2²⁴ mask entries.
+        calls: times that `next` or `next_batch` was asked for at least one context. For a target
+            these are the serial calls.
+        passes: forward passes of the model; equal to `calls` with tree passes, short of trees
+            beyond 2²⁴ mask entries.
         tokens: tokens sent through the model; what the cache holds is not sent again.
     """
 
@@ -37,35 +41,45 @@ class Statistics:
     tokens: int = 0
 
     def __sub__(self, earlier: Statistics) -> Statistics:
-        return Statistics(self.calls - earlier.calls, self.passes - earlier.passes, self.tokens - earlier.tokens)
+        return Statistics(
+            self.calls - earlier.calls, self.passes - earlier.passes, self.tokens - earlier.tokens
+        )
 
 
 class CausalModel:
     """A causal language model that evaluates all the contexts of a call in one forward pass.
 
-    The contexts form a trie; its tokens are flattened into one sequence under an attention mask that shows each token its
-    ancestors, with positions equal to depths. Keys and values of tokens that the last call's trie shares are reused.
+    The contexts form a trie; its tokens are flattened into one sequence under an attention mask
+    that shows each token its ancestors, with positions equal to depths. Keys and values of tokens
+    that the last call's trie shares are reused.
 
-    A model is used like this only if it can be: its cache must be plain attention in every layer (no sliding window, no
-    recurrent state), and on construction a small tree is evaluated and compared with plain passes. Otherwise `fallback` says why
-    not, and contexts are evaluated as batches of sequences, one pass per distinct length, without a cache: slower, same answers.
+    A model is used like this only if it can be: its cache must be plain attention in every layer
+    (no sliding window, no recurrent state), and on construction a small tree is evaluated and
+    compared with plain passes. Otherwise `fallback` says why not, and contexts are evaluated as
+    batches of sequences, one pass per distinct length, without a cache: slower, same answers.
 
     Args:
-        model: a `transformers` causal language model in evaluation mode; float16 and bfloat16 are fine.
+        model: a `transformers` causal language model in evaluation mode; float16 and bfloat16 are
+            fine.
         num_tokens: V; logits beyond it (padding rows) are cut off before the softmax.
         device: where the model is.
         processing: what is done with the logits.
 
     Raises:
-        AnalysisError: if the model is in training mode, on another device, or scores fewer than `num_tokens` tokens.
+        AnalysisError: if the model is in training mode, on another device, or scores fewer than
+            `num_tokens` tokens.
 
-    Accuracy: that of the model's dtype. The softmax runs in float64. Two ways to the same context may differ by a rounding of
-    the logits, as they do in every cached implementation; `forget` at the start of a text makes the text repeatable.
+    Accuracy: that of the model's dtype. The softmax runs in float64. Two ways to the same context
+        may differ by a rounding of
+    the logits, as they do in every cached implementation; `forget` at the start of a text makes the
+    text repeatable.
 
     Reference: the tree mask is SpecInfer's (Miao et al. 2024, section 4).
     """
 
-    def __init__(self, model: Any, num_tokens: int, device: str, processing: otm.Processing = _PLAIN) -> None:
+    def __init__(
+        self, model: Any, num_tokens: int, device: str, processing: otm.Processing = _PLAIN
+    ) -> None:
         _check_model(model, device)
         self.num_tokens, self.processing = num_tokens, processing
         self.max_length = longest_context(model)
@@ -74,7 +88,10 @@ class CausalModel:
 
     def __repr__(self) -> str:
         way = "tree passes" if self.fallback is None else "batches of sequences"
-        return f"CausalModel({type(self._evaluator.model).__name__}, V={self.num_tokens}, {self._evaluator.device}, {way})"
+        return (
+            f"CausalModel({type(self._evaluator.model).__name__}, V={self.num_tokens}, "
+            f"{self._evaluator.device}, {way})"
+        )
 
     @property
     def statistics(self) -> Statistics:
@@ -82,7 +99,9 @@ class CausalModel:
         return Statistics(self._calls, self._evaluator.passes, self._evaluator.tokens)
 
     def forget(self) -> None:
-        """Free the cache; the next call computes everything anew, so what follows repeats bit for bit on the same machine."""
+        """Free the cache; the next call computes everything anew, so what follows repeats bit for
+        bit on the same machine.
+        """
         self._evaluator.forget()
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
@@ -92,7 +111,9 @@ class CausalModel:
 
     @torch.inference_mode()
     def logits(self, contexts: Sequence[Context]) -> torch.Tensor:
-        """Return the next-token logits `(n, V)` after n ≥ 1 distinct contexts; raises and costs as `next_batch`."""
+        """Return the next-token logits `(n, V)` after n ≥ 1 distinct contexts; raises and costs as
+        `next_batch`.
+        """
         for context in contexts:
             _check_context(context, self.num_tokens, self.max_length)
         self._calls += 1
@@ -104,13 +125,15 @@ class CausalModel:
         """Return the next-token distributions `(n, V)` after n contexts, in their order.
 
         Args:
-            contexts: token sequences, each non-empty; they may repeat and be prefixes of one another.
+            contexts: token sequences, each non-empty; they may repeat and be prefixes of one
+                another.
 
         Returns:
             float64 probabilities; `(0, V)` without a pass if there are no contexts.
 
         Raises:
-            AnalysisError: on an empty context, a token outside 0..V−1, or a context longer than the model's positions.
+            AnalysisError: on an empty context, a token outside 0..V−1, or a context longer than the
+                model's positions.
             otm.errors.InvalidDistribution: if the model returns NaN or +∞, or masks every token.
 
         Cost: one pass over the tokens that the last call did not have, and O(nV) for the softmax.
@@ -127,7 +150,9 @@ class CausalModel:
             raise otm.errors.InvalidDistribution(
                 f"{self!r} after {_describe(next(iter(distinct)), len(distinct))}: {error}"
             ) from error
-        return mass if len(distinct) == len(asked) else mass[[distinct[context] for context in asked]]
+        return (
+            mass if len(distinct) == len(asked) else mass[[distinct[context] for context in asked]]
+        )
 
 
 def pair_models(pair: Pair, setting: Setting = AS_THEY_ARE) -> tuple[CausalModel, CausalModel]:
@@ -141,33 +166,50 @@ def pair_models(pair: Pair, setting: Setting = AS_THEY_ARE) -> tuple[CausalModel
 
 def _check_model(model: Any, device: str) -> None:
     if model.training:
-        raise AnalysisError("The model must be in evaluation mode: dropout makes its answers random. Call model.eval() first.")
+        raise AnalysisError(
+            "The model must be in evaluation mode: dropout makes its answers random. Call "
+            "model.eval() first."
+        )
     wanted, actual = torch.device(device), model.device
     if wanted.type != actual.type or wanted.index not in (None, actual.index):
-        raise AnalysisError(f"The model must be on device {device!r}; it is on {str(actual)!r}. Call model.to({device!r}).")
+        raise AnalysisError(
+            f"The model must be on device {device!r}; it is on {str(actual)!r}. Call "
+            f"model.to({device!r})."
+        )
 
 
 def _as_tuple(context: Any) -> Context:
-    return tuple(context.tolist()) if isinstance(context, np.ndarray | torch.Tensor) else tuple(context)
+    return (
+        tuple(context.tolist())
+        if isinstance(context, np.ndarray | torch.Tensor)
+        else tuple(context)
+    )
 
 
 def _check_context(context: Context, num_tokens: int, max_length: int | None) -> None:
     if not context:
-        raise AnalysisError("A context needs at least one token; got an empty one. Start with the begin-of-sequence token.")
+        raise AnalysisError(
+            "A context needs at least one token; got an empty one. Start with the "
+            "begin-of-sequence token."
+        )
     if max_length is not None and len(context) > max_length:
         raise AnalysisError(
-            f"A context must fit the model's {max_length} positions; this one has {len(context)} tokens. Shorten the prompt or "
+            f"A context must fit the model's {max_length} positions; this one has {len(context)} "
+            "tokens. Shorten the prompt or "
             "decode fewer tokens."
         )
     if set(map(type, context)) != {int}:
         try:
             [operator.index(token) for token in context]
         except TypeError as error:
-            raise AnalysisError(f"Tokens must be integers; {error}. Pass token ids, not text or probabilities.") from error
+            raise AnalysisError(
+                f"Tokens must be integers; {error}. Pass token ids, not text or probabilities."
+            ) from error
     if min(context) < 0 or max(context) >= num_tokens:
         bad = next(token for token in context if not 0 <= token < num_tokens)
         raise AnalysisError(
-            f"Tokens must lie in 0..{num_tokens - 1}; got {bad} among {len(context)}. Encode with the model's own tokenizer."
+            f"Tokens must lie in 0..{num_tokens - 1}; got {bad} among {len(context)}. Encode with "
+            "the model's own tokenizer."
         )
 
 

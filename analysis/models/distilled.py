@@ -1,4 +1,6 @@
-"""Drafts that borrow their target's embeddings: a few layers of their own, and a head on the tokens that they can propose."""
+"""Drafts that borrow their target's embeddings: a few layers of their own, and a head on the tokens
+that they can propose.
+"""
 
 from __future__ import annotations
 
@@ -52,13 +54,15 @@ def load_distilled(folder: Path, target: Any) -> Any:
     """Return a distilled draft over the embeddings of its target, which is not copied.
 
     Raises:
-        AnalysisError: if the target has another width or vocabulary than the draft was distilled for, or a file is damaged.
+        AnalysisError: if the target has another width or vocabulary than the draft was distilled
+            for, or a file is damaged.
     """
     config = LlamaConfig.from_pretrained(folder)
     embeddings = target.get_input_embeddings().weight
     if embeddings.shape != (config.vocab_size, config.hidden_size):
         raise AnalysisError(
-            f"The draft {folder} borrows embeddings of shape {(config.vocab_size, config.hidden_size)}; the target's have shape "
+            f"The draft {folder} borrows embeddings of shape "
+            f"{(config.vocab_size, config.hidden_size)}; the target's have shape "
             f"{tuple(embeddings.shape)}. Give the target that the draft was distilled for."
         )
     stored = load_file(folder / WEIGHTS)
@@ -71,11 +75,14 @@ def load_distilled(folder: Path, target: Any) -> Any:
     absent = set(missing) - {"model.embed_tokens.weight", "lm_head.weight"}
     if absent or unexpected:
         raise AnalysisError(
-            f"{folder / WEIGHTS} must hold the layers of its config.json; {sorted([*absent, *unexpected])} differ."
+            f"{folder / WEIGHTS} must hold the layers of its config.json; "
+            f"{sorted([*absent, *unexpected])} differ."
         )
     model.set_input_embeddings(target.get_input_embeddings())
     head = target.get_output_embeddings().weight.detach()
     model.lm_head = LikelyHead(head[vocabulary] @ lens, vocabulary, config.vocab_size)
-    model.model.rotary_emb = type(model.model.rotary_emb)(config=config)  # its frequencies are computed, not stored
+    model.model.rotary_emb = type(model.model.rotary_emb)(
+        config=config
+    )  # its frequencies are computed, not stored
     model.config._name_or_path = str(folder)
     return model.eval()

@@ -1,9 +1,11 @@
-"""How long a pair's forward passes take: SpecTr's Tables 1 and 3, and what a cost-aware choice of a draft tree needs.
+"""How long a pair's forward passes take: SpecTr's Tables 1 and 3, and what a cost-aware choice of a
+draft tree needs.
 
-SpecTr's computational model says that scoring a few more tokens, or a few more sequences, takes about as long as scoring one.
-`python -m analysis latency` checks that on a machine: a pass over `length` new tokens of each of `batch` sequences that share
-the length of what is cached before them. The tree times are those of `CausalModel.next_batch`, from tokens to probabilities on
-the host: what a decoding step really waits for.
+SpecTr's computational model says that scoring a few more tokens, or a few more sequences, takes
+about as long as scoring one. `python -m analysis latency` checks that on a machine: a pass over
+`length` new tokens of each of `batch` sequences that share the length of what is cached before
+them. The tree times are those of `CausalModel.next_batch`, from tokens to probabilities on the
+host: what a decoding step really waits for.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
+from otm.engines import CostSurface
 from otm.tabular import columns
-from otm.trees import CostSurface
 
 from ..errors import AnalysisError
 from ..files import write_json
@@ -52,23 +54,29 @@ class Grid:
     context: int = 128
 
 
-def measure_latency(pair: Pair, grid: Grid | None = None, *, seconds: float = 60.0, least: int = 5) -> dict[str, Any]:
+def measure_latency(
+    pair: Pair, grid: Grid | None = None, *, seconds: float = 60.0, least: int = 5
+) -> dict[str, Any]:
     """Time every cell of a grid on both models, and return medians and quartiles in seconds.
 
-    The cells take turns, so that a slow minute of a shared machine hits all of them and ratios keep their meaning.
+    The cells take turns, so that a slow minute of a shared machine hits all of them and ratios keep
+    their meaning.
 
     Args:
         pair: the two models.
-        grid: what to time; the default is SpecTr's tables at all lengths to 8, and trees of up to 64 nodes.
+        grid: what to time; the default is SpecTr's tables at all lengths to 8, and trees of up to
+            64 nodes.
         seconds: stop after the round that passes this time.
         least: rounds at least, ≥ 1.
 
     Returns:
-        A JSON-ready record: `passes` and `tree` by model, `draft_step` (one more token of the draft model, as a distribution on
-        the host), and `relative`, the tables (lengths × batches) relative to the target at length 4 and batch 1.
+        A JSON-ready record: `passes` and `tree` by model, `draft_step` (one more token of the draft
+        model, as a distribution on the host), and `relative`, the tables (lengths × batches)
+        relative to the target at length 4 and batch 1.
 
     Raises:
-        AnalysisError: if the grid does not fit the models' positions, or lacks the cell that the tables are relative to.
+        AnalysisError: if the grid does not fit the models' positions, or lacks the cell that the
+            tables are relative to.
     """
     chosen = Grid() if grid is None else grid
     _check_grid(chosen, pair)
@@ -78,7 +86,9 @@ def measure_latency(pair: Pair, grid: Grid | None = None, *, seconds: float = 60
         for batch in chosen.batches:
             cache = _cached(model, batch, chosen.context, pair)
             for length in chosen.lengths:
-                cells["passes", side, length, batch] = _pass_cell(model, cache, _tokens(batch, length, pair))
+                cells["passes", side, length, batch] = _pass_cell(
+                    model, cache, _tokens(batch, length, pair)
+                )
         for count in chosen.nodes:
             cells["tree", side, count] = _tree_cell(language_models[side], count, chosen.context)
     times = _take_turns(cells, seconds=seconds, least=least, synchronise=_synchroniser(pair.device))
@@ -86,14 +96,22 @@ def measure_latency(pair: Pair, grid: Grid | None = None, *, seconds: float = 60
 
 
 def write_latency(
-    pair: Pair, out: Path, *, models: Mapping[str, str], grid: Grid | None = None, seconds: float = 60.0, any_load: bool = False
+    pair: Pair,
+    out: Path,
+    *,
+    models: Mapping[str, str],
+    grid: Grid | None = None,
+    seconds: float = 60.0,
+    any_load: bool = False,
 ) -> dict[str, Any]:
-    """Measure and write a record with its manifest: models, device, threads, load, versions, revision.
+    """Measure and write a record with its manifest: models, device, threads, load, versions,
+    revision.
 
     Args:
         pair, grid, seconds: as in `measure_latency`.
         out: the JSON file to write.
-        models: what each of "draft" and "target" is, a hub name or a folder, whose weights are then named by their digest.
+        models: what each of "draft" and "target" is, a hub name or a folder, whose weights are then
+            named by their digest.
         any_load: time on a busy machine too.
 
     Raises:
@@ -127,7 +145,8 @@ def measure_passes(
     device: str,
     tick: Callable[[], object] = lambda: None,
 ) -> CostSurface:
-    """Time a draft step and target calls by tree nodes and context length, at batch 1, as decoding waits for them.
+    """Time a draft step and target calls by tree nodes and context length, at batch 1, as decoding
+    waits for them.
 
     Args:
         draft, target: the two models; sizes and contexts that they cannot hold are left out.
@@ -148,23 +167,33 @@ def measure_passes(
     for context in lengths:
         cells["draft", context] = _tree_cell(draft, 0, context)
         cells |= {("target", context, count): _tree_cell(target, count, context) for count in sizes}
-    times = _take_turns(cells, seconds=seconds, least=3, synchronise=_synchroniser(device), tick=tick)
+    times = _take_turns(
+        cells, seconds=seconds, least=3, synchronise=_synchroniser(device), tick=tick
+    )
     medians = {name: _summary(values)["median"] for name, values in times.items()}
     return CostSurface.of_points(
         {(1, context): medians["draft", context] for context in lengths},
-        {(1, context, count + 1): medians["target", context, count] for context in lengths for count in sizes},
+        {
+            (1, context, count + 1): medians["target", context, count]
+            for context in lengths
+            for count in sizes
+        },
         source="tree passes timed by advise",
     )
 
 
 def latency_table(record: Mapping[str, Any]) -> str:
-    """Return SpecTr's Tables 1 and 3 as text: relative medians with quartiles, for lengths 4 and 8 where they were measured."""
+    """Return SpecTr's Tables 1 and 3 as text: relative medians with quartiles, for lengths 4 and 8
+    where they were measured.
+    """
     batches = record["batches"]
     rows = [("relative latency", "", *(f"batch = {batch}" for batch in batches))]
     for side in reversed(SIDES):
         for length, row in zip(record["lengths"], record["relative"][side], strict=True):
             if length in (4, 8) or len(record["lengths"]) <= 2:
-                values = (f"{cell['median']:.2f} ({cell['low']:.2f}–{cell['high']:.2f})" for cell in row)
+                values = (
+                    f"{cell['median']:.2f} ({cell['low']:.2f}–{cell['high']:.2f})" for cell in row
+                )
                 rows.append((side, f"length = {length}", *values))
     return "\n".join(columns(rows))
 
@@ -186,14 +215,17 @@ def _pass_cell(model: Any, cache: Any, tokens: torch.Tensor) -> _Cell:
 
 
 def _tree_cell(model: CausalModel, num_nodes: int, context: int) -> _Cell:
-    """Time one call for a tree of `num_nodes` drafted nodes below a token, its context cached: node i hangs below (i − 1) // 2."""
+    """Time one call for a tree of `num_nodes` drafted nodes below a token, its context cached: node
+    i hangs below (i − 1) // 2.
+    """
     stem = [(7 * i + 3) % model.num_tokens for i in range(context)]
     paths: list[list[int]] = [[0]]
     for node in range(1, num_nodes + 1):
         paths.append([*paths[(node - 1) // 2], node % model.num_tokens])
     contexts = [(*stem, *path) for path in dict.fromkeys(map(tuple, paths))]
-    # The logits of a cached token are not kept, so each call evaluates the root and the nodes again, and nothing else. The
-    # cells share the model and the context; a call before the clock starts fits the cache to this one's tree.
+    # The logits of a cached token are not kept, so each call evaluates the root and the nodes
+    # again, and nothing else. The cells share the model and the context; a call before the clock
+    # starts fits the cache to this one's tree.
     return _Cell(lambda _: model.next_batch(contexts), lambda: model.next_batch(contexts))
 
 
@@ -233,7 +265,10 @@ def _record(grid: Grid, cells: Mapping[Any, dict[str, float]]) -> dict[str, Any]
 
     def table(side: str, scale: float) -> list[list[dict[str, float]]]:
         shown = ("median", "low", "high")
-        rows = [[cells["passes", side, length, batch] for batch in grid.batches] for length in grid.lengths]
+        rows = [
+            [cells["passes", side, length, batch] for batch in grid.batches]
+            for length in grid.lengths
+        ]
         return [[{name: cell[name] / scale for name in shown} for cell in row] for row in rows]
 
     return {
@@ -253,18 +288,27 @@ def _record(grid: Grid, cells: Mapping[Any, dict[str, float]]) -> dict[str, Any]
 def _check_grid(grid: Grid, pair: Pair) -> None:
     if REFERENCE[0] not in grid.lengths or REFERENCE[1] not in grid.batches or 0 not in grid.nodes:
         raise AnalysisError(
-            f"A grid needs length {REFERENCE[0]}, batch {REFERENCE[1]} and the tree of 0 nodes, which the tables refer to; got "
+            f"A grid needs length {REFERENCE[0]}, batch {REFERENCE[1]} and the tree of 0 nodes, "
+            "which the tables refer to; got "
             f"lengths {grid.lengths}, batches {grid.batches}, nodes {grid.nodes}. Add them."
         )
     if min(*grid.lengths, *grid.batches, grid.context) < 1 or min(grid.nodes) < 0:
-        raise AnalysisError(f"Lengths, batches and the context must be at least 1 and nodes at least 0; got {grid}.")
+        raise AnalysisError(
+            f"Lengths, batches and the context must be at least 1 and nodes at least 0; got {grid}."
+        )
     needed = grid.context + max(*grid.lengths, (1 + max(grid.nodes)).bit_length())
     for side, model in zip(SIDES, (pair.draft, pair.target), strict=True):
         limit = longest_context(model)
         if limit is not None and needed > limit:
-            raise AnalysisError(f"The grid needs {needed} positions; the {side} model has {limit}. Take a shorter context.")
+            raise AnalysisError(
+                f"The grid needs {needed} positions; the {side} model has {limit}. Take a shorter "
+                "context."
+            )
     if max(grid.nodes) >= pair.num_tokens:
-        raise AnalysisError(f"A tree of {max(grid.nodes)} nodes needs more than {pair.num_tokens} tokens. Take fewer nodes.")
+        raise AnalysisError(
+            f"A tree of {max(grid.nodes)} nodes needs more than {pair.num_tokens} tokens. Take "
+            "fewer nodes."
+        )
 
 
 @torch.inference_mode()
@@ -275,7 +319,9 @@ def _cached(model: Any, batch: int, context: int, pair: Pair) -> Any:
 
 
 def _tokens(batch: int, length: int, pair: Pair) -> torch.Tensor:
-    """Return tokens `(batch, length)` from all over the vocabulary; the time of a pass does not depend on which."""
+    """Return tokens `(batch, length)` from all over the vocabulary; the time of a pass does not
+    depend on which.
+    """
     values: NDArray[np.int64] = (np.arange(batch * length) * 7919 + 11) % pair.num_tokens
     return torch.from_numpy(values.reshape(batch, length)).to(pair.device)
 

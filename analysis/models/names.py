@@ -1,4 +1,6 @@
-"""What a model's name stands for: a folder, a hub name, the shipped pair, or a public model of which the short name is enough."""
+"""What a model's name stands for: a folder, a hub name, the shipped pair, or a public model of
+which the short name is enough.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ SIDES = ("draft", "target")
 
 
 def model_names(draft: str | None, target: str | None) -> tuple[str, str]:
-    """Return the models' names as a reader of the results should see them; no draft means the target's own."""
+    """Return the models' names as a reader of the results should see them; no draft means the
+    target's own.
+    """
     if draft is None:
         draft = f"{target}-draft" if target in PUBLIC else "analysis/pair/draft"
     return draft, target or "analysis/pair/target"
@@ -22,7 +26,8 @@ def model_places(draft: str | None, target: str | None) -> tuple[str, str]:
     """Return where the two models lie: folders or hub names.
 
     Raises:
-        AnalysisError: if a public model is asked for that has not been fetched, or its draft where none is shipped.
+        AnalysisError: if a public model is asked for that has not been fetched, or its draft where
+            none is shipped.
     """
     shown = model_names(draft, target)
     places = []
@@ -43,7 +48,8 @@ def _draft_of(name: str) -> Path:
     folder = PUBLIC[name].draft
     if not folder.is_dir():
         raise AnalysisError(
-            f"No draft for {name} comes with this copy of the library. Name one that has its tokenizer with --draft, or distil "
+            f"No draft for {name} comes with this copy of the library. Name one that has its "
+            "tokenizer with --draft, or distil "
             f"one: train --target {name}."
         )
     return folder

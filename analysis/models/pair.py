@@ -1,6 +1,7 @@
 """Load a draft/target pair and read next-token logits from it.
 
-Weights come from strangers: only safetensors are read, and code shipped with a model runs only if the user asks for it.
+Weights come from strangers: only safetensors are read, and code shipped with a model runs only if
+the user asks for it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Pair:
     Attributes:
         draft, target: models in evaluation mode on `device`.
         tokenizer: the shared tokenizer.
-        num_tokens: V, the tokens that both models score; embedding rows beyond it (padding) are cut off in both.
+        num_tokens: V, the tokens that both models score; embedding rows beyond it (padding) are cut
+            off in both.
         notes: what a reader of the results should know, such as rows that were cut.
     """
 
@@ -50,24 +52,33 @@ class Pair:
     @property
     def device_name(self) -> str:
         """What the device is called: the kind of GPU, or "cpu"."""
-        return torch.cuda.get_device_name(self.device) if torch.device(self.device).type == "cuda" else self.device
+        return (
+            torch.cuda.get_device_name(self.device)
+            if torch.device(self.device).type == "cuda"
+            else self.device
+        )
 
     def encode(self, prompt: str) -> list[int]:
         """Return the prompt's tokens, or raise `AnalysisError` on an empty prompt."""
         tokens = list(self.tokenizer(prompt)["input_ids"]) if prompt else []
         if not tokens or not prompt.strip():
-            raise AnalysisError(f"The prompt must contain at least one token; got {prompt!r}. Pass some text.")
+            raise AnalysisError(
+                f"The prompt must contain at least one token; got {prompt!r}. Pass some text."
+            )
         return tokens
 
     def encode_chat(self, prompt: str) -> list[int]:
-        """Return the tokens of a user's message in the tokenizer's chat template, up to where the answer begins.
+        """Return the tokens of a user's message in the tokenizer's chat template, up to where the
+        answer begins.
 
         Raises:
             AnalysisError: on an empty prompt, or a tokenizer without a template that takes one.
         """
         self.encode(prompt)
         if not getattr(self.tokenizer, "chat_template", None):
-            raise AnalysisError("The tokenizer must have a chat template; it has none. Leave --chat-template out.")
+            raise AnalysisError(
+                "The tokenizer must have a chat template; it has none. Leave --chat-template out."
+            )
         try:
             text = self.tokenizer.apply_chat_template(
                 [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=False
@@ -75,7 +86,9 @@ class Pair:
             # The template writes the special tokens itself.
             tokens: list[int] = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
         except Exception as error:  # templates are programs, and raise whatever they like
-            raise AnalysisError(f"The chat template does not take a user's message: {error!s:.200}. Leave it out.") from error
+            raise AnalysisError(
+                f"The chat template does not take a user's message: {error!s:.200}. Leave it out."
+            ) from error
         return tokens
 
     @torch.inference_mode()
@@ -93,10 +106,13 @@ class Pair:
 
     @torch.inference_mode()
     def logits(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return draft and target logits `(rows, length, V)` at every position of equally long rows of tokens."""
+        """Return draft and target logits `(rows, length, V)` at every position of equally long rows
+        of tokens.
+        """
         rows = rows.to(self.device)
         draft, target = (
-            model(rows, use_cache=False).logits[..., : self.num_tokens].float() for model in (self.draft, self.target)
+            model(rows, use_cache=False).logits[..., : self.num_tokens].float()
+            for model in (self.draft, self.target)
         )
         return draft, target
 
@@ -113,21 +129,24 @@ def load_pair(
     """Load two causal language models that share a tokenizer; the shipped pair by default.
 
     Args:
-        draft, target: hub names, local folders in Hugging Face format, or short names of public models, whose own draft is the
-            default beside them.
+        draft, target: hub names, local folders in Hugging Face format, or short names of public
+            models, whose own draft is the default beside them.
         device: "cpu", "cuda", "cuda:1", ... or "auto" (CUDA where there is one).
         trust_remote_code: run Python files that come with the models. Off unless asked.
         dtype: floating type of the weights.
-        device_map: how accelerate spreads each model over several devices ("auto", "balanced", ...), instead of `device`. Inputs
-            go to the device of the target's embedding, and accelerate carries them on and the logits back.
+        device_map: how accelerate spreads each model over several devices ("auto", "balanced",
+            ...), instead of `device`. Inputs go to the device of the target's embedding, and
+            accelerate carries them on and the logits back.
 
     Raises:
-        AnalysisError: if a model is missing or has no safetensors weights, needs remote code, the tokenizers differ, the device
-            does not exist, or a device map is given without accelerate.
+        AnalysisError: if a model is missing or has no safetensors weights, needs remote code, the
+            tokenizers differ, the device does not exist, or a device map is given without
+            accelerate.
     """
     place = choose_device(device)
     spread = {} if device_map is None else {"device_map": _check_device_map(device_map)}
-    logging.disable_progress_bar()  # two small files load at once; errors should stand alone on the screen
+    # two small files load at once; errors should stand alone on the screen
+    logging.disable_progress_bar()
     names = model_places(draft, target)
     borrows = is_distilled(Path(names[0]))
     own = names[1:] if borrows else names  # a distilled draft has its target's tokenizer
@@ -136,7 +155,15 @@ def load_pair(
     tokenizers = [_load(AutoTokenizer, name, "tokenizer", trust_remote_code) for name in own]
     _require_same_tokenizer(tokenizers[0], tokenizers[-1], names)
     models = [
-        _load(AutoModelForCausalLM, name, "model", trust_remote_code, use_safetensors=True, dtype=dtype, **spread).eval()
+        _load(
+            AutoModelForCausalLM,
+            name,
+            "model",
+            trust_remote_code,
+            use_safetensors=True,
+            dtype=dtype,
+            **spread,
+        ).eval()
         for name in own
     ]
     if borrows:
@@ -151,15 +178,24 @@ def load_pair(
     known = len(tokenizers[-1])
     if num_tokens < known:
         raise AnalysisError(
-            f"Both models must score all {known} tokens of the tokenizer; they score {sizes[0]} (draft) and {sizes[1]} (target). "
+            f"Both models must score all {known} tokens of the tokenizer; they score {sizes[0]} "
+            f"(draft) and {sizes[1]} (target). "
             "Choose models with complete output layers."
         )
     notes: tuple[str, ...] = ()
     if sizes[0] != sizes[1]:
         notes = (
-            f"output rows {num_tokens}..{max(sizes) - 1} exist in one model only (padding) and were cut off before softmax",
+            f"output rows {num_tokens}..{max(sizes) - 1} exist in one model only (padding) and "
+            "were cut off before softmax",
         )
-    return Pair(draft=models[0], target=models[1], tokenizer=tokenizers[-1], device=place, num_tokens=num_tokens, notes=notes)
+    return Pair(
+        draft=models[0],
+        target=models[1],
+        tokenizer=tokenizers[-1],
+        device=place,
+        num_tokens=num_tokens,
+        notes=notes,
+    )
 
 
 def end_of_text(pair: Pair) -> int | None:
@@ -168,16 +204,27 @@ def end_of_text(pair: Pair) -> int | None:
     return int(token) if token is not None and int(token) < pair.num_tokens else None
 
 
-def load_target(target: str | None, *, device: str = "auto", dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+def load_target(
+    target: str | None, *, device: str = "auto", dtype: torch.dtype = torch.float32
+) -> tuple[Any, Any]:
     """Load a target alone, and its tokenizer; arguments and errors as in `load_pair`."""
     place = choose_device(device)
     name, tokenizer = load_tokenizer(target)
-    model = _load(AutoModelForCausalLM, name, "model", trust_remote_code=False, use_safetensors=True, dtype=dtype)
+    model = _load(
+        AutoModelForCausalLM,
+        name,
+        "model",
+        trust_remote_code=False,
+        use_safetensors=True,
+        dtype=dtype,
+    )
     return model.eval().to(place), tokenizer
 
 
 def load_tokenizer(target: str | None) -> tuple[str, Any]:
-    """Return where a target lies and its tokenizer: what tells quickly whether the model is there at all; errors as `load_pair`."""
+    """Return where a target lies and its tokenizer: what tells quickly whether the model is there
+    at all; errors as `load_pair`.
+    """
     logging.disable_progress_bar()
     name = model_places(None, target)[1]
     _check_folder("target", name)
@@ -190,17 +237,24 @@ def to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:
 
 
 def choose_device(name: str) -> str:
-    """Return the device that a name asks for, "auto" resolved, or raise `AnalysisError` if it does not exist here."""
+    """Return the device that a name asks for, "auto" resolved, or raise `AnalysisError` if it does
+    not exist here.
+    """
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         kind = torch.device(name).type
     except RuntimeError as error:
-        raise AnalysisError(f"device must be 'auto', 'cpu' or 'cuda'; got {name!r}. Choose one.") from error
+        raise AnalysisError(
+            f"device must be 'auto', 'cpu' or 'cuda'; got {name!r}. Choose one."
+        ) from error
     if kind not in ("cpu", "cuda"):  # what is computed here needs float64, and numbers
         raise AnalysisError(f"device must be 'auto', 'cpu' or 'cuda'; got {name!r}. Choose one.")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise AnalysisError(f"device {name!r} needs a CUDA GPU; torch {torch.__version__} sees none here. Use --device cpu.")
+        raise AnalysisError(
+            f"device {name!r} needs a CUDA GPU; torch {torch.__version__} sees none here. Use "
+            "--device cpu."
+        )
     return name
 
 
@@ -208,36 +262,54 @@ def _check_device_map(device_map: str) -> str:
     """Return the map, or raise `AnalysisError` where accelerate, which applies it, is missing."""
     if importlib.util.find_spec("accelerate") is None:
         raise AnalysisError(
-            "A device map needs the accelerate library, which is not installed. Install it: pip install accelerate."
+            "A device map needs the accelerate library, which is not installed. Install it: pip "
+            "install accelerate."
         )
     return device_map
 
 
 def _check_folder(side: str, name: str) -> None:
-    """Raise `AnalysisError` on a path without a model, of which the hub's client would speak as of a misspelt hub name."""
+    """Raise `AnalysisError` on a path without a model, of which the hub's client would speak as of
+    a misspelt hub name.
+    """
     place = Path(name)
     if not place.is_dir():
         if place.is_file():
-            raise AnalysisError(f"The {side} model {name} is a file; pass a folder in Hugging Face format.")
+            raise AnalysisError(
+                f"The {side} model {name} is a file; pass a folder in Hugging Face format."
+            )
         # Hub names are NAME or OWNER/NAME.
-        if place.is_absolute() or name.startswith((".", "~")) or name.rstrip("/").count("/") > 1 or name.endswith("/"):
+        if (
+            place.is_absolute()
+            or name.startswith((".", "~"))
+            or name.rstrip("/").count("/") > 1
+            or name.endswith("/")
+        ):
             raise AnalysisError(f"The {side} model {name} does not exist. Check the path.")
         return
     for pattern in ("*.json", "*.safetensors", "*.model"):
         if odd := [path.name for path in place.glob(pattern) if not has_content(path)]:
             raise AnalysisError(
-                f"The {side} model {name} has a file {odd[0]!r} that is empty or no regular file. Copy it again."
+                f"The {side} model {name} has a file {odd[0]!r} that is empty or no regular file. "
+                "Copy it again."
             )
     missing = [] if (place / "config.json").is_file() else ["config.json"]
     # Some tokenizers come as vocabularies of other names, from which the library makes one.
-    if not any(any(place.glob(pattern)) for pattern in ("tokenizer*", "vocab*", "*.model", "*.tiktoken")):
+    if not any(
+        any(place.glob(pattern)) for pattern in ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
+    ):
         missing.append("tokenizer.json")
     if missing:
-        raise AnalysisError(f"The {side} model {name} has no {' and no '.join(missing)}; pass a folder in Hugging Face format.")
+        raise AnalysisError(
+            f"The {side} model {name} has no {' and no '.join(missing)}; pass a folder in Hugging "
+            "Face format."
+        )
 
 
 def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options: Any) -> Any:
-    options["local_files_only"] = not _answers(name)  # what was downloaded before is there all the same
+    options["local_files_only"] = not _answers(
+        name
+    )  # what was downloaded before is there all the same
     if not trust_remote_code:
         _refuse_remote_code(name, local_files_only=options["local_files_only"])
     try:
@@ -250,8 +322,10 @@ def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options
     except Exception as error:  # the library raises whatever a damaged file makes of its code
         reason = f"{error!s:.300}".splitlines()[0] if str(error) else type(error).__name__
         raise AnalysisError(
-            f"The {what} must be a hub name or a local folder in Hugging Face format with safetensors weights; "
-            f"{name!r} could not be loaded: {reason} Check the name, the network, or convert the weights to safetensors."
+            f"The {what} must be a hub name or a local folder in Hugging Face format with "
+            "safetensors weights; "
+            f"{name!r} could not be loaded: {reason} Check the name, the network, or convert the "
+            "weights to safetensors."
         ) from error
 
 
@@ -259,7 +333,8 @@ def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options
 def _answers(name: str) -> bool:
     """Return whether the hub answers when it is asked for a model, or need not be asked.
 
-    Loading asks it many times, each with retries that take half a minute; this asks once and waits some seconds.
+    Loading asks it many times, each with retries that take half a minute; this asks once and waits
+    some seconds.
     """
     if Path(name).is_dir():
         return True
@@ -273,28 +348,41 @@ def _answers(name: str) -> bool:
 
 
 def _refuse_remote_code(name: str, *, local_files_only: bool) -> None:
-    """Refuse a model whose configuration points to its own Python files, before anything asks on a terminal."""
+    """Refuse a model whose configuration points to its own Python files, before anything asks on a
+    terminal.
+    """
     try:
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False, local_files_only=local_files_only)
+        config = AutoConfig.from_pretrained(
+            name, trust_remote_code=False, local_files_only=local_files_only
+        )
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise AnalysisError(
-                f"Code that comes with a model is not executed by default; {name!r} needs its own. Read it first, then pass "
+                f"Code that comes with a model is not executed by default; {name!r} needs its own. "
+                "Read it first, then pass "
                 "--trust-remote-code."
             ) from error
         return  # the loader itself reports what is missing
-    if getattr(config, "auto_map", None) and type(config).__module__.startswith("transformers_modules"):
-        raise AnalysisError(f"{name!r} loaded code of its own; pass --trust-remote-code if that is meant.")
+    if getattr(config, "auto_map", None) and type(config).__module__.startswith(
+        "transformers_modules"
+    ):
+        raise AnalysisError(
+            f"{name!r} loaded code of its own; pass --trust-remote-code if that is meant."
+        )
 
 
 def _require_same_tokenizer(draft: Any, target: Any, names: tuple[str, str]) -> None:
     left, right = draft.get_vocab(), target.get_vocab()
     if left == right:
         return
-    differing = sorted(token for token in left.keys() | right.keys() if left.get(token) != right.get(token))
+    differing = sorted(
+        token for token in left.keys() | right.keys() if left.get(token) != right.get(token)
+    )
     example = differing[0]
     raise AnalysisError(
-        f"Draft and target must share one tokenizer: acceptance compares token ids. {names[0]} has {len(left)} tokens, "
-        f"{names[1]} has {len(right)}, and {len(differing)} differ (for example {example!r:.80}: {left.get(example)} against "
+        f"Draft and target must share one tokenizer: acceptance compares token ids. {names[0]} has "
+        f"{len(left)} tokens, "
+        f"{names[1]} has {len(right)}, and {len(differing)} differ (for example {example!r:.80}: "
+        f"{left.get(example)} against "
         f"{right.get(example)}). Choose two models of one family."
     )

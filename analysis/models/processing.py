@@ -1,7 +1,8 @@
-"""Turn logits into the distributions of many settings, with one sort per model for all that differ in temperature and top-p.
+"""Turn logits into the distributions of many settings, with one sort per model for all that differ
+in temperature and top-p.
 
-Temperature keeps the order of the logits, so the tokens that top-p keeps at any temperature are a prefix of one descending order.
-The values are those of `otm.Processing`, up to the last bits.
+Temperature keeps the order of the logits, so the tokens that top-p keeps at any temperature are a
+prefix of one descending order. The values are those of `otm.Processing`, up to the last bits.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import numpy as np
 
 from otm import Processing
 
-_PART = 8  # a nucleus rarely holds more than this part of the vocabulary; where it does, the row is sorted whole
+# a nucleus rarely holds more than this part of the vocabulary; where it does, the row is sorted
+# whole
+_PART = 8
 
-# Where the running sums of up to 10^6 probabilities are further than this from top_p, any exponential within some ulp and every way
-# of summing agree on the nucleus. In float32 a sum as close as that stands in every row. There the probabilities are those of
-# `otm.from_logits` to the last bit, and so are their running sums, unless the whole stands so close to the middle of two float32
-# numbers that the order of adding decides which one divides.
+# Where the running sums of up to 10^6 probabilities are further than this from top_p, any
+# exponential within some ulp and every way of summing agree on the nucleus. In float32 a sum as
+# close as that stands in every row. There the probabilities are those of `otm.from_logits` to the
+# last bit, and so are their running sums, unless the whole stands so close to the middle of two
+# float32 numbers that the order of adding decides which one divides.
 _CLEAR = 1e-10
 
 
@@ -31,19 +35,32 @@ class Setting(NamedTuple):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What records say: temperature and top-p of the target, what else is not the default, `draft_…` where the draft differs.
+        """What records say: temperature and top-p of the target, what else is not the default,
+        `draft_…` where the draft differs.
 
         >>> Setting(Processing(temperature=0.5, order="vllm"), Processing(order="vllm")).recorded
         {'temperature': 1.0, 'top_p': None, 'order': 'vllm', 'draft_temperature': 0.5}
         """
         draft, target, plain = (dataclasses.asdict(one) for one in (*self, Processing()))
-        own = {name: value for name, value in target.items() if name in ("temperature", "top_p") or value != plain[name]}
-        return own | {f"draft_{name}": value for name, value in draft.items() if value != target[name]}
+        own = {
+            name: value
+            for name, value in target.items()
+            if name in ("temperature", "top_p") or value != plain[name]
+        }
+        return own | {
+            f"draft_{name}": value for name, value in draft.items() if value != target[name]
+        }
 
     @property
     def path(self) -> tuple[float, float, float]:
-        """The numbers by which a trace tells sampled paths apart: temperature, top-p, and temperature of the draft."""
-        return self.target.temperature, 1.0 if self.target.top_p is None else self.target.top_p, self.draft.temperature
+        """The numbers by which a trace tells sampled paths apart: temperature, top-p, and
+        temperature of the draft.
+        """
+        return (
+            self.target.temperature,
+            1.0 if self.target.top_p is None else self.target.top_p,
+            self.draft.temperature,
+        )
 
 
 def words(name: str, value: object) -> str:
@@ -84,7 +101,9 @@ def settings_of(
     draft, target = otherwise
     return [
         Setting(
-            dataclasses.replace(draft, temperature=drafted, top_p=top_p if draft.top_p is None else draft.top_p),
+            dataclasses.replace(
+                draft, temperature=drafted, top_p=top_p if draft.top_p is None else draft.top_p
+            ),
             dataclasses.replace(target, temperature=temperature, top_p=top_p),
         )
         for temperature in temperatures
@@ -93,27 +112,41 @@ def settings_of(
     ]
 
 
-def distributions(logits: Any, settings: Sequence[Processing], *, for_rows: bool = False) -> Iterator[tuple[Any, Any]]:
-    """Yield the probabilities of each setting and their logarithms, `(..., V)` each, of the logits' array kind and dtype.
+def distributions(
+    logits: Any, settings: Sequence[Processing], *, for_rows: bool = False
+) -> Iterator[tuple[Any, Any]]:
+    """Yield the probabilities of each setting and their logarithms, `(..., V)` each, of the logits'
+    array kind and dtype.
 
     Args:
         logits: `(..., V)`, float32 or float64, NumPy or torch.
         settings: what is done with the logits.
-        for_rows: for compiled rows: float64 whatever the logits are, and of what top-p keeps exp((z − max z)/T) will do, since what
-            it drops is left out before a row is divided by its sum.
+        for_rows: for compiled rows: float64 whatever the logits are, and of what top-p keeps exp((z
+            − max z)/T) will do, since what it drops is left out before a row is divided by its sum.
 
-    Logarithms are finite everywhere, meaningless where the probability is 0, and None where none are at hand.
+    Logarithms are finite everywhere, meaningless where the probability is 0, and None where none
+    are at hand.
     """
     likeliest = None
     for processing in settings:
         temperature, top_p = processing.temperature, processing.top_p
-        host = isinstance(logits, np.ndarray) and np.finfo(logits.dtype).smallest_normal <= temperature < np.inf
+        host = (
+            isinstance(logits, np.ndarray)
+            and np.finfo(logits.dtype).smallest_normal <= temperature < np.inf
+        )
         if not host or not _nucleus_alone(processing):
             # A device sorts as fast as it divides; the extremes, and other filters, are rare.
             mass = processing(logits)
-            yield mass.astype(np.float64, copy=False) if for_rows and isinstance(mass, np.ndarray) else mass, None
+            yield (
+                mass.astype(np.float64, copy=False)
+                if for_rows and isinstance(mass, np.ndarray)
+                else mass,
+                None,
+            )
         elif top_p in (None, 1.0):
-            yield _softmax(_scaled(logits, logits.max(axis=-1, keepdims=True), temperature), for_rows)
+            yield _softmax(
+                _scaled(logits, logits.max(axis=-1, keepdims=True), temperature), for_rows
+            )
         else:
             if likeliest is None:
                 likeliest = _largest(logits, max(1, logits.shape[-1] // _PART))
@@ -124,7 +157,8 @@ def _nucleus_alone(processing: Processing) -> bool:
     """Return whether nothing filters but top-p, which sees the masses at the temperature."""
     others = processing.top_k is None and processing.min_p in (None, 0.0)
     return others and (
-        processing.top_p in (None, 1.0) or processing.steps.index("temperature") < processing.steps.index("top_p")
+        processing.top_p in (None, 1.0)
+        or processing.steps.index("temperature") < processing.steps.index("top_p")
     )
 
 
@@ -139,7 +173,9 @@ def _largest(logits: np.ndarray, count: int) -> np.ndarray:
 def _nucleus(
     logits: np.ndarray, likeliest: np.ndarray, temperature: float, top_p: float, for_rows: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the distribution and its finite logarithm; the tokens kept are those that `otm.from_logits` keeps."""
+    """Return the distribution and its finite logarithm; the tokens kept are those that
+    `otm.from_logits` keeps.
+    """
     import torch
 
     shape, width = logits.shape, logits.shape[-1]
@@ -150,9 +186,12 @@ def _nucleus(
     smallest, count = _last_kept(top, sums, temperature, top_p)
     short = np.flatnonzero(count > top.shape[-1])
     if len(short):
-        smallest[short], count[short] = _last_kept(_largest(rows[short], width), sums[short], temperature, top_p)
+        smallest[short], count[short] = _last_kept(
+            _largest(rows[short], width), sums[short], temperature, top_p
+        )
     keep = rows >= smallest[:, None]
-    # Where rounding decides, or where equal logits lie on both sides of the boundary, and the lowest index wins: by ranks.
+    # Where rounding decides, or where equal logits lie on both sides of the boundary, and the
+    # lowest index wins: by ranks.
     for row in np.flatnonzero(keep.sum(axis=-1) != count):
         keep[row] = Processing(temperature=temperature, top_p=top_p)(rows[row]) > 0
     mass *= torch.from_numpy(keep)
@@ -161,14 +200,20 @@ def _nucleus(
     return tuple(array.reshape(shape) for array in _normalised(mass, scaled))  # type: ignore[return-value]
 
 
-def _last_kept(ordered: np.ndarray, whole: np.ndarray, temperature: float, top_p: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's smallest kept logit and how many tokens are kept, from its largest logits and Σ exp((z − max z)/T).
+def _last_kept(
+    ordered: np.ndarray, whole: np.ndarray, temperature: float, top_p: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return each row's smallest kept logit and how many tokens are kept, from its largest logits
+    and Σ exp((z − max z)/T).
 
-    The number is -1 where rounding may decide it, and one more than there are in `ordered` where it may be larger.
+    The number is -1 where rounding may decide it, and one more than there are in `ordered` where it
+    may be larger.
     """
     narrow = ordered.dtype == np.float32
     divisor = whole.astype(ordered.dtype)
-    mass = (_exponentials(_scaled(ordered, ordered[:, :1], temperature)) / divisor[:, None]).astype(np.float64)
+    mass = (_exponentials(_scaled(ordered, ordered[:, :1], temperature)) / divisor[:, None]).astype(
+        np.float64
+    )
     before = np.cumsum(mass, axis=-1) - mass
     clear = 0.0 if narrow else _CLEAR
     kept = np.maximum((before < top_p).sum(axis=-1), 1)
@@ -181,14 +226,18 @@ def _last_kept(ordered: np.ndarray, whole: np.ndarray, temperature: float, top_p
 
 
 def _exponentials(scaled: np.ndarray) -> np.ndarray:
-    """Return exp(x); in float64 torch's is three times as fast as NumPy's, in float32 NumPy's is that of `otm.from_logits`."""
+    """Return exp(x); in float64 torch's is three times as fast as NumPy's, in float32 NumPy's is
+    that of `otm.from_logits`.
+    """
     import torch
 
     return np.exp(scaled) if scaled.dtype == np.float32 else torch.from_numpy(scaled).exp().numpy()
 
 
 def _scaled(logits: np.ndarray, largest: np.ndarray, temperature: float) -> np.ndarray:
-    """Return (z − max z)/T in a new array; subtracted first, so that nothing overflows and small differences keep their digits."""
+    """Return (z − max z)/T in a new array; subtracted first, so that nothing overflows and small
+    differences keep their digits.
+    """
     with np.errstate(over="ignore"):
         scaled: np.ndarray = np.subtract(logits, largest, order="C")
         if temperature != 1.0:
@@ -197,14 +246,18 @@ def _scaled(logits: np.ndarray, largest: np.ndarray, temperature: float) -> np.n
 
 
 def _softmax(scaled: np.ndarray, for_rows: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return exp(x)/Σ exp(x) and its finite logarithm; torch's exponential is three times as fast as NumPy's."""
+    """Return exp(x)/Σ exp(x) and its finite logarithm; torch's exponential is three times as fast
+    as NumPy's.
+    """
     import torch
 
     mass = torch.from_numpy(scaled).exp()
     if not for_rows:
         return _normalised(mass, scaled)
     wide, logs = (a.astype(np.float64, copy=False) for a in (mass.numpy(), scaled))
-    whole = wide.sum(axis=-1, keepdims=True)  # torch's sum depends, in the last bits, on its number of threads
+    whole = wide.sum(
+        axis=-1, keepdims=True
+    )  # torch's sum depends, in the last bits, on its number of threads
     wide *= 1.0 / whole  # a division takes four times as long
     logs -= np.log(whole)
     if logs.min() == -np.inf:

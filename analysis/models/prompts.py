@@ -1,7 +1,8 @@
 """Read prompts one at a time from text, JSON lines, Parquet or a data set, whatever their number.
 
-A source is a re-iterable description of where prompts are; nothing holds more than one line or one batch of a Parquet file in
-memory. Files come from strangers: they are UTF-8 or refused, and sizes are checked before memory is taken.
+A source is a re-iterable description of where prompts are; nothing holds more than one line or one
+batch of a Parquet file in memory. Files come from strangers: they are UTF-8 or refused, and sizes
+are checked before memory is taken.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class JsonLines(PromptSource):
                 record = plain_json(line)
             except (ValueError, RecursionError) as error:
                 raise AnalysisError(
-                    f"Each line of {self.path} must be a JSON object; line {number} is not: {error!s:.200}. Correct it."
+                    f"Each line of {self.path} must be a JSON object; line {number} is not: "
+                    f"{error!s:.200}. Correct it."
                 ) from error
             yield from _field(record, self.field, f"{self.name}:{number}")
 
@@ -117,24 +119,40 @@ class ParquetFile(PromptSource):
             with pq.ParquetFile(_existing(self.path)) as file:
                 if self.field not in file.schema_arrow.names:
                     raise AnalysisError(
-                        f"{self.path} needs a column {self.field!r}; it has {', '.join(file.schema_arrow.names)}. Pass --field."
+                        f"{self.path} needs a column {self.field!r}; it has "
+                        f"{', '.join(file.schema_arrow.names)}. Pass --field."
                     )
-                largest = max((file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)), default=0)
+                largest = max(
+                    (
+                        file.metadata.row_group(i).total_byte_size
+                        for i in range(file.num_row_groups)
+                    ),
+                    default=0,
+                )
                 if largest > MAX_ROW_GROUP:
                     raise AnalysisError(
-                        f"Row groups of {self.path} must be at most {MAX_ROW_GROUP:,} bytes uncompressed; one has {largest:,}. "
+                        f"Row groups of {self.path} must be at most {MAX_ROW_GROUP:,} bytes "
+                        f"uncompressed; one has {largest:,}. "
                         "Write it again with smaller row groups."
                     )
-                values = (v for b in file.iter_batches(_PARQUET_BATCH, columns=[self.field]) for v in b.column(0).to_pylist())
+                values = (
+                    v
+                    for b in file.iter_batches(_PARQUET_BATCH, columns=[self.field])
+                    for v in b.column(0).to_pylist()
+                )
                 for row, value in enumerate(values):
                     yield from _field({self.field: value}, self.field, f"{self.name}:{row}")
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise AnalysisError(f"{self.path} must be a readable Parquet file; it is not: {error}. Check the file.") from error
+            raise AnalysisError(
+                f"{self.path} must be a readable Parquet file; it is not: {error}. Check the file."
+            ) from error
 
 
 @dataclasses.dataclass(frozen=True)
 class DataSet(PromptSource):
-    """A data set of the `datasets` library: a hub name, or a folder that holds text, JSON, CSV, Parquet or Arrow files."""
+    """A data set of the `datasets` library: a hub name, or a folder that holds text, JSON, CSV,
+    Parquet or Arrow files.
+    """
 
     path: str
     split: str = "train"
@@ -155,18 +173,22 @@ class DataSet(PromptSource):
             import datasets
         except ImportError as error:
             raise AnalysisError(
-                "Reading a data set needs the datasets library, which is not installed. Install it: pip install datasets."
+                "Reading a data set needs the datasets library, which is not installed. Install "
+                "it: pip install datasets."
             ) from error
         datasets.disable_progress_bars()
         try:
-            if (Path(self.path) / "state.json").is_file() or (Path(self.path) / "dataset_dict.json").is_file():
+            if (Path(self.path) / "state.json").is_file() or (
+                Path(self.path) / "dataset_dict.json"
+            ).is_file():
                 stored = datasets.load_from_disk(self.path)
                 return stored[self.split] if isinstance(stored, datasets.DatasetDict) else stored
             builder = datasets.load_dataset_builder(self.path)
             # Other builders may run code or unpickle what they read.
             if (kind := type(builder.config).__module__.rsplit(".", 1)[-1]) not in _SAFE_BUILDERS:
                 raise AnalysisError(
-                    f"A data set must consist of {', '.join(_SAFE_BUILDERS)} files; {self.path!r} is read by {kind!r}. Convert it."
+                    f"A data set must consist of {', '.join(_SAFE_BUILDERS)} files; {self.path!r} "
+                    f"is read by {kind!r}. Convert it."
                 )
             return builder.as_streaming_dataset(split=self.split)
         except AnalysisError:
@@ -174,13 +196,16 @@ class DataSet(PromptSource):
         except Exception as error:  # the library raises whatever its readers do
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise AnalysisError(
-                f"The data set must be a hub name or a folder with the split {self.split!r}; {self.path!r} could not be opened: "
+                f"The data set must be a hub name or a folder with the split {self.split!r}; "
+                f"{self.path!r} could not be opened: "
                 f"{reason}. Check the name, the split and the network."
             ) from error
 
 
 def open_prompts(path: Path, *, field: str = "text") -> PromptSource:
-    """Return the source that a file's suffix calls for: .jsonl, .ndjson, .parquet, anything else is text."""
+    """Return the source that a file's suffix calls for: .jsonl, .ndjson, .parquet, anything else is
+    text.
+    """
     _existing(path)
     if path.suffix in (".jsonl", ".ndjson"):
         return JsonLines(path, field)
@@ -224,7 +249,8 @@ class Digest:
 def _existing(path: Path) -> Path:
     if not is_file(path):
         raise AnalysisError(
-            f"The prompts must be an existing file; {shortened(path)} is none. Check the path, or pass --dataset for a folder."
+            f"The prompts must be an existing file; {shortened(path)} is none. Check the path, or "
+            "pass --dataset for a folder."
         )
     return path
 
@@ -239,19 +265,26 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 number += 1
                 if len(line) > MAX_LINE:
                     raise AnalysisError(
-                        f"Lines of {path} must be at most {MAX_LINE:,} bytes; line {number} is longer. Give one prompt per line."
+                        f"Lines of {path} must be at most {MAX_LINE:,} bytes; line {number} is "
+                        "longer. Give one prompt per line."
                     )
                 try:
                     # A line break inside a JSON string is escaped, so lines are what the bytes say.
-                    yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                    yield (
+                        number,
+                        line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"),
+                    )
                 except UnicodeDecodeError as error:
                     raise AnalysisError(
-                        f"Prompts must be UTF-8; line {number} of {path} is not (byte {offset + error.start}). Convert the file, "
+                        f"Prompts must be UTF-8; line {number} of {path} is not (byte "
+                        f"{offset + error.start}). Convert the file, "
                         "for example with iconv -t UTF-8."
                     ) from error
                 offset += len(line)
     except OSError as error:
-        raise AnalysisError(f"The prompts could not be read: {error}. Check the file and its permissions.") from error
+        raise AnalysisError(
+            f"The prompts could not be read: {error}. Check the file and its permissions."
+        ) from error
 
 
 def _field(record: Any, field: str, name: str) -> Iterator[tuple[str, str]]:
@@ -260,14 +293,20 @@ def _field(record: Any, field: str, name: str) -> Iterator[tuple[str, str]]:
         raise AnalysisError(f"{field!r} of {name} is {_kind(value)}, not a string. Correct it.")
     if not isinstance(value, str):
         found = f"fields {sorted(record)}" if isinstance(record, dict) else type(record).__name__
-        raise AnalysisError(f"A prompt must be a string in {field!r}; {name} has {found}. Pass --field, or correct it.")
+        raise AnalysisError(
+            f"A prompt must be a string in {field!r}; {name} has {found}. Pass --field, or correct "
+            "it."
+        )
     if len(value) > MAX_LINE:
-        raise AnalysisError(f"Prompts must have at most {MAX_LINE:,} characters; {name} has {len(value):,}. Cut it.")
+        raise AnalysisError(
+            f"Prompts must have at most {MAX_LINE:,} characters; {name} has {len(value):,}. Cut it."
+        )
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise AnalysisError(
-            f"A prompt must be Unicode text; {name} holds half a surrogate pair at character {error.start}. Correct it."
+            f"A prompt must be Unicode text; {name} holds half a surrogate pair at character "
+            f"{error.start}. Correct it."
         ) from error
     if value.strip():
         yield name, value
@@ -275,5 +314,12 @@ def _field(record: Any, field: str, name: str) -> Iterator[tuple[str, str]]:
 
 def _kind(value: object) -> str:
     """Return what JSON calls a value."""
-    kinds = {type(None): "null", bool: "a Boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    kinds = {
+        type(None): "null",
+        bool: "a Boolean",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+    }
     return kinds.get(type(value), f"a {type(value).__name__}")

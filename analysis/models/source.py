@@ -1,4 +1,6 @@
-"""Which pair of models a measurement is of, and the pair itself, loaded once per process. Torch is imported on loading."""
+"""Which pair of models a measurement is of, and the pair itself, loaded once per process. Torch is
+imported on loading.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ def loaded(source: PairSource) -> Any:
 
     kinds = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
     if source.dtype not in kinds:
-        raise AnalysisError(f"The weights' dtype must be one of {', '.join(kinds)}; got {source.dtype!r}. Choose one.")
+        raise AnalysisError(
+            f"The weights' dtype must be one of {', '.join(kinds)}; got {source.dtype!r}. Choose "
+            "one."
+        )
     return load_pair(
         draft=source.draft,
         target=source.target,
@@ -58,5 +63,7 @@ def describe_source(source: PairSource) -> dict[str, Any]:
         "num_tokens": pair.num_tokens,
         "notes": list(pair.notes),
         "weights": {name: weights_digest(str(model.config._name_or_path)) for name, model in sides},
-        "model_revisions": {name: getattr(model.config, "_commit_hash", None) for name, model in sides},
+        "model_revisions": {
+            name: getattr(model.config, "_commit_hash", None) for name, model in sides
+        },
     }

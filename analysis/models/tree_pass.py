@@ -1,11 +1,14 @@
-"""Next-token logits of many contexts at once: one forward pass over a tree of tokens, or plain batches of sequences.
+"""Next-token logits of many contexts at once: one forward pass over a tree of tokens, or plain
+batches of sequences.
 
-Contexts that start alike form a trie. A transformer can evaluate all of it in a single pass, because a token's hidden state
-depends on its own ancestors only: the attention mask shows every token its path to the root, and its position is its depth, not
-its place in the flattened input (SpecInfer, Miao et al. 2024, section 4). Keys and values of earlier tokens stay in a cache in
-the order in which they were computed. Any order will do: the mask says who is whose ancestor, and the position was already
-worked into the keys. So the cache keeps not only a common prefix but every token of the last trie that the next one shares:
-a tree drafted level by level evaluates each token once, and after a verification the accepted path is there already.
+Contexts that start alike form a trie. A transformer can evaluate all of it in a single pass,
+because a token's hidden state depends on its own ancestors only: the attention mask shows every
+token its path to the root, and its position is its depth, not its place in the flattened input
+(SpecInfer, Miao et al. 2024, section 4). Keys and values of earlier tokens stay in a cache in the
+order in which they were computed. Any order will do: the mask says who is whose ancestor, and the
+position was already worked into the keys. So the cache keeps not only a common prefix but every
+token of the last trie that the next one shares: a tree drafted level by level evaluates each token
+once, and after a verification the accepted path is there already.
 """
 
 from __future__ import annotations
@@ -23,20 +26,25 @@ from transformers import DynamicCache
 from .trie import CacheLayout, Context, common_length, common_prefix, make_plan, tree_mask
 
 LARGEST_MASK = 2**24
-"""Entries of one attention mask (64 MB in float32); a larger tree is evaluated in parts: its trunk, then halves."""
+"""Entries of one attention mask (64 MB in float32); a larger tree is evaluated in parts: its trunk,
+then halves.
+"""
 
 LARGEST_BATCH = 2**15
 """Tokens in one plain batch of sequences."""
 
 
 class Evaluator(abc.ABC):
-    """Evaluates a model at contexts and counts the work: `passes` forward passes over `tokens` tokens."""
+    """Evaluates a model at contexts and counts the work: `passes` forward passes over `tokens`
+    tokens.
+    """
 
     def __init__(self, model: Any, device: str) -> None:
         self.model, self.device = model, device
         self.passes = 0
         self.tokens = 0
-        # Scoring the vocabulary at every token of a prompt would cost more than all the rest; few models cannot leave it out.
+        # Scoring the vocabulary at every token of a prompt would cost more than all the rest; few
+        # models cannot leave it out.
         self._can_select = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     @abc.abstractmethod
@@ -50,7 +58,9 @@ class Evaluator(abc.ABC):
     @final
     @torch.inference_mode()
     def _forward(self, tokens: torch.Tensor, places: Sequence[int], **options: Any) -> torch.Tensor:
-        """Run the model on tokens `(batch, length)` and return its logits `(batch, len(places), rows)` at these places."""
+        """Run the model on tokens `(batch, length)` and return its logits `(batch, len(places),
+        rows)` at these places.
+        """
         self.passes += 1
         self.tokens += tokens.numel()
         index = torch.tensor(places, device=self.device)
@@ -61,10 +71,11 @@ class Evaluator(abc.ABC):
 
 @final
 class SequenceEvaluator(Evaluator):
-    """Evaluates contexts as plain sequences, without a cache: for models to which no tree can be shown.
+    """Evaluates contexts as plain sequences, without a cache: for models to which no tree can be
+    shown.
 
-    Contexts of one length share a pass, so nothing is padded and nothing masked, and recurrent states and local windows come
-    out right as well. Cost: every token of every context, each time.
+    Contexts of one length share a pass, so nothing is padded and nothing masked, and recurrent
+    states and local windows come out right as well. Cost: every token of every context, each time.
     """
 
     def logits(self, contexts: Sequence[Context]) -> torch.Tensor:
@@ -75,7 +86,9 @@ class SequenceEvaluator(Evaluator):
             members = list(group)
             size = max(1, LARGEST_BATCH // length)
             for start in range(0, len(members), size):
-                tokens = torch.tensor([contexts[index] for index in members[start : start + size]], device=self.device)
+                tokens = torch.tensor(
+                    [contexts[index] for index in members[start : start + size]], device=self.device
+                )
                 rows.append(self._forward(tokens, [length - 1], use_cache=False)[:, 0])
         places = np.argsort(np.asarray(order))
         return torch.cat(rows)[torch.from_numpy(places).to(self.device)]
@@ -86,7 +99,9 @@ class SequenceEvaluator(Evaluator):
 
 @final
 class TreeEvaluator(Evaluator):
-    """Evaluates a trie of contexts in one pass, on top of the keys and values of what the last trie had in common with it."""
+    """Evaluates a trie of contexts in one pass, on top of the keys and values of what the last trie
+    had in common with it.
+    """
 
     def __init__(self, model: Any, device: str) -> None:
         super().__init__(model, device)
@@ -98,19 +113,31 @@ class TreeEvaluator(Evaluator):
         self._cache, self._layout = None, CacheLayout()
 
     def logits(self, contexts: Sequence[Context]) -> torch.Tensor:
-        """Return the logits `(n, rows)` after each context, in one pass unless the tree or its trunk is very large."""
+        """Return the logits `(n, rows)` after each context, in one pass unless the tree or its
+        trunk is very large.
+        """
         plan = make_plan(contexts, self._layout)
         if plan.parents and len(plan.tokens) * plan.num_rows > LARGEST_MASK:
             return self._in_parts(contexts)
-        cache, self._cache, self._layout = self._cache, None, CacheLayout()  # a pass that fails half-way leaves no cache behind
+        cache, self._cache, self._layout = (
+            self._cache,
+            None,
+            CacheLayout(),
+        )  # a pass that fails half-way leaves no cache behind
         cache = self._select(cache, plan.kept)
         options: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
         options["position_ids"] = torch.tensor([plan.depths], device=self.device)
-        if plan.parents:  # otherwise the rows are one sequence, and the model's own causal mask is right
+        if (
+            plan.parents
+        ):  # otherwise the rows are one sequence, and the model's own causal mask is right
             hidden = torch.from_numpy(~tree_mask(plan)).to(self.device)
             mask = torch.zeros(hidden.shape, dtype=self.model.dtype, device=self.device)
-            options["attention_mask"] = mask.masked_fill_(hidden, torch.finfo(mask.dtype).min)[None, None]
-        logits = self._forward(torch.tensor([plan.tokens], device=self.device), plan.wanted, **options)[0]
+            options["attention_mask"] = mask.masked_fill_(hidden, torch.finfo(mask.dtype).min)[
+                None, None
+            ]
+        logits = self._forward(
+            torch.tensor([plan.tokens], device=self.device), plan.wanted, **options
+        )[0]
         self._cache, self._layout = cache, plan.layout
         return logits
 
@@ -119,9 +146,16 @@ class TreeEvaluator(Evaluator):
         if common_length(trunk, self._layout.trunk) < len(trunk) - 1:
             self.logits([trunk])  # a single sequence needs no mask
             return self.logits(contexts)
-        order = sorted(range(len(contexts)), key=contexts.__getitem__)  # neighbours share the longest prefixes
+        order = sorted(
+            range(len(contexts)), key=contexts.__getitem__
+        )  # neighbours share the longest prefixes
         middle = len(order) // 2
-        rows = torch.cat([self.logits([contexts[index] for index in half]) for half in (order[:middle], order[middle:])])
+        rows = torch.cat(
+            [
+                self.logits([contexts[index] for index in half])
+                for half in (order[:middle], order[middle:])
+            ]
+        )
         return rows[torch.from_numpy(np.argsort(np.asarray(order))).to(self.device)]
 
     def _select(self, cache: Any, kept: list[int]) -> Any:
@@ -132,5 +166,8 @@ class TreeEvaluator(Evaluator):
             if kept[-1] == len(kept) - 1:
                 layer.crop(len(kept) - layer.get_seq_length())
             else:
-                layer.keys, layer.values = layer.keys.index_select(-2, rows), layer.values.index_select(-2, rows)
+                layer.keys, layer.values = (
+                    layer.keys.index_select(-2, rows),
+                    layer.values.index_select(-2, rows),
+                )
         return cache

@@ -1,6 +1,7 @@
 """Which tokens of a trie of contexts to evaluate, where they go in a cache, and what each may see.
 
-The trie has a *trunk*, the prefix common to all contexts, whose cache rows are its positions, and *branches* below it.
+The trie has a *trunk*, the prefix common to all contexts, whose cache rows are its positions, and
+*branches* below it.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ class CacheLayout:
 
     Attributes:
         trunk: its tokens; token i is in row i.
-        children: row of each branch token, by (row of its parent, token). The trunk's last row is the branches' root.
+        children: row of each branch token, by (row of its parent, token). The trunk's last row is
+            the branches' root.
     """
 
     trunk: Context = ()
     children: Mapping[tuple[int, int], int] = dataclasses.field(default_factory=dict)
 
     def child(self, row: int, token: int) -> int:
-        """Return the row of a token after the token in `row` (−1: at the start), or −1 if it is not there."""
+        """Return the row of a token after the token in `row` (−1: at the start), or −1 if it is not
+        there.
+        """
         if row + 1 < len(self.trunk):
             return row + 1 if self.trunk[row + 1] == token else -1
         return self.children.get((row, token), -1)
@@ -40,7 +44,8 @@ class Plan:
     Attributes:
         kept: rows of the old cache to keep, in their new order.
         tokens, depths: the m tokens to evaluate, ancestors first, and how many ancestors each has.
-        parents: row of each branch token's parent, for kept and new ones together, in row order from `len(trunk)` on.
+        parents: row of each branch token's parent, for kept and new ones together, in row order
+            from `len(trunk)` on.
         wanted: for each context, which of the m tokens is its last.
         layout: the cache after the pass.
     """
@@ -59,10 +64,12 @@ class Plan:
 
 
 def make_plan(contexts: Sequence[Context], old: CacheLayout) -> Plan:
-    """Plan the pass that evaluates the last token of each context, given a cache that is laid out as `old`.
+    """Plan the pass that evaluates the last token of each context, given a cache that is laid out
+    as `old`.
 
-    Of a cached token only keys and values are known, not the logits. A context that ends at a cached token therefore evaluates
-    that token again, and what hung below it: kept rows stay closed under taking ancestors.
+    Of a cached token only keys and values are known, not the logits. A context that ends at a
+    cached token therefore evaluates that token again, and what hung below it: kept rows stay closed
+    under taking ancestors.
 
     Cost: O(number of trie nodes), plus comparisons of whole contexts at C speed.
     """
@@ -71,24 +78,38 @@ def make_plan(contexts: Sequence[Context], old: CacheLayout) -> Plan:
     reusable = len(trunk) - (trunk in ends)
     kept = list(range(min(common_length(trunk, old.trunk), reusable)))
     row = len(kept) - 1
-    while len(kept) < reusable and (row := old.child(row, trunk[len(kept)])) >= 0:  # on into a branch of the last trie
+    while (
+        len(kept) < reusable and (row := old.child(row, trunk[len(kept)])) >= 0
+    ):  # on into a branch of the last trie
         kept.append(row)
-    nodes = _Branches(old if len(kept) == len(trunk) else CacheLayout(), root=kept[-1] if kept else -1)
+    nodes = _Branches(
+        old if len(kept) == len(trunk) else CacheLayout(), root=kept[-1] if kept else -1
+    )
     last = {index: nodes.walk(context[len(trunk) :]) for context, index in ends.items()}
     ends_at = {node for node in last.values() if node >= 0}
     cached = nodes.cached(ends_at)
-    # Kept rows come in their old order, in which ancestors precede as well: then dropping the rest is often a mere crop.
-    kept_nodes = sorted((node for node in range(len(cached)) if cached[node]), key=nodes.old_rows.__getitem__)
+    # Kept rows come in their old order, in which ancestors precede as well: then dropping the rest
+    # is often a mere crop.
+    kept_nodes = sorted(
+        (node for node in range(len(cached)) if cached[node]), key=nodes.old_rows.__getitem__
+    )
     new_nodes = [node for node in range(len(cached)) if not cached[node]]
-    rows = {node: len(trunk) + place for place, node in enumerate(kept_nodes + new_nodes)} | {-1: len(trunk) - 1}
+    rows = {node: len(trunk) + place for place, node in enumerate(kept_nodes + new_nodes)} | {
+        -1: len(trunk) - 1
+    }
     parents = [rows[nodes.parents[node]] for node in kept_nodes + new_nodes]
     tokens = [nodes.tokens[node] for node in kept_nodes + new_nodes]
-    children = {key: len(trunk) + place for place, key in enumerate(zip(parents, tokens, strict=True))}
+    children = {
+        key: len(trunk) + place for place, key in enumerate(zip(parents, tokens, strict=True))
+    }
     num_kept = len(kept) + len(kept_nodes)
     return Plan(
         kept=kept + [nodes.old_rows[node] for node in kept_nodes],
         tokens=[*trunk[len(kept) :], *tokens[len(kept_nodes) :]],
-        depths=[*range(len(kept), len(trunk)), *(len(trunk) + nodes.depths[node] for node in new_nodes)],
+        depths=[
+            *range(len(kept), len(trunk)),
+            *(len(trunk) + nodes.depths[node] for node in new_nodes),
+        ],
         parents=parents,
         wanted=[rows[last[index]] - num_kept for index in range(len(contexts))],
         layout=CacheLayout(trunk, children),
@@ -96,7 +117,9 @@ def make_plan(contexts: Sequence[Context], old: CacheLayout) -> Plan:
 
 
 class _Branches:
-    """The part of a trie below its trunk, nodes numbered as met, so parents before children; −1 is the end of the trunk."""
+    """The part of a trie below its trunk, nodes numbered as met, so parents before children; −1 is
+    the end of the trunk.
+    """
 
     def __init__(self, old: CacheLayout, root: int) -> None:
         self.old, self.root = old, root
@@ -120,10 +143,14 @@ class _Branches:
         return node
 
     def cached(self, wanted: set[int]) -> list[bool]:
-        """Whether each node's row can be kept: it is there, its logits are not wanted, and its parent's is kept."""
+        """Whether each node's row can be kept: it is there, its logits are not wanted, and its
+        parent's is kept.
+        """
         kept: list[bool] = []
         for node, parent in enumerate(self.parents):
-            kept.append(self.old_rows[node] >= 0 and node not in wanted and (parent < 0 or kept[parent]))
+            kept.append(
+                self.old_rows[node] >= 0 and node not in wanted and (parent < 0 or kept[parent])
+            )
         return kept
 
 
@@ -136,7 +163,9 @@ def tree_mask(plan: Plan) -> NDArray[np.bool_]:
             ancestors[node] = ancestors[parent - num_trunk]
         ancestors[node, node] = True
     depths = np.asarray(plan.depths)
-    num_new = int((depths >= num_trunk).sum())  # the other tokens belong to the trunk and come first
+    num_new = int(
+        (depths >= num_trunk).sum()
+    )  # the other tokens belong to the trunk and come first
     mask = np.zeros((len(depths), plan.num_rows), dtype=bool)
     mask[:, :num_trunk] = np.arange(num_trunk) <= depths[:, None]
     mask[len(depths) - num_new :, num_trunk:] = ancestors[num_branches - num_new :]

@@ -1,8 +1,10 @@
-"""What becomes of drafts along texts of the target, for the papers' tables: sampled in batches, kept on the disk text by text.
+"""What becomes of drafts along texts of the target, for the papers' tables: sampled in batches,
+kept on the disk text by text.
 
-The output of a lossless decoder is a text of the target. So the texts are sampled once, from the target alone, and what each
-decoder is expected to do on them follows exactly, whichever decoder it is (`analysis.advise.laws`): decoders are compared on the
-same texts, and nothing is decoded. A killed run goes on from the texts that are finished.
+The output of a lossless decoder is a text of the target. So the texts are sampled once, from the
+target alone, and what each decoder is expected to do on them follows exactly, whichever decoder it
+is (`analysis.advise.laws`): decoders are compared on the same texts, and nothing is decoded. A
+killed run goes on from the texts that are finished.
 """
 
 from __future__ import annotations
@@ -25,7 +27,14 @@ from tqdm import tqdm
 import otm
 from otm._arrays import inverse_cdf
 
-from ..advise.laws import RankLaw, SurvivorLaw, kseq_survivors, optimal_survivors, race_ranks, rejection_ranks
+from ..advise.laws import (
+    RankLaw,
+    SurvivorLaw,
+    kseq_survivors,
+    optimal_survivors,
+    race_ranks,
+    rejection_ranks,
+)
 from ..advise.texts import Text
 from ..decode.results import prompt_name
 from ..errors import AnalysisError
@@ -49,7 +58,9 @@ def _optimal(text: Text, eos: int | None, rng: np.random.Generator) -> Law:
 
 
 def _gsd(text: Text, eos: int | None, rng: np.random.Generator) -> Law:
-    return rejection_ranks(text.draft, text.target, text.tokens, most=MOST_CHILDREN, eos=eos, rng=rng)
+    return rejection_ranks(
+        text.draft, text.target, text.tokens, most=MOST_CHILDREN, eos=eos, rng=rng
+    )
 
 
 def _ersd(text: Text, eos: int | None, rng: np.random.Generator) -> Law:
@@ -62,7 +73,9 @@ KINDS: dict[str, Callable[[Text, int | None, np.random.Generator], Law]] = {
     "GSD": _gsd,
     "ERSD": _ersd,
 }
-"""What can be asked along a text: survivors of K i.i.d. sequences by verifier, ranks of children by method."""
+"""What can be asked along a text: survivors of K i.i.d. sequences by verifier, ranks of children by
+method.
+"""
 
 
 def laws_along(
@@ -75,7 +88,8 @@ def laws_along(
     folder: Path,
     determining: Any,
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Yield each text's prompt, by its number, its seed and its laws; prompts outside, seeds inside.
+    """Yield each text's prompt, by its number, its seed and its laws; prompts outside, seeds
+    inside.
 
     Args:
         pair: the two models.
@@ -84,7 +98,8 @@ def laws_along(
         seeds: one text of every prompt for each.
         num_tokens: length of a text at most.
         folder: where finished texts are kept.
-        determining: what the laws depend on besides, the models' weights: written as JSON, it names a folder of its own.
+        determining: what the laws depend on besides, the models' weights: written as JSON, it names
+            a folder of its own.
     """
     eos = end_of_text(pair)
     record = json.dumps([determining, num_tokens, MOST_SEQUENCES, MOST_CHILDREN], sort_keys=True)
@@ -94,14 +109,26 @@ def laws_along(
         for start in range(0, len(tasks), _AT_ONCE):
             group = tasks[start : start + _AT_ONCE]
             files = [
-                {kind: own / f"{prompt_name(prompts[number])}-{seed}-{kind}.npz" for kind in kinds} for number, seed in group
+                {kind: own / f"{prompt_name(prompts[number])}-{seed}-{kind}.npz" for kind in kinds}
+                for number, seed in group
             ]
-            missing = [i for i, paths in enumerate(files) if not all(path.is_file() for path in paths.values())]
-            texts = _texts(pair, [(group[i][0], prompts[group[i][0]], group[i][1]) for i in missing], num_tokens, eos)
+            missing = [
+                i
+                for i, paths in enumerate(files)
+                if not all(path.is_file() for path in paths.values())
+            ]
+            texts = _texts(
+                pair,
+                [(group[i][0], prompts[group[i][0]], group[i][1]) for i in missing],
+                num_tokens,
+                eos,
+            )
             for i, text in zip(missing, texts, strict=True):
                 for kind, path in files[i].items():
                     if not path.is_file():
-                        rng = np.random.default_rng([group[i][1], int(prompt_name(text.prefix), 16), 1])
+                        rng = np.random.default_rng(
+                            [group[i][1], int(prompt_name(text.prefix), 16), 1]
+                        )
                         write_atomically(path, _packed(KINDS[kind](text, eos, rng)))
                 bar.update()
             bar.update(len(group) - len(missing))
@@ -110,12 +137,17 @@ def laws_along(
 
 
 @torch.inference_mode()
-def _texts(pair: Pair, tasks: Sequence[tuple[int, Sequence[int], int]], num_tokens: int, eos: int | None) -> Iterator[Text]:
+def _texts(
+    pair: Pair, tasks: Sequence[tuple[int, Sequence[int], int]], num_tokens: int, eos: int | None
+) -> Iterator[Text]:
     """Continue prompts by samples from the target, all at once, and read the draft along them."""
     if not tasks:
         return
     rows = torch.tensor([list(prompt) for _, prompt, _ in tasks], device=pair.device)
-    uniforms = [np.random.default_rng([seed, int(prompt_name(prompt), 16)]).random(num_tokens) for _, prompt, seed in tasks]
+    uniforms = [
+        np.random.default_rng([seed, int(prompt_name(prompt), 16)]).random(num_tokens)
+        for _, prompt, seed in tasks
+    ]
     fresh, cache = rows, None
     laws: list[NDArray[np.float64]] = []
     sampled: list[NDArray[np.int64]] = []
@@ -123,7 +155,11 @@ def _texts(pair: Pair, tasks: Sequence[tuple[int, Sequence[int], int]], num_toke
         answer = pair.target(fresh, past_key_values=cache, use_cache=True)
         cache = answer.past_key_values
         laws.append(to_numpy(otm.from_logits(answer.logits[:, -1, : pair.num_tokens].double())))
-        sampled.append(np.array([int(inverse_cdf(law, u[step])) for law, u in zip(laws[-1], uniforms, strict=True)]))
+        sampled.append(
+            np.array(
+                [int(inverse_cdf(law, u[step])) for law, u in zip(laws[-1], uniforms, strict=True)]
+            )
+        )
         fresh = torch.from_numpy(sampled[-1])[:, None].to(pair.device)
     tokens = np.stack(sampled, axis=1)
     whole = torch.cat([rows, torch.from_numpy(tokens[:, :-1]).to(pair.device)], dim=1)
@@ -131,13 +167,17 @@ def _texts(pair: Pair, tasks: Sequence[tuple[int, Sequence[int], int]], num_toke
         ends = np.flatnonzero(tokens[i] == (-1 if eos is None else eos))
         length = int(ends[0]) + 1 if len(ends) else num_tokens
         logits = pair.draft(whole[i : i + 1, : rows.shape[1] + length - 1], use_cache=False).logits
-        draft = to_numpy(otm.from_logits(logits[0, rows.shape[1] - 1 :, : pair.num_tokens].double()))
+        draft = to_numpy(
+            otm.from_logits(logits[0, rows.shape[1] - 1 :, : pair.num_tokens].double())
+        )
         target = np.stack([law[i] for law in laws[:length]])
         yield Text(number, tuple(prompt), tokens[i, :length], draft, target)
 
 
 def _packed(law: Law) -> bytes:
-    arrays: dict[str, Any] = {field.name: getattr(law, field.name).astype(np.float32) for field in dataclasses.fields(law)}
+    arrays: dict[str, Any] = {
+        field.name: getattr(law, field.name).astype(np.float32) for field in dataclasses.fields(law)
+    }
     file = io.BytesIO()
     np.savez(file, **arrays)
     return file.getvalue()
@@ -148,5 +188,7 @@ def _unpacked(path: Path) -> Law:
         with np.load(path) as file:
             arrays = {name: file[name].astype(np.float64) for name in file.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise AnalysisError(f"{path} cannot be read ({error}). Delete it; the same command makes it again.") from error
+        raise AnalysisError(
+            f"{path} cannot be read ({error}). Delete it; the same command makes it again."
+        ) from error
     return SurvivorLaw(**arrays) if "alive" in arrays else RankLaw(**arrays)

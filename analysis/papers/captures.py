@@ -27,7 +27,13 @@ TOP = 10
 _SEEDS = 4000
 """That a run of Figure 4 is looked for among."""
 
-FIGURE4_PROMPTS = ("Returns the", "This function is used to", "The default value", "If True, the", "A list of")
+FIGURE4_PROMPTS = (
+    "Returns the",
+    "This function is used to",
+    "The default value",
+    "If True, the",
+    "A list of",
+)
 FIGURE4_SURVIVORS = (6, 3, 2, 1)
 FIGURE4_TOP_K = 12
 
@@ -36,7 +42,9 @@ MISREAD = ("None", "null", "nan")
 
 
 def capture_figure5(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
-    """Return p′ and q′: both next-token distributions after the paper's prompt on the union of their top-10 sets, renormalised."""
+    """Return p′ and q′: both next-token distributions after the paper's prompt on the union of
+    their top-10 sets, renormalised.
+    """
     draft, target = next_pair(pair, pair.encode(PAPER_PROMPT))
     union = np.union1d(_largest(draft, TOP), _largest(target, TOP))
     order = union[np.argsort(-target[union], kind="stable")]
@@ -52,21 +60,28 @@ def capture_figure5(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def capture_figure4(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
-    """Search prompts and seeds for a run whose rounds have 6, 3, 2 and 1 survivors, and capture the conditionals that it used.
+    """Search prompts and seeds for a run whose rounds have 6, 3, 2 and 1 survivors, and capture the
+    conditionals that it used.
 
-    The run is SpecTr's Algorithm 3 with K-SEQ on both models' top-12 distributions. The first seed that shows the pattern of
-    the paper's drawing (the last round picks none of the drafts) is taken.
+    The run is SpecTr's Algorithm 3 with K-SEQ on both models' top-12 distributions. The first seed
+    that shows the pattern of the paper's drawing (the last round picks none of the drafts) is
+    taken.
 
     Raises:
         AnalysisError: if no seed shows it.
     """
     memory: Memory = {}
-    for seed in tqdm(range(_SEEDS), desc="seeds of figure 4", unit="seed", disable=not sys.stderr.isatty()):
+    for seed in tqdm(
+        range(_SEEDS), desc="seeds of figure 4", unit="seed", disable=not sys.stderr.isatty()
+    ):
         for prompt in FIGURE4_PROMPTS:
             found = _run(pair, prompt, seed, memory)
             if found is not None:
                 return found | {"manifest": model}
-    raise AnalysisError(f"A run with {FIGURE4_SURVIVORS} survivors is needed; {_SEEDS} seeds gave none. Try another pair.")
+    raise AnalysisError(
+        f"A run with {FIGURE4_SURVIVORS} survivors is needed; {_SEEDS} seeds gave none. Try "
+        "another pair."
+    )
 
 
 def _run(pair: Pair, prompt: str, seed: int, memory: Memory) -> dict[str, Any] | None:
@@ -75,7 +90,8 @@ def _run(pair: Pair, prompt: str, seed: int, memory: Memory) -> dict[str, Any] |
     rng = np.random.default_rng(seed)
     tree = selection_run.draft(draft_model, context, rng)
     drafts = selection_run.table_of(tree)
-    # The drafts alone rule out most seeds, and the draft model is the cheap one: look at them first.
+    # The drafts alone rule out most seeds, and the draft model is the cheap one: look at them
+    # first.
     if not _can_show_pattern(drafts):
         return None
     selection = selection_run.select(target_model, tree, rng)
@@ -86,7 +102,10 @@ def _run(pair: Pair, prompt: str, seed: int, memory: Memory) -> dict[str, Any] |
         return None
     drafted = [token for row in drafts for token in row]
     texts = {t: pair.tokenizer.decode([t]) for t in sorted({*drafted, *selection.tokens, *context})}
-    if any(not texts[t].strip() for t in selection.tokens) or sum(not texts[t].strip() for t in drafted) > 2:
+    if (
+        any(not texts[t].strip() for t in selection.tokens)
+        or sum(not texts[t].strip() for t in drafted) > 2
+    ):
         return None  # a drawing full of line breaks explains nothing
     if any(text.strip() in MISREAD for text in texts.values()):
         return None
@@ -110,14 +129,18 @@ def _can_show_pattern(drafts: list[list[int]]) -> bool:
         return {row[:length]: sum(other[:length] == row[:length] for other in rows) for row in rows}
 
     first, second, third = sizes(1), sizes(2), sizes(3)
-    return any((first[row[:1]], second[row[:2]], third[row[:3]]) == FIGURE4_SURVIVORS[1:] for row in rows)
+    return any(
+        (first[row[:1]], second[row[:2]], third[row[:3]]) == FIGURE4_SURVIVORS[1:] for row in rows
+    )
 
 
 Memory = dict[tuple[int, tuple[int, ...]], NDArray[np.float64]]
 
 
 class _Recorder(OneByOne):
-    """One side of a pair as a language model, top-k processed, that remembers and records what it was asked."""
+    """One side of a pair as a language model, top-k processed, that remembers and records what it
+    was asked.
+    """
 
     def __init__(self, pair: Pair, side: int, memory: Memory) -> None:
         self.pair, self.side, self.memory = pair, side, memory
@@ -142,11 +165,15 @@ class _Recorder(OneByOne):
         rows = []
         for context, mass in self.asked.items():
             live = np.flatnonzero(mass)
-            rows.append({"context": list(context), "tokens": live.tolist(), "mass": mass[live].tolist()})
+            rows.append(
+                {"context": list(context), "tokens": live.tolist(), "mass": mass[live].tolist()}
+            )
         return rows
 
 
-def next_pair(pair: Pair, context: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def next_pair(
+    pair: Pair, context: Sequence[int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return both next-token distributions `(V,)` in float64, temperature 1."""
     draft, target = (to_numpy(otm.from_logits(z.double())) for z in pair.next_logits(context))
     return draft, target
@@ -157,7 +184,8 @@ def _largest(mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
 
 
 def write_captures(out: Path, *, draft: str | None = None, target: str | None = None) -> list[Path]:
-    """Capture the figures' data from a pair and write them to `out`: Figure 5's, and of the shipped pair Figure 4's as well.
+    """Capture the figures' data from a pair and write them to `out`: Figure 5's, and of the shipped
+    pair Figure 4's as well.
 
     Args:
         out: folder of the files, `figure5.json` or `figure5-TARGET.json`.
@@ -168,10 +196,17 @@ def write_captures(out: Path, *, draft: str | None = None, target: str | None = 
     """
     load = os.getloadavg()
     pair = load_pair(draft=draft, target=target, device="cpu")
-    weights = {side: weights_digest(place) for side, place in zip(SIDES, model_places(draft, target), strict=True)}
-    manifest = environment() | published_origin(load) | {"models": weights, "device": pair.device_name}
+    weights = {
+        side: weights_digest(place)
+        for side, place in zip(SIDES, model_places(draft, target), strict=True)
+    }
+    manifest = (
+        environment() | published_origin(load) | {"models": weights, "device": pair.device_name}
+    )
     suffix = "" if target is None else f"-{Path(target).name}"
     records = {f"figure5{suffix}": capture_figure5(pair, manifest)}
     if target is None:
         records["figure4"] = capture_figure4(pair, manifest)
-    return [write_json(out / f"{name}.json", record, indent=None) for name, record in records.items()]
+    return [
+        write_json(out / f"{name}.json", record, indent=None) for name, record in records.items()
+    ]

@@ -1,9 +1,11 @@
-"""The papers' decoding experiments, on the shipped pair or another: what is run, and what the figures keep of it.
+"""The papers' decoding experiments, on the shipped pair or another: what is run, and what the
+figures keep of it.
 
-Prompts are windows of the held-out text. Lossless decoders are not run: the target's texts are sampled once and what each decoder
-is expected to do along them is exact (`along`). Lossy ones write texts of their own, so `mentored` decodes, through the same
-results files as `python -m analysis decode`, and times it. What remains is condensed to one small JSON file that a figure draws;
-figures need no torch.
+Prompts are windows of the held-out text. Lossless decoders are not run: the target's texts are
+sampled once and what each decoder is expected to do along them is exact (`along`). Lossy ones write
+texts of their own, so `mentored` decodes, through the same results files as `python -m analysis
+decode`, and times it. What remains is condensed to one small JSON file that a figure draws; figures
+need no torch.
 """
 
 from __future__ import annotations
@@ -76,21 +78,27 @@ def run_experiment(
     target: str | None = None,
     any_load: bool = False,
 ) -> Path:
-    """Run one experiment and write its data to `out/NAME.json`, `out/NAME-TARGET.json` for another target than the shipped one.
+    """Run one experiment and write its data to `out/NAME.json`, `out/NAME-TARGET.json` for another
+    target than the shipped one.
 
     Args:
         name: which one.
         work, out: folders of the results files and of the figure's data.
-        num_prompts: prompts cut from the shipped held-out text, which any tokenizer can read; all that it holds by default.
-        drafts: folder with draft models for table2; the default is the shipped ones, or the one that belongs to the target.
+        num_prompts: prompts cut from the shipped held-out text, which any tokenizer can read; all
+            that it holds by default.
+        drafts: folder with draft models for table2; the default is the shipped ones, or the one
+            that belongs to the target.
         target: hub name, folder or short name of the target; the shipped one by default.
         any_load: time on a busy machine too.
 
     Raises:
-        AnalysisError: on an unknown name, if what is timed is asked for on a busy machine, or as decoding does.
+        AnalysisError: on an unknown name, if what is timed is asked for on a busy machine, or as
+            decoding does.
     """
     if name not in EXPERIMENTS:
-        raise AnalysisError(f"There are the experiments {', '.join(EXPERIMENTS)}; got {name!r}. Choose one.")
+        raise AnalysisError(
+            f"There are the experiments {', '.join(EXPERIMENTS)}; got {name!r}. Choose one."
+        )
     if name in TIMED:
         require_quiet(any_load=any_load)
     laboratory = Laboratory(work=work, num_prompts=num_prompts, drafts=drafts, target=target)
@@ -108,7 +116,9 @@ def run_experiment(
 
 @dataclasses.dataclass(frozen=True)
 class Laboratory:
-    """Where an experiment runs: the folder of its results files, how many prompts, the target and where its draft models lie."""
+    """Where an experiment runs: the folder of its results files, how many prompts, the target and
+    where its draft models lie.
+    """
 
     work: Path
     num_prompts: int | None
@@ -121,21 +131,28 @@ class Laboratory:
         return pair
 
     def draft_models(self) -> dict[str, Path]:
-        """Return the draft models by name, smallest first: every subfolder `draft*` with weights, or the one of the target."""
+        """Return the draft models by name, smallest first: every subfolder `draft*` with weights,
+        or the one of the target.
+        """
         if self.drafts is None and self.target is not None:
             return {"draft": local_folders(None, self.target)[0]}
         folder = SHIPPED_PAIR if self.drafts is None else self.drafts
-        found = [path for path in sorted(folder.glob("draft*")) if (path / "model.safetensors").is_file()]
+        found = [
+            path for path in sorted(folder.glob("draft*")) if (path / "model.safetensors").is_file()
+        ]
         if not found:
             raise AnalysisError(
-                f"{folder} holds no draft models: they are folders draft* with model.safetensors. Check --drafts."
+                f"{folder} holds no draft models: they are folders draft* with model.safetensors. "
+                "Check --drafts."
             )
         return {path.name: path for path in sorted(found, key=_num_parameters)}
 
     def laws(
         self, kinds: Sequence[str], *, draft: str | None = None, seeds: Sequence[int], longest: int
     ) -> Iterable[tuple[int, int, dict[str, Any]]]:
-        """Yield prompt, seed and laws of every text of the target; steps that start within `NUM_TOKENS` see their end."""
+        """Yield prompt, seed and laws of every text of the target; steps that start within
+        `NUM_TOKENS` see their end.
+        """
         pair = self.load(draft)
         places = local_folders(draft, self.target)
         return laws_along(
@@ -148,16 +165,28 @@ class Laboratory:
             determining=[weights_digest(str(place)) for place in places],
         )
 
-    def decode(self, label: str, decoders: Mapping[str, Decoder], *, seeds: Sequence[int]) -> list[TextRecord]:
+    def decode(
+        self, label: str, decoders: Mapping[str, Decoder], *, seeds: Sequence[int]
+    ) -> list[TextRecord]:
         """Decode the experiment's prompts."""
         pair = self.load()
         prompts = held_out_prompts(pair, self.num_prompts)
-        settings = RunSettings(draft=None, target=self.target, num_tokens=NUM_TOKENS, dtype=str(pair.target.dtype))
-        return run_decode(pair, decoders, prompts, settings=settings, seeds=seeds, out=self.work / f"{label}.jsonl")
+        settings = RunSettings(
+            draft=None, target=self.target, num_tokens=NUM_TOKENS, dtype=str(pair.target.dtype)
+        )
+        return run_decode(
+            pair,
+            decoders,
+            prompts,
+            settings=settings,
+            seeds=seeds,
+            out=self.work / f"{label}.jsonl",
+        )
 
 
 def held_out_prompts(pair: Pair, count: int | None = None) -> list[list[int]]:
-    """Return `count` of the windows of 32 tokens into which the pair's held-out text falls, in a fixed shuffled order; or all.
+    """Return `count` of the windows of 32 tokens into which the pair's held-out text falls, in a
+    fixed shuffled order; or all.
 
     More prompts extend fewer, so an experiment can be continued with a larger number.
 
@@ -167,25 +196,35 @@ def held_out_prompts(pair: Pair, count: int | None = None) -> list[list[int]]:
     tokens = pair.encode((SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8"))
     starts = np.random.default_rng(0).permutation(len(tokens) // PROMPT_TOKENS) * PROMPT_TOKENS
     if count is not None and len(starts) < count:
-        raise AnalysisError(f"The held-out text holds {len(starts)} prompts; {count} are asked for. Take fewer.")
+        raise AnalysisError(
+            f"The held-out text holds {len(starts)} prompts; {count} are asked for. Take fewer."
+        )
     return [tokens[start : start + PROMPT_TOKENS] for start in starts[:count].tolist()]
 
 
 def table2(laboratory: Laboratory) -> dict[str, Any]:
-    """SpecTr's Tables 2 and 4: tokens per call for K drafts of L tokens, K = 1 being speculative decoding, per draft model."""
+    """SpecTr's Tables 2 and 4: tokens per call for K drafts of L tokens, K = 1 being speculative
+    decoding, per draft model.
+    """
     rows = []
     longest = max(TABLE2_LENGTHS)
     for name, folder in laboratory.draft_models().items():
         about = {"draft": name, "parameters": _num_parameters(folder)}
         everything, same, optimal = (
             _walks(laboratory.laws((kind,), draft=str(folder), seeds=seeds, longest=longest), kind)
-            for kind, seeds in (("K-SEQ", SEEDS), ("K-SEQ", OPTIMAL_SEEDS), ("Optimal", OPTIMAL_SEEDS))
+            for kind, seeds in (
+                ("K-SEQ", SEEDS),
+                ("K-SEQ", OPTIMAL_SEEDS),
+                ("Optimal", OPTIMAL_SEEDS),
+            )
         )
         for (count, length), tally in everything.items():
             plan = about | {"K": count, "L": length}
             rows.append(plan | {"verifier": "K-SEQ"} | tally.row(most=length + 1))
             if count > 1:
-                row = relative_row(optimal[count, length], same[count, length], tally, most=length + 1)
+                row = relative_row(
+                    optimal[count, length], same[count, length], tally, most=length + 1
+                )
                 rows.append(plan | {"verifier": "Optimal"} | row)
     return {
         "rows": rows,
@@ -195,12 +234,17 @@ def table2(laboratory: Laboratory) -> dict[str, Any]:
     }
 
 
-def _walks(texts: Iterable[tuple[int, int, dict[str, Any]]], kind: str) -> dict[tuple[int, int], Tally]:
+def _walks(
+    texts: Iterable[tuple[int, int, dict[str, Any]]], kind: str
+) -> dict[tuple[int, int], Tally]:
     """Return expected tokens and steps by (K, L)."""
     found = {(count, length): Tally() for count in TABLE2_DRAFTS for length in TABLE2_LENGTHS}
     for prompt, _, laws in texts:
         for (count, length), tally in found.items():
-            tally.add(prompt, along_sequences(laws[kind], num_drafts=count, length=length, starts=NUM_TOKENS))
+            tally.add(
+                prompt,
+                along_sequences(laws[kind], num_drafts=count, length=length, starts=NUM_TOKENS),
+            )
     return found
 
 
@@ -212,8 +256,12 @@ class Tally:
         self.texts = 0
 
     def add(self, prompt: int, walk: Walk | Floats) -> None:
-        """Add a text: a walk, or sums `(n + 1,)` over its steps with their number first, whose total are the tokens."""
-        values = np.array([walk.steps, walk.tokens - walk.steps]) if isinstance(walk, Walk) else walk
+        """Add a text: a walk, or sums `(n + 1,)` over its steps with their number first, whose
+        total are the tokens.
+        """
+        values = (
+            np.array([walk.steps, walk.tokens - walk.steps]) if isinstance(walk, Walk) else walk
+        )
         self.sums[prompt] = self.sums.get(prompt, 0.0) + values
         self.texts += 1
 
@@ -225,14 +273,22 @@ class Tally:
     def row(self, *, most: int) -> dict[str, Any]:
         """Return tokens per step with an interval over prompts."""
         mean, low, high = block_efficiency(self.totals.sum(axis=1), self.totals[:, 0], most=most)
-        return {"mean": mean, "low": low, "high": high, "num_prompts": len(self.sums), "num_texts": self.texts}
+        return {
+            "mean": mean,
+            "low": low,
+            "high": high,
+            "num_prompts": len(self.sums),
+            "num_texts": self.texts,
+        }
 
 
 def relative_row(one: Tally, same: Tally, everything: Tally, *, most: int) -> dict[str, Any]:
-    """Return tokens per step of a decoder that walked along some texts only, by what another did there and along all.
+    """Return tokens per step of a decoder that walked along some texts only, by what another did
+    there and along all.
 
-    m = m₁ · m₂(all)/m₂(same): on the same texts two verifiers differ little from prompt to prompt, so the texts that the second
-    alone has seen narrow the interval of the first. It is that of the product, by the influence of each prompt.
+    m = m₁ · m₂(all)/m₂(same): on the same texts two verifiers differ little from prompt to prompt,
+    so the texts that the second alone has seen narrow the interval of the first. It is that of the
+    product, by the influence of each prompt.
 
     Args:
         one, same: the first and the second decoder on the texts that both have walked along.
@@ -252,7 +308,13 @@ def relative_row(one: Tally, same: Tally, everything: Tally, *, most: int) -> di
         error = mean * float(np.sqrt(count / (count - 1) * (relative**2).sum()))
         reach = error * float(t_quantile(count))
         ends = {"low": max(1.0, mean - reach), "high": min(float(most), mean + reach)}
-    return {"mean": mean, "low": None, "high": None, "num_prompts": count, "num_texts": one.texts} | ends
+    return {
+        "mean": mean,
+        "low": None,
+        "high": None,
+        "num_prompts": count,
+        "num_texts": one.texts,
+    } | ends
 
 
 def _num_parameters(folder: Path) -> int:
@@ -263,14 +325,19 @@ def _num_parameters(folder: Path) -> int:
 
 
 def ersd(laboratory: Laboratory) -> dict[str, Any]:
-    """ERSD's Figures 3 and 4: tokens per call against drafted tokens for four strategies, measured and as the 0-th order says."""
+    """ERSD's Figures 3 and 4: tokens per call against drafted tokens for four strategies, measured
+    and as the 0-th order says.
+    """
     texts: dict[str, list[tuple[int, RankLaw]]] = {method: [] for method in ERSD_METHODS}
     for prompt, _, laws in laboratory.laws(ERSD_METHODS, seeds=SEEDS, longest=ERSD_LENGTH + 1):
         for method in ERSD_METHODS:
             texts[method].append((prompt, laws[method]))
     methods = {}
     for method, rows in texts.items():
-        sequence, batch = (_gains(rows, make(ERSD_LENGTH)).totals.sum(axis=0) for make in (TreeShape.chain, TreeShape.batch))
+        sequence, batch = (
+            _gains(rows, make(ERSD_LENGTH)).totals.sum(axis=0)
+            for make in (TreeShape.chain, TreeShape.batch)
+        )
         vector = rank_acceptance(sequence, batch)
         best = optimal_tree(vector, num_nodes=ERSD_NODES)
         shapes = [
@@ -279,24 +346,33 @@ def ersd(laboratory: Laboratory) -> dict[str, Any]:
             *(("SpecInfer", TreeShape.specinfer(n)) for n in ERSD_SPECINFER),
             *(("optimal", best.first(n).shape) for n in range(1, best.shape.num_nodes + 1)),
         ]
-        runs = [_ersd_run(rows, strategy, shape) for strategy, shape in shapes if shape.num_nodes <= ERSD_NODES]
+        runs = [
+            _ersd_run(rows, strategy, shape)
+            for strategy, shape in shapes
+            if shape.num_nodes <= ERSD_NODES
+        ]
         methods[method] = {"acceptance": vector.tolist(), "runs": runs}
     return {"methods": methods, "seeds": list(SEEDS)}
 
 
 def rank_acceptance(sequence: Floats, batch: Floats) -> Floats:
-    """Return the acceptance vector A that the 0-th order theory knows, from what sequences and batches accept, sorted.
+    """Return the acceptance vector A that the 0-th order theory knows, from what sequences and
+    batches accept, sorted.
 
-    A(1) is the share of the vertices looked at that accept their first child, in sequences and batches together. What a batch says
-    of its later ranks it says of vertices whose first child is rejected, and is taken like that: A(i) = (1 − A(1)) Pr(i | not 1).
+    A(1) is the share of the vertices looked at that accept their first child, in sequences and
+    batches together. What a batch says of its later ranks it says of vertices whose first child is
+    rejected, and is taken like that: A(i) = (1 − A(1)) Pr(i | not 1).
 
     Args:
-        sequence, batch: sums over steps, the number of steps first and then how many accept each vertex.
+        sequence, batch: sums over steps, the number of steps first and then how many accept each
+            vertex.
 
     >>> rank_acceptance(np.array([4.0, 2.0, 1.0]), np.array([4.0, 2.0, 1.0])).tolist()
     [0.5, 0.25]
     """
-    looked_at = sequence[:-1].sum() + batch[0]  # a vertex's child is looked at whenever the vertex is accepted
+    looked_at = (
+        sequence[:-1].sum() + batch[0]
+    )  # a vertex's child is looked at whenever the vertex is accepted
     first = (sequence[1:].sum() + batch[1]) / looked_at
     later = (1.0 - first) * batch[2:] / (batch[0] - batch[1])
     vector: Floats = np.sort(np.append(first, later))[::-1]
@@ -307,12 +383,16 @@ def _gains(rows: Sequence[tuple[int, RankLaw]], shape: TreeShape) -> Tally:
     tally = Tally()
     for start in range(0, len(rows), _AT_ONCE):
         prompts, laws = zip(*rows[start : start + _AT_ONCE], strict=True)
-        for prompt, sums in zip(prompts, tree_gains(laws, shape=shape, starts=NUM_TOKENS), strict=True):
+        for prompt, sums in zip(
+            prompts, tree_gains(laws, shape=shape, starts=NUM_TOKENS), strict=True
+        ):
             tally.add(prompt, sums)
     return tally
 
 
-def _ersd_run(rows: Sequence[tuple[int, RankLaw]], strategy: str, shape: TreeShape) -> dict[str, Any]:
+def _ersd_run(
+    rows: Sequence[tuple[int, RankLaw]], strategy: str, shape: TreeShape
+) -> dict[str, Any]:
     tally = _gains(rows, shape)
     steps = np.repeat(tally.totals[:, :1], shape.num_nodes, axis=1)
     gains = clustered_means(tally.totals[:, 1:], steps)
@@ -330,8 +410,8 @@ def _ersd_run(rows: Sequence[tuple[int, RankLaw]], strategy: str, shape: TreeSha
 def mentored(laboratory: Laboratory) -> dict[str, Any]:
     """Speed against distortion and quality of lossy verifiers on the pair.
 
-    Tokens per call, tokens per second beside plain decoding, the exact KL per verified token, and the target's own perplexity of
-    what was written.
+    Tokens per call, tokens per second beside plain decoding, the exact KL per verified token, and
+    the target's own perplexity of what was written.
     """
     verifiers: dict[str, otm.Verifier] = {
         "speculative": otm.Maximal(),
@@ -340,8 +420,12 @@ def mentored(laboratory: Laboratory) -> dict[str, Any]:
         "TypicalAcceptance()": otm.TypicalAcceptance(),
         "Fuzzy(0.4)": otm.Fuzzy(0.4),
     }
-    decoders: dict[str, Decoder] = {label: SpeculativeSampling(MENTORED_LENGTH, one) for label, one in verifiers.items()}
-    laboratory = dataclasses.replace(laboratory, num_prompts=laboratory.num_prompts or MENTORED_PROMPTS)
+    decoders: dict[str, Decoder] = {
+        label: SpeculativeSampling(MENTORED_LENGTH, one) for label, one in verifiers.items()
+    }
+    laboratory = dataclasses.replace(
+        laboratory, num_prompts=laboratory.num_prompts or MENTORED_PROMPTS
+    )
     records = laboratory.decode("mentored", decoders, seeds=MENTORED_SEEDS)
     pair = laboratory.load()
     prompts = held_out_prompts(pair, laboratory.num_prompts)
@@ -350,14 +434,31 @@ def mentored(laboratory: Laboratory) -> dict[str, Any]:
     rows = []
     for label in (PLAIN, *verifiers):
         row = dataclasses.asdict(efficiency(records, decoder=label)) | {"label": label}
-        row["speedup"] = dict(zip(("mean", "low", "high"), measured_speedup(records, decoder=label), strict=True))
-        row["perplexity"] = _perplexity([(one, surprise[one.task]) for one in records if one.task.decoder == label])
-        row["kl"] = 0.0 if label == PLAIN or verifiers[label].lossless else _mean_divergence(verifiers[label], problems)
-        rows.append(json_values(row))  # an infinite divergence: a token of the target never comes out
-    return {"rows": rows, "length": MENTORED_LENGTH, "seeds": list(MENTORED_SEEDS), "num_prompts": len(prompts)}
+        row["speedup"] = dict(
+            zip(("mean", "low", "high"), measured_speedup(records, decoder=label), strict=True)
+        )
+        row["perplexity"] = _perplexity(
+            [(one, surprise[one.task]) for one in records if one.task.decoder == label]
+        )
+        row["kl"] = (
+            0.0
+            if label == PLAIN or verifiers[label].lossless
+            else _mean_divergence(verifiers[label], problems)
+        )
+        rows.append(
+            json_values(row)
+        )  # an infinite divergence: a token of the target never comes out
+    return {
+        "rows": rows,
+        "length": MENTORED_LENGTH,
+        "seeds": list(MENTORED_SEEDS),
+        "num_prompts": len(prompts),
+    }
 
 
-def _surprises(pair: Pair, prompts: Sequence[Sequence[int]], records: Iterable[TextRecord]) -> dict[Task, float]:
+def _surprises(
+    pair: Pair, prompts: Sequence[Sequence[int]], records: Iterable[TextRecord]
+) -> dict[Task, float]:
     """Return −Σ log q(token) of every text, by the target."""
     import torch
 
@@ -369,15 +470,23 @@ def _surprises(pair: Pair, prompts: Sequence[Sequence[int]], records: Iterable[T
         prompt = named[record.task.prompt]
         with torch.inference_mode():
             rows = torch.tensor([[*prompt, *record.tokens[:-1]]], device=pair.device)
-            logits = pair.target(rows, use_cache=False).logits[0, len(prompt) - 1 :, : pair.num_tokens].float()
+            logits = (
+                pair.target(rows, use_cache=False)
+                .logits[0, len(prompt) - 1 :, : pair.num_tokens]
+                .float()
+            )
         law = to_numpy(otm.from_logits(logits.double()))
-        found[record.task] = -float(np.log(law[np.arange(len(record.tokens)), list(record.tokens)]).sum())
+        found[record.task] = -float(
+            np.log(law[np.arange(len(record.tokens)), list(record.tokens)]).sum()
+        )
     return found
 
 
 def _perplexity(texts: Sequence[tuple[TextRecord, float]]) -> dict[str, float]:
     """Return the exponential of the mean surprise per token, with its interval over prompts."""
-    places = {prompt: i for i, prompt in enumerate(sorted({record.task.prompt for record, _ in texts}))}
+    places = {
+        prompt: i for i, prompt in enumerate(sorted({record.task.prompt for record, _ in texts}))
+    }
     sums = np.zeros((2, len(places), 1))
     for record, surprise in texts:
         sums[:, places[record.task.prompt], 0] += surprise, len(record.tokens)
@@ -386,15 +495,23 @@ def _perplexity(texts: Sequence[tuple[TextRecord, float]]) -> dict[str, float]:
 
 
 def _held_out_problems(pair: Pair, prompts: Sequence[Sequence[int]]) -> list[otm.Problem]:
-    """Return both next-token laws along the held-out prompts: contexts of the target's world, as the chain rule asks for."""
+    """Return both next-token laws along the held-out prompts: contexts of the target's world, as
+    the chain rule asks for.
+    """
     import torch
 
     from ..models.pair import to_numpy
 
     found = []
     for prompt in prompts:
-        draft, target = (to_numpy(otm.from_logits(z.double()))[0] for z in pair.logits(torch.tensor([list(prompt)])))
-        found += [otm.Problem(draft=p, target=q, law=otm.IID(1)) for p, q in zip(draft[7::8], target[7::8], strict=True)]
+        draft, target = (
+            to_numpy(otm.from_logits(z.double()))[0]
+            for z in pair.logits(torch.tensor([list(prompt)]))
+        )
+        found += [
+            otm.Problem(draft=p, target=q, law=otm.IID(1))
+            for p, q in zip(draft[7::8], target[7::8], strict=True)
+        ]
     return found
 
 

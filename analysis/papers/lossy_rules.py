@@ -1,6 +1,8 @@
-"""Lossy rules on a pair: what each accepts and how far its output is from the target, beside the best at that distance.
+"""Lossy rules on a pair: what each accepts and how far its output is from the target, beside the
+best at that distance.
 
-Acceptances, distances and frontiers are exact for every context; what is averaged are contexts of held-out text.
+Acceptances, distances and frontiers are exact for every context; what is averaged are contexts of
+held-out text.
 """
 
 from __future__ import annotations
@@ -29,14 +31,28 @@ ONE_DRAFT: dict[str, tuple[MakeRule, Sequence[float]]] = {
     "Mentored": (lambda x, _: otm.Mentored(x), (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)),
     "Cactus": (lambda x, _: otm.Cactus(x), (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)),
     "Cascade, OPT": (lambda x, _: otm.Cascade(rule="opt", alpha=x), (0.0, 0.2, 0.4, 0.7, 1.0)),
-    "Fuzzy": (lambda x, _: otm.Fuzzy(x, fallback="speculative"), (0.02, 0.05, 0.1, 0.15, 0.25, 0.4)),
+    "Fuzzy": (
+        lambda x, _: otm.Fuzzy(x, fallback="speculative"),
+        (0.02, 0.05, 0.1, 0.15, 0.25, 0.4),
+    ),
     "Cascade, Token v3": (lambda x, _: otm.Cascade(alpha=x), (0.0, 0.3, 0.6, 0.8, 0.9, 0.97, 0.99)),
-    "TypicalAcceptance": (lambda x, _: otm.TypicalAcceptance(x, math.sqrt(x)), (0.5, 0.3, 0.09, 0.03, 0.01, 0.003)),
+    "TypicalAcceptance": (
+        lambda x, _: otm.TypicalAcceptance(x, math.sqrt(x)),
+        (0.5, 0.3, 0.09, 0.03, 0.01, 0.003),
+    ),
     "RelaxedAcceptance": (lambda x, _: otm.RelaxedAcceptance(round(x)), (1, 2, 3, 5, 10, 30)),
-    "BoundedRegret": (lambda x, _: otm.BoundedRegret(x, fallback="target"), (0.0, 0.5, 1.0, 2.0625, 3.0, 5.0)),
-    "Mars": (lambda x, top: otm.Mars(x, top_logit=max(top, 1e-9), fallback="target"), (1.0, 0.98, 0.95, 0.9, 0.8)),
+    "BoundedRegret": (
+        lambda x, _: otm.BoundedRegret(x, fallback="target"),
+        (0.0, 0.5, 1.0, 2.0625, 3.0, 5.0),
+    ),
+    "Mars": (
+        lambda x, top: otm.Mars(x, top_logit=max(top, 1e-9), fallback="target"),
+        (1.0, 0.98, 0.95, 0.9, 0.8),
+    ),
 }
-"""Rules for one sampled draft with the parameters that are shown; a rejection is followed by a draw from the target."""
+"""Rules for one sampled draft with the parameters that are shown; a rejection is followed by a draw
+from the target.
+"""
 
 SIBLINGS = 4
 SIBLING_RULES: dict[str, tuple[MakeRule, Sequence[float]]] = {
@@ -56,7 +72,9 @@ def measured(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Return the means over contexts of what every rule accepts and loses."""
     contexts = _contexts(pair, prompts)
     single = [(otm.Problem(draft=p, target=q, law=otm.IID(1)), top) for p, q, top in contexts]
-    likeliest = [(otm.Problem(draft=p, target=q, law=otm.TopK(SIBLINGS)), top) for p, q, top in contexts]
+    likeliest = [
+        (otm.Problem(draft=p, target=q, law=otm.TopK(SIBLINGS)), top) for p, q, top in contexts
+    ]
     return {
         "num_contexts": len(contexts),
         "one_draft": _compared(single, ONE_DRAFT),
@@ -65,7 +83,9 @@ def measured(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
     }
 
 
-def _contexts(pair: Pair, prompts: Sequence[Sequence[int]]) -> list[tuple[NDArray[np.float64], NDArray[np.float64], float]]:
+def _contexts(
+    pair: Pair, prompts: Sequence[Sequence[int]]
+) -> list[tuple[NDArray[np.float64], NDArray[np.float64], float]]:
     """Return (p, q, the target's largest logit) at every eighth position."""
     import torch
 
@@ -78,14 +98,19 @@ def _contexts(pair: Pair, prompts: Sequence[Sequence[int]]) -> list[tuple[NDArra
 
 
 def _compared(
-    problems: Sequence[tuple[otm.Problem, float]], rules: dict[str, tuple[MakeRule, Sequence[float]]]
+    problems: Sequence[tuple[otm.Problem, float]],
+    rules: dict[str, tuple[MakeRule, Sequence[float]]],
 ) -> dict[str, Any]:
-    """Return the mean optimum, and for each rule and parameter mean acceptance, TV, KL and distance to the frontier."""
+    """Return the mean optimum, and for each rule and parameter mean acceptance, TV, KL and distance
+    to the frontier.
+    """
     optima = np.array([float(otm.optimal_acceptance(problem)) for problem, _ in problems])
     rows = []
     for name, (make, parameters) in rules.items():
         for parameter in parameters:
-            accepted, tv, kl = np.array([_point(make(parameter, top), problem) for problem, top in problems]).T
+            accepted, tv, kl = np.array(
+                [_point(make(parameter, top), problem) for problem, top in problems]
+            ).T
             gap = np.minimum(1.0, optima + tv) - accepted
             rows.append(
                 {
@@ -106,8 +131,12 @@ def _point(verifier: otm.Verifier, problem: otm.Problem) -> tuple[float, float, 
 
 
 def _chains(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """Return the means of `loose_step` for `Fly` after each prompt, and the law of matches, which the frontier follows from."""
-    draft, target = (CausalModel(model, pair.num_tokens, pair.device) for model in (pair.draft, pair.target))
+    """Return the means of `loose_step` for `Fly` after each prompt, and the law of matches, which
+    the frontier follows from.
+    """
+    draft, target = (
+        CausalModel(model, pair.num_tokens, pair.device) for model in (pair.draft, pair.target)
+    )
     decoders = {(m, w): Fly(LENGTH, w, samples=m) for m in (1, 2) for w in WINDOWS}
     points: dict[tuple[int, int], list[tuple[float, float, float]]] = {key: [] for key in decoders}
     matches = np.zeros(LENGTH + 1)
@@ -122,5 +151,13 @@ def _chains(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
     rows_out = []
     for (samples, window), found_there in points.items():
         tokens_mean, tv, frontier = np.mean(found_there, axis=0).tolist()
-        rows_out.append({"samples": samples, "window": window, "tokens": tokens_mean, "tv": tv, "gap": frontier - tokens_mean})
+        rows_out.append(
+            {
+                "samples": samples,
+                "window": window,
+                "tokens": tokens_mean,
+                "tv": tv,
+                "gap": frontier - tokens_mean,
+            }
+        )
     return {"length": LENGTH, "matches": matches.tolist(), "rows": rows_out}

@@ -1,6 +1,8 @@
-"""The run that Figure 4 of SpecTr draws: draft selection with K = 6 drafts of L = 4 tokens and K-SEQ, on any two models.
+"""The run that Figure 4 of SpecTr draws: draft selection with K = 6 drafts of L = 4 tokens and
+K-SEQ, on any two models.
 
-The capture searches for a run worth drawing, the figure repeats it from captured conditionals; neither torch nor models are needed.
+The capture searches for a run worth drawing, the figure repeats it from captured conditionals;
+neither torch nor models are needed.
 """
 
 from __future__ import annotations
@@ -35,5 +37,8 @@ def table_of(tree: DraftTree) -> list[list[int]]:
 
 def survivors(one: Step) -> list[list[int]]:
     """Return which drafts are alive in each round."""
-    alive = [list(range(NUM_DRAFTS)), *([(vertex - 1) % NUM_DRAFTS for vertex in row] for row in one.survivors)]
+    alive = [
+        list(range(NUM_DRAFTS)),
+        *([(vertex - 1) % NUM_DRAFTS for vertex in row] for row in one.survivors),
+    ]
     return alive[:LENGTH]  # what survives the last round earns the bonus token

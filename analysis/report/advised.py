@@ -1,4 +1,6 @@
-"""A record of `advise`: its answer at its own sampling setting, and the costs that it measured at every other one."""
+"""A record of `advise`: its answer at its own sampling setting, and the costs that it measured at
+every other one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,19 @@ from otm.tabular import shortened
 
 from ..errors import AnalysisError
 from .aggregate import Aggregates
-from .card import HEAD, ITSELF, PROBABLY, SPECULATE, STOP, Box, Card, Speed, drafts, named, with_interval
+from .card import (
+    HEAD,
+    ITSELF,
+    PROBABLY,
+    SPECULATE,
+    STOP,
+    Box,
+    Card,
+    Speed,
+    drafts,
+    named,
+    with_interval,
+)
 from .cost import Costs, measured, read_object
 from .reading import PROCESSING, Run
 from .text import shown
@@ -54,19 +68,31 @@ def read_advice(path: Path) -> Advised:
     record = read_object(path, "a record of advise")
     if (record.get("format"), record.get("version")) != (FORMAT, VERSION):
         raise AnalysisError(
-            f'A record of advise has "format": "{FORMAT}" and "version": {VERSION}; {path.name} has '
-            f"{str(record.get('format'))[:40]!r} and {str(record.get('version'))[:20]!r}. Run advise with --out."
+            f'A record of advise has "format": "{FORMAT}" and "version": {VERSION}; {path.name} '
+            "has "
+            f"{str(record.get('format'))[:40]!r} and {str(record.get('version'))[:20]!r}. Run "
+            "advise with --out."
         )
     try:
         return Advised(_card(record), _costs(record), _processing(record["manifest"]["processing"]))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        ZeroDivisionError,
+    ) as error:
         raise AnalysisError(
-            f"{path.name} is no whole record of advise ({type(error).__name__}: {error}). Run it again."
+            f"{path.name} is no whole record of advise ({type(error).__name__}: {error}). Run it "
+            "again."
         ) from error
 
 
 def _processing(sides: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {side: {name: sides[side].get(name) for name in PROCESSING} for side in ("draft", "target")}
+    return {
+        side: {name: sides[side].get(name) for name in PROCESSING} for side in ("draft", "target")
+    }
 
 
 def _costs(record: dict[str, Any]) -> Costs:
@@ -77,7 +103,11 @@ def _costs(record: dict[str, Any]) -> Costs:
         fixed, level, node = model["rest"].get(family, (0.0, 0.0, 0.0))
         rest[kind] = (fixed / plain, level / plain, node / plain)
     models = record["manifest"]["models"]
-    digests = {side: str(models[side]["sha256"]) for side in ("draft", "target") if models[side].get("sha256")}
+    digests = {
+        side: str(models[side]["sha256"])
+        for side in ("draft", "target")
+        if models[side].get("sha256")
+    }
     most = int(nodes[-1])
     return measured(
         {width: (per_call + per_vertex * width) / plain for width in {1, max(2, most)}},
@@ -98,11 +128,20 @@ def _card(record: dict[str, Any]) -> Card:
         Box(plain.text, "the speed of plain decoding", plain.sure),
         Box("1.00×", ITSELF)
         if same
-        else Box(beside.text, f"the speed of today’s best chain, {drafts(int(chain['depth']))}", beside.sure),
-        Box(f"{float(best['tokens_per_call']):.2f}", "tokens per target call", f"{int(best['nodes'])} drafted"),
+        else Box(
+            beside.text,
+            f"the speed of today’s best chain, {drafts(int(chain['depth']))}",
+            beside.sure,
+        ),
+        Box(
+            f"{float(best['tokens_per_call']):.2f}",
+            "tokens per target call",
+            f"{int(best['nodes'])} drafted",
+        ),
     )
     basis = (
-        f"otm advise on {record['manifest']['device']}: real steps timed, {int(told['texts'])} texts of {int(told['prompts'])} "
+        f"otm advise on {record['manifest']['device']}: real steps timed, {int(told['texts'])} "
+        f"texts of {int(told['prompts'])} "
         f"prompts, {int(told['plans'])} plans compared."
     )
     rows = tuple(
@@ -117,7 +156,11 @@ def _card(record: dict[str, Any]) -> Card:
     )
     return Card(
         title,
-        *named(name, f"decoder {shortened(shown(str(best['decoder'])), _LONGEST_DECODER)}", stop=title.startswith(STOP)),
+        *named(
+            name,
+            f"decoder {shortened(shown(str(best['decoder'])), _LONGEST_DECODER)}",
+            stop=title.startswith(STOP),
+        ),
         boxes,
         shown(basis),
         "",

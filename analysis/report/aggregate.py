@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AnalysisError
-from ..statistics import MOST_CLUSTERS, ClusterSums, Floats, Histograms, Means, clipped, clustered_covariance, clustered_means
+from ..statistics import (
+    MOST_CLUSTERS,
+    ClusterSums,
+    Floats,
+    Histograms,
+    Means,
+    clipped,
+    clustered_covariance,
+    clustered_means,
+)
 from .reading import Run
 from .survey import BINS, ENTROPY, Survey, middle, setting_keys, survey
 
@@ -28,7 +37,8 @@ class Binned:
     Attributes:
         centre: mean of the quantity in each bin `(bins,)`.
         rows: number of positions in each bin.
-        lower, upper: means of the schemes' lower and upper columns, one `Means` per bin; the same object unless intervals.
+        lower, upper: means of the schemes' lower and upper columns, one `Means` per bin; the same
+            object unless intervals.
     """
 
     centre: Floats
@@ -39,20 +49,25 @@ class Binned:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Aggregates:
-    """Everything that the report shows, one entry per setting; columns in the order of `run.schemes`.
+    """Everything that the report shows, one entry per setting; columns in the order of
+    `run.schemes`.
 
     Attributes:
         survey: what was measured.
         num_clusters: how many clusters of prompts the intervals rest on.
-        lower, upper: means of the schemes' lower and upper columns; the same unless the run holds intervals.
-        covariance: of the lower columns' means over prompts, `(columns, columns)`; NaN with one cluster.
+        lower, upper: means of the schemes' lower and upper columns; the same unless the run holds
+            intervals.
+        covariance: of the lower columns' means over prompts, `(columns, columns)`; NaN with one
+            cluster.
         covariance_upper: of the upper ones; the same unless the run holds intervals.
         gap_low, gap_high: means of the least and largest distance to the optimum.
         by_entropy, by_position: the same in bins.
         histograms: distribution over positions; group = setting.
-        statistics: means of the statistics' lower columns, then of their upper ones; infinite values left out.
+        statistics: means of the statistics' lower columns, then of their upper ones; infinite
+            values left out.
         infinite: share of infinite values, in the same order.
-        prompts: prompts' numbers and their mean 1 − TV, hardest first, of each setting; None where they are too many.
+        prompts: prompts' numbers and their mean 1 − TV, hardest first, of each setting; None where
+            they are too many.
     """
 
     survey: Survey
@@ -74,8 +89,8 @@ class Aggregates:
 def aggregate(run: Run) -> Aggregates:
     """Average a run.
 
-    Memory: at most about 512 MiB of tables, whatever the number of rows and prompts; the number of clusters that prompts are
-    spread over gives way first.
+    Memory: at most about 512 MiB of tables, whatever the number of rows and prompts; the number of
+    clusters that prompts are spread over gives way first.
 
     Raises:
         AnalysisError: if the run has so many columns and settings that the tables would not fit.
@@ -95,17 +110,25 @@ class _Columns:
     def __init__(self, run: Run) -> None:
         schemes, statistics = run.schemes, run.statistics
         self.intervals = any(column.is_interval for column in schemes)
-        self.schemes = [c.lower for c in schemes] + ([c.upper for c in schemes] if self.intervals else [])
+        self.schemes = [c.lower for c in schemes] + (
+            [c.upper for c in schemes] if self.intervals else []
+        )
         self.statistics = [c.lower for c in statistics] + [c.upper for c in statistics]
         self.least_described = np.tile([-1.0 if c.name == _SIGNED else 0.0 for c in statistics], 2)
-        self.most_described = np.tile([1.0 if c.unit == _PROBABILITY else np.inf for c in statistics], 2)
+        self.most_described = np.tile(
+            [1.0 if c.unit == _PROBABILITY else np.inf for c in statistics], 2
+        )
         self.num_schemes = len(schemes)
         self.entropy = run.statistic(ENTROPY)
         self.distance = run.statistic(_DISTANCE)
         place = {c.name: i for i, c in enumerate(schemes)}
         self.with_optimum = [i for i, c in enumerate(schemes) if c.optimum in place]
         self.optimum = [place[str(schemes[i].optimum)] for i in self.with_optimum]
-        self.wanted = list(dict.fromkeys(["prompt", "position", *run.setting_columns, *self.schemes, *self.statistics]))
+        self.wanted = list(
+            dict.fromkeys(
+                ["prompt", "position", *run.setting_columns, *self.schemes, *self.statistics]
+            )
+        )
 
 
 class _Tables:
@@ -113,16 +136,26 @@ class _Tables:
 
     def __init__(self, run: Run, found: Survey, columns: _Columns, clusters: int) -> None:
         self.run, self.found, self.columns, self.clusters = run, found, columns, clusters
-        settings, wide = len(found.settings), len(columns.schemes) + 1  # the last column is the binned quantity itself
+        settings, wide = (
+            len(found.settings),
+            len(columns.schemes) + 1,
+        )  # the last column is the binned quantity itself
         self.index = {key: i for i, key in enumerate(found.settings)}
         self.by_entropy = ClusterSums(groups=settings * BINS, clusters=clusters, columns=wide)
         self.by_position = ClusterSums(groups=settings * BINS, clusters=clusters, columns=wide)
         self.gaps = ClusterSums(groups=settings, clusters=clusters, columns=2 * columns.num_schemes)
-        self.described = ClusterSums(groups=settings, clusters=clusters, columns=len(columns.statistics))
+        self.described = ClusterSums(
+            groups=settings, clusters=clusters, columns=len(columns.statistics)
+        )
         self.infinite = np.zeros((settings, len(columns.statistics)))
         self.histograms = Histograms(groups=settings, columns=columns.num_schemes)
-        listed = 0 < found.num_prompts * settings <= _MOST_LISTED_PROMPTS and columns.distance is not None
-        self.prompts: list[dict[int, list[float]]] | None = [{} for _ in range(settings)] if listed else None
+        listed = (
+            0 < found.num_prompts * settings <= _MOST_LISTED_PROMPTS
+            and columns.distance is not None
+        )
+        self.prompts: list[dict[int, list[float]]] | None = (
+            [{} for _ in range(settings)] if listed else None
+        )
 
     def add(self, batch: dict[str, NDArray[Any]]) -> None:
         """Sum one batch of rows."""
@@ -133,7 +166,9 @@ class _Tables:
         position = batch["position"].astype(np.float64)
         values = np.stack([batch[name] for name in columns.schemes], axis=1)
         self.by_position.add(
-            setting * BINS + _bins(self.found.position_edges, setting, position), prompt, np.column_stack([values, position])
+            setting * BINS + _bins(self.found.position_edges, setting, position),
+            prompt,
+            np.column_stack([values, position]),
         )
         if columns.entropy:
             entropy = middle(batch[columns.entropy.lower], batch[columns.entropy.upper])
@@ -152,12 +187,16 @@ class _Tables:
                 _add_prompts(self.prompts[self.index[key]], batch["prompt"][rows], overlap)
 
     def _gaps(self, values: Floats) -> Floats:
-        """Return least and largest distances to the optimum `(n, 2 schemes)`, NaN where there is no optimum."""
+        """Return least and largest distances to the optimum `(n, 2 schemes)`, NaN where there is no
+        optimum.
+        """
         columns, count = self.columns, self.columns.num_schemes
         gaps = np.full((len(values), 2 * count), np.nan)
         lower, upper = values[:, :count], values[:, -count:]
         gaps[:, columns.with_optimum] = lower[:, columns.optimum] - upper[:, columns.with_optimum]
-        gaps[:, [count + i for i in columns.with_optimum]] = upper[:, columns.optimum] - lower[:, columns.with_optimum]
+        gaps[:, [count + i for i in columns.with_optimum]] = (
+            upper[:, columns.optimum] - lower[:, columns.with_optimum]
+        )
         if columns.intervals:  # a certified gap is never negative, however loose its ends
             gaps = np.maximum(gaps, 0.0)
         return gaps
@@ -184,7 +223,11 @@ class _Tables:
             by_position=tuple(self._binned(self.by_position, s) for s in settings),
             histograms=self.histograms,
             statistics=tuple(
-                clipped(clustered_means(*self.described.tables([s])), self.columns.least_described, self.columns.most_described)
+                clipped(
+                    clustered_means(*self.described.tables([s])),
+                    self.columns.least_described,
+                    self.columns.most_described,
+                )
                 for s in settings
             ),
             infinite=tuple(self.infinite / rows),
@@ -209,10 +252,16 @@ class _Tables:
         )
 
     def _prompts(self) -> tuple[tuple[NDArray[np.int64], Floats], ...] | None:
-        return None if self.prompts is None else tuple(_hardest_first(totals) for totals in self.prompts)
+        return (
+            None
+            if self.prompts is None
+            else tuple(_hardest_first(totals) for totals in self.prompts)
+        )
 
 
-def _add_prompts(totals: dict[int, list[float]], prompt: NDArray[np.int64], overlap: Floats) -> None:
+def _add_prompts(
+    totals: dict[int, list[float]], prompt: NDArray[np.int64], overlap: Floats
+) -> None:
     numbers, where = np.unique(prompt, return_inverse=True)
     sums, counts = np.bincount(where, weights=overlap), np.bincount(where)
     for number, total, count in zip(numbers.tolist(), sums.tolist(), counts.tolist(), strict=True):
@@ -233,19 +282,27 @@ def _num_clusters(found: Survey, columns: _Columns) -> int:
     settings, wide = len(found.settings), len(columns.schemes) + 1
     fixed = Histograms.num_bytes(groups=settings, columns=columns.num_schemes)
     per_cluster = ClusterSums.num_bytes(groups=2 * settings * BINS, clusters=1, columns=wide)
-    per_cluster += ClusterSums.num_bytes(groups=settings, clusters=1, columns=2 * columns.num_schemes)
-    per_cluster += ClusterSums.num_bytes(groups=settings, clusters=1, columns=len(columns.statistics))
+    per_cluster += ClusterSums.num_bytes(
+        groups=settings, clusters=1, columns=2 * columns.num_schemes
+    )
+    per_cluster += ClusterSums.num_bytes(
+        groups=settings, clusters=1, columns=len(columns.statistics)
+    )
     affordable = (_MOST_BYTES - fixed) // per_cluster
     if affordable < min(_FEWEST_CLUSTERS, found.num_prompts):
         needed = fixed + per_cluster * _FEWEST_CLUSTERS
         raise AnalysisError(
-            f"The tables of a report must fit into {_MOST_BYTES / 2**20:g} MiB; {columns.num_schemes} scheme columns at {settings} "
-            f"sampling settings need {needed / 2**20:.0f} MiB. Measure fewer numbers of drafts, temperatures or top-p values."
+            f"The tables of a report must fit into {_MOST_BYTES / 2**20:g} MiB; "
+            f"{columns.num_schemes} scheme columns at {settings} "
+            f"sampling settings need {needed / 2**20:.0f} MiB. Measure fewer numbers of drafts, "
+            "temperatures or top-p values."
         )
     return int(min(affordable, MOST_CLUSTERS, max(1, found.num_prompts)))
 
 
-def _bins(edges: tuple[Floats, ...], setting: NDArray[np.int64], values: Floats) -> NDArray[np.int64]:
+def _bins(
+    edges: tuple[Floats, ...], setting: NDArray[np.int64], values: Floats
+) -> NDArray[np.int64]:
     found = np.zeros(len(values), dtype=np.int64)
     for i in np.unique(setting):
         rows = setting == i

@@ -1,4 +1,6 @@
-"""The answers of a report, one for each sampling setting: from the run's acceptance and the costs that are known."""
+"""The answers of a report, one for each sampling setting: from the run's acceptance and the costs
+that are known.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,21 @@ from typing import Any
 from ..statistics import t_quantile
 from .advised import Advised
 from .aggregate import Aggregates
-from .card import ASK, BINDS, CHEAP, DEAR, HEAD, ITSELF, MOST_ROWS, PASSES, PREDICTED, RANGE, RANGE_HEAD, Card, card
+from .card import (
+    ASK,
+    BINDS,
+    CHEAP,
+    DEAR,
+    HEAD,
+    ITSELF,
+    MOST_ROWS,
+    PASSES,
+    PREDICTED,
+    RANGE,
+    RANGE_HEAD,
+    Card,
+    card,
+)
 from .cost import Costs
 from .plans import CHAIN_VERIFIER, KINDS, MOST_NODES, Plan, Plans, plans_of
 from .reading import Run
@@ -24,7 +40,8 @@ class Answer:
         plans: what can be drafted, by setting.
         costs: measured ones, None where the answer is a range.
         cards: the answer, by setting.
-        first: the setting that is shown first: the advice's own, or the one nearest to plain sampling.
+        first: the setting that is shown first: the advice's own, or the one nearest to plain
+            sampling.
         advised: the setting that `advise` answers for itself, None without one.
         warnings: what makes run and costs hard to compare.
     """
@@ -51,25 +68,40 @@ def answered(run: Run, found: Aggregates, latency: Costs | None, advice: Advised
         advice: what `advise` said.
     """
     quantile = float(t_quantile(found.num_clusters))
-    plans = tuple(plans_of(run, found, setting, quantile) for setting in range(len(found.survey.settings)))
+    plans = tuple(
+        plans_of(run, found, setting, quantile) for setting in range(len(found.survey.settings))
+    )
     costs = latency or (advice.costs if advice else None)
     budget = MOST_NODES if costs is None else costs.most_nodes
     cards = [card(one, costs, budget) for one in plans]
     own = advice.setting(run, found) if advice else None
     if advice and own is not None:
         cards[own] = advice.card
-    warnings = _other_models(run, [one for one in (latency, advice.costs if advice else None) if one is not None])
+    warnings = _other_models(
+        run, [one for one in (latency, advice.costs if advice else None) if one is not None]
+    )
     if advice and own is None:
-        warnings.append("The advice is for another sampling setting than the run’s: only its costs are used.")
+        warnings.append(
+            "The advice is for another sampling setting than the run’s: only its costs are used."
+        )
     return Answer(
-        plans, costs, tuple(cards), first_setting(found.survey.settings) if own is None else own, own, tuple(warnings)
+        plans,
+        costs,
+        tuple(cards),
+        first_setting(found.survey.settings) if own is None else own,
+        own,
+        tuple(warnings),
     )
 
 
 def _other_models(run: Run, costs: list[Costs]) -> list[str]:
     weights = run.section("provenance").get("weights")
     ours = weights if isinstance(weights, dict) else {}
-    other = [one for one in costs if any(side in ours and ours[side] != digest for side, digest in one.models.items())]
+    other = [
+        one
+        for one in costs
+        if any(side in ours and ours[side] != digest for side, digest in one.models.items())
+    ]
     return [f"{one.source} timed other model weights than the run’s." for one in other]
 
 
@@ -79,7 +111,10 @@ def answer_data(run: Run, answer: Answer) -> dict[str, Any]:
     return {
         "first": answer.first,
         "advised": answer.advised,
-        "cards": [one.to_json() if place == answer.advised else None for place, one in enumerate(answer.cards)],
+        "cards": [
+            one.to_json() if place == answer.advised else None
+            for place, one in enumerate(answer.cards)
+        ],
         "costs": None if answer.costs is None else _cost_data(answer.costs),
         "cheap": _cost_data(Costs.of_ratios(*CHEAP)),
         "dear": _cost_data(Costs.of_ratios(*DEAR)),
@@ -87,7 +122,8 @@ def answer_data(run: Run, answer: Answer) -> dict[str, Any]:
         "mostNodes": MOST_NODES,
         "kinds": KINDS,
         "verifiers": {"-1": CHAIN_VERIFIER} | verifiers,
-        "short": {"-1": "best chain"} | {str(i): s.attained or s.label for i, s in enumerate(schemes_of(run))},
+        "short": {"-1": "best chain"}
+        | {str(i): s.attained or s.label for i, s in enumerate(schemes_of(run))},
         "words": {
             "range": RANGE,
             "ask": ASK,

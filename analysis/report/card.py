@@ -1,4 +1,6 @@
-"""The answer: whether to speculate, with what, and how much faster it is. The page's script says the same at any costs."""
+"""The answer: whether to speculate, with what, and how much faster it is. The page's script says
+the same at any costs.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +13,33 @@ from .cost import Costs
 from .plans import Plan, Plans
 from .text import ends
 
-SPECULATE, STOP, UNDECIDED, DEPENDS = "Speculate", "Do not speculate", "Undecided", "It depends on your costs"
+SPECULATE, STOP, UNDECIDED, DEPENDS = (
+    "Speculate",
+    "Do not speculate",
+    "Undecided",
+    "It depends on your costs",
+)
 PROBABLY = ", probably"
 _TONES = {SPECULATE: "go", STOP: "stop"}
 
 ASK = (
-    "Measure your costs with otm latency (or otm advise) and pass its file to otm report with --latency (or --advice); or move the "
+    "Measure your costs with otm latency (or otm advise) and pass its file to otm report with "
+    "--latency (or --advice); or move the "
     "sliders."
 )
 CHEAP, DEAR = (0.02, 0.0), (0.5, 0.05)
-"""Draft pass and one more checked token where nothing was measured: the ends of what is shown; `cost` says why."""
+"""Draft pass and one more checked token where nothing was measured: the ends of what is shown;
+`cost` says why.
+"""
 
 RANGE = (
-    f"Assumed: cheap, a draft pass takes {CHEAP[0]:g} of a target pass and checking a drafted token nothing; dear, {DEAR[0]:g} and "
+    f"Assumed: cheap, a draft pass takes {CHEAP[0]:g} of a target pass and checking a drafted "
+    f"token nothing; dear, {DEAR[0]:g} and "
     f"{DEAR[1]:g}."
 )
-PREDICTED = "Predicted from the run’s acceptance, levels taken as independent; intervals are over prompts."
+PREDICTED = (
+    "Predicted from the run’s acceptance, levels taken as independent; intervals are over prompts."
+)
 ITSELF = "the speed of today’s best chain, which this is"
 PASSES = " Passes alone: drawing and verifying come on top; otm advise times whole steps."
 BINDS = " It drafts as many tokens as are allowed: more may pay."
@@ -35,7 +48,9 @@ MOST_ROWS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Speed:
-    """A ratio of speeds: a value, or both ends of what is certified, and the interval over prompts, None where there is none."""
+    """A ratio of speeds: a value, or both ends of what is certified, and the interval over prompts,
+    None where there is none.
+    """
 
     value: float
     upper: float
@@ -99,8 +114,13 @@ class Card:
     @property
     def lines(self) -> list[str]:
         """What it says, line by line."""
-        boxes = [f"{box.value} {box.label}{f' ({box.note})' if box.note else ''}" for box in self.boxes]
-        return [f"{self.title}: {self.what}", *(line for line in (self.who, *boxes, self.basis, self.ask) if line)]
+        boxes = [
+            f"{box.value} {box.label}{f' ({box.note})' if box.note else ''}" for box in self.boxes
+        ]
+        return [
+            f"{self.title}: {self.what}",
+            *(line for line in (self.who, *boxes, self.basis, self.ask) if line),
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -118,39 +138,73 @@ def drafts(depth: int) -> str:
 
 
 def named(what: str, who: str, *, stop: bool) -> tuple[str, str]:
-    """Return what to do and by which verifier; where plain decoding is faster, what would come closest."""
+    """Return what to do and by which verifier; where plain decoding is faster, what would come
+    closest.
+    """
     return ("plain decoding", f"the fastest alternative: {what}, {who}") if stop else (what, who)
 
 
 def over_plain(plan: Plan, plans: Plans, costs: Costs) -> Speed:
-    """Return the speed over plain decoding; its interval stays within 1 and the tokens that a call can yield."""
+    """Return the speed over plain decoding; its interval stays within 1 and the tokens that a call
+    can yield.
+    """
     cost = costs.of_call(plan)
     value, upper = plan.tokens / cost, plan.tokens_upper / cost
     if plan.variance is None:
-        return Speed(value, upper, value if plans.certified else None, upper if plans.certified else None)
+        return Speed(
+            value, upper, value if plans.certified else None, upper if plans.certified else None
+        )
     half = math.exp(plans.quantile * math.sqrt(plan.variance))
-    return Speed(value, upper, max(1.0, plan.tokens / half) / cost, min(plan.depth + 1.0, plan.tokens_upper * half) / cost)
+    return Speed(
+        value,
+        upper,
+        max(1.0, plan.tokens / half) / cost,
+        min(plan.depth + 1.0, plan.tokens_upper * half) / cost,
+    )
 
 
 def over_chain(plan: Plan, chain: Plan, plans: Plans, costs: Costs) -> Speed:
-    """Return the speed over a chain, whose tokens stand on the same prompts; its interval stays within what calls can yield."""
+    """Return the speed over a chain, whose tokens stand on the same prompts; its interval stays
+    within what calls can yield.
+    """
     ratio = costs.of_call(chain) / costs.of_call(plan)
-    value, upper = plan.tokens / chain.tokens_upper * ratio, plan.tokens_upper / chain.tokens * ratio
-    if plan.variance is None or plan.covariance is None or plans.variance is None or chain.variance is None:
-        return Speed(value, upper, value if plans.certified else None, upper if plans.certified else None)
+    value, upper = (
+        plan.tokens / chain.tokens_upper * ratio,
+        plan.tokens_upper / chain.tokens * ratio,
+    )
+    if (
+        plan.variance is None
+        or plan.covariance is None
+        or plans.variance is None
+        or chain.variance is None
+    ):
+        return Speed(
+            value, upper, value if plans.certified else None, upper if plans.certified else None
+        )
     if plans.certified:  # ends of different columns: whatever their correlation
         error = math.sqrt(plan.variance) + math.sqrt(chain.variance)
     else:
-        error = math.sqrt(max(0.0, plan.variance - 2.0 * chain.slope * plan.covariance + chain.slope**2 * plans.variance))
+        error = math.sqrt(
+            max(
+                0.0,
+                plan.variance
+                - 2.0 * chain.slope * plan.covariance
+                + chain.slope**2 * plans.variance,
+            )
+        )
     half = math.exp(plans.quantile * error)
     least, most = ratio / (chain.depth + 1.0), ratio * (plan.depth + 1.0)
     return Speed(value, upper, max(least, value / half), min(most, upper * half))
 
 
 def fastest(plans: Sequence[Plan], costs: Costs, budget: int) -> Plan | None:
-    """Return the fastest plan within a budget of drafted tokens, by lower ends; of equal ones the first of the smallest."""
+    """Return the fastest plan within a budget of drafted tokens, by lower ends; of equal ones the
+    first of the smallest.
+    """
     within = [plan for plan in plans if plan.nodes <= budget]
-    return min(within, key=lambda plan: (-plan.tokens / costs.of_call(plan), plan.nodes), default=None)
+    return min(
+        within, key=lambda plan: (-plan.tokens / costs.of_call(plan), plan.nodes), default=None
+    )
 
 
 def best_chain(plans: Plans, costs: Costs, budget: int) -> Plan | None:
@@ -159,7 +213,9 @@ def best_chain(plans: Plans, costs: Costs, budget: int) -> Plan | None:
 
 
 def verdict(plans: Plans, costs: Costs, budget: int) -> str:
-    """Return the verdict: sure where no interval contains 1, and probable where one does or none is known."""
+    """Return the verdict: sure where no interval contains 1, and probable where one does or none is
+    known.
+    """
     within = [over_plain(plan, plans, costs) for plan in plans.all if plan.nodes <= budget]
     best = max(within, key=lambda speed: speed.value)
     most = max(speed.upper if speed.high is None else speed.high for speed in within)
@@ -175,12 +231,18 @@ def verdict(plans: Plans, costs: Costs, budget: int) -> str:
 def card(plans: Plans, costs: Costs | None, budget: int) -> Card:
     """Return the answer at these costs, or over the range of costs where none are known."""
     if not plans.all:
-        return Card(UNDECIDED, "the run holds no verifier that could be used", "", (), "", "", (), ())
+        return Card(
+            UNDECIDED, "the run holds no verifier that could be used", "", (), "", "", (), ()
+        )
     return _over_range(plans, budget) if costs is None else _at(plans, costs, budget)
 
 
 def _at(plans: Plans, costs: Costs, budget: int) -> Card:
-    best, chain, title = _found(plans, costs, budget), best_chain(plans, costs, budget), verdict(plans, costs, budget)
+    best, chain, title = (
+        _found(plans, costs, budget),
+        best_chain(plans, costs, budget),
+        verdict(plans, costs, budget),
+    )
     alone = bool(costs.source) and not costs.rest
     if title == SPECULATE and alone:  # what comes on top of the passes may take it all
         title += PROBABLY
@@ -191,20 +253,44 @@ def _at(plans: Plans, costs: Costs, budget: int) -> Card:
         boxes.append(Box("1.00×", ITSELF))
     elif chain is not None:
         ratio = over_chain(best, chain, plans, costs)
-        boxes.append(Box(ratio.text, f"the speed of today’s best chain, {drafts(chain.depth)}", ratio.sure))
-    boxes.append(Box(ends(best.tokens, best.tokens_upper, 2), "tokens per target call", f"{best.nodes} drafted"))
+        boxes.append(
+            Box(ratio.text, f"the speed of today’s best chain, {drafts(chain.depth)}", ratio.sure)
+        )
+    boxes.append(
+        Box(
+            ends(best.tokens, best.tokens_upper, 2),
+            "tokens per target call",
+            f"{best.nodes} drafted",
+        )
+    )
     stop = title.startswith(STOP)
     who = f"verified by {best.verifier}"
     basis = (
-        f"{costs.source or 'Costs as set'}. In steps of plain decoding, a draft pass takes {costs.drafting(1):.2f} and a "
-        f"target pass that checks {best.nodes} drafted {costs.checking(best.nodes):.2f}. {PREDICTED}"
+        f"{costs.source or 'Costs as set'}. In steps of plain decoding, a draft pass takes "
+        f"{costs.drafting(1):.2f} and a "
+        f"target pass that checks {best.nodes} drafted {costs.checking(best.nodes):.2f}. "
+        f"{PREDICTED}"
         f"{'' if costs.rest else PASSES}{BINDS if best.nodes == budget and not stop else ''}"
     )
-    return Card(title, *named(best.name, who, stop=stop), tuple(boxes), basis, "", HEAD, _rows(plans, costs, budget))
+    return Card(
+        title,
+        *named(best.name, who, stop=stop),
+        tuple(boxes),
+        basis,
+        "",
+        HEAD,
+        _rows(plans, costs, budget),
+    )
 
 
 HEAD = ("verifier", "× plain", "× best chain", "what is drafted", "tokens per call")
-RANGE_HEAD = ("verifier", "× plain if cheap", "× plain if dear", "drafted if cheap", "drafted if dear")
+RANGE_HEAD = (
+    "verifier",
+    "× plain if cheap",
+    "× plain if dear",
+    "drafted if cheap",
+    "drafted if dear",
+)
 
 
 def _rows(plans: Plans, costs: Costs, budget: int) -> tuple[tuple[str, ...], ...]:
@@ -212,7 +298,11 @@ def _rows(plans: Plans, costs: Costs, budget: int) -> tuple[tuple[str, ...], ...
     chain, rows = best_chain(plans, costs, budget), []
     for plan in _listed(_best_of_each(plans, costs, budget)):
         speed = over_plain(plan, plans, costs)
-        beside = over_chain(plan, chain, plans, costs).text if chain is not None and plan is not chain else ""
+        beside = (
+            over_chain(plan, chain, plans, costs).text
+            if chain is not None and plan is not chain
+            else ""
+        )
         tokens = ends(plan.tokens, plan.tokens_upper, 2)
         rows.append((plan.verifier, with_interval(speed), beside, plan.name, tokens))
     return tuple(rows)
@@ -230,16 +320,35 @@ def _over_range(plans: Plans, budget: int) -> Card:
             beside = ", the best chain itself"
         elif chain is not None:
             ratio = over_chain(best, chain, plans, costs)
-            beside = f", {ratio.text} the best chain ({ratio.interval})" if ratio.interval else f", {ratio.text} the best chain"
-        boxes.append(Box(speed.text, f"the speed of plain decoding if drafting is {name}", f"{best.name}{beside}"))
+            beside = (
+                f", {ratio.text} the best chain ({ratio.interval})"
+                if ratio.interval
+                else f", {ratio.text} the best chain"
+            )
+        boxes.append(
+            Box(
+                speed.text,
+                f"the speed of plain decoding if drafting is {name}",
+                f"{best.name}{beside}",
+            )
+        )
         numbers.append(speed)
-        plans_at.append({plan.scheme: (plan, over_plain(plan, plans, costs)) for plan in _best_of_each(plans, costs, budget)})
-    title = DEPENDS if cheap.startswith(SPECULATE) else cheap  # dear is no bound: a small pair's steps can cost more
+        plans_at.append(
+            {
+                plan.scheme: (plan, over_plain(plan, plans, costs))
+                for plan in _best_of_each(plans, costs, budget)
+            }
+        )
+    title = (
+        DEPENDS if cheap.startswith(SPECULATE) else cheap
+    )  # dear is no bound: a small pair's steps can cost more
     what = f"assumed ones make it {numbers[1].value:.2f} to {numbers[0].upper:.2f}× plain decoding"
     rows = []
     for plan in _listed([plan for plan, _ in plans_at[0].values()]):
         (_, speed), (other, there) = (side[plan.scheme] for side in plans_at)
-        rows.append((plan.verifier, with_interval(speed), with_interval(there), plan.name, other.name))
+        rows.append(
+            (plan.verifier, with_interval(speed), with_interval(there), plan.name, other.name)
+        )
     return Card(title, what, "", tuple(boxes), RANGE, ASK, RANGE_HEAD, tuple(rows))
 
 
@@ -255,7 +364,8 @@ def _best_of_each(plans: Plans, costs: Costs, budget: int) -> list[Plan]:
         by_scheme.setdefault(plan.scheme, []).append(plan)
     best = [fastest(mine, costs, budget) for mine in by_scheme.values()]
     return sorted(
-        (plan for plan in best if plan is not None), key=lambda plan: (-plan.tokens / costs.of_call(plan), plan.nodes)
+        (plan for plan in best if plan is not None),
+        key=lambda plan: (-plan.tokens / costs.of_call(plan), plan.nodes),
     )
 
 

@@ -31,7 +31,9 @@ _LONGEST_TITLE = 70
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NextToken:
-    """The two distributions after a prompt, at full vocabulary; `likely` are the target's first few as (token, p, q)."""
+    """The two distributions after a prompt, at full vocabulary; `likely` are the target's first few
+    as (token, p, q).
+    """
 
     prompt: str
     draft: NDArray[np.float64]
@@ -51,31 +53,57 @@ class PromptComparison:
 def next_token(pair: Pair, prompt: str, *, setting: Setting) -> NextToken:
     """Return both next-token distributions, computed in float64 on the pair's device."""
     logits = pair.next_logits(pair.encode(prompt))
-    draft, target = (to_numpy(side(row.double())) for side, row in zip(setting, logits, strict=True))
+    draft, target = (
+        to_numpy(side(row.double())) for side, row in zip(setting, logits, strict=True)
+    )
     return NextToken(prompt, draft, target, _likely(pair, draft, target))
 
 
-def compare_next(found: NextToken, *, k: Sequence[int], samples: int, rng: np.random.Generator) -> PromptComparison:
-    """Compare every scheme that reaches a full vocabulary, on the host: seconds to minutes, by V and k."""
+def compare_next(
+    found: NextToken, *, k: Sequence[int], samples: int, rng: np.random.Generator
+) -> PromptComparison:
+    """Compare every scheme that reaches a full vocabulary, on the host: seconds to minutes, by V
+    and k.
+    """
     draft, target = found.draft, found.target
-    table = otm.compare(draft=draft, target=target, verifiers=_reaching_full_vocabulary(k), k=k, samples=samples, rng=rng)
-    table = dataclasses.replace(table, left_out=())  # which law each verifier takes is no news to a reader of this table
+    table = otm.compare(
+        draft=draft,
+        target=target,
+        verifiers=_reaching_full_vocabulary(k),
+        k=k,
+        samples=samples,
+        rng=rng,
+    )
+    table = dataclasses.replace(
+        table, left_out=()
+    )  # which law each verifier takes is no news to a reader of this table
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
     return PromptComparison(
         prompt=found.prompt,
         table=table,
-        bounds=bounds_table(problem, k, draws=samples, rng=rng) + "\n\n" + trees_table(problem, k, draws=samples, rng=rng),
+        bounds=bounds_table(problem, k, draws=samples, rng=rng)
+        + "\n\n"
+        + trees_table(problem, k, draws=samples, rng=rng),
     )
 
 
 def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
-    """Return the verifiers, default parameters, that apply to some law at some k and do not enumerate all draft sequences."""
+    """Return the verifiers, default parameters, that apply to some law at some k and do not
+    enumerate all draft sequences.
+    """
     made = [make() for make in otm.verifiers.VERIFIERS if make not in otm.verifiers.PLANS]
-    return [v for v in made if any(v.supports(law(k)) for law in otm.drafts.SINGLE_DRAFTER_LAWS for k in ks)]
+    return [
+        v
+        for v in made
+        if any(v.supports(law(k)) for law in otm.drafts.SINGLE_DRAFTER_LAWS for k in ks)
+    ]
 
 
-def trees_table(problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np.random.Generator) -> str:
-    """Return the optimal trees of recursive rejection and the bound as text, were every vertex as this pair of distributions.
+def trees_table(
+    problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np.random.Generator
+) -> str:
+    """Return the optimal trees of recursive rejection and the bound as text, were every vertex as
+    this pair of distributions.
 
     Args:
         problem: the pair.
@@ -90,30 +118,50 @@ def trees_table(problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np.
     trees = [best_tree(vector, nodes) for nodes in SIZES]
     rows: list[tuple[str, list[float]]] = [
         ("optimal tree, tokens", [tree.expected_tokens for tree in trees]),
-        ("no such tree passes (Tunstall)", [upper_with_gradient(vector, nodes)[0] for nodes in SIZES]),
+        (
+            "no such tree passes (Tunstall)",
+            [upper_with_gradient(vector, nodes)[0] for nodes in SIZES],
+        ),
     ]
     if draws:
         rule = otm.verbs.prepare(otm.RecursiveRejection(), here)
         told = [simulated_tokens(rule, tree.shape, walks=draws, rng=rng) for tree in trees]
         rows.append((f"decoded {draws:,} times", [float(one.mean()) for one in told]))
-        rows.append((f"± ({CONFIDENCE:.0%})", [float(t_quantile(draws)) * float(one.std()) / math.sqrt(draws) for one in told]))
-    cells = [("drafted tokens", *map(str, SIZES)), *((name, *(f"{value:.3f}" for value in values)) for name, values in rows)]
+        rows.append(
+            (
+                f"± ({CONFIDENCE:.0%})",
+                [float(t_quantile(draws)) * float(one.std()) / math.sqrt(draws) for one in told],
+            )
+        )
+    cells = [
+        ("drafted tokens", *map(str, SIZES)),
+        *((name, *(f"{value:.3f}" for value in values)) for name, values in rows),
+    ]
     lines = [
-        f"trees of at most {k} children a vertex, every vertex as here; recursive rejection of i.i.d. drafts",
+        f"trees of at most {k} children a vertex, every vertex as here; recursive rejection of "
+        "i.i.d. drafts",
         *tabular.columns(cells, right=range(1, 1 + len(SIZES))),
     ]
     return "\n".join(lines)
 
 
 def check_plot(path: Path) -> None:
-    """Raise `AnalysisError`, before anything is computed, unless a plot can be written to this path."""
+    """Raise `AnalysisError`, before anything is computed, unless a plot can be written to this
+    path.
+    """
     if path.suffix not in (".png", ".pdf", ".svg"):
-        raise AnalysisError(f"A plot is written as .png, .pdf or .svg; got {path.name!r}. Change the suffix.")
+        raise AnalysisError(
+            f"A plot is written as .png, .pdf or .svg; got {path.name!r}. Change the suffix."
+        )
     if not path.absolute().parent.is_dir():
-        raise AnalysisError(f"A plot needs an existing folder; {path.absolute().parent} is none. Create it first.")
+        raise AnalysisError(
+            f"A plot needs an existing folder; {path.absolute().parent} is none. Create it first."
+        )
 
 
-def _likely(pair: Pair, draft: NDArray[np.float64], target: NDArray[np.float64]) -> tuple[tuple[str, float, float], ...]:
+def _likely(
+    pair: Pair, draft: NDArray[np.float64], target: NDArray[np.float64]
+) -> tuple[tuple[str, float, float], ...]:
     best = np.argsort(-target, kind="stable")[:_LIKELY]
     return tuple((pair.tokenizer.decode([int(i)]), float(draft[i]), float(target[i])) for i in best)
 
@@ -121,8 +169,9 @@ def _likely(pair: Pair, draft: NDArray[np.float64], target: NDArray[np.float64])
 def plot_comparison(result: PromptComparison, path: Path) -> None:
     """Plot acceptance against k for the lossless schemes, the optimum of each law in black.
 
-    A colour is a verifier, a line style a law. Where no exact value is affordable the Monte Carlo mean stands, with an open marker.
-    `Naive`, which ignores the drafts, and lossy schemes, which answer another question, are in the table only.
+    A colour is a verifier, a line style a law. Where no exact value is affordable the Monte Carlo
+    mean stands, with an open marker. `Naive`, which ignores the drafts, and lossy schemes, which
+    answer another question, are in the table only.
     """
     with drawing.style():
         drawing.save_single(_picture(result), path)
@@ -130,30 +179,69 @@ def plot_comparison(result: PromptComparison, path: Path) -> None:
 
 def _picture(result: PromptComparison) -> Figure:
     canvas, axes = drawing.figure(width=6.8, height=4.2)
-    rows = [row for row in result.table.rows if row.verifier.lossless and not isinstance(row.verifier, otm.Naive)]
+    rows = [
+        row
+        for row in result.table.rows
+        if row.verifier.lossless and not isinstance(row.verifier, otm.Naive)
+    ]
     names = sorted({str(row.verifier) for row in rows})
     for law in sorted({type(row.law) for row in rows}, key=lambda law: law.title):
         line = drawing.LAW_LINES[law.__name__]
         here = [row for row in rows if type(row.law) is law]
         best = {row.law.k: row.optimum for row in here if row.optimum is not None}
-        axes.plot(list(best), list(best.values()), color="black", lw=2, ls=line, label=f"optimum · {law.title}")
+        axes.plot(
+            list(best),
+            list(best.values()),
+            color="black",
+            lw=2,
+            ls=line,
+            label=f"optimum · {law.title}",
+        )
         for number, name in enumerate(names):
             mine = [row for row in here if str(row.verifier) == name]
-            points = [(row.law.k, value, row.exact is not None) for row in mine if (value := _shown(row)) is not None]
+            points = [
+                (row.law.k, value, row.exact is not None)
+                for row in mine
+                if (value := _shown(row)) is not None
+            ]
             if not points:
                 continue
-            colour, marker = drawing.PALETTE[number % len(drawing.PALETTE)], drawing.MARKERS[number % len(drawing.MARKERS)]
+            colour, marker = (
+                drawing.PALETTE[number % len(drawing.PALETTE)],
+                drawing.MARKERS[number % len(drawing.MARKERS)],
+            )
             axes.plot([p[0] for p in points], [p[1] for p in points], color=colour, lw=1.1, ls=line)
             for k, value, exact in points:
-                axes.plot(k, value, marker=marker, ms=5, color=colour, mfc=colour if exact else "white", ls="none")
-            axes.plot([], [], color=colour, marker=marker, ms=5, lw=1.1, ls=line, label=f"{name} · {law.title}")
+                axes.plot(
+                    k,
+                    value,
+                    marker=marker,
+                    ms=5,
+                    color=colour,
+                    mfc=colour if exact else "white",
+                    ls="none",
+                )
+            axes.plot(
+                [],
+                [],
+                color=colour,
+                marker=marker,
+                ms=5,
+                lw=1.1,
+                ls=line,
+                label=f"{name} · {law.title}",
+            )
     ks = sorted({row.law.k for row in rows})
     axes.set_xscale("log", base=2)
     axes.set_xticks(ks, [str(k) for k in ks])
     axes.set_xlabel("number of drafts k")
     axes.set_ylabel("acceptance probability")
-    axes.set_title(f"“{tabular.shortened(' '.join(result.prompt.split()), _LONGEST_TITLE)}”", fontsize=9)
-    axes.legend(fontsize=7, handlelength=3.2, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    axes.set_title(
+        f"“{tabular.shortened(' '.join(result.prompt.split()), _LONGEST_TITLE)}”", fontsize=9
+    )
+    axes.legend(
+        fontsize=7, handlelength=3.2, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False
+    )
     drawing.note(canvas, "filled markers: exact; open: Monte Carlo mean")
     return canvas
 

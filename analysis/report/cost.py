@@ -1,18 +1,22 @@
-"""What a call costs, in units of one step of plain decoding: measured on a machine, or assumed by the reader.
+"""What a call costs, in units of one step of plain decoding: measured on a machine, or assumed by
+the reader.
 
-A call drafts a tree level by level, one draft pass a level, and lets the target check all of it at once:
+A call drafts a tree level by level, one draft pass a level, and lets the target check all of it at
+once:
 
     cost = Σ_i d(w_i) + t(n) + r,
 
-w_i the vertices of level i that draft, d(w) a draft pass over w of them, n the drafted tokens, t(n) a target pass that checks n,
-and r what else a step takes, 0 where only passes were timed. For a chain of L drafts, d(1) = c and t = 1 this is the 1 + L·c of
-[Leviathan et al. 2023, Theorem 3.8]. Between measurements d and t are linear; nothing beyond the largest n measured is considered.
+w_i the vertices of level i that draft, d(w) a draft pass over w of them, n the drafted tokens, t(n)
+a target pass that checks n, and r what else a step takes, 0 where only passes were timed. For a
+chain of L drafts, d(1) = c and t = 1 this is the 1 + L·c of [Leviathan et al. 2023, Theorem 3.8].
+Between measurements d and t are linear; nothing beyond the largest n measured is considered.
 
-Without measurements nobody knows c = d and the v of t(n) = 1 + n·v, and the answer depends on them. So two ends are shown instead.
-Cheap: c = .02, a draft of a fiftieth of the target's parameters or one extra layer in a memory-bound engine, and v = 0, a target
-pass at batch 1 that waits for its weights. Dear: c = .5, a small draft that is held up by launching kernels or by a large
-vocabulary (the shipped pair's passes are .47 of its target's on two cores), and v = .05, twenty tokens the price of a pass, as on a
-CPU or with a batch that fills the device.
+Without measurements nobody knows c = d and the v of t(n) = 1 + n·v, and the answer depends on them.
+So two ends are shown instead. Cheap: c = .02, a draft of a fiftieth of the target's parameters or
+one extra layer in a memory-bound engine, and v = 0, a target pass at batch 1 that waits for its
+weights. Dear: c = .5, a small draft that is held up by launching kernels or by a large vocabulary
+(the shipped pair's passes are .47 of its target's on two cores), and v = .05, twenty tokens the
+price of a pass, as on a CPU or with a batch that fills the device.
 """
 
 from __future__ import annotations
@@ -24,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from otm._json import plain_json
+from otm.engines import read_costs
 from otm.errors import OtmError
-from otm.trees import read_costs
 
 from ..errors import AnalysisError
 from ..files import read_small
@@ -85,7 +89,8 @@ class Costs:
 
 
 def read_latency(path: Path) -> Costs:
-    """Read costs from a record of `latency`, or from any cost surface that `otm.trees.read_costs` takes (batch 1, first context).
+    """Read costs from a record of `latency`, or from any cost surface that `otm.engines.read_costs`
+    takes (batch 1, first context).
 
     Raises:
         AnalysisError: if the file is neither.
@@ -95,14 +100,28 @@ def read_latency(path: Path) -> Costs:
         return _of_surface(path)
     try:
         nodes = [int(count) for count in record["nodes"]]
-        target, draft = ([float(cell["median"]) for cell in record["tree"][side]] for side in ("target", "draft"))
+        target, draft = (
+            [float(cell["median"]) for cell in record["tree"][side]] for side in ("target", "draft")
+        )
         plain = target[nodes.index(0)]
         models = record["manifest"]["models"]
-        digests = {side: str(models[side]["sha256"]) for side in ("draft", "target") if models[side].get("sha256")}
+        digests = {
+            side: str(models[side]["sha256"])
+            for side in ("draft", "target")
+            if models[side].get("sha256")
+        }
         source = f"otm latency on {record['manifest']['device']}"
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        ZeroDivisionError,
+    ) as error:
         raise AnalysisError(
-            f"{path.name} is no whole record of latency ({type(error).__name__}: {error}). Measure again."
+            f"{path.name} is no whole record of latency ({type(error).__name__}: {error}). Measure "
+            "again."
         ) from error
     return measured(
         {count + 1: seconds / plain for count, seconds in zip(nodes, draft, strict=False)},
@@ -120,7 +139,9 @@ def _of_surface(path: Path) -> Costs:
     context = surface.contexts[0]
     plain = surface.at(batch=1, context=context, length=0)
     tokens = range(surface.tokens[-1])
-    target = {n: surface.at(batch=1, context=context, length=n).target / plain.target for n in tokens}
+    target = {
+        n: surface.at(batch=1, context=context, length=n).target / plain.target for n in tokens
+    }
     return measured({1: plain.draft / plain.target}, target, source=surface.source)
 
 
@@ -135,9 +156,14 @@ def measured(
     """Return measured costs.
 
     Raises:
-        AnalysisError: if a cost is not finite, a target pass not positive, or one drafted token was not measured.
+        AnalysisError: if a cost is not finite, a target pass not positive, or one drafted token was
+            not measured.
     """
-    every = [*draft.values(), *target.values(), *(value for part in (rest or {}).values() for value in part)]
+    every = [
+        *draft.values(),
+        *target.values(),
+        *(value for part in (rest or {}).values() for value in part),
+    ]
     if (
         not np.isfinite(every).all()
         or min(every) < 0
@@ -146,9 +172,13 @@ def measured(
         or 0 not in target
     ):
         raise AnalysisError(
-            f"Costs must be positive, finite and known for 0 and at least 1 drafted token; {shown(source)} has others."
+            "Costs must be positive, finite and known for 0 and at least 1 drafted token; "
+            f"{shown(source)} has others."
         )
-    points = [tuple((float(at), float(cost)) for at, cost in sorted(part.items())) for part in (draft, target)]
+    points = [
+        tuple((float(at), float(cost)) for at, cost in sorted(part.items()))
+        for part in (draft, target)
+    ]
     return Costs(points[0], points[1], rest or {}, shown(source)[:120], models or {})
 
 
@@ -157,9 +187,13 @@ def read_object(path: Path, what: str) -> dict[str, Any]:
     try:
         record = plain_json(read_small(path, _MOST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        raise AnalysisError(f"{path.name} cannot be read as {what} ({error}). Pass its JSON file.") from error
+        raise AnalysisError(
+            f"{path.name} cannot be read as {what} ({error}). Pass its JSON file."
+        ) from error
     if not isinstance(record, dict):
-        raise AnalysisError(f"{path.name} is no {what}: it holds no JSON object. Pass the right file.")
+        raise AnalysisError(
+            f"{path.name} is no {what}: it holds no JSON object. Pass the right file."
+        )
     return record
 
 

@@ -25,8 +25,10 @@ class DecodeRow:
 
     Attributes:
         decoder: its text.
-        measured, measured_low, measured_high: Σ tokens / Σ target calls and its interval over prompts, None for one prompt.
-        predicted: 1 + α₁ + α₁α₂ + … from the measured run's acceptances, None where it holds none that fit.
+        measured, measured_low, measured_high: Σ tokens / Σ target calls and its interval over
+            prompts, None for one prompt.
+        predicted: 1 + α₁ + α₁α₂ + … from the measured run's acceptances, None where it holds none
+            that fit.
         target_calls, prompts: how much was measured.
     """
 
@@ -52,20 +54,33 @@ class DecodeRun:
         if setting is None:
             return self.rows
         acceptance = found.lower[setting].mean
-        return tuple(dataclasses.replace(row, predicted=_predict(row.decoder, run, acceptance)) for row in self.rows)
+        return tuple(
+            dataclasses.replace(row, predicted=_predict(row.decoder, run, acceptance))
+            for row in self.rows
+        )
 
     def notes(self, run: Run, found: Aggregates) -> list[str]:
         """Return what makes the two runs hard to compare."""
         told = []
         theirs, ours = self.settings.get("weights"), run.section("provenance").get("weights")
         if theirs != ours and isinstance(theirs, dict) and isinstance(ours, dict):
-            told.append("The decode run used other model weights than the measured run: predictions are for other models.")
+            told.append(
+                "The decode run used other model weights than the measured run: predictions are "
+                "for other models."
+            )
         if self.setting(run, found) is None:
-            told.append("The measured run has no sampling setting equal to the decode run's: there are no predictions.")
-        decoded, measured = max((row.prompts for row in self.rows), default=0), found.survey.num_prompts
+            told.append(
+                "The measured run has no sampling setting equal to the decode run's: there are no "
+                "predictions."
+            )
+        decoded, measured = (
+            max((row.prompts for row in self.rows), default=0),
+            found.survey.num_prompts,
+        )
         if decoded < measured:
             told.append(
-                f"{decoded} prompt{'s' * (decoded != 1)} decoded; the predictions are for all {measured} of the measured run."
+                f"{decoded} prompt{'s' * (decoded != 1)} decoded; the predictions are for all "
+                f"{measured} of the measured run."
             )
         return told
 
@@ -75,26 +90,38 @@ class DecodeRun:
 
 
 def read_decode(path: Path) -> DecodeRun:
-    """Average a results file of `python -m analysis decode` by decoder, with the intervals that `decode` prints.
+    """Average a results file of `python -m analysis decode` by decoder, with the intervals that
+    `decode` prints.
 
     Memory: two numbers per decoder and prompt, and the name of every text.
 
     Raises:
-        AnalysisError: if the file is missing or not such a file. A torn last line, left by a killed run, is no error.
+        AnalysisError: if the file is missing or not such a file. A torn last line, left by a killed
+            run, is no error.
     """
     header, records = open_results(path)
     totals: dict[str, dict[int, list[float]]] = {}
     most: dict[str, int] = {}  # drafted tokens per call
     for number, record in enumerate(records, start=2):
-        decoder, prompt = record.task.decoder, int(record.task.prompt, 16)  # named by digits of a digest
+        decoder, prompt = (
+            record.task.decoder,
+            int(record.task.prompt, 16),
+        )  # named by digits of a digest
         if decoder not in totals and len(totals) == _MOST_DECODERS:
             raise bad_line(path, number, f"it brings more than {_MOST_DECODERS} decoders")
         entry = totals.setdefault(decoder, {}).setdefault(prompt, [0.0, 0.0])
         entry[0] += sum(record.lengths)
         entry[1] += len(record.lengths)
         most[decoder] = max(most.get(decoder, 0), record.drafted)
-    called = {decoder: prompts for decoder, prompts in totals.items() if any(calls for _, calls in prompts.values())}
-    rows = tuple(_row(decoder, prompts, most_tokens(decoder, most[decoder])) for decoder, prompts in called.items())
+    called = {
+        decoder: prompts
+        for decoder, prompts in totals.items()
+        if any(calls for _, calls in prompts.values())
+    }
+    rows = tuple(
+        _row(decoder, prompts, most_tokens(decoder, most[decoder]))
+        for decoder, prompts in called.items()
+    )
     return DecodeRun(rows, header["settings"])
 
 

@@ -17,7 +17,9 @@ def all_ks(run: Run) -> list[int]:
 
 
 def first_k(run: Run) -> int:
-    """Return the number of drafts that is shown first: the largest up to 4, where schemes differ and engines are."""
+    """Return the number of drafts that is shown first: the largest up to 4, where schemes differ
+    and engines are.
+    """
     return max((k for k in all_ks(run) if k <= 4), default=all_ks(run)[0])
 
 
@@ -25,19 +27,26 @@ def short(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int
     """Say the main findings on acceptance at a setting."""
     mean, upper = found.lower[setting].mean, found.upper[setting].mean
     lines = []
-    single = next((i for s in schemes if s.kind == "optimum" for i in s.columns if run.schemes[i].k == 1), None)
+    single = next(
+        (i for s in schemes if s.kind == "optimum" for i in s.columns if run.schemes[i].k == 1),
+        None,
+    )
     if single is not None and np.isfinite(mean[single]):
         interval = "" if run.is_interval else interval_text(found.lower[setting], single, 3)
         lines.append(
-            f"One draft is accepted with probability {ends(mean[single], upper[single], 3)}{f' ({interval})' if interval else ''} "
-            f"at best: a target call then yields {ends(1 + mean[single], 1 + upper[single], 2)} tokens instead of 1."
+            "One draft is accepted with probability "
+            f"{ends(mean[single], upper[single], 3)}{f' ({interval})' if interval else ''} "
+            f"at best: a target call then yields {ends(1 + mean[single], 1 + upper[single], 2)} "
+            "tokens instead of 1."
         )
     return lines + _short_gap(run, found, schemes, setting)
 
 
 def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int) -> list[str]:
     k, mean, upper = first_k(run), found.lower[setting].mean, found.upper[setting].mean
-    found_optima = [(i, s) for s in schemes if s.kind == "optimum" for i in s.columns if run.schemes[i].k == k]
+    found_optima = [
+        (i, s) for s in schemes if s.kind == "optimum" for i in s.columns if run.schemes[i].k == k
+    ]
     if not found_optima:
         return []
     optimum, family = found_optima[0]
@@ -45,7 +54,9 @@ def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting
         (float(mean[i]), s)
         for s in schemes
         for i in s.columns
-        if s.kind == "verifier" and run.schemes[i].k == k and run.schemes[i].optimum == run.schemes[optimum].name
+        if s.kind == "verifier"
+        and run.schemes[i].k == k
+        and run.schemes[i].optimum == run.schemes[optimum].name
     ]
     if not rivals:
         return []
@@ -53,7 +64,9 @@ def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting
     i = _column(run, scheme, k)
     gap = ends(100 * found.gap_low[setting].mean[i], 100 * found.gap_high[setting].mean[i], 1)
     law, best = LAWS.get(family.law, shown(family.law)), ends(mean[optimum], upper[optimum], 3)
-    left_open = " (certified range; what was not recorded leaves it open)" if run.is_interval else ""
+    left_open = (
+        " (certified range; what was not recorded leaves it open)" if run.is_interval else ""
+    )
     points = f"{gap} points more{left_open} than"
     told = f"With k = {k} {law} drafts the optimum is {best}"
     reached = f"{shown(scheme.name)}, the best other verifier ({ends(mean[i], upper[i], 3)})"
@@ -69,7 +82,11 @@ def _column(run: Run, scheme: Scheme, k: int) -> int:
 def best_draft_temperature(run: Run, found: Aggregates, schemes: tuple[Scheme, ...]) -> str:
     """Say which draft temperature accepts most, for each setting of everything else."""
     place, k = run.setting_columns.index("draft_temperature"), first_k(run)
-    wanted = [s for s in schemes if s.kind in ("optimum", "verifier") and any(run.schemes[i].k == k for i in s.columns)]
+    wanted = [
+        s
+        for s in schemes
+        if s.kind in ("optimum", "verifier") and any(run.schemes[i].k == k for i in s.columns)
+    ]
     if not wanted:
         return ""
     column = _column(run, wanted[0], k)
@@ -83,4 +100,8 @@ def best_draft_temperature(run: Run, found: Aggregates, schemes: tuple[Scheme, .
         accepted, temperature = max(candidates)
         others = ", ".join(words(name, value) for name, value in zip(names, rest, strict=True))
         parts.append(f"{temperature:g} at {others} (acceptance {accepted:.3f})")
-    return f"Best draft temperature of those measured, by {shown(wanted[0].label)} at k = {k}: " + "; ".join(parts[:12]) + "."
+    return (
+        f"Best draft temperature of those measured, by {shown(wanted[0].label)} at k = {k}: "
+        + "; ".join(parts[:12])
+        + "."
+    )

@@ -33,12 +33,16 @@ class Part:
     @property
     def row(self) -> tuple[str, str, str]:
         """The part as text."""
-        interval = "" if self.low is None or self.high is None else f"{self.low:.4f} to {self.high:.4f}"
+        interval = (
+            "" if self.low is None or self.high is None else f"{self.low:.4f} to {self.high:.4f}"
+        )
         return self.words, f"{self.mean:.4f}", interval
 
 
 def parts_of(run: Run, found: Aggregates, setting: int) -> list[Part]:
-    """Return what becomes of first drafts, the accepted ones first; nothing for a run that did not ask."""
+    """Return what becomes of first drafts, the accepted ones first; nothing for a run that did not
+    ask.
+    """
     places = {column.name: i for i, column in enumerate(run.statistics)}
     optimum = _optima(run).get(1)
     if optimum is None or not all(f"lost_{name}" in places for name in PARTS):
@@ -47,12 +51,21 @@ def parts_of(run: Run, found: Aggregates, setting: int) -> list[Part]:
     for name, place in places.items():
         if name.startswith(("lost_", "rounding_")):
             label = shown(run.statistics[place].label).removeprefix("lost to ")
-            parts.append(_part(label, found.statistics[setting], place, adds=name.removeprefix("lost_") in PARTS))
+            parts.append(
+                _part(
+                    label,
+                    found.statistics[setting],
+                    place,
+                    adds=name.removeprefix("lost_") in PARTS,
+                )
+            )
     return parts
 
 
 def likeliest_of(run: Run, found: Aggregates, setting: int) -> list[tuple[int, float, float]]:
-    """Return (k, the best that k i.i.d. drafts win, target mass of its likeliest k) for every k that a run asked for."""
+    """Return (k, the best that k i.i.d. drafts win, target mass of its likeliest k) for every k
+    that a run asked for.
+    """
     places = {column.name: i for i, column in enumerate(run.statistics)}
     own, likeliest = found.lower[setting].mean, found.statistics[setting].mean
     return [
@@ -63,19 +76,29 @@ def likeliest_of(run: Run, found: Aggregates, setting: int) -> list[tuple[int, f
 
 
 def is_loss(name: str) -> bool:
-    """Return whether a statistic is shown here rather than among those that describe the two distributions."""
+    """Return whether a statistic is shown here rather than among those that describe the two
+    distributions.
+    """
     return name.startswith(("lost_", "rounding_", "likeliest_k"))
 
 
 def _optima(run: Run) -> dict[int, int]:
-    """Return the column of the optimum of k i.i.d. drafts by k, ascending; the first one where no law has their name."""
-    own = [(column.law != "IID", i, column.k) for i, column in enumerate(run.schemes) if column.optimum == column.name]
+    """Return the column of the optimum of k i.i.d. drafts by k, ascending; the first one where no
+    law has their name.
+    """
+    own = [
+        (column.law != "IID", i, column.k)
+        for i, column in enumerate(run.schemes)
+        if column.optimum == column.name
+    ]
     found = {k: i for _, i, k in sorted(own, reverse=True)}
     return dict(sorted(found.items()))
 
 
 def _part(words: str, means: Means, place: int, *, adds: bool) -> Part:
-    """Return a mean with its interval; a part that adds is no less than 0 but for what sums round off."""
+    """Return a mean with its interval; a part that adds is no less than 0 but for what sums round
+    off.
+    """
     share, least = means.of(place), 0.0 if adds else -math.inf
     low = None if share.low is None else max(share.low, least)
     return Part(words, max(share.value, least), low, share.high, adds)

@@ -1,4 +1,6 @@
-"""The Markdown summary: the answer and the tables that fit on a screen, for a pull request or a chat."""
+"""The Markdown summary: the answer and the tables that fit on a screen, for a pull request or a
+chat.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,30 @@ def render(view: dict[str, Any]) -> str:
         blocks.append(_table(card.head, card.rows))
     blocks += [f"> **Note:** {escaped(line)}" for line in view["warnings"]]
     if len(view["cards"]) > 1:
-        rows = [(name, one.title, one.what, one.boxes[0].value if one.who else "") for name, one in view["cards"]]
-        blocks += ["## The answer at every setting", _table(["sampling", "answer", "what is drafted", "× plain"], rows)]
-    blocks += ["## Acceptance", "\n".join(f"* {escaped(line)}" for line in view["short"][view["first"]])]
+        rows = [
+            (name, one.title, one.what, one.boxes[0].value if one.who else "")
+            for name, one in view["cards"]
+        ]
+        blocks += [
+            "## The answer at every setting",
+            _table(["sampling", "answer", "what is drafted", "× plain"], rows),
+        ]
+    blocks += [
+        "## Acceptance",
+        "\n".join(f"* {escaped(line)}" for line in view["short"][view["first"]]),
+    ]
     for setting, lost in zip(view["settings"], view["lost"], strict=True):
         if lost["parts"]:
-            blocks += [f"## What acceptance is lost to, {escaped(setting)}", escaped(view["lost_words"])]
+            blocks += [
+                f"## What acceptance is lost to, {escaped(setting)}",
+                escaped(view["lost_words"]),
+            ]
             blocks.append(_table(["first drafts", "share", "95 % interval"], lost["parts"]))
         if lost["likeliest"]:
             blocks += [escaped(view["likeliest_words"]) + ":"]
-            blocks.append(_table(["k", "drawn from this draft", "the target's likeliest"], lost["likeliest"]))
+            blocks.append(
+                _table(["k", "drawn from this draft", "the target's likeliest"], lost["likeliest"])
+            )
     if any(view["trees"]):
         blocks += ["## What trees win, and what none passes", escaped(view["trees_words"])]
     for setting, trees in zip(view["settings"], view["trees"], strict=True):
@@ -40,24 +56,44 @@ def render(view: dict[str, Any]) -> str:
     for setting, table in tables[:_MOST_TABLES]:
         blocks.append(f"## Mean acceptance, {escaped(setting)} ({table['rows']} positions)")
         header = ["scheme", *(f"k = {k}" for k in view["ks"])]
-        blocks.append(_table(header, [[row[0], *(_cell(cell) for cell in row[1:])] for row in table["cells"]]))
+        blocks.append(
+            _table(header, [[row[0], *(_cell(cell) for cell in row[1:])] for row in table["cells"]])
+        )
         if table["statistics"]:
-            blocks.append(_table(["quantity", "mean", "95 % interval", "remarks"], table["statistics"]))
+            blocks.append(
+                _table(["quantity", "mean", "95 % interval", "remarks"], table["statistics"])
+            )
     if len(view["tables"]) > _MOST_TABLES:
-        blocks.append(f"{len(view['tables']) - _MOST_TABLES} more sampling settings are in the HTML page.")
+        blocks.append(
+            f"{len(view['tables']) - _MOST_TABLES} more sampling settings are in the HTML page."
+        )
     if view["best_draft_temperature"]:
         blocks.append(escaped(view["best_draft_temperature"]))
     if view["decode"]:
         names = ("decoder", "predicted", "measured", "interval", "target_calls", "prompts")
-        header = ["decoder", "predicted tokens per call", "measured", "95 % interval", "target calls", "prompts"]
+        header = [
+            "decoder",
+            "predicted tokens per call",
+            "measured",
+            "95 % interval",
+            "target calls",
+            "prompts",
+        ]
         blocks += [
             "## Block efficiency",
             escaped(view["prediction"]),
             *(f"> **Note:** {escaped(n)}" for n in view["decode_notes"]),
         ]
         blocks += [_table(header, [[row[name] for name in names] for row in view["decode"]])]
-    blocks += ["## Terms", "\n".join(f"* **{escaped(term)}**: {escaped(text)}" for term, text in view["terms"])]
-    blocks += ["## How the numbers were made", escaped(view["intro"]), *(escaped(line) for line in view["method"])]
+    blocks += [
+        "## Terms",
+        "\n".join(f"* **{escaped(term)}**: {escaped(text)}" for term, text in view["terms"]),
+    ]
+    blocks += [
+        "## How the numbers were made",
+        escaped(view["intro"]),
+        *(escaped(line) for line in view["method"]),
+    ]
     blocks.append(_table(["provenance", ""], view["provenance"]))
     return "\n\n".join(blocks) + "\n"
 

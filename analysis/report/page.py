@@ -1,8 +1,10 @@
-"""The report as one HTML file that opens from disk: data, script, styles and the chart library inside, nothing fetched.
+"""The report as one HTML file that opens from disk: data, script, styles and the chart library
+inside, nothing fetched.
 
-Everything that comes from the run is text to this page. The template escapes it; the embedded JSON writes <, > and & as escapes, so
-that no name can close the element it lies in; and a content security policy admits three scripts by their hashes and no connection
-at all, so that a slip in either would still execute nothing.
+Everything that comes from the run is text to this page. The template escapes it; the embedded JSON
+writes <, > and & as escapes, so that no name can close the element it lies in; and a content
+security policy admits three scripts by their hashes and no connection at all, so that a slip in
+either would still execute nothing.
 """
 
 from __future__ import annotations
@@ -27,8 +29,13 @@ def render(view: dict[str, Any], data: dict[str, Any]) -> str:
         view: what the template shows as text; see `view`.
         data: what the script draws, JSON values.
     """
-    plotly, script = _script(get_plotlyjs()), _script((_HERE / "page.js").read_text(encoding="utf-8"))
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    plotly, script = (
+        _script(get_plotlyjs()),
+        _script((_HERE / "page.js").read_text(encoding="utf-8")),
+    )
+    template = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     return template.from_string((_HERE / "page.html").read_text(encoding="utf-8")).render(
         view
         | {
@@ -42,7 +49,8 @@ def render(view: dict[str, Any], data: dict[str, Any]) -> str:
 
 
 def embedded_json(data: Any) -> str:
-    r"""Return JSON that can stand inside a script element whatever its strings say; NaN and infinity are refused.
+    r"""Return JSON that can stand inside a script element whatever its strings say; NaN and
+    infinity are refused.
 
     >>> embedded_json({"a": "</script><!-- &"})
     '{"a":"\\u003c/script\\u003e\\u003c!-- \\u0026"}'
@@ -58,6 +66,9 @@ def _script(text: str) -> str:
 
 
 def _policy(scripts: list[str]) -> str:
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'"
+        for s in scripts
+    )
     rest = "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     return f"default-src 'none'; script-src {hashes}; {rest}"

@@ -1,17 +1,22 @@
-"""What a run's schemes can draft, within a budget of tokens: chains, trees level by level, optimal trees by rank.
+"""What a run's schemes can draft, within a budget of tokens: chains, trees level by level, optimal
+trees by rank.
 
-Levels are taken as independent, each accepting with the measured mean. What a call is expected to yield is then 1 + Σ over terms:
+Levels are taken as independent, each accepting with the measured mean. What a call is expected to
+yield is then 1 + Σ over terms:
 
 * a *chain* of L drafts has the terms α, α², …, α^L, α the acceptance of one draft;
-* drafts *by level*, k₁ for the root, k₂ for each of its children, …, have α_{k₁}, α_{k₁} α_{k₂}, …, whatever the verifier; K
-  sequences of L tokens are k = K, 1, 1, …. Every non-increasing k₁ ≥ k₂ ≥ … of measured numbers within the budget is tried;
-* where accept events are nested in k (`otm.trees.acceptance_vector`), the child of rank i is accepted with probability
-  α_i − α_{i−1}, and `otm.trees.optimal_tree` gives the best tree of every size and depth. Between measured numbers of drafts α is
-  taken as linear, which is too little where it is concave.
+* drafts *by level*, k₁ for the root, k₂ for each of its children, …, have α_{k₁}, α_{k₁} α_{k₂}, …,
+  whatever the verifier; K sequences of L tokens are k = K, 1, 1, …. Every non-increasing k₁ ≥ k₂ ≥
+  … of measured numbers within the budget is tried;
+* where accept events are nested in k (`otm.trees.acceptance_vector`), the child of rank i is
+  accepted with probability α_i − α_{i−1}, and `otm.trees.optimal_tree` gives the best tree of every
+  size and depth. Between measured numbers of drafts α is taken as linear, which is too little where
+  it is concave.
 
-The largest tree has `MOST_NODES` drafted tokens. A term is a product of powers of mean acceptances, so the interval over prompts of
-the tokens of a call follows from the covariance of those means (delta method), and so does that of a ratio to the best chain, whose
-tokens stand on the same prompts.
+The largest tree has `MOST_NODES` drafted tokens. A term is a product of powers of mean acceptances,
+so the interval over prompts of the tokens of a call follows from the covariance of those means
+(delta method), and so does that of a ratio to the best chain, whose tokens stand on the same
+prompts.
 """
 
 from __future__ import annotations
@@ -51,7 +56,8 @@ class Plan:
         name: the shape in words.
         nodes, depth: drafted tokens, and how many in a row.
         widths: by level, how many vertices draft.
-        tokens, tokens_upper: expected tokens of a call; the same unless the run certifies ends only.
+        tokens, tokens_upper: expected tokens of a call; the same unless the run certifies ends
+            only.
         variance: of the logarithm of the tokens, over prompts; None for a single one.
         covariance: of that logarithm with the mean acceptance of one draft.
         slope: derivative of that logarithm by the acceptance of one draft, for chains.
@@ -100,13 +106,30 @@ def plans_of(run: Run, found: Aggregates, setting: int, quantile: float) -> Plan
         if scheme.usable:
             plans += mine.of_scheme(place, scheme)
     variance = None if single is None else mine.covariance[single, single]
-    return Plans(tuple(plans), None if variance is None or np.isnan(variance) else float(variance), quantile, run.is_interval)
+    return Plans(
+        tuple(plans),
+        None if variance is None or np.isnan(variance) else float(variance),
+        quantile,
+        run.is_interval,
+    )
 
 
 def single_draft(run: Run) -> int | None:
-    """Return the column of one draft and its best verifier, which standard speculative sampling is; None if it was not measured."""
-    ones = [(scheme, i) for scheme in schemes_of(run) if scheme.usable for i in scheme.columns if run.schemes[i].k == 1]
-    wanted = [i for s, i in ones if s.law == "IID" and (s.kind == "optimum" or class_of(s.identity) == "Maximal")]
+    """Return the column of one draft and its best verifier, which standard speculative sampling is;
+    None if it was not measured.
+    """
+    ones = [
+        (scheme, i)
+        for scheme in schemes_of(run)
+        if scheme.usable
+        for i in scheme.columns
+        if run.schemes[i].k == 1
+    ]
+    wanted = [
+        i
+        for s, i in ones
+        if s.law == "IID" and (s.kind == "optimum" or class_of(s.identity) == "Maximal")
+    ]
     return wanted[0] if wanted else None
 
 
@@ -114,13 +137,18 @@ class _Setting:
     def __init__(self, run: Run, found: Aggregates, setting: int, single: int | None) -> None:
         self.run, self.single = run, single
         self.lower, self.upper = found.lower[setting].mean, found.upper[setting].mean
-        self.covariance, self.covariance_upper = found.covariance[setting], found.covariance_upper[setting]
+        self.covariance, self.covariance_upper = (
+            found.covariance[setting],
+            found.covariance_upper[setting],
+        )
 
     def chains(self, single: int) -> Iterator[Plan]:
         """Yield chains of every length."""
         for length in range(1, MOST_NODES + 1):
             powers = np.arange(1.0, length + 1)[:, None]
-            yield self.plan(CHAIN_VERIFIER, -1, "chain", [single], np.eye(1), powers, length, (1,) * length)
+            yield self.plan(
+                CHAIN_VERIFIER, -1, "chain", [single], np.eye(1), powers, length, (1,) * length
+            )
 
     def of_scheme(self, place: int, scheme: Scheme) -> list[Plan]:
         """Return the plans of a scheme that no other of its own dominates."""
@@ -131,10 +159,15 @@ class _Setting:
         label = shown(f"otm.{scheme.attained}" if scheme.attained else scheme.label)
         vector = _by_rank(numbers, self.lower[columns]) if _ranked(scheme) else None
         if vector is None:
-            plans = [self.plan(label, place, "levels", columns, np.eye(len(columns)), *one) for one in _by_level(numbers)]
+            plans = [
+                self.plan(label, place, "levels", columns, np.eye(len(columns)), *one)
+                for one in _by_level(numbers)
+            ]
         else:
             spread = rank_matrix(numbers)
-            plans = [self.plan(label, place, "ranks", columns, spread, *one) for one in _optimal(vector)]
+            plans = [
+                self.plan(label, place, "ranks", columns, spread, *one) for one in _optimal(vector)
+            ]
         return _best(plans)
 
     def plan(
@@ -150,13 +183,26 @@ class _Setting:
     ) -> Plan:
         """Return a plan whose terms are products of powers of `spread` times the columns' means."""
         ends = []
-        for means, covariance in ((self.lower, self.covariance), (self.upper, self.covariance_upper)):
+        for means, covariance in (
+            (self.lower, self.covariance),
+            (self.upper, self.covariance_upper),
+        ):
             factors = np.maximum(spread @ means[columns], 0.0)
             tokens, slope = tokens_with_gradient(factors, powers)
             gradient = slope / tokens @ spread
-            ends.append((tokens, gradient, float(gradient @ covariance[np.ix_(columns, columns)] @ gradient)))
+            ends.append(
+                (
+                    tokens,
+                    gradient,
+                    float(gradient @ covariance[np.ix_(columns, columns)] @ gradient),
+                )
+            )
         (tokens, gradient, variance), (upper, _, variance_upper) = ends
-        with_single = np.nan if self.single is None else float(gradient @ self.covariance[columns, self.single])
+        with_single = (
+            np.nan
+            if self.single is None
+            else float(gradient @ self.covariance[columns, self.single])
+        )
         variance = max(variance, variance_upper)
         return Plan(
             verifier=verifier,
@@ -179,13 +225,21 @@ def _ranked(scheme: Scheme) -> bool:
 
 
 def _by_rank(numbers: list[int], means: Floats) -> Floats | None:
-    """Return the acceptance by rank; None if it increases, where the best tree is no matter of greed."""
+    """Return the acceptance by rank; None if it increases, where the best tree is no matter of
+    greed.
+    """
     vector = rank_matrix(numbers) @ means
-    return vector if (np.diff(vector) <= 0).all() and (vector >= 0).all() and vector.sum() <= 1.0 + 1e-12 else None
+    return (
+        vector
+        if (np.diff(vector) <= 0).all() and (vector >= 0).all() and vector.sum() <= 1.0 + 1e-12
+        else None
+    )
 
 
 def _by_level(numbers: list[int]) -> Iterator[tuple[Floats, int, tuple[int, ...]]]:
-    """Yield powers, drafted tokens and widths of every non-increasing sequence of these numbers within the budget."""
+    """Yield powers, drafted tokens and widths of every non-increasing sequence of these numbers
+    within the budget.
+    """
 
     def grow(
         width: int, nodes: int, widths: tuple[int, ...], rows: list[Floats], last: int
@@ -233,11 +287,18 @@ def _named(widths: tuple[int, ...], nodes: int) -> str:
 
 
 def _best(plans: list[Plan]) -> list[Plan]:
-    """Return the plans that none of fewer or equally many tokens, levels and drafting vertices equals."""
+    """Return the plans that none of fewer or equally many tokens, levels and drafting vertices
+    equals.
+    """
     kept: list[Plan] = []
-    for plan in sorted(plans, key=lambda plan: (plan.nodes, plan.depth, sum(plan.widths), -plan.tokens)):
+    for plan in sorted(
+        plans, key=lambda plan: (plan.nodes, plan.depth, sum(plan.widths), -plan.tokens)
+    ):
         if not any(
-            one.depth <= plan.depth and sum(one.widths) <= sum(plan.widths) and one.tokens >= plan.tokens for one in kept
+            one.depth <= plan.depth
+            and sum(one.widths) <= sum(plan.widths)
+            and one.tokens >= plan.tokens
+            for one in kept
         ):
             kept.append(plan)
     return kept

@@ -1,7 +1,8 @@
-"""A measured run on disk, as the report reads it: the manifest names the columns, the shards are streamed, nothing is trusted.
+"""A measured run on disk, as the report reads it: the manifest names the columns, the shards are
+streamed, nothing is trusted.
 
-A run may come from a stranger. The manifest is JSON and the rest Parquet, files outside the run's folder are not followed, and
-sizes are checked before memory is taken.
+A run may come from a stranger. The manifest is JSON and the rest Parquet, files outside the run's
+folder are not followed, and sizes are checked before memory is taken.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _MOST_COLUMNS = 4_096
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One measured quantity: a column of the shards, or a lower and an upper one where the logits were partial.
+    """One measured quantity: a column of the shards, or a lower and an upper one where the logits
+    were partial.
 
     Attributes:
         name: the column's name, or the stem of an interval's two columns.
@@ -65,7 +67,8 @@ class SchemeColumn(Column):
         scheme: its identity, class and every parameter; "optimum", or a bound's name.
         law, k: how the drafts are drawn, and how many.
         lossless: whether the output keeps the target's law.
-        optimum: name of the column with the optimum of the same law and k, None where there is none.
+        optimum: name of the column with the optimum of the same law and k, None where there is
+            none.
         definition: "membership", "rule" or "bound".
     """
 
@@ -125,25 +128,35 @@ class Run:
 
     @property
     def num_shards_planned(self) -> int:
-        """How many shards the complete run has; as many as there are where the manifest does not say."""
+        """How many shards the complete run has; as many as there are where the manifest does not
+        say.
+        """
         planned = self.section("plan").get("num_shards")
         return planned if isinstance(planned, int) else len(self.shards)
 
     @property
     def processing(self) -> dict[str, Any]:
-        """What was done with the logits beside what the columns say: top-k, min-p, their order, and the draft's own."""
+        """What was done with the logits beside what the columns say: top-k, min-p, their order, and
+        the draft's own.
+        """
         names = (*PROCESSING, *(f"draft_{name}" for name in PROCESSING))
         return {name: value for name, value in self.section("settings").items() if name in names}
 
-    def setting_of(self, said: Mapping[str, Any], settings: Sequence[tuple[float, ...]]) -> int | None:
+    def setting_of(
+        self, said: Mapping[str, Any], settings: Sequence[tuple[float, ...]]
+    ) -> int | None:
         """Return which of the settings a record's processing is, None if another one.
 
         Args:
-            said: values by name, `draft_…` where the draft has its own; what is not said is the default.
+            said: values by name, `draft_…` where the draft has its own; what is not said is the
+                default.
             settings: the run's, each in the order of `setting_columns`.
         """
         wanted = _whole(said)
-        measured = [_whole(self.processing | dict(zip(self.setting_columns, values, strict=True))) for values in settings]
+        measured = [
+            _whole(self.processing | dict(zip(self.setting_columns, values, strict=True)))
+            for values in settings
+        ]
         return measured.index(wanted) if wanted in measured else None
 
     def statistic(self, name: str) -> StatisticColumn | None:
@@ -151,23 +164,31 @@ class Run:
         return next((column for column in self.statistics if column.name == name), None)
 
     def batches(self, columns: list[str]) -> Iterator[dict[str, NDArray[Any]]]:
-        """Stream some columns as NumPy arrays, at most 16,384 rows at a time; `prompt` and `position` as int64, others float64."""
+        """Stream some columns as NumPy arrays, at most 16,384 rows at a time; `prompt` and
+        `position` as int64, others float64.
+        """
         for path in self.shards:
             with _open(path) as shard:
                 try:
                     stored = {column_of_today(name): name for name in shard.schema_arrow.names}
-                    for batch in shard.iter_batches(batch_size=ROWS_AT_ONCE, columns=[stored[name] for name in columns]):
-                        yield {name: _array(batch.column(stored[name]), name, path) for name in columns}
+                    for batch in shard.iter_batches(
+                        batch_size=ROWS_AT_ONCE, columns=[stored[name] for name in columns]
+                    ):
+                        yield {
+                            name: _array(batch.column(stored[name]), name, path) for name in columns
+                        }
                 except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
                     raise _unreadable(path, error) from error
 
 
 def open_run(folder: Path) -> Run:
-    """Read a run's manifest and the footers of its shards, and check that they belong together (`analysis.run.identity`).
+    """Read a run's manifest and the footers of its shards, and check that they belong together
+    (`analysis.run.identity`).
 
     Raises:
-        AnalysisError: if the folder is no run, its manifest is damaged or of another version, no shard is finished, a shard lacks a
-            column that the manifest names or is of another run, or a size is beyond what a report needs.
+        AnalysisError: if the folder is no run, its manifest is damaged or of another version, no
+            shard is finished, a shard lacks a column that the manifest names or is of another run,
+            or a size is beyond what a report needs.
     """
     manifest = read_manifest(folder)
     schemes = tuple(_scheme(entry) for entry in manifest["schemes"])
@@ -175,10 +196,22 @@ def open_run(folder: Path) -> Run:
     shards = _shards(folder)
     names = [name for column in (*schemes, *statistics) for name in {column.lower, column.upper}]
     if len(set(names)) != len(names) or not 1 <= len(names) <= _MOST_COLUMNS or not schemes:
-        raise damaged(f"it names {len(names)} columns, {len(set(names))} of them different, and {len(schemes)} schemes")
+        raise damaged(
+            f"it names {len(names)} columns, {len(set(names))} of them different, and "
+            f"{len(schemes)} schemes"
+        )
     num_rows, fields = _check_footers(shards, {"prompt", "position", "temperature", *names})
     settings = tuple(name for name in SETTING_COLUMNS if name in fields)
-    return Run(folder, manifest, schemes, statistics, settings, shards, num_rows, check_shards(folder, manifest))
+    return Run(
+        folder,
+        manifest,
+        schemes,
+        statistics,
+        settings,
+        shards,
+        num_rows,
+        check_shards(folder, manifest),
+    )
 
 
 def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:
@@ -199,9 +232,15 @@ def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:
 
 def _scheme(entry: dict[str, Any]) -> SchemeColumn:
     k, optimum = entry.get("k"), entry.get("optimum_column")
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1 or not isinstance(optimum, str | None):
+    if (
+        isinstance(k, bool)
+        or not isinstance(k, int)
+        or k < 1
+        or not isinstance(optimum, str | None)
+    ):
         raise damaged(
-            f"the scheme {shortened(repr(entry), 120)} has no number of drafts k ≥ 1, or an optimum_column that is no name"
+            f"the scheme {shortened(repr(entry), 120)} has no number of drafts k ≥ 1, or an "
+            "optimum_column that is no name"
         )
     name, lower, upper = _column_names(entry)
     return SchemeColumn(
@@ -221,7 +260,9 @@ def _scheme(entry: dict[str, Any]) -> SchemeColumn:
 def _statistic(entry: dict[str, Any]) -> StatisticColumn:
     unit = entry.get("unit")
     name, lower, upper = _column_names(entry)
-    return StatisticColumn(name, lower, upper, label=_text(entry, "name"), unit=unit if isinstance(unit, str) else "")
+    return StatisticColumn(
+        name, lower, upper, label=_text(entry, "name"), unit=unit if isinstance(unit, str) else ""
+    )
 
 
 def _column_names(entry: dict[str, Any]) -> tuple[str, str, str]:
@@ -242,10 +283,14 @@ def _shards(folder: Path) -> tuple[Path, ...]:
     found = tuple(shard_files(folder).values())
     outside = [path.name for path in found if not _inside(path, folder)]
     if outside:
-        raise AnalysisError(f"Shards must lie in the run's folder; {outside[0]} is a link out of it. Copy the file instead.")
+        raise AnalysisError(
+            f"Shards must lie in the run's folder; {outside[0]} is a link out of it. Copy the file "
+            "instead."
+        )
     if not found:
         raise AnalysisError(
-            f"A report needs at least one finished shard; {str(folder / SHARDS)!r} has none. Let `measure` run until its first "
+            f"A report needs at least one finished shard; {str(folder / SHARDS)!r} has none. Let "
+            "`measure` run until its first "
             "shard is written."
         )
     return found
@@ -261,18 +306,22 @@ def _check_footers(shards: tuple[Path, ...], needed: set[str]) -> tuple[int, set
             sizes = [footer.row_group(i).total_byte_size for i in range(footer.num_row_groups)]
         if missing := sorted(needed - names):
             raise AnalysisError(
-                f"Every shard must have the columns that the manifest names; {path.name} lacks {missing[0]!r}. Do not mix shards "
+                f"Every shard must have the columns that the manifest names; {path.name} lacks "
+                f"{missing[0]!r}. Do not mix shards "
                 "of different runs."
             )
         if max(sizes, default=0) > _MOST_ROW_GROUP_BYTES:
             raise AnalysisError(
-                f"A row group of a shard must stay below {_MOST_ROW_GROUP_BYTES >> 20} MiB; {path.name} has one of "
+                f"A row group of a shard must stay below {_MOST_ROW_GROUP_BYTES >> 20} MiB; "
+                f"{path.name} has one of "
                 f"{max(sizes) >> 20} MiB. Write smaller row groups."
             )
         rows += footer.num_rows
         common = names if common is None else common & names
     if rows == 0:
-        raise AnalysisError("A report needs measured positions; the shards have no rows. Measure some text.")
+        raise AnalysisError(
+            "A report needs measured positions; the shards have no rows. Measure some text."
+        )
     return rows, common or set()
 
 
@@ -284,7 +333,10 @@ def _open(path: Path) -> pq.ParquetFile:
 
 
 def _unreadable(path: Path, error: Exception) -> AnalysisError:
-    return AnalysisError(f"{path.name} must be an intact Parquet file; it could not be read: {error}. Measure it again.")
+    return AnalysisError(
+        f"{path.name} must be an intact Parquet file; it could not be read: {error}. Measure it "
+        "again."
+    )
 
 
 def _array(column: Any, name: str, path: Path) -> NDArray[Any]:
@@ -293,10 +345,13 @@ def _array(column: Any, name: str, path: Path) -> NDArray[Any]:
         array = np.asarray(column.cast(kind).to_numpy(zero_copy_only=False))
     except (pa.ArrowException, ValueError) as error:
         raise AnalysisError(
-            f"Column {name!r} of {path.name} must hold numbers; it holds {column.type}. Measure it again."
+            f"Column {name!r} of {path.name} must hold numbers; it holds {column.type}. Measure it "
+            "again."
         ) from error
     if kind == pa.int64() and (array.dtype.kind != "i" or (array.size and array.min() < 0)):
-        raise AnalysisError(f"Column {name!r} of {path.name} must be integers ≥ 0 without gaps. Measure it again.")
+        raise AnalysisError(
+            f"Column {name!r} of {path.name} must be integers ≥ 0 without gaps. Measure it again."
+        )
     return array
 
 
@@ -306,7 +361,10 @@ def _inside(path: Path, folder: Path) -> bool:
 
 def _whole(said: Mapping[str, Any]) -> dict[str, Any]:
     """Return both models' processing, what is not said of the draft being the target's."""
-    target = {name: said.get(name) if said.get(name) is not None else value for name, value in PROCESSING.items()}
+    target = {
+        name: said.get(name) if said.get(name) is not None else value
+        for name, value in PROCESSING.items()
+    }
     own = {name: said.get(f"draft_{name}", value) for name, value in target.items()}
     draft = {name: value if value is not None else PROCESSING[name] for name, value in own.items()}
     return target | {f"draft_{name}": value for name, value in draft.items()}

@@ -1,4 +1,6 @@
-"""The figures of a report as plain data: what the page embeds, and what the Markdown summary is written from."""
+"""The figures of a report as plain data: what the page embeds, and what the Markdown summary is
+written from.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +60,21 @@ class Scheme:
 
 
 def schemes_of(run: Run) -> tuple[Scheme, ...]:
-    """Group the columns of a run into schemes; optima first, then verifiers, lossy schemes and bounds."""
+    """Group the columns of a run into schemes; optima first, then verifiers, lossy schemes and
+    bounds.
+    """
     families: dict[tuple[str, str, str], list[int]] = {}
     for i, column in enumerate(run.schemes):
         families.setdefault((column.scheme, column.law, column.definition), []).append(i)
     kinds = {key: _kind([run.schemes[i] for i in columns]) for key, columns in families.items()}
-    order = sorted(families, key=lambda key: ("optimum", "verifier", "lossy", "bound").index(kinds[key]))
+    order = sorted(
+        families, key=lambda key: ("optimum", "verifier", "lossy", "bound").index(kinds[key])
+    )
     family_of = {run.schemes[i].name: n for n, key in enumerate(order) for i in families[key]}
-    definitions = {(scheme, law): {d for s, w, d in families if (s, w) == (scheme, law)} for scheme, law, _ in families}
+    definitions = {
+        (scheme, law): {d for s, w, d in families if (s, w) == (scheme, law)}
+        for scheme, law, _ in families
+    }
     schemes = []
     for key in order:
         identity, law, definition = key
@@ -73,7 +82,9 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
         optima = [family_of.get(str(run.schemes[i].optimum)) for i in columns]
         name = run.schemes[columns[0]].label
         rule = ", by rule" if len(definitions[identity, law]) > 1 and definition == "rule" else ""
-        label = f"{name}{rule} ({LAWS.get(law, law)})".replace(") (", "; ")  # parameters and law share one pair of brackets
+        label = f"{name}{rule} ({LAWS.get(law, law)})".replace(
+            ") (", "; "
+        )  # parameters and law share one pair of brackets
         by = ATTAINED.get(law, "").removeprefix("otm.")
         attained = kinds[key] == "optimum" and bool(by)
         if attained:
@@ -81,39 +92,67 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
         usable = attained or kinds[key] == "verifier"
         schemes.append(
             Scheme(
-                identity, law, definition, name, label, kinds[key], usable, tuple(columns), optima[0], by if attained else ""
+                identity,
+                law,
+                definition,
+                name,
+                label,
+                kinds[key],
+                usable,
+                tuple(columns),
+                optima[0],
+                by if attained else "",
             )
         )
     return tuple(schemes)
 
 
 def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any]:
-    """Return what the page's script draws of the measurements, as JSON values; undefined numbers are None."""
+    """Return what the page's script draws of the measurements, as JSON values; undefined numbers
+    are None.
+    """
     schemes = schemes_of(run)
     scheme_of = {column: i for i, scheme in enumerate(schemes) for column in scheme.columns}
     settings = range(len(found.survey.settings))
     return {
         "settings": setting_labels(run, found),
-        "schemes": [{"label": s.label, "short": s.attained or s.label, "kind": s.kind} for s in schemes],
-        "columns": [{"scheme": scheme_of[i], "k": column.k} for i, column in enumerate(run.schemes)],
-        "acceptance": [_band(low, high) for low, high in zip(found.lower, found.upper, strict=True)],
+        "schemes": [
+            {"label": s.label, "short": s.attained or s.label, "kind": s.kind} for s in schemes
+        ],
+        "columns": [
+            {"scheme": scheme_of[i], "k": column.k} for i, column in enumerate(run.schemes)
+        ],
+        "acceptance": [
+            _band(low, high) for low, high in zip(found.lower, found.upper, strict=True)
+        ],
         "entropy": [_bins(binned) for binned in found.by_entropy],
         "position": [_bins(binned) for binned in found.by_position],
         "spread": [_spread(found, s, len(run.schemes)) for s in settings],
-        "lost": [[dataclasses.asdict(part) for part in parts_of(run, found, s) if part.adds] for s in settings],
-        "decode": [] if decode is None else [dataclasses.asdict(row) for row in decode.predicted(run, found)],
+        "lost": [
+            [dataclasses.asdict(part) for part in parts_of(run, found, s) if part.adds]
+            for s in settings
+        ],
+        "decode": []
+        if decode is None
+        else [dataclasses.asdict(row) for row in decode.predicted(run, found)],
     }
 
 
 def setting_labels(run: Run, found: Aggregates) -> list[str]:
     """Return the sampling settings in words."""
-    values = (dict(zip(run.setting_columns, values, strict=True)) for values in found.survey.settings)
+    values = (
+        dict(zip(run.setting_columns, values, strict=True)) for values in found.survey.settings
+    )
     return [shown(setting_label(each, run)) for each in values]
 
 
 def varied(run: Run, found: Aggregates) -> list[str]:
     """Return the setting columns that take more than one value in the run."""
-    return [name for i, name in enumerate(run.setting_columns) if len({values[i] for values in found.survey.settings}) > 1]
+    return [
+        name
+        for i, name in enumerate(run.setting_columns)
+        if len({values[i] for values in found.survey.settings}) > 1
+    ]
 
 
 def setting_label(values: dict[str, float], run: Run) -> str:
@@ -121,9 +160,15 @@ def setting_label(values: dict[str, float], run: Run) -> str:
     parts = []
     trace = run.trace
     if trace is not None:
-        said = [(name, trace[name]) for name in (*SETTING_COLUMNS, "top_k") if isinstance(trace.get(name), str | int | float)]
+        said = [
+            (name, trace[name])
+            for name in (*SETTING_COLUMNS, "top_k")
+            if isinstance(trace.get(name), str | int | float)
+        ]
         recorded = ", ".join(words(*one) for one in said) or "sampling as recorded"
-        return ", ".join([recorded, *(words(name, values[name]) for name in run.setting_columns if name in PATH)])
+        return ", ".join(
+            [recorded, *(words(name, values[name]) for name in run.setting_columns if name in PATH)]
+        )
     for name in run.setting_columns:
         whole = name.endswith("top_p") and values[name] == 1.0
         parts.append(f"no {name_of(name)}" if whole else words(name, values[name]))
@@ -137,14 +182,28 @@ def _kind(columns: list[SchemeColumn]) -> str:
     if not all(column.lossless for column in columns):
         return "lossy"
     own = all(column.optimum == column.name for column in columns)
-    return "optimum" if own and class_of(columns[0].scheme) in ("optimum", "GreedyOptimal") else "verifier"
+    return (
+        "optimum"
+        if own and class_of(columns[0].scheme) in ("optimum", "GreedyOptimal")
+        else "verifier"
+    )
 
 
 def _band(lower: Means, upper: Means) -> dict[str, Any]:
-    """Means in [0, 1] with their outer limits; of certified intervals, `mean` is the lower end and the limits enclose both."""
+    """Means in [0, 1] with their outer limits; of certified intervals, `mean` is the lower end and
+    the limits enclose both.
+    """
     exact = lower is upper
-    low, high = (lower.low, upper.high) if exact else (_else(lower.low, lower.mean), _else(upper.high, upper.mean))
-    return {"mean": clean(lower.mean), "low": clean(np.maximum(low, 0.0)), "high": clean(np.minimum(high, 1.0))}
+    low, high = (
+        (lower.low, upper.high)
+        if exact
+        else (_else(lower.low, lower.mean), _else(upper.high, upper.mean))
+    )
+    return {
+        "mean": clean(lower.mean),
+        "low": clean(np.maximum(low, 0.0)),
+        "high": clean(np.minimum(high, 1.0)),
+    }
 
 
 def _else(limit: Floats, mean: Floats) -> Floats:
@@ -159,11 +218,17 @@ def _bins(binned: Binned) -> dict[str, Any]:
 
 def _spread(found: Aggregates, setting: int, columns: int) -> dict[str, Any]:
     return {
-        "quantiles": [clean(found.histograms.quantiles(setting, i, QUANTILES)) for i in range(columns)],
-        "histogram": [clean(found.histograms.coarse(setting, i, HISTOGRAM_BINS)) for i in range(columns)],
+        "quantiles": [
+            clean(found.histograms.quantiles(setting, i, QUANTILES)) for i in range(columns)
+        ],
+        "histogram": [
+            clean(found.histograms.coarse(setting, i, HISTOGRAM_BINS)) for i in range(columns)
+        ],
     }
 
 
 def clean(values: Floats | Iterable[float]) -> list[float | None]:
     """Return numbers for JSON, to six digits after the point; None where there is none."""
-    return [round(float(v), 6) if np.isfinite(v) else None for v in np.asarray(values, dtype=np.float64)]
+    return [
+        round(float(v), 6) if np.isfinite(v) else None for v in np.asarray(values, dtype=np.float64)
+    ]

@@ -1,4 +1,6 @@
-"""The first pass over a run: which settings and prompts there are, and where bins of equally many positions lie."""
+"""The first pass over a run: which settings and prompts there are, and where bins of equally many
+positions lie.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ class Survey:
         settings: the distinct sampling settings, ascending; one value per setting column.
         rows: number of rows of each setting.
         num_prompts: distinct prompts with at least one row.
-        rank: of each prompt number, how many smaller ones have rows: numbers without gaps, for clusters of equal size.
+        rank: of each prompt number, how many smaller ones have rows: numbers without gaps, for
+            clusters of equal size.
         entropy_edges, position_edges: inner edges of the bins of each setting.
     """
 
@@ -44,7 +47,12 @@ class Survey:
 def survey(run: Run) -> Survey:
     """Read the small columns once: settings, prompts, and where bins of equally many positions lie."""
     entropy = run.statistic(ENTROPY)
-    wanted = ["prompt", "position", *run.setting_columns, *({entropy.lower, entropy.upper} if entropy else ())]
+    wanted = [
+        "prompt",
+        "position",
+        *run.setting_columns,
+        *({entropy.lower, entropy.upper} if entropy else ()),
+    ]
     seen = np.zeros(0, dtype=bool)
     tallies: dict[Setting, tuple[Tally, Tally]] = {}
     for batch in run.batches(wanted):
@@ -52,8 +60,13 @@ def survey(run: Run) -> Survey:
         keys, where = setting_keys(run, batch)
         for i, key in enumerate(keys):
             if key not in tallies and len(tallies) == _MOST_SETTINGS:
-                raise AnalysisError(f"A report shows at most {_MOST_SETTINGS} sampling settings. Report fewer at a time.")
-            chosen = tallies.setdefault(key, (Tally(width=0.01, cells=3_000), Tally(width=1.0, cells=1 << 14)))
+                raise AnalysisError(
+                    f"A report shows at most {_MOST_SETTINGS} sampling settings. Report fewer at a "
+                    "time."
+                )
+            chosen = tallies.setdefault(
+                key, (Tally(width=0.01, cells=3_000), Tally(width=1.0, cells=1 << 14))
+            )
             rows = where == i
             chosen[1].add(batch["position"][rows].astype(np.float64))
             if entropy:
@@ -70,15 +83,22 @@ def survey(run: Run) -> Survey:
 
 
 def first_setting(settings: tuple[Setting, ...]) -> int:
-    """Return the setting that a report shows first: the one nearest to all ones, that is, to plain sampling."""
+    """Return the setting that a report shows first: the one nearest to all ones, that is, to plain
+    sampling.
+    """
     return min(range(len(settings)), key=lambda i: sum(abs(value - 1.0) for value in settings[i]))
 
 
-def setting_keys(run: Run, batch: dict[str, NDArray[Any]]) -> tuple[list[Setting], NDArray[np.int64]]:
+def setting_keys(
+    run: Run, batch: dict[str, NDArray[Any]]
+) -> tuple[list[Setting], NDArray[np.int64]]:
     """Return the distinct settings of a batch, and which each row has."""
     table = np.column_stack([batch[name] for name in run.setting_columns])
     if not np.isfinite(table).all():
-        raise AnalysisError("Temperatures and top-p values must be finite numbers; a shard holds others. Measure it again.")
+        raise AnalysisError(
+            "Temperatures and top-p values must be finite numbers; a shard holds others. Measure "
+            "it again."
+        )
     keys, where = np.unique(table, axis=0, return_inverse=True)
     return [tuple(row) for row in keys.tolist()], np.asarray(where).reshape(-1)
 
@@ -87,7 +107,10 @@ def _mark(seen: NDArray[np.bool_], prompt: NDArray[np.int64]) -> NDArray[np.bool
     """Mark prompts as seen, in an array of one byte per prompt that grows by doubling."""
     top = int(prompt.max(initial=-1))
     if top >= _MOST_PROMPTS:
-        raise AnalysisError(f"Prompts must be numbered below {_MOST_PROMPTS}; a shard has number {top}. Renumber them.")
+        raise AnalysisError(
+            f"Prompts must be numbered below {_MOST_PROMPTS}; a shard has number {top}. Renumber "
+            "them."
+        )
     if top >= len(seen):
         seen = np.concatenate([seen, np.zeros(max(top + 1, 2 * len(seen)) - len(seen), dtype=bool)])
     seen[prompt] = True

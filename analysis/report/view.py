@@ -33,7 +33,9 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) 
         "warnings": [shown(line) for line in [*words.warnings(run, found), *answer.warnings]],
         "card": answer.cards[answer.first],
         "cards": list(zip(labels, answer.cards, strict=True)),
-        "setting_words": words.setting_words(labels[answer.first], len(labels), advised=answer.advised is not None),
+        "setting_words": words.setting_words(
+            labels[answer.first], len(labels), advised=answer.advised is not None
+        ),
         "budget": answer.budget,
         "short": [short(run, found, schemes, s) for s in range(len(labels))],
         "settings": labels,
@@ -44,11 +46,17 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) 
         "band_words": words.band_words(run, found),
         "has_entropy": any(len(binned.centre) for binned in found.by_entropy),
         "prompts": _prompts(run, found),
-        "best_draft_temperature": best_draft_temperature(run, found, schemes) if "draft_temperature" in names else "",
-        "decode": [] if decode is None else [_decode_row(row) for row in decode.predicted(run, found)],
+        "best_draft_temperature": best_draft_temperature(run, found, schemes)
+        if "draft_temperature" in names
+        else "",
+        "decode": []
+        if decode is None
+        else [_decode_row(row) for row in decode.predicted(run, found)],
         "decode_setting": None if decode is None else decode.setting(run, found),
         "prediction": words.PREDICTION,
-        "decode_notes": [] if decode is None else [shown(note) for note in decode.notes(run, found)],
+        "decode_notes": []
+        if decode is None
+        else [shown(note) for note in decode.notes(run, found)],
         "lost_words": words.LOST,
         "likeliest_words": words.LIKELIEST,
         "lost": [_lost(run, found, s) for s in range(len(labels))],
@@ -83,7 +91,9 @@ def _flatten(rows: list[tuple[str, str]], name: str, value: Any) -> None:
             _flatten(rows, f"{name}.{key}", item)
         return
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    rows.append((shown(name), shown(text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + " …")))
+    rows.append(
+        (shown(name), shown(text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + " …"))
+    )
 
 
 def _intro(run: Run, found: Aggregates) -> str:
@@ -91,7 +101,8 @@ def _intro(run: Run, found: Aggregates) -> str:
     vocabulary = run.section("provenance").get("num_tokens")
     size = f", vocabulary of {vocabulary:,} tokens" if isinstance(vocabulary, int) else ""
     return (
-        f"{run.num_rows:,} rows: positions of {prompts:,} prompt{'s' * (prompts != 1)} at {settings} sampling "
+        f"{run.num_rows:,} rows: positions of {prompts:,} prompt{'s' * (prompts != 1)} at "
+        f"{settings} sampling "
         f"setting{'s' * (settings != 1)}{size}."
     )
 
@@ -104,14 +115,21 @@ def _prompts(run: Run, found: Aggregates) -> list[list[dict[str, Any]]]:
     for numbers, means in found.prompts:
         count = min(_LISTED_PROMPTS, len(numbers) // 2)
         places = [*range(count), *range(len(numbers) - count, len(numbers))]
-        chosen.append([(int(numbers[i]), float(means[i]), n == count) for n, i in enumerate(places)])
+        chosen.append(
+            [(int(numbers[i]), float(means[i]), n == count) for n, i in enumerate(places)]
+        )
     texts = read_prompts(run, sorted({number for rows in chosen for number, _, _ in rows}))
     shown_rows = []
     for rows in chosen:
         told = [(*texts.get(number, ("", "")), number, mean, gap) for number, mean, gap in rows]
         shown_rows.append(
             [
-                {"overlap": f"{mean:.3f}", "name": shown(name or f"prompt {number}"), "text": shown(text.strip()), "gap": gap}
+                {
+                    "overlap": f"{mean:.3f}",
+                    "name": shown(name or f"prompt {number}"),
+                    "text": shown(text.strip()),
+                    "gap": gap,
+                }
                 for name, text, number, mean, gap in told
             ]
         )
@@ -131,35 +149,63 @@ def _decode_row(row: DecodeRow) -> dict[str, str]:
 
 
 def _lost(run: Run, found: Aggregates, setting: int) -> dict[str, Any]:
-    """Return what first drafts are lost to and what a clairvoyant drafter would win, as text; empty where it was not asked for."""
-    likeliest = [(f"{k}", f"{own:.4f}", f"{best:.4f}") for k, own, best in likeliest_of(run, found, setting)]
+    """Return what first drafts are lost to and what a clairvoyant drafter would win, as text; empty
+    where it was not asked for.
+    """
+    likeliest = [
+        (f"{k}", f"{own:.4f}", f"{best:.4f}") for k, own, best in likeliest_of(run, found, setting)
+    ]
     return {"parts": [part.row for part in parts_of(run, found, setting)], "likeliest": likeliest}
 
 
 def _trees(run: Run, found: Aggregates, setting: int) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """Return (scheme, rows) of optimal trees and bounds as text, of a run that asked for bounds; the best scheme alone."""
+    """Return (scheme, rows) of optimal trees and bounds as text, of a run that asked for bounds;
+    the best scheme alone.
+    """
     if not run.section("settings").get("bounds") or run.is_interval:
         return []
-    means, place = found.lower[setting].mean, {column.name: i for i, column in enumerate(run.schemes)}
+    means, place = (
+        found.lower[setting].mean,
+        {column.name: i for i, column in enumerate(run.schemes)},
+    )
     tables = []
     for family in by_rank(run.schemes):
         mine = [place[column.name] for column in family]
         ks = [column.k for column in family]
-        rows = tree_rows(ks, means[mine], found.covariance[setting][np.ix_(mine, mine)], found.num_clusters)
-        tables.append((rows[-1].tokens.value, f"{shown(family[0].label)}, at most {ks[-1]} children a vertex", rows))
+        rows = tree_rows(
+            ks, means[mine], found.covariance[setting][np.ix_(mine, mine)], found.num_clusters
+        )
+        tables.append(
+            (
+                rows[-1].tokens.value,
+                f"{shown(family[0].label)}, at most {ks[-1]} children a vertex",
+                rows,
+            )
+        )
     best = max(tables, key=lambda one: one[0], default=None)
     if best is None:
         return []
-    return [(best[1], [(f"{row.nodes}", f"{row.depth}", str(row.tokens), str(row.upper)) for row in best[2]])]
+    return [
+        (
+            best[1],
+            [(f"{row.nodes}", f"{row.depth}", str(row.tokens), str(row.upper)) for row in best[2]],
+        )
+    ]
 
 
-def _table(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int) -> dict[str, Any]:
+def _table(
+    run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int
+) -> dict[str, Any]:
     ks = all_ks(run)
     cells = []
     for scheme in schemes:
         place = {run.schemes[i].k: i for i in scheme.columns}
         cells.append([shown(scheme.label), *(_cell(run, found, setting, place.get(k)) for k in ks)])
-    return {"rows": f"{found.survey.rows[setting]:,}", "cells": cells, "statistics": _statistics(run, found, setting)}
+    return {
+        "rows": f"{found.survey.rows[setting]:,}",
+        "cells": cells,
+        "statistics": _statistics(run, found, setting),
+    }
 
 
 def _cell(run: Run, found: Aggregates, setting: int, column: int | None) -> tuple[str, str]:
@@ -167,24 +213,35 @@ def _cell(run: Run, found: Aggregates, setting: int, column: int | None) -> tupl
         return ("", "")
     lower, upper = found.lower[setting], found.upper[setting]
     if run.schemes[column].is_interval:
-        ends = f"{lower.low[column]:.4f} to {upper.high[column]:.4f}" if np.isfinite(lower.low[column]) else ""
+        ends = (
+            f"{lower.low[column]:.4f} to {upper.high[column]:.4f}"
+            if np.isfinite(lower.low[column])
+            else ""
+        )
         return (f"[{lower.mean[column]:.4f}, {upper.mean[column]:.4f}]", ends)
     return (f"{lower.mean[column]:.4f}", interval_text(lower, column))
 
 
 def _statistics(run: Run, found: Aggregates, setting: int) -> list[tuple[str, str, str, str]]:
-    """Return (quantity, mean, interval, remark) of the statistics; an interval runs from the lower end's to the upper end's."""
+    """Return (quantity, mean, interval, remark) of the statistics; an interval runs from the lower
+    end's to the upper end's.
+    """
     means, infinite, count = found.statistics[setting], found.infinite[setting], len(run.statistics)
     rows = []
     for i, column in enumerate(run.statistics):
         if is_loss(column.name):
             continue
-        never, unbounded = float(infinite[i]), float(infinite[count + i] - infinite[i])  # infinite; without an upper bound
+        never, unbounded = (
+            float(infinite[i]),
+            float(infinite[count + i] - infinite[i]),
+        )  # infinite; without an upper bound
         high = np.inf if unbounded > 0 else means.high[count + i]
         value = _number(means.mean[i])
         if column.is_interval:
             value = f"[{value}, {_number(np.inf if unbounded > 0 else means.mean[count + i])}]"
-        interval = f"{_number(means.low[i])} to {_number(high)}" if np.isfinite(means.low[i]) else ""
+        interval = (
+            f"{_number(means.low[i])} to {_number(high)}" if np.isfinite(means.low[i]) else ""
+        )
         label = shown(f"{column.label} ({column.unit})" if column.unit else column.label)
         rows.append((label, value, interval, _infinite_words(never, unbounded)))
     return rows
@@ -201,5 +258,8 @@ def _infinite_words(never: float, unbounded: float) -> str:
         told.append(f"infinite at {100 * never:.1f} % of positions, left out of the mean")
     if unbounded > 0:
         where = "" if unbounded == 1 else f" at {100 * unbounded:.1f} % of positions"
-        told.append(f"no upper bound{where}: a token that was not listed could have probability 0 in one model")
+        told.append(
+            f"no upper bound{where}: a token that was not listed could have probability 0 in one "
+            "model"
+        )
     return "; ".join(told)

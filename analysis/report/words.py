@@ -1,4 +1,6 @@
-"""What the report says in words: terms for a reader who meets them first, and how the numbers were made."""
+"""What the report says in words: terms for a reader who meets them first, and how the numbers were
+made.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,12 @@ TREES = (
     "acceptance as linear; the bound does not. Of the schemes that accept by rank, the one whose largest tree yields most."
 )
 
-TREES_HEAD = ("drafted tokens", "depth", "optimal tree: tokens (95 % interval)", "no such tree passes (95 % interval)")
+TREES_HEAD = (
+    "drafted tokens",
+    "depth",
+    "optimal tree: tokens (95 % interval)",
+    "no such tree passes (95 % interval)",
+)
 
 _LAW_TERMS = {
     "IID": "each draft drawn independently from the draft model; the same token may come twice",
@@ -98,18 +105,31 @@ def terms(schemes: tuple[Scheme, ...]) -> list[tuple[str, str]]:
     """Return (term, explanation) for everything that the page of these schemes uses."""
     laws = list(dict.fromkeys(scheme.law for scheme in schemes))
     told = [
-        (f"Drafts “{LAWS[law]}”", _LAW_TERMS[law][0].upper() + _LAW_TERMS[law][1:] + ".") for law in laws if law in _LAW_TERMS
+        (f"Drafts “{LAWS[law]}”", _LAW_TERMS[law][0].upper() + _LAW_TERMS[law][1:] + ".")
+        for law in laws
+        if law in _LAW_TERMS
     ]
     lossy = "Lossy: the output no longer has the target's distribution. Shown for comparison, never recommended."
     seen: dict[str, str] = {}
     for scheme in (scheme for scheme in schemes if scheme.kind != "bound"):
-        verifier = ATTAINED[scheme.law].removeprefix("otm.") if scheme.kind == "optimum" and scheme.usable else scheme.identity
+        verifier = (
+            ATTAINED[scheme.law].removeprefix("otm.")
+            if scheme.kind == "optimum" and scheme.usable
+            else scheme.identity
+        )
         known = _SCHEME_TERMS.get(class_of(verifier))
-        parts = [known[0].upper() + known[1:] + "." if known else "", lossy if scheme.kind == "lossy" else ""]
+        parts = [
+            known[0].upper() + known[1:] + "." if known else "",
+            lossy if scheme.kind == "lossy" else "",
+        ]
         if any(parts):
             seen[scheme.name] = " ".join(part for part in parts if part)
     bounds = ", ".join(dict.fromkeys(scheme.name for scheme in schemes if scheme.kind == "bound"))
-    proven = [(bounds, "Proven lower bounds on the acceptance of races and lists, not schemes.")] if bounds else []
+    proven = (
+        [(bounds, "Proven lower bounds on the acceptance of races and lists, not schemes.")]
+        if bounds
+        else []
+    )
     return [*_TERMS.items(), *told, *seen.items(), *proven]
 
 
@@ -128,7 +148,9 @@ def interval_words(run: Run, found: Aggregates) -> str:
 
 
 def band_words(run: Run, found: Aggregates) -> str:
-    """Return what lines and bands are in the charts of a run of intervals; nothing otherwise, where bands are the usual ones."""
+    """Return what lines and bands are in the charts of a run of intervals; nothing otherwise, where
+    bands are the usual ones.
+    """
     if not run.is_interval:
         return ""
     widened = "" if found.survey.num_prompts < 2 else ", widened by the 95 % interval over prompts"
@@ -167,7 +189,9 @@ def method(run: Run, found: Aggregates) -> list[str]:
     exact = "is exact for its position up to floating-point rounding"
     if run.is_interval:
         exact = "lies between the two ends, whatever the probabilities of the tokens that were not recorded"
-    lines.append(f"Values: every acceptance {exact}; nothing was sampled except, where said above, the text itself.")
+    lines.append(
+        f"Values: every acceptance {exact}; nothing was sampled except, where said above, the text itself."
+    )
     return [line for line in lines if line]
 
 
@@ -180,7 +204,9 @@ def warnings(run: Run, found: Aggregates) -> list[str]:
             "so far."
         )
     if 1 < found.survey.num_prompts < 20:
-        told.append(f"Only {found.survey.num_prompts} prompts: intervals over so few clusters are rough.")
+        told.append(
+            f"Only {found.survey.num_prompts} prompts: intervals over so few clusters are rough."
+        )
     if run.unchecked:
         told.append(caution(run.unchecked))
     notes = run.section("provenance").get("notes")

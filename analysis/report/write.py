@@ -1,7 +1,8 @@
-"""`python -m analysis report`: a measured run as a page that opens from disk, and as a Markdown summary.
+"""`python -m analysis report`: a measured run as a page that opens from disk, and as a Markdown
+summary.
 
-`reading` reads, `aggregate` averages, `plans` and `cost` weigh, `card` answers, `summary`, `view` and `words` say it, `page` and
-`markdown` write it.
+`reading` reads, `aggregate` averages, `plans` and `cost` weigh, `card` answers, `summary`, `view`
+and `words` say it, `page` and `markdown` write it.
 """
 
 from __future__ import annotations
@@ -39,28 +40,40 @@ class Report:
 
 
 def write_report(
-    run: Path, *, out: Path | None = None, decode: Path | None = None, latency: Path | None = None, advice: Path | None = None
+    run: Path,
+    *,
+    out: Path | None = None,
+    decode: Path | None = None,
+    latency: Path | None = None,
+    advice: Path | None = None,
 ) -> Report:
     """Write the report of a run as `report.html` and `report.md`.
 
     Args:
-        run: folder that `python -m analysis measure` wrote; an unfinished one gives a report of what is there.
+        run: folder that `python -m analysis measure` wrote; an unfinished one gives a report of
+            what is there.
         out: folder for the two files, made if absent. Default: the run's.
         decode: results file of `python -m analysis decode`, to compare predictions with.
-        latency: record of `python -m analysis latency`, or any cost surface: without costs the answer is a range.
-        advice: record of `python -m analysis advise`: the answer at its sampling setting, costs at the others.
+        latency: record of `python -m analysis latency`, or any cost surface: without costs the
+            answer is a range.
+        advice: record of `python -m analysis advise`: the answer at its sampling setting, costs at
+            the others.
 
     Returns:
         The files' paths and the answer.
 
     Raises:
-        AnalysisError: if the run or another file cannot be read, is too large to report, or `out` is no folder or cannot be
-            written.
+        AnalysisError: if the run or another file cannot be read, is too large to report, or `out`
+            is no folder or cannot be written.
 
-    Cost: two passes over the shards. Memory: bounded, whatever the size of the run; see `analysis.report.aggregate`.
+    Cost: two passes over the shards. Memory: bounded, whatever the size of the run; see
+        `analysis.report.aggregate`.
     """
     if out is not None and not out.is_dir() and (out.exists() or out.suffix.lower() in _PAGES):
-        raise AnalysisError(f"--out must be a folder, for report.html and report.md; got {str(out)!r}. Pass a folder.")
+        raise AnalysisError(
+            f"--out must be a folder, for report.html and report.md; got {str(out)!r}. Pass a "
+            "folder."
+        )
     opened = open_run(run)
     decoded = None if decode is None else read_decode(decode)
     costs = None if latency is None else read_latency(latency)
@@ -68,7 +81,10 @@ def write_report(
     found = aggregate(opened)
     answer = answered(opened, found, costs, advised)
     shown = view(opened, found, decoded, answer)
-    page_data = {"answer": answer_data(opened, answer), "measured": measured_data(opened, found, decoded)}
+    page_data = {
+        "answer": answer_data(opened, answer),
+        "measured": measured_data(opened, found, decoded),
+    }
     folder = out or run
     html, summary = make_folder(folder) / "report.html", folder / "report.md"
     write_atomically(html, page.render(shown, page_data).encode())

@@ -1,10 +1,11 @@
 """The papers' quantities at every position, as columns that a run has on request.
 
-`measure --bounds` adds, for each k, K-SEQ's γ*, its guarantee, and SpecTr's Theorem 1 for two sets of tokens; and once a position
-ERSD's Lemma 3.1, which the exact race stands beside, and what it takes to name the accepted draft: D(q‖p) in bits, the entropy of
-the index that the Poisson functional representation selects, and the upper bounds (7) and (8). Theorem 1 with its best set is no
-column of its own: it equals the optimum (docs/theory.md, "Theorem 1 is tight"). With the empty set a bound on it stands, for which
-only sequences of one token are counted; for k = 1 it is exact.
+`measure --bounds` adds, for each k, K-SEQ's γ*, its guarantee, and SpecTr's Theorem 1 for two sets
+of tokens; and once a position ERSD's Lemma 3.1, which the exact race stands beside, and what it
+takes to name the accepted draft: D(q‖p) in bits, the entropy of the index that the Poisson
+functional representation selects, and the upper bounds (7) and (8). Theorem 1 with its best set is
+no column of its own: it equals the optimum (docs/theory.md, "Theorem 1 is tight"). With the empty
+set a bound on it stands, for which only sequences of one token are counted; for k = 1 it is exact.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ _SINGLE = {
     "index_least": ("(6): an index takes at least", "bits"),
     "index_entropy": ("entropy of the Poisson representation's index", "bits"),
     "index_most_greedy": ("(7): greedy rejection's index takes at most", "bits"),
-    "index_most_race": ("(8): the Poisson representation's index, and a race's rank, take at most", "bits"),
+    "index_most_race": (
+        "(8): the Poisson representation's index, and a race's rank, take at most",
+        "bits",
+    ),
 }
 _TITLE = "the papers' quantities"
 _MOST_INDICES = 64
@@ -47,11 +51,17 @@ _RATIO = 1.05
 
 def bound_statistics(ks: Sequence[int]) -> list[tuple[str, str, str]]:
     """Return (column, name, unit) of each."""
-    per_k = [(f"{stem}_k{k}", f"{words}, k = {k}", unit) for stem, (words, unit) in _PER_K.items() for k in ks]
+    per_k = [
+        (f"{stem}_k{k}", f"{words}, k = {k}", unit)
+        for stem, (words, unit) in _PER_K.items()
+        for k in ks
+    ]
     return per_k + [(stem, words, unit) for stem, (words, unit) in _SINGLE.items()]
 
 
-def bound_columns(draft: Any, target: Any, settings: Sequence[Setting], ks: Sequence[int]) -> dict[str, Floats]:
+def bound_columns(
+    draft: Any, target: Any, settings: Sequence[Setting], ks: Sequence[int]
+) -> dict[str, Floats]:
     """Return the columns of logits `(rows, V)`, positions outside, settings inside.
 
     Args:
@@ -73,7 +83,10 @@ def bound_columns(draft: Any, target: Any, settings: Sequence[Setting], ks: Sequ
 def problems(draft: Any, target: Any, settings: Sequence[Setting]) -> Iterable[otm.Problem]:
     """Yield the pair of distributions of logits `(V,)` under each setting."""
     sides = (
-        distributions(np.asarray(side, dtype=np.float64)[None], [getattr(setting, name) for setting in settings])
+        distributions(
+            np.asarray(side, dtype=np.float64)[None],
+            [getattr(setting, name) for setting in settings],
+        )
         for name, side in (("draft", draft), ("target", target))
     )
     for (p, _), (q, _) in zip(*sides, strict=True):
@@ -98,7 +111,8 @@ def _quantities(problem: otm.Problem, ks: Sequence[int]) -> dict[str, float]:
 
 
 def theorem1_all(problem: otm.Problem) -> float:
-    """Return Theorem 1's bound with Ω₀ = Ω, Σ min(q, 1 − (1 − p)^k), at any vocabulary: the one that K-SEQ's guarantee rests on.
+    """Return Theorem 1's bound with Ω₀ = Ω, Σ min(q, 1 − (1 − p)^k), at any vocabulary: the one
+    that K-SEQ's guarantee rests on.
 
     >>> round(theorem1_all(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))), 12)
     0.9375
@@ -111,27 +125,44 @@ def theorem1_all(problem: otm.Problem) -> float:
 def index_entropy(problem: otm.Problem) -> float:
     """Return the entropy, in bits, of the index that the Poisson functional representation selects.
 
-    Pr(K = n) = Σ q h (1 − h)^{n−1}, h = 1/(1 + g) the chance that the target's winner is the list's next entry. Chances are binned
-    in 512 cells of their logarithm, and indices beyond a few by fives in the hundred; ∞ where the target has mass that is never
-    drafted. Accuracy: about 1e-3 bits.
+    Pr(K = n) = Σ q h (1 − h)^{n−1}, h = 1/(1 + g) the chance that the target's winner is the list's
+    next entry. Chances are binned in 512 cells of their logarithm, and indices beyond a few by
+    fives in the hundred; ∞ where the target has mass that is never drafted. Accuracy: about 1e-3
+    bits.
 
     >>> round(index_entropy(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))), 3)
     0.0
     """
     curve = OverlapCurve.of(problem.draft, problem.target)
-    mass, chance = np.asarray(curve.in_order(problem.target)), np.asarray(matching_probabilities(curve))
+    mass, chance = (
+        np.asarray(curve.in_order(problem.target)),
+        np.asarray(matching_probabilities(curve)),
+    )
     live = mass > 0
     mass, logs = mass[live], np.log(np.maximum(chance[live], 1e-300))
     if float(logs.min()) < -600.0:
         return math.inf
-    cell = np.minimum(((logs - logs.min()) / max(float(np.ptp(logs)), 1e-12) * _CELLS).astype(np.int64), _CELLS - 1)
+    cell = np.minimum(
+        ((logs - logs.min()) / max(float(np.ptp(logs)), 1e-12) * _CELLS).astype(np.int64),
+        _CELLS - 1,
+    )
     weight = np.bincount(cell, mass, _CELLS)
     held = weight > 0
     hits = np.minimum(np.exp(np.bincount(cell, mass * logs, _CELLS)[held] / weight[held]), 1.0)
     most = 60.0 / float(hits.min())
-    ends = np.unique(np.floor(np.append(np.arange(1.0, 64.0), _RATIO ** np.arange(85, 86 + math.log(most + 64.0, _RATIO)))))
+    ends = np.unique(
+        np.floor(
+            np.append(
+                np.arange(1.0, 64.0), _RATIO ** np.arange(85, 86 + math.log(most + 64.0, _RATIO))
+            )
+        )
+    )
     with np.errstate(divide="ignore"):
-        stays = np.exp(np.outer(ends - 1.0, np.log1p(-np.minimum(hits, 1.0)))) if hits.max() < 1.0 else _powers(hits, ends)
+        stays = (
+            np.exp(np.outer(ends - 1.0, np.log1p(-np.minimum(hits, 1.0))))
+            if hits.max() < 1.0
+            else _powers(hits, ends)
+        )
     shares = -np.diff(stays, axis=0) @ weight[held]
     widths = np.diff(ends)
     kept = shares > 0
@@ -139,7 +170,8 @@ def index_entropy(problem: otm.Problem) -> float:
 
 
 def rank_entropy(problem: otm.Problem, *, draws: int, rng: np.random.Generator) -> float:
-    """Return the entropy, in bits, of the rank of the target's winner among the arrivals of the draft's race, from draws of both.
+    """Return the entropy, in bits, of the rank of the target's winner among the arrivals of the
+    draft's race, from draws of both.
 
     The plug-in estimate with Miller's and Madow's correction, (observed ranks − 1)/(2 draws) nats.
     """
@@ -156,22 +188,30 @@ def rank_entropy(problem: otm.Problem, *, draws: int, rng: np.random.Generator) 
 
 
 def greedy_index_entropy(problem: otm.Problem) -> tuple[float, float]:
-    """Return a lower bound on the entropy, in bits, of the index that greedy rejection selects, and the mass that it leaves open.
+    """Return a lower bound on the entropy, in bits, of the index that greedy rejection selects, and
+    the mass that it leaves open.
 
-    Pr(K = k) is what the k-th i.i.d. draft adds to recursive rejection; indices beyond 64 count as one. Where nothing is left
-    open the bound is the entropy.
+    Pr(K = k) is what the k-th i.i.d. draft adds to recursive rejection; indices beyond 64 count as
+    one. Where nothing is left open the bound is the entropy.
     """
-    curve = np.asarray(otm.acceptance_curve(otm.RecursiveRejection(), problem, k=range(1, _MOST_INDICES + 1)))
+    curve = np.asarray(
+        otm.acceptance_curve(otm.RecursiveRejection(), problem, k=range(1, _MOST_INDICES + 1))
+    )
     rest = max(0.0, 1.0 - float(curve[-1]))
     shares = np.append(np.diff(curve, prepend=0.0), rest)
     shares = shares[shares > 0]
     return float(-(shares * np.log2(shares)).sum()), rest
 
 
-def bounds_table(problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np.random.Generator) -> str:
+def bounds_table(
+    problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np.random.Generator
+) -> str:
     """Return the papers' quantities of one pair of distributions as text."""
     values = _quantities(problem, ks)
-    rows = [(words, *(f"{values[f'{stem}_k{k}']:.4f}" for k in ks)) for stem, (words, _) in _PER_K.items()]
+    rows = [
+        (words, *(f"{values[f'{stem}_k{k}']:.4f}" for k in ks))
+        for stem, (words, _) in _PER_K.items()
+    ]
     lines = columns([(_TITLE, *(f"k = {k}" for k in ks)), *rows], right=range(1, 1 + len(ks)))
     lines.append("Theorem 1 with its best set is the optimum")
     raced = float(otm.acceptance(otm.Race(), problem))
@@ -180,7 +220,12 @@ def bounds_table(problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np
     least, race = f"{values['index_least']:.3f}", f"{values['index_most_race']:.3f}"
     named = [
         ("bits to name the accepted draft", "takes", "at least, D(q‖p)", "at most"),
-        ("Poisson representation", f"{values['index_entropy']:.3f}", f"{least}, ERSD (6)", f"{race}, ERSD (8)"),
+        (
+            "Poisson representation",
+            f"{values['index_entropy']:.3f}",
+            f"{least}, ERSD (6)",
+            f"{race}, ERSD (8)",
+        ),
         (
             "greedy rejection",
             f"{'' if rest < 1e-6 else '≥ '}{greedy:.3f}",
@@ -190,7 +235,14 @@ def bounds_table(problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np
     ]
     if draws:
         rank = rank_entropy(problem, draws=draws, rng=rng)
-        named.append((f"a race's rank, {draws:,} races", f"{rank:.3f}", "(6) does not apply", f"{race}, ERSD (8)"))
+        named.append(
+            (
+                f"a race's rank, {draws:,} races",
+                f"{rank:.3f}",
+                "(6) does not apply",
+                f"{race}, ERSD (8)",
+            )
+        )
     return "\n".join([*lines, *columns(named, right=[1])])
 
 

@@ -1,4 +1,6 @@
-"""Measure one shard of a trace: certified intervals over every completion of the tails that were not recorded."""
+"""Measure one shard of a trace: certified intervals over every completion of the tails that were
+not recorded.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class TraceTask:
 
 
 def measure_trace(task: TraceTask) -> ShardResult:
-    """Compute the certified intervals of a trace's rows: lower and upper columns over every completion of the tails."""
+    """Compute the certified intervals of a trace's rows: lower and upper columns over every
+    completion of the tails.
+    """
     began = time.monotonic()
     ks = sorted(set(task.settings.k))
     values = {
@@ -63,7 +67,9 @@ def measure_trace(task: TraceTask) -> ShardResult:
     for column in trace_columns(ks):
         place = 0 if column.stem == "maximal_iid" else ks.index(column.k)
         for end in ("lower", "upper"):
-            columns[f"{column.name}_{end}"] = np.asarray(getattr(values[column.stem], end)[place], dtype=np.float64)
+            columns[f"{column.name}_{end}"] = np.asarray(
+                getattr(values[column.stem], end)[place], dtype=np.float64
+            )
     metadata = about_shard(task.index, task.settings, task.run) | {"rows": len(task.prompt)}
     rows = len(task.prompt)
     shard = encode_shard(columns, metadata)

@@ -1,8 +1,9 @@
 """Checks of a run in the run: its columns, and its trees, against the samplers on these logits.
 
-`measure --check N` compares, at N positions of each shard, every scheme's column with draws of its sampler, by Clopper–Pearson
-intervals; and where a scheme accepts by rank, decodes its optimal tree at that position and compares the tokens with what is
-expected and with Tunstall's bound, by empirical Bernstein intervals (Maurer & Pontil 2009). Each misses the truth with probability
+`measure --check N` compares, at N positions of each shard, every scheme's column with draws of its
+sampler, by Clopper–Pearson intervals; and where a scheme accepts by rank, decodes its optimal tree
+at that position and compares the tokens with what is expected and with Tunstall's bound, by
+empirical Bernstein intervals (Maurer & Pontil 2009). Each misses the truth with probability
 `FALSE_ALARM` at most.
 """
 
@@ -39,7 +40,9 @@ NODES = 8
 
 @dataclasses.dataclass(frozen=True)
 class Checked:
-    """How many columns and trees were compared with samplers, at how many positions, and which of them do not agree."""
+    """How many columns and trees were compared with samplers, at how many positions, and which of
+    them do not agree.
+    """
 
     positions: int = 0
     comparisons: int = 0
@@ -57,17 +60,32 @@ class Checked:
     def __str__(self) -> str:
         if not self.comparisons:
             return "nothing checked"
-        trees = f", {self.trees} trees and their bounds against {WALKS} calls," if self.trees else ","
-        said = f"{self.comparisons} closed forms against {DRAWS} draws of their samplers{trees} at {self.positions} positions: "
-        chance = f"false alarm in {(self.comparisons + self.trees) * FALSE_ALARM:.0e} of such runs at most"
-        return said + (f"all agree ({chance})" if not self.failures else f"{'; '.join(self.failures)} ({chance})")
+        trees = (
+            f", {self.trees} trees and their bounds against {WALKS} calls," if self.trees else ","
+        )
+        said = (
+            f"{self.comparisons} closed forms against {DRAWS} draws of their samplers{trees} at "
+            f"{self.positions} positions: "
+        )
+        chance = (
+            f"false alarm in {(self.comparisons + self.trees) * FALSE_ALARM:.0e} of such runs at "
+            "most"
+        )
+        return said + (
+            f"all agree ({chance})"
+            if not self.failures
+            else f"{'; '.join(self.failures)} ({chance})"
+        )
 
 
 NOTHING_CHECKED = Checked()
 
 
-def check_position(draft: Any, target: Any, setting: Setting, ks: Sequence[int], *, place: str, seed: Sequence[int]) -> Checked:
-    """Compare every scheme's column at one position with its sampler, and the trees of those that accept by rank.
+def check_position(
+    draft: Any, target: Any, setting: Setting, ks: Sequence[int], *, place: str, seed: Sequence[int]
+) -> Checked:
+    """Compare every scheme's column at one position with its sampler, and the trees of those that
+    accept by rank.
 
     Args:
         draft, target: logits `(V,)`.
@@ -89,9 +107,14 @@ def check_position(draft: Any, target: Any, setting: Setting, ks: Sequence[int],
         found = otm.estimate(verifier, here, samples=DRAWS, rng=rng, confidence=1.0 - FALSE_ALARM)
         compared += 1
         if not found.low - 1e-9 <= float(value) <= found.high + 1e-9:
-            failures.append(f"{column.name} at {place} is {float(value):.4f}, drawn {found.mean:.4f}")
+            failures.append(
+                f"{column.name} at {place} is {float(value):.4f}, drawn {found.mean:.4f}"
+            )
     # Ranks that follow each other: between measured numbers nothing exact is known of one position.
-    gapless = [[column for rank, column in enumerate(family, start=1) if column.k == rank] for family in by_rank(table.columns)]
+    gapless = [
+        [column for rank, column in enumerate(family, start=1) if column.k == rank]
+        for family in by_rank(table.columns)
+    ]
     families = [family for family in gapless if len(family) > 1]
     for family in families:
         means = np.array([float(table[column.name]) for column in family])
@@ -102,24 +125,37 @@ def check_position(draft: Any, target: Any, setting: Setting, ks: Sequence[int],
     return Checked(1, compared, tuple(failures), len(families))
 
 
-def _check_tree(verifier: otm.Verifier, problem: otm.Problem, means: Any, rng: np.random.Generator) -> str:
-    """Return what is wrong with the tokens of the optimal tree, or its bound; nothing if they agree with decoded calls."""
+def _check_tree(
+    verifier: otm.Verifier, problem: otm.Problem, means: Any, rng: np.random.Generator
+) -> str:
+    """Return what is wrong with the tokens of the optimal tree, or its bound; nothing if they agree
+    with decoded calls.
+    """
     vector = np.maximum(np.diff(means, prepend=0.0), 0.0)
     tree = best_tree(vector, NODES)
-    tokens = simulated_tokens(otm.verbs.prepare(verifier, problem), tree.shape, walks=WALKS, rng=rng)
+    tokens = simulated_tokens(
+        otm.verbs.prepare(verifier, problem), tree.shape, walks=WALKS, rng=rng
+    )
     mean, half = float(tokens.mean()), bernstein(tokens, tree.shape.depth)
     if abs(mean - tree.expected_tokens) > half:
         return f"yields {tree.expected_tokens:.3f} tokens, decoded {mean:.3f} ± {half:.3f}"
     upper, _ = upper_with_gradient(vector, NODES)
-    return f"yields at most {upper:.3f} tokens, decoded {mean:.3f} ± {half:.3f}" if mean - half > upper else ""
+    return (
+        f"yields at most {upper:.3f} tokens, decoded {mean:.3f} ± {half:.3f}"
+        if mean - half > upper
+        else ""
+    )
 
 
 def bernstein(values: Any, width: float) -> float:
-    """Return half an interval for the mean of independent values in a range of some width, missed with `FALSE_ALARM` at most.
+    """Return half an interval for the mean of independent values in a range of some width, missed
+    with `FALSE_ALARM` at most.
 
     √(2 s² ln(4/δ)/n) + 7 w ln(4/δ)/(3 (n − 1)), s² the sample variance.
 
     Reference: [Maurer & Pontil 2009], Theorem 4, on either side.
     """
     log = math.log(4.0 / FALSE_ALARM)
-    return math.sqrt(2.0 * float(np.var(values, ddof=1)) * log / len(values)) + 7.0 * width * log / (3.0 * (len(values) - 1))
+    return math.sqrt(
+        2.0 * float(np.var(values, ddof=1)) * log / len(values)
+    ) + 7.0 * width * log / (3.0 * (len(values) - 1))

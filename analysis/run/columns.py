@@ -24,15 +24,25 @@ Compared = tuple[Any, Any, Any]
 
 _ROWS_AT_ONCE = 1 << 18  # elements of a chunk on the host: what the table itself works on at once
 _ROWS_ON_DEVICE = 1 << 25
-_ARRAYS = 10  # of a chunk: logits, masses and logarithms of both models, and what the table allocates
+_ARRAYS = (
+    10  # of a chunk: logits, masses and logarithms of both models, and what the table allocates
+)
 
 
 def table_of_logits(
-    draft: Any, target: Any, settings: Sequence[Setting], wanted: Wanted, *, precision: str = "float64", threads: int = 1
+    draft: Any,
+    target: Any,
+    settings: Sequence[Setting],
+    wanted: Wanted,
+    *,
+    precision: str = "float64",
+    threads: int = 1,
 ) -> NDArray[np.float64]:
-    """Return columns, then descriptions, under every setting, `(settings, columns + descriptions, rows)`, of logits `(rows, V)`.
+    """Return columns, then descriptions, under every setting, `(settings, columns + descriptions,
+    rows)`, of logits `(rows, V)`.
 
-    Rows are independent: on the host chunks of them are shared among `threads`, which changes no value.
+    Rows are independent: on the host chunks of them are shared among `threads`, which changes no
+    value.
     """
     width = int(draft.shape[-1])
     on_host = isinstance(draft, np.ndarray)
@@ -40,7 +50,9 @@ def table_of_logits(
     starts = range(0, len(draft), step)
 
     def chunk(start: int) -> NDArray[np.float64]:
-        return _chunk(draft[start : start + step], target[start : start + step], settings, wanted, precision)
+        return _chunk(
+            draft[start : start + step], target[start : start + step], settings, wanted, precision
+        )
 
     if not on_host or threads == 1 or len(starts) == 1:
         return np.concatenate([chunk(start) for start in starts], axis=-1)
@@ -48,9 +60,14 @@ def table_of_logits(
         return np.concatenate(list(pool.map(chunk, starts)), axis=-1)
 
 
-def _chunk(draft: Any, target: Any, settings: Sequence[Setting], wanted: Wanted, precision: str) -> NDArray[np.float64]:
+def _chunk(
+    draft: Any, target: Any, settings: Sequence[Setting], wanted: Wanted, precision: str
+) -> NDArray[np.float64]:
     if precision == "float64":
-        draft, target = (z.astype(np.float64) if isinstance(z, np.ndarray) else z.double() for z in (draft, target))
+        draft, target = (
+            z.astype(np.float64) if isinstance(z, np.ndarray) else z.double()
+            for z in (draft, target)
+        )
     values = []
     orders: dict[int, list[NDArray[np.int64]]] = {}
     reserve(_ARRAYS * draft.shape[0] * draft.shape[1])
@@ -61,16 +78,25 @@ def _chunk(draft: Any, target: Any, settings: Sequence[Setting], wanted: Wanted,
         distributions(target, [setting.target for setting in settings], for_rows=for_rows),
         strict=True,
     ):
-        # Where nothing is dropped the logarithm of q/p is that of the logits, divided by the temperature: one order for all.
-        alike = log_p is not None and log_q is not None and setting.draft.temperature == setting.target.temperature
+        # Where nothing is dropped the logarithm of q/p is that of the logits, divided by the
+        # temperature: one order for all.
+        alike = (
+            log_p is not None
+            and log_q is not None
+            and setting.draft.temperature == setting.target.temperature
+        )
         table = unchecked_table(p, q, log_p, log_q, wanted, orders=orders if alike else None)
         parts = [table.values, *(table.description[name][None] for name in wanted.descriptions)]
-        values.append(np.concatenate([x if isinstance(x, np.ndarray) else x.cpu().numpy() for x in parts]))
+        values.append(
+            np.concatenate([x if isinstance(x, np.ndarray) else x.cpu().numpy() for x in parts])
+        )
     return np.stack(values)
 
 
 def by_settings(compared: Sequence[Compared]) -> list[list[Compared]]:
-    """Group the windows of a batch that are measured under the same settings, so that they share one call."""
+    """Group the windows of a batch that are measured under the same settings, so that they share
+    one call.
+    """
     groups: dict[Any, list[Compared]] = {}
     for part in compared:
         groups.setdefault(part[0].settings, []).append(part)
@@ -85,10 +111,16 @@ def columns_of(parts: Sequence[Compared], settings: Settings) -> Arrays:
     logits = (draft.numpy(), target.numpy()) if draft.device.type == "cpu" else (draft, target)
     pairs = parts[0][0].settings
     wanted = settings.wanted
-    table = table_of_logits(logits[0], logits[1], pairs, wanted, precision=settings.precision, threads=settings.threads)
+    table = table_of_logits(
+        logits[0], logits[1], pairs, wanted, precision=settings.precision, threads=settings.threads
+    )
     by_row = table.transpose(2, 0, 1).reshape(-1, table.shape[1])  # (rows · settings, columns)
-    contexts = np.concatenate([np.asarray(window.contexts, dtype=np.int32) for window, _, _ in parts])
-    owners = np.concatenate([np.full(len(window.contexts), window.prompt, dtype=np.int64) for window, _, _ in parts])
+    contexts = np.concatenate(
+        [np.asarray(window.contexts, dtype=np.int32) for window, _, _ in parts]
+    )
+    owners = np.concatenate(
+        [np.full(len(window.contexts), window.prompt, dtype=np.int64) for window, _, _ in parts]
+    )
     columns: Arrays = {
         "prompt": np.repeat(owners, len(pairs)),
         "position": np.repeat(contexts, len(pairs)),
@@ -96,10 +128,14 @@ def columns_of(parts: Sequence[Compared], settings: Settings) -> Arrays:
         "top_p": np.tile([setting.target.top_p for setting in pairs], len(contexts)),
     }
     if settings.draft_temperatures:
-        columns["draft_temperature"] = np.tile([setting.draft.temperature for setting in pairs], len(contexts))
+        columns["draft_temperature"] = np.tile(
+            [setting.draft.temperature for setting in pairs], len(contexts)
+        )
     if settings.otherwise.draft.top_p is not None:
         columns["draft_top_p"] = np.tile([setting.draft.top_p for setting in pairs], len(contexts))
-    columns |= {name: by_row[:, len(wanted.columns) + i] for i, name in enumerate(wanted.descriptions)}
+    columns |= {
+        name: by_row[:, len(wanted.columns) + i] for i, name in enumerate(wanted.descriptions)
+    }
     if settings.bounds:
         columns |= bound_columns(draft.cpu().numpy(), target.cpu().numpy(), pairs, settings.k)
     if settings.losses:
@@ -108,10 +144,21 @@ def columns_of(parts: Sequence[Compared], settings: Settings) -> Arrays:
 
 
 def in_order(pieces: Sequence[Arrays]) -> Arrays:
-    """Join pieces and sort by prompt, position and setting (along sampled paths every setting has windows of its own)."""
+    """Join pieces and sort by prompt, position and setting (along sampled paths every setting has
+    windows of its own).
+    """
     joined = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
     keys = [
-        name for name in ("draft_temperature", "draft_top_p", "top_p", "temperature", "position", "prompt") if name in joined
+        name
+        for name in (
+            "draft_temperature",
+            "draft_top_p",
+            "top_p",
+            "temperature",
+            "position",
+            "prompt",
+        )
+        if name in joined
     ]
     order = np.lexsort([joined[name] for name in keys])
     return {name: np.ascontiguousarray(values[order]) for name, values in joined.items()}

@@ -1,8 +1,9 @@
 """Which run a shard belongs to: said in the shard, checked by whoever reads it.
 
-A shard carries a digest of what its run's manifest says is measured and what each column is, its own number, and the digest of its
-own content. A copy under another name, a shard of other prompts or settings, one that was cut or changed, and a manifest edited
-afterwards are each told, by the name of the file: protection against mistakes, not against somebody who means to deceive.
+A shard carries a digest of what its run's manifest says is measured and what each column is, its
+own number, and the digest of its own content. A copy under another name, a shard of other prompts
+or settings, one that was cut or changed, and a manifest edited afterwards are each told, by the
+name of the file: protection against mistakes, not against somebody who means to deceive.
 """
 
 from __future__ import annotations
@@ -25,29 +26,45 @@ _OF_MODELS = ("num_tokens", "weights", "model_revisions")
 
 
 def run_identity(manifest: Manifest) -> str:
-    """Return the SHA-256 of what is measured, of what, where, and what each column is; not of when and on which machine."""
+    """Return the SHA-256 of what is measured, of what, where, and what each column is; not of when
+    and on which machine.
+    """
     said = compared(manifest) | {"position_note": manifest.get("position_note")}
     said["provenance"] = {name: said["provenance"].get(name) for name in _OF_MODELS}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def identities(manifest: Manifest) -> set[str]:
-    """Return the identities that shards of a run may carry: its own, and those of parts that were merged into it as they were.
+    """Return the identities that shards of a run may carry: its own, and those of parts that were
+    merged into it as they were.
 
-    Parts may differ where `merge --allow` let them. Their list counts only while the manifest is the one that it was written for.
+    Parts may differ where `merge --allow` let them. Their list counts only while the manifest is
+    the one that it was written for.
     """
     own = run_identity(manifest)
     parts = _section(manifest, "provenance").get("merged_from")
-    listed = [entry.get("identities") for entry in parts if isinstance(entry, dict)] if isinstance(parts, list) else []
-    merged = {text for entry in listed if isinstance(entry, list) for text in entry if isinstance(text, str)}
+    listed = (
+        [entry.get("identities") for entry in parts if isinstance(entry, dict)]
+        if isinstance(parts, list)
+        else []
+    )
+    merged = {
+        text
+        for entry in listed
+        if isinstance(entry, list)
+        for text in entry
+        if isinstance(text, str)
+    }
     return merged if own in merged else {own}
 
 
 def check_shards(run: Path, manifest: Manifest) -> int:
-    """Return how many shards of a run do not say which run they are of, as earlier versions wrote them.
+    """Return how many shards of a run do not say which run they are of, as earlier versions wrote
+    them.
 
     Raises:
-        AnalysisError: at the first file that is no shard, cannot be read, or does not belong to this run, naming it.
+        AnalysisError: at the first file that is no shard, cannot be read, or does not belong to
+            this run, naming it.
 
     Cost: one pass over the shards, in bounded memory.
     """
@@ -56,7 +73,10 @@ def check_shards(run: Path, manifest: Manifest) -> int:
     unchecked = 0
     for index, path in shard_files(run).items():
         if not path.resolve().is_relative_to(run.resolve()):
-            raise AnalysisError(f"Shards must lie in the run's folder; {path.name} is a link out of it. Copy the file instead.")
+            raise AnalysisError(
+                f"Shards must lie in the run's folder; {path.name} is a link out of it. Copy the "
+                "file instead."
+            )
         if isinstance(planned, int) and index >= planned:
             raise _foreign(path, f"the run has {planned} shards, numbered from 0")
         names, about = inspect_shard(path)
@@ -67,10 +87,12 @@ def check_shards(run: Path, manifest: Manifest) -> int:
 
 
 def check_logits(run: Path, manifest: Manifest) -> None:
-    """Check the logits that a run keeps: of every shard's file its content and its place, and of their list that it is theirs.
+    """Check the logits that a run keeps: of every shard's file its content and its place, and of
+    their list that it is theirs.
 
     Raises:
-        AnalysisError: at the first file that is not what was written, or does not belong to this run, naming it.
+        AnalysisError: at the first file that is not what was written, or does not belong to this
+            run, naming it.
 
     Cost: one pass over the logits, in bounded memory.
     """
@@ -81,7 +103,11 @@ def check_logits(run: Path, manifest: Manifest) -> None:
             continue
         found = place_in_run(inside(run / LOGITS, path.name))
         if found != (None, None) and (found[0] not in accepted or found[1] != str(index)):
-            why = "it was measured for a run with another manifest" if found[1] == str(index) else f"it says shard {found[1]}"
+            why = (
+                "it was measured for a run with another manifest"
+                if found[1] == str(index)
+                else f"it says shard {found[1]}"
+            )
             raise _foreign(path, why)
     if (run / LOGITS / LIST).is_file():
         open_trace(run / LOGITS)
@@ -96,16 +122,26 @@ def join_logits(run: Path, manifest: Manifest) -> None:
 
 def caution(unchecked: int) -> str:
     """Return the sentence on shards that could not be checked."""
-    which = "1 shard, which an earlier version wrote, does" if unchecked == 1 else f"{unchecked} shards of earlier versions do"
+    which = (
+        "1 shard, which an earlier version wrote, does"
+        if unchecked == 1
+        else f"{unchecked} shards of earlier versions do"
+    )
     return f"{which} not say of which run: that it is this one could not be checked."
 
 
-def _fault(names: set[str], about: dict[str, Any], index: int, manifest: Manifest, accepted: set[str]) -> str | None:
+def _fault(
+    names: set[str], about: dict[str, Any], index: int, manifest: Manifest, accepted: set[str]
+) -> str | None:
     """Say why a shard is not this one of this run, or return None."""
     if about.get("shard", index) != index:
         return f"it says shard {about['shard']}"
     settings, mine = about.get("settings"), _section(manifest, "settings")
-    differing = [k for k, v in meaningful(settings).items() if mine.get(k) != v] if isinstance(settings, dict) else []
+    differing = (
+        [k for k, v in meaningful(settings).items() if mine.get(k) != v]
+        if isinstance(settings, dict)
+        else []
+    )
     if "run" in about and about["run"] not in accepted:
         said = f"; of its settings {sorted(differing)} differ" if differing else ""
         return f"it was measured for a run with another manifest{said}"
@@ -114,13 +150,16 @@ def _fault(names: set[str], about: dict[str, Any], index: int, manifest: Manifes
     entries = [*manifest.get("schemes", []), *manifest.get("statistics", [])]
     ends = {name.removesuffix("_lower").removesuffix("_upper") for name in names} | names
     ends = {column_of_today(name) for name in ends}
-    missing = sorted(str(entry.get("column")) for entry in entries if entry.get("column") not in ends)
+    missing = sorted(
+        str(entry.get("column")) for entry in entries if entry.get("column") not in ends
+    )
     return f"it has no column {missing[0]}" if missing else None
 
 
 def _foreign(path: Path, why: str) -> AnalysisError:
     return AnalysisError(
-        f"{path.name} in {path.parent} must be of the run it lies in; {why}. Remove it, or restore the manifest; "
+        f"{path.name} in {path.parent} must be of the run it lies in; {why}. Remove it, or restore "
+        "the manifest; "
         "what is missing `measure` measures again."
     )
 

@@ -1,8 +1,10 @@
 """What acceptance is lost to, position by position: columns that a run has on request.
 
-They are for one draft: 1 − α₁ in parts that add up (`otm.losses.acceptance_losses`), what sampling from rounded masses changes, and
-beside the optima of the draft, for every k, the mass of the target's k likeliest tokens: the most that k drafts win which nobody
-draws. The best temperature alone takes some 67 optimal acceptances a row, the ranking a search; so no run pays for them unasked.
+They are for one draft: 1 − α₁ in parts that add up (`otm.losses.acceptance_losses`), what sampling
+from rounded masses changes, and beside the optima of the draft, for every k, the mass of the
+target's k likeliest tokens: the most that k drafts win which nobody draws. The best temperature
+alone takes some 67 optimal acceptances a row, the ranking a search; so no run pays for them
+unasked.
 """
 
 from __future__ import annotations
@@ -38,12 +40,19 @@ _NUMBERS_AT_ONCE = 1 << 20
 def loss_statistics(ks: Sequence[int]) -> list[tuple[str, str, str]]:
     """Return (column, name, unit) of each."""
     parts = [(f"lost_{name}", f"lost to {words}", "probability") for name, words in PARTS.items()]
-    rounding = [(f"lost_{name}" if name == "rounding" else name, words, "probability") for name, words in ROUNDING.items()]
-    likeliest = [(f"likeliest_k{k}", f"target mass of its likeliest {k}", "probability") for k in ks]
+    rounding = [
+        (f"lost_{name}" if name == "rounding" else name, words, "probability")
+        for name, words in ROUNDING.items()
+    ]
+    likeliest = [
+        (f"likeliest_k{k}", f"target mass of its likeliest {k}", "probability") for k in ks
+    ]
     return [*parts, *rounding, *likeliest]
 
 
-def loss_columns(draft: Any, target: Any, settings: Sequence[Setting], ks: Sequence[int]) -> dict[str, NDArray[np.float64]]:
+def loss_columns(
+    draft: Any, target: Any, settings: Sequence[Setting], ks: Sequence[int]
+) -> dict[str, NDArray[np.float64]]:
     """Return the columns of logits `(rows, V)`, positions outside, settings inside.
 
     Args:

@@ -1,6 +1,7 @@
 """The manifest of a run: what is measured, of what, by which software, and what each column is.
 
-It is written before the first shard and never again; parts of one run, and a run that goes on, must agree with it.
+It is written before the first shard and never again; parts of one run, and a run that goes on, must
+agree with it.
 """
 
 from __future__ import annotations
@@ -78,7 +79,11 @@ def manifest_of(
         ],
         "statistics": [
             {"column": name, "name": shown, "unit": unit}
-            for name, shown, unit in (*(row for row in _STATISTICS if row[0] in statistics), *bounds, *lost)
+            for name, shown, unit in (
+                *(row for row in _STATISTICS if row[0] in statistics),
+                *bounds,
+                *lost,
+            )
         ],
         "plan": plan,
     }
@@ -87,28 +92,38 @@ def manifest_of(
 def meaningful(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that values depend on.
 
-    The temperature, top-p and models of a trace were chosen when it was recorded. Runs of earlier versions name some for it all the
-    same, which nothing depended on.
+    The temperature, top-p and models of a trace were chosen when it was recorded. Runs of earlier
+    versions name some for it all the same, which nothing depended on.
     """
-    return {k: v for k, v in settings.items() if settings.get("positions") != "trace" or k in _OF_TRACES}
+    return {
+        k: v for k, v in settings.items() if settings.get("positions") != "trace" or k in _OF_TRACES
+    }
 
 
 def as_intervals(manifest: Manifest) -> Manifest:
     """Name two columns per scheme and statistic; entropies have no certified interval."""
-    statistics = [entry for entry in manifest["statistics"] if not entry["column"].endswith("entropy")]
+    statistics = [
+        entry for entry in manifest["statistics"] if not entry["column"].endswith("entropy")
+    ]
     ends = [
-        [entry | {f"{end}_column": f"{entry['column']}_{end}" for end in ("lower", "upper")} for entry in entries]
+        [
+            entry | {f"{end}_column": f"{entry['column']}_{end}" for end in ("lower", "upper")}
+            for entry in entries
+        ]
         for entries in (manifest["schemes"], statistics)
     ]
     return manifest | {"schemes": ends[0], "statistics": ends[1]}
 
 
 def read_manifest(run: Path) -> Manifest:
-    """Return a run's manifest in today's schema, or raise `AnalysisError` if there is none that this version understands."""
+    """Return a run's manifest in today's schema, or raise `AnalysisError` if there is none that
+    this version understands.
+    """
     path = run / MANIFEST
     if not is_file(path):
         raise AnalysisError(
-            f"A run is a folder with {MANIFEST} and shards; {shortened(run)!r} has no manifest. Pass the folder that "
+            f"A run is a folder with {MANIFEST} and shards; {shortened(run)!r} has no manifest. "
+            "Pass the folder that "
             "`measure --out` wrote."
         )
     try:
@@ -126,11 +141,19 @@ def read_manifest(run: Path) -> Manifest:
 
 
 def _from_first_schema(record: Manifest) -> Manifest:
-    """Return a manifest of schema 1 in today's: `scheme` was the label there, and a column's name said which scheme it holds."""
-    known = {column.stem: column for column in table_columns((1, 2))}  # every scheme is defined for one of the two
+    """Return a manifest of schema 1 in today's: `scheme` was the label there, and a column's name
+    said which scheme it holds.
+    """
+    known = {
+        column.stem: column for column in table_columns((1, 2))
+    }  # every scheme is defined for one of the two
     schemes = []
     for entry in record["schemes"]:
-        names = {key: column_of_today(entry[key]) for key in ("column", "optimum_column") if isinstance(entry.get(key), str)}
+        names = {
+            key: column_of_today(entry[key])
+            for key in ("column", "optimum_column")
+            if isinstance(entry.get(key), str)
+        }
         column = known.get(names.get("column", "").removesuffix(f"_k{entry.get('k')}"))
         told = {"label": entry.get("scheme")}
         if column is not None:
@@ -141,7 +164,10 @@ def _from_first_schema(record: Manifest) -> Manifest:
 
 def damaged(why: str) -> AnalysisError:
     """Return the error that says why a manifest cannot be used."""
-    return AnalysisError(f"{MANIFEST} must describe a measured run of this version: {why}. Measure again, or restore the file.")
+    return AnalysisError(
+        f"{MANIFEST} must describe a measured run of this version: {why}. Measure again, or "
+        "restore the file."
+    )
 
 
 def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] = ()) -> list[str]:
@@ -155,13 +181,20 @@ def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] =
 
 
 def compared(manifest: Manifest) -> Manifest:
-    """Return what parts of one run must agree in, as from a file: tuples have become lists; labels are for readers."""
-    kept: Manifest = {part: manifest.get(part) for part in ("settings", "provenance", "plan", "schemes", "statistics")}
+    """Return what parts of one run must agree in, as from a file: tuples have become lists; labels
+    are for readers.
+    """
+    kept: Manifest = {
+        part: manifest.get(part)
+        for part in ("settings", "provenance", "plan", "schemes", "statistics")
+    }
     for part in ("settings", "provenance"):
         kept[part] = kept[part] if isinstance(kept[part], dict) else {}
     kept["settings"] = meaningful(kept["settings"])
     kept["provenance"] = {k: v for k, v in kept["provenance"].items() if k not in INCIDENTAL}
-    kept["schemes"] = [{k: v for k, v in entry.items() if k != "label"} for entry in kept["schemes"] or []]
+    kept["schemes"] = [
+        {k: v for k, v in entry.items() if k != "label"} for entry in kept["schemes"] or []
+    ]
     found: Manifest = json.loads(json.dumps(kept))
     return found
 
@@ -179,7 +212,8 @@ def agree(out: Path, manifest: Manifest, allow: Collection[str]) -> Manifest:
     if not (out / MANIFEST).is_file():
         if finished_shards(out):
             raise AnalysisError(
-                f"A new run needs a folder without shards; {out} has some but no {MANIFEST}. Choose another --out."
+                f"A new run needs a folder without shards; {out} has some but no {MANIFEST}. "
+                "Choose another --out."
             )
         make_folder(out / SHARDS)
         write_json(out / MANIFEST, manifest)
@@ -187,7 +221,8 @@ def agree(out: Path, manifest: Manifest, allow: Collection[str]) -> Manifest:
     existing = read_manifest(out)
     if found := compare_manifests(manifest, existing, allow):
         raise AnalysisError(
-            f"A run goes on with the settings and the software it began with; {out} differs (asked now against there): "
+            f"A run goes on with the settings and the software it began with; {out} differs (asked "
+            "now against there): "
             f"{'; '.join(found)}. Choose another --out, or restore these. Nothing was changed."
         )
     make_folder(out / SHARDS)

@@ -1,7 +1,8 @@
 """Measure one shard of prompts: through both models, to a Parquet file's bytes.
 
-A shard is a pure function of its task. The batches that go through the models are formed inside the shard, in order, and run with
-a fixed number of torch threads, so that a shard measured again, on another day or by another worker, has the same bytes.
+A shard is a pure function of its task. The batches that go through the models are formed inside the
+shard, in order, and run with a fixed number of torch threads, so that a shard measured again, on
+another day or by another worker, has the same bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class ShardTask:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardResult:
-    """The bytes of a finished shard, of its logits if they were asked for, and the environment that it was computed in.
+    """The bytes of a finished shard, of its logits if they were asked for, and the environment that
+    it was computed in.
 
     `seconds` is what the work took, without loading models and compiling.
     """
@@ -57,15 +59,19 @@ class ShardResult:
 
 @functools.cache
 def compile_table() -> None:
-    """Compile what every table needs, or load it from where an earlier process has left it; once per process."""
+    """Compile what every table needs, or load it from where an earlier process has left it; once
+    per process.
+    """
     otm.acceptance_table(draft=[0.5, 0.5], target=[0.5, 0.5], k=[1])
 
 
 def measure_shard(task: ShardTask) -> ShardResult:
-    """Run a shard's prompts through both models and compute every column at every compared position.
+    """Run a shard's prompts through both models and compute every column at every compared
+    position.
 
     Raises:
-        AnalysisError: on logits with NaN or infinity, naming the model, the prompt and the position.
+        AnalysisError: on logits with NaN or infinity, naming the model, the prompt and the
+            position.
     """
     import torch
 
@@ -94,7 +100,9 @@ def measure_shard(task: ShardTask) -> ShardResult:
     contexts = 0
     checked = NOTHING_CHECKED
     # The models' next forward pass does not wait for the columns of the last one.
-    for compared, columns, logits in one_behind(lambda compared: (compared, *_measured(compared, settings)), read):
+    for compared, columns, logits in one_behind(
+        lambda compared: (compared, *_measured(compared, settings)), read
+    ):
         composition.append([[window.prompt, len(window.tokens)] for window, _, _ in compared])
         contexts += sum(len(window.contexts) for window, _, _ in compared)
         pieces += columns
@@ -137,12 +145,19 @@ def _checked(compared: Sequence[Compared], task: ShardTask) -> Checked:
     return found
 
 
-def _measured(compared: Sequence[Compared], settings: Settings) -> tuple[list[Arrays], list[tuple[Any, ...]]]:
-    """Return the columns of a batch, and its windows with their likeliest tokens where those are kept."""
+def _measured(
+    compared: Sequence[Compared], settings: Settings
+) -> tuple[list[Arrays], list[tuple[Any, ...]]]:
+    """Return the columns of a batch, and its windows with their likeliest tokens where those are
+    kept.
+    """
     pieces = [columns_of(part, settings) for part in by_settings(compared)]
     if not settings.save_logits:
         return pieces, []
-    return pieces, [(window, *(_top(side, settings.save_logits) for side in sides)) for window, *sides in compared]
+    return pieces, [
+        (window, *(_top(side, settings.save_logits) for side in sides))
+        for window, *sides in compared
+    ]
 
 
 def about_shard(index: int, settings: Settings, run: str) -> dict[str, Any]:
@@ -163,7 +178,9 @@ def _top(logits: Any, count: int) -> Any:
 
 
 def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: ShardTask) -> bytes:
-    """Return a trace file's bytes: the likeliest tokens and the mass of all others, at temperature 1 and without top-p."""
+    """Return a trace file's bytes: the likeliest tokens and the mass of all others, at temperature
+    1 and without top-p.
+    """
     from ..trace.base import PATH
     from ..trace.traces import TraceSide, write_trace
 
@@ -184,12 +201,18 @@ def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: Shard
             file,
             draft=joined(draft for _, draft, _ in kept),
             target=joined(target for _, _, target in kept),
-            prompt=np.concatenate([np.full(len(w.contexts), w.prompt, dtype=np.int64) for w, _, _ in kept]),
+            prompt=np.concatenate(
+                [np.full(len(w.contexts), w.prompt, dtype=np.int64) for w, _, _ in kept]
+            ),
             position=np.concatenate([np.asarray(w.contexts, dtype=np.int64) for w, _, _ in kept]),
             num_tokens=num_tokens,
             metadata=about,
             # Along sampled paths a window is of one setting.
-            paths=np.concatenate([np.tile(w.settings[0].path, (len(w.contexts), 1)) for w, _, _ in kept]) if several else None,
+            paths=np.concatenate(
+                [np.tile(w.settings[0].path, (len(w.contexts), 1)) for w, _, _ in kept]
+            )
+            if several
+            else None,
             place=(task.run, task.index),
         )
         return file.read_bytes()

@@ -20,7 +20,9 @@ from .trees import write_trees
 
 @dataclasses.dataclass(frozen=True)
 class Merged:
-    """What the merged run holds: shards, the numbers of those missing, and how many do not say which run they are of."""
+    """What the merged run holds: shards, the numbers of those missing, and how many do not say
+    which run they are of.
+    """
 
     finished: int
     missing: tuple[int, ...]
@@ -28,22 +30,29 @@ class Merged:
 
 
 def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Merged:
-    """Copy the shards of several parts of one run into `out`, a new run or one of the same run's parts.
+    """Copy the shards of several parts of one run into `out`, a new run or one of the same run's
+    parts.
 
-    Everything is checked before anything is written. A shard that several parts have must be the same in all.
+    Everything is checked before anything is written. A shard that several parts have must be the
+    same in all.
 
     Args:
-        runs: folders that `measure` wrote with the same settings and software, each with some of the shards.
+        runs: folders that `measure` wrote with the same settings and software, each with some of
+            the shards.
         out: the folder that will have all of them.
         allow: places where settings or provenance may differ, such as "provenance.processor".
 
     Raises:
-        AnalysisError: if settings or provenance differ, saying where; if a shard differs between parts, or is not of its run.
+        AnalysisError: if settings or provenance differ, saying where; if a shard differs between
+            parts, or is not of its run.
     """
     if not runs:
         raise AnalysisError("Merging needs at least one run; got none. Name their folders.")
     if repeated := [str(run) for run in runs if os.path.realpath(run) == os.path.realpath(out)]:
-        raise AnalysisError(f"A run cannot be merged into itself; {repeated[0]} is the output, too. Leave it out of the runs.")
+        raise AnalysisError(
+            f"A run cannot be merged into itself; {repeated[0]} is the output, too. Leave it out "
+            "of the runs."
+        )
     parts = [*([out] if is_file(out / MANIFEST) else []), *runs]
     manifests = [read_manifest(run) for run in parts]
     for run, manifest in zip(parts[1:], manifests[1:], strict=True):
@@ -52,12 +61,15 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
                 # Two runs differ in much; what was asked for tells them apart best.
                 first = sorted(found, key=lambda line: not line.startswith("settings"))[:3]
                 raise AnalysisError(
-                    f"--out holds another run; choose another folder. {out} and {run} differ in {len(found)} places: "
+                    f"--out holds another run; choose another folder. {out} and {run} differ in "
+                    f"{len(found)} places: "
                     f"{'; '.join(first)}{' …' if len(found) > 3 else ''}."
                 )
             raise AnalysisError(
-                f"Parts of one run must agree in settings and provenance; {parts[0]} and {run} differ: {'; '.join(found)}. "
-                "Measure one of them again, or pass --allow PLACE where you know that it does not matter."
+                f"Parts of one run must agree in settings and provenance; {parts[0]} and {run} "
+                f"differ: {'; '.join(found)}. "
+                "Measure one of them again, or pass --allow PLACE where you know that it does not "
+                "matter."
             )
     for run, manifest in zip(parts, manifests, strict=True):
         check_shards(run, manifest)
@@ -69,10 +81,14 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
         join_logits(out, merged)
         write_trees(out, merged)
         unchecked = check_shards(out, merged)
-    return Merged(finished=len(finished_shards(out)), missing=tuple(sorted(missing)), unchecked=unchecked)
+    return Merged(
+        finished=len(finished_shards(out)), missing=tuple(sorted(missing)), unchecked=unchecked
+    )
 
 
-def _copy(parts: Sequence[Path], manifests: Sequence[Manifest], owners: dict[int, Path], out: Path) -> Manifest:
+def _copy(
+    parts: Sequence[Path], manifests: Sequence[Manifest], owners: dict[int, Path], out: Path
+) -> Manifest:
     make_folder(out / SHARDS)
     merged = manifests[0]
     if not (out / MANIFEST).is_file():
@@ -81,10 +97,13 @@ def _copy(parts: Sequence[Path], manifests: Sequence[Manifest], owners: dict[int
     if unknown or not (out / MANIFEST).is_file():
         before = merged["provenance"].get("merged_from") if (out / MANIFEST).is_file() else None
         origins = [
-            {key: m["provenance"].get(key) for key in sorted(INCIDENTAL)} | {"identities": sorted(identities(m))}
+            {key: m["provenance"].get(key) for key in sorted(INCIDENTAL)}
+            | {"identities": sorted(identities(m))}
             for m in (unknown if before else manifests)
         ]
-        merged = merged | {"provenance": merged["provenance"] | {"merged_from": [*(before or []), *origins]}}
+        merged = merged | {
+            "provenance": merged["provenance"] | {"merged_from": [*(before or []), *origins]}
+        }
         # As it was written, whatever its schema: it names the columns as the shards do.
         written = json.loads((parts[0] / MANIFEST).read_text(encoding="utf-8"))
         write_json(out / MANIFEST, written | {"provenance": merged["provenance"]})
@@ -103,17 +122,25 @@ def _owners(parts: Sequence[Path]) -> dict[int, Path]:
     for run in parts:
         for index in sorted(finished_shards(run)):
             first = owners.setdefault(index, run)
-            if first is not run and shard_path(first, index).read_bytes() != shard_path(run, index).read_bytes():
+            if (
+                first is not run
+                and shard_path(first, index).read_bytes() != shard_path(run, index).read_bytes()
+            ):
                 raise AnalysisError(
-                    f"A shard that several parts hold must be the same in all; shard {index} differs between {first} and {run}"
+                    f"A shard that several parts hold must be the same in all; shard {index} "
+                    f"differs between {first} and {run}"
                     f"{_where(first, run, index)}. Find out which is right and delete the other."
                 )
     return owners
 
 
 def _where(first: Path, second: Path, index: int) -> str:
-    (left, about_left), (right, about_right) = (read_shard(shard_path(run, index)) for run in (first, second))
+    (left, about_left), (right, about_right) = (
+        read_shard(shard_path(run, index)) for run in (first, second)
+    )
     if about_left != about_right:
         return " in its metadata"
-    names = [name for name in left if name not in right or left[name].tobytes() != right[name].tobytes()]
+    names = [
+        name for name in left if name not in right or left[name].tobytes() != right[name].tobytes()
+    ]
     return f" in column {names[0]}" if names else " in its encoding only"

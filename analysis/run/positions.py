@@ -1,16 +1,19 @@
-"""Where draft and target are compared: along given text, along a model's own samples, or along a decoder's path.
+"""Where draft and target are compared: along given text, along a model's own samples, or along a
+decoder's path.
 
-A position is a context, named by its number of tokens; compared are both models' laws of the token after it. Acceptance depends on
-the contexts it is averaged over, so a measurement says which ones it took:
+A position is a context, named by its number of tokens; compared are both models' laws of the token
+after it. Acceptance depends on the contexts it is averaged over, so a measurement says which ones
+it took:
 
 =============  =====================================================================================================================
 ``text``       every context of the given text
 ``target``     contexts along a continuation of the prompt sampled from the target, at the setting that is measured
 ``draft``      the same, sampled from the draft: where a drafter stands in the middle of its own block
 ``on-policy``  the contexts at which a verifier compares the two models while single-draft speculative decoding (Leviathan et al.
-               2023, Algorithm 1) with blocks of `block` drafts extends the prompt, at the setting that is measured. A block that is
-               accepted whole is followed by one token of the target that was never drafted: nothing is compared there, so contexts
-               after easy stretches are rarer than along target samples
+               2023, Algorithm 1) with blocks of `block` drafts extends the prompt, at the setting
+               that is measured. A block that is accepted whole is followed by one token of the
+               target that was never drafted: nothing is compared there, so contexts after easy
+               stretches are rarer than along target samples
 =============  =====================================================================================================================
 
 Sampled paths are functions of (seed, prompt, setting), whatever else is measured beside them.
@@ -38,7 +41,9 @@ Positions = Literal["text", "target", "draft", "on-policy"]
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """Tokens to run through both models, the context lengths to compare at, and the settings to compare under."""
+    """Tokens to run through both models, the context lengths to compare at, and the settings to
+    compare under.
+    """
 
     prompt: int
     tokens: tuple[int, ...]
@@ -59,7 +64,9 @@ class WindowPlan:
 
 
 def windows(pair: Pair, prompt: int, text: str, path: WindowPlan) -> Iterator[Window]:
-    """Yield the windows of one prompt: one for the text as it is, one per setting along sampled paths."""
+    """Yield the windows of one prompt: one for the text as it is, one per setting along sampled
+    paths.
+    """
     limit = min(path.max_tokens, _context_limit(pair))
     tokens = tuple(pair.encode(text)[:limit])
     if path.positions == "text":
@@ -68,7 +75,8 @@ def windows(pair: Pair, prompt: int, text: str, path: WindowPlan) -> Iterator[Wi
     room = min(path.new_tokens, _context_limit(pair) - len(tokens))
     if room < 1:
         raise AnalysisError(
-            f"Sampled paths need room after the prompt; prompt {prompt} fills all {_context_limit(pair)} tokens of the context. "
+            f"Sampled paths need room after the prompt; prompt {prompt} fills all "
+            f"{_context_limit(pair)} tokens of the context. "
             "Lower --max-tokens."
         )
     for number, setting in enumerate(path.settings):
@@ -80,11 +88,18 @@ def windows(pair: Pair, prompt: int, text: str, path: WindowPlan) -> Iterator[Wi
             sampled, contexts = continuation(pair, tokens, setting, uniforms[:, 0], side=side), None
         # The last sampled token is the answer at the last context, not a context itself.
         whole = tokens + sampled[:-1]
-        yield Window(prompt, whole, contexts or tuple(range(len(tokens), len(whole) + 1)), (setting,))
+        yield Window(
+            prompt, whole, contexts or tuple(range(len(tokens), len(whole) + 1)), (setting,)
+        )
 
 
 def continuation(
-    pair: Pair, tokens: tuple[int, ...], setting: Setting, uniforms: NDArray[np.float64], *, side: int
+    pair: Pair,
+    tokens: tuple[int, ...],
+    setting: Setting,
+    uniforms: NDArray[np.float64],
+    *,
+    side: int,
 ) -> tuple[int, ...]:
     """Sample one token per uniform from the draft (side 0) or the target (side 1)."""
     reader = _Reader((pair.draft, pair.target)[side], pair)
@@ -99,11 +114,17 @@ def continuation(
 
 
 def decode(
-    pair: Pair, tokens: tuple[int, ...], setting: Setting, uniforms: NDArray[np.float64], *, block: int
+    pair: Pair,
+    tokens: tuple[int, ...],
+    setting: Setting,
+    uniforms: NDArray[np.float64],
+    *,
+    block: int,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Run single-draft speculative decoding, one row of three uniforms per output token.
 
-    Tokens are drafted and verified one at a time, which visits the same contexts with the same law as a block at once.
+    Tokens are drafted and verified one at a time, which visits the same contexts with the same law
+    as a block at once.
 
     Returns:
         The output tokens, and the lengths of the contexts at which the models were compared.
@@ -142,12 +163,16 @@ class _Reader:
         answer = self._model(row, past_key_values=self._cache, use_cache=True)
         self._cache = answer.past_key_values
         logits = answer.logits[0, -1, : self._pair.num_tokens].double().cpu().numpy()
-        check_logits(logits[None], "a model", [f"context of a sampled path, {len(tokens)} new tokens"])
+        check_logits(
+            logits[None], "a model", [f"context of a sampled path, {len(tokens)} new tokens"]
+        )
         return processing(logits)  # type: ignore[no-any-return]
 
 
 def batches(stream: Iterator[Window], *, num_tokens: int, elements: int) -> Iterator[list[Window]]:
-    """Group windows in order so that the padded logits of a batch have at most `elements` entries (one window may have more)."""
+    """Group windows in order so that the padded logits of a batch have at most `elements` entries
+    (one window may have more).
+    """
     group: list[Window] = []
     for window in stream:
         longest = max(len(w.tokens) for w in [*group, window])
@@ -159,19 +184,28 @@ def batches(stream: Iterator[Window], *, num_tokens: int, elements: int) -> Iter
         yield group
 
 
-def compared_logits(pair: Pair, group: Sequence[Window]) -> Iterator[tuple[Window, torch.Tensor, torch.Tensor]]:
-    """Run a batch through both models and yield each window with both logits at its contexts, `(contexts, V)` in float32.
+def compared_logits(
+    pair: Pair, group: Sequence[Window]
+) -> Iterator[tuple[Window, torch.Tensor, torch.Tensor]]:
+    """Run a batch through both models and yield each window with both logits at its contexts,
+    `(contexts, V)` in float32.
 
     Shorter windows are padded on the right, where a causal model does not see it.
     """
     longest = max(len(window.tokens) for window in group)
-    rows = torch.tensor([list(window.tokens) + [0] * (longest - len(window.tokens)) for window in group])
+    rows = torch.tensor(
+        [list(window.tokens) + [0] * (longest - len(window.tokens)) for window in group]
+    )
     draft, target = pair.logits(rows)
     for i, window in enumerate(group):
         last = torch.tensor(window.contexts, device=draft.device) - 1
         sides = draft[i, last], target[i, last]
         for name, logits in zip(("draft", "target"), sides, strict=True):
-            check_logits(logits, f"the {name} model", [f"prompt {window.prompt}, position {n}" for n in window.contexts])
+            check_logits(
+                logits,
+                f"the {name} model",
+                [f"prompt {window.prompt}, position {n}" for n in window.contexts],
+            )
         yield window, *sides
 
 
@@ -181,11 +215,15 @@ def check_logits(logits: Any, model: str, places: Sequence[str]) -> None:
     if bool(bad.any()):
         row = int(bad.any(-1).nonzero()[0][0])
         raise AnalysisError(
-            f"Logits must not be NaN or +inf; {model} gives some at {places[row]}. Half-precision weights may overflow: try "
+            f"Logits must not be NaN or +inf; {model} gives some at {places[row]}. Half-precision "
+            "weights may overflow: try "
             "--dtype bfloat16 or float32."
         )
 
 
 def _context_limit(pair: Pair) -> int:
-    limits = [getattr(model.config, "max_position_embeddings", None) for model in (pair.draft, pair.target)]
+    limits = [
+        getattr(model.config, "max_position_embeddings", None)
+        for model in (pair.draft, pair.target)
+    ]
     return min([limit for limit in limits if isinstance(limit, int)], default=1 << 20)

@@ -1,13 +1,16 @@
-"""What trees yield where accept events are nested in k, and what none passes: from mean acceptance alone, without a run.
+"""What trees yield where accept events are nested in k, and what none passes: from mean acceptance
+alone, without a run.
 
-The child of rank i is then accepted with probability A(i) = α_i − α_{i−1}, α_k the mean acceptance of k drafts. Vertices are taken
-as independent, each with this vector, and have at most K children, K the largest number of drafts that was measured. What a tree
-yields and Tunstall's bound are functions of the means; intervals over prompts follow from the covariance of these (delta method, of
+The child of rank i is then accepted with probability A(i) = α_i − α_{i−1}, α_k the mean acceptance
+of k drafts. Vertices are taken as independent, each with this vector, and have at most K children,
+K the largest number of drafts that was measured. What a tree yields and Tunstall's bound are
+functions of the means; intervals over prompts follow from the covariance of these (delta method, of
 the logarithm). There is no lower bound beside them: the optimal tree is exact.
 
-Where numbers of drafts between the measured ones are missing, α is taken as linear there, which is too little where it is concave.
-The bound does not rest on that. Ranks between two measured numbers share the mass α_{k'} − α_k, and no tree yields more than one
-that has all of it at the best of these children; so the bound is that of a vector with one entry for each measured number.
+Where numbers of drafts between the measured ones are missing, α is taken as linear there, which is
+too little where it is concave. The bound does not rest on that. Ranks between two measured numbers
+share the mass α_{k'} − α_k, and no tree yields more than one that has all of it at the best of
+these children; so the bound is that of a vector with one entry for each measured number.
 """
 
 from __future__ import annotations
@@ -21,7 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
-from otm.trees import OptimalTree, TreeShape, entropy_bits, optimal_tree, rejected_mass, tree_program, tunstall_minimum_upper
+from otm.trees import (
+    OptimalTree,
+    TreeShape,
+    entropy_bits,
+    optimal_tree,
+    rejected_mass,
+    tree_program,
+    tunstall_minimum_upper,
+)
 from otm.trees.vector import NESTED
 from otm.verbs import run as draw
 
@@ -38,7 +49,8 @@ _DRAWS_AT_ONCE = 500
 
 @dataclasses.dataclass(frozen=True)
 class TreeRow:
-    """The best tree of a budget of drafted tokens, and what no tree of it with at most K children a vertex passes.
+    """The best tree of a budget of drafted tokens, and what no tree of it with at most K children a
+    vertex passes.
 
     Attributes:
         nodes: the budget.
@@ -54,7 +66,9 @@ class TreeRow:
 
 
 def accepts_by_rank(scheme: str, law: str, definition: str) -> bool:
-    """Return whether a scheme's accept events are nested in k, so that differences of its acceptance are those of ranks."""
+    """Return whether a scheme's accept events are nested in k, so that differences of its
+    acceptance are those of ranks.
+    """
     return class_of(scheme) in _NESTED and law in _NESTED_LAWS and definition == "membership"
 
 
@@ -68,7 +82,8 @@ def by_rank(columns: Iterable[Any]) -> list[list[Any]]:
 
 
 def rank_matrix(ks: Sequence[int]) -> Floats:
-    """Return the matrix that takes α at these numbers of drafts to the acceptance by rank, α linear between them, `(K, n)`.
+    """Return the matrix that takes α at these numbers of drafts to the acceptance by rank, α linear
+    between them, `(K, n)`.
 
     >>> rank_matrix([1, 3]).tolist()
     [[1.0, 0.0], [-0.5, 0.5], [-0.5, 0.5]]
@@ -85,7 +100,9 @@ def acceptance_by_rank(ks: Sequence[int], means: Floats) -> Floats:
 def best_tree(vector: Floats, nodes: int) -> OptimalTree:
     """Return the tree of a budget with the most expected tokens, whatever the order of the vector."""
     falling = bool((np.diff(vector) <= 0).all())
-    return optimal_tree(vector, num_nodes=nodes) if falling else tree_program(vector, num_nodes=nodes)
+    return (
+        optimal_tree(vector, num_nodes=nodes) if falling else tree_program(vector, num_nodes=nodes)
+    )
 
 
 def rank_powers(shape: TreeShape, width: int) -> Floats:
@@ -104,7 +121,8 @@ def rank_powers(shape: TreeShape, width: int) -> Floats:
 
 
 def tokens_with_gradient(factors: Floats, powers: Floats) -> tuple[float, Floats]:
-    """Return 1 + Σ over terms, each a product of powers of the factors, and its derivative by these; 0 by a factor of 0.
+    """Return 1 + Σ over terms, each a product of powers of the factors, and its derivative by
+    these; 0 by a factor of 0.
 
     Args:
         factors: A by rank, or acceptance by level, `(m,)`.
@@ -119,9 +137,11 @@ def tokens_with_gradient(factors: Floats, powers: Floats) -> tuple[float, Floats
 
 
 def upper_with_gradient(vector: Floats, nodes: int) -> tuple[float, Floats]:
-    """Return Tunstall's bound for trees of no more children than vertices, and its derivative by A, `(K,)`.
+    """Return Tunstall's bound for trees of no more children than vertices, and its derivative by A,
+    `(K,)`.
 
-    The mass that these leave open is spread as well as can be; at the best spread the derivative by it vanishes.
+    The mass that these leave open is spread as well as can be; at the best spread the derivative by
+    it vanishes.
     """
     explored = vector[:nodes]
     found = tunstall_minimum_upper(explored, num_nodes=nodes, num_explored=len(explored))
@@ -129,15 +149,20 @@ def upper_with_gradient(vector: Floats, nodes: int) -> tuple[float, Floats]:
     if math.isinf(found.num_extra):  # the plateau 1/rest
         gradient[:nodes] = found.value / rest
     elif math.isfinite(found.value):
-        # log₂ L/H at fixed L: −log₂ L/H² dH, and dH/dA = log₂ of what a symbol of the rest has over A.
+        # log₂ L/H at fixed L: −log₂ L/H² dH, and dH/dA = log₂ of what a symbol of the rest has over
+        # A.
         share = rest / found.num_extra if rest else 1.0
         used = explored > 0
         surprise = np.where(used, math.log2(share) - np.log2(np.where(used, explored, 1.0)), 0.0)
-        gradient[:nodes] = -found.value / (entropy_bits(explored) - rest * math.log2(share)) * surprise
+        gradient[:nodes] = (
+            -found.value / (entropy_bits(explored) - rest * math.log2(share)) * surprise
+        )
     return found.value, gradient
 
 
-def tree_rows(ks: Sequence[int], means: Floats, covariance: Floats, clusters: int) -> tuple[TreeRow, ...]:
+def tree_rows(
+    ks: Sequence[int], means: Floats, covariance: Floats, clusters: int
+) -> tuple[TreeRow, ...]:
     """Return the optimal tree and the bound of every budget.
 
     Args:
@@ -162,11 +187,20 @@ def tree_rows(ks: Sequence[int], means: Floats, covariance: Floats, clusters: in
         shape = best_tree(vector, nodes).shape
         tokens, slope = tokens_with_gradient(vector, rank_powers(shape, len(vector)))
         upper, upper_slope = upper_with_gradient(gathered, nodes)
-        rows.append(TreeRow(nodes, shape.depth, value(tokens, slope @ ranks), value(upper, upper_slope @ differences)))
+        rows.append(
+            TreeRow(
+                nodes,
+                shape.depth,
+                value(tokens, slope @ ranks),
+                value(upper, upper_slope @ differences),
+            )
+        )
     return tuple(rows)
 
 
-def simulated_tokens(rule: otm.verifiers.Rule, shape: TreeShape, *, walks: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def simulated_tokens(
+    rule: otm.verifiers.Rule, shape: TreeShape, *, walks: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
     """Return the tokens of calls whose every vertex is verified by draws of a rule, `(walks,)`.
 
     Args:
@@ -180,13 +214,19 @@ def simulated_tokens(rule: otm.verifiers.Rule, shape: TreeShape, *, walks: int, 
     for vertex in range(shape.num_nodes + 1):
         below = shape.children(vertex)
         children[vertex, : len(below)] = below
-    at, tokens, live = np.zeros(walks, dtype=np.int64), np.zeros(walks, dtype=np.int64), np.arange(walks)
+    at, tokens, live = (
+        np.zeros(walks, dtype=np.int64),
+        np.zeros(walks, dtype=np.int64),
+        np.arange(walks),
+    )
     while live.size:
         tokens[live] += 1
         for start in range(0, len(live), _DRAWS_AT_ONCE):
             some = live[start : start + _DRAWS_AT_ONCE]
             drawn = draw(rule, size=len(some), rng=rng)
-            hit = np.column_stack([drawn.drafts == drawn.output[:, None], np.ones(len(some), dtype=bool)])
+            hit = np.column_stack(
+                [drawn.drafts == drawn.output[:, None], np.ones(len(some), dtype=bool)]
+            )
             at[some] = children[at[some], hit.argmax(axis=1)]
         live = live[at[live] >= 0]
     return tokens

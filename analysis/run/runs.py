@@ -1,7 +1,8 @@
 """A run on disk: its plan, its shards, and going on where it was stopped.
 
-Whoever finds a run with the same settings and the same provenance adds the shards that are missing; with others, nothing is touched
-(`analysis.run.manifest`). The layout and how to read it without torch: docs/runs.md.
+Whoever finds a run with the same settings and the same provenance adds the shards that are missing;
+with others, nothing is touched (`analysis.run.manifest`). The layout and how to read it without
+torch: docs/runs.md.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ _PROMPTS_AT_ONCE = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What a call has done: shards there in all, shards written now, rows and compared contexts written now.
+    """What a call has done: shards there in all, shards written now, rows and compared contexts
+    written now.
 
-    `seconds` run from when the first shard that came was begun: models were loaded by then, and nothing was left to compile.
-    `unchecked` shards, of earlier versions, do not say which run they are of. `checked`: columns and trees against samplers, where
-    asked for; `trees`, with the bounds: of all shards there.
+    `seconds` run from when the first shard that came was begun: models were loaded by then, and
+    nothing was left to compile. `unchecked` shards, of earlier versions, do not say which run they
+    are of. `checked`: columns and trees against samplers, where asked for; `trees`, with the
+    bounds: of all shards there.
     """
 
     num_shards: int
@@ -77,7 +80,8 @@ def measure_prompts(
         out: the run's folder.
         source, models, settings: what is measured.
         workers: where shards are computed.
-        share: numbers of the shards to compute, for one machine of several; those that do not exist are left out. None for all.
+        share: numbers of the shards to compute, for one machine of several; those that do not exist
+            are left out. None for all.
         allow: places where settings or provenance may differ from those of an existing run.
 
     Raises:
@@ -97,15 +101,22 @@ def measure_prompts(
         else:
             _write_prompts(out / PROMPTS, stream)
         if digest.count == 0:
-            raise AnalysisError(f"A measurement needs at least one prompt; {source.name} has none. Give one per line.")
+            raise AnalysisError(
+                f"A measurement needs at least one prompt; {source.name} has none. Give one per "
+                "line."
+            )
         plan = _plan(digest.count, settings.shard_prompts, "prompt")
         wanted = _missing(out, plan, share, with_logits=settings.save_logits > 0)
         place = place.for_pieces(len(wanted))
         described = _describe(models, place)
         if described["device"] != "cpu":
-            place = dataclasses.replace(place, apart=False)  # this process holds the device already, some serve one only
+            place = dataclasses.replace(
+                place, apart=False
+            )  # this process holds the device already, some serve one only
         named = {"draft": models.names[0], "target": models.names[1], "dtype": models.dtype}
-        asked = named | {"prompts": {"name": source.name, "sha256": digest.hexadecimal, "count": digest.count}}
+        asked = named | {
+            "prompts": {"name": source.name, "sha256": digest.hexadecimal, "count": digest.count}
+        }
         recorded, note = settings.recorded | asked, NOTES[settings.positions]
         held = settings.wanted
         manifest = manifest_of(recorded, note, described, plan, held.columns, held.descriptions)
@@ -132,7 +143,8 @@ def measure_trace_file(
     share: range | None = None,
     allow: Collection[str] = (),
 ) -> Summary:
-    """Measure certified intervals on a trace of top-m log-probabilities into a run; arguments as `measure_prompts`.
+    """Measure certified intervals on a trace of top-m log-probabilities into a run; arguments as
+    `measure_prompts`.
 
     A shard holds `settings.shard_prompts` positions of the trace.
     """
@@ -156,7 +168,13 @@ def measure_trace_file(
             "device": "cpu",
             "trace": dict(opened.metadata),
         }
-        asked = {"trace": {"name": trace.name, "sha256": _trace_digest(trace, opened.files), "positions": count}}
+        asked = {
+            "trace": {
+                "name": trace.name,
+                "sha256": _trace_digest(trace, opened.files),
+                "positions": count,
+            }
+        }
         recorded, note = settings.recorded | asked, NOTES[settings.positions]
         plan = _plan(count, rows, "position")
         wanted = _missing(out, plan, share)
@@ -167,7 +185,9 @@ def measure_trace_file(
             _write_prompts(out / PROMPTS, iter(()))
         first = min(wanted, default=0)
         tasks = (
-            TraceTask(first + number, settings, batch.pair, batch.prompt, batch.position, batch.path, run)
+            TraceTask(
+                first + number, settings, batch.pair, batch.prompt, batch.position, batch.path, run
+            )
             for number, batch in enumerate(opened.batches(rows=rows, start=first * rows))
             if first + number in wanted
         )
@@ -177,7 +197,9 @@ def measure_trace_file(
 
 @contextlib.contextmanager
 def _held(out: Path) -> Iterator[None]:
-    """Hold a run's folder, made if need be; one made here is removed again if the run gets no manifest."""
+    """Hold a run's folder, made if need be; one made here is removed again if the run gets no
+    manifest.
+    """
     made = not is_folder(out)
     with exclusive(make_folder(out)):
         try:
@@ -192,7 +214,9 @@ def _held(out: Path) -> Iterator[None]:
 
 
 def _checked(out: Path) -> int:
-    """Check the shards of a run that is there, before the work of describing what is asked for; return how many cannot be."""
+    """Check the shards of a run that is there, before the work of describing what is asked for;
+    return how many cannot be.
+    """
     if not (out / MANIFEST).is_file():
         return 0
     manifest = read_manifest(out)
@@ -202,7 +226,9 @@ def _checked(out: Path) -> int:
 
 
 def _describe(models: PairSource, place: Workers) -> dict[str, Any]:
-    """Describe the models where they will run: on the cluster, or here; memory for them is taken here only if they run here."""
+    """Describe the models where they will run: on the cluster, or here; memory for them is taken
+    here only if they run here.
+    """
     if place.scheduler is not None:
         return next(run_each(place, describe_source, [models]))
     described = describe_source(models)
@@ -212,7 +238,9 @@ def _describe(models: PairSource, place: Workers) -> dict[str, Any]:
 
 
 def _compile() -> None:
-    """Compile before workers start: with nothing compiled on the disk, each of them would do it all, at the same time."""
+    """Compile before workers start: with nothing compiled on the disk, each of them would do it
+    all, at the same time.
+    """
     told = "compiling (once per installation, some ten seconds)"
     notice = threading.Timer(_PATIENCE, lambda: print(told, file=sys.stderr, flush=True))
     notice.daemon = True
@@ -232,7 +260,10 @@ def _run(
     wanted: set[int],
 ) -> Summary:
     """Compute the wanted shards and write each as it comes."""
-    total, size = manifest["plan"][f"num_{_unit(manifest)}s"], manifest["plan"][f"{_unit(manifest)}s_per_shard"]
+    total, size = (
+        manifest["plan"][f"num_{_unit(manifest)}s"],
+        manifest["plan"][f"{_unit(manifest)}s_per_shard"],
+    )
     here = {
         key: manifest["provenance"][key] for key in environment() if key in manifest["provenance"]
     }  # earlier ones had fewer
@@ -242,20 +273,29 @@ def _run(
     start, rows, contexts, written = math.inf, 0, 0, 0
     checked = NOTHING_CHECKED
     done = total - sum(min(size, total - index * size) for index in wanted)
-    with tqdm(total=total, initial=done, unit=_unit(manifest), desc=out.name, disable=not sys.stderr.isatty()) as bar:
+    with tqdm(
+        total=total,
+        initial=done,
+        unit=_unit(manifest),
+        desc=out.name,
+        disable=not sys.stderr.isatty(),
+    ) as bar:
         for result in run_each(place, function, tasks, name=lambda task: f"shard {task.index}"):
             # Clocks of two machines differ, durations do not.
             start = min(start, time.monotonic() - result.seconds)
             if found := differences(here, {key: result.environment[key] for key in here}):
                 raise AnalysisError(
-                    f"Every worker must run the software of the run; one differs: {'; '.join(found)}. Update it."
+                    "Every worker must run the software of the run; one differs: "
+                    f"{'; '.join(found)}. Update it."
                 )
             if result.logits is not None:
                 write_atomically(logits_path(out, result.index), result.logits)
             write_atomically(shard_path(out, result.index), result.shard)
             rows, contexts, written = rows + result.rows, contexts + result.contexts, written + 1
             checked += result.checked
-            bar.set_postfix_str(f"{contexts / (time.monotonic() - start):,.0f} positions/s", refresh=False)
+            bar.set_postfix_str(
+                f"{contexts / (time.monotonic() - start):,.0f} positions/s", refresh=False
+            )
             bar.update(min(size, total - result.index * size))
     finished = finished_shards(out)
     if keep_logits:
@@ -276,15 +316,26 @@ def _unit(manifest: Manifest) -> str:
 
 
 def _plan(count: int, size: int, unit: str) -> dict[str, int]:
-    return {f"num_{unit}s": count, f"{unit}s_per_shard": size, "num_shards": math.ceil(count / size)}
+    return {
+        f"num_{unit}s": count,
+        f"{unit}s_per_shard": size,
+        "num_shards": math.ceil(count / size),
+    }
 
 
-def _missing(out: Path, plan: dict[str, int], share: range | None, *, with_logits: bool = False) -> set[int]:
-    """Return the shards to compute; one whose logits are gone is computed again, as its bytes are the same."""
+def _missing(
+    out: Path, plan: dict[str, int], share: range | None, *, with_logits: bool = False
+) -> set[int]:
+    """Return the shards to compute; one whose logits are gone is computed again, as its bytes are
+    the same.
+    """
     whole = range(plan["num_shards"])
-    if share is not None and (share.start < 0 or share.start >= max(share.stop, 1) or share.start >= len(whole)):
+    if share is not None and (
+        share.start < 0 or share.start >= max(share.stop, 1) or share.start >= len(whole)
+    ):
         raise AnalysisError(
-            f"Shards are numbered 0 to {len(whole) - 1} here; got {share.start}:{share.stop}. Pass some of these."
+            f"Shards are numbered 0 to {len(whole) - 1} here; got {share.start}:{share.stop}. Pass "
+            "some of these."
         )
     there = {i for i in finished_shards(out) if not with_logits or logits_path(out, i).is_file()}
     return set(whole if share is None else range(share.start, min(share.stop, len(whole)))) - there
@@ -296,16 +347,35 @@ def _digested(source: PromptSource, digest: Digest) -> Iterator[Any]:
         yield prompt
 
 
-_PROMPT_SCHEMA = pa.schema([("prompt", pa.int64()), ("name", pa.string()), ("text", pa.string()), ("characters", pa.int64())])
+_PROMPT_SCHEMA = pa.schema(
+    [
+        ("prompt", pa.int64()),
+        ("name", pa.string()),
+        ("text", pa.string()),
+        ("characters", pa.int64()),
+    ]
+)
 
 
 def _write_prompts(path: Path, stream: Iterator[Any]) -> None:
-    """Write the table of prompts, an excerpt of each, in bounded memory; it appears whole or not at all."""
-    with appearing(path) as file, pq.ParquetWriter(file, _PROMPT_SCHEMA, compression="zstd") as writer:
+    """Write the table of prompts, an excerpt of each, in bounded memory; it appears whole or not at
+    all.
+    """
+    with (
+        appearing(path) as file,
+        pq.ParquetWriter(file, _PROMPT_SCHEMA, compression="zstd") as writer,
+    ):
         rows: list[dict[str, Any]] = []
         for prompt in stream:
             text = prompt.text[:_EXCERPT].encode("utf-8", "replace").decode("utf-8")
-            rows.append({"prompt": prompt.index, "name": prompt.name, "text": text, "characters": len(prompt.text)})
+            rows.append(
+                {
+                    "prompt": prompt.index,
+                    "name": prompt.name,
+                    "text": text,
+                    "characters": len(prompt.text),
+                }
+            )
             if len(rows) == _PROMPTS_AT_ONCE:
                 writer.write_table(pa.Table.from_pylist(rows, schema=_PROMPT_SCHEMA))
                 rows = []
@@ -313,7 +383,9 @@ def _write_prompts(path: Path, stream: Iterator[Any]) -> None:
 
 
 def _trace_digest(path: Path, files: Sequence[Path]) -> str:
-    """Return the SHA-256 over a trace's files: what names them, if it is a folder, and those named, no others that lie there."""
+    """Return the SHA-256 over a trace's files: what names them, if it is a folder, and those named,
+    no others that lie there.
+    """
     import hashlib
 
     from ..trace.base import MANIFEST as NAMES

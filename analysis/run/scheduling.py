@@ -1,8 +1,10 @@
-"""Run independent pieces of work on any `concurrent.futures.Executor`: this process, local processes, or a Dask cluster.
+"""Run independent pieces of work on any `concurrent.futures.Executor`: this process, local
+processes, or a Dask cluster.
 
-Work is pure: what a piece returns depends on its argument alone. So a piece whose worker died is run again, by itself, and only
-time is lost; where it dies again and again, the piece is named. Workers end with the process that started them, however that ends.
-Few pieces are in flight at once, so that neither the arguments nor the results of a long run pile up in memory.
+Work is pure: what a piece returns depends on its argument alone. So a piece whose worker died is
+run again, by itself, and only time is lost; where it dies again and again, the piece is named.
+Workers end with the process that started them, however that ends. Few pieces are in flight at once,
+so that neither the arguments nor the results of a long run pile up in memory.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class Workers:
     Args:
         count: local processes; 1 runs everything in this one.
         scheduler: address of a Dask scheduler, such as tcp://host:8786, or None.
-        apart: run in another process even if it is one, so that this one lives to tell which piece took all memory.
+        apart: run in another process even if it is one, so that this one lives to tell which piece
+            took all memory.
     """
 
     count: int = 1
@@ -67,10 +70,14 @@ class Workers:
         return dataclasses.replace(self, count=max(1, min(self.count, pieces)))
 
     def check(self) -> None:
-        """Raise `AnalysisError` unless the scheduler, if there is one, has an address that somebody answers at; at once."""
+        """Raise `AnalysisError` unless the scheduler, if there is one, has an address that somebody
+        answers at; at once.
+        """
         if self.scheduler is None:
             return
-        place = urllib.parse.urlsplit(self.scheduler if "://" in self.scheduler else f"tcp://{self.scheduler}")
+        place = urllib.parse.urlsplit(
+            self.scheduler if "://" in self.scheduler else f"tcp://{self.scheduler}"
+        )
         if place.scheme == "inproc":
             return
         try:
@@ -92,7 +99,9 @@ class Workers:
         else:
             # Forked children of a process that has run torch may hang in its thread pool.
             context = multiprocessing.get_context("spawn")
-            executor = cf.ProcessPoolExecutor(self.count, mp_context=context, initializer=begin_worker)
+            executor = cf.ProcessPoolExecutor(
+                self.count, mp_context=context, initializer=begin_worker
+            )
             try:
                 yield executor
             finally:
@@ -105,10 +114,12 @@ class Workers:
 
 
 def begin_worker() -> None:
-    """Begin a worker process: one thread for the numerical libraries, no hold on the output, an end when the parent's comes.
+    """Begin a worker process: one thread for the numerical libraries, no hold on the output, an end
+    when the parent's comes.
 
-    What may use more threads sets its own number later. A pool's workers wait for work from a pipe that they hold open themselves,
-    so they would outlive a parent that was killed, and a reader of its output would wait for them.
+    What may use more threads sets its own number later. A pool's workers wait for work from a pipe
+    that they hold open themselves, so they would outlive a parent that was killed, and a reader of
+    its output would wait for them.
     """
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
@@ -139,8 +150,9 @@ def run_each(
 ) -> Iterator[Result]:
     """Apply a pure function to every argument and yield results as they come, in any order.
 
-    A piece that raises ends the run; results that are there are yielded first. Pieces whose process was killed are run again, one
-    at a time and before all others, so that the one which took the memory is known (Dask has its own count).
+    A piece that raises ends the run; results that are there are yielded first. Pieces whose process
+    was killed are run again, one at a time and before all others, so that the one which took the
+    memory is known (Dask has its own count).
 
     Raises:
         AnalysisError: if the process of one piece is killed four times; if one finds no memory.
@@ -164,14 +176,21 @@ def run_each(
         died += outcome.arguments
         for argument in outcome.arguments:
             if sum(other is argument for other in died) > MOST_RETRIES:
-                raise _out_of_memory(name(argument), f"was killed {MOST_RETRIES + 1} times over. Memory is the usual reason")
+                raise _out_of_memory(
+                    name(argument),
+                    f"was killed {MOST_RETRIES + 1} times over. Memory is the usual reason",
+                )
 
 
-def one_behind(function: Callable[[Argument], Result], arguments: Iterable[Argument]) -> Iterator[Result]:
-    """Yield `function` of each argument, in order; while a thread computes one, this thread makes the next argument.
+def one_behind(
+    function: Callable[[Argument], Result], arguments: Iterable[Argument]
+) -> Iterator[Result]:
+    """Yield `function` of each argument, in order; while a thread computes one, this thread makes
+    the next argument.
 
-    Two arguments at most are alive at a time, so memory does not depend on which of the two is faster. What either raises is raised
-    here, once what is running has ended. It gains where both leave the interpreter's lock alone, as models and compiled loops do.
+    Two arguments at most are alive at a time, so memory does not depend on which of the two is
+    faster. What either raises is raised here, once what is running has ended. It gains where both
+    leave the interpreter's lock alone, as models and compiled loops do.
 
     >>> list(one_behind(abs, iter([-1, 2, -3])))
     [1, 2, 3]
@@ -204,7 +223,8 @@ def _drained(first: list[Argument]) -> Iterator[Argument]:
 
 def _out_of_memory(piece: str, what: str) -> AnalysisError:
     return AnalysisError(
-        f"A process must have the memory that its work takes; the one that computed {piece} {what}. Use fewer --workers, or a "
+        f"A process must have the memory that its work takes; the one that computed {piece} "
+        f"{what}. Use fewer --workers, or a "
         "machine with more; what is finished is kept."
     )
 
@@ -243,7 +263,9 @@ def _run_in(
                 elif isinstance(error, cf.BrokenExecutor):
                     lost.append(argument)
                 elif type(error).__name__ == "KilledWorker":  # Dask's, which need not be installed
-                    failure = _out_of_memory(name(argument), "was killed wherever it ran. Memory is the usual reason")
+                    failure = _out_of_memory(
+                        name(argument), "was killed wherever it ran. Memory is the usual reason"
+                    )
                 elif isinstance(error, MemoryError):
                     failure = _out_of_memory(name(argument), "found none left")
                 else:
@@ -259,7 +281,8 @@ def _run_in(
 
 def _no_scheduler(address: str, error: Exception) -> AnalysisError:
     return AnalysisError(
-        f"The scheduler must be the address of a running Dask scheduler; {address!r:.80} gave: {error}. Start one, or correct it."
+        f"The scheduler must be the address of a running Dask scheduler; {address!r:.80} gave: "
+        f"{error}. Start one, or correct it."
     )
 
 
@@ -269,7 +292,8 @@ def _dask(address: str) -> Iterator[cf.Executor]:
         from distributed import Client
     except ImportError as error:
         raise AnalysisError(
-            "A Dask scheduler needs the distributed library, which is not installed. Install it: pip install distributed."
+            "A Dask scheduler needs the distributed library, which is not installed. Install it: "
+            "pip install distributed."
         ) from error
     Workers(scheduler=address).check()
     try:
@@ -277,5 +301,6 @@ def _dask(address: str) -> Iterator[cf.Executor]:
     except (OSError, ValueError, TimeoutError) as error:
         raise _no_scheduler(address, error) from error
     with client:
-        # Results are pure functions of the arguments, but a run that is repeated must not find the last one's futures.
+        # Results are pure functions of the arguments, but a run that is repeated must not find the
+        # last one's futures.
         yield client.get_executor(pure=False, retries=MOST_RETRIES)

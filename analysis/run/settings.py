@@ -38,7 +38,9 @@ class Settings:
     temperatures: tuple[float, ...] = (1.0,)
     draft_temperatures: tuple[float, ...] = ()  # the target's, if empty
     top_ps: tuple[float, ...] = (1.0,)
-    otherwise: Setting = AS_THEY_ARE  # all other processing, and the draft's top-p if it has one of its own
+    otherwise: Setting = (
+        AS_THEY_ARE  # all other processing, and the draft's top-p if it has one of its own
+    )
     positions: str = "text"
     seed: int = 0
     max_tokens: int = 512
@@ -56,16 +58,28 @@ class Settings:
     @property
     def pairs(self) -> tuple[Setting, ...]:
         """Every combination of temperature, top-p and draft temperature."""
-        return tuple(settings_of(self.temperatures, self.top_ps, self.draft_temperatures, otherwise=self.otherwise))
+        return tuple(
+            settings_of(
+                self.temperatures, self.top_ps, self.draft_temperatures, otherwise=self.otherwise
+            )
+        )
 
     @property
     def recorded(self) -> dict[str, Any]:
         """What a run says of its settings: with a trace only those that mean something for it."""
-        said = {name: value for name, value in self.otherwise.recorded.items() if name not in ("temperature", "top_p")}
+        said = {
+            name: value
+            for name, value in self.otherwise.recorded.items()
+            if name not in ("temperature", "top_p")
+        }
         # Runs of earlier versions do not name these.
         unasked = [name for name in ("bounds", "check", "losses") if not getattr(self, name)]
-        fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in ("otherwise", *unasked)}
-        if self.columns is None:  # what is measured is listed in the manifest anyway, and earlier runs had all
+        fields = {
+            k: v for k, v in dataclasses.asdict(self).items() if k not in ("otherwise", *unasked)
+        }
+        if (
+            self.columns is None
+        ):  # what is measured is listed in the manifest anyway, and earlier runs had all
             del fields["columns"]
         else:
             fields["columns"] = tuple(name for name in NAMES if name in self.columns)
@@ -73,7 +87,9 @@ class Settings:
 
     @property
     def wanted(self) -> Wanted:
-        """The columns that are filled; a scheme comes with its optimum, which a report compares it with."""
+        """The columns that are filled; a scheme comes with its optimum, which a report compares it
+        with.
+        """
         if self.columns is None:
             return Wanted.of(self.k, None)
         optima = {column.optimum for column in table_columns(self.k, columns=self.columns)}
@@ -82,7 +98,8 @@ class Settings:
 
 
 def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
-    """Return the settings, or raise `AnalysisError` or a parameter error of `otm` on the first that makes no sense.
+    """Return the settings, or raise `AnalysisError` or a parameter error of `otm` on the first that
+    makes no sense.
 
     Args:
         settings: what is to be measured.
@@ -115,5 +132,7 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
     choices = {"positions": positions, "precision": ("float32", "float64")}
     for name, allowed in choices.items():
         if getattr(settings, name) not in allowed:
-            raise AnalysisError(f"{name} must be one of {', '.join(allowed)}; got {getattr(settings, name)!r}. Choose one.")
+            raise AnalysisError(
+                f"{name} must be one of {', '.join(allowed)}; got {getattr(settings, name)!r}. Choose one."
+            )
     return settings

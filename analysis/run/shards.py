@@ -1,6 +1,7 @@
 """Shards on disk: Parquet files that appear whole or not at all and never change afterwards.
 
-A process killed at any point leaves either the finished shard or none, and at most a temporary file, which the next run removes.
+A process killed at any point leaves either the finished shard or none, and at most a temporary
+file, which the next run removes.
 """
 
 from __future__ import annotations
@@ -53,15 +54,16 @@ def shard_files(run: Path) -> dict[int, Path]:
     """Return the shards that are there, by number.
 
     Raises:
-        AnalysisError: if a Parquet file beside them has no shard's name, since whoever reads the folder would read it too; if one
-            is no regular file.
+        AnalysisError: if a Parquet file beside them has no shard's name, since whoever reads the
+            folder would read it too; if one is no regular file.
     """
     found = {}
     for path in sorted((run / SHARDS).glob("*.parquet")):
         matched = _SHARD.fullmatch(path.name)
         if matched is None or shard_name(int(matched[1])) != path.name:
             raise AnalysisError(
-                f"A run's folder {SHARDS} holds files named like {shard_name(0)}; {path.name[:80]!r} is another one. Remove it."
+                f"A run's folder {SHARDS} holds files named like {shard_name(0)}; "
+                f"{path.name[:80]!r} is another one. Remove it."
             )
         if not path.is_file():  # opening a pipe would wait for its writer
             raise _damaged(path, "it is no regular file")
@@ -75,7 +77,8 @@ def finished_shards(run: Path) -> set[int]:
 
 
 def column_of_today(name: str) -> str:
-    """Return what a column of a shard is called today; earlier versions called one of them otherwise.
+    """Return what a column of a shard is called today; earlier versions called one of them
+    otherwise.
 
     >>> column_of_today("naive_deterministic_k4"), column_of_today("kseq_iid_k4")
     ('naive_top_k_k4', 'kseq_iid_k4')
@@ -84,9 +87,13 @@ def column_of_today(name: str) -> str:
 
 
 def encode_shard(columns: dict[str, NDArray[Any]], metadata: dict[str, Any]) -> bytes:
-    """Return a Parquet file's bytes, which carry their content's digest: equal columns and metadata give equal bytes."""
+    """Return a Parquet file's bytes, which carry their content's digest: equal columns and metadata
+    give equal bytes.
+    """
     about = json.dumps(metadata, sort_keys=True).encode()
-    table = pa.table(columns).replace_schema_metadata({_METADATA: about, _DIGEST: content_digest(about, columns, [columns])})
+    table = pa.table(columns).replace_schema_metadata(
+        {_METADATA: about, _DIGEST: content_digest(about, columns, [columns])}
+    )
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
@@ -106,7 +113,8 @@ def inspect_shard(path: Path) -> tuple[set[str], dict[str, Any]]:
     """Return the names of a shard's columns and its metadata, empty if it has none.
 
     Raises:
-        AnalysisError: if the file cannot be read, or is not what was written: its digest, where it carries one, is compared.
+        AnalysisError: if the file cannot be read, or is not what was written: its digest, where it
+            carries one, is compared.
 
     Cost: one pass over the file, some rows in memory at a time.
     """
@@ -132,12 +140,15 @@ def inspect_shard(path: Path) -> tuple[set[str], dict[str, Any]]:
 
 
 def _damaged(path: Path, why: str) -> AnalysisError:
-    return AnalysisError(f"{path} must be a shard that `measure` wrote; {why}. Restore or delete it.")
+    return AnalysisError(
+        f"{path} must be a shard that `measure` wrote; {why}. Restore or delete it."
+    )
 
 
 @contextlib.contextmanager
 def exclusive(run: Path) -> Iterator[None]:
-    """Hold a run for this process, so that two commands do not measure the same shards; a killed process lets go.
+    """Hold a run for this process, so that two commands do not measure the same shards; a killed
+    process lets go.
 
     Temporary files that a killed process left are removed.
     """
@@ -146,7 +157,9 @@ def exclusive(run: Path) -> Iterator[None]:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise AnalysisError(f"One process at a time writes to {run}; another one does now. Wait for it.") from error
+                raise AnalysisError(
+                    f"One process at a time writes to {run}; another one does now. Wait for it."
+                ) from error
             for folder in (run, run / SHARDS, run / LOGITS):
                 for left in folder.glob(f"*{TEMPORARY}"):
                     left.unlink(missing_ok=True)

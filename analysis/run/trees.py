@@ -1,7 +1,8 @@
-"""The trees of a run (`analysis.run.ranks`), by setting and scheme, from the shards that are finished.
+"""The trees of a run (`analysis.run.ranks`), by setting and scheme, from the shards that are
+finished.
 
-`measure --bounds` writes them to `trees.json` in the run's folder; `--check` decodes such trees with the samplers at the positions
-that it looks at.
+`measure --bounds` writes them to `trees.json` in the run's folder; `--check` decodes such trees
+with the samplers at the positions that it looks at.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from otm import tabular
 from ..files import json_values, write_json
 from ..layout import TREES
 from ..models.processing import words
-from ..statistics import CONFIDENCE, MOST_CLUSTERS, ClusterSums, clustered_covariance, clustered_means
+from ..statistics import (
+    CONFIDENCE,
+    MOST_CLUSTERS,
+    ClusterSums,
+    clustered_covariance,
+    clustered_means,
+)
 from .manifest import Manifest
 from .ranks import TreeRow, acceptance_by_rank, by_rank, tree_rows
 from .shards import SAMPLING, column_of_today, shard_files
@@ -28,7 +35,9 @@ _ROWS_AT_ONCE = 1 << 14
 
 @dataclasses.dataclass(frozen=True)
 class RankColumn:
-    """What `by_rank` asks of a column of schemes; `otm.table.TableColumn` and a report's have it, too."""
+    """What `by_rank` asks of a column of schemes; `otm.table.TableColumn` and a report's have it,
+    too.
+    """
 
     name: str
     scheme: str
@@ -80,14 +89,22 @@ class SettingTrees:
 
 
 def trees_of_run(out: Path, manifest: Manifest) -> tuple[SettingTrees, ...]:
-    """Return the trees of every setting, from the finished shards of a run; nothing where no scheme accepts by rank.
+    """Return the trees of every setting, from the finished shards of a run; nothing where no scheme
+    accepts by rank.
 
     Cost: one pass over those columns, some rows in memory at a time.
     """
     others = [field.name for field in dataclasses.fields(RankColumn) if field.name != "name"]
-    families = by_rank([RankColumn(entry["column"], *(entry[name] for name in others)) for entry in manifest["schemes"]])
+    families = by_rank(
+        [
+            RankColumn(entry["column"], *(entry[name] for name in others))
+            for entry in manifest["schemes"]
+        ]
+    )
     found = []
-    for key, sums in sorted(_sums(out, [column.name for family in families for column in family]).items()):
+    for key, sums in sorted(
+        _sums(out, [column.name for family in families for column in family]).items()
+    ):
         total, counts = sums.tables([0])
         means, covariance = clustered_means(total, counts).mean, clustered_covariance(total, counts)
         clusters, place, schemes = int((counts[:, 0] > 0).sum()), 0, []
@@ -109,15 +126,23 @@ def _sums(out: Path, names: list[str]) -> dict[tuple[tuple[str, float], ...], Cl
         with pq.ParquetFile(path, pre_buffer=False) as shard:
             stored = {column_of_today(name): name for name in shard.schema_arrow.names}
             keys = [name for name in SAMPLING if name in stored]
-            for batch in shard.iter_batches(batch_size=_ROWS_AT_ONCE, columns=[stored[n] for n in ("prompt", *keys, *names)]):
-                prompts, *values = (np.asarray(batch.column(stored[name])) for name in ("prompt", *keys, *names))
-                settings, where = np.unique(np.stack(values[: len(keys)], axis=1), axis=0, return_inverse=True)
+            for batch in shard.iter_batches(
+                batch_size=_ROWS_AT_ONCE, columns=[stored[n] for n in ("prompt", *keys, *names)]
+            ):
+                prompts, *values = (
+                    np.asarray(batch.column(stored[name])) for name in ("prompt", *keys, *names)
+                )
+                settings, where = np.unique(
+                    np.stack(values[: len(keys)], axis=1), axis=0, return_inverse=True
+                )
                 rows = np.stack(values[len(keys) :], axis=1)
                 for number, setting in enumerate(settings.tolist()):
                     mine = np.flatnonzero(where.reshape(-1) == number)
                     key = tuple(zip(keys, setting, strict=True))
                     if key not in sums:
-                        sums[key] = ClusterSums(groups=1, clusters=MOST_CLUSTERS, columns=len(names))
+                        sums[key] = ClusterSums(
+                            groups=1, clusters=MOST_CLUSTERS, columns=len(names)
+                        )
                     sums[key].add(np.zeros(len(mine), dtype=np.int64), prompts[mine], rows[mine])
     return sums
 
@@ -125,7 +150,15 @@ def _sums(out: Path, names: list[str]) -> dict[tuple[tuple[str, float], ...], Cl
 def write_trees(out: Path, manifest: Manifest) -> tuple[SettingTrees, ...]:
     """Write the trees of a run that asked for bounds to its folder, and return them."""
     found = trees_of_run(out, manifest) if manifest["settings"].get("bounds") else ()
-    about = {"format": "otm.trees", "version": 1, "confidence": CONFIDENCE, "shards": len(shard_files(out))}
+    about = {
+        "format": "otm.trees",
+        "version": 1,
+        "confidence": CONFIDENCE,
+        "shards": len(shard_files(out)),
+    }
     if found:
-        write_json(out / TREES, about | {"settings": [json_values(dataclasses.asdict(one)) for one in found]})
+        write_json(
+            out / TREES,
+            about | {"settings": [json_values(dataclasses.asdict(one)) for one in found]},
+        )
     return found

@@ -1,4 +1,6 @@
-"""What a trace is made of: lists of log-probabilities at positions, in batches, and the checks that every form shares."""
+"""What a trace is made of: lists of log-probabilities at positions, in batches, and the checks that
+every form shares.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from ..files import is_file
 FORMAT, SCHEMA, MANIFEST = "otm-trace", 1, "trace.json"
 LARGEST_LIST = 1 << 16
 PATH = ("path_temperature", "path_top_p", "path_draft_temperature")
-"""What tells sampled contexts of one prompt and length apart: the setting that they were sampled at."""
+"""What tells sampled contexts of one prompt and length apart: the setting that they were sampled
+at.
+"""
 
 SIDES = ("draft", "target")
 _MOST_ENTRIES = 1 << 25
@@ -28,9 +32,11 @@ _MOST_ENTRIES = 1 << 25
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TraceSide:
-    """One model's lists at n positions: tokens int64 `(n, m)` (−1: no entry), log-probabilities `(n, m)` and log tail mass `(n,)`.
+    """One model's lists at n positions: tokens int64 `(n, m)` (−1: no entry), log-probabilities
+    `(n, m)` and log tail mass `(n,)`.
 
-    Natural logarithms; a log tail of −∞ says that nothing is left, and padding has log-probability −∞.
+    Natural logarithms; a log tail of −∞ says that nothing is left, and padding has log-probability
+    −∞.
     """
 
     tokens: NDArray[np.int64]
@@ -40,9 +46,11 @@ class TraceSide:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TraceBatch:
-    """Some positions of a trace: what is known of both models, the prompt and the place in it of each, int64 `(rows,)`.
+    """Some positions of a trace: what is known of both models, the prompt and the place in it of
+    each, int64 `(rows,)`.
 
-    `path` says how the context of each was sampled, `(rows, 3)` in the order of `PATH`; None where all are of one text or path.
+    `path` says how the context of each was sampled, `(rows, 3)` in the order of `PATH`; None where
+    all are of one text or path.
     """
 
     pair: PartialPair
@@ -57,7 +65,8 @@ class Trace(abc.ABC):
 
     Attributes:
         num_tokens: V, or None if the writer did not say.
-        metadata: what the writer said besides. Untrusted text: escape it before showing it in a page.
+        metadata: what the writer said besides. Untrusted text: escape it before showing it in a
+            page.
     """
 
     num_tokens: int | None
@@ -78,24 +87,37 @@ class Trace(abc.ABC):
         """Yield the positions from `start` on, `rows` at a time, fewer in the last batch only.
 
         Raises:
-            AnalysisError: at the first position that is not a valid description of two distributions, naming it; if `rows` of the
-                trace's lists are too much to hold.
+            AnalysisError: at the first position that is not a valid description of two
+                distributions, naming it; if `rows` of the trace's lists are too much to hold.
         """
 
 
 def inside(folder: Path, name: object) -> Path:
-    """Return the regular file `name` inside the folder, or raise `AnalysisError`: a trace never leads elsewhere."""
+    """Return the regular file `name` inside the folder, or raise `AnalysisError`: a trace never
+    leads elsewhere.
+    """
     if not isinstance(name, str) or not name or "\0" in name:
-        raise AnalysisError(f"{MANIFEST} must name files of its folder; got {name!r:.80}. Write plain names.")
+        raise AnalysisError(
+            f"{MANIFEST} must name files of its folder; got {name!r:.80}. Write plain names."
+        )
     root = folder.resolve()
     try:
         place = (root / name).resolve()
-    except (OSError, RuntimeError, ValueError):  # links in a circle, a name that is too long or no text
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ):  # links in a circle, a name that is too long or no text
         place = root
     if Path(name).is_absolute() or root not in (place, *place.parents):
-        raise AnalysisError(f"A trace must not lead outside its folder; {name[:80]!r} does. Copy the file there.")
+        raise AnalysisError(
+            f"A trace must not lead outside its folder; {name[:80]!r} does. Copy the file there."
+        )
     if not is_file(place):
-        raise AnalysisError(f"{name[:80]!r} must be a regular file of the trace's folder; there is none. Check the name.")
+        raise AnalysisError(
+            f"{name[:80]!r} must be a regular file of the trace's folder; there is none. Check the "
+            "name."
+        )
     return place
 
 
@@ -107,7 +129,8 @@ def check_rounding(value: object, where: str) -> float:
         number = math.nan
     if isinstance(value, bool) or not 0.0 <= number <= 0.1:
         raise AnalysisError(
-            f"rounding must be a number of nats from 0 to 0.1 ({where}); got {value!r:.40}. State the true bound."
+            f"rounding must be a number of nats from 0 to 0.1 ({where}); got {value!r:.40}. State "
+            "the true bound."
         )
     return number
 
@@ -119,6 +142,11 @@ def check_reading(rows: int, start: int) -> None:
 
 
 def check_entries(count: int) -> None:
-    """Raise `AnalysisError` if a batch would hold more list entries than memory should be taken for."""
+    """Raise `AnalysisError` if a batch would hold more list entries than memory should be taken
+    for.
+    """
     if count > _MOST_ENTRIES:
-        raise AnalysisError(f"A batch may hold {_MOST_ENTRIES} list entries; this one would hold {count}. Ask for fewer rows.")
+        raise AnalysisError(
+            f"A batch may hold {_MOST_ENTRIES} list entries; this one would hold {count}. Ask for "
+            "fewer rows."
+        )

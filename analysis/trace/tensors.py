@@ -1,4 +1,6 @@
-"""The safetensors form of a trace: headers checked before anything is read, slices read a batch at a time, files written whole."""
+"""The safetensors form of a trace: headers checked before anything is read, slices read a batch at
+a time, files written whole.
+"""
 
 from __future__ import annotations
 
@@ -98,9 +100,14 @@ class SafetensorsTrace(Trace):
             if values[0].ndim == 2 and name != "path":
                 fill = -1 if name.endswith("tokens") else -np.inf
                 width = max(value.shape[1] for value in values)
-                values = [np.pad(v, ((0, 0), (0, width - v.shape[1])), constant_values=fill) for v in values]
+                values = [
+                    np.pad(v, ((0, 0), (0, width - v.shape[1])), constant_values=fill)
+                    for v in values
+                ]
             whole[name] = np.concatenate(values)
-        return _batch(whole, self.num_tokens, max(shard.rounding for shard in self.shards), "the trace", first)
+        return _batch(
+            whole, self.num_tokens, max(shard.rounding for shard in self.shards), "the trace", first
+        )
 
 
 def _read(shard: _Shard, first: int, stop: int) -> dict[str, NDArray[Any]]:
@@ -108,25 +115,34 @@ def _read(shard: _Shard, first: int, stop: int) -> dict[str, NDArray[Any]]:
         with safe_open(shard.path, framework="np") as stored:
             return {name: stored.get_slice(name)[first:stop] for name in stored.keys()}  # noqa: SIM118 (not a mapping)
     except (SafetensorError, OSError) as error:
-        raise AnalysisError(f"{shard.path.name} is no valid safetensors file ({error}). Write it again.") from error
+        raise AnalysisError(
+            f"{shard.path.name} is no valid safetensors file ({error}). Write it again."
+        ) from error
 
 
-def open_shards(paths: Sequence[Path], size: int | None, metadata: Mapping[str, str]) -> SafetensorsTrace:
+def open_shards(
+    paths: Sequence[Path], size: int | None, metadata: Mapping[str, str]
+) -> SafetensorsTrace:
     """Open shards of one vocabulary, headers and digests checked, as one trace."""
     shards = [_open_shard(path) for path in paths]
     seen: dict[object, Path] = {}
     for shard in shards:
         place = shard.path if shard.number is None else (shard.run, shard.number)
         if (first := seen.setdefault(place, shard.path)) is not shard.path:
-            raise AnalysisError(f"Each position counts once; {shard.path.name} is a copy of {first.name}. Leave it out.")
+            raise AnalysisError(
+                f"Each position counts once; {shard.path.name} is a copy of {first.name}. Leave it "
+                "out."
+            )
     sizes = {shard.num_tokens for shard in shards} | ({size} if size is not None else set())
     if len(sizes) > 1:
         raise AnalysisError(
-            f"The shards of a trace must share one vocabulary; they say {sorted(map(str, sizes))}. Separate them."
+            f"The shards of a trace must share one vocabulary; they say {sorted(map(str, sizes))}. "
+            "Separate them."
         )
     if len({shard.has_paths for shard in shards}) > 1:
         raise AnalysisError(
-            "The shards of a trace must all say which path a position is on, or none; they differ. Separate them."
+            "The shards of a trace must all say which path a position is on, or none; they differ. "
+            "Separate them."
         )
     said = {**shards[0].metadata, **metadata}
     return SafetensorsTrace(num_tokens=sizes.pop(), metadata=said, shards=tuple(shards))
@@ -136,28 +152,47 @@ def _open_shard(path: Path) -> _Shard:
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            head = file.read(8) if size >= 8 else b""  # what the kernel offers as a file has no size, or no end
+            head = (
+                file.read(8) if size >= 8 else b""
+            )  # what the kernel offers as a file has no size, or no end
     except OSError as error:
-        raise AnalysisError(f"{path.name} must be a readable file; it is not ({error.strerror}). Check it.") from error
+        raise AnalysisError(
+            f"{path.name} must be a readable file; it is not ({error.strerror}). Check it."
+        ) from error
     length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
     if not 2 <= length <= min(_LARGEST_HEADER, size - 8):
-        raise AnalysisError(f"{path.name} is no safetensors file: its header claims {length} of {size} bytes. Write it again.")
+        raise AnalysisError(
+            f"{path.name} is no safetensors file: its header claims {length} of {size} bytes. "
+            "Write it again."
+        )
     try:
         with safe_open(path, framework="np") as stored:
             slices = {name: stored.get_slice(name) for name in stored.keys()}  # noqa: SIM118 (not a mapping)
-            shapes = {name: (_DTYPES.get(s.get_dtype(), s.get_dtype()), tuple(s.get_shape())) for name, s in slices.items()}
+            shapes = {
+                name: (_DTYPES.get(s.get_dtype(), s.get_dtype()), tuple(s.get_shape()))
+                for name, s in slices.items()
+            }
             metadata = stored.metadata() or {}
     except (SafetensorError, OSError) as error:
-        raise AnalysisError(f"{path.name} is no valid safetensors file ({error}). Write it again.") from error
+        raise AnalysisError(
+            f"{path.name} is no valid safetensors file ({error}). Write it again."
+        ) from error
     if metadata.get("format") != FORMAT or metadata.get("schema") != str(SCHEMA):
-        raise AnalysisError(f"{path.name} must be of format {FORMAT!r}, schema {SCHEMA}; its metadata says otherwise.")
+        raise AnalysisError(
+            f"{path.name} must be of format {FORMAT!r}, schema {SCHEMA}; its metadata says "
+            "otherwise."
+        )
     _check_shapes(shapes, path.name)
     said = metadata.get("num_tokens", "")
     if not said.isascii() or not said.isdigit() or len(said) > 10 or not 1 <= int(said) < 2**31:
-        raise AnalysisError(f"num_tokens must be a whole number from 1 to 2³¹; {path.name} says {said!r:.40}.")
+        raise AnalysisError(
+            f"num_tokens must be a whole number from 1 to 2³¹; {path.name} says {said!r:.40}."
+        )
     rounding = check_rounding(metadata.get("rounding"), path.name)
     width = sum(shapes[f"{side}.tokens"][1][1] for side in SIDES)
-    kept = {key: value for key, value in metadata.items() if key not in (_RUN, _SHARD_NUMBER, _DIGEST)}
+    kept = {
+        key: value for key, value in metadata.items() if key not in (_RUN, _SHARD_NUMBER, _DIGEST)
+    }
     shard = _Shard(
         path,
         shapes["prompt"][1][0],
@@ -171,20 +206,29 @@ def _open_shard(path: Path) -> _Shard:
     )
     if _DIGEST in metadata:
         rows = max(1, _ENTRIES_HASHED_AT_ONCE // width)
-        batches = (_read(shard, first, min(first + rows, shard.length)) for first in range(0, shard.length, rows))
+        batches = (
+            _read(shard, first, min(first + rows, shard.length))
+            for first in range(0, shard.length, rows)
+        )
         if _digest(metadata, shapes, batches) != metadata[_DIGEST]:
-            raise AnalysisError(f"{path.name} is not what was written: its content has another digest. Write or copy it again.")
+            raise AnalysisError(
+                f"{path.name} is not what was written: its content has another digest. Write or "
+                "copy it again."
+            )
     return shard
 
 
-def _digest(metadata: Mapping[str, str], names: Iterable[str], batches: Iterable[Mapping[str, NDArray[Any]]]) -> str:
+def _digest(
+    metadata: Mapping[str, str], names: Iterable[str], batches: Iterable[Mapping[str, NDArray[Any]]]
+) -> str:
     """Return the digest of a trace's metadata but the digest itself, and of its tensors."""
     said = {key: value for key, value in metadata.items() if key != _DIGEST}
     return content_digest(json.dumps(said, sort_keys=True).encode(), sorted(names), batches)
 
 
 def place_in_run(path: Path) -> tuple[str | None, str | None]:
-    """Return the identity of the run and the number of the shard that a file of logits says it is of, having checked the file.
+    """Return the identity of the run and the number of the shard that a file of logits says it is
+    of, having checked the file.
 
     Raises:
         AnalysisError: if it is no trace, or not what was written.
@@ -213,41 +257,68 @@ def write_trace(
         draft, target: lists at the same n positions.
         prompt, position: int64 `(n,)`, which prompt and which place in it.
         num_tokens: V.
-        paths: float64 `(n, 3)`, the setting that each context was sampled at, in the order of `PATH`, where there are several.
+        paths: float64 `(n, 3)`, the setting that each context was sampled at, in the order of
+            `PATH`, where there are several.
         metadata: further strings, such as the models' names; keys of the format itself are refused.
-        rounding: bound on the error of the log-probabilities as given, in nats (float32 `log_softmax`: about 1e-6). What storing
-            them in float32 adds is measured and added.
-        place: the identity of the run and the number of the shard whose logits these are, where there is a run.
+        rounding: bound on the error of the log-probabilities as given, in nats (float32
+            `log_softmax`: about 1e-6). What storing them in float32 adds is measured and added.
+        place: the identity of the run and the number of the shard whose logits these are, where
+            there is a run.
 
     Raises:
-        AnalysisError: on inconsistent shapes, values that are no distributions, an existing file or an unwritable folder.
+        AnalysisError: on inconsistent shapes, values that are no distributions, an existing file or
+            an unwritable folder.
     """
     file = Path(path)
     if file.suffix != ".safetensors" or file.exists():
-        raise AnalysisError(f"A trace file must be new and end in .safetensors; got {file}. Choose another name.")
-    tensors: dict[str, NDArray[Any]] = {"prompt": np.asarray(prompt), "position": np.asarray(position)}
+        raise AnalysisError(
+            f"A trace file must be new and end in .safetensors; got {file}. Choose another name."
+        )
+    tensors: dict[str, NDArray[Any]] = {
+        "prompt": np.asarray(prompt),
+        "position": np.asarray(position),
+    }
     if paths is not None:
         tensors["path"] = np.asarray(paths, dtype=np.float64)
     error = check_rounding(rounding, "rounding")
     lost = 0.0
     for name, side in zip(SIDES, (draft, target), strict=True):
         tensors[f"{name}.tokens"] = np.asarray(side.tokens)
-        for part, values in (("log_probabilities", side.log_probabilities), ("log_tail", side.log_tail)):
+        for part, values in (
+            ("log_probabilities", side.log_probabilities),
+            ("log_tail", side.log_tail),
+        ):
             with np.errstate(over="ignore"):
                 tensors[f"{name}.{part}"] = np.asarray(values).astype(np.float32)
-        stored, wide = tensors[f"{name}.log_probabilities"], np.asarray(side.log_probabilities, dtype=np.float64)
-        # The tail's own rounding shows where listed and tail do not sum to 1; that is accounted for on reading.
+        stored, wide = (
+            tensors[f"{name}.log_probabilities"],
+            np.asarray(side.log_probabilities, dtype=np.float64),
+        )
+        # The tail's own rounding shows where listed and tail do not sum to 1; that is accounted for
+        # on reading.
         finite = np.isfinite(stored)
         lost = max(lost, float(np.abs(stored[finite] - wide[finite]).max(initial=0.0)))
-    own = {"format": FORMAT, "schema": str(SCHEMA), "num_tokens": str(int(num_tokens)), "rounding": repr(error + lost)}
+    own = {
+        "format": FORMAT,
+        "schema": str(SCHEMA),
+        "num_tokens": str(int(num_tokens)),
+        "rounding": repr(error + lost),
+    }
     reserved = {*own, _RUN, _SHARD_NUMBER, _DIGEST}
     if reserved & set(metadata):
-        raise AnalysisError(f"metadata must not use the format's keys {sorted(reserved)}; got {sorted(metadata)}. Rename them.")
+        raise AnalysisError(
+            f"metadata must not use the format's keys {sorted(reserved)}; got {sorted(metadata)}. "
+            "Rename them."
+        )
     if place is not None:
         own |= {_RUN: place[0], _SHARD_NUMBER: str(place[1])}
     tensors = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
-    _check_shapes({name: (str(value.dtype), value.shape) for name, value in tensors.items()}, str(file))
-    for start in range(0, len(tensors["prompt"]), _ROWS_CHECKED_AT_ONCE):  # what a reader would refuse is refused here
+    _check_shapes(
+        {name: (str(value.dtype), value.shape) for name, value in tensors.items()}, str(file)
+    )
+    for start in range(
+        0, len(tensors["prompt"]), _ROWS_CHECKED_AT_ONCE
+    ):  # what a reader would refuse is refused here
         _batch(
             {name: value[start : start + _ROWS_CHECKED_AT_ONCE] for name, value in tensors.items()},
             num_tokens,
@@ -261,7 +332,9 @@ def write_trace(
 
 
 def _save(tensors: Mapping[str, NDArray[Any]], file: BinaryIO, metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file: the same content, the same bytes, which the library's changing order of metadata would not give."""
+    """Write a safetensors file: the same content, the same bytes, which the library's changing
+    order of metadata would not give.
+    """
     kinds = {kind: name for name, kind in _DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
     # The widest first, so that every tensor is aligned.
@@ -269,7 +342,11 @@ def _save(tensors: Mapping[str, NDArray[Any]], file: BinaryIO, metadata: Mapping
     stop = 0
     for name, value in ordered:
         start, stop = stop, stop + value.nbytes
-        header[name] = {"dtype": kinds[str(value.dtype)], "shape": list(value.shape), "data_offsets": [start, stop]}
+        header[name] = {
+            "dtype": kinds[str(value.dtype)],
+            "shape": list(value.shape),
+            "data_offsets": [start, stop],
+        }
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     file.write(struct.pack("<Q", len(text)) + text)
@@ -289,32 +366,53 @@ def _check_shapes(shapes: Mapping[str, tuple[str, tuple[int, ...]]], where: str)
     if "path" in shapes:
         wanted["path"] = ("float64", 2)
     if set(shapes) != set(wanted):
-        raise AnalysisError(f"{where} must hold the tensors {sorted(wanted)}; it holds {sorted(shapes)!r:.300}.")
+        raise AnalysisError(
+            f"{where} must hold the tensors {sorted(wanted)}; it holds {sorted(shapes)!r:.300}."
+        )
     for name, (kind, axes) in wanted.items():
         dtype, shape = shapes[name]
         if dtype != kind or len(shape) != axes or shape[0] != shapes["prompt"][1][0]:
             raise AnalysisError(
-                f"{name} in {where} must be {kind} with {axes} axes and one row per position; got {dtype} {shape}."
+                f"{name} in {where} must be {kind} with {axes} axes and one row per position; got "
+                f"{dtype} {shape}."
             )
     if "path" in shapes and shapes["path"][1][1] != len(PATH):
-        raise AnalysisError(f"path in {where} must have the {len(PATH)} columns {', '.join(PATH)}; got {shapes['path'][1]}.")
+        raise AnalysisError(
+            f"path in {where} must have the {len(PATH)} columns {', '.join(PATH)}; got "
+            f"{shapes['path'][1]}."
+        )
     for side in SIDES:
         width = shapes[f"{side}.tokens"][1][1]
         if shapes[f"{side}.log_probabilities"][1][1] != width or not 1 <= width <= LARGEST_LIST:
             raise AnalysisError(
-                f"{side} in {where} must list 1 to {LARGEST_LIST} tokens with a log-probability each; got {width}."
+                f"{side} in {where} must list 1 to {LARGEST_LIST} tokens with a log-probability "
+                f"each; got {width}."
             )
 
 
-def _batch(part: Mapping[str, NDArray[Any]], num_tokens: int | None, rounding: float, where: str, first: int) -> TraceBatch:
+def _batch(
+    part: Mapping[str, NDArray[Any]],
+    num_tokens: int | None,
+    rounding: float,
+    where: str,
+    first: int,
+) -> TraceBatch:
     sides = {}
     for side in SIDES:
-        tokens, logs, tail = (part[f"{side}.{name}"] for name in ("tokens", "log_probabilities", "log_tail"))
-        odd = np.isnan(tail) | (tail > rounding) | np.isnan(logs).any(axis=1) | (logs > rounding).any(axis=1)
+        tokens, logs, tail = (
+            part[f"{side}.{name}"] for name in ("tokens", "log_probabilities", "log_tail")
+        )
+        odd = (
+            np.isnan(tail)
+            | (tail > rounding)
+            | np.isnan(logs).any(axis=1)
+            | (logs > rounding).any(axis=1)
+        )
         odd |= (np.isneginf(logs) != (tokens < 0)).any(axis=1)
         if odd.any():
             raise AnalysisError(
-                f"{side} at position {first + int(odd.argmax())} of {where} must give log-probabilities ≤ 0, finite for every "
+                f"{side} at position {first + int(odd.argmax())} of {where} must give "
+                "log-probabilities ≤ 0, finite for every "
                 "listed token and −∞ for padding; it does not. Write the trace again."
             )
         sides[side] = tokens, np.exp(logs.astype(np.float64)), np.exp(tail.astype(np.float64))
@@ -326,8 +424,12 @@ def _batch(part: Mapping[str, NDArray[Any]], num_tokens: int | None, rounding: f
         pair = PartialPair(draft=tops["draft"], target=tops["target"], num_tokens=num_tokens)
     except OtmError as error:
         last = first + len(part["prompt"]) - 1
-        raise AnalysisError(f"Positions {first} to {last} of {where} describe no distributions: {error}") from error
+        raise AnalysisError(
+            f"Positions {first} to {last} of {where} describe no distributions: {error}"
+        ) from error
     path = part.get("path")
     if path is not None and not (np.isfinite(path).all() and path.min(initial=0.0) >= 0.0):
-        raise AnalysisError(f"The paths in {where} must be numbers ≥ 0; some are not. Write the trace again.")
+        raise AnalysisError(
+            f"The paths in {where} must be numbers ≥ 0; some are not. Write the trace again."
+        )
     return TraceBatch(pair=pair, prompt=part["prompt"], position=part["position"], path=path)

@@ -1,11 +1,15 @@
-"""Distil a small draft from a large target: two of its layers, its own embeddings, and its head on the likely tokens only.
+"""Distil a small draft from a large target: two of its layers, its own embeddings, and its head on
+the likely tokens only.
 
-The draft keeps the target's embeddings, which it does not train, and scores only the tokens S to which the target gives most of its
-mass on the training text (as FR-Spec does), so that its acceptance is at most Q(S) and a draft pass reads a tenth of a target
-pass's weights. The target runs once over every window of text; its last hidden states and the logarithm of its normaliser are kept
-(2 bytes a number), from which every later step has the exact target law q on S for the price of the draft's own head.
+The draft keeps the target's embeddings, which it does not train, and scores only the tokens S to
+which the target gives most of its mass on the training text (as FR-Spec does), so that its
+acceptance is at most Q(S) and a draft pass reads a tenth of a target pass's weights. The target
+runs once over every window of text; its last hidden states and the logarithm of its normaliser are
+kept (2 bytes a number), from which every later step has the exact target law q on S for the price
+of the draft's own head.
 
-The work folder holds one file a shard of windows and a checkpoint; each appears whole, so that a run killed at any point goes on.
+The work folder holds one file a shard of windows and a checkpoint; each appears whole, so that a
+run killed at any point goes on.
 """
 
 from __future__ import annotations
@@ -48,20 +52,24 @@ _EVERY = 16
 class Distillation:
     """Everything that determines a distilled draft besides target and text.
 
-    The learning rate is constant but for a warm-up at the start and a fall to 0 over the last steps. What a run did before the
-    fall is the beginning of a longer run, and is kept.
+    The learning rate is constant but for a warm-up at the start and a fall to 0 over the last
+    steps. What a run did before the fall is the beginning of a longer run, and is kept.
 
     Attributes:
         layers: the target's layers that the draft starts from, by number; the shape of the draft.
         head: |S|, the tokens that the draft can propose.
         context: tokens in a window.
-        text_windows, sampled_windows: windows of training text, and of the target's own samples continuing text.
-        held_windows: windows of held-out text, and as many of samples continuing it, on which nothing is trained.
+        text_windows, sampled_windows: windows of training text, and of the target's own samples
+            continuing text.
+        held_windows: windows of held-out text, and as many of samples continuing it, on which
+            nothing is trained.
         batch: windows in a step.
         learning_rate, seed: of AdamW.
-        text_steps: steps on text alone; later ones take text or the target's samples with the same probability.
+        text_steps: steps on text alone; later ones take text or the target's samples with the same
+            probability.
         steps: steps in all. Alone of all fields it may differ where a run goes on.
-        fall: the last steps, over which the learning rate falls and the loss is −log Σ min(p, q). It is D(q‖p) before.
+        fall: the last steps, over which the learning rate falls and the loss is −log Σ min(p, q).
+            It is D(q‖p) before.
     """
 
     layers: tuple[int, ...] = (0, 1)
@@ -79,31 +87,44 @@ class Distillation:
 
 
 def windows(tokens: NDArray[np.int32], recipe: Distillation, number: int) -> NDArray[np.int32]:
-    """Return `number` windows `(number, context)` of a token stream, in a random order that the seed fixes."""
+    """Return `number` windows `(number, context)` of a token stream, in a random order that the
+    seed fixes.
+    """
     most = len(tokens) // recipe.context
     if most < 1:
         raise AnalysisError(
-            f"Distillation needs a window of {recipe.context} tokens; the text has {len(tokens)}. Give more text."
+            f"Distillation needs a window of {recipe.context} tokens; the text has {len(tokens)}. "
+            "Give more text."
         )
     order = np.random.default_rng(recipe.seed).permutation(most)[:number]
     return np.stack([tokens[i * recipe.context : (i + 1) * recipe.context] for i in order])
 
 
 def encode_corpus(tokenizer: Any, corpus: Corpus, *, held_out: bool) -> NDArray[np.int32]:
-    """Return one side of a corpus as one stream of tokens, an end-of-text token after each document."""
+    """Return one side of a corpus as one stream of tokens, an end-of-text token after each
+    document.
+    """
     end = tokenizer.eos_token_id
     pieces = []
     for text in corpus.texts(held_out=held_out):
-        pieces.append(np.asarray([*tokenizer(text, add_special_tokens=False)["input_ids"], end], dtype=np.int32))
+        pieces.append(
+            np.asarray(
+                [*tokenizer(text, add_special_tokens=False)["input_ids"], end], dtype=np.int32
+            )
+        )
     return np.concatenate(pieces)
 
 
 @torch.inference_mode()
-def sampled_features(target: Any, prompts: NDArray[np.int32], context: int, seed: int) -> dict[str, torch.Tensor]:
-    """Return what `features` does on windows `(rows, context)`: each row of prompts, continued by the target's samples.
+def sampled_features(
+    target: Any, prompts: NDArray[np.int32], context: int, seed: int
+) -> dict[str, torch.Tensor]:
+    """Return what `features` does on windows `(rows, context)`: each row of prompts, continued by
+    the target's samples.
 
-    All rows advance together, a token a step. The query heads that share a key are rows of one small product with it, so that no
-    key is copied; a library's own cache copies every key three times a step, which costs more than the layers do.
+    All rows advance together, a token a step. The query heads that share a key are rows of one
+    small product with it, so that no key is copied; a library's own cache copies every key three
+    times a step, which costs more than the layers do.
     """
     from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
@@ -114,7 +135,9 @@ def sampled_features(target: Any, prompts: NDArray[np.int32], context: int, seed
     weight = target.get_output_embeddings().weight
     place = weight.device
     generator = torch.Generator(device=place).manual_seed(seed)
-    cache = torch.empty((2, len(model.layers), rows, shared, context, width), dtype=weight.dtype, device=place)
+    cache = torch.empty(
+        (2, len(model.layers), rows, shared, context, width), dtype=weight.dtype, device=place
+    )
     tokens = torch.empty((rows, context), dtype=torch.int64, device=place)
     tokens[:, :given] = torch.from_numpy(prompts.astype(np.int64)).to(place)
     hidden = torch.empty((rows, context, config.hidden_size), dtype=torch.bfloat16, device=place)
@@ -126,7 +149,10 @@ def sampled_features(target: Any, prompts: NDArray[np.int32], context: int, seed
             attention = layer.self_attn
             put = layer.input_layernorm(state)
             query, key = apply_rotary_pos_emb(
-                attention.q_proj(put).view(rows, heads, 1, width), attention.k_proj(put).view(rows, shared, 1, width), cos, sin
+                attention.q_proj(put).view(rows, heads, 1, width),
+                attention.k_proj(put).view(rows, shared, 1, width),
+                cos,
+                sin,
             )
             keys[:, :, at] = key[:, :, 0]
             values[:, :, at] = attention.v_proj(put).view(rows, shared, width)
@@ -141,38 +167,58 @@ def sampled_features(target: Any, prompts: NDArray[np.int32], context: int, seed
         hidden[:, at], normaliser[:, at] = state, torch.logsumexp(logits, dim=-1)
         if given <= at + 1 < context:
             heights = torch.softmax(logits, dim=-1, dtype=torch.float64).cumsum(dim=-1)
-            drawn = torch.rand((rows, 1), dtype=torch.float64, generator=generator, device=place) * heights[:, -1:]
-            tokens[:, at + 1] = torch.searchsorted(heights, drawn, right=True)[:, 0].clamp_max(logits.shape[-1] - 1)
+            drawn = (
+                torch.rand((rows, 1), dtype=torch.float64, generator=generator, device=place)
+                * heights[:, -1:]
+            )
+            tokens[:, at + 1] = torch.searchsorted(heights, drawn, right=True)[:, 0].clamp_max(
+                logits.shape[-1] - 1
+            )
     return _kept(tokens, hidden, normaliser)
 
 
 @torch.inference_mode()
 def features(target: Any, rows: NDArray[np.int32]) -> dict[str, torch.Tensor]:
-    """Return tokens, last hidden states (bfloat16) and log-normalisers (float32) of the target at every position of windows."""
+    """Return tokens, last hidden states (bfloat16) and log-normalisers (float32) of the target at
+    every position of windows.
+    """
     weight = target.get_output_embeddings().weight
     tokens = torch.from_numpy(rows.astype(np.int64)).to(weight.device)
     hidden = target.model(tokens, use_cache=False).last_hidden_state
-    parts = [torch.logsumexp((part @ weight.T).float(), dim=-1) for part in hidden.flatten(0, 1).split(_HEAD_ROWS)]
+    parts = [
+        torch.logsumexp((part @ weight.T).float(), dim=-1)
+        for part in hidden.flatten(0, 1).split(_HEAD_ROWS)
+    ]
     return _kept(tokens, hidden, torch.cat(parts).view(tokens.shape))
 
 
-def _kept(tokens: torch.Tensor, hidden: torch.Tensor, normaliser: torch.Tensor) -> dict[str, torch.Tensor]:
-    found = {"tokens": tokens.int(), "hidden": hidden.bfloat16(), "log_normaliser": normaliser.float()}
+def _kept(
+    tokens: torch.Tensor, hidden: torch.Tensor, normaliser: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    found = {
+        "tokens": tokens.int(),
+        "hidden": hidden.bfloat16(),
+        "log_normaliser": normaliser.float(),
+    }
     return {name: value.cpu().contiguous() for name, value in found.items()}
 
 
 class DraftModule(torch.nn.Module):
-    """The trained part of a draft: layers, norm and a square matrix, between embeddings and head rows that stay the target's.
+    """The trained part of a draft: layers, norm and a square matrix, between embeddings and head
+    rows that stay the target's.
 
-    The matrix carries the early layers' last hidden states to where the target's head reads (a lens). A written draft is used
-    with the product of head and matrix, so that it costs nothing there.
+    The matrix carries the early layers' last hidden states to where the target's head reads (a
+    lens). A written draft is used with the product of head and matrix, so that it costs nothing
+    there.
     """
 
     def __init__(self, target: Any, recipe: Distillation, vocabulary: torch.Tensor) -> None:
         super().__init__()
         from transformers import LlamaConfig, LlamaModel
 
-        config = LlamaConfig.from_dict(target.config.to_dict() | {"num_hidden_layers": len(recipe.layers)})
+        config = LlamaConfig.from_dict(
+            target.config.to_dict() | {"num_hidden_layers": len(recipe.layers)}
+        )
         self.body = LlamaModel(config)
         with torch.no_grad():
             for mine, theirs in zip(self.body.layers, recipe.layers, strict=True):
@@ -185,10 +231,14 @@ class DraftModule(torch.nn.Module):
         self.lens = torch.nn.Linear(width, width, bias=False)
         torch.nn.init.eye_(self.lens.weight)
         self.head: torch.Tensor
-        self.register_buffer("head", target.get_output_embeddings().weight[vocabulary].detach().float().clone())
+        self.register_buffer(
+            "head", target.get_output_embeddings().weight[vocabulary].detach().float().clone()
+        )
 
     def last_hidden(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return what the target's head rows are multiplied by, `(rows, length, width)`; in bfloat16 but for the weights."""
+        """Return what the target's head rows are multiplied by, `(rows, length, width)`; in
+        bfloat16 but for the weights.
+        """
         with torch.autocast(tokens.device.type, dtype=torch.bfloat16):
             return self.lens(self.body(tokens.long(), use_cache=False).last_hidden_state)  # type: ignore[no-any-return]
 
@@ -199,15 +249,19 @@ class DraftModule(torch.nn.Module):
 
 @torch.no_grad()
 def fit_lens(model: DraftModule, shards: list[Path]) -> None:
-    """Set the lens to the least-squares map from the model's hidden states to the target's, over some shards.
+    """Set the lens to the least-squares map from the model's hidden states to the target's, over
+    some shards.
 
-    With the target's first two layers this alone is worth some hundred steps of training, for a few seconds.
+    With the target's first two layers this alone is worth some hundred steps of training, for a few
+    seconds.
     """
     squares = torch.zeros_like(model.lens.weight)
     products = torch.zeros_like(model.lens.weight)
     for path in shards[:: max(1, len(shards) // _LENS_SHARDS)]:
         stored = {name: value.to(squares.device) for name, value in load_file(path).items()}
-        for tokens, wanted in zip(stored["tokens"].split(8), stored["hidden"].split(8), strict=True):
+        for tokens, wanted in zip(
+            stored["tokens"].split(8), stored["hidden"].split(8), strict=True
+        ):
             with torch.autocast(squares.device.type, dtype=torch.bfloat16):
                 found = model.body(tokens.long(), use_cache=False).last_hidden_state
             flat = found.flatten(0, 1).float()
@@ -219,13 +273,19 @@ def fit_lens(model: DraftModule, shards: list[Path]) -> None:
 
 @torch.no_grad()
 def score(
-    hidden: torch.Tensor, head: torch.Tensor, stored: Mapping[str, torch.Tensor], *, forward_kl: bool
+    hidden: torch.Tensor,
+    head: torch.Tensor,
+    stored: Mapping[str, torch.Tensor],
+    *,
+    forward_kl: bool,
 ) -> tuple[torch.Tensor, float]:
-    """Return the gradient of the mean loss in the draft's last hidden states `(rows, length, width)`, and the mean acceptance.
+    """Return the gradient of the mean loss in the draft's last hidden states `(rows, length,
+    width)`, and the mean acceptance.
 
-    With p = softmax(h Wᵀ) on S and the target's q there, the loss is −Σ_S q log p or −log Σ_S min(p, q). Their gradients in the
-    logits are p q(S) − q and −(p 1{p < q} − p p{p < q})/Σ min. Few positions are scored at a time, and of their logits only the
-    gradient's product with W is kept: a step's logits would be 100 MB, written and read a dozen times.
+    With p = softmax(h Wᵀ) on S and the target's q there, the loss is −Σ_S q log p or −log Σ_S
+    min(p, q). Their gradients in the logits are p q(S) − q and −(p 1{p < q} − p p{p < q})/Σ min.
+    Few positions are scored at a time, and of their logits only the gradient's product with W is
+    kept: a step's logits would be 100 MB, written and read a dozen times.
     """
     flat, kept = hidden.flatten(0, 1).bfloat16(), stored["hidden"].flatten(0, 1)
     gradient, accepted = torch.empty_like(flat), 0.0
@@ -240,19 +300,25 @@ def score(
             moved = (draft * target.sum(dim=-1, keepdim=True)).sub_(target)
         else:
             below = draft * (draft < target)
-            moved = (draft * below.sum(dim=-1, keepdim=True)).sub_(below).div_(overlap.clamp_min_(1e-6))
+            moved = (
+                (draft * below.sum(dim=-1, keepdim=True)).sub_(below).div_(overlap.clamp_min_(1e-6))
+            )
         gradient[rows] = moved.bfloat16() @ head
     return gradient.float().div_(len(flat)).view(hidden.shape), accepted / len(flat)
 
 
 def learning_rate(recipe: Distillation, step: int) -> float:
-    """Warm up over the first hundredth of the steps on text, stay, and fall linearly to 0 over the last ones."""
+    """Warm up over the first hundredth of the steps on text, stay, and fall linearly to 0 over the
+    last ones.
+    """
     rising = (step + 1) / max(1, recipe.text_steps // 20)
     return recipe.learning_rate * min(1.0, rising, (recipe.steps - step) / max(1, recipe.fall))
 
 
 def shard_paths(work: Path, recipe: Distillation) -> dict[str, list[Path]]:
-    """Return the files of features that a recipe asks for, by kind: text, sampled, held_text, held_sampled."""
+    """Return the files of features that a recipe asks for, by kind: text, sampled, held_text,
+    held_sampled.
+    """
     numbers = {
         "text": recipe.text_windows,
         "sampled": recipe.sampled_windows,
@@ -260,15 +326,22 @@ def shard_paths(work: Path, recipe: Distillation) -> dict[str, list[Path]]:
         "held_sampled": recipe.held_windows,
     }
     return {
-        kind: [work / f"{kind}-{number:05d}.safetensors" for number in range(-(-windows // _WINDOWS[kind]))]
+        kind: [
+            work / f"{kind}-{number:05d}.safetensors"
+            for number in range(-(-windows // _WINDOWS[kind]))
+        ]
         for kind, windows in numbers.items()
     }
 
 
-def prepare(target: Any, tokenizer: Any, corpus: Corpus, recipe: Distillation, work: Path) -> dict[str, list[Path]]:
-    """Run the target over all windows and return the shards of features, making those that are missing.
+def prepare(
+    target: Any, tokenizer: Any, corpus: Corpus, recipe: Distillation, work: Path
+) -> dict[str, list[Path]]:
+    """Run the target over all windows and return the shards of features, making those that are
+    missing.
 
-    Windows of samples begin with a quarter of text. Of training texts they begin with the windows that come last.
+    Windows of samples begin with a quarter of text. Of training texts they begin with the windows
+    that come last.
     """
     make_folder(work)
     _same_recipe(work, target, corpus, recipe)
@@ -283,7 +356,13 @@ def prepare(target: Any, tokenizer: Any, corpus: Corpus, recipe: Distillation, w
     }
     shards = shard_paths(work, recipe)
     quiet = not sys.stderr.isatty()
-    with tqdm(total=sum(map(len, shards.values())), desc="target", unit="shard", mininterval=5, disable=quiet) as progress:
+    with tqdm(
+        total=sum(map(len, shards.values())),
+        desc="target",
+        unit="shard",
+        mininterval=5,
+        disable=quiet,
+    ) as progress:
         for kind, rows in source.items():
             for number, path in enumerate(shards[kind]):
                 if not path.exists():
@@ -300,12 +379,17 @@ def prepare(target: Any, tokenizer: Any, corpus: Corpus, recipe: Distillation, w
 
 @torch.inference_mode()
 def likely_tokens(target: Any, shards: list[Path], number: int) -> torch.Tensor:
-    """Return, ascending, the tokens with the largest mean target probability over (at most 64 of) the shards."""
+    """Return, ascending, the tokens with the largest mean target probability over (at most 64 of)
+    the shards.
+    """
     weight = target.get_output_embeddings().weight.cpu().bfloat16()
     mass = torch.zeros(weight.shape[0], dtype=torch.float64)
     for path in shards[:: max(1, len(shards) // 64)]:
         stored = load_file(path)
-        hidden, normaliser = stored["hidden"].flatten(0, 1)[::_EVERY], stored["log_normaliser"].flatten()[::_EVERY]
+        hidden, normaliser = (
+            stored["hidden"].flatten(0, 1)[::_EVERY],
+            stored["log_normaliser"].flatten()[::_EVERY],
+        )
         for part, logs in zip(hidden.split(_HEAD_ROWS), normaliser.split(_HEAD_ROWS), strict=True):
             mass += torch.exp((part @ weight.T).float() - logs[:, None]).sum(dim=0)
     return mass.topk(number).indices.sort().values
@@ -321,9 +405,11 @@ def train_draft(
     save_every: float = 60.0,
     after_step: Callable[[int, DraftModule], None] = lambda step, model: None,
 ) -> tuple[DraftModule, torch.Tensor]:
-    """Train the draft on the shards, resuming from the checkpoint in `work`; return it and its vocabulary S.
+    """Train the draft on the shards, resuming from the checkpoint in `work`; return it and its
+    vocabulary S.
 
-    The checkpoint at which the learning rate begins to fall stays, and a recipe with more steps goes on from it.
+    The checkpoint at which the learning rate begins to fall stays, and a recipe with more steps
+    goes on from it.
     """
     make_folder(work)
     vocabulary = _vocabulary(target, shards["text"], recipe, work)
@@ -331,16 +417,25 @@ def train_draft(
     model = DraftModule(target, recipe, vocabulary).to(device)
     head = model.head.bfloat16()
     parameters = model.trained()
-    fused = torch.optim.AdamW(parameters.values(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    fused = torch.optim.AdamW(
+        parameters.values(),
+        lr=recipe.learning_rate,
+        betas=(0.9, 0.95),
+        weight_decay=0.01,
+        fused=True,
+    )
     constant = recipe.steps - recipe.fall
     falling = work / f"fall-{recipe.steps}"
     identity = _identity(target, recipe)
     tensors, first = read_checkpoint(falling, identity=identity)
     if not first:
         tensors, first = read_checkpoint(work, identity=identity)
-    if first > recipe.steps or (first > constant and not (falling / "checkpoint.safetensors").exists()):
+    if first > recipe.steps or (
+        first > constant and not (falling / "checkpoint.safetensors").exists()
+    ):
         raise AnalysisError(
-            f"The run in {work} has {first} steps at a constant learning rate behind it; a recipe of {recipe.steps} steps lets it "
+            f"The run in {work} has {first} steps at a constant learning rate behind it; a recipe "
+            f"of {recipe.steps} steps lets it "
             f"fall after {constant}. Ask for at least {first + recipe.fall} steps."
         )
     if first:
@@ -348,7 +443,14 @@ def train_draft(
     else:
         fit_lens(model, shards["text"])
     saved, recent = time.monotonic(), []
-    progress = tqdm(range(first, recipe.steps), initial=first, total=recipe.steps, desc="draft", unit="step", mininterval=10)
+    progress = tqdm(
+        range(first, recipe.steps),
+        initial=first,
+        total=recipe.steps,
+        desc="draft",
+        unit="step",
+        mininterval=10,
+    )
     for step in progress:
         for group in fused.param_groups:
             group["lr"] = learning_rate(recipe, step)
@@ -369,8 +471,12 @@ def train_draft(
     return model.eval(), vocabulary
 
 
-def _batch(shards: Mapping[str, list[Path]], recipe: Distillation, step: int, device: str) -> dict[str, torch.Tensor]:
-    """Return the neighbouring windows of one shard that a step is made on: a function of (seed, step) alone."""
+def _batch(
+    shards: Mapping[str, list[Path]], recipe: Distillation, step: int, device: str
+) -> dict[str, torch.Tensor]:
+    """Return the neighbouring windows of one shard that a step is made on: a function of (seed,
+    step) alone.
+    """
     chooser = np.random.default_rng([recipe.seed, step])
     sampled = step >= recipe.text_steps and bool(shards["sampled"]) and chooser.random() < 0.5
     paths = shards["sampled" if sampled else "text"]
@@ -378,11 +484,15 @@ def _batch(shards: Mapping[str, list[Path]], recipe: Distillation, step: int, de
         slices = {name: file.get_slice(name) for name in ("tokens", "hidden", "log_normaliser")}
         most = slices["tokens"].get_shape()[0]
         start = int(chooser.integers(max(1, most - recipe.batch + 1)))
-        return {name: part[start : start + recipe.batch].to(device) for name, part in slices.items()}
+        return {
+            name: part[start : start + recipe.batch].to(device) for name, part in slices.items()
+        }
 
 
 def _identity(target: Any, recipe: Distillation) -> str:
-    """What must agree between a checkpoint and the run that resumes from it: all but the number of steps."""
+    """What must agree between a checkpoint and the run that resumes from it: all but the number of
+    steps.
+    """
     fields = {name: value for name, value in dataclasses.asdict(recipe).items() if name != "steps"}
     return json.dumps({"recipe": fields, "target": _target_name(target)}, sort_keys=True)
 
@@ -400,22 +510,32 @@ def _vocabulary(target: Any, shards: list[Path], recipe: Distillation, work: Pat
 
 def _same_recipe(work: Path, target: Any, corpus: Corpus, recipe: Distillation) -> None:
     """Write what determines the features and the trajectory, or refuse a folder of another run."""
-    identity = json.dumps({"run": json.loads(_identity(target, recipe)), "corpus": corpus.digest}, sort_keys=True)
+    identity = json.dumps(
+        {"run": json.loads(_identity(target, recipe)), "corpus": corpus.digest}, sort_keys=True
+    )
     path = work / "recipe.json"
     if path.exists() and path.read_text(encoding="utf-8") != identity:
         raise AnalysisError(
-            f"A run resumes only in a folder of the same recipe, text and target; {path} differs. Choose another work folder."
+            f"A run resumes only in a folder of the same recipe, text and target; {path} differs. "
+            "Choose another work folder."
         )
     write_atomically(path, identity.encode())
 
 
 def write_draft(model: DraftModule, vocabulary: torch.Tensor, folder: Path) -> None:
-    """Write a draft's own weights in float16, its vocabulary and its configuration; embeddings and head stay the target's."""
+    """Write a draft's own weights in float16, its vocabulary and its configuration; embeddings and
+    head stay the target's.
+    """
     make_folder(folder)
-    tensors = {name.removeprefix("body."): value.detach().half().contiguous() for name, value in model.trained().items()}
+    tensors = {
+        name.removeprefix("body."): value.detach().half().contiguous()
+        for name, value in model.trained().items()
+    }
     write_atomically(folder / WEIGHTS, save(tensors | {VOCABULARY: vocabulary.int()}))
     model.body.config.architectures = ["LlamaForCausalLM"]
     model.body.config.tie_word_embeddings = False
     model.body.config.dtype = "float32"
     model.body.config.save_pretrained(folder)
-    write_json(folder / DISTILLED, {"borrows": ["embed_tokens", "lm_head"], "head": len(vocabulary)})
+    write_json(
+        folder / DISTILLED, {"borrows": ["embed_tokens", "lm_head"], "head": len(vocabulary)}
+    )

@@ -1,4 +1,6 @@
-"""The whole way from a target and texts to a draft of its own: features, training, held-out acceptance, model card."""
+"""The whole way from a target and texts to a draft of its own: features, training, held-out
+acceptance, model card.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from .texts import Corpus, sources_table
 
 CURVE_K = (1, 2, 4, 8)
 _EVERY = 16
-"""One of so many held-out positions is verified with several drafts: neighbours are too alike to tell much more."""
+"""One of so many held-out positions is verified with several drafts: neighbours are too alike to
+tell much more.
+"""
 
 _LARGEST_RECIPE = 1 << 20
 _SIDES = {"held_text": "held-out text", "held_sampled": "the target's samples after it"}
@@ -40,7 +44,8 @@ def distillation_from_json(path: Path) -> Distillation:
     """Read a draft's recipe written as JSON; fields left out keep their defaults.
 
     Raises:
-        AnalysisError: if the file cannot be read, names a field that a recipe does not have, or gives one an impossible value.
+        AnalysisError: if the file cannot be read, names a field that a recipe does not have, or
+            gives one an impossible value.
     """
     try:
         values = plain_json(read_small(path, _LARGEST_RECIPE))
@@ -51,7 +56,8 @@ def distillation_from_json(path: Path) -> Distillation:
         return recipe
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise AnalysisError(
-            f"A draft's recipe is a JSON object with the fields {[f.name for f in dataclasses.fields(Distillation)]}; "
+            "A draft's recipe is a JSON object with the fields "
+            f"{[f.name for f in dataclasses.fields(Distillation)]}; "
             f"{shortened(path)} is not: {error!s:.300}. Correct it."
         ) from error
 
@@ -67,9 +73,13 @@ def _check(recipe: Distillation) -> None:
             if type(value) not in (int, float) or not 0 < value < float("inf"):
                 raise ValueError(f"{field.name} must be a number > 0; got {value!r:.40}")
         else:
-            least = 0 if field.name in ("sampled_windows", "text_steps", "steps", "fall", "seed") else 1
+            least = (
+                0 if field.name in ("sampled_windows", "text_steps", "steps", "fall", "seed") else 1
+            )
             if type(value) is not int or not least <= value < 1 << 31:
-                raise ValueError(f"{field.name} must be an integer from {least} to 2³¹; got {value!r:.40}")
+                raise ValueError(
+                    f"{field.name} must be an integer from {least} to 2³¹; got {value!r:.40}"
+                )
     if recipe.context % 4 or recipe.fall > recipe.steps:
         raise ValueError("context must be a multiple of 4, and fall at most steps")
 
@@ -84,13 +94,15 @@ def distil(
     device: str = "auto",
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Train a draft for a target and write it to `out` with its card; return the record of what was measured.
+    """Train a draft for a target and write it to `out` with its card; return the record of what was
+    measured.
 
-    A run killed at any point continues from what is in `work`. Weights are written in float16, and the figures are those of the
-    written weights.
+    A run killed at any point continues from what is in `work`. Weights are written in float16, and
+    the figures are those of the written weights.
 
     Raises:
-        AnalysisError: if the target cannot be loaded or is no Llama, a layer does not exist, or `work` belongs to another run.
+        AnalysisError: if the target cannot be loaded or is no Llama, a layer does not exist, or
+            `work` belongs to another run.
     """
     if threads is not None:
         torch.set_num_threads(threads)
@@ -103,14 +115,21 @@ def distil(
     pair = load_pair(draft=str(out), target=target, device=device)
     public = PUBLIC.get(target)
     record = {
-        "target": {"name": public.title if public else Path(target).name, "weights": public.weights if public else None},
+        "target": {
+            "name": public.title if public else Path(target).name,
+            "weights": public.weights if public else None,
+        },
         "recipe": dataclasses.asdict(recipe),
         "parameters": sum(value.numel() for value in draft.trained().values()),
         "sha256": file_digest(out / WEIGHTS),
         "k": list(CURVE_K),
         "acceptance": {kind: acceptance_on(pair, shards[kind]) for kind in _SIDES},
-        "corpus": dict(corpus.provenance) | {"sha256": corpus.digest, "documents": len(corpus.documents)},
-        "versions": {name: metadata.version(name) for name in ("torch", "transformers", "safetensors", "numpy")}
+        "corpus": dict(corpus.provenance)
+        | {"sha256": corpus.digest, "documents": len(corpus.documents)},
+        "versions": {
+            name: metadata.version(name)
+            for name in ("torch", "transformers", "safetensors", "numpy")
+        }
         | {"python": sys.version.split()[0]},
     }
     write_json(out / "training.json", record)
@@ -121,27 +140,37 @@ def distil(
 def _check_target(model: Any, recipe: Distillation) -> None:
     if model.config.model_type != "llama":
         raise AnalysisError(
-            f"A draft is distilled from a Llama target; this is of type {model.config.model_type!r}. Choose a Llama model."
+            "A draft is distilled from a Llama target; this is of type "
+            f"{model.config.model_type!r}. Choose a Llama model."
         )
     most = model.config.num_hidden_layers
-    if not all(-most <= layer < most for layer in recipe.layers) or recipe.head > model.config.vocab_size:
+    if (
+        not all(-most <= layer < most for layer in recipe.layers)
+        or recipe.head > model.config.vocab_size
+    ):
         raise AnalysisError(
-            f"The recipe asks for the layers {recipe.layers} and a head over {recipe.head} tokens; the target has {most} layers "
+            f"The recipe asks for the layers {recipe.layers} and a head over {recipe.head} tokens; "
+            f"the target has {most} layers "
             f"and {model.config.vocab_size} tokens. Correct the recipe."
         )
 
 
 def acceptance_on(pair: Pair, shards: list[Path]) -> dict[str, list[dict[str, float]]]:
-    """Return mean acceptances of k i.i.d. drafts at every sixteenth held-out position, with 95 % intervals over windows.
+    """Return mean acceptances of k i.i.d. drafts at every sixteenth held-out position, with 95 %
+    intervals over windows.
 
-    Tokens that the draft never proposes are one token here: no acceptance tells them apart. Their mean mass is 1 − Q(S), and "Q(S)",
-    which no acceptance exceeds, is part of the result.
+    Tokens that the draft never proposes are one token here: no acceptance tells them apart. Their
+    mean mass is 1 − Q(S), and "Q(S)", which no acceptance exceeds, is part of the result.
     """
     rows: dict[str, list[NDArray[np.float64]]] = {"optimum": [], "K-SEQ": [], "Q(S)": []}
     for draft, target in _laws(pair, shards):
         problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
-        rows["optimum"].append(np.stack(list(otm.optimal_acceptance_curve(problem, k=CURVE_K)), axis=-1))
-        rows["K-SEQ"].append(np.stack(list(otm.acceptance_curve(otm.KSeq(), problem, k=CURVE_K)), axis=-1))
+        rows["optimum"].append(
+            np.stack(list(otm.optimal_acceptance_curve(problem, k=CURVE_K)), axis=-1)
+        )
+        rows["K-SEQ"].append(
+            np.stack(list(otm.acceptance_curve(otm.KSeq(), problem, k=CURVE_K)), axis=-1)
+        )
         rows["Q(S)"].append(target[:, :-1].sum(axis=-1, keepdims=True))
     positions = load_file(shards[0])["tokens"].shape[1] // _EVERY
     return {name: _intervals(np.concatenate(parts), positions) for name, parts in rows.items()}
@@ -152,17 +181,24 @@ def _intervals(table: NDArray[np.float64], positions: int) -> list[dict[str, flo
     by_window = table.reshape(-1, positions, table.shape[1]).mean(axis=1)
     means = clustered_means(by_window, np.ones_like(by_window))
     limits = zip(means.mean, means.low, means.high, strict=True)
-    return [{"mean": float(mean), "low": float(low), "high": float(high)} for mean, low, high in limits]
+    return [
+        {"mean": float(mean), "low": float(low), "high": float(high)} for mean, low, high in limits
+    ]
 
 
 @torch.inference_mode()
-def _laws(pair: Pair, shards: list[Path]) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Yield p and q on S and the rest `(rows, |S| + 1)` at every sixteenth position of a few windows at a time."""
+def _laws(
+    pair: Pair, shards: list[Path]
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Yield p and q on S and the rest `(rows, |S| + 1)` at every sixteenth position of a few
+    windows at a time.
+    """
     vocabulary = pair.draft.lm_head.vocabulary
     for path in shards:
         for tokens in load_file(path)["tokens"].long().split(2):
             both = (
-                torch.softmax(logits[:, _EVERY - 1 :: _EVERY].flatten(0, 1).double(), dim=-1) for logits in pair.logits(tokens)
+                torch.softmax(logits[:, _EVERY - 1 :: _EVERY].flatten(0, 1).double(), dim=-1)
+                for logits in pair.logits(tokens)
             )
             draft, target = (law[:, vocabulary].cpu().numpy() for law in both)
             rest = np.maximum(0.0, 1.0 - target.sum(axis=-1, keepdims=True))
@@ -178,8 +214,13 @@ def card(record: dict[str, Any]) -> str:
     texts = f"{recipe['text_windows']:,} windows of {recipe['context']} tokens of text"
     mixed = ""
     if recipe["sampled_windows"]:
-        texts += f" and {recipe['sampled_windows']:,} that it goes on writing after {recipe['context'] // 4} tokens of text"
-        mixed = f", text alone in the first {recipe['text_steps']:,} steps and as much of both later"
+        texts += (
+            f" and {recipe['sampled_windows']:,} that it goes on writing after "
+            f"{recipe['context'] // 4} tokens of text"
+        )
+        mixed = (
+            f", text alone in the first {recipe['text_steps']:,} steps and as much of both later"
+        )
     weights = f" (weights SHA-256 `{target['weights']}`)" if target["weights"] else ""
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     return f"""---
@@ -226,7 +267,13 @@ text. The weights derive from those of {target["name"]}, Apache-2.0, and are und
 def _table(record: dict[str, Any], kind: str, title: str) -> str:
     ks, curves = record["k"], record["acceptance"][kind]
     rows = [
-        (name, *(f"{cell['mean']:.3f} ({cell['low']:.3f}–{cell['high']:.3f})" for cell in curves[name]))
+        (
+            name,
+            *(
+                f"{cell['mean']:.3f} ({cell['low']:.3f}–{cell['high']:.3f})"
+                for cell in curves[name]
+            ),
+        )
         for name in ("optimum", "K-SEQ")
     ]
     head = f"On {title}, where Q(S) is {curves['Q(S)'][0]['mean']:.3f} on average:"

@@ -1,9 +1,12 @@
-"""Fine-tuning a draft by what it is for: which loss gives the most accepted drafts, from one start on the same batches?
+"""Fine-tuning a draft by what it is for: which loss gives the most accepted drafts, from one start
+on the same batches?
 
-A draft model is usually trained by cross-entropy, or to imitate the target by its forward KL divergence. Neither is what decoding
-pays for, the acceptance of k drafts, which `otm` differentiates exactly (docs/theory.md, "Gradients"). Here copies of one draft are
-fine-tuned side by side, one for each loss; a step's batch and the target's distributions on it are the same for all. Learning rates
-are chosen from the same list for every loss, by the same figure on windows that no step sees.
+A draft model is usually trained by cross-entropy, or to imitate the target by its forward KL
+divergence. Neither is what decoding pays for, the acceptance of k drafts, which `otm`
+differentiates exactly (docs/theory.md, "Gradients"). Here copies of one draft are fine-tuned side
+by side, one for each loss; a step's batch and the target's distributions on it are the same for
+all. Learning rates are chosen from the same list for every loss, by the same figure on windows that
+no step sees.
 """
 
 from __future__ import annotations
@@ -43,24 +46,36 @@ from .training import (
 EVALUATED_K = (1, 4, 8)
 TRAINED_K = 4
 CHOSEN_BY = ("optimum", 4)
-"""What picks a learning rate: the optimal acceptance of so many drafts, on windows that neither steps nor figures see."""
+"""What picks a learning rate: the optimal acceptance of so many drafts, on windows that neither
+steps nor figures see.
+"""
 
 _SAVE_EVERY = 60.0  # seconds
 
 Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""The mean loss of draft logits `(n, V)`, given the target's distributions `(n, V)` and the tokens that follow `(n,)`."""
+"""The mean loss of draft logits `(n, V)`, given the target's distributions `(n, V)` and the tokens
+that follow `(n,)`.
+"""
 
 
-def _cross_entropy(logits: torch.Tensor, target: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
+def _cross_entropy(
+    logits: torch.Tensor, target: torch.Tensor, following: torch.Tensor
+) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(logits, following)
 
 
-def _forward_divergence(logits: torch.Tensor, target: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.cross_entropy(logits, target)  # D(q‖p) but for the entropy of q, which no step changes
+def _forward_divergence(
+    logits: torch.Tensor, target: torch.Tensor, following: torch.Tensor
+) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(
+        logits, target
+    )  # D(q‖p) but for the entropy of q, which no step changes
 
 
 def _loss_of(acceptance: Callable[[torch.Tensor], torch.Tensor], k: int) -> Loss:
-    """Return the mean over positions of a function of the optimal acceptance of k i.i.d. drafts, Σ min(p, q) for one draft."""
+    """Return the mean over positions of a function of the optimal acceptance of k i.i.d. drafts, Σ
+    min(p, q) for one draft.
+    """
 
     def loss(logits: torch.Tensor, target: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
         problem = otm.Problem(draft=torch.softmax(logits, dim=-1), target=target, law=otm.IID(k))
@@ -85,15 +100,21 @@ LOSSES: dict[str, Loss] = {
     f"-log acceptance, k = {TRAINED_K}": _loss_of(_surprise, TRAINED_K),
     f"1 - acceptance, k = {TRAINED_K}": _loss_of(_rejection, TRAINED_K),
 }
-"""Every loss by name: the one that the shipped draft was trained by, the usual one of distillation, and two of the acceptance."""
+"""Every loss by name: the one that the shipped draft was trained by, the usual one of distillation,
+and two of the acceptance.
+"""
 
 BASELINE = "forward KL"
-"""What the gains of other losses are measured from: the divergence that a draft is usually distilled by."""
+"""What the gains of other losses are measured from: the divergence that a draft is usually
+distilled by.
+"""
 
 SCHEMES: dict[str, Callable[[otm.Problem], NDArray[np.float64]]] = {
     "optimum": lambda problem: otm.optimal_acceptance_curve(problem, k=EVALUATED_K),
     "K-SEQ": lambda problem: otm.acceptance_curve(otm.KSeq(), problem, k=EVALUATED_K),
-    "recursive rejection": lambda problem: otm.acceptance_curve(otm.RecursiveRejection(), problem, k=EVALUATED_K),
+    "recursive rejection": lambda problem: otm.acceptance_curve(
+        otm.RecursiveRejection(), problem, k=EVALUATED_K
+    ),
 }
 
 
@@ -105,7 +126,8 @@ class Plan:
         steps, batch, context: length of a run, windows of a step, tokens of a window.
         rates: the learning rates that every loss chooses from.
         trial_steps: length of the runs that they are chosen by.
-        seeds: seeds of the batches of the runs whose figures count; the rates are chosen on another.
+        seeds: seeds of the batches of the runs whose figures count; the rates are chosen on
+            another.
         windows: windows that rates are chosen on.
     """
 
@@ -133,7 +155,9 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bench:
-    """What all runs share: both models, training tokens, windows to choose rates on, windows to report on."""
+    """What all runs share: both models, training tokens, windows to choose rates on, windows to
+    report on.
+    """
 
     pair: Pair
     plan: Plan
@@ -143,8 +167,11 @@ class Bench:
     identity: str
 
 
-def prepare_bench(gather: Callable[[], Corpus], plan: Plan, *, work: Path, draft: str) -> tuple[Bench, dict[str, Any]]:
-    """Load the models and cut a corpus: the last windows choose learning rates, the rest is trained on.
+def prepare_bench(
+    gather: Callable[[], Corpus], plan: Plan, *, work: Path, draft: str
+) -> tuple[Bench, dict[str, Any]]:
+    """Load the models and cut a corpus: the last windows choose learning rates, the rest is trained
+    on.
 
     Figures are reported on the pair's held-out text, which lies beside it.
 
@@ -165,7 +192,8 @@ def prepare_bench(gather: Callable[[], Corpus], plan: Plan, *, work: Path, draft
     kept = plan.windows * plan.context
     if len(tokens) < kept + 2 * plan.context:
         raise AnalysisError(
-            f"Fine-tuning needs more than {kept + 2 * plan.context} tokens; the text has {len(tokens)}. Give more text."
+            f"Fine-tuning needs more than {kept + 2 * plan.context} tokens; the text has "
+            f"{len(tokens)}. Give more text."
         )
     held_out = np.asarray(pair.encode((SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")))
     bench = Bench(
@@ -176,21 +204,32 @@ def prepare_bench(gather: Callable[[], Corpus], plan: Plan, *, work: Path, draft
         reported_on=_windows(held_out, plan.context),
         identity=json.dumps(
             dataclasses.asdict(plan)
-            | {"draft": file_digest(Path(draft) / "model.safetensors"), "tokens": int(np.sum(tokens, dtype=np.int64))},
+            | {
+                "draft": file_digest(Path(draft) / "model.safetensors"),
+                "tokens": int(np.sum(tokens, dtype=np.int64)),
+            },
             sort_keys=True,
         ),
     )
     return bench, source
 
 
-def _tokens(gather: Callable[[], Corpus], pair: Pair, work: Path) -> tuple[NDArray[np.uint16], dict[str, Any]]:
-    """Return the training side of a corpus as tokens and its provenance, from `work` if they are there."""
+def _tokens(
+    gather: Callable[[], Corpus], pair: Pair, work: Path
+) -> tuple[NDArray[np.uint16], dict[str, Any]]:
+    """Return the training side of a corpus as tokens and its provenance, from `work` if they are
+    there.
+    """
     cache, origin_of = work / "tokens.npz", work / "corpus.json"
     if not (cache.is_file() and origin_of.is_file()):
         corpus = gather()
         with appearing(cache) as file:
             np.savez(file, tokens=encode(pair.tokenizer, corpus.texts(held_out=False)))
-        source = {"kind": corpus.provenance["kind"], "sha256": corpus.digest, "documents": len(corpus.documents)}
+        source = {
+            "kind": corpus.provenance["kind"],
+            "sha256": corpus.digest,
+            "documents": len(corpus.documents),
+        }
         write_json(origin_of, source)
     with np.load(cache, allow_pickle=False) as stored:
         tokens: NDArray[np.uint16] = stored["tokens"]
@@ -199,19 +238,26 @@ def _tokens(gather: Callable[[], Corpus], pair: Pair, work: Path) -> tuple[NDArr
 
 
 def fine_tune(bench: Bench, *, work: Path, losses: Sequence[str] = tuple(LOSSES)) -> dict[str, Any]:
-    """Choose a learning rate for each loss, fine-tune with every seed, and return the figures with intervals.
+    """Choose a learning rate for each loss, fine-tune with every seed, and return the figures with
+    intervals.
 
     What is finished is kept in `work`; a killed run goes on from its last checkpoint.
     """
     plan = bench.plan
-    start = _cached(work / "start.json", bench, lambda: acceptance_by_window(bench, {"start": bench.pair.draft}))["start"]
+    start = _cached(
+        work / "start.json", bench, lambda: acceptance_by_window(bench, {"start": bench.pair.draft})
+    )["start"]
     trials = [Candidate(loss, rate) for loss in losses for rate in plan.rates]
     chosen: dict[str, float] = {}
 
     def tune() -> dict[str, Any]:
         seed = max(plan.seeds) + 1
-        trained = train_side_by_side(bench, trials, seed=seed, steps=plan.trial_steps, folder=work / "rates")
-        found = acceptance_by_window(bench, {each.name: model for each, model in trained.items()}, choosing=True)
+        trained = train_side_by_side(
+            bench, trials, seed=seed, steps=plan.trial_steps, folder=work / "rates"
+        )
+        found = acceptance_by_window(
+            bench, {each.name: model for each, model in trained.items()}, choosing=True
+        )
         return {name: float(np.mean(values[_key(*CHOSEN_BY)])) for name, values in found.items()}
 
     tuned = _cached(work / "rates.json", bench, tune)
@@ -222,11 +268,19 @@ def fine_tune(bench: Bench, *, work: Path, losses: Sequence[str] = tuple(LOSSES)
         candidates = [Candidate(loss, chosen[loss]) for loss in losses]
 
         def run(seed: int = seed, candidates: Sequence[Candidate] = candidates) -> dict[str, Any]:
-            trained = train_side_by_side(bench, candidates, seed=seed, steps=plan.steps, folder=work / f"seed{seed}")
-            return acceptance_by_window(bench, {candidate.loss: model for candidate, model in trained.items()})
+            trained = train_side_by_side(
+                bench, candidates, seed=seed, steps=plan.steps, folder=work / f"seed{seed}"
+            )
+            return acceptance_by_window(
+                bench, {candidate.loss: model for candidate, model in trained.items()}
+            )
 
         runs.append(_cached(work / f"seed{seed}.json", bench, run))
-    return summary(start, runs, losses) | {"rates": chosen, "tuning": tuned, "plan": dataclasses.asdict(plan)}
+    return summary(start, runs, losses) | {
+        "rates": chosen,
+        "tuning": tuned,
+        "plan": dataclasses.asdict(plan),
+    }
 
 
 def train_side_by_side(
@@ -239,31 +293,49 @@ def train_side_by_side(
     save_every: float = _SAVE_EVERY,
     after_step: Callable[[int], None] | None = None,
 ) -> dict[Candidate, Any]:
-    """Fine-tune a copy of the draft for each candidate on the same batches; resumes from the folder's checkpoint.
+    """Fine-tune a copy of the draft for each candidate on the same batches; resumes from the
+    folder's checkpoint.
 
     Every batch is a function of (seed, step) alone.
     """
     plan, device = bench.plan, bench.pair.device
     models = {candidate: copy.deepcopy(bench.pair.draft).train() for candidate in candidates}
-    optimisers = {candidate: make_optimiser(model, candidate.rate) for candidate, model in models.items()}
-    identity = json.dumps([bench.identity, seed, steps, [candidate.name for candidate in candidates]])
+    optimisers = {
+        candidate: make_optimiser(model, candidate.rate) for candidate, model in models.items()
+    }
+    identity = json.dumps(
+        [bench.identity, seed, steps, [candidate.name for candidate in candidates]]
+    )
     folder.mkdir(parents=True, exist_ok=True)
     tensors, first = read_checkpoint(folder, identity=identity)
     for candidate in candidates if first else ():
-        restore_training(models[candidate], optimisers[candidate], tensors, first, prefix=f"{candidate.name}/")
+        restore_training(
+            models[candidate], optimisers[candidate], tensors, first, prefix=f"{candidate.name}/"
+        )
     saved = time.monotonic()
-    progress = tqdm(range(first, steps), initial=first, total=steps, desc=folder.name, unit="step", mininterval=5)
+    progress = tqdm(
+        range(first, steps),
+        initial=first,
+        total=steps,
+        desc=folder.name,
+        unit="step",
+        mininterval=5,
+    )
     for step in progress:
         rows = batch_of(bench.tokens, plan, seed, step).to(device)
         with torch.inference_mode():
-            logits = bench.pair.target(rows[:, :-1], use_cache=False).logits[..., : bench.pair.num_tokens]
+            logits = bench.pair.target(rows[:, :-1], use_cache=False).logits[
+                ..., : bench.pair.num_tokens
+            ]
             target = torch.softmax(logits.float().flatten(0, 1), dim=-1)
         target = target.clone()  # an ordinary tensor, which may take part in what is differentiated
         for candidate, model in models.items():
             for group in optimisers[candidate].param_groups:
                 group["lr"] = learning_rate_at(candidate.rate, step, steps)
             logits = model(rows[:, :-1], use_cache=False).logits[..., : bench.pair.num_tokens]
-            loss = LOSSES[candidate.loss](logits.float().flatten(0, 1), target, rows[:, 1:].flatten())
+            loss = LOSSES[candidate.loss](
+                logits.float().flatten(0, 1), target, rows[:, 1:].flatten()
+            )
             optimisers[candidate].zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -271,7 +343,9 @@ def train_side_by_side(
         if step + 1 == steps or time.monotonic() - saved > save_every:
             state: dict[str, torch.Tensor] = {}
             for candidate in candidates:
-                state |= training_state(models[candidate], optimisers[candidate], prefix=f"{candidate.name}/")
+                state |= training_state(
+                    models[candidate], optimisers[candidate], prefix=f"{candidate.name}/"
+                )
             write_checkpoint(folder, state, step=step + 1, identity=identity)
             saved = time.monotonic()
         if after_step is not None:
@@ -280,17 +354,23 @@ def train_side_by_side(
 
 
 def batch_of(tokens: NDArray[np.uint16], plan: Plan, seed: int, step: int) -> torch.Tensor:
-    """Return the (batch, context + 1) windows of one step: a function of (seed, step), so a resumed run sees the same data."""
+    """Return the (batch, context + 1) windows of one step: a function of (seed, step), so a resumed
+    run sees the same data.
+    """
     generator = np.random.default_rng([seed, step])
     starts = generator.integers(0, len(tokens) - plan.context - 1, size=plan.batch)
-    return torch.from_numpy(np.stack([tokens[start : start + plan.context + 1] for start in starts]).astype(np.int64))
+    return torch.from_numpy(
+        np.stack([tokens[start : start + plan.context + 1] for start in starts]).astype(np.int64)
+    )
 
 
 @torch.inference_mode()
 def acceptance_by_window(
     bench: Bench, drafts: Mapping[str, Any], *, choosing: bool = False
 ) -> dict[str, dict[str, list[float]]]:
-    """Return, for each draft model, the mean over each window's positions of every scheme's acceptance and of the forward KL."""
+    """Return, for each draft model, the mean over each window's positions of every scheme's
+    acceptance and of the forward KL.
+    """
     found: dict[str, dict[str, list[float]]] = {name: {} for name in drafts}
     windows = bench.chosen_on if choosing else bench.reported_on
     for window in tqdm(windows, desc="acceptance", unit="window", mininterval=5):
@@ -315,19 +395,30 @@ def _distributions(bench: Bench, model: Any, row: torch.Tensor) -> NDArray[np.fl
     return torch.softmax(logits.double(), dim=-1).cpu().numpy()
 
 
-def summary(start: Mapping[str, list[float]], runs: Sequence[Mapping[str, Any]], losses: Sequence[str]) -> dict[str, Any]:
-    """Return means over windows and seeds with intervals, and what each loss gains over the baseline, paired by window.
+def summary(
+    start: Mapping[str, list[float]], runs: Sequence[Mapping[str, Any]], losses: Sequence[str]
+) -> dict[str, Any]:
+    """Return means over windows and seeds with intervals, and what each loss gains over the
+    baseline, paired by window.
 
-    Windows are the clusters: what differs between seeds is averaged in each window first, and reported beside.
+    Windows are the clusters: what differs between seeds is averaged in each window first, and
+    reported beside.
     """
     rows = []
     for name in start:
-        table = {loss: np.asarray([run[loss][name] for run in runs]) for loss in losses}  # (seeds, windows)
+        table = {
+            loss: np.asarray([run[loss][name] for run in runs]) for loss in losses
+        }  # (seeds, windows)
         baseline = table[BASELINE]
         for loss in losses:
-            mean, gain = _interval(table[loss].mean(axis=0)), _interval((table[loss] - baseline).mean(axis=0))
+            mean, gain = (
+                _interval(table[loss].mean(axis=0)),
+                _interval((table[loss] - baseline).mean(axis=0)),
+            )
             by_seed = (table[loss] - baseline).mean(axis=1).tolist()
-            rows.append({"figure": name, "loss": loss, **mean, "gain": gain, "gain_by_seed": by_seed})
+            rows.append(
+                {"figure": name, "loss": loss, **mean, "gain": gain, "gain_by_seed": by_seed}
+            )
         rows.append({"figure": name, "loss": "start", **_interval(np.asarray(start[name]))})
     return {"rows": rows, "baseline": BASELINE, "num_windows": len(next(iter(start.values())))}
 
@@ -343,11 +434,14 @@ def write_fine_tuning(
     unknown = [name for name in losses if name not in LOSSES]
     if unknown or BASELINE not in losses:
         raise AnalysisError(
-            f"Losses must be among {', '.join(map(repr, LOSSES))}, and {BASELINE!r} one of them; got {list(losses)}. Choose some."
+            f"Losses must be among {', '.join(map(repr, LOSSES))}, and {BASELINE!r} one of them; "
+            f"got {list(losses)}. Choose some."
         )
     record = fine_tune(bench, work=work, losses=losses)
     manifest = environment() | origin() | {"corpus": dict(corpus)}
-    return write_json(out / "fine_tuning.json", {"experiment": "finetune", "manifest": manifest} | record), record
+    return write_json(
+        out / "fine_tuning.json", {"experiment": "finetune", "manifest": manifest} | record
+    ), record
 
 
 def _interval(values: NDArray[np.float64]) -> dict[str, float]:
@@ -360,7 +454,9 @@ def _cached(path: Path, bench: Bench, compute: Callable[[], dict[str, Any]]) -> 
     if path.is_file():
         record = json.loads(path.read_text(encoding="utf-8"))
         if record["identity"] != bench.identity:
-            raise AnalysisError(f"{path} belongs to another run. Choose another work folder, or delete it.")
+            raise AnalysisError(
+                f"{path} belongs to another run. Choose another work folder, or delete it."
+            )
     else:
         record = {"identity": bench.identity, "values": compute()}
         write_json(path, record, indent=None)

@@ -20,12 +20,24 @@ from ..files import make_folder, read_small, shortened, write_atomically, write_
 from ..models.names import SIDES
 from ..models.pair import Pair
 from .texts import Corpus, sources_table
-from .training import MOST_TOKENS, PRECISIONS, HeldOut, Recipe, Size, evaluate, prepare_tokens, saving, train_model
+from .training import (
+    MOST_TOKENS,
+    PRECISIONS,
+    HeldOut,
+    Recipe,
+    Size,
+    evaluate,
+    prepare_tokens,
+    saving,
+    train_model,
+)
 
 CURVE_K = (1, 2, 4, 8, 16)
 _LARGEST_RECIPE = 1 << 20
 HELD_OUT_SAMPLE = 60_000
-"""Characters of held-out text that are written beside the pair, so that anyone can check its figures."""
+"""Characters of held-out text that are written beside the pair, so that anyone can check its
+figures.
+"""
 
 
 def recipe_from_json(path: Path) -> Recipe:
@@ -45,7 +57,8 @@ def recipe_from_json(path: Path) -> Recipe:
         return recipe
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise AnalysisError(
-            f"A recipe is a JSON object with the fields {[f.name for f in dataclasses.fields(Recipe)]}; {shortened(path)} is not: "
+            "A recipe is a JSON object with the fields "
+            f"{[f.name for f in dataclasses.fields(Recipe)]}; {shortened(path)} is not: "
             f"{error!s:.300}. Correct it."
         ) from error
 
@@ -57,28 +70,41 @@ def _check_recipe(recipe: Recipe) -> None:
             value = getattr(part, field.name)
             if field.name == "precision":
                 if value not in PRECISIONS:
-                    raise ValueError(f"precision is one of {', '.join(PRECISIONS)}; got {value!r:.40}")
+                    raise ValueError(
+                        f"precision is one of {', '.join(PRECISIONS)}; got {value!r:.40}"
+                    )
             elif field.name == "learning_rate":
                 if type(value) not in (int, float) or not 0 < value < float("inf"):
                     raise ValueError(f"{field.name} must be a number > 0; got {value!r:.40}")
             elif field.name not in ("draft", "target"):
                 least = 0 if field.name == "seed" else 1
                 if type(value) is not int or not least <= value < 1 << 31:
-                    raise ValueError(f"{field.name} must be an integer from {least} to 2³¹; got {value!r:.40}")
+                    raise ValueError(
+                        f"{field.name} must be an integer from {least} to 2³¹; got {value!r:.40}"
+                    )
     for size in (recipe.draft, recipe.target):
         if size.width % (2 * size.heads):
-            raise ValueError(f"width must be an even multiple of heads; got {size.width} and {size.heads}")
+            raise ValueError(
+                f"width must be an even multiple of heads; got {size.width} and {size.heads}"
+            )
     if recipe.vocabulary > MOST_TOKENS:
         raise ValueError(f"vocabulary must be at most {MOST_TOKENS:,}; got {recipe.vocabulary:,}")
 
 
 def train_pair(
-    corpus: Corpus, recipe: Recipe, *, out: Path, work: Path, device: str, threads: int | None = None
+    corpus: Corpus,
+    recipe: Recipe,
+    *,
+    out: Path,
+    work: Path,
+    device: str,
+    threads: int | None = None,
 ) -> dict[str, HeldOut]:
-    """Train tokenizer, draft and target on a corpus and write them to `out` in Hugging Face format, with a model card.
+    """Train tokenizer, draft and target on a corpus and write them to `out` in Hugging Face format,
+    with a model card.
 
-    A run killed at any point continues from the checkpoints in `work`. Weights are written in float16 and the held-out figures
-    are those of the written weights.
+    A run killed at any point continues from the checkpoints in `work`. Weights are written in
+    float16 and the held-out figures are those of the written weights.
     """
     if threads is not None:
         torch.set_num_threads(threads)
@@ -87,14 +113,22 @@ def train_pair(
     figures: dict[str, HeldOut] = {}
     for name in ("draft", "target"):
         size = getattr(recipe, name)
-        model = train_model(size, recipe, train, len(tokenizer), folder=work / name, device=device, name=name)
+        model = train_model(
+            size, recipe, train, len(tokenizer), folder=work / name, device=device, name=name
+        )
         model = model.half().float()  # what a reader of the float16 file will get
         figures[name] = evaluate(model, held_out, num_bytes, recipe.context)
         models[name] = model
         with saving(make_folder(out / name)):
             _save_float16(model, tokenizer, out / name)
     write_held_out_sample(corpus, out / "held_out.txt")
-    pair = Pair(draft=models["draft"], target=models["target"], tokenizer=tokenizer, device=device, num_tokens=len(tokenizer))
+    pair = Pair(
+        draft=models["draft"],
+        target=models["target"],
+        tokenizer=tokenizer,
+        device=device,
+        num_tokens=len(tokenizer),
+    )
     curves = acceptance_on(pair, held_out, recipe.context, rows=64)
     write_records(out, corpus, recipe, figures, curves, num_train=len(train))
     return figures
@@ -107,8 +141,12 @@ def _save_float16(model: LlamaForCausalLM, tokenizer: object, folder: Path) -> N
     tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]
 
 
-def acceptance_on(pair: Pair, tokens: np.ndarray, context: int, *, rows: int) -> dict[str, list[float]]:
-    """Return mean acceptances over all positions of `rows` windows spread over a token stream, temperature 1, full vocabulary."""
+def acceptance_on(
+    pair: Pair, tokens: np.ndarray, context: int, *, rows: int
+) -> dict[str, list[float]]:
+    """Return mean acceptances over all positions of `rows` windows spread over a token stream,
+    temperature 1, full vocabulary.
+    """
     starts = np.unique(np.linspace(0, max(0, len(tokens) - context - 1), rows).astype(int))
     sums: dict[str, np.ndarray] = {}
     count = 0
@@ -119,7 +157,9 @@ def acceptance_on(pair: Pair, tokens: np.ndarray, context: int, *, rows: int) ->
         here = {
             "optimum": otm.optimal_acceptance_curve(problem, k=CURVE_K),
             "K-SEQ": otm.acceptance_curve(otm.KSeq(), problem, k=CURVE_K),
-            "recursive rejection": otm.acceptance_curve(otm.RecursiveRejection(), problem, k=CURVE_K),
+            "recursive rejection": otm.acceptance_curve(
+                otm.RecursiveRejection(), problem, k=CURVE_K
+            ),
         }
         for name, curve in here.items():
             sums[name] = sums.get(name, 0) + curve.sum(dim=-1).cpu().numpy()
@@ -136,7 +176,13 @@ def write_held_out_sample(corpus: Corpus, path: Path) -> None:
 
 
 def write_records(
-    out: Path, corpus: Corpus, recipe: Recipe, figures: dict[str, HeldOut], curves: dict[str, list[float]], *, num_train: int
+    out: Path,
+    corpus: Corpus,
+    recipe: Recipe,
+    figures: dict[str, HeldOut],
+    curves: dict[str, list[float]],
+    *,
+    num_train: int,
 ) -> None:
     """Write `training.json` (everything measured, with versions) and the model card."""
     record = {
@@ -144,8 +190,12 @@ def write_records(
         "held_out": {name: dataclasses.asdict(value) for name, value in figures.items()},
         "acceptance": {"k": list(CURVE_K), **curves},
         "training_tokens": num_train,
-        "corpus": dict(corpus.provenance) | {"sha256": corpus.digest, "documents": len(corpus.documents)},
-        "versions": {name: metadata.version(name) for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy")}
+        "corpus": dict(corpus.provenance)
+        | {"sha256": corpus.digest, "documents": len(corpus.documents)},
+        "versions": {
+            name: metadata.version(name)
+            for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy")
+        }
         | {"python": sys.version.split()[0]},
     }
     write_json(out / "training.json", record)
@@ -156,7 +206,15 @@ def _card(record: dict) -> str:  # type: ignore[type-arg]
     held_out, recipe, corpus = record["held_out"], record["recipe"], record["corpus"]
     ks = record["acceptance"]["k"]
     sizes = markdown(
-        ("", "width", "layers", "heads", "steps", "held-out nats per token", "held-out bits per byte"),
+        (
+            "",
+            "width",
+            "layers",
+            "heads",
+            "steps",
+            "held-out nats per token",
+            "held-out bits per byte",
+        ),
         [_size_row(name, recipe, held_out) for name in SIDES],
     )
     curves = [
@@ -206,4 +264,10 @@ held out; near-copies between files of one package exist, so held-out text is no
 def _size_row(name: str, recipe: dict, held_out: dict) -> list[str]:  # type: ignore[type-arg]
     size, score = recipe[name], held_out[name]
     shape = [str(size[what]) for what in ("width", "layers", "heads")]
-    return [name, *shape, f"{size['steps']:,}", f"{score['nats_per_token']:.3f}", f"{score['bits_per_byte']:.3f}"]
+    return [
+        name,
+        *shape,
+        f"{size['steps']:,}",
+        f"{score['nats_per_token']:.3f}",
+        f"{score['bits_per_byte']:.3f}",
+    ]

@@ -1,7 +1,9 @@
-"""Technical English that every checkout can gather offline: the docstrings of installed Python packages.
+"""Technical English that every checkout can gather offline: the docstrings of installed Python
+packages.
 
-A docstring corpus needs no download, its licences are those of the packages that the project depends on anyway, and it is
-large enough (some ten million tokens) to train two small models that disagree in the way real draft and target models do.
+A docstring corpus needs no download, its licences are those of the packages that the project
+depends on anyway, and it is large enough (some ten million tokens) to train two small models that
+disagree in the way real draft and target models do.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ class Corpus:
 
 
 def requirement_closure(names: Iterable[str]) -> list[str]:
-    """Return the installed distributions among `names` and everything that they pull in, sorted by name."""
+    """Return the installed distributions among `names` and everything that they pull in, sorted by
+    name.
+    """
     found: set[str] = set()
     queue = [canonicalize_name(name) for name in names]
     while queue:
@@ -95,18 +99,21 @@ def pinned_names(constraints: Path) -> list[str]:
         return [Requirement(line).name for line in lines if line]
     except (OSError, ValueError) as error:  # an invalid requirement is a ValueError
         raise AnalysisError(
-            f"Constraints are a pip file with a pinned package a line; {shortened(constraints)} is not: {error!s:.300}. Correct it."
+            f"Constraints are a pip file with a pinned package a line; {shortened(constraints)} is "
+            f"not: {error!s:.300}. Correct it."
         ) from error
 
 
 def from_installed_packages(constraints: Path) -> Corpus:
     """Gather the docstrings of the standard library and of the closure of the pinned packages.
 
-    Exact duplicates are kept once. A file lies wholly on one side of the split, chosen by the hash of its name, so that no
-    held-out text shares a file with a training text; near-copies between files of one package do remain (the model card
-    says so).
+    Exact duplicates are kept once. A file lies wholly on one side of the split, chosen by the hash
+    of its name, so that no held-out text shares a file with a training text; near-copies between
+    files of one package do remain (the model card says so).
     """
-    names = requirement_closure(name for name in pinned_names(constraints) if name not in _BUILD_TOOLS)
+    names = requirement_closure(
+        name for name in pinned_names(constraints) if name not in _BUILD_TOOLS
+    )
     files = [("python", path) for path in _standard_library_files()]
     for name in names:
         files += [(name, path) for path in _distribution_files(name)]
@@ -130,27 +137,38 @@ def from_installed_packages(constraints: Path) -> Corpus:
 
 
 def from_text_files(paths: Iterable[Path]) -> Corpus:
-    """Read UTF-8 text files, split at blank lines into documents that are dealt to the two sides by hash."""
+    """Read UTF-8 text files, split at blank lines into documents that are dealt to the two sides by
+    hash.
+    """
     documents = []
     names = []
     for path in paths:
         try:
             data = read_small(path, _LARGEST_TEXT)
-            text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # with the line ends of any system
+            text = io.TextIOWrapper(
+                io.BytesIO(data), encoding="utf-8-sig"
+            ).read()  # with the line ends of any system
         except (OSError, ValueError) as error:
             raise AnalysisError(
-                f"A training text must be a readable UTF-8 file; {shortened(path)} is not ({error!s:.300}). Convert it, or name "
+                f"A training text must be a readable UTF-8 file; {shortened(path)} is not "
+                f"({error!s:.300}). Convert it, or name "
                 "another file."
             ) from error
         names.append(path.name)
         for number, block in enumerate(_blocks(text)):
-            documents.append(Document(source=f"{path.name}:{number}", text=block, held_out=_held_out(block)))
+            documents.append(
+                Document(source=f"{path.name}:{number}", text=block, held_out=_held_out(block))
+            )
     if not any(d.held_out for d in documents) or all(d.held_out for d in documents):
         # A text too short for the 2 % split still trains: every 20th block is held out instead.
-        documents = [Document(source=d.source, text=d.text, held_out=number % 20 == 0) for number, d in enumerate(documents)]
+        documents = [
+            Document(source=d.source, text=d.text, held_out=number % 20 == 0)
+            for number, d in enumerate(documents)
+        ]
     if len(documents) < 2:
         raise AnalysisError(
-            "A training text must have at least two blocks separated by blank lines, one to train on and one to hold out; "
+            "A training text must have at least two blocks separated by blank lines, one to train "
+            "on and one to hold out; "
             f"{', '.join(names) or 'no file'} gave {len(documents)}. Give more text."
         )
     return Corpus(documents=tuple(documents), provenance={"kind": "text files", "files": names})
@@ -172,18 +190,28 @@ def _blocks(text: str) -> Iterator[str]:
 def _standard_library_files() -> list[Path]:
     root = Path(sysconfig.get_path("stdlib"))
     skipped = {"site-packages", "dist-packages", "__pycache__", "test", "tests"}
-    return sorted(path for path in root.rglob("*.py") if not skipped.intersection(path.relative_to(root).parts))
+    return sorted(
+        path
+        for path in root.rglob("*.py")
+        if not skipped.intersection(path.relative_to(root).parts)
+    )
 
 
 def _distribution_files(name: str) -> list[Path]:
     files = metadata.files(name) or []
-    return sorted(Path(str(file.locate())) for file in files if file.suffix == ".py" and ".." not in file.parts)
+    return sorted(
+        Path(str(file.locate()))
+        for file in files
+        if file.suffix == ".py" and ".." not in file.parts
+    )
 
 
 def _docstrings(path: Path) -> Iterator[str]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in other people's files are not ours to report
+            warnings.simplefilter(
+                "ignore"
+            )  # invalid escapes in other people's files are not ours to report
             tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return
@@ -213,7 +241,9 @@ def _licence(name: str) -> str:
     def said(field: str) -> list[str]:
         return [text for text in fields.get_all(field) or [] if text]
 
-    classified = ", ".join(c.split("::")[-1].strip() for c in said("Classifier") if c.startswith("License"))
+    classified = ", ".join(
+        c.split("::")[-1].strip() for c in said("Classifier") if c.startswith("License")
+    )
     free = [text.splitlines()[0][:80] for text in said("License")]
     return next(filter(None, [*said("License-Expression"), classified, *free]), "see the package")
 
@@ -222,7 +252,12 @@ def sources_table(provenance: Mapping[str, Any]) -> str:
     """Return a corpus's sources and licences as a table in Markdown; of text files it has no rows."""
     versions, licences = provenance.get("packages", {}), provenance.get("licences", {})
     rows = [
-        (name, versions.get(name, provenance.get("python", "")), f"{size:,}", licences.get(name, ""))
+        (
+            name,
+            versions.get(name, provenance.get("python", "")),
+            f"{size:,}",
+            licences.get(name, ""),
+        )
         for name, size in provenance.get("characters", {}).items()
     ]
     return markdown(("source", "version", "characters", "licence as declared"), rows)

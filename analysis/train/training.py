@@ -1,8 +1,10 @@
-"""Train the small draft/target pair that this repository ships, reproducibly and without losing work when killed.
+"""Train the small draft/target pair that this repository ships, reproducibly and without losing
+work when killed.
 
-Two Llama models share one byte-level BPE tokenizer. Every batch is a function of (seed, step) alone, and a checkpoint holds
-weights, both AdamW moments and the step, so that a run killed at any point continues on the trajectory of an uninterrupted one.
-Checkpoints are safetensors: nothing here reads a pickle.
+Two Llama models share one byte-level BPE tokenizer. Every batch is a function of (seed, step)
+alone, and a checkpoint holds weights, both AdamW moments and the step, so that a run killed at any
+point continues on the trajectory of an uninterrupted one. Checkpoints are safetensors: nothing here
+reads a pickle.
 """
 
 from __future__ import annotations
@@ -58,9 +60,14 @@ class Recipe:
     context: int = 256
     batch: int = 16
     seed: int = 20251121
-    precision: str = "bfloat16"  # autocast of the forward pass; twice the speed of float32 where the CPU has bfloat16
-    draft: Size = Size(width=96, layers=2, heads=4, feed_forward=256, steps=3000, learning_rate=4e-3)
-    target: Size = Size(width=256, layers=4, heads=4, feed_forward=688, steps=5000, learning_rate=2e-3)
+    # autocast of the forward pass; twice the speed of float32 where the CPU has bfloat16
+    precision: str = "bfloat16"
+    draft: Size = Size(
+        width=96, layers=2, heads=4, feed_forward=256, steps=3000, learning_rate=4e-3
+    )
+    target: Size = Size(
+        width=256, layers=4, heads=4, feed_forward=688, steps=5000, learning_rate=2e-3
+    )
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,9 @@ class HeldOut:
 
 
 def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE with `vocabulary` entries; every byte string is encodable, so no text is refused."""
+    """Train a byte-level BPE with `vocabulary` entries; every byte string is encodable, so no text
+    is refused.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -84,14 +93,18 @@ def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFas
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END_OF_TEXT, eos_token=END_OF_TEXT)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=END_OF_TEXT, eos_token=END_OF_TEXT
+    )
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> np.ndarray:
     """Concatenate the encoded texts, an end-of-text token after each, as uint16."""
     end = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
     pieces = []
-    for start in tqdm(range(0, len(texts), 256), desc="encode", unit="batch", disable=not sys.stderr.isatty()):
+    for start in tqdm(
+        range(0, len(texts), 256), desc="encode", unit="batch", disable=not sys.stderr.isatty()
+    ):
         for ids in tokenizer(texts[start : start + 256], add_special_tokens=False)["input_ids"]:
             pieces.append(np.asarray([*ids, end], dtype=np.uint16))
     return np.concatenate(pieces)
@@ -117,7 +130,9 @@ def build_model(size: Size, recipe: Recipe, vocabulary: int, seed: int) -> Llama
 
 
 def batch(tokens: np.ndarray, recipe: Recipe, step: int) -> torch.Tensor:
-    """Return the (batch, context + 1) windows of one step: a function of (seed, step), so a resumed run sees the same data."""
+    """Return the (batch, context + 1) windows of one step: a function of (seed, step), so a resumed
+    run sees the same data.
+    """
     generator = np.random.default_rng([recipe.seed, step])
     starts = generator.integers(0, len(tokens) - recipe.context - 1, size=recipe.batch)
     rows = np.stack([tokens[start : start + recipe.context + 1] for start in starts])
@@ -125,7 +140,9 @@ def batch(tokens: np.ndarray, recipe: Recipe, step: int) -> torch.Tensor:
 
 
 def learning_rate_at(peak: float, step: int, steps: int) -> float:
-    """Warm up over the first 5 % of the steps, then follow a cosine to a tenth of a per cent of the peak."""
+    """Warm up over the first 5 % of the steps, then follow a cosine to a tenth of a per cent of the
+    peak.
+    """
     warm_up = max(1, steps // 20)
     if step < warm_up:
         return peak * (step + 1) / warm_up
@@ -148,11 +165,13 @@ def train_model(
     """Train one model, resuming from `folder` when it holds a checkpoint of the same recipe.
 
     Raises:
-        AnalysisError: if the checkpoint belongs to another recipe, or the text is shorter than one window.
+        AnalysisError: if the checkpoint belongs to another recipe, or the text is shorter than one
+            window.
     """
     if len(tokens) <= recipe.context + 1:
         raise AnalysisError(
-            f"Training needs more than {recipe.context + 1} tokens, one window; the text has {len(tokens)}. Give more text."
+            f"Training needs more than {recipe.context + 1} tokens, one window; the text has "
+            f"{len(tokens)}. Give more text."
         )
     make_folder(folder)
     model = torch.nn.Module.to(build_model(size, recipe, vocabulary, recipe.seed), device)
@@ -164,14 +183,25 @@ def train_model(
     model.train()
     saved = time.monotonic()
     losses: list[float] = []
-    progress = tqdm(range(first, size.steps), initial=first, total=size.steps, desc=name, unit="step", mininterval=5)
+    progress = tqdm(
+        range(first, size.steps),
+        initial=first,
+        total=size.steps,
+        desc=name,
+        unit="step",
+        mininterval=5,
+    )
     for step in progress:
         for group in optimiser.param_groups:
             group["lr"] = learning_rate_at(size.learning_rate, step, size.steps)
         rows = batch(tokens, recipe, step).to(device)
-        with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bfloat16"):
+        with torch.autocast(
+            model.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bfloat16"
+        ):
             logits = model(rows[:, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), rows[:, 1:].flatten())
+        loss = torch.nn.functional.cross_entropy(
+            logits.float().flatten(0, 1), rows[:, 1:].flatten()
+        )
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -180,7 +210,9 @@ def train_model(
         progress.set_postfix_str(f"loss {np.mean(losses[-50:]):.3f}", refresh=False)
         last = step + 1 == size.steps
         if last or time.monotonic() - saved > save_every:
-            write_checkpoint(folder, training_state(model, optimiser), step=step + 1, identity=identity)
+            write_checkpoint(
+                folder, training_state(model, optimiser), step=step + 1, identity=identity
+            )
             saved = time.monotonic()
         if after_step is not None:
             after_step(step)
@@ -190,7 +222,9 @@ def train_model(
 
 @torch.no_grad()
 def evaluate(model: LlamaForCausalLM, tokens: np.ndarray, num_bytes: int, context: int) -> HeldOut:
-    """Score held-out tokens in disjoint windows; `num_bytes` is the UTF-8 length of the text behind them."""
+    """Score held-out tokens in disjoint windows; `num_bytes` is the UTF-8 length of the text behind
+    them.
+    """
     device = model.device
     total, scored = 0.0, 0
     windows = [tokens[start : start + context + 1] for start in range(0, len(tokens) - 1, context)]
@@ -215,7 +249,9 @@ def make_optimiser(model: LlamaForCausalLM, learning_rate: float) -> torch.optim
 
 def _identity(size: Size, recipe: Recipe, tokens: np.ndarray) -> str:
     """What must agree between a checkpoint and the run that resumes from it."""
-    common = {key: getattr(recipe, key) for key in ("vocabulary", "context", "batch", "seed", "precision")}
+    common = {
+        key: getattr(recipe, key) for key in ("vocabulary", "context", "batch", "seed", "precision")
+    }
     text = hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest()
     return json.dumps({"size": asdict(size), **common, "tokens": text}, sort_keys=True)
 
@@ -226,10 +262,14 @@ def _digest(tensors: Mapping[str, torch.Tensor], step: str, identity: str) -> st
 
 
 def _trained(model: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
-    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    return [
+        (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
+    ]
 
 
-def training_state(model: torch.nn.Module, optimiser: torch.optim.AdamW, prefix: str = "") -> dict[str, torch.Tensor]:
+def training_state(
+    model: torch.nn.Module, optimiser: torch.optim.AdamW, prefix: str = ""
+) -> dict[str, torch.Tensor]:
     """Return the trained weights and both their moments by name, on the host."""
     tensors = {}
     for name, parameter in _trained(model):
@@ -241,7 +281,11 @@ def training_state(model: torch.nn.Module, optimiser: torch.optim.AdamW, prefix:
 
 
 def restore_training(
-    model: torch.nn.Module, optimiser: torch.optim.AdamW, tensors: dict[str, torch.Tensor], step: int, prefix: str = ""
+    model: torch.nn.Module,
+    optimiser: torch.optim.AdamW,
+    tensors: dict[str, torch.Tensor],
+    step: int,
+    prefix: str = "",
 ) -> None:
     """Put back what `training_state` returned after so many steps."""
     for name, parameter in _trained(model):
@@ -253,17 +297,25 @@ def restore_training(
         }
 
 
-def write_checkpoint(folder: Path, tensors: dict[str, torch.Tensor], *, step: int, identity: str) -> None:
+def write_checkpoint(
+    folder: Path, tensors: dict[str, torch.Tensor], *, step: int, identity: str
+) -> None:
     """Replace the folder's checkpoint at once."""
-    about = {"step": str(step), "identity": identity, "sha256": _digest(tensors, str(step), identity)}
+    about = {
+        "step": str(step),
+        "identity": identity,
+        "sha256": _digest(tensors, str(step), identity),
+    }
     write_atomically(folder / "checkpoint.safetensors", save(tensors, about))
 
 
 def read_checkpoint(folder: Path, *, identity: str) -> tuple[dict[str, torch.Tensor], int]:
-    """Return the folder's tensors and how many steps they have behind them; nothing and 0 without a checkpoint.
+    """Return the folder's tensors and how many steps they have behind them; nothing and 0 without a
+    checkpoint.
 
     Raises:
-        AnalysisError: if the checkpoint belongs to another recipe or text, or is not what was written.
+        AnalysisError: if the checkpoint belongs to another recipe or text, or is not what was
+            written.
     """
     path = folder / "checkpoint.safetensors"
     if not path.exists() and not path.is_symlink():
@@ -271,23 +323,31 @@ def read_checkpoint(folder: Path, *, identity: str) -> tuple[dict[str, torch.Ten
     tensors, about = _read_checkpoint(path)
     if about.get("identity") != identity:
         raise AnalysisError(
-            f"A run resumes only from a checkpoint of the same recipe and text; {path} was written with {about.get('identity')}, "
+            f"A run resumes only from a checkpoint of the same recipe and text; {path} was written "
+            f"with {about.get('identity')}, "
             f"this run asks for {identity}. Choose another work folder or delete the checkpoint."
         )
     if about.get("sha256") != _digest(tensors, about["step"], identity):
-        raise AnalysisError(f"{path} is not what was written: its content has another digest. Delete it to begin anew.")
+        raise AnalysisError(
+            f"{path} is not what was written: its content has another digest. Delete it to begin "
+            "anew."
+        )
     return tensors, int(about["step"])
 
 
 def _read_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     if not has_content(path):
-        raise AnalysisError(f"{path} must be a checkpoint; it is no regular file. Delete it to begin anew.")
+        raise AnalysisError(
+            f"{path} must be a checkpoint; it is no regular file. Delete it to begin anew."
+        )
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
             return tensors, {"step": "", **(file.metadata() or {})}
     except (SafetensorError, OSError) as error:
-        raise AnalysisError(f"{path} must be a checkpoint; it cannot be read ({error}). Delete it to begin anew.") from error
+        raise AnalysisError(
+            f"{path} must be a checkpoint; it cannot be read ({error}). Delete it to begin anew."
+        ) from error
 
 
 @contextlib.contextmanager
@@ -302,8 +362,12 @@ def saving(folder: Path) -> Iterator[None]:
         raise AnalysisError(explain(cause, folder)) from error
 
 
-def prepare_tokens(corpus: Corpus, recipe: Recipe, folder: Path) -> tuple[PreTrainedTokenizerFast, np.ndarray, np.ndarray, int]:
-    """Return tokenizer, training tokens, held-out tokens and held-out bytes, cached in `folder` by the corpus' digest."""
+def prepare_tokens(
+    corpus: Corpus, recipe: Recipe, folder: Path
+) -> tuple[PreTrainedTokenizerFast, np.ndarray, np.ndarray, int]:
+    """Return tokenizer, training tokens, held-out tokens and held-out bytes, cached in `folder` by
+    the corpus' digest.
+    """
     held_out_texts = corpus.texts(held_out=True)
     num_bytes = sum(len(text.encode("utf-8", "replace")) for text in held_out_texts)
     stamp = f"{corpus.digest[:16]}-{recipe.vocabulary}"
@@ -323,8 +387,12 @@ def prepare_tokens(corpus: Corpus, recipe: Recipe, folder: Path) -> tuple[PreTra
     return tokenizer, train, held_out, num_bytes
 
 
-def _cached(cache: Path, kept: Path) -> tuple[PreTrainedTokenizerFast, np.ndarray, np.ndarray] | None:
-    """Return what was prepared before, None if it is not there or not what was written: then it is made again."""
+def _cached(
+    cache: Path, kept: Path
+) -> tuple[PreTrainedTokenizerFast, np.ndarray, np.ndarray] | None:
+    """Return what was prepared before, None if it is not there or not what was written: then it is
+    made again.
+    """
     if not has_content(cache):
         return None
     try:
@@ -333,7 +401,9 @@ def _cached(cache: Path, kept: Path) -> tuple[PreTrainedTokenizerFast, np.ndarra
         if digest != _folder_digest(kept):
             return None
         return PreTrainedTokenizerFast.from_pretrained(kept), train, held_out
-    except Exception:  # an archive carries checksums; what its readers raise where they do not fit is theirs
+    except (
+        Exception
+    ):  # an archive carries checksums; what its readers raise where they do not fit is theirs
         return None
 
 

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.public_code --checkouts FOLDER [NAME …]`: audit public code, each piece in a process of its own.
+"""`python -m benchmarks.public_code --checkouts FOLDER [NAME …]`: audit public code, each piece in
+a process of its own.
 
 Without `--checkouts`, the git commands that make the folder are printed; nothing is fetched here.
 """
@@ -26,9 +27,15 @@ def main(arguments: list[str] | None = None) -> int:
 
     take_every_letter()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.public_code", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="subjects of the table (default: all)")
-    parser.add_argument("--checkouts", type=Path, help="folder with OWNER+NAME at the pinned revisions")
-    parser.add_argument("--one", action="store_true", help="audit one subject here and print its row")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="subjects of the table (default: all)"
+    )
+    parser.add_argument(
+        "--checkouts", type=Path, help="folder with OWNER+NAME at the pinned revisions"
+    )
+    parser.add_argument(
+        "--one", action="store_true", help="audit one subject here and print its row"
+    )
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.names) - set(SUBJECTS)):
         parser.error(f"there is no subject {', '.join(unknown)}; choose from {', '.join(SUBJECTS)}")
@@ -49,17 +56,44 @@ def main(arguments: list[str] | None = None) -> int:
     rows = {row["subject"]: row for row in record["rows"]}
     failures = 0
     for name in options.names or SUBJECTS:
-        command = [sys.executable, "-m", "benchmarks.public_code", "--checkouts", str(options.checkouts), "--one", name]
-        environment = {**os.environ, "TORCHDYNAMO_DISABLE": "1"}  # compiled code cannot be followed, and is the same code
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.public_code",
+            "--checkouts",
+            str(options.checkouts),
+            "--one",
+            name,
+        ]
+        environment = {
+            **os.environ,
+            "TORCHDYNAMO_DISABLE": "1",
+        }  # compiled code cannot be followed, and is the same code
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS, env=environment, check=True)
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=MOST_SECONDS,
+                env=environment,
+                check=True,
+            )
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             failures += 1
             print(f"{name}: {error}\n{(error.stderr or '')[-1000:]}", file=sys.stderr)
             continue
         rows[name] = json.loads(done.stdout.splitlines()[-1])
-        print(f"{name}: {rows[name]['verdict']}, {rows[name]['total_variation']}, {rows[name]['seconds']} s", flush=True)
-        report.write({"machine": record["machine"] or machine(), "rows": [rows[key] for key in SUBJECTS if key in rows]})
+        print(
+            f"{name}: {rows[name]['verdict']}, {rows[name]['total_variation']}, "
+            f"{rows[name]['seconds']} s",
+            flush=True,
+        )
+        report.write(
+            {
+                "machine": record["machine"] or machine(),
+                "rows": [rows[key] for key in SUBJECTS if key in rows],
+            }
+        )
     return int(failures > 0)
 
 

@@ -1,4 +1,6 @@
-"""Code of other people, loaded from a folder of checkouts in isolation: nothing of it is installed, and nothing is fetched."""
+"""Code of other people, loaded from a folder of checkouts in isolation: nothing of it is installed,
+and nothing is fetched.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from typing import Any
 
 
 class Missing:
-    """In place of what an import did not find: a base class, a decorator or an attribute, and wrong if it is relied on."""
+    """In place of what an import did not find: a base class, a decorator or an attribute, and wrong
+    if it is relied on.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
@@ -45,11 +49,13 @@ def load(
         root: the checkout; its own imports are looked up there first.
         path: the file, relative to it.
         module: its name; one with a dot has relative imports.
-        siblings: files of the same checkout, `NAME=PATH`, that it imports by that name, loaded likewise beforehand.
+        siblings: files of the same checkout, `NAME=PATH`, that it imports by that name, loaded
+            likewise beforehand.
         given: names that an import is to find here and not elsewhere.
 
     Returns:
-        A namespace. Imports that are not installed are `Missing`, which is for what the audited functions do not use.
+        A namespace. Imports that are not installed are `Missing`, which is for what the audited
+        functions do not use.
     """
     for search in (root, (root / path).parent):
         if str(search) not in sys.path:
@@ -60,9 +66,15 @@ def load(
         beside.__dict__.update(vars(load(root, file, module=name)))
         sys.modules[name] = beside
         if "." in name:
-            sys.modules.setdefault(name.split(".")[0], types.ModuleType(name.split(".")[0])).__path__ = []  # type: ignore[attr-defined]
+            sys.modules.setdefault(
+                name.split(".")[0], types.ModuleType(name.split(".")[0])
+            ).__path__ = []  # type: ignore[attr-defined]
     file_path = root / path
-    names: dict[str, Any] = {"__name__": module, "__file__": str(file_path), "__package__": module.rpartition(".")[0]}
+    names: dict[str, Any] = {
+        "__name__": module,
+        "__file__": str(file_path),
+        "__package__": module.rpartition(".")[0],
+    }
     holder = types.ModuleType(module)
     holder.__dict__.update(names)
     sys.modules[module] = holder
@@ -75,7 +87,9 @@ def load(
     return types.SimpleNamespace(**names)
 
 
-def _import(statement: ast.Import | ast.ImportFrom, names: dict[str, Any], given: dict[str, Any]) -> None:
+def _import(
+    statement: ast.Import | ast.ImportFrom, names: dict[str, Any], given: dict[str, Any]
+) -> None:
     """Import name by name, `Missing` where there is none."""
     for alias in statement.names:
         bound = alias.asname or alias.name.split(".")[0]
@@ -98,5 +112,8 @@ def commands(pins: dict[str, str]) -> str:
     lines = []
     for repository, pin in pins.items():
         place = f"CHECKOUTS/{repository.replace('/', '+')}"
-        lines.append(f"git clone --filter=blob:none https://github.com/{repository} {place} && git -C {place} checkout {pin}")
+        lines.append(
+            f"git clone --filter=blob:none https://github.com/{repository} {place} && git -C "
+            f"{place} checkout {pin}"
+        )
     return "\n".join(lines)

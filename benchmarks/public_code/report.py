@@ -11,7 +11,17 @@ from otm.tabular import markdown, with_section
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "public_code.json"
 PAGE = ROOT / "docs" / "public_code.md"
-HEAD = ("code", "revision", "meant", "verdict", "largest TV", "smallest counterexample", "real executions", "audits", "s")
+HEAD = (
+    "code",
+    "revision",
+    "meant",
+    "verdict",
+    "largest TV",
+    "smallest counterexample",
+    "real executions",
+    "audits",
+    "s",
+)
 
 _DIGITS, _SHORT = 40, 7
 """Of a commit, and as many of them as the table shows; a release's tag is shown as it is."""
@@ -19,14 +29,21 @@ _DIGITS, _SHORT = 40, 7
 
 def read() -> dict[str, Any]:
     """Return the committed results; none if there are none."""
-    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"machine": {}, "rows": []}
+    return (
+        json.loads(RESULTS.read_text(encoding="utf-8"))
+        if RESULTS.exists()
+        else {"machine": {}, "rows": []}
+    )
 
 
 def write(record: dict[str, Any]) -> None:
     """Write the results, and the page's table from them."""
     RESULTS.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     if PAGE.exists():
-        PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8"), "results", table(record)), encoding="utf-8")
+        PAGE.write_text(
+            with_section(PAGE.read_text(encoding="utf-8"), "results", table(record)),
+            encoding="utf-8",
+        )
 
 
 def table(record: dict[str, Any]) -> str:
@@ -36,12 +53,20 @@ def table(record: dict[str, Any]) -> str:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     path = row["code"].split(":")[0]
-    link = f"[{row['subject']}](https://github.com/{row['repository']}/blob/{row['revision']}/{path})"
+    link = (
+        f"[{row['subject']}](https://github.com/{row['repository']}/blob/{row['revision']}/{path})"
+    )
     distance = "–" if row["total_variation"] is None else f"{row['total_variation']:.4g}"
-    if row["total_variation"] is not None and row["total_variation"] < 1e-6 and row["verdict"] == "lossless":
+    if (
+        row["total_variation"] is not None
+        and row["total_variation"] < 1e-6
+        and row["verdict"] == "lossless"
+    ):
         distance = f"rounding, {row['total_variation']:.0e}"
     example = row["counterexample"] or (f"raises: {row['raised']}" if row["raised"] else "")
-    by = f"{row['instances']}, {row['sampled']} sampled" if row["sampled"] else str(row["instances"])
+    by = (
+        f"{row['instances']}, {row['sampled']} sampled" if row["sampled"] else str(row["instances"])
+    )
     return (
         link,
         row["revision"][:_SHORT] if len(row["revision"]) == _DIGITS else row["revision"],

@@ -1,4 +1,6 @@
-"""Carry out the audit of one subject, on instances from small to large, and confirm what fails on the real generators."""
+"""Carry out the audit of one subject, on instances from small to large, and confirm what fails on
+the real generators.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from otm import audit
 from otm.audit import instances
 from otm.audit.candidate import CandidateFailure
 from otm.audit.probabilities import number, numbers
-from otm.audit.probing import OwnRandomness
 from otm.sequence import MarkovModel, ZerothOrder
+from otm.tracing.probing import OwnRandomness
 
 PAIRS: dict[str, tuple[Any, Any]] = {
     "equal": (ZerothOrder([0.5, 0.5]), ZerothOrder([0.5, 0.5])),
@@ -53,7 +55,9 @@ _PASSED = ("lossless", "no difference found")
 
 
 def run(subject: Subject, checkouts: Path) -> dict[str, Any]:
-    """Return the row of one subject: what was found, on which instances, how long it took, and whether samples confirm it."""
+    """Return the row of one subject: what was found, on which instances, how long it took, and
+    whether samples confirm it.
+    """
     candidate = subject.shim(folder(checkouts, subject.repository))
     _warm()
     begin, wall = time.process_time(), time.perf_counter()
@@ -71,7 +75,9 @@ def run(subject: Subject, checkouts: Path) -> dict[str, Any]:
     verdict = (
         "not lossless"
         if failed
-        else next((r.verdict for _, r in found if r.verdict not in _PASSED), "lossless" if found else "–")
+        else next(
+            (r.verdict for _, r in found if r.verdict not in _PASSED), "lossless" if found else "–"
+        )
     )
     return {
         "subject": subject.key,
@@ -98,7 +104,11 @@ def _warm() -> None:
     draft, target = PAIRS["equal"]
     rng = np.random.default_rng(0)
     audit.step(
-        lambda p, q, _: [int(torch.multinomial(torch.tensor(p.next([])), 1))], draft=draft, target=target, length=1, rng=rng
+        lambda p, q, _: [int(torch.multinomial(torch.tensor(p.next([])), 1))],
+        draft=draft,
+        target=target,
+        length=1,
+        rng=rng,
     )
 
 
@@ -108,35 +118,54 @@ def _jobs(subject: Subject, candidate: Any) -> Iterator[tuple[str, Callable[[], 
     if subject.kind == "token":
         for name in TOKENS:
             draft, target = instances.instance(name)
-            yield name, lambda p=draft, q=target: audit.exact(candidate, otm.Problem(draft=p, target=q, law=otm.IID(1)))
+            yield (
+                name,
+                lambda p=draft, q=target: audit.exact(
+                    candidate, otm.Problem(draft=p, target=q, law=otm.IID(1))
+                ),
+            )
     elif subject.kind == "block":
         for gamma in (1, 2):
             for name, (draft, target) in instances.standard_models(gamma).items():
                 label = f"{name}, γ = {gamma}"
-                yield label, lambda p=draft, q=target, n=gamma: audit.sequence(candidate, draft=p, target=q, num_drafts=n)
+                yield (
+                    label,
+                    lambda p=draft, q=target, n=gamma: audit.sequence(
+                        candidate, draft=p, target=q, num_drafts=n
+                    ),
+                )
     elif subject.kind == "tree":
         for shape in SHAPES:
             for name, (_, target) in PAIRS.items():
                 live = options.get("replacement", True) or name != "zeros"
                 if live and (len(shape) < 4 or target.num_tokens == 2):
-                    yield f"{name}, tree {shape}", lambda n=name, s=shape: _of_models(subject, candidate, n, s)
+                    yield (
+                        f"{name}, tree {shape}",
+                        lambda n=name, s=shape: _of_models(subject, candidate, n, s),
+                    )
     else:
         for name in options.get("only", PAIRS):
             if name not in options.get("skip", ()):
                 yield name, lambda n=name: _of_models(subject, candidate, n)
 
 
-def _of_models(subject: Subject, candidate: Any, name: str, shape: tuple[int, ...] = (), **errors: Any) -> Any:
+def _of_models(
+    subject: Subject, candidate: Any, name: str, shape: tuple[int, ...] = (), **errors: Any
+) -> Any:
     """Audit a tree or step on a pair of toy models."""
     draft, target = PAIRS[name]
     common = {"draft": draft, "target": target, "rng": np.random.default_rng(0), **errors}
     if subject.kind == "tree":
-        return audit.tree(candidate, parents=shape, replacement=subject.options.get("replacement", True), **common)
+        return audit.tree(
+            candidate, parents=shape, replacement=subject.options.get("replacement", True), **common
+        )
     return audit.step(candidate, length=subject.options.get("length", 2), **common)
 
 
 def _smallest(subject: Subject, candidate: Any, failed: list[tuple[str, Any]]) -> str:
-    """Describe the smallest problem on which it fails: shrunk where the drafts are given, else the first of the list."""
+    """Describe the smallest problem on which it fails: shrunk where the drafts are given, else the
+    first of the list.
+    """
     label, found = failed[0]
     if subject.kind == "token":
         found = audit.shrink(candidate, budget=SHRINKING) or found
@@ -146,9 +175,21 @@ def _smallest(subject: Subject, candidate: Any, failed: list[tuple[str, Any]]) -
     if subject.kind == "block":
         found = audit.shrink_sequence(candidate, num_drafts=(1, 2), budget=SHRINKING) or found
         p, q = found.draft_tables[()], found.target_tables[()]
-        same = len(found.draft_tables) == 1 or len({tuple(law) for law in found.target_tables.values()}) == 1
-        laws = f"γ = {found.num_drafts}, p = {numbers(p)}, q = {numbers(q)}{'' if same else ' at first'}"
-        return _said(laws, found.worst_block, found.law[found.worst_block], found.target_law[found.worst_block], found)
+        same = (
+            len(found.draft_tables) == 1
+            or len({tuple(law) for law in found.target_tables.values()}) == 1
+        )
+        laws = (
+            f"γ = {found.num_drafts}, p = {numbers(p)}, q = "
+            f"{numbers(q)}{'' if same else ' at first'}"
+        )
+        return _said(
+            laws,
+            found.worst_block,
+            found.law[found.worst_block],
+            found.target_law[found.worst_block],
+            found,
+        )
     draft, target = PAIRS[label.split(", tree")[0]]
     shape = f", tree{label.split(', tree')[1]}" if ", tree" in label else ""
     laws = f"p = {numbers(draft.next([]))}, q = {numbers(target.next([]))}{shape}"
@@ -169,16 +210,25 @@ def _confirmed(subject: Subject, candidate: Any, label: str, found: Any) -> str:
     stopped = _untraced
     errors = {"detect": max(0.8 * found.severity, ENOUGH), "false_alarm": 1e-9}
     if subject.kind in ("tree", "step"):
-        shape = tuple(int(x) for x in label.split("tree (")[1].rstrip(")").split(",") if x.strip()) if "tree (" in label else ()
+        shape = (
+            tuple(int(x) for x in label.split("tree (")[1].rstrip(")").split(",") if x.strip())
+            if "tree (" in label
+            else ()
+        )
         result = _of_models(subject, stopped(candidate), label.split(", tree")[0], shape, **errors)
     else:
         name, gamma = label.split(", γ = ") if "γ" in label else (label, "1")
         draft, target = instances.standard_models(int(gamma))[name]
         step, rng = drafting(candidate, int(gamma)), np.random.default_rng(0)
-        result = audit.step(stopped(step), draft=draft, target=target, length=int(gamma) + 1, rng=rng, **errors)
+        result = audit.step(
+            stopped(step), draft=draft, target=target, length=int(gamma) + 1, rng=rng, **errors
+        )
     assert result.samples is not None
     interval = result.samples.total_variation
-    return f"{result.verdict}, TV {interval.low:.3f} to {interval.high:.3f} ({result.samples.planned:,} planned)"
+    return (
+        f"{result.verdict}, TV {interval.low:.3f} to {interval.high:.3f} "
+        f"({result.samples.planned:,} planned)"
+    )
 
 
 def _untraced(candidate: Any) -> Any:

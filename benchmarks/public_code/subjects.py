@@ -1,7 +1,9 @@
-"""What is audited: for each piece of public code its revision, and a shim of at most ten lines that fits it to an audit.
+"""What is audited: for each piece of public code its revision, and a shim of at most ten lines that
+fits it to an audit.
 
-A shim loads the code from a checkout and returns the callable that `otm.audit` takes: `verify(draft, target, drafts, uniforms)` for
-one token or a block, `verify(tree, rng)`, or `step(draft, target, rng)`. Nothing else of this package touches the code.
+A shim loads the code from a checkout and returns the callable that `otm.audit` takes:
+`verify(draft, target, drafts, uniforms)` for one token or a block, `verify(tree, rng)`, or
+`step(draft, target, rng)`. Nothing else of this package touches the code.
 """
 
 from __future__ import annotations
@@ -114,8 +116,15 @@ def drafting(verify: Any, gamma: int) -> Any:
         drafts: list[int] = []
         for _ in range(gamma):
             drafts.append(int(rng.choice(draft.num_tokens, p=draft.next(drafts))))
-        laws = [np.stack([model.next(drafts[:i]) for i in range(gamma + more)]) for more, model in ((0, draft), (1, target))]
-        return [token for token in np.asarray(verify(*laws, np.array(drafts), None)).reshape(-1).tolist() if token != -1]
+        laws = [
+            np.stack([model.next(drafts[:i]) for i in range(gamma + more)])
+            for more, model in ((0, draft), (1, target))
+        ]
+        return [
+            token
+            for token in np.asarray(verify(*laws, np.array(drafts), None)).reshape(-1).tolist()
+            if token != -1
+        ]
 
     return step
 
@@ -126,7 +135,9 @@ def _rows(*arrays: Any) -> list[torch.Tensor]:
 
 
 def _paths(tree: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the root-to-leaf paths of a tree as nodes `(paths, depth)`, −1 behind their end, and as tokens."""
+    """Return the root-to-leaf paths of a tree as nodes `(paths, depth)`, −1 behind their end, and
+    as tokens.
+    """
     parents = tree.parents.tolist()
     lines = []
     for leaf in sorted(set(range(len(parents))) - set(parents)):
@@ -140,7 +151,9 @@ def _paths(tree: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _path(tree: Any, nodes: torch.Tensor, best: Any, accepted: Any, last: Any) -> list[int]:
     """Return the tokens of the first nodes of a path, and the one after them."""
-    return [int(tree.tokens[node]) for node in nodes[int(best)][1 : int(accepted) + 1].tolist()] + [int(last)]
+    return [int(tree.tokens[node]) for node in nodes[int(best)][1 : int(accepted) + 1].tolist()] + [
+        int(last)
+    ]
 
 
 # Kernels on given drafts
@@ -164,28 +177,43 @@ def _transformers(root: Path) -> Any:
     return _assisted(None)
 
 
-@subject("transformers, ensemble weight 1/2", "huggingface/transformers", _TRANSFORMERS, "block", meant="lossy")
+@subject(
+    "transformers, ensemble weight 1/2",
+    "huggingface/transformers",
+    _TRANSFORMERS,
+    "block",
+    meant="lossy",
+)
 def _transformers_weight(root: Path) -> Any:
     return _assisted(0.5)
 
 
-@subject("Spec-Bench, SpS", "hemingkx/Spec-Bench", "model/sps/decoding.py:_speculative_sampling", "block")
+@subject(
+    "Spec-Bench, SpS", "hemingkx/Spec-Bench", "model/sps/decoding.py:_speculative_sampling", "block"
+)
 def _spec_bench(root: Path) -> Any:
     code = load(root, "model/sps/decoding.py")
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
         p, q, x = _rows(draft, target, drafts)
-        return code._speculative_sampling(x, p.log(), len(drafts), q.log(), False, len(drafts))[0][0]
+        return code._speculative_sampling(x, p.log(), len(drafts), q.log(), False, len(drafts))[0][
+            0
+        ]
 
     return verify
 
 
-@subject("vLLM 0.6", "vllm-project/vllm", "vllm/model_executor/layers/rejection_sampler.py:RejectionSampler", "block")
+@subject(
+    "vLLM 0.6",
+    "vllm-project/vllm",
+    "vllm/model_executor/layers/rejection_sampler.py:RejectionSampler",
+    "block",
+)
 def _vllm(root: Path) -> Any:
     base = "vllm.model_executor.layers.spec_decode_base_sampler=vllm/model_executor/layers/spec_decode_base_sampler.py"
-    sampler = load(root, "vllm/model_executor/layers/rejection_sampler.py", siblings=(base,)).RejectionSampler(
-        use_flashinfer=False
-    )
+    sampler = load(
+        root, "vllm/model_executor/layers/rejection_sampler.py", siblings=(base,)
+    ).RejectionSampler(use_flashinfer=False)
     sampler.init_tensors("cpu", device_type="cpu")
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
@@ -195,15 +223,23 @@ def _vllm(root: Path) -> Any:
     return verify
 
 
-def _ascend(root: Path, *, block: bool = False, entropy: bool = False, probabilities: bool = True) -> Any:
-    code = load(root, "vllm_ascend/sample/rejection_sampler.py", **from_vllm(block=block, entropy=entropy))
+def _ascend(
+    root: Path, *, block: bool = False, entropy: bool = False, probabilities: bool = True
+) -> Any:
+    code = load(
+        root, "vllm_ascend/sample/rejection_sampler.py", **from_vllm(block=block, entropy=entropy)
+    )
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
         p, q, x = (torch.as_tensor(np.asarray(array)) for array in (draft, target, drafts))
-        how = types.SimpleNamespace(all_greedy=False, all_random=True, temperature=torch.ones(1), generators={})
+        how = types.SimpleNamespace(
+            all_greedy=False, all_random=True, temperature=torch.ones(1), generators={}
+        )
         known = p.float().contiguous() if probabilities else None
         counts = [len(x)], len(x), torch.tensor([len(x)])
-        return code.rejection_sample(x, *counts, known, q[:-1].log().float(), torch.multinomial(q[-1:], 1), how)[0]
+        return code.rejection_sample(
+            x, *counts, known, q[:-1].log().float(), torch.multinomial(q[-1:], 1), how
+        )[0]
 
     return verify
 
@@ -221,7 +257,15 @@ def _ascend_ngram(root: Path) -> Any:
     return _ascend(root, probabilities=False)
 
 
-@subject("vllm-ascend, block verify", "vllm-project/vllm-ascend", _ASCEND, "step", meant="lossy", length=4, only=_TWO)
+@subject(
+    "vllm-ascend, block verify",
+    "vllm-project/vllm-ascend",
+    _ASCEND,
+    "step",
+    meant="lossy",
+    length=4,
+    only=_TWO,
+)
 def _ascend_block(root: Path) -> Any:
     return drafting(_ascend(root, block=True), 3)
 
@@ -231,16 +275,26 @@ def _ascend_entropy(root: Path) -> Any:
     return _ascend(root, entropy=True)
 
 
-@subject("DeepSpec", "deepseek-ai/DeepSpec", "deepspec/eval/base_evaluator.py:verify_draft_tokens", "block")
+@subject(
+    "DeepSpec",
+    "deepseek-ai/DeepSpec",
+    "deepspec/eval/base_evaluator.py:verify_draft_tokens",
+    "block",
+)
 def _deepspec(root: Path) -> Any:
     sampling = "deepspec.utils.sampling=deepspec/utils/sampling.py"
     code = load(root, "deepspec/eval/base_evaluator.py", siblings=(sampling,))
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
         p, q, x = _rows(draft, target, [PROMPT, *drafts])
-        proposal = {"proposal": code.DraftProposal(len(drafts), x, p), "max_proposal_tokens": len(drafts)}
+        proposal = {
+            "proposal": code.DraftProposal(len(drafts), x, p),
+            "max_proposal_tokens": len(drafts),
+        }
         where = {"position_ids": x, "start": 0, "past_key_values_target": None, "temperature": 1.0}
-        return code.verify_draft_tokens(target_model=answering(q.log()), **proposal, **where).committed_tokens[0]
+        return code.verify_draft_tokens(
+            target_model=answering(q.log()), **proposal, **where
+        ).committed_tokens[0]
 
     return verify
 
@@ -250,7 +304,9 @@ def _ssd(root: Path, hit: int) -> Any:
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
         p, q, x = _rows(draft, target, [PROMPT, *drafts])
-        accepted, last = code.verify(q.log(), p.log(), x, torch.ones(1), torch.ones(1), cache_hits=torch.tensor([hit]))
+        accepted, last = code.verify(
+            q.log(), p.log(), x, torch.ones(1), torch.ones(1), cache_hits=torch.tensor([hit])
+        )
         return [*accepted[0][1:], last[0]]
 
     return verify
@@ -266,7 +322,9 @@ def _ssd_miss(root: Path) -> Any:
     verify = _ssd(root, 0)
 
     def step(draft: Any, target: Any, rng: Any) -> Any:
-        x = int(torch.randint(target.num_tokens, (1,)))  # what draft_runner.py sends for a miss: the argmax of uniform numbers
+        x = int(
+            torch.randint(target.num_tokens, (1,))
+        )  # what draft_runner.py sends for a miss: the argmax of uniform numbers
         return verify([draft.next([])], [target.next([]), target.next([x])], [x], None)
 
     return step
@@ -308,13 +366,24 @@ def _arithmetic(root: Path) -> Any:
 
 
 def _redrafter(root: Path, beams: Callable[..., list[list[int]]]) -> Any:
-    code = load(root, "recurrent_drafting/recurrent_drafting.py", module="recurrent_drafting.audited")
+    code = load(
+        root, "recurrent_drafting/recurrent_drafting.py", module="recurrent_drafting.audited"
+    )
 
     def step(draft: Any, target: Any, rng: Any) -> Any:
         drafted = beams(draft)
-        laws = [[model.next(b[:i]) for i in range(len(b) + more)] for more, model in ((0, draft), (1, target)) for b in drafted]
-        p, q = (torch.tensor(np.array(part))[None].log() for part in (laws[: len(drafted)], laws[len(drafted) :]))
-        accepted, best = code._choose_from_candidates(torch.tensor([[[PROMPT, *b] for b in drafted]]), q, p)
+        laws = [
+            [model.next(b[:i]) for i in range(len(b) + more)]
+            for more, model in ((0, draft), (1, target))
+            for b in drafted
+        ]
+        p, q = (
+            torch.tensor(np.array(part))[None].log()
+            for part in (laws[: len(drafted)], laws[len(drafted) :])
+        )
+        accepted, best = code._choose_from_candidates(
+            torch.tensor([[[PROMPT, *b] for b in drafted]]), q, p
+        )
         hidden = torch.zeros(1, len(drafted), q.shape[2], 1)
         last = code._prepare_next_input(p, q, hidden, best, accepted)[1]
         return [*drafted[int(best)][: int(accepted)], int(last)]
@@ -327,12 +396,16 @@ _REDRAFTER = "recurrent_drafting/recurrent_drafting.py:_choose_from_candidates, 
 
 @subject("ReDrafter, one sampled draft", "apple/ml-recurrent-drafter", _REDRAFTER, "step")
 def _redrafter_one(root: Path) -> Any:
-    return _redrafter(root, lambda draft: [[int(torch.multinomial(torch.tensor(draft.next([])), 1))]])
+    return _redrafter(
+        root, lambda draft: [[int(torch.multinomial(torch.tensor(draft.next([])), 1))]]
+    )
 
 
 @subject("ReDrafter, a beam", "apple/ml-recurrent-drafter", _REDRAFTER, "step")
 def _redrafter_beam(root: Path) -> Any:
-    return _redrafter(root, lambda draft: [[int(x)] for x in np.argsort(-draft.next([]), kind="stable")[:2]])
+    return _redrafter(
+        root, lambda draft: [[int(x)] for x in np.argsort(-draft.next([]), kind="stable")[:2]]
+    )
 
 
 # Kernels of trees
@@ -344,23 +417,39 @@ def _eagle(root: Path, path: str, temperature: float) -> Any:
     def verify(tree: Any, rng: Any) -> Any:
         nodes, candidates = _paths(tree)
         logits = torch.as_tensor(tree.target)[nodes].log() * temperature
-        best, accepted, law = code.evaluate_posterior(logits, candidates, lambda ids, scores: scores / temperature)
+        best, accepted, law = code.evaluate_posterior(
+            logits, candidates, lambda ids, scores: scores / temperature
+        )
         return _path(tree, nodes, best, accepted, torch.multinomial(law, 1))
 
     return verify
 
 
-@subject("EAGLE", "SafeAILab/EAGLE", "eagle/model/utils.py:evaluate_posterior", "tree", replacement=False)
+@subject(
+    "EAGLE", "SafeAILab/EAGLE", "eagle/model/utils.py:evaluate_posterior", "tree", replacement=False
+)
 def _eagle_itself(root: Path) -> Any:
     return _eagle(root, "eagle/model/utils.py", 0.5)
 
 
-@subject("HASS, temperature 1", "HArmonizedSS/HASS", "model/utils.py:evaluate_posterior", "tree", replacement=False)
+@subject(
+    "HASS, temperature 1",
+    "HArmonizedSS/HASS",
+    "model/utils.py:evaluate_posterior",
+    "tree",
+    replacement=False,
+)
 def _hass_one(root: Path) -> Any:
     return _eagle(root, "model/utils.py", 1.0)
 
 
-@subject("HASS, temperature 1/2", "HArmonizedSS/HASS", "model/utils.py:evaluate_posterior", "tree", replacement=False)
+@subject(
+    "HASS, temperature 1/2",
+    "HArmonizedSS/HASS",
+    "model/utils.py:evaluate_posterior",
+    "tree",
+    replacement=False,
+)
 def _hass_half(root: Path) -> Any:
     return _eagle(root, "model/utils.py", 0.5)
 
@@ -378,13 +467,23 @@ def _medusa(root: Path, **how: Any) -> Any:
 
 
 @subject(
-    "Medusa, typical acceptance", "FasterDecoding/Medusa", "medusa/model/utils.py:evaluate_posterior", "tree", meant="lossy"
+    "Medusa, typical acceptance",
+    "FasterDecoding/Medusa",
+    "medusa/model/utils.py:evaluate_posterior",
+    "tree",
+    meant="lossy",
 )
 def _medusa_typical(root: Path) -> Any:
     return _medusa(root)
 
 
-@subject("Medusa, nucleus", "FasterDecoding/Medusa", "medusa/model/utils.py:evaluate_posterior", "tree", meant="lossy")
+@subject(
+    "Medusa, nucleus",
+    "FasterDecoding/Medusa",
+    "medusa/model/utils.py:evaluate_posterior",
+    "tree",
+    meant="lossy",
+)
 def _medusa_nucleus(root: Path) -> Any:
     return _medusa(root, sampling="nucleus", top_p=1.0)
 
@@ -401,7 +500,9 @@ def _rest(root: Path) -> Any:
     def verify(tree: Any, rng: Any) -> Any:
         nodes, candidates = _paths(tree)
         law = torch.as_tensor(tree.target)[nodes]
-        best, accepted = code.evaluate_posterior(law.log(), candidates.clamp(min=0), 1.0, top_p=1 - 1e-9)
+        best, accepted = code.evaluate_posterior(
+            law.log(), candidates.clamp(min=0), 1.0, top_p=1 - 1e-9
+        )
         filtered = code.top_p_filtering(
             law.log()[best, accepted][None], top_p=1 - 1e-9
         )  # as for the first candidate of the next step
@@ -410,16 +511,25 @@ def _rest(root: Path) -> Any:
     return verify
 
 
-@subject("OPT-Tree", "Jikai0Wang/OPT-Tree", "opt_classic/utils.py:verify", "tree", replacement=False)
+@subject(
+    "OPT-Tree", "Jikai0Wang/OPT-Tree", "opt_classic/utils.py:verify", "tree", replacement=False
+)
 def _opt_tree(root: Path) -> Any:
     code = load(root, "opt_classic/utils.py")
 
     def verify(tree: Any, rng: Any) -> Any:
         logits, text = torch.as_tensor(tree.target)[None].log(), torch.zeros(1, 0).long()
-        parents = torch.tensor([node if parent == 0 else parent - 1 for node, parent in enumerate(tree.parents[1:].tolist())])
+        parents = torch.tensor(
+            [
+                node if parent == 0 else parent - 1
+                for node, parent in enumerate(tree.parents[1:].tolist())
+            ]
+        )
         caches = None, [torch.zeros(1, len(parents) + 1, 1)], torch.tensor([len(parents) + 1])
         rest = no_draft(), 0, 0, 0, lambda ids, scores: scores
-        found = code.verify(text, logits, torch.as_tensor(tree.tokens)[None], depths(tree), *caches, parents, *rest)
+        found = code.verify(
+            text, logits, torch.as_tensor(tree.tokens)[None], depths(tree), *caches, parents, *rest
+        )
         return [*found[1][1:], int(found[3][0, 0])]
 
     return verify
@@ -434,7 +544,9 @@ def _mcsd(root: Path, **how: Any) -> Any:
     def step(draft: Any, target: Any, rng: Any) -> Any:
         strategy = code.BatchStrategy(Halves(draft), Halves(target), k_config=(2,), **how)
         drafted = strategy.generate_draft(torch.tensor([[PROMPT]]), None)
-        found = strategy.verify(drafted.sequences, None, drafted.past_key_values, drafted.cand_probs)
+        found = strategy.verify(
+            drafted.sequences, None, drafted.past_key_values, drafted.cand_probs
+        )
         return found.sequences[0, 1:]
 
     return step
@@ -478,7 +590,10 @@ def _feifeibear(root: Path, **how: Any) -> Any:
 
     def step(draft: Any, target: Any, rng: Any) -> Any:
         models = Causal(draft, offset=1), Causal(target, offset=1)
-        return code.speculative_sampling(torch.tensor([[PROMPT]]), *models, 2, gamma=1, **how)[0, 1:] - 1
+        return (
+            code.speculative_sampling(torch.tensor([[PROMPT]]), *models, 2, gamma=1, **how)[0, 1:]
+            - 1
+        )
 
     return step
 
@@ -506,17 +621,28 @@ def _feifeibear_two(root: Path) -> Any:
 
     def step(draft: Any, target: Any, rng: Any) -> Any:
         models = Causal(draft, offset=1), Causal(target, offset=1)
-        return code.speculative_sampling_v2(torch.tensor([[PROMPT]]), *models, 2, gamma=1)[0, 1:] - 1
+        return (
+            code.speculative_sampling_v2(torch.tensor([[PROMPT]]), *models, 2, gamma=1)[0, 1:] - 1
+        )
 
     return step
 
 
-@subject("speculative-sampling", "jaymody/speculative-sampling", "main.py:speculative_sampling", "step", length=3)
+@subject(
+    "speculative-sampling",
+    "jaymody/speculative-sampling",
+    "main.py:speculative_sampling",
+    "step",
+    length=3,
+)
 def _jaymody(root: Path) -> Any:
     code = load(root, "main.py", tqdm=NoBar)
 
     def step(draft: Any, target: Any, rng: Any) -> Any:
-        models = (lambda x, m=m: np.stack([m.next(x[1:i].tolist()) for i in range(1, len(x) + 1)]) for m in (draft, target))
+        models = (
+            lambda x, m=m: np.stack([m.next(x[1:i].tolist()) for i in range(1, len(x) + 1)])
+            for m in (draft, target)
+        )
         return code.speculative_sampling(np.array([PROMPT]), *models, N=2, K=1)[1:]
 
     return step
@@ -536,9 +662,9 @@ def _romsto(root: Path) -> Any:
 
     def step(draft: Any, target: Any, rng: Any) -> Any:
         models = Causal(draft), Causal(target)
-        return code.speculative_generate([PROMPT], *models, gamma=1, logits_processor=sampler, max_gen_len=3, eos_tokens_id=-1)[
-            0
-        ]
+        return code.speculative_generate(
+            [PROMPT], *models, gamma=1, logits_processor=sampler, max_gen_len=3, eos_tokens_id=-1
+        )[0]
 
     return step
 
@@ -555,10 +681,15 @@ def _lucidrains(root: Path) -> Any:
 
     def step(draft: Any, target: Any, rng: Any) -> Any:
         def net(toy: Causal) -> Any:
-            return lambda out, **_: (toy(out).logits.float(), (torch.zeros(1, out.shape[1], 1), None))
+            return lambda out, **_: (
+                toy(out).logits.float(),
+                (torch.zeros(1, out.shape[1], 1), None),
+            )
 
         nets = net(Causal(target)), net(Causal(draft))
-        return code.speculative_decoding(*nets, torch.tensor([[PROMPT]]), 4, gamma=1, filter_thres=0.0)[0][0]
+        return code.speculative_decoding(
+            *nets, torch.tensor([[PROMPT]]), 4, gamma=1, filter_thres=0.0
+        )[0][0]
 
     return step
 
@@ -588,7 +719,11 @@ def _gpt_fast(root: Path) -> Any:
 
 
 @subject(
-    "PEARL, sd mode", "smart-lty/ParallelSpeculativeDecoding", "src/engine.py:Decoding.speculative_decoding", "step", length=3
+    "PEARL, sd mode",
+    "smart-lty/ParallelSpeculativeDecoding",
+    "src/engine.py:Decoding.speculative_decoding",
+    "step",
+    length=3,
 )
 def _pearl(root: Path) -> Any:
     code = load(root, "src/engine.py", module="src.audited")
@@ -596,9 +731,18 @@ def _pearl(root: Path) -> Any:
     def step(draft: Any, target: Any, rng: Any) -> Any:
         args = types.SimpleNamespace(gamma=1, max_tokens=2, temp=1, top_k=0, top_p=0)
         one = types.SimpleNamespace(is_main_process=True)
-        models = {"draft_model": Causal(draft), "target_model": Causal(target), "vocab_size": target.num_tokens}
+        models = {
+            "draft_model": Causal(draft),
+            "target_model": Causal(target),
+            "vocab_size": target.num_tokens,
+        }
         self = types.SimpleNamespace(
-            args=args, accelerator=one, num_acc_tokens=[], draft_forward_times=0, target_forward_times=0, **models
+            args=args,
+            accelerator=one,
+            num_acc_tokens=[],
+            draft_forward_times=0,
+            target_forward_times=0,
+            **models,
         )
         return code.Decoding.speculative_decoding(self, torch.tensor([[PROMPT]]))[0, 1:]
 
@@ -612,15 +756,21 @@ def _triforce(root: Path, *, whole: bool) -> Any:
     def step(draft: Any, target: Any, rng: Any) -> Any:
         engine, tokenizer = Hierarchy(draft, target, target), types.SimpleNamespace(eos_token_id=-1)
         if not whole:
-            return code.Middle_Spec(torch.tensor([[PROMPT]]), engine.begun(), 1, False, tokenizer)[0][1:]
+            return code.Middle_Spec(torch.tensor([[PROMPT]]), engine.begun(), 1, False, tokenizer)[
+                0
+            ][1:]
         text.clear()
-        code.TriForce(tokenizer, engine, torch.tensor([[PROMPT, PROMPT]]), 1, 2, -1, 0.0, 1.0, verbose=True)
+        code.TriForce(
+            tokenizer, engine, torch.tensor([[PROMPT, PROMPT]]), 1, 2, -1, 0.0, 1.0, verbose=True
+        )
         return text[:3]
 
     return step
 
 
-@subject("TriForce, middle level", "Infini-AI-Lab/TriForce", "utils/decoding.py:Middle_Spec", "step")
+@subject(
+    "TriForce, middle level", "Infini-AI-Lab/TriForce", "utils/decoding.py:Middle_Spec", "step"
+)
 def _triforce_middle(root: Path) -> Any:
     return _triforce(root, whole=False)
 
@@ -631,12 +781,21 @@ def _triforce_whole(root: Path) -> Any:
 
 
 def _sequoia(root: Path, name: str, *, anew: bool = False) -> Any:
-    code = load(root, f"Tree/{name}.py", module="Tree.audited", siblings=("Tree.Tree=Tree/Tree.py",))
+    code = load(
+        root, f"Tree/{name}.py", module="Tree.audited", siblings=("Tree.Tree=Tree/Tree.py",)
+    )
     fittings = two_siblings(load(root, "utils.py", module="sequoia_utils"), code.Tree)
 
     def step(draft: Any, target: Any, rng: Any) -> Any:
         engines = (Masked(model, max_length=16, offset=3) for model in (draft, target))
-        tree = getattr(code, name)(*engines, torch.tensor([PROMPT]), 1.0, 1.0, vocab_size=target.num_tokens + 3, **fittings())
+        tree = getattr(code, name)(
+            *engines,
+            torch.tensor([PROMPT]),
+            1.0,
+            1.0,
+            vocab_size=target.num_tokens + 3,
+            **fittings(),
+        )
         for _ in range(2):
             if anew:  # what prepare_for_next_iter leaves out
                 tree.r, tree.rand = torch.rand(tree.r.shape), torch.rand(tree.rand.shape)
@@ -647,7 +806,14 @@ def _sequoia(root: Path, name: str, *, anew: bool = False) -> Any:
     return step
 
 
-@subject("Sequoia, SpecInferTree", "Infini-AI-Lab/Sequoia", "Tree/SpecInferTree.py:SpecInferTree", "step", length=3, only=_TWO)
+@subject(
+    "Sequoia, SpecInferTree",
+    "Infini-AI-Lab/Sequoia",
+    "Tree/SpecInferTree.py:SpecInferTree",
+    "step",
+    length=3,
+    only=_TWO,
+)
 def _sequoia_infer(root: Path) -> Any:
     return _sequoia(root, "SpecInferTree")
 
@@ -664,6 +830,13 @@ def _sequoia_infer_anew(root: Path) -> Any:
     return _sequoia(root, "SpecInferTree", anew=True)
 
 
-@subject("Sequoia, SpecTree", "Infini-AI-Lab/Sequoia", "Tree/SpecTree.py:SpecTree", "step", length=3, only=_TWO)
+@subject(
+    "Sequoia, SpecTree",
+    "Infini-AI-Lab/Sequoia",
+    "Tree/SpecTree.py:SpecTree",
+    "step",
+    length=3,
+    only=_TWO,
+)
 def _sequoia_tree(root: Path) -> Any:
     return _sequoia(root, "SpecTree")

@@ -1,8 +1,9 @@
-"""What public loops call: toy models in the shape of transformers' and of engines', over any of this library's toy models.
+"""What public loops call: toy models in the shape of transformers' and of engines', over any of
+this library's toy models.
 
-All of them keep what real ones keep (keys and values by position, masks, positions), with tokens as keys, so that a stale or
-misplaced row gives another law. The first token is a prompt that the laws do not look at; `offset` moves tokens up, for code to
-which 0 is special.
+All of them keep what real ones keep (keys and values by position, masks, positions), with tokens as
+keys, so that a stale or misplaced row gives another law. The first token is a prompt that the laws
+do not look at; `offset` moves tokens up, for code to which 0 is special.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ PROMPT = 1
 class Toy:
     """A next-token law as logits."""
 
-    def __init__(self, model: Any, *, offset: int = 0, dtype: torch.dtype = torch.float64, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        offset: int = 0,
+        dtype: torch.dtype = torch.float64,
+        temperature: float = 1.0,
+    ) -> None:
         self.model, self.offset, self.dtype, self.temperature = model, offset, dtype, temperature
         self.num_tokens = model.num_tokens + offset
         self.device = torch.device("cpu")
@@ -37,19 +45,35 @@ class Toy:
 class Causal(Toy):
     """A model as transformers': ids in, logits and past keys out; each key is its token."""
 
-    def __call__(self, ids: Any = None, *args: Any, input_ids: Any = None, past_key_values: Any = None, **kwargs: Any) -> Any:
+    def __call__(
+        self,
+        ids: Any = None,
+        *args: Any,
+        input_ids: Any = None,
+        past_key_values: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         """Return logits `(B, T, V)` after each of the ids, and the keys of all so far."""
         ids = input_ids if ids is None else ids
         old = ids[:, :0] if past_key_values is None else past_key_values[0][0][:, 0, :, 0].long()
         seen = torch.cat([old.expand(ids.shape[0], -1), ids], dim=1)
         first = seen.shape[1] - ids.shape[1]
-        logits = torch.stack([torch.stack([self.row(row[1 : t + 1]) for t in range(first, len(row))]) for row in seen.tolist()])
+        logits = torch.stack(
+            [
+                torch.stack([self.row(row[1 : t + 1]) for t in range(first, len(row))])
+                for row in seen.tolist()
+            ]
+        )
         keys = seen[:, None, :, None].to(self.dtype)
-        return types.SimpleNamespace(logits=logits, last_hidden_state=logits, past_key_values=((keys, keys.clone()),))
+        return types.SimpleNamespace(
+            logits=logits, last_hidden_state=logits, past_key_values=((keys, keys.clone()),)
+        )
 
 
 class Halves:
-    """The same cut in two, as transformers' models have it: `model` gives hidden states, `lm_head` the logits from them."""
+    """The same cut in two, as transformers' models have it: `model` gives hidden states, `lm_head`
+    the logits from them.
+    """
 
     def __init__(self, model: Any) -> None:
         self.model = Causal(model)
@@ -61,7 +85,9 @@ class Halves:
 
 
 class Positioned(Toy):
-    """A model with a static cache, as gpt-fast's: tokens are written at the given positions and seen up to each."""
+    """A model with a static cache, as gpt-fast's: tokens are written at the given positions and
+    seen up to each.
+    """
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
@@ -69,27 +95,40 @@ class Positioned(Toy):
 
     def __call__(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Return logits `(1, T, V)` after each of the tokens."""
-        for position, token in zip(positions.reshape(-1).tolist(), ids.reshape(-1).tolist(), strict=True):
+        for position, token in zip(
+            positions.reshape(-1).tolist(), ids.reshape(-1).tolist(), strict=True
+        ):
             self.cache[position] = token
-        rows = [self.row([self.cache[i] for i in range(1, position + 1)]) for position in positions.reshape(-1).tolist()]
+        rows = [
+            self.row([self.cache[i] for i in range(1, position + 1)])
+            for position in positions.reshape(-1).tolist()
+        ]
         return torch.stack(rows)[None]
 
 
 class Masked(Toy):
-    """An engine as Sequoia's: tokens are kept at storage places, and a mask says which of them each query sees."""
+    """An engine as Sequoia's: tokens are kept at storage places, and a mask says which of them each
+    query sees.
+    """
 
     def __init__(self, model: Any, *, max_length: int, offset: int) -> None:
         super().__init__(model, offset=offset)
         self.tokens, self.places = [0] * max_length, [0] * max_length
         self.engine = types.SimpleNamespace(max_length=max_length, kv_cache=self)
 
-    def inference(self, *, input_ids: Any, storage_ids: Any, position_ids: Any, attn_mask: Any) -> torch.Tensor:
+    def inference(
+        self, *, input_ids: Any, storage_ids: Any, position_ids: Any, attn_mask: Any
+    ) -> torch.Tensor:
         """Return logits `(1, T, V)`."""
-        for token, storage, place in zip(input_ids[0].tolist(), storage_ids.tolist(), position_ids[0].tolist(), strict=True):
+        for token, storage, place in zip(
+            input_ids[0].tolist(), storage_ids.tolist(), position_ids[0].tolist(), strict=True
+        ):
             self.tokens[storage], self.places[storage] = token, place
         rows = []
         for visible in (attn_mask[0, 0] == 0).tolist():
-            seen = sorted((self.places[i], self.tokens[i]) for i, open_ in enumerate(visible) if open_)
+            seen = sorted(
+                (self.places[i], self.tokens[i]) for i, open_ in enumerate(visible) if open_
+            )
             rows.append(self.row([token for _, token in seen[1:]]))
         return torch.stack(rows)[None]
 
@@ -103,18 +142,28 @@ class Masked(Toy):
 
 
 class Hierarchy:
-    """TriForce's engine: a small model, the target with a retrieved cache, and the target, over one text with a prompt of two."""
+    """TriForce's engine: a small model, the target with a retrieved cache, and the target, over one
+    text with a prompt of two.
+    """
 
     def __init__(self, small: Any, middle: Any, target: Any) -> None:
         self.small, self.middle, self.target = Toy(small), Toy(middle), Toy(target)
         self.text: list[int] = []
         self.seq_len = 0
         cache = types.SimpleNamespace(
-            reset=_nothing, evict_for_spec=_nothing, print_status=_nothing, start_size=0, recent_size=0
+            reset=_nothing,
+            evict_for_spec=_nothing,
+            print_status=_nothing,
+            start_size=0,
+            recent_size=0,
         )
         model = types.SimpleNamespace(device="cpu", config=types.SimpleNamespace(_name_or_path=""))
-        self.engine = types.SimpleNamespace(kv_cache=self, draft_cache=cache, graph_cache=cache, model=model)
-        self.reset = self.print_status = self.graph_draft_prefill = self.update_graph_cache = _nothing
+        self.engine = types.SimpleNamespace(
+            kv_cache=self, draft_cache=cache, graph_cache=cache, model=model
+        )
+        self.reset = self.print_status = self.graph_draft_prefill = self.update_graph_cache = (
+            _nothing
+        )
 
     def begun(self) -> Hierarchy:
         """Return it with the first token of the prompt read."""
@@ -125,7 +174,9 @@ class Hierarchy:
         """Return the target's logits after each token, all of which enter the cache."""
         self.text = [*self.text[: self.seq_len], *input_ids[0].tolist()]
         self.seq_len, first = len(self.text), len(self.text) - input_ids.shape[1]
-        return torch.stack([self.target.row(self.text[2 : i + 1]) for i in range(first, len(self.text))])[None]
+        return torch.stack(
+            [self.target.row(self.text[2 : i + 1]) for i in range(first, len(self.text))]
+        )[None]
 
     def graph_draft_inference(self, input_ids: torch.Tensor, gamma_offset: int) -> torch.Tensor:
         """Return the small model's law after the last of these tokens."""
@@ -135,7 +186,12 @@ class Hierarchy:
     def graph_verify(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
         """Return the middle model's law after each of these tokens."""
         tokens = [*self.text[: self.seq_len], *input_ids[0].tolist()]
-        return torch.stack([self.middle.row(tokens[2 : self.seq_len + i + 1]).exp() for i in range(input_ids.shape[1])])
+        return torch.stack(
+            [
+                self.middle.row(tokens[2 : self.seq_len + i + 1]).exp()
+                for i in range(input_ids.shape[1])
+            ]
+        )
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
@@ -143,16 +199,41 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def two_siblings(utilities: Any, tree: Any) -> Any:
-    """Return what makes a tree of Sequoia's with a root and two children, but the engines: anew for each text."""
-    tree.__init__.__defaults__ = ("cpu", 512, torch.float32)  # in place of float16, whose rounding would show
+    """Return what makes a tree of Sequoia's with a root and two children, but the engines: anew for
+    each text.
+    """
+    tree.__init__.__defaults__ = (
+        "cpu",
+        512,
+        torch.float32,
+    )  # in place of float16, whose rounding would show
 
     def fittings() -> dict[str, Any]:
-        grow: dict[str, Any] = {"roots": [[0], [1, 2]], "branches": [[2]], "Successors": [[1, 2], [], []], "size": 3}
-        grow |= {"depth": torch.tensor([0, 1, 1]), "mask": torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 1.0]])}
-        sampled = {0: lambda logits, rand: utilities.sampling_without_replacement(logits, rand, 2, 1.0)}
-        buffers = {"attn_mask": torch.zeros(16, 16), "position_ids": torch.zeros(16).long(), "max_length": 16}
+        grow: dict[str, Any] = {
+            "roots": [[0], [1, 2]],
+            "branches": [[2]],
+            "Successors": [[1, 2], [], []],
+            "size": 3,
+        }
+        grow |= {
+            "depth": torch.tensor([0, 1, 1]),
+            "mask": torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]),
+        }
+        sampled = {
+            0: lambda logits, rand: utilities.sampling_without_replacement(logits, rand, 2, 1.0)
+        }
+        buffers = {
+            "attn_mask": torch.zeros(16, 16),
+            "position_ids": torch.zeros(16).long(),
+            "max_length": 16,
+        }
         kernels = {"residual_graph": utilities.get_residual, "sampling_callables": sampled}
-        return {"grow_map": grow, "sample_gather_indices": {0: torch.tensor([0, 1])}, **buffers, **kernels}
+        return {
+            "grow_map": grow,
+            "sample_gather_indices": {0: torch.tensor([0, 1])},
+            **buffers,
+            **kernels,
+        }
 
     return fittings
 
@@ -174,7 +255,9 @@ class Unpinned:
 def from_vllm(*, block: bool, entropy: bool) -> dict[str, Any]:
     """Return what vllm-ascend's rejection sampler has from vLLM and from its configuration."""
     thresholds = {"posterior_threshold": 0.95, "posterior_alpha": 0.4}
-    settings = types.SimpleNamespace(enable_block_verify=block, enable_entropy_verify=entropy, **thresholds)
+    settings = types.SimpleNamespace(
+        enable_block_verify=block, enable_entropy_verify=entropy, **thresholds
+    )
     config = types.SimpleNamespace(rejection_sampler_config=settings, enable_reduce_sample=False)
     return {
         "torch": Unpinned(),
@@ -183,7 +266,9 @@ def from_vllm(*, block: bool, entropy: bool) -> dict[str, Any]:
         "PLACEHOLDER_TOKEN_ID": -1,
         "MAX_SPEC_LEN": 128,
         "get_ascend_config": lambda: config,
-        "generate_uniform_probs": lambda n, counts, generators, device: torch.rand(n, dtype=torch.float64),
+        "generate_uniform_probs": lambda n, counts, generators, device: torch.rand(
+            n, dtype=torch.float64
+        ),
     }
 
 
@@ -231,4 +316,6 @@ def answering(logits: torch.Tensor) -> Any:
 
 def no_draft() -> Any:
     """Return OPT-Tree's model as far as its next draft is not looked at."""
-    return types.SimpleNamespace(draft=lambda *_: (torch.zeros(1, 1).long(), torch.zeros(1).long(), torch.ones(1, 1), None))
+    return types.SimpleNamespace(
+        draft=lambda *_: (torch.zeros(1, 1).long(), torch.zeros(1).long(), torch.ones(1, 1), None)
+    )

@@ -1,4 +1,6 @@
-"""The house's docstrings as reStructuredText: prose with formulas and single backticks, where `*`, `|` and `_` mean themselves."""
+"""The house's docstrings as reStructuredText: prose with formulas and single backticks, where `*`,
+`|` and `_` mean themselves.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _SPECIAL = re.compile(r"([\\*|]|_(?=\W|$)|(?<=\S)`_)")
 
 
 def convert(lines: list[str]) -> list[str]:
-    """Return the lines of a docstring with inline marks escaped and its indented formulas as literal blocks."""
+    """Return the lines of a docstring with inline marks escaped and its indented formulas as
+    literal blocks.
+    """
     converted: list[str] = []
     in_section, in_example, in_formula = False, False, False
     for line in lines:
@@ -47,13 +51,19 @@ def _prose(text: str) -> str:
         if part.startswith("``"):
             continue
         parts[i] = (
-            _code(part[1:-1]) if part.startswith("`") else _PAGE.sub(_link, _LABEL.sub(r"**\1:**", _SPECIAL.sub(r"\\\1", part)))
+            _code(part[1:-1])
+            if part.startswith("`")
+            else _PAGE.sub(_link, _LABEL.sub(r"**\1:**", _SPECIAL.sub(r"\\\1", part)))
         )
     # Inline code needs a space, or an escaped one, on both sides.
     for i in range(1, len(parts), 2):
         if parts[i - 1] and not parts[i - 1][-1].isspace() and parts[i - 1][-1] not in "([{\"'":
             parts[i] = "\\ " + parts[i]
-        if parts[i + 1] and not parts[i + 1][0].isspace() and parts[i + 1][0] not in ".,;:!?)]}'\"-/":
+        if (
+            parts[i + 1]
+            and not parts[i + 1][0].isspace()
+            and parts[i + 1][0] not in ".,;:!?)]}'\"-/"
+        ):
             parts[i] += "\\ "
     return "".join(parts)
 
@@ -70,7 +80,9 @@ def _code(text: str) -> str:
 
 
 def _process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    if what in ("property", "attribute", "data") and lines:  # napoleon would take what stands before a colon for a type
+    if (
+        what in ("property", "attribute", "data") and lines
+    ):  # napoleon would take what stands before a colon for a type
         lines[0] = re.sub(r":(?=\s)", "\N{RATIO}", lines[0])
     lines[:] = convert(lines)
 

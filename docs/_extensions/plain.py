@@ -1,4 +1,5 @@
-"""What a page shows where nobody builds the site: the text of its map and tables, which the site replaces by what it draws.
+"""What a page shows where nobody builds the site: the text of its map and tables, which the site
+replaces by what it draws.
 
 `python docs/_extensions/plain.py` writes it anew.
 """
@@ -19,13 +20,17 @@ from which import as_list  # noqa: E402
 
 from otm.tabular import markdown, with_section  # noqa: E402
 
-_MARKED = re.compile(r"<!-- ((map|registry|timings)(?: ([^>]+?))?): begin -->.*?<!-- \1: end -->", re.DOTALL)
+_MARKED = re.compile(
+    r"<!-- ((map|registry|timings)(?: ([^>]+?))?): begin -->.*?<!-- \1: end -->", re.DOTALL
+)
 
 
 def written(source: str) -> str:
     """Return a page with what stands between its marks made anew."""
     for match in _MARKED.finditer(source):
-        text = re.sub(r"\{py:obj\}`([^`<]+?)(?: <[^>]*>)?`", r"`\1`", _body(match[2], match[3] or ""))
+        text = re.sub(
+            r"\{py:obj\}`([^`<]+?)(?: <[^>]*>)?`", r"`\1`", _body(match[2], match[3] or "")
+        )
         text = re.sub(r"\{doc\}`(\w+) </(\w+)>`", r"[\1](../\2.md)", text)
         source = with_section(source, match[1], text.strip())
     return source

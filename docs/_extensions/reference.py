@@ -1,4 +1,6 @@
-"""The reference: every public name with the examples that use it, a page for each namespace, written from `__all__`."""
+"""The reference: every public name with the examples that use it, a page for each namespace,
+written from `__all__`.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,16 @@ FOLDER = "api"
 
 @functools.cache
 def public_objects() -> dict[str, object]:
-    """Return every public object by its full name in the first namespace that has it; the top level comes first."""
+    """Return every public object by its full name in the first namespace that has it; the top level
+    comes first.
+    """
     found: dict[str, object] = {}
     seen: set[int] = set()
-    inner = sorted(each.name for each in pkgutil.walk_packages(otm.__path__, "otm.") if not each.name.endswith("__main__"))
+    inner = sorted(
+        each.name
+        for each in pkgutil.walk_packages(otm.__path__, "otm.")
+        if not each.name.endswith("__main__")
+    )
     for space in ["otm", *inner]:
         module = importlib.import_module(space)
         for name in vars(module).get("__all__", ()):
@@ -35,14 +43,17 @@ def public_objects() -> dict[str, object]:
 
 @functools.cache
 def public_names() -> dict[str, str]:
-    """Return what a text may write for an object: its full name, the name from its namespace on, or its own if only one has it."""
+    """Return what a text may write for an object: its full name, the name from its namespace on, or
+    its own if only one has it.
+    """
     written: dict[str, set[str]] = defaultdict(set)
     for full in public_objects():
         words = full.split(".")
         for start in range(len(words)):
             written[".".join(words[start:])].add(full)
     names = {text: next(iter(full)) for text, full in written.items() if len(full) == 1}
-    # At the top level stand the plain verbs; `otm.partial.acceptance` is written with its namespace.
+    # At the top level stand the plain verbs; `otm.partial.acceptance` is written with its
+    # namespace.
     names |= {name: f"otm.{name}" for name in otm.__all__ if f"otm.{name}" in public_objects()}
     return names
 
@@ -98,7 +109,10 @@ def write(folder: Path) -> None:
     for space, members in spaces.items():
         pages[space] = _page(space, sorted(members, key=str.lower))
     toctree = "\n".join(f"   {space}" for space in spaces)
-    head = "Reference\n=========\n\nEvery public name, by namespace. Verbs, laws and verifiers stand at the top level.\n\n"
+    head = (
+        "Reference\n=========\n\nEvery public name, by namespace. Verbs, laws and verifiers stand "
+        "at the top level.\n\n"
+    )
     pages["index"] = f"{head}.. toctree::\n   :maxdepth: 1\n\n{toctree}\n"
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.rst"):

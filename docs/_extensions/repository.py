@@ -1,4 +1,6 @@
-"""Links out of `docs/` into the repository: a source file becomes a page of its own, a page of results the page of results."""
+"""Links out of `docs/` into the repository: a source file becomes a page of its own, a page of
+results the page of results.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,18 @@ from sphinx.transforms import SphinxTransform
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = "repository"
-_FROM_ROOT = {"changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md", "conduct": "CODE_OF_CONDUCT.md"}
+_FROM_ROOT = {
+    "changelog": "CHANGELOG.md",
+    "contributing": "CONTRIBUTING.md",
+    "conduct": "CODE_OF_CONDUCT.md",
+}
 _LINK = re.compile(r"\[([^\[\]]*)\]\(((?:(?:\.\./)+|examples/)[^)#\s]+)(?:#[^)\s]*)?\)")
 
 
 def _rewrite(app: Sphinx, docname: str, content: list[str]) -> None:
-    """Point a link to a folder to the file that says what is in it, and one to committed results to their page."""
+    """Point a link to a folder to the file that says what is in it, and one to committed results to
+    their page.
+    """
     folder = (Path(app.srcdir) / docname).parent
     if docname in _FROM_ROOT:  # a page of its own for what a repository keeps at its top
         text = (ROOT / _FROM_ROOT[docname]).read_text(encoding="utf-8").replace("](docs/", "](")
@@ -36,11 +44,16 @@ def _rewrite(app: Sphinx, docname: str, content: list[str]) -> None:
         path = (folder / match[2]).resolve()
         if path.parent == Path(app.srcdir) / "examples":  # its page in the gallery
             name = "index" if path.stem == "GALLERY_HEADER" else path.stem
-            return f"[{match[1]}]({os.path.relpath(Path(app.srcdir) / 'gallery' / name, folder)}.rst)"
+            return (
+                f"[{match[1]}]({os.path.relpath(Path(app.srcdir) / 'gallery' / name, folder)}.rst)"
+            )
         if Path(app.srcdir) in path.parents or ROOT not in path.parents:
             return match[0]
         if path.is_dir():
-            path = next((path / name for name in ("README.md", "__init__.py") if (path / name).is_file()), path)
+            path = next(
+                (path / name for name in ("README.md", "__init__.py") if (path / name).is_file()),
+                path,
+            )
         if path.is_dir():  # no file says what is in it
             return match[1]
         if path.parent == ROOT / "benchmarks" / "results" and path.suffix == ".md":
@@ -60,7 +73,9 @@ class LinkedSources(SphinxTransform):
         shown: dict[str, set[str]] = self.app.env.otm_sources  # type: ignore[attr-defined]
         shown.pop(self.env.docname, None)
         for node in list(self.document.findall(addnodes.download_reference)):
-            path = (Path(self.app.srcdir) / Path(self.env.docname).parent / node["reftarget"]).resolve()
+            path = (
+                Path(self.app.srcdir) / Path(self.env.docname).parent / node["reftarget"]
+            ).resolve()
             if not path.is_file():
                 path = (Path(self.app.srcdir) / str(node["reftarget"]).lstrip("/")).resolve()
             if ROOT not in path.parents or not path.is_file():
@@ -68,7 +83,11 @@ class LinkedSources(SphinxTransform):
             name = str(path.relative_to(ROOT))
             shown.setdefault(self.env.docname, set()).add(name)
             up = "../" * self.env.docname.count("/")
-            node.replace_self(nodes.reference("", "", *node.children, refuri=f"{up}{PAGES}/{name}.html", internal=True))
+            node.replace_self(
+                nodes.reference(
+                    "", "", *node.children, refuri=f"{up}{PAGES}/{name}.html", internal=True
+                )
+            )
 
 
 def _collect(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -80,7 +99,11 @@ def _collect(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
         except ClassNotFound:
             lexer = TextLexer()
         body = highlight(text, lexer, HtmlFormatter(nowrap=False))
-        yield f"{PAGES}/{name}", {"title": name, "body": f"<h1>{name}</h1>{body}", "parents": []}, "page.html"
+        yield (
+            f"{PAGES}/{name}",
+            {"title": name, "body": f"<h1>{name}</h1>{body}", "parents": []},
+            "page.html",
+        )
 
 
 def _begin(app: Sphinx, env: Any, *_: Any) -> None:

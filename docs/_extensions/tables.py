@@ -1,4 +1,6 @@
-"""Tables that the library writes about itself: verifiers, laws and decoders from their registries and docstrings."""
+"""Tables that the library writes about itself: verifiers, laws and decoders from their registries
+and docstrings.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,17 @@ from otm.tabular import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_PARTS = ("Cost", "Accuracy", "Reference", "Guarantee", "Gradients", "Law", "Laws", "Lossless", "Not lossless")
+_PARTS = (
+    "Cost",
+    "Accuracy",
+    "Reference",
+    "Guarantee",
+    "Gradients",
+    "Law",
+    "Laws",
+    "Lossless",
+    "Not lossless",
+)
 
 
 def part(thing: object, name: str) -> str:
@@ -30,7 +42,11 @@ def part(thing: object, name: str) -> str:
 def _cell(text: str) -> str:
     text = re.sub(r"docs/theory\.md, \"([^\"]+)\"", _theory, text)
     names = public_names()
-    text = re.sub(r"`([^`]+)`", lambda m: f"{{py:obj}}`{m[1]} <{names[m[1]]}>`" if m[1] in names else m[0], text)
+    text = re.sub(
+        r"`([^`]+)`",
+        lambda m: f"{{py:obj}}`{m[1]} <{names[m[1]]}>`" if m[1] in names else m[0],
+        text,
+    )
     return text.replace("*", "\\*").replace("$", "\\$")
 
 
@@ -39,7 +55,10 @@ def _theory(match: re.Match[str]) -> str:
 
 
 def _laws(verifier: type[otm.Verifier]) -> str:
-    shown = ["any" if law is otm.Law else law.__name__ + "(k)" if isinstance(law, type) else repr(law) for law in verifier.laws]
+    shown = [
+        "any" if law is otm.Law else law.__name__ + "(k)" if isinstance(law, type) else repr(law)
+        for law in verifier.laws
+    ]
     return ", ".join(f"`{name.replace('k=', '')}`" for name in shown)
 
 
@@ -48,7 +67,9 @@ def _signature(cls: type) -> str:
 
 
 def verifier_rows() -> list[list[str]]:
-    """Return name and title, laws, lossless, accuracy, cost, gradients and reference of every registered verifier."""
+    """Return name and title, laws, lossless, accuracy, cost, gradients and reference of every
+    registered verifier.
+    """
     rows = []
     for verifier in otm.verifiers.VERIFIERS:
         rows.append(
@@ -74,23 +95,39 @@ def law_rows() -> list[list[str]]:
 
 
 def decoder_rows() -> list[list[str]]:
-    """Return name, title, whether it is lossless, what it does, and reference of every registered decoder."""
-    decoders = [*((cls, "yes") for cls in sequence.DECODERS), *((cls, "no") for cls in sequence.LOSSY_DECODERS)]
+    """Return name, title, whether it is lossless, what it does, and reference of every registered
+    decoder.
+    """
+    decoders = [
+        *((cls, "yes") for cls in sequence.DECODERS),
+        *((cls, "no") for cls in sequence.LOSSY_DECODERS),
+    ]
     return [
-        [_signature(cls), cls.title, kept, _cell(inspect.getdoc(cls).partition("\n")[0]), _cell(part(cls, "Reference"))]  # type: ignore[union-attr]
+        [
+            _signature(cls),
+            cls.title,
+            kept,
+            _cell(inspect.getdoc(cls).partition("\n")[0]),
+            _cell(part(cls, "Reference")),
+        ]  # type: ignore[union-attr]
         for cls, kept in decoders
     ]
 
 
 TABLES = {
-    "verifiers": (("verifier", "draft laws", "lossless", "accuracy", "cost", "gradients", "reference"), verifier_rows),
+    "verifiers": (
+        ("verifier", "draft laws", "lossless", "accuracy", "cost", "gradients", "reference"),
+        verifier_rows,
+    ),
     "laws": (("call", "name", "how drafts are drawn"), law_rows),
     "decoders": (("call", "name", "lossless", "what it does", "reference"), decoder_rows),
 }
 
 
 class RegistryTable(SphinxDirective):
-    """`{registry} verifiers`: a table of everything that is registered, with a box above that filters its rows."""
+    """`{registry} verifiers`: a table of everything that is registered, with a box above that
+    filters its rows.
+    """
 
     required_arguments = 1
 
@@ -103,7 +140,9 @@ class RegistryTable(SphinxDirective):
 
 
 def timings(name: str, pattern: str) -> tuple[list[str], str]:
-    """Return the lines of a benchmark's table whose task matches, below its head, and the machine that it was taken on."""
+    """Return the lines of a benchmark's table whose task matches, below its head, and the machine
+    that it was taken on.
+    """
     text = _result(name).read_text(encoding="utf-8").splitlines()
     table = [line for line in text if line.startswith("|")]
     rows = [row for row in table[2:] if re.search(pattern, row)]

@@ -1,4 +1,6 @@
-"""The map of `guide/which.md`: questions and verifiers as a drawing whose boxes are links, and the same as a list."""
+"""The map of `guide/which.md`: questions and verifiers as a drawing whose boxes are links, and the
+same as a list.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ MAP = Question(
                 Question("k distinct sampled drafts", (("WithoutReplacementOptimal", "Race"),)),
                 Question("k − 1 likeliest tokens, one sample", (("GreedyOptimal", "SpecHub"),)),
                 Question("the k likeliest tokens", (("Naive",),)),
-                Question("different drafters, or any law, small V", (("TransportPlan", "SelectThenReject"),)),
+                Question(
+                    "different drafters, or any law, small V",
+                    (("TransportPlan", "SelectThenReject"),),
+                ),
             ),
         ),
         Question(
@@ -41,9 +46,17 @@ MAP = Question(
             (
                 Question("within a total variation", (("TvOptimal",),)),
                 Question("within a KL divergence", (("Mentored",),)),
-                Question("as engines do it, measured", (("Lenience", "TypicalAcceptance", "RelaxedAcceptance"),)),
-                Question("… by thresholds of probability", (("ThresholdMatching", "Mars", "BoundedRegret"),)),
-                Question("as a mixture or a cascade", (("Ensemble", "Cascade", "Cactus", "Fuzzy"),)),
+                Question(
+                    "as engines do it, measured",
+                    (("Lenience", "TypicalAcceptance", "RelaxedAcceptance"),),
+                ),
+                Question(
+                    "… by thresholds of probability",
+                    (("ThresholdMatching", "Mars", "BoundedRegret"),),
+                ),
+                Question(
+                    "as a mixture or a cascade", (("Ensemble", "Cascade", "Cactus", "Fuzzy"),)
+                ),
             ),
         ),
         Question(
@@ -72,8 +85,14 @@ def _drawing(link: Any) -> str:
     def box(x: float, y: float, width: float, text: str, href: str | None) -> None:
         fill = "#0b5394" if href else "none"
         ink = "#ffffff" if href else "currentColor"
-        rect = f'<rect x="{x}" y="{y - _BOX / 2}" width="{width}" height="{_BOX}" rx="5" fill="{fill}" stroke="currentColor"/>'
-        label = f'<text x="{x + width / 2}" y="{y + 4.5}" text-anchor="middle" fill="{ink}">{html.escape(text)}</text>'
+        rect = (
+            f'<rect x="{x}" y="{y - _BOX / 2}" width="{width}" height="{_BOX}" rx="5" '
+            f'fill="{fill}" stroke="currentColor"/>'
+        )
+        label = (
+            f'<text x="{x + width / 2}" y="{y + 4.5}" text-anchor="middle" '
+            f'fill="{ink}">{html.escape(text)}</text>'
+        )
         parts.append(f'<a href="{href}">{rect}{label}</a>' if href else rect + label)
 
     x1 = _WIDTHS[0] + _GAPS[0]
@@ -88,12 +107,17 @@ def _drawing(link: Any) -> str:
             0,
             middle,
             _WIDTHS[0],
-            branch.text.replace("output exactly the target's law", "lossless").replace("the law may", "may"),
+            branch.text.replace("output exactly the target's law", "lossless").replace(
+                "the law may", "may"
+            ),
             None,
         )
         for y, question in zip(rows, branch.answers, strict=True):
             assert isinstance(question, Question)
-            parts.append(f'<path d="M{_WIDTHS[0]},{middle} C{x1 - 8},{middle} {_WIDTHS[0] + 8},{y} {x1},{y}" {_LINE}/>')
+            parts.append(
+                f'<path d="M{_WIDTHS[0]},{middle} C{x1 - 8},{middle} {_WIDTHS[0] + 8},{y} '
+                f'{x1},{y}" {_LINE}/>'
+            )
             box(x1, y, _WIDTHS[1], question.text, None)
             parts.append(f'<path d="M{x1 + _WIDTHS[1]},{y} H{x2}" {_LINE}/>')
             (names,) = question.answers
@@ -103,7 +127,8 @@ def _drawing(link: Any) -> str:
             widest = max(widest, x2 + len(names) * (leaf[0] + leaf[1]))
         height = rows[-1] + _ROW * 0.9
     return (
-        f'<div class="map"><svg viewBox="-2 0 {widest} {height}" role="img" aria-label="Map from drafts to verifiers" '
+        f'<div class="map"><svg viewBox="-2 0 {widest} {height}" role="img" aria-label="Map from '
+        'drafts to verifiers" '
         f'font-family="inherit" font-size="13.5">{"".join(parts)}</svg></div>'
     )
 
@@ -118,7 +143,10 @@ def as_list() -> list[str]:
             assert isinstance(question, Question)
             (names,) = question.answers
             assert isinstance(names, tuple)
-            lines.append(f"* {question.text}: " + ", ".join(f"{{py:obj}}`{name} <{public_names()[name]}>`" for name in names))
+            lines.append(
+                f"* {question.text}: "
+                + ", ".join(f"{{py:obj}}`{name} <{public_names()[name]}>`" for name in names)
+            )
         lines.append("")
     return lines
 
@@ -134,7 +162,10 @@ class Map(SphinxDirective):
             full = public_names()[name]
             return f"{up}{page_of(full)}.html#{full}"
 
-        return [nodes.raw("", _drawing(link), format="html"), *self.parse_text_to_nodes("\n".join(as_list()))]
+        return [
+            nodes.raw("", _drawing(link), format="html"),
+            *self.parse_text_to_nodes("\n".join(as_list())),
+        ]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -2,8 +2,8 @@
 The landscape
 =============
 
-Lossless verifiers, under three ways to draw the drafts from one drafter. The optimum depends on the draft
-law; a verifier can be at its law's optimum and still below another law's.
+Lossless verifiers, under three ways to draw the drafts from one drafter. The optimum depends on the
+draft law; a verifier can be at its law's optimum and still below another law's.
 """
 
 import matplotlib.pyplot as plt
@@ -20,8 +20,8 @@ laws = {
     otm.Greedy: [otm.Naive()],
 }
 
-# %%
-# One panel for each draft law: black is the law's optimum, which no lossless verifier of that law exceeds.
+# %% One panel for each draft law: black is the law's optimum, which no lossless verifier of that
+# law exceeds.
 
 with drawing.style():
     canvas, panels = plt.subplots(

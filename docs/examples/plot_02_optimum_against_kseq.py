@@ -2,8 +2,8 @@
 Optimum against K-SEQ
 =====================
 
-K-SEQ tries the drafts in turn, and reaches at least 1 − 1/e of the optimum. How much of the rest is there to win depends on the
-pair: here on pairs of Dirichlet distributions that agree more or less.
+K-SEQ tries the drafts in turn, and reaches at least 1 − 1/e of the optimum. How much of the rest is
+there to win depends on the pair: here on pairs of Dirichlet distributions that agree more or less.
 """
 
 import matplotlib.pyplot as plt
@@ -39,11 +39,12 @@ with drawing.style():
     axes.set(xlabel="best acceptance of any lossless verifier", ylabel="what K-SEQ leaves")
     axes.legend()
 
-# %%
-# Largest and mean loss, and the share of the optimum that K-SEQ reached at worst beside what is proved:
+# %% Largest and mean loss, and the share of the optimum that K-SEQ reached at worst beside what is
+# proved:
 
 for i, k in enumerate(ks):
     lost, worst = optimum[i] - kseq[i], (kseq[i] / optimum[i]).min()
     print(
-        f"k = {k}: largest {lost.max():.4f}, mean {lost.mean():.4f}; reached {worst:.4f} ≥ {otm.bounds.kseq_factor(k):.4f}"
+        f"k = {k}: largest {lost.max():.4f}, mean {lost.mean():.4f}; reached {worst:.4f} ≥ "
+        f"{otm.bounds.kseq_factor(k):.4f}"
     )

@@ -2,8 +2,9 @@
 The overlap curve
 =================
 
-For i.i.d. drafts everything follows from one concave curve, H(t) = Σ min(q, t p). At t = 1 stands the overlap, what a single draft
-accepts. Further along sit recursive rejection, K-SEQ's γ*, and the optimum: the height of each point is its acceptance.
+For i.i.d. drafts everything follows from one concave curve, H(t) = Σ min(q, t p). At t = 1 stands
+the overlap, what a single draft accepts. Further along sit recursive rejection, K-SEQ's γ*, and the
+optimum: the height of each point is its acceptance.
 """
 
 import matplotlib.pyplot as plt
@@ -20,9 +21,8 @@ with drawing.style():
     otm.plot.pair(draft=draft, target=target, ax=left)
     otm.plot.overlap(problem, ax=right)
 
-# %%
-# The optimum is 1 + min Q(T) − P(T)^k over sets T of tokens with the smallest ratios q/p: only V cuts need to be tried.
-# The one that binds, for more and more drafts:
+# %% The optimum is 1 + min Q(T) − P(T)^k over sets T of tokens with the smallest ratios q/p: only V
+# cuts need to be tried. The one that binds, for more and more drafts:
 
 for k in (2, 4, 8):
     cut = otm.optimal_cut(problem.with_law(otm.IID(k)))

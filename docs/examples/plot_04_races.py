@@ -2,8 +2,9 @@
 Races
 =====
 
-Draft and target each let their tokens race on the same clocks, and output who arrives first. The verifier never sees p, and the
-output does not depend on the drafter at all; what that costs in acceptance is exact.
+Draft and target each let their tokens race on the same clocks, and output who arrives first. The
+verifier never sees p, and the output does not depend on the drafter at all; what that costs in
+acceptance is exact.
 """
 
 import matplotlib.pyplot as plt

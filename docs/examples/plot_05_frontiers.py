@@ -2,8 +2,9 @@
 Frontiers of lossy verification
 ===============================
 
-How much acceptance does a little distortion buy at best, and how far from that best are the rules in use? Within a total variation
-the frontier is the optimum plus that variation; within a KL divergence it is a curve that mentored decoding attains for one draft.
+How much acceptance does a little distortion buy at best, and how far from that best are the rules
+in use? Within a total variation the frontier is the optimum plus that variation; within a KL
+divergence it is a curve that mentored decoding attains for one draft.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Partial logits
 ==============
 
-Engines log the likely tokens only. Certified intervals say what is known for sure: they hold for every completion of what was not
-logged, and shrink as more tokens are.
+Engines log the likely tokens only. Certified intervals say what is known for sure: they hold for
+every completion of what was not logged, and shrink as more tokens are.
 """
 
 import matplotlib.pyplot as plt
@@ -50,7 +50,8 @@ with drawing.style():
         axes.plot(ms, high, color=drawing.PALETTE[i], marker=drawing.MARKERS[i])
         axes.axhline(truth, color="black", lw=0.8, ls=":")
         print(
-            f"k = {k}: {low[3]:.4f} ≤ {truth:.4f} ≤ {high[3]:.4f} from the {ms[3]} likeliest tokens of 400"
+            f"k = {k}: {low[3]:.4f} ≤ {truth:.4f} ≤ {high[3]:.4f} from the {ms[3]} likeliest "
+            "tokens of 400"
         )
     axes.set(
         xscale="log", xlabel="tokens known of each model", ylabel="best acceptance, between"

@@ -2,9 +2,10 @@
 Audit of a broken verifier
 ==========================
 
-The commonest mistake: after a rejection the token is drawn from the target without the drafted token, instead of from (q − p)₊. Its
-output looks right, and no test of shapes or of temperature 0 sees it. The audit integrates the code over its uniforms and over
-every draft: the law that comes out is exact.
+The commonest mistake: after a rejection the token is drawn from the target without the drafted
+token, instead of from (q − p)₊. Its output looks right, and no test of shapes or of temperature 0
+sees it. The audit integrates the code over its uniforms and over every draft: the law that comes
+out is exact.
 """
 
 import matplotlib.pyplot as plt

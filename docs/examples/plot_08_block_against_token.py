@@ -2,8 +2,8 @@
 Block against token
 ===================
 
-A drafted sequence can be verified token by token, or as a block. Both are lossless; the block keeps more, and nothing keeps
-more than the block: the best step, certified by cuts, is the same number.
+A drafted sequence can be verified token by token, or as a block. Both are lossless; the block keeps
+more, and nothing keeps more than the block: the best step, certified by cuts, is the same number.
 """
 
 import matplotlib.pyplot as plt

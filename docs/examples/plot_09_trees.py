@@ -2,8 +2,9 @@
 Optimal trees
 =============
 
-Given how often the i-th child of a vertex is accepted, the best tree of every size: it grows where the product of acceptances is
-largest. Beside it, the tokens per call of a chain and of a full binary tree with as many vertices.
+Given how often the i-th child of a vertex is accepted, the best tree of every size: it grows where
+the product of acceptances is largest. Beside it, the tokens per call of a chain and of a full
+binary tree with as many vertices.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 K from an engine's log
 ======================
 
-vLLM's counters, as its server gives them. How many drafts a step are worth their cost? The answer depends on what a draft and a
-call of the target cost, and comes with an interval.
+vLLM's counters, as its server gives them. How many drafts a step are worth their cost? The answer
+depends on what a draft and a call of the target cost, and comes with an interval.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from otm import drawing
-from otm.trees import CostSurface, plan_lengths, read_acceptance
+from otm.engines import CostSurface, plan_lengths, read_acceptance
 
 accepted = (820, 610, 440, 300, 190)  # of a thousand steps of five drafts
 lines = [
@@ -53,7 +53,8 @@ with drawing.style():
             [choice.length], [choice.over_plain.value], "o", mfc="none", mec="black", ms=13
         )
         print(
-            f"a draft costs {cost:4.0%} of a call: {choice.length} drafts, {choice.over_plain.value:.2f} × plain, {choice.verdict}"
+            f"a draft costs {cost:4.0%} of a call: {choice.length} drafts, "
+            f"{choice.over_plain.value:.2f} × plain, {choice.verdict}"
         )
     axes.axhline(1, color="black", lw=0.8)
     axes.set(xlabel="drafts a step", ylabel="speed, × plain decoding", xticks=lengths)

@@ -2,8 +2,9 @@
 Gradients of the optimum
 ========================
 
-The best acceptance of k drafts passes gradients on: a drafter can be trained on it. A toy drafter that cannot copy its target, a
-softmax with four parameters, is fitted to the KL divergence and to the acceptance of four drafts.
+The best acceptance of k drafts passes gradients on: a drafter can be trained on it. A toy drafter
+that cannot copy its target, a softmax with four parameters, is fitted to the KL divergence and to
+the acceptance of four drafts.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,9 @@
 Your own verifier
 =================
 
-A function becomes a verifier: its exact law is found by integrating it over its uniforms, and it goes wherever a verifier goes.
-Here an idea that many have had: put every draft to the test of a single one.
+A function becomes a verifier: its exact law is found by integrating it over its uniforms, and it
+goes wherever a verifier goes. Here an idea that many have had: put every draft to the test of a
+single one.
 """
 
 import matplotlib.pyplot as plt
@@ -14,7 +15,9 @@ from otm import drawing
 
 
 def eager(draft, target, drafts, uniforms):
-    """Take the first draft if it passes the usual test, else the second if that does, else the residual."""
+    """Take the first draft if it passes the usual test, else the second if that does, else the
+    residual.
+    """
     for x, u in zip(drafts, uniforms, strict=False):
         if u * draft[x] < target[x]:
             return x, True
@@ -33,9 +36,9 @@ print(
     round(otm.optimal_acceptance(problem), 6),
 )
 
-# %%
-# More than the optimum: that can only be a verifier which is not lossless. What comes out, beside the target; and on the right
-# the joint law of drafts and output under recursive rejection, which is lossless:
+# %% More than the optimum: that can only be a verifier which is not lossless. What comes out,
+# beside the target; and on the right the joint law of drafts and output under recursive rejection,
+# which is lossless:
 
 output = otm.lossy.output_law(mine, problem)
 print(

@@ -2,7 +2,8 @@
 Figure 5: a real pair
 =====================
 
-Next-token distributions of two small models after the prompt of SpecTr's Figure 5, captured once and kept in the repository.
+Next-token distributions of two small models after the prompt of SpecTr's Figure 5, captured once
+and kept in the repository.
 """
 
 import json

@@ -2,8 +2,9 @@
 A public model
 ==============
 
-The best acceptance along a text of SmolLM2-135M-Instruct with the draft that was distilled for it. The model is not part of the
-repository: `make public-model` fetches it once. Where it is absent this page says so and shows the shipped pair instead.
+The best acceptance along a text of SmolLM2-135M-Instruct with the draft that was distilled for it.
+The model is not part of the repository: `make public-model` fetches it once. Where it is absent
+this page says so and shows the shipped pair instead.
 """
 
 import matplotlib.pyplot as plt
@@ -14,16 +15,20 @@ from analysis.models.pair import load_pair
 from analysis.models.public import converted_folder
 from otm import drawing
 
-TEXT = "The verifier looks at what the draft model proposed, and keeps every token that the large model could have written itself."
+TEXT = (
+    "The verifier looks at what the draft model proposed, and keeps every token that the large "
+    "model could have written itself."
+)
 public = (converted_folder("smollm2") / "config.json").is_file()
 if not public:
     print(
-        "NOT SHOWN: the public model is not on this machine (`make public-model`); below is the pair in the repository"
+        "NOT SHOWN: the public model is not on this machine (`make public-model`); below is the "
+        "pair in the repository"
     )
 pair = load_pair(target="smollm2" if public else None, device="cpu")
 
-# %%
-# Both models' distributions at every position of the text, and the best acceptance of one, two and four drafts there:
+# %% Both models' distributions at every position of the text, and the best acceptance of one, two
+# and four drafts there:
 
 draft, target = (
     otm.from_logits(logits[0].double())

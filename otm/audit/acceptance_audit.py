@@ -1,18 +1,21 @@
-"""Auditing what an engine counted: acceptance by position, which no lossless scheme can raise above the overlap of the models.
+"""Auditing what an engine counted: acceptance by position, which no lossless scheme can raise above
+the overlap of the models.
 
-Counts of accepted drafts know neither the laws nor the outputs, so they can accuse and cannot acquit. A lossless scheme writes Y
-with the target's law, whatever it does with the draft X, and accepts at least i drafts only where Y begins with the first i of X;
-so
+Counts of accepted drafts know neither the laws nor the outputs, so they can accuse and cannot
+acquit. A lossless scheme writes Y with the target's law, whatever it does with the draft X, and
+accepts at least i drafts only where Y begins with the first i of X; so
 
     Pr(at least i accepted) ≤ Σ min(P_i, Q_i) ≤ Σ min(p, q)  for i = 1,
 
-P_i and Q_i the laws of i tokens, and for several drafts of a position the optimum α*. A scheme whose output is off by a total
-variation ε exceeds that by at most ε: what is above the bound is a lower bound on the total variation, of any scheme.
+P_i and Q_i the laws of i tokens, and for several drafts of a position the optimum α*. A scheme
+whose output is off by a total variation ε exceeds that by at most ε: what is above the bound is a
+lower bound on the total variation, of any scheme.
 
-Let b_i be the mean over the steps of what is possible at position i. Given what came before, step t accepts i drafts with
-probability at most b_{i,t}, so that the excess is a supermartingale whose differences have range 1, and
-Pr(A_i/n − b_i ≥ √(log(1/δ)/2n)) ≤ δ for any contexts in any order (Azuma, Hoeffding). Drafts that were not made count as rejected,
-which takes from the excess only. Counts that were printed as rounded rates are taken at the lower end of what they round.
+Let b_i be the mean over the steps of what is possible at position i. Given what came before, step t
+accepts i drafts with probability at most b_{i,t}, so that the excess is a supermartingale whose
+differences have range 1, and Pr(A_i/n − b_i ≥ √(log(1/δ)/2n)) ≤ δ for any contexts in any order
+(Azuma, Hoeffding). Drafts that were not made count as rejected, which takes from the excess only.
+Counts that were printed as rounded rates are taken at the lower end of what they round.
 """
 
 from __future__ import annotations
@@ -29,14 +32,14 @@ from numpy.typing import NDArray
 
 from otm import drawing
 from otm.audit.coverage import Coverage
-from otm.audit.evidence import deviation
 from otm.audit.probabilities import number
 from otm.audit.sampled_audit import check_errors
 from otm.audit.verdicts import SingleAudit, Verdict
+from otm.engines import AcceptanceRecord, read_acceptance
 from otm.errors import InvalidParameter
+from otm.evidence import deviation
 from otm.pmf import check_instance, plain_reals
 from otm.tabular import markdown
-from otm.trees import AcceptanceRecord, read_acceptance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,12 +53,14 @@ _UNCERTAIN = 0.05
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AcceptanceAudit(SingleAudit):
-    """What counts of accepted drafts say about the engine that kept them; `str` gives the report in Markdown.
+    """What counts of accepted drafts say about the engine that kept them; `str` gives the report in
+    Markdown.
 
     Attributes:
         name: of the record.
         record: as it was read.
-        rates: share of steps that accepted at least 1, 2, … drafts, `(L,)`; empty if the record holds none.
+        rates: share of steps that accepted at least 1, 2, … drafts, `(L,)`; empty if the record
+            holds none.
         possible: the most that a lossless scheme accepts, `(m,)`, m ≤ L; empty if it is not known.
         false_alarm: probability at most of an alarm for a lossless engine.
         missed: probability at most of no alarm at an excess of `found`.
@@ -72,25 +77,44 @@ class AcceptanceAudit(SingleAudit):
 
     @property
     def excess(self) -> float:
-        """The largest amount by which a rate lies above what is possible; negative where none does, −1 if nothing is known."""
+        """The largest amount by which a rate lies above what is possible; negative where none does,
+        −1 if nothing is known.
+        """
         if not self.possible.size:
             return -1.0
-        exact = all(number == round(number) for number in (self.record.steps or 0.5, *self.record.survivors.tolist()))
-        compared = self.rates[: self.possible.size] * (1.0 if exact else 1.0 - _ROUNDED) - self.possible
+        exact = all(
+            number == round(number)
+            for number in (self.record.steps or 0.5, *self.record.survivors.tolist())
+        )
+        compared = (
+            self.rates[: self.possible.size] * (1.0 if exact else 1.0 - _ROUNDED) - self.possible
+        )
         return float(compared.max())
 
     @property
     def found(self) -> float:
-        """The excess from which on there is an alarm but for probability `missed`; 1 if there cannot be one."""
+        """The excess from which on there is an alarm but for probability `missed`; 1 if there
+        cannot be one.
+        """
         if not self.possible.size or not self.record.steps:
             return 1.0
-        return min(1.0, self._threshold(self.false_alarm) + deviation(self.missed) / math.sqrt(self.record.steps))
+        return min(
+            1.0,
+            self._threshold(self.false_alarm)
+            + deviation(self.missed) / math.sqrt(self.record.steps),
+        )
 
     @property
     def verdict(self) -> Verdict:
-        """An alarm is false with probability at most `false_alarm`; without one such a record gives no verdict."""
+        """An alarm is false with probability at most `false_alarm`; without one such a record gives
+        no verdict.
+        """
         known = bool(self.possible.size and self.record.steps)
-        return "not lossless" if known and self.excess > self._threshold(self.false_alarm) else "no verdict"
+        return (
+            "not lossless"
+            if known and self.excess > self._threshold(self.false_alarm)
+            else "no verdict"
+        )
 
     @property
     def severity(self) -> float:
@@ -107,15 +131,24 @@ class AcceptanceAudit(SingleAudit):
             instances=(self.name,),
             drafts=tuple(range(1, max(1, self.rates.size) + 1)),
             by=((f"a record{steps}, {self.record.form}", 1),),
-            untested=("any fault that does not raise acceptance above what is possible", "the law of the outputs"),
+            untested=(
+                "any fault that does not raise acceptance above what is possible",
+                "the law of the outputs",
+            ),
         )
 
     def _draw(self, ax: Axes) -> None:
         ks = list(range(1, self.rates.size + 1))
         lines = [drawing.Line("recorded", ks, self.rates.tolist())]
         if self.possible.size:
-            lines.append(drawing.Line("possible", ks[: self.possible.size], self.possible.tolist(), best=True))
-        drawing.draw_lines(ax, lines, xlabel="at least so many accepted", ylabel="share of the steps", ticks=ks)
+            lines.append(
+                drawing.Line(
+                    "possible", ks[: self.possible.size], self.possible.tolist(), best=True
+                )
+            )
+        drawing.draw_lines(
+            ax, lines, xlabel="at least so many accepted", ylabel="share of the steps", ticks=ks
+        )
         ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
@@ -126,10 +159,19 @@ class AcceptanceAudit(SingleAudit):
         """Return the report without its head."""
         rows = [("record", f"{self.record.form}, {self.record.unit}s: {len(self.record.parts):,}")]
         for i, rate in enumerate(self.rates):
-            most = f"; at most {number(float(self.possible[i]))} is possible" if i < self.possible.size else ""
+            most = (
+                f"; at most {number(float(self.possible[i]))} is possible"
+                if i < self.possible.size
+                else ""
+            )
             rows.append((f"at least {i + 1} accepted", f"{number(float(rate))} of the steps{most}"))
         if self.possible.size and self.record.steps:
-            rows.append(("excess", f"{self.excess:.4g}; the alarm is at {self._threshold(self.false_alarm):.4g}"))
+            rows.append(
+                (
+                    "excess",
+                    f"{self.excess:.4g}; the alarm is at {self._threshold(self.false_alarm):.4g}",
+                )
+            )
             missed = f"an excess ≥ {self.found:.4g} is missed with ≤ {self.missed:g}"
             rows.append(("errors", f"false alarm ≤ {self.false_alarm:g}; {missed}"))
             rows.append(("total variation", f"at least {self.severity:.4g} (95 %)"))
@@ -138,26 +180,39 @@ class AcceptanceAudit(SingleAudit):
 
     def _missing(self) -> str:
         """Say what a verdict needs."""
-        laws = "Log each output token with the law that it should have (`otm.audit.records`) for a verdict on the outputs."
+        laws = (
+            "Log each output token with the law that it should have (`otm.audit.records`) for a "
+            "verdict on the outputs."
+        )
         if not self.rates.size:
-            return f"The record holds means only, and no acceptance by position to compare with what is possible. {laws}"
+            return (
+                "The record holds means only, and no acceptance by position to compare with what "
+                f"is possible. {laws}"
+            )
         if not self.record.steps:
             return f"The record holds rates without the number of steps behind them. {laws}"
         if not self.possible.size:
             return (
-                "Acceptance alone accuses nobody: say how much is possible, the mean over the same steps of Σ min(p, q) at each "
+                "Acceptance alone accuses nobody: say how much is possible, the mean over the same "
+                "steps of Σ min(p, q) at each "
                 f"position (`expected`, --expected .8,.62), and more than that is an alarm. {laws}"
             )
         if self.excess > 0.0:
             return (
-                f"Acceptance is {self.excess:.4g} higher than expected; these are too few steps to call that more than chance, "
+                f"Acceptance is {self.excess:.4g} higher than expected; these are too few steps to "
+                "call that more than chance, "
                 f"with false alarms ≤ {self.false_alarm:g}. Record more steps. {laws}"
             )
-        return f"Acceptance is no higher than a lossless scheme can have it, which a lossy one may have, too. {laws}"
+        return (
+            "Acceptance is no higher than a lossless scheme can have it, which a lossy one may "
+            f"have, too. {laws}"
+        )
 
     def _threshold(self, false_alarm: float) -> float:
         steps = self.record.steps
-        return deviation(false_alarm / max(1, self.possible.size)) / math.sqrt(steps) if steps else 1.0
+        return (
+            deviation(false_alarm / max(1, self.possible.size)) / math.sqrt(steps) if steps else 1.0
+        )
 
 
 def acceptance(
@@ -171,9 +226,10 @@ def acceptance(
     r"""Test whether an engine accepts more drafts than a lossless scheme can.
 
     Args:
-        record: what the engine wrote, as `otm.trees.read_acceptance` reads it, or the path of it.
-        expected: the most that is possible, by position: the mean over the record's steps of Σ min(p, q) for the first draft, of
-            Σ min(P_i, Q_i) for the first i of them; empty if it is not known. Measured on other contexts it is an assumption.
+        record: what the engine wrote, as `otm.engines.read_acceptance` reads it, or the path of it.
+        expected: the most that is possible, by position: the mean over the record's steps of Σ
+            min(p, q) for the first draft, of Σ min(P_i, Q_i) for the first i of them; empty if it
+            is not known. Measured on other contexts it is an assumption.
         name: what to call the record in the report; the file's name, or "record", if empty.
         false_alarm: probability at most of an alarm for a lossless engine.
         missed: probability at most of no alarm at an excess of the result's `found`.
@@ -205,7 +261,8 @@ def acceptance(
     most = np.zeros(0) if unknown else plain_reals(expected, "expected")
     if most.ndim != 1 or not ((most >= 0.0) & (most <= 1.0)).all() or (np.diff(most) > 0.0).any():
         raise InvalidParameter(
-            f"expected must be falling probabilities by position; got {expected!r:.80}. Pass [0.8, 0.62], say."
+            f"expected must be falling probabilities by position; got {expected!r:.80}. Pass [0.8, "
+            "0.62], say."
         )
     rates = np.zeros(0)
     if record.measured and record.counted:

@@ -1,4 +1,6 @@
-"""A verifier under test: the default battery as an assertion, for pytest and whatever else runs tests."""
+"""A verifier under test: the default battery as an assertion, for pytest and whatever else runs
+tests.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,20 @@ def assert_lossless(candidate: object, **options: Any) -> BatteryAudit:
     """Fail unless the default battery finds nothing: `otm.audit.battery` as an assertion.
 
     Args:
-        candidate, options: as for `otm.audit.battery`; the seed is fixed unless given, so that the same code has the same verdict.
+        candidate, options: as for `otm.audit.battery`; the seed is fixed unless given, so that the
+            same code has the same verdict.
 
     Returns:
         BatteryAudit of a candidate that passed.
 
     Raises:
-        AssertionError: if the verdict is "not lossless", "undecided" or "no verdict"; its message is the report for a pull request,
-            and below it the minimal counterexample as a test to keep.
+        AssertionError: if the verdict is "not lossless", "undecided" or "no verdict"; its message
+            is the report for a pull request, and below it the minimal counterexample as a test to
+            keep.
         CandidateFailure, InvalidParameter: as `otm.audit.battery`.
 
-    Cost: as `otm.audit.battery`, under 30 seconds. A lossless candidate fails with probability at most `false_alarm` of the result.
+    Cost: as `otm.audit.battery`, under 30 seconds. A lossless candidate fails with probability at
+        most `false_alarm` of the result.
 
     >>> otm.audit.assert_lossless(otm.KSeq()).verdict
     'lossless'

@@ -1,9 +1,10 @@
-"""Blocks by samples: all γ + 1 tokens of a kernel that verifies a batch of drafted blocks, as one token of a larger vocabulary.
+"""Blocks by samples: all γ + 1 tokens of a kernel that verifies a batch of drafted blocks, as one
+token of a larger vocabulary.
 
-An output, completed by samples of the target, is one of V^(γ+1) blocks, and of a lossless kernel it has the target's law (SpecTr,
-Theorem 3). So a block is one token of that vocabulary, and the audit is the sampled audit of one token, with its proofs: joint
-laws, positions, early stops and the bonus token all show. The rows of a batch have different drafts and laws, and stop at
-different places.
+An output, completed by samples of the target, is one of V^(γ+1) blocks, and of a lossless kernel it
+has the target's law (SpecTr, Theorem 3). So a block is one token of that vocabulary, and the audit
+is the sampled audit of one token, with its proofs: joint laws, positions, early stops and the bonus
+token all show. The rows of a batch have different drafts and laws, and stop at different places.
 """
 
 from __future__ import annotations
@@ -46,28 +47,41 @@ def sampled_blocks(
     false_alarm: float = 1e-9,
     missed: float = 1e-3,
 ) -> SampledAudit:
-    """Test whether the output of a block verifier has the target's joint law over γ + 1 tokens, by samples.
+    """Test whether the output of a block verifier has the target's joint law over γ + 1 tokens, by
+    samples.
 
     Args:
-        candidate: a `BlockKernel`, or a function or `Candidate` as for `otm.audit.sequence`, which may ignore its uniforms.
+        candidate: a `BlockKernel`, or a function or `Candidate` as for `otm.audit.sequence`, which
+            may ignore its uniforms.
         draft, target, num_drafts, context: as for `otm.audit.sequence`.
         rng, detect, false_alarm, missed: as for `otm.audit.sampled`, of the joint law.
 
     Returns:
-        SampledAudit over blocks of γ + 1 tokens numbered in base V, without membership; `rule` is of whole blocks.
+        SampledAudit over blocks of γ + 1 tokens numbered in base V, without membership; `rule` is
+        of whole blocks.
 
     Raises:
-        As `otm.audit.sequence` and `otm.audit.sampled`; CandidateFailure if a row of the answer is no block.
+        As `otm.audit.sequence` and `otm.audit.sampled`; CandidateFailure if a row of the answer is
+        no block.
 
-    Cost: n rows at most, as of `otm.audit.sampled` at V^(γ+1) tokens, and drawing and completing them.
+    Cost: n rows at most, as of `otm.audit.sampled` at V^(γ+1) tokens, and drawing and completing
+        them.
     Reference: SpecTr, Theorem 3; docs/theory.md, "Audits".
 
-    >>> pair = [TableModel({c: mass for c in [(), (0,), (1,)]}) for mass in ([0.75, 0.25], [0.5, 0.5])]
-    >>> trusting = BlockKernel(lambda p, q, drafts, rng: np.pad(drafts, ((0, 0), (0, 1)), constant_values=-1))
-    >>> sampled_blocks(trusting, draft=pair[0], target=pair[1], num_drafts=1, rng=np.random.default_rng(0)).verdict
+    >>> pair = [
+    ...     TableModel({c: mass for c in [(), (0,), (1,)]}) for mass in ([0.75, 0.25], [0.5, 0.5])
+    ... ]
+    >>> trusting = BlockKernel(
+    ...     lambda p, q, drafts, rng: np.pad(drafts, ((0, 0), (0, 1)), constant_values=-1)
+    ... )
+    >>> sampled_blocks(
+    ...     trusting, draft=pair[0], target=pair[1], num_drafts=1, rng=np.random.default_rng(0)
+    ... ).verdict
     'not lossless'
     """
-    kernel = candidate if isinstance(candidate, BlockKernel) else _row_by_row(as_candidate(candidate))
+    kernel = (
+        candidate if isinstance(candidate, BlockKernel) else _row_by_row(as_candidate(candidate))
+    )
     gamma = check_count(num_drafts, name="num_drafts")
     check_model(draft, name="draft")
     check_model(target, name="target")
@@ -76,7 +90,8 @@ def sampled_blocks(
     num_tokens = len(laws[1][()])
     if len(laws[0][()]) != num_tokens:
         raise ShapeMismatch(
-            f"draft and target must share one vocabulary; they have {len(laws[0][()])} and {num_tokens} tokens."
+            f"draft and target must share one vocabulary; they have {len(laws[0][()])} and "
+            f"{num_tokens} tokens."
             " Pad the shorter one with zeros."
         )
     whole, problem = _as_one_token(kernel, *laws, gamma)
@@ -93,15 +108,21 @@ def sampled_blocks(
     return dataclasses.replace(result, tested=tested, membership=None, optimum=None)
 
 
-def _as_one_token(kernel: BlockKernel, draft: Tables, target: Tables, gamma: int) -> tuple[BatchCandidate, Problem]:
-    """Return the kernel as a verifier of one token that is a block of γ + 1; a draft is a block whose last token is 0."""
+def _as_one_token(
+    kernel: BlockKernel, draft: Tables, target: Tables, gamma: int
+) -> tuple[BatchCandidate, Problem]:
+    """Return the kernel as a verifier of one token that is a block of γ + 1; a draft is a block
+    whose last token is 0.
+    """
     num_tokens = len(target[()])
     shape = (num_tokens,) * (gamma + 1)
     p, q = (_by_length(tables, num_tokens) for tables in (draft, target))
     drafted = np.zeros(shape)
     drafted[..., 0] = completions(draft, (), gamma)
 
-    def verify(_draft: Any, _target: Any, numbers: NDArray[np.int64], rng: np.random.Generator) -> tuple[Any, Any]:
+    def verify(
+        _draft: Any, _target: Any, numbers: NDArray[np.int64], rng: np.random.Generator
+    ) -> tuple[Any, Any]:
         drafts = np.stack(np.unravel_index(numbers[:, 0], shape), axis=-1)[:, :gamma]
         along_p, along_q = _along(p, drafts, gamma), _along(q, drafts, gamma + 1)
         with naming_failures():
@@ -113,12 +134,16 @@ def _as_one_token(kernel: BlockKernel, draft: Tables, target: Tables, gamma: int
             blocks[short, position] = _draw(q[position][after], rng.random(int(short.sum())))
         return np.ravel_multi_index(tuple(blocks.T), shape), lengths == gamma + 1
 
-    problem = Problem(draft=drafted.reshape(-1), target=completions(target, (), gamma + 1).reshape(-1), law=IID(1))
+    problem = Problem(
+        draft=drafted.reshape(-1), target=completions(target, (), gamma + 1).reshape(-1), law=IID(1)
+    )
     return BatchCandidate(verify, name=kernel.name), problem
 
 
 def _by_length(tables: Tables, num_tokens: int) -> list[NDArray[np.float64]]:
-    """Return the laws after contexts of 0, 1, … tokens, `(V^length, V)`, contexts numbered in base V."""
+    """Return the laws after contexts of 0, 1, … tokens, `(V^length, V)`, contexts numbered in base
+    V.
+    """
     longest = max(map(len, tables))
     found: list[NDArray[np.float64]] = []
     for length in range(longest + 1):
@@ -127,7 +152,9 @@ def _by_length(tables: Tables, num_tokens: int) -> list[NDArray[np.float64]]:
     return found
 
 
-def _along(laws: list[NDArray[np.float64]], drafts: NDArray[np.int64], depth: int) -> NDArray[np.float64]:
+def _along(
+    laws: list[NDArray[np.float64]], drafts: NDArray[np.int64], depth: int
+) -> NDArray[np.float64]:
     """Return the laws along each row's drafts, `(m, depth, V)`."""
     num_tokens = laws[0].shape[-1]
     return np.stack([laws[i][_number(drafts[:, :i], num_tokens)] for i in range(depth)], axis=1)
@@ -146,17 +173,27 @@ def _draw(laws: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[n
     return np.asarray(below.sum(axis=-1), dtype=np.int64)
 
 
-def _read_blocks(answer: Any, size: int, longest: int, num_tokens: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return blocks `(m, γ+1)` and how many tokens of each are there, from ids that are −1 after the end of a row.
+def _read_blocks(
+    answer: Any, size: int, longest: int, num_tokens: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return blocks `(m, γ+1)` and how many tokens of each are there, from ids that are −1 after
+    the end of a row.
 
     Raises:
-        CandidateFailure: unless each row has 1 to γ + 1 tokens of the vocabulary, and nothing after the first −1.
+        CandidateFailure: unless each row has 1 to γ + 1 tokens of the vocabulary, and nothing after
+            the first −1.
     """
     given = answer[0] if isinstance(answer, tuple) else answer
     ids = np.asarray(given)
-    if ids.dtype.kind not in "iu" or ids.ndim != 2 or len(ids) != size or not 1 <= ids.shape[1] <= longest:
+    if (
+        ids.dtype.kind not in "iu"
+        or ids.ndim != 2
+        or len(ids) != size
+        or not 1 <= ids.shape[1] <= longest
+    ):
         raise CandidateFailure(
-            f"The kernel must return integer tokens ({size}, {longest}), −1 after the end of a row; it returned {ids.dtype} of "
+            f"The kernel must return integer tokens ({size}, {longest}), −1 after the end of a "
+            f"row; it returned {ids.dtype} of "
             f"shape {ids.shape}."
         )
     blocks = np.full((size, longest), -1, dtype=np.int64)
@@ -171,7 +208,8 @@ def _read_blocks(answer: Any, size: int, longest: int, num_tokens: int) -> tuple
     )
     if wrong.any():
         raise CandidateFailure(
-            f"The kernel must return 1 to {longest} tokens in [0, {num_tokens}) a row, then −1; one row is "
+            f"The kernel must return 1 to {longest} tokens in [0, {num_tokens}) a row, then −1; "
+            "one row is "
             f"{blocks[int(wrong.argmax())].tolist()}."
         )
     return blocks, lengths
@@ -186,7 +224,9 @@ def _row_by_row(candidate: Candidate) -> BlockKernel:
         uniforms = rng.random((size, candidate.count(gamma, num_tokens)))
         for row, (p, q, x, u) in enumerate(zip(draft, target, drafts, uniforms, strict=True)):
             with naming_failures(f" Drafts: {x.tolist()}."):
-                tokens, _ = read_block(candidate.verify(p.copy(), q.copy(), x.copy(), u), num_tokens, gamma + 1)
+                tokens, _ = read_block(
+                    candidate.verify(p.copy(), q.copy(), x.copy(), u), num_tokens, gamma + 1
+                )
             found[row, : len(tokens)] = tokens
         return found
 

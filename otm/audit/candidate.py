@@ -4,16 +4,18 @@ The arguments are positional, because every engine has its own names for them::
 
     verify(draft, target, drafts, uniforms) -> token  or  (token, accepted)
 
-with `draft` the law that the drafts came from `(V,)` (`(k, V)` for different drafters), `target` `(V,)`, `drafts` `(k,)` integers
-(−1 where a law could draft no further token) and `uniforms` `(n,)`, independent and uniform on [0, 1), of which it may use any.
-The same with `draft` `(γ, V)`, `target` `(γ+1, V)` and `drafts` `(γ,)` verifies a block, and returns 1 to γ + 1 tokens. Kernels
+with `draft` the law that the drafts came from `(V,)` (`(k, V)` for different drafters), `target`
+`(V,)`, `drafts` `(k,)` integers (−1 where a law could draft no further token) and `uniforms`
+`(n,)`, independent and uniform on [0, 1), of which it may use any. The same with `draft` `(γ, V)`,
+`target` `(γ+1, V)` and `drafts` `(γ,)` verifies a block, and returns 1 to γ + 1 tokens. Kernels
 that verify many rows at once with randomness of their own are a `BatchCandidate`::
 
     verify(draft, target, drafts, rng) -> tokens  or  (tokens, accepted)
 
-with `drafts` `(m, k)` and a NumPy generator, which a kernel may use to seed its own; those of blocks are a `BlockKernel`, and code
-that takes raw logits, and a temperature as fifth argument, is a `LogitCandidate`. Code that drafts by itself, reads drafted
-trees or writes whole texts is a `WholeCandidate`. Of a plain function `otm.audit.kinds` finds out which of these it is.
+with `drafts` `(m, k)` and a NumPy generator, which a kernel may use to seed its own; those of
+blocks are a `BlockKernel`, and code that takes raw logits, and a temperature as fifth argument, is
+a `LogitCandidate`. Code that drafts by itself, reads drafted trees or writes whole texts is a
+`WholeCandidate`. Of a plain function `otm.audit.kinds` finds out which of these it is.
 """
 
 from __future__ import annotations
@@ -37,11 +39,15 @@ from otm.sequence.models import TableModel
 from otm.verifiers.base import Verifier
 
 SIBLINGS = ("with", "without", "likeliest")
-"""How the siblings of a tree are drafted: drawn with or without replacement, or the likeliest tokens of the draft."""
+"""How the siblings of a tree are drafted: drawn with or without replacement, or the likeliest
+tokens of the draft.
+"""
 
 
 class CandidateFailure(OtmError, RuntimeError):
-    """The callable under audit raised, or returned something that is no answer; the message says on which input."""
+    """The callable under audit raised, or returned something that is no answer; the message says on
+    which input.
+    """
 
 
 def one_per_draft_and_one(num_drafts: int, num_tokens: int) -> int:
@@ -74,12 +80,15 @@ class Candidate:
 
     def count(self, num_drafts: int, num_tokens: int) -> int:
         """Return the number of uniforms for this many drafts and tokens, checked."""
-        return check_count(self.num_uniforms(num_drafts, num_tokens), name="num_uniforms", minimum=0)
+        return check_count(
+            self.num_uniforms(num_drafts, num_tokens), name="num_uniforms", minimum=0
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BatchCandidate:
-    """A verifier under audit that verifies rows in batches with randomness of its own; for the sampled audit.
+    """A verifier under audit that verifies rows in batches with randomness of its own; for the
+    sampled audit.
 
     Args:
         verify: the callable, `verify(draft, target, drafts, rng)` with `drafts` `(m, k)`.
@@ -101,11 +110,13 @@ class BatchCandidate:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockKernel:
-    """A kernel under audit that verifies a batch of drafted blocks with randomness of its own, as engines' kernels do.
+    """A kernel under audit that verifies a batch of drafted blocks with randomness of its own, as
+    engines' kernels do.
 
     Args:
-        verify: the callable, `verify(draft, target, drafts, rng)` with `draft` `(m, γ, V)`, `target` `(m, γ+1, V)`, `drafts`
-            `(m, γ)` and a NumPy generator; it returns tokens `(m, γ+1)`, −1 after the end of a row's output.
+        verify: the callable, `verify(draft, target, drafts, rng)` with `draft` `(m, γ, V)`,
+            `target` `(m, γ+1, V)`, `drafts` `(m, γ)` and a NumPy generator; it returns tokens `(m,
+            γ+1)`, −1 after the end of a row's output.
         name: what to call it in reports; the function's own name if empty.
 
     Raises:
@@ -124,13 +135,14 @@ class BlockKernel:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LogitCandidate:
-    """A verifier under audit that takes raw logits and does temperature, top-k, top-p and min-p by itself.
+    """A verifier under audit that takes raw logits and does temperature, top-k, top-p and min-p by
+    itself.
 
     What it should do with them is `otm.Processing`, of both models alike.
 
     Args:
-        verify: the callable, `verify(draft_logits, target_logits, drafts, uniforms, temperature)`, of one token `(V,)` or of a
-            block `(γ, V)`, `(γ+1, V)`.
+        verify: the callable, `verify(draft_logits, target_logits, drafts, uniforms, temperature)`,
+            of one token `(V,)` or of a block `(γ, V)`, `(γ+1, V)`.
         name: what to call it in reports; the function's own name if empty.
         num_uniforms: as of `Candidate`.
         top_k, top_p, min_p: what it applies; None for nothing.
@@ -140,7 +152,9 @@ class LogitCandidate:
     Raises:
         InvalidParameter: if `verify` cannot be called, or what it applies is out of range.
 
-    >>> LogitCandidate(lambda draft, target, drafts, uniforms, temperature: int(drafts[0]), name="trusting").name
+    >>> LogitCandidate(
+    ...     lambda draft, target, drafts, uniforms, temperature: int(drafts[0]), name="trusting"
+    ... ).name
     'trusting'
     """
 
@@ -157,19 +171,33 @@ class LogitCandidate:
         object.__setattr__(self, "name", _name_of(self.verify, self.name))
         heats = plain_reals(self.temperatures, "temperatures")
         if heats.ndim != 1:
-            raise InvalidParameter(f"temperatures must be a sequence; got {self.temperatures!r:.80}. Pass [1.0, 0.0], say.")
+            raise InvalidParameter(
+                f"temperatures must be a sequence; got {self.temperatures!r:.80}. Pass [1.0, 0.0], "
+                "say."
+            )
         if not heats.size:
-            raise InvalidParameter("temperatures must hold at least one; it is empty. Pass [1.0, 0.0], say.")
+            raise InvalidParameter(
+                "temperatures must hold at least one; it is empty. Pass [1.0, 0.0], say."
+            )
         object.__setattr__(self, "temperatures", tuple(heats.tolist()))
         for temperature in self.temperatures:
             self.processing(temperature)
 
     def processing(self, temperature: float) -> Processing:
         """Return what the verifier should do with either model's logits at a temperature."""
-        return Processing(temperature=temperature, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p, order=self.order)
+        return Processing(
+            temperature=temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            order=self.order,
+        )
 
-    def on(self, *, draft: object, target: object, law: Law, temperature: float) -> tuple[Candidate, Problem]:
-        """Return the candidate on these raw logits, and the problem that it should solve on them: what `otm.audit.exact` takes.
+    def on(
+        self, *, draft: object, target: object, law: Law, temperature: float
+    ) -> tuple[Candidate, Problem]:
+        """Return the candidate on these raw logits, and the problem that it should solve on them:
+        what `otm.audit.exact` takes.
 
         Args:
             draft, target: logits `(V,)`.
@@ -185,16 +213,22 @@ class LogitCandidate:
         return self._at(verify, temperature), Problem(draft=p, target=q, law=law)
 
     def on_models(
-        self, *, draft: Mapping[tuple[int, ...], Any], target: Mapping[tuple[int, ...], Any], temperature: float
+        self,
+        *,
+        draft: Mapping[tuple[int, ...], Any],
+        target: Mapping[tuple[int, ...], Any],
+        temperature: float,
     ) -> tuple[Candidate, TableModel, TableModel]:
-        """Return the candidate on blocks with these raw logits, and draft and target: what `otm.audit.sequence` takes.
+        """Return the candidate on blocks with these raw logits, and draft and target: what
+        `otm.audit.sequence` takes.
 
         Args:
             draft, target: logits `(V,)` by the tokens before.
             temperature: T ≥ 0.
         """
         processed = [
-            TableModel({c: self.processing(temperature)(row) for c, row in table.items()}) for table in (draft, target)
+            TableModel({c: self.processing(temperature)(row) for c, row in table.items()})
+            for table in (draft, target)
         ]
 
         def verify(_draft: Any, _target: Any, drafts: Any, uniforms: Any) -> Any:
@@ -205,7 +239,11 @@ class LogitCandidate:
         return self._at(verify, temperature), processed[0], processed[1]
 
     def _at(self, verify: Callable[[Any, Any, Any, Any], Any], temperature: float) -> Candidate:
-        return Candidate(verify, name=f"{self.name} at temperature {temperature:g}", num_uniforms=self.num_uniforms)
+        return Candidate(
+            verify,
+            name=f"{self.name} at temperature {temperature:g}",
+            num_uniforms=self.num_uniforms,
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -213,12 +251,13 @@ class WholeCandidate:
     """Code under audit that drafts, or reads a drafted tree, or writes a whole text by itself.
 
     Args:
-        verify: the callable: `step(draft_model, target_model, rng)` as `otm.audit.step` takes it, `verify(tree, rng)` as
-            `otm.audit.tree`, or `generate(draft_model, target_model, request)` as `otm.audit.generate`.
+        verify: the callable: `step(draft_model, target_model, rng)` as `otm.audit.step` takes it,
+            `verify(tree, rng)` as `otm.audit.tree`, or `generate(draft_model, target_model,
+            request)` as `otm.audit.generate`.
         kind: which of them it is.
         name: what to call it in reports; the function's own name if empty.
-        siblings: how the trees are drafted that it is made for: siblings drawn "with" or "without" replacement, or the draft's
-            "likeliest" tokens.
+        siblings: how the trees are drafted that it is made for: siblings drawn "with" or "without"
+            replacement, or the draft's "likeliest" tokens.
 
     Raises:
         InvalidParameter: if `verify` cannot be called, or a word is none of these.
@@ -237,40 +276,51 @@ class WholeCandidate:
         for word, known in ((self.kind, ("step", "tree", "generate")), (self.siblings, SIBLINGS)):
             if check_instance(word, str, name="kind or siblings") not in known:
                 raise InvalidParameter(
-                    f"A whole candidate says one of {', '.join(map(repr, known))}; got {word!r}. Choose one."
+                    f"A whole candidate says one of {', '.join(map(repr, known))}; got {word!r}. "
+                    "Choose one."
                 )
 
 
 def _name_of(verify: object, name: str) -> str:
     if not callable(verify) or isinstance(verify, type):
         raise InvalidParameter(
-            f"A candidate must be a function verify(draft, target, drafts, uniforms); got {verify!r}. Pass the function itself."
+            "A candidate must be a function verify(draft, target, drafts, uniforms); got "
+            f"{verify!r}. Pass the function itself."
         )
     check_instance(name, str, name="name")
     return name or str(getattr(verify, "__name__", type(verify).__name__))
 
 
 def as_candidate(thing: object) -> Candidate:
-    """Return a function as a `Candidate` with the default number of uniforms; a `Candidate` as it is.
+    """Return a function as a `Candidate` with the default number of uniforms; a `Candidate` as it
+    is.
 
     Raises:
         InvalidParameter: if it is neither.
     """
     if isinstance(thing, Candidate):
         return thing
-    if isinstance(thing, BatchCandidate | BlockKernel | LogitCandidate | WholeCandidate | Verifier) or not callable(thing):
+    if isinstance(
+        thing, BatchCandidate | BlockKernel | LogitCandidate | WholeCandidate | Verifier
+    ) or not callable(thing):
         shown = (
-            f"{thing!r:.80}" if isinstance(thing, Verifier) else f"{type(thing).__name__} {getattr(thing, 'name', thing)!r:.80}"
+            f"{thing!r:.80}"
+            if isinstance(thing, Verifier)
+            else f"{type(thing).__name__} {getattr(thing, 'name', thing)!r:.80}"
         )
         raise InvalidParameter(
-            f"This audit needs a function verify(draft, target, drafts, uniforms); got {shown}. Batched kernels go to "
-            "otm.audit.sampled, otm's own verifiers to otm.audit.exact, and anything to otm.audit.battery."
+            f"This audit needs a function verify(draft, target, drafts, uniforms); got {shown}. "
+            "Batched kernels go to "
+            "otm.audit.sampled, otm's own verifiers to otm.audit.exact, and anything to "
+            "otm.audit.battery."
         )
     return Candidate(thing)
 
 
 NO_TOKEN = -1
-"""What a candidate returned where it returned a number outside the vocabulary: mass that the target does not have."""
+"""What a candidate returned where it returned a number outside the vocabulary: mass that the target
+does not have.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -281,29 +331,44 @@ class Failed:
 
 
 def read_token(answer: Any, num_tokens: int) -> tuple[int, bool | None]:
-    """Return (token, accepted) from what a candidate returned; accepted is None where it returned the token alone.
+    """Return (token, accepted) from what a candidate returned; accepted is None where it returned
+    the token alone.
 
     Raises:
-        CandidateFailure: unless it is one integer, with or without a flag; one outside the vocabulary reads as `NO_TOKEN`.
+        CandidateFailure: unless it is one integer, with or without a flag; one outside the
+            vocabulary reads as `NO_TOKEN`.
     """
     token, accepted = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
     number = _as_int(token)
     if number is None:
         raise CandidateFailure(
-            f"The callable must return a token in [0, {num_tokens}), alone or as (token, accepted); it returned {answer!r}."
+            f"The callable must return a token in [0, {num_tokens}), alone or as (token, "
+            f"accepted); it returned {answer!r}."
         )
-    if isinstance(accepted, str) or (isinstance(accepted, (int, float, np.number)) and accepted not in (0, 1)):
-        raise CandidateFailure(f"The callable must say True or False of whether it accepted; it returned {answer!r}.")
-    return number if 0 <= number < num_tokens else NO_TOKEN, None if accepted is None else bool(accepted)
+    if isinstance(accepted, str) or (
+        isinstance(accepted, (int, float, np.number)) and accepted not in (0, 1)
+    ):
+        raise CandidateFailure(
+            f"The callable must say True or False of whether it accepted; it returned {answer!r}."
+        )
+    return number if 0 <= number < num_tokens else NO_TOKEN, None if accepted is None else bool(
+        accepted
+    )
 
 
 def read_block(answer: Any, num_tokens: int, longest: int) -> tuple[tuple[int, ...], int | None]:
-    """Return (tokens, number accepted) from what a block candidate returned; trailing −1 is padding.
+    """Return (tokens, number accepted) from what a block candidate returned; trailing −1 is
+    padding.
 
     Raises:
-        CandidateFailure: unless it is 1 to `longest` tokens of the vocabulary, with or without a count.
+        CandidateFailure: unless it is 1 to `longest` tokens of the vocabulary, with or without a
+            count.
     """
-    tokens, count = answer if isinstance(answer, tuple) and len(answer) == 2 and np.ndim(answer[0]) == 1 else (answer, None)
+    tokens, count = (
+        answer
+        if isinstance(answer, tuple) and len(answer) == 2 and np.ndim(answer[0]) == 1
+        else (answer, None)
+    )
     try:
         numbers = [_as_int(token) for token in np.asarray(tokens).reshape(-1).tolist()]
     except (TypeError, ValueError):
@@ -313,13 +378,16 @@ def read_block(answer: Any, num_tokens: int, longest: int) -> tuple[tuple[int, .
     block = tuple(number for number in numbers if number is not None and 0 <= number < num_tokens)
     if not block or len(block) < len(numbers) or len(block) > longest:
         raise CandidateFailure(
-            f"The callable must return 1 to {longest} tokens in [0, {num_tokens}), alone or as (tokens, num_accepted); it "
+            f"The callable must return 1 to {longest} tokens in [0, {num_tokens}), alone or as "
+            "(tokens, num_accepted); it "
             f"returned {answer!r}."
         )
     return block, None if count is None else _as_int(count)
 
 
-def read_batch(answer: Any, size: int, num_tokens: int) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+def read_batch(
+    answer: Any, size: int, num_tokens: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
     """Return (tokens `(m,)`, flags `(m,)` or None) from what a batched candidate returned.
 
     Raises:
@@ -327,17 +395,25 @@ def read_batch(answer: Any, size: int, num_tokens: int) -> tuple[NDArray[np.int6
     """
     tokens, accepted = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
     array = np.asarray(tokens)
-    if array.dtype.kind not in "iu" or array.size != size or (array.min() < 0 or array.max() >= num_tokens):
+    if (
+        array.dtype.kind not in "iu"
+        or array.size != size
+        or (array.min() < 0 or array.max() >= num_tokens)
+    ):
         raise CandidateFailure(
-            f"The callable must return {size} integer tokens in [0, {num_tokens}), one per row; it returned {array.dtype} of "
-            f"shape {array.shape}{f' from {array.min()} to {array.max()}' if array.dtype.kind in 'iu' and array.size else ''}."
+            f"The callable must return {size} integer tokens in [0, {num_tokens}), one per row; it "
+            f"returned {array.dtype} of "
+            "shape "
+            f"{array.shape}{f' from {array.min()} to {array.max()}' if array.dtype.kind in 'iu' and array.size else ''}."
         )
     flags = None if accepted is None else np.asarray(accepted).reshape(-1).astype(bool)
     return array.reshape(-1).astype(np.int64), flags
 
 
 def _as_int(token: Any) -> int | None:
-    """Return an integer, of Python, NumPy or a tensor with one element; None for anything else, whole floats included."""
+    """Return an integer, of Python, NumPy or a tensor with one element; None for anything else,
+    whole floats included.
+    """
     if isinstance(token, bool | np.bool_ | float | np.floating) or token is None:
         return None
     try:
@@ -351,19 +427,25 @@ def _as_int(token: Any) -> int | None:
 
 @contextlib.contextmanager
 def naming_failures(place: str = "") -> Iterator[None]:
-    """Raise `CandidateFailure` for whatever the callable raises, with what it was, and after it the place."""
+    """Raise `CandidateFailure` for whatever the callable raises, with what it was, and after it the
+    place.
+    """
     try:
         yield
     except CandidateFailure as error:
         raise CandidateFailure(f"{error}{place}") from error
     except (Exception, SystemExit) as error:  # an exit must not end the audit with its own status
-        raise CandidateFailure(f"The callable raised {type(error).__name__}: {error}.{place}") from error
+        raise CandidateFailure(
+            f"The callable raised {type(error).__name__}: {error}.{place}"
+        ) from error
 
 
 def outcome_of(function: Callable[[], Any]) -> Any:
-    """Run a candidate and return its output, or `Failed` with what it raised: how often is for the audit to say.
+    """Run a candidate and return its output, or `Failed` with what it raised: how often is for the
+    audit to say.
 
-    Warnings of NumPy are silenced: a 0/0 that the output does not depend on is no fault, and one that it depends on shows.
+    Warnings of NumPy are silenced: a 0/0 that the output does not depend on is no fault, and one
+    that it depends on shows.
     """
     try:
         with naming_failures(), np.errstate(all="ignore"):

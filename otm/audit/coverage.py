@@ -1,4 +1,6 @@
-"""What a verdict covers: what was tested, by what, and what was not. The line that stands over every report is written from it."""
+"""What a verdict covers: what was tested, by what, and what was not. The line that stands over
+every report is written from it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ class Coverage:
     Attributes:
         instances: names of the problems, models or logs.
         subjects: what was run, where it is more than a verifier that is handed its drafts.
-        drafts: numbers of drafts a position, or of drafted positions where `tokens` is more than one.
+        drafts: numbers of drafts a position, or of drafted positions where `tokens` is more than
+            one.
         tokens: how many tokens were compared jointly.
         vocabulary: sizes V.
         laws: how the drafts were drawn.
@@ -60,10 +63,17 @@ class Coverage:
             what.append(f"{len(self.instances)} instances")
         counted = len(self.by) > 1 or len(self.instances) > 1
         found = [
-            (f"up to {self.samples:,} samples{' each' * (count > 1)}" if means == SAMPLES else means, count)
+            (
+                f"up to {self.samples:,} samples{' each' * (count > 1)}"
+                if means == SAMPLES
+                else means,
+                count,
+            )
             for means, count in self.by
         ]
-        by = ", ".join(f"{count:,} by {means}" if counted else f"by {means}" for means, count in found)
+        by = ", ".join(
+            f"{count:,} by {means}" if counted else f"by {means}" for means, count in found
+        )
         beyond = []
         if self.vocabulary:
             beyond.append(f"V > {max(self.vocabulary):,}")
@@ -73,13 +83,23 @@ class Coverage:
             beyond.append(f"probabilities below {self.least:.1g}")
         if self.detect:
             beyond.append(f"total variations below {self.detect:g} where sampled")
-        return f"Tested: {', '.join(what)}; {by}. Not tested: {'; '.join([*beyond, *self.untested])}."
+        return (
+            f"Tested: {', '.join(what)}; {by}. Not tested: {'; '.join([*beyond, *self.untested])}."
+        )
 
 
-def covering(problem: Problem, *, by: tuple[tuple[str, int], ...], untested: tuple[str, ...]) -> Coverage:
+def covering(
+    problem: Problem, *, by: tuple[tuple[str, int], ...], untested: tuple[str, ...]
+) -> Coverage:
     """Return the coverage of an audit of one token on one problem.
 
-    >>> print(covering(otm.Problem(draft=[0.5, 0.5], target=[0.75, 0.25], law=otm.IID(2)), by=(("hand", 1),), untested=()))
+    >>> print(
+    ...     covering(
+    ...         otm.Problem(draft=[0.5, 0.5], target=[0.75, 0.25], law=otm.IID(2)),
+    ...         by=(("hand", 1),),
+    ...         untested=(),
+    ...     )
+    ... )
     Tested: 2 drafts, 1 token, V = 2, drafts by IID; by hand. Not tested: V > 2; more than 2 drafts; probabilities below 0.2.
     """
     laws = np.concatenate([np.atleast_2d(problem.draft), problem.target[None]])
@@ -97,8 +117,17 @@ def covering(problem: Problem, *, by: tuple[tuple[str, int], ...], untested: tup
 def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) -> Coverage:
     """Return the coverage of several audits, by label, and of what was left out.
 
-    >>> one = Coverage(instances=("a",), drafts=(1,), vocabulary=(2,), by=(("exact integration", 1),))
-    >>> print(merged([("a, k = 1", one), ("b, k = 2", dataclasses.replace(one, drafts=(2,), vocabulary=(4,)))]))
+    >>> one = Coverage(
+    ...     instances=("a",), drafts=(1,), vocabulary=(2,), by=(("exact integration", 1),)
+    ... )
+    >>> print(
+    ...     merged(
+    ...         [
+    ...             ("a, k = 1", one),
+    ...             ("b, k = 2", dataclasses.replace(one, drafts=(2,), vocabulary=(4,))),
+    ...         ]
+    ...     )
+    ... )
     Tested: 1..2 drafts, 1 token, V = 2, 4, 2 instances; 2 by exact integration. Not tested: V > 4; more than 2 drafts.
     """
     labelled = list(parts)

@@ -1,7 +1,9 @@
-"""The exact audit: a verifier integrated over its uniforms and over every draft, and its output law held against the target.
+"""The exact audit: a verifier integrated over its uniforms and over every draft, and its output law
+held against the target.
 
-The law of the output given the drafts comes from the best of three sources: a verifier of this library has it (*kernel*), other
-code is traced or, failing that, probed as a black box (`otm.audit.integration`).
+The law of the output given the drafts comes from the best of three sources: a verifier of this
+library has it (*kernel*), other code is traced or, failing that, probed as a black box
+(`otm.audit.integration`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ from otm import drawing
 from otm.audit.callables import answers_on, unwrapped
 from otm.audit.candidate import NO_TOKEN, as_candidate
 from otm.audit.coverage import Coverage, covering
-from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance, concluded
+from otm.audit.integration import (
+    Answers,
+    IntegratedAudit,
+    allowed_by,
+    answers_of,
+    check_tolerance,
+    concluded,
+)
 from otm.audit.probabilities import number, numbers
 from otm.divergences import divergence_term
 from otm.drafts.base import enumerate_drafts
@@ -81,18 +90,26 @@ class ExactAudit(IntegratedAudit):
 
     @property
     def gap(self) -> float:
-        """The optimum minus the acceptance by membership; negative only where the output law is not the target."""
+        """The optimum minus the acceptance by membership; negative only where the output law is not
+        the target.
+        """
         return self.optimum - self.membership
 
     @property
     def coverage(self) -> Coverage:
         """One problem, one token."""
-        return covering(self.problem, by=self.means, untested=(*self.hidden, "later tokens of a block"))
+        return covering(
+            self.problem, by=self.means, untested=(*self.hidden, "later tokens of a block")
+        )
 
     def _draw(self, ax: Axes) -> None:
         names = [str(token) for token in range(len(self.output_law))]
-        drawing.draw_pair(ax, self.output_law, self.problem.target, names=names, labels=("output π", "target q"))
-        ax.set_title(f"{self.name}: {self.verdict}, total variation {self.total_variation:.4f}", fontsize=10)
+        drawing.draw_pair(
+            ax, self.output_law, self.problem.target, names=names, labels=("output π", "target q")
+        )
+        ax.set_title(
+            f"{self.name}: {self.verdict}, total variation {self.total_variation:.4f}", fontsize=10
+        )
 
     def row(self) -> tuple[str, str, str]:
         """Return the figures that a battery shows."""
@@ -111,7 +128,8 @@ class ExactAudit(IntegratedAudit):
             ("KL(q‖π)", f"{number(self.kl)} nats"),
             (
                 "worst token",
-                f"{worst}: comes out with {number(self.output_law[worst])}, should with {number(problem.target[worst])}",
+                f"{worst}: comes out with {number(self.output_law[worst])}, should with "
+                f"{number(problem.target[worst])}",
             ),
             ("acceptance", f"by membership {number(self.membership)}{rule}"),
             ("optimum", f"{number(self.optimum)}; gap {number(self.gap)}"),
@@ -121,25 +139,29 @@ class ExactAudit(IntegratedAudit):
 
 
 def exact(candidate: object, problem: Problem, *, tolerance: float | None = None) -> ExactAudit:
-    """Integrate a verifier over its uniforms and over every draft, and compare the law of its output with the target.
+    """Integrate a verifier over its uniforms and over every draft, and compare the law of its
+    output with the target.
 
     Args:
-        candidate: a function `verify(draft, target, drafts, uniforms)` (`otm.audit.candidate`), a `Candidate`, or one of the
-            library's verifiers. It must be a function of its arguments.
+        candidate: a function `verify(draft, target, drafts, uniforms)` (`otm.audit.candidate`), a
+            `Candidate`, or one of the library's verifiers. It must be a function of its arguments.
         problem: one pair of distributions `(V,)`, small enough to enumerate the drafts.
-        tolerance: the largest total variation that counts as rounding; `rounding_tolerance` unless given (float32 kernels need
-            more: `rounding_tolerance(num_tokens, k, unit_roundoff=2**-24)`).
+        tolerance: the largest total variation that counts as rounding; `rounding_tolerance` unless
+            given (float32 kernels need more: `rounding_tolerance(num_tokens, k,
+            unit_roundoff=2**-24)`).
 
     Returns:
-        ExactAudit: verdict, output law, TV, KL, worst token, both acceptances, the optimum and the gap to it.
+        ExactAudit: verdict, output law, TV, KL, worst token, both acceptances, the optimum and the
+        gap to it.
 
     Raises:
         CandidateFailure: if the callable raises or returns no token; the message names the input.
         InvalidParameter: if it is no callable, or no function of its arguments.
-        TooLarge: beyond four million draft sequences; of code beyond 512 of them, where it cannot be followed on all at once
-            (`otm.audit.lockstep`).
+        TooLarge: beyond four million draft sequences; of code beyond 512 of them, where it cannot
+            be followed on all at once (`otm.tracing.lockstep`).
 
-    Cost: traced, two calls for each draft sequence and each box (k + V boxes for recursive rejection); probed, some ten thousand.
+    Cost: traced, two calls for each draft sequence and each box (k + V boxes for recursive
+        rejection); probed, some ten thousand.
     Beyond 512 sequences some seconds at most.
     Accuracy: 2^-53 per box beside the candidate's own rounding; `error` otherwise.
     Reference: docs/theory.md, "Audits".
@@ -163,28 +185,36 @@ def exact(candidate: object, problem: Problem, *, tolerance: float | None = None
     drafts = sequences.tokens[live]
     answers = answers_on(function, single, drafts, sequences.mass[live], tolerance=allowed)
     allowed = allowed_by(answers, tolerance, allowed)
-    return concluded(answers, lambda known: _from_answers(known, drafts, single, name=function.name, tolerance=allowed))
+    return concluded(
+        answers,
+        lambda known: _from_answers(known, drafts, single, name=function.name, tolerance=allowed),
+    )
 
 
 def sampler(verifier: Verifier, problem: Problem, *, tolerance: float | None = None) -> ExactAudit:
-    """Integrate what one of the library's samplers executes, drawing of the drafts included, over all its uniforms.
+    """Integrate what one of the library's samplers executes, drawing of the drafts included, over
+    all its uniforms.
 
-    Nothing is taken from the law's enumeration or the rule's kernel: an independent account of the same scheme.
+    Nothing is taken from the law's enumeration or the rule's kernel: an independent account of the
+    same scheme.
 
     Args:
         verifier: any of `otm.verifiers.VERIFIERS`, or your own subclass of `otm.Verifier`.
         problem, tolerance: as for `exact`.
 
     Returns:
-        ExactAudit. Races are exact. Schemes that compare uniforms with each other otherwise (the scores of
-        `otm.Optimal`) come with an `error`, a few percent with two or three uniforms and too much to say anything with more.
+        ExactAudit. Races are exact. Schemes that compare uniforms with each other otherwise (the
+        scores of `otm.Optimal`) come with an `error`, a few percent with two or three uniforms and
+        too much to say anything with more.
 
     Raises:
         Unsupported, ShapeMismatch: as `otm.prepare`.
 
     Cost: as a traced `exact`, over the uniforms of drafting and verification together.
 
-    >>> sampler(otm.KSeq(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))).verdict
+    >>> sampler(
+    ...     otm.KSeq(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    ... ).verdict
     'lossless'
     """
     single = check_problem(problem).single(purpose="An exact audit")
@@ -197,19 +227,35 @@ def sampler(verifier: Verifier, problem: Problem, *, tolerance: float | None = N
         return tuple(drafts[0].tolist()), (int(output[0]), bool(accepted[0]))
 
     allowed = check_tolerance(tolerance, single.num_tokens, single.law.k)
-    answers = answers_of([value], [1.0], before + rule.num_uniforms, tolerance=allowed, described="this problem")
-    rows = {drafts: row for row, drafts in enumerate(dict.fromkeys(drafts for _, (drafts, _), _ in answers.found))}
+    answers = answers_of(
+        [value], [1.0], before + rule.num_uniforms, tolerance=allowed, described="this problem"
+    )
+    rows = {
+        drafts: row
+        for row, drafts in enumerate(dict.fromkeys(drafts for _, (drafts, _), _ in answers.found))
+    }
     by_drafts = dataclasses.replace(
-        answers, found=[(np.asarray([rows[drafts]]), answer, mass) for _, (drafts, answer), mass in answers.found]
+        answers,
+        found=[
+            (np.asarray([rows[drafts]]), answer, mass)
+            for _, (drafts, answer), mass in answers.found
+        ],
     )
     drawn = np.asarray(list(rows), dtype=np.int64)
     return concluded(
-        by_drafts, lambda known: _from_answers(known, drawn, single, name=f"the steps of {verifier!r}", tolerance=allowed)
+        by_drafts,
+        lambda known: _from_answers(
+            known, drawn, single, name=f"the steps of {verifier!r}", tolerance=allowed
+        ),
     )
 
 
-def _from_answers(answers: Answers, drafts: NDArray[np.int64], problem: Problem, *, name: str, tolerance: float) -> ExactAudit:
-    """Add up answers (token, accepted) to the joint law of (drafts, output) and the acceptance by the rule."""
+def _from_answers(
+    answers: Answers, drafts: NDArray[np.int64], problem: Problem, *, name: str, tolerance: float
+) -> ExactAudit:
+    """Add up answers (token, accepted) to the joint law of (drafts, output) and the acceptance by
+    the rule.
+    """
     joint = np.zeros((len(drafts), problem.num_tokens))
     for rows, (token, _), mass in answers.found:
         if token != NO_TOKEN:
@@ -219,7 +265,9 @@ def _from_answers(answers: Answers, drafts: NDArray[np.int64], problem: Problem,
         name=name,
         problem=problem,
         coupling=Coupling(drafts=drafts, joint=scipy.sparse.csr_array(joint)),
-        rule=math.fsum(mass for (_, accepted), mass in answers.totals if accepted) if said else None,
+        rule=math.fsum(mass for (_, accepted), mass in answers.totals if accepted)
+        if said
+        else None,
         optimum=optimal_acceptance(problem),
         tolerance=tolerance,
         error=answers.error,

@@ -1,4 +1,6 @@
-"""A result for machines: JSON, JUnit and SARIF for what reads tests and findings, and a counterexample as a test to keep."""
+"""A result for machines: JSON, JUnit and SARIF for what reads tests and findings, and a
+counterexample as a test to keep.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,12 @@ def as_json(audit: Audit) -> str:
         "coverage": coverage,
         "total_variation": _plain(audit.severity),
         "instances": [
-            {"instance": label, "verdict": single.verdict, "total_variation": _plain(single.severity), "shown": single.row()}
+            {
+                "instance": label,
+                "verdict": single.verdict,
+                "total_variation": _plain(single.severity),
+                "shown": single.row(),
+            }
             for label, single in _parts(audit).items()
         ],
     }
@@ -59,9 +66,12 @@ def as_json(audit: Audit) -> str:
 
 
 def as_junit(audit: Audit) -> str:
-    """Return a JUnit report: a test case for each instance, failed if not lossless, an error if nothing can be said.
+    """Return a JUnit report: a test case for each instance, failed if not lossless, an error if
+    nothing can be said.
 
-    >>> ElementTree.fromstring(as_junit(otm.audit.outputs([0] * 50, target=[0.5, 0.5], name="coin"))).get("failures")
+    >>> ElementTree.fromstring(
+    ...     as_junit(otm.audit.outputs([0] * 50, target=[0.5, 0.5], name="coin"))
+    ... ).get("failures")
     '1'
     """
     parts = _parts(audit)
@@ -77,7 +87,9 @@ def as_junit(audit: Audit) -> str:
         case = ElementTree.SubElement(suite, "testcase", classname=audit.name, name=label)
         if single.verdict not in PASSED:
             tag = "failure" if single.verdict == "not lossless" else "error"
-            outcome = ElementTree.SubElement(case, tag, message=f"{single.verdict}: total variation {single.row()[0]}")
+            outcome = ElementTree.SubElement(
+                case, tag, message=f"{single.verdict}: total variation {single.row()[0]}"
+            )
             outcome.text = single.figures()
     ElementTree.SubElement(suite, "system-out").text = str(audit)
     ElementTree.indent(suite)
@@ -87,7 +99,9 @@ def as_junit(audit: Audit) -> str:
 def as_sarif(audit: Audit, function: object = None) -> str:
     """Return a SARIF 2.1.0 log: one finding at the callable unless it passed.
 
-    >>> json.loads(as_sarif(otm.audit.outputs([0] * 50, target=[0.5, 0.5])))["runs"][0]["results"][0]["level"]
+    >>> json.loads(as_sarif(otm.audit.outputs([0] * 50, target=[0.5, 0.5])))["runs"][0]["results"][
+    ...     0
+    ... ]["level"]
     'error'
     """
     result: dict[str, Any] = {
@@ -101,24 +115,39 @@ def as_sarif(audit: Audit, function: object = None) -> str:
     place = _place(function)
     if place is not None:
         file, line = place
-        result["locations"] = [{"physicalLocation": {"artifactLocation": {"uri": file}, "region": {"startLine": line}}}]
-    rules = [{"id": name.replace(" ", "-"), "shortDescription": {"text": text}} for name, text in _RULES.items()]
-    run = {"tool": {"driver": {"name": "otm audit", "rules": rules}}, "results": [] if audit.verdict in PASSED else [result]}
+        result["locations"] = [
+            {"physicalLocation": {"artifactLocation": {"uri": file}, "region": {"startLine": line}}}
+        ]
+    rules = [
+        {"id": name.replace(" ", "-"), "shortDescription": {"text": text}}
+        for name, text in _RULES.items()
+    ]
+    run = {
+        "tool": {"driver": {"name": "otm audit", "rules": rules}},
+        "results": [] if audit.verdict in PASSED else [result],
+    }
     return json.dumps({"version": "2.1.0", "runs": [run]}, ensure_ascii=False, indent=2)
 
 
 def as_test(audit: Audit, name: str) -> str:
-    """Return a counterexample as a test of pytest to keep, which fails until the callable is mended.
+    """Return a counterexample as a test of pytest to keep, which fails until the callable is
+    mended.
 
     Args:
-        audit: of one problem or one pair of models, integrated, or of a whole on an instance of `battery`.
+        audit: of one problem or one pair of models, integrated, or of a whole on an instance of
+            `battery`.
         name: of the callable, "module:function" if it is known.
 
     Returns:
         Python; "" for an audit of another kind.
 
     >>> problem = otm.Problem(draft=[1.0, 0.0], target=[0.0, 1.0], law=otm.IID(1))
-    >>> print(as_test(otm.audit.exact(lambda p, q, drafts, uniforms: int(drafts[0]), problem), "kernels:trusting"))
+    >>> print(
+    ...     as_test(
+    ...         otm.audit.exact(lambda p, q, drafts, uniforms: int(drafts[0]), problem),
+    ...         "kernels:trusting",
+    ...     )
+    ... )
     import otm
     from kernels import trusting
     <BLANKLINE>
@@ -131,25 +160,37 @@ def as_test(audit: Audit, name: str) -> str:
     module, _, function = name.rpartition(":")
     short = function.rpartition(".")[2]
     called = function if short.isidentifier() else "verify"
-    imported = f"from {module} import {called.partition('.')[0]}" if module else f"# import {called} here"
+    imported = (
+        f"from {module} import {called.partition('.')[0]}" if module else f"# import {called} here"
+    )
     head = "import otm"
     if isinstance(audit, ExactAudit):
         problem = audit.problem
-        laws = f"draft={problem.draft.tolist()}, target={problem.target.tolist()}, law=otm.{problem.law!r}"
+        laws = (
+            f"draft={problem.draft.tolist()}, target={problem.target.tolist()}, "
+            f"law=otm.{problem.law!r}"
+        )
         body = [f"problem = otm.Problem({laws})", f"result = otm.audit.exact({called}, problem)"]
     elif isinstance(audit, SequenceAudit):
         body = [
             f"draft = otm.sequence.TableModel({_table(audit.draft_tables)})",
             f"target = otm.sequence.TableModel({_table(audit.target_tables)})",
-            f"result = otm.audit.sequence({called}, draft=draft, target=target, num_drafts={audit.num_drafts})",
+            f"result = otm.audit.sequence({called}, draft=draft, target=target, "
+            f"num_drafts={audit.num_drafts})",
         ]
     elif isinstance(audit, JointAudit) and audit.again:
-        head, imported = "import numpy as np\n\nimport otm", f"from otm.audit import instances\n{imported}"
+        head, imported = (
+            "import numpy as np\n\nimport otm",
+            f"from otm.audit import instances\n{imported}",
+        )
         body = audit.again.format(called).splitlines()
     else:
         return ""
     body.append('assert result.verdict == "lossless", str(result)')
-    head += f"\n{imported}\n\n\ndef test_{called.rpartition('.')[2]}_on_the_smallest_problem_found() -> None:\n"
+    head += (
+        f"\n{imported}\n\n\ndef test_{called.rpartition('.')[2]}_on_the_smallest_problem_found() "
+        "-> None:\n"
+    )
     return head + textwrap.indent("\n".join(body), "    ")
 
 
@@ -170,7 +211,9 @@ def _plain(value: float) -> float | None:
 
 
 def _place(function: object) -> tuple[str, int] | None:
-    """Return file, relative to the working directory where it lies below it, and line of a callable."""
+    """Return file, relative to the working directory where it lies below it, and line of a
+    callable.
+    """
     source: Any = getattr(function, "verify", function)
     try:
         path, line = Path(inspect.getsourcefile(source) or ""), inspect.getsourcelines(source)[1]

@@ -1,9 +1,9 @@
 """The generation audit: whole texts, where one iteration meets the next.
 
-Caches, padding, positions, lengths that differ within a batch, the processing of logits and the end of sequence are right or wrong
-over several iterations only. So a whole generation loop is run on a toy language model that honours all of it
-(`otm.audit.toy_language`), and the joint law of the first tokens of every row of a batch is held against the target's, its logits
-processed by this library.
+Caches, padding, positions, lengths that differ within a batch, the processing of logits and the end
+of sequence are right or wrong over several iterations only. So a whole generation loop is run on a
+toy language model that honours all of it (`otm.audit.toy_language`), and the joint law of the first
+tokens of every row of a batch is held against the target's, its logits processed by this library.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from otm.audit.joint_audit import (
     whole_of,
 )
 from otm.audit.toy_language import ToyLanguage
-from otm.audit.tracing import MOST_SECONDS
 from otm.errors import InvalidParameter
 from otm.logits import Processing
 from otm.pmf import check_count, check_instance, plain_integers
+from otm.tracing.exploration import MOST_SECONDS
 
 DRAFT = ToyLanguage([[3 / 4, 1 / 4], [1 / 4, 3 / 4], [1 / 2, 1 / 2]])  # type: ignore[arg-type]
 TARGET = ToyLanguage([[1 / 2, 1 / 2], [3 / 5, 2 / 5], [1 / 5, 4 / 5]])  # type: ignore[arg-type]
@@ -45,7 +45,8 @@ class Request:
         input_ids: the prompts `(B, S)`, padded with token 0.
         attention_mask: `(B, S)`, 0 at the padding.
         length: how many tokens each row is to get.
-        temperature, top_k, top_p, min_p: what the loop is to apply to both models' raw logits, in this order.
+        temperature, top_k, top_p, min_p: what the loop is to apply to both models' raw logits, in
+            this order.
         end: the token that ends a row; None if none does.
         rng: for loops that draw from NumPy.
     """
@@ -81,18 +82,20 @@ def generate(
     missed: float = 1e-3,
     seconds: float = MOST_SECONDS,
 ) -> JointAudit:
-    """Audit a whole generation loop: the joint law of the first tokens of every row against the target's.
+    """Audit a whole generation loop: the joint law of the first tokens of every row against the
+    target's.
 
     Args:
-        candidate: `generate(draft, target, request)` → for each prompt at least `length` new tokens, or fewer up to and with `end`
-            (−1 is padding). The models are called as real ones: `model(input_ids, attention_mask, cache, use_cache)` → raw logits
-            and cache.
+        candidate: `generate(draft, target, request)` → for each prompt at least `length` new
+            tokens, or fewer up to and with `end` (−1 is padding). The models are called as real
+            ones: `model(input_ids, attention_mask, cache, use_cache)` → raw logits and cache.
         rng: of samples, if there are any.
         prompts: one or more, of any lengths of at least 1.
         length: L, how many new tokens of each row are compared.
         draft, target: toy models.
         padding: "left" or "right", of shorter prompts.
-        temperature, top_k, top_p, min_p: what the loop is asked to do to the logits; temperature 0 is greedy.
+        temperature, top_k, top_p, min_p: what the loop is asked to do to the logits; temperature 0
+            is greedy.
         end: the end of sequence.
         tolerance, detect, false_alarm, missed, seconds: as for `step`.
 
@@ -100,15 +103,19 @@ def generate(
         JointAudit: exact where the code's draws can be followed, else sampled, with the reason.
 
     Raises:
-        CandidateFailure: if the loop raises or returns too little. InvalidParameter: on prompts that are none.
+        CandidateFailure: if the loop raises or returns too little. InvalidParameter: on prompts
+            that are none.
         TooLarge: beyond four million texts.
 
-    Cost: two runs of the loop for each outcome of its draws: some hundred for one row of three tokens, squared for two rows.
+    Cost: two runs of the loop for each outcome of its draws: some hundred for one row of three
+        tokens, squared for two rows.
 
     >>> def plain(draft, target, request):
     ...     text = request.input_ids[0].tolist()
     ...     for _ in range(request.length):
-    ...         mass = otm.from_logits(target([text]).logits[0, -1], temperature=request.temperature)
+    ...         mass = otm.from_logits(
+    ...             target([text]).logits[0, -1], temperature=request.temperature
+    ...         )
     ...         text.append(int(request.rng.choice(len(mass), p=mass)))
     ...     return [text[-request.length :]]
     >>> generate(plain, rng=np.random.default_rng(0), temperature=0.5).verdict
@@ -138,18 +145,26 @@ def generate(
         return absorbed(law, end)
 
     def write() -> list[tuple[int, ...]]:
-        request = Request(ids.copy(), mask.copy(), most, temperature, top_k, top_p, min_p, end, seeded_rng())
+        request = Request(
+            ids.copy(), mask.copy(), most, temperature, top_k, top_p, min_p, end, seeded_rng()
+        )
         return [_beginning(row, most, end) for row in whole.verify(draft, target, request)]
 
     filters = {"top-k": top_k, "top-p": top_p, "min-p": min_p}
-    asked = [f"temperature {temperature:g}", *(f"{name} {value:g}" for name, value in filters.items() if value is not None)]
+    asked = [
+        f"temperature {temperature:g}",
+        *(f"{name} {value:g}" for name, value in filters.items() if value is not None),
+    ]
     asked += [] if end is None else [f"end {end}"]
     return joint(
         write,
         [law_after(start) for start in starts],
         most,
         name=whole.name,
-        instance=f"toy language models on {target.num_tokens} tokens, prompts {starts}, {padding} padding, {', '.join(asked)}",
+        instance=(
+            f"toy language models on {target.num_tokens} tokens, prompts {starts}, {padding} "
+            f"padding, {', '.join(asked)}"
+        ),
         covered=(
             f"a generation of {len(starts)} row{'s' * (len(starts) > 1)}",
             "processing of logits",
@@ -166,19 +181,28 @@ def generate(
 def _check_prompts(prompts: Any, num_tokens: int) -> list[tuple[int, ...]]:
     """Return prompts as tuples of tokens, or raise `InvalidParameter`."""
     try:
-        starts = [tuple(plain_integers(prompt, "prompts").reshape(-1).tolist()) for prompt in prompts]
+        starts = [
+            tuple(plain_integers(prompt, "prompts").reshape(-1).tolist()) for prompt in prompts
+        ]
     except TypeError:
         starts = []
-    if not starts or not all(starts) or not all(0 <= token < num_tokens for start in starts for token in start):
+    if (
+        not starts
+        or not all(starts)
+        or not all(0 <= token < num_tokens for start in starts for token in start)
+    ):
         raise InvalidParameter(
-            f"prompts must be one or more sequences of at least one token in [0, {num_tokens}); got {prompts!r:.80}. "
+            f"prompts must be one or more sequences of at least one token in [0, {num_tokens}); "
+            f"got {prompts!r:.80}. "
             "Pass [[0, 1]], say."
         )
     return starts
 
 
 def _beginning(row: Any, length: int, end: int | None) -> tuple[int, ...]:
-    """Return the first tokens of a row, which stays at its end; what comes after it otherwise is left to be seen."""
+    """Return the first tokens of a row, which stays at its end; what comes after it otherwise is
+    left to be seen.
+    """
     tokens = [int(token) for token in np.asarray(row).reshape(-1).tolist() if int(token) != -1]
     if end is not None and end in tokens[:length]:
         tokens += [end] * length

@@ -1,12 +1,16 @@
-"""What is tested unless one asks for something else: standard instances, on which the mistakes show that pass unseen elsewhere.
+"""What is tested unless one asks for something else: standard instances, on which the mistakes show
+that pass unseen elsewhere.
 
-For one token: zeros of the target under the draft and the reverse, ties, equal and disjoint laws, point masses, a truncated (top-p)
-target, masses below the clamps found in code (1e-8), vocabulary rows that neither model uses, and pairs on which the second draft
-is accepted with a probability strictly between 0 and 1, without which a uniform reused for it does not show. A vocabulary of one
-token and k > V come with them, and nearly certain laws, where shortcuts hide. Long tails show what a user would see of a fault that
-four tokens make small. For blocks: toy models whose laws are the same everywhere, or not, zeros, near certainty and a tail.
+For one token: zeros of the target under the draft and the reverse, ties, equal and disjoint laws,
+point masses, a truncated (top-p) target, masses below the clamps found in code (1e-8), vocabulary
+rows that neither model uses, and pairs on which the second draft is accepted with a probability
+strictly between 0 and 1, without which a uniform reused for it does not show. A vocabulary of one
+token and k > V come with them, and nearly certain laws, where shortcuts hide. Long tails show what
+a user would see of a fault that four tokens make small. For blocks: toy models whose laws are the
+same everywhere, or not, zeros, near certainty and a tail.
 
-The batteries (`otm.audit.batteries`) integrate an instance where the drafts are few enough to enumerate, and sample beside that.
+The batteries (`otm.audit.batteries`) integrate an instance where the drafts are few enough to
+enumerate, and sample beside that.
 """
 
 from __future__ import annotations
@@ -84,7 +88,13 @@ MOST_SEQUENCES = 512
 SAMPLED = {"later drafts matter": (MANY_DRAFTS,), "long tail of 2,000": (1, 3, MANY_DRAFTS)}
 """What is sampled beside integration, with how many drafts: what is too large to integrate."""
 
-FEW = ("later drafts matter", "zeros", "truncated draft", "nearly certain draft", "long tail of 2,000")
+FEW = (
+    "later drafts matter",
+    "zeros",
+    "truncated draft",
+    "nearly certain draft",
+    "long tail of 2,000",
+)
 """What is sampled of code that can neither be integrated nor run in batches."""
 
 FEW_MODELS = ("after the token before", "zeros", "nearly certain")
@@ -94,13 +104,17 @@ DETECT = 0.15
 """Total variation that samples beside integration are planned to find."""
 
 DETECT_ROWS, DETECT_ALONE = 0.1, 0.04
-"""Total variation that samples of code that cannot be integrated are planned to find: called row by row, and in batches."""
+"""Total variation that samples of code that cannot be integrated are planned to find: called row by
+row, and in batches.
+"""
 
 COARSER = (0.15, 0.2, 0.3)
 """And where these are more samples of a whole than its time allows."""
 
 DETECT_SLOW = 0.3
-"""And of a kernel that takes milliseconds a row, as interpreted ones do; there is no power for less in the time."""
+"""And of a kernel that takes milliseconds a row, as interpreted ones do; there is no power for less
+in the time.
+"""
 
 SECONDS, SHRINKING = 18.0, 8.0
 """Time for the audits of a battery, and for a minimal counterexample."""
@@ -122,7 +136,9 @@ STEP_LENGTH = 3
 """Tokens of a step that are compared, or as many as it writes."""
 
 CHANCES = {5: 243, 8: 81}
-"""Drafted blocks up to which all positions of a step of so many tokens are left to chance at once; else a few at a time."""
+"""Drafted blocks up to which all positions of a step of so many tokens are left to chance at once;
+else a few at a time.
+"""
 
 CHANCES_BEYOND, FEW_CHAINED = 27, ("after the token before", "far apart")
 """And of longer steps, which are run on fewer pairs."""
@@ -153,14 +169,18 @@ def instance(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def long_tailed(num_tokens: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return (Zipf, its mean with Zipf in another order): a draft and a target as of language models, the same on every call."""
+    """Return (Zipf, its mean with Zipf in another order): a draft and a target as of language
+    models, the same on every call.
+    """
     draft = zipf(num_tokens)
     target = 0.5 * draft + 0.5 * np.random.default_rng(num_tokens).permutation(draft)
     return tuple(draft.tolist()), tuple((target / target.sum()).tolist())
 
 
 def standard_problems(law: Law) -> Iterator[tuple[str, Problem]]:
-    """Yield the instances that the law can draft from and that are small enough to integrate, with their names."""
+    """Yield the instances that the law can draft from and that are small enough to integrate, with
+    their names.
+    """
     for name in (*INSTANCES, *TAILS):
         problem = problem_of(name, law)
         if problem is not None and problem.num_tokens**law.k <= MOST_SEQUENCES:
@@ -177,20 +197,30 @@ def problem_of(name: str, law: Law) -> Problem | None:
 
 
 def one_per_drafter(draft: Sequence[float] | NDArray[Any], law: Law) -> NDArray[Any]:
-    """Return a distribution `(V,)` as the law takes it: itself, or for different drafters itself turned by 0, 1, 2, … tokens."""
+    """Return a distribution `(V,)` as the law takes it: itself, or for different drafters itself
+    turned by 0, 1, 2, … tokens.
+    """
     shape = law.draft_shape(len(draft))
     return np.stack([np.roll(draft, turn) for turn in range(math.prod(shape[:-1]))]).reshape(shape)
 
 
 def standard_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
-    """Return the standard toy pairs (draft, target), complete for blocks of γ drafts and small enough to integrate, by name."""
+    """Return the standard toy pairs (draft, target), complete for blocks of γ drafts and small
+    enough to integrate, by name.
+    """
     swap = ([2 / 3, 1 / 3], [1 / 3, 2 / 3])
-    rows = ([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.25, 0.5]], [[0.2, 0.3, 0.5], [0.4, 0.2, 0.4], [0.3, 0.6, 0.1]])
+    rows = (
+        [[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.25, 0.5]],
+        [[0.2, 0.3, 0.5], [0.4, 0.2, 0.4], [0.3, 0.6, 0.1]],
+    )
     certain = (
         [[0.9995, 0.0004, 0.0001], [0.6, 0.3, 0.1], [0.2, 0.4, 0.4]],
         [[0.6, 0.3, 0.1], [0.9995, 0.0001, 0.0004], [1.0, 0.0, 0.0]],
     )
-    zeros = ([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0]], [[0.0, 0.25, 0.75], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
+    zeros = (
+        [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0]],
+        [[0.0, 0.25, 0.75], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]],
+    )
 
     pairs: dict[str, tuple[NextLaw, NextLaw, int]] = {
         "same at every position": (lambda c: swap[0], lambda c: swap[1], 2),
@@ -208,7 +238,9 @@ def standard_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
 
 
 def chained_models() -> dict[str, tuple[MarkovModel, MarkovModel]]:
-    """Return pairs (draft, target) on two or three tokens that know every context, for steps and trees, by name."""
+    """Return pairs (draft, target) on two or three tokens that know every context, for steps and
+    trees, by name.
+    """
     laws = {
         "after the token before": (
             [[0.5, 0.25, 0.25], [0.2, 0.6, 0.2], [0.4, 0.4, 0.2]],
@@ -226,7 +258,8 @@ def chained_models() -> dict[str, tuple[MarkovModel, MarkovModel]]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Windowed(OneByOne):
-    """A model that leaves a few positions to chance: before and after them the last token comes again, 0 in the beginning.
+    """A model that leaves a few positions to chance: before and after them the last token comes
+    again, 0 in the beginning.
 
     Args:
         model: its law at these positions.
@@ -257,9 +290,10 @@ class Windowed(OneByOne):
 def step_models(length: int) -> dict[str, tuple[LanguageModel, LanguageModel]]:
     """Return `chained_models` for steps that write up to `length` tokens, by name.
 
-    A step has V^γ drafts. Where they are too many (`CHANCES`), draft and target agree on one token at all positions but a few, and
-    these few move over the step: each model comes once for every place of theirs, overlapping by one position, so that every
-    position is compared, and every one together with its neighbours.
+    A step has V^γ drafts. Where they are too many (`CHANCES`), draft and target agree on one token
+    at all positions but a few, and these few move over the step: each model comes once for every
+    place of theirs, overlapping by one position, so that every position is compared, and every one
+    together with its neighbours.
     """
     found: dict[str, tuple[LanguageModel, LanguageModel]] = {}
     most = next((blocks for tokens, blocks in CHANCES.items() if length <= tokens), CHANCES_BEYOND)
@@ -272,7 +306,10 @@ def step_models(length: int) -> dict[str, tuple[LanguageModel, LanguageModel]]:
         elif p.num_tokens**length <= MAX_SEQUENCES:
             for first in (*range(0, length - width, width - 1), length - width):
                 window = first, first + width
-                found[f"{name}, tokens {first + 1} to {first + width}"] = Windowed(p, *window), Windowed(q, *window)
+                found[f"{name}, tokens {first + 1} to {first + width}"] = (
+                    Windowed(p, *window),
+                    Windowed(q, *window),
+                )
     return found
 
 
@@ -286,13 +323,20 @@ def few_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
 
 
 def tail_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
-    """Return long-tailed toy pairs for blocks of γ drafts, too large to integrate; none for lengths without one."""
+    """Return long-tailed toy pairs for blocks of γ drafts, too large to integrate; none for lengths
+    without one.
+    """
     num_tokens = TAILED_BLOCKS.get(gamma, TAILED_BLOCKS[max(TAILED_BLOCKS)])
     if num_tokens**gamma > MOST_CONTEXTS:
         return {}
     p, q = (np.asarray(law) for law in long_tailed(num_tokens))
     draft = table_model(lambda c: np.roll(p, len(c)), num_tokens, gamma)
-    return {f"long tail of {num_tokens}": (draft, table_model(lambda c: np.roll(q, _last(c)), num_tokens, gamma))}
+    return {
+        f"long tail of {num_tokens}": (
+            draft,
+            table_model(lambda c: np.roll(q, _last(c)), num_tokens, gamma),
+        )
+    }
 
 
 def _last(context: tuple[int, ...]) -> int:
@@ -318,5 +362,9 @@ def table_model(law: Callable[[tuple[int, ...]], Any], num_tokens: int, depth: i
     >>> table_model(lambda context: [0.5, 0.5], 2, 1).next([1])
     array([0.5, 0.5])
     """
-    contexts = [path for length in range(depth + 1) for path in itertools.product(range(num_tokens), repeat=length)]
+    contexts = [
+        path
+        for length in range(depth + 1)
+        for path in itertools.product(range(num_tokens), repeat=length)
+    ]
     return TableModel({context: law(context) for context in contexts})

@@ -1,10 +1,12 @@
-"""What the audits by integration share: every answer of a candidate with its probability, and a verdict up to rounding.
+"""What the audits by integration share: every answer of a candidate with its probability, and a
+verdict up to rounding.
 
-Two ways to the law of a function of uniforms, better first. Code that only compares its uniforms is run on tracing numbers
-(*traced*, `otm.audit.tracing`), and what it draws itself divides it by outcomes (*branched*): the result is exact, or comes with a
-bound on the volume left undecided. Where that escapes, code that takes its uniforms as floats is probed as a black box (*probed*,
-`otm.audit.probing`): exact under the assumption stated there, and what is unproved without it is bounded by samples. A black box is
-called "not lossless" beyond that bound only.
+Two ways to the law of a function of uniforms, better first. Code that only compares its uniforms is
+run on tracing numbers (*traced*, `otm.tracing.exploration`), and what it draws itself divides it by
+outcomes (*branched*): the result is exact, or comes with a bound on the volume left undecided.
+Where that escapes, code that takes its uniforms as floats is probed as a black box (*probed*,
+`otm.tracing.probing`): exact under the assumption stated there, and what is unproved without it is
+bounded by samples. A black box is called "not lossless" beyond that bound only.
 """
 
 from __future__ import annotations
@@ -19,12 +21,20 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.boxes import Escape
 from otm.audit.candidate import CandidateFailure, Failed
-from otm.audit.probing import GRID, Check, probe, require_function
-from otm.audit.tracing import CHECKS, MOST_SLANTED, MOST_WORK, Function, Integral, explore_each, surprising
 from otm.audit.verdicts import SingleAudit, Verdict
 from otm.pmf import check_count, check_real
+from otm.tracing.boxes import Escape
+from otm.tracing.exploration import (
+    CHECKS,
+    MOST_SLANTED,
+    MOST_WORK,
+    Function,
+    Integral,
+    explore_each,
+    surprising,
+)
+from otm.tracing.probing import GRID, Check, probe, require_function
 
 Method = Literal["kernel", "traced", "branched", "probed"]
 
@@ -59,9 +69,10 @@ class IntegratedAudit(SingleAudit):
     Attributes:
         name: of the candidate.
         tolerance: the largest total variation that rounding explains.
-        error: bound on the error of `total_variation` and of the acceptances beyond rounding; 0 where the trace is complete.
-        unproved: bound on the probability of what a black box may do otherwise than probing found, exceeded with a probability of
-            at most 1e-9; 0 where it was no black box.
+        error: bound on the error of `total_variation` and of the acceptances beyond rounding; 0
+            where the trace is complete.
+        unproved: bound on the probability of what a black box may do otherwise than probing found,
+            exceeded with a probability of at most 1e-9; 0 where it was no black box.
         method: how the law of the output was found.
         cells: how many boxes of uniforms were told apart, over all drafts.
     """
@@ -90,7 +101,11 @@ class IntegratedAudit(SingleAudit):
     def hidden(self) -> tuple[str, ...]:
         """Where a fault may hide from the method."""
         state = () if self.method == "kernel" else ("state kept between calls",)
-        return state if self.method != "probed" else (*state, f"cells of the uniforms narrower than 1/{GRID}")
+        return (
+            state
+            if self.method != "probed"
+            else (*state, f"cells of the uniforms narrower than 1/{GRID}")
+        )
 
     @property
     @abc.abstractmethod
@@ -99,7 +114,9 @@ class IntegratedAudit(SingleAudit):
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the output has the target's law, as far as rounding, `error` and `unproved` let it be said."""
+        """Whether the output has the target's law, as far as rounding, `error` and `unproved` let
+        it be said.
+        """
         if self.total_variation - max(self.error, self.unproved) > self.tolerance:
             return "not lossless"
         return "lossless" if self.total_variation + self.error <= self.tolerance else "undecided"
@@ -123,11 +140,13 @@ class Answers:
     """All that came out of a candidate, over every draft.
 
     Attributes:
-        found: each answer as (numbers of the drafts `(m,)`, the answer, its probability together with each of them `(m,)`).
+        found: each answer as (numbers of the drafts `(m,)`, the answer, its probability together
+            with each of them `(m,)`).
         method, error, unproved, cells: as of `IntegratedAudit`.
         check: of a black box, to look at more points.
         reason: why it is one; empty if it is not.
-        rounding: how much coarser than float64 the numbers were that random numbers met, float32 at most; 1 of a black box.
+        rounding: how much coarser than float64 the numbers were that random numbers met, float32 at
+            most; 1 of a black box.
     """
 
     found: list[tuple[NDArray[np.int64], Any, NDArray[np.float64]]]
@@ -146,7 +165,9 @@ class Answers:
 
 
 def concluded(answers: Answers, conclude: Callable[[Answers], Integrated]) -> Integrated:
-    """Return the audit of these answers; a black box is asked at more points while a finding is below what is unproved."""
+    """Return the audit of these answers; a black box is asked at more points while a finding is
+    below what is unproved.
+    """
     audit, check = conclude(answers), answers.check
     while check is not None and not check.finished and audit.verdict == "undecided":
         error, unproved = _bounds(check)
@@ -156,22 +177,31 @@ def concluded(answers: Answers, conclude: Callable[[Answers], Integrated]) -> In
 
 
 def _bounds(check: Check) -> tuple[float, float]:
-    """Take one more look and return (error, unproved): where a prediction failed, what is unproved is known to be there."""
+    """Take one more look and return (error, unproved): where a prediction failed, what is unproved
+    is known to be there.
+    """
     unproved = check.look()
     return unproved if check.missed else 0.0, unproved
 
 
 def answers_of(
-    functions: Sequence[Function], weights: Sequence[float], num_uniforms: int, *, tolerance: float, described: str
+    functions: Sequence[Function],
+    weights: Sequence[float],
+    num_uniforms: int,
+    *,
+    tolerance: float,
+    described: str,
 ) -> Answers:
-    """Return what a candidate answers on each draft, as a function of its uniforms, with probabilities.
+    """Return what a candidate answers on each draft, as a function of its uniforms, with
+    probabilities.
 
     Args:
         functions: one for each draft.
         weights: the drafts' probabilities.
         num_uniforms: n.
-        tolerance: probability up to which failures pass for rounding. (Code that overruns a cumulative sum by its last bit fails
-            with probability 1e-16: mass missing from the output law, which the total variation counts.)
+        tolerance: probability up to which failures pass for rounding. (Code that overruns a
+            cumulative sum by its last bit fails with probability 1e-16: mass missing from the
+            output law, which the total variation counts.)
         described: the input, for the message.
 
     Raises:
@@ -201,9 +231,14 @@ def answers_of(
     require_rare(failures, tolerance, described)
     open_volume = math.fsum(weight * law.error for law, weight in zip(laws, weights, strict=True))
     error, unproved = (open_volume, 0.0) if check is None else _bounds(check)
-    method: Method = "probed" if check else "branched" if any(law.drew for law in laws) else "traced"
+    method: Method = (
+        "probed" if check else "branched" if any(law.drew for law in laws) else "traced"
+    )
     return Answers(
-        found=[(np.asarray(drafts), answer, np.asarray(masses)) for answer, (drafts, masses) in found.items()],
+        found=[
+            (np.asarray(drafts), answer, np.asarray(masses))
+            for answer, (drafts, masses) in found.items()
+        ],
         method=method,
         error=error,
         unproved=unproved,
@@ -215,10 +250,14 @@ def answers_of(
 
 
 def require_rare(failures: Mapping[str, Sequence[float]], tolerance: float, described: str) -> None:
-    """Raise `CandidateFailure` with the likeliest of failures, probabilities by message, that are likelier than the tolerance."""
+    """Raise `CandidateFailure` with the likeliest of failures, probabilities by message, that are
+    likelier than the tolerance.
+    """
     if math.fsum(itertools.chain.from_iterable(failures.values())) > tolerance:
         message, parts = max(failures.items(), key=lambda item: math.fsum(item[1]))
-        raise CandidateFailure(f"{message} It does so with probability {math.fsum(parts):.6g} on {described}.")
+        raise CandidateFailure(
+            f"{message} It does so with probability {math.fsum(parts):.6g} on {described}."
+        )
 
 
 def _traced(functions: Sequence[Function], num_uniforms: int) -> list[Integral]:
@@ -230,7 +269,9 @@ def _traced(functions: Sequence[Function], num_uniforms: int) -> list[Integral]:
     slanted = max(_LEAST_SLANTED, MOST_SLANTED // len(functions))
     work = max(_LEAST_WORK, MOST_WORK // len(functions))
     checks = max(_LEAST_CHECKS, CHECKS // len(functions))
-    traced = explore_each(functions, num_uniforms, most_slanted=slanted, most_work=work, checks=checks)
+    traced = explore_each(
+        functions, num_uniforms, most_slanted=slanted, most_work=work, checks=checks
+    )
     if surprising(traced):
         raise Escape(CONTRADICTED)
     return traced
@@ -244,16 +285,19 @@ def check_tolerance(tolerance: float | None, num_tokens: int, k: int) -> float:
 
 
 def allowed_by(answers: Answers, given: float | None, allowed: float) -> float:
-    """Return the tolerance, which is for the arithmetic that the random numbers met unless one was given."""
+    """Return the tolerance, which is for the arithmetic that the random numbers met unless one was
+    given.
+    """
     return allowed * answers.rounding if given is None else allowed
 
 
 def rounding_tolerance(num_tokens: int, k: int, *, unit_roundoff: float = 2.0**-53) -> float:
     """Return the total variation that rounding can cause on V tokens and k drafts.
 
-    A probability is a sum of products of at most k + 3 factors, each a running sum of at most V masses with relative error
-    (V + 2)u; k stages multiply what reaches them. Masses add up to 1, so the total variation is a small multiple of (V + k)u; 32
-    leaves room for steps like softmax and renormalisation inside the candidate.
+    A probability is a sum of products of at most k + 3 factors, each a running sum of at most V
+    masses with relative error (V + 2)u; k stages multiply what reaches them. Masses add up to 1, so
+    the total variation is a small multiple of (V + k)u; 32 leaves room for steps like softmax and
+    renormalisation inside the candidate.
 
     Args:
         num_tokens: V ≥ 1.

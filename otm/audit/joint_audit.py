@@ -1,9 +1,11 @@
-"""The joint law of what code writes when it drafts, verifies and goes on by itself: exact where it branches, else sampled.
+"""The joint law of what code writes when it drafts, verifies and goes on by itself: exact where it
+branches, else sampled.
 
-The code is a function without arguments that returns rows of tokens; all randomness is its own. Where every draw can be followed
-(`otm.audit.tracing`) its law is known exactly. Where one cannot, the verdict is that of samples with proved error rates, and the
-report says what stood in the way. A row that is shorter than the length looked at is followed by samples of the target, as it would
-be: a lossless step leaves the law of the text untouched (SpecTr, Theorem 3).
+The code is a function without arguments that returns rows of tokens; all randomness is its own.
+Where every draw can be followed (`otm.tracing.exploration`) its law is known exactly. Where one
+cannot, the verdict is that of samples with proved error rates, and the report says what stood in
+the way. A row that is shorter than the length looked at is followed by samples of the target, as it
+would be: a lossless step leaves the law of the text untouched (SpecTr, Theorem 3).
 """
 
 from __future__ import annotations
@@ -20,21 +22,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm.audit.boxes import Escape
 from otm.audit.candidate import CandidateFailure, Failed, WholeCandidate, outcome_of
 from otm.audit.coverage import SAMPLES, Coverage
-from otm.audit.draws.interception import preserved
-from otm.audit.evidence import log_evidence, samples_needed
 from otm.audit.integration import BRANCHING, CONTRADICTED, rounding_tolerance
 from otm.audit.probabilities import number
 from otm.audit.sampled_audit import SampledAudit, check_errors, outputs
-from otm.audit.tracing import explore, surprising
 from otm.audit.verdicts import SingleAudit, Verdict
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, TooLarge
+from otm.evidence import log_evidence, samples_needed
 from otm.pmf import check_count, check_real, check_rng
 from otm.tabular import markdown
+from otm.tracing.boxes import Escape
+from otm.tracing.draws.interception import preserved
+from otm.tracing.exploration import explore, surprising
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +58,8 @@ class JointAudit(SingleAudit):
     Attributes:
         name: of the code.
         instance: what it was run on, in words.
-        covered, not_covered: what the verdict is about, beside numbers of tokens, and what it is not.
+        covered, not_covered: what the verdict is about, beside numbers of tokens, and what it is
+            not.
         length: how many tokens of each row are compared jointly.
         law: π over the rows' tokens, `(V,)` for each token of each row; None where it was sampled.
         target_law: the target's.
@@ -80,7 +83,10 @@ class JointAudit(SingleAudit):
     again: str = ""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, {self.verdict}, {'exact' if self.samples is None else 'sampled'})"
+        return (
+            f"{type(self).__name__}({self.name!r}, {self.verdict}, "
+            f"{'exact' if self.samples is None else 'sampled'})"
+        )
 
     @functools.cached_property
     def total_variation(self) -> float:
@@ -99,7 +105,11 @@ class JointAudit(SingleAudit):
     @property
     def coverage(self) -> Coverage:
         """What was run, how far its tokens were compared, and by what."""
-        sampled = {} if self.samples is None else {"samples": self.samples.planned, "detect": self.samples.asked}
+        sampled = (
+            {}
+            if self.samples is None
+            else {"samples": self.samples.planned, "detect": self.samples.asked}
+        )
         return Coverage(
             instances=(self.instance,),
             subjects=self.covered,
@@ -113,7 +123,11 @@ class JointAudit(SingleAudit):
     @property
     def kl(self) -> float | None:
         """KL(q‖π) in nats; None of samples."""
-        return None if self.law is None else float(divergence_term(self.target_law.reshape(-1), self.law.reshape(-1)).sum())
+        return (
+            None
+            if self.law is None
+            else float(divergence_term(self.target_law.reshape(-1), self.law.reshape(-1)).sum())
+        )
 
     @property
     def verdict(self) -> Verdict:
@@ -133,7 +147,9 @@ class JointAudit(SingleAudit):
         return tuple(int(i) for i in np.unravel_index(index, self.law.shape))
 
     def _draw(self, ax: Axes) -> None:
-        drawing.draw_bars(ax, [self.instance], [self.total_variation], xlabel="total variation to the target")
+        drawing.draw_bars(
+            ax, [self.instance], [self.total_variation], xlabel="total variation to the target"
+        )
         ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
@@ -151,8 +167,16 @@ class JointAudit(SingleAudit):
             assert worst is not None
             error = f", known to ± {self.error:.2g}" if self.error else ""
             rows += [
-                ("total variation", f"**{number(self.total_variation)}** (rounding explains {self.tolerance:.1g}{error})"),
-                ("worst", f"{worst}: comes out with {number(self.law[worst])}, should with {number(self.target_law[worst])}"),
+                (
+                    "total variation",
+                    f"**{number(self.total_variation)}** (rounding explains "
+                    f"{self.tolerance:.1g}{error})",
+                ),
+                (
+                    "worst",
+                    f"{worst}: comes out with {number(self.law[worst])}, should with "
+                    f"{number(self.target_law[worst])}",
+                ),
                 ("how", f"branching on every draw: {self.runs} executions"),
             ]
             return markdown(("", ""), rows)
@@ -192,7 +216,9 @@ class Errors:
 
     @property
     def of_each(self) -> float:
-        """The probability of a false alarm of each level: which one is taken depends on the time that the code took."""
+        """The probability of a false alarm of each level: which one is taken depends on the time
+        that the code took.
+        """
         return self.false_alarm / len(self.levels)
 
 
@@ -210,19 +236,26 @@ def joint(
     errors: Errors,
     seconds: float,
 ) -> JointAudit:
-    """Return the audit of code that writes rows, each at most `length` tokens, against the target of each row."""
+    """Return the audit of code that writes rows, each at most `length` tokens, against the target
+    of each row.
+    """
     branching = check_real(seconds, name="seconds", low=0.0)
     check_rng(rng)
     num_tokens = len(targets[0](()))
     size = len(targets) * length
     if num_tokens ** min(size, MAX_SEQUENCES.bit_length()) > MAX_SEQUENCES:
         raise TooLarge(
-            f"The joint law of {size} tokens has {num_tokens}^{size} entries, at most {MAX_SEQUENCES:,} are enumerated. Use a "
+            f"The joint law of {size} tokens has {num_tokens}^{size} entries, at most "
+            f"{MAX_SEQUENCES:,} are enumerated. Use a "
             "smaller toy model, fewer rows or a shorter length."
         )
     laws = [functools.cache(target) for target in targets]
     target_law = _product([_completions(law, (), length) for law in laws])
-    unit = check_real(tolerance, name="tolerance", low=0.0, high=1.0) if tolerance is not None else None
+    unit = (
+        check_real(tolerance, name="tolerance", low=0.0, high=1.0)
+        if tolerance is not None
+        else None
+    )
 
     def value(uniforms: Any) -> Any:
         return outcome_of(lambda: _checked(write(), len(targets), num_tokens, length))
@@ -245,28 +278,45 @@ def joint(
     }
     if found is not None and not reason:
         allowed = allowed * found.coarsest * 2.0**53 if unit is None else allowed
-        failures = {answer: mass for answer, mass in found.mass.items() if isinstance(answer, Failed)}
+        failures = {
+            answer: mass for answer, mass in found.mass.items() if isinstance(answer, Failed)
+        }
         if math.fsum(failures.values()) > allowed:
             worst, mass = max(failures.items(), key=lambda item: item[1])
-            raise CandidateFailure(f"{worst.message} It does so with probability {mass:.6g} on {instance}.")
+            raise CandidateFailure(
+                f"{worst.message} It does so with probability {mass:.6g} on {instance}."
+            )
         law = np.zeros(target_law.shape)
         for rows, mass in found.mass.items():
             if isinstance(rows, tuple):
-                places = tuple(itertools.chain.from_iterable((*row, *[slice(None)] * (length - len(row))) for row in rows))
-                law[places] += mass * _product([_completions(q, row, length) for q, row in zip(laws, rows, strict=True)])
-        audit = JointAudit(**common, law=law, tolerance=allowed, error=found.error, runs=found.cells, samples=None)
+                places = tuple(
+                    itertools.chain.from_iterable(
+                        (*row, *[slice(None)] * (length - len(row))) for row in rows
+                    )
+                )
+                law[places] += mass * _product(
+                    [_completions(q, row, length) for q, row in zip(laws, rows, strict=True)]
+                )
+        audit = JointAudit(
+            **common, law=law, tolerance=allowed, error=found.error, runs=found.cells, samples=None
+        )
         if audit.verdict != "undecided":
             return audit
         reason = f"the law is known to ± {found.error:.2g} only"
     samples = _sampled(value, laws, target_law, length, name=name, rng=rng, errors=errors)
-    return JointAudit(**common, law=None, tolerance=allowed, error=0.0, runs=0, samples=samples, reason=reason)
+    return JointAudit(
+        **common, law=None, tolerance=allowed, error=0.0, runs=0, samples=samples, reason=reason
+    )
 
 
 def _checked(rows: Any, size: int, num_tokens: int, length: int) -> tuple[Row, ...]:
     found = tuple(tuple(int(token) for token in row) for row in rows)
-    if len(found) != size or any(not 0 < len(row) <= length or not all(0 <= x < num_tokens for x in row) for row in found):
+    if len(found) != size or any(
+        not 0 < len(row) <= length or not all(0 <= x < num_tokens for x in row) for row in found
+    ):
         raise CandidateFailure(
-            f"The callable must return 1 to {length} tokens in [0, {num_tokens}) for each of {size} rows; it returned {rows!r}."
+            f"The callable must return 1 to {length} tokens in [0, {num_tokens}) for each of "
+            f"{size} rows; it returned {rows!r}."
         )
     return found
 
@@ -277,7 +327,12 @@ def _completions(law: Next, row: Row, length: int) -> NDArray[np.float64]:
         return np.ones(())
     mass = law(row)
     impossible = np.zeros((len(mass),) * (length - len(row) - 1))
-    return np.stack([mass[x] * _completions(law, (*row, x), length) if mass[x] else impossible for x in range(len(mass))])
+    return np.stack(
+        [
+            mass[x] * _completions(law, (*row, x), length) if mass[x] else impossible
+            for x in range(len(mass))
+        ]
+    )
 
 
 def _product(laws: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -298,13 +353,16 @@ def _sampled(
     mass = target_law.reshape(-1) / target_law.sum()
     asked = {"false_alarm": errors.of_each, "missed": errors.missed}
     plans = {
-        level: samples_needed(mass, detect=level, false_alarm=errors.of_each / 2, missed=errors.missed)
+        level: samples_needed(
+            mass, detect=level, false_alarm=errors.of_each / 2, missed=errors.missed
+        )
         for level in errors.levels
     }
     detect, planned = next(iter(plans.items()))
     if min(plans.values()) > MOST_SAMPLES:
         raise TooLarge(
-            f"At most {MOST_SAMPLES:,} texts are written; detect={max(plans):g} needs {min(plans.values()):,}. Ask for a larger "
+            f"At most {MOST_SAMPLES:,} texts are written; detect={max(plans):g} needs "
+            f"{min(plans.values()):,}. Ask for a larger "
             "total variation, or a shorter length."
         )
     seen: list[int] = []
@@ -324,9 +382,12 @@ def _sampled(
             if len(seen) >= planned or evidence >= math.log(2.0 / errors.of_each):
                 break
             if until == _FIRST_LOOK and isinstance(errors.detect, Affordable):
-                most = min(MOST_SAMPLES, len(seen) * errors.detect.seconds / (time.monotonic() - begun))
+                most = min(
+                    MOST_SAMPLES, len(seen) * errors.detect.seconds / (time.monotonic() - begun)
+                )
                 detect, planned = next(
-                    (plan for plan in plans.items() if plan[1] <= most), min(plans.items(), key=lambda p: p[1])
+                    (plan for plan in plans.items() if plan[1] <= most),
+                    min(plans.items(), key=lambda p: p[1]),
                 )
             until *= 2
     return outputs(np.asarray(seen), target=mass, name=name, detect=detect, **asked)
@@ -351,18 +412,22 @@ def whole_of(candidate: Any, kind: Literal["step", "tree", "generate"]) -> Whole
     if not isinstance(candidate, WholeCandidate):
         if not callable(candidate) or isinstance(candidate, type):
             raise InvalidParameter(
-                f"The candidate must be a function {_CALLED[kind]}; got {candidate!r}. Pass the function itself."
+                f"The candidate must be a function {_CALLED[kind]}; got {candidate!r}. Pass the "
+                "function itself."
             )
         return WholeCandidate(candidate, kind)
     if candidate.kind != kind:
         raise InvalidParameter(
-            f"This audit is of kind {kind!r}; {candidate.name!r} is of kind {candidate.kind!r}. Call that one."
+            f"This audit is of kind {kind!r}; {candidate.name!r} is of kind {candidate.kind!r}. "
+            "Call that one."
         )
     return candidate
 
 
 def seeded_rng() -> np.random.Generator:
-    """Return a generator whose seed is drawn: followed while code is traced, new on every real execution."""
+    """Return a generator whose seed is drawn: followed while code is traced, new on every real
+    execution.
+    """
     return np.random.default_rng(int(np.random.randint(2**31)))  # noqa: NPY002 (it is seeded and intercepted with the rest)
 
 
@@ -370,7 +435,8 @@ def check_end(end: int | None, num_tokens: int) -> None:
     """Raise `InvalidParameter` unless an end of sequence is a token, or there is none."""
     if end is not None and check_count(end, name="end", minimum=0) >= num_tokens:
         raise InvalidParameter(
-            f"end must be a token in [0, {num_tokens}), the models' vocabulary, or None; got {end}. Choose one that they can write."
+            f"end must be a token in [0, {num_tokens}), the models' vocabulary, or None; got "
+            f"{end}. Choose one that they can write."
         )
 
 

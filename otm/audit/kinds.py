@@ -1,7 +1,9 @@
-"""Which kind of callable a function is, by its signature and by calling it: one token, a block, a batch of rows, or a whole step.
+"""Which kind of callable a function is, by its signature and by calling it: one token, a block, a
+batch of rows, or a whole step.
 
-The number of positional arguments tells most kinds apart: two for a tree and a generator, three for a step or a whole generation,
-four for a verifier that is handed its drafts, five if it takes raw logits and a temperature. The rest is found out by calling.
+The number of positional arguments tells most kinds apart: two for a tree and a generator, three for
+a step or a whole generation, four for a verifier that is handed its drafts, five if it takes raw
+logits and a temperature. The rest is found out by calling.
 """
 
 from __future__ import annotations
@@ -63,20 +65,26 @@ def fitting(thing: object) -> Fitting:
     """Return a callable as what it is; a plain function is called on small inputs of each kind.
 
     Args:
-        thing: a function, a `Candidate`, `BatchCandidate`, `BlockKernel`, `LogitCandidate` or `WholeCandidate`, or one of the
-            library's verifiers.
+        thing: a function, a `Candidate`, `BatchCandidate`, `BlockKernel`, `LogitCandidate` or
+            `WholeCandidate`, or one of the library's verifiers.
 
     Returns:
-        Fitting: a function that answers one drafted token with one token audits single positions; one that answers a block with
-        tokens audits blocks; one that takes a generator where the others take uniforms is a batch. One of two arguments is a
-        kernel of trees, one of three a step (or a generation, if it reads a request), one of five takes logits.
+        Fitting: a function that answers one drafted token with one token audits single positions;
+        one that answers a block with tokens audits blocks; one that takes a generator where the
+        others take uniforms is a batch. One of two arguments is a kernel of trees, one of three a
+        step (or a generation, if it reads a request), one of five takes logits.
 
     Raises:
-        InvalidParameter: if it is no callable, or fits none; the message says what each attempt came to.
+        InvalidParameter: if it is no callable, or fits none; the message says what each attempt
+            came to.
 
     Cost: some dozens of calls.
 
-    >>> fitting(lambda p, q, drafts, uniforms: [int(drafts[0]) if uniforms[0] * p[0, drafts[0]] < q[0, drafts[0]] else 0]).block
+    >>> fitting(
+    ...     lambda p, q, drafts, uniforms: [
+    ...         int(drafts[0]) if uniforms[0] * p[0, drafts[0]] < q[0, drafts[0]] else 0
+    ...     ]
+    ... ).block
     True
     """
     if isinstance(thing, LogitCandidate):
@@ -94,7 +102,9 @@ def fitting(thing: object) -> Fitting:
         found: list[bool] = []
         for block, num_drafts in ((False, 1), (False, 2), (False, 3), (True, 2)):
             try:
-                shapes = [_shape(candidate, *inputs) for inputs in _inputs(candidate, block, num_drafts)]
+                shapes = [
+                    _shape(candidate, *inputs) for inputs in _inputs(candidate, block, num_drafts)
+                ]
             except CandidateFailure as error:
                 why.setdefault("a block" if block else "one token", str(error))
                 continue
@@ -110,16 +120,23 @@ def fitting(thing: object) -> Fitting:
         with naming_failures():
             rng = np.random.default_rng(0)
             drafts = rng.integers(_TOKENS, size=(_TRIES, 1))
-            read_batch(batch.verify(_DRAFT[0].copy(), _TARGET[0].copy(), drafts, rng), len(drafts), _TOKENS)
+            read_batch(
+                batch.verify(_DRAFT[0].copy(), _TARGET[0].copy(), drafts, rng), len(drafts), _TOKENS
+            )
     except CandidateFailure as error:
         raise InvalidParameter(_unfit({**why, "a batch of rows": str(error)})) from error
     return Fitting(batch)
 
 
 def arguments_of(function: object) -> range | None:
-    """Return how many positional arguments a function can be called with; None where that cannot be known.
+    """Return how many positional arguments a function can be called with; None where that cannot be
+    known.
 
-    >>> arguments_of(lambda tree, rng: 0), arguments_of(lambda a, b=1, *, c=2: 0), arguments_of(lambda *rest: 0)
+    >>> (
+    ...     arguments_of(lambda tree, rng: 0),
+    ...     arguments_of(lambda a, b=1, *, c=2: 0),
+    ...     arguments_of(lambda *rest: 0),
+    ... )
     (range(2, 3), range(1, 3), None)
     """
     try:
@@ -135,10 +152,17 @@ def arguments_of(function: object) -> range | None:
 def described(candidate: Kind, block: bool = False) -> str:
     """Return what a callable is, in words.
 
-    >>> described(WholeCandidate(lambda tree, rng: [0], kind="tree")), described(Candidate(max), block=True)
+    >>> (
+    ...     described(WholeCandidate(lambda tree, rng: [0], kind="tree")),
+    ...     described(Candidate(max), block=True),
+    ... )
     ('a kernel of trees', 'a verifier of blocks')
     """
-    wholes = {"step": "a step that drafts by itself", "tree": "a kernel of trees", "generate": "a generation"}
+    wholes = {
+        "step": "a step that drafts by itself",
+        "tree": "a kernel of trees",
+        "generate": "a generation",
+    }
     if isinstance(candidate, WholeCandidate):
         return wholes[candidate.kind]
     if isinstance(candidate, BatchCandidate):
@@ -161,18 +185,24 @@ def _by_arguments(given: Candidate) -> Fitting | None:
     if 3 in number:
         kind: Literal["step", "generate"] = "generate" if reads_a_request(given.verify) else "step"
         return Fitting(WholeCandidate(given.verify, kind=kind, name=given.name))
-    return Fitting(WholeCandidate(given.verify, kind="tree", name=given.name)) if 2 in number else None
+    return (
+        Fitting(WholeCandidate(given.verify, kind="tree", name=given.name)) if 2 in number else None
+    )
 
 
 def _takes_blocks(candidate: LogitCandidate) -> bool:
     """Whether a candidate of logits fails on one token and answers a block."""
     for block in (False, True):
         handed = Candidate(
-            lambda p, q, drafts, uniforms: candidate.verify(np.log(p), np.log(q), drafts, uniforms, 1.0),
+            lambda p, q, drafts, uniforms: candidate.verify(
+                np.log(p), np.log(q), drafts, uniforms, 1.0
+            ),
             num_uniforms=candidate.num_uniforms,
         )
         try:
-            shapes = [_shape(handed, *inputs) for inputs in _inputs(handed, block, 2 if block else 1)]
+            shapes = [
+                _shape(handed, *inputs) for inputs in _inputs(handed, block, 2 if block else 1)
+            ]
         except CandidateFailure:
             continue
         if block or 0 in shapes:  # a single token, as no block is returned
@@ -184,7 +214,17 @@ def reads_a_request(function: Callable[..., Any]) -> bool:
     """Whether a function of three arguments asks its third for what only a request has."""
     ids = np.asarray([[0, 1]])
     rng = np.random.default_rng(0)
-    request = _Request(ids, np.ones_like(ids), 1, temperature=1.0, top_k=None, top_p=None, min_p=None, end=None, rng=rng)
+    request = _Request(
+        ids,
+        np.ones_like(ids),
+        1,
+        temperature=1.0,
+        top_k=None,
+        top_p=None,
+        min_p=None,
+        end=None,
+        rng=rng,
+    )
     _Request.read = False
     try:
         with np.errstate(all="ignore"):
@@ -234,7 +274,9 @@ def _shape(candidate: Candidate, block: bool, num_uniforms: int, drawn: Any) -> 
 def _unfit(why: dict[str, str]) -> str:
     tried = " ".join(f"For {kind}: {said}" for kind, said in why.items())
     return (
-        "The callable must answer verify(draft, target, drafts, uniforms), with draft (V,), target (V,) and drafts (k,) for one "
-        f"token, or draft (γ, V), target (γ+1, V) and drafts (γ,) for a block. {tried} See otm.audit.candidate for the signatures; "
+        "The callable must answer verify(draft, target, drafts, uniforms), with draft (V,), target "
+        "(V,) and drafts (k,) for one "
+        f"token, or draft (γ, V), target (γ+1, V) and drafts (γ,) for a block. {tried} See "
+        "otm.audit.candidate for the signatures; "
         "--uniforms or Candidate(num_uniforms=…) say how many uniforms it takes."
     )

@@ -2,23 +2,28 @@
 
 What a log holds, and how it is read: `otm.audit.records`.
 
-*The null.* Given what came before it, output t has law q_t. True of every output token of a lossless server in order of the text,
-the tokens of one target call one after the other. Not true of tokens picked by what became of their drafts ("log the rejections").
-q_t is the law without regard to which drafts were proposed, so the test never looks at the drafts to bet on the output. Where `law`
-is given it also counts how often they were right; log the first token of each target call then, or a scheme that decides token by
-token: block verification accepts later tokens more often than their own optimum.
+*The null.* Given what came before it, output t has law q_t. True of every output token of a
+lossless server in order of the text, the tokens of one target call one after the other. Not true of
+tokens picked by what became of their drafts ("log the rejections"). q_t is the law without regard
+to which drafts were proposed, so the test never looks at the drafts to bet on the output. Where
+`law` is given it also counts how often they were right; log the first token of each target call
+then, or a scheme that decides token by token: block verification accepts later tokens more often
+than their own optimum.
 
-*The test.* Tokens are sorted into a few cells by what is known before the output: by q/p, by rank under q, by whether p ranks them
-first. For each sorting w_c is the number of outputs in cell c so far over the number expected, shrunk to 1. The bet
-Σ_c w_c 1{Y ∈ c} / Σ_c w_c Q(c) has mean 1 under the null, products of bets are a martingale, and so is their average over sortings:
-it ever reaches 1/δ with probability at most δ (Ville), for any contexts, in any order, at any length of log.
+*The test.* Tokens are sorted into a few cells by what is known before the output: by q/p, by rank
+under q, by whether p ranks them first. For each sorting w_c is the number of outputs in cell c so
+far over the number expected, shrunk to 1. The bet Σ_c w_c 1{Y ∈ c} / Σ_c w_c Q(c) has mean 1 under
+the null, products of bets are a martingale, and so is their average over sortings: it ever reaches
+1/δ with probability at most δ (Ville), for any contexts, in any order, at any length of log.
 
-*Its power.* Beside these bets, which learn and promise nothing, stand fixed ones: for every set A of the cells of a sorting, and
-stakes λ, Π exp(λ (1{Y ∈ A} − Q(A)) − λ²/8), whose mean is at most 1 (Hoeffding). Averaged over all sets they have a closed form in
-the surpluses of the cells, and they promise to find a *drift* ε, the mean over the records of Pr(Y ∈ A) − Q(A) for the best A,
-from `records_needed` records on. Of each context there is one output, so that nothing else can be promised: deviations that point
-another way in every context, without regard to q/p, rank or the draft's favourite, look like chance. And contexts must be many: a
-fault in a share f of them is absent from m distinct ones with probability (1 − f)^m.
+*Its power.* Beside these bets, which learn and promise nothing, stand fixed ones: for every set A
+of the cells of a sorting, and stakes λ, Π exp(λ (1{Y ∈ A} − Q(A)) − λ²/8), whose mean is at most 1
+(Hoeffding). Averaged over all sets they have a closed form in the surpluses of the cells, and they
+promise to find a *drift* ε, the mean over the records of Pr(Y ∈ A) − Q(A) for the best A, from
+`records_needed` records on. Of each context there is one output, so that nothing else can be
+promised: deviations that point another way in every context, without regard to q/p, rank or the
+draft's favourite, look like chance. And contexts must be many: a fault in a share f of them is
+absent from m distinct ones with probability (1 − f)^m.
 """
 
 from __future__ import annotations
@@ -34,11 +39,11 @@ from numpy.typing import NDArray
 
 from otm import drawing
 from otm.audit.coverage import Coverage
-from otm.audit.evidence import ConfidenceInterval, deviation, log_mean
 from otm.audit.records import LogRecord, read_log
 from otm.audit.verdicts import SingleAudit, Verdict
 from otm.drafts import IID, Law, WithoutReplacement
 from otm.errors import InvalidParameter
+from otm.evidence import ConfidenceInterval, deviation, log_mean
 from otm.pmf import check_instance, check_real
 from otm.problem import Problem
 from otm.tabular import markdown
@@ -57,7 +62,9 @@ _SIZES = (len(_RATIO_EDGES) + 3, len(_RANK_EDGES) + 2, 2)
 """Numbers of cells by q/p, by rank, by favourite."""
 
 _MOST_PARTS = 2 * len(_SIZES) + 1
-"""Most e-values that are averaged: learning and fixed bets on each sorting, and the excess over the optimum."""
+"""Most e-values that are averaged: learning and fixed bets on each sorting, and the excess over the
+optimum.
+"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -68,12 +75,16 @@ class LogAudit(SingleAudit):
         name: of the log.
         records: how many output tokens it holds.
         log_e_value: the largest logarithm of evidence along the log.
-        alarm_at: number of the record at which it first reached log(1/`false_alarm`); None if it never did.
-        variation_above: 95 % lower confidence bound on the mean over contexts of the total variation to the target.
-        membership: 95 % interval of the mean over records of Pr(the output is among its drafts); None without drafts.
+        alarm_at: number of the record at which it first reached log(1/`false_alarm`); None if it
+            never did.
+        variation_above: 95 % lower confidence bound on the mean over contexts of the total
+            variation to the target.
+        membership: 95 % interval of the mean over records of Pr(the output is among its drafts);
+            None without drafts.
         optimum: mean of the contexts' optimal acceptances, where `law` was given.
         contexts: how many distinct laws of the target it holds, counted up to `contexts_needed`.
-        drift: the drift that this many records find with probability at least 1 − `missed`; above 1 they find none for sure.
+        drift: the drift that this many records find with probability at least 1 − `missed`; above 1
+            they find none for sure.
         detect: the drift that was asked for.
         false_alarm: probability at most of an alarm for a lossless server.
         missed: probability at most of no alarm at `drift` or more.
@@ -92,11 +103,16 @@ class LogAudit(SingleAudit):
     missed: float
 
     def __repr__(self) -> str:
-        return f"LogAudit({self.name!r}, {self.verdict}, records={self.records}, log_e_value={self.log_e_value:.4g})"
+        return (
+            f"LogAudit({self.name!r}, {self.verdict}, records={self.records}, "
+            f"log_e_value={self.log_e_value:.4g})"
+        )
 
     @property
     def verdict(self) -> Verdict:
-        """An alarm is false with probability at most `false_alarm`; without one there must be enough to see `detect`."""
+        """An alarm is false with probability at most `false_alarm`; without one there must be
+        enough to see `detect`.
+        """
         if self.alarm_at is not None:
             return "not lossless"
         enough = self.drift <= self.detect and self.contexts >= self.contexts_needed
@@ -109,14 +125,18 @@ class LogAudit(SingleAudit):
 
     @property
     def contexts_needed(self) -> int:
-        """How many distinct contexts hold a fault that touches a share `detect` of them, but for probability `missed`."""
+        """How many distinct contexts hold a fault that touches a share `detect` of them, but for
+        probability `missed`.
+        """
         return _contexts_needed(self.detect, self.missed)
 
     @property
     def coverage(self) -> Coverage:
         """The log, and what a log cannot show."""
         least = (
-            f"fewer than {self.contexts_needed:,}" if self.contexts < self.contexts_needed else f"at least {self.contexts:,}"
+            f"fewer than {self.contexts_needed:,}"
+            if self.contexts < self.contexts_needed
+            else f"at least {self.contexts:,}"
         )
         return Coverage(
             instances=(self.name,),
@@ -134,7 +154,13 @@ class LogAudit(SingleAudit):
 
     def _draw(self, ax: Axes) -> None:
         names = ["evidence, nats", "alarm at"]
-        drawing.draw_bars(ax, names, [self.log_e_value, -math.log(self.false_alarm)], xlabel="log of the evidence", digits=1)
+        drawing.draw_bars(
+            ax,
+            names,
+            [self.log_e_value, -math.log(self.false_alarm)],
+            xlabel="log of the evidence",
+            digits=1,
+        )
         ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
@@ -143,13 +169,26 @@ class LogAudit(SingleAudit):
 
     def figures(self) -> str:
         """Return the report without its heading."""
-        alarm = "never reached" if self.alarm_at is None else f"first reached at record {self.alarm_at:,}"
+        alarm = (
+            "never reached"
+            if self.alarm_at is None
+            else f"first reached at record {self.alarm_at:,}"
+        )
         level = math.log(1 / self.false_alarm)
         rows = [
             ("records", f"{self.records:,}"),
-            ("evidence", f"at most e^{self.log_e_value:.4g}; the alarm at e^{level:.4g} was {alarm}"),
-            ("errors", f"false alarm ≤ {self.false_alarm:g}, at any length of log; {self._power()}"),
-            ("total variation", f"at least {self.variation_above:.4g} in the mean over contexts (95 %)"),
+            (
+                "evidence",
+                f"at most e^{self.log_e_value:.4g}; the alarm at e^{level:.4g} was {alarm}",
+            ),
+            (
+                "errors",
+                f"false alarm ≤ {self.false_alarm:g}, at any length of log; {self._power()}",
+            ),
+            (
+                "total variation",
+                f"at least {self.variation_above:.4g} in the mean over contexts (95 %)",
+            ),
         ]
         if self.membership is not None:
             optimum = "" if self.optimum is None else f"; the mean optimum is {self.optimum:.6g}"
@@ -159,7 +198,9 @@ class LogAudit(SingleAudit):
     def _power(self) -> str:
         """Say which drift is found, and what the one asked for needs."""
         found = (
-            f"a drift ≥ {self.drift:.3g} is missed with ≤ {self.missed:g}" if self.drift <= 1.0 else "any drift may be missed"
+            f"a drift ≥ {self.drift:.3g} is missed with ≤ {self.missed:g}"
+            if self.drift <= 1.0
+            else "any drift may be missed"
         )
         if self.drift <= self.detect and self.contexts >= self.contexts_needed:
             return found
@@ -168,13 +209,16 @@ class LogAudit(SingleAudit):
 
 
 def records_needed(*, detect: float = 0.02, false_alarm: float = 1e-9, missed: float = 1e-3) -> int:
-    """Return how many records of a log find a drift, a total variation between the cells of one sorting.
+    """Return how many records of a log find a drift, a total variation between the cells of one
+    sorting.
 
-    n = min over stakes λ of the least n with n (λε − λ²/8) − λ√(n log(1/β)/2) ≥ log(1/δ) + log(all fixed bets): the fixed bet on
-    the best cells then reaches 1/δ, its outputs falling short of their mean with probability at most β (Azuma).
+    n = min over stakes λ of the least n with n (λε − λ²/8) − λ√(n log(1/β)/2) ≥ log(1/δ) + log(all
+    fixed bets): the fixed bet on the best cells then reaches 1/δ, its outputs falling short of
+    their mean with probability at most β (Azuma).
 
     Args:
-        detect: ε in [.001, 1], the mean over the records of Pr(Y ∈ A) − Q(A), for the best set A of cells.
+        detect: ε in [.001, 1], the mean over the records of Pr(Y ∈ A) − Q(A), for the best set A of
+            cells.
         false_alarm: δ in (0, 1], of an alarm for a lossless server.
         missed: β in (0, 1], of no alarm at ε.
 
@@ -231,11 +275,13 @@ def log(
     r"""Test whether the outputs in a log have the laws that their records give.
 
     Args:
-        records: in the order of the text: the path of a JSONL file (the format is at the head of `otm.audit.records`), read line by
-            line in constant memory, or the records themselves.
+        records: in the order of the text: the path of a JSONL file (the format is at the head of
+            `otm.audit.records`), read line by line in constant memory, or the records themselves.
         name: what to call the log in the report; the file's name, or "log", if empty.
-        law: how the drafts were drawn, if it is known: acceptance beyond the optimum is evidence too.
-        detect: drift ε that must not go unnoticed; a log too short to show it, or of too few contexts, gets no verdict.
+        law: how the drafts were drawn, if it is known: acceptance beyond the optimum is evidence
+            too.
+        detect: drift ε that must not go unnoticed; a log too short to show it, or of too few
+            contexts, gets no verdict.
         false_alarm: probability at most of an alarm for a lossless server.
         missed: probability β at most of not noticing a drift of `detect` or more.
 
@@ -243,7 +289,8 @@ def log(
         LogAudit.
 
     Raises:
-        InvalidRecord: on the first line that is no record (NaN, wrong sizes, probabilities that do not add up, a line too long).
+        InvalidRecord: on the first line that is no record (NaN, wrong sizes, probabilities that do
+            not add up, a line too long).
         InvalidParameter: if the file is none, there is no record, or a probability is out of range.
 
     Cost: O(V log V) per record. Reference: docs/theory.md, "Audits"; Ville 1939; Azuma 1967.
@@ -263,10 +310,13 @@ def log(
     smallest, missing = _check_power(detect, missed)
     if law is not None and not isinstance(law, Law):
         raise InvalidParameter(
-            f"law must be a draft law such as otm.IID(4), or None; got {law!r}. Choose one of otm.drafts.LAWS."
+            f"law must be a draft law such as otm.IID(4), or None; got {law!r}. Choose one of "
+            "otm.drafts.LAWS."
         )
     if law is not None and not law.one_drafter:
-        raise InvalidParameter(f"A record holds one draft distribution; {law!r} has one for each draft. Leave law out.")
+        raise InvalidParameter(
+            f"A record holds one draft distribution; {law!r} has one for each draft. Leave law out."
+        )
     state = _State(law, most_contexts=_contexts_needed(smallest, missing))
     best, alarm_at = 0.0, None
     try:
@@ -282,7 +332,9 @@ def log(
         if alarm_at is None and reached >= math.log(1.0 / level):
             alarm_at = state.records
     if not state.records:
-        raise InvalidParameter("A log must hold at least one record; this one is empty. Check the path.")
+        raise InvalidParameter(
+            "A log must hold at least one record; this one is empty. Check the path."
+        )
     slack = deviation(0.025) / math.sqrt(state.records)
     mean = state.members / state.records
     return LogAudit(
@@ -290,8 +342,12 @@ def log(
         records=state.records,
         log_e_value=best,
         alarm_at=alarm_at,
-        variation_above=max(0.0, state.surplus / state.records - deviation(0.05) / math.sqrt(state.records)),
-        membership=ConfidenceInterval(max(0.0, mean - slack), min(1.0, mean + slack)) if state.drafted else None,
+        variation_above=max(
+            0.0, state.surplus / state.records - deviation(0.05) / math.sqrt(state.records)
+        ),
+        membership=ConfidenceInterval(max(0.0, mean - slack), min(1.0, mean + slack))
+        if state.drafted
+        else None,
         optimum=state.optima / state.judged if state.judged else None,
         contexts=len(state.contexts),
         drift=_drift_found(state.records, level, missing),
@@ -310,7 +366,9 @@ class _Sorting:
     log_wealth: float = 0.0
 
     def bet(self, cells: NDArray[np.int64], mass: NDArray[np.float64], hit: int) -> float:
-        """Bet with what was learnt before, then learn; return how far the favoured cells' outputs exceeded their expectation."""
+        """Bet with what was learnt before, then learn; return how far the favoured cells' outputs
+        exceeded their expectation.
+        """
         sizes = np.bincount(cells, weights=mass, minlength=len(self.seen))
         factors = (self.seen + _SHRINKAGE) / (self.expected + _SHRINKAGE)
         chosen = cells[hit]
@@ -322,9 +380,13 @@ class _Sorting:
         return surplus
 
     def log_fixed(self, records: int) -> float:
-        """Return the fixed bets' e-value, the mean over sets A and stakes λ of exp(λ Σ_{c ∈ A} surplus_c − nλ²/8)."""
+        """Return the fixed bets' e-value, the mean over sets A and stakes λ of exp(λ Σ_{c ∈ A}
+        surplus_c − nλ²/8).
+        """
         surplus = self.seen - self.expected
-        over_sets = np.logaddexp(0.0, np.multiply.outer(_FIXED_STAKES, surplus)).sum(axis=-1) - len(surplus) * math.log(2.0)
+        over_sets = np.logaddexp(0.0, np.multiply.outer(_FIXED_STAKES, surplus)).sum(axis=-1) - len(
+            surplus
+        ) * math.log(2.0)
         return log_mean(*(over_sets - records * _FIXED_STAKES**2 / 8).tolist())
 
 
@@ -356,13 +418,17 @@ class _State:
         """Bet on one output."""
         hit, mass = record.cell, record.target
         self.records += 1
-        if len(self.contexts) < self.most_contexts:  # a digest of the laws: a name can be new where nothing else is
+        if (
+            len(self.contexts) < self.most_contexts
+        ):  # a digest of the laws: a name can be new where nothing else is
             self.contexts.add(hash((record.tokens.tobytes(), mass.tobytes())))
         if mass[hit] == 0.0:
             self.impossible = True
             return
         cells = [_by_ratio(record), _by_rank(mass), _by_favourite(record)]
-        surpluses = [sorting.bet(cell, mass, hit) for sorting, cell in zip(self.sortings, cells, strict=True)]
+        surpluses = [
+            sorting.bet(cell, mass, hit) for sorting, cell in zip(self.sortings, cells, strict=True)
+        ]
         self.surplus += surpluses[0]
         member = bool((record.drafts == record.output).any())
         self.drafted = self.drafted and record.drafts.size > 0
@@ -377,24 +443,31 @@ class _State:
         level = optimum + 1e-9
         if level < 1.0:
             stakes = np.asarray(_STAKES)
-            self.log_excess += np.log1p(stakes * (1.0 - level) / level) if member else np.log1p(-stakes)
+            self.log_excess += (
+                np.log1p(stakes * (1.0 - level) / level) if member else np.log1p(-stakes)
+            )
 
 
 def _most_accepted(law: Law, draft: NDArray[np.float64], target: NDArray[np.float64]) -> float:
     """Return a bound on the optimum, the unlisted tokens, which come last, counting as one.
 
-    Merging tokens can only raise the optimum where drafts are drawn: the first k distinct cells of a stream of tokens hold those of
-    the first k distinct tokens. Where the likeliest tokens are drafted as such, an unlisted part must not pass for one of them.
+    Merging tokens can only raise the optimum where drafts are drawn: the first k distinct cells of
+    a stream of tokens hold those of the first k distinct tokens. Where the likeliest tokens are
+    drafted as such, an unlisted part must not pass for one of them.
     """
     listed = np.sort(draft[:-1])[::-1][: law.k]
     likeliest_are_listed = draft[-1] == 0.0 or (len(listed) == law.k and draft[-1] < listed[-1])
-    if law.k > len(draft) or not (isinstance(law, IID | WithoutReplacement) or likeliest_are_listed):
+    if law.k > len(draft) or not (
+        isinstance(law, IID | WithoutReplacement) or likeliest_are_listed
+    ):
         return 1.0
     return float(optimal_acceptance(Problem(draft=draft, target=target, law=law)))
 
 
 def _by_ratio(record: LogRecord) -> NDArray[np.int64]:
-    """Sort tokens by q/p; one cell for all if the draft's law is unknown, one more for what is not listed."""
+    """Sort tokens by q/p; one cell for all if the draft's law is unknown, one more for what is not
+    listed.
+    """
     cells = np.full(len(record.target), len(_RATIO_EDGES) + 1, dtype=np.int64)
     if record.draft is not None:
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -6,12 +6,14 @@ One JSON object a line, one line for each output token::
     {"context": "req-17/43", "drafts": [3], "draft": null, "output": 3,
      "target": {"tokens": [3, 8, 1], "probabilities": [0.6, 0.3, 0.05], "tail": 0.05}}
 
-`target` is the law that the token should have, after temperature, top-k, top-p and penalties: all V probabilities, or the largest
-ones with their tokens and what is left as `tail`. `draft` is the law that the drafts came from, in either form, or null. `drafts`
-and `context` may be left out. Probabilities must add up to 1 within 3e-5, so log them with six digits or more; the test resolves
+`target` is the law that the token should have, after temperature, top-k, top-p and penalties: all V
+probabilities, or the largest ones with their tokens and what is left as `tail`. `draft` is the law
+that the drafts came from, in either form, or null. `drafts` and `context` may be left out.
+Probabilities must add up to 1 within 3e-5, so log them with six digits or more; the test resolves
 differences of about 1/√records, far coarser.
 
-A probability of 0 says that the token cannot come out: one output of probability 0 is an alarm, so do not round small ones to 0.
+A probability of 0 says that the token cannot come out: one output of probability 0 is an alarm, so
+do not round small ones to 0.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class LogRecord:
     Attributes:
         context: whatever identifies it.
         drafts: drafted tokens `(k,)`, possibly none.
-        target, draft: probabilities of the `tokens`, and last what is left for all others; draft is None if not logged.
+        target, draft: probabilities of the `tokens`, and last what is left for all others; draft is
+            None if not logged.
         tokens: the listed tokens `(m,)`; `draft` and `target` are over them.
         output: the token that came out.
     """
@@ -91,7 +94,9 @@ def read_log(path: str | Path) -> Iterator[LogRecord]:
     except (OSError, ValueError):  # a name that no file can have
         regular = False
     if not regular:
-        raise InvalidParameter(f"The log must be a regular file; {str(path)!r:.200} is none. Check the path.")
+        raise InvalidParameter(
+            f"The log must be a regular file; {str(path)!r:.200} is none. Check the path."
+        )
     try:
         with file.open("rb") as stream:
             # What the kernel offers as files of size 0 may have no end.
@@ -101,7 +106,9 @@ def read_log(path: str | Path) -> Iterator[LogRecord]:
     except InvalidRecord as error:
         raise InvalidRecord(f"{file.name:.80}: {error}") from error
     except OSError as error:
-        raise InvalidParameter(f"The log must be readable; {str(path)!r:.200}: {error.strerror}. Check the file.") from error
+        raise InvalidParameter(
+            f"The log must be readable; {str(path)!r:.200}: {error.strerror}. Check the file."
+        ) from error
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -110,7 +117,8 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
         number += 1
         if len(line) > LONGEST_LINE:
             raise InvalidRecord(
-                f"Line {number}: lines must be at most {LONGEST_LINE:,} bytes. Log the largest probabilities only."
+                f"Line {number}: lines must be at most {LONGEST_LINE:,} bytes. Log the largest "
+                "probabilities only."
             )
         yield line
 
@@ -130,7 +138,10 @@ def parse_record(line: str | bytes, number: int) -> LogRecord:
 
     Cost: O(V), or O(tokens listed).
 
-    >>> parse_record('{"output": 4, "target": {"tokens": [2, 7], "probabilities": [0.5, 0.25], "tail": 0.25}}', 1).cell
+    >>> parse_record(
+    ...     '{"output": 4, "target": {"tokens": [2, 7], "probabilities": [0.5, 0.25], "tail": 0.25}}',
+    ...     1,
+    ... ).cell
     2
     """
     try:
@@ -138,21 +149,38 @@ def parse_record(line: str | bytes, number: int) -> LogRecord:
         if not isinstance(data, dict):
             raise InvalidRecord("a record is a JSON object")
         return _record(data)
-    except (InvalidParameter, InvalidDistribution, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise InvalidRecord(f"Line {number} is no record: {error}. See otm.audit.records for the format.") from error
+    except (
+        InvalidParameter,
+        InvalidDistribution,
+        ValueError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        raise InvalidRecord(
+            f"Line {number} is no record: {error}. See otm.audit.records for the format."
+        ) from error
 
 
 def _record(data: dict[str, Any]) -> LogRecord:
     unknown = set(data) - {"context", "drafts", "draft", "target", "output", "accepted"}
     if unknown or "target" not in data or "output" not in data:
-        raise InvalidRecord(f"keys are context, drafts, draft, target, output and accepted; got {sorted(data)!r:.300}")
+        raise InvalidRecord(
+            "keys are context, drafts, draft, target, output and accepted; got "
+            f"{sorted(data)!r:.300}"
+        )
     output: Any = data["output"]
     drafts: Any = data.get("drafts") or []
-    if not _is_token(output) or not isinstance(drafts, list) or not all(_is_token(x) for x in drafts):
+    if (
+        not _is_token(output)
+        or not isinstance(drafts, list)
+        or not all(_is_token(x) for x in drafts)
+    ):
         raise InvalidRecord("output must be a token, drafts a list of tokens (integers ≥ 0)")
     tokens, target = _law(data["target"], "target")
     for name in ("target", "draft"):
-        # A full list names every token of the vocabulary: what lies outside is a mistake of the record, not of the verifier.
+        # A full list names every token of the vocabulary: what lies outside is a mistake of the
+        # record, not of the verifier.
         whole = len(data[name]) if isinstance(data.get(name), list) else None
         outside = [token for token in (*drafts, output) if whole is not None and token >= whole]
         if outside:
@@ -162,7 +190,9 @@ def _record(data: dict[str, Any]) -> LogRecord:
         listed, masses = _law(data["draft"], "draft")
         tokens, target, draft = _together(tokens, target, listed, masses)
     context = data.get("context", "")
-    return LogRecord(str(context), np.asarray(drafts, dtype=np.int64), target, draft, tokens, output)
+    return LogRecord(
+        str(context), np.asarray(drafts, dtype=np.int64), target, draft, tokens, output
+    )
 
 
 def _is_token(value: object) -> bool:
@@ -177,21 +207,33 @@ def _law(value: object, name: str) -> tuple[NDArray[np.int64], NDArray[np.float6
     if isinstance(part, dict):
         if set(part) != {"tokens", "probabilities", "tail"}:
             # A tail taken for 0 would make an alarm of every token that is not listed.
-            raise InvalidRecord(f"{name} in part has the keys tokens, probabilities and tail, which is 0 where all are listed")
+            raise InvalidRecord(
+                f"{name} in part has the keys tokens, probabilities and tail, which is 0 where all "
+                "are listed"
+            )
         tokens, value, tail = part["tokens"], part["probabilities"], part["tail"]
         if tokens is None:  # a plain list stands for all tokens, an entry without them for nothing
             raise InvalidRecord(f"{name} must have one token for each probability")
     if not isinstance(value, list) or not value or not all(_is_real(x) for x in [*value, tail]):
         raise InvalidRecord(f"{name} must hold probabilities")
     tokens = list(range(len(value))) if tokens is None else tokens
-    if not isinstance(tokens, list) or len(tokens) != len(value) or not all(_is_token(x) for x in tokens):
+    if (
+        not isinstance(tokens, list)
+        or len(tokens) != len(value)
+        or not all(_is_token(x) for x in tokens)
+    ):
         raise InvalidRecord(f"{name} must have one token for each probability")
     if len(set(tokens)) != len(tokens):
         raise InvalidRecord(f"the tokens of {name} must be distinct")
     mass = np.asarray([*value, tail], dtype=np.float64)
-    if not np.isfinite(mass).all() or mass.min() < 0 or abs(mass.sum() - 1.0) > SUM_TOLERANCE_FLOAT32:
+    if (
+        not np.isfinite(mass).all()
+        or mass.min() < 0
+        or abs(mass.sum() - 1.0) > SUM_TOLERANCE_FLOAT32
+    ):
         raise InvalidRecord(
-            f"the probabilities of {name} must be non-negative and add up to 1; they add up to {mass.sum():.9g}"
+            f"the probabilities of {name} must be non-negative and add up to 1; they add up to "
+            f"{mass.sum():.9g}"
         )
     return np.asarray(tokens, dtype=np.int64), mass / mass.sum()
 
@@ -201,12 +243,18 @@ def _is_real(value: object) -> bool:
 
 
 def _together(
-    tokens: NDArray[np.int64], target: NDArray[np.float64], listed: NDArray[np.int64], masses: NDArray[np.float64]
+    tokens: NDArray[np.int64],
+    target: NDArray[np.float64],
+    listed: NDArray[np.int64],
+    masses: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Bring two lists of tokens to the tokens that both hold; where one is complete, to all of the other's."""
+    """Bring two lists of tokens to the tokens that both hold; where one is complete, to all of the
+    other's.
+    """
     if np.array_equal(tokens, listed):
         return tokens, target, masses
-    # What one list holds and the other leaves to its tail has no ratio; unless that tail is empty, and then it is 0.
+    # What one list holds and the other leaves to its tail has no ratio; unless that tail is empty,
+    # and then it is 0.
     in_target, in_draft = set(tokens.tolist()), set(listed.tolist())
     kept = [
         token

@@ -1,4 +1,6 @@
-"""The sampled audit: any callable, any vocabulary, randomness of its own; an alarm is false with a stated, proved probability."""
+"""The sampled audit: any callable, any vocabulary, randomness of its own; an alarm is false with a
+stated, proved probability.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ from otm.audit.candidate import (
     read_batch,
 )
 from otm.audit.coverage import SAMPLES, Coverage, covering
-from otm.audit.evidence import (
+from otm.audit.probabilities import number
+from otm.audit.verdicts import SingleAudit, Verdict
+from otm.errors import InvalidParameter, TooLarge
+from otm.evidence import (
     ConfidenceInterval,
     detectable,
     distance,
@@ -32,9 +37,6 @@ from otm.audit.evidence import (
     samples_needed,
     variation_interval,
 )
-from otm.audit.probabilities import number
-from otm.audit.verdicts import SingleAudit, Verdict
-from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import as_pmf, check_instance, check_real, check_rng, plain_integers
 from otm.problem import Problem, check_problem
 from otm.results import is_member
@@ -70,14 +72,19 @@ class SampledAudit(SingleAudit):
         tested: what was tested, but for how.
         cells: number of cells the outputs were counted in.
         distance: T = ½ Σ |N/n − q| over the cells.
-        threshold: what T exceeds with probability at most half of `false_alarm` for a lossless verifier.
-        log_e_value: logarithm of the evidence; it ever exceeds log(2/`false_alarm`) with at most the other half.
-        total_variation: 95 % interval of the total variation between output law and target, over the cells.
+        threshold: what T exceeds with probability at most half of `false_alarm` for a lossless
+            verifier.
+        log_e_value: logarithm of the evidence; it ever exceeds log(2/`false_alarm`) with at most
+            the other half.
+        total_variation: 95 % interval of the total variation between output law and target, over
+            the cells.
         membership: 95 % interval of Pr(the output is among the drafts); None without drafts.
         rule: 95 % interval of Pr(the rule accepted); None without flags.
         optimum: α* of the problem; None without drafts.
-        detect: total variation from which on every law is found with probability at least 1 − `missed`.
-        asked: the total variation that was not to be missed; if `detect` is larger, finding nothing is no verdict.
+        detect: total variation from which on every law is found with probability at least 1 −
+            `missed`.
+        asked: the total variation that was not to be missed; if `detect` is larger, finding nothing
+            is no verdict.
         false_alarm, missed: the error probabilities.
     """
 
@@ -98,18 +105,25 @@ class SampledAudit(SingleAudit):
     missed: float
 
     def __repr__(self) -> str:
-        return f"SampledAudit({self.name!r}, {self.verdict}, samples={self.samples}, total_variation={self.total_variation})"
+        return (
+            f"SampledAudit({self.name!r}, {self.verdict}, samples={self.samples}, "
+            f"total_variation={self.total_variation})"
+        )
 
     @property
     def found_by(self) -> str:
         """Which of the two tests raised the alarm: "evidence", "distance" or ""."""
         if self.log_e_value >= math.log(2.0 / self.false_alarm):
             return "evidence"
-        return "distance" if self.samples >= self.planned and self.distance >= self.threshold else ""
+        return (
+            "distance" if self.samples >= self.planned and self.distance >= self.threshold else ""
+        )
 
     @property
     def verdict(self) -> Verdict:
-        """An alarm is false with probability at most `false_alarm`; without one there must be enough samples to see `asked`."""
+        """An alarm is false with probability at most `false_alarm`; without one there must be
+        enough samples to see `asked`.
+        """
         if self.found_by:
             return "not lossless"
         return "no difference found" if self.detect <= self.asked else "no verdict"
@@ -138,21 +152,36 @@ class SampledAudit(SingleAudit):
         return self.total_variation.low
 
     def _draw(self, ax: Axes) -> None:
-        named = {"total variation": self.total_variation, "accepted, by membership": self.membership, "by the rule": self.rule}
-        known = {name: (0.5 * (i.low + i.high), i.low, i.high) for name, i in named.items() if i is not None}
+        named = {
+            "total variation": self.total_variation,
+            "accepted, by membership": self.membership,
+            "by the rule": self.rule,
+        }
+        known = {
+            name: (0.5 * (i.low + i.high), i.low, i.high)
+            for name, i in named.items()
+            if i is not None
+        }
         drawing.draw_intervals(ax, list(known), list(known.values()), xlabel="95 % intervals")
         ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
         """Return the figures that a battery shows."""
-        power = f"found in {self.samples:,} samples" if self.found_by else f"≥ {self.detect:.3g} missed with ≤ {self.missed:g}"
+        power = (
+            f"found in {self.samples:,} samples"
+            if self.found_by
+            else f"≥ {self.detect:.3g} missed with ≤ {self.missed:g}"
+        )
         return str(self.total_variation), "", power
 
     def figures(self) -> str:
         """Return the report without its heading."""
         evidence, distance = f"evidence e^{self.log_e_value:.4g}", f"distance {self.distance:.6g}"
         found = {
-            "evidence": f"{evidence} against the target's law, alarm at e^{math.log(2 / self.false_alarm):.4g}",
+            "evidence": (
+                f"{evidence} against the target's law, alarm at "
+                f"e^{math.log(2 / self.false_alarm):.4g}"
+            ),
             "distance": f"{distance} of the samples from the target's law, alarm at {self.threshold:.6g}",
             "": f"{evidence} and {distance} are within what chance explains",
         }[self.found_by]
@@ -167,7 +196,13 @@ class SampledAudit(SingleAudit):
         ]
         if self.membership is not None and self.optimum is not None:
             rule = "" if self.rule is None else f"; by the rule {self.rule}"
-            rows.append(("acceptance", f"by membership {self.membership}{rule} (95 %); the optimum is {number(self.optimum)}"))
+            rows.append(
+                (
+                    "acceptance",
+                    f"by membership {self.membership}{rule} (95 %); the optimum is "
+                    f"{number(self.optimum)}",
+                )
+            )
         elif self.rule is not None:
             rows.append(("acceptance", f"of whole blocks {self.rule} (95 %)"))
         return markdown(("", ""), rows)
@@ -182,17 +217,21 @@ def sampled(
     false_alarm: float = 1e-9,
     missed: float = 1e-3,
 ) -> SampledAudit:
-    """Test whether a verifier's output has the target's law, sample by sample, with proved error probabilities.
+    """Test whether a verifier's output has the target's law, sample by sample, with proved error
+    probabilities.
 
-    Drafts come from the problem's law. The evidence is looked at after 500, 1,000, 2,000, … samples and the audit stops when it
-    suffices; otherwise the distance is tested at the planned number, n = ((½Σ√(q(1−q)) + √(log(2/δ)/2) + √(log(1/β)/2))/ε)².
+    Drafts come from the problem's law. The evidence is looked at after 500, 1,000, 2,000, … samples
+    and the audit stops when it suffices; otherwise the distance is tested at the planned number, n
+    = ((½Σ√(q(1−q)) + √(log(2/δ)/2) + √(log(1/β)/2))/ε)².
 
     Args:
-        candidate: a `Candidate`, a `BatchCandidate`, a function `verify(draft, target, drafts, uniforms)`, which may ignore the
-            uniforms for randomness of its own, or one of the library's verifiers (its sampler is run).
+        candidate: a `Candidate`, a `BatchCandidate`, a function `verify(draft, target, drafts,
+            uniforms)`, which may ignore the uniforms for randomness of its own, or one of the
+            library's verifiers (its sampler is run).
         problem: one pair of distributions `(V,)`.
         rng: the source of the drafts and uniforms.
-        detect: total variation ε that must not go unnoticed; beyond 256 tokens, of the laws pooled into cells of similar q/p.
+        detect: total variation ε that must not go unnoticed; beyond 256 tokens, of the laws pooled
+            into cells of similar q/p.
         false_alarm: probability δ at most of calling a lossless verifier lossy.
         missed: probability β at most of not noticing a law at `detect` or more.
 
@@ -205,8 +244,10 @@ def sampled(
         TooLarge: if n exceeds ten billion.
         Unsupported, ShapeMismatch: as `otm.prepare`.
 
-    Cost: n calls at most, 90,000 at four tokens and the defaults; a batched candidate gets up to 20,000 rows a call.
-    Accuracy: error probabilities hold for every sample size. Reference: docs/theory.md, "Audits"; McDiarmid 1989; Ville 1939.
+    Cost: n calls at most, 90,000 at four tokens and the defaults; a batched candidate gets up to
+        20,000 rows a call.
+    Accuracy: error probabilities hold for every sample size. Reference: docs/theory.md, "Audits";
+        McDiarmid 1989; Ville 1939.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> trusting = BatchCandidate(lambda p, q, drafts, rng: drafts[:, 0], name="trusting")
@@ -219,12 +260,17 @@ def sampled(
     errors = check_errors(false_alarm, missed)
     smallest = check_real(detect, name="detect", low=_LEAST_DETECT, high=1.0)
     draw, name = _draws(candidate, single, rng)
-    cell = pool(single.draft if single.draft.ndim == 1 else single.draft.mean(axis=0), single.target, MOST_CELLS)
+    cell = pool(
+        single.draft if single.draft.ndim == 1 else single.draft.mean(axis=0),
+        single.target,
+        MOST_CELLS,
+    )
     mass: NDArray[Any] = np.bincount(cell, weights=single.target)
     planned = samples_needed(mass, detect=smallest, false_alarm=errors[0] / 2, missed=errors[1])
     if planned > MOST_SAMPLES:
         raise TooLarge(
-            f"A sampled audit draws at most {MOST_SAMPLES:,} outputs; detect={smallest:g} needs {planned:,}. Ask for a larger "
+            f"A sampled audit draws at most {MOST_SAMPLES:,} outputs; detect={smallest:g} needs "
+            f"{planned:,}. Ask for a larger "
             "total variation, or call otm.audit.exact on a small problem."
         )
     optimum = float(optimal_acceptance(single))
@@ -234,11 +280,15 @@ def sampled(
     while True:
         while tally.samples < min(until, planned):
             tally.add(*draw(min(_LARGEST_BATCH, min(until, planned) - tally.samples)), cell)
-        evidence = log_mean(float(log_evidence(tally.counts, mass)), log_excess_evidence(tally.members, tally.samples, optimum))
+        evidence = log_mean(
+            float(log_evidence(tally.counts, mass)),
+            log_excess_evidence(tally.members, tally.samples, optimum),
+        )
         if tally.samples >= planned or evidence >= math.log(2.0 / errors[0]):
             break
         until *= 2
-    # Which look was the last is chosen by the data: each interval is wrong with probability .05/looks at any one of them.
+    # Which look was the last is chosen by the data: each interval is wrong with probability
+    # .05/looks at any one of them.
     return _conclude(
         name,
         tally,
@@ -268,9 +318,11 @@ def outputs(
     Args:
         outputs: tokens `(n,)`, independent, n chosen before they were looked at.
         target: q `(V,)`.
-        draft: p `(V,)`, if known: beyond 256 tokens those of similar q/p share a cell (of similar index without it).
+        draft: p `(V,)`, if known: beyond 256 tokens those of similar q/p share a cell (of similar
+            index without it).
         name: what to call them in the report.
-        detect: total variation ε that must not go unnoticed; too few outputs to see it get no verdict.
+        detect: total variation ε that must not go unnoticed; too few outputs to see it get no
+            verdict.
         false_alarm: probability at most of an alarm if they have the target's law.
         missed: probability at most of not noticing a law at `detect` or more.
 
@@ -278,7 +330,8 @@ def outputs(
         SampledAudit without acceptances.
 
     Raises:
-        InvalidDistribution: if target is no distribution. InvalidParameter: if outputs are no tokens of it.
+        InvalidDistribution: if target is no distribution. InvalidParameter: if outputs are no
+            tokens of it.
 
     Cost: O(n + V).
 
@@ -291,7 +344,8 @@ def outputs(
     tokens = plain_integers(outputs, "outputs")
     if tokens.ndim != 1 or tokens.size == 0 or tokens.min() < 0 or tokens.max() >= len(mass):
         raise InvalidParameter(
-            f"outputs must be integer tokens (n,) in [0, {len(mass)}), n ≥ 1; got {tokens.dtype} of shape {tokens.shape}. "
+            f"outputs must be integer tokens (n,) in [0, {len(mass)}), n ≥ 1; got {tokens.dtype} "
+            f"of shape {tokens.shape}. "
             "Pass the sampled tokens of one context."
         )
     errors = check_errors(false_alarm, missed)
@@ -299,7 +353,8 @@ def outputs(
     beside = mass if draft is None else np.asarray(as_pmf(draft, name="draft"), dtype=np.float64)
     if mass.ndim != 1 or beside.shape != mass.shape:
         raise InvalidParameter(
-            f"One context has one pair of laws (V,); got shapes {mass.shape} and {beside.shape}. Pass one row."
+            f"One context has one pair of laws (V,); got shapes {mass.shape} and {beside.shape}. "
+            "Pass one row."
         )
     cell = pool(beside, mass, MOST_CELLS)
     pooled = np.bincount(cell, weights=mass)
@@ -390,7 +445,9 @@ def check_errors(false_alarm: float, missed: float) -> tuple[float, float]:
     )
 
 
-def _draws(candidate: object, problem: Problem, rng: np.random.Generator) -> tuple[Callable[[int], _Drawn], str]:
+def _draws(
+    candidate: object, problem: Problem, rng: np.random.Generator
+) -> tuple[Callable[[int], _Drawn], str]:
     """Return how to draw outputs of a candidate, and its name."""
     thing = unwrapped(candidate)
     if isinstance(thing, Verifier):
@@ -412,13 +469,20 @@ def _draws(candidate: object, problem: Problem, rng: np.random.Generator) -> tup
 
     def run_single(size: int) -> _Drawn:
         drafts = drafts_of(size)
-        outputs, said = run_rows(single, problem, drafts, rng.random((size, single.count(problem.law.k, problem.num_tokens))))
+        outputs, said = run_rows(
+            single,
+            problem,
+            drafts,
+            rng.random((size, single.count(problem.law.k, problem.num_tokens))),
+        )
         return outputs, drafts, said
 
     return run_single, single.name
 
 
-def _run_batch(candidate: BatchCandidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator) -> _Drawn:
+def _run_batch(
+    candidate: BatchCandidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator
+) -> _Drawn:
     with naming_failures():
         answer = candidate.verify(problem.draft.copy(), problem.target.copy(), drafts.copy(), rng)
         outputs, flags = read_batch(answer, len(drafts), problem.num_tokens)

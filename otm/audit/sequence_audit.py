@@ -1,9 +1,12 @@
-"""The sequence audit: the joint law of a block of tokens, where position, early stop and bonus token are what goes wrong.
+"""The sequence audit: the joint law of a block of tokens, where position, early stop and bonus
+token are what goes wrong.
 
-A block verifier sees γ drafted tokens with the laws along them and returns 1 to γ + 1 tokens. It is lossless when its output,
-followed by samples of the target, has the target's law over γ + 1 tokens (SpecTr, Theorem 3). On toy models all of it is
-enumerated: every drafted block with its probability, the law of the output given it (`otm.audit.integration`), every completion by
-the target. A fault at one position is a fault at every later one, so the laws of the first 1, 2, … tokens tell where it begins.
+A block verifier sees γ drafted tokens with the laws along them and returns 1 to γ + 1 tokens. It is
+lossless when its output, followed by samples of the target, has the target's law over γ + 1 tokens
+(SpecTr, Theorem 3). On toy models all of it is enumerated: every drafted block with its
+probability, the law of the output given it (`otm.audit.integration`), every completion by the
+target. A fault at one position is a fault at every later one, so the laws of the first 1, 2, …
+tokens tell where it begins.
 """
 
 from __future__ import annotations
@@ -21,7 +24,14 @@ from numpy.typing import NDArray
 from otm import drawing
 from otm.audit.candidate import Candidate, as_candidate, outcome_of, read_block
 from otm.audit.coverage import Coverage
-from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance, concluded
+from otm.audit.integration import (
+    Answers,
+    IntegratedAudit,
+    allowed_by,
+    answers_of,
+    check_tolerance,
+    concluded,
+)
 from otm.audit.probabilities import MOST_ENTRIES, number, numbers
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES, all_sequences
@@ -39,7 +49,8 @@ Tables = Mapping[tuple[int, ...], NDArray[np.float64]]
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SequenceAudit(IntegratedAudit):
-    """What a block verifier does on one pair of models, exactly; `str` gives the report in Markdown.
+    """What a block verifier does on one pair of models, exactly; `str` gives the report in
+    Markdown.
 
     Attributes:
         name, tolerance, error, unproved, method, cells: as of `IntegratedAudit`.
@@ -87,7 +98,9 @@ class SequenceAudit(IntegratedAudit):
 
     @property
     def first_position(self) -> int | None:
-        """The first position, from 1, at which the law of the tokens so far is not the target's; None if there is none."""
+        """The first position, from 1, at which the law of the tokens so far is not the target's;
+        None if there is none.
+        """
         for position, variation in enumerate(self.prefix_variations, start=1):
             if variation - max(self.error, self.unproved) > self.tolerance:
                 return position
@@ -121,14 +134,24 @@ class SequenceAudit(IntegratedAudit):
     def row(self) -> tuple[str, str, str]:
         """Return the figures that a battery shows."""
         where = "" if self.first_position is None else f"from position {self.first_position}, "
-        return number(self.total_variation), number(self.kl), f"{where}{number(self.tokens_per_call)} tokens per call"
+        return (
+            number(self.total_variation),
+            number(self.kl),
+            f"{where}{number(self.tokens_per_call)} tokens per call",
+        )
 
     def figures(self) -> str:
         """Return the report without its heading."""
         worst = self.worst_block
-        accepted = "" if self.accepted is None else f"; {number(self.accepted)} of them counted as accepted"
+        accepted = (
+            ""
+            if self.accepted is None
+            else f"; {number(self.accepted)} of them counted as accepted"
+        )
         by_length = ", ".join(number(x) for x in self.prefix_variations)
-        where = "" if self.first_position is None else f"; fails from position {self.first_position}"
+        where = (
+            "" if self.first_position is None else f"; fails from position {self.first_position}"
+        )
         rows = [
             ("block", f"γ = {self.num_drafts} drafts, after context {self.context}"),
             ("draft p", _written(self.draft_tables)),
@@ -136,7 +159,11 @@ class SequenceAudit(IntegratedAudit):
             ("total variation", f"**{number(self.total_variation)}** {self.allowance()}"),
             ("by length", f"first 1, 2, … tokens: {by_length}{where}"),
             ("KL(q‖π)", f"{number(self.kl)} nats"),
-            ("worst block", f"{worst}: comes out with {number(self.law[worst])}, should with {number(self.target_law[worst])}"),
+            (
+                "worst block",
+                f"{worst}: comes out with {number(self.law[worst])}, should with "
+                f"{number(self.target_law[worst])}",
+            ),
             ("tokens per call", f"{number(self.tokens_per_call)}{accepted}"),
             ("how", self.how("drafted block")),
         ]
@@ -161,29 +188,35 @@ def sequence(
     context: Sequence[int] = (),
     tolerance: float | None = None,
 ) -> SequenceAudit:
-    """Integrate a block verifier over its uniforms and over every drafted block, and compare the joint law with the target's.
+    """Integrate a block verifier over its uniforms and over every drafted block, and compare the
+    joint law with the target's.
 
     Args:
-        candidate: a function `verify(draft, target, drafts, uniforms)` or a `Candidate`, with `draft` `(γ, V)`, `target`
-            `(γ+1, V)`, `drafts` `(γ,)`, that returns 1 to γ + 1 tokens, or (tokens, number accepted); trailing −1 is padding. It
-            has γ + 1 uniforms unless the `Candidate` says otherwise.
-        draft, target: toy models, `(V,)` after any context (`otm.sequence.TableModel`). A target that ends a text repeats its
-            end-of-sequence token with certainty.
+        candidate: a function `verify(draft, target, drafts, uniforms)` or a `Candidate`, with
+            `draft` `(γ, V)`, `target` `(γ+1, V)`, `drafts` `(γ,)`, that returns 1 to γ + 1 tokens,
+            or (tokens, number accepted); trailing −1 is padding. It has γ + 1 uniforms unless the
+            `Candidate` says otherwise.
+        draft, target: toy models, `(V,)` after any context (`otm.sequence.TableModel`). A target
+            that ends a text repeats its end-of-sequence token with certainty.
         num_drafts: γ.
         context: what the block continues.
         tolerance: largest total variation that counts as rounding.
 
     Returns:
-        SequenceAudit: verdict, joint law, TV, KL, the first position that fails, mean tokens per call.
+        SequenceAudit: verdict, joint law, TV, KL, the first position that fails, mean tokens per
+        call.
 
     Raises:
-        CandidateFailure: if the callable raises or returns no block. InvalidDistribution: if a model's answer is no distribution.
+        CandidateFailure: if the callable raises or returns no block. InvalidDistribution: if a
+            model's answer is no distribution.
         ShapeMismatch: if vocabularies differ. TooLarge: beyond four million blocks.
 
     Cost: V^γ drafted blocks, each two calls for each box of uniforms; V^(γ+1) output blocks.
     Reference: SpecTr, Theorem 3; docs/theory.md, "Audits".
 
-    >>> draft, target = (TableModel({c: mass for c in [(), (0,), (1,)]}) for mass in ([0.75, 0.25], [0.5, 0.5]))
+    >>> draft, target = (
+    ...     TableModel({c: mass for c in [(), (0,), (1,)]}) for mass in ([0.75, 0.25], [0.5, 0.5])
+    ... )
     >>> def always(p, q, drafts, uniforms):  # keeps the draft and adds a token of the target
     ...     return [drafts[0], int(uniforms[0] >= q[1, 0])]
     >>> audit = sequence(always, draft=draft, target=target, num_drafts=1)
@@ -200,7 +233,8 @@ def sequence(
     num_tokens = len(target_tables[()])
     if len(draft_tables[()]) != num_tokens:
         raise ShapeMismatch(
-            f"draft and target must share one vocabulary; they have {len(draft_tables[()])} and {num_tokens} tokens."
+            f"draft and target must share one vocabulary; they have {len(draft_tables[()])} and "
+            f"{num_tokens} tokens."
             " Pad the shorter one with zeros."
         )
     allowed = check_tolerance(tolerance, num_tokens * (gamma + 1), gamma)
@@ -226,7 +260,9 @@ def sequence(
             law=law,
             target_law=completions(target_tables, (), gamma + 1),
             tokens_per_call=math.fsum(mass * len(output) for (output, _), mass in known.totals),
-            accepted=math.fsum(mass * count for (_, count), mass in known.totals) if counted else None,
+            accepted=math.fsum(mass * count for (_, count), mass in known.totals)
+            if counted
+            else None,
             tolerance=allowed,
             error=known.error,
             unproved=known.unproved,
@@ -239,12 +275,17 @@ def sequence(
 
 
 def tables_of(model: LanguageModel, start: tuple[int, ...], depth: int, name: str) -> Tables:
-    """Return the next-token distribution after every continuation of the context of at most `depth` tokens."""
-    found: dict[tuple[int, ...], NDArray[np.float64]] = {(): next_distribution(model, start, name=name)}
+    """Return the next-token distribution after every continuation of the context of at most `depth`
+    tokens.
+    """
+    found: dict[tuple[int, ...], NDArray[np.float64]] = {
+        (): next_distribution(model, start, name=name)
+    }
     num_tokens = len(found[()])
     if num_tokens ** min(depth + 1, MAX_SEQUENCES.bit_length()) > MAX_SEQUENCES:
         raise TooLarge(
-            f"The joint law is enumerated up to {MAX_SEQUENCES:,} blocks; {num_tokens} tokens and {depth} drafts have "
+            f"The joint law is enumerated up to {MAX_SEQUENCES:,} blocks; {num_tokens} tokens and "
+            f"{depth} drafts have "
             f"{num_tokens}^{depth + 1}. Use smaller toy models: faults show on two or three tokens."
         )
     for length in range(1, depth + 1):
@@ -258,7 +299,9 @@ def _chain(tables: Tables, block: tuple[int, ...]) -> float:
 
 
 def _completed(answers: Answers, tables: Tables, length: int) -> NDArray[np.float64]:
-    """Return the law of the answers, each followed by samples of the target up to `length` tokens in all."""
+    """Return the law of the answers, each followed by samples of the target up to `length` tokens
+    in all.
+    """
     outputs: dict[tuple[int, ...], float] = {}
     for (output, _), mass in answers.totals:
         outputs[output] = outputs.get(output, 0.0) + mass

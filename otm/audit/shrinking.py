@@ -1,11 +1,12 @@
 """Minimal counterexamples: the smallest problem on which a verifier is lossy, searched from below.
 
-Problems are tried in order of size: drafts, tokens and common denominator of the probabilities together, then fewest drafts and
-tokens. The first on which the exact audit says "not lossless" is minimal in that order, which no reduction of a large failing
-instance could promise. Drafts are in descending order of probability, since renaming tokens makes no other problem. Where the
-budget ends before one is found, a failing standard instance is reduced instead: tokens are dropped and probabilities rounded to
-small denominators while it keeps failing. Problems on which the callable raises are passed over: it may have been written for other
-shapes.
+Problems are tried in order of size: drafts, tokens and common denominator of the probabilities
+together, then fewest drafts and tokens. The first on which the exact audit says "not lossless" is
+minimal in that order, which no reduction of a large failing instance could promise. Drafts are in
+descending order of probability, since renaming tokens makes no other problem. Where the budget ends
+before one is found, a failing standard instance is reduced instead: tokens are dropped and
+probabilities rounded to small denominators while it keeps failing. Problems on which the callable
+raises are passed over: it may have been written for other shapes.
 """
 
 from __future__ import annotations
@@ -43,9 +44,14 @@ _LARGEST_ROUNDING = 32
 
 
 def shrink(
-    candidate: object, *, law: Law | None = None, tolerance: float | None = None, budget: int = BUDGET
+    candidate: object,
+    *,
+    law: Law | None = None,
+    tolerance: float | None = None,
+    budget: int = BUDGET,
 ) -> ExactAudit | None:
-    """Return the audit of the smallest problem on which a verifier is not lossless, or None if none is found.
+    """Return the audit of the smallest problem on which a verifier is not lossless, or None if none
+    is found.
 
     Args:
         candidate: as for `exact`.
@@ -54,8 +60,8 @@ def shrink(
         budget: how many problems are tried at most.
 
     Returns:
-        ExactAudit on the first failing problem in order of k + V + denominator, then k + V; or on a reduced standard instance; or
-        None.
+        ExactAudit on the first failing problem in order of k + V + denominator, then k + V; or on a
+        reduced standard instance; or None.
 
     Raises:
         InvalidParameter: if the candidate is no callable, or budget < 1.
@@ -68,11 +74,16 @@ def shrink(
     """
     kind = IID(1) if law is None else check_instance(law, Law, name="law")
     left = check_count(budget, name="budget")
-    smallest = _first_failing(_exact_audits(candidate, itertools.islice(small_problems(kind), left), tolerance))
+    smallest = _first_failing(
+        _exact_audits(candidate, itertools.islice(small_problems(kind), left), tolerance)
+    )
     if smallest is not None:
         return smallest
     for k in range(1, kind.k + 1):
-        problems = sorted((problem for _, problem in standard_problems(kind.with_k(k))), key=lambda problem: problem.num_tokens)
+        problems = sorted(
+            (problem for _, problem in standard_problems(kind.with_k(k))),
+            key=lambda problem: problem.num_tokens,
+        )
         failing = _first_failing(_exact_audits(candidate, problems, tolerance))
         if failing is not None:
             return _reduce(candidate, failing, tolerance)
@@ -82,11 +93,15 @@ def shrink(
 def _exact_audits(
     candidate: object, problems: Iterable[Problem], tolerance: float | None
 ) -> Iterator[Callable[[], ExactAudit]]:
-    return (functools.partial(exact, candidate, problem, tolerance=tolerance) for problem in problems)
+    return (
+        functools.partial(exact, candidate, problem, tolerance=tolerance) for problem in problems
+    )
 
 
 def _first_failing(audits: Iterable[Callable[[], Integrated]]) -> Integrated | None:
-    """Carry out audits one by one, and return the first that says "not lossless"; those on which the callable fails say nothing."""
+    """Carry out audits one by one, and return the first that says "not lossless"; those on which
+    the callable fails say nothing.
+    """
     for carry_out in audits:
         try:
             audit = carry_out()
@@ -104,10 +119,14 @@ def _reduce(candidate: object, audit: ExactAudit, tolerance: float | None) -> Ex
     dropped: ExactAudit | None = audit
     while dropped is not None:
         audit = dropped
-        dropped = _first_failing(_exact_audits(candidate, _without_a_token(audit.problem), tolerance))
+        dropped = _first_failing(
+            _exact_audits(candidate, _without_a_token(audit.problem), tolerance)
+        )
     problem = audit.problem
     rounded = (
-        dataclasses.replace(problem, draft=_rounded(problem.draft, d), target=_rounded(problem.target, d))
+        dataclasses.replace(
+            problem, draft=_rounded(problem.draft, d), target=_rounded(problem.target, d)
+        )
         for d in range(1, _LARGEST_ROUNDING + 1)
     )
     return _first_failing(_exact_audits(candidate, rounded, tolerance)) or audit
@@ -115,7 +134,9 @@ def _reduce(candidate: object, audit: ExactAudit, tolerance: float | None) -> Ex
 
 def _without_a_token(problem: Problem) -> Iterator[Problem]:
     for token in range(problem.num_tokens):
-        draft, target = (np.delete(mass, token, axis=-1) for mass in (problem.draft, problem.target))
+        draft, target = (
+            np.delete(mass, token, axis=-1) for mass in (problem.draft, problem.target)
+        )
         try:
             yield Problem(draft=normalise(draft), target=normalise(target), law=problem.law)
         except InvalidParameter:  # more drafts than tokens
@@ -142,16 +163,24 @@ def small_problems(law: Law) -> Iterator[Problem]:
         for num_tokens, largest in _LARGEST_DENOMINATOR.items()
         for denominator in range(1, largest + 1)
     ]
-    for k, num_tokens, denominator in sorted(sizes, key=lambda size: (sum(size), size[0] + size[1], size)):
+    for k, num_tokens, denominator in sorted(
+        sizes, key=lambda size: (sum(size), size[0] + size[1], size)
+    ):
         for draft, target in pairs_with_denominator(num_tokens, denominator):
             try:
-                yield Problem(draft=one_per_drafter(draft, law.with_k(k)), target=target, law=law.with_k(k))
+                yield Problem(
+                    draft=one_per_drafter(draft, law.with_k(k)), target=target, law=law.with_k(k)
+                )
             except InvalidParameter:  # more drafts than tokens
                 break
 
 
-def pairs_with_denominator(num_tokens: int, denominator: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yield pairs of rational distributions, the first descending, whose larger common denominator is `denominator`."""
+def pairs_with_denominator(
+    num_tokens: int, denominator: int
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Yield pairs of rational distributions, the first descending, whose larger common denominator
+    is `denominator`.
+    """
     laws = [law for d in range(1, denominator + 1) for law in rational_laws(num_tokens, d)]
     descending = [(law, of_law) for law, of_law in laws if (np.diff(law) <= 0).all()]
     for (p, of_p), (q, of_q) in itertools.product(descending, laws):
@@ -171,12 +200,17 @@ def rational_laws(num_tokens: int, denominator: int) -> list[tuple[NDArray[Any],
 
 
 def shrink_sequence(
-    candidate: object, *, num_drafts: Sequence[int] = (1, 2), tolerance: float | None = None, budget: int = BUDGET
+    candidate: object,
+    *,
+    num_drafts: Sequence[int] = (1, 2),
+    tolerance: float | None = None,
+    budget: int = BUDGET,
 ) -> SequenceAudit | None:
-    """Return the audit of the smallest toy models on which a block verifier is not lossless, or None if none is found.
+    """Return the audit of the smallest toy models on which a block verifier is not lossless, or
+    None if none is found.
 
-    Tried in order: fewest drafts, then fewest tokens; the same laws at every position, then laws that depend on the position or on
-    the token before; then the denominators of the probabilities.
+    Tried in order: fewest drafts, then fewest tokens; the same laws at every position, then laws
+    that depend on the position or on the token before; then the denominators of the probabilities.
 
     Args:
         candidate, tolerance: as for `sequence`.
@@ -198,7 +232,9 @@ def shrink_sequence(
     lengths = sorted(check_counts(num_drafts, name="num_drafts"))
     models = itertools.islice(_small_models(lengths), check_count(budget, name="budget"))
     return _first_failing(
-        functools.partial(sequence, candidate, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)
+        functools.partial(
+            sequence, candidate, draft=p, target=q, num_drafts=gamma, tolerance=tolerance
+        )
         for gamma, p, q in models
     )
 
@@ -206,7 +242,11 @@ def shrink_sequence(
 def _small_models(lengths: Sequence[int]) -> Iterator[tuple[int, TableModel, TableModel]]:
     """Yield (γ, draft, target), smallest first."""
     for gamma, num_tokens in itertools.product(lengths, (2, 3)):
-        laws = [law for d in range(1, 5 if num_tokens == 2 else 4) for law, _ in rational_laws(num_tokens, d)]
+        laws = [
+            law
+            for d in range(1, 5 if num_tokens == 2 else 4)
+            for law, _ in rational_laws(num_tokens, d)
+        ]
         for p, q in sorted(itertools.product(laws, laws), key=_denominators):
             yield gamma, _by_position(p, p, gamma), _by_position(q, q, gamma)
         few = [law for d in range(1, 3) for law, _ in rational_laws(num_tokens, d)]
@@ -217,7 +257,9 @@ def _small_models(lengths: Sequence[int]) -> Iterator[tuple[int, TableModel, Tab
 
 
 def _denominators(pair: tuple[NDArray[Any], NDArray[Any]]) -> tuple[float, ...]:
-    """Order pairs by their smallest positive probability: the reciprocal of the denominator, near enough."""
+    """Order pairs by their smallest positive probability: the reciprocal of the denominator, near
+    enough.
+    """
     return tuple(sorted(-float(law[law > 0].min()) for law in pair))[::-1]
 
 
@@ -226,4 +268,6 @@ def _by_position(first: NDArray[Any], later: NDArray[Any], gamma: int) -> TableM
 
 
 def _by_token(after_zero: NDArray[Any], after_one: NDArray[Any], gamma: int) -> TableModel:
-    return table_model(lambda context: after_one if context and context[-1] else after_zero, 2, gamma)
+    return table_model(
+        lambda context: after_one if context and context[-1] else after_zero, 2, gamma
+    )

@@ -1,8 +1,9 @@
 """The step audit: code that drafts by itself, where the faults between drafter and verifier are.
 
-A verifier that is lossless for given drafts may be handed drafts that are not what it takes them for: drawn with the noise that it
-uses again, cut short after a look at them, taken from a stale cache. A step drafts and verifies in one call, and its tokens,
-followed by samples of the target, must have the target's law.
+A verifier that is lossless for given drafts may be handed drafts that are not what it takes them
+for: drawn with the noise that it uses again, cut short after a look at them, taken from a stale
+cache. A step drafts and verifies in one call, and its tokens, followed by samples of the target,
+must have the target's law.
 """
 
 from __future__ import annotations
@@ -26,9 +27,15 @@ from otm.audit.joint_audit import (
     seeded_rng,
     whole_of,
 )
-from otm.audit.tracing import MOST_SECONDS
 from otm.pmf import check_count
-from otm.sequence.models import LanguageModel, OneByOne, check_context, check_model, next_distribution
+from otm.sequence.models import (
+    LanguageModel,
+    OneByOne,
+    check_context,
+    check_model,
+    next_distribution,
+)
+from otm.tracing.exploration import MOST_SECONDS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,7 +57,9 @@ class _After(OneByOne):
 
     @functools.cached_property
     def _law(self) -> Next:
-        return functools.cache(lambda row: next_distribution(self.model, (*self.context, *row), name="model"))
+        return functools.cache(
+            lambda row: next_distribution(self.model, (*self.context, *row), name="model")
+        )
 
 
 def step(
@@ -68,17 +77,20 @@ def step(
     missed: float = 1e-3,
     seconds: float = MOST_SECONDS,
 ) -> JointAudit:
-    """Audit a decoding step that drafts by itself: the joint law of its tokens, followed by the target's, against the target's.
+    """Audit a decoding step that drafts by itself: the joint law of its tokens, followed by the
+    target's, against the target's.
 
     Args:
-        candidate: `step(draft_model, target_model, rng)` → 1 to `length` tokens. The models have `next(tokens)`, the distribution
-            `(V,)` after the tokens that follow the context; randomness may come from `rng`, NumPy, `random` or torch.
+        candidate: `step(draft_model, target_model, rng)` → 1 to `length` tokens. The models have
+            `next(tokens)`, the distribution `(V,)` after the tokens that follow the context;
+            randomness may come from `rng`, NumPy, `random` or torch.
         draft, target: toy models, `otm.sequence.TableModel` say.
         length: the most tokens that a step writes, γ + 1 as a rule; the law of so many is compared.
         rng: of samples, if there are any.
         context: what the step continues.
         end: the token after which nothing else may come.
-        tolerance: the largest total variation that counts as rounding; `rounding_tolerance` unless given.
+        tolerance: the largest total variation that counts as rounding; `rounding_tolerance` unless
+            given.
         detect, false_alarm, missed: as for `sampled`, if it comes to that.
         seconds: time for branching; where it is up before all is known, samples decide.
 
@@ -86,7 +98,8 @@ def step(
         JointAudit: exact where the code's draws can be followed, else sampled, with the reason.
 
     Raises:
-        CandidateFailure: if the step raises or returns no tokens. TooLarge: beyond four million blocks.
+        CandidateFailure: if the step raises or returns no tokens. TooLarge: beyond four million
+            blocks.
 
     Cost: two runs of the step for each outcome of its draws.
 

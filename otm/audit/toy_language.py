@@ -1,7 +1,9 @@
-"""A toy language model that is called as real ones are: token ids, attention mask, key-value cache, logits.
+"""A toy language model that is called as real ones are: token ids, attention mask, key-value cache,
+logits.
 
-The law of the next token depends on every attended token and its place, and on nothing else: whoever attends to padding, leaves a
-rejected row in the cache, or miscounts positions gets another law; whoever does it right gets the same one, padded or not.
+The law of the next token depends on every attended token and its place, and on nothing else:
+whoever attends to padding, leaves a rejected row in the cache, or miscounts positions gets another
+law; whoever does it right gets the same one, padded or not.
 """
 
 from __future__ import annotations
@@ -63,14 +65,20 @@ class ToyLanguage(OneByOne):
         InvalidDistribution: if a row is not a distribution.
 
     >>> model = ToyLanguage([[0.5, 0.5], [0.25, 0.75]])
-    >>> np.exp(model([[9, 0]], attention_mask=[[0, 1]]).logits[0, -1]).tolist() == model.next([0]).tolist()
+    >>> np.exp(model([[9, 0]], attention_mask=[[0, 1]]).logits[0, -1]).tolist() == model.next(
+    ...     [0]
+    ... ).tolist()
     True
     """
 
     table: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "table", np.atleast_2d(np.asarray(as_pmf(self.table, name="table"), dtype=np.float64)))
+        object.__setattr__(
+            self,
+            "table",
+            np.atleast_2d(np.asarray(as_pmf(self.table, name="table"), dtype=np.float64)),
+        )
 
     @property
     def num_tokens(self) -> int:
@@ -85,13 +93,18 @@ class ToyLanguage(OneByOne):
         return law.copy()
 
     def __call__(
-        self, input_ids: Any, attention_mask: Any = None, cache: ToyCache | None = None, use_cache: bool = True
+        self,
+        input_ids: Any,
+        attention_mask: Any = None,
+        cache: ToyCache | None = None,
+        use_cache: bool = True,
     ) -> ToyOutput:
         """Return raw logits after every given token.
 
         Args:
             input_ids: `(B, T)`, what follows the cache.
-            attention_mask: `(B, S + T)`, 0 for what must not be seen (padding, on either side); all 1 unless given.
+            attention_mask: `(B, S + T)`, 0 for what must not be seen (padding, on either side); all
+                1 unless given.
             cache: of the S positions before; it is not changed.
             use_cache: whether to return one.
 
@@ -102,10 +115,16 @@ class ToyLanguage(OneByOne):
         seen = tokens if cache is None else np.concatenate([cache.tokens, tokens], axis=1)
         mask = np.ones_like(seen) if attention_mask is None else _whole(attention_mask)
         if mask.shape != seen.shape:
-            raise InvalidParameter(f"attention_mask must be {seen.shape}, cache and tokens; it is {mask.shape}. Extend it.")
+            raise InvalidParameter(
+                f"attention_mask must be {seen.shape}, cache and tokens; it is {mask.shape}. "
+                "Extend it."
+            )
         first = seen.shape[1] - tokens.shape[1]
         laws = np.stack(
-            [[self._after(row, keep, first + t) for t in range(tokens.shape[1])] for row, keep in zip(seen, mask, strict=True)]
+            [
+                [self._after(row, keep, first + t) for t in range(tokens.shape[1])]
+                for row, keep in zip(seen, mask, strict=True)
+            ]
         )
         with np.errstate(divide="ignore"):
             logits: Any = np.log(laws)
@@ -114,12 +133,23 @@ class ToyLanguage(OneByOne):
             logits = torch.from_numpy(logits)
         return ToyOutput(logits, ToyCache(seen) if use_cache else None)
 
-    def _after(self, row: NDArray[np.int64], mask: NDArray[np.int64], last: int) -> NDArray[np.float64]:
-        return self.next([int(token) for token, keep in zip(row[: last + 1], mask[: last + 1], strict=True) if keep])
+    def _after(
+        self, row: NDArray[np.int64], mask: NDArray[np.int64], last: int
+    ) -> NDArray[np.float64]:
+        return self.next(
+            [
+                int(token)
+                for token, keep in zip(row[: last + 1], mask[: last + 1], strict=True)
+                if keep
+            ]
+        )
 
 
 def _whole(values: Any) -> NDArray[np.int64]:
     found = np.asarray(values)
     if found.ndim != 2 or found.dtype.kind not in "iub":
-        raise InvalidParameter(f"Token ids and masks must be integers (B, T); got {found.dtype} of shape {found.shape}.")
+        raise InvalidParameter(
+            f"Token ids and masks must be integers (B, T); got {found.dtype} of shape "
+            f"{found.shape}."
+        )
     return found.astype(np.int64)

@@ -1,8 +1,9 @@
 """The tree audit: kernels that take a drafted tree and return a path.
 
-Siblings are tried one after the other, each rejection changes what the next is verified against, and arrays say who is whose child:
-order, renormalisation and duplicates are where such kernels fail. Trees of a given shape are drafted as the kernel is told they
-are, and the path, followed by samples of the target, must have the target's law.
+Siblings are tried one after the other, each rejection changes what the next is verified against,
+and arrays say who is whose child: order, renormalisation and duplicates are where such kernels
+fail. Trees of a given shape are drafted as the kernel is told they are, and the path, followed by
+samples of the target, must have the target's law.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from numpy.typing import NDArray
 
 from otm.audit.candidate import CandidateFailure
 from otm.audit.joint_audit import Affordable, Errors, JointAudit, Next, joint, seeded_rng, whole_of
-from otm.audit.tracing import MOST_SECONDS
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, plain_integers
 from otm.sequence.models import LanguageModel, check_model, next_distribution
+from otm.tracing.exploration import MOST_SECONDS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,11 +30,15 @@ class DraftedTree:
 
     Attributes:
         tokens: `(n,)`, that of the root −1.
-        parents: `(n,)`, that of the root −1; parents come before children, siblings in the order in which they were drawn.
-        first_child, next_sibling: `(n,)`, −1 where there is none (SGLang's retrive_next_token, retrive_next_sibling).
+        parents: `(n,)`, that of the root −1; parents come before children, siblings in the order in
+            which they were drawn.
+        first_child, next_sibling: `(n,)`, −1 where there is none (SGLang's retrive_next_token,
+            retrive_next_sibling).
         draft, target: `(n, V)`, the next-token laws after each node.
-        replacement: whether siblings were drawn with replacement; if not, each from what its elder siblings leave, renormalised.
-        sampled: whether they were drawn at all; if not, they are the likeliest tokens of the draft, the likeliest first.
+        replacement: whether siblings were drawn with replacement; if not, each from what its elder
+            siblings leave, renormalised.
+        sampled: whether they were drawn at all; if not, they are the likeliest tokens of the draft,
+            the likeliest first.
     """
 
     tokens: NDArray[np.int64]
@@ -65,24 +70,29 @@ def tree(
     missed: float = 1e-3,
     seconds: float = MOST_SECONDS,
 ) -> JointAudit:
-    """Audit a kernel on trees of one shape: the joint law of its path, followed by the target's, against the target's.
+    """Audit a kernel on trees of one shape: the joint law of its path, followed by the target's,
+    against the target's.
 
     Args:
-        candidate: `verify(tree, rng)` → the accepted tokens and the one after them, 1 to depth + 1; see `DraftedTree`.
+        candidate: `verify(tree, rng)` → the accepted tokens and the one after them, 1 to depth + 1;
+            see `DraftedTree`.
         draft, target: toy models.
-        parents: the tree's shape, by node; −1 for the root, which is node 0: (−1, 0, 0, 1) is a root with two children, the first
-            of which has one.
+        parents: the tree's shape, by node; −1 for the root, which is node 0: (−1, 0, 0, 1) is a
+            root with two children, the first of which has one.
         rng: of samples, if there are any.
-        replacement: how siblings are drawn: with replacement, or without, which needs as many live tokens.
-        sampled: whether they are drawn; False for trees of the draft's likeliest tokens (top-k), which know no replacement.
+        replacement: how siblings are drawn: with replacement, or without, which needs as many live
+            tokens.
+        sampled: whether they are drawn; False for trees of the draft's likeliest tokens (top-k),
+            which know no replacement.
         tolerance, detect, false_alarm, missed, seconds: as for `step`.
 
     Returns:
-        JointAudit: exact on small trees where the kernel's draws can be followed, else sampled, with the reason.
+        JointAudit: exact on small trees where the kernel's draws can be followed, else sampled,
+        with the reason.
 
     Raises:
-        CandidateFailure: if the kernel raises or returns no path. InvalidParameter: if `parents` is no tree, or has more
-            siblings, drawn without replacement, than the draft has tokens.
+        CandidateFailure: if the kernel raises or returns no path. InvalidParameter: if `parents` is
+            no tree, or has more siblings, drawn without replacement, than the draft has tokens.
         TooLarge: beyond four million paths.
 
     Cost: two runs of the kernel for each drafted tree and each outcome of its draws.
@@ -98,8 +108,14 @@ def tree(
     check_instance(sampled, bool, name="sampled")
     whole = whole_of(candidate, "tree")
     shape = plain_integers(parents, "parents").reshape(-1).tolist()
-    if not shape or shape[0] != -1 or not all(0 <= parent < node for node, parent in enumerate(shape) if node):
-        raise InvalidParameter(f"parents must be −1 for node 0 and an earlier node for every other; got {parents!r}.")
+    if (
+        not shape
+        or shape[0] != -1
+        or not all(0 <= parent < node for node, parent in enumerate(shape) if node)
+    ):
+        raise InvalidParameter(
+            f"parents must be −1 for node 0 and an earlier node for every other; got {parents!r}."
+        )
     depth = [0]
     for parent in shape[1:]:
         depth.append(depth[parent] + 1)
@@ -119,7 +135,13 @@ def tree(
         except _TooFewTokens as error:
             short.append(error)
             raise
-        return [tuple(int(token) for token in np.asarray(whole.verify(drafted, generator)).reshape(-1) if token != -1)]
+        return [
+            tuple(
+                int(token)
+                for token in np.asarray(whole.verify(drafted, generator)).reshape(-1)
+                if token != -1
+            )
+        ]
 
     errors = Errors(detect, false_alarm, missed)
     siblings = "siblings the likeliest tokens"
@@ -170,10 +192,14 @@ def _drafted(
             law[taken.get(parent, [])] = 0.0
         if not law.any():
             raise _TooFewTokens(
-                f"A node of this shape has {parents.count(parent)} children, all different; after {paths[parent]} the draft has "
-                f"{len(taken[parent])} tokens. Pass parents with fewer siblings, a draft with more tokens, or replacement=True."
+                f"A node of this shape has {parents.count(parent)} children, all different; after "
+                f"{paths[parent]} the draft has "
+                f"{len(taken[parent])} tokens. Pass parents with fewer siblings, a draft with more "
+                "tokens, or replacement=True."
             )
-        tokens[node] = int(rng.choice(len(law), p=law / law.sum())) if sampled else int(np.argmax(law))
+        tokens[node] = (
+            int(rng.choice(len(law), p=law / law.sum())) if sampled else int(np.argmax(law))
+        )
         taken.setdefault(parent, []).append(int(tokens[node]))
         if parent in youngest:
             following[youngest[parent]] = node
@@ -182,4 +208,6 @@ def _drafted(
         youngest[parent] = node
         paths.append((*paths[parent], int(tokens[node])))
     p, q = (np.stack([law(path) for path in paths]) for law in laws)
-    return DraftedTree(tokens, np.asarray(parents, dtype=np.int64), first, following, p, q, replacement, sampled)
+    return DraftedTree(
+        tokens, np.asarray(parents, dtype=np.int64), first, following, p, q, replacement, sampled
+    )

@@ -11,8 +11,10 @@ from otm.audit.coverage import Coverage
 from otm.tabular import OneTable, Table
 
 Verdict = Literal["not lossless", "undecided", "no verdict", "no difference found", "lossless"]
-"""Worst first. Audits by integration say "lossless", or "undecided" within their error; those of samples "no difference found", or
-"no verdict" where there are too few of them to find what was asked for."""
+"""Worst first. Audits by integration say "lossless", or "undecided" within their error; those of
+samples "no difference found", or "no verdict" where there are too few of them to find what was
+asked for.
+"""
 
 PASSED = frozenset[Verdict]({"lossless", "no difference found"})
 """Verdicts that let a candidate pass."""
@@ -24,7 +26,8 @@ class Audit(OneTable):
 
     Attributes:
         name: of the candidate.
-        reason: what stood in the way of an exact law, "a random number was converted to a plain float" say; empty if nothing did.
+        reason: what stood in the way of an exact law, "a random number was converted to a plain
+            float" say; empty if nothing did.
     """
 
     name: str
@@ -59,13 +62,24 @@ class Audit(OneTable):
         """The audits that it consists of, by instance: itself alone, but for a battery."""
 
     def data(self) -> Table:
-        """Return the verdict and the figures of each part; `severity` is the total variation, or a lower bound on it."""
-        rows = [(label, part.verdict, *part.row(), part.severity) for label, part in self.parts.items()]
+        """Return the verdict and the figures of each part; `severity` is the total variation, or a
+        lower bound on it.
+        """
+        rows = [
+            (label, part.verdict, *part.row(), part.severity) for label, part in self.parts.items()
+        ]
         head = ("instance", "verdict", "total variation", "KL(q‖π)", "remark", "severity")
-        return Table(columns=head, rows=tuple(rows), title=f"{self.name}: {self.verdict}", notes=(str(self.coverage),))
+        return Table(
+            columns=head,
+            rows=tuple(rows),
+            title=f"{self.name}: {self.verdict}",
+            notes=(str(self.coverage),),
+        )
 
     def head(self) -> str:
-        """Return the verdict, and below it what it covers, and why it is not exact where that was tried."""
+        """Return the verdict, and below it what it covers, and why it is not exact where that was
+        tried.
+        """
         reason = f"\nNot exact, since {self.reason.rstrip('.')}." if self.reason else ""
         return f"## `{self.name}`: {self.verdict}\n{self.coverage}{reason}"
 

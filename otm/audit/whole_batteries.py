@@ -1,7 +1,9 @@
-"""What is tested by default of code that drafts by itself, reads drafted trees, or writes whole texts.
+"""What is tested by default of code that drafts by itself, reads drafted trees, or writes whole
+texts.
 
-Jobs for `otm.audit.batteries`: one for every pair of toy models, shape of a tree or request, each by branching on draws where it
-can be and by samples where not. What a callable does not take (a batch, an end of sequence) is left out, and said so.
+Jobs for `otm.audit.batteries`: one for every pair of toy models, shape of a tree or request, each
+by branching on draws where it can be and by samples where not. What a callable does not take (a
+batch, an end of sequence) is left out, and said so.
 """
 
 from __future__ import annotations
@@ -61,23 +63,35 @@ def whole_jobs(
         candidate: which of them it is.
         rng: of samples, if it comes to that.
         tolerance: as for `otm.audit.step`.
-        detect, false_alarm, missed: of samples, `detect` as time allows unless given; the false alarms are shared.
-        until: when time is up, a reading of `time.monotonic`: half of what is left goes to branching, where that comes to no end,
-            and what is left then to the samples of the audits that are left.
+        detect, false_alarm, missed: of samples, `detect` as time allows unless given; the false
+            alarms are shared.
+        until: when time is up, a reading of `time.monotonic`: half of what is left goes to
+            branching, where that comes to no end, and what is left then to the samples of the
+            audits that are left.
     """
-    found = {"step": lambda: _steps(candidate), "tree": lambda: _trees(candidate.siblings), "generate": _generations}[
-        candidate.kind
-    ]()
-    options: dict[str, Any] = {"rng": rng, "tolerance": tolerance, "missed": missed, "false_alarm": false_alarm / len(found)}
+    found = {
+        "step": lambda: _steps(candidate),
+        "tree": lambda: _trees(candidate.siblings),
+        "generate": _generations,
+    }[candidate.kind]()
+    options: dict[str, Any] = {
+        "rng": rng,
+        "tolerance": tolerance,
+        "missed": missed,
+        "false_alarm": false_alarm / len(found),
+    }
     seconds = until - time.monotonic()
     waiting = _Waiting(_BRANCHING * seconds, len(found))
 
-    def job(label: str, group: str, audit: Callable[..., JointAudit], given: dict[str, Any], again: str) -> WholeJob:
+    def job(
+        label: str, group: str, audit: Callable[..., JointAudit], given: dict[str, Any], again: str
+    ) -> WholeJob:
         def run(limited: Any) -> JointAudit:
             begun = time.monotonic()
             branching = max(0.0, min(_SHARE * seconds, waiting.branching))
             asked = detect or Affordable(
-                (instances.DETECT_ROWS, *instances.COARSER), _USED * (until - begun - branching) / waiting.audits
+                (instances.DETECT_ROWS, *instances.COARSER),
+                _USED * (until - begun - branching) / waiting.audits,
             )
             waiting.audits -= 1
             result = audit(limited, **given, **options, detect=asked, seconds=branching)
@@ -112,30 +126,45 @@ def _steps(candidate: WholeCandidate) -> _Plan:
     models = instances.step_models(length)
     if not models:
         raise TooLarge(
-            f"The step writes up to {length} tokens, more than joint laws are kept of. Let it draft fewer, or call otm.audit.step."
+            f"The step writes up to {length} tokens, more than joint laws are kept of. Let it "
+            "draft fewer, or call otm.audit.step."
         )
     again = f"result = otm.audit.step({{}}, draft=draft, target=target, length={length}, {_DRAWS})"
     return [
-        (name, "steps", step, {"draft": p, "target": q, "length": length}, _STEP_MODELS.format(length, name) + again)
+        (
+            name,
+            "steps",
+            step,
+            {"draft": p, "target": q, "length": length},
+            _STEP_MODELS.format(length, name) + again,
+        )
         for name, (p, q) in models.items()
     ]
 
 
 def _longest(candidate: WholeCandidate) -> int:
-    """Return how many tokens a step was seen to write; what fails here fails again where it is counted."""
+    """Return how many tokens a step was seen to write; what fails here fails again where it is
+    counted.
+    """
     draft, target = instances.chained_models()["after the token before"]
     seen = [0]
     for seed in range(_LOOKS):
-        drafter = target if seed % 2 else draft  # that of the target itself has all its drafts accepted
+        drafter = (
+            target if seed % 2 else draft
+        )  # that of the target itself has all its drafts accepted
         try:
-            seen.append(int(np.asarray(candidate.verify(drafter, target, np.random.default_rng(seed))).size))
+            seen.append(
+                int(np.asarray(candidate.verify(drafter, target, np.random.default_rng(seed))).size)
+            )
         except (Exception, SystemExit):
             break
     return max(seen)
 
 
 def _trees(siblings: str) -> _Plan:
-    """Return audits of a kernel on every shape, and on every pair of models with as many live tokens as it has siblings."""
+    """Return audits of a kernel on every shape, and on every pair of models with as many live
+    tokens as it has siblings.
+    """
     found: _Plan = []
     for shape, parents in instances.SHAPES.items():
         most = max(collections.Counter(parents[1:]).values())
@@ -143,13 +172,25 @@ def _trees(siblings: str) -> _Plan:
             if p.num_tokens ** (len(parents) - 1) > instances.MOST_TREES:
                 continue
             if siblings == "with" or int((p.table > 0.0).sum(axis=-1).min()) >= most:
-                given = {"parents": parents, "replacement": siblings == "with", "sampled": siblings != "likeliest"}
+                given = {
+                    "parents": parents,
+                    "replacement": siblings == "with",
+                    "sampled": siblings != "likeliest",
+                }
                 told = "".join(f", {key}={value!r}" for key, value in given.items())
-                again = f"{_MODELS.format(name)}result = otm.audit.tree({{}}, draft=draft, target=target{told}, {_DRAWS})"
-                found.append((f"{shape}, {name}", shape, tree, {"draft": p, "target": q, **given}, again))
+                again = (
+                    f"{_MODELS.format(name)}result = otm.audit.tree({{}}, draft=draft, "
+                    f"target=target{told}, {_DRAWS})"
+                )
+                found.append(
+                    (f"{shape}, {name}", shape, tree, {"draft": p, "target": q, **given}, again)
+                )
     return found
 
 
 def _generations() -> _Plan:
     again = f"result = otm.audit.generate({{{{}}}}, **instances.GENERATIONS[{{!r}}], {_DRAWS})"
-    return [(name, name, generate, dict(request), again.format(name)) for name, request in instances.GENERATIONS.items()]
+    return [
+        (name, name, generate, dict(request), again.format(name))
+        for name, request in instances.GENERATIONS.items()
+    ]

@@ -1,7 +1,13 @@
-"""Bounds on acceptances, from above (`*_upper`) and from below (`*_lower`), each with the theorem that proves it."""
+"""Bounds on acceptances, from above (`*_upper`) and from below (`*_lower`), each with the theorem
+that proves it.
+"""
 
 from otm.bounds.bracket import Bracket, optimal_bracket
-from otm.bounds.index_entropy import greedy_index_entropy_upper, index_entropy_lower, index_entropy_upper
+from otm.bounds.index_entropy import (
+    greedy_index_entropy_upper,
+    index_entropy_lower,
+    index_entropy_upper,
+)
 from otm.bounds.kseq import kseq_factor, kseq_lower
 from otm.bounds.limit import support_limit_upper
 from otm.bounds.list_matching import list_matching_lower

@@ -1,16 +1,18 @@
-"""How many bits it takes to name the accepted draft: bounds on the entropy of its index by the divergence of target from draft.
+"""How many bits it takes to name the accepted draft: bounds on the entropy of its index by the
+divergence of target from draft.
 
-Speculative decoding with an unlimited list of drafts is channel simulation: Y = X_K ~ q is one entry of a list drawn from p, and
-the index K is what a decoder who knows the list would have to be told. H(K) is the entropy that governs how fast the yield of
-drafting trees grows (Tunstall's bound), and it cannot be far from D = D(q‖p):
+Speculative decoding with an unlimited list of drafts is channel simulation: Y = X_K ~ q is one
+entry of a list drawn from p, and the index K is what a decoder who knows the list would have to be
+told. H(K) is the entropy that governs how fast the yield of drafting trees grows (Tunstall's
+bound), and it cannot be far from D = D(q‖p):
 
     D ≤ H(K)                                    every list whose entries all have law p,
     H(K) ≤ D + log₂(D + 1) + 4                  Poisson functional representation, and the race's rank,
     H(K) ≤ D + log₂(D + log₂ 4e) + log₂ 4e      greedy rejection,
 
-all in bits. The lower bound is about lists with replacement. *It is false for drafts without replacement*, the case that tree
-decoders use: the rank of the accepted token is then one of V, so H ≤ log₂ V, while D is unbounded. With p = (.99, .01) and
-q = (½, ½), H ≤ 1 and D = 2.329.
+all in bits. The lower bound is about lists with replacement. *It is false for drafts without
+replacement*, the case that tree decoders use: the rank of the accepted token is then one of V, so H
+≤ log₂ V, while D is unbounded. With p = (.99, .01) and q = (½, ½), H ≤ 1 and D = 2.329.
 """
 
 from __future__ import annotations
@@ -29,13 +31,15 @@ _ROUNDED_UP = 1.0 + 2.0**-49
 
 
 def index_entropy_lower(problem: Problem) -> Array:
-    """Return the least entropy of the index of the output in a list of drafts whose every entry has the draft's law.
+    """Return the least entropy of the index of the output in a list of drafts whose every entry has
+    the draft's law.
 
-    H(K) ≥ D(q‖p): for greedy rejection (recursive rejection of i.i.d. drafts, however many) and for the Poisson functional
-    representation, at each context.
+    H(K) ≥ D(q‖p): for greedy rejection (recursive rejection of i.i.d. drafts, however many) and for
+    the Poisson functional representation, at each context.
 
     Args:
-        problem: any batch `(..., V)` with an `IID` law; its k plays no part, the list is as long as it needs to be.
+        problem: any batch `(..., V)` with an `IID` law; its k plays no part, the list is as long as
+            it needs to be.
 
     Returns:
         Bits: a float, or `(...)` in float64; ∞ where the target has mass that is never drafted.
@@ -44,9 +48,13 @@ def index_entropy_lower(problem: Problem) -> Array:
         Unsupported: for any other law; without replacement the inequality is false.
 
     Cost: O(V). Accuracy: rounded down, by 1e-14 of D and 18νu (D + √D).
-    Reference: ERSD [Kobus & Gündüz 2025], (6), from Li 2024; docs/theory.md, "Bounds", with the counterexample.
+    Reference: ERSD [Kobus & Gündüz 2025], (6), from Li 2024; docs/theory.md, "Bounds", with the
+        counterexample.
 
-    >>> round(index_entropy_lower(otm.Problem(draft=[0.99, 0.01], target=[0.5, 0.5], law=otm.IID(1))), 3)
+    >>> round(
+    ...     index_entropy_lower(otm.Problem(draft=[0.99, 0.01], target=[0.5, 0.5], law=otm.IID(1))),
+    ...     3,
+    ... )
     2.329
     """
     require_law(
@@ -59,13 +67,15 @@ def index_entropy_lower(problem: Problem) -> Array:
 
 
 def index_entropy_upper(problem: Problem) -> Array:
-    """Return an upper bound on the entropy of the index that the Poisson functional representation selects, and of the race's rank.
+    """Return an upper bound on the entropy of the index that the Poisson functional representation
+    selects, and of the race's rank.
 
-    H(K) ≤ D(q‖p) + log₂(D(q‖p) + 1) + 4. The race's rank counts distinct tokens in the same list, so it is never larger than K, and
-    the bound, which rests on E[log₂ K], holds for it as well.
+    H(K) ≤ D(q‖p) + log₂(D(q‖p) + 1) + 4. The race's rank counts distinct tokens in the same list,
+    so it is never larger than K, and the bound, which rests on E[log₂ K], holds for it as well.
 
     Args:
-        problem: any batch `(..., V)` with an `IID` law (the list) or `WithoutReplacement` (the race); k plays no part.
+        problem: any batch `(..., V)` with an `IID` law (the list) or `WithoutReplacement` (the
+            race); k plays no part.
 
     Returns:
         Bits: a float, or `(...)` in float64; ∞ where the target has mass that is never drafted.
@@ -76,7 +86,9 @@ def index_entropy_upper(problem: Problem) -> Array:
     Cost: O(V). Accuracy: rounded up, by 1e-14 of D and 18νu (D + √D).
     Reference: Li & El Gamal 2018, Theorem 1 and its proof; ERSD [Kobus & Gündüz 2025], (8).
 
-    >>> round(index_entropy_upper(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))), 9)
+    >>> round(
+    ...     index_entropy_upper(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))), 9
+    ... )
     4.0
     """
     require_law(
@@ -91,10 +103,11 @@ def index_entropy_upper(problem: Problem) -> Array:
 
 
 def greedy_index_entropy_upper(problem: Problem) -> Array:
-    """Return an upper bound on the entropy of the index that greedy rejection selects from an i.i.d. list.
+    """Return an upper bound on the entropy of the index that greedy rejection selects from an
+    i.i.d. list.
 
-    H(K) ≤ D + log₂(D + log₂ 4e) + log₂ 4e, D = D(q‖p) and log₂ 4e = 3.4427: ERSD's D + (1 + ε) log₂(D + 1) + O(1) with its
-    constant.
+    H(K) ≤ D + log₂(D + log₂ 4e) + log₂ 4e, D = D(q‖p) and log₂ 4e = 3.4427: ERSD's D + (1 + ε)
+    log₂(D + 1) + O(1) with its constant.
 
     Args:
         problem: any batch `(..., V)` with an `IID` law; k plays no part.
@@ -106,13 +119,21 @@ def greedy_index_entropy_upper(problem: Problem) -> Array:
         Unsupported: for any other law.
 
     Cost: O(V). Accuracy: rounded up, by 1e-14 of D and 18νu (D + √D).
-    Reference: Harsha et al. 2010; ERSD [Kobus & Gündüz 2025], (7); the constant: docs/theory.md, "Bounds".
+    Reference: Harsha et al. 2010; ERSD [Kobus & Gündüz 2025], (7); the constant: docs/theory.md,
+        "Bounds".
 
-    >>> round(greedy_index_entropy_upper(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))), 4)
+    >>> round(
+    ...     greedy_index_entropy_upper(
+    ...         otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))
+    ...     ),
+    ...     4,
+    ... )
     5.2262
     """
     require_law(
-        problem, IID, message="Greedy rejection reads an i.i.d. list; the problem has {law!r}. Use law=otm.IID({law.k})."
+        problem,
+        IID,
+        message="Greedy rejection reads an i.i.d. list; the problem has {law!r}. Use law=otm.IID({law.k}).",
     )
     divergence = _moved(_bits(problem), problem, 1.0)
     return (divergence + _log2(divergence + _LOG_4E) + _LOG_4E) * _ROUNDED_UP
@@ -123,12 +144,15 @@ def _bits(problem: Problem) -> Array:
 
 
 def _moved(bits: Array, problem: Problem, sign: float) -> Array:
-    """Return a divergence moved by 1e-14 of itself and by what the gate's rounding can do, 2νu (Σ q|log(q/p)| + 2 TV), to its side.
+    """Return a divergence moved by 1e-14 of itself and by what the gate's rounding can do, 2νu (Σ
+    q|log(q/p)| + 2 TV), to its side.
 
     Σ q|log(q/p)| ≤ D + 2 TV, since Σ q log(p/q) over q < p is at most Σ (p − q), and TV ≤ √(D/2).
     """
     gate = 4.0 * sum_units(problem.num_tokens) * UNIT_ROUNDOFF
-    few = min(bits, 1.0) if isinstance(bits, float) else namespace(bits).clip(bits, 0.0, 1.0)  # beyond 1, √D ≤ D
+    few = (
+        min(bits, 1.0) if isinstance(bits, float) else namespace(bits).clip(bits, 0.0, 1.0)
+    )  # beyond 1, √D ≤ D
     moved = bits * (1.0 + sign * (1e-14 + 4.4 * gate)) + sign * gate * (3.4 * few**0.5 + 6.0 * gate)
     return max(moved, 0.0) if isinstance(moved, float) else namespace(moved).clip(moved, 0.0, None)
 

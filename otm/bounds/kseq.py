@@ -36,13 +36,20 @@ def kseq_lower(problem: Problem) -> Array:
     factor = kseq_factor(k)
 
     def bound(p: Array, q: Array) -> Array:
-        return clip(down(factor * total(namespace(p, q).minimum(k * p, q)), p.shape[-1], units=16, weight=k), 0.0, 1.0)[None]
+        return clip(
+            down(
+                factor * total(namespace(p, q).minimum(k * p, q)), p.shape[-1], units=16, weight=k
+            ),
+            0.0,
+            1.0,
+        )[None]
 
     return as_scalar_or_array(by_rows(bound, problem.draft, problem.target)[0])
 
 
 def kseq_factor(k: int) -> float:
-    """Return 1 − (1 − 1/k)^k, the fraction of the optimum that K-SEQ is sure to reach; above 1 − 1/e for every k.
+    """Return 1 − (1 − 1/k)^k, the fraction of the optimum that K-SEQ is sure to reach; above 1 −
+    1/e for every k.
 
     Args:
         k: number of drafts ≥ 1.
@@ -53,7 +60,8 @@ def kseq_factor(k: int) -> float:
     Raises:
         InvalidParameter: unless k is an integer ≥ 1.
 
-    Cost: O(1). Accuracy: a few units in the last place, rounded down to at least 1 − 1/e, for every k.
+    Cost: O(1). Accuracy: a few units in the last place, rounded down to at least 1 − 1/e, for every
+        k.
     Reference: SpecTr, appendix C.1.
 
     >>> kseq_factor(2)

@@ -1,4 +1,6 @@
-"""SpecTr's Theorem 1: an upper bound on the optimal acceptance for every choice of a token set Ω₀, and tight for the best one."""
+"""SpecTr's Theorem 1: an upper bound on the optimal acceptance for every choice of a token set Ω₀,
+and tight for the best one.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def spectr_upper(problem: Problem, *, subset: object) -> float:
         TooLarge: beyond four million sequences.
         InvalidParameter: if `subset` is neither a mask `(V,)` nor tokens of the vocabulary.
 
-    Cost: O(V^k). Accuracy: rounded up, by k (ν + 1) + 3ν + V + 16 units of roundoff. Reference: SpecTr, Theorem 1.
+    Cost: O(V^k). Accuracy: rounded up, by k (ν + 1) + 3ν + V + 16 units of roundoff. Reference:
+        SpecTr, Theorem 1.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> round(spectr_upper(problem, subset=[0, 1]), 12)  # the paper's choice for Bernoullis
@@ -51,14 +54,22 @@ def spectr_upper(problem: Problem, *, subset: object) -> float:
     bound = first + math.fsum(np.minimum(table.mass, outside[sets.of_sequence]))
     # A sequence's mass has k factors, the mass outside Ω₀ up to V terms.
     width = single.num_tokens
-    return float(up(np.asarray(bound), width, units=k * (sum_units(width) + 1.0) + width + 16.0, weight=len(table.mass)))
+    return float(
+        up(
+            np.asarray(bound),
+            width,
+            units=k * (sum_units(width) + 1.0) + width + 16.0,
+            weight=len(table.mass),
+        )
+    )
 
 
 def spectr_minimum_upper(problem: Problem) -> float:
     """Evaluate Theorem 1's bound minimised over Ω₀, which equals the optimal acceptance exactly.
 
-    At Ω₀ = T, the minimising set of the cut formula, the first sum is at most Q(T) and the second at most 1 − P(T)^k, so
-    α* ≤ bound ≤ 1 + Q(T) − P(T)^k = α* (docs/theory.md, "Theorem 1 is tight").
+    At Ω₀ = T, the minimising set of the cut formula, the first sum is at most Q(T) and the second
+    at most 1 − P(T)^k, so α* ≤ bound ≤ 1 + Q(T) − P(T)^k = α* (docs/theory.md, "Theorem 1 is
+    tight").
 
     Args:
         problem: one pair of distributions `(V,)` with an `IID` law.
@@ -68,11 +79,18 @@ def spectr_minimum_upper(problem: Problem) -> float:
 
     Raises:
         Unsupported: for a law other than IID.
-        TooLarge: beyond four million sequences, where `otm.optimal_acceptance` gives the same number.
+        TooLarge: beyond four million sequences, where `otm.optimal_acceptance` gives the same
+            number.
 
-    Cost: O(V^k). Accuracy: rounded up, as above. Reference: SpecTr, Theorem 1; tightness: docs/theory.md, "Theorem 1 is tight".
+    Cost: O(V^k). Accuracy: rounded up, as above. Reference: SpecTr, Theorem 1; tightness:
+        docs/theory.md, "Theorem 1 is tight".
 
-    >>> round(spectr_minimum_upper(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))), 12)
+    >>> round(
+    ...     spectr_minimum_upper(
+    ...         otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    ...     ),
+    ...     12,
+    ... )
     0.9375
     """
     single = _iid(problem)
@@ -84,7 +102,9 @@ def as_mask(subset: object, num_tokens: int) -> NDArray[np.bool_]:
     array = any_array(subset)
     if array.dtype == bool and array.shape == (num_tokens,):
         return array
-    tokens = array.reshape(-1).astype(np.int64) if array.size == 0 or array.dtype.kind in "iu" else None
+    tokens = (
+        array.reshape(-1).astype(np.int64) if array.size == 0 or array.dtype.kind in "iu" else None
+    )
     if tokens is None or (tokens.size and (tokens.min() < 0 or tokens.max() >= num_tokens)):
         raise InvalidParameter(
             f"subset must be a Boolean mask ({num_tokens},) or tokens in [0, {num_tokens}); got {subset!r}. Pass one of these."

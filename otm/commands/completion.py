@@ -1,7 +1,7 @@
 """``otm completion SHELL``: prints what makes a shell complete commands and options of ``otm``.
 
-The words are read off the parsers of the commands themselves, so that none is forgotten; after an option that takes one of a few
-words these are offered, else files.
+The words are read off the parsers of the commands themselves, so that none is forgotten; after an
+option that takes one of a few words these are offered, else files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ def register(commands: Any) -> None:
     completion: argparse.ArgumentParser = commands.add_parser(
         "completion",
         help="print what makes a shell complete otm's words",
-        epilog='bash, zsh: eval "$(otm completion bash)" in the start-up file; fish: otm completion fish | source',
+        epilog=(
+            'bash, zsh: eval "$(otm completion bash)" in the start-up file; fish: otm completion '
+            "fish | source"
+        ),
     )
     completion.add_argument("shell", choices=SHELLS)
 
@@ -27,12 +30,18 @@ def run(options: argparse.Namespace) -> int:
     """Print the script and return the exit status."""
     words = {name: _words(name, command) for name, command in options.own.items()}
     names = [*words, *options.further]  # commands that an extra adds
-    print(_fish(words, names) if options.shell == "fish" else _bash(words, names, zsh=options.shell == "zsh"))
+    print(
+        _fish(words, names)
+        if options.shell == "fish"
+        else _bash(words, names, zsh=options.shell == "zsh")
+    )
     return 0
 
 
 def _words(name: str, command: Any) -> dict[str, tuple[str, ...]]:
-    """Return the options of a command, and its name, each with the words that it can be followed by."""
+    """Return the options of a command, and its name, each with the words that it can be followed
+    by.
+    """
     subparsers = argparse.ArgumentParser().add_subparsers()
     command.register(subparsers)
     (parser,) = subparsers.choices.values()
@@ -47,8 +56,14 @@ def _words(name: str, command: Any) -> dict[str, tuple[str, ...]]:
 def _bash(words: dict[str, dict[str, tuple[str, ...]]], names: list[str], *, zsh: bool) -> str:
     cases, places = [], []
     for name, followed in words.items():
-        cases += [f'    "{name} {word}") words="{" ".join(choices)}" ;;' for word, choices in followed.items() if choices]
-        places.append(f'      {name}) words="{" ".join(word for word in followed if word != name)}" ;;')
+        cases += [
+            f'    "{name} {word}") words="{" ".join(choices)}" ;;'
+            for word, choices in followed.items()
+            if choices
+        ]
+        places.append(
+            f'      {name}) words="{" ".join(word for word in followed if word != name)}" ;;'
+        )
     lines = [
         *(["autoload -U +X bashcompinit && bashcompinit"] if zsh else []),
         "_otm() {",
@@ -72,7 +87,11 @@ def _fish(words: dict[str, dict[str, tuple[str, ...]]], names: list[str]) -> str
     for name, followed in words.items():
         for word, choices in followed.items():
             kind = f" -l {word.removeprefix('--')}" if word != name else ""
-            offered = f" {'-x' if kind else '-f'} -a {shlex.quote(' '.join(choices))}" if choices else ""
+            offered = (
+                f" {'-x' if kind else '-f'} -a {shlex.quote(' '.join(choices))}" if choices else ""
+            )
             if kind or offered:
-                lines.append(f"complete -c otm -n '__fish_seen_subcommand_from {name}'{kind}{offered}")
+                lines.append(
+                    f"complete -c otm -n '__fish_seen_subcommand_from {name}'{kind}{offered}"
+                )
     return "\n".join(lines)

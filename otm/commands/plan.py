@@ -1,7 +1,8 @@
 """``otm plan``: from an engine's record of acceptance to a number of drafts, on one screen.
 
-The answer comes first, then what it rests on: the record and its conventions, the costs and where they come from, every length
-compared. Exit status: 0 answered, 2 the record or the costs cannot be read.
+The answer comes first, then what it rests on: the record and its conventions, the costs and where
+they come from, every length compared. Exit status: 0 answered, 2 the record or the costs cannot be
+read.
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from otm.commands.printing import paragraph, shown
-from otm.errors import InvalidParameter, OtmError
-from otm.tabular import columns
-from otm.trees import (
+from otm.engines import (
     AcceptanceRecord,
     CostSurface,
     LengthChoice,
@@ -38,6 +37,8 @@ from otm.trees import (
     vllm_lengths,
     vllm_simulation,
 )
+from otm.errors import InvalidParameter, OtmError
+from otm.tabular import columns
 
 MAX_ROWS = 10
 """Rows of a table by batch and context that are shown."""
@@ -62,18 +63,49 @@ def register(commands: Any) -> None:
     plan.add_argument("file", metavar="FILE", help="what the engine wrote; the form is recognised")
     plan.add_argument("--draft-ms", type=float, metavar="MS", help="one draft step")
     plan.add_argument(
-        "--target-ms", metavar="MS", help="one target call, or by number of drafts checked, 0 among them: 0:20,4:21,8:24"
+        "--target-ms",
+        metavar="MS",
+        help="one target call, or by number of drafts checked, 0 among them: 0:20,4:21,8:24",
     )
     plan.add_argument(
-        "--costs", nargs="+", metavar="COSTS", help="measured costs instead: records of `latency` or `advise`, or JSON"
+        "--costs",
+        nargs="+",
+        metavar="COSTS",
+        help="measured costs instead: records of `latency` or `advise`, or JSON",
     )
-    plan.add_argument("--batch", type=int, nargs="+", metavar="N", help="batch sizes (default: the measured ones)")
-    plan.add_argument("--context", type=int, nargs="+", metavar="N", help="context lengths (default: the measured ones)")
-    plan.add_argument("--extend", type=int, metavar="L", help="go on to L drafts at the last measured position's rate")
-    plan.add_argument("--extrapolate-costs", action="store_true", help="continue costs beyond what was measured")
-    plan.add_argument("--budget", type=int, metavar="B", help="split B drafts of one call over the record's requests")
-    plan.add_argument("--confidence", type=float, default=0.95, help="of the intervals (default: %(default)s)")
-    plan.add_argument("--settings", choices=SETTINGS, help="print settings for an engine, as JSON, instead of the answer")
+    plan.add_argument(
+        "--batch", type=int, nargs="+", metavar="N", help="batch sizes (default: the measured ones)"
+    )
+    plan.add_argument(
+        "--context",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="context lengths (default: the measured ones)",
+    )
+    plan.add_argument(
+        "--extend",
+        type=int,
+        metavar="L",
+        help="go on to L drafts at the last measured position's rate",
+    )
+    plan.add_argument(
+        "--extrapolate-costs", action="store_true", help="continue costs beyond what was measured"
+    )
+    plan.add_argument(
+        "--budget",
+        type=int,
+        metavar="B",
+        help="split B drafts of one call over the record's requests",
+    )
+    plan.add_argument(
+        "--confidence", type=float, default=0.95, help="of the intervals (default: %(default)s)"
+    )
+    plan.add_argument(
+        "--settings",
+        choices=SETTINGS,
+        help="print settings for an engine, as JSON, instead of the answer",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -120,14 +152,20 @@ def _costs(options: argparse.Namespace) -> CostSurface | None:
     given = [options.draft_ms is not None, options.target_ms is not None]
     if options.costs is not None:
         if any(given):
-            raise InvalidParameter("--costs stands for --draft-ms and --target-ms; got both. Drop one of them.")
+            raise InvalidParameter(
+                "--costs stands for --draft-ms and --target-ms; got both. Drop one of them."
+            )
         return read_costs(*options.costs)
     if not any(given):
         return None
     if not all(given):
-        raise InvalidParameter("--draft-ms and --target-ms go together; got one of them. Give both, or neither.")
+        raise InvalidParameter(
+            "--draft-ms and --target-ms go together; got one of them. Give both, or neither."
+        )
     target = {n: ms / 1e3 for n, ms in _by_drafts(options.target_ms).items()}
-    return CostSurface.flat(draft=options.draft_ms / 1e3, target=target, source="--draft-ms and --target-ms")
+    return CostSurface.flat(
+        draft=options.draft_ms / 1e3, target=target, source="--draft-ms and --target-ms"
+    )
 
 
 def _by_drafts(text: str) -> dict[int, float]:
@@ -144,13 +182,19 @@ def _by_drafts(text: str) -> dict[int, float]:
     return found
 
 
-def _settings(options: argparse.Namespace, record: AcceptanceRecord, costs: CostSurface | None) -> dict[str, Any]:
+def _settings(
+    options: argparse.Namespace, record: AcceptanceRecord, costs: CostSurface | None
+) -> dict[str, Any]:
     if options.settings == "vllm":
         if costs is None:
-            raise InvalidParameter("Draft lengths by batch size need costs; none are given. Pass --costs.")
+            raise InvalidParameter(
+                "Draft lengths by batch size need costs; none are given. Pass --costs."
+            )
         contexts = options.context or costs.contexts[-1:]
         if len(contexts) > 1:
-            raise InvalidParameter(f"vLLM's table is for one context length; got {contexts}. Pass one --context.")
+            raise InvalidParameter(
+                f"vLLM's table is for one context length; got {contexts}. Pass one --context."
+            )
         return vllm_lengths(
             record,
             costs,
@@ -162,7 +206,9 @@ def _settings(options: argparse.Namespace, record: AcceptanceRecord, costs: Cost
     survival = kaplan_meier(record) if record.censoring == "observed" else record.survival
     if options.settings == "vllm-simulation":
         return vllm_simulation(survival)
-    simulation = (sglang_simulation if options.settings == "sglang-simulation" else tensorrt_llm_simulation)(survival)
+    simulation = (
+        sglang_simulation if options.settings == "sglang-simulation" else tensorrt_llm_simulation
+    )(survival)
     return _written(simulation)
 
 
@@ -175,7 +221,9 @@ def _written(simulation: Simulation) -> dict[str, Any]:
 
 
 def _tidied(value: Any) -> Any:
-    """Return JSON values without what binary fractions add in the last digits: .2, not .19999999999999996."""
+    """Return JSON values without what binary fractions add in the last digits: .2, not
+    .19999999999999996.
+    """
     if isinstance(value, dict):
         return {name: _tidied(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -190,7 +238,9 @@ def _headline(plan: LengthPlan) -> Iterator[str]:
         open_ = sum(choice.verdict == "undecided" for choice in plan.choices)
         if not drafting:
             yield (
-                "DO NOT SPECULATE" if not open_ else f"DO NOT SPECULATE, but {open_} of {len(plan.choices)} cells are undecided"
+                "DO NOT SPECULATE"
+                if not open_
+                else f"DO NOT SPECULATE, but {open_} of {len(plan.choices)} cells are undecided"
             )
         elif len(drafting) == len(plan.choices):
             lengths = sorted({choice.length for choice in drafting})
@@ -236,7 +286,9 @@ def _interval_words(plan: LengthPlan, where: str = "in brackets") -> str:
 
 def _record(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[str]:
     """Say what was read, and what it cannot say."""
-    yield from paragraph("record", f"{Path(options.file).name}: {_counts(record)}; {record.convention}")
+    yield from paragraph(
+        "record", f"{Path(options.file).name}: {_counts(record)}; {record.convention}"
+    )
     means = f"tokens a step: {record.pooled_mean:.3f} pooled over steps"
     if record.unit == "request" and len(record.parts) > 1:
         low, high = request_mean_interval(record, confidence=options.confidence)
@@ -306,7 +358,9 @@ def _table(plan: LengthPlan) -> Iterator[str]:
         marks = ("*" if choice.reach == "at the limit" or choice.limited_by_costs else "") + (
             "?" * (choice.verdict == "undecided")
         )
-        rows.append((f"{choice.batch}", f"{choice.context}", f"{choice.length}{marks:2}", plain, engine))
+        rows.append(
+            (f"{choice.batch}", f"{choice.context}", f"{choice.length}{marks:2}", plain, engine)
+        )
     yield from columns(rows, right=(0, 1, 2))
     if any(choice.verdict == "undecided" for choice in plan.choices):
         yield "  ? the interval contains 1"
@@ -317,13 +371,20 @@ def _table(plan: LengthPlan) -> Iterator[str]:
 def _columns(plan: LengthPlan, choice: LengthChoice) -> Iterator[str]:
     """Show every length, or a selection that holds the ends and the chosen one."""
     last = len(choice.curve) - 1
-    shown = sorted({1, 2, 3, 4, last, *range(max(1, choice.length - 2), choice.length + 3)} & set(range(1, last + 1)))[
-        -MAX_COLUMNS:
-    ]
+    shown = sorted(
+        {1, 2, 3, 4, last, *range(max(1, choice.length - 2), choice.length + 3)}
+        & set(range(1, last + 1))
+    )[-MAX_COLUMNS:]
     known = plan.estimate.tokens
     rows = [
         ("drafts", *map(str, shown)),
-        ("tokens", *(f"{known[n]:.2f}" if n < known.size and not math.isnan(known[n]) else "+" for n in shown)),
+        (
+            "tokens",
+            *(
+                f"{known[n]:.2f}" if n < known.size and not math.isnan(known[n]) else "+"
+                for n in shown
+            ),
+        ),
         ("x plain", *(f"{choice.curve[n]:.2f}" for n in shown)),
     ]
     yield from columns(rows, right=range(1, len(rows[0])))
@@ -338,25 +399,38 @@ def _limits(plan: LengthPlan, record: AcceptanceRecord) -> Iterator[str]:
             f"with more, or --extend {2 * plan.measured}.",
         )
     if any(choice.reach == "beyond" for choice in plan.choices):
-        yield from paragraph("limit", f"beyond {plan.measured} drafts acceptance is extrapolated, at the last position's rate.")
+        yield from paragraph(
+            "limit",
+            f"beyond {plan.measured} drafts acceptance is extrapolated, at the last position's rate.",
+        )
     if any(choice.limited_by_costs for choice in plan.choices):
         yield from paragraph(
-            "limit", f"costs are measured up to {plan.costs.longest} drafts: measure longer calls, or --extrapolate-costs."
+            "limit",
+            f"costs are measured up to {plan.costs.longest} drafts: measure longer calls, or --extrapolate-costs.",
         )
     if any(choice.costs_extrapolated for choice in plan.choices):
         yield from paragraph("limit", "some costs are extrapolated beyond what was measured.")
     if record.unlocated > 0.02:
-        yield from paragraph("limit", f"{record.unlocated:.2f} accepted drafts a step lie beyond the record's list.")
+        yield from paragraph(
+            "limit", f"{record.unlocated:.2f} accepted drafts a step lie beyond the record's list."
+        )
 
 
 def _budget(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[str]:
     if options.budget is None:
         return
     plan = plan_budget(record, budget=options.budget)
-    seen = "counted on steps that the split had not seen" if plan.held_out else "too large: chosen on the same counts"
+    seen = (
+        "counted on steps that the split had not seen"
+        if plan.held_out
+        else "too large: chosen on the same counts"
+    )
     lengths = sorted(plan.lengths.tolist(), reverse=True)
     if len(lengths) == 1:
-        yield from paragraph("budget", f"the record has one request, with which nothing is shared: it drafts {lengths[0]}.")
+        yield from paragraph(
+            "budget",
+            f"the record has one request, with which nothing is shared: it drafts {lengths[0]}.",
+        )
         return
     yield from paragraph(
         "budget",
@@ -368,7 +442,12 @@ def _budget(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[s
 def _without_costs(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[str]:
     """Answer for a range of costs, and ask for them."""
     plans = [
-        plan_lengths(record, CostSurface.flat(draft=ratio, target=1.0), extend=options.extend, confidence=options.confidence)
+        plan_lengths(
+            record,
+            CostSurface.flat(draft=ratio, target=1.0),
+            extend=options.extend,
+            confidence=options.confidence,
+        )
         for ratio in COST_RATIOS
     ]
     choices = [plan.choices[0] for plan in plans]
@@ -380,9 +459,18 @@ def _without_costs(options: argparse.Namespace, record: AcceptanceRecord) -> Ite
     yield ""
     rows = [
         ("a draft costs, in target calls", *(f"{ratio:g}" for ratio in COST_RATIOS)),
-        ("drafts a step", *(f"{one.length}{'*' * (one.reach == 'at the limit')}" for one in choices)),
+        (
+            "drafts a step",
+            *(f"{one.length}{'*' * (one.reach == 'at the limit')}" for one in choices),
+        ),
         ("x plain decoding", *(f"{one.over_plain.value:.2f}" for one in choices)),
-        ("  at least", *("-" if math.isnan(one.over_plain.low) else f"{one.over_plain.low:.2f}" for one in choices)),
+        (
+            "  at least",
+            *(
+                "-" if math.isnan(one.over_plain.low) else f"{one.over_plain.low:.2f}"
+                for one in choices
+            ),
+        ),
     ]
     yield from columns(rows, right=range(1, len(rows[0])))
     yield "(0 drafts: do not speculate. A target call is taken to cost the same whatever it"

@@ -13,7 +13,9 @@ WIDTH = 80
 
 
 def give_up_output() -> None:
-    """Send what is left of the standard output nowhere: Python flushes it once more when it ends, and would complain again."""
+    """Send what is left of the standard output nowhere: Python flushes it once more when it ends,
+    and would complain again.
+    """
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -25,14 +27,20 @@ def take_every_letter() -> None:
 
 
 def shown(text: str, *, command: str) -> bool:
-    """Print a report and return whether it arrived; a reader that has left, such as `head`, takes nothing from the verdict."""
+    """Print a report and return whether it arrived; a reader that has left, such as `head`, takes
+    nothing from the verdict.
+    """
     try:
         take_every_letter()
         print(text, flush=True)
     except OSError as error:
         give_up_output()
         if not isinstance(error, BrokenPipeError):
-            print(f"otm {command}: the report cannot be written ({error.strerror}). Send it elsewhere.", file=sys.stderr)
+            print(
+                f"otm {command}: the report cannot be written ({error.strerror}). Send it "
+                "elsewhere.",
+                file=sys.stderr,
+            )
             return False
     return True
 
@@ -40,5 +48,9 @@ def shown(text: str, *, command: str) -> bool:
 def paragraph(title: str, text: str, *, indent: int = 8) -> list[str]:
     """Return lines of at most `WIDTH` columns beside a title."""
     return textwrap.wrap(
-        text, WIDTH, initial_indent=f"{title:{indent}}", subsequent_indent=" " * indent, break_on_hyphens=False
+        text,
+        WIDTH,
+        initial_indent=f"{title:{indent}}",
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
     )

@@ -38,28 +38,36 @@ def compare(
 
     Args:
         draft, target: probabilities `(V,)`.
-        verifiers: which ones; None takes every verifier with default parameters, leaves out unsupported pairs, and beyond 4,096
-            draft sequences also those that solve a linear program, whose value is the optimum.
-        laws: draft law classes; None takes every law that draws from one distribution, `otm.drafts.SINGLE_DRAFTER_LAWS`.
+        verifiers: which ones; None takes every verifier with default parameters, leaves out
+            unsupported pairs, and beyond 4,096 draft sequences also those that solve a linear
+            program, whose value is the optimum.
+        laws: draft law classes; None takes every law that draws from one distribution,
+            `otm.drafts.SINGLE_DRAFTER_LAWS`.
         k: numbers of drafts.
-        samples: Monte Carlo draws per row; 0 for none. None takes 20,000 where no exact value was computed, or in every row if
-            `full`.
-        rng: the source of randomness; None takes one fixed seed, so that the same call gives the same table.
-        full: whether it prints every figure of every row: bounds, distances and Monte Carlo intervals too.
+        samples: Monte Carlo draws per row; 0 for none. None takes 20,000 where no exact value was
+            computed, or in every row if `full`.
+        rng: the source of randomness; None takes one fixed seed, so that the same call gives the
+            same table.
+        full: whether it prints every figure of every row: bounds, distances and Monte Carlo
+            intervals too.
 
     Returns:
-        Comparison: one row per supported (law, verifier, k), and none twice: one draft drawn without replacement is an i.i.d. one.
-        `print` it, `plot` it, or take `rows`, `records()`, `to_pandas()`, `to_latex()`. Lossy verifiers stand apart, with TV and
-        KL to the target and the frontier at their own TV, min(1, optimum + TV); a verifier that promises nothing stands where the
-        output law that is found puts it.
+        Comparison: one row per supported (law, verifier, k), and none twice: one draft drawn
+        without replacement is an i.i.d. one. `print` it, `plot` it, or take `rows`, `records()`,
+        `to_pandas()`, `to_latex()`. Lossy verifiers stand apart, with TV and KL to the target and
+        the frontier at their own TV, min(1, optimum + TV); a verifier that promises nothing stands
+        where the output law that is found puts it.
 
     Raises:
         Unsupported: if both `verifiers` and `laws` are named and a pair does not fit for any k.
         InvalidParameter, InvalidDistribution, ShapeMismatch: on bad input.
 
-    Cost: per row, one exact acceptance (see each verifier) and `samples` draws; races draw V exponentials each.
+    Cost: per row, one exact acceptance (see each verifier) and `samples` draws; races draw V
+        exponentials each.
 
-    >>> table = compare(draft=[0.75, 0.25], target=[0.5, 0.5], verifiers=[otm.KSeq()], k=[2], samples=0)
+    >>> table = compare(
+    ...     draft=[0.75, 0.25], target=[0.5, 0.5], verifiers=[otm.KSeq()], k=[2], samples=0
+    ... )
     >>> table.rows[0].gap.__round__(6)
     0.089903
     """
@@ -71,14 +79,21 @@ def compare(
     if samples is not None:
         draws = Draws(everywhere=int(samples), otherwise=int(samples))
     generator = np.random.default_rng(_SEED) if rng is None else check_rng(rng)
-    chosen_verifiers = [make() for make in VERIFIERS] if verifiers is None else check_verifiers(verifiers)
+    chosen_verifiers = (
+        [make() for make in VERIFIERS] if verifiers is None else check_verifiers(verifiers)
+    )
     chosen_verifiers = distinct(chosen_verifiers)
     chosen_laws = distinct(list(SINGLE_DRAFTER_LAWS) if laws is None else _classes(laws))
     if not chosen_verifiers or not chosen_laws:
-        raise InvalidParameter("compare needs at least one verifier and one law; one list is empty. Leave it out for all.")
+        raise InvalidParameter(
+            "compare needs at least one verifier and one law; one list is empty. Leave it out for "
+            "all."
+        )
     if verifiers is not None:
         _require_some_pair(chosen_verifiers, chosen_laws, counts, strict=laws is not None)
-    problem = Problem(draft=draft, target=target, law=chosen_laws[0](counts[0])).single(purpose="otm.compare")
+    problem = Problem(draft=draft, target=target, law=chosen_laws[0](counts[0])).single(
+        purpose="otm.compare"
+    )
     rows, skipped = [], set()
     for count in counts:
         for make in chosen_laws:
@@ -95,44 +110,68 @@ def compare(
             for verifier in chosen_verifiers:
                 if verifiers is None and isinstance(verifier, PLANS) and not enumerable:
                     skipped.add(
-                        f"left out beyond {_MOST_SEQUENCES_BY_DEFAULT:,} draft sequences: {verifier}; its value is the "
+                        f"left out beyond {_MOST_SEQUENCES_BY_DEFAULT:,} draft sequences: "
+                        f"{verifier}; its value is the "
                         f"optimum column, and {verifier!r} in verifiers= runs its program"
                     )
                 elif verifier.supports(here.law):
                     if not (seen and (verifiers is None or verifier.supports(IID(1)))):
                         rows.append(row_of(verifier, here, best, draws, generator))
                 elif verifiers is None:
-                    skipped.add("left out: pairs of verifier and draft law that do not fit each other (docs/schemes.md)")
+                    skipped.add(
+                        "left out: pairs of verifier and draft law that do not fit each other "
+                        "(docs/schemes.md)"
+                    )
                 elif laws is not None:
-                    skipped.add(f"left out: {verifier} for drafts {here.law}, which it does not verify")
-    return Comparison(rows=tuple(rows), left_out=tuple(sorted(skipped)), full=full, folded=verifiers is None)
+                    skipped.add(
+                        f"left out: {verifier} for drafts {here.law}, which it does not verify"
+                    )
+    return Comparison(
+        rows=tuple(rows), left_out=tuple(sorted(skipped)), full=full, folded=verifiers is None
+    )
 
 
 def _is_one_draw(problem: Problem) -> bool:
     """Whether the law is that of one draw from the draft."""
-    return problem.law.k == 1 and np.allclose(problem.law.inclusion(problem.draft), problem.draft, rtol=0.0, atol=1e-15)
+    return problem.law.k == 1 and np.allclose(
+        problem.law.inclusion(problem.draft), problem.draft, rtol=0.0, atol=1e-15
+    )
 
 
 def check_verifiers(verifiers: object) -> list[Verifier]:
-    """Return the verifiers that the caller names, or raise `InvalidParameter` for a class or a bare verifier."""
-    if isinstance(verifiers, Sequence) and all(isinstance(verifier, Verifier) for verifier in verifiers):
+    """Return the verifiers that the caller names, or raise `InvalidParameter` for a class or a bare
+    verifier.
+    """
+    if isinstance(verifiers, Sequence) and all(
+        isinstance(verifier, Verifier) for verifier in verifiers
+    ):
         return list(verifiers)
-    raise InvalidParameter(f"verifiers must be a list of verifiers such as [otm.KSeq()]; got {verifiers!r}. Pass instances.")
+    raise InvalidParameter(
+        f"verifiers must be a list of verifiers such as [otm.KSeq()]; got {verifiers!r}. Pass "
+        "instances."
+    )
 
 
 def _classes(laws: object) -> list[type[Law]]:
-    """Return the draft laws that the caller names, or raise `InvalidParameter` for an instance or a bare class."""
-    if isinstance(laws, Sequence) and all(isinstance(law, type) and issubclass(law, Law) for law in laws):
+    """Return the draft laws that the caller names, or raise `InvalidParameter` for an instance or a
+    bare class.
+    """
+    if isinstance(laws, Sequence) and all(
+        isinstance(law, type) and issubclass(law, Law) for law in laws
+    ):
         return list(laws)
     raise InvalidParameter(
-        f"laws must be a list of draft law classes such as [otm.IID], with the number of drafts in k=; got {laws!r}. Pass these."
+        "laws must be a list of draft law classes such as [otm.IID], with the number of drafts in "
+        f"k=; got {laws!r}. Pass these."
     )
 
 
 def _require_some_pair(
     verifiers: Sequence[Verifier], laws: Sequence[type[Law]], counts: Sequence[int], *, strict: bool
 ) -> None:
-    """A verifier that the caller names must fit some law and k, and every named law if laws are named too."""
+    """A verifier that the caller names must fit some law and k, and every named law if laws are
+    named too.
+    """
     for verifier in verifiers:
         fits = [any(verifier.supports(make(count)) for count in counts) for make in laws]
         if not (all(fits) if strict else any(fits)):

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Comparison(Tabular):
-    """The rows, and what was left out and why; prints as a matrix of verifiers by k for each law, lossy schemes apart.
+    """The rows, and what was left out and why; prints as a matrix of verifiers by k for each law,
+    lossy schemes apart.
 
     Attributes:
         rows: one for each scheme and number of drafts.
         left_out: what was not compared, and why.
         full: whether it prints every figure of every row.
-        folded: whether it prints a verifier that agrees with one above it wherever it has a value by name only.
+        folded: whether it prints a verifier that agrees with one above it wherever it has a value
+            by name only.
     """
 
     rows: tuple[ComparisonRow, ...]
@@ -32,10 +34,14 @@ class Comparison(Tabular):
 
     def __repr__(self) -> str:
         laws, verifiers = (
-            distinct(what) for what in ([type(row.law) for row in self.rows], [row.verifier for row in self.rows])
+            distinct(what)
+            for what in ([type(row.law) for row in self.rows], [row.verifier for row in self.rows])
         )
         ks = ", ".join(map(str, distinct([row.law.k for row in self.rows])))
-        return f"Comparison({len(self.rows)} rows: {len(verifiers)} verifiers, {len(laws)} laws, k = {ks})"
+        return (
+            f"Comparison({len(self.rows)} rows: {len(verifiers)} verifiers, {len(laws)} laws, k = "
+            f"{ks})"
+        )
 
     def __str__(self) -> str:
         blocks = [table.text() for table in self._tables()]
@@ -43,9 +49,11 @@ class Comparison(Tabular):
         return "\n\n".join([*blocks, *(["\n".join(below)] if below else [])])
 
     def tables(self) -> tuple[Table, ...]:
-        """Return the matrix of each law, the best marked, below its optimum and the gap of the best; then the lossy schemes.
+        """Return the matrix of each law, the best marked, below its optimum and the gap of the
+        best; then the lossy schemes.
 
-        If `full`, every figure of every row instead, by law. What is to be said of all of them stands below the last.
+        If `full`, every figure of every row instead, by law. What is to be said of all of them
+        stands below the last.
         """
         *others, last = self._tables()
         return (*others, dataclasses.replace(last, notes=(*last.notes, *self._notes())))
@@ -54,7 +62,11 @@ class Comparison(Tabular):
         found = []
         for law, exact, lossy in sorted_out(self.rows):
             if self.full:
-                found += [full_table(law, rows, lossy=apart) for rows, apart in ((exact, False), (lossy, True)) if rows]
+                found += [
+                    full_table(law, rows, lossy=apart)
+                    for rows, apart in ((exact, False), (lossy, True))
+                    if rows
+                ]
             else:
                 found += [matrix(law, exact, folded=self.folded)] if exact else []
                 found += [lossy_table(law, lossy)] if lossy else []
@@ -73,7 +85,9 @@ class Comparison(Tabular):
         draw(ax, self.rows, folded=self.folded)
 
     def records(self) -> list[dict[str, object]]:
-        """Return the rows as plain dictionaries, for a data frame or JSON; law and verifier are their identities (`repr`)."""
+        """Return the rows as plain dictionaries, for a data frame or JSON; law and verifier are
+        their identities (`repr`).
+        """
         return [
             {
                 "law": repr(row.law),
@@ -84,7 +98,9 @@ class Comparison(Tabular):
                 "optimum": row.optimum,
                 "frontier": row.frontier,
                 "gap": row.gap,
-                "total_variation": None if row.distortion is None else row.distortion.total_variation,
+                "total_variation": None
+                if row.distortion is None
+                else row.distortion.total_variation,
                 "kl": None if row.distortion is None else row.distortion.kl,
                 "monte_carlo": None if row.monte_carlo is None else row.monte_carlo.mean,
                 "monte_carlo_low": None if row.monte_carlo is None else row.monte_carlo.low,

@@ -22,7 +22,9 @@ from otm.verbs import acceptance, optimal_acceptance
 from otm.verifiers import PLANS, KSeq, ListRace, Race, Verifier
 
 SAME = 1e-9
-"""Total variation below which an output law is the target, and difference below which acceptances are equal: races' quadrature."""
+"""Total variation below which an output law is the target, and difference below which acceptances
+are equal: races' quadrature.
+"""
 
 CONFIDENCE = 0.999
 """Of each interval: of a hundred rows, one in ten tables has one that misses."""
@@ -32,7 +34,9 @@ PROVEN_LOWER: Mapping[Verifier, Callable[[Problem], Array]] = {
     Race(): poisson_representation_lower,
     ListRace(): list_matching_lower,
 }
-"""Lower bounds that are proven for one verifier, with these parameters, under every law that it supports."""
+"""Lower bounds that are proven for one verifier, with these parameters, under every law that it
+supports.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +50,8 @@ class ComparisonRow:
         optimum: the law's optimal acceptance, None where it cannot be computed.
         monte_carlo: estimate from the sampler, None if no samples were asked for.
         note: why a cell is empty.
-        distortion: distances of the output law to the target for a lossy verifier, None for a lossless one.
+        distortion: distances of the output law to the target for a lossy verifier, None for a
+            lossless one.
     """
 
     law: Law
@@ -60,14 +65,18 @@ class ComparisonRow:
 
     @property
     def frontier(self) -> float | None:
-        """The most that any scheme with this one's total variation to the target accepts: min(1, optimum + TV)."""
+        """The most that any scheme with this one's total variation to the target accepts: min(1,
+        optimum + TV).
+        """
         if self.optimum is None or self.distortion is None:
             return self.optimum
         return min(1.0, self.optimum + self.distortion.total_variation)
 
     @property
     def gap(self) -> float | None:
-        """Frontier − exact: the acceptance that this scheme leaves on the table; for a lossless one the frontier is the optimum."""
+        """Frontier − exact: the acceptance that this scheme leaves on the table; for a lossless one
+        the frontier is the optimum.
+        """
         if self.frontier is None or self.exact is None:
             return None
         return max(0.0, self.frontier - self.exact)
@@ -81,18 +90,26 @@ class Draws:
     otherwise: int
 
 
-def row_of(verifier: Verifier, problem: Problem, best: float | None, draws: Draws, rng: np.random.Generator) -> ComparisonRow:
-    """Return what is known of a verifier on a problem whose optimum is `best`; None and a note where it is too large."""
+def row_of(
+    verifier: Verifier, problem: Problem, best: float | None, draws: Draws, rng: np.random.Generator
+) -> ComparisonRow:
+    """Return what is known of a verifier on a problem whose optimum is `best`; None and a note
+    where it is too large.
+    """
     note, exact, interval = "", None, None
     try:
         exact = float(acceptance(verifier, problem))
         if draws.everywhere:
-            interval = estimate(verifier, problem, samples=draws.everywhere, confidence=CONFIDENCE, rng=rng)
+            interval = estimate(
+                verifier, problem, samples=draws.everywhere, confidence=CONFIDENCE, rng=rng
+            )
     except TooLarge as error:
         note = str(error).split(";")[0]
         # The plan of a program that cannot be solved cannot be sampled either; other samplers can.
         if draws.otherwise and not isinstance(verifier, PLANS):
-            interval = estimate(verifier, problem, samples=draws.otherwise, confidence=CONFIDENCE, rng=rng)
+            interval = estimate(
+                verifier, problem, samples=draws.otherwise, confidence=CONFIDENCE, rng=rng
+            )
     return ComparisonRow(
         law=problem.law,
         verifier=verifier,
@@ -115,7 +132,10 @@ def _distortion_or_none(verifier: Verifier, problem: Problem) -> Distortion | No
 def _proven_lower(verifier: Verifier, problem: Problem) -> float | None:
     """Return the bound of the literature that is proven for this scheme, None where there is none."""
     # Not a lookup: a verifier from outside need not be hashable.
-    return next((float(bound(problem)) for proven, bound in PROVEN_LOWER.items() if proven == verifier), None)
+    return next(
+        (float(bound(problem)) for proven, bound in PROVEN_LOWER.items() if proven == verifier),
+        None,
+    )
 
 
 def optimum_or_none(problem: Problem) -> float | None:

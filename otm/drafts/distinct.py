@@ -17,7 +17,9 @@ from otm.pmf import align_pair
 
 @dataclasses.dataclass(frozen=True)
 class DistinctDrafts(Law, abc.ABC):
-    """A law of one drafter that drafts no token twice and none without mass: with fewer than k tokens of mass rows are padded."""
+    """A law of one drafter that drafts no token twice and none without mass: with fewer than k
+    tokens of mass rows are padded.
+    """
 
     one_drafter = True
     distinct = True
@@ -36,6 +38,8 @@ def padded(tokens: NDArray[np.int64], k: int) -> NDArray[np.int64]:
 
 
 def likeliest(draft: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """Return the `count` most likely tokens, without those of no mass; ties go to the lowest index; one row."""
+    """Return the `count` most likely tokens, without those of no mass; ties go to the lowest index;
+    one row.
+    """
     top = np.argsort(-draft, kind="stable")[:count]
     return top[draft[top] > 0].astype(np.int64)

@@ -18,14 +18,16 @@ from otm.drafts.successive_cut import check_enough_tokens
 
 @dataclasses.dataclass(frozen=True)
 class Greedy(DistinctDrafts):
-    """The k − 1 most likely tokens, then one draw from the draft distribution renormalised over the others.
+    """The k − 1 most likely tokens, then one draw from the draft distribution renormalised over the
+    others.
 
     b(T) = 1{top ⊆ T}·P(T ∖ top)/P(Ω ∖ top), and so, with R = P(Ω ∖ top) summed directly,
 
         α* = Q(top) + Σ_{i ∉ top} min(q(i), p(i)/R).
 
-    Ties go to the lowest index. A token without mass is never drafted: where fewer than k tokens have mass, all of them are drafted
-    and the row is padded with −1 (then α* = Q(supp p)). Greedy(1) is a single draft.
+    Ties go to the lowest index. A token without mass is never drafted: where fewer than k tokens
+    have mass, all of them are drafted and the row is padded with −1 (then α* = Q(supp p)).
+    Greedy(1) is a single draft.
 
     Args:
         k: number of drafts, an integer ≥ 1, at most V (checked when the problem is made).
@@ -33,8 +35,10 @@ class Greedy(DistinctDrafts):
     Raises:
         InvalidParameter: unless k is an integer ≥ 1; if k > V on use.
 
-    Cost of the optimum: one sort, O(V log V), and O(V) per k. Accuracy: rounding of one sum over the vocabulary.
-    Reference: greedy draft sampling, Hu et al. 2025; as a law of sets Greedy(2) is SpecHub's pair [Sun et al. 2024].
+    Cost of the optimum: one sort, O(V log V), and O(V) per k. Accuracy: rounding of one sum over
+        the vocabulary.
+    Reference: greedy draft sampling, Hu et al. 2025; as a law of sets Greedy(2) is SpecHub's pair
+        [Sun et al. 2024].
 
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=Greedy(2))
     >>> round(otm.optimal_acceptance(problem), 12)  # .2 + min(.2, .6) + min(.6, .4)
@@ -83,7 +87,9 @@ class Greedy(DistinctDrafts):
         tokens = np.full((max(1, len(last)), self.k), PAD, dtype=np.int64)
         tokens[:, : len(top)] = top
         if len(last) == 0:
-            return DraftTable(tokens=tokens, mass=np.asarray([draft.sum() / draft.sum()], dtype=draft.dtype))
+            return DraftTable(
+                tokens=tokens, mass=np.asarray([draft.sum() / draft.sum()], dtype=draft.dtype)
+            )
         tokens[:, self.k - 1] = last
         return DraftTable(tokens=tokens, mass=rest[last])
 
@@ -101,7 +107,9 @@ class Greedy(DistinctDrafts):
         return drafts
 
     def parts(self, draft: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Return the top tokens of positive mass and the law of the last draft `(V,)`, all zero where there is none; one row."""
+        """Return the top tokens of positive mass and the law of the last draft `(V,)`, all zero
+        where there is none; one row.
+        """
         top = likeliest(draft, self.k - 1)
         rest = draft.copy()
         rest[top] = 0 * rest[top]
@@ -115,7 +123,9 @@ def likely_order(draft: Array) -> Array:
 
 
 def _last_draft(p: Array, k: int) -> Array:
-    """Return the law of the last draft over the tokens behind the top ones, from masses in descending order; 0 without any."""
+    """Return the law of the last draft over the tokens behind the top ones, from masses in
+    descending order; 0 without any.
+    """
     xp = namespace(p)
     rest = p[..., k - 1 :]
     left = total(rest)[..., None]
@@ -128,5 +138,8 @@ def _values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     p = gather(xp.astype(draft, xp.float64), order)
     q = gather(xp.astype(target, xp.float64), order)
     drafted = xp.where(p > 0, q, xp.zeros_like(q))
-    rows = [total(drafted[..., : k - 1]) + total(xp.minimum(q[..., k - 1 :], _last_draft(p, k))) for k in ks]
+    rows = [
+        total(drafted[..., : k - 1]) + total(xp.minimum(q[..., k - 1 :], _last_draft(p, k)))
+        for k in ks
+    ]
     return xp.clip(xp.stack(rows, axis=0), 0.0, 1.0)

@@ -1,13 +1,15 @@
 """The optimal acceptance of i.i.d. drafts as a minimum along the overlap curve.
 
-For every draft law, the best acceptance of any coupling is α* = 1 + min_T [Q(T) − b(T)] over sets T of tokens, where b(T) is the
-probability that all drafts fall into T (max-flow/min-cut on the graph from drafted sets to their tokens; docs/theory.md, "The
-cut formula"). For k i.i.d. drafts b(T) = P(T)^k, and a minimising T is a *prefix* of supp p in ascending order of q/p: tokens
-that the draft model overrates most come first.
+For every draft law, the best acceptance of any coupling is α* = 1 + min_T [Q(T) − b(T)] over sets T
+of tokens, where b(T) is the probability that all drafts fall into T (max-flow/min-cut on the graph
+from drafted sets to their tokens; docs/theory.md, "The cut formula"). For k i.i.d. drafts b(T) =
+P(T)^k, and a minimising T is a *prefix* of supp p in ascending order of q/p: tokens that the draft
+model overrates most come first.
 
-The scan runs over the complements of the prefixes, from the other end of the order: with C = P(Tᶜ) accumulated from the small
-side, b(T) = exp(k·log1p(−C)) keeps full accuracy where P(T) is close to 1, which is where k in the thousands looks. It looks at
-every prefix: in terms of the curve's level there may be several local minima (docs/theory.md, "The overlap curve").
+The scan runs over the complements of the prefixes, from the other end of the order: with C = P(Tᶜ)
+accumulated from the small side, b(T) = exp(k·log1p(−C)) keeps full accuracy where P(T) is close to
+1, which is where k in the thousands looks. It looks at every prefix: in terms of the curve's level
+there may be several local minima (docs/theory.md, "The overlap curve").
 """
 
 from __future__ import annotations
@@ -18,23 +20,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, clip, gather, integer_power, namespace, quiet, tracks_gradient, untracked
+from otm._arrays import (
+    Array,
+    clip,
+    gather,
+    integer_power,
+    namespace,
+    quiet,
+    tracks_gradient,
+    untracked,
+)
 from otm.overlap import OverlapCurve
 from otm.overlap.gradient import along_curve
 from otm.overlap.rows import on_rows
 
 LARGEST_MULTIPLIED_POWER = 64
-"""Up to this exponent (1 − C)^k is multiplied out: a tenth of the cost of exp and log, at most k/2 units in the last place lost."""
+"""Up to this exponent (1 − C)^k is multiplied out: a tenth of the cost of exp and log, at most k/2
+units in the last place lost.
+"""
 
 
 def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
-    """Return α*_k = 1 + min_j [Q(T_j) − P(T_j)^k] over prefixes T_j, for each k, shape `(len(ks), ...)` in float64.
+    """Return α*_k = 1 + min_j [Q(T_j) − P(T_j)^k] over prefixes T_j, for each k, shape `(len(ks),
+    ...)` in float64.
 
-    Cost: on long rows three passes (`otm.overlap.rows`), else one sort, two running sums and one pass per k. Accuracy: that of the
-    running sums, for every k.
+    Cost: on long rows three passes (`otm.overlap.rows`), else one sort, two running sums and one
+    pass per k. Accuracy: that of the running sums, for every k.
     """
     if tracks_gradient(draft, target):
-        # α*_k = 1 + min_λ [H(λ) − λ + (k − 1)(λ/k)^{k/(k−1)}], so that at the minimum dα* = dH at fixed λ.
+        # α*_k = 1 + min_λ [H(λ) − λ + (k − 1)(λ/k)^{k/(k−1)}], so that at the minimum dα* = dH at
+        # fixed λ.
         values, levels = iid_values_and_levels(untracked(draft), untracked(target), ks)
         return along_curve(values, draft, target, levels=levels)
     n = len(ks)
@@ -47,10 +62,12 @@ def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
 
 
 def iid_values_and_levels(draft: Array, target: Array, ks: Sequence[int]) -> tuple[Array, Array]:
-    """Return α*_k and the level of a cut that attains it, λ_k = k P(T)^{k−1}, for each k, both `(len(ks), ...)`.
+    """Return α*_k and the level of a cut that attains it, λ_k = k P(T)^{k−1}, for each k, both
+    `(len(ks), ...)`.
 
-    T = {q < λ p} is minimising (docs/theory.md, "The prefix property"), so the level is all that one needs of the search to
-    evaluate the optimum again on fixed sets of tokens, and so its gradient (docs/theory.md, "Gradients").
+    T = {q < λ p} is minimising (docs/theory.md, "The prefix property"), so the level is all that
+    one needs of the search to evaluate the optimum again on fixed sets of tokens, and so its
+    gradient (docs/theory.md, "Gradients").
     """
     n = len(ks)
 
@@ -59,7 +76,9 @@ def iid_values_and_levels(draft: Array, target: Array, ks: Sequence[int]) -> tup
         return namespace(found).concat([found[:n, :], _levels(found[n:, :], ks)], axis=0), left
 
     def by_sort(curve: OverlapCurve) -> Array:
-        return namespace(curve.ratio).concat([optimum_along(curve, ks), levels_along(curve, ks)], axis=0)
+        return namespace(curve.ratio).concat(
+            [optimum_along(curve, ks), levels_along(curve, ks)], axis=0
+        )
 
     found = on_rows(in_bins, by_sort, draft, target)
     return found[:n, ...], found[n:, ...]
@@ -73,7 +92,9 @@ def levels_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
         for k in ks:
             height = xp.exp(k * xp.log1p(-outside)) + curve.above_target
             best = xp.argmax(height, axis=-1)[..., None]
-            chosen.append(xp.where(gather(height, best) > 1.0, gather(outside, best), 0.0)[..., 0])  # else T = Ω
+            chosen.append(
+                xp.where(gather(height, best) > 1.0, gather(outside, best), 0.0)[..., 0]
+            )  # else T = Ω
     return _levels(xp.stack(chosen, axis=0), ks)
 
 
@@ -83,7 +104,10 @@ def _levels(outside: Array, ks: Sequence[int]) -> Array:
     with quiet():
         log_inside = xp.log1p(-clip(outside, 0.0, 1.0))
         return xp.stack(
-            [k * xp.exp((k - 1) * log_inside[i, ...]) if k > 1 else xp.ones_like(outside[i, ...]) for i, k in enumerate(ks)],
+            [
+                k * xp.exp((k - 1) * log_inside[i, ...]) if k > 1 else xp.ones_like(outside[i, ...])
+                for i, k in enumerate(ks)
+            ],
             axis=0,
         )
 
@@ -110,10 +134,12 @@ def optimum_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
 
 
 def _worst_gains(outside: Array, rejected: Array, ks: Sequence[int]) -> dict[int, Array]:
-    """Return, for each k of the ascending `ks`, max_T [b_k(T) − Q(T)]: the rejection probability of the optimum.
+    """Return, for each k of the ascending `ks`, max_T [b_k(T) − Q(T)]: the rejection probability of
+    the optimum.
 
-    With Tᶜ on the prefixes of the order, C = `outside` and Q(Tᶜ) = `rejected`: b(T) − Q(T) = (1 − C)^k + Q(Tᶜ) − 1. Arrays of
-    100,000 entries cost more to allocate than to fill (page faults), so the loop over k works in three arrays that it overwrites.
+    With Tᶜ on the prefixes of the order, C = `outside` and Q(Tᶜ) = `rejected`: b(T) − Q(T) = (1 −
+    C)^k + Q(Tᶜ) − 1. Arrays of 100,000 entries cost more to allocate than to fill (page faults), so
+    the loop over k works in three arrays that it overwrites.
     """
     xp = namespace(outside)
     inside = 1.0 - outside

@@ -1,21 +1,24 @@
 """The minimum cut for different drafters, where no single order of the tokens is enough.
 
-For independent drafts from p₁..p_k the containment function is b(T) = Π_d P_d(T), and T minimises Q − b only if no single token
-wants to move. Since Π_d (P_d − x_d) ≥ Π_d P_d − Σ_d x_d Π_{e≠d} P_e and Π_d (P_d + x_d) ≥ Π_d P_d + Σ_d x_d Π_{e≠d} P_e for masses
-x_d ≥ 0, a minimising T* satisfies
+For independent drafts from p₁..p_k the containment function is b(T) = Π_d P_d(T), and T minimises Q
+− b only if no single token wants to move. Since Π_d (P_d − x_d) ≥ Π_d P_d − Σ_d x_d Π_{e≠d} P_e and
+Π_d (P_d + x_d) ≥ Π_d P_d + Σ_d x_d Π_{e≠d} P_e for masses x_d ≥ 0, a minimising T* satisfies
 
     q(y) ≤ Σ_d μ_d p_d(y) on T*,      q(y) ≥ Σ_d μ_d p_d(y) off T*,      μ_d = Π_{e≠d} P_e(T*):
 
-a cut of the tokens, as points (p₁..p_k)/q, by a hyperplane. (With equal drafters that is the prefix property.)
+a cut of the tokens, as points (p₁..p_k)/q, by a hyperplane. (With equal drafters that is the prefix
+property.)
 
-*Two drafters.* The lines μ₁ p₁(y) + μ₂ p₂(y) = q(y), one per token, divide the (μ₁, μ₂) plane into cells, and T* belongs to a cell.
-Every cell has a piece of some line on its boundary. So walk along each line in turn: the other tokens enter or leave T where their
-lines cross, the pivot itself may be in or out, and all candidates along a line come from one sort and three running sums. Exact,
-O(V² log V).
+*Two drafters.* The lines μ₁ p₁(y) + μ₂ p₂(y) = q(y), one per token, divide the (μ₁, μ₂) plane into
+cells, and T* belongs to a cell. Every cell has a piece of some line on its boundary. So walk along
+each line in turn: the other tokens enter or leave T where their lines cross, the pivot itself may
+be in or out, and all candidates along a line come from one sort and three running sums. Exact, O(V²
+log V).
 
-*More drafters.* Q − b is submodular (b is supermodular), so Wolfe's algorithm finds the point of least norm in its base polytope;
-every point x of that polytope proves Q − b ≥ −b(∅) + Σ min(x, 0), and every prefix of an order by x is a candidate for T. The two
-sides must meet, or an error is raised. Up to ten tokens, every set is tried instead.
+*More drafters.* Q − b is submodular (b is supermodular), so Wolfe's algorithm finds the point of
+least norm in its base polytope; every point x of that polytope proves Q − b ≥ −b(∅) + Σ min(x, 0),
+and every prefix of an order by x is a candidate for T. The two sides must meet, or an error is
+raised. Up to ten tokens, every set is tried instead.
 """
 
 from __future__ import annotations
@@ -26,7 +29,17 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, quiet, to_numpy, total, tracks_gradient, unit_rows, untracked, with_gradient
+from otm._arrays import (
+    Array,
+    namespace,
+    quiet,
+    to_numpy,
+    total,
+    tracks_gradient,
+    unit_rows,
+    untracked,
+    with_gradient,
+)
 from otm.drafts.iid_cut import iid_values, iid_worst_set
 from otm.errors import SolverFailure, TooLarge
 
@@ -46,14 +59,16 @@ _Floats = NDArray[np.float64]
 
 
 def product_values(drafts: Array, target: Array) -> Array:
-    """Return α* = 1 + min_T [Q(T) − Π_d P_d(T)] for drafts `(..., k, V)` and target `(..., V)`, `(...)` in float64.
+    """Return α* = 1 + min_T [Q(T) − Π_d P_d(T)] for drafts `(..., k, V)` and target `(..., V)`,
+    `(...)` in float64.
 
     Equal drafters give exactly the value of i.i.d. drafts, at any V.
 
     Raises:
-        TooLarge: for different drafters beyond `MAX_TOKENS_TWO_DRAFTERS` tokens that both models give mass, with more than two
-            drafters `MAX_TOKENS_MORE_DRAFTERS`.
-        SolverFailure: if the two sides of the certificate (more than two drafters) do not meet within `CERTIFIED_GAP`.
+        TooLarge: for different drafters beyond `MAX_TOKENS_TWO_DRAFTERS` tokens that both models
+            give mass, with more than two drafters `MAX_TOKENS_MORE_DRAFTERS`.
+        SolverFailure: if the two sides of the certificate (more than two drafters) do not meet
+            within `CERTIFIED_GAP`.
 
     Cost: O(V² log V) per row for two drafters; some V least-squares problems of size V beyond.
     """
@@ -62,17 +77,25 @@ def product_values(drafts: Array, target: Array) -> Array:
     k, num_tokens = p.shape[-2:]
     if tracks_gradient(drafts, target):
         rows = zip(p.reshape(-1, k, num_tokens), q.reshape(-1, num_tokens), strict=True)
-        cuts = np.asarray([product_worst_set(one, other) for one, other in rows]).reshape(target.shape)
-        return with_gradient(product_values(untracked(drafts), untracked(target)), _value_at(drafts, target, cuts))
+        cuts = np.asarray([product_worst_set(one, other) for one, other in rows]).reshape(
+            target.shape
+        )
+        return with_gradient(
+            product_values(untracked(drafts), untracked(target)), _value_at(drafts, target, cuts)
+        )
     if (p == p[..., :1, :]).all():
         return iid_values(drafts[..., 0, :], target, [k])[0]
     p, q = p.reshape(-1, k, num_tokens), q.reshape(-1, num_tokens)
-    values = [_value(one, other, product_worst_set(one, other)) for one, other in zip(p, q, strict=True)]
+    values = [
+        _value(one, other, product_worst_set(one, other)) for one, other in zip(p, q, strict=True)
+    ]
     return xp.asarray(np.asarray(values).reshape(target.shape[:-1]), device=target.device)
 
 
 def _value_at(drafts: Array, target: Array, cuts: NDArray[np.bool_]) -> Array:
-    """Return Q(T) − Π_d P_d(T) for fixed sets `(..., V)`: at a minimising T its gradient is the optimum's (Danskin)."""
+    """Return Q(T) − Π_d P_d(T) for fixed sets `(..., V)`: at a minimising T its gradient is the
+    optimum's (Danskin).
+    """
     xp = namespace(drafts, target)
     members = xp.asarray(cuts, device=target.device)
     inside = total(xp.where(members[..., None, :], drafts, xp.zeros_like(drafts)))
@@ -84,33 +107,44 @@ def product_worst_set(drafts: _Floats, target: _Floats) -> NDArray[np.bool_]:
     k = len(drafts)
     if (drafts == drafts[0]).all():
         return iid_worst_set(drafts[0], target, k)
-    # Tokens without target mass belong to T for nothing, tokens that nobody drafts cost and give nothing.
+    # Tokens without target mass belong to T for nothing, tokens that nobody drafts cost and give
+    # nothing.
     free = target == 0
     open_tokens = np.flatnonzero(_largest_candidate(drafts, target) & ~free)
     limit = MAX_TOKENS_TWO_DRAFTERS if k == 2 else MAX_TOKENS_MORE_DRAFTERS
     if len(open_tokens) > limit:
         raise TooLarge(
-            f"The exact optimum for {k} different drafters is limited to {limit:,} tokens with mass under both models; here are "
-            f"{len(open_tokens):,}. Restrict both models to a top-k, or call otm.estimate for a verifier's acceptance."
+            f"The exact optimum for {k} different drafters is limited to {limit:,} tokens with "
+            "mass under both models; here are "
+            f"{len(open_tokens):,}. Restrict both models to a top-k, or call otm.estimate for a "
+            "verifier's acceptance."
         )
     search = _sweep if k == 2 else _every_set if len(open_tokens) <= _FEW_TOKENS else _least_norm
     members = free.copy()
     if len(open_tokens):
-        members[open_tokens] = search(drafts[:, open_tokens], target[open_tokens], drafts[:, free].sum(axis=1))
+        members[open_tokens] = search(
+            drafts[:, open_tokens], target[open_tokens], drafts[:, free].sum(axis=1)
+        )
     # T = ∅ is no worse where the best candidate gains nothing.
     return members if _value(drafts, target, members) < 1.0 else np.zeros_like(members)
 
 
 def _largest_candidate(drafts: _Floats, target: _Floats) -> NDArray[np.bool_]:
-    """Return a set that contains every minimising T: from Ω, drop tokens with q > Σ_d μ_d p_d until none is left to drop.
+    """Return a set that contains every minimising T: from Ω, drop tokens with q > Σ_d μ_d p_d until
+    none is left to drop.
 
-    μ_d = Π_{e≠d} P_e grows with the set, so a token that is too dear for the larger set is too dear for T* inside it.
+    μ_d = Π_{e≠d} P_e grows with the set, so a token that is too dear for the larger set is too dear
+    for T* inside it.
     """
     members = np.ones(len(target), dtype=bool)
     for _ in range(_SCREENINGS):
         sums = drafts[:, members].sum(axis=1)
         others = np.array([np.delete(sums, d).prod() for d in range(len(sums))])
-        kept = members & (target <= (others @ drafts) * (1 + _SAME_LINE)) & ((drafts > 0).any(axis=0) | (target == 0))
+        kept = (
+            members
+            & (target <= (others @ drafts) * (1 + _SAME_LINE))
+            & ((drafts > 0).any(axis=0) | (target == 0))
+        )
         if (kept == members).all():
             break
         members = kept
@@ -127,13 +161,17 @@ def product_containment(drafts: _Floats, members: NDArray[np.bool_]) -> float:
 
 
 def _value(drafts: _Floats, target: _Floats, members: NDArray[np.bool_]) -> float:
-    return min(1.0, max(0.0, 1.0 + math.fsum(target[members]) - product_containment(drafts, members)))
+    return min(
+        1.0, max(0.0, 1.0 + math.fsum(target[members]) - product_containment(drafts, members))
+    )
 
 
 def _sweep(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]:
-    """Return the best cell of the arrangement of lines μ₁p₁ + μ₂p₂ = q as a mask `(V,)`; `base`: P₁, P₂ of tokens always in T.
+    """Return the best cell of the arrangement of lines μ₁p₁ + μ₂p₂ = q as a mask `(V,)`; `base`:
+    P₁, P₂ of tokens always in T.
 
-    Every token must have target mass and mass under one drafter, so that it has a line that misses the origin.
+    Every token must have target mass and mass under one drafter, so that it has a line that misses
+    the origin.
     """
     size = len(target)
     best, members = -float(base.prod()), np.zeros(size, dtype=bool)
@@ -146,15 +184,20 @@ def _sweep(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]
             loss = cost - (base[0] + first) * (base[1] + second)
             row, position = np.unravel_index(int(np.argmin(loss)), loss.shape)
             if loss[row, position] < best:
-                best, members = float(loss[row, position]), walk.members(int(row), int(position), included=included)
+                best, members = (
+                    float(loss[row, position]),
+                    walk.members(int(row), int(position), included=included),
+                )
     return members
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Walk:
-    """Walks along the lines of B pivot tokens: who is in T at the start, and who enters (+1) or leaves (−1) in which order.
+    """Walks along the lines of B pivot tokens: who is in T at the start, and who enters (+1) or
+    leaves (−1) in which order.
 
-    All fields are `(B, V)`; tokens on the same line as the pivot move with it and are in neither `start` nor `turn`.
+    All fields are `(B, V)`; tokens on the same line as the pivot move with it and are in neither
+    `start` nor `turn`.
     """
 
     pivot: NDArray[np.bool_]
@@ -164,9 +207,12 @@ class _Walk:
 
     @classmethod
     def along(cls, drafts: _Floats, target: _Floats, pivots: NDArray[np.intp]) -> _Walk:
-        """On the line of token i, μ = n/|n|² q(i) + s·(n₂, −n₁) with n = (p₁(i), p₂(i)), token j is in T where e + s·h > 0."""
+        """On the line of token i, μ = n/|n|² q(i) + s·(n₂, −n₁) with n = (p₁(i), p₂(i)), token j is
+        in T where e + s·h > 0.
+        """
         with quiet():
-            # Lines are scaled to q = 1 or to their largest coefficient: only where they cross matters.
+            # Lines are scaled to q = 1 or to their largest coefficient: only where they cross
+            # matters.
             scale = np.maximum(target, drafts.max(axis=0))
             (a, c), q = drafts / scale, target / scale
             norm = a[pivots] ** 2 + c[pivots] ** 2
@@ -182,28 +228,38 @@ class _Walk:
         return cls(pivot=pivot, start=start, turn=turn, order=np.argsort(crossing, axis=1))
 
     def masses(self, mass: _Floats) -> tuple[_Floats, _Floats]:
-        """Return the mass of T without the pivot, at the start and after each crossing `(B, V + 1)`, and the pivot's `(B, 1)`."""
+        """Return the mass of T without the pivot, at the start and after each crossing `(B, V +
+        1)`, and the pivot's `(B, 1)`.
+        """
         changes = np.take_along_axis(self.turn * mass, self.order, axis=1)
         first = (self.start @ mass)[:, None]
-        return np.concatenate([first, first + np.cumsum(changes, axis=1)], axis=1), (self.pivot @ mass)[:, None]
+        return np.concatenate([first, first + np.cumsum(changes, axis=1)], axis=1), (
+            self.pivot @ mass
+        )[:, None]
 
     def members(self, row: int, position: int, *, included: bool) -> NDArray[np.bool_]:
         """Return T on one pivot's line after so many crossings, with or without the pivot."""
         inside = self.start[row].copy()
         crossed = self.order[row, :position]
-        inside[crossed] = np.where(self.turn[row, crossed] == 0, inside[crossed], self.turn[row, crossed] > 0)
+        inside[crossed] = np.where(
+            self.turn[row, crossed] == 0, inside[crossed], self.turn[row, crossed] > 0
+        )
         return np.asarray(inside | self.pivot[row] if included else inside & ~self.pivot[row])
 
 
 def _every_set(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]:
-    """Return the best of all 2^V sets: where a search stalls at differences of 1e-9, trying them is certain."""
+    """Return the best of all 2^V sets: where a search stalls at differences of 1e-9, trying them is
+    certain.
+    """
     sets = (np.arange(1 << len(target))[:, None] >> np.arange(len(target)) & 1).astype(bool)
     loss = sets @ target - (base + sets @ drafts.T).prod(axis=1)
     return np.asarray(sets[int(np.argmin(loss))])
 
 
 def _least_norm(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]:
-    """Minimise Q − Π_d (base_d + P_d) by Wolfe's algorithm and return the best set seen, once the base polytope certifies it."""
+    """Minimise Q − Π_d (base_d + P_d) by Wolfe's algorithm and return the best set seen, once the
+    base polytope certifies it.
+    """
     search = _BasePolytope(drafts, target, base)
     points, weights = search.vertex(np.zeros(len(target)))[None], np.ones(1)
     for _ in range(_MAX_VERTICES):
@@ -211,17 +267,23 @@ def _least_norm(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.b
         vertex = search.vertex(point)
         if search.best - np.minimum(point, 0.0).sum() <= CERTIFIED_GAP:
             return search.members
-        if point @ (point - vertex) <= _NORM_TOLERANCE * max(1.0, float((points**2).sum(axis=1).max())):
+        if point @ (point - vertex) <= _NORM_TOLERANCE * max(
+            1.0, float((points**2).sum(axis=1).max())
+        ):
             break
         points, weights = _nearest_point(np.vstack([points, vertex]), np.append(weights, 0.0))
     raise SolverFailure(
-        f"The cut and its certificate must agree within {CERTIFIED_GAP:g}; after Wolfe's algorithm they differ by "
-        f"{search.best - np.minimum(weights @ points, 0.0).sum():.3g}. Call otm.optimum, the linear program."
+        f"The cut and its certificate must agree within {CERTIFIED_GAP:g}; after Wolfe's algorithm "
+        "they differ by "
+        f"{search.best - np.minimum(weights @ points, 0.0).sum():.3g}. Call otm.optimum, the "
+        "linear program."
     )
 
 
 class _BasePolytope:
-    """The greedy algorithm on f(T) = Q(T) − Π_d (base_d + P_d(T)) + Π_d base_d, and the best prefix that it has met."""
+    """The greedy algorithm on f(T) = Q(T) − Π_d (base_d + P_d(T)) + Π_d base_d, and the best prefix
+    that it has met.
+    """
 
     def __init__(self, drafts: _Floats, target: _Floats, base: _Floats) -> None:
         self._drafts, self._target, self._base = drafts, target, base
@@ -229,7 +291,9 @@ class _BasePolytope:
         self.members = np.zeros(len(target), dtype=bool)
 
     def vertex(self, direction: _Floats) -> _Floats:
-        """Return the vertex x that minimises direction·x: the marginal values of f in ascending order of the direction."""
+        """Return the vertex x that minimises direction·x: the marginal values of f in ascending
+        order of the direction.
+        """
         order = np.argsort(direction, kind="stable")
         inside = self._base[:, None] + np.cumsum(self._drafts[:, order], axis=1)
         values = np.cumsum(self._target[order]) - inside.prod(axis=0) + self._base.prod()
@@ -244,15 +308,20 @@ class _BasePolytope:
 
 
 def _nearest_point(points: _Floats, weights: _Floats) -> tuple[_Floats, _Floats]:
-    """Return the vertices and weights of the point of least norm in the convex hull, as far as Wolfe's minor cycle goes."""
+    """Return the vertices and weights of the point of least norm in the convex hull, as far as
+    Wolfe's minor cycle goes.
+    """
     while True:
         shares = np.linalg.lstsq((points[1:] - points[0]).T, -points[0], rcond=None)[0]
         affine = np.concatenate([[1.0 - shares.sum()], shares])
         if (affine > _LEAST_WEIGHT).all():
             return points, affine
-        # Walk from the old weights towards the affine ones until the first weight vanishes, and drop that vertex.
+        # Walk from the old weights towards the affine ones until the first weight vanishes, and
+        # drop that vertex.
         falling = affine <= _LEAST_WEIGHT
-        reach = float(np.min(weights[falling] / np.maximum(weights[falling] - affine[falling], _LEAST_WEIGHT)))
+        reach = float(
+            np.min(weights[falling] / np.maximum(weights[falling] - affine[falling], _LEAST_WEIGHT))
+        )
         weights = np.maximum(weights + min(1.0, reach) * (affine - weights), 0.0)
         kept = weights > _LEAST_WEIGHT
         points, weights = points[kept], weights[kept] / weights[kept].sum()

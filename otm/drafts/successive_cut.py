@@ -1,13 +1,16 @@
-"""Drafts without replacement seen as a race: containment, inclusion and the minimum cut by one quadrature.
+"""Drafts without replacement seen as a race: containment, inclusion and the minimum cut by one
+quadrature.
 
-Give every token an exponential clock with rate p(x). The tokens in order of arrival are a successive sample, so "the first k
-drafts lie in T" says that at least k clocks of T ring before the first one outside, at rate c = p(Tᶜ):
+Give every token an exponential clock with rate p(x). The tokens in order of arrival are a
+successive sample, so "the first k drafts lie in T" says that at least k clocks of T ring before the
+first one outside, at rate c = p(Tᶜ):
 
     1 − b(T) = ∫₀^∞ c e^{−ct} F_{k−1}(t) dt,      F_j(t) = Pr(N_T(t) ≤ j),
 
-N_T(t) the number of arrivals in T, a sum of independent indicators with probabilities 1 − e^{−p(x)t}. Adding a token x to T mixes
-F_j with F_{j−1}, F_j ← F_j + (1 − e^{−p(x)t})(F_{j−1} − F_j): a convex combination, so nothing cancels however far the masses are
-apart. One pass over the tokens in the order of q/p gives every prefix, and every number of drafts up to k on the way.
+N_T(t) the number of arrivals in T, a sum of independent indicators with probabilities 1 −
+e^{−p(x)t}. Adding a token x to T mixes F_j with F_{j−1}, F_j ← F_j + (1 − e^{−p(x)t})(F_{j−1} −
+F_j): a convex combination, so nothing cancels however far the masses are apart. One pass over the
+tokens in the order of q/p gives every prefix, and every number of drafts up to k on the way.
 
 *The step.* With t = e^u the integrand is analytic in |Im u| < π/2, and the trapezoid rule with step h errs by at most
 2M/(e^{2πθ/h} − 1) if the integrand's integral along Im u = ±θ is at most M. Put z = p(x)t with arg z = θ. Since
@@ -16,9 +19,10 @@ most 1 at v = cos θ, whence |Pr(N = j)| ≤ (cos θ)^{−j} for complex times, 
 1/cos θ, so M ≤ Σ_{j<k} (cos θ)^{−j−1} ≤ (cos θ)^{−k}/(1 − cos θ). The step is the largest that keeps the error below 1e-15 for the
 best θ: 0.18 for k = 8, 0.09 for k = 64.
 
-*The range.* Below t₀ with t₀^k/k! = 1e-17 every F_{k−1} is 1 to that accuracy, and the nodes there sum to a power series in c t₀.
-Above, a node is dropped once F_{k−1} has fallen below 1e-18 for every larger prefix too (F only decreases), and no node beyond
-c t = 50 matters. Masses of 1e-300 cost more nodes, not accuracy. c is a sum of what is left, never 1 − P(T).
+*The range.* Below t₀ with t₀^k/k! = 1e-17 every F_{k−1} is 1 to that accuracy, and the nodes there
+sum to a power series in c t₀. Above, a node is dropped once F_{k−1} has fallen below 1e-18 for
+every larger prefix too (F only decreases), and no node beyond c t = 50 matters. Masses of 1e-300
+cost more nodes, not accuracy. c is a sum of what is left, never 1 − P(T).
 """
 
 from __future__ import annotations
@@ -46,11 +50,13 @@ _Floats = NDArray[np.float64]
 
 
 def successive_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
-    """Return α*_k = 1 + min_j [Q(T_j) − b_k(T_j)] over prefixes T_j in the order of q/p, for each k, `(len(ks), ...)` in float64.
+    """Return α*_k = 1 + min_j [Q(T_j) − b_k(T_j)] over prefixes T_j in the order of q/p, for each
+    k, `(len(ks), ...)` in float64.
 
     Computed on the host in NumPy and returned as the kind of array that came in.
 
-    Cost: O(V·max(ks)·nodes) with some 50 to 300 nodes. Accuracy: 1e-14 absolute, whatever the masses.
+    Cost: O(V·max(ks)·nodes) with some 50 to 300 nodes. Accuracy: 1e-14 absolute, whatever the
+    masses.
     """
     xp = namespace(draft, target)
     p, q = (unit_rows(to_numpy(array)) for array in (draft, target))
@@ -97,10 +103,12 @@ def successive_containment(draft: _Floats, members: NDArray[np.bool_], k: int) -
 
 
 def successive_inclusion(draft: _Floats, k: int) -> _Floats:
-    """Return Pr(x is among the first k drafts) for each token, `(V,)`: 1 − b(Ω ∖ {x}), all tokens at once.
+    """Return Pr(x is among the first k drafts) for each token, `(V,)`: 1 − b(Ω ∖ {x}), all tokens
+    at once.
 
-    The count without token x is that of the tokens before it plus that of the tokens after it: two states meet, one carried
-    forwards, one backwards. Forward states are kept at block boundaries and recomputed inside.
+    The count without token x is that of the tokens before it plus that of the tokens after it: two
+    states meet, one carried forwards, one backwards. Forward states are kept at block boundaries
+    and recomputed inside.
 
     Cost: three passes of O(V·k·nodes). Accuracy: 1e-14.
     """
@@ -119,12 +127,14 @@ def check_enough_tokens(k: int, num_tokens: int) -> None:
     """Raise `InvalidParameter` if k distinct tokens cannot be drafted from the vocabulary."""
     if k > num_tokens:
         raise InvalidParameter(
-            f"Distinct drafts need k ≤ V; got k = {k} with V = {num_tokens} tokens. Pass k = {num_tokens} or less, or otm.IID({k})."
+            f"Distinct drafts need k ≤ V; got k = {k} with V = {num_tokens} tokens. Pass k = "
+            f"{num_tokens} or less, or otm.IID({k})."
         )
 
 
 def trapezoid_step(k: int, error: float = _QUADRATURE_ERROR) -> float:
-    """Return the largest step in log t for which the proven bound on the trapezoid rule's error is at most `error`.
+    """Return the largest step in log t for which the proven bound on the trapezoid rule's error is
+    at most `error`.
 
     h = max_θ 2πθ / log(1 + 2 (cos θ)^{−k} / ((1 − cos θ)·error)), see the head of this module.
 
@@ -147,9 +157,13 @@ class _Race:
 
     @classmethod
     def over(cls, least_k: int, largest_k: int, smallest_rate: float) -> _Race:
-        """Place nodes for every number of drafts in [least_k, largest_k] and every c ≥ smallest_rate."""
+        """Place nodes for every number of drafts in [least_k, largest_k] and every c ≥
+        smallest_rate.
+        """
         step = trapezoid_step(largest_k)
-        start = min(_LARGEST_START, math.exp((math.lgamma(least_k + 1) + math.log(1e-17)) / least_k))
+        start = min(
+            _LARGEST_START, math.exp((math.lgamma(least_k + 1) + math.log(1e-17)) / least_k)
+        )
         span = math.log(_LAST_EXPONENT) - math.log(smallest_rate) - math.log(start)
         logs = math.log(start) + step * np.arange(max(1, math.ceil(span / step) + 1))
         capped = np.minimum(logs, _LARGEST_EXPONENT)
@@ -178,15 +192,25 @@ class _Race:
         return np.asarray(self.step * y * np.exp(-y))
 
     def below(self, rates: _Floats) -> _Floats:
-        """Return the weights of all nodes below t₀, where F = 1, summed: h Σ_m (−1)^m z^{m+1}/(m! (e^{h(m+1)} − 1)), z = ct₀."""
+        """Return the weights of all nodes below t₀, where F = 1, summed: h Σ_m (−1)^m z^{m+1}/(m!
+        (e^{h(m+1)} − 1)), z = ct₀.
+        """
         z = rates * self.start_time
         total = np.zeros_like(z)
         for m in reversed(range(16)):
             total = z * (total + (-1) ** m / (math.factorial(m) * math.expm1(self.step * (m + 1))))
         return np.asarray(self.step * total)
 
-    def advance(self, state: _Floats, rates: _Floats, live: int, history: _Floats | None, ks: Sequence[int] = ()) -> int:
-        """Add tokens with the given rates `(rows, B)` to T in turn, in place; return the number of nodes still alive.
+    def advance(
+        self,
+        state: _Floats,
+        rates: _Floats,
+        live: int,
+        history: _Floats | None,
+        ks: Sequence[int] = (),
+    ) -> int:
+        """Add tokens with the given rates `(rows, B)` to T in turn, in place; return the number of
+        nodes still alive.
 
         `history` `(B, rows, len(ks), live)` receives F_{k−1} after each token.
         """
@@ -206,7 +230,9 @@ class _Race:
         return int(alive[-1]) + 1 if len(alive) else 0
 
     def counts_before_each(self, state: _Floats, rates: _Floats, live: int) -> _Floats:
-        """Return F_0, .., F_{k−1} before each token of the given rates, `(B, k, live)`; T gains all but the last one."""
+        """Return F_0, .., F_{k−1} before each token of the given rates, `(B, k, live)`; T gains all
+        but the last one.
+        """
         k = state.shape[1] - 1
         counts = np.empty((len(rates), 1, k, live))
         counts[0] = state[:, 1:, :live]
@@ -214,8 +240,12 @@ class _Race:
         return counts[:, 0]
 
 
-def _prefix_scan(draft: _Floats, target: _Floats, ks: Sequence[int]) -> tuple[NDArray[np.intp], _Floats]:
-    """Return the ascending order of q/p `(rows, V)` and 1 − b_k of each prefix `(len(ks), rows, V)`."""
+def _prefix_scan(
+    draft: _Floats, target: _Floats, ks: Sequence[int]
+) -> tuple[NDArray[np.intp], _Floats]:
+    """Return the ascending order of q/p `(rows, V)` and 1 − b_k of each prefix `(len(ks), rows,
+    V)`.
+    """
     with quiet():
         order = np.asarray(ascending(draft, target))
     p = np.take_along_axis(draft, order, axis=-1)
@@ -227,14 +257,19 @@ def _prefix_scan(draft: _Floats, target: _Floats, ks: Sequence[int]) -> tuple[ND
     if counts:
         found = dict(zip(counts, _escape(p, outside, counts), strict=True))
     for number, k in enumerate(ks):
-        # One draft escapes with probability c; as many drafts as there are tokens escape unless T holds them all.
+        # One draft escapes with probability c; as many drafts as there are tokens escape unless T
+        # holds them all.
         here = found[k] if k in counts else outside
-        escape[number] = np.where((support <= k)[:, None], outside > 0, np.where(outside > 0, here, 0.0))
+        escape[number] = np.where(
+            (support <= k)[:, None], outside > 0, np.where(outside > 0, here, 0.0)
+        )
     return order, escape
 
 
 def _escape(p: _Floats, outside: _Floats, ks: Sequence[int]) -> _Floats:
-    """Return 1 − b_k for every prefix of the rows of p, `(len(ks), rows, V)`; ks ascending, at least 2."""
+    """Return 1 − b_k for every prefix of the rows of p, `(len(ks), rows, V)`; ks ascending, at
+    least 2.
+    """
     rows, num_tokens = p.shape
     race = _Race.over(ks[0], ks[-1], float(outside[outside > 0].min()))
     state, live = race.start(rows, ks[-1]), race.nodes
@@ -245,14 +280,17 @@ def _escape(p: _Floats, outside: _Floats, ks: Sequence[int]) -> _Floats:
         before = live
         live = race.advance(state, p[:, block], before, history, ks)
         weights = race.weights(outside[:, block], before)
-        escape[:, :, block] = np.einsum("brkn,rbn->krb", history, weights) + race.below(outside[:, block])
+        escape[:, :, block] = np.einsum("brkn,rbn->krb", history, weights) + race.below(
+            outside[:, block]
+        )
     return np.minimum(escape, 1.0)
 
 
 def _inclusion(p: _Floats, k: int) -> _Floats:
     """Return the inclusion probabilities of tokens that all have mass, 2 ≤ k < len(p)."""
     race = _Race.over(k, k + 1, float(p.min()))
-    # Without x at most k − 1 arrivals means at most k with it: where F_k is gone, every token's term is. So k + 1 are carried.
+    # Without x at most k − 1 arrivals means at most k with it: where F_k is gone, every token's
+    # term is. So k + 1 are carried.
     state, live = race.start(1, k + 1), race.nodes
     blocks = _blocks(len(p), race.nodes * (k + 1))
     marks = []
@@ -265,9 +303,13 @@ def _inclusion(p: _Floats, k: int) -> _Floats:
         earlier = race.counts_before_each(before, p[block], live)
         later = race.counts_before_each(after, p[block][::-1], live)[::-1]
         race.advance(after, p[None, block][:, :1], live, None)
-        exactly = np.diff(later, axis=1, prepend=0.0)  # Pr(j of the later tokens arrived); of the earlier at most k − 1 − j
+        exactly = np.diff(
+            later, axis=1, prepend=0.0
+        )  # Pr(j of the later tokens arrived); of the earlier at most k − 1 − j
         without = np.einsum("bjn,bjn->bn", exactly, earlier[:, ::-1])
-        included[block] = (race.weights(p[block], live) * without).sum(axis=-1) + race.below(p[block])
+        included[block] = (race.weights(p[block], live) * without).sum(axis=-1) + race.below(
+            p[block]
+        )
     return np.minimum(included, 1.0)
 
 

@@ -20,8 +20,9 @@ from otm.drafts.successive_cut import check_enough_tokens
 class TopK(DistinctDrafts):
     """The k most likely tokens, always: beam or top-k drafting.
 
-    b(T) = 1{top ⊆ T}, so α* = Q(top), which sampling the target and looking (`otm.Naive`) attains. Ties go to the lowest index. A
-    token without mass is never drafted: with fewer than k tokens of positive mass the row is padded with −1.
+    b(T) = 1{top ⊆ T}, so α* = Q(top), which sampling the target and looking (`otm.Naive`) attains.
+    Ties go to the lowest index. A token without mass is never drafted: with fewer than k tokens of
+    positive mass the row is padded with −1.
 
     Args:
         k: number of drafts, an integer ≥ 1, at most V (checked when the problem is made).
@@ -31,7 +32,9 @@ class TopK(DistinctDrafts):
 
     Cost of the optimum: one sort, O(V log V). Reference: docs/theory.md, "Draft laws".
 
-    >>> otm.optimal_acceptance(otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.25, 0.25, 0.5], law=TopK(2)))
+    >>> otm.optimal_acceptance(
+    ...     otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.25, 0.25, 0.5], law=TopK(2))
+    ... )
     0.5
     """
 

@@ -13,15 +13,22 @@ from numpy.typing import NDArray
 from otm._arrays import Array, namespace, running_sum, to_numpy
 from otm.drafts.base import DraftTable
 from otm.drafts.distinct import DistinctDrafts, padded
-from otm.drafts.successive_cut import successive_containment, successive_inclusion, successive_values, successive_worst_set
+from otm.drafts.successive_cut import (
+    successive_containment,
+    successive_inclusion,
+    successive_values,
+    successive_worst_set,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class WithoutReplacement(DistinctDrafts):
-    """k draws without replacement: each from the draft distribution renormalised over the tokens not drawn yet.
+    """k draws without replacement: each from the draft distribution renormalised over the tokens
+    not drawn yet.
 
-    Pr(x₁..x_k) = Π_i p(x_i) / p(Ω ∖ {x₁..x_{i−1}}): also the first k arrivals of an exponential race with rates p. With fewer than
-    k tokens of positive mass all of them are drafted, and the row is padded with −1.
+    Pr(x₁..x_k) = Π_i p(x_i) / p(Ω ∖ {x₁..x_{i−1}}): also the first k arrivals of an exponential
+    race with rates p. With fewer than k tokens of positive mass all of them are drafted, and the
+    row is padded with −1.
 
     Args:
         k: number of drafts, an integer ≥ 1, at most V (checked when the problem is made).
@@ -29,18 +36,24 @@ class WithoutReplacement(DistinctDrafts):
     Raises:
         InvalidParameter: unless k is an integer ≥ 1; if k > V on use.
 
-    Cost of the optimum: O(V·k·nodes), see `otm.drafts.successive_cut`. Accuracy: 1e-14 absolute for masses down to 1e-300.
-    Reference: RSD [Jeon et al. 2024]; Hu et al. 2025; as a race: ERSD [Kobus & Gündüz 2025], Appendix A, Algorithms 4 and 5.
+    Cost of the optimum: O(V·k·nodes), see `otm.drafts.successive_cut`. Accuracy: 1e-14 absolute for
+        masses down to 1e-300.
+    Reference: RSD [Jeon et al. 2024]; Hu et al. 2025; as a race: ERSD [Kobus & Gündüz 2025],
+        Appendix A, Algorithms 4 and 5.
 
     >>> law = WithoutReplacement(2)  # first 0 then 2, or first 2 then 0
-    >>> law.containment(np.array([0.5, 0.3, 0.2]), np.array([True, False, True])).__round__(12)  # .5·(.2/.5) + .2·(.5/.8)
+    >>> law.containment(np.array([0.5, 0.3, 0.2]), np.array([True, False, True])).__round__(
+    ...     12
+    ... )  # .5·(.2/.5) + .2·(.5/.8)
     0.325
     """
 
     title = "without replacement"
 
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
-        """Return the prefix cut for each k from one pass over the tokens (`otm.drafts.successive_cut`)."""
+        """Return the prefix cut for each k from one pass over the tokens
+        (`otm.drafts.successive_cut`).
+        """
         return successive_values(draft, target, ks)
 
     def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:
@@ -71,7 +84,8 @@ class WithoutReplacement(DistinctDrafts):
         for _ in range(min(self.k, len(support))):
             free = np.ones((len(tokens), len(support)), dtype=bool)
             np.put_along_axis(free, tokens, False, axis=1)
-            # What is left is summed, never 1 − what was taken: beside a token of mass 1 − 1e-30 that would be 0.
+            # What is left is summed, never 1 − what was taken: beside a token of mass 1 − 1e-30
+            # that would be 0.
             left = np.where(free, p, 0 * p).sum(axis=1)
             row, column = np.nonzero(free)
             tokens = np.concatenate([tokens[row], column[:, None]], axis=1)
@@ -83,22 +97,28 @@ class WithoutReplacement(DistinctDrafts):
         return self.k
 
     def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-        """Draw one token after the other from what is left, each by inverting the distribution function at one uniform."""
+        """Draw one token after the other from what is left, each by inverting the distribution
+        function at one uniform.
+        """
         remaining = Remaining.of(draft)
         taken = np.empty((len(uniforms), 0), dtype=np.int64)
         for step in range(min(self.k, remaining.size)):
-            taken = np.concatenate([taken, remaining.draw(taken, uniforms[:, step])[:, None]], axis=1)
+            taken = np.concatenate(
+                [taken, remaining.draw(taken, uniforms[:, step])[:, None]], axis=1
+            )
         return padded(remaining.tokens[taken], self.k)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Remaining:
-    """What is left of a distribution when a few tokens are taken out, to full relative accuracy, in O(k log k) per query.
+    """What is left of a distribution when a few tokens are taken out, to full relative accuracy, in
+    O(k log k) per query.
 
-    Tokens stand in ascending order of mass, where the gap between two taken tokens is a difference of running sums. The tokens
-    in a gap weigh at least as much as each token below it, so the difference loses no more than the small count k of digits'
-    worth: the relative error of the total left is about (k + 2) units in the last place, whatever was taken out. (In any other
-    order taking out a token of mass 1 − 1e-20 would leave nothing but rounding.)
+    Tokens stand in ascending order of mass, where the gap between two taken tokens is a difference
+    of running sums. The tokens in a gap weigh at least as much as each token below it, so the
+    difference loses no more than the small count k of digits' worth: the relative error of the
+    total left is about (k + 2) units in the last place, whatever was taken out. (In any other order
+    taking out a token of mass 1 − 1e-20 would leave nothing but rounding.)
 
     Attributes:
         tokens: the tokens of positive mass in ascending order of mass `(S,)`.
@@ -113,7 +133,9 @@ class Remaining:
         """Sort a distribution `(V,)`."""
         order = np.argsort(draft, kind="stable")
         order = order[draft[order] > 0]
-        return cls(tokens=order.astype(np.int64), ends=np.concatenate([[0.0], running_sum(draft[order])]))
+        return cls(
+            tokens=order.astype(np.int64), ends=np.concatenate([[0.0], running_sum(draft[order])])
+        )
 
     @property
     def size(self) -> int:
@@ -126,7 +148,9 @@ class Remaining:
         return np.asarray((self.ends[high] - self.ends[low]).sum(axis=1))
 
     def draw(self, taken: NDArray[np.int64], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-        """Return a position for each uniform `(n,)`, distributed as what is left after `taken` `(n, j)`; j < S."""
+        """Return a position for each uniform `(n,)`, distributed as what is left after `taken` `(n,
+        j)`; j < S.
+        """
         low, high = gaps_between(taken, self.size)
         gap, inside = choose_gap(self.ends[high] - self.ends[low], uniforms)
         low, high = (np.take_along_axis(edges, gap, axis=1) for edges in (low, high))
@@ -134,15 +158,22 @@ class Remaining:
         return np.asarray(np.clip(found, low, high - 1)[:, 0], dtype=np.int64)
 
 
-def gaps_between(taken: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the half-open runs of positions between the taken ones `(n, j)` of [0, size), `(n, j + 1)` each."""
+def gaps_between(
+    taken: NDArray[np.int64], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the half-open runs of positions between the taken ones `(n, j)` of [0, size), `(n, j +
+    1)` each.
+    """
     cuts = np.sort(taken, axis=1)
     edge = np.zeros((len(taken), 1), dtype=np.int64)
     return np.concatenate([edge, cuts + 1], axis=1), np.concatenate([cuts, edge + size], axis=1)
 
 
-def choose_gap(mass: NDArray[np.float64], uniforms: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Choose a gap of each row ∝ its mass `(n, j + 1)` by a uniform; return it and the mass between its start and the point.
+def choose_gap(
+    mass: NDArray[np.float64], uniforms: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Choose a gap of each row ∝ its mass `(n, j + 1)` by a uniform; return it and the mass between
+    its start and the point.
 
     Both `(n, 1)`. Rounding may put the point on the very end: then it is the last gap with mass.
     """

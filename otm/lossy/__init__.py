@@ -1,4 +1,6 @@
-"""What is won by leaving the target's law: the best acceptance within a distance of it, and what each lossy scheme does."""
+"""What is won by leaving the target's law: the best acceptance within a distance of it, and what
+each lossy scheme does.
+"""
 
 from otm.lossy.induced import Distortion, distortion, output_law
 from otm.lossy.kl import KlFrontier, KlProgram, kl_frontier, kl_frontier_program

@@ -20,7 +20,8 @@ class Distortion:
 
     Attributes:
         total_variation: ½ Σ |π − q|, in [0, 1].
-        kl: KL(q‖π) in nats, the direction of mentored decoding's budget; ∞ where a token of the target never comes out.
+        kl: KL(q‖π) in nats, the direction of mentored decoding's budget; ∞ where a token of the
+            target never comes out.
     """
 
     total_variation: float
@@ -30,8 +31,8 @@ class Distortion:
 def output_law(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
     """Return the exact law of the output token.
 
-    π(y) = Σ_x Pr(x) Pr(y | x): the rule's closed form where it has one, else summed over every draft sequence. Nothing is taken
-    from the verifier's claim to be lossless.
+    π(y) = Σ_x Pr(x) Pr(y | x): the rule's closed form where it has one, else summed over every
+    draft sequence. Nothing is taken from the verifier's claim to be lossless.
 
     Args:
         verifier: any of `otm.verifiers.VERIFIERS`.
@@ -41,10 +42,12 @@ def output_law(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
         Probabilities `(V,)`.
 
     Raises:
-        TooLarge: if the drafts must be enumerated and are too many; of races beyond 2^27 entries, sequences × V.
+        TooLarge: if the drafts must be enumerated and are too many; of races beyond 2^27 entries,
+            sequences × V.
         Unsupported, ShapeMismatch: as `otm.prepare`.
 
-    Cost: at most a sort for lossy verifiers, as `otm.prepare` for `TvOptimal`; else O(V^k · V), in little memory.
+    Cost: at most a sort for lossy verifiers, as `otm.prepare` for `TvOptimal`; else O(V^k · V), in
+        little memory.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> output_law(otm.Maximal(), problem), output_law(otm.Lenience(0.8), problem)
@@ -57,7 +60,8 @@ def output_law(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
 
 
 def distortion(verifier: Verifier, problem: Problem) -> Distortion:
-    """Return the total variation and the Kullback–Leibler divergence between the target and a scheme's output law.
+    """Return the total variation and the Kullback–Leibler divergence between the target and a
+    scheme's output law.
 
     Args:
         verifier, problem: as for `output_law`.
@@ -77,5 +81,6 @@ def distortion(verifier: Verifier, problem: Problem) -> Distortion:
     single = check_problem(problem).single(purpose="otm.lossy.distortion")
     law = output_law(verifier, single)
     return Distortion(
-        total_variation=float(0.5 * np.abs(law - single.target).sum()), kl=float(divergence_term(single.target, law).sum())
+        total_variation=float(0.5 * np.abs(law - single.target).sum()),
+        kl=float(divergence_term(single.target, law).sum()),
     )

@@ -1,4 +1,6 @@
-"""The Kullback–Leibler frontier: the largest acceptance of any scheme whose output law π has KL(q‖π) ≤ D, for k drafts."""
+"""The Kullback–Leibler frontier: the largest acceptance of any scheme whose output law π has
+KL(q‖π) ≤ D, for k drafts.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from otm.results import Certified
 from otm.taut_string import Hull, by_ratio, string_law, upper_hull
 
 MAX_PREFIXES = 4096
-"""Largest number of tokens for the cone program, and for laws whose prefix masses are computed one by one."""
+"""Largest number of tokens for the cone program, and for laws whose prefix masses are computed one
+by one.
+"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,23 +43,28 @@ class KlFrontier(Certified):
 
 
 def kl_frontier(problem: Problem, *, kl: float) -> KlFrontier:
-    """Return the largest acceptance of any scheme with KL(target‖output) ≤ `kl`, and the output law that attains it.
+    """Return the largest acceptance of any scheme with KL(target‖output) ≤ `kl`, and the output law
+    that attains it.
 
-    max { α*_k(p, π) : Σ q log(q/π) ≤ D }, concave and increasing in D from α*(p, q) to 1 (at D = KL(q‖p) for one draft).
+    max { α*_k(p, π) : Σ q log(q/π) ≤ D }, concave and increasing in D from α*(p, q) to 1 (at D =
+    KL(q‖p) for one draft).
 
     Args:
         problem: one pair of distributions `(V,)`; law `IID(k)` or `WithoutReplacement(k)`.
         kl: the budget D ≥ 0 in nats; infinity is allowed.
 
     Returns:
-        KlFrontier; lower = upper up to rounding, by proof (`otm.taut_string`). The certificates do not rely on it.
+        KlFrontier; lower = upper up to rounding, by proof (`otm.taut_string`). The certificates do
+        not rely on it.
 
     Raises:
         Unsupported: for other laws. TooLarge: without replacement, beyond 4,096 tokens.
         InvalidParameter: if `kl` is negative. ShapeMismatch: if the problem has leading axes.
 
-    Cost: O(V log V) for i.i.d. drafts, with a Python loop over the tokens; without replacement one containment per prefix.
-    Accuracy: about 1e-13. Reference: k = 1: mentored decoding [Tran-Thien 2023]; k > 1: docs/theory.md,
+    Cost: O(V log V) for i.i.d. drafts, with a Python loop over the tokens; without replacement one
+        containment per prefix.
+    Accuracy: about 1e-13. Reference: k = 1: mentored decoding [Tran-Thien 2023]; k > 1:
+        docs/theory.md,
     "Lossy frontiers".
 
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0, 0.5, 0.5], law=otm.IID(1))
@@ -97,24 +106,31 @@ class KlProgram:
 def kl_frontier_program(problem: Problem, *, kl: float) -> KlProgram:
     """State the Kullback–Leibler frontier as an exponential-cone program over the prefix cuts.
 
-    max a subject to a ≤ 1 + π(T_j) − b(T_j) for every prefix T_j in the order of q/p, Σπ = 1, π ≥ 0, Σ q log(q/π) ≤ D.
+    max a subject to a ≤ 1 + π(T_j) − b(T_j) for every prefix T_j in the order of q/p, Σπ = 1, π ≥
+    0, Σ q log(q/π) ≤ D.
 
     Exact, since the prefix cuts are the decisive ones at the optimum. Solve with solver="CLARABEL".
 
     Args:
-        problem: one pair of distributions `(V,)` with law `IID(k)` or `WithoutReplacement(k)`, at most 4,096 tokens.
+        problem: one pair of distributions `(V,)` with law `IID(k)` or `WithoutReplacement(k)`, at
+            most 4,096 tokens.
         kl: the budget D ≥ 0 in nats, finite.
 
     Returns:
-        KlProgram; `program.problem().solve(solver="CLARABEL")` returns the frontier to the solver's 1e-8.
+        KlProgram; `program.problem().solve(solver="CLARABEL")` returns the frontier to the solver's
+        1e-8.
 
     Raises:
         As `otm.lossy.kl_frontier`.
 
-    Cost: one interior-point solution, about 0.1 s at V = 3,000. Reference: docs/theory.md, "Lossy frontiers".
+    Cost: one interior-point solution, about 0.1 s at V = 3,000. Reference: docs/theory.md, "Lossy
+        frontiers".
 
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0, 0.5, 0.5], law=otm.IID(1))
-    >>> bool(abs(kl_frontier_program(problem, kl=0.3).problem().solve(solver="CLARABEL") - 0.759182) < 1e-6)
+    >>> bool(
+    ...     abs(kl_frontier_program(problem, kl=0.3).problem().solve(solver="CLARABEL") - 0.759182)
+    ...     < 1e-6
+    ... )
     True
     """
     import cvxpy as cp  # noqa: PLC0415
@@ -130,7 +146,13 @@ def kl_frontier_program(problem: Problem, *, kl: float) -> KlProgram:
     acceptance = cp.Variable(name="a")
     live = np.flatnonzero(q > 0)
     spent = float(np.sum(q[live] * np.log(q[live]))) - q[live] @ cp.log(law_sorted[live])
-    constraints = (law_sorted >= 0, reach[-1] == 1, acceptance <= 1 + reach - containment, acceptance <= 1, spent <= budget)
+    constraints = (
+        law_sorted >= 0,
+        reach[-1] == 1,
+        acceptance <= 1 + reach - containment,
+        acceptance <= 1,
+        spent <= budget,
+    )
     position = np.full(single.num_tokens, len(order))
     position[order] = np.arange(len(order))
     law = cp.hstack([law_sorted, np.zeros(1)])[position]
@@ -139,7 +161,9 @@ def kl_frontier_program(problem: Problem, *, kl: float) -> KlProgram:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Steps:
-    """The tokens in ascending order of q/p: those with q = 0 first (their b in `zero_b`), then steps (q, b) of the obstacle."""
+    """The tokens in ascending order of q/p: those with q = 0 first (their b in `zero_b`), then
+    steps (q, b) of the obstacle.
+    """
 
     num_tokens: int
     zero_tokens: NDArray[np.int64]
@@ -152,12 +176,16 @@ class _Steps:
     def of(cls, single: Problem) -> _Steps:
         order, containment = _prefix_containment(single)
         rises = (
-            _iid_rises(single.draft[order], single.law.k) if isinstance(single.law, IID) else np.diff(containment, prepend=0.0)
+            _iid_rises(single.draft[order], single.law.k)
+            if isinstance(single.law, IID)
+            else np.diff(containment, prepend=0.0)
         )
         rises = np.maximum(rises, 0.0)
         q = single.target[order]
         zeros = int(np.count_nonzero(q == 0))
-        return cls(single.num_tokens, order[:zeros], rises[:zeros], order[zeros:], q[zeros:], rises[zeros:])
+        return cls(
+            single.num_tokens, order[:zeros], rises[:zeros], order[zeros:], q[zeros:], rises[zeros:]
+        )
 
     @property
     def vertical(self) -> float:
@@ -174,16 +202,19 @@ class _Steps:
         law = np.zeros(self.num_tokens)
         law[self.tokens] = sorted_law
         # Inside Z the string stays on the obstacle max(0, b_j − e).
-        law[self.zero_tokens] = np.diff(np.maximum(np.cumsum(self.zero_b) - rejected, 0.0), prepend=0.0)
+        law[self.zero_tokens] = np.diff(
+            np.maximum(np.cumsum(self.zero_b) - rejected, 0.0), prepend=0.0
+        )
         return np.asarray(law / law.sum())
 
 
 def _dual_upper(hull: Hull, rejected: float, budget: float) -> float:
-    """Evaluate the Lagrangian dual at the multipliers that the string suggests; a valid bound whatever they are.
+    """Evaluate the Lagrangian dual at the multipliers that the string suggests; a valid bound
+    whatever they are.
 
-    With any non-decreasing v ≥ 0 along the order, λ = 1/(v_last − v_first) and cut weights μ_j = λ (v_{j+1} − v_j), weak
-    duality gives α ≤ 1 − Σ μ_j b_j + λ (v_last + D − 1 − Σ q log v). The optimum has v = q/π. Cuts inside a block or a flat have
-    weight 0, so the sums run over blocks.
+    With any non-decreasing v ≥ 0 along the order, λ = 1/(v_last − v_first) and cut weights μ_j = λ
+    (v_{j+1} − v_j), weak duality gives α ≤ 1 − Σ μ_j b_j + λ (v_last + D − 1 − Σ q log v). The
+    optimum has v = q/π. Cuts inside a block or a flat have weight 0, so the sums run over blocks.
     """
     if rejected == 0.0:
         return 1.0
@@ -191,16 +222,18 @@ def _dual_upper(hull: Hull, rejected: float, budget: float) -> float:
     v_first, v = _multipliers(hull, rejected)
     spread = float(v[-1]) - v_first
     if not 1e-12 <= spread < math.inf:
-        return (
-            pinsker  # for tiny budgets v is constant up to rounding; the tv frontier at Pinsker's TV ≤ √(D/2) is then as good
-        )
+        # for tiny budgets v is constant up to rounding; the tv frontier at Pinsker's TV ≤ √(D/2) is
+        # then as good
+        return pinsker
     below = hull.vertical + np.cumsum(hull.b) - hull.b
     cuts = np.diff(v, prepend=v_first) @ below
     return float(min(pinsker, 1.0 + (v[-1] - 1.0 + budget - hull.q @ np.log(v) - cuts) / spread))
 
 
 def _multipliers(hull: Hull, rejected: float) -> tuple[float, NDArray[np.float64]]:
-    """Return v = q/π of the string's start, which is 0 where tokens with q = 0 carry mass, and of each block."""
+    """Return v = q/π of the string's start, which is 0 where tokens with q = 0 carry mass, and of
+    each block.
+    """
     first, q_first, mass_first, last, q_last, mass_last = hull.flats(rejected)
     with quiet():
         v = hull.q / hull.b
@@ -229,13 +262,17 @@ def _prefix_containment(single: Problem) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def _iid_rises(p: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """Return the increments of P^k along the order with full relative accuracy: P_j^k (1 − (1 − p_j/P_j)^k)."""
+    """Return the increments of P^k along the order with full relative accuracy: P_j^k (1 − (1 −
+    p_j/P_j)^k).
+    """
     if k == 1:
         return p
     prefix = np.cumsum(p)
     with quiet():
         share = np.where(prefix > 0, p / prefix, 0.0)
-        return np.asarray(np.minimum(prefix, 1.0) ** k * -np.expm1(k * np.log1p(-np.minimum(share, 1.0))))
+        return np.asarray(
+            np.minimum(prefix, 1.0) ** k * -np.expm1(k * np.log1p(-np.minimum(share, 1.0)))
+        )
 
 
 def _supported(problem: Problem, name: str) -> Problem:

@@ -8,10 +8,12 @@ from otm.problem import Problem, check_problem
 
 
 def tv_frontier(problem: Problem, *, tv: float) -> Array:
-    """Return the largest acceptance of any scheme whose output law is within `tv` of the target in total variation.
+    """Return the largest acceptance of any scheme whose output law is within `tv` of the target in
+    total variation.
 
-    max over π with TV(π, q) ≤ ε of α*(π) = min(1, α*(q) + ε), for every draft law: α* changes by at most TV, since each cut's
-    1 + π(T) − b(T) does; and moving ε of the rejected mass onto drafted tokens attains it (docs/theory.md, "Lossy frontiers").
+    max over π with TV(π, q) ≤ ε of α*(π) = min(1, α*(q) + ε), for every draft law: α* changes by at
+    most TV, since each cut's 1 + π(T) − b(T) does; and moving ε of the rejected mass onto drafted
+    tokens attains it (docs/theory.md, "Lossy frontiers").
 
     Args:
         problem: any batch `(..., V)`, any law.

@@ -1,4 +1,6 @@
-"""The overlap curve H(t) = Σ min(q, t p), sorted or in bins: what every question about i.i.d. drafts is asked of."""
+"""The overlap curve H(t) = Σ min(q, t p), sorted or in bins: what every question about i.i.d.
+drafts is asked of.
+"""
 
 from otm.overlap.curve import OverlapCurve, Piece, overlap_at
 

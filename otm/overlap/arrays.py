@@ -1,17 +1,25 @@
-r"""The overlap curve without a sort, as array operations: for rows on a device, and for the host where numba is missing.
+r"""The overlap curve without a sort, as array operations: for rows on a device, and for the host
+where numba is missing.
 
-As in the compiled form (`otm.overlap.bins`) the leading bits of q/p, read as an integer, are a bin's number: the exponent and
-five bits of the mantissa. One pass adds p and q up by bin, and running sums over the bins give H exactly at every edge. A question
-is then open inside one or two bins only; their tokens are listed, put in order, and join the masses of the bins before them:
+As in the compiled form (`otm.overlap.bins`) the leading bits of q/p, read as an integer, are a
+bin's number: the exponent and five bits of the mantissa. One pass adds p and q up by bin, and
+running sums over the bins give H exactly at every edge. A question is then open inside one or two
+bins only; their tokens are listed, put in order, and join the masses of the bins before them:
 
-* the optimum is a maximum over the edges and over every prefix that ends inside a bin which a bound does not rule out;
-* K-SEQ's γ* lies in the bin at whose edges its condition changes, and there between two neighbouring ratios.
+* the optimum is a maximum over the edges and over every prefix that ends inside a bin which a bound
+  does not rule out;
+* K-SEQ's γ* lies in the bin at whose edges its condition changes, and there between two
+  neighbouring ratios.
 
-**Shapes do not depend on the data**, so that nothing here waits for a device: a row has room for `V // _MOST_IN_ORDER` tokens in
-order. A row that needs more (all ratios alike to five bits but not equal, or many minima) is marked, and left to the caller.
+**Shapes do not depend on the data**, so that nothing here waits for a device: a row has room for `V
+                                                                               // _MOST_IN_ORDER`
+                                                                               tokens in
+order. A row that needs more (all ratios alike to five bits but not equal, or many minima) is
+marked, and left to the caller.
 
-**Accuracy.** Each bin is summed in `_STRANDS` strands of every row, so that no sum has more than V/16 terms one after another; in
-strands a device's atomic additions hardly wait for each other, too. docs/theory.md, "Accuracy", has the bound.
+**Accuracy.** Each bin is summed in `_STRANDS` strands of every row, so that no sum has more than
+V/16 terms one after another; in strands a device's atomic additions hardly wait for each other,
+too. docs/theory.md, "Accuracy", has the bound.
 """
 
 from __future__ import annotations
@@ -39,7 +47,9 @@ from otm.overlap.curve import Piece, find_piece, ratios
 
 _BINS = 4096
 _SHIFT = 47  # what is left of 52 bits of mantissa once five are kept
-_HIGHEST = (1023 + 64) * 32 - 1  # the bin that ends at 2⁶⁴: the first one, since bins are counted from the largest ratios
+_HIGHEST = (
+    (1023 + 64) * 32 - 1
+)  # the bin that ends at 2⁶⁴: the first one, since bins are counted from the largest ratios
 _STRANDS = 16
 _MOST_IN_ORDER = 8  # at most one in so many tokens is put in order
 _NEGLIGIBLE = 2.0**-56  # a bound that exceeds the best edge by less is rounding
@@ -47,7 +57,8 @@ _LARGEST_MULTIPLIED_POWER = 64  # as in otm.drafts.iid_cut
 
 
 def optimum(p: Array, q: Array, ks: Sequence[int]) -> tuple[Array, Array]:
-    """Return α*_k and then, in as many rows again, P of the tokens outside a minimising set, and which rows are left to the caller.
+    """Return α*_k and then, in as many rows again, P of the tokens outside a minimising set, and
+    which rows are left to the caller.
 
     Args:
         p, q: rows `(rows, V)` in float64.
@@ -69,8 +80,12 @@ def optimum(p: Array, q: Array, ks: Sequence[int]) -> tuple[Array, Array]:
             line = xp.where(xp.isfinite(high), high * bins.draft, bins.target)
             from_above = power[:, 1:] + bins.above_target[:, :-1] + line
             from_below = edges[:, :-1] + bins.target - low * bins.draft
-            best[k] = _largest(edges, bins.above_draft)  # the first edge is T = Ω: 1, and nothing outside
-            wanted = wanted | (xp.minimum(from_above, from_below) > (best[k][0] + _NEGLIGIBLE)[:, None])
+            best[k] = _largest(
+                edges, bins.above_draft
+            )  # the first edge is T = Ω: 1, and nothing outside
+            wanted = wanted | (
+                xp.minimum(from_above, from_below) > (best[k][0] + _NEGLIGIBLE)[:, None]
+            )
         some = bins.in_order(wanted)
         for k, (value, outside) in best.items():
             inside = xp.where(some.live, _contained(some.above_draft, k) + some.above_target, 0.0)
@@ -87,8 +102,11 @@ def _largest(values: Array, beside: Array) -> tuple[Array, Array]:
     return gather(values, at)[:, 0], gather(beside, at)[:, 0]
 
 
-def piece(p: Array, q: Array, beyond: Callable[[Array, Array, Array], Array], *, like: Array) -> tuple[Piece, Array]:
-    """Return the piece of each curve on which a condition ends (`OverlapCurve.piece`), and which rows are left to the caller.
+def piece(
+    p: Array, q: Array, beyond: Callable[[Array, Array, Array], Array], *, like: Array
+) -> tuple[Piece, Array]:
+    """Return the piece of each curve on which a condition ends (`OverlapCurve.piece`), and which
+    rows are left to the caller.
 
     Of `num_beyond` it is right whether it is 0.
     """
@@ -100,7 +118,9 @@ def piece(p: Array, q: Array, beyond: Callable[[Array, Array, Array], Array], *,
     some = bins.in_order(xp.any(coarse.num_beyond[..., None] == numbers, axis=0))
     fine = find_piece(some.ratio, some.above_draft, some.below_target, whole, beyond, like=like)
     nearer = fine.high < coarse.high
-    beyond_edge = gather(bins.above_draft + bins.above_target, xp.permute_dims(coarse.num_beyond, (1, 0)))
+    beyond_edge = gather(
+        bins.above_draft + bins.above_target, xp.permute_dims(coarse.num_beyond, (1, 0))
+    )
     found = Piece(
         num_beyond=xp.astype((xp.permute_dims(beyond_edge, (1, 0)) > 0) | nearer, xp.int64),
         low=xp.maximum(coarse.low, fine.low),
@@ -113,7 +133,8 @@ def piece(p: Array, q: Array, beyond: Callable[[Array, Array, Array], Array], *,
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Listed:
-    """The tokens of chosen bins in descending order of q/p, `(rows, room)`, with the masses up to and beyond each.
+    """The tokens of chosen bins in descending order of q/p, `(rows, room)`, with the masses up to
+    and beyond each.
 
     Attributes:
         live: whether the place holds a token; those that do come first.
@@ -185,7 +206,9 @@ class _Bins:
         draft, target = (xp.where(live, gather(masses, places), 0.0) for masses in (self.p, self.q))
         place = gather(self.place, places)
         # The tokens listed, and all bins beside theirs: sums of non-negative terms both.
-        beside_draft, beside_target = (xp.where(chosen, 0.0, masses) for masses in (self.draft, self.target))
+        beside_draft, beside_target = (
+            xp.where(chosen, 0.0, masses) for masses in (self.draft, self.target)
+        )
         return _Listed(
             live=live,
             ratio=ratio,
@@ -218,11 +241,15 @@ def _after(sums: Array) -> Array:
 
 
 def _ends(like: Array) -> tuple[Array, Array]:
-    """Return the least and the largest ratio of each bin, `(bins,)`: the last bin begins at 0, the first ends at ∞."""
+    """Return the least and the largest ratio of each bin, `(bins,)`: the last bin begins at 0, the
+    first ends at ∞.
+    """
     xp = namespace(like)
     number = np.arange(_HIGHEST, _HIGHEST - _BINS, -1)
     low = (1.0 + (number & 31) / 32.0) * 2.0 ** ((number >> 5) - 1023.0)
-    ends = xp.asarray(np.stack([np.append(low[:-1], 0.0), np.append(np.inf, low[:-1])]), device=device_of(like))
+    ends = xp.asarray(
+        np.stack([np.append(low[:-1], 0.0), np.append(np.inf, low[:-1])]), device=device_of(like)
+    )
     return ends[0, :], ends[1, :]
 
 

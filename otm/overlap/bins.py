@@ -1,19 +1,23 @@
-r"""The overlap curve without a sort, compiled: exact masses of 4,096 bins, and an order of those few tokens that matter.
+r"""The overlap curve without a sort, compiled: exact masses of 4,096 bins, and an order of those
+few tokens that matter.
 
-A row's tokens fall into bins by the leading bits of q/p read as an integer: the exponent and five bits of the mantissa, 32 bins to
-an octave, from 2⁻⁶⁴ to 2⁶⁴ (what lies beyond joins the first and the last bin). One pass adds p and q up, prefix sums over the bins
-give H exactly at every edge, and each question then needs the order inside one or two bins only:
+A row's tokens fall into bins by the leading bits of q/p read as an integer: the exponent and five
+bits of the mantissa, 32 bins to an octave, from 2⁻⁶⁴ to 2⁶⁴ (what lies beyond joins the first and
+the last bin). One pass adds p and q up, prefix sums over the bins give H exactly at every edge, and
+each question then needs the order inside one or two bins only:
 
-*The optimum* is a maximum of (1 − C)^k + D over prefixes of the descending order with masses C and D. Inside a bin with ratios in
-[a, b], from (C₀, D₀) to (C₁, D₁), D lies below the lines of slope b through its first and of slope a through its last point, and
-(1 − C)^k is convex, so that there the sum is at most max(edges, (1 − C₁)^k + D₀ + b (C₁ − C₀)) and at most max(edges, (1 − C₀)^k +
-D₁ − a (C₁ − C₀)). Bins whose bound is below the best edge are passed over.
+*The optimum* is a maximum of (1 − C)^k + D over prefixes of the descending order with masses C and
+D. Inside a bin with ratios in [a, b], from (C₀, D₀) to (C₁, D₁), D lies below the lines of slope b
+through its first and of slope a through its last point, and (1 − C)^k is convex, so that there the
+sum is at most max(edges, (1 − C₁)^k + D₀ + b (C₁ − C₀)) and at most max(edges, (1 − C₀)^k + D₁ − a
+(C₁ − C₀)). Bins whose bound is below the best edge are passed over.
 
 *K-SEQ's γ\** lies in the bin at whose edges H(γ) − p_acc(γ) changes sign.
 
-A row in which more than a quarter of the tokens would have to be ordered (all ratios alike to five bits but not equal, or many
-minima) is left to the caller, who sorts it; that costs it one pass more. Every sum keeps what its additions round off, so that the
-values are more accurate than those of running sums, and do not depend on V.
+A row in which more than a quarter of the tokens would have to be ordered (all ratios alike to five
+bits but not equal, or many minima) is left to the caller, who sorts it; that costs it one pass
+more. Every sum keeps what its additions round off, so that the values are more accurate than those
+of running sums, and do not depend on V.
 """
 
 from __future__ import annotations
@@ -41,7 +45,8 @@ _NEGLIGIBLE = 2.0**-56  # a bound that exceeds the best edge by less is rounding
 _LARGEST_MULTIPLIED_POWER = 64  # as in otm.drafts.iid_cut
 
 
-# Read-only arrays, such as a `Problem` may hold, are another type to numba; what takes these takes writable ones too.
+# Read-only arrays, such as a `Problem` may hold, are another type to numba; what takes these takes
+# writable ones too.
 _ROWS = types.Array(types.float64, 2, "C", readonly=True)
 _QUESTION = (_ROWS, _ROWS, types.int64[::1])
 # Signatures for what is called from here and from Python, so that it is compiled once.
@@ -58,7 +63,8 @@ def try_out() -> None:
 
 
 def optimum(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
-    """Return α*_k and then, in as many rows again, P of the tokens outside a minimising set, and which rows are left to the caller.
+    """Return α*_k and then, in as many rows again, P of the tokens outside a minimising set, and
+    which rows are left to the caller.
 
     Rows are `(rows, V)`, answers `(2 len(ks), rows)`.
     """
@@ -72,8 +78,8 @@ def kseq_pieces(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
     """Return the piece of each curve on which γ*_k lies, and which rows are left to the caller.
 
     Returns:
-        `(5, len(ks), rows)`: a number that is 0 where no token lies beyond γ*, two levels on the piece that enclose γ*, the piece's
-        slope and its offset (`otm.overlap.Piece`).
+        `(5, len(ks), rows)`: a number that is 0 where no token lies beyond γ*, two levels on the
+        piece that enclose γ*, the piece's slope and its offset (`otm.overlap.Piece`).
     """
     pieces, left = np.empty((5, len(ks), len(p))), np.zeros(len(p), dtype=np.bool_)
     _kseq_pieces(p, q, np.asarray(ks, dtype=np.int64), pieces, left)
@@ -103,21 +109,28 @@ class Bins:
         return cls(place, number, np.ascontiguousarray(sums[0, number, :2]))
 
     def steps(self, p: Floats, q: Floats, chosen: Integers) -> tuple[Floats, Integers] | None:
-        """Return the row with the chosen bins, numbers of `number`, replaced by their tokens in order.
+        """Return the row with the chosen bins, numbers of `number`, replaced by their tokens in
+        order.
 
         Returns:
-            In descending order of q/p: P, Q, the largest and the smallest ratio of each step `(4, steps)`, and its bin, −1 for a
-            token `(steps,)`; None if more than a quarter of the row would have to be put in order.
+            In descending order of q/p: P, Q, the largest and the smallest ratio of each step `(4,
+            steps)`, and its bin, −1 for a token `(steps,)`; None if more than a quarter of the row
+            would have to be put in order.
         """
         flags = np.zeros(_BINS, dtype=np.bool_)
         flags[chosen] = True
-        tokens, starts = np.empty(len(p) // _MOST_IN_ORDER + 1, dtype=np.int64), np.zeros(len(self.number) + 1, dtype=np.int64)
+        tokens, starts = (
+            np.empty(len(p) // _MOST_IN_ORDER + 1, dtype=np.int64),
+            np.zeros(len(self.number) + 1, dtype=np.int64),
+        )
         ratio = np.empty(len(tokens))
         count = _collect(self.place, flags, tokens)
         if count < 0:
             return None
         if count > 0:
-            _put_in_order(p, q, tokens, count, ratio, self.place, self.number, len(self.number), starts)
+            _put_in_order(
+                p, q, tokens, count, ratio, self.place, self.number, len(self.number), starts
+            )
         steps = np.empty((4, len(self.number) - len(chosen) + count))
         of_bin = np.empty(steps.shape[1], dtype=np.int64)
         _lay_out(p, q, self.number, self.mass, flags, tokens, ratio, starts, steps, of_bin)
@@ -151,13 +164,18 @@ def _integer_power(base: float, exponent: int) -> float:
     return value
 
 
-@compile_once(types.int64(_ROW, _ROW, types.int32[::1], types.float64[:, :, ::1], types.int64[::1], _TABLE))
-def _fill(p: Floats, q: Floats, place: NDArray[np.int32], sums: Floats, used: Integers, edges: Floats) -> int:
-    """Fill each token's bin, the bins' masses (p, q) in `sums[0]`, the bins with mass in descending order, and running sums.
+@compile_once(
+    types.int64(_ROW, _ROW, types.int32[::1], types.float64[:, :, ::1], types.int64[::1], _TABLE)
+)
+def _fill(
+    p: Floats, q: Floats, place: NDArray[np.int32], sums: Floats, used: Integers, edges: Floats
+) -> int:
+    """Fill each token's bin, the bins' masses (p, q) in `sums[0]`, the bins with mass in descending
+    order, and running sums.
 
-    Four sums for each bin: consecutive tokens of one bin would wait for each other's store. Beside each sum stands what its
-    additions have rounded off (p, q, rest of p, rest of q), which makes it as accurate as the sum of a few numbers, however many
-    tokens are alike.
+    Four sums for each bin: consecutive tokens of one bin would wait for each other's store. Beside
+    each sum stands what its additions have rounded off (p, q, rest of p, rest of q), which makes it
+    as accurate as the sum of a few numbers, however many tokens are alike.
     """
     sums[:] = 0.0
     quotient = np.empty(_BLOCK)
@@ -166,7 +184,11 @@ def _fill(p: Floats, q: Floats, place: NDArray[np.int32], sums: Floats, used: In
         n = min(_BLOCK, len(p) - start)
         for i in range(n):
             quotient[i] = q[start + i] / p[start + i]
-        for i in range(n):  # 0/0, which has no mass, has a sign and goes to the first bin, or no sign and goes to the last
+        for i in range(
+            n
+            # 0/0, which has no mass, has a sign and goes to the first bin, or no sign and goes to the
+            # last
+        ):
             place[start + i] = min(max((bits[i] >> _SHIFT) - _LOWEST, 0), _BINS - 1)
         for i in range(start, start + n):
             into = sums[i & 3, place[i]]
@@ -229,11 +251,14 @@ def _put_in_order(
     n: int,
     starts: Integers,
 ) -> None:
-    """Sort the listed tokens by descending q/p, and find where each bin's begin, `starts[j]` to `starts[j + 1]`.
+    """Sort the listed tokens by descending q/p, and find where each bin's begin, `starts[j]` to
+    `starts[j + 1]`.
 
-    Within a bin ratios are put into as many equal steps as there are tokens, and each step, which holds one as a rule, is sorted.
+    Within a bin ratios are put into as many equal steps as there are tokens, and each step, which
+    holds one as a rule, is sorted.
     """
-    # Loops, not slices: an assignment to a slice compiles what it could complain with, a second's work, and a sort as much.
+    # Loops, not slices: an assignment to a slice compiles what it could complain with, a second's
+    # work, and a sort as much.
     listed, place_of = np.empty(count, dtype=np.int64), np.empty(_BINS, dtype=np.int64)
     for t in range(count):
         listed[t] = tokens[t]
@@ -255,7 +280,11 @@ def _put_in_order(
     longest = 0
     for j in range(n):
         longest = max(longest, starts[j + 1] - starts[j])
-    ends, moved, values = np.empty(longest + 2, dtype=np.int64), np.empty(longest, dtype=np.int64), np.empty(longest)
+    ends, moved, values = (
+        np.empty(longest + 2, dtype=np.int64),
+        np.empty(longest, dtype=np.int64),
+        np.empty(longest),
+    )
     for j in range(n):
         first, m = starts[j], starts[j + 1] - starts[j]
         if m == 0:
@@ -337,7 +366,10 @@ def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> 
     place, sums = np.empty(width, dtype=np.int32), np.empty((4, _BINS, 4))
     used, edges = np.empty(_BINS, dtype=np.int64), np.empty((_BINS + 1, 2))
     power, inside = np.empty(_BINS + 1), np.empty(_BINS + 1)
-    wanted, tokens = np.empty((num_ks, _BINS), dtype=np.bool_), np.empty(width // _MOST_IN_ORDER + 1, dtype=np.int64)
+    wanted, tokens = (
+        np.empty((num_ks, _BINS), dtype=np.bool_),
+        np.empty(width // _MOST_IN_ORDER + 1, dtype=np.int64),
+    )
     chosen, starts = np.empty(_BINS, dtype=np.bool_), np.empty(_BINS + 1, dtype=np.int64)
     ratio = np.empty(width // _MOST_IN_ORDER + 1)
     for r in range(p.shape[0]):
@@ -402,9 +434,22 @@ def _kseq_pieces(p: Floats, q: Floats, ks: Integers, pieces: Floats, left: Mask)
     width = p.shape[1]
     most = width // _MOST_IN_ORDER + 1
     place, sums = np.empty(width, dtype=np.int32), np.empty((4, _BINS, 4))
-    used, edges, below = np.empty(_BINS, dtype=np.int64), np.empty((_BINS + 1, 2)), np.empty(_BINS + 1)
-    chosen, starts, at = np.empty(_BINS, dtype=np.bool_), np.empty(_BINS + 1, dtype=np.int64), np.empty(len(ks), dtype=np.int64)
-    tokens, ratio, slope, offset = np.empty(most, dtype=np.int64), np.empty(most), np.empty(most), np.empty(most)
+    used, edges, below = (
+        np.empty(_BINS, dtype=np.int64),
+        np.empty((_BINS + 1, 2)),
+        np.empty(_BINS + 1),
+    )
+    chosen, starts, at = (
+        np.empty(_BINS, dtype=np.bool_),
+        np.empty(_BINS + 1, dtype=np.int64),
+        np.empty(len(ks), dtype=np.int64),
+    )
+    tokens, ratio, slope, offset = (
+        np.empty(most, dtype=np.int64),
+        np.empty(most),
+        np.empty(most),
+        np.empty(most),
+    )
     for r in range(p.shape[0]):
         n = _fill(p[r], q[r], place, sums, used, edges)
         below[n] = before = rest = 0.0
@@ -450,10 +495,18 @@ def _kseq_pieces(p: Floats, q: Floats, ks: Integers, pieces: Floats, left: Mask)
                 t = (low + high) // 2
                 low, high = (t + 1, high) if _beyond(ratio[t], slope[t], offset[t], k) else (low, t)
             # Where the piece ends outside the bin, the bin's own ends enclose γ* as well.
-            pieces[0, i, r] = j + low - first  # 0 where nothing lies beyond; else a number of bins and tokens
-            pieces[1, i, r] = ratio[low] if low < last else (_edge(used[j]) if j < n and used[j] > 0 else 0.0)
+            pieces[0, i, r] = (
+                j + low - first
+            )  # 0 where nothing lies beyond; else a number of bins and tokens
+            pieces[1, i, r] = (
+                ratio[low] if low < last else (_edge(used[j]) if j < n and used[j] > 0 else 0.0)
+            )
             if low > first:
-                pieces[2, i, r], pieces[3, i, r], pieces[4, i, r] = ratio[low - 1], slope[low - 1], offset[low - 1]
+                pieces[2, i, r], pieces[3, i, r], pieces[4, i, r] = (
+                    ratio[low - 1],
+                    slope[low - 1],
+                    offset[low - 1],
+                )
             else:
                 pieces[2, i, r], pieces[3, i, r], pieces[4, i, r] = (
                     _edge(used[j - 1]) if j > 0 else np.inf,

@@ -1,13 +1,15 @@
-"""The overlap curve of a draft and a target: the one object that every question about i.i.d. drafts is asked of.
+"""The overlap curve of a draft and a target: the one object that every question about i.i.d. drafts
+is asked of.
 
 For masses p (draft) and q (target) on the same tokens
 
     H(t) = Σ_y min(q(y), t p(y)),      t ≥ 0.
 
-H is concave and non-decreasing, from H(0) = 0 to H(∞) = Q(supp p), and linear between neighbouring ratios q/p: at a level t the
-tokens with q/p > t give t p, the others q, so that H(t) = t·P(q/p > t) + Q(q/p ≤ t). 1 − H(t) = Σ (q − t p)₊ is the hockey-stick
-divergence of the two, and every f-divergence is an integral of it (docs/theory.md, "The overlap curve"). What k i.i.d. drafts can
-do is a functional of H:
+H is concave and non-decreasing, from H(0) = 0 to H(∞) = Q(supp p), and linear between neighbouring
+ratios q/p: at a level t the tokens with q/p > t give t p, the others q, so that H(t) = t·P(q/p > t)
++ Q(q/p ≤ t). 1 − H(t) = Σ (q − t p)₊ is the hockey-stick divergence of the two, and every
+f-divergence is an integral of it (docs/theory.md, "The overlap curve"). What k i.i.d. drafts can do
+is a functional of H:
 
     single-draft rejection     H(1) = 1 − TV
     the optimum                1 + min_j [Q(T_j) − P(T_j)^k], T_j the tokens beyond the j-th of the order     `otm.drafts.iid_cut`
@@ -16,13 +18,15 @@ do is a functional of H:
     lenience l                 H(l)/l
     what is partly known       the same of the highest and of the lowest curve that it permits                       `otm.partial`
 
-A value H(t) is one pass over the tokens and needs no order (`overlap_at`). Roots and minima along the curve need the tokens in the
-order of q/p: `OverlapCurve` sorts once and answers all of them. Long rows are asked without a sort
-(`otm.overlap.rows`): exact masses of bins, and an order of the few tokens that matter.
+A value H(t) is one pass over the tokens and needs no order (`overlap_at`). Roots and minima along
+the curve need the tokens in the order of q/p: `OverlapCurve` sorts once and answers all of them.
+Long rows are asked without a sort (`otm.overlap.rows`): exact masses of bins, and an order of the
+few tokens that matter.
 
-**The order.** Tokens are ordered by q/p here, and by the compiled loops of `otm.table` as here: always in *descending* order, so
-that running sums start where k drafts look: at the tokens outside the decisive set T. A token with p = 0 < q has ratio ∞ and comes
-first; one with p = q = 0 has no mass, and ratio 0; ties keep the order of their tokens.
+**The order.** Tokens are ordered by q/p here, and by the compiled loops of `otm.table` as here:
+always in *descending* order, so that running sums start where k drafts look: at the tokens outside
+the decisive set T. A token with p = 0 < q has ratio ∞ and comes first; one with p = q = 0 has no
+mass, and ratio 0; ties keep the order of their tokens.
 """
 
 from __future__ import annotations
@@ -35,13 +39,29 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, clip, device_of, gather, is_on_host, namespace, quiet, reserve, running_sum, to_numpy, total
+from otm._arrays import (
+    Array,
+    clip,
+    device_of,
+    gather,
+    is_on_host,
+    namespace,
+    quiet,
+    reserve,
+    running_sum,
+    to_numpy,
+    total,
+)
 
 ROOM = 2.0**64
-"""What draft masses are multiplied by where a ratio must be finite: q/(2⁶⁴ p) is for every float p > 0, subnormal ones included,
-while q/p may overflow below 5.6e-309. Orders are the same, and where q/p meets p again the factor cancels exactly."""
+"""What draft masses are multiplied by where a ratio must be finite: q/(2⁶⁴ p) is for every float p
+> 0, subnormal ones included, while q/p may overflow below 5.6e-309. Orders are the same, and where
+q/p meets p again the factor cancels exactly.
+"""
 
-_INFINITY = np.int64(0x7FF0 << 48)  # the bits of ∞, the largest of all non-negative floats read as integers
+_INFINITY = np.int64(
+    0x7FF0 << 48
+)  # the bits of ∞, the largest of all non-negative floats read as integers
 _FANOUT = 16
 _LONG_ROW = 256  # one shorter row gains nothing from packing
 
@@ -59,12 +79,16 @@ def overlap_at(draft: Array, target: Array, level: Array | float = 1.0) -> Array
     Cost: one pass. Accuracy: that of a sum of non-negative terms, O(log V) units in the last place.
     Reference: docs/theory.md, "The overlap curve".
 
-    >>> float(overlap_at(np.array([0.75, 0.25]), np.array([0.5, 0.5]), 2.0))  # min(.5, 1.5) + min(.5, .5)
+    >>> float(
+    ...     overlap_at(np.array([0.75, 0.25]), np.array([0.5, 0.5]), 2.0)
+    ... )  # min(.5, 1.5) + min(.5, .5)
     1.0
     """
     if isinstance(draft, np.ndarray):
         reserve(2 * draft.size)
-        scaled = np.multiply(draft, np.asarray(level, dtype=np.float64)[..., None], dtype=np.float64)
+        scaled = np.multiply(
+            draft, np.asarray(level, dtype=np.float64)[..., None], dtype=np.float64
+        )
         return np.minimum(scaled, target, out=scaled).sum(axis=-1)
     xp = namespace(draft, target)
     p, q = xp.astype(draft, xp.float64, copy=False), xp.astype(target, xp.float64, copy=False)
@@ -80,17 +104,23 @@ def ratios(draft: Array, target: Array) -> Array:
     xp = namespace(draft, target)
     quotient = xp.astype(target, xp.float64, copy=False) / xp.astype(draft, xp.float64, copy=False)
     if array_api_compat.is_torch_array(quotient):
-        return quotient.nan_to_num(nan=0.0, posinf=float("inf"))  # a twentieth of the time of a where
+        return quotient.nan_to_num(
+            nan=0.0, posinf=float("inf")
+        )  # a twentieth of the time of a where
     return xp.where(xp.isnan(quotient), xp.zeros_like(quotient), quotient)
 
 
 def descending(draft: Array, target: Array) -> Array:
-    """Return the tokens `(..., V)` in descending order of q/p, by the module's convention for 0/0, ∞ and ties."""
+    """Return the tokens `(..., V)` in descending order of q/p, by the module's convention for 0/0,
+    ∞ and ties.
+    """
     return _sort(ratios(ROOM * draft, target))
 
 
 def ascending(draft: Array, target: Array) -> Array:
-    """Return the same order from its other end: tokens without target mass first, those that cannot be drafted last."""
+    """Return the same order from its other end: tokens without target mass first, those that cannot
+    be drafted last.
+    """
     return namespace(draft, target).flip(descending(draft, target), axis=-1)
 
 
@@ -117,12 +147,15 @@ class OverlapCurve:
     """The tokens of each row in descending order of q/p, with running sums from both ends.
 
     Args:
-        draft, target: masses `(..., V)`, NumPy or torch, float32 or float64, not checked and not kept in order.
+        draft, target: masses `(..., V)`, NumPy or torch, float32 or float64, not checked and not
+            kept in order.
         quotient: q/p of each token, `(..., V)` in float64.
         tokens: `(..., V)` in descending order of q/p, ties in the order of tokens.
 
-    Cost: one sort; each running sum one pass, when it is first asked for. Accuracy: a running sum of V masses errs by 256 + V/256
-    units of roundoff at worst (8.4e-14 at V = 128,256), relative to itself: its terms are non-negative (`otm._arrays.running_sum`).
+    Cost: one sort; each running sum one pass, when it is first asked for. Accuracy: a running sum
+        of V masses errs by 256 + V/256
+    units of roundoff at worst (8.4e-14 at V = 128,256), relative to itself: its terms are
+    non-negative (`otm._arrays.running_sum`).
 
     >>> curve = OverlapCurve.of(np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6]))
     >>> curve.tokens.tolist(), curve.at([0.0, 1.0, 3.0]).round(12).tolist()  # at 1: .1 + .3 + .2
@@ -168,7 +201,9 @@ class OverlapCurve:
     def below_target(self) -> Array:
         """Q of the tokens after the j-th, `(..., V)`, accumulated from the other end."""
         xp = namespace(self.target)
-        backwards = running_sum(xp.astype(gather(self.target, xp.flip(self.tokens, axis=-1)), xp.float64, copy=False))
+        backwards = running_sum(
+            xp.astype(gather(self.target, xp.flip(self.tokens, axis=-1)), xp.float64, copy=False)
+        )
         inclusive = xp.flip(backwards, axis=-1)
         return xp.concat([inclusive[..., 1:], xp.zeros_like(inclusive[..., :1])], axis=-1)
 
@@ -181,9 +216,10 @@ class OverlapCurve:
         """Return the linear piece on which a condition ends that holds from some level up.
 
         Args:
-            beyond: `beyond(level, slope, offset)` of arrays `(m, n, ...)`: whether the level, the ratio of a token, lies beyond the
-                place that is looked for. H(level) = slope·level + offset. It must hold for ∞ if for any level, and fail below a
-                level where it fails; what it says at level ∞ must not depend on H, which is no number there if slope = 0.
+            beyond: `beyond(level, slope, offset)` of arrays `(m, n, ...)`: whether the level, the
+                ratio of a token, lies beyond the place that is looked for. H(level) = slope·level +
+                offset. It must hold for ∞ if for any level, and fail below a level where it fails;
+                what it says at level ∞ must not depend on H, which is no number there if slope = 0.
             like: an array `(n, ...)`, n questions for each row: the shape of the answer.
 
         Returns:
@@ -191,16 +227,22 @@ class OverlapCurve:
 
         Cost: log₁₆ V rounds on arrays of 15·n·rows elements.
         """
-        return find_piece(self.ratio, self.above_draft, self.below_target, self.total_target, beyond, like=like)
+        return find_piece(
+            self.ratio, self.above_draft, self.below_target, self.total_target, beyond, like=like
+        )
 
     def at(self, level: Array | float) -> Array:
-        """Return H(t) from the running sums: at one level of each row, `(...)`, or several, `(n, ...)`; a number is for "
-        "all rows.
+        """Return H(t) from the running sums: at one level of each row, `(...)`, or several, `(n,
+        ...)`; a number is for " "all rows.
         """
         xp, shape = namespace(self.ratio), tuple(self.ratio.shape[:-1])
         t = xp.asarray(level, dtype=xp.float64, device=device_of(self.ratio))
         several = t.ndim > len(shape)
-        t = t if several else (t + xp.zeros(shape, dtype=xp.float64, device=device_of(self.ratio)))[None, ...]
+        t = (
+            t
+            if several
+            else (t + xp.zeros(shape, dtype=xp.float64, device=device_of(self.ratio)))[None, ...]
+        )
         piece = self.piece(lambda ratio, _slope, _offset: ratio > t, like=t)
         height = piece.slope * t + piece.offset
         return height if several else height[0, ...]
@@ -218,10 +260,12 @@ def find_piece(
     *,
     like: Array,
 ) -> Piece:
-    """Return the linear piece on which a condition ends, of tokens or of bins in descending order (`OverlapCurve.piece`).
+    """Return the linear piece on which a condition ends, of tokens or of bins in descending order
+    (`OverlapCurve.piece`).
 
     Args:
-        ratio, above_draft, below_target: `(..., n)`: levels, non-increasing; P up to each, with it; Q after it.
+        ratio, above_draft, below_target: `(..., n)`: levels, non-increasing; P up to each, with it;
+            Q after it.
         whole: Q(Ω), `(...)`.
         beyond, like: as there.
     """
@@ -229,22 +273,32 @@ def find_piece(
     sums = [xp.reshape(sums, (-1,)) for sums in (ratio, above_draft, below_target)]
     num_rows = int(sums[0].shape[0]) // width
     shape = tuple(like.shape[1:])
-    rows = xp.reshape(xp.arange(num_rows, dtype=xp.int64, device=device_of(ratio)) * width, (1, *shape))
+    rows = xp.reshape(
+        xp.arange(num_rows, dtype=xp.int64, device=device_of(ratio)) * width, (1, *shape)
+    )
 
     def look_up(token: Array) -> tuple[Array, Array, Array]:
         index = xp.reshape(clip(token, 0, width - 1) + rows, (-1,))
-        level, slope, offset = (xp.reshape(xp.take(a, index, axis=0), tuple(token.shape)) for a in sums)
+        level, slope, offset = (
+            xp.reshape(xp.take(a, index, axis=0), tuple(token.shape)) for a in sums
+        )
         return level, slope, offset
 
     count = xp.zeros(tuple(like.shape), dtype=xp.int64, device=device_of(ratio))
-    # By digits: 15 places of every stretch at once instead of halving it; on scalars a call costs more than its arithmetic.
-    digits = xp.reshape(xp.arange(1, _FANOUT, dtype=xp.int64, device=device_of(ratio)), (-1, *(1,) * len(count.shape)))
+    # By digits: 15 places of every stretch at once instead of halving it; on scalars a call costs
+    # more than its arithmetic.
+    digits = xp.reshape(
+        xp.arange(1, _FANOUT, dtype=xp.int64, device=device_of(ratio)),
+        (-1, *(1,) * len(count.shape)),
+    )
     stretch = _FANOUT ** len(f"{width:x}")
     with quiet():
         while stretch > 1:
             stretch //= _FANOUT
             last = count[None, ...] + stretch * digits - 1
-            count = count + stretch * xp.sum(xp.astype((last < width) & beyond(*look_up(last)), xp.int64), axis=0)
+            count = count + stretch * xp.sum(
+                xp.astype((last < width) & beyond(*look_up(last)), xp.int64), axis=0
+            )
         low = look_up(count)[0]
         high, slope, offset = look_up(count - 1)
     nothing = xp.zeros_like(slope)
@@ -260,7 +314,11 @@ def find_piece(
 def _sort(ratio: Array) -> Array:
     """Return the descending order of each row of ratios."""
     if isinstance(ratio, np.ndarray):
-        return _sort_packed(ratio) if ratio.ndim > 1 or len(ratio) >= _LONG_ROW else (-ratio).argsort(kind="stable")
+        return (
+            _sort_packed(ratio)
+            if ratio.ndim > 1 or len(ratio) >= _LONG_ROW
+            else (-ratio).argsort(kind="stable")
+        )
     xp = namespace(ratio)
     if is_on_host(ratio):  # NumPy's sort is several times as fast as others on the host
         return xp.asarray(_sort_packed(np.ascontiguousarray(to_numpy(ratio))))
@@ -270,8 +328,9 @@ def _sort(ratio: Array) -> Array:
 def _sort_packed(ratio: NDArray[np.float64]) -> NDArray[np.int64]:
     """Sort rows of non-negative numbers in descending order, in half the time of an argsort.
 
-    Read as integers, non-negative floats keep their order, so the index can ride in the last bits of the mantissa through a plain
-    sort. Numbers that differ in those bits only may come out in the wrong order: rows in which they do are sorted again.
+    Read as integers, non-negative floats keep their order, so the index can ride in the last bits
+    of the mantissa through a plain sort. Numbers that differ in those bits only may come out in the
+    wrong order: rows in which they do are sorted again.
     """
     width = ratio.shape[-1]
     bits = np.int64((1 << (width - 1).bit_length()) - 1)
@@ -280,7 +339,9 @@ def _sort_packed(ratio: NDArray[np.float64]) -> NDArray[np.int64]:
     packed |= np.arange(width)
     packed.sort(axis=-1)
     rows, keys = ratio.reshape(-1, width), packed.reshape(-1, width)
-    close = np.flatnonzero(((keys[:, 1:] ^ keys[:, :-1]) <= bits).any(axis=-1))  # neighbours that differ in the index alone
+    close = np.flatnonzero(
+        ((keys[:, 1:] ^ keys[:, :-1]) <= bits).any(axis=-1)
+    )  # neighbours that differ in the index alone
     packed &= bits
     for row in close:
         ordered = rows[row][keys[row]]
@@ -290,7 +351,9 @@ def _sort_packed(ratio: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _sort_exactly(ratio: NDArray[np.float64], bits: np.int64) -> NDArray[np.int64]:
-    """Sort one row by all its digits: an unstable sort, which is vectorised, then the tokens of each tie among themselves."""
+    """Sort one row by all its digits: an unstable sort, which is vectorised, then the tokens of
+    each tie among themselves.
+    """
     order = (-ratio).argsort()
     ordered = ratio[order]
     tie = np.zeros_like(order)

@@ -1,18 +1,22 @@
-"""Gradients along the overlap curve: once a level is found, H at that level is a sum of p and q over fixed sets of tokens.
+"""Gradients along the overlap curve: once a level is found, H at that level is a sum of p and q
+over fixed sets of tokens.
 
-What i.i.d. drafts can do is a functional of H(t) = Σ min(q, t p), read at levels that a search finds. To first order
+What i.i.d. drafts can do is a functional of H(t) = Σ min(q, t p), read at levels that a search
+finds. To first order
 
     dH(t) = Σ_{q < t p} dq + t Σ_{q ≥ t p} dp + P(q ≥ t p) dt,
 
-so that a gradient is a weighted sum of such terms at fixed levels, O(V) for each. Where the level minimises (the optimum) dt counts
-nothing: that is the envelope theorem. Where it solves an equation (K-SEQ) or follows from other levels (recursive rejection) dt is
-the implicit function theorem's or the recursion's, a number for each row (docs/theory.md, "Gradients").
+so that a gradient is a weighted sum of such terms at fixed levels, O(V) for each. Where the level
+minimises (the optimum) dt counts nothing: that is the envelope theorem. Where it solves an equation
+(K-SEQ) or follows from other levels (recursive rejection) dt is the implicit function theorem's or
+the recursion's, a number for each row (docs/theory.md, "Gradients").
 
-The search runs without gradients, as it does for any array. Nothing here is about one kind of array: the sums are arithmetic, which
-a library that differentiates its arrays (torch) differentiates by itself.
+The search runs without gradients, as it does for any array. Nothing here is about one kind of
+array: the sums are arithmetic, which a library that differentiates its arrays (torch)
+differentiates by itself.
 
-*Ties.* At q = t p the minimum has a kink. Here such a token counts with t p: a choice among the derivatives from the two sides, and
-so a member of Clarke's generalised gradient.
+*Ties.* At q = t p the minimum has a kink. Here such a token counts with t p: a choice among the
+derivatives from the two sides, and so a member of Clarke's generalised gradient.
 """
 
 from __future__ import annotations
@@ -20,8 +24,16 @@ from __future__ import annotations
 from otm._arrays import Array, namespace, untracked, with_gradient
 
 
-def along_curve(values: Array, draft: Array, target: Array, *, levels: Array | float, weights: Array | float = 1.0) -> Array:
-    """Return the values with the gradient to draft and target that weights · H(levels) has at fixed levels and weights.
+def along_curve(
+    values: Array,
+    draft: Array,
+    target: Array,
+    *,
+    levels: Array | float,
+    weights: Array | float = 1.0,
+) -> Array:
+    """Return the values with the gradient to draft and target that weights · H(levels) has at fixed
+    levels and weights.
 
     Args:
         values: answers `(n, ...)`.
@@ -46,14 +58,16 @@ def height_at(draft: Array, target: Array, level: Array) -> Array:
 
 
 def height_and_slope(draft: Array, target: Array, level: Array) -> tuple[Array, Array]:
-    """Return H(t) at fixed levels, with gradients to draft and target, and H′(t) = P(q ≥ t p), without.
+    """Return H(t) at fixed levels, with gradients to draft and target, and H′(t) = P(q ≥ t p),
+    without.
 
     Args:
         draft, target: masses `(..., V)`.
         level: t ≥ 0 `(...)`, finite; where they come from is not differentiated.
 
     Returns:
-        `(...)` twice, in float64. The sums run in the precision of the masses: they are for gradients.
+        `(...)` twice, in float64. The sums run in the precision of the masses: they are for
+        gradients.
 
     Cost: a few passes, and one again for each gradient, which keeps an indicator of the tokens.
 

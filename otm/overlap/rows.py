@@ -1,4 +1,6 @@
-"""Which way the rows of a batch are asked: in bins, compiled or as array operations, or from a sort."""
+"""Which way the rows of a batch are asked: in bins, compiled or as array operations, or from a
+sort.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,14 @@ from otm.overlap import arrays
 from otm.overlap.curve import OverlapCurve
 
 SHORTEST_BINNED = 1024
-"""Rows from this length on are asked without a sort where that is compiled, or on a device: below, clearing the bins costs as
-much."""
+"""Rows from this length on are asked without a sort where that is compiled, or on a device: below,
+clearing the bins costs as much.
+"""
 
 _SHORTEST_ON_HOST = 1 << 16
-"""The same on the host without numba: an operation on arrays clears, fills and scans bins as slowly as NumPy sorts this many."""
+"""The same on the host without numba: an operation on arrays clears, fills and scans bins as slowly
+as NumPy sorts this many.
+"""
 
 
 def on_rows(
@@ -27,11 +32,13 @@ def on_rows(
     draft: Array,
     target: Array,
 ) -> Array:
-    """Answer a question about every row without a sort where that can be had, and from the sorted curve elsewhere.
+    """Answer a question about every row without a sort where that can be had, and from the sorted
+    curve elsewhere.
 
     Args:
-        by_bins: given `otm.overlap.bins` or, where it is not compiled or the rows lie on a device, `otm.overlap.arrays`, and rows
-            `(rows, V)`, returns answers `(n, rows)` and which rows it leaves out.
+        by_bins: given `otm.overlap.bins` or, where it is not compiled or the rows lie on a device,
+            `otm.overlap.arrays`, and rows `(rows, V)`, returns answers `(n, rows)` and which rows
+            it leaves out.
         by_sort: given a curve, returns answers `(n, ...)`.
         draft, target: masses `(..., V)`, float32 or float64.
 
@@ -42,8 +49,14 @@ def on_rows(
     """
     xp, width, shape = namespace(draft, target), int(draft.shape[-1]), tuple(draft.shape[:-1])
     known = isinstance(draft, np.ndarray) or array_api_compat.is_torch_array(draft)
-    fast = compiled("otm.overlap.bins") if known and width >= SHORTEST_BINNED and is_on_host(draft) else None
-    if not known or width < (SHORTEST_BINNED if fast or not is_on_host(draft) else _SHORTEST_ON_HOST):
+    fast = (
+        compiled("otm.overlap.bins")
+        if known and width >= SHORTEST_BINNED and is_on_host(draft)
+        else None
+    )
+    if not known or width < (
+        SHORTEST_BINNED if fast or not is_on_host(draft) else _SHORTEST_ON_HOST
+    ):
         return by_rows(lambda p, q: by_sort(OverlapCurve.of(p, q)), draft, target)
     bins = fast or arrays
 
@@ -57,9 +70,13 @@ def on_rows(
     answers, left = joined[:-1, :], joined[-1, :] > 0
     if bool(xp.any(left)):
         (rows,) = xp.nonzero(left)
-        answers[:, rows] = by_rows(lambda p, q: by_sort(OverlapCurve.of(p, q)), p[rows, :], q[rows, :])
+        answers[:, rows] = by_rows(
+            lambda p, q: by_sort(OverlapCurve.of(p, q)), p[rows, :], q[rows, :]
+        )
     return xp.reshape(answers, (int(answers.shape[0]), *shape))
 
 
 def _contiguous(array: Array, width: int) -> Array:
-    return np.ascontiguousarray(array.reshape(-1, width)) if isinstance(array, np.ndarray) else array
+    return (
+        np.ascontiguousarray(array.reshape(-1, width)) if isinstance(array, np.ndarray) else array
+    )

@@ -1,12 +1,15 @@
-"""One row of the overlap curve in steps: single tokens in order where a question needs them, groups of tokens elsewhere.
+"""One row of the overlap curve in steps: single tokens in order where a question needs them, groups
+of tokens elsewhere.
 
-A scan along the curve asks at every token and needs few of the answers. `Steps` is a row's tokens in descending order of q/p in
-which neighbours may be lumped together: a step is one token, or several of which only the masses are known and two ratios between
-which they lie. The curve is exact at the ends of steps whatever they hold, so a scan runs over steps as it would over tokens; where
-it finds that a step may hide what it looks for, it has that step resolved (`Steps.resolve`) and goes on. A row that was sorted has
-one token a step and nothing to resolve: the same scans serve both.
+A scan along the curve asks at every token and needs few of the answers. `Steps` is a row's tokens
+in descending order of q/p in which neighbours may be lumped together: a step is one token, or
+several of which only the masses are known and two ratios between which they lie. The curve is exact
+at the ends of steps whatever they hold, so a scan runs over steps as it would over tokens; where it
+finds that a step may hide what it looks for, it has that step resolved (`Steps.resolve`) and goes
+on. A row that was sorted has one token a step and nothing to resolve: the same scans serve both.
 
-Where numba is installed, long rows start as the bins of `otm.overlap.bins`, a few hundred steps for 100,000 tokens.
+Where numba is installed, long rows start as the bins of `otm.overlap.bins`, a few hundred steps for
+100,000 tokens.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ class Steps:
 
     Attributes:
         draft, target: masses P and Q of each step, `(n,)`.
-        high, low: between these lie its tokens' ratios, `(n,)`, non-increasing; equal for a single token.
+        high, low: between these lie its tokens' ratios, `(n,)`, non-increasing; equal for a single
+            token.
 
     >>> steps = Steps.of(np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6]))
     >>> steps.above_target.round(12).tolist(), steps.high.round(12).tolist()
@@ -55,7 +59,9 @@ class Steps:
 
     @classmethod
     def of(cls, draft: Vector, target: Vector) -> Steps:
-        """Lump the tokens of a row `(V,)` into bins, or sort them where numba is missing or the row is short."""
+        """Lump the tokens of a row `(V,)` into bins, or sort them where numba is missing or the row
+        is short.
+        """
         bins = compiled("otm.overlap.bins") if len(draft) >= SHORTEST_BINNED else None
         if bins is None:
             return cls.sorted(draft, target)
@@ -66,7 +72,9 @@ class Steps:
     def sorted(cls, draft: Vector, target: Vector) -> Steps:
         """Sort the tokens: every step is one of them."""
         curve = OverlapCurve.of(draft, target)
-        return cls(curve.in_order(draft), curve.in_order(target), curve.ratio, curve.ratio, (draft, target))
+        return cls(
+            curve.in_order(draft), curve.in_order(target), curve.ratio, curve.ratio, (draft, target)
+        )
 
     @classmethod
     def _in_bins(cls, bins: Bins, p: Vector, q: Vector, resolved: NDArray[np.int64]) -> Steps:
@@ -94,7 +102,8 @@ class Steps:
     def resolve(self, which: NDArray[np.int64]) -> Steps:
         """Return the steps with these lumped ones replaced by their tokens in order.
 
-        Cost: one pass over the row and the order of the tokens resolved so far, or a sort where they are a quarter of the row.
+        Cost: one pass over the row and the order of the tokens resolved so far, or a sort where
+        they are a quarter of the row.
         """
         assert self._bins is not None and self._bin is not None, "a sorted row has no lumps"
         before = np.setdiff1d(self._bins.number, self._bin)

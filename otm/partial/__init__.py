@@ -1,7 +1,9 @@
-"""Certified answers from partly known distributions: the likely tokens of both models and the mass of the rest.
+"""Certified answers from partly known distributions: the likely tokens of both models and the mass
+of the rest.
 
-Engines and interfaces return the m most likely tokens with their log-probabilities and hide the rest. `PartialPair` holds what is
-known of both models; the functions here bound what depends on the rest, over every way it may look.
+Engines and interfaces return the m most likely tokens with their log-probabilities and hide the
+rest. `PartialPair` holds what is known of both models; the functions here bound what depends on the
+rest, over every way it may look.
 """
 
 from otm.partial.completion import Completion

@@ -1,16 +1,19 @@
 """The closest and the furthest completion of two partly known distributions.
 
-Everything asked here of a pair (p, q) depends on it through its *overlap curve* H(t) = Σ_x min(q(x), t p(x)), t ≥ 0, and is
-monotone in it: Σ min = H(1), the optimum α*_k, K-SEQ at γ*, every f-divergence. Among all completions of two lists of top tokens
-one has the highest curve everywhere and one the lowest (docs/theory.md, "Partial knowledge"), so two completions answer every
-question at once, and both ends of every interval are attained.
+Everything asked here of a pair (p, q) depends on it through its *overlap curve* H(t) = Σ_x
+min(q(x), t p(x)), t ≥ 0, and is monotone in it: Σ min = H(1), the optimum α*_k, K-SEQ at γ*, every
+f-divergence. Among all completions of two lists of top tokens one has the highest curve everywhere
+and one the lowest (docs/theory.md, "Partial knowledge"), so two completions answer every question
+at once, and both ends of every interval are attained.
 
-*Closest.* One level ρ: a token known only to the draft gets q = min(ρp, cap), one known only to the target p = min(q/ρ, cap), and
-the tokens known to neither share what is left of both tails at the ratio ρ. Where they cannot, because V leaves too few of them or
-one tail is used up, the two kinds of tokens stop at levels of their own.
+*Closest.* One level ρ: a token known only to the draft gets q = min(ρp, cap), one known only to the
+target p = min(q/ρ, cap), and the tokens known to neither share what is left of both tails at the
+ratio ρ. Where they cannot, because V leaves too few of them or one tail is used up, the two kinds
+of tokens stop at levels of their own.
 
-*Furthest.* The tails avoid each other: p's tail takes as few tokens as its cap permits, q's tail others. Only if V leaves too few
-tokens do they overlap: first on tokens known to neither, then p's tail on the target's tokens of least q, and q's on the draft's.
+*Furthest.* The tails avoid each other: p's tail takes as few tokens as its cap permits, q's tail
+others. Only if V leaves too few tokens do they overlap: first on tokens known to neither, then p's
+tail on the target's tokens of least q, and q's on the draft's.
 """
 
 from __future__ import annotations
@@ -24,23 +27,31 @@ from otm.drafts.base import Law
 from otm.partial.known import Floats, Known, Mask
 from otm.problem import Problem
 
-# Twelve halvings of the exponent's range 2^±1000 leave a factor 2; 54 halvings of that leave the last place.
+# Twelve halvings of the exponent's range 2^±1000 leave a factor 2; 54 halvings of that leave the
+# last place.
 _EXPONENT_STEPS, _MANTISSA_STEPS = 12, 54
 _LOWEST, _HIGHEST = 2.0**-1000, 2.0**1000
 _DUST = 2.0**-52
-_TIE = 2.0**-40  # a tail that passes a whole number of caps by less than this part of a cap fills that many: its sum is rounded
+_TIE = (
+    2.0**-40
+    # a tail that passes a whole number of caps by less than this part of a cap fills that many: its sum
+    # is rounded
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Completion:
-    """One completion, with the tokens that neither model lists lumped together where they share a ratio.
+    """One completion, with the tokens that neither model lists lumped together where they share a
+    ratio.
 
     Attributes:
-        draft, target: `(..., W)`, distributions on the listed tokens (the draft's, then the target's; a token in both lists stands
-            at its place in the draft's) followed by lumps.
-        count: `(..., W)`, how many tokens share the entry's mass equally; 0 for entries without meaning.
-        is_extreme: `(...)`, whether its overlap curve bounds those of all completions and is one of them. Always for the closest;
-            for the furthest unless tokens ran out in a row that lists tokens less likely than the cap.
+        draft, target: `(..., W)`, distributions on the listed tokens (the draft's, then the
+            target's; a token in both lists stands at its place in the draft's) followed by lumps.
+        count: `(..., W)`, how many tokens share the entry's mass equally; 0 for entries without
+            meaning.
+        is_extreme: `(...)`, whether its overlap curve bounds those of all completions and is one of
+            them. Always for the closest; for the furthest unless tokens ran out in a row that lists
+            tokens less likely than the cap.
     """
 
     draft: Floats
@@ -57,20 +68,29 @@ class Completion:
 
 
 def complete_closely(known: Known, shape: tuple[int, ...]) -> Completion:
-    """Return the completion with the highest overlap curve, batch shape `shape` (see `PartialPair.closest`)."""
+    """Return the completion with the highest overlap curve, batch shape `shape` (see
+    `PartialPair.closest`).
+    """
     with quiet():
         apart = _shares(known)
         p, q = known.draft.copy(), known.target.copy()
         q += _fill(known.draft, known.only_draft, known.target_cap, known.target_tail - apart[1])
         p += _fill(known.target, known.only_target, known.draft_cap, known.draft_tail - apart[0])
-        needed = [np.where(mass > 0, np.ceil(mass / cap), 0.0) for mass, cap in zip(apart, _caps(known), strict=True)]
+        needed = [
+            np.where(mass > 0, np.ceil(mass / cap), 0.0)
+            for mass, cap in zip(apart, _caps(known), strict=True)
+        ]
     count = np.where(np.isfinite(known.spare), known.spare, np.maximum(*needed))
     always = np.ones(len(known.spare), dtype=bool)
-    return _completion(shape, (p, apart[0][:, None]), (q, apart[1][:, None]), count[:, None], always)
+    return _completion(
+        shape, (p, apart[0][:, None]), (q, apart[1][:, None]), count[:, None], always
+    )
 
 
 def complete_furthest(known: Known, shape: tuple[int, ...]) -> Completion:
-    """Return the completion with the lowest overlap curve, batch shape `shape` (see `PartialPair.furthest`)."""
+    """Return the completion with the lowest overlap curve, batch shape `shape` (see
+    `PartialPair.furthest`).
+    """
     with quiet():
         crowded = _tokens_needed(known) > known.spare
         whole = ~(crowded & _below_cap(known).any(axis=1))
@@ -82,7 +102,11 @@ def complete_furthest(known: Known, shape: tuple[int, ...]) -> Completion:
 
 
 def _completion(
-    shape: tuple[int, ...], draft: tuple[Floats, Floats], target: tuple[Floats, Floats], lump_count: Floats, extreme: Mask
+    shape: tuple[int, ...],
+    draft: tuple[Floats, Floats],
+    target: tuple[Floats, Floats],
+    lump_count: Floats,
+    extreme: Mask,
 ) -> Completion:
     """Join listed tokens and lumps, whose masses are totals, and restore the batch shape."""
     p, q = np.concatenate(draft, axis=1), np.concatenate(target, axis=1)
@@ -98,10 +122,11 @@ def _caps(known: Known) -> tuple[Floats, Floats]:
 
 
 def _shares(known: Known) -> tuple[Floats, Floats]:
-    """Find the masses P, Q of the spare tokens at the level ρ where Q = ρP, by bisection: ρP − Q never decreases.
+    """Find the masses P, Q of the spare tokens at the level ρ where Q = ρP, by bisection: ρP − Q
+    never decreases.
 
-    Where masses of 1e-300 meet others of 1/4, the float next to ρ can be too far: P and Q are then taken between their values at
-    both ends of the last step, in the ratio ρ.
+    Where masses of 1e-300 meet others of 1/4, the float next to ρ can be too far: P and Q are then
+    taken between their values at both ends of the last step, in the ratio ρ.
     """
     low, high = np.full(len(known.spare), _LOWEST), np.full(len(known.spare), _HIGHEST)
     for step in range(_EXPONENT_STEPS + _MANTISSA_STEPS):
@@ -115,11 +140,17 @@ def _shares(known: Known) -> tuple[Floats, Floats]:
 
 
 def _on_spare(known: Known, level: Floats) -> tuple[Floats, Floats]:
-    """Return the masses of p and q left for the spare tokens at level ρ, `(rows,)` each, in [0, spare·cap]."""
+    """Return the masses of p and q left for the spare tokens at level ρ, `(rows,)` each, in [0,
+    spare·cap].
+    """
     p_cap, q_cap = _caps(known)
     q = np.minimum(level[:, None] * known.draft, q_cap[:, None]).sum(axis=1, where=known.only_draft)
-    p = np.minimum(known.target / level[:, None], p_cap[:, None]).sum(axis=1, where=known.only_target)
-    room = [np.where(cap > 0, known.spare * np.where(cap > 0, cap, 1.0), 0.0) for cap in (p_cap, q_cap)]
+    p = np.minimum(known.target / level[:, None], p_cap[:, None]).sum(
+        axis=1, where=known.only_target
+    )
+    room = [
+        np.where(cap > 0, known.spare * np.where(cap > 0, cap, 1.0), 0.0) for cap in (p_cap, q_cap)
+    ]
     return (
         np.minimum(np.maximum(known.draft_tail - p, 0.0), room[0]),
         np.minimum(np.maximum(known.target_tail - q, 0.0), room[1]),
@@ -127,36 +158,49 @@ def _on_spare(known: Known, level: Floats) -> tuple[Floats, Floats]:
 
 
 def _fill(other: Floats, free: Mask, cap: Floats, mass: Floats) -> Floats:
-    """Spread `mass` as min(λ·other, cap) over the free tokens, λ from the total; what is left goes to those with other = 0."""
+    """Spread `mass` as min(λ·other, cap) over the free tokens, λ from the total; what is left goes
+    to those with other = 0.
+    """
     weights = np.where(free, other, 0.0)
     order = np.argsort(weights, axis=1)
     ascending = np.take_along_axis(weights, order, axis=1)
     smaller = np.cumsum(ascending, axis=1)  # Σ of this weight and the smaller ones
-    left = np.maximum(mass[:, None] - np.arange(weights.shape[1])[::-1] * cap[:, None], 0.0)  # after a cap for each larger one
-    # Σ min(λ·w, cap) is the least, over j, of j caps and λ times the weights behind the j largest: λ is the largest root. It can be
-    # beyond the largest float: roots are compared by their logarithms, and the weights behind take their shares of what is left.
+    left = np.maximum(
+        mass[:, None] - np.arange(weights.shape[1])[::-1] * cap[:, None], 0.0
+    )  # after a cap for each larger one
+    # Σ min(λ·w, cap) is the least, over j, of j caps and λ times the weights behind the j largest:
+    # λ is the largest root. It can be beyond the largest float: roots are compared by their
+    # logarithms, and the weights behind take their shares of what is left.
     level = np.where((smaller > 0) & (left > 0), np.log(left) - np.log(smaller), -np.inf)
     best = level.argmax(axis=1)[:, None]
     reached = np.take_along_axis(smaller, best, axis=1)
     share = np.where(reached > 0, ascending / reached, 0.0) * np.take_along_axis(left, best, axis=1)
     capped = (np.arange(weights.shape[1]) > best) & (mass[:, None] > 0)
     filled = np.zeros_like(weights)
-    np.put_along_axis(filled, order, np.where(capped, cap[:, None], np.minimum(share, cap[:, None])), axis=1)
+    np.put_along_axis(
+        filled, order, np.where(capped, cap[:, None], np.minimum(share, cap[:, None])), axis=1
+    )
     filled = np.where(weights > 0, filled, 0.0)
     idle = free & (weights == 0)
     over = np.maximum(mass - filled.sum(axis=1), 0.0)
-    over = np.where(over > weights.shape[1] * _DUST * mass, over, 0.0)  # rounding must not put mass where the other has none
+    over = np.where(
+        over > weights.shape[1] * _DUST * mass, over, 0.0
+    )  # rounding must not put mass where the other has none
     share = np.where(idle.any(axis=1), over / np.maximum(idle.sum(axis=1), 1), 0.0)
     return np.where(idle, share[:, None], filled)
 
 
 def _tokens_needed(known: Known) -> Floats:
-    """Return how many tokens the two tails take if they avoid each other and every listed token, `(rows,)`."""
+    """Return how many tokens the two tails take if they avoid each other and every listed token,
+    `(rows,)`.
+    """
     return _fewest(known.draft_tail, known.draft_cap) + _fewest(known.target_tail, known.target_cap)
 
 
 def _fewest(tail: Floats, cap: Floats) -> Floats:
-    """Return how many tokens hold the tail under the cap, `(rows,)`; on a tie the fewer, which leaves the tails more room."""
+    """Return how many tokens hold the tail under the cap, `(rows,)`; on a tie the fewer, which
+    leaves the tails more room.
+    """
     return np.where(tail > 0, np.maximum(np.ceil(tail / cap - _TIE), 1.0), 0.0)
 
 
@@ -167,7 +211,9 @@ def _below_cap(known: Known) -> Mask:
 
 
 def _forget(known: Known, rows: Mask) -> Known:
-    """Forget, in these rows, what is known of tokens below the cap: fewer facts, more completions, a valid bound."""
+    """Forget, in these rows, what is known of tokens below the cap: fewer facts, more completions,
+    a valid bound.
+    """
     drop = _below_cap(known) & rows[:, None]
     keep = ~drop
     return dataclasses.replace(
@@ -183,24 +229,34 @@ def _forget(known: Known, rows: Mask) -> Known:
 
 
 def _free_lumps(known: Known) -> Floats:
-    """Put each tail on tokens of its own: lumps `(rows, 5, 3)` of p-mass, q-mass and number of tokens."""
+    """Put each tail on tokens of its own: lumps `(rows, 5, 3)` of p-mass, q-mass and number of
+    tokens.
+    """
     lumps = np.zeros((len(known.spare), 5, 3))
-    for side, (tail, cap) in enumerate(zip((known.draft_tail, known.target_tail), _caps(known), strict=True)):
+    for side, (tail, cap) in enumerate(
+        zip((known.draft_tail, known.target_tail), _caps(known), strict=True)
+    ):
         lumps[:, side, side] = tail
         lumps[:, side, 2] = _fewest(tail, cap)
     return lumps
 
 
 def _crowded_lumps(known: Known) -> Floats:
-    """Let p's tail fill the spare tokens from the front and q's from the back; lumps as in `_free_lumps`.
+    """Let p's tail fill the spare tokens from the front and q's from the back; lumps as in
+    `_free_lumps`.
 
-    Each tail gives runs of full, one partly filled and empty tokens: five runs of constant (p, q) between six cut points.
+    Each tail gives runs of full, one partly filled and empty tokens: five runs of constant (p, q)
+    between six cut points.
     """
     (p_tail, q_tail), (p_cap, q_cap) = (known.draft_tail, known.target_tail), _caps(known)
-    spare = np.where(np.isfinite(known.spare), known.spare, 0.0)  # rows with spare tokens enough do not come here
+    spare = np.where(
+        np.isfinite(known.spare), known.spare, 0.0
+    )  # rows with spare tokens enough do not come here
     full_p = np.where(p_tail > 0, np.floor(p_tail / p_cap), 0.0)
     full_q = np.where(q_tail > 0, np.floor(q_tail / q_cap), 0.0)
-    cuts = np.stack([0 * spare, full_p, full_p + 1, spare - full_q - 1, spare - full_q, spare], axis=1)
+    cuts = np.stack(
+        [0 * spare, full_p, full_p + 1, spare - full_q - 1, spare - full_q, spare], axis=1
+    )
     cuts = np.sort(np.clip(cuts, 0.0, spare[:, None]), axis=1)
     start, count = cuts[:, :-1], np.diff(cuts, axis=1)
     behind = spare[:, None] - 1.0 - start
@@ -209,13 +265,17 @@ def _crowded_lumps(known: Known) -> Floats:
 
 
 def _left_after(number: Floats, tail: Floats, cap: Floats) -> Floats:
-    """Return what a tail `(rows,)` leaves for the next token after `number` full ones, `(rows, n)`; nothing where that is a tie."""
+    """Return what a tail `(rows,)` leaves for the next token after `number` full ones, `(rows, n)`;
+    nothing where that is a tie.
+    """
     left = np.clip(tail[:, None] - number * cap[:, None], 0.0, cap[:, None])
     return np.where((number > 0) & (left < _TIE * cap[:, None]), 0.0, left)
 
 
 def _spill(known: Known, rows: Mask) -> tuple[Floats, Floats]:
-    """Return the listed tokens' masses, with what the spare tokens cannot hold on the least likely tokens of the other model."""
+    """Return the listed tokens' masses, with what the spare tokens cannot hold on the least likely
+    tokens of the other model.
+    """
     spare = np.where(rows, known.spare, 0.0)
     sides = []
     for own, other, free, tail, cap in (

@@ -1,4 +1,6 @@
-"""Divergences over every completion: f-divergences are monotone in the overlap curve, so two completions give their range."""
+"""Divergences over every completion: f-divergences are monotone in the overlap curve, so two
+completions give their range.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class PartialDivergences:
 
     Attributes:
         total_variation: TV(p, q), in [0, 1].
-        kl_target_draft: D(q‖p) in nats; the upper end is infinite as soon as q may have mass where p has none.
+        kl_target_draft: D(q‖p) in nats; the upper end is infinite as soon as q may have mass where
+            p has none.
         kl_draft_target: D(p‖q) in nats; likewise.
         harmonic_mean: d_HM(p, q) = 1 − Σ 2pq/(p + q), in [0, 1].
     """
@@ -41,17 +44,21 @@ def divergences(pair: PartialPair) -> PartialDivergences:
         pair: what is known of both models.
 
     Returns:
-        Four intervals, every end attained (upper ones: see `PartialPair.furthest`). An input with rounding > 0, or a derived tail
-        that cannot be told from rounding, leaves the upper ends of the relative entropies infinite (a token of mass 1e-9 may be
-        missing from p) and lowers their lower ends to
-        D ≥ ∫ (min(1, t) − H(t) − shift(target) − t·shift(draft))₊ dt/t, H being the curve of the closest completion.
+        Four intervals, every end attained (upper ones: see `PartialPair.furthest`). An input with
+        rounding > 0, or a derived tail that cannot be told from rounding, leaves the upper ends of
+        the relative entropies infinite (a token of mass 1e-9 may be missing from p) and lowers
+        their lower ends to D ≥ ∫ (min(1, t) − H(t) − shift(target) − t·shift(draft))₊ dt/t, H being
+        the curve of the closest completion.
 
     Cost: both completions, O(m log m). Reference: docs/theory.md, "Partial knowledge".
 
     >>> one = otm.partial.TopTokens(tokens=[0], probabilities=[0.5])
     >>> two = otm.partial.TopTokens(tokens=[0], probabilities=[0.75])
     >>> ends = divergences(otm.partial.PartialPair(draft=one, target=two))
-    >>> round(ends.kl_target_draft.lower, 6), ends.kl_target_draft.upper  # below, the tails are alike: ¾ log (3/2) + ¼ log (1/2)
+    >>> (
+    ...     round(ends.kl_target_draft.lower, 6),
+    ...     ends.kl_target_draft.upper,
+    ... )  # below, the tails are alike: ¾ log (3/2) + ¼ log (1/2)
     (0.130812, inf)
     """
     check_instance(pair, PartialPair, name="pair")
@@ -62,7 +69,8 @@ def divergences(pair: PartialPair) -> PartialDivergences:
     pieces = {}
     for name, divergence, slack in (
         ("total_variation", total_variation, floating + shift),
-        # The gradient of 2pq/(p + q) lies in [0, 2]², so moving mass ε changes the sum by at most 2ε.
+        # The gradient of 2pq/(p + q) lies in [0, 2]², so moving mass ε changes the sum by at most
+        # 2ε.
         ("harmonic_mean", harmonic_mean_distance, floating + 2.0 * shift),
     ):
         ends = [np.asarray(divergence(draft=c.draft, target=c.target)) for c in (near, far)]
@@ -70,39 +78,58 @@ def divergences(pair: PartialPair) -> PartialDivergences:
         pieces[name] = _packed(*limits, np.broadcast_to(slack, shift.shape), far.is_extreme)
     for name, swap in (("kl_target_draft", False), ("kl_draft_target", True)):
         sides = [(c.target, c.draft) if swap else (c.draft, c.target) for c in (near, far)]
-        # What a tail leaves for a token may round to nothing, and then says no more than that it is below its error.
+        # What a tail leaves for a token may round to nothing, and then says no more than that it is
+        # below its error.
         p, q = sides[0]
-        at_most, tail = _unlisted_errors(pair, near)[int(swap)], known.target_tail if swap else known.draft_tail
+        at_most, tail = (
+            _unlisted_errors(pair, near)[int(swap)],
+            known.target_tail if swap else known.draft_tail,
+        )
         at_most = np.where(tail[:, None] > 0, at_most, 0.0).reshape(p.shape)
         sides[0] = np.where((p == 0) & (q > 0), at_most, p), q
         ends = [np.asarray(kl_divergence(draft=p, target=q)) for p, q in sides]
-        # Two logarithms of masses down to 5e-324 err by 746 units each, relative errors of masses weigh as much.
+        # Two logarithms of masses down to 5e-324 err by 746 units each, relative errors of masses
+        # weigh as much.
         slack = 2.0 * floating * (1.0 + np.maximum(*(_log_size(*side) for side in sides)))
         moved = [_tail_rounding(pair, completion, swap) for completion in (near, far)]
         lower, upper = np.maximum(ends[0] - slack - moved[0][0], 0.0), ends[1] + slack + moved[1][1]
-        slack, whole = slack + np.maximum(moved[0][0], moved[1][1]), far.is_extreme & np.isfinite(moved[1][1])
-        # Infinite by mass that rounding alone may have put where the other has none: as if both were off by rounding.
-        stray = np.isinf(ends[0]) & (np.where(sides[0][0] == 0, sides[0][1], 0.0).sum(axis=-1) <= floating + shift)
+        slack, whole = (
+            slack + np.maximum(moved[0][0], moved[1][1]),
+            far.is_extreme & np.isfinite(moved[1][1]),
+        )
+        # Infinite by mass that rounding alone may have put where the other has none: as if both
+        # were off by rounding.
+        stray = np.isinf(ends[0]) & (
+            np.where(sides[0][0] == 0, sides[0][1], 0.0).sum(axis=-1) <= floating + shift
+        )
         if stray.any():
             at_least = np.broadcast_to(floating + shift, ends[0].shape)
             lower = np.where(stray, _shifted_kl(*sides[0], at_least, at_least), lower)
             slack = np.where(stray, np.inf, slack)
         if rounded.any():
-            shifts = (known.shift_target, known.shift_draft) if swap else (known.shift_draft, known.shift_target)
+            shifts = (
+                (known.shift_target, known.shift_draft)
+                if swap
+                else (known.shift_draft, known.shift_target)
+            )
             shifted = _shifted_kl(*sides[0], *(s.reshape(pair.batch_shape) for s in shifts))
             lower = np.where(rounded, np.minimum(shifted, lower), lower)
             upper, whole = np.where(rounded, np.inf, upper), np.where(rounded, False, whole)
-            with quiet():  # ∞ − ∞ where the closest completion has infinite divergence, all of which may be slack
-                slack = np.where(rounded, np.where(np.isfinite(ends[0]), ends[0] - lower, np.inf), slack)
+            # ∞ − ∞ where the closest completion has infinite divergence, all of which may be slack
+            with quiet():
+                slack = np.where(
+                    rounded, np.where(np.isfinite(ends[0]), ends[0] - lower, np.inf), slack
+                )
         pieces[name] = _packed(lower, upper, slack, whole)
     return PartialDivergences(**pieces)
 
 
 def _unlisted_errors(pair: PartialPair, completion: Completion) -> tuple[Floats, Floats]:
-    """Return how far the masses of p and of q that are not listed may be off by rounding, `(rows, W)` each.
+    """Return how far the masses of p and of q that are not listed may be off by rounding, `(rows,
+    W)` each.
 
-    They are differences: of 1 and the listed ones, of a tail and its share elsewhere. They err absolutely, by a small part of the
-    tail and by the least float for each of its tokens.
+    They are differences: of 1 and the listed ones, of a tail and its share elsewhere. They err
+    absolutely, by a small part of the tail and by the least float for each of its tokens.
     """
     known, width = pair.layout, completion.draft.shape[-1]
     errors = []
@@ -112,15 +139,19 @@ def _unlisted_errors(pair: PartialPair, completion: Completion) -> tuple[Floats,
     ):
         least = np.where(tail > 0, (width + 4) * LEAST, 0.0)
         error = 4.0 * (width + 4) * UNIT_ROUNDOFF * tail + least + side.tail_error.reshape(-1)
-        unlisted = np.concatenate([listed == 0, np.ones((len(listed), width - listed.shape[1]), dtype=bool)], axis=1)
+        unlisted = np.concatenate(
+            [listed == 0, np.ones((len(listed), width - listed.shape[1]), dtype=bool)], axis=1
+        )
         errors.append(np.where(unlisted, error[:, None], 0.0))
     return errors[0], errors[1]
 
 
 def _tail_rounding(pair: PartialPair, completion: Completion, swap: bool) -> tuple[Floats, Floats]:
-    """Return how much a relative entropy may lose and gain by the rounding of what is left of the tails, `(...)` each.
+    """Return how much a relative entropy may lose and gain by the rounding of what is left of the
+    tails, `(...)` each.
 
-    That is q log(1 ± ε/p) where p is such a mass, of error ε, and ε (1 + |log q| + |log p|) where q is.
+    That is q log(1 ± ε/p) where p is such a mass, of error ε, and ε (1 + |log q| + |log p|) where q
+    is.
     """
     masses = [side.reshape(-1, side.shape[-1]) for side in (completion.draft, completion.target)]
     errors = _unlisted_errors(pair, completion)
@@ -135,7 +166,9 @@ def _tail_rounding(pair: PartialPair, completion: Completion, swap: bool) -> tup
 
 
 def _inexact(side: TopTokens, num_tokens: int | None) -> Mask:
-    """Whether masses are rounded, or a tail too small to be told from rounding may hold any of the other tokens."""
+    """Whether masses are rounded, or a tail too small to be told from rounding may hold any of the
+    other tokens.
+    """
     full = num_tokens is not None and (side.tokens >= 0).sum(axis=-1) == num_tokens
     return np.asarray((side.rounding > 0) | (side.tail_unknown & ~np.asarray(full)))
 
@@ -146,22 +179,32 @@ def _packed(lower: Floats, upper: Floats, slack: Floats, upper_is_attained: Mask
 
 
 def _log_size(draft: Floats, target: Floats) -> Floats:
-    """Return Σ q (|log q| + |log p|) over p, q > 0, `(...)`: the relative entropy errs by this many times the relative errors."""
+    """Return Σ q (|log q| + |log p|) over p, q > 0, `(...)`: the relative entropy errs by this many
+    times the relative errors.
+    """
     with quiet():
-        size = np.where((target > 0) & (draft > 0), target * (np.abs(np.log(target)) + np.abs(np.log(draft))), 0.0)
+        size = np.where(
+            (target > 0) & (draft > 0),
+            target * (np.abs(np.log(target)) + np.abs(np.log(draft))),
+            0.0,
+        )
     total: Floats = size.sum(axis=-1)
     return total
 
 
 def _shifted_kl(draft: Floats, target: Floats, shift_draft: Floats, shift_target: Floats) -> Floats:
-    """Integrate (min(1, t) − H(t) − shift_target − t·shift_draft)₊/t over t > 0, `(...)`; parts that would diverge count 0.
+    """Integrate (min(1, t) − H(t) − shift_target − t·shift_draft)₊/t over t > 0, `(...)`; parts
+    that would diverge count 0.
 
-    Between neighbouring ratios H(t) = t·P(ratios above) + Q(ratios below), so that on either side of 1 the bracket is linear.
+    Between neighbouring ratios H(t) = t·P(ratios above) + Q(ratios below), so that on either side
+    of 1 the bracket is linear.
     """
     curve = OverlapCurve.of(draft, target)
     total = np.zeros(draft.shape[:-1])
     for lowest, highest, level, rise in ((0.0, 1.0, 0.0, 1.0), (1.0, np.inf, 1.0, 0.0)):
-        start, stop = (np.clip(ends, lowest, highest) for ends in (curve.ratio[..., 1:], curve.ratio[..., :-1]))
+        start, stop = (
+            np.clip(ends, lowest, highest) for ends in (curve.ratio[..., 1:], curve.ratio[..., :-1])
+        )
         constant = level - curve.below_target[..., :-1] - shift_target[..., None]
         slope = rise - curve.above_draft[..., :-1] - shift_draft[..., None]
         with quiet():

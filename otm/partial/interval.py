@@ -10,14 +10,15 @@ from otm._arrays import Array
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Interval:
-    """Certified bounds of a quantity over every completion of partly known distributions; floats or arrays of one shape.
+    """Certified bounds of a quantity over every completion of partly known distributions; floats or
+    arrays of one shape.
 
     Attributes:
         lower, upper: no completion lies outside [lower, upper].
-        lower_is_attained, upper_is_attained: whether some completion comes within `slack` of that end. With an unknown vocabulary
-            size that completion may use as many tokens as it needs.
-        slack: how far each end was moved outwards for the stated rounding of the input and for floating point; 0 on an end that
-            is infinite or a natural limit of the quantity.
+        lower_is_attained, upper_is_attained: whether some completion comes within `slack` of that
+            end. With an unknown vocabulary size that completion may use as many tokens as it needs.
+        slack: how far each end was moved outwards for the stated rounding of the input and for
+            floating point; 0 on an end that is infinite or a natural limit of the quantity.
     """
 
     lower: Array
@@ -36,7 +37,9 @@ class Interval:
 
     @property
     def is_tight(self) -> Array:
-        """Whether both ends are attained: no narrower interval is true of every completion (up to `slack`)."""
+        """Whether both ends are attained: no narrower interval is true of every completion (up to
+        `slack`).
+        """
         return self.lower_is_attained & self.upper_is_attained
 
     def contains(self, value: Any) -> Array:

@@ -1,4 +1,6 @@
-"""Two partly known distributions side by side, and the two completions that bound every question about them."""
+"""Two partly known distributions side by side, and the two completions that bound every question
+about them.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,22 @@ class PartialPair:
     """A draft and a target of which only the likely tokens are known, at the same positions.
 
     Args:
-        draft, target: what is known of p and of q, of the same batch shape; the listed tokens may differ.
-        num_tokens: V if known. It limits how disjoint the tails can be, which raises lower ends on flat distributions; with None
-            there may be any number of further tokens.
+        draft, target: what is known of p and of q, of the same batch shape; the listed tokens may
+            differ.
+        num_tokens: V if known. It limits how disjoint the tails can be, which raises lower ends on
+            flat distributions; with None there may be any number of further tokens.
 
     Raises:
         ShapeMismatch: if the batch shapes differ.
-        InvalidParameter: if V is not above every listed token, or below the number of listed tokens.
+        InvalidParameter: if V is not above every listed token, or below the number of listed
+            tokens.
         InvalidDistribution: if V tokens cannot hold a tail under its cap.
 
     Cost: O(m log m) per row. NumPy only.
 
     >>> pair = PartialPair(
-    ...     draft=TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25]), target=TopTokens(tokens=[0, 2], probabilities=[0.25, 0.25])
+    ...     draft=TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25]),
+    ...     target=TopTokens(tokens=[0, 2], probabilities=[0.25, 0.25]),
     ... )
     >>> pair.batch_shape
     ()
@@ -39,11 +44,14 @@ class PartialPair:
     num_tokens: int | None
     layout: Known
 
-    def __init__(self, *, draft: TopTokens, target: TopTokens, num_tokens: int | None = None) -> None:
+    def __init__(
+        self, *, draft: TopTokens, target: TopTokens, num_tokens: int | None = None
+    ) -> None:
         for name, side in (("draft", draft), ("target", target)):
             if not isinstance(side, TopTokens):
                 raise InvalidParameter(
-                    f"{name} must be an otm.partial.TopTokens; got {type(side).__name__}. Call otm.partial.TopTokens.of."
+                    f"{name} must be an otm.partial.TopTokens; got {type(side).__name__}. Call "
+                    "otm.partial.TopTokens.of."
                 )
         object.__setattr__(self, "draft", draft)
         object.__setattr__(self, "target", target)
@@ -60,7 +68,8 @@ class PartialPair:
 
     @functools.cached_property
     def closest(self) -> Completion:
-        """The completion with the highest overlap curve: largest Σ min, α*_k and K-SEQ, smallest divergences.
+        """The completion with the highest overlap curve: largest Σ min, α*_k and K-SEQ, smallest
+        divergences.
 
         Cost: O(m) per row and step, 66 steps, once. Accuracy: its level ρ to the last place.
         """
@@ -68,9 +77,11 @@ class PartialPair:
 
     @functools.cached_property
     def furthest(self) -> Completion:
-        """The completion with the lowest overlap curve: smallest Σ min, α*_k and K-SEQ, largest divergences.
+        """The completion with the lowest overlap curve: smallest Σ min, α*_k and K-SEQ, largest
+        divergences.
 
-        Where tokens run out in a row that lists tokens below the cap (the sampled token, say), those are forgotten first: the curve
-        is then a lower bound that need not be attained. Cost: O(m log m) per row, once.
+        Where tokens run out in a row that lists tokens below the cap (the sampled token, say),
+        those are forgotten first: the curve is then a lower bound that need not be attained. Cost:
+        O(m log m) per row, once.
         """
         return complete_furthest(self.layout, self.batch_shape)

@@ -1,4 +1,6 @@
-"""What an engine tells of a next-token distribution: the most likely tokens, and how much mass the others share."""
+"""What an engine tells of a next-token distribution: the most likely tokens, and how much mass the
+others share.
+"""
 
 from __future__ import annotations
 
@@ -10,38 +12,53 @@ from numpy.typing import NDArray
 
 from otm._arrays import to_numpy
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
-from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, as_pmf, check_count, check_real, plain_reals
+from otm.pmf import (
+    SUM_TOLERANCE_FLOAT32,
+    SUM_TOLERANCE_FLOAT64,
+    as_pmf,
+    check_count,
+    check_real,
+    plain_reals,
+)
 
 _LARGEST_ROUNDING = 0.1
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
 class TopTokens:
-    """Probabilities of some tokens, the mass of all others, and a cap on each of the others; batched over leading axes.
+    """Probabilities of some tokens, the mass of all others, and a cap on each of the others;
+    batched over leading axes.
 
-    Which distributions it admits, its *completions*: the listed tokens have the listed probabilities, every other token has one in
-    [0, cap], and the others sum to `tail`.
+    Which distributions it admits, its *completions*: the listed tokens have the listed
+    probabilities, every other token has one in [0, cap], and the others sum to `tail`.
 
     Args:
-        tokens: distinct token numbers `(..., m)`, integers; −1 marks padding in rows that list fewer than m.
+        tokens: distinct token numbers `(..., m)`, integers; −1 marks padding in rows that list
+            fewer than m.
         probabilities: `(..., m)`, float; 0 at padding.
-        tail: mass of the tokens not listed `(...)`; None takes 1 − Σ probabilities, known to rounding only: where that is
-            all there is of it, `tail_unknown` says so.
-        cap: upper bound on the probability of any token not listed `(...)`; None takes the smallest probability of the row, which
-            is right for a list of the m most likely tokens. Give it where the list holds others too, as engines do that add the
-            sampled token.
-        rounding: bound δ ≥ 0 on |log p̂ − log p|, in nats, of every listed value. With δ > 0 listed + tail may miss 1 by as much.
+        tail: mass of the tokens not listed `(...)`; None takes 1 − Σ probabilities, known to
+            rounding only: where that is all there is of it, `tail_unknown` says so.
+        cap: upper bound on the probability of any token not listed `(...)`; None takes the smallest
+            probability of the row, which is right for a list of the m most likely tokens. Give it
+            where the list holds others too, as engines do that add the sampled token.
+        rounding: bound δ ≥ 0 on |log p̂ − log p|, in nats, of every listed value. With δ > 0 listed
+            + tail may miss 1 by as much.
 
     Attributes:
-        tokens, probabilities, tail, cap: as given, int64 and float64, rescaled so that listed + tail is 1.
-        shift: `(...)`, how far in total variation the true distribution may be from the nearest completion:
-            e^δ(e^δ − 1) + 2|s − 1|, s being the sum before rescaling (docs/theory.md, "Partial knowledge").
-        tail_error: `(...)`, how far the tail may be from the sum of what is not listed: the rounding of 1 − Σ if derived, else 0.
-        tail_unknown: `(...)`, whether the tail was derived and is no more than twice that error: it may be 0 or 1e-17.
+        tokens, probabilities, tail, cap: as given, int64 and float64, rescaled so that listed +
+            tail is 1.
+        shift: `(...)`, how far in total variation the true distribution may be from the nearest
+            completion: e^δ(e^δ − 1) + 2|s − 1|, s being the sum before rescaling (docs/theory.md,
+            "Partial knowledge").
+        tail_error: `(...)`, how far the tail may be from the sum of what is not listed: the
+            rounding of 1 − Σ if derived, else 0.
+        tail_unknown: `(...)`, whether the tail was derived and is no more than twice that error: it
+            may be 0 or 1e-17.
 
     Raises:
-        InvalidDistribution: on a wrong dtype, NaN, negative mass, a token listed twice, mass at padding, tokens below −1, a sum
-            that misses 1 by more than 1e-9 (float64) or 3e-5 (float32) plus e^δ − 1, or tail mass without room for it (cap 0).
+        InvalidDistribution: on a wrong dtype, NaN, negative mass, a token listed twice, mass at
+            padding, tokens below −1, a sum that misses 1 by more than 1e-9 (float64) or 3e-5
+            (float32) plus e^δ − 1, or tail mass without room for it (cap 0).
         ShapeMismatch: if the shapes do not belong together.
         InvalidParameter: if `rounding` is not in [0, 0.1].
 
@@ -62,44 +79,73 @@ class TopTokens:
     tail_unknown: NDArray[np.bool_]
 
     def __init__(
-        self, *, tokens: object, probabilities: object, tail: object = None, cap: object = None, rounding: float = 0.0
+        self,
+        *,
+        tokens: object,
+        probabilities: object,
+        tail: object = None,
+        cap: object = None,
+        rounding: float = 0.0,
     ) -> None:
         delta = check_real(rounding, name="rounding", low=0.0, high=_LARGEST_ROUNDING)
         mass, tolerance = _read_mass(probabilities, "probabilities")
         numbers = _read_tokens(tokens, mass)
-        rest = np.maximum(1.0 - mass.sum(axis=-1), 0.0) if tail is None else _read_per_row(tail, mass, "tail")
+        rest = (
+            np.maximum(1.0 - mass.sum(axis=-1), 0.0)
+            if tail is None
+            else _read_per_row(tail, mass, "tail")
+        )
         most = _smallest(numbers, mass) if cap is None else _read_per_row(cap, mass, "cap")
         tolerance += float(np.expm1(delta))
         total = mass.sum(axis=-1) + rest
         worst = float(np.max(np.abs(total - 1.0)))
         if worst > tolerance:
             raise InvalidDistribution(
-                f"The listed probabilities and the tail must sum to 1 within {tolerance:g}; they miss it by {worst:.6g}. "
-                "State how far the values are rounded with rounding=, or check that they are of one distribution."
+                f"The listed probabilities and the tail must sum to 1 within {tolerance:g}; they "
+                f"miss it by {worst:.6g}. "
+                "State how far the values are rounded with rounding=, or check that they are of "
+                "one distribution."
             )
-        # Mass that has nowhere to go is rounding of the list if it is small, a contradiction if not.
+        # Mass that has nowhere to go is rounding of the list if it is small, a contradiction if
+        # not.
         stuck = np.where(most == 0.0, rest, 0.0)
         if float(stuck.max()) > tolerance:
             raise InvalidDistribution(
-                f"A row leaves {float(stuck.max()):.6g} to tokens not listed, but caps each of them at 0. Drop listed tokens of "
+                f"A row leaves {float(stuck.max()):.6g} to tokens not listed, but caps each of "
+                "them at 0. Drop listed tokens of "
                 "probability 0, or pass cap=."
             )
         rest = rest - stuck
         total = total - stuck
         if float(total.min()) <= 0.0:
-            raise InvalidDistribution("A row has no mass: nothing is listed and no token may hold the tail. Drop that row.")
-        fields: dict[str, Any] = {"tokens": numbers, "probabilities": mass / total[..., None], "tail": rest / total}
+            raise InvalidDistribution(
+                "A row has no mass: nothing is listed and no token may hold the tail. Drop that "
+                "row."
+            )
+        fields: dict[str, Any] = {
+            "tokens": numbers,
+            "probabilities": mass / total[..., None],
+            "tail": rest / total,
+        }
         fields |= {"cap": np.minimum(most / total, 1.0), "rounding": delta}
         # m additions, one subtraction and the listed values' own roundings.
         dust = (mass.shape[-1] + 2) * 2.0**-53
         fields["tail_error"] = np.full(rest.shape, dust if tail is None else 0.0)
         fields["tail_unknown"] = (rest <= 2.0 * dust) & (tail is None)
-        fields["shift"] = np.exp(delta) * np.expm1(delta) + 2.0 * np.abs(total - 1.0) + stuck + fields["tail_error"]
+        fields["shift"] = (
+            np.exp(delta) * np.expm1(delta)
+            + 2.0 * np.abs(total - 1.0)
+            + stuck
+            + fields["tail_error"]
+        )
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        return f"TopTokens(shape={self.tokens.shape}, tail≤{float(self.tail.max()):.4g}, rounding={self.rounding:g})"
+        return (
+            f"TopTokens(shape={self.tokens.shape}, tail≤{float(self.tail.max()):.4g}, "
+            f"rounding={self.rounding:g})"
+        )
 
     @classmethod
     def of(cls, pmf: object, *, m: int = 20) -> TopTokens:
@@ -110,7 +156,8 @@ class TopTokens:
             m: how many to keep; m ≥ V keeps all.
 
         Returns:
-            The list, most likely first (ties: lowest token first), with the exact tail mass, summed from the small side.
+            The list, most likely first (ties: lowest token first), with the exact tail mass, summed
+            from the small side.
 
         Raises:
             InvalidDistribution: see `otm.Problem`. InvalidParameter: unless m is an integer ≥ 1.
@@ -140,7 +187,8 @@ def _read_mass(values: object, name: str) -> tuple[NDArray[np.float64], float]:
     wide = array.astype(np.float64)
     if array.size and not (np.isfinite(wide).all() and wide.min() >= 0.0):
         raise InvalidDistribution(
-            f"{name} must be finite and non-negative; got values from {wide.min()} to {wide.max()}. Exponentiate log-probabilities."
+            f"{name} must be finite and non-negative; got values from {wide.min()} to "
+            f"{wide.max()}. Exponentiate log-probabilities."
         )
     return wide + 0.0, SUM_TOLERANCE_FLOAT32 if array.dtype == np.float32 else SUM_TOLERANCE_FLOAT64
 
@@ -149,29 +197,41 @@ def _read_tokens(tokens: object, mass: NDArray[np.float64]) -> NDArray[np.int64]
     numbers = plain_reals(tokens, "tokens")
     if numbers.shape != mass.shape or mass.ndim == 0 or 0 in mass.shape:
         raise ShapeMismatch(
-            f"tokens and probabilities must share one shape (..., m) with m ≥ 1 and no empty axis; they have {numbers.shape} and "
+            "tokens and probabilities must share one shape (..., m) with m ≥ 1 and no empty axis; "
+            f"they have {numbers.shape} and "
             f"{mass.shape}. Pad rows that list fewer tokens with −1 and 0."
         )
     if numbers.dtype.kind not in "iu":
         raise InvalidDistribution(f"tokens must be integers; got {numbers.dtype}. Convert them.")
     numbers = numbers.astype(np.int64)
     if numbers.min() < -1:
-        raise InvalidDistribution(f"tokens must be at least 0, or −1 for padding; got {numbers.min()}. Check their dtype.")
+        raise InvalidDistribution(
+            f"tokens must be at least 0, or −1 for padding; got {numbers.min()}. Check their dtype."
+        )
     if (mass[numbers < 0] != 0.0).any():
-        raise InvalidDistribution("Padding (token −1) must have probability 0; some has more. Give that token its number.")
+        raise InvalidDistribution(
+            "Padding (token −1) must have probability 0; some has more. Give that token its number."
+        )
     ranked = np.sort(numbers, axis=-1)
     twice = (ranked[..., 1:] == ranked[..., :-1]) & (ranked[..., 1:] >= 0)
     if twice.any():
-        raise InvalidDistribution(f"A row lists token {int(ranked[..., 1:][twice][0])} twice. List each token once.")
+        raise InvalidDistribution(
+            f"A row lists token {int(ranked[..., 1:][twice][0])} twice. List each token once."
+        )
     return numbers
 
 
 def _read_per_row(values: object, mass: NDArray[np.float64], name: str) -> NDArray[np.float64]:
     array = _read_mass(values, name)[0]
     if array.shape != mass.shape[:-1]:
-        raise ShapeMismatch(f"{name} must have one value per row, shape {mass.shape[:-1]}; it has {array.shape}. Reshape it.")
+        raise ShapeMismatch(
+            f"{name} must have one value per row, shape {mass.shape[:-1]}; it has {array.shape}. "
+            "Reshape it."
+        )
     if array.max() > 1.0 + SUM_TOLERANCE_FLOAT32:
-        raise InvalidDistribution(f"{name} must be at most 1; got {float(array.max()):.6g}. Pass a probability.")
+        raise InvalidDistribution(
+            f"{name} must be at most 1; got {float(array.max()):.6g}. Pass a probability."
+        )
     return array
 
 
@@ -182,10 +242,13 @@ def _smallest(numbers: NDArray[np.int64], mass: NDArray[np.float64]) -> NDArray[
 
 
 def check_pair_sizes(draft: TopTokens, target: TopTokens, num_tokens: object) -> int | None:
-    """Return the vocabulary size, or raise `InvalidParameter` / `ShapeMismatch` if it or the batch shapes do not fit."""
+    """Return the vocabulary size, or raise `InvalidParameter` / `ShapeMismatch` if it or the batch
+    shapes do not fit.
+    """
     if draft.batch_shape != target.batch_shape:
         raise ShapeMismatch(
-            f"draft and target must have the same leading axes; they have {draft.batch_shape} and {target.batch_shape}. "
+            f"draft and target must have the same leading axes; they have {draft.batch_shape} and "
+            f"{target.batch_shape}. "
             "Describe both models at the same positions."
         )
     if num_tokens is None:
@@ -193,5 +256,8 @@ def check_pair_sizes(draft: TopTokens, target: TopTokens, num_tokens: object) ->
     size = check_count(num_tokens, name="num_tokens")
     largest = max(int(draft.tokens.max()), int(target.tokens.max()))
     if largest >= size:
-        raise InvalidParameter(f"num_tokens must exceed every listed token; got {size} with token {largest}. Pass the true V.")
+        raise InvalidParameter(
+            f"num_tokens must exceed every listed token; got {size} with token {largest}. Pass the "
+            "true V."
+        )
     return size

@@ -1,8 +1,8 @@
 """Acceptances over every completion: the optimum, K-SEQ, recursive rejection.
 
-The first two are monotone in the overlap curve, so the two extreme completions give their exact range. Recursive rejection is not:
-a pair that agrees less at every level can be accepted more (docs/theory.md, "Partial knowledge"), so its interval is certified but
-not tight beyond one draft.
+The first two are monotone in the overlap curve, so the two extreme completions give their exact
+range. Recursive rejection is not: a pair that agrees less at every level can be accepted more
+(docs/theory.md, "Partial knowledge"), so its interval is certified but not tight beyond one draft.
 """
 
 from __future__ import annotations
@@ -29,26 +29,31 @@ from otm.verifiers import KSeq, Maximal, Optimal, RecursiveRejection, Verifier
 def optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     """Bound the optimal acceptance of k i.i.d. drafts over every completion, for each k.
 
-    α*_k = 1 + min_T [Q(T) − P(T)^k]; at k = 1 this is Σ min(p, q), the acceptance of single-draft rejection.
+    α*_k = 1 + min_T [Q(T) − P(T)^k]; at k = 1 this is Σ min(p, q), the acceptance of single-draft
+    rejection.
 
     Args:
         pair: what is known of both models.
         k: numbers of drafts, at least one.
 
     Returns:
-        An interval of shape `(len(k), ...)`; both ends attained (the lower one see `PartialPair.furthest` for the exception),
-        by the same two completions for every k.
+        An interval of shape `(len(k), ...)`; both ends attained (the lower one see
+        `PartialPair.furthest` for the exception), by the same two completions for every k.
 
     Raises:
         InvalidParameter: unless every k is an integer ≥ 1.
 
-    Cost: both completions and two sorts of 2m tokens serve every k. Slack: k·shift(draft) + shift(target), and rounding.
+    Cost: both completions and two sorts of 2m tokens serve every k. Slack: k·shift(draft) +
+        shift(target), and rounding.
     Reference: docs/theory.md, "Partial knowledge" and "The prefix property".
 
     >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25])
     >>> two = otm.partial.TopTokens(tokens=[0, 2], probabilities=[0.25, 0.25])
     >>> ends = optimal_acceptance(otm.partial.PartialPair(draft=one, target=two), k=[1])
-    >>> ends.lower.round(9), ends.upper.round(9)  # token 0 gives ¼; tokens 1, 2 at most ¼ each, but the draft has only ¼ left
+    >>> (
+    ...     ends.lower.round(9),
+    ...     ends.upper.round(9),
+    ... )  # token 0 gives ¼; tokens 1, 2 at most ¼ each, but the draft has only ¼ left
     (array([0.25]), array([0.75]))
     """
     check_instance(pair, PartialPair, name="pair")
@@ -73,13 +78,13 @@ def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> In
         k: numbers of drafts, at least one.
 
     Returns:
-        An interval of shape `(len(k), ...)`, both ends attained; for recursive rejection attained for k = 1 only, and within those
-        of the optimum above and of one draft below.
+        An interval of shape `(len(k), ...)`, both ends attained; for recursive rejection attained
+        for k = 1 only, and within those of the optimum above and of one draft below.
 
     Raises:
         Unsupported: for other verifiers, and for k beyond what the verifier supports.
-        InvalidParameter: unless every k is an integer ≥ 1; if a given γ is below the upper end of `gamma_star`, where K-SEQ would
-            not be lossless for every completion.
+        InvalidParameter: unless every k is an integer ≥ 1; if a given γ is below the upper end of
+            `gamma_star`, where K-SEQ would not be lossless for every completion.
 
     Cost: as `optimal_acceptance`; O(m·max k) per row for recursive rejection.
     Reference: SpecTr, Algorithm 2; docs/theory.md, "Partial knowledge" and "Recursive rejection".
@@ -87,7 +92,10 @@ def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> In
     >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.75, 0.25])
     >>> two = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5])
     >>> pair = otm.partial.PartialPair(draft=one, target=two)  # all is known
-    >>> [acceptance(verifier, pair, k=[2]).upper.round(6).tolist() for verifier in (otm.KSeq(), otm.RecursiveRejection())]
+    >>> [
+    ...     acceptance(verifier, pair, k=[2]).upper.round(6).tolist()
+    ...     for verifier in (otm.KSeq(), otm.RecursiveRejection())
+    ... ]
     [[0.847597], [0.8125]]
     """
     check_instance(pair, PartialPair, name="pair")
@@ -96,11 +104,15 @@ def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> In
         return _kseq(pair, ks, verifier.gamma)
     if isinstance(verifier, RecursiveRejection):
         return _recursive_rejection(pair, ks)
-    if (isinstance(verifier, Optimal) and verifier.bins is None) or (isinstance(verifier, Maximal) and ks == [1]):
+    if (isinstance(verifier, Optimal) and verifier.bins is None) or (
+        isinstance(verifier, Maximal) and ks == [1]
+    ):
         return optimal_acceptance(pair, k=ks)
     raise Unsupported(
-        "Certified intervals exist for KSeq, RecursiveRejection, Optimal() and, at k = [1], Maximal, whose acceptance depends on "
-        f"the overlap curve alone; got {verifier!r} at k = {ks}. Choose one of these, or bound it by "
+        "Certified intervals exist for KSeq, RecursiveRejection, Optimal() and, at k = [1], "
+        "Maximal, whose acceptance depends on "
+        f"the overlap curve alone; got {verifier!r} at k = {ks}. Choose one of these, or bound it "
+        "by "
         f"otm.partial.optimal_acceptance."
     )
 
@@ -108,15 +120,17 @@ def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> In
 def gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     """Bound K-SEQ's smallest lossless division factor over every completion, for each k.
 
-    γ* = α/(1 − (1 − α)^{1/k}), which decreases in α, the acceptance at γ*: k at α = 0 and 1 at α = 1.
+    γ* = α/(1 − (1 − α)^{1/k}), which decreases in α, the acceptance at γ*: k at α = 0 and 1 at α =
+    1.
 
     Args:
         pair: what is known of both models.
         k: numbers of drafts, at least one.
 
     Returns:
-        An interval of shape `(len(k), ...)`. A completion with disjoint supports, for which every γ ≥ 1 is lossless, counts with
-        the limit k. So every γ at or above the upper end is lossless for every completion.
+        An interval of shape `(len(k), ...)`. A completion with disjoint supports, for which every γ
+        ≥ 1 is lossless, counts with the limit k. So every γ at or above the upper end is lossless
+        for every completion.
 
     Raises:
         InvalidParameter: unless every k is an integer ≥ 1.
@@ -139,7 +153,10 @@ def gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
         return np.clip(np.where(value > 0, root, exponent), 1.0, exponent)
 
     lower, upper = factor(alpha.upper), factor(alpha.lower)
-    slack = np.maximum(upper - factor(alpha.lower + alpha.slack), factor(np.maximum(alpha.upper - alpha.slack, 0.0)) - lower)
+    slack = np.maximum(
+        upper - factor(alpha.lower + alpha.slack),
+        factor(np.maximum(alpha.upper - alpha.slack, 0.0)) - lower,
+    )
     return Interval(lower, upper, alpha.upper_is_attained, alpha.lower_is_attained, np.abs(slack))
 
 
@@ -153,12 +170,15 @@ def _kseq(pair: PartialPair, ks: list[int], gamma: float | None) -> Interval:
     highest = float(np.max(gamma_star(pair, k=ks).upper))
     if gamma < highest * (1.0 - 1e-12):
         raise InvalidParameter(
-            f"gamma must be at least {highest:.9g}, the largest gamma* over all completions, for K-SEQ to be lossless whatever is "
+            f"gamma must be at least {highest:.9g}, the largest gamma* over all completions, for "
+            "K-SEQ to be lossless whatever is "
             f"not known; got {gamma:g}. Leave gamma out to use each completion's own gamma*."
         )
     exponent = np.asarray(ks, dtype=np.float64)[:, None]
     with quiet():
-        ends = [-np.expm1(exponent * np.log1p(-_overlap(c, gamma) / gamma)) for c in _extremes(pair)]
+        ends = [
+            -np.expm1(exponent * np.log1p(-_overlap(c, gamma) / gamma)) for c in _extremes(pair)
+        ]
     return _interval(pair, ends, _slack(pair, ks))
 
 
@@ -168,7 +188,8 @@ def _recursive_rejection(pair: PartialPair, ks: list[int]) -> Interval:
     low, high = np.zeros_like(shifts[0]), np.zeros_like(shifts[0])
     most, least = {}, {}
     for stage in range(max(ks) + 1):
-        # What the truth may lose or gain on its nearest completion at level t: shift(target) + t·shift(draft).
+        # What the truth may lose or gain on its nearest completion at level t: shift(target) +
+        # t·shift(draft).
         near_rejects = np.maximum(1.0 - _overlap(near, high) - shifts[1] - high * shifts[0], 0.0)
         far_rejects = np.minimum(1.0 - _overlap(far, low) + shifts[1] + low * shifts[0], 1.0)
         most[stage], least[stage] = 1.0 - near_rejects, 1.0 - far_rejects
@@ -177,9 +198,17 @@ def _recursive_rejection(pair: PartialPair, ks: list[int]) -> Interval:
     best, first = iid_values(*_rows(near), ks), iid_values(*_rows(far), [1])
     slack = _slack(pair, ks)
     upper = np.minimum(np.stack([most[j] for j in ks]) + _floating(pair, ks), best + slack)
-    lower = np.maximum(np.stack([least[j] for j in ks]) - _floating(pair, ks), first - _slack(pair, [1]))
+    lower = np.maximum(
+        np.stack([least[j] for j in ks]) - _floating(pair, ks), first - _slack(pair, [1])
+    )
     single = np.asarray(ks)[:, None] == 1
-    return _shaped(pair, lower, upper, slack, (single & far.is_extreme.reshape(-1), single & near.is_extreme.reshape(-1)))
+    return _shaped(
+        pair,
+        lower,
+        upper,
+        slack,
+        (single & far.is_extreme.reshape(-1), single & near.is_extreme.reshape(-1)),
+    )
 
 
 def _extremes(pair: PartialPair) -> tuple[Completion, Completion]:
@@ -198,10 +227,11 @@ def _overlap(completion: Completion, level: Floats | float) -> Floats:
 
 
 def _slack(pair: PartialPair, ks: Sequence[int]) -> Floats:
-    """Bound, `(len(ks), rows)`, what rounding can do to an acceptance, here and in the given log-probabilities.
+    """Bound, `(len(ks), rows)`, what rounding can do to an acceptance, here and in the given
+    log-probabilities.
 
-    The truth is within the shifts of a completion in total variation, and every cut moves by at most k·shift(draft) +
-    shift(target).
+    The truth is within the shifts of a completion in total variation, and every cut moves by at
+    most k·shift(draft) + shift(target).
     """
     known = pair.layout
     counts = np.asarray(ks, dtype=np.float64)[:, None]
@@ -210,7 +240,9 @@ def _slack(pair: PartialPair, ks: Sequence[int]) -> Floats:
 
 
 def _floating(pair: PartialPair, ks: Sequence[int]) -> Floats:
-    """Bound, `(len(ks), 1)`, our own rounding: sums of W + 5 masses and powers, 32 (W + min(k, 64) + 8) units of roundoff."""
+    """Bound, `(len(ks), 1)`, our own rounding: sums of W + 5 masses and powers, 32 (W + min(k, 64)
+    + 8) units of roundoff.
+    """
     counts = np.asarray(ks, dtype=np.float64)[:, None]
     width = pair.layout.draft.shape[1] + 5
     bound: Floats = 32.0 * (width + np.minimum(counts, 64.0) + 8.0) * UNIT_ROUNDOFF
@@ -223,8 +255,12 @@ def _interval(pair: PartialPair, ends: Sequence[Floats], slack: Floats) -> Inter
     return _shaped(pair, ends[0] - slack, ends[1] + slack, slack, attained)
 
 
-def _shaped(pair: PartialPair, lower: Floats, upper: Floats, slack: Floats, attained: tuple[Mask, Mask]) -> Interval:
+def _shaped(
+    pair: PartialPair, lower: Floats, upper: Floats, slack: Floats, attained: tuple[Mask, Mask]
+) -> Interval:
     shape = (len(lower), *pair.batch_shape)
     flags = [np.broadcast_to(flag, lower.shape).reshape(shape) for flag in attained]
     low, high = np.clip(lower, 0.0, 1.0).reshape(shape), np.clip(upper, 0.0, 1.0).reshape(shape)
-    return Interval(low, high, flags[0], flags[1], np.broadcast_to(slack, lower.shape).reshape(shape))
+    return Interval(
+        low, high, flags[0], flags[1], np.broadcast_to(slack, lower.shape).reshape(shape)
+    )

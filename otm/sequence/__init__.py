@@ -1,17 +1,34 @@
-"""Decoding over sequences and trees: several drafted tokens per call of the target, exact on toy models, sampled on any.
+"""Decoding over sequences and trees: several drafted tokens per call of the target, exact on toy
+models, sampled on any.
 
-A *shape* (`otm.trees.TreeShape`) says where drafts stand, a *decoder* how they are drawn and verified, a *model* is anything with
-next-token distributions. `step` and `generate` run a decoder; `step_law` enumerates it exactly.
+A *shape* (`otm.trees.TreeShape`) says where drafts stand, a *decoder* how they are drawn and
+verified, a *model* is anything with next-token distributions. `step` and `generate` run a decoder;
+`step_law` enumerates it exactly.
 """
 
 from otm.sequence.best import BestStep, best_step
 from otm.sequence.best_verification import BestVerification
 from otm.sequence.block_kseq import BlockKSeq
 from otm.sequence.block_verification import BlockVerification
-from otm.sequence.decoder import Decoder, DraftTree, Generation, StaticDecoder, Step, generate, step, steps
+from otm.sequence.decoder import (
+    Decoder,
+    DraftTree,
+    Generation,
+    StaticDecoder,
+    Step,
+    generate,
+    step,
+    steps,
+)
 from otm.sequence.delayed_expansion import DelayedExpansion, delayed_expansions
 from otm.sequence.draft_selection import DraftSelection
-from otm.sequence.enumeration import StepLaw, completed_law, divergence_by_position, generated_law, step_law
+from otm.sequence.enumeration import (
+    StepLaw,
+    completed_law,
+    divergence_by_position,
+    generated_law,
+    step_law,
+)
 from otm.sequence.ersd import Ersd
 from otm.sequence.expected import ExpectedStep, expected_step
 from otm.sequence.fly import Fly

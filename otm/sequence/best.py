@@ -1,26 +1,30 @@
-"""The best that any verification of given drafts could do: several steps, several drafts, by linear programming.
+"""The best that any verification of given drafts could do: several steps, several drafts, by linear
+programming.
 
-A step decodes a path of the drafted tree D and one more token. Let f(u) be the probability that it accepts path u, that is, decodes
-u and goes on; f = 1 at the empty path. Followed by target samples the output has the target's law exactly if
+A step decodes a path of the drafted tree D and one more token. Let f(u) be the probability that it
+accepts path u, that is, decodes u and goes on; f = 1 at the empty path. Followed by target samples
+the output has the target's law exactly if
 
     f(uy) ≤ q(y | u) f(u)   for every path u and token y,
 
-because after u the next token must have the target's law q(· | u), and what f(uy) does not use of q(y | u) f(u) is the mass of
-texts that end the step with y. So the only thing that ties the verification to the drafts is that a step that ends after path u
-must have u in its tree: the probability f(u) − Σ_y f(uy) of ending there is transported from trees that contain u,
+because after u the next token must have the target's law q(· | u), and what f(uy) does not use of
+q(y | u) f(u) is the mass of texts that end the step with y. So the only thing that ties the
+verification to the drafts is that a step that ends after path u must have u in its tree: the
+probability f(u) − Σ_y f(uy) of ending there is transported from trees that contain u,
 
     f(u) − Σ_y f(uy) = Σ_{D ∋ u} ρ(D, u),      Σ_{u ∈ D, u ≠ ∅} ρ(D, u) ≤ Pr(D),      ρ ≥ 0,
 
-the empty path being in every tree. The best expected number of tokens is 1 + max Σ_u f(u). With one level this is the optimal
-transport program with membership cost; drafts enter through the set of their paths only.
+the empty path being in every tree. The best expected number of tokens is 1 + max Σ_u f(u). With one
+level this is the optimal transport program with membership cost; drafts enter through the set of
+their paths only.
 
-Multipliers μ(u) of the equalities certify an upper bound, whatever they are: with ν(uy) = max(0, 1 − μ(uy) + μ(u) + Σ_z q(z | uy)
-ν(uyz)), μ(∅) = 0,
+Multipliers μ(u) of the equalities certify an upper bound, whatever they are: with ν(uy) = max(0, 1
+− μ(uy) + μ(u) + Σ_z q(z | uy) ν(uyz)), μ(∅) = 0,
 
     E[tokens] ≤ 1 + Σ_D Pr(D) max(0, max_{u ∈ D} μ(u)) + Σ_y q(y) ν(y).
 
-So neither side of the result relies on the solver (docs/theory.md, "The best step"). Trees need no enumeration where the drafts are
-independent sequences: `otm.sequence.tree_cuts` has their program.
+So neither side of the result relies on the solver (docs/theory.md, "The best step"). Trees need no
+enumeration where the drafts are independent sequences: `otm.sequence.tree_cuts` has their program.
 """
 
 from __future__ import annotations
@@ -44,21 +48,26 @@ GAP_TOLERANCE = 1e-9
 MAX_VARIABLES = 1_000_000
 _SCALE = 2.0**20  # solver tolerances are absolute, masses of trees are small
 _SLACK = 1e-12
-"""Balances of a plan are met up to this share of Pr(u): far above rounding. Capacity has a price of at most L + 1 tokens, so the
-value moves by at most L·(L + 1) times as much, and the bounds are moved outward by (L + 1)² times."""
+"""Balances of a plan are met up to this share of Pr(u): far above rounding. Capacity has a price of
+at most L + 1 tokens, so the value moves by at most L·(L + 1) times as much, and the bounds are
+moved outward by (L + 1)² times.
+"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class BestStep(Certified):
-    """The largest expected number of tokens per target call, between two certificates evaluated without the solver.
+    """The largest expected number of tokens per target call, between two certificates evaluated
+    without the solver.
 
     Attributes:
-        lower: attained by a verification that was repaired to be lossless and to respect the drafts, rounded down.
-        upper: value of the multipliers, rounded up: no lossless verification of these drafts decodes more.
+        lower: attained by a verification that was repaired to be lossless and to respect the
+            drafts, rounded down.
+        upper: value of the multipliers, rounded up: no lossless verification of these drafts
+            decodes more.
         accepted: the probability f(u) with which that verification accepts each path.
-        cuts: antichains of paths that bind, heaviest first, nested one in the subtrees of the next. Alone they certify the upper
-            bound: with π(u) the weights of the cuts that hold u, it is 1 + Σ weight·hit + Σ_y q(y) ν(y), ν(uy) = (1 − π(uy) +
-            Σ_z q(z | uy) ν(uyz))₊.
+        cuts: antichains of paths that bind, heaviest first, nested one in the subtrees of the next.
+            Alone they certify the upper bound: with π(u) the weights of the cuts that hold u, it is
+            1 + Σ weight·hit + Σ_y q(y) ν(y), ν(uy) = (1 − π(uy) + Σ_z q(z | uy) ν(uyz))₊.
     """
 
     accepted: dict[Context, float]
@@ -70,11 +79,12 @@ class BestStep(Certified):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Instance:
-    """The program's data: paths in order of length, with their parents; trees as rows of path numbers.
+    """The program's data: paths in order of length, with their parents; trees as rows of path
+    numbers.
 
     Attributes:
-        paths: every drafted path of positive target probability, shorter ones first; `parents` gives each one's parent's number,
-            −1 for the empty path, and `share` q(y | u).
+        paths: every drafted path of positive target probability, shorter ones first; `parents`
+            gives each one's parent's number, −1 for the empty path, and `share` q(y | u).
         tree, path: `(e,)` the pairs (tree, path in it); mass: `(n,)` Pr(D).
     """
 
@@ -86,12 +96,15 @@ class _Instance:
     mass: NDArray[np.float64]
 
 
-def best_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]) -> BestStep:
-    """Return the best expected number of tokens that any lossless verification of a decoder's drafts attains.
+def best_step(
+    decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
+) -> BestStep:
+    """Return the best expected number of tokens that any lossless verification of a decoder's
+    drafts attains.
 
-    1 + max Σ_u f(u) subject to f(uy) ≤ q(y | u) f(u) and Σ_{w∈W} f(w) ≤ Pr(a path in W is drafted) for every antichain W of paths.
-    For K independent sequences that is a program on the tree of paths, for other drafts one on enumerated
-    trees.
+    1 + max Σ_u f(u) subject to f(uy) ≤ q(y | u) f(u) and Σ_{w∈W} f(w) ≤ Pr(a path in W is drafted)
+    for every antichain W of paths. For K independent sequences that is a program on the tree of
+    paths, for other drafts one on enumerated trees.
 
     Args:
         decoder: only its drafts matter, shape and law. How it verifies does not.
@@ -102,20 +115,24 @@ def best_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, 
         BestStep with lower ≤ value ≤ upper, upper − lower ≤ 1e-9.
 
     Raises:
-        TooLarge: beyond a million variables or twenty million drafted trees; for K sequences beyond `MAX_PATHS`, `MAX_TABLE` or
-            `MAX_ENTRIES` of `otm.sequence.tree_cuts`.
+        TooLarge: beyond a million variables or twenty million drafted trees; for K sequences beyond
+            `MAX_PATHS`, `MAX_TABLE` or `MAX_ENTRIES` of `otm.sequence.tree_cuts`.
         SolverFailure: if HiGHS stops early, or its answer does not certify to 1e-9.
 
-    Cost: for K sequences some ten linear programs of V^L paths × tens of chords, polynomial in V^L and K: seconds at V = 8, L = 3
-    and at V = 50, L = 2 with K = 8, minutes at V = 8, L = 4. For other drafts enumeration of the trees, and one program with a
-    variable for each tree (as a set of paths) and path in it.
-    Reference: docs/theory.md, "The best step" and "Tree cuts"; one level: SpecTr (4), Hu et al. 2025; one sequence: Sun et al. 2024
+    Cost: for K sequences some ten linear programs of V^L paths × tens of chords, polynomial in V^L
+        and K: seconds at V = 8, L = 3
+    and at V = 50, L = 2 with K = 8, minutes at V = 8, L = 4. For other drafts enumeration of the
+    trees, and one program with a variable for each tree (as a set of paths) and path in it.
+    Reference: docs/theory.md, "The best step" and "Tree cuts"; one level: SpecTr (4), Hu et al.
+        2025; one sequence: Sun et al. 2024
     (block verification).
 
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
     >>> found = best_step(SpeculativeSampling(2), draft=draft, target=target, context=[])
-    >>> round(found.value, 9)  # block verification's 1 + 11/9, where token by token 1 + 10/9 is accepted
+    >>> round(
+    ...     found.value, 9
+    ... )  # block verification's 1 + 11/9, where token by token 1 + 10/9 is accepted
     2.222222222
     """
     start = check_asked(decoder, draft=draft, target=target, context=context)
@@ -129,7 +146,9 @@ def best_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, 
     return _certified(tree.paths, accepted, 1.0 + lower, 1.0 + upper, tuple(cuts))
 
 
-def _by_enumeration(decoder: Decoder, draft: LanguageModel, target: LanguageModel, start: Context) -> BestStep:
+def _by_enumeration(
+    decoder: Decoder, draft: LanguageModel, target: LanguageModel, start: Context
+) -> BestStep:
     """Return the best step of any drafts, from the trees as they are drawn."""
     instance = _instance(decoder, draft, target, start)
     if not instance.paths:
@@ -137,42 +156,68 @@ def _by_enumeration(decoder: Decoder, draft: LanguageModel, target: LanguageMode
     transport, prices = _solve(instance)
     accepted = _repaired(instance, transport)
     upper, signed = min((_priced(instance, sign * prices), sign) for sign in (1.0, -1.0))
-    return _certified(instance.paths, accepted, 1.0 + math.fsum(accepted), upper, _cuts(instance, signed * prices))
+    return _certified(
+        instance.paths, accepted, 1.0 + math.fsum(accepted), upper, _cuts(instance, signed * prices)
+    )
 
 
 def _certified(
-    paths: list[Context], accepted: NDArray[np.float64], lower: float, upper: float, cuts: tuple[TreeCut, ...]
+    paths: list[Context],
+    accepted: NDArray[np.float64],
+    lower: float,
+    upper: float,
+    cuts: tuple[TreeCut, ...],
 ) -> BestStep:
     outward = _SLACK * (len(paths[-1]) + 1) ** 2
     lower, upper = lower - outward, upper + outward
     if not upper - lower <= GAP_TOLERANCE:
         raise SolverFailure(
-            f"Plan and multipliers must agree within {GAP_TOLERANCE:g}; HiGHS's answer gives [{lower!r}, {upper!r}]. "
+            f"Plan and multipliers must agree within {GAP_TOLERANCE:g}; HiGHS's answer gives "
+            f"[{lower!r}, {upper!r}]. "
             "Take a smaller tree, or one with fewer tokens of tiny probability."
         )
-    return BestStep(lower=lower, upper=upper, accepted=dict(zip(paths, accepted.tolist(), strict=True)), cuts=cuts)
+    return BestStep(
+        lower=lower,
+        upper=upper,
+        accepted=dict(zip(paths, accepted.tolist(), strict=True)),
+        cuts=cuts,
+    )
 
 
-def _instance(decoder: Decoder, draft: LanguageModel, target: LanguageModel, start: Context) -> _Instance:
+def _instance(
+    decoder: Decoder, draft: LanguageModel, target: LanguageModel, start: Context
+) -> _Instance:
     drafter = Memoised(draft)
     masses: dict[frozenset[Context], float] = {}
     for tree, mass in outcomes(lambda source: decoder.draft(drafter, start, source)):
         drafted = frozenset(found[len(start) :] for found in tree.contexts() if found is not None)
         masses[drafted] = masses.get(drafted, 0.0) + mass
-    paths = sorted({path for drafted in masses for path in drafted if path}, key=lambda path: (len(path), path))
-    conditional = next_distributions(target, {(*start, *path[:-1]) for path in paths}, name="target")
+    paths = sorted(
+        {path for drafted in masses for path in drafted if path}, key=lambda path: (len(path), path)
+    )
+    conditional = next_distributions(
+        target, {(*start, *path[:-1]) for path in paths}, name="target"
+    )
     number: dict[Context, int] = {(): -1}
     shares = []
-    for path in paths:  # parents first: a path that the target cannot take, and all beyond it, is never accepted
+    for path in (
+        paths
+    ):  # parents first: a path that the target cannot take, and all beyond it, is never accepted
         share = float(conditional[(*start, *path[:-1])][path[-1]])
         if share > 0 and path[:-1] in number:
             number[path] = len(number) - 1
             shares.append(share)
     live = [path for path in number if path]
-    pairs = [(i, number[path]) for i, drafted in enumerate(masses) for path in drafted if path and path in number]
+    pairs = [
+        (i, number[path])
+        for i, drafted in enumerate(masses)
+        for path in drafted
+        if path and path in number
+    ]
     if len(pairs) > MAX_VARIABLES:
         raise TooLarge(
-            f"The program is limited to {MAX_VARIABLES:,} pairs of a drafted tree and a path in it; this one has {len(pairs):,}. "
+            f"The program is limited to {MAX_VARIABLES:,} pairs of a drafted tree and a path in "
+            f"it; this one has {len(pairs):,}. "
             "Take a smaller vocabulary or tree."
         )
     edges = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
@@ -187,19 +232,30 @@ def _instance(decoder: Decoder, draft: LanguageModel, target: LanguageModel, sta
 
 
 def _solve(instance: _Instance) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the transport ρ `(e,)` and the multipliers of the equalities `(m,)`, sign as the solver has it.
+    """Return the transport ρ `(e,)` and the multipliers of the equalities `(m,)`, sign as the
+    solver has it.
 
     Variables f(u), then ρ(D, u).
     """
     size, edges, trees = len(instance.paths), len(instance.path), len(instance.mass)
     every, ones = np.arange(size), np.ones
     inner = instance.parents >= 0
-    parent = scipy.sparse.coo_array((ones(inner.sum()), (instance.parents[inner], every[inner])), shape=(size, size))
-    stops = scipy.sparse.coo_array((ones(edges), (instance.path, np.arange(edges))), shape=(size, edges))
+    parent = scipy.sparse.coo_array(
+        (ones(inner.sum()), (instance.parents[inner], every[inner])), shape=(size, size)
+    )
+    stops = scipy.sparse.coo_array(
+        (ones(edges), (instance.path, np.arange(edges))), shape=(size, edges)
+    )
     balance = scipy.sparse.hstack([parent - scipy.sparse.eye_array(size), stops], format="csr")
-    supply = scipy.sparse.coo_array((ones(edges), (instance.tree, np.arange(edges))), shape=(trees, edges))
-    weighted = scipy.sparse.coo_array((instance.share[inner], (every[inner], instance.parents[inner])), shape=(size, size))
-    limits = scipy.sparse.block_array([[scipy.sparse.eye_array(size) - weighted, None], [None, supply]], format="csr")
+    supply = scipy.sparse.coo_array(
+        (ones(edges), (instance.tree, np.arange(edges))), shape=(trees, edges)
+    )
+    weighted = scipy.sparse.coo_array(
+        (instance.share[inner], (every[inner], instance.parents[inner])), shape=(size, size)
+    )
+    limits = scipy.sparse.block_array(
+        [[scipy.sparse.eye_array(size) - weighted, None], [None, supply]], format="csr"
+    )
     right = np.concatenate([np.where(inner, 0.0, instance.share), instance.mass]) * _SCALE
     solution = scipy.optimize.linprog(
         np.concatenate([-ones(size), np.zeros(edges)]),
@@ -212,7 +268,8 @@ def _solve(instance: _Instance) -> tuple[NDArray[np.float64], NDArray[np.float64
     )
     if solution.status != 0:
         raise SolverFailure(
-            f"HiGHS must reach an optimal vertex; it stopped with {solution.message!r} on {size + edges} variables. "
+            f"HiGHS must reach an optimal vertex; it stopped with {solution.message!r} on "
+            f"{size + edges} variables. "
             "Take a smaller tree."
         )
     return np.asarray(solution.x[size:]) / _SCALE, np.asarray(solution.eqlin.marginals)
@@ -221,13 +278,19 @@ def _solve(instance: _Instance) -> tuple[NDArray[np.float64], NDArray[np.float64
 def _repaired(instance: _Instance, transport: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a feasible f `(m,)` close to what a proposed transport supports.
 
-    Clip ρ and scale it under Pr(D); c(u) = Σ_D ρ(D, u) is then what may end after u. With R(u) = f(u)/Q(u), feasibility reads
-    R(uy) ≤ R(u) and R(u) ≤ c(u)/Q(u) + Σ_y q(y | u) R(uy). From the leaves up, R(u) is the largest θ with θ ≤ c(u)/Q(u) +
-    Σ_y q(y | u) min(R(uy), θ): capping everything beyond u at θ keeps it feasible, since θ − Σ q min(R, θ) does not decrease in θ.
+    Clip ρ and scale it under Pr(D); c(u) = Σ_D ρ(D, u) is then what may end after u. With R(u) =
+    f(u)/Q(u), feasibility reads R(uy) ≤ R(u) and R(u) ≤ c(u)/Q(u) + Σ_y q(y | u) R(uy). From the
+    leaves up, R(u) is the largest θ with θ ≤ c(u)/Q(u) + Σ_y q(y | u) min(R(uy), θ): capping
+    everything beyond u at θ keeps it feasible, since θ − Σ q min(R, θ) does not decrease in θ.
     """
     plan = np.maximum(transport, 0.0)
     used = np.bincount(instance.tree, weights=plan, minlength=len(instance.mass))
-    plan = plan * np.where(used > instance.mass, instance.mass / np.maximum(used, 1e-300), 1.0)[instance.tree]
+    plan = (
+        plan
+        * np.where(used > instance.mass, instance.mass / np.maximum(used, 1e-300), 1.0)[
+            instance.tree
+        ]
+    )
     ends = np.bincount(instance.path, weights=plan, minlength=len(instance.paths))
     reach = np.ones(len(instance.paths))
     children: list[list[int]] = [[] for _ in instance.paths]
@@ -238,7 +301,9 @@ def _repaired(instance: _Instance, transport: NDArray[np.float64]) -> NDArray[np
     level = np.zeros(len(instance.paths))
     for path in reversed(range(len(instance.paths))):
         below = np.asarray(children[path], dtype=np.int64)
-        extra = float(ends[path]) / reach[path] if reach[path] > 0 else 0.0  # a product of masses may underflow
+        extra = (
+            float(ends[path]) / reach[path] if reach[path] > 0 else 0.0
+        )  # a product of masses may underflow
         level[path] = min(1.0, _capped(extra, instance.share[below], level[below]))
     for path, parent in enumerate(instance.parents.tolist()):
         level[path] = min(level[path], level[parent] if parent >= 0 else 1.0)
@@ -246,16 +311,21 @@ def _repaired(instance: _Instance, transport: NDArray[np.float64]) -> NDArray[np
 
 
 def _capped(extra: float, share: NDArray[np.float64], levels: NDArray[np.float64]) -> float:
-    """Return the largest θ with θ ≤ extra + Σ share·min(levels, θ): Newton's method on a concave function, from the right.
+    """Return the largest θ with θ ≤ extra + Σ share·min(levels, θ): Newton's method on a concave
+    function, from the right.
 
     >>> _capped(0.25, np.array([0.5]), np.array([1.0]))  # 1/4 + 1/2·min(1, 1/2)
     0.5
     """
     theta = extra + float(share @ levels)
     while True:
-        above = levels > theta  # if they are all that can follow, θ − Σ share·θ is 0 and its slope only rounding
+        above = (
+            levels > theta
+        )  # if they are all that can follow, θ − Σ share·θ is 0 and its slope only rounding
         slope = 1.0 - float(share[above].sum())
-        following = (extra + float(share[~above] @ levels[~above])) / slope if slope > _SLACK else theta
+        following = (
+            (extra + float(share[~above] @ levels[~above])) / slope if slope > _SLACK else theta
+        )
         if not following < theta:
             return theta
         theta = following
@@ -265,19 +335,24 @@ def _priced(instance: _Instance, prices: NDArray[np.float64]) -> float:
     """Return the upper bound that the multipliers μ `(m,)` certify."""
     highest = np.zeros(len(instance.mass))
     np.maximum.at(highest, instance.tree, prices[instance.path])
-    beyond = np.zeros(len(instance.paths) + 1)  # Σ_y q(y | u) ν(uy) by u; the last entry is the empty path's
+    beyond = np.zeros(
+        len(instance.paths) + 1
+    )  # Σ_y q(y | u) ν(uy) by u; the last entry is the empty path's
     for path in reversed(range(len(instance.paths))):
         parent = instance.parents[path]
         before = prices[parent] if parent >= 0 else 0.0
-        beyond[parent] += instance.share[path] * max(0.0, 1.0 - prices[path] + before + beyond[path])
+        beyond[parent] += instance.share[path] * max(
+            0.0, 1.0 - prices[path] + before + beyond[path]
+        )
     return 1.0 + math.fsum(instance.mass * highest) + float(beyond[-1])
 
 
 def _cuts(instance: _Instance, prices: NDArray[np.float64]) -> tuple[TreeCut, ...]:
-    """Return multipliers μ `(m,)` as weighted antichains: what E[max_{u∈D} μ(u)₊] is an integral of, level by level of μ.
+    """Return multipliers μ `(m,)` as weighted antichains: what E[max_{u∈D} μ(u)₊] is an integral
+    of, level by level of μ.
 
-    Only the running maximum M of μ along a path counts, since D holds all that a path begins with; the sets {M > t} are antichains
-    with all that lies below them.
+    Only the running maximum M of μ along a path counts, since D holds all that a path begins with;
+    the sets {M > t} are antichains with all that lies below them.
     """
     highest = np.empty(len(instance.paths))
     for path, parent in enumerate(instance.parents.tolist()):
@@ -291,5 +366,7 @@ def _cuts(instance: _Instance, prices: NDArray[np.float64]) -> tuple[TreeCut, ..
         if high - low > GAP_TOLERANCE:
             chosen = np.flatnonzero((highest >= high) & (before < high))
             hit = float(instance.mass[of_tree >= high].sum())
-            found.append(TreeCut(tuple(instance.paths[i] for i in chosen.tolist()), hit, high - low))
+            found.append(
+                TreeCut(tuple(instance.paths[i] for i in chosen.tolist()), hit, high - low)
+            )
     return tuple(sorted(found, key=lambda cut: -cut.weight))

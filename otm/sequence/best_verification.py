@@ -1,4 +1,6 @@
-"""The verification that attains the best step of K sequences on small trees: every sequence draws an end and a score by itself."""
+"""The verification that attains the best step of K sequences on small trees: every sequence draws
+an end and a score by itself.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,11 @@ _ROUNDING = 2e-14
 class BestVerification:
     """Draft K sequences; accept as many tokens as any lossless verification of them can.
 
-    Each sequence draws one of its prefixes as its end, so that ends have a law m, and `Optimal` selects one of the K ends by scores
-    with the law g(u) = f(u) − Σ_y f(uy) of the best step, m(U) ≥ 1 − (1 − g(U))^{1/K} for every set U. The step goes to that end
-    and adds a token ∝ q(y | u) f(u) − f(uy). It needs the models as a whole, not only their answers at drafted paths, so it is no
-    scheme for language models but the proof that `best_step` is attained.
+    Each sequence draws one of its prefixes as its end, so that ends have a law m, and `Optimal`
+    selects one of the K ends by scores with the law g(u) = f(u) − Σ_y f(uy) of the best step, m(U)
+    ≥ 1 − (1 − g(U))^{1/K} for every set U. The step goes to that end and adds a token ∝ q(y | u)
+    f(u) − f(uy). It needs the models as a whole, not only their answers at drafted paths, so it is
+    no scheme for language models but the proof that `best_step` is attained.
 
     Args:
         num_drafts: K ≥ 1 sequences.
@@ -44,14 +47,19 @@ class BestVerification:
         InvalidParameter: if a count is no integer of at least 1, or a model is none.
         TooLarge, SolverFailure: on a step, as `best_step`.
 
-    Cost: `best_step` and some tens of linear programs of n paths for each context that a step begins at.
+    Cost: `best_step` and some tens of linear programs of n paths for each context that a step
+        begins at.
     Reference: docs/theory.md, "Scores are enough"; Frank 1982.
 
     >>> from otm.sequence import BlockKSeq, ZerothOrder, best_step, outcomes
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
     >>> best = BestVerification(2, 2, draft, target)
-    >>> attained = sum(mass * len(one.tokens) for one, mass in outcomes(lambda source: best.step((), source)))
-    >>> abs(attained - best_step(BlockKSeq(2, 2), draft=draft, target=target, context=[]).value) < 1e-9
+    >>> attained = sum(
+    ...     mass * len(one.tokens) for one, mass in outcomes(lambda source: best.step((), source))
+    ... )
+    >>> abs(
+    ...     attained - best_step(BlockKSeq(2, 2), draft=draft, target=target, context=[]).value
+    ... ) < 1e-9
     True
     """
 
@@ -84,10 +92,17 @@ class BestVerification:
         if chosen not in drawn:  # g was rounded beyond what the ends can give
             chosen = len(ends.law) - 1
         path = ends.paths[chosen]
-        token = source.choose(ends.following(chosen, next_distribution(self.judge, (*context, *path), name="judge")))
+        token = source.choose(
+            ends.following(chosen, next_distribution(self.judge, (*context, *path), name="judge"))
+        )
         vertices = next((found for found, tokens in sequences if tokens[: len(path)] == path), [])
         survivors = tuple((vertex,) for vertex in vertices[: len(path)])
-        return Step((*path, token), len(path), "end_of_draft" if len(path) == self.length else "rejected", survivors)
+        return Step(
+            (*path, token),
+            len(path),
+            "end_of_draft" if len(path) == self.length else "rejected",
+            survivors,
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,7 +110,8 @@ class _Ends:
     """Laws of a sequence's end and of the step's, over the paths and, last, the empty one.
 
     Attributes:
-        paths: in order; stop: `(n + 1,)` probability of ending at a path for a sequence that has it and has not ended below.
+        paths: in order; stop: `(n + 1,)` probability of ending at a path for a sequence that has it
+            and has not ended below.
         law, wanted: m and g `(n + 1,)`.
         accepted: `(n + 1,)` f; children: numbers of each path's children by token.
     """
@@ -108,7 +124,9 @@ class _Ends:
     children: list[dict[int, int]]
 
     def draw(self, tokens: Context, source: Source) -> int:
-        """Walk a sequence from its last token up, and end where it says so; at the empty path at last."""
+        """Walk a sequence from its last token up, and end where it says so; at the empty path at
+        last.
+        """
         number = [len(self.paths) - 1]
         for token in tokens:
             if token not in self.children[number[-1]]:
@@ -141,9 +159,18 @@ def _ends(decoder: BestVerification, context: Context) -> _Ends:
     wanted = np.maximum(_ending(tree, accepted), 0.0)
     reached = _sandwich(tree, k, wanted)
     law = np.maximum(_ending(tree, reached), 0.0)
-    free = np.append(tree.draft - (reached - law[:n]), 1.0)  # P(u) − Σ_y M(uy): what has not ended below u
+    free = np.append(
+        tree.draft - (reached - law[:n]), 1.0
+    )  # P(u) − Σ_y M(uy): what has not ended below u
     stop = np.minimum(np.divide(law, free, out=np.ones_like(law), where=free > 0), 1.0)
-    return _Ends([*tree.paths, ()], stop, law / law.sum(), wanted / wanted.sum(), np.append(accepted, 1.0), children)
+    return _Ends(
+        [*tree.paths, ()],
+        stop,
+        law / law.sum(),
+        wanted / wanted.sum(),
+        np.append(accepted, 1.0),
+        children,
+    )
 
 
 def _ending(tree: PathTree, passing: Vector) -> Vector:
@@ -154,9 +181,11 @@ def _ending(tree: PathTree, passing: Vector) -> Vector:
 
 
 def _sandwich(tree: PathTree, k: int, wanted: Vector) -> Vector:
-    """Return M(u) `(n,)`, the probability that a sequence ends at u or beyond, with m(U) ≥ ψ(g(U)) for every set U of ends.
+    """Return M(u) `(n,)`, the probability that a sequence ends at u or beyond, with m(U) ≥ ψ(g(U))
+    for every set U of ends.
 
-    Cutting planes: for given m the sets that lack most are {u: g(u) > λ m(u)}, so a sort finds them.
+    Cutting planes: for given m the sets that lack most are {u: g(u) > λ m(u)}, so a sort finds
+    them.
     """
     n = len(tree.paths)
     if n == 0:
@@ -166,7 +195,9 @@ def _sandwich(tree: PathTree, k: int, wanted: Vector) -> Vector:
     for i, parent in enumerate(tree.parents.tolist()):
         ends[parent if parent >= 0 else n, i] -= 1.0
     ends = ends.tocsr()
-    above = scipy.sparse.csr_array((np.ones(len(inner)), (tree.parents[inner], inner)), shape=(n, n))
+    above = scipy.sparse.csr_array(
+        (np.ones(len(inner)), (tree.parents[inner], inner)), shape=(n, n)
+    )
     rows = [scipy.sparse.csr_array(above - scipy.sparse.eye_array(n))]
     right = [np.zeros(n)]
     chosen = [np.arange(n + 1) == i for i in range(n + 1)]
@@ -186,22 +217,33 @@ def _sandwich(tree: PathTree, k: int, wanted: Vector) -> Vector:
             options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
         )
         if solution.status != 0:
-            raise SolverFailure(f"HiGHS must find a law of ends; it stopped with {solution.message!r}. Take a smaller tree.")
+            raise SolverFailure(
+                f"HiGHS must find a law of ends; it stopped with {solution.message!r}. Take a "
+                "smaller tree."
+            )
         found = np.asarray(np.clip(solution.x / _SCALE, 0.0, tree.draft), dtype=np.float64)
         for level in reversed(range(len(tree.levels) - 1)):  # M(u) ≥ Σ_y M(uy), to the last digit
             here = tree.levels[level]
             found[here] = np.minimum(
-                np.maximum(found[here], tree.added(level, found[tree.levels[level + 1]])), tree.draft[here]
+                np.maximum(found[here], tree.added(level, found[tree.levels[level + 1]])),
+                tree.draft[here],
             )
         law = np.maximum(_ending(tree, found), 0.0)
-        order = np.argsort(-np.divide(wanted, law, out=np.full(n + 1, np.inf), where=law > 0), kind="stable")
+        order = np.argsort(
+            -np.divide(wanted, law, out=np.full(n + 1, np.inf), where=law > 0), kind="stable"
+        )
         held, needed = np.cumsum(law[order]), np.cumsum(wanted[order])
         lack = needed + np.expm1(k * np.log1p(-np.minimum(held, 1.0 - 1e-16)))
         worst = np.argsort(-lack)[:8]
-        chosen = [np.isin(np.append(every, n), order[: i + 1]) for i in worst.tolist() if lack[i] > _ROUNDING]
+        chosen = [
+            np.isin(np.append(every, n), order[: i + 1])
+            for i in worst.tolist()
+            if lack[i] > _ROUNDING
+        ]
         if not chosen:
             return found
     raise SolverFailure(
-        f"A law of ends must be found in {_ROUNDS} rounds of cuts; after them some ends still lack {float(lack.max()):.2g}. Take a "
+        f"A law of ends must be found in {_ROUNDS} rounds of cuts; after them some ends still lack "
+        f"{float(lack.max()):.2g}. Take a "
         "smaller tree."
     )

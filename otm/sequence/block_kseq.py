@@ -1,4 +1,6 @@
-"""Block K-SEQ: each drafted sequence is verified as a block against the target over γ*, and the first that is accepted wins."""
+"""Block K-SEQ: each drafted sequence is verified as a block against the target over γ*, and the
+first that is accepted wins.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,13 @@ from otm.verifiers.kseq import gamma_star
 
 @dataclasses.dataclass(frozen=True)
 class BlockKSeq(LawDecoder):
-    """Draft K sequences; verify each as a block with starting weight 1/γ*; take the first that keeps a token.
+    """Draft K sequences; verify each as a block with starting weight 1/γ*; take the first that
+    keeps a token.
 
-    w₀ = 1/γ*, w_i = min(1, w_{i−1} q/p), and prefix i ≥ 1 of a sequence passes with probability Z_i/(Z_i + 1 − w_i), as in block
-    verification. If no sequence passes, the token is drawn ∝ (q − γ* p)₊. γ* is K-SEQ's for the first token: then f(uy) = min(f(u)
-    q(y | u), γ* P(uy)), so that one level is `KSeq`, one sequence block verification.
+    w₀ = 1/γ*, w_i = min(1, w_{i−1} q/p), and prefix i ≥ 1 of a sequence passes with probability
+    Z_i/(Z_i + 1 − w_i), as in block verification. If no sequence passes, the token is drawn ∝ (q −
+    γ* p)₊. γ* is K-SEQ's for the first token: then f(uy) = min(f(u) q(y | u), γ* P(uy)), so that
+    one level is `KSeq`, one sequence block verification.
 
     Args:
         num_drafts: K ≥ 1 sequences.
@@ -38,7 +42,10 @@ class BlockKSeq(LawDecoder):
 
     >>> from otm.sequence import ZerothOrder, expected_step
     >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
-    >>> round(expected_step(BlockKSeq(2, 1), draft=draft, target=target, context=[]).block_efficiency, 6)  # 1 + K-SEQ's .847597
+    >>> round(
+    ...     expected_step(BlockKSeq(2, 1), draft=draft, target=target, context=[]).block_efficiency,
+    ...     6,
+    ... )  # 1 + K-SEQ's .847597
     1.847597
     """
 
@@ -92,6 +99,11 @@ class BlockKSeq(LawDecoder):
                     token = source.choose(after)
                     survivors = tuple((v,) for v in vertices[:kept])
                     tokens = (*here[len(start) :], token)
-                    return Step(tokens, kept, "end_of_draft" if kept == self.length else "rejected", survivors)
+                    return Step(
+                        tokens,
+                        kept,
+                        "end_of_draft" if kept == self.length else "rejected",
+                        survivors,
+                    )
         excess = np.maximum(target(start) - gamma * tree.draft[start], 0.0)
         return Step((source.choose(excess if excess.sum() > 0 else target(start)),), 0, "rejected")

@@ -19,12 +19,15 @@ from otm.trees.shape import TreeShape
 
 @dataclasses.dataclass(frozen=True)
 class BlockVerification(StaticDecoder):
-    """Draft `length` tokens in a row; keep the longest prefix that passes a test on the whole prefix.
+    """Draft `length` tokens in a row; keep the longest prefix that passes a test on the whole
+    prefix.
 
-    w₀ = 1, w_i = min(1, w_{i−1} q(x_i | x_{<i})/p(x_i | x_{<i})). Prefix i < γ passes with probability Z_i/(Z_i + 1 − w_i), with
-    Z_i = Σ_x (w_i q(x | x_{≤i}) − p(x | x_{≤i}))₊, the whole draft with w_γ; the longest that passes is kept, and the next token is
-    drawn ∝ (w_i q − p)₊ after it, from q after the whole draft. Pr(at least i drafts are kept) = E[w_i], and no verification of one
-    drafted sequence keeps more tokens in the mean (`otm.sequence.best_step` confirms it by linear programming).
+    w₀ = 1, w_i = min(1, w_{i−1} q(x_i | x_{<i})/p(x_i | x_{<i})). Prefix i < γ passes with
+    probability Z_i/(Z_i + 1 − w_i), with Z_i = Σ_x (w_i q(x | x_{≤i}) − p(x | x_{≤i}))₊, the whole
+    draft with w_γ; the longest that passes is kept, and the next token is drawn ∝ (w_i q − p)₊
+    after it, from q after the whole draft. Pr(at least i drafts are kept) = E[w_i], and no
+    verification of one drafted sequence keeps more tokens in the mean (`otm.sequence.best_step`
+    confirms it by linear programming).
 
     Args:
         length: γ ≥ 1 drafted tokens.
@@ -33,12 +36,16 @@ class BlockVerification(StaticDecoder):
         InvalidParameter: if `length` is no integer of at least 1.
 
     Cost: γ draft calls and one target call per step; O(γ·V).
-    Reference: Sun et al. 2024 (2403.10444), Algorithm 2 and Theorems 1 and 2; proof as a case of docs/theory.md, "Traversal
+    Reference: Sun et al. 2024 (2403.10444), Algorithm 2 and Theorems 1 and 2; proof as a case of
+        docs/theory.md, "Traversal
     verification".
 
     >>> from otm.sequence import ZerothOrder, step_law
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
-    >>> round(step_law(BlockVerification(2), draft=draft, target=target, context=[]).block_efficiency, 12)  # 1 + 11/9
+    >>> round(
+    ...     step_law(BlockVerification(2), draft=draft, target=target, context=[]).block_efficiency,
+    ...     12,
+    ... )  # 1 + 11/9
     2.222222222222
     """
 
@@ -73,7 +80,9 @@ class BlockVerification(StaticDecoder):
         return Step(tokens, kept, "end_of_draft" if kept == self.length else "rejected", survivors)
 
 
-def verify_block(contexts: list[Context], draft: Conditionals, target: Conditionals, source: Source) -> tuple[int, int]:
+def verify_block(
+    contexts: list[Context], draft: Conditionals, target: Conditionals, source: Source
+) -> tuple[int, int]:
     """Return how many tokens of a drafted sequence are kept, and the token after them.
 
     Args:
@@ -90,12 +99,15 @@ def verify_block(contexts: list[Context], draft: Conditionals, target: Condition
             excess = np.maximum(weights[kept] * target(contexts[kept]) - draft(contexts[kept]), 0.0)
             if source.accept(pass_probability(float(excess.sum()), weights[kept])):
                 break
-        # Nothing in excess of the draft: the models agree here, and only rounding rejected what follows.
+        # Nothing in excess of the draft: the models agree here, and only rounding rejected what
+        # follows.
         after = excess if excess.sum() > 0 else target(contexts[kept])
     return kept, source.choose(after)
 
 
-def prefix_weights(draft: Conditionals, target: Conditionals, contexts: list[Context]) -> list[float]:
+def prefix_weights(
+    draft: Conditionals, target: Conditionals, contexts: list[Context]
+) -> list[float]:
     """Return w₀ = 1, …, w_γ along a chain; a token that the draft model cannot draw weighs 0."""
     weights = [1.0]
     for before, after in itertools.pairwise(contexts):
@@ -103,10 +115,15 @@ def prefix_weights(draft: Conditionals, target: Conditionals, contexts: list[Con
     return weights
 
 
-def next_weight(weight: float, draft: NDArray[np.float64], target: NDArray[np.float64], token: int) -> float:
+def next_weight(
+    weight: float, draft: NDArray[np.float64], target: NDArray[np.float64], token: int
+) -> float:
     """Return min(1, w·q(x)/p(x)), 0 where p(x) = 0.
 
-    >>> next_weight(0.5, np.array([0.75, 0.25, 0.0]), np.array([0.25, 0.25, 0.5]), 1), next_weight(1.0, *np.eye(2), 1)
+    >>> (
+    ...     next_weight(0.5, np.array([0.75, 0.25, 0.0]), np.array([0.25, 0.25, 0.5]), 1),
+    ...     next_weight(1.0, *np.eye(2), 1),
+    ... )
     (0.5, 0.0)
     """
     drawn, wanted = float(draft[token]), weight * float(target[token])

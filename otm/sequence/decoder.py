@@ -1,8 +1,10 @@
-"""What a decoding algorithm is: it drafts a tree of tokens from the draft model and verifies it against the target.
+"""What a decoding algorithm is: it drafts a tree of tokens from the draft model and verifies it
+against the target.
 
-Drafting sees the draft model only. Between drafting and verification the target is evaluated at every vertex of the drafted tree
-together, in one batch: the one serial call of the target that a step costs. Verification then reads those distributions. Both
-stages ask a `Source` for their randomness, so a decoder runs on uniforms and is enumerated exactly by the same lines.
+Drafting sees the draft model only. Between drafting and verification the target is evaluated at
+every vertex of the drafted tree together, in one batch: the one serial call of the target that a
+step costs. Verification then reads those distributions. Both stages ask a `Source` for their
+randomness, so a decoder runs on uniforms and is enumerated exactly by the same lines.
 """
 
 from __future__ import annotations
@@ -19,15 +21,26 @@ from otm.drafts.iid import IID
 from otm.errors import DecodingInterrupted, InvalidParameter, ShapeMismatch
 from otm.pmf import check_count, check_instance, settle_counts
 from otm.scheme import Scheme
-from otm.sequence.models import Absorbing, Context, LanguageModel, check_context, check_model, next_distributions
+from otm.sequence.models import (
+    Absorbing,
+    Context,
+    LanguageModel,
+    check_context,
+    check_model,
+    next_distributions,
+)
 from otm.sequence.source import RaceState, Source, Uniforms
 from otm.trees.shape import TreeShape
 
 Stop = Literal["rejected", "end_of_draft", "end_of_sequence"]
-"""Why a step ended: no draft agreed with the output, the drafts were used up (bonus token), or the text ended."""
+"""Why a step ended: no draft agreed with the output, the drafts were used up (bonus token), or the
+text ended.
+"""
 
 Conditionals = Callable[[Context], NDArray[np.float64]]
-"""The target's next-token distribution `(V,)` after any context of the drafted tree, already evaluated."""
+"""The target's next-token distribution `(V,)` after any context of the drafted tree, already
+evaluated.
+"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,9 +50,11 @@ class DraftTree:
     Attributes:
         shape: the tree's shape.
         context: tokens before the root.
-        tokens: `(n + 1,)` int64, the token of each vertex; −1 at the root and where there is no draft.
+        tokens: `(n + 1,)` int64, the token of each vertex; −1 at the root and where there is no
+            draft.
         draft: the draft model's distribution `(V,)` by context, for every context that drafted.
-        races: by vertex, the race that drew its children; empty for drafts that share no randomness.
+        races: by vertex, the race that drew its children; empty for drafts that share no
+            randomness.
     """
 
     shape: TreeShape
@@ -49,7 +64,9 @@ class DraftTree:
     races: dict[int, RaceState] = dataclasses.field(default_factory=dict)
 
     def contexts(self) -> list[Context | None]:
-        """Return the context that each vertex completes, root first; None for vertices without a draft."""
+        """Return the context that each vertex completes, root first; None for vertices without a
+        draft.
+        """
         found: list[Context | None] = [self.context]
         for vertex in range(1, self.shape.num_nodes + 1):
             before, token = found[int(self.shape.parents[vertex - 1])], int(self.tokens[vertex])
@@ -62,7 +79,8 @@ class Step:
     """The outcome of one step, one serial call of the target.
 
     Attributes:
-        tokens: the decoded tokens; `accepted + 1` of them unless the text ended with an accepted draft.
+        tokens: the decoded tokens; `accepted + 1` of them unless the text ended with an accepted
+            draft.
         accepted: how many of them agree with a draft.
         stopped: why the step ended.
         survivors: for each accepted token, the drafted vertices that agree with the output so far.
@@ -104,7 +122,9 @@ class Decoder(Scheme):
 
 @dataclasses.dataclass(frozen=True)
 class StaticDecoder(Decoder):
-    """A decoder whose tree has one shape in every context; the others choose the shape as they draft."""
+    """A decoder whose tree has one shape in every context; the others choose the shape as they
+    draft.
+    """
 
     @property
     @abc.abstractmethod
@@ -165,7 +185,11 @@ class Generation:
     @property
     def tokens_per_call(self) -> float:
         """Mean number of tokens that a step decoded; NaN before the first."""
-        return sum(len(step.tokens) for step in self.steps) / len(self.steps) if self.steps else float("nan")
+        return (
+            sum(len(step.tokens) for step in self.steps) / len(self.steps)
+            if self.steps
+            else float("nan")
+        )
 
 
 def step(
@@ -190,7 +214,8 @@ def step(
         Step.
 
     Raises:
-        InvalidParameter: if the context already ends with `eos`. ShapeMismatch: if the vocabularies differ.
+        InvalidParameter: if the context already ends with `eos`. ShapeMismatch: if the vocabularies
+            differ.
         InvalidDistribution: if a model returns something else than a distribution.
         Unsupported: if the decoder's verifier does not verify its drafts.
 
@@ -198,7 +223,13 @@ def step(
 
     >>> from otm.sequence import SpeculativeSampling, Uniforms, ZerothOrder
     >>> model = ZerothOrder([0.0, 1.0])
-    >>> once = step(SpeculativeSampling(2), draft=model, target=model, context=[], source=Uniforms(np.random.default_rng(0)))
+    >>> once = step(
+    ...     SpeculativeSampling(2),
+    ...     draft=model,
+    ...     target=model,
+    ...     context=[],
+    ...     source=Uniforms(np.random.default_rng(0)),
+    ... )
     >>> once.tokens, once.accepted, once.stopped
     ((1, 1, 1), 2, 'end_of_draft')
     """
@@ -208,7 +239,8 @@ def step(
         draft, target = (Absorbing(model, eos, start=len(prefix)) for model in (draft, target))
         if prefix and prefix[-1] == eos:
             raise InvalidParameter(
-                f"The context already ends with the end-of-sequence token {eos}: nothing follows it. Stop, or pass eos=None."
+                f"The context already ends with the end-of-sequence token {eos}: nothing follows "
+                "it. Stop, or pass eos=None."
             )
     tree = decoder.draft(draft, prefix, source)
     known = evaluate(target, tree)
@@ -235,7 +267,8 @@ def steps(
     rng: np.random.Generator,
     eos: int | None = None,
 ) -> Iterator[Step]:
-    """Decode step after step, each handed out before the next begins, until the text ends; without `eos` it never does.
+    """Decode step after step, each handed out before the next begins, until the text ends; without
+    `eos` it never does.
 
     Args:
         decoder, draft, target, context, eos: as for `step`.
@@ -252,7 +285,13 @@ def steps(
     >>> import itertools
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
     >>> model = ZerothOrder([0.0, 1.0])
-    >>> run = steps(SpeculativeSampling(2), draft=model, target=model, context=[], rng=np.random.default_rng(0))
+    >>> run = steps(
+    ...     SpeculativeSampling(2),
+    ...     draft=model,
+    ...     target=model,
+    ...     context=[],
+    ...     rng=np.random.default_rng(0),
+    ... )
     >>> [one.tokens for one in itertools.islice(run, 2)]
     [(1, 1, 1), (1, 1, 1)]
     """
@@ -287,8 +326,8 @@ def generate(
         Generation; with a lossless decoder its tokens have the target's law.
 
     Raises:
-        DecodingInterrupted: if a model or the verifier fails on the way; its `generation` holds everything decoded before, and its
-            cause is the failure.
+        DecodingInterrupted: if a model or the verifier fails on the way; its `generation` holds
+            everything decoded before, and its cause is the failure.
         InvalidParameter: on a wrong argument.
 
     Cost: one target call per step.
@@ -296,7 +335,12 @@ def generate(
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
     >>> model = ZerothOrder([0.0, 1.0])
     >>> text = generate(
-    ...     SpeculativeSampling(2), draft=model, target=model, context=[], num_tokens=5, rng=np.random.default_rng(0)
+    ...     SpeculativeSampling(2),
+    ...     draft=model,
+    ...     target=model,
+    ...     context=[],
+    ...     num_tokens=5,
+    ...     rng=np.random.default_rng(0),
     ... )
     >>> text.tokens, text.num_calls
     ((1, 1, 1, 1, 1), 2)
@@ -315,35 +359,48 @@ def generate(
             raise  # nothing was decoded: the error says it all
         partial = Generation(tokens=tuple(tokens), steps=tuple(done), ended=False)
         raise DecodingInterrupted(
-            f"Decoding stopped after {len(tokens)} of {wanted} tokens: {error} The tokens so far are in this error's .generation.",
+            f"Decoding stopped after {len(tokens)} of {wanted} tokens: {error} The tokens so far "
+            "are in this error's .generation.",
             partial,
         ) from error
     ended = done[-1].stopped == "end_of_sequence" and len(tokens) <= wanted
     return Generation(tokens=tuple(tokens[:wanted]), steps=tuple(done), ended=ended)
 
 
-def check_asked(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]) -> Context:
-    """Return the context, or raise `InvalidParameter` unless a decoder, two models and a context are what they should be."""
+def check_asked(
+    decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
+) -> Context:
+    """Return the context, or raise `InvalidParameter` unless a decoder, two models and a context
+    are what they should be.
+    """
     check_instance(decoder, Decoder, name="decoder")
     check_pair(draft, target)
     return check_context(context)
 
 
 def check_pair(draft: LanguageModel, target: LanguageModel) -> None:
-    """Raise `InvalidParameter` unless both are models, `ShapeMismatch` unless they have one number of tokens."""
+    """Raise `InvalidParameter` unless both are models, `ShapeMismatch` unless they have one number
+    of tokens.
+    """
     check_model(draft, name="draft")
     check_model(target, name="target")
     if draft.num_tokens != target.num_tokens:
         raise ShapeMismatch(
-            f"Draft and target must share one vocabulary; they have {draft.num_tokens} and {target.num_tokens} tokens. Cut padding "
+            f"Draft and target must share one vocabulary; they have {draft.num_tokens} and "
+            f"{target.num_tokens} tokens. Cut padding "
             "rows off, or choose two models of one family."
         )
 
 
 def num_sequences(shape: TreeShape) -> int | None:
-    """Return K for K chains of equal length from the root, in whatever order of vertices; None for any other shape.
+    """Return K for K chains of equal length from the root, in whatever order of vertices; None for
+    any other shape.
 
-    >>> num_sequences(TreeShape.sequences(3, 2)), num_sequences(TreeShape.chain(4)), num_sequences(TreeShape([0, 1, 1]))
+    >>> (
+    ...     num_sequences(TreeShape.sequences(3, 2)),
+    ...     num_sequences(TreeShape.chain(4)),
+    ...     num_sequences(TreeShape([0, 1, 1])),
+    ... )
     (3, 1, None)
     """
     per_level = np.bincount(shape.levels)[1:]
@@ -352,7 +409,8 @@ def num_sequences(shape: TreeShape) -> int | None:
 
 
 def independent_sequences(decoder: Decoder) -> int | None:
-    """Return K if a decoder drafts K independent sequences from the draft model, as long as its shape is deep; None if not.
+    """Return K if a decoder drafts K independent sequences from the draft model, as long as its
+    shape is deep; None if not.
 
     A decoder says by a method `law` how a number of siblings is drawn.
     """
@@ -365,10 +423,13 @@ def independent_sequences(decoder: Decoder) -> int | None:
 def require_drafts(shape: TreeShape) -> None:
     """Raise `InvalidParameter` if a shape drafts nothing."""
     if not isinstance(shape, TreeShape):
-        raise InvalidParameter(f"A tree is an otm.trees.TreeShape; got {shape!r}. Write TreeShape.chain(8), say.")
+        raise InvalidParameter(
+            f"A tree is an otm.trees.TreeShape; got {shape!r}. Write TreeShape.chain(8), say."
+        )
     if shape.num_nodes == 0:
         raise InvalidParameter(
-            f"A decoder needs a tree of at least one drafted token; got {shape!r}. For plain sampling from the target draw from "
+            f"A decoder needs a tree of at least one drafted token; got {shape!r}. For plain "
+            "sampling from the target draw from "
             "target.next."
         )
 

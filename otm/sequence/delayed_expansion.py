@@ -1,7 +1,9 @@
-"""Delayed expansion: some tokens in a row, then several branches; where to branch, how wide and how long, exactly.
+"""Delayed expansion: some tokens in a row, then several branches; where to branch, how wide and how
+long, exactly.
 
-Branches from the root share nothing and pay for the first tokens several times over, though there the models may agree anyway. With
-L₁ drafts in a row, then K branches of L₂, a budget of n drafted tokens allows L₁ + K·L₂ ≤ n: few enough shapes to try them all.
+Branches from the root share nothing and pay for the first tokens several times over, though there
+the models may agree anyway. With L₁ drafts in a row, then K branches of L₂, a budget of n drafted
+tokens allows L₁ + K·L₂ ≤ n: few enough shapes to try them all.
 """
 
 from __future__ import annotations
@@ -49,35 +51,48 @@ def delayed_expansions(
     """Return every delayed expansion within a budget of drafted tokens, the fastest first.
 
     Args:
-        make: a decoder for (L₁, K, L₂), such as `lambda stem, branches, length: GreedyMultipath(branches, length, stem)` or, with
-            `otm.trees.TreeShape.delayed(stem, branches, length)`, any decoder of trees.
+        make: a decoder for (L₁, K, L₂), such as `lambda stem, branches, length:
+            GreedyMultipath(branches, length, stem)` or, with `otm.trees.TreeShape.delayed(stem,
+            branches, length)`, any decoder of trees.
         draft, target: two models; a small vocabulary.
         context: tokens so far.
         num_nodes: the budget n ≥ 1, L₁ + K·L₂ ≤ n.
         draft_cost: c ≥ 0, the time of a draft call in target calls; 0 ranks by tokens per call.
 
     Returns:
-        A DelayedExpansion for each shape, by falling speed, of equals the one with fewer tokens drafted; chains as K = 1, L₁ = 0.
+        A DelayedExpansion for each shape, by falling speed, of equals the one with fewer tokens
+        drafted; chains as K = 1, L₁ = 0.
 
     Raises:
         InvalidParameter: if the budget is no integer of at least 1, or the cost is negative.
         ShapeMismatch and others: as `otm.sequence.expected_step`.
 
-    Cost: one `expected_step` per shape; n² of them, in round numbers. Reference: Thomas et al. 2026 (2602.16994).
+    Cost: one `expected_step` per shape; n² of them, in round numbers. Reference: Thomas et al. 2026
+        (2602.16994).
 
     >>> from otm.sequence import GreedyMultipath, MarkovModel
-    >>> draft = MarkovModel([[0.0, 1.0], [0.75, 0.25]])  # after 0 the models agree, after 1 they do not
+    >>> draft = MarkovModel(
+    ...     [[0.0, 1.0], [0.75, 0.25]]
+    ... )  # after 0 the models agree, after 1 they do not
     >>> target = MarkovModel([[0.0, 1.0], [0.25, 0.75]])
     >>> make = lambda stem, branches, length: GreedyMultipath(branches, length, stem)
-    >>> best = delayed_expansions(make, draft=draft, target=target, context=[0], num_nodes=4, draft_cost=0.1)[0]
-    >>> best.stem, best.num_branches, best.length, round(best.tokens, 6)  # 1 + 1 + (1 − (3/4)³) + 1/4
+    >>> best = delayed_expansions(
+    ...     make, draft=draft, target=target, context=[0], num_nodes=4, draft_cost=0.1
+    ... )[0]
+    >>> (
+    ...     best.stem,
+    ...     best.num_branches,
+    ...     best.length,
+    ...     round(best.tokens, 6),
+    ... )  # 1 + 1 + (1 − (3/4)³) + 1/4
     (1, 3, 1, 2.828125)
     """
     try:
         inspect.signature(make).bind(0, 1, 1)
     except (TypeError, ValueError) as error:
         raise InvalidParameter(
-            f"make must be a function of (stem, branches, length) to a decoder; got {make!r:.80}. Pass the function itself."
+            f"make must be a function of (stem, branches, length) to a decoder; got {make!r:.80}. "
+            "Pass the function itself."
         ) from error
     budget = check_count(num_nodes, name="num_nodes")
     check_asked(make(0, 1, 1), draft=draft, target=target, context=context)
@@ -86,8 +101,14 @@ def delayed_expansions(
     found = []
     for stem, branches, length in _shapes(budget):
         decoder = make(stem, branches, length)
-        tokens = expected_step(decoder, draft=drafter, target=judge, context=context).block_efficiency
-        found.append(DelayedExpansion(stem, branches, length, tokens, tokens / (1.0 + cost * (stem + length))))
+        tokens = expected_step(
+            decoder, draft=drafter, target=judge, context=context
+        ).block_efficiency
+        found.append(
+            DelayedExpansion(
+                stem, branches, length, tokens, tokens / (1.0 + cost * (stem + length))
+            )
+        )
     return sorted(found, key=lambda one: (-one.speed, one.stem + one.num_branches * one.length))
 
 

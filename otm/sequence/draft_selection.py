@@ -1,4 +1,6 @@
-"""SpecTr's draft selection: K draft sequences, verified token by token, survivors agreeing with the output."""
+"""SpecTr's draft selection: K draft sequences, verified token by token, survivors agreeing with the
+output.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,12 @@ from otm.verifiers.kseq import KSeq
 
 @dataclasses.dataclass(frozen=True)
 class DraftSelection(VertexDecoder):
-    """Decode up to L + 1 tokens from K i.i.d. draft sequences of length L, keeping the target's law.
+    """Decode up to L + 1 tokens from K i.i.d. draft sequences of length L, keeping the target's
+    law.
 
-    Level by level: Y ~ verifier(next tokens of the survivors); keep the survivors whose next token is Y, by token equality; stop
-    when there are none; after level L with survivors, add one token from the target.
+    Level by level: Y ~ verifier(next tokens of the survivors); keep the survivors whose next token
+    is Y, by token equality; stop when there are none; after level L with survivors, add one token
+    from the target.
 
     Args:
         num_drafts: K ≥ 1 sequences.
@@ -33,7 +37,10 @@ class DraftSelection(VertexDecoder):
 
     >>> from otm.sequence import ZerothOrder, step_law
     >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
-    >>> round(step_law(DraftSelection(2, 1), draft=draft, target=target, context=[]).block_efficiency, 6)  # 1 + K-SEQ's .847597
+    >>> round(
+    ...     step_law(DraftSelection(2, 1), draft=draft, target=target, context=[]).block_efficiency,
+    ...     6,
+    ... )  # 1 + K-SEQ's .847597
     1.847597
     """
 

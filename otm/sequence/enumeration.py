@@ -1,8 +1,9 @@
-"""The exact law of a decoder on models small enough to enumerate: what it outputs, how many drafts are accepted.
+"""The exact law of a decoder on models small enough to enumerate: what it outputs, how many drafts
+are accepted.
 
-Drafting and verification are enumerated one inside the other: for every drafted tree, every verdict. Nothing is assumed of the
-decoder but that it takes its randomness from its source, so the result is an oracle for closed forms and a proof of losslessness
-on the instance, to rounding.
+Drafting and verification are enumerated one inside the other: for every drafted tree, every
+verdict. Nothing is assumed of the decoder but that it takes its randomness from its source, so the
+result is an oracle for closed forms and a proof of losslessness on the instance, to rounding.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from otm.drafts.base import PAD
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_count, check_instance, plain_reals
 from otm.sequence.decoder import Decoder, check_asked, evaluate
-from otm.sequence.models import Context, LanguageModel, Memoised, check_context, check_model, sequence_law
+from otm.sequence.models import (
+    Context,
+    LanguageModel,
+    Memoised,
+    check_context,
+    check_model,
+    sequence_law,
+)
 from otm.sequence.source import outcomes
 
 MAX_LAW = 1 << 24
@@ -83,11 +91,17 @@ def step_law(
         TooLarge: beyond twenty million outcomes of drafting or verification.
         ShapeMismatch, Unsupported, InvalidDistribution: as `otm.sequence.step`.
 
-    Cost: number of drafted trees × verdicts per tree × a few microseconds per vertex: V^n trees of n i.i.d. drafts.
+    Cost: number of drafted trees × verdicts per tree × a few microseconds per vertex: V^n trees of
+        n i.i.d. drafts.
     Accuracy: rounding, about 1e-14; races: 1e-12. Reference: SpecTr, Theorem 3, is what it checks.
 
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
-    >>> law = step_law(SpeculativeSampling(1), draft=ZerothOrder([0.75, 0.25]), target=ZerothOrder([0.5, 0.5]), context=[])
+    >>> law = step_law(
+    ...     SpeculativeSampling(1),
+    ...     draft=ZerothOrder([0.75, 0.25]),
+    ...     target=ZerothOrder([0.5, 0.5]),
+    ...     context=[],
+    ... )
     >>> law.accepted_law
     array([0.25, 0.75])
     """
@@ -95,9 +109,13 @@ def step_law(
     drafter, judge = Memoised(draft), Memoised(target)
     known: dict[object, Any] = {} if memory is None else memory
     found: dict[tuple[Context, int], float] = {}
-    for tree, drafted in outcomes(lambda source: decoder.draft(drafter, prefix, source), memory=known):
+    for tree, drafted in outcomes(
+        lambda source: decoder.draft(drafter, prefix, source), memory=known
+    ):
         conditionals = evaluate(judge, tree).__getitem__
-        for one, decided in outcomes(functools.partial(decoder.verify, tree, conditionals), memory=known):
+        for one, decided in outcomes(
+            functools.partial(decoder.verify, tree, conditionals), memory=known
+        ):
             key = (one.tokens, one.accepted)
             found[key] = found.get(key, 0.0) + drafted * decided
     return collect(found)
@@ -112,14 +130,19 @@ def collect(found: dict[tuple[Context, int], float]) -> StepLaw:
     width = max(len(tokens) for tokens, _ in found)
     rows = sorted(found)
     return StepLaw(
-        tokens=np.array([[*tokens, *(PAD,) * (width - len(tokens))] for tokens, _ in rows], dtype=np.int64),
+        tokens=np.array(
+            [[*tokens, *(PAD,) * (width - len(tokens))] for tokens, _ in rows], dtype=np.int64
+        ),
         accepted=np.array([accepted for _, accepted in rows], dtype=np.int64),
         mass=np.array([found[row] for row in rows]),
     )
 
 
-def completed_law(law: StepLaw, *, target: LanguageModel, context: Sequence[int], length: int) -> NDArray[np.float64]:
-    """Return the joint law of the first `length` tokens when a step's output is followed by samples from the target.
+def completed_law(
+    law: StepLaw, *, target: LanguageModel, context: Sequence[int], length: int
+) -> NDArray[np.float64]:
+    """Return the joint law of the first `length` tokens when a step's output is followed by samples
+    from the target.
 
     A decoder is lossless when this is `sequence_law(target, context, length)`: SpecTr, Theorem 3.
 
@@ -146,11 +169,21 @@ def completed_law(law: StepLaw, *, target: LanguageModel, context: Sequence[int]
     check_instance(law, StepLaw, name="law")
     check_model(target, name="target")
     prefix, model = check_context(context), Memoised(target)
-    return _followed(law, target.num_tokens, length, lambda tokens, rest: sequence_law(model, (*prefix, *tokens), rest))
+    return _followed(
+        law,
+        target.num_tokens,
+        length,
+        lambda tokens, rest: sequence_law(model, (*prefix, *tokens), rest),
+    )
 
 
 def generated_law(
-    decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int], length: int
+    decoder: Decoder,
+    *,
+    draft: LanguageModel,
+    target: LanguageModel,
+    context: Sequence[int],
+    length: int,
 ) -> NDArray[np.float64]:
     """Return the joint law of the first `length` tokens of a text decoded step after step.
 
@@ -164,14 +197,19 @@ def generated_law(
         Probabilities of shape `(V,) * L`.
 
     Raises:
-        TooLarge, ShapeMismatch, Unsupported, InvalidDistribution: as `step_law` and `completed_law`.
+        TooLarge, ShapeMismatch, Unsupported, InvalidDistribution: as `step_law` and
+            `completed_law`.
 
     Cost: one `step_law` per context that a step may begin at.
 
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
     >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
-    >>> lossy = SpeculativeSampling(1, otm.Lenience(0.5))  # accepts every draft: p, then a bonus token from q
-    >>> generated_law(lossy, draft=draft, target=target, context=[], length=3).sum(axis=(1, 2)).tolist()
+    >>> lossy = SpeculativeSampling(
+    ...     1, otm.Lenience(0.5)
+    ... )  # accepts every draft: p, then a bonus token from q
+    >>> generated_law(lossy, draft=draft, target=target, context=[], length=3).sum(
+    ...     axis=(1, 2)
+    ... ).tolist()
     [0.75, 0.25]
     """
     start = check_asked(decoder, draft=draft, target=target, context=context)
@@ -183,7 +221,10 @@ def generated_law(
         if (before, rest) not in known:
             law = step_law(decoder, draft=drafter, target=judge, context=before, memory=memory)
             known[before, rest] = _followed(
-                law, target.num_tokens, rest, lambda tokens, left: following((*before, *tokens), left)
+                law,
+                target.num_tokens,
+                rest,
+                lambda tokens, left: following((*before, *tokens), left),
             )
         return known[before, rest]
 
@@ -195,14 +236,19 @@ def _followed(
 ) -> NDArray[np.float64]:
     """Return the joint law of `length` tokens: a step's, then `rest(tokens, how many more)`."""
     count = check_count(length, name="length")
-    if num_tokens ** min(count, 64) > MAX_LAW:  # 2^64 is far beyond it: larger powers are neither computed nor printed
+    if (
+        num_tokens ** min(count, 64) > MAX_LAW
+    ):  # 2^64 is far beyond it: larger powers are neither computed nor printed
         raise TooLarge(
-            f"A joint law is limited to {MAX_LAW:,} sequences; V = {num_tokens} and length {count} have V^{count}. "
+            f"A joint law is limited to {MAX_LAW:,} sequences; V = {num_tokens} and length {count} "
+            f"have V^{count}. "
             "Sample instead: otm.sequence.generate."
         )
     joint = np.zeros((num_tokens,) * count)
     prefixes: dict[Context, float] = {}
-    for row, size, mass in zip(law.tokens.tolist(), law.lengths.tolist(), law.mass.tolist(), strict=True):
+    for row, size, mass in zip(
+        law.tokens.tolist(), law.lengths.tolist(), law.mass.tolist(), strict=True
+    ):
         tokens = tuple(row[: min(size, count)])
         prefixes[tokens] = prefixes.get(tokens, 0.0) + mass
     for tokens, mass in prefixes.items():
@@ -210,36 +256,46 @@ def _followed(
     return joint
 
 
-def divergence_by_position(law: NDArray[np.float64], *, target: NDArray[np.float64]) -> NDArray[np.float64]:
+def divergence_by_position(
+    law: NDArray[np.float64], *, target: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the KL divergence of an output law from the target's, position by position, in nats.
 
-    The chain rule: KL(Q‖Π) = Σ_i E_{y ~ Q} KL(Q(· | y₁ … y_{i−1}) ‖ Π(· | y₁ … y_{i−1})); the entries are its terms.
+    The chain rule: KL(Q‖Π) = Σ_i E_{y ~ Q} KL(Q(· | y₁ … y_{i−1}) ‖ Π(· | y₁ … y_{i−1})); the
+    entries are its terms.
 
     Args:
         law: Π, the output's joint law `(V,) * L`.
         target: Q, the target's, of the same shape.
 
     Returns:
-        `(L,)`, nats; infinite from the first position on where the target can go and the output cannot.
+        `(L,)`, nats; infinite from the first position on where the target can go and the output
+        cannot.
 
     Raises:
         InvalidParameter: if the shapes differ.
 
-    Cost: O(L V^L). Accuracy: each entry is summed from non-negative terms (`otm.divergences.divergence_term`), so none is
+    Cost: O(L V^L). Accuracy: each entry is summed from non-negative terms
+        (`otm.divergences.divergence_term`), so none is
     negative, and entries of 1e-19 keep their digits as far as the masses given have them.
     Reference: the chain rule; mentored decoding's budget holds per position [Tran-Thien 2023].
 
     >>> target = np.full((2, 2), 0.25)
     >>> skewed = np.array([[0.375, 0.375], [0.125, 0.125]])
-    >>> divergence_by_position(skewed, target=target).round(6)  # ½ ln(½/¾) + ½ ln(½/¼), then nothing
+    >>> divergence_by_position(skewed, target=target).round(
+    ...     6
+    ... )  # ½ ln(½/¾) + ½ ln(½/¼), then nothing
     array([0.143841, 0.      ])
     """
     law, target = plain_reals(law, "law"), plain_reals(target, "target")
     if law.shape != target.shape or law.ndim == 0:
         raise InvalidParameter(
-            f"Both laws must have one shape (V,) * L; got {law.shape} and {target.shape}. Compare equal lengths."
+            f"Both laws must have one shape (V,) * L; got {law.shape} and {target.shape}. Compare "
+            "equal lengths."
         )
-    return np.asarray([_added_divergence(_leading(target, i), _leading(law, i)) for i in range(1, law.ndim + 1)])
+    return np.asarray(
+        [_added_divergence(_leading(target, i), _leading(law, i)) for i in range(1, law.ndim + 1)]
+    )
 
 
 def _leading(law: NDArray[np.float64], count: int) -> NDArray[np.float64]:
@@ -249,8 +305,9 @@ def _leading(law: NDArray[np.float64], count: int) -> NDArray[np.float64]:
 def _added_divergence(target: NDArray[np.float64], law: NDArray[np.float64]) -> float:
     """Return E_{y ~ Q} KL(Q(· | y) ‖ Π(· | y)) of the last token given the ones before it.
 
-    Q is compared with Q(y) Π(· | y), which has its sum: a difference of the divergences of longer and shorter prefixes would lose
-    what they share. A prefix that Π cannot reach leaves nothing of it, so where Q can reach it the divergence is infinite.
+    Q is compared with Q(y) Π(· | y), which has its sum: a difference of the divergences of longer
+    and shorter prefixes would lose what they share. A prefix that Π cannot reach leaves nothing of
+    it, so where Q can reach it the divergence is infinite.
     """
     before = law.sum(axis=-1, keepdims=True)
     conditional = np.divide(law, before, out=np.zeros_like(law, dtype=np.float64), where=before > 0)

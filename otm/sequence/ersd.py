@@ -1,4 +1,6 @@
-"""Exponential-race speculative decoding: one race per vertex, shared by drafter and verifier (ERSD, Algorithms 2 and 5)."""
+"""Exponential-race speculative decoding: one race per vertex, shared by drafter and verifier (ERSD,
+Algorithms 2 and 5).
+"""
 
 from __future__ import annotations
 
@@ -17,24 +19,31 @@ from otm.trees.shape import TreeShape
 
 @dataclasses.dataclass(frozen=True)
 class Ersd(StaticDecoder):
-    """Run one exponential race at every vertex of a tree: first arrivals under p are children, the winner under q is output.
+    """Run one exponential race at every vertex of a tree: first arrivals under p are children, the
+    winner under q is output.
 
-    The clocks travel with the drafts. The output descends while the winner is a child; at a vertex without children its race is
-    run all the same, on fresh clocks: the bonus token.
+    The clocks travel with the drafts. The output descends while the winner is a child; at a vertex
+    without children its race is run all the same, on fresh clocks: the bonus token.
 
     Args:
         tree: the shape, at least one drafted token.
 
     Raises:
-        InvalidParameter: on an empty tree; when drafting, if a vertex has more children than there are tokens.
+        InvalidParameter: on an empty tree; when drafting, if a vertex has more children than there
+            are tokens.
 
     Cost: one draft call per level, one target call; O(V) clocks per drafting vertex.
     Reference: ERSD [Kobus & Gündüz 2025], Section 3, Algorithms 2 and 5.
 
     >>> from otm.sequence import ZerothOrder, step_law
-    >>> draft, target = ZerothOrder([0.5, 0.2, 0.15, 0.1, 0.05]), ZerothOrder([0.1, 0.3, 0.05, 0.25, 0.3])
+    >>> draft, target = (
+    ...     ZerothOrder([0.5, 0.2, 0.15, 0.1, 0.05]),
+    ...     ZerothOrder([0.1, 0.3, 0.05, 0.25, 0.3]),
+    ... )
     >>> pair = Ersd(TreeShape.batch(2))
-    >>> round(step_law(pair, draft=draft, target=target, context=[]).block_efficiency, 6)  # 1 + the race's .724113
+    >>> round(
+    ...     step_law(pair, draft=draft, target=target, context=[]).block_efficiency, 6
+    ... )  # 1 + the race's .724113
     1.724113
     """
 
@@ -70,7 +79,9 @@ class Ersd(StaticDecoder):
         """Run the target's race at each vertex that the output reaches."""
 
         def output(vertices: list[int], context: Context, proposals: NDArray[np.int64]) -> int:
-            (vertex,) = vertices  # children of one race differ, so one vertex agrees with the output
+            (vertex,) = (
+                vertices  # children of one race differ, so one vertex agrees with the output
+            )
             return source.winner(target(context), tree.races[vertex])
 
         return descend(tree, target, source, output)

@@ -1,8 +1,10 @@
-"""The exact law of a step without enumerating drafts: a draft is drawn when the verifier first looks at it.
+"""The exact law of a step without enumerating drafts: a draft is drawn when the verifier first
+looks at it.
 
-Drafts that the output never reaches do not matter, and those that it reaches are fresh given the past. So nothing needs to be
-enumerated but the drafts of one vertex at a time: V^m sequences for the m children that are verified together, instead of V^n
-trees. The enumeration of whole trees, `otm.sequence.step_law`, assumes nothing of the kind and is the oracle of this module.
+Drafts that the output never reaches do not matter, and those that it reaches are fresh given the
+past. So nothing needs to be enumerated but the drafts of one vertex at a time: V^m sequences for
+the m children that are verified together, instead of V^n trees. The enumeration of whole trees,
+`otm.sequence.step_law`, assumes nothing of the kind and is the oracle of this module.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ MAX_CONTEXTS = 1_000_000
 """Largest number of outcomes, or of contexts at one level, that are kept."""
 
 MAX_ENTRIES = 1 << 30
-"""Largest number of (drafts of one vertex, output) pairs that are gone through; a few million at once are held."""
+"""Largest number of (drafts of one vertex, output) pairs that are gone through; a few million at
+once are held.
+"""
 
 MAX_RACE_ENTRIES = 1 << 27
 """Largest number of (draft, output) pairs of a race, whose table is held."""
@@ -60,7 +64,9 @@ DEFERRABLE: tuple[type[Decoder], ...] = (
     BlockKSeq,
     GreedyChain,
 )
-"""What `expected_step` computes. Where the shape of a tree is sampled with its tokens, drafts are not fresh vertex by vertex."""
+"""What `expected_step` computes. Where the shape of a tree is sampled with its tokens, drafts are
+not fresh vertex by vertex.
+"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -69,14 +75,18 @@ class ExpectedStep:
 
     Attributes:
         law: the joint law of the decoded tokens and the number of accepted drafts.
-        reached: `(n + 1,)`, the probability that each drafted vertex is among `Step.survivors`; 1 at the root.
+        reached: `(n + 1,)`, the probability that each drafted vertex is among `Step.survivors`; 1
+            at the root.
     """
 
     law: StepLaw
     reached: NDArray[np.float64]
 
     def __repr__(self) -> str:
-        return f"ExpectedStep({len(self.reached) - 1} vertices, block_efficiency={self.block_efficiency:.6g})"
+        return (
+            f"ExpectedStep({len(self.reached) - 1} vertices, "
+            f"block_efficiency={self.block_efficiency:.6g})"
+        )
 
     @property
     def block_efficiency(self) -> float:
@@ -89,32 +99,43 @@ class ExpectedStep:
         return self.law.accepted_law
 
 
-def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]) -> ExpectedStep:
+def expected_step(
+    decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
+) -> ExpectedStep:
     """Return the exact law of one step by deferred decisions.
 
     E[tokens] = 1 + Σ_i Pr(at least i drafts are accepted).
 
     Args:
-        decoder: one that verifies vertex by vertex (every `VertexDecoder`, so any verifier on any tree), `Ersd`,
-            `BlockVerification`, `TraversalVerification`, `GreedyMultipath`, `LikeliestTree`,
-            or `RefinedScores` and `BlockKSeq`, whose paths are accepted with known probabilities, or a `GreedyChain`.
+        decoder: one that verifies vertex by vertex (every `VertexDecoder`, so any verifier on any
+            tree), `Ersd`, `BlockVerification`, `TraversalVerification`, `GreedyMultipath`,
+            `LikeliestTree`, or `RefinedScores` and `BlockKSeq`, whose paths are accepted with known
+            probabilities, or a `GreedyChain`.
         draft, target: two models; a small vocabulary.
         context: tokens so far.
 
     Returns:
-        ExpectedStep: equal to `step_law` up to rounding, with the probability that each vertex is reached.
+        ExpectedStep: equal to `step_law` up to rounding, with the probability that each vertex is
+        reached.
 
     Raises:
         Unsupported: for other decoders; `otm.sequence.step_law` enumerates any.
-        TooLarge: where the drafts of one vertex, or these times V, are too many, or beyond a million contexts.
+        TooLarge: where the drafts of one vertex, or these times V, are too many, or beyond a
+            million contexts.
 
-    Cost: at most V^i contexts at level i; V^m draft sequences at a vertex with m children, or where survivors have m together.
+    Cost: at most V^i contexts at level i; V^m draft sequences at a vertex with m children, or where
+        survivors have m together.
     Accuracy: rounding; races: 1e-12. Reference: docs/theory.md, "Deferred decisions".
 
     >>> from otm.sequence import Gsd, ZerothOrder
     >>> from otm.trees import TreeShape
-    >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])  # first children pass with 3/4, second ones with 1/4
-    >>> found = expected_step(Gsd(TreeShape.from_paths([(0,), (1,), (0, 0)])), draft=draft, target=target, context=[])
+    >>> draft, target = (
+    ...     ZerothOrder([0.75, 0.25]),
+    ...     ZerothOrder([0.5, 0.5]),
+    ... )  # first children pass with 3/4, second ones with 1/4
+    >>> found = expected_step(
+    ...     Gsd(TreeShape.from_paths([(0,), (1,), (0, 0)])), draft=draft, target=target, context=[]
+    ... )
     >>> found.reached.tolist(), found.block_efficiency  # 1 + 3/4 + 1/4 + 9/16
     ([1.0, 0.75, 0.25, 0.5625], 2.5625)
     """
@@ -122,13 +143,22 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
     drafter = functools.cache(lambda prefix: next_distribution(draft, prefix, name="draft"))
     judge = functools.cache(lambda prefix: next_distribution(target, prefix, name="target"))
     if isinstance(decoder, VertexDecoder):
-        tally = _descend(decoder.shape, start, judge, _conditional_transitions(decoder, drafter, judge))
+        tally = _descend(
+            decoder.shape, start, judge, _conditional_transitions(decoder, drafter, judge)
+        )
     elif isinstance(decoder, Ersd):
         tally = _descend(decoder.shape, start, judge, _race_transitions(drafter, judge))
     elif isinstance(decoder, RefinedScores):
         drawn = functools.cache(lambda context: registered(drafter(context)))
         paths = ScoredPaths(decoder.num_drafts, decoder.cells, start, drawn, judge)
-        tally = _by_paths(decoder, start, drawn, judge, lambda u: (paths.weight(u), paths.accepted(u)), paths.weight)
+        tally = _by_paths(
+            decoder,
+            start,
+            drawn,
+            judge,
+            lambda u: (paths.weight(u), paths.accepted(u)),
+            paths.weight,
+        )
     elif isinstance(decoder, BlockKSeq):
         tally = _block_kseq(decoder, start, drafter, judge)
     elif isinstance(decoder, BlockVerification):
@@ -144,8 +174,10 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
         tally = _chain(decoder, decoder.draft(draft, start, Outcomes({})), judge)
     else:
         raise Unsupported(
-            "Decisions can be deferred for trees of one shape, verified vertex by vertex, by races or as blocks, for block K-SEQ, "
-            f"refined scores, trees of likeliest paths and greedy chains; not for {decoder!r}. Call otm.sequence.step_law, which "
+            "Decisions can be deferred for trees of one shape, verified vertex by vertex, by races "
+            "or as blocks, for block K-SEQ, "
+            f"refined scores, trees of likeliest paths and greedy chains; not for {decoder!r}. "
+            "Call otm.sequence.step_law, which "
             "enumerates any decoder."
         )
     return ExpectedStep(law=collect(tally.found), reached=tally.reached)
@@ -155,7 +187,8 @@ def require_affordable(num_contexts: int) -> None:
     """Raise `TooLarge` before contexts fill the memory: there are V^depth of them."""
     if num_contexts >= MAX_CONTEXTS:
         raise TooLarge(
-            f"A step's law is computed for at most {MAX_CONTEXTS:,} contexts; this one has more. Take a smaller vocabulary or a "
+            f"A step's law is computed for at most {MAX_CONTEXTS:,} contexts; this one has more. "
+            "Take a smaller vocabulary or a "
             "shallower tree, or sample with otm.sequence.generate."
         )
 
@@ -163,8 +196,10 @@ def require_affordable(num_contexts: int) -> None:
 def _require_table(num_drafts: int, num_tokens: int, most: int) -> None:
     if num_drafts * num_tokens > most:
         raise TooLarge(
-            f"A step's law is computed for at most {most:,} pairs of the drafts of one vertex and an output; here are "
-            f"{num_drafts:,} draft sequences × {num_tokens:,} tokens. Take a smaller vocabulary or fewer children, or sample with "
+            f"A step's law is computed for at most {most:,} pairs of the drafts of one vertex and "
+            "an output; here are "
+            f"{num_drafts:,} draft sequences × {num_tokens:,} tokens. Take a smaller vocabulary or "
+            "fewer children, or sample with "
             "otm.sequence.generate."
         )
 
@@ -189,7 +224,10 @@ class _Tally:
 
 
 def _descend(
-    shape: TreeShape, start: Context, target: Conditionals, transitions: Callable[[Context, int], list[Transition]]
+    shape: TreeShape,
+    start: Context,
+    target: Conditionals,
+    transitions: Callable[[Context, int], list[Transition]],
 ) -> _Tally:
     """Carry the law of (context, current vertices) from level to level."""
     below, tally = children_of(shape), _Tally(shape, start)
@@ -238,7 +276,9 @@ def _conditional_transitions(
     return transitions
 
 
-def _matching_transitions(tree: DraftTree, target: Conditionals) -> Callable[[Context, int], list[Transition]]:
+def _matching_transitions(
+    tree: DraftTree, target: Conditionals
+) -> Callable[[Context, int], list[Transition]]:
     """Return the target's own tokens, with the child that has each."""
     below = children_of(tree.shape)
     drafted = {
@@ -250,18 +290,27 @@ def _matching_transitions(tree: DraftTree, target: Conditionals) -> Callable[[Co
     def transitions(context: Context, count: int) -> list[Transition]:
         places = {token: (position,) for position, token in enumerate(drafted[context])}
         mass = target(context)
-        return [(token, places.get(token, ()), float(mass[token])) for token in np.flatnonzero(mass > 0).tolist()]
+        return [
+            (token, places.get(token, ()), float(mass[token]))
+            for token in np.flatnonzero(mass > 0).tolist()
+        ]
 
     return transitions
 
 
-def _race_transitions(draft: Conditionals, target: Conditionals) -> Callable[[Context, int], list[Transition]]:
+def _race_transitions(
+    draft: Conditionals, target: Conditionals
+) -> Callable[[Context, int], list[Transition]]:
     @functools.cache
     def transitions(context: Context, count: int) -> list[Transition]:
-        problem = Problem(draft=draft(context), target=target(context), law=WithoutReplacement(count))
+        problem = Problem(
+            draft=draft(context), target=target(context), law=WithoutReplacement(count)
+        )
         _require_table(int(np.count_nonzero(problem.draft)), problem.num_tokens, MAX_RACE_ENTRIES)
         joint = Race().prepare(problem).joint()
-        return _by_agreement(joint.drafts, problem.num_tokens, lambda block: joint.joint[block].toarray())
+        return _by_agreement(
+            joint.drafts, problem.num_tokens, lambda block: joint.joint[block].toarray()
+        )
 
     return transitions
 
@@ -269,7 +318,9 @@ def _race_transitions(draft: Conditionals, target: Conditionals) -> Callable[[Co
 def _by_agreement(
     drafts: NDArray[np.int64], num_tokens: int, joint: Callable[[slice], NDArray[np.float64]]
 ) -> list[Transition]:
-    """Sum a joint law of drafts `(n, k)` and output, asked for in blocks `(m, V)`, over the drafts that differ from the output."""
+    """Sum a joint law of drafts `(n, k)` and output, asked for in blocks `(m, V)`, over the drafts
+    that differ from the output.
+    """
     k = drafts.shape[1]
     disagreeing, agreeing = np.zeros(num_tokens), dict[tuple[int, tuple[int, ...]], float]()
     step = max(1, _ENTRIES_AT_ONCE // max(num_tokens, k * k))
@@ -279,7 +330,9 @@ def _by_agreement(
         same = rows[:, :, None] == rows[:, None, :]
         first = ~np.tril(same, -1).any(axis=2) & (rows >= 0)  # −1 is no draft
         sequence, token = np.nonzero(first)[0], rows[first]
-        patterns, group = np.unique(np.column_stack([token, same[first]]), axis=0, return_inverse=True)
+        patterns, group = np.unique(
+            np.column_stack([token, same[first]]), axis=0, return_inverse=True
+        )
         masses = np.bincount(group.reshape(-1), weights=table[sequence, token])
         for (output, *places), mass in zip(patterns.tolist(), masses.tolist(), strict=True):
             key = output, tuple(np.flatnonzero(places).tolist())
@@ -291,12 +344,18 @@ def _by_agreement(
     return sorted(transition for transition in found if transition[2] > 0)
 
 
-def _traverse(decoder: TraversalVerification, start: Context, draft: Conditionals, target: Conditionals) -> _Tally:
-    """Follow traversal verification, with everything below a rejected child summed to 1 − w of that child."""
+def _traverse(
+    decoder: TraversalVerification, start: Context, draft: Conditionals, target: Conditionals
+) -> _Tally:
+    """Follow traversal verification, with everything below a rejected child summed to 1 − w of that
+    child.
+    """
     below, tally = children_of(decoder.shape), _Tally(decoder.shape, start)
     independent = isinstance(decoder.drafts, IID)
 
-    def visit(vertex: int, context: Context, state: Pending, rest: tuple[int, ...], mass: float) -> None:
+    def visit(
+        vertex: int, context: Context, state: Pending, rest: tuple[int, ...], mass: float
+    ) -> None:
         tokens = np.flatnonzero(state.draft > 0).tolist() if rest else []
         if not tokens:
             tally.stop_by(context, len(context) - len(start), mass * state.weight * state.target)
@@ -304,11 +363,20 @@ def _traverse(decoder: TraversalVerification, start: Context, draft: Conditional
         child, younger = rest[0], rest[1:]
         rejected = {}
         for token in tokens:
-            drawn, weight = mass * float(state.draft[token]), next_weight(state.weight, state.draft, state.target, token)
+            drawn, weight = (
+                mass * float(state.draft[token]),
+                next_weight(state.weight, state.draft, state.target, token),
+            )
             tally.reached[child] += drawn * weight
             rejected[token] = drawn * (1.0 - weight)
             if weight > 0:
-                visit(child, (*context, token), fresh((*context, token), weight, below[child]), below[child], drawn)
+                visit(
+                    child,
+                    (*context, token),
+                    fresh((*context, token), weight, below[child]),
+                    below[child],
+                    drawn,
+                )
         if independent:  # what is left does not depend on the token
             rejected = {tokens[0]: sum(rejected.values())}
         for token, lost in rejected.items():
@@ -324,12 +392,15 @@ def _traverse(decoder: TraversalVerification, start: Context, draft: Conditional
     return tally
 
 
-def _select(decoder: GreedyMultipath, start: Context, draft: Conditionals, target: Conditionals) -> _Tally:
+def _select(
+    decoder: GreedyMultipath, start: Context, draft: Conditionals, target: Conditionals
+) -> _Tally:
     """Follow the selected sequence, whose law is known, and its block verification.
 
-    What a node and all beyond it rejects is handed back by the place j of the selected sequence among the K, so that each vertex's
-    share is known. The first of the highest is j with probability ∝ (1 − t)^j, t = 1/(α + 1) the sequence's mass among those that
-    are not ranked higher.
+    What a node and all beyond it rejects is handed back by the place j of the selected sequence
+    among the K, so that each vertex's share is known. The first of the highest is j with
+    probability ∝ (1 − t)^j, t = 1/(α + 1) the sequence's mass among those that are not ranked
+    higher.
     """
     below, tally = children_of(decoder.shape), _Tally(decoder.shape, start)
     ways: list[list[int]] = [[0] for _ in range(decoder.num_drafts)]
@@ -340,7 +411,9 @@ def _select(decoder: GreedyMultipath, start: Context, draft: Conditionals, targe
     def visit(context: Context, weight: float, odds: float, mass: float) -> NDArray[np.float64]:
         level = len(context) - len(start)
         if level == decoder.depth:
-            before = 1.0 / (1.0 + 1.0 / odds) if odds > 0 else 0.0  # 1 − t, which 1 − 1/(α + 1) loses for small odds
+            before = (
+                1.0 / (1.0 + 1.0 / odds) if odds > 0 else 0.0
+            )  # 1 − t, which 1 − 1/(α + 1) loses for small odds
             places = before ** np.arange(decoder.num_drafts)
             left, passed, after = mass * places / places.sum(), weight, target(context)
         else:
@@ -379,18 +452,24 @@ def _chain(decoder: GreedyChain, tree: DraftTree, target: Conditionals) -> _Tall
     return tally
 
 
-def _block_kseq(decoder: BlockKSeq, start: Context, draft: Conditionals, target: Conditionals) -> _Tally:
+def _block_kseq(
+    decoder: BlockKSeq, start: Context, draft: Conditionals, target: Conditionals
+) -> _Tally:
     gamma = decoder.gamma(draft(start), target(start))
     weights = {start: 1.0}
 
     def weight(context: Context) -> float:
         if context not in weights:
             before, token = context[:-1], context[-1]
-            weights[context] = gamma * next_weight(weight(before) / gamma, draft(before), target(before), token)
+            weights[context] = gamma * next_weight(
+                weight(before) / gamma, draft(before), target(before), token
+            )
         return weights[context]
 
     def split(context: Context) -> tuple[float, NDArray[np.float64]]:
-        return weight(context), np.minimum(weight(context) * target(context), gamma * draft(context))
+        return weight(context), np.minimum(
+            weight(context) * target(context), gamma * draft(context)
+        )
 
     return _by_paths(decoder, start, draft, target, split, weight)
 
@@ -403,7 +482,8 @@ def _by_paths(
     split: Callable[[Context], tuple[float, NDArray[np.float64]]],
     weight_of: Callable[[Context], float],
 ) -> _Tally:
-    """Follow every path by the probability with which it is accepted: Pr(the step ends at u with y) = f(u) q(y | u) − f(uy).
+    """Follow every path by the probability with which it is accepted: Pr(the step ends at u with y)
+    = f(u) q(y | u) − f(uy).
 
     `weight_of` gives F(u) = f(u)/P(u), `split` also f(uy)/P(u) for every next token.
     """
@@ -413,13 +493,19 @@ def _by_paths(
         following: dict[Context, float] = {}
         for context, mass in level.items():
             (weight, accepted), drawn = split(context), draft(context)
-            tally.stop_by(context, depth, np.maximum(mass * (weight * target(context) - accepted), 0.0))
+            tally.stop_by(
+                context, depth, np.maximum(mass * (weight * target(context) - accepted), 0.0)
+            )
             for token in np.flatnonzero((accepted > 0) & (drawn > 0)).tolist():
                 require_affordable(len(following))
                 following[*context, token] = mass * float(drawn[token])
         level = following
-        at_depth = np.flatnonzero(decoder.shape.levels == depth + 1)  # each sequence is as likely as the others to win
-        tally.reached[at_depth] = sum(mass * weight_of(context) for context, mass in level.items()) / decoder.num_drafts
+        at_depth = np.flatnonzero(
+            decoder.shape.levels == depth + 1
+        )  # each sequence is as likely as the others to win
+        tally.reached[at_depth] = (
+            sum(mass * weight_of(context) for context, mass in level.items()) / decoder.num_drafts
+        )
     for context, mass in level.items():
         tally.stop_by(context, decoder.length, mass * weight_of(context) * target(context))
     return tally

@@ -1,4 +1,6 @@
-"""Loose speculative decoding (FLy): a mismatch is forgiven if the target agrees with what the draft says next."""
+"""Loose speculative decoding (FLy): a mismatch is forgiven if the target agrees with what the draft
+says next.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,18 @@ TOP = 3
 
 @dataclasses.dataclass(frozen=True)
 class Fly(GreedyChain):
-    """Keep greedy drafts that match the target's tokens, and a mismatch where the next W − 1 match and the target is undecided.
+    """Keep greedy drafts that match the target's tokens, and a mismatch where the next W − 1 match
+    and the target is undecided.
 
-    At position j the target's token is its likeliest one (m = 0), or m independent samples, any of which may match. A mismatch is
-    forgiven if −Σ q log q over the three likeliest tokens is at least h, positions j + 1, …, j + W − 1 match, and it is not among
-    the last W positions. The first mismatch that is not forgiven is replaced by the first sample. With matches of probability
+    At position j the target's token is its likeliest one (m = 0), or m independent samples, any of
+    which may match. A mismatch is forgiven if −Σ q log q over the three likeliest tokens is at
+    least h, positions j + 1, …, j + W − 1 match, and it is not among the last W positions. The
+    first mismatch that is not forgiven is replaced by the first sample. With matches of probability
     1 − (1 − q(x))^m the law of a step is a product along the draft.
 
-    One sample without forgiving, W > L, is lossless for a sampled target. Two samples, as shipped, are not even then: a draft with
-    probability q comes out with 2q − q², at a total variation of up to ¼.
+    One sample without forgiving, W > L, is lossless for a sampled target. Two samples, as shipped,
+    are not even then: a draft with probability q comes out with 2q − q², at a total variation of up
+    to ¼.
 
     Args:
         length: L ≥ 1.
@@ -37,14 +42,22 @@ class Fly(GreedyChain):
     Raises:
         InvalidParameter: if one is out of range.
 
-    Cost: L draft calls, one target call. Reference: FLy [Li et al. 2025], 2511.22972v2, as its public code AMD-AGI/FLy at 39ed6f8
-    has it, without its n-gram drafter: L = 15, W = 6, h = .3, m = 0 in its configuration, m = 2 at any other temperature. There a
-    threshold of at most .01 means none, and the entropy, of three tokens, is not the one of the paper.
+    Cost: L draft calls, one target call. Reference: FLy [Li et al. 2025], 2511.22972v2, as its
+        public code AMD-AGI/FLy at 39ed6f8
+    has it, without its n-gram drafter: L = 15, W = 6, h = .3, m = 0 in its configuration, m = 2 at
+    any other temperature. There a threshold of at most .01 means none, and the entropy, of three
+    tokens, is not the one of the paper.
 
     >>> from otm.sequence import ZerothOrder, expected_step
-    >>> draft, target = ZerothOrder([0.6, 0.4]), ZerothOrder([0.5, 0.5])  # three matches of ½ in a row; W = 1: one is enough
+    >>> draft, target = (
+    ...     ZerothOrder([0.6, 0.4]),
+    ...     ZerothOrder([0.5, 0.5]),
+    ... )  # three matches of ½ in a row; W = 1: one is enough
     >>> models = {"draft": draft, "target": target, "context": []}
-    >>> [expected_step(Fly(3, window=w, entropy=0.3, samples=1), **models).block_efficiency for w in (4, 1)]
+    >>> [
+    ...     expected_step(Fly(3, window=w, entropy=0.3, samples=1), **models).block_efficiency
+    ...     for w in (4, 1)
+    ... ]
     [1.875, 3.5]
     """
 
@@ -61,7 +74,9 @@ class Fly(GreedyChain):
         object.__setattr__(self, "entropy", check_real(self.entropy, name="entropy", low=0.0))
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
-        """Compare with the target's tokens, then look where the pattern of a mismatch and W − 1 matches stands."""
+        """Compare with the target's tokens, then look where the pattern of a mismatch and W − 1
+        matches stands.
+        """
         _, tokens, rows = along(tree, target)
         drawn = [self._tokens(row, source) for row in rows]
         matches = [int(token) in at for token, at in zip(tokens, drawn, strict=False)]
@@ -71,16 +86,22 @@ class Fly(GreedyChain):
         return ended(tree, kept, drawn[kept][0])
 
     def kept_law(self, tokens: NDArray[np.int64], rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Follow the drafts: the chance that all before stand and that a run of `owed` matches is still due for a mismatch."""
+        """Follow the drafts: the chance that all before stand and that a run of `owed` matches is
+        still due for a mismatch.
+        """
         kept = np.zeros(self.length + 1)
         owed = np.zeros(self.window)  # by matches still due; 0 if none
         owed[0] = 1.0
         for place, (token, row) in enumerate(zip(tokens.tolist(), rows, strict=True)):
             match = self._match(token, row)
-            for due in (np.flatnonzero(owed[1:]) + 1).tolist():  # a second mismatch: the drafts before the first are kept
+            for due in (
+                np.flatnonzero(owed[1:]) + 1
+            ).tolist():  # a second mismatch: the drafts before the first are kept
                 kept[place - (self.window - due)] += owed[due] * (1.0 - match)
             missed = owed[0] * (1.0 - match)
-            owed = np.append(owed[1:], 0.0) * match + np.append(owed[:1] * match, np.zeros(self.window - 1))
+            owed = np.append(owed[1:], 0.0) * match + np.append(
+                owed[:1] * match, np.zeros(self.window - 1)
+            )
             if self._forgiving(place, row):
                 owed[self.window - 1] += missed
             else:
@@ -102,7 +123,11 @@ class Fly(GreedyChain):
 
     def _match(self, token: int, row: NDArray[np.float64]) -> float:
         """Return the probability of a match."""
-        return 1.0 - (1.0 - float(row[token])) ** self.samples if self.samples else float(token == np.argmax(row))
+        return (
+            1.0 - (1.0 - float(row[token])) ** self.samples
+            if self.samples
+            else float(token == np.argmax(row))
+        )
 
     def _forgiven(self, place: int, matches: list[bool], row: NDArray[np.float64]) -> bool:
         return self._forgiving(place, row) and all(matches[place + 1 : place + self.window])
@@ -111,4 +136,7 @@ class Fly(GreedyChain):
         """Whether a mismatch at this position may be forgiven."""
         likeliest = np.sort(row)[-TOP:]
         likeliest = likeliest[likeliest > 0]
-        return place < self.length - self.window and float(-(likeliest * np.log(likeliest)).sum()) >= self.entropy
+        return (
+            place < self.length - self.window
+            and float(-(likeliest * np.log(likeliest)).sum()) >= self.entropy
+        )

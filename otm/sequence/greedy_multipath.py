@@ -1,19 +1,24 @@
-"""Greedy multi-path block verification: the best-ranked of several drafted sequences, verified as a block (Thomas & Pal 2026).
+"""Greedy multi-path block verification: the best-ranked of several drafted sequences, verified as a
+block (Thomas & Pal 2026).
 
-Tokens after a context are ranked by q/p, sequences by their first token, then by the second, and so on. The highest-ranked of K
-sequences is a sequence with a law of its own, known exactly along it, and block verification against that law is lossless. Tokens
-that the target wants and the draft underrates come first, so the selected sequence is closer to the target than a drafted one.
+Tokens after a context are ranked by q/p, sequences by their first token, then by the second, and so
+on. The highest-ranked of K sequences is a sequence with a law of its own, known exactly along it,
+and block verification against that law is lossless. Tokens that the target wants and the draft
+underrates come first, so the selected sequence is closer to the target than a drafted one.
 
-Let F be the draft's distribution function in the ranking after a node, A the mass of the sequences ranked below the node and u the
-node's own. The highest of K sequences passes the node's child x, given that it passes the node, with probability
+Let F be the draft's distribution function in the ranking after a node, A the mass of the sequences
+ranked below the node and u the node's own. The highest of K sequences passes the node's child x,
+given that it passes the node, with probability
 
     s(x) = [(A + u F(x))^K − (A + u (F(x) − p(x)))^K] / [(A + u)^K − A^K],
 
-a quotient of differences of high powers of numbers that may nearly agree, or underflow. Only the odds α = A/u enter,
+a quotient of differences of high powers of numbers that may nearly agree, or underflow. Only the
+odds α = A/u enter,
 
     s(x) = ((α + F)/(α + 1))^K · [1 − (1 − p/(α + F))^K] / [1 − (1 − 1/(α + 1))^K],     α ← (α + F − p)/p in the child,
 
-where every factor is computed to full relative accuracy, by log1p and expm1, for any K and any length.
+where every factor is computed to full relative accuracy, by log1p and expm1, for any K and any
+length.
 """
 
 from __future__ import annotations
@@ -39,11 +44,13 @@ MOST_ODDS = 1e100
 
 @dataclasses.dataclass(frozen=True)
 class GreedyMultipath(LawDecoder):
-    """Draw K i.i.d. sequences, select the one that is highest in the order of q/p, and verify it as a block.
+    """Draw K i.i.d. sequences, select the one that is highest in the order of q/p, and verify it as
+    a block.
 
-    Selected with probability s(x) after each of its prefixes (the formula of the module), the sequence goes through block
-    verification with s in the place of p: w_i = min(1, w_{i−1} q(x_i)/s(x_i)), and so on. K = 1 is `BlockVerification`. Equal
-    ratios are ranked by the tokens' numbers: a strict order, without which the law of the selected sequence is another one
+    Selected with probability s(x) after each of its prefixes (the formula of the module), the
+    sequence goes through block verification with s in the place of p: w_i = min(1, w_{i−1}
+    q(x_i)/s(x_i)), and so on. K = 1 is `BlockVerification`. Equal ratios are ranked by the tokens'
+    numbers: a strict order, without which the law of the selected sequence is another one
     (docs/theory.md).
 
     Args:
@@ -54,9 +61,12 @@ class GreedyMultipath(LawDecoder):
     Raises:
         InvalidParameter: if a count is no integer of at least 1 (`stem`: 0).
 
-    Cost: stem + L draft calls and one target call per step; a sort of the vocabulary for each of the L selected tokens.
-    Accuracy: the law of the selected sequence is right to a few units in the last place of its largest entries, for any K.
-    Reference: Thomas & Pal 2026 (2602.16961); stem: Thomas et al. 2026 (2602.16994); proof: docs/theory.md, "Greedy multi-path
+    Cost: stem + L draft calls and one target call per step; a sort of the vocabulary for each of
+        the L selected tokens.
+    Accuracy: the law of the selected sequence is right to a few units in the last place of its
+        largest entries, for any K.
+    Reference: Thomas & Pal 2026 (2602.16961); stem: Thomas et al. 2026 (2602.16994); proof:
+        docs/theory.md, "Greedy multi-path
     block verification".
 
     >>> from otm.sequence import ZerothOrder, step_law
@@ -90,7 +100,9 @@ class GreedyMultipath(LawDecoder):
         return IID(num_drafts)
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
-        """Descend to the highest-ranked sequence, then verify it as a block against the law by which it was selected."""
+        """Descend to the highest-ranked sequence, then verify it as a block against the law by
+        which it was selected.
+        """
         below, context = children_of(tree.shape), tree.context
         selected: dict[Context, NDArray[np.float64]] = {}
         contexts, odds = [context], 0.0
@@ -110,7 +122,9 @@ class GreedyMultipath(LawDecoder):
         kept, after = verify_block(contexts, selected.__getitem__, target, source)
         tokens_out = (*contexts[kept][len(tree.context) :], after)
         survivors = tuple((vertex,) for vertex in ways[0][1 : kept + 1])
-        return Step(tokens_out, kept, "end_of_draft" if kept == len(contexts) - 1 else "rejected", survivors)
+        return Step(
+            tokens_out, kept, "end_of_draft" if kept == len(contexts) - 1 else "rejected", survivors
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -132,12 +146,16 @@ class Ranked:
     against: float
 
     @classmethod
-    def of(cls, draft: NDArray[np.float64], target: NDArray[np.float64], odds: float, count: int) -> Ranked:
+    def of(
+        cls, draft: NDArray[np.float64], target: NDArray[np.float64], odds: float, count: int
+    ) -> Ranked:
         """Rank the tokens after a node with odds α = A/u, of K = `count` sequences."""
         with np.errstate(divide="ignore", over="ignore"):
             ratio = np.divide(target, draft, out=np.full_like(draft, np.inf), where=draft > 0)
         order = np.argsort(ratio)
-        if (ratio[order[1:]] == ratio[order[:-1]]).any():  # a strict order: by the tokens' numbers, by a slower sort
+        if (
+            ratio[order[1:]] == ratio[order[:-1]]
+        ).any():  # a strict order: by the tokens' numbers, by a slower sort
             order = np.argsort(ratio, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
@@ -153,9 +171,15 @@ class Ranked:
 
 
 def selected_law(
-    mass: NDArray[np.float64], *, lower: NDArray[np.float64], higher: NDArray[np.float64], odds: float, count: int
+    mass: NDArray[np.float64],
+    *,
+    lower: NDArray[np.float64],
+    higher: NDArray[np.float64],
+    odds: float,
+    count: int,
 ) -> NDArray[np.float64]:
-    """Return the law of the next token of the highest of K sequences, given that it passes the node.
+    """Return the law of the next token of the highest of K sequences, given that it passes the
+    node.
 
     Args:
         mass: p in ascending order of rank `(V,)`; lower, higher: what stands below and above each.
@@ -163,12 +187,16 @@ def selected_law(
         count: K.
 
     >>> half = np.array([0.5, 0.5])
-    >>> selected_law(half, lower=np.array([0, 0.5]), higher=np.array([0.5, 0]), odds=0.0, count=2)  # both are low; one is high
+    >>> selected_law(
+    ...     half, lower=np.array([0, 0.5]), higher=np.array([0.5, 0]), odds=0.0, count=2
+    ... )  # both are low; one is high
     array([0.25, 0.75])
     """
     whole, upto = odds + 1.0, odds + lower + mass
     share = np.divide(mass, upto, out=np.zeros_like(mass), where=mass > 0)
     with np.errstate(divide="ignore"):  # the highest token's share may be all there is
-        reach = np.where(2 * higher < whole, np.log1p(-np.minimum(higher / whole, 1.0)), np.log(upto / whole))
+        reach = np.where(
+            2 * higher < whole, np.log1p(-np.minimum(higher / whole, 1.0)), np.log(upto / whole)
+        )
         inside = -np.expm1(count * np.log1p(-share)) / -np.expm1(count * np.log1p(-1.0 / whole))
     return np.asarray(np.exp(count * reach) * inside)

@@ -1,12 +1,14 @@
-"""What no verification of K drafted sequences can exceed at full vocabulary: the cuts of whole levels, by sampling.
+"""What no verification of K drafted sequences can exceed at full vocabulary: the cuts of whole
+levels, by sampling.
 
-The paths of ℓ tokens are an antichain, so Σ_{|u|=ℓ} f(u) is at most the one-step optimum of the laws of ℓ tokens. With φ(x) = 1 −
-(1 − x)^K and φ*(λ) = max_x [φ(x) − λx] every λ gives a bound,
+The paths of ℓ tokens are an antichain, so Σ_{|u|=ℓ} f(u) is at most the one-step optimum of the
+laws of ℓ tokens. With φ(x) = 1 − (1 − x)^K and φ*(λ) = max_x [φ(x) − λx] every λ gives a bound,
 
     Σ_{|u|=ℓ} f(u) ≤ φ*(λ) + Σ_{|u|=ℓ} min(Q(u), λ P(u)),
 
-and the sum is a mean over drafted paths of ℓ − 1 tokens of Σ_y min(r q(y), λ p(y)), r = Q/P along them: a number in [0, λ]. The
-best λ are chosen on some paths and the mean is taken over others: nothing is fitted to the sample that it is estimated on.
+and the sum is a mean over drafted paths of ℓ − 1 tokens of Σ_y min(r q(y), λ p(y)), r = Q/P along
+them: a number in [0, λ]. The best λ are chosen on some paths and the mean is taken over others:
+nothing is fitted to the sample that it is estimated on.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class LevelCutBound:
 
     Attributes:
         mean: the estimate of the bound.
-        high: with probability `confidence` the bound, and so every decoder of these drafts, lies below this.
+        high: with probability `confidence` the bound, and so every decoder of these drafts, lies
+            below this.
         samples: paths that the mean was taken over.
         confidence: as asked for.
         slopes: λ of each level.
@@ -61,7 +64,8 @@ def level_cut_upper(
     rng: np.random.Generator,
     confidence: float = 0.95,
 ) -> LevelCutBound:
-    """Return an upper bound on the expected tokens of any lossless verification of K independent sequences.
+    """Return an upper bound on the expected tokens of any lossless verification of K independent
+    sequences.
 
     E[tokens] ≤ 1 + Σ_ℓ min_λ [φ*(λ) + E_{u∼P, |u|=ℓ−1} Σ_y min(r(u) q(y | u), λ p(y | u))].
 
@@ -74,29 +78,41 @@ def level_cut_upper(
         confidence: of the one-sided interval.
 
     Returns:
-        LevelCutBound; its `high` fails to bound every verification with probability at most 1 − confidence, for every n.
+        LevelCutBound; its `high` fails to bound every verification with probability at most 1 −
+        confidence, for every n.
 
     Raises:
         InvalidParameter: on a count below 1, fewer than 3 samples, or a confidence outside (0, 1).
 
-    Cost: L calls of each model and O(L·V) operations per path. Accuracy: an empirical Bernstein bound, of width 1/√n times the
+    Cost: L calls of each model and O(L·V) operations per path. Accuracy: an empirical Bernstein
+        bound, of width 1/√n times the
     spread, and 1/n times Σ λ.
     Reference: docs/theory.md, "Tree cuts"; Maurer & Pontil 2009, Theorem 4.
 
     >>> from otm.sequence import ZerothOrder
-    >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])  # one level, two drafts: 1 + 15/16, without any noise
+    >>> draft, target = (
+    ...     ZerothOrder([0.75, 0.25]),
+    ...     ZerothOrder([0.5, 0.5]),
+    ... )  # one level, two drafts: 1 + 15/16, without any noise
     >>> rng = np.random.default_rng(0)
-    >>> found = level_cut_upper(draft=draft, target=target, context=[], num_drafts=2, length=1, samples=3000, rng=rng)
+    >>> found = level_cut_upper(
+    ...     draft=draft, target=target, context=[], num_drafts=2, length=1, samples=3000, rng=rng
+    ... )
     >>> round(found.mean, 3), found.high < 1.96
     (1.938, True)
     """
     check_pair(draft, target)
-    start, k, depth = check_context(context), check_count(num_drafts, name="num_drafts"), check_count(length, name="length")
+    start, k, depth = (
+        check_context(context),
+        check_count(num_drafts, name="num_drafts"),
+        check_count(length, name="length"),
+    )
     level = check_confidence(confidence)
     total = check_count(samples, name="samples")
     if total < _PILOT:
         raise InvalidParameter(
-            f"samples must be at least {_PILOT}, some to choose slopes and some to test; got {samples}. Take 1000."
+            f"samples must be at least {_PILOT}, some to choose slopes and some to test; got "
+            f"{samples}. Take 1000."
         )
     generator = check_rng(rng)
     slopes = k * np.linspace(0.0, 1.0, _SLOPES + 1)[1:]
@@ -107,7 +123,12 @@ def level_cut_upper(
         pilot += _path(draft, target, start, depth, np.tile(slopes, (depth, 1)), generator)
     best = np.argmin(pilot / num_pilot + offsets, axis=1)
     chosen = slopes[best][:, None]
-    values = np.array([float(_path(draft, target, start, depth, chosen, generator).sum()) for _ in range(total - num_pilot)])
+    values = np.array(
+        [
+            float(_path(draft, target, start, depth, chosen, generator).sum())
+            for _ in range(total - num_pilot)
+        ]
+    )
     count, span = len(values), float(chosen.sum())
     doubt = math.log(2.0 / (1.0 - level))
     spread = float(values.var(ddof=1)) if count > 1 else span**2
@@ -143,7 +164,10 @@ def _path(
     context, ratio = start, 1.0
     found = np.zeros_like(slopes)
     for i in range(depth):
-        p, q = (next_distribution(model, context, name=name) for model, name in ((draft, "draft"), (target, "target")))
+        p, q = (
+            next_distribution(model, context, name=name)
+            for model, name in ((draft, "draft"), (target, "target"))
+        )
         for j, slope in enumerate(slopes[i]):
             found[i, j] = np.minimum(ratio * q, slope * p).sum()
         token = int(rng.choice(len(p), p=p / p.sum()))

@@ -1,8 +1,10 @@
-"""Drafters that see no path: block-diffusion and parallel heads give one law per position, whatever stands before it.
+"""Drafters that see no path: block-diffusion and parallel heads give one law per position, whatever
+stands before it.
 
-Such a drafter (DFlash, DSpark, Medusa's heads) fills a block in one pass. Its law of a block is the product of its positions' laws:
-even a perfect one, whose positions are the target's own marginals, does not know which token goes with which. What can be made of
-its drafts is told by the decoders as for any other draft model: sampled (`BlockVerification`, `SpeculativeSampling`), by argmax
+Such a drafter (DFlash, DSpark, Medusa's heads) fills a block in one pass. Its law of a block is the
+product of its positions' laws: even a perfect one, whose positions are the target's own marginals,
+does not know which token goes with which. What can be made of its drafts is told by the decoders as
+for any other draft model: sampled (`BlockVerification`, `SpeculativeSampling`), by argmax
 (`LikeliestTree(size, length, width=1)`) or as a tree (`LikeliestTree`).
 """
 
@@ -44,7 +46,8 @@ class BlockMarginals(OneByOne):
         rows = np.asarray(as_pmf(self.rows, name="rows"), dtype=np.float64)
         if rows.ndim != 2:
             raise InvalidDistribution(
-                f"rows must be one distribution per position, (L, V); their shape is {rows.shape}. Stack them."
+                f"rows must be one distribution per position, (L, V); their shape is {rows.shape}. "
+                "Stack them."
             )
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "start", check_count(self.start, name="start", minimum=0))
@@ -58,20 +61,23 @@ class BlockMarginals(OneByOne):
         """Return the law of the position after `context`, whatever its tokens.
 
         Raises:
-            InvalidParameter: if that is no position of the block, or the context no sequence of tokens.
+            InvalidParameter: if that is no position of the block, or the context no sequence of
+                tokens.
         """
         context = check_context(context)
         position = len(context) - self.start
         if not 0 <= position < len(self.rows):
             raise InvalidParameter(
-                f"The block has {len(self.rows)} positions after {self.start} tokens; {len(context)} tokens precede another. "
+                f"The block has {len(self.rows)} positions after {self.start} tokens; "
+                f"{len(context)} tokens precede another. "
                 "Draft at most the block's length, from its start."
             )
         return np.asarray(self.rows[position])
 
 
 def block_marginals(model: LanguageModel, *, context: Sequence[int], length: int) -> BlockMarginals:
-    """Return the drafter of a model's exact marginals: the best that a head for each position could learn.
+    """Return the drafter of a model's exact marginals: the best that a head for each position could
+    learn.
 
     p_i(y) = Pr(the i-th token after `context` is y), i = 1 … L.
 
@@ -95,5 +101,7 @@ def block_marginals(model: LanguageModel, *, context: Sequence[int], length: int
     start = check_context(context)
     law = sequence_law(model, start, length)
     axes = range(law.ndim)
-    rows = np.stack([law.sum(axis=tuple(other for other in axes if other != axis)) for axis in axes])
+    rows = np.stack(
+        [law.sum(axis=tuple(other for other in axes if other != axis)) for axis in axes]
+    )
     return BlockMarginals(rows / rows.sum(axis=1, keepdims=True), start=len(start))

@@ -1,8 +1,9 @@
-"""What a language model is here: anything that gives the next-token distribution of a context, and of several at once.
+"""What a language model is here: anything that gives the next-token distribution of a context, and
+of several at once.
 
-A verifier's calculus needs distributions only. Everything that decodes takes two objects with the protocol `LanguageModel`: the
-toys below, small enough to enumerate, a table captured from a real model, or a wrapper around a network, which answers a batch of
-contexts in one forward pass.
+A verifier's calculus needs distributions only. Everything that decodes takes two objects with the
+protocol `LanguageModel`: the toys below, small enough to enumerate, a table captured from a real
+model, or a wrapper around a network, which answers a batch of contexts in one forward pass.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class LanguageModel(Protocol):
         ...
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Return the next-token distributions `(n, V)` after n contexts, in their order: one call of a real model."""
+        """Return the next-token distributions `(n, V)` after n contexts, in their order: one call
+        of a real model.
+        """
         ...
 
 
@@ -104,10 +107,12 @@ class MarkovModel(OneByOne):
     Contexts shorter than m are filled up on the left with token 0.
 
     Args:
-        table: probabilities `(V,) * m + (V,)`; `table[x₁, …, x_m]` is the law after the tokens x₁ … x_m, the last one newest.
+        table: probabilities `(V,) * m + (V,)`; `table[x₁, …, x_m]` is the law after the tokens x₁ …
+            x_m, the last one newest.
 
     Raises:
-        InvalidDistribution: if an entry is not a distribution, or the axes before the last are not all of length V.
+        InvalidDistribution: if an entry is not a distribution, or the axes before the last are not
+            all of length V.
 
     Reference: ERSD, Section 4 (m-th order sources).
 
@@ -122,7 +127,8 @@ class MarkovModel(OneByOne):
         table = np.asarray(as_pmf(self.table, name="table"), dtype=np.float64)
         if len(set(table.shape)) != 1:
             raise InvalidDistribution(
-                f"A Markov table needs one axis of length V per remembered token and one for the next; its shape is {table.shape}. "
+                "A Markov table needs one axis of length V per remembered token and one for the "
+                f"next; its shape is {table.shape}. "
                 "Pass (V,) * order + (V,)."
             )
         object.__setattr__(self, "table", table)
@@ -145,14 +151,18 @@ class MarkovModel(OneByOne):
         """
         recent = tuple(context[max(0, len(context) - self.order) :])
         if any(not 0 <= token < self.num_tokens for token in recent):
-            raise InvalidParameter(f"Context tokens must lie in [0, {self.num_tokens}); got {recent}. Check the vocabulary.")
+            raise InvalidParameter(
+                f"Context tokens must lie in [0, {self.num_tokens}); got {recent}. Check the "
+                "vocabulary."
+            )
         padded = (0,) * (self.order - len(recent)) + recent
         return np.asarray(self.table[padded], dtype=np.float64)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TableModel(OneByOne):
-    """A model given by a table from context to next-token distribution, as captured from a real one.
+    """A model given by a table from context to next-token distribution, as captured from a real
+    one.
 
     Args:
         table: probabilities `(V,)` by context, a tuple of tokens; at least one.
@@ -170,11 +180,16 @@ class TableModel(OneByOne):
     def __post_init__(self) -> None:
         if not isinstance(self.table, Mapping):
             raise InvalidParameter(
-                f"A table model needs a mapping from contexts to distributions; got {self.table!r:.80}. Pass one."
+                "A table model needs a mapping from contexts to distributions; got "
+                f"{self.table!r:.80}. Pass one."
             )
         if not self.table:
-            raise InvalidParameter("A table model needs at least one context; the table is empty. Capture one.")
-        checked = {context: as_pmf(mass, name=f"entry {context}") for context, mass in self.table.items()}
+            raise InvalidParameter(
+                "A table model needs at least one context; the table is empty. Capture one."
+            )
+        checked = {
+            context: as_pmf(mass, name=f"entry {context}") for context, mass in self.table.items()
+        }
         object.__setattr__(self, "table", checked)
 
     @property
@@ -191,14 +206,16 @@ class TableModel(OneByOne):
         key = tuple(int(token) for token in context)
         if key not in self.table:
             raise InvalidParameter(
-                f"The context must be one of the {len(self.table)} in the table; {key} is not. Capture it as well."
+                f"The context must be one of the {len(self.table)} in the table; {key} is not. "
+                "Capture it as well."
             )
         return np.asarray(self.table[key], dtype=np.float64)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Memoised:
-    """A model that remembers its answers: what enumerations, which ask the same contexts again and again, put around a model.
+    """A model that remembers its answers: what enumerations, which ask the same contexts again and
+    again, put around a model.
 
     Args:
         model: the model asked on the first request of a context.
@@ -208,8 +225,12 @@ class Memoised:
     """
 
     model: LanguageModel
-    _known: dict[Context, NDArray[np.float64]] = dataclasses.field(default_factory=dict, init=False, repr=False)
-    _checked: dict[Context, NDArray[np.float64]] = dataclasses.field(default_factory=dict, init=False, repr=False)
+    _known: dict[Context, NDArray[np.float64]] = dataclasses.field(
+        default_factory=dict, init=False, repr=False
+    )
+    _checked: dict[Context, NDArray[np.float64]] = dataclasses.field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         check_model(self.model, name="wrapped")
@@ -219,8 +240,12 @@ class Memoised:
         """V."""
         return self.model.num_tokens
 
-    def distributions(self, contexts: Sequence[Context], *, name: str) -> dict[Context, NDArray[np.float64]]:
-        """Return the answers to these contexts once they have passed the gate, which each does once."""
+    def distributions(
+        self, contexts: Sequence[Context], *, name: str
+    ) -> dict[Context, NDArray[np.float64]]:
+        """Return the answers to these contexts once they have passed the gate, which each does
+        once.
+        """
         new = [context for context in contexts if context not in self._checked]
         if new:
             self._checked.update(_asked(self, new, name))
@@ -244,10 +269,12 @@ class Memoised:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Absorbing:
-    """A model whose text ends: after the end-of-sequence token it repeats that token with certainty.
+    """A model whose text ends: after the end-of-sequence token it repeats that token with
+    certainty.
 
-    With both models wrapped, every lossless scheme stays lossless up to and including the first end-of-sequence token, without a
-    line about it in any scheme: past the end drafts are always right. The decoder cuts the output there.
+    With both models wrapped, every lossless scheme stays lossless up to and including the first
+    end-of-sequence token, without a line about it in any scheme: past the end drafts are always
+    right. The decoder cuts the output there.
 
     Args:
         model: the model before the end.
@@ -271,7 +298,8 @@ class Absorbing:
         whole = isinstance(self.eos, int | np.integer) and not isinstance(self.eos, bool)
         if not whole or not 0 <= self.eos < self.num_tokens:
             raise InvalidParameter(
-                f"eos must be a token in [0, {self.num_tokens}); got {self.eos!r}. Pass eos=None for a text that does not end."
+                f"eos must be a token in [0, {self.num_tokens}); got {self.eos!r}. Pass eos=None "
+                "for a text that does not end."
             )
 
     @property
@@ -296,12 +324,18 @@ class Absorbing:
 
 
 def markov_pair(
-    num_tokens: int, *, order: int = 1, similarity: float = 0.5, concentration: float = 1.0, rng: np.random.Generator
+    num_tokens: int,
+    *,
+    order: int = 1,
+    similarity: float = 0.5,
+    concentration: float = 1.0,
+    rng: np.random.Generator,
 ) -> tuple[MarkovModel, MarkovModel]:
     """Return a random draft and target chain whose agreement one number sets.
 
-    Every context draws two independent Dirichlet(concentration) laws d and q; the target uses q, the draft s·q + (1 − s)·d. So
-    TV(p, q) = (1 − s)·TV(d, q): similarity 0 gives unrelated models, 1 the same model.
+    Every context draws two independent Dirichlet(concentration) laws d and q; the target uses q,
+    the draft s·q + (1 − s)·d. So TV(p, q) = (1 − s)·TV(d, q): similarity 0 gives unrelated models,
+    1 the same model.
 
     Args:
         num_tokens: V ≥ 1.
@@ -328,12 +362,15 @@ def markov_pair(
     mixing = check_real(similarity, name="similarity", low=0.0, high=1.0)
     if size ** min(memory + 1, _MOST_FACTORS) > MAX_TABLE_ENTRIES:
         raise TooLarge(
-            f"A Markov table holds at most {MAX_TABLE_ENTRIES:,} probabilities; V = {size} and order {memory} need "
+            f"A Markov table holds at most {MAX_TABLE_ENTRIES:,} probabilities; V = {size} and "
+            f"order {memory} need "
             f"V^{memory + 1}. Lower the order, or write a model that computes its rows."
         )
     generator = check_rng(rng)
     shape = (size,) * memory
-    weights = check_real(concentration, name="concentration", low=0.0, open_low=True) * np.ones(size)
+    weights = check_real(concentration, name="concentration", low=0.0, open_low=True) * np.ones(
+        size
+    )
     drafted, wanted = (generator.dirichlet(weights, size=shape) for _ in range(2))
     # The mixture is taken so that s = 1 gives the target's table to the last bit.
     mixed = wanted if mixing == 1.0 else mixing * wanted + (1 - mixing) * drafted
@@ -343,51 +380,83 @@ def markov_pair(
 def check_model(model: LanguageModel, *, name: str) -> None:
     """Raise `InvalidParameter` unless an object answers as a `LanguageModel` does."""
     size: object = getattr(model, "num_tokens", None)
-    if isinstance(model, type) or not callable(getattr(model, "next_batch", None)) or not isinstance(size, int | np.integer):
+    if (
+        isinstance(model, type)
+        or not callable(getattr(model, "next_batch", None))
+        or not isinstance(size, int | np.integer)
+    ):
         raise InvalidParameter(
-            f"The {name} model must have num_tokens, next and next_batch, as LanguageModel has; got {model!r:.80}. Wrap it."
+            f"The {name} model must have num_tokens, next and next_batch, as LanguageModel has; "
+            f"got {model!r:.80}. Wrap it."
         )
 
 
 def check_context(context: Sequence[int]) -> Context:
-    """Return a context as a tuple of tokens, or raise `InvalidParameter` unless it holds integers ≥ 0 only."""
+    """Return a context as a tuple of tokens, or raise `InvalidParameter` unless it holds integers ≥
+    0 only.
+    """
     tokens: list[object] = [None]
     with contextlib.suppress(TypeError, RuntimeError):  # the latter from a tensor without data
-        tokens = [] if isinstance(context, Mapping) else [None if isinstance(t, bool) else operator.index(t) for t in context]
-    if isinstance(context, str | bytes | Mapping) or not all(isinstance(token, int) and token >= 0 for token in tokens):
-        raise InvalidParameter(f"A context must be a sequence of tokens, integers ≥ 0; got {context!r:.80}. Pass [] for none.")
+        tokens = (
+            []
+            if isinstance(context, Mapping)
+            else [None if isinstance(t, bool) else operator.index(t) for t in context]
+        )
+    if isinstance(context, str | bytes | Mapping) or not all(
+        isinstance(token, int) and token >= 0 for token in tokens
+    ):
+        raise InvalidParameter(
+            f"A context must be a sequence of tokens, integers ≥ 0; got {context!r:.80}. Pass [] "
+            "for none."
+        )
     return tuple(token for token in tokens if isinstance(token, int))
 
 
-def next_distribution(model: LanguageModel, context: Sequence[int], *, name: str) -> NDArray[np.float64]:
+def next_distribution(
+    model: LanguageModel, context: Sequence[int], *, name: str
+) -> NDArray[np.float64]:
     """Ask a model for the next-token distribution and pass the answer through the gate.
 
     Raises:
-        InvalidDistribution: if the answer is not one distribution `(V,)`, naming the model and the context.
+        InvalidDistribution: if the answer is not one distribution `(V,)`, naming the model and the
+            context.
     """
     return next_distributions(model, [tuple(context)], name=name)[tuple(context)]
 
 
-def next_distributions(model: LanguageModel, contexts: Iterable[Context], *, name: str) -> dict[Context, NDArray[np.float64]]:
-    """Ask a model for the distributions after several contexts in one batch, each context once, through the gate.
+def next_distributions(
+    model: LanguageModel, contexts: Iterable[Context], *, name: str
+) -> dict[Context, NDArray[np.float64]]:
+    """Ask a model for the distributions after several contexts in one batch, each context once,
+    through the gate.
 
     Raises:
-        InvalidDistribution: if the answer is not one distribution per context, naming the model and the first bad context.
+        InvalidDistribution: if the answer is not one distribution per context, naming the model and
+            the first bad context.
     """
     wanted = list(dict.fromkeys(contexts))
     if not wanted:
         return {}
-    return model.distributions(wanted, name=name) if isinstance(model, Memoised) else _asked(model, wanted, name)
+    return (
+        model.distributions(wanted, name=name)
+        if isinstance(model, Memoised)
+        else _asked(model, wanted, name)
+    )
 
 
-def _asked(model: LanguageModel, wanted: list[Context], name: str) -> dict[Context, NDArray[np.float64]]:
+def _asked(
+    model: LanguageModel, wanted: list[Context], name: str
+) -> dict[Context, NDArray[np.float64]]:
     answers = np.asarray(model.next_batch(wanted))
     if answers.ndim != 2 or len(answers) != len(wanted):
         raise InvalidDistribution(
-            f"The {name} model must return one distribution per context, ({len(wanted)}, V); it returned shape {answers.shape}."
+            f"The {name} model must return one distribution per context, ({len(wanted)}, V); it "
+            f"returned shape {answers.shape}."
         )
     try:
-        checked = np.asarray(as_pmf(answers, name=f"the {name} model's next-token distribution"), dtype=np.float64)
+        checked = np.asarray(
+            as_pmf(answers, name=f"the {name} model's next-token distribution"), dtype=np.float64
+        )
     except InvalidDistribution:
         for context, row in zip(wanted, answers, strict=True):  # say which context it was
             try:
@@ -424,7 +493,8 @@ def sequence_law(model: LanguageModel, context: Sequence[int], length: int) -> N
     count, size = check_count(length, name="length"), model.num_tokens
     if size > 1 and size ** min(count, _MOST_FACTORS) > MAX_TABLE_ENTRIES:
         raise TooLarge(
-            f"A joint law is limited to {MAX_TABLE_ENTRIES:,} sequences; V = {size} and length {count} have V^{count}. "
+            f"A joint law is limited to {MAX_TABLE_ENTRIES:,} sequences; V = {size} and length "
+            f"{count} have V^{count}. "
             "Sample instead: otm.sequence.generate."
         )
     prefix = check_context(context)
@@ -432,18 +502,24 @@ def sequence_law(model: LanguageModel, context: Sequence[int], length: int) -> N
     for level in range(count):
         continuations = list(itertools.product(range(size), repeat=level))
         rows = next_distributions(model, ((*prefix, *c) for c in continuations), name="sequence")
-        conditional = np.stack([rows[(*prefix, *c)] for c in continuations]).reshape((size,) * (level + 1))
+        conditional = np.stack([rows[(*prefix, *c)] for c in continuations]).reshape(
+            (size,) * (level + 1)
+        )
         law = law[..., None] * conditional
     return law
 
 
 def _shown(context: Context) -> str:
     beyond = len(context) - _MOST_SHOWN
-    return str(context) if beyond <= 0 else f"(… {beyond} tokens …, {str(context[-_MOST_SHOWN:])[1:]}"
+    return (
+        str(context) if beyond <= 0 else f"(… {beyond} tokens …, {str(context[-_MOST_SHOWN:])[1:]}"
+    )
 
 
 def _one_row(mass: object) -> NDArray[np.float64]:
     row = np.asarray(as_pmf(mass, name="mass"), dtype=np.float64)
     if row.ndim != 1:
-        raise InvalidDistribution(f"mass must be one distribution (V,); its shape is {row.shape}. Pass one row.")
+        raise InvalidDistribution(
+            f"mass must be one distribution (V,); its shape is {row.shape}. Pass one row."
+        )
     return row

@@ -16,20 +16,25 @@ from otm.verifiers.kseq import KSeq
 
 @dataclasses.dataclass(frozen=True)
 class PrefixTree(VertexDecoder):
-    """Draw k_{i+1} i.i.d. children at every vertex of level i; feed the verifier one draft per child of the survivors.
+    """Draw k_{i+1} i.i.d. children at every vertex of level i; feed the verifier one draft per
+    child of the survivors.
 
-    SpecTr's Algorithm 5 drafts so; its leaves must not be handed to draft selection as if they were i.i.d. sequences, because those
-    that share a prefix are one draft there, not several: that is lossy (docs/theory.md, "The prefix-tree trap"). m surviving
-    vertices give m·k_{i+1} drafts, and the output is exact.
+    SpecTr's Algorithm 5 drafts so; its leaves must not be handed to draft selection as if they were
+    i.i.d. sequences, because those that share a prefix are one draft there, not several: that is
+    lossy (docs/theory.md, "The prefix-tree trap"). m surviving vertices give m·k_{i+1} drafts, and
+    the output is exact.
 
     Args:
-        factors: (k₁, …, k_L), children per vertex of each level, each at least 1; (K, 1, …, 1) is `DraftSelection`.
-        verifier: any that supports `IID(m)` for every m that occurs and needs nothing but the drafts.
+        factors: (k₁, …, k_L), children per vertex of each level, each at least 1; (K, 1, …, 1) is
+            `DraftSelection`.
+        verifier: any that supports `IID(m)` for every m that occurs and needs nothing but the
+            drafts.
 
     Raises:
         InvalidParameter: if there is no factor, or one is no integer of at least 1.
 
-    Cost: L draft calls and one target call, on Σ_i k₁⋯k_i vertices. Reference: SpecTr, Appendix E, Algorithm 5.
+    Cost: L draft calls and one target call, on Σ_i k₁⋯k_i vertices. Reference: SpecTr, Appendix E,
+        Algorithm 5.
 
     >>> from otm.sequence import ZerothOrder, step_law
     >>> model = ZerothOrder([0.5, 0.5])
@@ -46,7 +51,9 @@ class PrefixTree(VertexDecoder):
         object.__setattr__(self, "factors", tuple(check_counts(self.factors, name="a factor")))
         require_verifier(self.verifier)
         if not self.factors:
-            raise InvalidParameter("factors must name at least one level; got none. Pass (4, 2, 1), say.")
+            raise InvalidParameter(
+                "factors must name at least one level; got none. Pass (4, 2, 1), say."
+            )
 
     @property
     def shape(self) -> TreeShape:

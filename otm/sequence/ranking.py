@@ -65,54 +65,73 @@ class DecoderRanking(OneTable, Sequence[RankedDecoder]):
 
     def data(self) -> Table:
         """Return a row for each decoder."""
-        rows = [(str(row.decoder), row.num_drafts, row.block_efficiency, row.best, row.loss) for row in self.rows]
-        return Table(columns=("decoder", "drafts", "tokens per call", "best of its drafts", "loss"), rows=tuple(rows))
+        rows = [
+            (str(row.decoder), row.num_drafts, row.block_efficiency, row.best, row.loss)
+            for row in self.rows
+        ]
+        return Table(
+            columns=("decoder", "drafts", "tokens per call", "best of its drafts", "loss"),
+            rows=tuple(rows),
+        )
 
     def _draw(self, ax: Axes) -> None:
         names = [str(row.decoder) for row in self.rows]
-        drawing.draw_bars(ax, names, [row.block_efficiency for row in self.rows], xlabel="tokens per call")
+        drawing.draw_bars(
+            ax, names, [row.block_efficiency for row in self.rows], xlabel="tokens per call"
+        )
         for at, row in enumerate(reversed(self.rows)):
             ax.plot([row.best] * 2, [at - 0.4, at + 0.4], color=drawing.INK, lw=2)
         ax.set_title("black: the best that the drafts allow", fontsize=10)
 
 
 def rank_decoders(
-    decoders: Sequence[Decoder], *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
+    decoders: Sequence[Decoder],
+    *,
+    draft: LanguageModel,
+    target: LanguageModel,
+    context: Sequence[int],
 ) -> DecoderRanking:
-    """Return decoders in descending order of block efficiency, each beside the best that its drafts allow.
+    """Return decoders in descending order of block efficiency, each beside the best that its drafts
+    allow.
 
-    Compare decoders that draft equally many tokens: then block efficiency ranks drafting and verification together, and `loss` is
-    what verification alone leaves on the table.
+    Compare decoders that draft equally many tokens: then block efficiency ranks drafting and
+    verification together, and `loss` is what verification alone leaves on the table.
 
     Args:
         decoders: lossless ones, any number.
         draft, target, context: as for `best_step`.
 
     Returns:
-        A DecoderRanking: a RankedDecoder for each, the most tokens per call first; `print` it or `plot` it.
+        A DecoderRanking: a RankedDecoder for each, the most tokens per call first; `print` it or
+        `plot` it.
 
     Raises:
         Unsupported: for a lossy decoder, to which the bound does not apply.
         Others: as `best_step`.
 
-    Cost: one `best_step` and one exact law for each decoder. Reference: docs/theory.md, "The best step".
+    Cost: one `best_step` and one exact law for each decoder. Reference: docs/theory.md, "The best
+        step".
 
     >>> from otm.sequence import BlockVerification, SpeculativeSampling, ZerothOrder
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
-    >>> ranked = rank_decoders([SpeculativeSampling(2), BlockVerification(2)], draft=draft, target=target, context=[])
+    >>> ranked = rank_decoders(
+    ...     [SpeculativeSampling(2), BlockVerification(2)], draft=draft, target=target, context=[]
+    ... )
     >>> [(str(row.decoder), round(row.block_efficiency, 4), round(row.loss, 4)) for row in ranked]
     [('block verification (length = 2)', 2.2222, 0.0), ('speculative sampling (length = 2)', 2.1111, 0.1111)]
     """
     rows = []
     if not isinstance(decoders, Sequence):
         raise InvalidParameter(
-            f"decoders must be a list of decoders; got {decoders!r:.80}. Pass [SpeculativeSampling(2)], say."
+            f"decoders must be a list of decoders; got {decoders!r:.80}. Pass "
+            "[SpeculativeSampling(2)], say."
         )
     for decoder in decoders:
         check_asked(decoder, draft=draft, target=target, context=context)
         if not decoder.lossless:
             raise Unsupported(
-                f"Only lossless decoders have the best lossless step as their bound; {decoder!r} is lossy. Weigh its block "
+                f"Only lossless decoders have the best lossless step as their bound; {decoder!r} "
+                "is lossy. Weigh its block "
                 "efficiency against otm.sequence.divergence_by_position."
             )
         best = best_step(decoder, draft=draft, target=target, context=context)
@@ -121,7 +140,9 @@ def rank_decoders(
     return DecoderRanking(tuple(sorted(rows, key=lambda row: -row.block_efficiency)))
 
 
-def _efficiency(decoder: Decoder, draft: LanguageModel, target: LanguageModel, context: Sequence[int]) -> float:
+def _efficiency(
+    decoder: Decoder, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
+) -> float:
     try:
         return expected_step(decoder, draft=draft, target=target, context=context).block_efficiency
     except Unsupported:  # a decoder of one's own

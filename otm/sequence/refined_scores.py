@@ -1,7 +1,9 @@
-"""Scores refined along the path, then block verification of the winner: several drafted sequences, verified as blocks.
+"""Scores refined along the path, then block verification of the winner: several drafted sequences,
+verified as blocks.
 
-Verification vertex by vertex picks the first token without a look at what follows it. Here every sequence carries a score that
-all its tokens have a say in, the largest wins, and the winner is verified as a block against the law that winners have.
+Verification vertex by vertex picks the first token without a look at what follows it. Here every
+sequence carries a score that all its tokens have a say in, the largest wins, and the winner is
+verified as a block against the law that winners have.
 """
 
 from __future__ import annotations
@@ -17,7 +19,15 @@ from otm.pmf import check_count
 from otm.sequence.block_verification import verify_block
 from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step
 from otm.sequence.models import Context, LanguageModel
-from otm.sequence.score_law import Refinement, ScoreLaw, Unrefined, Vector, refine, refine_first, winning
+from otm.sequence.score_law import (
+    Refinement,
+    ScoreLaw,
+    Unrefined,
+    Vector,
+    refine,
+    refine_first,
+    winning,
+)
 from otm.sequence.source import Source
 from otm.sequence.vertex_decoder import children_of, grow_by_law
 from otm.trees.shape import TreeShape
@@ -28,33 +38,47 @@ _NEGLIGIBLE = 2.0**-44
 """Draft mass of a token that is not drafted: sums up to 1 keep it to nine bits at most."""
 
 RARELY = 0.01
-"""Below this part of the winners on a path that are accepted, F(u)/a(u), its score is not refined any more."""
+"""Below this part of the winners on a path that are accepted, F(u)/a(u), its score is not refined
+any more.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class RefinedScores(StaticDecoder):
-    """Draft K sequences; give each a score, uniform given nothing, that leans on its tokens; verify the best one as a block.
+    """Draft K sequences; give each a score, uniform given nothing, that leans on its tokens; verify
+    the best one as a block.
 
-    After path u a sequence's score has law κ_u, uniform at the root, and the next token y splits it, Σ_y p(y | u) κ_{uy} = κ_u. So
-    the winner passes uy with probability s(uy) = P(uy) a(uy), a = ∫ K u^{K−1} dκ, known from the conditionals on the way. Levels a
-    maximise Σ_y min(f(u) q(y | u), s(uy)), f(uy) being that minimum: the flat clip of `Optimal`, on the resource κ_u. The winner is
-    kept as in block verification with s(y | u) = s(uy)/s(u) in the place of p: path u is accepted with probability f(u). Where few
-    winners are accepted, f(u) < s(u)/100, scores stay as they are: κ_{uy} = κ_u costs nothing to compute and little to lose.
+    After path u a sequence's score has law κ_u, uniform at the root, and the next token y splits
+    it, Σ_y p(y | u) κ_{uy} = κ_u. So the winner passes uy with probability s(uy) = P(uy) a(uy), a =
+    ∫ K u^{K−1} dκ, known from the conditionals on the way. Levels a maximise Σ_y min(f(u) q(y | u),
+    s(uy)), f(uy) being that minimum: the flat clip of `Optimal`, on the resource κ_u. The winner is
+    kept as in block verification with s(y | u) = s(uy)/s(u) in the place of p: path u is accepted
+    with probability f(u). Where few winners are accepted, f(u) < s(u)/100, scores stay as they are:
+    κ_{uy} = κ_u costs nothing to compute and little to lose.
 
     Args:
-        num_drafts: K ≥ 1 sequences, drawn without tokens of a mass below 2⁻⁴⁴, which sums up to 1 hardly register.
+        num_drafts: K ≥ 1 sequences, drawn without tokens of a mass below 2⁻⁴⁴, which sums up to 1
+            hardly register.
         length: L ≥ 1 tokens each.
-        cells: in how many cells, at least 2, the score is resolved; more win a little (docs/theory.md, "Refined scores").
+        cells: in how many cells, at least 2, the score is resolved; more win a little
+            (docs/theory.md, "Refined scores").
 
     Raises:
         InvalidParameter: if a count is no integer of at least 1, or there is one cell.
 
-    Cost: L draft calls and one target call per step, at most K·L splits of one argsort and some vector operations each.
-    Reference: docs/theory.md, "Refined scores"; one sequence: Sun et al. 2024; one level: `otm.Optimal`.
+    Cost: L draft calls and one target call per step, at most K·L splits of one argsort and some
+        vector operations each.
+    Reference: docs/theory.md, "Refined scores"; one sequence: Sun et al. 2024; one level:
+        `otm.Optimal`.
 
     >>> from otm.sequence import ZerothOrder, expected_step
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
-    >>> one, two = (expected_step(RefinedScores(k, 2), draft=draft, target=target, context=[]).block_efficiency for k in (1, 2))
+    >>> one, two = (
+    ...     expected_step(
+    ...         RefinedScores(k, 2), draft=draft, target=target, context=[]
+    ...     ).block_efficiency
+    ...     for k in (1, 2)
+    ... )
     >>> round(one, 9), round(two, 4)  # one sequence: block verification's 1 + 11/9
     (2.222222222, 2.617)
     """
@@ -67,7 +91,9 @@ class RefinedScores(StaticDecoder):
 
     def __post_init__(self) -> None:
         for name, least in (("num_drafts", 1), ("length", 1), ("cells", 2)):
-            object.__setattr__(self, name, check_count(getattr(self, name), name=name, minimum=least))
+            object.__setattr__(
+                self, name, check_count(getattr(self, name), name=name, minimum=least)
+            )
 
     @property
     def lossless(self) -> bool:
@@ -88,13 +114,17 @@ class RefinedScores(StaticDecoder):
         return grow_by_law(self.shape, Registered(model), context, self.law, source)
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
-        """Refine every sequence's score, choose the winner with the probability that its score is the largest, verify it."""
+        """Refine every sequence's score, choose the winner with the probability that its score is
+        the largest, verify it.
+        """
         contexts, below = tree.contexts(), children_of(tree.shape)
         vertices = [[first] for first in below[0]]
         for path in vertices:
             while below[path[-1]]:
                 path.append(below[path[-1]][0])
-        passed = ScoredPaths(self.num_drafts, self.cells, tree.context, tree.draft.__getitem__, target)
+        passed = ScoredPaths(
+            self.num_drafts, self.cells, tree.context, tree.draft.__getitem__, target
+        )
         ends = [contexts[path[-1]] for path in vertices]
         assert None not in ends  # independent drafts never run out
         laws = [passed.law(end) for end in ends if end is not None]
@@ -105,16 +135,20 @@ class RefinedScores(StaticDecoder):
         kept, token = verify_block(along, passed.chain_law, target, source)
         survivors = tuple((vertex,) for vertex in vertices[chosen][:kept])
         return Step(
-            (*winner[start : start + kept], token), kept, "end_of_draft" if kept == self.length else "rejected", survivors
+            (*winner[start : start + kept], token),
+            kept,
+            "end_of_draft" if kept == self.length else "rejected",
+            survivors,
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class Registered:
-    """A model without its negligible tokens: a mass that a sum up to 1 hardly registers has no scores to itself.
+    """A model without its negligible tokens: a mass that a sum up to 1 hardly registers has no
+    scores to itself.
 
-    Whatever is drafted, verification towards the target is lossless for the law that it was drafted by, so that nothing is lost but
-    what those tokens might have won.
+    Whatever is drafted, verification towards the target is lossless for the law that it was drafted
+    by, so that nothing is lost but what those tokens might have won.
     """
 
     model: LanguageModel
@@ -153,7 +187,9 @@ class ScoredPaths:
         draft, target: the conditionals after a context.
     """
 
-    def __init__(self, k: int, cells: int, start: Context, draft: Conditionals, target: Conditionals) -> None:
+    def __init__(
+        self, k: int, cells: int, start: Context, draft: Conditionals, target: Conditionals
+    ) -> None:
         self._k, self._cells, self._start = k, cells, start
         self._draft, self._target = draft, target
         self._laws: dict[Context, ScoreLaw] = {}
@@ -170,7 +206,10 @@ class ScoredPaths:
         """Return F(u) = f(u)/P(u): how much of the path is accepted, per unit of draft mass."""
         if context not in self._weights:
             before, token = context[:-1], context[-1]
-            drawn, wanted = float(self._draft(before)[token]), self.weight(before) * float(self._target(before)[token])
+            drawn, wanted = (
+                float(self._draft(before)[token]),
+                self.weight(before) * float(self._target(before)[token]),
+            )
             level = self.law(context).level
             self._weights[context] = level if wanted >= level * drawn else wanted / drawn
         return self._weights[context]

@@ -1,4 +1,6 @@
-"""Approximate speculative decoding (ASD): greedy decoding that spends a budget of regret on drafts that are not the likeliest."""
+"""Approximate speculative decoding (ASD): greedy decoding that spends a budget of regret on drafts
+that are not the likeliest.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,16 @@ from otm.sequence.source import Source
 
 @dataclasses.dataclass(frozen=True)
 class RegretBudget(GreedyChain):
-    """Decode greedily; keep a draft that is not the target's likeliest token while its regret log(max q/q(x)) can be afforded.
+    """Decode greedily; keep a draft that is not the target's likeliest token while its regret
+    log(max q/q(x)) can be afforded.
 
-    At position i of L, counted from 0, a mismatch of regret r is kept if r/v ≤ g with v = (L − i)/L, the regrets of the block and
-    `spent` add up to at most B, less was spent before, and it is at most the m-th of the block. The first that is not is replaced
-    by the likeliest token. Nothing is random. B = `spent` or m = 0 is exact greedy decoding.
+    At position i of L, counted from 0, a mismatch of regret r is kept if r/v ≤ g with v = (L −
+    i)/L, the regrets of the block and `spent` add up to at most B, less was spent before, and it is
+    at most the m-th of the block. The first that is not is replaced by the likeliest token. Nothing
+    is random. B = `spent` or m = 0 is exact greedy decoding.
 
-    A request's budget outlasts its blocks: the caller carries `spent` from step to step, `generate` begins every step with it.
+    A request's budget outlasts its blocks: the caller carries `spent` from step to step, `generate`
+    begins every step with it.
 
     Args:
         length: L ≥ 1.
@@ -33,14 +38,23 @@ class RegretBudget(GreedyChain):
     Raises:
         InvalidParameter: if one is out of range.
 
-    Cost: L draft calls, one target call. Reference: ASD (2608.03447; transformers#48636), as its reference code
-    Kissmetothemoon/ASD at 4228d0f has it; the request's text and the code at c9d6b68 divide by L − i in the place of (L − i)/L,
-    a gate L times as wide. One token: `otm.BoundedRegret`.
+    Cost: L draft calls, one target call. Reference: ASD (2608.03447; transformers#48636), as its
+        reference code
+    Kissmetothemoon/ASD at 4228d0f has it; the request's text and the code at c9d6b68 divide by L −
+    i in the place of (L − i)/L, a gate L times as wide. One token: `otm.BoundedRegret`.
 
     >>> from otm.sequence import ZerothOrder, expected_step
-    >>> draft, target = ZerothOrder([0.6, 0.4]), ZerothOrder([0.4, 0.6])  # a regret of .405 each, over values 1, 2/3 and 1/3
-    >>> found = [RegretBudget(3, budget=b, gate=g, mismatches=3) for b, g in ((1, 1), (2, 1), (2, 2))]
-    >>> [expected_step(one, draft=draft, target=target, context=[]).block_efficiency for one in found]
+    >>> draft, target = (
+    ...     ZerothOrder([0.6, 0.4]),
+    ...     ZerothOrder([0.4, 0.6]),
+    ... )  # a regret of .405 each, over values 1, 2/3 and 1/3
+    >>> found = [
+    ...     RegretBudget(3, budget=b, gate=g, mismatches=3) for b, g in ((1, 1), (2, 1), (2, 2))
+    ... ]
+    >>> [
+    ...     expected_step(one, draft=draft, target=target, context=[]).block_efficiency
+    ...     for one in found
+    ... ]
     [3.0, 3.0, 4.0]
     """
 
@@ -57,7 +71,9 @@ class RegretBudget(GreedyChain):
         settle_counts(self, mismatches=0)
         object.__setattr__(self, "budget", check_real(self.budget, name="budget", low=0.0))
         object.__setattr__(self, "gate", check_real(self.gate, name="gate", low=0.0))
-        object.__setattr__(self, "spent", check_real(self.spent, name="spent", low=0.0, high=self.budget))
+        object.__setattr__(
+            self, "spent", check_real(self.spent, name="spent", low=0.0, high=self.budget)
+        )
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Keep what can be afforded, then go on with the likeliest token."""

@@ -1,10 +1,12 @@
-"""Trees that grow while they are sampled: where the next draft goes may depend on all that has been drafted before.
+"""Trees that grow while they are sampled: where the next draft goes may depend on all that has been
+drafted before.
 
-Every drafted token is drawn from what its elder siblings leave of the draft model's distribution. *Where* it is drawn, and whether
-at all, is decided on what was drafted before it: growth is predictable. Then, whatever the rule of growth, every verification is
-lossless for which a fresh youngest child changes nothing on average: sample and match, recursive rejection vertex by vertex,
-traversal from the leaves. Dropping drafts after a look at their tokens is another matter, and biases the output (docs/theory.md,
-"Trees that depend on the context").
+Every drafted token is drawn from what its elder siblings leave of the draft model's distribution.
+*Where* it is drawn, and whether at all, is decided on what was drafted before it: growth is
+predictable. Then, whatever the rule of growth, every verification is lossless for which a fresh
+youngest child changes nothing on average: sample and match, recursive rejection vertex by vertex,
+traversal from the leaves. Dropping drafts after a look at their tokens is another matter, and
+biases the output (docs/theory.md, "Trees that depend on the context").
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class PredictableTree(Decoder):
     @property
     @abc.abstractmethod
     def verifier(self) -> Verifier | None:
-        """Recursive rejection or sample and match, vertex by vertex; None for traversal from the leaves."""
+        """Recursive rejection or sample and match, vertex by vertex; None for traversal from the
+        leaves.
+        """
 
     @property
     def lossless(self) -> bool:
@@ -53,45 +57,59 @@ class PredictableTree(Decoder):
 
         def output(vertices: list[int], context: Context, proposals: NDArray[np.int64]) -> int:
             law = WithoutReplacement(len(proposals))
-            return source.verify(source.rule(rule, tree.draft[context], target(context), law), proposals)[0]
+            return source.verify(
+                source.rule(rule, tree.draft[context], target(context), law), proposals
+            )[0]
 
         return descend(tree, target, source, output)
 
 
 def require_successive(verifier: Verifier | None) -> None:
-    """Raise `Unsupported` unless a verifier judges the first children of a vertex without looking at later ones."""
+    """Raise `Unsupported` unless a verifier judges the first children of a vertex without looking
+    at later ones.
+    """
     if not isinstance(verifier, RecursiveRejection | Naive | None):
         raise Unsupported(
-            "The number of children tells of their tokens here, so they are judged one by one: by otm.RecursiveRejection() or "
+            "The number of children tells of their tokens here, so they are judged one by one: by "
+            "otm.RecursiveRejection() or "
             f"otm.Naive(), or None for traversal from the leaves; got {verifier!r}."
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class SampledTree(SizedTree, PredictableTree):
-    """Grow a tree where the drafter believes that a draft is worth most: the next child of a vertex, or a first grandchild.
+    """Grow a tree where the drafter believes that a draft is worth most: the next child of a
+    vertex, or a first grandchild.
 
-    A slot for the next child of u has a value v, the first slot of all 1. Its token x is drawn from what is left of p(· | u), with
-    probability ρ(x); then the slot below x is worth v·ρ(x), the next one beside it v·(1 − ρ(x)). The largest value goes next: v is
-    the mass of the drafter's texts that begin with a slot's parent and with none of its elder siblings.
+    A slot for the next child of u has a value v, the first slot of all 1. Its token x is drawn from
+    what is left of p(· | u), with probability ρ(x); then the slot below x is worth v·ρ(x), the next
+    one beside it v·(1 − ρ(x)). The largest value goes next: v is the mass of the drafter's texts
+    that begin with a slot's parent and with none of its elder siblings.
 
     Args:
         size: N ≥ 1 drafted tokens; fewer where the distributions have fewer.
         length: L ≥ 1 levels at most.
-        verifier: None verifies from the leaves to the root, by traversal; `otm.RecursiveRejection()` vertex by vertex, and
-            `otm.Naive()` samples the target and looks.
+        verifier: None verifies from the leaves to the root, by traversal;
+            `otm.RecursiveRejection()` vertex by vertex, and `otm.Naive()` samples the target and
+            looks.
 
     Raises:
         InvalidParameter: if a count is no integer of at least 1.
-        Unsupported: for other verifiers, which look at all children of a vertex at once: their number tells of their tokens.
+        Unsupported: for other verifiers, which look at all children of a vertex at once: their
+            number tells of their tokens.
 
-    Cost: one draft call per vertex with children, one target call. Reference: DySpec [Xiong et al. 2024], Algorithm 1; proof:
+    Cost: one draft call per vertex with children, one target call. Reference: DySpec [Xiong et al.
+        2024], Algorithm 1; proof:
     docs/theory.md, "Trees that depend on the context".
 
     >>> from otm.sequence import ZerothOrder, step_law
     >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
-    >>> pair = SampledTree(2, 2, otm.RecursiveRejection())  # after 0, worth 3/4, a draft below it; after 1, one beside it
-    >>> round(step_law(pair, draft=draft, target=target, context=[]).block_efficiency, 12)  # 1 + ¾·⅔·(1 + ¾) + ¼
+    >>> pair = SampledTree(
+    ...     2, 2, otm.RecursiveRejection()
+    ... )  # after 0, worth 3/4, a draft below it; after 1, one beside it
+    >>> round(
+    ...     step_law(pair, draft=draft, target=target, context=[]).block_efficiency, 12
+    ... )  # 1 + ¾·⅔·(1 + ¾) + ¼
     2.125
     """
 

@@ -1,24 +1,29 @@
-"""Laws of a score, refined along a path: who goes on with which score, exactly and with as much spread as is cheap.
+"""Laws of a score, refined along a path: who goes on with which score, exactly and with as much
+spread as is cheap.
 
-Every drafted sequence has one score, uniform on [0, 1], and the largest of K wins. A sequence with score u wins with density g(u) =
-K u^{K−1} relative to its own law. So whoever passes vertex v with score law κ_v is on the winner's path with probability
-P(v) a(v), a(v) = ∫ g dκ_v. At v the law κ_v is split among the next tokens, Σ_y p(y | v) κ_{vy} = κ_v.
+Every drafted sequence has one score, uniform on [0, 1], and the largest of K wins. A sequence with
+score u wins with density g(u) = K u^{K−1} relative to its own law. So whoever passes vertex v with
+score law κ_v is on the winner's path with probability P(v) a(v), a(v) = ∫ g dκ_v. At v the law κ_v
+is split among the next tokens, Σ_y p(y | v) κ_{vy} = κ_v.
 
-**Levels.** Which a(vy) can be had? Those below the law of g under κ_v in convex order (Strassen 1965). Let F = f(v)/P(v) be how
-much of v is accepted, N(z) = ∫ g over the lowest part of κ_v of mass z. Then
+**Levels.** Which a(vy) can be had? Those below the law of g under κ_v in convex order (Strassen
+1965). Let F = f(v)/P(v) be how much of v is accepted, N(z) = ∫ g over the lowest part of κ_v of
+mass z. Then
 
     max Σ_y min(F q(y), p(y) a(y)) = min_T [F Q(T) + a(v) − N(P(T))],
 
-attained by the flat clip a = clip(F q/p, c, d), T a prefix in the order of q/p (docs/theory.md, "Refined scores").
+attained by the flat clip a = clip(F q/p, c, d), T a prefix in the order of q/p (docs/theory.md,
+"Refined scores").
 
-**Coupling.** Among the splittings with these a the next levels want much spread left inside κ_{vy}. Independence would leave all
-of it, and give every token the level a(v). So mix: with probability 1 − ω the score is independent of the token, with probability
-ω the levels are a(v) + (a(y) − a(v))/ω, as far apart as convex order allows. There they meet the boundary at some mass z: the
-tokens below share the scores below, the others the scores above, and both parts are treated in the same way, until the tokens of a
-part share one level. One token's law is found by following its parts.
+**Coupling.** Among the splittings with these a the next levels want much spread left inside κ_{vy}.
+Independence would leave all of it, and give every token the level a(v). So mix: with probability 1
+− ω the score is independent of the token, with probability ω the levels are a(v) + (a(y) − a(v))/ω,
+as far apart as convex order allows. There they meet the boundary at some mass z: the tokens below
+share the scores below, the others the scores above, and both parts are treated in the same way,
+until the tokens of a part share one level. One token's law is found by following its parts.
 
-Tokens between the ends of a part follow one of two *atoms* at random, levels on either side of their own with the right mean; there
-are as many atoms as convex order asks for.
+Tokens between the ends of a part follow one of two *atoms* at random, levels on either side of
+their own with the right mean; there are as many atoms as convex order asks for.
 """
 
 from __future__ import annotations
@@ -66,7 +71,9 @@ class ScoreLaw:
 
     @classmethod
     def uniform(cls, k: int, edges: Vector) -> ScoreLaw:
-        """Return the uniform law on [0, 1] for K sequences, in cells with these edges, 0 and 1 among them."""
+        """Return the uniform law on [0, 1] for K sequences, in cells with these edges, 0 and 1
+        among them.
+        """
         width = np.diff(edges)
         return cls(width, np.diff(edges**k) / width)
 
@@ -84,7 +91,9 @@ class ScoreLaw:
         """Return N(z), ∫ g over the lowest scores of that mass."""
         edges, moments = self._lists
         i = min(max(bisect.bisect_right(edges, mass), 1), len(self.mass)) - 1
-        return moments[i] + (min(max(mass, edges[i]), edges[i + 1]) - edges[i]) * float(self.gain[i])
+        return moments[i] + (min(max(mass, edges[i]), edges[i + 1]) - edges[i]) * float(
+            self.gain[i]
+        )
 
     @functools.cached_property
     def _lists(self) -> tuple[list[float], list[float]]:
@@ -104,10 +113,11 @@ class Refinement:
         law: the law that is split, κ_v.
         weight: F; draft, target: p and q, `(V,)`.
         order: `(n,)` the tokens that can be drafted, in ascending order of q/p.
-        below: `(n + 1,)` draft mass of the first i of them; wanted: `(n + 1,)` F times their target mass; held: `(n + 1,)` ∫ g of
-            the lowest scores of that mass.
+        below: `(n + 1,)` draft mass of the first i of them; wanted: `(n + 1,)` F times their target
+            mass; held: `(n + 1,)` ∫ g of the lowest scores of that mass.
         cut: how many tokens T has.
-        lifted: how many of them share the level `low`; capped: the first token of those that share the level `high`.
+        lifted: how many of them share the level `low`; capped: the first token of those that share
+            the level `high`.
         low, high: c and d.
     """
 
@@ -163,7 +173,8 @@ class Refinement:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Unrefined:
-    """A score law that every next token goes on with as it is: the splitting in which score and token are independent.
+    """A score law that every next token goes on with as it is: the splitting in which score and
+    token are independent.
 
     Attributes:
         law: κ_v; weight: F; draft, target: p and q, `(V,)`.
@@ -186,14 +197,16 @@ class Unrefined:
 
 @dataclasses.dataclass(eq=False)
 class Atoms:
-    """A few levels that share an interval of scores; a token between two of them draws which one it follows.
+    """A few levels that share an interval of scores; a token between two of them draws which one it
+    follows.
 
     Attributes:
         scores: κ_v.
-        bounds: places in the order of tokens: group g, from bounds[g] to bounds[g + 1], lies between levels g and g + 1.
+        bounds: places in the order of tokens: group g, from bounds[g] to bounds[g + 1], lies
+            between levels g and g + 1.
         levels: one more than there are groups, ascending.
-        mass: `(n + 1,)` where the atoms lie on the line of scores, as mass below; moment: `(n + 1,)` ∫ of levels below, from 0;
-            held: `(n + 1,)` ∫ g of the scores below.
+        mass: `(n + 1,)` where the atoms lie on the line of scores, as mass below; moment: `(n +
+            1,)` ∫ of levels below, from 0; held: `(n + 1,)` ∫ g of the scores below.
         laws: those found already.
     """
 
@@ -206,7 +219,9 @@ class Atoms:
     laws: dict[int, Vector] = dataclasses.field(default_factory=dict)
 
     def place(self, place: int, refinement: Refinement) -> tuple[int, float]:
-        """Return the lower atom that a token follows, and the probability that it follows the one above instead."""
+        """Return the lower atom that a token follows, and the probability that it follows the one
+        above instead.
+        """
         group = bisect.bisect_right(self.bounds, place) - 1
         if group < 0:
             return 0, 0.0
@@ -217,7 +232,9 @@ class Atoms:
         return group, min(max(share, 0.0), 1.0)
 
     def law(self, atom: int) -> Vector:
-        """Return the law of the score of one atom: a mixture over the parts that it is in, each part less likely and narrower."""
+        """Return the law of the score of one atom: a mixture over the parts that it is in, each
+        part less likely and narrower.
+        """
         if atom not in self.laws:
             self.laws[atom] = self._law(atom)
         return self.laws[atom]
@@ -250,18 +267,26 @@ class Atoms:
 
 
 def _spread_over(scores: ScoreLaw, parts: list[tuple[float, float, float]]) -> Vector:
-    """Return the law that spreads each share evenly over its part of the scores; parts lie one in another, the widest first."""
+    """Return the law that spreads each share evenly over its part of the scores; parts lie one in
+    another, the widest first.
+    """
     low, high, share = parts[-1]
     edges = scores.below
     if high - low <= _NARROW:  # too unlikely to have a width
         inner = np.zeros(len(edges) - 1)
-        inner[min(max(int(np.searchsorted(edges, 0.5 * (low + high), side="right")), 1), len(inner)) - 1] = share
+        inner[
+            min(max(int(np.searchsorted(edges, 0.5 * (low + high), side="right")), 1), len(inner))
+            - 1
+        ] = share
         parts = parts[:-1]
     else:
         inner = np.zeros(len(edges) - 1)
     if not parts:
         return inner
-    places, heights = [part[0] for part in parts] + [part[1] for part in reversed(parts)], [0.0] * (2 * len(parts))
+    places, heights = (
+        [part[0] for part in parts] + [part[1] for part in reversed(parts)],
+        [0.0] * (2 * len(parts)),
+    )
     density, n = 0.0, len(parts)
     slopes = []
     for begin, end, portion in parts:
@@ -274,19 +299,30 @@ def _spread_over(scores: ScoreLaw, parts: list[tuple[float, float, float]]) -> V
     return np.asarray(inner / inner.sum())
 
 
-def _vertex(found: Refinement, start: int, offset: float, begin: int, end: int, base: float, top: float) -> tuple[float, float]:
-    """Return mass and moment below where the tokens of a group that follow the level above it begin."""
-    size, worth = float(found.below[end] - found.below[begin]), float(found.wanted[end] - found.wanted[begin])
+def _vertex(
+    found: Refinement, start: int, offset: float, begin: int, end: int, base: float, top: float
+) -> tuple[float, float]:
+    """Return mass and moment below where the tokens of a group that follow the level above it
+    begin.
+    """
+    size, worth = (
+        float(found.below[end] - found.below[begin]),
+        float(found.wanted[end] - found.wanted[begin]),
+    )
     lower = (top * size - worth) / (top - base) if top > base else size
     lower = min(max(lower, 0.0), size)
-    return float(found.below[begin]) + lower, offset + float(found.wanted[begin] - found.wanted[start]) + base * lower
+    return float(found.below[begin]) + lower, offset + float(
+        found.wanted[begin] - found.wanted[start]
+    ) + base * lower
 
 
 def _atoms(found: Refinement, start: int, first: int, last: int, low: float, high: float) -> Atoms:
-    """Choose the atoms of one part: its ends, and between them as many as convex order asks for, two groups at least.
+    """Choose the atoms of one part: its ends, and between them as many as convex order asks for,
+    two groups at least.
 
-    Tokens before place `first` share the level `low`, those from `last` on share `high`; in between levels are ratios. A group may
-    be split to its ends if the vertex that this puts below the curve of levels stays above that of the scores.
+    Tokens before place `first` share the level `low`, those from `last` on share `high`; in between
+    levels are ratios. A group may be split to its ends if the vertex that this puts below the curve
+    of levels stays above that of the scores.
     """
     below, wanted = found.below, found.wanted
     stop = found.cut if start < found.cut else len(found.order)
@@ -360,7 +396,10 @@ def refine(law: ScoreLaw, weight: float, draft: Vector, target: Vector) -> Refin
     lifted, low = 0, 0.0
     if cut > 0:
         spare = float(held[cut] - wanted[cut])
-        small, big = 1, cut  # the largest number of tokens that can be lifted to the last one's ratio
+        small, big = (
+            1,
+            cut,
+        )  # the largest number of tokens that can be lifted to the last one's ratio
         while small < big:
             middle = (small + big + 1) // 2
             ratio = float(q[middle - 1] / p[middle - 1])
@@ -370,9 +409,14 @@ def refine(law: ScoreLaw, weight: float, draft: Vector, target: Vector) -> Refin
                 big = middle - 1
         lifted = small
         low = (float(wanted[lifted]) + spare) / float(below[lifted])
-        if lifted < n:  # it is below the ratio after; what rounding adds to a quotient of small masses must not lift that, too
+        if (
+            lifted < n
+            # it is below the ratio after; what rounding adds to a quotient of small masses must not
+            # lift that, too
+        ):
             low = min(low, float(q[lifted] / p[lifted]))
-    # The cap: lower the tokens of the highest ratios to d until the others hold no more than the scores above.
+    # The cap: lower the tokens of the highest ratios to d until the others hold no more than the
+    # scores above.
     capped, high = n, float("inf")
     if cut < n:
         spare = max(0.0, float((wanted[n] - wanted[cut]) - (held[n] - held[cut])))
@@ -386,14 +430,22 @@ def refine(law: ScoreLaw, weight: float, draft: Vector, target: Vector) -> Refin
                 small = middle + 1
         capped = small
         rest = float(below[n] - below[capped])
-        high = (float(wanted[n] - wanted[capped]) - spare) / rest if rest > 0.0 else float(q[capped] / p[capped])
+        high = (
+            (float(wanted[n] - wanted[capped]) - spare) / rest
+            if rest > 0.0
+            else float(q[capped] / p[capped])
+        )
         if capped > 0:
             high = max(high, float(q[capped - 1] / p[capped - 1]))
-    return Refinement(law, weight, draft, target, order, below, wanted, held, cut, lifted, capped, low, high)
+    return Refinement(
+        law, weight, draft, target, order, below, wanted, held, cut, lifted, capped, low, high
+    )
 
 
 def refine_first(k: int, cells: int, draft: Vector, target: Vector) -> Refinement:
-    """Split the uniform law, in cells that lose nothing of the one-step optimum: an edge wherever the cut falls."""
+    """Split the uniform law, in cells that lose nothing of the one-step optimum: an edge wherever
+    the cut falls.
+    """
     edges = _grid(k, cells)
     while True:
         found = refine(ScoreLaw.uniform(k, edges), 1.0, draft, target)
@@ -406,9 +458,11 @@ def refine_first(k: int, cells: int, draft: Vector, target: Vector) -> Refinemen
 
 
 def winning(laws: list[ScoreLaw]) -> Vector:
-    """Return the probability that each of K sequences has the largest score, `(K,)`, given their laws on the same cells.
+    """Return the probability that each of K sequences has the largest score, `(K,)`, given their
+    laws on the same cells.
 
-    Σ_c κ_i(c) ∫₀¹ Π_{j≠i} (κ_j(below c) + v κ_j(c)) dv: a polynomial of degree K − 1, so Gauss-Legendre with K/2 nodes is exact.
+    Σ_c κ_i(c) ∫₀¹ Π_{j≠i} (κ_j(below c) + v κ_j(c)) dv: a polynomial of degree K − 1, so
+    Gauss-Legendre with K/2 nodes is exact.
     """
     nodes, weights = _quadrature((len(laws) + 1) // 2)
     mass = np.stack([law.mass for law in laws])

@@ -1,10 +1,12 @@
 """The only randomness that a decoding algorithm sees.
 
-An algorithm asks a `Source` for its random steps: choose a token, accept with a probability, draw drafts, run a verifier's rule,
-run a race. Two sources answer. `Uniforms` executes: drafts are drawn and rules verified by their published steps on uniforms.
-`Outcomes` enumerates: it runs the same algorithm once for every sequence of outcomes and knows the probability of each, from the
-laws of the steps (a rule's conditional law, a race's coupling), never from their samplers. The exact law of any algorithm written
-against a source follows, and the two accounts of a rule stay independent witnesses.
+An algorithm asks a `Source` for its random steps: choose a token, accept with a probability, draw
+drafts, run a verifier's rule, run a race. Two sources answer. `Uniforms` executes: drafts are drawn
+and rules verified by their published steps on uniforms. `Outcomes` enumerates: it runs the same
+algorithm once for every sequence of outcomes and knows the probability of each, from the laws of
+the steps (a rule's conditional law, a race's coupling), never from their samplers. The exact law of
+any algorithm written against a source follows, and the two accounts of a rule stay independent
+witnesses.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RaceState:
-    """What travels with drafts that a race drew, for the target's race to use: the clocks, or what an enumeration knows."""
+    """What travels with drafts that a race drew, for the target's race to use: the clocks, or what
+    an enumeration knows.
+    """
 
     drafts: NDArray[np.int64]
     draft: NDArray[np.float64]
@@ -58,7 +62,9 @@ class Source(abc.ABC):
         """Draw drafts `(k,)` from a draft law on the draft distribution `(V,)`."""
 
     @abc.abstractmethod
-    def rule(self, verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law) -> Conditional:
+    def rule(
+        self, verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law
+    ) -> Conditional:
         """Prepare a verifier for one pair of distributions."""
 
     @abc.abstractmethod
@@ -78,7 +84,8 @@ class Uniforms(Source):
     """Executes every step on uniforms from a generator.
 
     Args:
-        rng: a `numpy.random.Generator`, or anything else whose `random(n)` returns n uniforms in [0, 1).
+        rng: a `numpy.random.Generator`, or anything else whose `random(n)` returns n uniforms in
+            [0, 1).
 
     Raises:
         InvalidParameter: if `rng` is not a generator.
@@ -102,7 +109,9 @@ class Uniforms(Source):
         """Draw as the law draws."""
         return np.asarray(law.draw(mass, self._rng.random((1, law.num_uniforms(len(mass)))))[0])
 
-    def rule(self, verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law) -> Conditional:
+    def rule(
+        self, verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law
+    ) -> Conditional:
         """Prepare it afresh."""
         return prepare_conditional(verifier, draft, target, law)
 
@@ -115,19 +124,23 @@ class Uniforms(Source):
     def race(self, mass: NDArray[np.float64], k: int) -> RaceState:
         """Start one exponential clock per token."""
         clocks = log_exponentials(self._rng.random((1, len(mass))))
-        return RaceState(drafts=first_arrivals(log_arrivals(clocks, mass), k)[0], draft=mass, log_clocks=clocks)
+        return RaceState(
+            drafts=first_arrivals(log_arrivals(clocks, mass), k)[0], draft=mass, log_clocks=clocks
+        )
 
     def winner(self, target: NDArray[np.float64], state: RaceState) -> int:
         """Return argmin of clock / q."""
         if state.log_clocks is None:
             raise InvalidParameter(
-                "A race is decided on the clocks that drew its drafts; this state holds none. Use the source that drew it."
+                "A race is decided on the clocks that drew its drafts; this state holds none. Use "
+                "the source that drew it."
             )
         return int(np.argmin(log_arrivals(state.log_clocks, target)))
 
 
 class Outcomes(Source):
-    """Follows one sequence of outcomes and knows its probability; `outcomes` runs it through all of them.
+    """Follows one sequence of outcomes and knows its probability; `outcomes` runs it through all of
+    them.
 
     Attributes:
         mass: probability of the outcomes followed so far in this run.
@@ -141,7 +154,11 @@ class Outcomes(Source):
 
     def choose(self, mass: NDArray[np.float64]) -> int:
         """Fork over the tokens of positive mass."""
-        return int(self._fork(*self._remember(("choose", mass.tobytes()), lambda: _positive(mass / mass.sum()))))
+        return int(
+            self._fork(
+                *self._remember(("choose", mass.tobytes()), lambda: _positive(mass / mass.sum()))
+            )
+        )
 
     def accept(self, probability: float) -> bool:
         """Fork over yes and no, where both are possible."""
@@ -151,18 +168,26 @@ class Outcomes(Source):
 
     def draw(self, law: Law, mass: NDArray[np.float64]) -> NDArray[np.int64]:
         """Fork over every draft sequence of positive mass."""
-        drafts: NDArray[np.int64] = self._fork(*self._remember(("draw", law, mass.tobytes()), lambda: _sequences(law, mass)))
+        drafts: NDArray[np.int64] = self._fork(
+            *self._remember(("draw", law, mass.tobytes()), lambda: _sequences(law, mass))
+        )
         return drafts
 
-    def rule(self, verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law) -> Conditional:
+    def rule(
+        self, verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law
+    ) -> Conditional:
         """Prepare it once per pair of distributions."""
         key = ("rule", verifier, law, draft.tobytes(), target.tobytes())
-        rule: Conditional = self._remember(key, lambda: prepare_conditional(verifier, draft, target, law))
+        rule: Conditional = self._remember(
+            key, lambda: prepare_conditional(verifier, draft, target, law)
+        )
         return rule
 
     def verify(self, rule: Conditional, drafts: NDArray[np.int64]) -> tuple[int, bool]:
         """Fork over the rule's conditional law."""
-        self._memory.setdefault(("rule", id(rule)), rule)  # held, so that no other rule can come to have its id
+        self._memory.setdefault(
+            ("rule", id(rule)), rule
+        )  # held, so that no other rule can come to have its id
         key = ("verify", id(rule), drafts.tobytes())
         pair: tuple[int, bool] = self._fork(*self._remember(key, lambda: _verdicts(rule, drafts)))
         return pair
@@ -176,10 +201,13 @@ class Outcomes(Source):
         key = ("winner", state.drafts.tobytes(), state.draft.tobytes(), target.tobytes())
         return int(self._fork(*self._remember(key, lambda: self._winners(target, state))))
 
-    def _winners(self, target: NDArray[np.float64], state: RaceState) -> tuple[Sequence[int], Sequence[float]]:
+    def _winners(
+        self, target: NDArray[np.float64], state: RaceState
+    ) -> tuple[Sequence[int], Sequence[float]]:
         key = ("coupling", len(state.drafts), state.draft.tobytes(), target.tobytes())
         rows = self._remember(key, lambda: _race_rows(state.draft, target, len(state.drafts)))
-        # Drafts too unlikely for the coupling's quadrature (masses like 1e-300) have no row; the winner's own law is a law.
+        # Drafts too unlikely for the coupling's quadrature (masses like 1e-300) have no row; the
+        # winner's own law is a law.
         return _positive(rows.get(tuple(state.drafts.tolist()), target))
 
     def _remember(self, key: object, make: Callable[[], Any]) -> Any:
@@ -212,11 +240,15 @@ class _Fork:
     taken: int = 0
 
 
-def outcomes(run: Callable[[Source], Result], *, memory: dict[object, Any] | None = None) -> Iterator[tuple[Result, float]]:
-    """Run an algorithm through every sequence of outcomes and give each result with its probability.
+def outcomes(
+    run: Callable[[Source], Result], *, memory: dict[object, Any] | None = None
+) -> Iterator[tuple[Result, float]]:
+    """Run an algorithm through every sequence of outcomes and give each result with its
+    probability.
 
     Args:
-        run: the algorithm, a pure function of its source: the same outcomes lead to the same result.
+        run: the algorithm, a pure function of its source: the same outcomes lead to the same
+            result.
         memory: laws computed before, kept for further enumerations over the same models.
 
     Yields:
@@ -231,7 +263,9 @@ def outcomes(run: Callable[[Source], Result], *, memory: dict[object, Any] | Non
     0.125
     """
     if not callable(run):
-        raise InvalidParameter(f"run must be a function of a source; got {run!r:.80}. Pass the function itself.")
+        raise InvalidParameter(
+            f"run must be a function of a source; got {run!r:.80}. Pass the function itself."
+        )
     source = Outcomes({} if memory is None else memory)
     for _ in range(MAX_OUTCOMES):
         result = run(source)
@@ -239,12 +273,15 @@ def outcomes(run: Callable[[Source], Result], *, memory: dict[object, Any] | Non
         if not source.advance():
             return
     raise TooLarge(
-        f"An enumeration is limited to {MAX_OUTCOMES:,} outcomes; this one has more. Take a smaller vocabulary, tree or length, or "
+        f"An enumeration is limited to {MAX_OUTCOMES:,} outcomes; this one has more. Take a "
+        "smaller vocabulary, tree or length, or "
         "sample with otm.sequence.generate."
     )
 
 
-def prepare_conditional(verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law) -> Conditional:
+def prepare_conditional(
+    verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law
+) -> Conditional:
     """Prepare a verifier that needs nothing but the drafts.
 
     Raises:
@@ -254,7 +291,8 @@ def prepare_conditional(verifier: Verifier, draft: NDArray[np.float64], target: 
     rule = verifier.prepare(Problem(draft=draft, target=target, law=law))
     if not isinstance(rule, Conditional):
         raise Unsupported(
-            f"Drafts of {law!r} carry no shared randomness here; {verifier!r} needs it. Use otm.sequence.Ersd for "
+            f"Drafts of {law!r} carry no shared randomness here; {verifier!r} needs it. Use "
+            "otm.sequence.Ersd for "
             "exponential races, or choose another verifier."
         )
     return rule
@@ -271,14 +309,22 @@ def _sequences(law: Law, mass: NDArray[np.float64]) -> tuple[list[NDArray[np.int
     return list(table.tokens[live]), table.mass[live].tolist()
 
 
-def _verdicts(rule: Conditional, drafts: NDArray[np.int64]) -> tuple[list[tuple[int, bool]], list[float]]:
+def _verdicts(
+    rule: Conditional, drafts: NDArray[np.int64]
+) -> tuple[list[tuple[int, bool]], list[float]]:
     accepted, residual = (part[0] for part in rule.split(check_drafts(drafts, rule.problem)))
     taken, rest = np.flatnonzero(accepted > 0), np.flatnonzero(residual > 0)
     options = [(int(token), True) for token in taken] + [(int(token), False) for token in rest]
     return options, [*accepted[taken].tolist(), *residual[rest].tolist()]
 
 
-def _race_rows(draft: NDArray[np.float64], target: NDArray[np.float64], k: int) -> dict[tuple[int, ...], NDArray[np.float64]]:
+def _race_rows(
+    draft: NDArray[np.float64], target: NDArray[np.float64], k: int
+) -> dict[tuple[int, ...], NDArray[np.float64]]:
     joint = Race().prepare(Problem(draft=draft, target=target, law=WithoutReplacement(k))).joint()
     dense = joint.joint.toarray()
-    return {tuple(row): mass / mass.sum() for row, mass in zip(joint.drafts.tolist(), dense, strict=True) if mass.sum() > 0}
+    return {
+        tuple(row): mass / mass.sum()
+        for row, mass in zip(joint.drafts.tolist(), dense, strict=True)
+        if mass.sum() > 0
+    }

@@ -17,10 +17,11 @@ from otm.verifiers.maximal import Maximal
 class SpeculativeSampling(VertexDecoder):
     """Draft `length` tokens in a row; verify each by a single-draft verifier until one is rejected.
 
-    E[tokens] = 1 + Σ_i Pr(the first i drafts are accepted); (1 − a^{γ+1})/(1 − a) when every draft is accepted with probability a.
+    E[tokens] = 1 + Σ_i Pr(the first i drafts are accepted); (1 − a^{γ+1})/(1 − a) when every draft
+    is accepted with probability a.
 
-    With a lossy verifier (`otm.Mentored`, `otm.Lenience`, `otm.TypicalAcceptance`, `otm.Fuzzy`) this is that scheme at sequence
-    level; `otm.sequence.divergence_by_position` gives its exact KL.
+    With a lossy verifier (`otm.Mentored`, `otm.Lenience`, `otm.TypicalAcceptance`, `otm.Fuzzy`)
+    this is that scheme at sequence level; `otm.sequence.divergence_by_position` gives its exact KL.
 
     Args:
         length: γ ≥ 1 drafted tokens. SpecTr's Algorithm 4 calls γ + 1 its L.
@@ -29,12 +30,21 @@ class SpeculativeSampling(VertexDecoder):
     Raises:
         InvalidParameter: if `length` is no integer of at least 1.
 
-    Cost: γ draft calls and one target call per step. Reference: Leviathan et al. 2023, Algorithm 1; Chen et al. 2023; SpecTr,
+    Cost: γ draft calls and one target call per step. Reference: Leviathan et al. 2023, Algorithm 1;
+        Chen et al. 2023; SpecTr,
     Algorithm 4.
 
     >>> from otm.sequence import ZerothOrder, step_law
-    >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])  # each accepted with probability 3/4
-    >>> round(step_law(SpeculativeSampling(2), draft=draft, target=target, context=[]).block_efficiency, 12)  # 1 + 3/4 + 9/16
+    >>> draft, target = (
+    ...     ZerothOrder([0.75, 0.25]),
+    ...     ZerothOrder([0.5, 0.5]),
+    ... )  # each accepted with probability 3/4
+    >>> round(
+    ...     step_law(
+    ...         SpeculativeSampling(2), draft=draft, target=target, context=[]
+    ...     ).block_efficiency,
+    ...     12,
+    ... )  # 1 + 3/4 + 9/16
     2.3125
     """
 

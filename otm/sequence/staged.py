@@ -1,9 +1,11 @@
-"""Chains of models: a small one drafts for a middle one, whose text drafts for the target; staged and polybasic decoding.
+"""Chains of models: a small one drafts for a middle one, whose text drafts for the target; staged
+and polybasic decoding.
 
-A step of a lossless decoder with the middle model as its target decodes tokens, each of which has the middle model's law given
-those before it, whatever it is that ends the step (docs/theory.md, "Chains of models"). So its output is a draft of the middle
-model, made with fewer calls of that model than tokens, and the target verifies it as such. What comes out is what the middle model
-alone would have given; what changes is the time, and that is counted here.
+A step of a lossless decoder with the middle model as its target decodes tokens, each of which has
+the middle model's law given those before it, whatever it is that ends the step (docs/theory.md,
+"Chains of models"). So its output is a draft of the middle model, made with fewer calls of that
+model than tokens, and the target verifies it as such. What comes out is what the middle model alone
+would have given; what changes is the time, and that is counted here.
 """
 
 from __future__ import annotations
@@ -16,7 +18,16 @@ from numpy.typing import NDArray
 
 from otm.pmf import check_count, check_instance
 from otm.sequence.block_verification import BlockVerification
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, StaticDecoder, Step, check_asked, check_pair, evaluate
+from otm.sequence.decoder import (
+    Conditionals,
+    Decoder,
+    DraftTree,
+    StaticDecoder,
+    Step,
+    check_asked,
+    check_pair,
+    evaluate,
+)
 from otm.sequence.models import Context, LanguageModel, check_model
 from otm.sequence.source import Source, outcomes
 from otm.trees.shape import TreeShape
@@ -26,9 +37,9 @@ from otm.trees.shape import TreeShape
 class Staged(StaticDecoder):
     """Draft L tokens of a middle model by steps of another decoder, and verify them as a block.
 
-    The steps draft from the draft model and are judged by the middle model; they go on until L tokens stand, and what the last one
-    has too much is cut. The target then sees a chain drafted from the middle model. A `Staged` inner decoder makes the chain of
-    models longer.
+    The steps draft from the draft model and are judged by the middle model; they go on until L
+    tokens stand, and what the last one has too much is cut. The target then sees a chain drafted
+    from the middle model. A `Staged` inner decoder makes the chain of models longer.
 
     Args:
         inner: the decoder that makes the middle model's text; lossless, or the whole is not.
@@ -38,13 +49,20 @@ class Staged(StaticDecoder):
     Raises:
         InvalidParameter: if these are something else.
 
-    Cost: one target call per step; `expected_calls` counts those of the other models. Reference: staged speculative decoding
+    Cost: one target call per step; `expected_calls` counts those of the other models. Reference:
+        staged speculative decoding
     [Spector & Ré 2023]; polybasic decoding 2025; docs/theory.md, "Chains of models".
 
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder, step_law
-    >>> small, middle, target = ZerothOrder([0.9, 0.1]), ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
+    >>> small, middle, target = (
+    ...     ZerothOrder([0.9, 0.1]),
+    ...     ZerothOrder([0.75, 0.25]),
+    ...     ZerothOrder([0.5, 0.5]),
+    ... )
     >>> staged = Staged(SpeculativeSampling(1), middle, 1)
-    >>> round(step_law(staged, draft=small, target=target, context=[]).block_efficiency, 12)  # 1 + Σ min(middle, target)
+    >>> round(
+    ...     step_law(staged, draft=small, target=target, context=[]).block_efficiency, 12
+    ... )  # 1 + Σ min(middle, target)
     1.75
     """
 
@@ -70,7 +88,9 @@ class Staged(StaticDecoder):
         return TreeShape.chain(self.length)
 
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
-        """Decode steps of the inner decoder; the middle model's distributions along the text are those its steps evaluated."""
+        """Decode steps of the inner decoder; the middle model's distributions along the text are
+        those its steps evaluated.
+        """
         check_pair(model, self.middle)
         text, known = context, dict[Context, NDArray[np.float64]]()
         while len(text) < len(context) + self.length:
@@ -88,10 +108,14 @@ class Staged(StaticDecoder):
         return BlockVerification(self.length).verify(tree, target, source)
 
 
-def expected_calls(decoder: Staged, *, draft: LanguageModel, context: Sequence[int]) -> NDArray[np.float64]:
-    """Return the exact expected number of serial calls of each drafting model per call of the target.
+def expected_calls(
+    decoder: Staged, *, draft: LanguageModel, context: Sequence[int]
+) -> NDArray[np.float64]:
+    """Return the exact expected number of serial calls of each drafting model per call of the
+    target.
 
-    A step takes 1 + Σ_i c_i·n_i target calls of time if a call of model i costs c_i and there are n_i of them.
+    A step takes 1 + Σ_i c_i·n_i target calls of time if a call of model i costs c_i and there are
+    n_i of them.
 
     Args:
         decoder: the chain of models.
@@ -108,10 +132,17 @@ def expected_calls(decoder: Staged, *, draft: LanguageModel, context: Sequence[i
 
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
     >>> half = ZerothOrder([0.5, 0.5])
-    >>> expected_calls(Staged(SpeculativeSampling(2), half, 6), draft=half, context=[])  # three tokens of the middle model a call
+    >>> expected_calls(
+    ...     Staged(SpeculativeSampling(2), half, 6), draft=half, context=[]
+    ... )  # three tokens of the middle model a call
     array([4., 2.])
     """
-    start = check_asked(check_instance(decoder, Staged, name="decoder"), draft=draft, target=decoder.middle, context=context)
+    start = check_asked(
+        check_instance(decoder, Staged, name="decoder"),
+        draft=draft,
+        target=decoder.middle,
+        context=context,
+    )
     counted, models = _counted(decoder)
     smallest = _Counted(draft)
     total = np.zeros(len(models) + 1)

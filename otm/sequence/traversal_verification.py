@@ -1,9 +1,11 @@
 """Traversal verification: a drafted tree, verified from its leaves to the root (Weng et al. 2025).
 
-Verification vertex by vertex discards a subtree with its top. Here a vertex is given up only after all that hangs below it: a
-vertex that alone would be rejected can be saved by a child that the target overrates. Each vertex carries the probability w with
-which its subtree is to be accepted and the distribution q by which the target goes on there; whatever its children do not use of
-w·q is passed on, and what is left at the end accepts the vertex itself. On a chain this is block verification.
+Verification vertex by vertex discards a subtree with its top. Here a vertex is given up only after
+all that hangs below it: a vertex that alone would be rejected can be saved by a child that the
+target overrates. Each vertex carries the probability w with which its subtree is to be accepted and
+the distribution q by which the target goes on there; whatever its children do not use of w·q is
+passed on, and what is left at the end accepts the vertex itself. On a chain this is block
+verification.
 """
 
 from __future__ import annotations
@@ -31,12 +33,14 @@ DISTINCT = WithoutReplacement(1)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pending:
-    """What is still to be decided at a vertex: accept below or at it with probability `weight`, then go on by `target`.
+    """What is still to be decided at a vertex: accept below or at it with probability `weight`,
+    then go on by `target`.
 
     Attributes:
         weight: w, the probability that this vertex or something below it is to be accepted.
         target: q `(V,)`, the law of the next token if so.
-        draft: p `(V,)`, the law of the next child's token given its elder siblings; all 0 where no token is left.
+        draft: p `(V,)`, the law of the next child's token given its elder siblings; all 0 where no
+            token is left.
     """
 
     weight: float
@@ -44,15 +48,18 @@ class Pending:
     draft: NDArray[np.float64]
 
     def after(self, token: int, law: Law) -> Pending:
-        """Return what is left to decide when the child with this token, and all below it, has been rejected.
+        """Return what is left to decide when the child with this token, and all below it, has been
+        rejected.
 
-        w·q less what a child takes of it, min(p, w·q), is (w·q − p)₊ = (1 − Σ min) w'·q', and 1 − Σ min = Z + 1 − w.
+        w·q less what a child takes of it, min(p, w·q), is (w·q − p)₊ = (1 − Σ min) w'·q', and 1 − Σ
+        min = Z + 1 − w.
         """
         excess = np.maximum(self.weight * self.target - self.draft, 0.0)
         total = float(excess.sum())
         return Pending(
             weight=pass_probability(total, self.weight),
-            # Without any excess w' is 0 and its q' is never used, or w = 1 and only rounding rejected the child.
+            # Without any excess w' is 0 and its q' is never used, or w = 1 and only rounding
+            # rejected the child.
             target=excess / total if total > 0 else self.target,
             draft=younger_sibling_law(self.draft, token, law),
         )
@@ -72,26 +79,33 @@ class _Visit:
 class TraversalVerification(LawDecoder):
     """Draft a tree; accept the first vertex in post-order that passes, with the path to it.
 
-    A vertex with weight w, target q and drafts p (w = 1 at the root) hands the child with token x the weight min(1, w·q(x)/p(x));
-    if nothing in the child's subtree is accepted, with Z = Σ (w·q − p)₊, q becomes (w·q − p)₊/Z, w becomes Z/(Z + 1 − w), and p the
-    law of the next child. After its last child a vertex is accepted with probability w, the root always; the next token is drawn
-    from its q. Two siblings with the same token are two vertices; `Step.survivors` names the accepted path.
+    A vertex with weight w, target q and drafts p (w = 1 at the root) hands the child with token x
+    the weight min(1, w·q(x)/p(x)); if nothing in the child's subtree is accepted, with Z = Σ (w·q −
+    p)₊, q becomes (w·q − p)₊/Z, w becomes Z/(Z + 1 − w), and p the law of the next child. After its
+    last child a vertex is accepted with probability w, the root always; the next token is drawn
+    from its q. Two siblings with the same token are two vertices; `Step.survivors` names the
+    accepted path.
 
     Args:
         tree: the shape, at least one drafted token.
-        drafts: `otm.WithoutReplacement(1)` or `otm.IID(1)`; its k is replaced by each vertex's number of children.
+        drafts: `otm.WithoutReplacement(1)` or `otm.IID(1)`; its k is replaced by each vertex's
+            number of children.
 
     Raises:
-        InvalidParameter: on an empty tree; when drafting, if a vertex has more children than the law can give.
+        InvalidParameter: on an empty tree; when drafting, if a vertex has more children than the
+            law can give.
         Unsupported: for other draft laws.
 
     Cost: one draft call per level, one target call; O(V) per drafted vertex.
-    Reference: Weng et al. 2025 (2505.12398); losslessness: docs/theory.md, "Traversal verification".
+    Reference: Weng et al. 2025 (2505.12398); losslessness: docs/theory.md, "Traversal
+        verification".
 
     >>> from otm.sequence import ZerothOrder, step_law
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
     >>> chain = TraversalVerification(TreeShape.chain(2))
-    >>> round(step_law(chain, draft=draft, target=target, context=[]).block_efficiency, 12)  # block verification: 1 + 11/9
+    >>> round(
+    ...     step_law(chain, draft=draft, target=target, context=[]).block_efficiency, 12
+    ... )  # block verification: 1 + 11/9
     2.222222222222
     """
 
@@ -104,8 +118,10 @@ class TraversalVerification(LawDecoder):
         require_drafts(self.tree)
         if not isinstance(self.drafts, IID | WithoutReplacement):
             raise Unsupported(
-                "Traversal verification needs the law of each draft given its elder siblings, and knows it for independent drafts "
-                f"and drafts without replacement; got {self.drafts!r}. Choose otm.IID(1) or otm.WithoutReplacement(1)."
+                "Traversal verification needs the law of each draft given its elder siblings, and "
+                "knows it for independent drafts "
+                f"and drafts without replacement; got {self.drafts!r}. Choose otm.IID(1) or "
+                "otm.WithoutReplacement(1)."
             )
 
     @property
@@ -128,19 +144,28 @@ class TraversalVerification(LawDecoder):
 
 
 def traverse(tree: DraftTree, target: Conditionals, source: Source, drafts: Law) -> Step:
-    """Verify a tree from its leaves to its root; `drafts` says whether siblings are independent or distinct."""
+    """Verify a tree from its leaves to its root; `drafts` says whether siblings are independent or
+    distinct.
+    """
     below = children_of(tree.shape)
 
     def arrive(vertex: int, context: Context, weight: float) -> _Visit:
         here = target(context)
-        return _Visit(vertex, context, Pending(weight, here, tree.draft.get(context, here)), iter(below[vertex]))
+        return _Visit(
+            vertex,
+            context,
+            Pending(weight, here, tree.draft.get(context, here)),
+            iter(below[vertex]),
+        )
 
     way = [arrive(0, tree.context, 1.0)]
     while True:
         here = way[-1]
         child = next(here.children, None)
         token = PAD if child is None else int(tree.tokens[child])
-        if child is not None and token != PAD:  # where no token was left to draft, none was for the younger children either
+        if (
+            child is not None and token != PAD
+        ):  # where no token was left to draft, none was for the younger children either
             weight = next_weight(here.state.weight, here.state.draft, here.state.target, token)
             way.append(arrive(child, (*here.context, token), weight))
         elif len(way) == 1 or source.accept(here.state.weight):
@@ -150,11 +175,14 @@ def traverse(tree: DraftTree, target: Conditionals, source: Source, drafts: Law)
             way[-1].state = way[-1].state.after(here.context[-1], drafts)
     tokens = (*here.context[len(tree.context) :], source.choose(here.state.target))
     survivors = tuple((visit.vertex,) for visit in way[1:])
-    return Step(tokens, len(survivors), "rejected" if below[here.vertex] else "end_of_draft", survivors)
+    return Step(
+        tokens, len(survivors), "rejected" if below[here.vertex] else "end_of_draft", survivors
+    )
 
 
 def younger_sibling_law(draft: NDArray[np.float64], token: int, law: Law) -> NDArray[np.float64]:
-    """Return the law of the next child given the last one: unchanged if independent, else renormalised without its token.
+    """Return the law of the next child given the last one: unchanged if independent, else
+    renormalised without its token.
 
     >>> younger_sibling_law(np.array([0.5, 0.25, 0.25]), 0, otm.WithoutReplacement(2))
     array([0. , 0.5, 0.5])

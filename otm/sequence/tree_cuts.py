@@ -1,22 +1,27 @@
-"""The best step for K independent drafted sequences, by cuts of the tree of paths instead of enumerated draws.
+"""The best step for K independent drafted sequences, by cuts of the tree of paths instead of
+enumerated draws.
 
-Write f(u) for the probability that path u is accepted, P(u) for the probability that one drafted sequence begins with u. A lossless
-verification of K sequences that accepts with these f exists exactly if f(uy) ≤ q(y | u) f(u) and
+Write f(u) for the probability that path u is accepted, P(u) for the probability that one drafted
+sequence begins with u. A lossless verification of K sequences that accepts with these f exists
+exactly if f(uy) ≤ q(y | u) f(u) and
 
     Σ_{w∈W} f(w) ≤ φ(P(W)),   φ(x) = 1 − (1 − x)^K,   for every antichain W, no path of which begins with another,
 
-because Pr(the draws meet W) = φ(P(W)) (docs/theory.md, "Tree cuts"). There are exponentially many antichains, but φ is concave:
-below a line c + λx the constraints say that the heaviest antichain for the weights f − λP weighs at most c, and that weight obeys
+because Pr(the draws meet W) = φ(P(W)) (docs/theory.md, "Tree cuts"). There are exponentially many
+antichains, but φ is concave: below a line c + λx the constraints say that the heaviest antichain
+for the weights f − λP weighs at most c, and that weight obeys
 
     A_λ(u) = max(f(u) − λP(u), Σ_y A_λ(uy)),
 
-a linear program in f and A of the size of the tree. With chords of φ between *knots* for lines it is a restriction, so what it
-finds is attained; and it loses nothing as soon as the masses P(W) of the binding antichains are knots. Its multipliers, prices
-π(u) ≥ 0 summed to Π along a path, certify an upper bound whatever they are,
+a linear program in f and A of the size of the tree. With chords of φ between *knots* for lines it
+is a restriction, so what it finds is attained; and it loses nothing as soon as the masses P(W) of
+the binding antichains are knots. Its multipliers, prices π(u) ≥ 0 summed to Π along a path, certify
+an upper bound whatever they are,
 
     E[tokens] ≤ 1 + ∫ φ(P(Π > t)) dt + Σ_y q(y) ν(y),   ν(uy) = (1 − π(uy) + Σ_z q(z | uy) ν(uyz))₊:
 
-the integral is E[max_i Π(X_i)] over the K sequences, and the sets {Π > t} are finitely many nested antichains, the binding ones.
+the integral is E[max_i Π(X_i)] over the K sequences, and the sets {Π > t} are finitely many nested
+antichains, the binding ones.
 """
 
 from __future__ import annotations
@@ -44,7 +49,9 @@ MAX_ENTRIES = 4_000_000
 """Largest number of variables of one linear program."""
 
 _NEGLIGIBLE = 1e-200
-"""Paths less likely than this, under either model, are left out: together they are worth far less than a unit in the last place."""
+"""Paths less likely than this, under either model, are left out: together they are worth far less
+than a unit in the last place.
+"""
 
 _SCALE = 2.0**10  # solver tolerances are absolute, masses of paths are small
 _FAR = 1e9
@@ -52,12 +59,15 @@ _ROUNDS = 16
 _FEW = (6, 8, 16, 40)
 """How many new knots a round takes; later ones take all that bind."""
 _SHRUNK = 1e-8
-"""f ≤ K(1 − 1e-8)P: then antichains of mass below 2e-8/(K − 1) need no check, and no path loses more than 1e-15."""
+"""f ≤ K(1 − 1e-8)P: then antichains of mass below 2e-8/(K − 1) need no check, and no path loses
+more than 1e-15.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class TreeCut:
-    """An antichain that binds: its acceptances add up to at most the probability that the drafts meet it.
+    """An antichain that binds: its acceptances add up to at most the probability that the drafts
+    meet it.
 
     Attributes:
         paths: the antichain W; no path begins with another.
@@ -72,14 +82,16 @@ class TreeCut:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PathTree:
-    """Every path of up to L tokens that both models can take, level by level, the children of one path next to each other.
+    """Every path of up to L tokens that both models can take, level by level, the children of one
+    path next to each other.
 
     Attributes:
         paths: the paths, shorter ones first.
         parents: `(n,)` each one's parent's number, −1 for the empty path.
         levels: a slice for each length.
         share: `(n,)` q(y | u); draft, target: `(n,)` P(u), Q(u).
-        sums: for each level but the first a matrix that adds up the values at the children of every path of the level before.
+        sums: for each level but the first a matrix that adds up the values at the children of every
+            path of the level before.
     """
 
     paths: list[Context]
@@ -91,7 +103,9 @@ class PathTree:
     sums: list[scipy.sparse.csr_array]
 
     @classmethod
-    def of(cls, draft: LanguageModel, target: LanguageModel, start: Context, length: int) -> PathTree:
+    def of(
+        cls, draft: LanguageModel, target: LanguageModel, start: Context, length: int
+    ) -> PathTree:
         """List the paths; one call of each model per level.
 
         Raises:
@@ -108,39 +122,56 @@ class PathTree:
         for _ in range(length):
             if len(level) * num_tokens > MAX_TABLE:
                 raise TooLarge(
-                    f"The paths of one level times the vocabulary are limited to {MAX_TABLE:,}; after {len(columns)} tokens there "
-                    f"are {len(level):,} paths × {num_tokens:,} tokens. Take a smaller vocabulary or length, or bound the step "
+                    f"The paths of one level times the vocabulary are limited to {MAX_TABLE:,}; "
+                    f"after {len(columns)} tokens there "
+                    f"are {len(level):,} paths × {num_tokens:,} tokens. Take a smaller vocabulary "
+                    "or length, or bound the step "
                     "from above with otm.sequence.level_cut_upper."
                 )
             contexts = [(*start, *path) for path in level]
-            drafted, wanted = (next_distributions(m, contexts, name=n) for m, n in ((draft, "draft"), (target, "target")))
+            drafted, wanted = (
+                next_distributions(m, contexts, name=n)
+                for m, n in ((draft, "draft"), (target, "target"))
+            )
             p, q = (np.stack([rows[context] for context in contexts]) for rows in (drafted, wanted))
             num_tokens = p.shape[1]
             joint_p, joint_q = before_p[:, None] * p, before_q[:, None] * q
             above, token = np.nonzero((joint_p > _NEGLIGIBLE) & (joint_q > _NEGLIGIBLE))
             if len(paths) + len(token) > MAX_PATHS:
                 raise TooLarge(
-                    f"The tree of paths is limited to {MAX_PATHS:,}; this one has more within {length} tokens. Take a smaller "
-                    "vocabulary or length, or bound the step from above with otm.sequence.level_cut_upper."
+                    f"The tree of paths is limited to {MAX_PATHS:,}; this one has more within "
+                    f"{length} tokens. Take a smaller "
+                    "vocabulary or length, or bound the step from above with "
+                    "otm.sequence.level_cut_upper."
                 )
             if not len(token):
                 break
             if levels:
                 shape = (len(level), len(token))
-                sums.append(scipy.sparse.csr_array((np.ones(len(token)), (above, np.arange(len(token)))), shape=shape))
+                sums.append(
+                    scipy.sparse.csr_array(
+                        (np.ones(len(token)), (above, np.arange(len(token)))), shape=shape
+                    )
+                )
             levels.append(slice(len(paths), len(paths) + len(token)))
             parents.append(number[above])
             columns.append((q[above, token], joint_p[above, token], joint_q[above, token]))
-            level = [(*level[i], int(y)) for i, y in zip(above.tolist(), token.tolist(), strict=True)]
+            level = [
+                (*level[i], int(y)) for i, y in zip(above.tolist(), token.tolist(), strict=True)
+            ]
             number = np.arange(len(paths), len(paths) + len(token))
             paths += level
             before_p, before_q = columns[-1][1:]
-        share, mass, wanted_mass = (np.concatenate([c[i] for c in columns]) if columns else np.empty(0) for i in range(3))
+        share, mass, wanted_mass = (
+            np.concatenate([c[i] for c in columns]) if columns else np.empty(0) for i in range(3)
+        )
         joined = np.concatenate(parents) if parents else np.empty(0, dtype=np.int64)
         return cls(paths, joined.astype(np.int64), levels, share, mass, wanted_mass, sums)
 
     def down(self, values: Vector, combine: np.ufunc, top: float) -> Vector:
-        """Return values combined along each path: v(uy) = combine(result(u), values(uy)), `top` at the empty path."""
+        """Return values combined along each path: v(uy) = combine(result(u), values(uy)), `top` at
+        the empty path.
+        """
         found = np.empty_like(values)
         for i, level in enumerate(self.levels):
             above = found[self.parents[level]] if i else top
@@ -148,7 +179,9 @@ class PathTree:
         return found
 
     def added(self, i: int, values: Vector) -> Vector:
-        """Return the sum over children for the paths of level i, given values of level i + 1; 0 at the last."""
+        """Return the sum over children for the paths of level i, given values of level i + 1; 0 at
+        the last.
+        """
         if i + 1 == len(self.levels):
             return np.zeros((self.levels[i].stop - self.levels[i].start, *values.shape[1:]))
         return np.asarray(self.sums[i] @ values)
@@ -162,13 +195,18 @@ class PathTree:
         return found
 
     def heaviest(self, accepted: Vector, slopes: Vector) -> tuple[Vector, Vector]:
-        """Return Σ f and Σ P over the antichain heaviest for the weights f − λP, for each λ `(m,)`; none if none is > 0."""
+        """Return Σ f and Σ P over the antichain heaviest for the weights f − λP, for each λ `(m,)`;
+        none if none is > 0.
+        """
         sums = [np.zeros((self.levels[-1].stop - self.levels[-1].start, len(slopes)))] * 2
         for i in reversed(range(len(self.levels))):
             level = self.levels[i]
             own_f, own_p = accepted[level, None], self.draft[level, None]
             itself = own_f - own_p * slopes > sums[0] - sums[1] * slopes
-            chosen = [np.where(itself, own, below) for own, below in zip((own_f, own_p), sums, strict=True)]
+            chosen = [
+                np.where(itself, own, below)
+                for own, below in zip((own_f, own_p), sums, strict=True)
+            ]
             sums = [self.sums[i - 1] @ part if i else part.sum(axis=0) for part in chosen]
         return sums[0], sums[1]
 
@@ -183,18 +221,32 @@ def met(mass: Vector, k: int) -> Vector:
         return np.asarray(-np.expm1(k * np.log1p(-np.minimum(mass, 1.0))))
 
 
-def best_of_paths(tree: PathTree, k: int, *, tolerance: float) -> tuple[Vector, float, float, list[TreeCut]]:
-    """Return acceptances `(n,)` that K sequences attain, their value and its upper bound less one, and the cuts that certify it.
+def best_of_paths(
+    tree: PathTree, k: int, *, tolerance: float
+) -> tuple[Vector, float, float, list[TreeCut]]:
+    """Return acceptances `(n,)` that K sequences attain, their value and its upper bound less one,
+    and the cuts that certify it.
 
     Raises:
         SolverFailure: if HiGHS stops early.
-        TooLarge: if certifying to the tolerance takes a program of more than `MAX_ENTRIES` variables.
+        TooLarge: if certifying to the tolerance takes a program of more than `MAX_ENTRIES`
+            variables.
     """
     knots = np.unique(
-        np.concatenate([[0.0, 1.0], *(size * np.array([0.25, 0.5, 1.0, 2.0, 4.0]) for size in _level_sizes(tree, k))])
+        np.concatenate(
+            [
+                [0.0, 1.0],
+                *(size * np.array([0.25, 0.5, 1.0, 2.0, 4.0]) for size in _level_sizes(tree, k)),
+            ]
+        )
     )
     knots = knots[knots <= 1.0]
-    lower, upper, accepted, prices = -1.0, math.inf, np.zeros(len(tree.paths)), np.zeros(len(tree.paths))
+    lower, upper, accepted, prices = (
+        -1.0,
+        math.inf,
+        np.zeros(len(tree.paths)),
+        np.zeros(len(tree.paths)),
+    )
     settled = False
     for turn in range(_ROUNDS):
         proposed, priced = _solve(tree, k, knots, small=settled)
@@ -217,7 +269,9 @@ def best_of_paths(tree: PathTree, k: int, *, tolerance: float) -> tuple[Vector, 
 
 
 def priced_bound(tree: PathTree, k: int, prices: Vector) -> float:
-    """Return ∫ φ(P(Π > t)) dt + Σ_y q(y) ν(y): no verification of K sequences accepts more, whatever the prices `(n,)` ≥ 0."""
+    """Return ∫ φ(P(Π > t)) dt + Σ_y q(y) ν(y): no verification of K sequences accepts more,
+    whatever the prices `(n,)` ≥ 0.
+    """
     sizes, weights = _sizes(tree, prices, least=0.0)
     beyond = np.empty(0)
     for i in reversed(range(len(tree.levels))):
@@ -228,7 +282,9 @@ def priced_bound(tree: PathTree, k: int, prices: Vector) -> float:
 
 
 def _level_sizes(tree: PathTree, k: int) -> list[float]:
-    """Return the mass of the binding antichain of each level by itself: the cut of the one-step optimum of path laws."""
+    """Return the mass of the binding antichain of each level by itself: the cut of the one-step
+    optimum of path laws.
+    """
     sizes = []
     for level in tree.levels:
         order = np.argsort(-tree.target[level] / tree.draft[level])
@@ -240,12 +296,14 @@ def _level_sizes(tree: PathTree, k: int) -> list[float]:
 
 
 def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vector, Vector]:
-    """Return the acceptances and prices `(n,)` of the program whose antichains lie below the chords between the knots.
+    """Return the acceptances and prices `(n,)` of the program whose antichains lie below the chords
+    between the knots.
 
-    Variables R(u) = f(u)/Q(u), then A_λ(u)/Q(u) for each chord and each path that can weigh something. The solver's tolerances are
-    absolute: antichains of a mass of 1e-6 are then kept to four digits, and what repairs the smallest shrinks f everywhere. With
-    `small` R is divided by the most it can be and A by φ at the chord's right end: all are kept to the same digits, and now the
-    prices of the small ones are uncertain. One way gives a good f, the other good prices.
+    Variables R(u) = f(u)/Q(u), then A_λ(u)/Q(u) for each chord and each path that can weigh
+    something. The solver's tolerances are absolute: antichains of a mass of 1e-6 are then kept to
+    four digits, and what repairs the smallest shrinks f everywhere. With `small` R is divided by
+    the most it can be and A by φ at the chord's right end: all are kept to the same digits, and now
+    the prices of the small ones are uncertain. One way gives a good f, the other good prices.
     """
     size = len(tree.paths)
     heights = met(knots, k)
@@ -264,7 +322,9 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
     right: list[Vector] = [np.zeros(len(inner))]
     num_rows, num_columns = len(inner), size
     own_rows: list[tuple[NDArray[np.int64], NDArray[np.int64], float]] = []
-    for slope, offset, scale in zip(slopes.tolist(), offsets.tolist(), scales.tolist(), strict=True):
+    for slope, offset, scale in zip(
+        slopes.tolist(), offsets.tolist(), scales.tolist(), strict=True
+    ):
         own = most * tree.target > slope * tree.draft * (1 + 1e-12)
         live = own.copy()
         for level in reversed(tree.levels[1:]):
@@ -275,7 +335,8 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
         num_columns += len(used)
         if num_columns > MAX_ENTRIES:
             raise TooLarge(
-                f"The program is limited to {MAX_ENTRIES:,} variables; {len(knots)} knots on {size:,} paths take more. Take a "
+                f"The program is limited to {MAX_ENTRIES:,} variables; {len(knots)} knots on "
+                f"{size:,} paths take more. Take a "
                 "smaller vocabulary or length."
             )
         place = num_rows + np.arange(len(mine))  # R(u) − A(u)/Q(u) ≤ λ P(u)/Q(u)
@@ -301,11 +362,15 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
         right.append(np.array([max(offset, 0.0) / scale]))
         num_rows += 1
     matrix = scipy.sparse.csr_array(
-        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(num_rows, num_columns)
+        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
+        shape=(num_rows, num_columns),
     )
     cost, high = np.zeros(num_columns), np.full(num_columns, np.inf)
     cost[:size], high[:size] = -tree.target * unit * _SCALE, most / unit
-    for method in ("highs-ds", "highs-ipm"):  # the simplex method gives up on a few of those with coefficients far apart
+    for method in (
+        "highs-ds",
+        "highs-ipm",
+    ):  # the simplex method gives up on a few of those with coefficients far apart
         solution = scipy.optimize.linprog(
             cost,
             A_ub=matrix,
@@ -318,14 +383,21 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
             break
     if solution.status != 0:
         raise SolverFailure(
-            f"HiGHS must reach an optimal vertex; it stopped with {solution.message!r} on {num_columns} variables. "
+            f"HiGHS must reach an optimal vertex; it stopped with {solution.message!r} on "
+            f"{num_columns} variables. "
             "Take a smaller tree."
         )
     prices = np.zeros(size)
     for mine, place, scale in own_rows:
-        prices[mine] += np.maximum(-solution.ineqlin.marginals[place], 0.0) / (_SCALE * tree.target[mine] * scale)
-    capped = (most < 1.0) & (solution.upper.marginals[:size] < 0.0)  # f(u) ≤ φ(P(u)): the antichain {u}
-    prices[capped] -= solution.upper.marginals[:size][capped] / (_SCALE * tree.target[capped] * unit[capped])
+        prices[mine] += np.maximum(-solution.ineqlin.marginals[place], 0.0) / (
+            _SCALE * tree.target[mine] * scale
+        )
+    capped = (most < 1.0) & (
+        solution.upper.marginals[:size] < 0.0
+    )  # f(u) ≤ φ(P(u)): the antichain {u}
+    prices[capped] -= solution.upper.marginals[:size][capped] / (
+        _SCALE * tree.target[capped] * unit[capped]
+    )
     return np.clip(solution.x[:size] * unit, 0.0, 1.0) * tree.target, prices
 
 
@@ -335,18 +407,23 @@ def heights_of(tree: PathTree, k: int) -> Vector:
 
 
 def _repaired(tree: PathTree, k: int, proposed: Vector) -> Vector:
-    """Return f `(n,)` that respects the target and every antichain, close to what a solver proposed."""
+    """Return f `(n,)` that respects the target and every antichain, close to what a solver
+    proposed.
+    """
     cap = tree.draft * (k * (1.0 - _SHRUNK) if k > 1 else 1.0)
     found = tree.chained(np.minimum(proposed, cap))
     return np.asarray(found / largest_excess(tree, k, found))
 
 
 def largest_excess(tree: PathTree, k: int, accepted: Vector) -> float:
-    """Return a number that Σ_W f / φ(P(W)) exceeds for no antichain W, at least 1, for f ≤ K(1 − 1e-8) P.
+    """Return a number that Σ_W f / φ(P(W)) exceeds for no antichain W, at least 1, for f ≤ K(1 −
+    1e-8) P.
 
-    Heaviest antichains W for growing slopes have falling P(W). Between two neighbours, of slopes λ < λ', every antichain lies below
-    both lines f(W) ≤ h(λ) + λ P(W), so below their crossing, and as φ is concave the largest excess of a corner is at an end or at
-    the crossing. Where the crossing exceeds φ the slope of the chord between the neighbours tells whether a corner is there.
+    Heaviest antichains W for growing slopes have falling P(W). Between two neighbours, of slopes λ
+    < λ', every antichain lies below both lines f(W) ≤ h(λ) + λ P(W), so below their crossing, and
+    as φ is concave the largest excess of a corner is at an end or at the crossing. Where the
+    crossing exceeds φ the slope of the chord between the neighbours tells whether a corner is
+    there.
     """
     if k == 1:
         return 1.0  # f ≤ P, path by path
@@ -372,7 +449,9 @@ def largest_excess(tree: PathTree, k: int, accepted: Vector) -> float:
             break
         sums = tree.heaviest(accepted, np.array([chord for _, _, chord in unsettled]))
         open_pairs = []
-        for (left, right, chord), f, p in zip(unsettled, sums[0].tolist(), sums[1].tolist(), strict=True):
+        for (left, right, chord), f, p in zip(
+            unsettled, sums[0].tolist(), sums[1].tolist(), strict=True
+        ):
             line = left[1] - chord * left[2]
             if p > 0:
                 worst = max(worst, f / float(met(np.array(p), k)))
@@ -382,11 +461,16 @@ def largest_excess(tree: PathTree, k: int, accepted: Vector) -> float:
 
 
 def _sizes(tree: PathTree, prices: Vector, *, least: float = 1e-9) -> tuple[Vector, Vector]:
-    """Return P(Π > t) and the length of the t with it, for the values Π of whole paths, largest first; short ones left out."""
+    """Return P(Π > t) and the length of the t with it, for the values Π of whole paths, largest
+    first; short ones left out.
+    """
     along = tree.down(prices, np.add, 0.0)
     ending = np.concatenate(
         [
-            tree.draft[level] - tree.added(i, tree.draft[tree.levels[i + 1]] if i + 1 < len(tree.levels) else np.empty(0))
+            tree.draft[level]
+            - tree.added(
+                i, tree.draft[tree.levels[i + 1]] if i + 1 < len(tree.levels) else np.empty(0)
+            )
             for i, level in enumerate(tree.levels)
         ]
     )
@@ -403,7 +487,11 @@ def _spread(sizes: Vector, weights: Vector, most: int) -> Vector:
     for apart in (1.6, 1.3, 1.1, 1.03, 1.003, 1.0 + 1e-11):
         for i in np.argsort(-weights, kind="stable").tolist():
             size = float(sizes[i])
-            if len(kept) < most and size > 0 and all(max(size, other) > apart * min(size, other) for other in kept):
+            if (
+                len(kept) < most
+                and size > 0
+                and all(max(size, other) > apart * min(size, other) for other in kept)
+            ):
                 kept.append(size)
     return np.asarray(kept)
 

@@ -1,12 +1,15 @@
-"""Decoding vertex by vertex: at each visited vertex a verifier picks the output among the drafted children.
+"""Decoding vertex by vertex: at each visited vertex a verifier picks the output among the drafted
+children.
 
-The current vertices are those that agree with the output so far; they share one context. Their children together are drafts of the
-next token, and a verifier for that many drafts picks the output. The children *equal to the output* become the current vertices,
-whatever the rule accepted; none ends the step, and current vertices without children end it with a bonus token from the target.
+The current vertices are those that agree with the output so far; they share one context. Their
+children together are drafts of the next token, and a verifier for that many drafts picks the
+output. The children *equal to the output* become the current vertices, whatever the rule accepted;
+none ends the step, and current vertices without children end it with a bonus token from the target.
 
-The children of *distinct* vertices with one context are independent given the past, those of one vertex are drawn by the
-scheme's draft law. So the verifier is fed one draft per child, never one per leaf: leaves that share a prefix are no independent
-drafts at its levels (docs/theory.md, "The prefix-tree trap").
+The children of *distinct* vertices with one context are independent given the past, those of one
+vertex are drawn by the scheme's draft law. So the verifier is fed one draft per child, never one
+per leaf: leaves that share a prefix are no independent drafts at its levels (docs/theory.md, "The
+prefix-tree trap").
 """
 
 from __future__ import annotations
@@ -59,7 +62,9 @@ class VertexDecoder(LawDecoder):
         """Run the verifier at each vertex that the output reaches."""
 
         def output(vertices: list[int], context: Context, proposals: NDArray[np.int64]) -> int:
-            rule = source.rule(self.verification, tree.draft[context], target(context), self.law(len(proposals)))
+            rule = source.rule(
+                self.verification, tree.draft[context], target(context), self.law(len(proposals))
+            )
             return source.verify(rule, proposals)[0]
 
         return descend(tree, target, source, output)
@@ -69,7 +74,8 @@ def require_verifier(verifier: Verifier) -> None:
     """Raise `InvalidParameter` unless it is a verifier."""
     if not isinstance(verifier, Verifier):
         raise InvalidParameter(
-            f"verifier must be an instance of one of otm.verifiers.VERIFIERS; got {verifier!r}. Pass otm.KSeq(), say."
+            f"verifier must be an instance of one of otm.verifiers.VERIFIERS; got {verifier!r}. "
+            "Pass otm.KSeq(), say."
         )
 
 
@@ -110,9 +116,15 @@ def grow(
 
 
 def grow_by_law(
-    shape: TreeShape, model: LanguageModel, context: Context, law: Callable[[int], Law], source: Source
+    shape: TreeShape,
+    model: LanguageModel,
+    context: Context,
+    law: Callable[[int], Law],
+    source: Source,
 ) -> DraftTree:
-    """Draft a tree level by level, `law(n)` drawing the n children of a vertex; errors as the law's."""
+    """Draft a tree level by level, `law(n)` drawing the n children of a vertex; errors as the
+    law's.
+    """
 
     def children(vertex: int, mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
         drafts = law(count)
@@ -150,13 +162,19 @@ def descend(
         proposals = tree.tokens[children]
         token = output(current, context, proposals)
         context = (*context, token)
-        current = [child for child, drafted in zip(children, proposals.tolist(), strict=True) if drafted == token]
+        current = [
+            child
+            for child, drafted in zip(children, proposals.tolist(), strict=True)
+            if drafted == token
+        ]
         if not current:
             return _step(tree, context, survivors, "rejected")
         survivors.append(tuple(current))
 
 
-def _step(tree: DraftTree, context: Context, survivors: list[tuple[int, ...]], stopped: Stop) -> Step:
+def _step(
+    tree: DraftTree, context: Context, survivors: list[tuple[int, ...]], stopped: Stop
+) -> Step:
     return Step(context[len(tree.context) :], len(survivors), stopped, tuple(survivors))
 
 

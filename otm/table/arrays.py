@@ -1,8 +1,10 @@
-"""What `otm.table` computes, in groups that share work: one sort, one recursion, one walk over the likely tokens.
+"""What `otm.table` computes, in groups that share work: one sort, one recursion, one walk over the
+likely tokens.
 
-Every group takes both distributions of a chunk of rows, `(..., V)` in float64, and returns values `(...)` by stem and k. The
-formulas are those of the verifiers, bounds and divergences themselves, which the tests compare them with; what is shared here is
-the sort, the running sums and the powers (1 − x)^k.
+Every group takes both distributions of a chunk of rows, `(..., V)` in float64, and returns values
+`(...)` by stem and k. The formulas are those of the verifiers, bounds and divergences themselves,
+which the tests compare them with; what is shared here is the sort, the running sums and the powers
+(1 − x)^k.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ LOGARITHMIC = {
     *("draft_entropy", "target_entropy", "kl_target_draft", "kl_draft_target"),
     *("typical_acceptance_iid", "fuzzy_iid"),
 }
-"""What is made from the ranks of q/p, from the curve, from the likeliest tokens and from logarithms."""
+"""What is made from the ranks of q/p, from the curve, from the likeliest tokens and from
+logarithms.
+"""
 
 _SMALLEST, _SMALLEST_SINGLE = 5e-324, 1.4e-45
 _LEAST = -1.7976931348623157e308  # what −∞ is taken for, so that 0 times it is 0
@@ -39,7 +43,9 @@ _SINGLE = 1e-4  # a mean of float32 logarithms, each below 90 in size, is off by
 
 
 def along_the_curve(p: Array, q: Array, ks: Sequence[int], wanted: Collection[str]) -> Values:
-    """Return the functionals of the overlap curve, from its one sort: the optimum, K-SEQ, recursive rejection, lenience, races."""
+    """Return the functionals of the overlap curve, from its one sort: the optimum, K-SEQ, recursive
+    rejection, lenience, races.
+    """
     curve = OverlapCurve.of(p, q)
     whole = curve.total_target
     scale = namespace(p, q).zeros_like(whole) + Lenience().lenience
@@ -49,7 +55,9 @@ def along_the_curve(p: Array, q: Array, ks: Sequence[int], wanted: Collection[st
         values["race_iid", 1] = _dot(masses, hit)
         _list_races(values, masses, hit, ks)
         for k, missed in _powers(1.0 - hit, ks):
-            values["poisson_representation_lower_without_replacement", k] = whole - _dot(masses, missed)
+            values["poisson_representation_lower_without_replacement", k] = whole - _dot(
+                masses, missed
+            )
     functionals: dict[str, Callable[[], Array]] = {
         "optimum_iid": lambda: optimum_along(curve, ks),
         "kseq_iid": lambda: kseq_along(curve, ks),
@@ -67,7 +75,9 @@ def _list_races(values: Values, masses: Array, hit: Array, ks: Sequence[int]) ->
     weight = masses * hit
     for k in ks:
         c = 1.0 / (k - 1) if k > 1 else 1.0
-        values["list_race_rule_iid", k] = k * c * total(weight / (hit + c)) if k > 1 else total(weight)
+        values["list_race_rule_iid", k] = (
+            k * c * total(weight / (hit + c)) if k > 1 else total(weight)
+        )
 
 
 def by_powers(p: Array, q: Array, ks: Sequence[int]) -> Values:
@@ -86,7 +96,9 @@ def by_powers(p: Array, q: Array, ks: Sequence[int]) -> Values:
 
 
 def by_likely_tokens(p: Array, q: Array, ks: Sequence[int]) -> Values:
-    """Return the schemes that draft the most likely tokens, walking down from the most likely one; ties go to the lowest index."""
+    """Return the schemes that draft the most likely tokens, walking down from the most likely one;
+    ties go to the lowest index.
+    """
     xp = namespace(p, q)
     shape, width = tuple(p.shape), int(p.shape[-1])
     rest, q = xp.reshape(p + 0.0, (-1, width)), xp.reshape(q, (-1, width))
@@ -100,7 +112,8 @@ def by_likely_tokens(p: Array, q: Array, ks: Sequence[int]) -> Values:
             last = rest / xp.where(left > 0, left, xp.ones_like(left))
             flat["greedy_optimal_greedy", k] = taken + total(xp.minimum(q, last))
             flat["naive_greedy", k] = taken + _dot(q, last)
-        # rest is 0 on tokens already taken, so a row that has run out of draftable tokens adds nothing.
+        # rest is 0 on tokens already taken, so a row that has run out of draftable tokens adds
+        # nothing.
         drafted = rest[rows, likeliest] > 0
         taken = taken + xp.where(drafted, q[rows, likeliest], xp.zeros_like(taken))
         rest[rows, likeliest] = 0.0
@@ -113,12 +126,16 @@ def by_likely_tokens(p: Array, q: Array, ks: Sequence[int]) -> Values:
 
 
 def describe_pair(p: Array, q: Array, log_p: Array | None, log_q: Array | None) -> dict[str, Array]:
-    """Return total variation and, with finite logarithms, entropies and both relative entropies, in nats."""
+    """Return total variation and, with finite logarithms, entropies and both relative entropies, in
+    nats.
+    """
     xp = namespace(p, q)
     if log_p is None or log_q is None:
         return {"tv": 0.5 * total(xp.abs(q - p))}
     difference, excess = log_q - log_p, q - p
-    forward = total(q * difference - excess)  # term by term non-negative, as in otm.divergences.kl_divergence
+    forward = total(
+        q * difference - excess
+    )  # term by term non-negative, as in otm.divergences.kl_divergence
     difference *= p
     backward = total(excess - difference)
     if not is_on_host(p) or bool(xp.min(p) == 0) or bool(xp.min(q) == 0):
@@ -135,7 +152,9 @@ def describe_pair(p: Array, q: Array, log_p: Array | None, log_q: Array | None) 
 
 
 def single_draft(p: Array, q: Array, described: dict[str, Array], overlap: Array) -> Values:
-    """Return MinHash and, with entropies, the lossy schemes of one draft at their default parameters."""
+    """Return MinHash and, with entropies, the lossy schemes of one draft at their default
+    parameters.
+    """
     xp = namespace(p, q)
     distance, same = described["tv"], _dot(p, q)
     # Σ |p − q| min(p, q) = Σ p q − Σ min(p, q)²
@@ -151,8 +170,11 @@ def single_draft(p: Array, q: Array, described: dict[str, Array], overlap: Array
     keep = xp.where(q > threshold[..., None], p, xp.zeros_like(p))
     values["typical_acceptance_iid", 1] = total(keep) + same - _dot(keep, q)
     middle = 0.5 * (p + q)
-    # Single precision decides, but where it is too close to the threshold to tell; to ask that, one would wait for a device.
-    distance = _jensen_shannon(middle, xp.astype(middle, xp.float32), described) if is_on_host(p) else None
+    # Single precision decides, but where it is too close to the threshold to tell; to ask that, one
+    # would wait for a device.
+    distance = (
+        _jensen_shannon(middle, xp.astype(middle, xp.float32), described) if is_on_host(p) else None
+    )
     if distance is None or bool(xp.any(xp.abs(distance - Fuzzy().threshold) < _SINGLE)):
         distance = _jensen_shannon(middle, middle, described)
     is_open = distance <= Fuzzy().threshold
@@ -161,13 +183,17 @@ def single_draft(p: Array, q: Array, described: dict[str, Array], overlap: Array
 
 
 def _jensen_shannon(middle: Array, argument: Array, described: dict[str, Array]) -> Array:
-    """Return H(m) − (H(p) + H(q))/2 for m = (p + q)/2, the logarithm of m taken in the precision of `argument`."""
+    """Return H(m) − (H(p) + H(q))/2 for m = (p + q)/2, the logarithm of m taken in the precision of
+    `argument`.
+    """
     logs = namespace(middle).astype(logarithm(argument), middle.dtype, copy=False)
     return -_dot(middle, logs) - 0.5 * (described["draft_entropy"] + described["target_entropy"])
 
 
 def logarithm(mass: Array) -> Array:
-    """Return log max(p, tiny), tiny the smallest positive number: finite, so that 0 times it is what x log x means at 0."""
+    """Return log max(p, tiny), tiny the smallest positive number: finite, so that 0 times it is
+    what x log x means at 0.
+    """
     xp = namespace(mass)
     smallest = _SMALLEST if mass.dtype == xp.float64 else _SMALLEST_SINGLE
     floor = xp.maximum(mass, xp.zeros_like(mass[..., :1]) + smallest)
@@ -175,16 +201,26 @@ def logarithm(mass: Array) -> Array:
 
 
 def chunk_values(
-    p: Array, q: Array, log_p: Array | None, log_q: Array | None, ks: Sequence[int], wanted: Collection[str]
+    p: Array,
+    q: Array,
+    log_p: Array | None,
+    log_q: Array | None,
+    ks: Sequence[int],
+    wanted: Collection[str],
 ) -> tuple[Values, dict[str, Array]]:
-    """Return values of a chunk and its descriptions, those that are wanted among them; float64, `ks` ascending.
+    """Return values of a chunk and its descriptions, those that are wanted among them; float64,
+    `ks` ascending.
 
-    Logarithms may be anything but NaN where the mass is 0; a NaN makes its row's descriptions NaN. Without any they are taken here.
+    Logarithms may be anything but NaN where the mass is 0; a NaN makes its row's descriptions NaN.
+    Without any they are taken here.
     """
     asked, values = set(wanted), Values()
     with quiet():
         if LOGARITHMIC & asked:
-            logs = [clip(logarithm(a) if log is None else log, _LEAST, 0.0) for a, log in ((p, log_p), (q, log_q))]
+            logs = [
+                clip(logarithm(a) if log is None else log, _LEAST, 0.0)
+                for a, log in ((p, log_p), (q, log_q))
+            ]
         else:
             logs = [None, None]
         described = describe_pair(p, q, *logs)
@@ -199,7 +235,8 @@ def chunk_values(
 
 
 def _powers(base: Array, ks: Sequence[int]) -> Iterator[tuple[int, Array]]:
-    """Yield (k, base^k) for ascending k, each power made from the one before; `base` lies in [0, 1] up to rounding.
+    """Yield (k, base^k) for ascending k, each power made from the one before; `base` lies in [0, 1]
+    up to rounding.
 
     What is yielded is overwritten on the next step.
     """
@@ -214,7 +251,9 @@ def _powers(base: Array, ks: Sequence[int]) -> Iterator[tuple[int, Array]]:
 
 
 def _dot(left: Array, right: Array) -> Array:
-    """Sum products along the last axis; on the host without BLAS, whose last bits depend on its number of threads."""
+    """Sum products along the last axis; on the host without BLAS, whose last bits depend on its
+    number of threads.
+    """
     if isinstance(left, np.ndarray):
         return np.einsum("...i,...i->...", left, right)
     return namespace(left, right).vecdot(left, right)

@@ -1,13 +1,16 @@
-"""Every scheme with a batched closed form, every number of drafts, from one sort: what a measurement on real logits asks for.
+"""Every scheme with a batched closed form, every number of drafts, from one sort: what a
+measurement on real logits asks for.
 
-Calling `otm.acceptance` scheme by scheme sorts the same ratios q/p again and again. Here one sort by q/p serves the optimum,
-K-SEQ, the races and their certificates for every k, one recursion gives recursive rejection for every k, powers (1 − p)^k are
-carried from one k to the next, and one walk over the draft model's most likely tokens gives the greedy laws. The same formulas
-are there twice: as array operations of any namespace (`otm.table.arrays`) and as compiled loops for the host
+Calling `otm.acceptance` scheme by scheme sorts the same ratios q/p again and again. Here one sort
+by q/p serves the optimum, K-SEQ, the races and their certificates for every k, one recursion gives
+recursive rejection for every k, powers (1 − p)^k are carried from one k to the next, and one walk
+over the draft model's most likely tokens gives the greedy laws. The same formulas are there twice:
+as array operations of any namespace (`otm.table.arrays`) and as compiled loops for the host
 (`otm.table.compiled`), because array calls bound the first on a CPU and a device runs nothing else.
 
-Left out are values that need more than a few passes per k: the laws without replacement (an integral per prefix), races with
-several arrivals, list races by membership, `Mentored` and whatever enumerates.
+Left out are values that need more than a few passes per k: the laws without replacement (an
+integral per prefix), races with several arrivals, list races by membership, `Mentored` and whatever
+enumerates.
 """
 
 from __future__ import annotations
@@ -23,12 +26,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm._arrays import Array, clip, host_views, is_on_host, namespace, num_threads, reserve, share, to_numpy, unit_rows
+from otm._arrays import (
+    Array,
+    clip,
+    host_views,
+    is_on_host,
+    namespace,
+    num_threads,
+    reserve,
+    share,
+    to_numpy,
+    unit_rows,
+)
 from otm._numba import compiled
 from otm.drafts import IID, Greedy, Law, TopK, WithoutReplacement
 from otm.drafts.successive_cut import check_enough_tokens
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
-from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, align_pair, as_pmfs, as_rows, plain_array
+from otm.pmf import (
+    SUM_TOLERANCE_FLOAT32,
+    SUM_TOLERANCE_FLOAT64,
+    align_pair,
+    as_pmfs,
+    as_rows,
+    plain_array,
+)
 from otm.problem import keyword_only
 from otm.table import arrays
 from otm.tabular import OneTable, Table
@@ -62,11 +83,13 @@ class TableColumn:
 
     Attributes:
         name: a short key, `{scheme}_{law}_k{k}`.
-        scheme: what identifies the scheme, its class and every parameter (`repr` of the verifier); "optimum", or a bound's name.
+        scheme: what identifies the scheme, its class and every parameter (`repr` of the verifier);
+            "optimum", or a bound's name.
         label: its display name (`str` of the verifier).
         law, k: the class of the draft law, the number of drafts.
         lossless: whether the output keeps the target's law.
-        optimum: the name of the column that holds the optimum of this law and k, None for bounds and lossy schemes.
+        optimum: the name of the column that holds the optimum of this law and k, None for bounds
+            and lossy schemes.
         definition: "membership", "rule", or "bound" for a certified lower bound on a race.
     """
 
@@ -92,8 +115,8 @@ class AcceptanceTable(OneTable):
     Attributes:
         columns: what the rows of `values` are.
         values: `(len(columns), ...)` in float64, of the input's array kind.
-        description: by name `(...)`, those asked for: draft_entropy, target_entropy, kl_target_draft = D(q‖p), kl_draft_target =
-            D(p‖q), all in nats, and tv.
+        description: by name `(...)`, those asked for: draft_entropy, target_entropy,
+            kl_target_draft = D(q‖p), kl_draft_target = D(p‖q), all in nats, and tv.
     """
 
     columns: tuple[TableColumn, ...]
@@ -101,24 +124,43 @@ class AcceptanceTable(OneTable):
     description: dict[str, Array]
 
     def __repr__(self) -> str:
-        return f"AcceptanceTable({len(self.columns)} columns, batch of shape {tuple(self.values.shape[1:])})"
+        return (
+            f"AcceptanceTable({len(self.columns)} columns, batch of shape "
+            f"{tuple(self.values.shape[1:])})"
+        )
 
     def data(self) -> Table:
         """Return a row for each column, with its mean over the batch."""
         means = to_numpy(self.values).reshape(len(self.columns), -1).mean(axis=1)
-        rows = [(c.name, c.label, c.law, c.k, c.definition, float(mean)) for c, mean in zip(self.columns, means, strict=True)]
-        return Table(columns=("column", "scheme", "law", "k", "definition", "mean"), rows=tuple(rows))
+        rows = [
+            (c.name, c.label, c.law, c.k, c.definition, float(mean))
+            for c, mean in zip(self.columns, means, strict=True)
+        ]
+        return Table(
+            columns=("column", "scheme", "law", "k", "definition", "mean"), rows=tuple(rows)
+        )
 
     def _draw(self, ax: Axes) -> None:
-        """Draw mean acceptances of i.i.d. drafts against k: the optimum, and the best five lossless schemes by the last k."""
+        """Draw mean acceptances of i.i.d. drafts against k: the optimum, and the best five lossless
+        schemes by the last k.
+        """
         curves: dict[str, dict[int, float]] = {}
         for column, (*_, mean) in zip(self.columns, self.data().rows, strict=True):
             if column.law == IID.__name__ and column.lossless and column.definition == "membership":
                 curves.setdefault(column.label, {})[column.k] = mean
-        lines = [drawing.Line(name, list(c), list(c.values()), best=name == "optimum") for name, c in curves.items()]
+        lines = [
+            drawing.Line(name, list(c), list(c.values()), best=name == "optimum")
+            for name, c in curves.items()
+        ]
         lines.sort(key=lambda line: (not line.best, -len(line.x), -line.y[-1]))
         ks = sorted({column.k for column in self.columns})
-        drawing.draw_lines(ax, lines[: drawing.MOST_LINES], xlabel="number of drafts k", ylabel="mean acceptance", ticks=ks)
+        drawing.draw_lines(
+            ax,
+            lines[: drawing.MOST_LINES],
+            xlabel="number of drafts k",
+            ylabel="mean acceptance",
+            ticks=ks,
+        )
 
     def __getitem__(self, name: str) -> Array:
         """Return one column `(...)` by name."""
@@ -126,18 +168,20 @@ class AcceptanceTable(OneTable):
             if column.name == name:
                 return self.values[i, ...]
         raise InvalidParameter(
-            f"A column's name is needed; got {name!r}. Choose one of {', '.join(c.name for c in self.columns[:4])}, …"
+            f"A column's name is needed; got {name!r}. Choose one of "
+            f"{', '.join(c.name for c in self.columns[:4])}, …"
         )
 
 
-# Elements per chunk: on the host a dozen arrays of this size stay in a processor's last cache; a device needs enough work per call
-# (a dozen temporaries of 128 MB).
+# Elements per chunk: on the host a dozen arrays of this size stay in a processor's last cache; a
+# device needs enough work per call (a dozen temporaries of 128 MB).
 _ON_HOST, _ON_DEVICE = 1 << 18, 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
 class _Stem:
-    """What the columns of one scheme under one law have in common; `only` is the one number of drafts that it is defined for.
+    """What the columns of one scheme under one law have in common; `only` is the one number of
+    drafts that it is defined for.
 
     `scheme` is a verifier, or what a column holds besides: an optimum or a bound.
     """
@@ -184,7 +228,9 @@ NAMES = (*(stem.name for stem in _STEMS), *DESCRIPTIONS)
 """What `columns` may hold: schemes under a law (`TableColumn.stem`) and descriptions."""
 
 
-def table_columns(k: Iterable[int], *, columns: Iterable[str] | None = None) -> tuple[TableColumn, ...]:
+def table_columns(
+    k: Iterable[int], *, columns: Iterable[str] | None = None
+) -> tuple[TableColumn, ...]:
     """Return the columns that `acceptance_table` fills for these numbers of drafts.
 
     Args:
@@ -207,7 +253,9 @@ def table_columns(k: Iterable[int], *, columns: Iterable[str] | None = None) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What of a table is asked for: columns, names of descriptions and numbers of drafts, ascending."""
+    """What of a table is asked for: columns, names of descriptions and numbers of drafts,
+    ascending.
+    """
 
     columns: tuple[TableColumn, ...]
     descriptions: tuple[str, ...]
@@ -215,23 +263,33 @@ class Wanted:
 
     @classmethod
     def of(cls, k: Iterable[int], columns: Iterable[str] | None) -> Wanted:
-        """Return what names and numbers of drafts stand for, or say which is none; all names if there are none."""
+        """Return what names and numbers of drafts stand for, or say which is none; all names if
+        there are none.
+        """
         ks = tuple(sorted(set(check_ks(k))))
         if columns is not None and not isinstance(columns, Iterable):
-            raise InvalidParameter(f"columns must be names of the table's columns; got {columns!r}. Pass a list of them.")
+            raise InvalidParameter(
+                f"columns must be names of the table's columns; got {columns!r}. Pass a list of "
+                "them."
+            )
         asked = NAMES if columns is None else tuple(columns)
         if unknown := [name for name in asked if name not in NAMES]:
             raise InvalidParameter(
-                f"columns must be names of the table's columns without their k; got {unknown[0]!r}. "
+                "columns must be names of the table's columns without their k; got "
+                f"{unknown[0]!r}. "
                 f"Choose from {', '.join(NAMES)}."
             )
         if not asked:
-            raise InvalidParameter("columns must name at least one of the table's columns; got none. Leave it out for all.")
+            raise InvalidParameter(
+                "columns must name at least one of the table's columns; got none. Leave it out for "
+                "all."
+            )
         found = _wanted(ks, asked)
         absent = [name for name in asked if name not in found.names]
         if absent and columns is not None:
             raise InvalidParameter(
-                f"columns must exist for some of the given k; {absent[0]} has none for k = {', '.join(map(str, ks))}. "
+                f"columns must exist for some of the given k; {absent[0]} has none for k = "
+                f"{', '.join(map(str, ks))}. "
                 "Leave it out, or add the k that it is for: 1, or 2 for spechub_greedy."
             )
         return found
@@ -285,42 +343,58 @@ def acceptance_table(
     log_draft: Array | None = None,
     log_target: Array | None = None,
 ) -> AcceptanceTable:
-    """Return the exact acceptance of every scheme that has a batched closed form, for every k, from one sort at most.
+    """Return the exact acceptance of every scheme that has a batched closed form, for every k, from
+    one sort at most.
 
-    Column by column these are the values of `otm.acceptance`, `otm.optimal_acceptance` and the bounds;
-    `otm.table.table_columns` lists the columns without computing.
+    Column by column these are the values of `otm.acceptance`, `otm.optimal_acceptance` and the
+    bounds; `otm.table.table_columns` lists the columns without computing.
 
     Args:
         draft, target: probabilities `(..., V)`, NumPy or torch, float32 or float64.
         k: numbers of drafts, each an integer in [1, V].
-        columns: what is wanted, and what is paid for: schemes under a law without their k, such as "kseq_iid" (`TableColumn.stem`),
-            and names of descriptions. None for all.
-        log_draft, log_target: natural logarithms of the two, each of its distribution's shape, where a softmax has left them;
-            anything but NaN where the mass is 0. Computed if absent. Only the descriptions and the gate of `Fuzzy` read them, and
-            compiled rows not even those.
+        columns: what is wanted, and what is paid for: schemes under a law without their k, such as
+            "kseq_iid" (`TableColumn.stem`), and names of descriptions. None for all.
+        log_draft, log_target: natural logarithms of the two, each of its distribution's shape,
+            where a softmax has left them; anything but NaN where the mass is 0. Computed if absent.
+            Only the descriptions and the gate of `Fuzzy` read them, and compiled rows not even
+            those.
 
     Returns:
         AcceptanceTable(columns, values `(columns, ...)`, description).
 
     Raises:
-        InvalidDistribution, ShapeMismatch: see `otm.Problem`; if logarithms are NaN or of another shape.
+        InvalidDistribution, ShapeMismatch: see `otm.Problem`; if logarithms are NaN or of another
+            shape.
         InvalidParameter: on an empty list, a k below 1, or k > V; on a column that there is not.
 
-    Cost: O(V log V + V·max(k)) per row: one sort and some 25 passes per k. Rows are worked on in chunks, so extra memory is
-    bounded. On the host, where numba is installed (the extra `fast`), rows are worked on by compiled loops over the tokens with
-    mass, outside the interpreter's lock: a sort and four reads for all k together, but for the tokens with k p above 1/16, and
-    four arrays of V at most; logarithms are taken there, whatever is given. Only the races (race_iid,
-    list_race_rule_iid and the Poisson bound) need the sort: without them a row is O(V + V max(k) of the likely tokens), and half as
-    long; without entropies, divergences and the gates that look at them (typical acceptance, Fuzzy) two thirds of that. A machine's
-    first call compiles the loops, some ten seconds. Rows of torch are shared among torch's threads. A device is waited for once, at
-    the gate, and once for each logarithm that is given.
-    Accuracy: absolute, about 1e-13 at V = 128,256; a row's values do not depend on the rows beside it.
-    Reference: the verifiers' own; one sort for all k: docs/theory.md, "The cut formula", "K-SEQ" and "Races".
+    Cost: O(V log V + V·max(k)) per row: one sort and some 25 passes per k. Rows are worked on in
+        chunks, so extra memory is
+    bounded. On the host, where numba is installed (the extra `fast`), rows are worked on by
+    compiled loops over the tokens with mass, outside the interpreter's lock: a sort and four reads
+    for all k together, but for the tokens with k p above 1/16, and four arrays of V at most;
+    logarithms are taken there, whatever is given. Only the races (race_iid, list_race_rule_iid and
+    the Poisson bound) need the sort: without them a row is O(V + V max(k) of the likely tokens),
+    and half as long; without entropies, divergences and the gates that look at them (typical
+    acceptance, Fuzzy) two thirds of that. A machine's first call compiles the loops, some ten
+    seconds. Rows of torch are shared among torch's threads. A device is waited for once, at the
+    gate, and once for each logarithm that is given.
+    Accuracy: absolute, about 1e-13 at V = 128,256; a row's values do not depend on the rows beside
+        it.
+    Reference: the verifiers' own; one sort for all k: docs/theory.md, "The cut formula", "K-SEQ"
+        and "Races".
 
     >>> table = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
-    >>> float(table["optimum_iid_k2"]), round(float(table["kseq_iid_k2"]), 6), float(table["recursive_rejection_iid_k2"])
+    >>> (
+    ...     float(table["optimum_iid_k2"]),
+    ...     round(float(table["kseq_iid_k2"]), 6),
+    ...     float(table["recursive_rejection_iid_k2"]),
+    ... )
     (0.9375, 0.847597, 0.8125)
-    >>> sorted(acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[2], columns=["tv"]).description)
+    >>> sorted(
+    ...     acceptance_table(
+    ...         draft=[0.75, 0.25], target=[0.5, 0.5], k=[2], columns=["tv"]
+    ...     ).description
+    ... )
     ['tv']
     """
     wanted = Wanted.of(k, columns)
@@ -333,24 +407,34 @@ def acceptance_table(
     masses = as_pmfs(given)
     p, q = align_pair(*masses)
     logs = [
-        log if log is None else namespace(p).broadcast_to(_checked_log(log, mass, name), tuple(p.shape))
-        for log, mass, name in zip((log_draft, log_target), masses, ("draft", "target"), strict=True)
+        log
+        if log is None
+        else namespace(p).broadcast_to(_checked_log(log, mass, name), tuple(p.shape))
+        for log, mass, name in zip(
+            (log_draft, log_target), masses, ("draft", "target"), strict=True
+        )
     ]
     for name, log in zip(("draft", "target"), logs, strict=True):
         if log is not None and bool(namespace(p).any(namespace(p).isnan(log))):
             raise InvalidDistribution(
-                f"log_{name} must not be NaN; some entries are. Leave it out: it is computed where it is absent."
+                f"log_{name} must not be NaN; some entries are. Leave it out: it is computed where "
+                "it is absent."
             )
     return _table(p, q, logs[0], logs[1], wanted)[0]
 
 
 def _as_given(given: dict[str, object], wanted: Wanted) -> AcceptanceTable | None:
-    """Return the table of compiled rows, which are divided by their sums as they are read; None where they may be no distributions.
+    """Return the table of compiled rows, which are divided by their sums as they are read; None
+    where they may be no distributions.
 
     What is wrong with them, or whether they lie elsewhere, `as_pmfs` finds out.
     """
     p, q = as_rows(given)
-    if compiled("otm.table.compiled.rows") is None or p.dtype != q.dtype or not (is_on_host(p) and is_on_host(q)):
+    if (
+        compiled("otm.table.compiled.rows") is None
+        or p.dtype != q.dtype
+        or not (is_on_host(p) and is_on_host(q))
+    ):
         return None
     p, q = align_pair(p, q)
     table, sums = _table(p, q, None, None, wanted)
@@ -363,12 +447,14 @@ def _checked_log(given: object, mass: Array, name: str) -> Array:
     log = plain_array(given, f"log_{name}")
     if namespace(log) is not namespace(mass):
         raise ShapeMismatch(
-            f"log_{name} must be the same kind of array as {name}; they are {type(log).__name__} and {type(mass).__name__}. "
+            f"log_{name} must be the same kind of array as {name}; they are {type(log).__name__} "
+            f"and {type(mass).__name__}. "
             "Convert one of them."
         )
     if tuple(log.shape) != tuple(mass.shape):
         raise ShapeMismatch(
-            f"log_{name} must have the shape of {name}, {tuple(mass.shape)}; it has {tuple(log.shape)}. "
+            f"log_{name} must have the shape of {name}, {tuple(mass.shape)}; it has "
+            f"{tuple(log.shape)}. "
             f"Leave it out or pass the logarithm of {name}."
         )
     return log
@@ -383,10 +469,12 @@ def unchecked_table(
     *,
     orders: dict[int, list[NDArray[np.int64]]] | None = None,
 ) -> AcceptanceTable:
-    """Return the table of distributions that are known to be some, such as what a softmax has just given.
+    """Return the table of distributions that are known to be some, such as what a softmax has just
+    given.
 
-    Compiled rows need not be divided by their sums. Logarithms are finite, and read by compiled rows of float64 too. `orders` is
-    empty at first and given to each table whose rows have the same order of q/p, as logits at several temperatures have.
+    Compiled rows need not be divided by their sums. Logarithms are finite, and read by compiled
+    rows of float64 too. `orders` is empty at first and given to each table whose rows have the same
+    order of q/p, as logits at several temperatures have.
     """
     return _table(p, q, log_draft, log_target, wanted, read_logs=True, orders=orders)[0]
 
@@ -401,16 +489,24 @@ def _table(
     read_logs: bool = False,
     orders: dict[int, list[NDArray[np.int64]]] | None = None,
 ) -> tuple[AcceptanceTable, NDArray[np.float64] | None]:
-    """Return the table and, of compiled rows, the sums that they were divided by, `(2, rows)`, NaN where an entry is negative."""
+    """Return the table and, of compiled rows, the sums that they were divided by, `(2, rows)`, NaN
+    where an entry is negative.
+    """
     check_enough_tokens(max(wanted.ks), int(p.shape[-1]))
     xp = namespace(p, q)
     shape, width = tuple(int(n) for n in p.shape[:-1]), int(p.shape[-1])
-    given = {i: xp.reshape(a, (-1, width)) for i, a in enumerate((p, q, log_draft, log_target)) if a is not None}
+    given = {
+        i: xp.reshape(a, (-1, width))
+        for i, a in enumerate((p, q, log_draft, log_target))
+        if a is not None
+    }
     count = math.prod(shape)
     step = max(1, (_ON_HOST if is_on_host(p) else _ON_DEVICE) // width)
     views = host_views(list(given.values()))
     flat = given if views is None else dict(zip(given, views, strict=True))
-    fast = None if views is None else compiled("otm.table.compiled.rows")  # loaded once, before threads ask for it
+    fast = (
+        None if views is None else compiled("otm.table.compiled.rows")
+    )  # loaded once, before threads ask for it
     reserve((8 if fast is None else 3) * min(step, count) * width)
     threads = 1 if views is None else num_threads(p)
     pieces = share(
@@ -428,7 +524,10 @@ def _table(
     sums = None if fast is None else to_numpy(joined[-2:, ...])
     columns = wanted.columns
     values = xp.reshape(joined[: len(columns), ...], (len(columns), *shape))
-    described = {name: xp.reshape(joined[len(columns) + i, ...], shape) for i, name in enumerate(wanted.descriptions)}
+    described = {
+        name: xp.reshape(joined[len(columns) + i, ...], shape)
+        for i, name in enumerate(wanted.descriptions)
+    }
     return AcceptanceTable(columns=columns, values=values, description=described), sums
 
 
@@ -439,16 +538,28 @@ def _chunk(
     read_logs: bool,
     orders: list[NDArray[np.int64]] | None,
 ) -> Array:
-    """Return the columns' values and then the descriptions, `(columns + descriptions, rows)`; of compiled rows also their sums."""
+    """Return the columns' values and then the descriptions, `(columns + descriptions, rows)`; of
+    compiled rows also their sums.
+    """
     xp = namespace(parts[0])
     if fast is not None:
-        logs = (parts[2], parts[3]) if read_logs and parts[2] is not None and parts[3] is not None else None
-        values, described, sums = fast.chunk_values(parts[0], parts[1], wanted.ks, wanted.names, logs, orders)
+        logs = (
+            (parts[2], parts[3])
+            if read_logs and parts[2] is not None and parts[3] is not None
+            else None
+        )
+        values, described, sums = fast.chunk_values(
+            parts[0], parts[1], wanted.ks, wanted.names, logs, orders
+        )
     else:
         p, q = unit_rows(parts[0]), unit_rows(parts[1])
         log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts[2:])
         values, described = arrays.chunk_values(p, q, log_p, log_q, wanted.ks, wanted.names)
         sums = ()
-    rows = [clip(xp.stack([values[key] for key in wanted.keys], axis=0), 0.0, 1.0)] if wanted.columns else []
+    rows = (
+        [clip(xp.stack([values[key] for key in wanted.keys], axis=0), 0.0, 1.0)]
+        if wanted.columns
+        else []
+    )
     rest = [*(described[name] for name in wanted.descriptions), *sums]
     return xp.concat([*rows, xp.stack(rest, axis=0)] if rest else rows, axis=0)

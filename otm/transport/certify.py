@@ -1,11 +1,14 @@
-"""The linear program proposes, this module disposes: both sides of an optimum evaluated without any solver.
+"""The linear program proposes, this module disposes: both sides of an optimum evaluated without any
+solver.
 
-A flow from drafted sets to tokens that respects the masses on both sides *is* a coupling's accepted part, so its sum is a lower
-bound of α*; any set T gives the upper bound 1 + Q(T) − b(T). A solver's flow respects the masses only to its tolerance, so it is
-repaired first (negative entries clipped, over-full rows and columns scaled down), and only then summed.
+A flow from drafted sets to tokens that respects the masses on both sides *is* a coupling's accepted
+part, so its sum is a lower bound of α*; any set T gives the upper bound 1 + Q(T) − b(T). A solver's
+flow respects the masses only to its tolerance, so it is repaired first (negative entries clipped,
+over-full rows and columns scaled down), and only then summed.
 
-The same lines run in floating point, with the rounding error bounded a priori and the bounds moved outward by it, and in
-`fractions.Fraction`, where both certificates are exact rational numbers of the exactly normalised masses.
+The same lines run in floating point, with the rounding error bounded a priori and the bounds moved
+outward by it, and in `fractions.Fraction`, where both certificates are exact rational numbers of
+the exactly normalised masses.
 """
 
 from __future__ import annotations
@@ -47,11 +50,13 @@ def certify(
     Args:
         sets: drafted sets with masses `(m,)`, float64 or `Fraction`.
         target: q `(V,)`, of the same number type.
-        rows, columns, flow: the proposal: `flow[e]` moves from set `rows[e]` to token `columns[e]`, which must lie in it.
+        rows, columns, flow: the proposal: `flow[e]` moves from set `rows[e]` to token `columns[e]`,
+            which must lie in it.
         cut: mask `(V,)` of the set T.
 
     Returns:
-        Certificate with lower ≤ α* ≤ upper; exact for `Fraction`, moved outward by a bound on the rounding error for floats.
+        Certificate with lower ≤ α* ≤ upper; exact for `Fraction`, moved outward by a bound on the
+        rounding error for floats.
 
     Cost: O(edges + m k).
     """
@@ -64,8 +69,8 @@ def certify(
     inside = sets.look_up(cut, absent=True).all(axis=1)  # S ⊆ T
     lower, upper = _add(moved), 1 + _add(target[cut]) - _add(sets.mass[inside])
     if sets.mass.dtype != object:
-        # docs/theory.md, "Accuracy": with e edges and at most N sequences merged into one set, both sides are within
-        # (e + N + 2(k + 1)(V + 1) + k + 8) units in the last place of exact.
+        # docs/theory.md, "Accuracy": with e edges and at most N sequences merged into one set, both
+        # sides are within (e + N + 2(k + 1)(V + 1) + k + 8) units in the last place of exact.
         k, merged = sets.tokens.shape[1], int(np.bincount(sets.of_sequence).max())
         slack = (len(rows) + merged + 2 * (k + 1) * (len(target) + 1) + k + 8) * UNIT_ROUNDOFF
         lower, upper = max(0.0, lower * (1 - slack)), min(1.0, upper + slack)
@@ -75,7 +80,8 @@ def certify(
 def certify_exactly(problem: Problem, solved: Optimum) -> tuple[Fraction, Fraction]:
     """Re-evaluate an optimum's two certificates in rational arithmetic.
 
-    The problem is the one whose masses are the given floats divided by their exact sum; the flow is clipped and scaled into it.
+    The problem is the one whose masses are the given floats divided by their exact sum; the flow is
+    clipped and scaled into it.
 
     Args:
         problem: the problem that `solved` belongs to, one row.
@@ -104,7 +110,9 @@ def certify_exactly(problem: Problem, solved: Optimum) -> tuple[Fraction, Fracti
 
 
 def exact_masses(mass: NDArray[np.float64]) -> NDArray[Any]:
-    """Return float masses `(V,)` or `(k, V)` as `Fraction` objects divided by their exact sum, row by row."""
+    """Return float masses `(V,)` or `(k, V)` as `Fraction` objects divided by their exact sum, row
+    by row.
+    """
     if mass.ndim > 1:
         return np.stack([exact_masses(row) for row in mass])
     exact = [Fraction(float(x)) for x in mass]
@@ -122,7 +130,11 @@ def _sums(values: NDArray[Any], groups: NDArray[np.int64], like: NDArray[Any]) -
 
 def _shrink(sums: NDArray[Any], limits: NDArray[Any]) -> NDArray[Any]:
     """Return the factor ≤ 1 that brings each sum down to its limit."""
-    factors = np.ones(len(sums)) if limits.dtype != object else np.full(len(sums), Fraction(1), dtype=object)
+    factors = (
+        np.ones(len(sums))
+        if limits.dtype != object
+        else np.full(len(sums), Fraction(1), dtype=object)
+    )
     over = np.flatnonzero(sums > limits)
     factors[over] = limits[over] / sums[over]
     return factors

@@ -45,8 +45,8 @@ def optimum_program(problem: Problem) -> TransportProgram:
 
     max Σ_{x,y} π(x, y) 1{y ∈ S(x)} subject to Σ_y π(x, y) = P(x), Σ_x π(x, y) = q(y), π ≥ 0.
 
-    Use it to ask what the fast solvers do not: a coupling that also satisfies constraints of your own (fairness between drafts,
-    a bound on one token's acceptance, a monotone rule).
+    Use it to ask what the fast solvers do not: a coupling that also satisfies constraints of your
+    own (fairness between drafts, a bound on one token's acceptance, a monotone rule).
 
     Args:
         problem: one pair of distributions `(V,)`, any law that can be enumerated.
@@ -58,9 +58,12 @@ def optimum_program(problem: Problem) -> TransportProgram:
         TooLarge: beyond a million entries of π; `otm.optimum` goes further.
         ShapeMismatch: if the problem has leading axes.
 
-    Cost: V · V^k variables and V^k + V equalities for i.i.d. drafts, before any solver starts. Reference: SpecTr, (4).
+    Cost: V · V^k variables and V^k + V equalities for i.i.d. drafts, before any solver starts.
+        Reference: SpecTr, (4).
 
-    >>> program = optimum_program(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))
+    >>> program = optimum_program(
+    ...     otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    ... )
     >>> bool(abs(program.problem().solve(solver="HIGHS") - 15 / 16) < 1e-9)
     True
     """
@@ -70,14 +73,22 @@ def optimum_program(problem: Problem) -> TransportProgram:
     entries = single.law.num_sequences(single.num_tokens) * single.num_tokens
     if entries > MAX_ENTRIES:
         raise TooLarge(
-            f"The cvxpy program is limited to {MAX_ENTRIES:,} entries of π; {single.law!r} over V = {single.num_tokens} has "
+            f"The cvxpy program is limited to {MAX_ENTRIES:,} entries of π; {single.law!r} over V "
+            f"= {single.num_tokens} has "
             f"{readable(entries)}. Call otm.optimum, which collapses draft sequences to sets."
         )
     table = enumerate_drafts(single.law, single.draft)
     member = (table.tokens[:, :, None] == np.arange(single.num_tokens)).any(axis=1)
     plan = cp.Variable(member.shape, name="pi", nonneg=True)
-    # Balanced to the last bit: solvers call marginals whose totals differ by one unit in the last place infeasible.
+    # Balanced to the last bit: solvers call marginals whose totals differ by one unit in the last
+    # place infeasible.
     mass = table.mass * (single.target.sum() / table.mass.sum())
     constraints = (cp.sum(plan, axis=1) == mass, cp.sum(plan, axis=0) == single.target)
     acceptance = cp.sum(cp.multiply(member.astype(np.float64), plan))
-    return TransportProgram(plan=plan, acceptance=acceptance, constraints=constraints, drafts=table.tokens, member=member)
+    return TransportProgram(
+        plan=plan,
+        acceptance=acceptance,
+        constraints=constraints,
+        drafts=table.tokens,
+        member=member,
+    )

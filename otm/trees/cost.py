@@ -1,12 +1,13 @@
 """Which tree to draft on a given machine: the one with the most tokens per second.
 
-One round drafts a tree level by level, one draft step for each level, and then scores all of it in one target call:
+One round drafts a tree level by level, one draft step for each level, and then scores all of it in
+one target call:
 
     seconds(tree) = depth · draft_seconds + target_seconds(n),      tokens per second = E[tokens]/seconds.
 
-For every depth the optimal trees of all budgets are prefixes of one construction (`optimal_tree`), so the search over (depth,
-budget, tree) is exact: a tree of depth d and n vertices has no more tokens than the optimal one under that depth and budget, and
-costs the same.
+For every depth the optimal trees of all budgets are prefixes of one construction (`optimal_tree`),
+so the search over (depth, budget, tree) is exact: a tree of depth d and n vertices has no more
+tokens than the optimal one under that depth and budget, and costs the same.
 """
 
 from __future__ import annotations
@@ -14,34 +15,23 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from otm.engines.positions import ChainPaths, Reach, reach_of
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_count, check_counts, check_real
 from otm.trees.optimal import OptimalTree, optimal_tree
-from otm.trees.positions import ChainPaths
 from otm.trees.vector import PathAcceptance
 
 MAX_BUDGETS = 1_000_000
 """Largest number of budgets that are all evaluated."""
 
 TargetSeconds = Callable[[int], float] | Mapping[int, float]
-"""Seconds of one target call that scores n drafted vertices after the context: a function of n, or measurements by n."""
-
-Reach = Literal["inside", "at the limit", "beyond"]
-"""Where an optimum lies against what was measured: at the limit a longer draft may pay, beyond it rests on an extrapolation."""
-
-
-def reach_of(length: int, measured: int) -> Reach:
-    """Return where a draft of some length lies against the number of measured positions.
-
-    >>> reach_of(3, 3)
-    'at the limit'
-    """
-    return "inside" if length < measured else "at the limit" if length == measured else "beyond"
+"""Seconds of one target call that scores n drafted vertices after the context: a function of n, or
+measurements by n.
+"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,10 +40,12 @@ class TreeChoice:
 
     Attributes:
         tree: the tree with its acceptances; empty if not drafting at all is fastest.
-        budget: number of vertices that the target scores; more than the tree has if the engine must pad it.
+        budget: number of vertices that the target scores; more than the tree has if the engine must
+            pad it.
         seconds: expected duration of one round.
         baseline_seconds: duration of one target call without drafts.
-        measured: positions that acceptance was measured at, if it came from a record of them (`PositionAcceptance.by_path`).
+        measured: positions that acceptance was measured at, if it came from a record of them
+            (`PositionAcceptance.by_path`).
     """
 
     tree: OptimalTree
@@ -64,9 +56,11 @@ class TreeChoice:
 
     @property
     def reach(self) -> Reach:
-        """Where the tree's depth lies against the measured positions; inside where acceptance knows no limit.
+        """Where the tree's depth lies against the measured positions; inside where acceptance knows
+        no limit.
 
-        At the limit nothing deeper was considered: ask `PositionAcceptance.extended` for more positions, explicitly.
+        At the limit nothing deeper was considered: ask `PositionAcceptance.extended` for more
+        positions, explicitly.
         """
         return "inside" if self.measured is None else reach_of(self.tree.shape.depth, self.measured)
 
@@ -77,11 +71,15 @@ class TreeChoice:
 
     @property
     def speedup(self) -> float:
-        """Tokens per second over those of decoding without drafts; at least 1, or drafting would not be chosen."""
+        """Tokens per second over those of decoding without drafts; at least 1, or drafting would
+        not be chosen.
+        """
         return self.tokens_per_second * self.baseline_seconds
 
 
-def target_seconds_at(target_seconds: TargetSeconds, *, num_nodes: Iterable[int]) -> NDArray[np.float64]:
+def target_seconds_at(
+    target_seconds: TargetSeconds, *, num_nodes: Iterable[int]
+) -> NDArray[np.float64]:
     """Evaluate a cost of the target, linearly between measurements.
 
     Args:
@@ -92,8 +90,8 @@ def target_seconds_at(target_seconds: TargetSeconds, *, num_nodes: Iterable[int]
         Seconds, one for each number.
 
     Raises:
-        InvalidParameter: if a time is not a positive finite number, or a number lies outside the measured range: nothing is
-            extrapolated.
+        InvalidParameter: if a time is not a positive finite number, or a number lies outside the
+            measured range: nothing is extrapolated.
 
     Cost: one call or one interpolation for each number.
 
@@ -104,15 +102,20 @@ def target_seconds_at(target_seconds: TargetSeconds, *, num_nodes: Iterable[int]
     if not isinstance(target_seconds, Mapping):
         if not callable(target_seconds):
             raise InvalidParameter(
-                f"target_seconds must be a function of the number of vertices or measurements {{n: seconds}}; got "
+                f"target_seconds must be a function of the number of vertices or measurements {{n: "
+                f"seconds}}; got "
                 f"{target_seconds!r:.80}. Pass one of these."
             )
         return np.asarray([_positive(target_seconds(n), f"target_seconds({n})") for n in wanted])
-    points = sorted(check_count(n, name="a measured number of vertices", minimum=0) for n in target_seconds)
+    points = sorted(
+        check_count(n, name="a measured number of vertices", minimum=0) for n in target_seconds
+    )
     if not points or (wanted and not points[0] <= min(wanted) <= max(wanted) <= points[-1]):
         raise InvalidParameter(
-            f"target_seconds must be measured from n = {min(wanted, default=0)} to {max(wanted, default=0)} drafted vertices; it "
-            f"covers {f'{points[0]} to {points[-1]}' if points else 'none'}. Measure the ends (n = 0 is a call without drafts)."
+            f"target_seconds must be measured from n = {min(wanted, default=0)} to "
+            f"{max(wanted, default=0)} drafted vertices; it "
+            f"covers {f'{points[0]} to {points[-1]}' if points else 'none'}. Measure the ends (n = "
+            "0 is a call without drafts)."
         )
     seconds = [_positive(target_seconds[n], f"target_seconds[{n}]") for n in points]
     return np.interp(wanted, points, seconds)
@@ -131,18 +134,23 @@ def choose_tree(
 ) -> TreeChoice:
     """Choose the budget, depth and tree with the most expected tokens per second.
 
-    max over trees of E[tokens]/(depth · draft_seconds + target_seconds(n)); the empty tree, decoding without drafts, competes too.
+    max over trees of E[tokens]/(depth · draft_seconds + target_seconds(n)); the empty tree,
+    decoding without drafts, competes too.
 
     Args:
         acceptance, max_width, order: as for `optimal_tree`.
-        draft_seconds: measured time of one draft step, which drafts one level of the tree; > 0 or 0.
-        target_seconds: measured time of a target call on n drafted vertices, by function or table, from n = 0 on.
+        draft_seconds: measured time of one draft step, which drafts one level of the tree; > 0 or
+            0.
+        target_seconds: measured time of a target call on n drafted vertices, by function or table,
+            from n = 0 on.
         max_nodes: the largest budget considered.
         max_depth: the largest depth considered; no limit if None.
-        budgets: the numbers of vertices that the engine supports, all from 1 to max_nodes if None; larger ones are ignored.
+        budgets: the numbers of vertices that the engine supports, all from 1 to max_nodes if None;
+            larger ones are ignored.
 
     Returns:
-        TreeChoice; on ties the shallower and smaller tree. Its `reach` says whether it stopped where acceptance was measured last.
+        TreeChoice; on ties the shallower and smaller tree. Its `reach` says whether it stopped
+        where acceptance was measured last.
 
     Raises:
         InvalidParameter: on times that are negative or not finite, or limits out of range.
@@ -150,17 +158,25 @@ def choose_tree(
         TooLarge: beyond a million budgets.
 
     Cost: one optimal tree of max_nodes vertices for each depth up to that of the unlimited one.
-    Reference: Sequoia [Chen et al. 2024], section 3.3, whose search runs over its dynamic program's table; the seconds per round of
+    Reference: Sequoia [Chen et al. 2024], section 3.3, whose search runs over its dynamic program's
+        table; the seconds per round of
     a chain: Leviathan et al. 2023, Theorem 3.8.
 
-    >>> choice = choose_tree([0.6, 0.2], draft_seconds=0.002, target_seconds={0: 0.02, 16: 0.024, 64: 0.048}, max_nodes=64)
+    >>> choice = choose_tree(
+    ...     [0.6, 0.2],
+    ...     draft_seconds=0.002,
+    ...     target_seconds={0: 0.02, 16: 0.024, 64: 0.048},
+    ...     max_nodes=64,
+    ... )
     >>> choice.tree.num_nodes, choice.tree.shape.depth, round(choice.speedup, 3)
     (10, 3, 2.015)
     """
     limit = check_count(max_nodes, name="max_nodes", minimum=0)
     step = check_real(draft_seconds, name="draft_seconds", low=0.0)
     if math.isinf(step):
-        raise InvalidParameter("draft_seconds must be finite; got inf. Pass the measured time of one draft step.")
+        raise InvalidParameter(
+            "draft_seconds must be finite; got inf. Pass the measured time of one draft step."
+        )
     sizes = _budgets(budgets, limit)
     target = target_seconds_at(target_seconds, num_nodes=[0, *sizes])
     empty = optimal_tree(acceptance, num_nodes=0, order=order)
@@ -168,15 +184,23 @@ def choose_tree(
     best = TreeChoice(empty, 0, float(target[0]), float(target[0]), measured)
     if not sizes:
         return best
-    deepest = optimal_tree(acceptance, num_nodes=limit, max_depth=max_depth, max_width=max_width, order=order).shape.depth
+    deepest = optimal_tree(
+        acceptance, num_nodes=limit, max_depth=max_depth, max_width=max_width, order=order
+    ).shape.depth
     for depth in range(1, deepest + 1):
-        tree = optimal_tree(acceptance, num_nodes=sizes[-1], max_depth=depth, max_width=max_width, order=order)
-        drafted = np.minimum(sizes, tree.num_nodes)  # a budget beyond what can be accepted is padded
+        tree = optimal_tree(
+            acceptance, num_nodes=sizes[-1], max_depth=depth, max_width=max_width, order=order
+        )
+        drafted = np.minimum(
+            sizes, tree.num_nodes
+        )  # a budget beyond what can be accepted is padded
         seconds = depth * step + target[1:]
         rates = tree.curve[drafted] / seconds
         i = int(np.argmax(rates))
         if rates[i] > best.tokens_per_second * (1 + 4 * np.finfo(np.float64).eps):
-            best = TreeChoice(tree.first(int(drafted[i])), sizes[i], float(seconds[i]), float(target[0]), measured)
+            best = TreeChoice(
+                tree.first(int(drafted[i])), sizes[i], float(seconds[i]), float(target[0]), measured
+            )
     return best
 
 
@@ -184,11 +208,14 @@ def _budgets(budgets: Iterable[int] | None, limit: int) -> list[int]:
     if budgets is None:
         if limit > MAX_BUDGETS:
             raise TooLarge(
-                f"At most {MAX_BUDGETS:,} budgets are compared; max_nodes={limit:,} has as many. Pass budgets=, the sizes that the "
+                f"At most {MAX_BUDGETS:,} budgets are compared; max_nodes={limit:,} has as many. "
+                "Pass budgets=, the sizes that the "
                 "engine supports."
             )
         return list(range(1, limit + 1))
-    return sorted({n for n in (check_count(value, name="a budget") for value in budgets) if n <= limit})
+    return sorted(
+        {n for n in (check_count(value, name="a budget") for value in budgets) if n <= limit}
+    )
 
 
 def _positive(value: float, name: str) -> float:

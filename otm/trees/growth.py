@@ -1,11 +1,12 @@
 """Popping the most likely vertices of the tree of all admissible ones, in order.
 
-*One queue per rank.* Vertices leave the priority queue in descending order of acceptance. If A is a vector, the candidates of rank
-i are the vertices popped so far, times A(i): they too come in descending order, a first-in first-out queue for each rank. The heap
-holds one entry per rank, the head of its queue, and a million vertices cost a million replacements in a heap of a few entries.
-Acceptance that depends on the last m + 1 ranks (Markov of order m) needs one queue for each state of m ranks and each rank
-(`Growth`); if it depends on the whole path, every vertex is a state of its own, and the plain heap of the textbook is leaner
-(`grow_by_path`).
+*One queue per rank.* Vertices leave the priority queue in descending order of acceptance. If A is a
+vector, the candidates of rank i are the vertices popped so far, times A(i): they too come in
+descending order, a first-in first-out queue for each rank. The heap holds one entry per rank, the
+head of its queue, and a million vertices cost a million replacements in a heap of a few entries.
+Acceptance that depends on the last m + 1 ranks (Markov of order m) needs one queue for each state
+of m ranks and each rank (`Growth`); if it depends on the whole path, every vertex is a state of its
+own, and the plain heap of the textbook is leaner (`grow_by_path`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _SUM_TOLERANCE = 1e-9
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _State:
-    """What the children's acceptance depends on: the last ranks of a path, the vertices that have it, queues out of vertices."""
+    """What the children's acceptance depends on: the last ranks of a path, the vertices that have
+    it, queues out of vertices.
+    """
 
     suffix: tuple[int, ...]
     members: list[int]
@@ -32,7 +35,9 @@ class _State:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Queue:
-    """The candidates of one rank under the vertices of one state, in descending order: its head is under `members[cursor]`."""
+    """The candidates of one rank under the vertices of one state, in descending order: its head is
+    under `members[cursor]`.
+    """
 
     state: _State
     rank: int
@@ -45,11 +50,12 @@ class _Queue:
 
 @dataclasses.dataclass(eq=False)
 class Growth:
-    """The growing tree: a heap of queue heads (−acceptance, number of the queue, queue), and the vertices popped so far.
+    """The growing tree: a heap of queue heads (−acceptance, number of the queue, queue), and the
+    vertices popped so far.
 
-    Among the queues of one state a younger rank's cursor is never ahead of an elder's, because acceptance does not increase and
-    ties go to the queue opened first. So an elder sibling always leaves first, and a rank's queue need not be opened before its
-    elder has been popped once.
+    Among the queues of one state a younger rank's cursor is never ahead of an elder's, because
+    acceptance does not increase and ties go to the queue opened first. So an elder sibling always
+    leaves first, and a rank's queue need not be opened before its elder has been popped once.
     """
 
     acceptance: PathAcceptance
@@ -69,7 +75,9 @@ class Growth:
         return self.states[suffix]
 
     def open(self, state: _State, rank: int, elder: float, siblings: float) -> None:
-        """Open the queue of a rank under a state, its head under the state's first vertex, if it can be accepted at all."""
+        """Open the queue of a rank under a state, its head under the state's first vertex, if it
+        can be accepted at all.
+        """
         if rank >= self.max_width:
             return
         path = (*state.suffix, rank)
@@ -113,11 +121,14 @@ class Growth:
                     heapq.heappush(heap, (key * other.step, other.number, other))
 
 
-def grow_by_path(acceptance: PathAcceptance, num_nodes: int, max_depth: int, max_width: int) -> tuple[list[float], list[int]]:
-    """Return acceptance (root first) and parents of the vertices in the order of popping; any function of the path.
+def grow_by_path(
+    acceptance: PathAcceptance, num_nodes: int, max_depth: int, max_width: int
+) -> tuple[list[float], list[int]]:
+    """Return acceptance (root first) and parents of the vertices in the order of popping; any
+    function of the path.
 
-    The textbook's queue: a popped vertex pushes its next sibling and its first child. Entries are (−acceptance, parent, rank, step,
-    Σ steps of the elder siblings).
+    The textbook's queue: a popped vertex pushes its next sibling and its first child. Entries are
+    (−acceptance, parent, rank, step, Σ steps of the elder siblings).
     """
     weights, parents = [1.0], list[int]()
     paths: list[tuple[int, ...]] = [()]
@@ -138,13 +149,19 @@ def grow_by_path(acceptance: PathAcceptance, num_nodes: int, max_depth: int, max
             heapq.heapreplace(heap, (-weight, parent, rank + 1, younger, siblings + step))
         else:
             heapq.heappop(heap)
-        if len(path) < max_depth and (weight := key * (eldest := checked_step(acceptance, (*path, 0), 1.0, 0.0))):
+        if len(path) < max_depth and (
+            weight := key * (eldest := checked_step(acceptance, (*path, 0), 1.0, 0.0))
+        ):
             heapq.heappush(heap, (weight, len(parents), 0, eldest, 0.0))
     return weights, parents
 
 
-def checked_step(acceptance: PathAcceptance, path: tuple[int, ...], elder: float = 1.0, siblings: float = 0.0) -> float:
-    """Ask for the acceptance of a vertex; `elder` is that of its elder sibling, `siblings` the sum over all elder ones."""
+def checked_step(
+    acceptance: PathAcceptance, path: tuple[int, ...], elder: float = 1.0, siblings: float = 0.0
+) -> float:
+    """Ask for the acceptance of a vertex; `elder` is that of its elder sibling, `siblings` the sum
+    over all elder ones.
+    """
     told: object = acceptance(path)
     step = math.nan
     if not isinstance(told, str | bytes):
@@ -152,11 +169,14 @@ def checked_step(acceptance: PathAcceptance, path: tuple[int, ...], elder: float
             step = float(told)  # type: ignore[arg-type]
     if not 0.0 <= step <= 1.0:
         raise InvalidDistribution(
-            f"Acceptance must lie in [0, 1] at every path; it is {told!r:.40} at {path}. Return a probability."
+            f"Acceptance must lie in [0, 1] at every path; it is {told!r:.40} at {path}. Return a "
+            "probability."
         )
     if step > elder or siblings + step > 1.0 + _SUM_TOLERANCE:
         raise InvalidDistribution(
-            f"Acceptance must not increase from one sibling to the next, nor sum to more than 1 over them; path {path} has "
-            f"{step:.6g} after {elder:.6g}, {siblings + step:.6g} together. Order the drafts by acceptance."
+            "Acceptance must not increase from one sibling to the next, nor sum to more than 1 "
+            f"over them; path {path} has "
+            f"{step:.6g} after {elder:.6g}, {siblings + step:.6g} together. Order the drafts by "
+            "acceptance."
         )
     return step

@@ -1,13 +1,15 @@
-"""The optimal drafting tree: spend a budget of N drafted tokens where they are most likely to be accepted.
+"""The optimal drafting tree: spend a budget of N drafted tokens where they are most likely to be
+accepted.
 
-A vertex is accepted with the product of A along its path, so the expected number of tokens per target call is 1 + Σ over drafted
-vertices. A vertex is never more likely than its parent, nor, if A does not increase, than its elder sibling; so the N most likely
-vertices form a tree without gaps, and no tree of N vertices has a larger sum. That is Tunstall's construction: expand the most
-likely leaf. Limits on depth and width keep the argument, because the tree of all admissible vertices is closed under taking parents
-and elder siblings.
+A vertex is accepted with the product of A along its path, so the expected number of tokens per
+target call is 1 + Σ over drafted vertices. A vertex is never more likely than its parent, nor, if A
+does not increase, than its elder sibling; so the N most likely vertices form a tree without gaps,
+and no tree of N vertices has a larger sum. That is Tunstall's construction: expand the most likely
+leaf. Limits on depth and width keep the argument, because the tree of all admissible vertices is
+closed under taking parents and elder siblings.
 
-Since the vertices are numbered in the order in which they leave the queue, the first n of them are the optimal tree of n vertices:
-one construction serves every budget.
+Since the vertices are numbered in the order in which they leave the queue, the first n of them are
+the optimal tree of n vertices: one construction serves every budget.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class OptimalTree:
     """A tree and how likely each of its vertices is to be accepted.
 
     Attributes:
-        shape: the tree; if it came from `optimal_tree`, its first n vertices are the optimal tree of n vertices.
+        shape: the tree; if it came from `optimal_tree`, its first n vertices are the optimal tree
+            of n vertices.
         acceptance: `(n + 1,)`, the probability that each vertex is accepted; 1 at the root.
     """
 
@@ -71,34 +74,42 @@ def optimal_tree(
     max_width: int | None = None,
     order: int | None = None,
 ) -> OptimalTree:
-    """Build the tree of at most `num_nodes` drafted vertices with the most expected tokens per target call.
+    """Build the tree of at most `num_nodes` drafted vertices with the most expected tokens per
+    target call.
 
     E[tokens] = 1 + Σ_v Π A along the path to v, maximised over all ordered trees within the limits.
 
     Args:
-        acceptance: A, probabilities `(k,)` of accepting the child of each rank, non-increasing; or a function of a rank path (the
-            root's first child: (0,)) that gives the probability of accepting that vertex given that its parent is accepted, in
-            [0, 1], non-increasing from one sibling to the next, Σ ≤ 1 over siblings.
+        acceptance: A, probabilities `(k,)` of accepting the child of each rank, non-increasing; or
+            a function of a rank path (the root's first child: (0,)) that gives the probability of
+            accepting that vertex given that its parent is accepted, in [0, 1], non-increasing from
+            one sibling to the next, Σ ≤ 1 over siblings.
         num_nodes: N ≥ 0, the budget of drafted tokens.
         max_depth: the largest number of drafts on a path; no limit if None.
-        max_width: the largest number of children of a vertex; no limit but the vector's length if None.
-        order: for a function, the Markov order m of acceptance: it is asked once for each path of at most m + 1 ranks and stands
-            for all longer paths that end in it. None if it depends on the whole path.
+        max_width: the largest number of children of a vertex; no limit but the vector's length if
+            None.
+        order: for a function, the Markov order m of acceptance: it is asked once for each path of
+            at most m + 1 ranks and stands for all longer paths that end in it. None if it depends
+            on the whole path.
 
     Returns:
-        OptimalTree, its vertices in descending order of acceptance (ties: lower rank first). Vertices that cannot be accepted are
-        left out, so it may have fewer than N.
+        OptimalTree, its vertices in descending order of acceptance (ties: lower rank first).
+        Vertices that cannot be accepted are left out, so it may have fewer than N.
 
     Raises:
-        InvalidDistribution: if A is no sub-distribution, or increases from one rank to the next: the greedy choice would then leave
-            out siblings that must be drafted first. `tree_program` solves that case.
-        InvalidParameter: if N or an order is no integer ≥ 0, another limit none ≥ 1, or an order is given for a vector, whose is 0.
+        InvalidDistribution: if A is no sub-distribution, or increases from one rank to the next:
+            the greedy choice would then leave out siblings that must be drafted first.
+            `tree_program` solves that case.
+        InvalidParameter: if N or an order is no integer ≥ 0, another limit none ≥ 1, or an order is
+            given for a vector, whose is 0.
         TooLarge: beyond fifty million vertices.
 
-    Cost: O(N log k) for a vector, about two seconds for a million vertices; for a function O(N log(queues)), one queue per state
-    and rank, two calls and O(depth + log N) per vertex if it depends on the whole path. Accuracy: a product of at most depth
-    factors, a sum of positive terms.
-    Reference: ERSD [Kobus & Gündüz 2025], Algorithm 3; Tunstall 1968; docs/theory.md, "Sequences and trees".
+    Cost: O(N log k) for a vector, about two seconds for a million vertices; for a function O(N
+        log(queues)), one queue per state
+    and rank, two calls and O(depth + log N) per vertex if it depends on the whole path. Accuracy: a
+    product of at most depth factors, a sum of positive terms.
+    Reference: ERSD [Kobus & Gündüz 2025], Algorithm 3; Tunstall 1968; docs/theory.md, "Sequences
+        and trees".
 
     >>> tree = optimal_tree([0.6, 0.25, 0.1, 0.05], num_nodes=10)
     >>> tree.shape.parents.tolist(), round(tree.expected_tokens, 6)
@@ -129,12 +140,13 @@ def tree_acceptance(acceptance: ArrayLike | PathAcceptance, *, shape: TreeShape)
     """Return how likely each vertex of a given tree is to be accepted, whatever the tree.
 
     Args:
-        acceptance: a vector `(k,)`, in any order, or a function of a rank path, as for `optimal_tree`; ranks beyond the vector have
-            acceptance 0.
+        acceptance: a vector `(k,)`, in any order, or a function of a rank path, as for
+            `optimal_tree`; ranks beyond the vector have acceptance 0.
         shape: the tree.
 
     Returns:
-        OptimalTree with this shape, whose `expected_tokens` is 1 + Σ acceptance; optimal only if the shape is.
+        OptimalTree with this shape, whose `expected_tokens` is 1 + Σ acceptance; optimal only if
+        the shape is.
 
     Raises:
         InvalidDistribution: if A is no sub-distribution.
@@ -163,30 +175,37 @@ def tree_acceptance(acceptance: ArrayLike | PathAcceptance, *, shape: TreeShape)
 
 
 def tree_expected_tokens(acceptance: object, *, shape: TreeShape) -> Array:
-    """Return the expected tokens per target call of a given tree, for one acceptance vector or many.
+    """Return the expected tokens per target call of a given tree, for one acceptance vector or
+    many.
 
     E[tokens] = 1 + Σ_v Π A(rank), the product along the path to vertex v.
 
     Args:
-        acceptance: A, `(..., k)`, of any array kind and in any order; ranks beyond it have acceptance 0.
+        acceptance: A, `(..., k)`, of any array kind and in any order; ranks beyond it have
+            acceptance 0.
         shape: the tree.
 
     Returns:
-        A float, or `(...)` in float64. A tensor's gradient is passed on: through `acceptance_vector` to the drafter.
+        A float, or `(...)` in float64. A tensor's gradient is passed on: through
+        `acceptance_vector` to the drafter.
 
     Raises:
         InvalidDistribution: if a row is no sub-distribution.
 
     Cost: O(n log depth) for each row.
 
-    >>> tree_expected_tokens([0.5, 0.25], shape=TreeShape.from_paths([(0,), (1,), (0, 0)]))  # 1 + 1/2 + 1/4 + 1/4
+    >>> tree_expected_tokens(
+    ...     [0.5, 0.25], shape=TreeShape.from_paths([(0,), (1,), (0, 0)])
+    ... )  # 1 + 1/2 + 1/4 + 1/4
     2.0
     """
     check_instance(shape, TreeShape, name="shape")
     vectors = check_acceptances(acceptance)
     xp, k = namespace(vectors), int(vectors.shape[-1])
     ends = xp.ones_like(vectors[..., :1])
-    padded = xp.concat([vectors, 0.0 * ends, ends], axis=-1)  # A, what lies beyond it, and the root's certainty
+    padded = xp.concat(
+        [vectors, 0.0 * ends, ends], axis=-1
+    )  # A, what lies beyond it, and the root's certainty
 
     def picked(array: Array, index: NDArray[np.int64]) -> Array:
         where = index if isinstance(array, np.ndarray) else xp.asarray(index, device=array.device)
@@ -207,6 +226,7 @@ def require_sorted(acceptance: NDArray[np.float64]) -> None:
     if rises.size:
         i = int(rises[0])
         raise InvalidDistribution(
-            f"The greedy tree needs a non-increasing acceptance vector; rank {i + 1} has {acceptance[i + 1]:.6g} after "
+            f"The greedy tree needs a non-increasing acceptance vector; rank {i + 1} has "
+            f"{acceptance[i + 1]:.6g} after "
             f"{acceptance[i]:.6g}. Use otm.trees.tree_program, which allows any order."
         )

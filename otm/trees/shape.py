@@ -1,10 +1,12 @@
 """The shape of a draft: an ordered rooted tree of positions, before any token stands in it.
 
-Vertex 0 is the root, the context itself; vertices 1..n are drafted. A chain, a batch, several sequences, a prefix tree and an
-optimal tree are all shapes, so decoders, bounds and cost models take a shape and nothing else. The children of a vertex are ordered
-by their numbers: that is the order in which they are drafted and verified, and a child's place in it is its *rank*, 0 first.
+Vertex 0 is the root, the context itself; vertices 1..n are drafted. A chain, a batch, several
+sequences, a prefix tree and an optimal tree are all shapes, so decoders, bounds and cost models
+take a shape and nothing else. The children of a vertex are ordered by their numbers: that is the
+order in which they are drafted and verified, and a child's place in it is its *rank*, 0 first.
 
-A shape is one array of parents, so a tree of a million vertices costs eight megabytes and its levels and ranks a few sorts.
+A shape is one array of parents, so a tree of a million vertices costs eight megabytes and its
+levels and ranks a few sorts.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ class TreeShape:
     """An ordered rooted tree of n drafted vertices, immutable, hashable, compared by its parents.
 
     Args:
-        parents: integers `(n,)`; `parents[i − 1]` is the parent of vertex i and smaller than i, 0 being the root. n = 0 is the
-            empty tree: nothing is drafted.
+        parents: integers `(n,)`; `parents[i − 1]` is the parent of vertex i and smaller than i, 0
+            being the root. n = 0 is the empty tree: nothing is drafted.
 
     Raises:
         InvalidParameter: if a parent is not an integer in [0, i).
@@ -54,7 +56,8 @@ class TreeShape:
 
     @classmethod
     def from_parents(cls, parents: ArrayLike) -> TreeShape:
-        """Return the shape with these parents: the constructor by its full name, next to `from_paths`.
+        """Return the shape with these parents: the constructor by its full name, next to
+        `from_paths`.
 
         >>> TreeShape.from_parents([0, 1]) == TreeShape.chain(2)
         True
@@ -66,7 +69,8 @@ class TreeShape:
         """Return the shape whose vertices have these rank paths, numbered level by level.
 
         Args:
-            paths: tuples of ranks, one for each drafted vertex, in any order; the root's () may be among them.
+            paths: tuples of ranks, one for each drafted vertex, in any order; the root's () may be
+                among them.
 
         Raises:
             InvalidParameter: if a path occurs twice, or its parent or an elder sibling is missing.
@@ -76,17 +80,22 @@ class TreeShape:
         >>> TreeShape.from_paths([(0,), (1,), (0, 0)]).parents.tolist()
         [0, 0, 1]
         """
-        listed = [tuple(check_count(rank, name="rank", minimum=0) for rank in path) for path in paths]
+        listed = [
+            tuple(check_count(rank, name="rank", minimum=0) for rank in path) for path in paths
+        ]
         ordered = sorted((path for path in listed if path), key=lambda path: (len(path), path))
         number = {(): 0} | {path: i for i, path in enumerate(ordered, start=1)}
         if len(set(listed)) < len(listed):
-            raise InvalidParameter("Every path may occur once; one occurs twice. Pass a set of tuples.")
+            raise InvalidParameter(
+                "Every path may occur once; one occurs twice. Pass a set of tuples."
+            )
         for path in ordered:
             needed = [path[:-1]] + ([(*path[:-1], path[-1] - 1)] if path[-1] else [])
             for other in needed:
                 if other not in number:
                     raise InvalidParameter(
-                        f"A vertex needs its parent and its elder siblings; {path} is there and {other} is not. Add it."
+                        f"A vertex needs its parent and its elder siblings; {path} is there and "
+                        f"{other} is not. Add it."
                     )
         return cls([number[path[:-1]] for path in ordered])
 
@@ -110,18 +119,25 @@ class TreeShape:
 
     @classmethod
     def sequences(cls, num_drafts: int, length: int) -> TreeShape:
-        """Return `num_drafts` chains of `length` tokens that share the root only (SpecTr, (7)), numbered level by level.
+        """Return `num_drafts` chains of `length` tokens that share the root only (SpecTr, (7)),
+        numbered level by level.
 
         >>> TreeShape.sequences(2, 2).parents.tolist()
         [0, 0, 1, 2]
         """
-        width, depth = check_count(num_drafts, name="num_drafts"), check_count(length, name="length")
+        width, depth = (
+            check_count(num_drafts, name="num_drafts"),
+            check_count(length, name="length"),
+        )
         affordable(width * depth)
-        return cls(np.concatenate([np.zeros(width, dtype=np.int64), np.arange(1, width * (depth - 1) + 1)]))
+        return cls(
+            np.concatenate([np.zeros(width, dtype=np.int64), np.arange(1, width * (depth - 1) + 1)])
+        )
 
     @classmethod
     def prefix_tree(cls, factors: Sequence[int]) -> TreeShape:
-        """Return the tree with `factors[i]` ≥ 1 children at every vertex of level i (SpecTr, Algorithm 5), level by level.
+        """Return the tree with `factors[i]` ≥ 1 children at every vertex of level i (SpecTr,
+        Algorithm 5), level by level.
 
         >>> TreeShape.prefix_tree([2, 1]).parents.tolist()
         [0, 0, 1, 2]
@@ -130,12 +146,15 @@ class TreeShape:
         sizes = [1, *itertools.accumulate(counts, lambda size, factor: size * factor)]
         affordable(sum(sizes) - 1)
         first = np.cumsum([0, *sizes])
-        levels = [np.repeat(np.arange(first[i], first[i + 1]), counts[i]) for i in range(len(counts))]
+        levels = [
+            np.repeat(np.arange(first[i], first[i + 1]), counts[i]) for i in range(len(counts))
+        ]
         return cls(np.concatenate([np.empty(0, dtype=np.int64), *levels]))
 
     @classmethod
     def delayed(cls, stem: int, num_branches: int, length: int) -> TreeShape:
-        """Return `stem` ≥ 0 drafts in a row and then `num_branches` chains of `length` tokens (delayed expansion), by level.
+        """Return `stem` ≥ 0 drafts in a row and then `num_branches` chains of `length` tokens
+        (delayed expansion), by level.
 
         Reference: Thomas et al. 2026 (2602.16994).
 
@@ -143,15 +162,20 @@ class TreeShape:
         [0, 1, 1, 2, 3]
         """
         head = check_count(stem, name="stem", minimum=0)
-        width, depth = check_count(num_branches, name="num_branches"), check_count(length, name="length")
+        width, depth = (
+            check_count(num_branches, name="num_branches"),
+            check_count(length, name="length"),
+        )
         affordable(head + width * depth)
         return cls.prefix_tree((1,) * head + (width,) + (1,) * (depth - 1))
 
     @classmethod
     def specinfer(cls, length: int) -> TreeShape:
-        """Return the SpecInfer tree: three sequences of `length` tokens with the first two tokens in common.
+        """Return the SpecInfer tree: three sequences of `length` tokens with the first two tokens
+        in common.
 
-        A chain if `length` ≤ 2. Reference: Miao et al. 2024; the shape as compared in ERSD, section 5.
+        A chain if `length` ≤ 2. Reference: Miao et al. 2024; the shape as compared in ERSD, section
+        5.
 
         >>> TreeShape.specinfer(4).parents.tolist()
         [0, 1, 2, 2, 2, 3, 4, 5]
@@ -179,7 +203,8 @@ class TreeShape:
         """Number of drafts on the path to each vertex, `(n + 1,)`, 0 at the root."""
         ancestor = np.concatenate([[0], self.parents])
         levels = (np.arange(len(ancestor)) > 0).astype(np.int64)
-        # Jump from ancestor to ancestor, twice as far every round: levels[v] counts the vertices on [v, ancestor[v]).
+        # Jump from ancestor to ancestor, twice as far every round: levels[v] counts the vertices on
+        # [v, ancestor[v]).
         while ancestor.any():
             levels += levels[ancestor]
             ancestor = ancestor[ancestor]
@@ -194,7 +219,9 @@ class TreeShape:
     def ranks(self) -> NDArray[np.int64]:
         """Place of each vertex among its siblings, `(n + 1,)`, 0 first; 0 at the root."""
         ranks = np.zeros(self.num_nodes + 1, dtype=np.int64)
-        ranks[self._by_parent] = np.arange(self.num_nodes) - self._first_child[self.parents[self._by_parent - 1]]
+        ranks[self._by_parent] = (
+            np.arange(self.num_nodes) - self._first_child[self.parents[self._by_parent - 1]]
+        )
         return _frozen(ranks)
 
     def children(self, vertex: int) -> tuple[int, ...]:
@@ -206,13 +233,15 @@ class TreeShape:
         here = check_count(vertex, name="vertex", minimum=0)
         if here > self.num_nodes:
             raise InvalidParameter(
-                f"vertex must be at most {self.num_nodes}, the last of the tree; got {here}. Check the tree."
+                f"vertex must be at most {self.num_nodes}, the last of the tree; got {here}. Check "
+                "the tree."
             )
         found = self._by_parent[self._first_child[here] : self._first_child[here + 1]]
         return tuple(found.tolist())
 
     def paths(self) -> tuple[tuple[int, ...], ...]:
-        """Return the ranks on the way to each vertex, the root's () first: `paths()[v]` has `levels[v]` entries.
+        """Return the ranks on the way to each vertex, the root's () first: `paths()[v]` has
+        `levels[v]` entries.
 
         Raises:
             TooLarge: beyond 100,000 entries.
@@ -221,7 +250,8 @@ class TreeShape:
         """
         if int(self.levels.sum()) > MAX_PATHS:
             raise TooLarge(
-                f"Paths are spelled out up to {MAX_PATHS:,} ranks in total; this tree has {int(self.levels.sum()):,}. "
+                f"Paths are spelled out up to {MAX_PATHS:,} ranks in total; this tree has "
+                f"{int(self.levels.sum()):,}. "
                 "Use parents and ranks."
             )
         ranks = self.ranks.tolist()
@@ -257,7 +287,8 @@ class TreeShape:
 
 
 def level_order(shape: TreeShape) -> TreeShape:
-    """Renumber the vertices level by level, siblings staying in order: equal for two numberings of one ordered tree.
+    """Renumber the vertices level by level, siblings staying in order: equal for two numberings of
+    one ordered tree.
 
     Args:
         shape: any tree.
@@ -275,7 +306,8 @@ def level_order(shape: TreeShape) -> TreeShape:
     """
     if not isinstance(shape, TreeShape):
         raise InvalidParameter(
-            f"shape must be an otm.trees.TreeShape; got {shape!r}. Build one from parents: TreeShape([0, 1]) is a chain of two."
+            f"shape must be an otm.trees.TreeShape; got {shape!r}. Build one from parents: "
+            "TreeShape([0, 1]) is a chain of two."
         )
     children, first = shape._by_parent.tolist(), shape._first_child.tolist()
     order = [0]
@@ -293,7 +325,8 @@ def _checked(parents: ArrayLike) -> NDArray[np.int64]:
         array = np.empty(())  # no integers: fails the check below
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise InvalidParameter(
-            f"parents must be integers (n,), one for each drafted vertex; got {array.dtype} of shape {array.shape}. "
+            f"parents must be integers (n,), one for each drafted vertex; got {array.dtype} of "
+            f"shape {array.shape}. "
             "Pass [0, 1] for a chain of two."
         )
     affordable(array.size)
@@ -302,7 +335,8 @@ def _checked(parents: ArrayLike) -> NDArray[np.int64]:
     if wrong.size:
         vertex = int(wrong[0]) + 1
         raise InvalidParameter(
-            f"The parent of vertex {vertex} must be a vertex before it, in [0, {vertex}), 0 being the root; "
+            f"The parent of vertex {vertex} must be a vertex before it, in [0, {vertex}), 0 being "
+            "the root; "
             f"got {int(array[vertex - 1])}. Number the vertices so that parents come first."
         )
     return _frozen(array)
@@ -316,5 +350,8 @@ def _frozen(array: NDArray[np.int64]) -> NDArray[np.int64]:
 def affordable(num_nodes: int) -> int:
     """Return the number of vertices, or raise `TooLarge` beyond `MAX_NODES`."""
     if num_nodes > MAX_NODES:
-        raise TooLarge(f"A tree may have {MAX_NODES:,} drafted vertices; this one would have {num_nodes:,}. Draft fewer.")
+        raise TooLarge(
+            f"A tree may have {MAX_NODES:,} drafted vertices; this one would have {num_nodes:,}. "
+            "Draft fewer."
+        )
     return num_nodes

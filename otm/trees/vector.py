@@ -1,14 +1,17 @@
 """Acceptance vectors: how likely the i-th child of a vertex is the accepted one.
 
-A(i) = Pr(the i-th draft is the accepted one), i = 1..k, a sub-distribution over child ranks; what is missing to 1 is the
-probability that every draft is rejected. It is all that a drafting tree needs to know about a verifier when positions are
-independent (0-th order): a vertex is accepted with the product of A along its path.
+A(i) = Pr(the i-th draft is the accepted one), i = 1..k, a sub-distribution over child ranks; what
+is missing to 1 is the probability that every draft is rejected. It is all that a drafting tree
+needs to know about a verifier when positions are independent (0-th order): a vertex is accepted
+with the product of A along its path.
 
-A verifier has an acceptance vector if its accept events are *nested in k*: whether and where it stops among the first i drafts must
-not depend on how many more were drafted. Then α_k = A(1) + … + A(k) for every k, so A(i) = α_i − α_{i−1}. Recursive rejection tries
-the drafts one after the other, and stage i knows the earlier drafts only. The race's winner is fixed before anybody asks how many
-arrivals were drafted, and so is the naive verifier's output. K-SEQ divides by γ*, which depends on k: its first draft is accepted
-with another probability when a second one is there, and differences of its acceptance curve mean nothing.
+A verifier has an acceptance vector if its accept events are *nested in k*: whether and where it
+stops among the first i drafts must not depend on how many more were drafted. Then α_k = A(1) + … +
+A(k) for every k, so A(i) = α_i − α_{i−1}. Recursive rejection tries the drafts one after the other,
+and stage i knows the earlier drafts only. The race's winner is fixed before anybody asks how many
+arrivals were drafted, and so is the naive verifier's output. K-SEQ divides by γ*, which depends on
+k: its first draft is accepted with another probability when a second one is there, and differences
+of its acceptance curve mean nothing.
 """
 
 from __future__ import annotations
@@ -21,18 +24,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from otm._arrays import Array, namespace, to_numpy, total, tracks_gradient, unit_rows, untracked
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge, Unsupported
-from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, plain_array, plain_integers, plain_reals
+from otm.pmf import (
+    SUM_TOLERANCE_FLOAT32,
+    SUM_TOLERANCE_FLOAT64,
+    plain_array,
+    plain_integers,
+    plain_reals,
+)
 from otm.problem import Problem, check_problem
 from otm.verbs import acceptance_curve
 from otm.verifiers import Naive, NaiveTree, Race, RecursiveRejection, Verifier
 from otm.verifiers.base import require_support
 
 NESTED: tuple[type[Verifier], ...] = (RecursiveRejection, Race, Naive, NaiveTree)
-"""Verifiers whose accept events are nested in k, so that they have an acceptance vector at every k."""
+"""Verifiers whose accept events are nested in k, so that they have an acceptance vector at every k.
+"""
 
 PathAcceptance = Callable[[tuple[int, ...]], float]
-"""Probability that a vertex, given by its rank path, is accepted given that its parent is; depends on the last m + 1 ranks if
-acceptance is Markov of order m."""
+"""Probability that a vertex, given by its rank path, is accepted given that its parent is; depends
+on the last m + 1 ranks if acceptance is Markov of order m.
+"""
 
 MAX_RANKS = 10_000_000
 """Largest number of child ranks that are counted."""
@@ -41,17 +52,20 @@ _NO_REST = 64 * 2.0**-53  # a sum of masses misses 1 by this much through roundi
 
 
 def check_acceptance(acceptance: ArrayLike) -> NDArray[np.float64]:
-    """Return an acceptance vector as float64 `(k,)`, or raise unless it is a sub-distribution over child ranks.
+    """Return an acceptance vector as float64 `(k,)`, or raise unless it is a sub-distribution over
+    child ranks.
 
     Args:
-        acceptance: A(1), …, A(k), `(k,)`; what is missing to 1 is the probability that every draft is rejected.
+        acceptance: A(1), …, A(k), `(k,)`; what is missing to 1 is the probability that every draft
+            is rejected.
 
     Returns:
         `(k,)` in float64, Σ ≤ 1.
 
     Raises:
-        InvalidDistribution: on anything but one axis of at least one finite, non-negative number, or a sum above 1 by more than
-            1e-9 (3e-5 in float32). A smaller excess is rounding and divided out.
+        InvalidDistribution: on anything but one axis of at least one finite, non-negative number,
+            or a sum above 1 by more than 1e-9 (3e-5 in float32). A smaller excess is rounding and
+            divided out.
 
     Cost: O(k).
 
@@ -61,29 +75,36 @@ def check_acceptance(acceptance: ArrayLike) -> NDArray[np.float64]:
     raw = plain_reals(acceptance, "acceptance")
     if raw.ndim != 1 or raw.size == 0 or raw.dtype.kind not in "iuf":
         raise InvalidDistribution(
-            f"acceptance must hold one probability per child rank, (k,) with k ≥ 1; got {raw.dtype} of shape {raw.shape}. "
+            "acceptance must hold one probability per child rank, (k,) with k ≥ 1; got "
+            f"{raw.dtype} of shape {raw.shape}. "
             "Pass [A(1), A(2), …]; the rejected mass is what is missing to 1."
         )
     array = raw.astype(np.float64)
     if not np.isfinite(array).all() or array.min() < 0:
         bad = array[~(np.isfinite(array) & (array >= 0))][0]
-        raise InvalidDistribution(f"acceptance must hold finite numbers ≥ 0; it holds {bad}. Check how it was measured.")
+        raise InvalidDistribution(
+            f"acceptance must hold finite numbers ≥ 0; it holds {bad}. Check how it was measured."
+        )
     total = math.fsum(array)
     tolerance = SUM_TOLERANCE_FLOAT32 if raw.dtype == np.float32 else SUM_TOLERANCE_FLOAT64
     if total > 1 + tolerance:
         raise InvalidDistribution(
-            f"acceptance must sum to at most 1, one draft being accepted at most; it sums to {total:.9g}. If these are the "
+            "acceptance must sum to at most 1, one draft being accepted at most; it sums to "
+            f"{total:.9g}. If these are the "
             "probabilities of accepting within the first i drafts, take differences."
         )
     return array / total if total > 1 else array
 
 
 def check_acceptances(values: object) -> Array:
-    """Return acceptance vectors `(..., k)` of any array kind in float64, as `check_acceptance` does for one; gradients are kept."""
+    """Return acceptance vectors `(..., k)` of any array kind in float64, as `check_acceptance` does
+    for one; gradients are kept.
+    """
     array = plain_array(values, "acceptance", gradients=True)
     if array.ndim == 0 or 0 in tuple(array.shape):
         raise InvalidDistribution(
-            f"acceptance must hold one probability per child rank, (..., k) with k ≥ 1; got the shape {tuple(array.shape)}. "
+            "acceptance must hold one probability per child rank, (..., k) with k ≥ 1; got the "
+            f"shape {tuple(array.shape)}. "
             "Pass [A(1), A(2), …]; the rejected mass is what is missing to 1."
         )
     xp = namespace(array)
@@ -91,10 +112,13 @@ def check_acceptances(values: object) -> Array:
     sums = total(plain)
     largest = float(xp.max(sums))
     if not bool(xp.all(xp.isfinite(plain))) or float(xp.min(plain)) < 0:
-        raise InvalidDistribution("acceptance must hold finite numbers ≥ 0; some are not. Check how they were measured.")
+        raise InvalidDistribution(
+            "acceptance must hold finite numbers ≥ 0; some are not. Check how they were measured."
+        )
     if largest > 1 + (SUM_TOLERANCE_FLOAT32 if single else SUM_TOLERANCE_FLOAT64):
         raise InvalidDistribution(
-            f"acceptance must sum to at most 1, one draft being accepted at most; it sums to {largest:.9g}. If these are the "
+            "acceptance must sum to at most 1, one draft being accepted at most; it sums to "
+            f"{largest:.9g}. If these are the "
             "probabilities of accepting within the first i drafts, take differences."
         )
     wide = xp.astype(array, xp.float64)
@@ -104,11 +128,15 @@ def check_acceptances(values: object) -> Array:
 def refuse_order(order: int | None) -> None:
     """Raise `InvalidParameter` if a vector came with a Markov order, which only a function has."""
     if order is not None:
-        raise InvalidParameter(f"order is that of a function; a vector's is 0, and order={order!r} was given. Leave it out.")
+        raise InvalidParameter(
+            f"order is that of a function; a vector's is 0, and order={order!r} was given. Leave "
+            "it out."
+        )
 
 
 def rejected_mass(acceptance: ArrayLike) -> float:
-    """Return the probability that no draft is accepted, 1 − Σ A; exactly 0 where the sum misses 1 by rounding alone.
+    """Return the probability that no draft is accepted, 1 − Σ A; exactly 0 where the sum misses 1
+    by rounding alone.
 
     Args:
         acceptance: A, `(k,)`.
@@ -148,12 +176,15 @@ def entropy_bits(mass: ArrayLike) -> float:
     raw = plain_reals(mass, "mass")
     if raw.ndim != 1 or raw.dtype.kind not in "iuf":
         raise InvalidDistribution(
-            f"mass must hold one row of numbers, (n,); got {raw.dtype} of shape {raw.shape}. Pass the rows one by one."
+            f"mass must hold one row of numbers, (n,); got {raw.dtype} of shape {raw.shape}. Pass "
+            "the rows one by one."
         )
     array = raw.astype(np.float64)
     wrong = array[~(np.isfinite(array) & (array >= 0))]
     if wrong.size:
-        raise InvalidDistribution(f"mass must hold finite numbers ≥ 0; it holds {wrong[0]}. Check how it was measured.")
+        raise InvalidDistribution(
+            f"mass must hold finite numbers ≥ 0; it holds {wrong[0]}. Check how it was measured."
+        )
     positive = array[array > 0]
     return math.fsum(-positive * np.log2(positive)) + 0.0
 
@@ -163,23 +194,27 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
 
     A(i) = Pr(the i-th draft is the accepted one) = α_i − α_{i−1}, i = 1..k.
 
-    GSD is `RecursiveRejection()` and ERSD is `Race()`, both with `WithoutReplacement(k)`. The entries need not decrease: with
-    p = (.9, .1), q = (.1, .9) recursive rejection has A = (.2, .8). Averages over the contexts of a text usually do.
+    GSD is `RecursiveRejection()` and ERSD is `Race()`, both with `WithoutReplacement(k)`. The
+    entries need not decrease: with p = (.9, .1), q = (.1, .9) recursive rejection has A = (.2, .8).
+    Averages over the contexts of a text usually do.
 
     Args:
         verifier: one of `NESTED`, or any verifier at k = 1.
         problem: any batch `(..., V)`; its law gives k.
 
     Returns:
-        `(..., k)` in float64, non-negative, Σ = α_k ≤ 1; zeros where the support runs out of tokens to draft. A NumPy array;
-        a tensor that passes gradients on where the problem requires them (see `otm.acceptance`).
+        `(..., k)` in float64, non-negative, Σ = α_k ≤ 1; zeros where the support runs out of tokens
+        to draft. A NumPy array; a tensor that passes gradients on where the problem requires them
+        (see `otm.acceptance`).
 
     Raises:
-        Unsupported: if the verifier's accept events are not nested in k, or it does not verify this law.
+        Unsupported: if the verifier's accept events are not nested in k, or it does not verify this
+            law.
         TooLarge: where an exact acceptance is (see the verifier).
 
     Cost: k exact acceptances per row. Accuracy: that of the acceptances, about 1e-14, absolutely.
-    Reference: the acceptance distribution A of ERSD [Kobus & Gündüz 2025], section 4; docs/theory.md, "Acceptance vectors".
+    Reference: the acceptance distribution A of ERSD [Kobus & Gündüz 2025], section 4;
+        docs/theory.md, "Acceptance vectors".
 
     >>> problem = otm.Problem(draft=[0.9, 0.1], target=[0.1, 0.9], law=otm.WithoutReplacement(2))
     >>> acceptance_vector(otm.RecursiveRejection(), problem).round(12).tolist()
@@ -189,16 +224,28 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
     k = problem.law.k
     if k > 1 and not isinstance(verifier, NESTED):
         raise Unsupported(
-            f"An acceptance vector needs accept events that are nested in k; those of {verifier!r} are not: what happens to the "
-            f"first draft depends on how many follow. Choose {', '.join(cls.__name__ for cls in NESTED)}, or k = 1."
+            f"An acceptance vector needs accept events that are nested in k; those of {verifier!r} "
+            "are not: what happens to the "
+            "first draft depends on how many follow. Choose "
+            f"{', '.join(cls.__name__ for cls in NESTED)}, or k = 1."
         )
     if tracks_gradient(problem.draft, problem.target):
         curve = acceptance_curve(verifier, problem, k=range(1, k + 1))
         xp = namespace(curve)
-        return xp.moveaxis(xp.concat([curve[:1, ...], xp.clip(curve[1:, ...] - curve[:-1, ...], 0.0, None)], axis=0), 0, -1)
+        return xp.moveaxis(
+            xp.concat(
+                [curve[:1, ...], xp.clip(curve[1:, ...] - curve[:-1, ...], 0.0, None)], axis=0
+            ),
+            0,
+            -1,
+        )
     shape = (*problem.batch_shape, problem.num_tokens)
-    # In float64 at once: a float32 row that passes the gate twice is divided by its sum, and rounded to float32, twice.
-    wide = (np.broadcast_to(to_numpy(unit_rows(mass)), shape) for mass in (problem.draft, problem.target))
+    # In float64 at once: a float32 row that passes the gate twice is divided by its sum, and
+    # rounded to float32, twice.
+    wide = (
+        np.broadcast_to(to_numpy(unit_rows(mass)), shape)
+        for mass in (problem.draft, problem.target)
+    )
     draft, target = (mass.reshape(-1, shape[-1]) for mass in wide)
     rows = []
     for p, q in zip(draft, target, strict=True):
@@ -208,10 +255,14 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
     return np.asarray(rows).reshape(*shape[:-1], k)
 
 
-def rank_counts(ranks: Sequence[int], num_children: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count, from the visits of a decoder to vertices, how often each child rank was tried and how often accepted.
+def rank_counts(
+    ranks: Sequence[int], num_children: Sequence[int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count, from the visits of a decoder to vertices, how often each child rank was tried and how
+    often accepted.
 
-    A visit that accepts rank r has tried the ranks 0..r; one that accepts none has tried all its children.
+    A visit that accepts rank r has tried the ranks 0..r; one that accepts none has tried all its
+    children.
 
     Args:
         ranks: `(n,)`, the accepted rank of each visit, −1 for none.
@@ -221,7 +272,8 @@ def rank_counts(ranks: Sequence[int], num_children: Sequence[int]) -> tuple[NDAr
         (accepted, tried), each `(k,)` with k = max(num_children).
 
     Raises:
-        InvalidParameter: on different lengths, no visit at all, or a rank outside [−1, num_children).
+        InvalidParameter: on different lengths, no visit at all, or a rank outside [−1,
+            num_children).
         TooLarge: beyond ten million ranks.
 
     Cost: O(n + k).
@@ -232,17 +284,22 @@ def rank_counts(ranks: Sequence[int], num_children: Sequence[int]) -> tuple[NDAr
     rank, offered = plain_integers(ranks, "ranks"), plain_integers(num_children, "num_children")
     if rank.ndim != 1 or rank.shape != offered.shape or rank.size == 0:
         raise InvalidParameter(
-            f"ranks and num_children must be integers of one shape (n,), n ≥ 1; got {rank.dtype} {rank.shape} and "
+            f"ranks and num_children must be integers of one shape (n,), n ≥ 1; got {rank.dtype} "
+            f"{rank.shape} and "
             f"{offered.dtype} {offered.shape}. Pass one entry of each per visited vertex."
         )
     if offered.min() < 1 or rank.min() < -1 or (rank >= offered).any():
         raise InvalidParameter(
-            f"Each rank must lie in [−1, num_children) with num_children ≥ 1; got ranks {rank.min()} to {rank.max()} and "
+            "Each rank must lie in [−1, num_children) with num_children ≥ 1; got ranks "
+            f"{rank.min()} to {rank.max()} and "
             f"num_children from {offered.min()}. Leave out visits to vertices without children."
         )
     k = int(offered.max())
     if k > MAX_RANKS:
-        raise TooLarge(f"Counts are kept for up to {MAX_RANKS:,} ranks; a vertex has {k:,} children. Check num_children.")
+        raise TooLarge(
+            f"Counts are kept for up to {MAX_RANKS:,} ranks; a vertex has {k:,} children. Check "
+            "num_children."
+        )
     accepted = np.bincount(rank[rank >= 0], minlength=k)
     last = np.where(rank >= 0, rank, offered - 1)
     tried = np.cumsum(np.bincount(last, minlength=k)[::-1])[::-1]
@@ -250,10 +307,12 @@ def rank_counts(ranks: Sequence[int], num_children: Sequence[int]) -> tuple[NDAr
 
 
 def empirical_acceptance(accepted: ArrayLike, tried: ArrayLike) -> NDArray[np.float64]:
-    """Estimate an acceptance vector from counts, also where vertices had different numbers of children.
+    """Estimate an acceptance vector from counts, also where vertices had different numbers of
+    children.
 
-    A(i) = h_i Π_{j<i} (1 − h_j) with h_i = accepted_i / tried_i, the product-limit estimate: a vertex that ran out of children
-    says nothing about the ranks it did not have. If every vertex had k children, A(i) = accepted_i / visits.
+    A(i) = h_i Π_{j<i} (1 − h_j) with h_i = accepted_i / tried_i, the product-limit estimate: a
+    vertex that ran out of children says nothing about the ranks it did not have. If every vertex
+    had k children, A(i) = accepted_i / visits.
 
     Args:
         accepted: `(k,)`, how often rank i was the accepted one.
@@ -275,12 +334,19 @@ def empirical_acceptance(accepted: ArrayLike, tried: ArrayLike) -> NDArray[np.fl
     except InvalidDistribution as error:
         raise InvalidParameter(f"accepted and tried must be counts: {error}") from error
     if hits.ndim != 1 or hits.shape != trials.shape or hits.size == 0:
-        raise InvalidParameter(f"accepted and tried must be counts of one shape (k,); got {hits.shape} and {trials.shape}.")
+        raise InvalidParameter(
+            f"accepted and tried must be counts of one shape (k,); got {hits.shape} and "
+            f"{trials.shape}."
+        )
     if not (
-        np.isfinite(hits).all() and np.isfinite(trials).all() and (trials > 0).all() and ((hits >= 0) & (hits <= trials)).all()
+        np.isfinite(hits).all()
+        and np.isfinite(trials).all()
+        and (trials > 0).all()
+        and ((hits >= 0) & (hits <= trials)).all()
     ):
         raise InvalidParameter(
-            f"Counts must satisfy 0 ≤ accepted ≤ tried and tried > 0 at every rank; got {hits.tolist()} of {trials.tolist()}. "
+            "Counts must satisfy 0 ≤ accepted ≤ tried and tried > 0 at every rank; got "
+            f"{hits.tolist()} of {trials.tolist()}. "
             "Leave out ranks that were never tried."
         )
     rate = hits / trials

@@ -62,10 +62,11 @@ VERIFIERS: tuple[type[Verifier], ...] = (
 """Every verifier class; `compare` and the contract tests walk this list."""
 
 PLANS: tuple[type[Verifier], ...] = (SelectThenReject, TransportPlan)
-"""Those of `VERIFIERS` whose rule is a plan over the enumerated drafts, by default a linear program's: their value is the optimum.
+"""Those of `VERIFIERS` whose rule is a plan over the enumerated drafts, by default a linear
+program's: their value is the optimum.
 
-Beyond the enumeration they have no rule, hence neither a value nor a sample. The plan is one of many of the same value, which is
-accurate to the program's certified gap.
+Beyond the enumeration they have no rule, hence neither a value nor a sample. The plan is one of
+many of the same value, which is accurate to the program's certified gap.
 """
 
 __all__ = [

@@ -1,9 +1,11 @@
 """What a verifier is: the rule that picks the output token once the drafts are seen.
 
-A verifier is configuration; `prepare` turns it into a `Rule` for one problem, with everything computed that does not depend on the
-drafts. A rule knows itself twice, by independent code: `split` is its conditional law, from which coupling, losslessness and
-generic acceptance follow by enumeration, and `verify` executes the published accept/reject steps on uniforms, from which Monte
-Carlo follows. A closed form for the acceptance is a third account, array-agnostic and batched. Tests compare all three.
+A verifier is configuration; `prepare` turns it into a `Rule` for one problem, with everything
+computed that does not depend on the drafts. A rule knows itself twice, by independent code: `split`
+is its conditional law, from which coupling, losslessness and generic acceptance follow by
+enumeration, and `verify` executes the published accept/reject steps on uniforms, from which Monte
+Carlo follows. A closed form for the acceptance is a third account, array-agnostic and batched.
+Tests compare all three.
 """
 
 from __future__ import annotations
@@ -32,8 +34,10 @@ class Verifier(Scheme):
     """A verification scheme; frozen, hashable, its parameters are its fields.
 
     Attributes:
-        lossless: whether the output has exactly the target's law, for every problem that the verifier supports.
-        laws: the draft laws that it applies to: a class with any number of drafts, or one law where the number matters.
+        lossless: whether the output has exactly the target's law, for every problem that the
+            verifier supports.
+        laws: the draft laws that it applies to: a class with any number of drafts, or one law where
+            the number matters.
         differentiable: whether `acceptance` passes gradients on to tensors that require them.
     """
 
@@ -43,7 +47,9 @@ class Verifier(Scheme):
 
     def supports(self, law: Law) -> bool:
         """Whether this verifier applies to drafts drawn by `law`."""
-        return any(isinstance(law, each) if isinstance(each, type) else law == each for each in self.laws)
+        return any(
+            isinstance(law, each) if isinstance(each, type) else law == each for each in self.laws
+        )
 
     @abc.abstractmethod
     def prepare(self, problem: Problem) -> Rule:
@@ -56,11 +62,15 @@ class Verifier(Scheme):
 
 @dataclasses.dataclass(frozen=True)
 class CurvedVerifier(Verifier):
-    """A verifier whose acceptances for several numbers of drafts share work, one sort or one recursion, whatever k is asked."""
+    """A verifier whose acceptances for several numbers of drafts share work, one sort or one
+    recursion, whatever k is asked.
+    """
 
     @abc.abstractmethod
     def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
-        """Return the exact acceptance for each k of `ks`, `(len(ks), ...)` in float64, of the problem's array kind."""
+        """Return the exact acceptance for each k of `ks`, `(len(ks), ...)` in float64, of the
+        problem's array kind.
+        """
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return the curve's one value at the problem's own k."""
@@ -71,8 +81,9 @@ class CurvedVerifier(Verifier):
 class Rule(abc.ABC):
     """A verifier prepared for one problem; either `Conditional` or `Shared`.
 
-    Drawing and verifying are pure functions of uniforms. `draw` sees the draft distribution only, as a drafter does; what it
-    leaves behind for the verifier besides the drafts, shared randomness in a race, is the state (None if there is none).
+    Drawing and verifying are pure functions of uniforms. `draw` sees the draft distribution only,
+    as a drafter does; what it leaves behind for the verifier besides the drafts, shared randomness
+    in a race, is the state (None if there is none).
     """
 
     problem: Problem
@@ -84,7 +95,9 @@ class Rule(abc.ABC):
 
     @abc.abstractmethod
     def draw(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-        """Draw drafts `(n, k)` and the state that travels with them from uniforms `(n, num_draft_uniforms)`."""
+        """Draw drafts `(n, k)` and the state that travels with them from uniforms `(n,
+        num_draft_uniforms)`.
+        """
 
     @property
     @abc.abstractmethod
@@ -113,12 +126,16 @@ class Conditional(Rule):
 
     @abc.abstractmethod
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return, for drafts `(n, k)`, two sub-distributions `(n, V)`: mass of accepted drafts and mass of residual draws."""
+        """Return, for drafts `(n, k)`, two sub-distributions `(n, V)`: mass of accepted drafts and
+        mass of residual draws.
+        """
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shared(Rule):
-    """A rule that shares randomness with the drafter (races, hashing): its joint law comes first, the kernel follows."""
+    """A rule that shares randomness with the drafter (races, hashing): its joint law comes first,
+    the kernel follows.
+    """
 
     @abc.abstractmethod
     def joint(self) -> Coupling:
@@ -126,15 +143,19 @@ class Shared(Rule):
 
 
 def require_support(verifier: Verifier, law: Law) -> None:
-    """Raise `Unsupported`, naming both, unless the verifier applies to the law; `InvalidParameter` if it is no verifier at all."""
+    """Raise `Unsupported`, naming both, unless the verifier applies to the law; `InvalidParameter`
+    if it is no verifier at all.
+    """
     if not isinstance(verifier, Verifier) or not isinstance(law, Law):
         raise InvalidParameter(
-            f"The arguments are (verifier, problem), a verifier being an instance such as otm.KSeq(); got {verifier!r}. "
+            "The arguments are (verifier, problem), a verifier being an instance such as "
+            f"otm.KSeq(); got {verifier!r}. "
             "Check their order, and call the class."
         )
     if not verifier.supports(law):
         raise Unsupported(
-            f"{verifier!r} does not verify drafts drawn by {law!r}. Choose a verifier whose supports(law) holds; "
+            f"{verifier!r} does not verify drafts drawn by {law!r}. Choose a verifier whose "
+            "supports(law) holds; "
             "otm.compare without verifiers= lists those that do."
         )
 
@@ -144,29 +165,35 @@ def check_definition(by: str) -> Definition:
     if isinstance(by, str) and by in ("membership", "rule"):
         return "membership" if by == "membership" else "rule"
     raise InvalidParameter(
-        f"by must be 'membership' (the output is among the drafts) or 'rule' (the rule accepted); got {by!r}. Choose one."
+        "by must be 'membership' (the output is among the drafts) or 'rule' (the rule accepted); "
+        f"got {by!r}. Choose one."
     )
 
 
 def check_drafts(drafts: object, problem: Problem) -> NDArray[np.int64]:
-    """Return drafts as int64 `(n, k)`, or raise `InvalidParameter` on a wrong shape or a token outside the vocabulary."""
+    """Return drafts as int64 `(n, k)`, or raise `InvalidParameter` on a wrong shape or a token
+    outside the vocabulary.
+    """
     array = any_array(drafts)
     if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or array.shape[-1] != problem.law.k:
         raise InvalidParameter(
-            f"drafts must be integer tokens of shape (k,) or (n, k) with k = {problem.law.k}; got {array.dtype} of shape "
+            f"drafts must be integer tokens of shape (k,) or (n, k) with k = {problem.law.k}; got "
+            f"{array.dtype} of shape "
             f"{array.shape}. Pass one token per draft."
         )
     smallest = problem.law.least_token
     if array.size and (array.min() < smallest or array.max() >= problem.num_tokens):
         raise InvalidParameter(
-            f"Drafted tokens must lie in [0, {problem.num_tokens}){'' if smallest == 0 else ', or be −1 for no draft'}; got "
+            "Drafted tokens must lie in [0, "
+            f"{problem.num_tokens}){'' if smallest == 0 else ', or be −1 for no draft'}; got "
             f"{array.min()} to {array.max()}. Check that both models share the vocabulary."
         )
     return np.atleast_2d(array.astype(np.int64))
 
 
 def enumerated_acceptance(rule: Conditional, by: Definition) -> float:
-    """Sum the acceptance over every draft sequence: the oracle of closed forms, and the value of schemes without one.
+    """Sum the acceptance over every draft sequence: the oracle of closed forms, and the value of
+    schemes without one.
 
     Cost: O(sequences × V); raises `TooLarge` beyond four million sequences.
     """
@@ -176,12 +203,16 @@ def enumerated_acceptance(rule: Conditional, by: Definition) -> float:
         if by == "rule":
             total += float(mass @ accepted.sum(axis=1))
         else:
-            total += float(mass @ ((accepted + residual) * members(tokens, rule.problem.num_tokens)).sum(axis=1))
+            total += float(
+                mass
+                @ ((accepted + residual) * members(tokens, rule.problem.num_tokens)).sum(axis=1)
+            )
     return total
 
 
 def live_blocks(rule: Rule) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Yield the draft sequences `(n, k)` that can be drawn and their masses `(n,)`, so many that a table of `(n, V)` stays small.
+    """Yield the draft sequences `(n, k)` that can be drawn and their masses `(n,)`, so many that a
+    table of `(n, V)` stays small.
 
     Raises `TooLarge` beyond four million sequences.
     """

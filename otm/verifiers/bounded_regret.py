@@ -1,4 +1,6 @@
-"""Acceptance by bounded regret, one token of approximate speculative decoding: what is nearly the likeliest will do."""
+"""Acceptance by bounded regret, one token of approximate speculative decoding: what is nearly the
+likeliest will do.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +14,31 @@ from otm.verifiers.lossy_rule import TIE, Fallback, LossyVerifier, check_fallbac
 
 @dataclasses.dataclass(frozen=True)
 class BoundedRegret(LossyVerifier):
-    """Accept x iff its regret log(max q/q(x)) is at most r; otherwise take the target's likeliest token.
+    """Accept x iff its regret log(max q/q(x)) is at most r; otherwise take the target's likeliest
+    token.
 
-    The regret is a difference of logits, so that a temperature divides it. Masses within 1e-12 of the bound e^{−r} max q pass.
+    The regret is a difference of logits, so that a temperature divides it. Masses within 1e-12 of
+    the bound e^{−r} max q pass.
 
-    Rule acceptance P(A), A the tokens that pass; by membership + Σ_{x∉A} p(x) ρ(x), ρ what is drawn on rejection: the likeliest
-    token alone as published, or q. Output law p·1_A + P(Aᶜ) ρ. Of a target at temperature 0 only r = 0 keeps the law. Lossy.
-    Law: IID(1).
+    Rule acceptance P(A), A the tokens that pass; by membership + Σ_{x∉A} p(x) ρ(x), ρ what is drawn
+    on rejection: the likeliest token alone as published, or q. Output law p·1_A + P(Aᶜ) ρ. Of a
+    target at temperature 0 only r = 0 keeps the law. Lossy. Law: IID(1).
 
     Args:
-        regret: r ≥ 0 in nats. Of the published rule, which counts regrets over a block, this is the first position: min(B, g).
+        regret: r ≥ 0 in nats. Of the published rule, which counts regrets over a block, this is the
+            first position: min(B, g).
         fallback: "greedy", the likeliest token, or "target", a draw from q.
 
     Raises:
         InvalidParameter: if one is out of range.
 
     Cost: O(V log V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
-    Reference: ASD (2608.03447; transformers#48636), its reference code at 4228d0f; whole blocks: `otm.sequence.RegretBudget`.
+    Reference: ASD (2608.03447; transformers#48636), its reference code at 4228d0f; whole blocks:
+        `otm.sequence.RegretBudget`.
 
-    >>> problem = otm.Problem(draft=[0.2, 0.3, 0.5], target=[0.5, 0.4, 0.1], law=otm.IID(1))  # log 1.25 = .223
+    >>> problem = otm.Problem(
+    ...     draft=[0.2, 0.3, 0.5], target=[0.5, 0.4, 0.1], law=otm.IID(1)
+    ... )  # log 1.25 = .223
     >>> [otm.acceptance(BoundedRegret(regret), problem, by="rule") for regret in (0.2, 0.25)]
     [0.2, 0.5]
     """
@@ -46,7 +54,9 @@ class BoundedRegret(LossyVerifier):
         check_fallback(self.fallback)
 
     def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass drafted outside."""
+        """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass
+        drafted outside.
+        """
         xp = namespace(draft, target)
         q = xp.astype(target, xp.float64)
         passes = q >= math.exp(-self.regret) * xp.max(q, axis=-1, keepdims=True) - TIE

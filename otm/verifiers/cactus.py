@@ -1,4 +1,6 @@
-"""Constrained acceptance (Cactus): a drafted token is verified towards the target with a bonus for that token."""
+"""Constrained acceptance (Cactus): a drafted token is verified towards the target with a bonus for
+that token.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,17 @@ from otm.verifiers.rules import RedrawByDrafts
 
 @dataclasses.dataclass(frozen=True)
 class Cactus(Lossy):
-    """Accept x with min(1, h(x)/p(x)), h(x) = min(1, q(x) + √(2δ q(x)(1 − q(x)))); otherwise draw what is left of x's own aim.
+    """Accept x with min(1, h(x)/p(x)), h(x) = min(1, q(x) + √(2δ q(x)(1 − q(x)))); otherwise draw
+    what is left of x's own aim.
 
-    The aim of a draft x has h(x) on x, and on y ≠ x what keeps the proportions of q: c q(y), c = (1 − h(x))/(1 − q(x)). A rejected
-    x is followed by a draw from ∝ (c q − p)₊. To second order the aim is within δ of q in divergence; the output is not, since each
-    draft has an aim of its own. With δ = 1/(2V − 2) a uniform target takes every draft of a model uniform on half of the tokens:
+    The aim of a draft x has h(x) on x, and on y ≠ x what keeps the proportions of q: c q(y), c = (1
+    − h(x))/(1 − q(x)). A rejected x is followed by a draw from ∝ (c q − p)₊. To second order the
+    aim is within δ of q in divergence; the output is not, since each draft has an aim of its own.
+    With δ = 1/(2V − 2) a uniform target takes every draft of a model uniform on half of the tokens:
     KL(output‖q) is log 2 for any V (docs/theory.md, "Lossy rules").
 
-    Acceptance Σ min(p, h), by rule and by membership; output law min(p, h) + Σ_x (p(x) − h(x))₊ (c_x q − p)₊/Σ(c_x q − p)₊.
-    Lossy for δ > 0. Law: IID(1).
+    Acceptance Σ min(p, h), by rule and by membership; output law min(p, h) + Σ_x (p(x) − h(x))₊
+    (c_x q − p)₊/Σ(c_x q − p)₊. Lossy for δ > 0. Law: IID(1).
 
     Args:
         delta: δ ≥ 0.
@@ -35,11 +39,17 @@ class Cactus(Lossy):
     Raises:
         InvalidParameter: if it is negative.
 
-    Cost: O(V), batched; the output law a sort, O(V log V). Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V), batched; the output law a sort, O(V log V). Accuracy: (3ν + 16) u (docs/theory.md,
+        "Plain sums").
     Reference: Cactus [Hao & Mou 2026], 2604.04987v1; its public code at 3b01b81, which this is.
 
-    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))  # h = ½ + √(.02·¼) = .5707
-    >>> round(otm.acceptance(Cactus(0.01), problem), 4), otm.lossy.output_law(Cactus(0.01), problem).round(4)
+    >>> problem = otm.Problem(
+    ...     draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)
+    ... )  # h = ½ + √(.02·¼) = .5707
+    >>> (
+    ...     round(otm.acceptance(Cactus(0.01), problem), 4),
+    ...     otm.lossy.output_law(Cactus(0.01), problem).round(4),
+    ... )
     (0.8207, array([0.5707, 0.4293]))
     """
 
@@ -56,7 +66,11 @@ class Cactus(Lossy):
         """Return h `(..., V)` in float64."""
         xp = namespace(target)
         q = xp.astype(target, xp.float64)
-        return xp.clip(q + math.sqrt(2.0) * math.sqrt(self.delta) * xp.sqrt(q * xp.clip(1.0 - q, 0.0, None)), None, 1.0)
+        return xp.clip(
+            q + math.sqrt(2.0) * math.sqrt(self.delta) * xp.sqrt(q * xp.clip(1.0 - q, 0.0, None)),
+            None,
+            1.0,
+        )
 
     def prepare(self, problem: Problem) -> CactusRule:
         """Compute what each draft is raised to."""
@@ -72,9 +86,11 @@ class Cactus(Lossy):
         return by_rows(values, problem.draft, problem.target)[0]
 
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
-        """Return the law of the output: drafts below their aim first, then what the rejected ones leave, in the order of p/q.
+        """Return the law of the output: drafts below their aim first, then what the rejected ones
+        leave, in the order of p/q.
 
-        Of a rejected x weight w(x)/S(c_x) falls on every token with p/q < c_x: two sums over those x, w c/S for q and w/S for p.
+        Of a rejected x weight w(x)/S(c_x) falls on every token with p/q < c_x: two sums over those
+        x, w c/S for q and w/S for p.
         """
         p, q = problem.draft, problem.target
         raised = np.asarray(self.raised(q))
@@ -86,9 +102,16 @@ class Cactus(Lossy):
         order = np.argsort(ratio, kind="stable")
         reach = np.searchsorted(ratio[order], shrunk, side="left")  # tokens with p/q < c
         q_upto, p_upto = (np.concatenate([[0.0], np.cumsum(mass[live][order])]) for mass in (q, p))
-        share = weight / np.maximum(shrunk * q_upto[reach] - p_upto[reach], weight)  # the excess is at least what is rejected
-        for_q, for_p = (np.bincount(reach, weights=each, minlength=len(live) + 1) for each in (share * shrunk, share))
-        above = [np.cumsum(each[::-1])[::-1][1:] for each in (for_q, for_p)]  # of those that reach beyond the token
+        share = weight / np.maximum(
+            shrunk * q_upto[reach] - p_upto[reach], weight
+        )  # the excess is at least what is rejected
+        for_q, for_p = (
+            np.bincount(reach, weights=each, minlength=len(live) + 1)
+            for each in (share * shrunk, share)
+        )
+        above = [
+            np.cumsum(each[::-1])[::-1][1:] for each in (for_q, for_p)
+        ]  # of those that reach beyond the token
         law = np.minimum(p, raised)
         law[live[order]] += np.maximum(q[live][order] * above[0] - p[live][order] * above[1], 0.0)
         return np.asarray(law)
@@ -111,7 +134,9 @@ class CactusRule(RedrawByDrafts):
             return np.where(drawn > 0, np.minimum(1.0, self.raised[drafts] / drawn), 0.0)
 
     def redrawn(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return (c q − p)₊ for the one draft, where nothing can be left of what q keeps for it: q ≤ h < p."""
+        """Return (c q − p)₊ for the one draft, where nothing can be left of what q keeps for it: q
+        ≤ h < p.
+        """
         shrunk = _shrunk(self.problem.target[drafts], self.raised[drafts])
         excess = np.maximum(shrunk * self.problem.target - self.problem.draft, 0.0)
         return np.asarray(excess if excess.any() else self.problem.target)
@@ -119,4 +144,6 @@ class CactusRule(RedrawByDrafts):
 
 def _shrunk(target: NDArray[np.float64], raised: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return c = (1 − h)/(1 − q); where q is 1 nothing is rejected, and it does not matter."""
-    return np.asarray(np.divide(1.0 - raised, 1.0 - target, out=np.ones_like(target), where=target < 1.0))
+    return np.asarray(
+        np.divide(1.0 - raised, 1.0 - target, out=np.ones_like(target), where=target < 1.0)
+    )

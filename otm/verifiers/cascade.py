@@ -18,23 +18,29 @@ class Cascade(AimedVerifier):
         rule="opt":       π = q if max p < max q − a TV(p, q), else p (every draft is accepted);
         rule="token_v3":  π = p·1_G + P(Gᶜ) q,  G = {x: q(x) ≥ (1 − a) max q}.
 
-    Sides within 1e-12 count as equal: with a target of one token they often are, and rounding must not decide.
+    Sides within 1e-12 count as equal: with a target of one token they often are, and rounding must
+    not decide.
 
-    Acceptance Σ min(p, π), by rule and by membership; output law π. `token_v3` accepts as often as accepting on the test x ∈ G and
-    drawing from q otherwise (the form of typical acceptance), and more where q puts mass outside of G. Lossy. Law: IID(1).
+    Acceptance Σ min(p, π), by rule and by membership; output law π. `token_v3` accepts as often as
+    accepting on the test x ∈ G and drawing from q otherwise (the form of typical acceptance), and
+    more where q puts mass outside of G. Lossy. Law: IID(1).
 
     Args:
         rule: "opt" or "token_v3".
-        alpha: a, in [0, 1]: the price of deferring to the target, or the part of the largest mass that G may lack.
+        alpha: a, in [0, 1]: the price of deferring to the target, or the part of the largest mass
+            that G may lack.
 
     Raises:
         InvalidParameter: if either is out of range.
 
     Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
-    Reference: Narasimhan et al. 2025, rules OPT and Token v3, with their q (small) and p (large) exchanged.
+    Reference: Narasimhan et al. 2025, rules OPT and Token v3, with their q (small) and p (large)
+        exchanged.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25, 0.0], target=[0.5, 0.3, 0.2], law=otm.IID(1))
-    >>> otm.lossy.output_law(Cascade(rule="token_v3", alpha=0.2), problem)  # G holds the first token: .25 goes to q
+    >>> otm.lossy.output_law(
+    ...     Cascade(rule="token_v3", alpha=0.2), problem
+    ... )  # G holds the first token: .25 goes to q
     array([0.875, 0.075, 0.05 ])
     >>> otm.acceptance(Cascade(rule="opt", alpha=0.2), problem)
     1.0
@@ -49,7 +55,9 @@ class Cascade(AimedVerifier):
     def __post_init__(self) -> None:
         object.__setattr__(self, "alpha", check_real(self.alpha, name="alpha", low=0.0, high=1.0))
         if not isinstance(self.rule, str) or self.rule not in ("opt", "token_v3"):
-            raise InvalidParameter(f"rule must be 'opt' or 'token_v3'; got {str(self.rule)[:40]!r}. Choose one.")
+            raise InvalidParameter(
+                f"rule must be 'opt' or 'token_v3'; got {str(self.rule)[:40]!r}. Choose one."
+            )
 
     def aim(self, draft: Array, target: Array) -> Array:
         """Return the cascade's law."""

@@ -13,9 +13,9 @@ from otm.verifiers.lossy_rule import AimedVerifier
 class Ensemble(AimedVerifier):
     """Verify one draft losslessly towards π = w q + (1 − w) p; w = 1 is speculative decoding.
 
-    Acceptance 1 − w TV(p, q), by rule and by membership; output law π, at total variation (1 − w) TV(p, q) from the target. So
-    acceptance = α* + distance: it lies on the total variation frontier for one draft, whatever w is.
-    Lossy for w < 1. Law: IID(1).
+    Acceptance 1 − w TV(p, q), by rule and by membership; output law π, at total variation (1 − w)
+    TV(p, q) from the target. So acceptance = α* + distance: it lies on the total variation frontier
+    for one draft, whatever w is. Lossy for w < 1. Law: IID(1).
 
     Args:
         weight: w in [0, 1], the target's part.
@@ -24,7 +24,8 @@ class Ensemble(AimedVerifier):
         InvalidParameter: if it is out of range.
 
     Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
-    Reference: docs/theory.md, "Lossy rules"; proposed for Hugging Face transformers (transformers#45979).
+    Reference: docs/theory.md, "Lossy rules"; proposed for Hugging Face transformers
+        (transformers#45979).
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> otm.acceptance(Ensemble(0.5), problem), otm.lossy.output_law(Ensemble(0.5), problem)
@@ -37,7 +38,9 @@ class Ensemble(AimedVerifier):
     weight: float = 0.5
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weight", check_real(self.weight, name="weight", low=0.0, high=1.0))
+        object.__setattr__(
+            self, "weight", check_real(self.weight, name="weight", low=0.0, high=1.0)
+        )
 
     def aim(self, draft: Array, target: Array) -> Array:
         """Return w q + (1 − w) p."""

@@ -1,4 +1,6 @@
-"""Fuzzy speculative decoding: accept the draft wherever the two models are close, whatever the draft is."""
+"""Fuzzy speculative decoding: accept the draft wherever the two models are close, whatever the
+draft is.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ Divergence = Literal["js", "kl", "tv"]
 class Fuzzy(LossyVerifier):
     """Accept the draft iff Div(q, p) ≤ threshold; otherwise fall back.
 
-    The gate looks at the two distributions only, so the output law is p where it opens and q where it does not:
+    The gate looks at the two distributions only, so the output law is p where it opens and q where
+    it does not:
 
         fallback="target":       reject and draw from the target; acceptance by rule 1 or 0, by membership 1 or Σ p q;
         fallback="speculative":  verify by single-draft rejection; acceptance 1 or Σ min(p, q), the same output law.
@@ -27,19 +30,24 @@ class Fuzzy(LossyVerifier):
 
     Args:
         threshold: ≥ 0, in nats for "js" and "kl".
-        divergence: "js" Jensen–Shannon (at most log 2), "kl" D(q‖p) (∞ where q > 0 = p), "tv" total variation.
-        fallback: what a closed gate does. The published gate, its deterministic decision by the divergence alone, is the first;
-            the second never accepts less.
+        divergence: "js" Jensen–Shannon (at most log 2), "kl" D(q‖p) (∞ where q > 0 = p), "tv" total
+            variation.
+        fallback: what a closed gate does. The published gate, its deterministic decision by the
+            divergence alone, is the first; the second never accepts less.
 
     Raises:
         InvalidParameter: if an argument is out of range.
 
     Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
-    Reference: Holsman, Huang & Dhingra 2025 (2502.20704), divergence gate with a tunable threshold. The
+    Reference: Holsman, Huang & Dhingra 2025 (2502.20704), divergence gate with a tunable threshold.
+        The
     default threshold is this library's; the paper tunes it per model pair.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))  # TV = 1/4
-    >>> [otm.acceptance(Fuzzy(t, divergence="tv", fallback="speculative"), problem) for t in (0.2, 0.25)]
+    >>> [
+    ...     otm.acceptance(Fuzzy(t, divergence="tv", fallback="speculative"), problem)
+    ...     for t in (0.2, 0.25)
+    ... ]
     [0.75, 1.0]
     """
 
@@ -53,12 +61,20 @@ class Fuzzy(LossyVerifier):
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", check_real(self.threshold, name="threshold", low=0.0))
         if not isinstance(self.divergence, str) or self.divergence not in ("js", "kl", "tv"):
-            raise InvalidParameter(f"divergence must be 'js', 'kl' or 'tv'; got {self.divergence!r}. Choose one of them.")
+            raise InvalidParameter(
+                f"divergence must be 'js', 'kl' or 'tv'; got {self.divergence!r}. Choose one of "
+                "them."
+            )
         if not isinstance(self.fallback, str) or self.fallback not in ("target", "speculative"):
-            raise InvalidParameter(f"fallback must be 'target' or 'speculative'; got {self.fallback!r}. Choose one of them.")
+            raise InvalidParameter(
+                f"fallback must be 'target' or 'speculative'; got {self.fallback!r}. Choose one of "
+                "them."
+            )
 
     def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return all ones where the gate is open, else the fallback's acceptance probabilities; and its residual."""
+        """Return all ones where the gate is open, else the fallback's acceptance probabilities; and
+        its residual.
+        """
         xp = namespace(draft, target)
         p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
         is_open = (_divergence(p, q, self.divergence) <= self.threshold)[..., None]

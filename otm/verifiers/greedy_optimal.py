@@ -16,21 +16,26 @@ from otm.verifiers.rules import AcceptOneOrCatch, single_draft_rejection
 
 @dataclasses.dataclass(frozen=True)
 class GreedyOptimal(Verifier):
-    """Single-draft rejection on the one random draft; whatever it leaves over, the fixed drafts may take.
+    """Single-draft rejection on the one random draft; whatever it leaves over, the fixed drafts may
+    take.
 
-    With s the law of the last draft x (p renormalised off the top tokens): accept x with probability min(1, q(x)/s(x)), else draw
-    Y ∝ q on the top tokens and (q − s)₊ off them. A token of the top counts as accepted.
+    With s the law of the last draft x (p renormalised off the top tokens): accept x with
+    probability min(1, q(x)/s(x)), else draw Y ∝ q on the top tokens and (q − s)₊ off them. A token
+    of the top counts as accepted.
 
         α = Q(top) + Σ_{i ∉ top} min(q(i), s(i)) = α*,
 
-    the optimum of the law: a rejected x has q(x) < s(x), so the residual cannot hit it. Rule and membership agree. Lossless.
-    Law: Greedy(k).
+    the optimum of the law: a rejected x has q(x) < s(x), so the residual cannot hit it. Rule and
+    membership agree. Lossless. Law: Greedy(k).
 
     Cost: O(V log V). Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums").
     Reference: Hu et al. 2025, verification of greedy draft sampling.
 
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.Greedy(2))
-    >>> round(otm.acceptance(GreedyOptimal(), problem), 12), round(otm.optimal_acceptance(problem), 12)
+    >>> (
+    ...     round(otm.acceptance(GreedyOptimal(), problem), 12),
+    ...     round(otm.optimal_acceptance(problem), 12),
+    ... )
     (0.8, 0.8)
     """
 
@@ -39,13 +44,20 @@ class GreedyOptimal(Verifier):
     laws = (Greedy,)
 
     def prepare(self, problem: Problem) -> AcceptOneOrCatch:
-        """Compute the accept probabilities of the last draft and the law of the output after a rejection."""
+        """Compute the accept probabilities of the last draft and the law of the output after a
+        rejection.
+        """
         law = problem.law
-        if not isinstance(law, Greedy):  # what require_support has made sure of, said to the type checker
+        if not isinstance(
+            law, Greedy
+        ):  # what require_support has made sure of, said to the type checker
             raise TypeError(f"GreedyOptimal needs Greedy drafts; got {law!r}.")
-        # Off the last draft's law the top tokens have no mass, so that all of their target mass is in the residual.
+        # Off the last draft's law the top tokens have no mass, so that all of their target mass is
+        # in the residual.
         keep, residual = single_draft_rejection(law.parts(problem.draft)[1], problem.target)
-        return AcceptOneOrCatch(problem=problem, position=-1, keep=np.append(keep, 0.0), residual=residual)
+        return AcceptOneOrCatch(
+            problem=problem, position=-1, keep=np.append(keep, 0.0), residual=residual
+        )
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return the optimum of the law, batched."""

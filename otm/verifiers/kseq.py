@@ -1,16 +1,19 @@
-"""K-SEQ: SpecTr's sequential selection, within a factor 1 − 1/e of the optimum in time almost linear in the vocabulary.
+"""K-SEQ: SpecTr's sequential selection, within a factor 1 − 1/e of the optimum in time almost
+linear in the vocabulary.
 
-The drafts are tried in turn; draft x is accepted with probability min(1, q(x)/(γ p(x))). Dividing by γ keeps any one token from
-being accepted more often than q allows. With
+The drafts are tried in turn; draft x is accepted with probability min(1, q(x)/(γ p(x))). Dividing
+by γ keeps any one token from being accepted more often than q allows. With
 
     β(γ) = Σ_x min(p(x), q(x)/γ),      p_acc(γ) = 1 − (1 − β)^k,
 
-a token is accepted with total probability min(p, q/γ)·p_acc/β, and the residual ∝ q − min(p, q/γ)·p_acc/β is a distribution exactly
-when γ ≥ γ*, the root of p_acc(γ) = γ β(γ) in [1, min(k, max q/p)]. f(γ) = p_acc − γβ is decreasing (SpecTr's main text says
-increasing, its appendix proves decreasing).
+a token is accepted with total probability min(p, q/γ)·p_acc/β, and the residual ∝ q − min(p,
+q/γ)·p_acc/β is a distribution exactly when γ ≥ γ*, the root of p_acc(γ) = γ β(γ) in [1, min(k, max
+q/p)]. f(γ) = p_acc − γβ is decreasing (SpecTr's main text says increasing, its appendix proves
+decreasing).
 
-γ* to machine precision: γβ(γ) is the overlap curve H(γ) (`otm.overlap`), so a search along it finds the linear piece on which
-H(γ) = p_acc(γ), and a bracketed iteration on scalars the root inside. One curve serves every k.
+γ* to machine precision: γβ(γ) is the overlap curve H(γ) (`otm.overlap`), so a search along it finds
+the linear piece on which H(γ) = p_acc(γ), and a bracketed iteration on scalars the root inside. One
+curve serves every k.
 """
 
 from __future__ import annotations
@@ -21,7 +24,17 @@ from typing import Any
 
 import numpy as np
 
-from otm._arrays import Array, by_rows, clip, is_on_host, namespace, quiet, total, tracks_gradient, untracked
+from otm._arrays import (
+    Array,
+    by_rows,
+    clip,
+    is_on_host,
+    namespace,
+    quiet,
+    total,
+    tracks_gradient,
+    untracked,
+)
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
@@ -45,19 +58,21 @@ _SECTIONS, _ROUNDS = 256, 8  # 2⁵² log k for every k up to 2⁵³
 class KSeq(CurvedVerifier):
     """Sequential selection among k i.i.d. drafts with division factor γ.
 
-    Rule acceptance 1 − (1 − β(γ))^k, β(γ) = Σ min(p, q/γ). By membership a residual draw may also hit a draft:
-    + Σ_y p_res(y) [(1−β)^k − (1 − β − p(y) + min(p(y), q(y)/γ))^k], which is zero at γ*.
+    Rule acceptance 1 − (1 − β(γ))^k, β(γ) = Σ min(p, q/γ). By membership a residual draw may also
+    hit a draft: + Σ_y p_res(y) [(1−β)^k − (1 − β − p(y) + min(p(y), q(y)/γ))^k], which is zero at
+    γ*.
 
     Args:
-        gamma: division factor γ ≥ γ*, a number ≥ 1; None takes γ*, which maximises the rule acceptance on [γ*, ∞). Membership
-            acceptance can be larger at some γ > γ*.
+        gamma: division factor γ ≥ γ*, a number ≥ 1; None takes γ*, which maximises the rule
+            acceptance on [γ*, ∞). Membership acceptance can be larger at some γ > γ*.
 
     Raises:
-        InvalidParameter: for γ < 1, and on use for γ < γ*, where clipping the negative residual would make the scheme lossy (unless
-            every token with q > 0 has q/p ≥ p_acc/β, where nothing is clipped).
+        InvalidParameter: for γ < 1, and on use for γ < γ*, where clipping the negative residual
+            would make the scheme lossy (unless every token with q > 0 has q/p ≥ p_acc/β, where
+            nothing is clipped).
 
-    Lossless. Law: IID(k). Cost: O(V), for γ* below 1,024 tokens O(V log V); a device is waited for once, and once more to check a
-    γ that is given. Accuracy: γ* to a few units in the last place.
+    Lossless. Law: IID(k). Cost: O(V), for γ* below 1,024 tokens O(V log V); a device is waited for
+    once, and once more to check a γ that is given. Accuracy: γ* to a few units in the last place.
     Gradients: at γ*, by the implicit function theorem (docs/theory.md, "Gradients").
     Guarantee: at γ*, acceptance ≥ (1 − (1 − 1/k)^k) α* ≥ (1 − 1/e) α*.
     Reference: SpecTr, Algorithm 2, (5), (6), Theorem 2.
@@ -87,21 +102,31 @@ class KSeq(CurvedVerifier):
         stays = np.minimum(p, q / gamma)
         residual = np.maximum(q - stays * _acceptances_per_token(stays.sum(), k), 0.0)
         mass = residual.sum()
-        # Rounding leaves dust of size 1e-16 where the residual is zero; if nothing else is left, it is never drawn from.
+        # Rounding leaves dust of size 1e-16 where the residual is zero; if nothing else is left, it
+        # is never drawn from.
         normalised = residual / mass if mass > 0 else q
-        return AcceptInTurn(problem=problem, keep=np.broadcast_to(keep, (k, len(keep))), residual=normalised)
+        return AcceptInTurn(
+            problem=problem, keep=np.broadcast_to(keep, (k, len(keep))), residual=normalised
+        )
 
     def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
         """Evaluate the closed form, batched; at γ* one sort, or the bins, serves every k."""
         if self.gamma is None:
-            # At γ* the rule's acceptance is all: a residual draw cannot hit a rejected draft (docs/theory.md, "K-SEQ").
+            # At γ* the rule's acceptance is all: a residual draw cannot hit a rejected draft
+            # (docs/theory.md, "K-SEQ").
             return _at_root(problem, ks, _acceptance_at_root, _slopes_of_acceptance)
         refuse_gradients(problem, f"The acceptance of {self!r}, whose γ is given,")
         gamma = self.gamma
         pieces = []
         for k in ks:
             _gamma(self, problem.with_law(problem.law.with_k(k)))
-            pieces.append(by_rows(lambda p, q, k=k: _closed_form(p, q, gamma, k, by)[None], problem.draft, problem.target)[0])
+            pieces.append(
+                by_rows(
+                    lambda p, q, k=k: _closed_form(p, q, gamma, k, by)[None],
+                    problem.draft,
+                    problem.target,
+                )[0]
+            )
         return namespace(*pieces).stack(pieces, axis=0)
 
 
@@ -112,19 +137,24 @@ def gamma_star(problem: Problem) -> Array:
         problem: a problem with an `IID` law; batches `(..., V)` allowed.
 
     Returns:
-        γ* `(...)` in float64, in [1, min(k, max q/p)], with gradients for tensors that require them. With disjoint supports every
-        γ solves it and γ* = 1.
+        γ* `(...)` in float64, in [1, min(k, max q/p)], with gradients for tensors that require
+        them. With disjoint supports every γ solves it and γ* = 1.
 
     Raises:
         Unsupported: for a law other than IID.
 
-    Cost: O(V) from 1,024 tokens on, O(V log V) below, and some 80 steps on scalars; a device is waited for once. Accuracy: a few
-    units in the last place times the root's condition number 1/(γ*|f′(γ*)|): near 1, but large where p and q differ by hardly
-    anything, or where H is flat around the root because nearly all of q lies at ratios below it. Acceptances are accurate all the
-    same.
+    Cost: O(V) from 1,024 tokens on, O(V log V) below, and some 80 steps on scalars; a device is
+        waited for once. Accuracy: a few
+    units in the last place times the root's condition number 1/(γ*|f′(γ*)|): near 1, but large
+    where p and q differ by hardly anything, or where H is flat around the root because nearly all
+    of q lies at ratios below it. Acceptances are accurate all the same.
     Reference: SpecTr, (6), Lemma 3.
 
-    >>> problem = otm.Problem(draft=otm.examples.uniform(120), target=otm.examples.uniform(60, vocabulary=120), law=otm.IID(2))
+    >>> problem = otm.Problem(
+    ...     draft=otm.examples.uniform(120),
+    ...     target=otm.examples.uniform(60, vocabulary=120),
+    ...     law=otm.IID(2),
+    ... )
     >>> round(float(gamma_star(problem)), 12)  # r (1 − (1 − 1/r)^k) with r = 2
     1.5
     """
@@ -135,7 +165,10 @@ def _iid(problem: object) -> Law:
     return require_law(
         problem,
         IID,
-        message="K-SEQ's division factor is defined for i.i.d. drafts; the problem has {law!r}. Use law=otm.IID({law.k}).",
+        message=(
+            "K-SEQ's division factor is defined for i.i.d. drafts; the problem has {law!r}. Use "
+            "law=otm.IID({law.k})."
+        ),
         gradients=True,
     )
 
@@ -152,7 +185,9 @@ def _at_root(
     answer: Callable[[Array, Sequence[int]], Array],
     slopes: Callable[[Array, Array, Array, Array], Array],
 ) -> Array:
-    """Return an answer at γ*_k for each k, `(len(ks), ...)`; `slopes` are its derivatives by H at fixed γ*, for gradients."""
+    """Return an answer at γ*_k for each k, `(len(ks), ...)`; `slopes` are its derivatives by H at
+    fixed γ*, for gradients.
+    """
     draft, target = problem.draft, problem.target
     pieces = _pieces(untracked(draft), untracked(target), ks)
     values = answer(pieces, ks)
@@ -160,13 +195,18 @@ def _at_root(
         return values
     xp, (gamma, beta) = namespace(pieces), _root(pieces, ks)
     k, slope, offset = _exponents(ks, pieces[0, 0, ...]), pieces[3, ...], pieces[4, ...]
-    # Where (1 − β)^k is lost in rounding the root is found at the largest ratio, with nothing beyond. It lies below, on the last
-    # piece of the curve.
+    # Where (1 − β)^k is lost in rounding the root is found at the largest ratio, with nothing
+    # beyond. It lies below, on the last piece of the curve.
     lost, below = (slope == 0) & (offset > 0) & (gamma > 1.0), gamma * (1.0 - _BESIDE)
-    beyond = [height_and_slope(untracked(draft), untracked(target), below[i, ...])[1] for i in range(len(ks))]
+    beyond = [
+        height_and_slope(untracked(draft), untracked(target), below[i, ...])[1]
+        for i in range(len(ks))
+    ]
     slope, level = xp.where(lost, xp.stack(beyond, axis=0), slope), xp.where(lost, below, gamma)
     steepness, s = _steepness(beta, gamma, slope, offset, k)
-    return along_curve(values, draft, target, levels=level, weights=slopes(beta, gamma, s, steepness))
+    return along_curve(
+        values, draft, target, levels=level, weights=slopes(beta, gamma, s, steepness)
+    )
 
 
 def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definition) -> Array:
@@ -178,10 +218,14 @@ def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definiti
         rule = _accept(beta, k)
         if by == "rule":
             return rule
-        scale = xp.where(beta > 0, rule / beta, xp.asarray(float(k), dtype=xp.float64, device=beta.device))
+        scale = xp.where(
+            beta > 0, rule / beta, xp.asarray(float(k), dtype=xp.float64, device=beta.device)
+        )
         residual = xp.clip(q - stays * scale[..., None], 0.0, None)
         mass = total(residual)
-        missed = xp.clip(1.0 - beta[..., None] - p + stays, 0.0, None) ** k  # all k rejected, none of them y
+        missed = (
+            xp.clip(1.0 - beta[..., None] - p + stays, 0.0, None) ** k
+        )  # all k rejected, none of them y
         luck = total(residual * ((1.0 - rule)[..., None] - missed)) / mass
         return xp.where(mass > 0, rule + xp.clip(luck, 0.0, None), rule)
 
@@ -200,7 +244,9 @@ def _acceptances_per_token(beta: float, k: int) -> float:
 
 
 def _gamma(verifier: KSeq, problem: Problem) -> Array:
-    """Return the γ in use, or raise `InvalidParameter` where it lies below γ* and would clip the residual."""
+    """Return the γ in use, or raise `InvalidParameter` where it lies below γ* and would clip the
+    residual.
+    """
     if verifier.gamma is None:
         return gamma_star(problem)
     xp = namespace(problem.draft, problem.target)
@@ -212,11 +258,16 @@ def _gamma(verifier: KSeq, problem: Problem) -> Array:
         stays = xp.minimum(p, q / verifier.gamma)
         beta = total(stays)
         with quiet():
-            scale = xp.where(beta > 0, _accept(beta, problem.law.k) / beta, xp.full_like(beta, float(problem.law.k)))
+            scale = xp.where(
+                beta > 0,
+                _accept(beta, problem.law.k) / beta,
+                xp.full_like(beta, float(problem.law.k)),
+            )
             clipped = total(xp.clip(stays * scale[..., None] - q, 0.0, None))
         if bool(xp.any(below & (clipped > 1e-15 * problem.num_tokens))):
             raise InvalidParameter(
-                f"gamma must be at least gamma* = {float(xp.max(smallest)):.9g} for K-SEQ to be lossless here; got "
+                f"gamma must be at least gamma* = {float(xp.max(smallest)):.9g} for K-SEQ to be "
+                "lossless here; got "
                 f"{verifier.gamma:g}. Use KSeq() for gamma* itself, or a larger gamma."
             )
     return xp.full_like(smallest, float(verifier.gamma))
@@ -228,7 +279,9 @@ def kseq_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
 
 
 def _pieces(draft: Array, target: Array, ks: Sequence[int]) -> Array:
-    """Return the linear piece of each row's curve on which γ*_k lies, `(5, len(ks), ...)`, without a sort where that can be had."""
+    """Return the linear piece of each row's curve on which γ*_k lies, `(5, len(ks), ...)`, without
+    a sort where that can be had.
+    """
 
     def in_bins(way: Any, p: Array, q: Array) -> tuple[Array, Array]:
         if way is arrays:
@@ -248,8 +301,12 @@ def _pieces(draft: Array, target: Array, ks: Sequence[int]) -> Array:
 
 
 def _pieces_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
-    """Return the pieces on which H(γ) crosses p_acc(H(γ)/γ): number of tokens beyond, both ends, slope, offset."""
-    like = _exponents(ks, curve.ratio[..., 0]) + namespace(curve.ratio).zeros_like(curve.ratio[..., 0])
+    """Return the pieces on which H(γ) crosses p_acc(H(γ)/γ): number of tokens beyond, both ends,
+    slope, offset.
+    """
+    like = _exponents(ks, curve.ratio[..., 0]) + namespace(curve.ratio).zeros_like(
+        curve.ratio[..., 0]
+    )
     return _stacked(curve.piece(_beyond(ks, curve.ratio[..., 0]), like=like))
 
 
@@ -258,14 +315,22 @@ def _beyond(ks: Sequence[int], like: Array) -> Callable[[Array, Array, Array], A
     k = _exponents(ks, like)
 
     def beyond(gamma: Array, slope: Array, offset: Array) -> Array:
-        return (gamma > k) | ((gamma > 1.0) & (gamma * slope + offset > _accept(slope + offset / gamma, k)))
+        return (gamma > k) | (
+            (gamma > 1.0) & (gamma * slope + offset > _accept(slope + offset / gamma, k))
+        )
 
     return beyond
 
 
 def _stacked(piece: Piece) -> Array:
     xp = namespace(piece.slope)
-    parts = (xp.astype(piece.num_beyond, xp.float64), piece.low, piece.high, piece.slope, piece.offset)
+    parts = (
+        xp.astype(piece.num_beyond, xp.float64),
+        piece.low,
+        piece.high,
+        piece.slope,
+        piece.offset,
+    )
     return xp.stack(parts, axis=0)
 
 
@@ -278,7 +343,10 @@ def _exponents(ks: Sequence[int], like: Array) -> Array:
 
 def _root(pieces: Array, ks: Sequence[int]) -> tuple[Array, Array]:
     """Return γ* and β(γ*), each `(len(ks), ...)`, from the pieces on which they lie."""
-    xp, (num_beyond, low, high, slope, offset) = namespace(pieces), (pieces[i, ...] for i in range(5))
+    xp, (num_beyond, low, high, slope, offset) = (
+        namespace(pieces),
+        (pieces[i, ...] for i in range(5)),
+    )
     k = _exponents(ks, pieces[0, 0, ...])
     # Where no ratio exceeds 1, p = q: γ* = 1 and every draft is accepted.
     equal = num_beyond == 0
@@ -297,7 +365,8 @@ def _acceptance_at_root(pieces: Array, ks: Sequence[int]) -> Array:
 
 
 def _slopes_of_acceptance(beta: Array, gamma: Array, s: Array, steepness: Array) -> Array:
-    """Return how the acceptance moves with H(γ*) at fixed γ*, `(len(ks), ...)`: (s β/γ)/(A + s B/γ²), see `_slopes_of_root`.
+    """Return how the acceptance moves with H(γ*) at fixed γ*, `(len(ks), ...)`: (s β/γ)/(A + s
+    B/γ²), see `_slopes_of_root`.
 
     Where p = q, at its largest value, 0; with disjoint supports 1.
     """
@@ -307,17 +376,23 @@ def _slopes_of_acceptance(beta: Array, gamma: Array, s: Array, steepness: Array)
 
 
 def _slopes_of_root(beta: Array, gamma: Array, s: Array, steepness: Array) -> Array:
-    """Return how γ* moves with H(γ*) at fixed γ*, `(len(ks), ...)`: −(1 − s/γ)/(A + s B/γ²), s = k (1 − β)^{k−1}.
+    """Return how γ* moves with H(γ*) at fixed γ*, `(len(ks), ...)`: −(1 − s/γ)/(A + s B/γ²), s = k
+    (1 − β)^{k−1}.
 
-    By the implicit function theorem on H(γ) = p_acc(H(γ)/γ), where H = A γ + B; 0 where p = q or supports are disjoint.
+    By the implicit function theorem on H(γ) = p_acc(H(γ)/γ), where H = A γ + B; 0 where p = q or
+    supports are disjoint.
     """
     with quiet():
         slopes = (s / gamma - 1.0) / steepness
     return namespace(beta).where(steepness > 0, slopes, 0.0 * gamma)
 
 
-def _steepness(beta: Array, gamma: Array, slope: Array, offset: Array, k: Array) -> tuple[Array, Array]:
-    """Return the derivative A + s B/γ² of γβ − p_acc by γ, and s = p_acc′(β), `(len(ks), ...)` each."""
+def _steepness(
+    beta: Array, gamma: Array, slope: Array, offset: Array, k: Array
+) -> tuple[Array, Array]:
+    """Return the derivative A + s B/γ² of γβ − p_acc by γ, and s = p_acc′(β), `(len(ks), ...)`
+    each.
+    """
     s = k * clip(1.0 - beta, 0.0, 1.0) ** (k - 1.0)
     return slope + s * offset / gamma**2, s
 
@@ -325,8 +400,8 @@ def _steepness(beta: Array, gamma: Array, slope: Array, offset: Array, k: Array)
 def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:
     """Return the root of γβ − p_acc, β = A + B/γ, which increases in γ, between two bounds.
 
-    Newton's steps, kept inside the bracket, take five or six; where the root is nearly multiple (p close to q) they creep, and
-    bisection settles it.
+    Newton's steps, kept inside the bracket, take five or six; where the root is nearly multiple (p
+    close to q) they creep, and bisection settles it.
     """
     xp = namespace(left)
     gamma = 0.5 * (left + right)
@@ -341,27 +416,39 @@ def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: 
         if step < _NEWTON_STEPS:
             slope = inside + k * clip(1.0 - beta, 0.0, 1.0) ** (k - 1.0) * outside / gamma**2
             guess = gamma - value / slope
-            middle = xp.where((guess >= left) & (guess <= right), guess, middle)  # NaN where the slope is 0: the middle
+            middle = xp.where(
+                (guess >= left) & (guess <= right), guess, middle
+            )  # NaN where the slope is 0: the middle
         # Each root stops where it is settled, so that a row does not depend on those beside it.
         middle = xp.where(settled, gamma, middle)
         settled = settled | (xp.abs(middle - gamma) <= _SETTLED * gamma)
         gamma = middle
         if bool(xp.all(settled)):
             break
-    return xp.where((inside == 0) & (outside == 0), smallest, gamma)  # disjoint supports: every γ solves it
+    return xp.where(
+        (inside == 0) & (outside == 0), smallest, gamma
+    )  # disjoint supports: every γ solves it
 
 
 def _solve_in_sections(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:
-    """Return the same root where asking whether it is settled would wait for a device: a fixed number of rounds, 8 bits each.
+    """Return the same root where asking whether it is settled would wait for a device: a fixed
+    number of rounds, 8 bits each.
 
-    A bracket within [1, k] is cut into `_SECTIONS` parts of one ratio; log k parts by _SECTIONS^rounds are below 2⁻⁵².
+    A bracket within [1, k] is cut into `_SECTIONS` parts of one ratio; log k parts by
+    _SECTIONS^rounds are below 2⁻⁵².
     """
     xp, smallest = namespace(left), left
-    parts = xp.reshape(xp.arange(1, _SECTIONS, dtype=left.dtype, device=left.device) / _SECTIONS, (-1, *(1,) * left.ndim))
+    parts = xp.reshape(
+        xp.arange(1, _SECTIONS, dtype=left.dtype, device=left.device) / _SECTIONS,
+        (-1, *(1,) * left.ndim),
+    )
     for _ in range(_ROUNDS):
         ratio = right / left
         gamma = left * ratio**parts
         below = gamma * inside + outside < _accept(inside + outside / gamma, k)
         count = xp.sum(xp.astype(below, left.dtype), axis=0)
-        left, right = left * ratio ** (count / _SECTIONS), left * ratio ** ((count + 1.0) / _SECTIONS)
+        left, right = (
+            left * ratio ** (count / _SECTIONS),
+            left * ratio ** ((count + 1.0) / _SECTIONS),
+        )
     return xp.where((inside == 0) & (outside == 0), smallest, right)

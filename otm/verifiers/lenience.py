@@ -13,16 +13,19 @@ from otm.verifiers.lossy_rule import LossyVerifier, rejection
 
 @dataclasses.dataclass(frozen=True)
 class Lenience(LossyVerifier):
-    """Accept x with probability min(1, q(x)/(l p(x))), otherwise draw from a residual; l = 1 is speculative decoding.
+    """Accept x with probability min(1, q(x)/(l p(x))), otherwise draw from a residual; l = 1 is
+    speculative decoding.
 
-    Rule acceptance Σ min(p, q/l). With R = Σ (p − q/l)₊ and a residual ρ the output law is min(p, q/l) + R ρ, where
+    Rule acceptance Σ min(p, q/l). With R = Σ (p − q/l)₊ and a residual ρ the output law is min(p,
+    q/l) + R ρ, where
 
         residual="plain":   ρ ∝ (q − p)₊, the residual of speculative decoding left as it is;
         residual="scaled":  ρ ∝ (q − l p)₊, the residual in which p is scaled as it is in the ratio.
 
-    Both keep π ≤ q/l, the guarantee in the source, which does not spell out the residual. They differ: the plain one moves mass
-    only to tokens that the target prefers, and is at most as far from q in total variation. Both vanish wherever a draft can be
-    rejected, so rule and membership agree. Lossy for l < 1. Law: IID(1).
+    Both keep π ≤ q/l, the guarantee in the source, which does not spell out the residual. They
+    differ: the plain one moves mass only to tokens that the target prefers, and is at most as far
+    from q in total variation. Both vanish wherever a draft can be rejected, so rule and membership
+    agree. Lossy for l < 1. Law: IID(1).
 
     Args:
         lenience: l in (0, 1].
@@ -35,7 +38,10 @@ class Lenience(LossyVerifier):
     Reference: Leviathan et al. 2023, Appendix A.5.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
-    >>> otm.acceptance(Lenience(0.8), problem), otm.lossy.output_law(Lenience(0.8), problem)  # min(.75, .5/.8) + .25
+    >>> (
+    ...     otm.acceptance(Lenience(0.8), problem),
+    ...     otm.lossy.output_law(Lenience(0.8), problem),
+    ... )  # min(.75, .5/.8) + .25
     (0.875, array([0.625, 0.375]))
     """
 
@@ -46,10 +52,15 @@ class Lenience(LossyVerifier):
     residual: Literal["plain", "scaled"] = "plain"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lenience", check_real(self.lenience, name="lenience", low=0.0, high=1.0, open_low=True))
+        object.__setattr__(
+            self,
+            "lenience",
+            check_real(self.lenience, name="lenience", low=0.0, high=1.0, open_low=True),
+        )
         if not isinstance(self.residual, str) or self.residual not in ("plain", "scaled"):
             raise InvalidParameter(
-                f"residual must be 'plain', (q − p)₊, or 'scaled', (q − l p)₊; got {self.residual!r}. Choose one of them."
+                "residual must be 'plain', (q − p)₊, or 'scaled', (q − l p)₊; got "
+                f"{self.residual!r}. Choose one of them."
             )
 
     def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:

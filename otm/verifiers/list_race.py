@@ -1,17 +1,21 @@
-"""List races: k drafts from k independent exponential races, and a target that races on all of them at once.
+"""List races: k drafts from k independent exponential races, and a target that races on all of them
+at once.
 
-Draft l is the winner of its own race, argmin_i E_i^l/p_i, so the drafts are i.i.d.; the output is argmin_i min_l E_i^l/q_i, whose
-law is q because the minimum over the lists of standard exponentials is exponential for every token. The rule accepts when the
-winning list's own draft is the output; by membership another list's draft may equal it by luck.
+Draft l is the winner of its own race, argmin_i E_i^l/p_i, so the drafts are i.i.d.; the output is
+argmin_i min_l E_i^l/q_i, whose law is q because the minimum over the lists of standard exponentials
+is exponential for every token. The rule accepts when the winning list's own draft is the output; by
+membership another list's draft may equal it by luck.
 
-The target's race is won at time t ~ Exp(k) by token j ~ q in a uniformly chosen list. In that list the draft is j with
-probability e^{−t g_j} (g as in `otm.races`); in any other list every clock is fresh at q_i t, and the draft is j with probability
+The target's race is won at time t ~ Exp(k) by token j ~ q in a uniformly chosen list. In that list
+the draft is j with probability e^{−t g_j} (g as in `otm.races`); in any other list every clock is
+fresh at q_i t, and the draft is j with probability
 
     H_j(t) = p_j Σ_{m≥j} (e^{−t g_m} − e^{−t g_{m+1}}) / P_m ,
 
-tokens in ascending order of q/p, P_m the mass of the first m, g_∞ = ∞: between the draft times at which tokens m and m+1 join
-(r_m t and r_{m+1} t), P_m is the total rate, and nothing has arrived before with probability e^{−t g_m}. So H for all tokens is one
-suffix sum, and the membership acceptance costs O(V) per node of a one-dimensional integral, at full vocabulary too.
+tokens in ascending order of q/p, P_m the mass of the first m, g_∞ = ∞: between the draft times at
+which tokens m and m+1 join (r_m t and r_{m+1} t), P_m is the total rate, and nothing has arrived
+before with probability e^{−t g_m}. So H for all tokens is one suffix sum, and the membership
+acceptance costs O(V) per node of a one-dimensional integral, at full vocabulary too.
 """
 
 from __future__ import annotations
@@ -46,16 +50,18 @@ _ENTRIES_AT_ONCE = 1 << 18
 
 @dataclasses.dataclass(frozen=True)
 class ListRace(Verifier):
-    """Output the winner of the target's race over all k lists; the rule accepts if it is the winning list's own draft.
+    """Output the winner of the target's race over all k lists; the rule accepts if it is the
+    winning list's own draft.
 
     By rule:       α = Σ_j k / Σ_i [max(p_i/p_j, q_i/q_j) + (k−1) q_i/q_j] = Σ_j k q_j/(k + g_j);
     by membership: α = Σ_j q_j ∫₀^∞ k e^{−kt} [1 − (1 − e^{−t g_j})(1 − H_j(t))^{k−1}] dt.
 
     Lossless, and the output does not depend on which drafts the verifier is told. Law: IID(k).
 
-    Cost: by rule O(V log V), batched; by membership O(V · nodes) after a sort, some 110 (k = 1) to 600 (k = 64) nodes, row by row.
-    Accuracy: by rule about 1e-14; by membership quadrature error below 2e-12, derived in `otm.races`.
-    Reference: Rowan, Phan & Khisti 2025 (2506.05632), list matching; the membership value: docs/theory.md, "Races".
+    Cost: by rule O(V log V), batched; by membership O(V · nodes) after a sort, some 110 (k = 1) to
+    600 (k = 64) nodes, row by row. Accuracy: by rule about 1e-14; by membership quadrature error
+    below 2e-12, derived in `otm.races`. Reference: Rowan, Phan & Khisti 2025 (2506.05632), list
+    matching; the membership value: docs/theory.md, "Races".
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> otm.acceptance(ListRace(), problem, by="rule")  # g = (0, 1): .5·2/2 + .5·2/3
@@ -82,7 +88,9 @@ class ListRace(Verifier):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ListRaceRule(Shared):
-    """k draft races and the target's race over them; the state is the logarithms of their exponentials `(n, k, V)`."""
+    """k draft races and the target's race over them; the state is the logarithms of their
+    exponentials `(n, k, V)`.
+    """
 
     num_uniforms = 0  # none: the races are the randomness
 
@@ -93,16 +101,21 @@ class ListRaceRule(Shared):
 
     def draw(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Run the k draft races."""
-        state = log_exponentials(uniforms).reshape(len(uniforms), self.problem.law.k, self.problem.num_tokens)
+        state = log_exponentials(uniforms).reshape(
+            len(uniforms), self.problem.law.k, self.problem.num_tokens
+        )
         return np.argmin(log_arrivals(state, self.problem.draft), axis=2), state
 
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Find the first of all arrivals under the target's rates; accept if it is its own list's draft."""
+        """Find the first of all arrivals under the target's rates; accept if it is its own list's
+        draft.
+        """
         if state is None:
             raise TypeError(
-                "A race is verified with the exponentials that drew its drafts; state is None. Pass draw()'s state."
+                "A race is verified with the exponentials that drew its drafts; state is None. "
+                "Pass draw()'s state."
             )
         times = log_arrivals(state, self.problem.target)
         winner = np.argmin(times.reshape(len(times), -1), axis=1)
@@ -154,29 +167,38 @@ def any_list_match(draft: NDArray[np.float64], target: NDArray[np.float64], k: i
 def _list_nodes(k: int, smallest: float = 1.0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return nodes and weights for the law Exp(k).
 
-    On the ray arg t = φ, c = cos φ: |e^{−t g}| ≤ 1 and |H| ≤ H/c ≤ 1/c, so 1 − Π(1 − ·) over k lists is within (1 + 1/c)^k.
+    On the ray arg t = φ, c = cos φ: |e^{−t g}| ≤ 1 and |H| ≤ H/c ≤ 1/c, so 1 − Π(1 − ·) over k
+    lists is within (1 + 1/c)^k.
     """
     t, weights = exponential_nodes(lambda c: k * np.log1p(1.0 / c), smallest=smallest)
     return t / k, weights
 
 
-def _suffix_rates(draft: NDArray[Any], rates: NDArray[Any], now: NDArray[Any]) -> NDArray[np.float64]:
-    """Return H_j(t)/p_j = Σ_{m≥j} (e^{−t g_m} − e^{−t g_{m+1}})/P_m for tokens in ascending order, `(nodes, n)`.
+def _suffix_rates(
+    draft: NDArray[Any], rates: NDArray[Any], now: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Return H_j(t)/p_j = Σ_{m≥j} (e^{−t g_m} − e^{−t g_{m+1}})/P_m for tokens in ascending order,
+    `(nodes, n)`.
 
-    A prefix mass below 1e-300 multiplies rates that vanish with it; flooring it there keeps 1/P finite.
+    A prefix mass below 1e-300 multiplies rates that vanish with it; flooring it there keeps 1/P
+    finite.
     """
     with quiet():
         alive = np.exp(-now * rates)
     alive[:, :-1] -= alive[:, 1:]
-    return np.asarray(np.cumsum((alive / np.maximum(np.cumsum(draft), _TINY))[:, ::-1], axis=1)[:, ::-1])
+    return np.asarray(
+        np.cumsum((alive / np.maximum(np.cumsum(draft), _TINY))[:, ::-1], axis=1)[:, ::-1]
+    )
 
 
 def _conditional_winners(
     draft: NDArray[np.float64], target: NDArray[np.float64], t: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return, given the target's time, the law of the draft of the winning list and of another, `(nodes, x, y)` and `(nodes, x)`.
+    """Return, given the target's time, the law of the draft of the winning list and of another,
+    `(nodes, x, y)` and `(nodes, x)`.
 
-    In the winning list y arrives at exactly r_y t: x ≠ y wins the draft race if it arrives before, Σ_{x≤m<y} of the same terms.
+    In the winning list y arrives at exactly r_y t: x ≠ y wins the draft race if it arrives before,
+    Σ_{x≤m<y} of the same terms.
     """
     order = drafted_ascending(draft, target)
     p = draft[order]

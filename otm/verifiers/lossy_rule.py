@@ -1,11 +1,14 @@
-"""What lossy verifiers share: an output law that is known; most accept one draft with some probability, else draw from some law.
+"""What lossy verifiers share: an output law that is known; most accept one draft with some
+probability, else draw from some law.
 
-A rule (keep, residual) accepts the draft x with probability keep(x) and otherwise draws from the residual. Its output law is
+A rule (keep, residual) accepts the draft x with probability keep(x) and otherwise draws from the
+residual. Its output law is
 
     π = p·keep + e·residual,      e = Σ p·(1 − keep) the probability of a rejection,
 
-equal to q for one choice only, Leviathan's. The verifiers of this family choose otherwise on purpose, for more acceptance or for a
-decision without randomness; each says which two vectors it uses, and everything else follows here.
+equal to q for one choice only, Leviathan's. The verifiers of this family choose otherwise on
+purpose, for more acceptance or for a decision without randomness; each says which two vectors it
+uses, and everything else follows here.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from otm.verifiers.base import Verifier
 from otm.verifiers.rules import AcceptInTurn
 
 TIE = 1e-12
-"""Sides of a comparison of masses that are as near count as equal: greedy targets tie often, and rounding must not decide."""
+"""Sides of a comparison of masses that are as near count as equal: greedy targets tie often, and
+rounding must not decide.
+"""
 
 
 Fallback = Literal["target", "greedy"]
@@ -52,9 +57,11 @@ class LossyVerifier(Lossy):
 
     @abc.abstractmethod
     def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return acceptance probabilities `(..., V)`, normalised residual `(..., V)` and rejection probability `(...)`, in float64.
+        """Return acceptance probabilities `(..., V)`, normalised residual `(..., V)` and rejection
+        probability `(...)`, in float64.
 
-        On any array kind. The last follows from the first, but Σ p·(1 − keep) has lost it where it is below 1e-16.
+        On any array kind. The last follows from the first, but Σ p·(1 − keep) has lost it where it
+        is below 1e-16.
         """
 
     def prepare(self, problem: Problem) -> AcceptInTurn:
@@ -81,7 +88,8 @@ class LossyVerifier(Lossy):
 
 @dataclasses.dataclass(frozen=True)
 class AimedVerifier(LossyVerifier):
-    """A lossy verifier that verifies losslessly towards another law π: accept x with min(1, π(x)/p(x)), residual ∝ (π − p)₊.
+    """A lossy verifier that verifies losslessly towards another law π: accept x with min(1,
+    π(x)/p(x)), residual ∝ (π − p)₊.
 
     Its output law is π, its acceptance 1 − TV(p, π), by rule and by membership alike.
     """
@@ -97,15 +105,27 @@ class AimedVerifier(LossyVerifier):
         aim = self.aim(p, q)
         with quiet():
             keep = xp.where(p > 0, xp.clip(aim / p, 0.0, 1.0), xp.zeros_like(p))
-        return keep, normalised_excess(xp.clip(aim - p, 0.0, None), q), total(xp.clip(p - aim, 0.0, None))
+        return (
+            keep,
+            normalised_excess(xp.clip(aim - p, 0.0, None), q),
+            total(xp.clip(p - aim, 0.0, None)),
+        )
 
 
-def matching_steps(draft: Array, target: Array, passes: Array, fallback: Fallback) -> tuple[Array, Array, Array]:
-    """Return the `steps` of accepting the tokens that pass `(..., V)`, and whatever else is drawn by the fallback."""
+def matching_steps(
+    draft: Array, target: Array, passes: Array, fallback: Fallback
+) -> tuple[Array, Array, Array]:
+    """Return the `steps` of accepting the tokens that pass `(..., V)`, and whatever else is drawn
+    by the fallback.
+    """
     xp = namespace(draft, target)
     p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
     keep = xp.astype(passes, xp.float64)
-    return keep, q if fallback == "target" else xp.astype(by_rank(q) == 0, xp.float64), rejection(p, keep)
+    return (
+        keep,
+        q if fallback == "target" else xp.astype(by_rank(q) == 0, xp.float64),
+        rejection(p, keep),
+    )
 
 
 def by_rank(target: Array) -> Array:
@@ -117,7 +137,9 @@ def by_rank(target: Array) -> Array:
 def check_fallback(fallback: object) -> None:
     """Raise `InvalidParameter` unless it is one of the two."""
     if not isinstance(fallback, str) or fallback not in ("target", "greedy"):
-        raise InvalidParameter(f"fallback must be 'target' or 'greedy'; got {str(fallback)[:40]!r}. Choose one.")
+        raise InvalidParameter(
+            f"fallback must be 'target' or 'greedy'; got {str(fallback)[:40]!r}. Choose one."
+        )
 
 
 def rejection(draft: Array, keep: Array) -> Array:

@@ -1,4 +1,6 @@
-"""Margin-aware verification (MARS): where the target hardly prefers its likeliest token to the next, the next will do as well."""
+"""Margin-aware verification (MARS): where the target hardly prefers its likeliest token to the
+next, the next will do as well.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +9,49 @@ import math
 
 from otm._arrays import Array, namespace
 from otm.pmf import check_real
-from otm.verifiers.lossy_rule import TIE, Fallback, LossyVerifier, by_rank, check_fallback, matching_steps
+from otm.verifiers.lossy_rule import (
+    TIE,
+    Fallback,
+    LossyVerifier,
+    by_rank,
+    check_fallback,
+    matching_steps,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Mars(LossyVerifier):
-    """Accept the target's likeliest token, and its second if their logits z₂/z₁ > θ; otherwise take the likeliest.
+    """Accept the target's likeliest token, and its second if their logits z₂/z₁ > θ; otherwise take
+    the likeliest.
 
-    A ratio of logits is no function of the distribution: adding a constant to all of them changes it, and nothing else. With z₁
-    given it is a test on masses, z₂ = z₁ + log(q₂/q₁):
+    A ratio of logits is no function of the distribution: adding a constant to all of them changes
+    it, and nothing else. With z₁ given it is a test on masses, z₂ = z₁ + log(q₂/q₁):
 
         q₂ > q₁ exp(−(1 − θ) z₁),
 
-    a margin that is wide where the model's logits are large, and always open once z₁ is negative. Sides within 1e-12 are equal.
+    a margin that is wide where the model's logits are large, and always open once z₁ is negative.
+    Sides within 1e-12 are equal.
 
-    Rule acceptance P(A), A the one or two tokens; by membership + Σ_{x∉A} p(x) ρ(x), ρ what is drawn on rejection. Output law
-    p·1_A + P(Aᶜ) ρ. Lossy. Law: IID(1).
+    Rule acceptance P(A), A the one or two tokens; by membership + Σ_{x∉A} p(x) ρ(x), ρ what is
+    drawn on rejection. Output law p·1_A + P(Aᶜ) ρ. Lossy. Law: IID(1).
 
     Args:
         theta: θ in [0, 1]; .9 is the published value.
-        top_logit: z₁ > 0, the target's largest logit; it belongs to the context, here it is one number for all.
-        fallback: "greedy", the likeliest token, as exact matching has it, or "target", a draw from q.
+        top_logit: z₁ > 0, the target's largest logit; it belongs to the context, here it is one
+            number for all.
+        fallback: "greedy", the likeliest token, as exact matching has it, or "target", a draw from
+            q.
 
     Raises:
         InvalidParameter: if one is out of range.
 
     Cost: O(V log V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
-    Reference: MARS [Song et al. 2026], 2601.15498v1, the rule of its abstract and its ratio r = z₂/z₁ with θ = .9.
+    Reference: MARS [Song et al. 2026], 2601.15498v1, the rule of its abstract and its ratio r =
+        z₂/z₁ with θ = .9.
 
-    >>> problem = otm.Problem(draft=[0.2, 0.3, 0.5], target=[0.5, 0.4, 0.1], law=otm.IID(1))  # log 1.25 = .223 against 2.0 and .2
+    >>> problem = otm.Problem(
+    ...     draft=[0.2, 0.3, 0.5], target=[0.5, 0.4, 0.1], law=otm.IID(1)
+    ... )  # log 1.25 = .223 against 2.0 and .2
     >>> [otm.acceptance(Mars(top_logit=top), problem, by="rule") for top in (20.0, 2.0)]
     [0.5, 0.2]
     """
@@ -49,11 +65,15 @@ class Mars(LossyVerifier):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "theta", check_real(self.theta, name="theta", low=0.0, high=1.0))
-        object.__setattr__(self, "top_logit", check_real(self.top_logit, name="top_logit", low=0.0, open_low=True))
+        object.__setattr__(
+            self, "top_logit", check_real(self.top_logit, name="top_logit", low=0.0, open_low=True)
+        )
         check_fallback(self.fallback)
 
     def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass drafted outside."""
+        """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass
+        drafted outside.
+        """
         xp = namespace(draft, target)
         q = xp.astype(target, xp.float64)
         rank = by_rank(q)

@@ -17,11 +17,13 @@ from otm.verifiers.lossy_rule import LossyVerifier
 class Mentored(LossyVerifier):
     """Single-draft rejection towards the law π that maximises Σ min(p, π) subject to KL(q‖π) ≤ D.
 
-    Off Z = {q = 0 < p}:  π = clip(p, q/β, q/α),  α ≤ 1 ≤ β,  Σ (p − q/α)₊ = Σ (q/β − p)₊ =: e;  acceptance 1 − e.
+    Off Z = {q = 0 < p}:  π = clip(p, q/β, q/α),  α ≤ 1 ≤ β,  Σ (p − q/α)₊ = Σ (q/β − p)₊ =: e;
+    acceptance 1 − e.
 
-    The published solution searches α in (0, 1] and leaves Z without mass, so it never accepts more than 1 − p(Z): wrong for targets
-    with zeros (top-k, top-p) once the budget is large. There π puts the mass p(Z) − e on Z, ∝ p, and q/β or p elsewhere. Searching
-    e instead of α covers both: it is the depth of a taut string (`otm.taut_string`).
+    The published solution searches α in (0, 1] and leaves Z without mass, so it never accepts more
+    than 1 − p(Z): wrong for targets with zeros (top-k, top-p) once the budget is large. There π
+    puts the mass p(Z) − e on Z, ∝ p, and q/β or p elsewhere. Searching e instead of α covers both:
+    it is the depth of a taut string (`otm.taut_string`).
 
     Rule and membership agree. Lossy for D > 0. Law: IID(1).
 
@@ -31,9 +33,12 @@ class Mentored(LossyVerifier):
     Raises:
         InvalidParameter: if `kl` is negative or not a number.
 
-    Cost: O(V log V), row by row on the host. Accuracy: 1e-13 in the acceptance, about 1e-15 in the budget spent by π. (Where the
-    draft model gives a token of the target no mass, e can be too small for any uniform to exceed 1 − e; π is still the law meant.)
-    Reference: Tran-Thien 2023, "An optimal lossy variant of speculative decoding"; zeros: docs/theory.md, "Lossy frontiers".
+    Cost: O(V log V), row by row on the host. Accuracy: 1e-13 in the acceptance, about 1e-15 in the
+        budget spent by π. (Where the
+    draft model gives a token of the target no mass, e can be too small for any uniform to exceed 1
+    − e; π is still the law meant.)
+    Reference: Tran-Thien 2023, "An optimal lossy variant of speculative decoding"; zeros:
+        docs/theory.md, "Lossy frontiers".
 
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0, 0.5, 0.5], law=otm.IID(1))
     >>> round(otm.acceptance(Mentored(0.3), problem), 6)
@@ -53,7 +58,9 @@ class Mentored(LossyVerifier):
         xp = namespace(draft, target)
         shape, width = tuple(target.shape), int(target.shape[-1])
         rows = [np.reshape(to_numpy(a).astype(np.float64), (-1, width)) for a in (draft, target)]
-        law = np.stack([mentored_law(p, q, float(self.kl)) for p, q in zip(*rows, strict=True)]).reshape(shape)
+        law = np.stack(
+            [mentored_law(p, q, float(self.kl)) for p, q in zip(*rows, strict=True)]
+        ).reshape(shape)
         goal = law if isinstance(target, np.ndarray) else xp.asarray(law, device=target.device)
         p = xp.astype(draft, xp.float64)
         with quiet():
@@ -62,10 +69,13 @@ class Mentored(LossyVerifier):
         return keep, normalised_excess(excess, goal), total(excess)
 
 
-def mentored_law(draft: NDArray[np.float64], target: NDArray[np.float64], kl: float) -> NDArray[np.float64]:
+def mentored_law(
+    draft: NDArray[np.float64], target: NDArray[np.float64], kl: float
+) -> NDArray[np.float64]:
     """Return the output law π `(V,)` of mentored decoding; one row.
 
-    The obstacle's steps are (q, p) in ascending order of q/p: already concave, so no hull has to be built.
+    The obstacle's steps are (q, p) in ascending order of q/p: already concave, so no hull has to be
+    built.
     """
     p, q = draft / draft.sum(), target / target.sum()
     drafted, zeros = np.flatnonzero(q > 0), q == 0

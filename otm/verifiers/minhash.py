@@ -1,15 +1,18 @@
-"""Weighted MinHash: drafter and verifier throw the same darts, and each takes the first that lands under its own distribution.
+"""Weighted MinHash: drafter and verifier throw the same darts, and each takes the first that lands
+under its own distribution.
 
-Darts (token, height) fall uniformly on Ω × [0, 1]; the drafter stops at the first with height ≤ p(token), the verifier at the
-first with height ≤ q(token). Both stop at the same dart when the first one under max(p, q) is under min(p, q):
+Darts (token, height) fall uniformly on Ω × [0, 1]; the drafter stops at the first with height ≤
+p(token), the verifier at the first with height ≤ q(token). Both stop at the same dart when the
+first one under max(p, q) is under min(p, q):
 
     Pr(same dart) = Σ min(p, q) / Σ max(p, q) = (1 − TV)/(1 + TV).
 
 Otherwise one of them goes on, afresh, and may stop at the same token with another dart.
 
-With darts falling as a Poisson process in time, those of token i below height p_i are a process of rate p_i: the drafter needs one
-exponential time and one uniform height per token. The verifier continues the same process where q differs: below q_i < p_i the
-first dart is the drafter's if it is low enough, else a fresh one later; between p_i and q_i > p_i darts are new.
+With darts falling as a Poisson process in time, those of token i below height p_i are a process of
+rate p_i: the drafter needs one exponential time and one uniform height per token. The verifier
+continues the same process where q differs: below q_i < p_i the first dart is the drafter's if it is
+low enough, else a fresh one later; between p_i and q_i > p_i darts are new.
 """
 
 from __future__ import annotations
@@ -30,18 +33,23 @@ from otm.verifiers.base import Shared, Verifier
 
 @dataclasses.dataclass(frozen=True)
 class MinHash(Verifier):
-    """Output the token of the first shared dart under q; the rule accepts if it is the dart that the drafter took.
+    """Output the token of the first shared dart under q; the rule accepts if it is the dart that
+    the drafter took.
 
     By rule:       α = (1 − TV)/(1 + TV);
     by membership: α = [Σ min(p, q) + Σ |p − q|·min(p, q)] / (1 + TV).
 
-    Lossless: the verifier's dart does not depend on p. At most the race's acceptance on every pair. Law: IID(1).
+    Lossless: the verifier's dart does not depend on p. At most the race's acceptance on every pair.
+    Law: IID(1).
 
-    Cost: O(V), batched. Accuracy: a few units in the last place.
-    Reference: Daliri, Musco & Suresh 2024 (2408.07978), weighted MinHash; membership: docs/theory.md, "Races".
+    Cost: O(V), batched. Accuracy: a few units in the last place. Reference: Daliri, Musco & Suresh
+    2024 (2408.07978), weighted MinHash; membership: docs/theory.md, "Races".
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
-    >>> otm.acceptance(MinHash(), problem, by="rule"), otm.acceptance(MinHash(), problem)  # (3/4)/(5/4), (3/4 + 3/16)/(5/4)
+    >>> (
+    ...     otm.acceptance(MinHash(), problem, by="rule"),
+    ...     otm.acceptance(MinHash(), problem),
+    ... )  # (3/4)/(5/4), (3/4 + 3/16)/(5/4)
     (0.6, 0.75)
     """
 
@@ -60,7 +68,9 @@ class MinHash(Verifier):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MinHashRule(Shared):
-    """The dart process; the state is each token's first dart under p: its time and its height as a fraction of p `(n, 2, V)`."""
+    """The dart process; the state is each token's first dart under p: its time and its height as a
+    fraction of p `(n, 2, V)`.
+    """
 
     @property
     def num_draft_uniforms(self) -> int:
@@ -81,9 +91,14 @@ class MinHashRule(Shared):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Find each token's first dart under q, from the drafter's where it counts; the earliest is the output."""
+        """Find each token's first dart under q, from the drafter's where it counts; the earliest is
+        the output.
+        """
         if state is None:
-            raise TypeError("Darts are verified as they were thrown; state is None. Pass the state that draw() returned.")
+            raise TypeError(
+                "Darts are verified as they were thrown; state is None. Pass the state that draw() "
+                "returned."
+            )
         p, q = self.problem.draft, self.problem.target
         first, height = state[:, 0], state[:, 1]
         low_enough = height * p < q
@@ -97,15 +112,22 @@ class MinHashRule(Shared):
         return output, same & (output == drafts[:, 0])
 
     def joint(self) -> Coupling:
-        """Return [diag(min) + (p − q)₊ qᵀ + p ((q − p)₊)ᵀ] / (1 + TV): the second to stop starts afresh."""
+        """Return [diag(min) + (p − q)₊ qᵀ + p ((q − p)₊)ᵀ] / (1 + TV): the second to stop starts
+        afresh.
+        """
         p, q = self.problem.draft, self.problem.target
         surplus, deficit = np.maximum(p - q, 0.0), np.maximum(q - p, 0.0)
         joint = np.diag(np.minimum(p, q)) + np.outer(surplus, q) + np.outer(p, deficit)
         tokens = np.flatnonzero(p > 0)
-        return Coupling(drafts=tokens[:, None], joint=scipy.sparse.csr_array(joint[tokens] / (1.0 + surplus.sum())))
+        return Coupling(
+            drafts=tokens[:, None],
+            joint=scipy.sparse.csr_array(joint[tokens] / (1.0 + surplus.sum())),
+        )
 
 
-def _waiting_times(uniforms: NDArray[np.float64], rates: NDArray[np.float64]) -> NDArray[np.float64]:
+def _waiting_times(
+    uniforms: NDArray[np.float64], rates: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return exponential times of the given rates, +∞ at rate 0."""
     with quiet():
         return np.where(rates > 0, -np.log1p(-uniforms) / rates, np.inf)

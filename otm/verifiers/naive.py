@@ -21,13 +21,16 @@ class Naive(Verifier):
 
         α = Σ_y q(y)·Pr(y ∈ S),
 
-    for i.i.d. drafts Σ q [1 − (1 − p)^k]. Rule and membership agree. Lossless. Law: any; for `TopK` it is optimal.
+    for i.i.d. drafts Σ q [1 − (1 − p)^k]. Rule and membership agree. Lossless. Law: any; for `TopK`
+    it is optimal.
 
     Cost: that of the law's inclusion probabilities: O(V), without replacement O(V·k·nodes).
-    Accuracy: theirs, and (3ν + 16) u (docs/theory.md, "Plain sums").
-    Reference: naive sampling, SpecInfer [Miao et al. 2024], the baseline of multi-step speculative sampling.
+    Accuracy: theirs, and (3ν + 16) u (docs/theory.md, "Plain sums"). Reference: naive sampling,
+    SpecInfer [Miao et al. 2024], the baseline of multi-step speculative sampling.
 
-    >>> otm.acceptance(Naive(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))  # (15/16 + 7/16)/2
+    >>> otm.acceptance(
+    ...     Naive(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    ... )  # (15/16 + 7/16)/2
     0.6875
     """
 

@@ -16,19 +16,23 @@ from otm.verifiers.rules import AcceptOneOrCatch, single_draft_rejection
 
 @dataclasses.dataclass(frozen=True)
 class NaiveTree(Verifier):
-    """Couple Y maximally with the first draft, then walk on in the tree wherever Y happens to have been drafted.
+    """Couple Y maximally with the first draft, then walk on in the tree wherever Y happens to have
+    been drafted.
 
-    Accept x₁ with probability min(1, q/p), else draw Y ∝ (q − p)₊; Y counts as accepted if it is any of the drafts.
+    Accept x₁ with probability min(1, q/p), else draw Y ∝ (q − p)₊; Y counts as accepted if it is
+    any of the drafts.
 
         α = Σ min(p, q) + Σ (q − p)₊ [1 − (1 − p)^{k−1}].
 
     The rule accepts what is among the drafts, so rule and membership agree. Lossless. Law: IID(k).
 
-    Cost: O(V). Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums").
-    Reference: the naive tree baseline of Dynamic Delayed Tree Expansion 2026 (arXiv 2602.16994); Leviathan et al. 2023
-    for k = 1.
+    Cost: O(V). Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums"). Reference: the
+    naive tree baseline of Dynamic Delayed Tree Expansion 2026 (arXiv 2602.16994); Leviathan et al.
+    2023 for k = 1.
 
-    >>> otm.acceptance(NaiveTree(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))  # 3/4 + (1/4)(1/4)
+    >>> otm.acceptance(
+    ...     NaiveTree(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    ... )  # 3/4 + (1/4)(1/4)
     0.8125
     """
 
@@ -39,11 +43,15 @@ class NaiveTree(Verifier):
     def prepare(self, problem: Problem) -> AcceptOneOrCatch:
         """Compute acceptance probabilities and residual of the first draft."""
         keep, residual = single_draft_rejection(problem.draft, problem.target)
-        return AcceptOneOrCatch(problem=problem, position=0, keep=np.append(keep, 0.0), residual=residual)
+        return AcceptOneOrCatch(
+            problem=problem, position=0, keep=np.append(keep, 0.0), residual=residual
+        )
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Evaluate the closed form, batched."""
-        return by_rows(lambda p, q: _acceptance(p, q, problem.law.k)[None], problem.draft, problem.target)[0]
+        return by_rows(
+            lambda p, q: _acceptance(p, q, problem.law.k)[None], problem.draft, problem.target
+        )[0]
 
 
 def _acceptance(draft: Array, target: Array, k: int) -> Array:

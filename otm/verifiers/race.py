@@ -1,25 +1,30 @@
-"""Exponential races: drafter and verifier run their races on the same random numbers, and agree more often than chance.
+"""Exponential races: drafter and verifier run their races on the same random numbers, and agree
+more often than chance.
 
-Token i has one standard exponential E_i. The draft race is won by argmin E_i/p_i ~ p, the target's by argmin E_i/q_i ~ q, whatever
-the other one does: the scheme is lossless for every drafter, without ever comparing p with q (the Gumbel-max trick with shared
-Gumbels). The drafter offers the first k arrivals of its race, k tokens without replacement; the draft is accepted when the
-target's winner is among them.
+Token i has one standard exponential E_i. The draft race is won by argmin E_i/p_i ~ p, the target's
+by argmin E_i/q_i ~ q, whatever the other one does: the scheme is lossless for every drafter,
+without ever comparing p with q (the Gumbel-max trick with shared Gumbels). The drafter offers the
+first k arrivals of its race, k tokens without replacement; the draft is accepted when the target's
+winner is among them.
 
 *How often, k = 1.* The races agree on i iff E_i ≤ E_j·min(p_i/p_j, q_i/q_j) for all j, so
 
     α = Σ_i 1 / Σ_j max(p_j/p_i, q_j/q_i).
 
-In ascending order of q/p the inner sum is two running sums. *k > 1.* Given that the target's winner is i at time t (t ~ Exp(1),
-independent of i ~ q), every other E_j exceeds q_j t by a fresh exponential, so j precedes i in the draft race with probability
-1 − exp(−t(r_i p_j − q_j)₊), independently, and α is an integral over t of Poisson-binomial probabilities.
+In ascending order of q/p the inner sum is two running sums. *k > 1.* Given that the target's winner
+is i at time t (t ~ Exp(1), independent of i ~ q), every other E_j exceeds q_j t by a fresh
+exponential, so j precedes i in the draft race with probability 1 − exp(−t(r_i p_j − q_j)₊),
+independently, and α is an integral over t of Poisson-binomial probabilities.
 
-*The coupling, k = 1*, has a closed form. For r_i < r_j, with M(u) = Σ_m max(p_m, u q_m) and u_m = p_m/q_m,
+*The coupling, k = 1*, has a closed form. For r_i < r_j, with M(u) = Σ_m max(p_m, u q_m) and u_m =
+p_m/q_m,
 
     Pr(X = i, Y = j) = p_i q_j ∫_{u_j}^{u_i} du / M(u)²,
 
-because the exponents of all tokens sum to s·M(t/s) at draft time s and target time t; M is piecewise linear. For k > 1, in units
-of t token j joins the draft race at time r_j and the winner i arrives at exactly r_i: a pure birth process along the drafted
-sequence with piecewise constant rates, integrated over t.
+because the exponents of all tokens sum to s·M(t/s) at draft time s and target time t; M is
+piecewise linear. For k > 1, in units of t token j joins the draft race at time r_j and the winner i
+arrives at exactly r_i: a pure birth process along the drafted sequence with piecewise constant
+rates, integrated over t.
 """
 
 from __future__ import annotations
@@ -55,7 +60,8 @@ MAX_DRAFTABLE = 512
 """Largest number of tokens of positive draft probability for the exact value with k > 1."""
 
 MAX_PATHS = 200_000
-"""Largest number of (draft sequence, output) pairs whose joint probability is integrated for k > 1."""
+"""Largest number of (draft sequence, output) pairs whose joint probability is integrated for k > 1.
+"""
 
 _PATHS_AT_ONCE = 256
 
@@ -64,20 +70,25 @@ _FASTEST = 2.0**50
 
 @dataclasses.dataclass(frozen=True)
 class Race(Verifier):
-    """Output the winner of the target's exponential race; it is accepted if it is among the first k arrivals of the draft's.
+    """Output the winner of the target's exponential race; it is accepted if it is among the first k
+    arrivals of the draft's.
 
-    k = 1:  α = Σ_i 1 / Σ_j max(p_j/p_i, q_j/q_i), terms with p_i q_i = 0 being 0;
-    k > 1:  α = Σ_{p_i>0} q_i ∫₀^∞ e^{−t} Pr(PoissonBinomial{1 − e^{−t(q_i p_j/p_i − q_j)₊}}_{j≠i} ≤ k − 1) dt.
+    k = 1:  α = Σ_i 1 / Σ_j max(p_j/p_i, q_j/q_i), terms with p_i q_i = 0 being 0; k > 1:  α =
+    Σ_{p_i>0} q_i ∫₀^∞ e^{−t} Pr(PoissonBinomial{1 − e^{−t(q_i p_j/p_i − q_j)₊}}_{j≠i} ≤ k − 1) dt.
 
     Rule and membership agree. Lossless. Laws: IID(1), WithoutReplacement(k).
 
     Raises:
-        TooLarge: on the exact value for k > 1 with more than 512 draftable tokens (`otm.bounds.poisson_representation_lower` is a
-            certificate at any size, `otm.estimate` an interval), and on a coupling with more than 200,000 entries.
+        TooLarge: on the exact value for k > 1 with more than 512 draftable tokens
+            (`otm.bounds.poisson_representation_lower` is a certificate at any size, `otm.estimate`
+            an interval), and on a coupling with more than 200,000 entries.
 
-    Cost: k = 1: O(V log V), batched; k > 1: O(n² k · 110) for n draftable tokens, about a second at n = 512.
-    Accuracy: k = 1: about 1e-14 at V = 128,256; k > 1: quadrature error below 2e-12, derived in `otm.races`.
-    Reference: ERSD [Kobus & Gündüz 2025], Algorithms 2 and 5 (one vertex); Maddison 2017; k = 1: Daliri et al. 2024 (Gumbel
+    Cost: k = 1: O(V log V), batched; k > 1: O(n² k · 110) for n draftable tokens, about a second at
+        n = 512.
+    Accuracy: k = 1: about 1e-14 at V = 128,256; k > 1: quadrature error below 2e-12, derived in
+        `otm.races`.
+    Reference: ERSD [Kobus & Gündüz 2025], Algorithms 2 and 5 (one vertex); Maddison 2017; k = 1:
+        Daliri et al. 2024 (Gumbel
     coupling). The exact values: docs/theory.md, "Races".
 
     >>> p, q = [0.5, 0.2, 0.15, 0.1, 0.05], [0.1, 0.3, 0.05, 0.25, 0.3]
@@ -124,7 +135,8 @@ class RaceRule(Shared):
         """Run the target's race on the drafter's exponentials; accept if its winner was drafted."""
         if state is None:
             raise TypeError(
-                "A race is verified with the exponentials that drew its drafts; state is None. Pass draw()'s state."
+                "A race is verified with the exponentials that drew its drafts; state is None. "
+                "Pass draw()'s state."
             )
         output = np.argmin(log_arrivals(state, self.problem.target), axis=1)
         return output, is_member(output, drafts)
@@ -139,8 +151,10 @@ class RaceRule(Shared):
         tokens, smallest = sequences(problem)
         if len(tokens) * problem.num_tokens > MAX_PATHS:
             raise TooLarge(
-                f"The coupling of a race is limited to {MAX_PATHS:,} (draft sequence, output) pairs; {law!r} over V = "
-                f"{problem.num_tokens} has {len(tokens) * problem.num_tokens:,}. Call otm.sample for draws from it."
+                f"The coupling of a race is limited to {MAX_PATHS:,} (draft sequence, output) "
+                f"pairs; {law!r} over V = "
+                f"{problem.num_tokens} has {len(tokens) * problem.num_tokens:,}. Call otm.sample "
+                "for draws from it."
             )
         pieces = [
             _arrivals_coupling(problem, tokens[start : start + _PATHS_AT_ONCE], smallest)
@@ -150,7 +164,9 @@ class RaceRule(Shared):
 
 
 def first_arrivals(log_times: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """Return the k earliest tokens of each row `(n, V)` in order of arrival, −1 where a token never arrives."""
+    """Return the k earliest tokens of each row `(n, V)` in order of arrival, −1 where a token never
+    arrives.
+    """
     count = min(k, log_times.shape[1])
     early = np.argpartition(log_times, count - 1, axis=1)[:, :count]
     times = np.take_along_axis(log_times, early, axis=1)
@@ -162,10 +178,11 @@ def first_arrivals(log_times: NDArray[np.float64], k: int) -> NDArray[np.int64]:
 
 
 def first_arrivals_match(draft: NDArray[np.float64], target: NDArray[np.float64], k: int) -> float:
-    """Return Pr(the target's winner is among the first k arrivals of the draft race) by the integral; one row.
+    """Return Pr(the target's winner is among the first k arrivals of the draft race) by the
+    integral; one row.
 
-    The Poisson-binomial counts 0..k−1 of every target token are updated together, one overtaking token at a time: in ascending
-    order of q/p, only earlier tokens overtake.
+    The Poisson-binomial counts 0..k−1 of every target token are updated together, one overtaking
+    token at a time: in ascending order of q/p, only earlier tokens overtake.
 
     Raises:
         TooLarge: beyond 512 tokens with p > 0.
@@ -176,8 +193,10 @@ def first_arrivals_match(draft: NDArray[np.float64], target: NDArray[np.float64]
         return float(q.sum())  # everything that can be drafted is
     if len(order) > MAX_DRAFTABLE:
         raise TooLarge(
-            f"The exact value of a race with k > 1 is limited to {MAX_DRAFTABLE} draftable tokens (p > 0); there are {len(order)}"
-            f" and k = {k}. Call otm.bounds.poisson_representation_lower for a certificate or otm.estimate for a Monte "
+            f"The exact value of a race with k > 1 is limited to {MAX_DRAFTABLE} draftable tokens "
+            f"(p > 0); there are {len(order)}"
+            f" and k = {k}. Call otm.bounds.poisson_representation_lower for a certificate or "
+            "otm.estimate for a Monte "
             f"Carlo interval."
         )
     # Pr(N ≤ k − 1) = Σ of terms with at most k − 1 arrivals: growth (1/cos φ)^{k−1}.
@@ -197,13 +216,15 @@ def first_arrivals_match(draft: NDArray[np.float64], target: NDArray[np.float64]
     return float(q @ (counts.sum(axis=0) @ weights))
 
 
-def winners_coupling(draft: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
+def winners_coupling(
+    draft: NDArray[np.float64], target: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the joint law `(V, V)` of the two races' winners (draft, target), in closed form.
 
-    With h = 1/(1 + g), Pr(i, i) = q_i h_i, and for r_i < r_j in ascending order
-    Pr(i, j) = p_i q_j Σ_{i≤m<j} (r_{m+1} − r_m) h_m h_{m+1}: on each piece M(u) is linear, so ∫ du/M² = Δu/(M M'), and
-    M(1/r_m) = (1 + g_m)/r_m. With s = r h the summand is s_{m+1} h_m − s_m h_{m+1}, finite at p = 0 too, where h = 0 and s = 1.
-    Accuracy: absolute, about V units in the last place.
+    With h = 1/(1 + g), Pr(i, i) = q_i h_i, and for r_i < r_j in ascending order Pr(i, j) = p_i q_j
+    Σ_{i≤m<j} (r_{m+1} − r_m) h_m h_{m+1}: on each piece M(u) is linear, so ∫ du/M² = Δu/(M M'), and
+    M(1/r_m) = (1 + g_m)/r_m. With s = r h the summand is s_{m+1} h_m − s_m h_{m+1}, finite at p = 0
+    too, where h = 0 and s = 1. Accuracy: absolute, about V units in the last place.
     """
     live = np.flatnonzero(draft + target > 0)
     with quiet():
@@ -222,12 +243,15 @@ def winners_coupling(draft: NDArray[np.float64], target: NDArray[np.float64]) ->
     return joint
 
 
-def _arrivals_coupling(problem: Problem, drafts: NDArray[np.int64], smallest: float) -> NDArray[np.float64]:
+def _arrivals_coupling(
+    problem: Problem, drafts: NDArray[np.int64], smallest: float
+) -> NDArray[np.float64]:
     """Return Pr(first k arrivals = drafts[i], the target's winner = y) for k > 1, `(n, V)`.
 
-    With the target's winner y at time t, the draft race in units of t: token j joins at r_j, where its memoryless clock with rate
-    t p_j starts; y itself arrives at exactly r_y. Between two joining times the number of arrivals along the drafted sequence is
-    a birth process that dies when any other token arrives first; after the last one only the order matters.
+    With the target's winner y at time t, the draft race in units of t: token j joins at r_j, where
+    its memoryless clock with rate t p_j starts; y itself arrives at exactly r_y. Between two
+    joining times the number of arrivals along the drafted sequence is a birth process that dies
+    when any other token arrives first; after the last one only the order matters.
     """
     p, q = problem.draft, problem.target
     length = int(np.count_nonzero(drafts[0] != PAD))
@@ -244,12 +268,20 @@ def _arrivals_coupling(problem: Problem, drafts: NDArray[np.int64], smallest: fl
         active = np.where(joins <= start, wide, 0.0)
         exits, chances = _next_arrivals(drafts, active)
         state = _arrive_now(state, drafts, np.flatnonzero(joins == start))
-        state = _settle(state, chances) if np.isinf(end) else _evolve(state, exits, chances, (end - start) * t)
+        state = (
+            _settle(state, chances)
+            if np.isinf(end)
+            else _evolve(state, exits, chances, (end - start) * t)
+        )
     return np.asarray((state[..., length] @ weights) * q)
 
 
-def _next_arrivals(drafts: NDArray[np.int64], active: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return, per sequence, winner and stage, the rate of arrivals and the chance that one is the next drafted, `(n, V, k)`."""
+def _next_arrivals(
+    drafts: NDArray[np.int64], active: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return, per sequence, winner and stage, the rate of arrivals and the chance that one is the
+    next drafted, `(n, V, k)`.
+    """
     num_tokens, length = len(active), drafts.shape[1]
     exits, chances = (np.zeros((len(drafts), num_tokens, length)) for _ in range(2))
     left = np.tile(active, (len(drafts), 1))
@@ -263,36 +295,47 @@ def _next_arrivals(drafts: NDArray[np.int64], active: NDArray[np.float64]) -> tu
     return exits, chances
 
 
-def _arrive_now(state: NDArray[np.float64], drafts: NDArray[np.int64], winners: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Let the winners y that arrive at this instant be the next drafted token; other unfinished paths die."""
+def _arrive_now(
+    state: NDArray[np.float64], drafts: NDArray[np.int64], winners: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Let the winners y that arrive at this instant be the next drafted token; other unfinished
+    paths die.
+    """
     state = state.copy()
     length = drafts.shape[1]
     for winner in winners:
         moved = np.zeros_like(state[:, winner])
         moved[..., length] = state[:, winner, :, length]
         for stage in range(length):
-            moved[..., stage + 1] += np.where((drafts[:, stage] == winner)[:, None], state[:, winner, :, stage], 0.0)
+            moved[..., stage + 1] += np.where(
+                (drafts[:, stage] == winner)[:, None], state[:, winner, :, stage], 0.0
+            )
         state[:, winner] = moved
     return state
 
 
 def _evolve(
-    state: NDArray[np.float64], exits: NDArray[np.float64], chances: NDArray[np.float64], duration: NDArray[np.float64]
+    state: NDArray[np.float64],
+    exits: NDArray[np.float64],
+    chances: NDArray[np.float64],
+    duration: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Advance the birth processes by `duration` (one per node)."""
     with quiet():
-        # A stage left 2^50 times over is left at once: capping its rate shifts the later clocks by 1e-15 of the duration.
+        # A stage left 2^50 times over is left at once: capping its rate shifts the later clocks by
+        # 1e-15 of the duration.
         rates = np.minimum(exits[:, :, None, :] * duration[:, None], _FASTEST)
     moves = _transitions(rates, chances[:, :, None, :] * rates)
     return np.asarray((state[..., None, :] @ moves)[..., 0, :])
 
 
 def _transitions(rates: NDArray[np.float64], steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return exp of the generator with (−rates, 0) on its diagonal and 0 ≤ steps ≤ rates above it, `(..., k + 1, k + 1)`.
+    """Return exp of the generator with (−rates, 0) on its diagonal and 0 ≤ steps ≤ rates above it,
+    `(..., k + 1, k + 1)`.
 
-    Scaling and squaring. With rates below 1/8 the Taylor series of an entry is led by its first term and hardly cancels, and later
-    products have non-negative terms only; the diagonal, known exactly, is put in at every squaring, so errors add up instead of
-    doubling.
+    Scaling and squaring. With rates below 1/8 the Taylor series of an entry is led by its first
+    term and hardly cancels, and later products have non-negative terms only; the diagonal, known
+    exactly, is put in at every squaring, so errors add up instead of doubling.
     """
     halvings = max(0, math.frexp(8.0 * rates.max())[1])
     stage = np.arange(rates.shape[-1] + 1)
@@ -311,7 +354,9 @@ def _transitions(rates: NDArray[np.float64], steps: NDArray[np.float64]) -> NDAr
 
 
 def _settle(state: NDArray[np.float64], chances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Let the race run on for ever: each stage moves on with the chance that the next arrival is the next drafted token."""
+    """Let the race run on for ever: each stage moves on with the chance that the next arrival is
+    the next drafted token.
+    """
     state = state.copy()
     for stage in range(chances.shape[2]):
         state[..., stage + 1] += state[..., stage] * chances[..., stage, None]

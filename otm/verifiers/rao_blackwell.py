@@ -1,7 +1,9 @@
-"""Recursive rejection without replacement beyond enumeration: paths are sampled, and everything that can be integrated is.
+"""Recursive rejection without replacement beyond enumeration: paths are sampled, and everything
+that can be integrated is.
 
-By the Rao–Blackwell theorem an expectation given part of the randomness varies less than what it is the expectation of. Here the
-part that is drawn are the rejected drafts; whether each is rejected, and the last draft itself, are integrated.
+By the Rao–Blackwell theorem an expectation given part of the randomness varies less than what it is
+the expectation of. Here the part that is drawn are the rejected drafts; whether each is rejected,
+and the last draft itself, are integrated.
 """
 
 from __future__ import annotations
@@ -16,20 +18,29 @@ from otm.drafts.without_replacement import WithoutReplacement
 from otm.pmf import check_confidence, check_count, check_rng
 from otm.problem import Problem, require_law
 from otm.results import Estimate
-from otm.verifiers.rejection_without_replacement import SCALE, RecursiveRejectionWithoutReplacementRule
+from otm.verifiers.rejection_without_replacement import (
+    SCALE,
+    RecursiveRejectionWithoutReplacementRule,
+)
 
 _ELEMENTS_AT_ONCE = 1 << 20
-_RESOLVED = 1e-8  # running sums err by 1e-16: tokens of a rejected mass above this are told apart to eight digits
+# running sums err by 1e-16: tokens of a rejected mass above this are told apart to eight digits
+_RESOLVED = 1e-8
 
 
-def rao_blackwell_acceptance(problem: Problem, *, samples: int, rng: np.random.Generator, confidence: float = 0.95) -> Estimate:
-    """Estimate the acceptance of recursive rejection without replacement from sampled paths, with a guaranteed interval.
+def rao_blackwell_acceptance(
+    problem: Problem, *, samples: int, rng: np.random.Generator, confidence: float = 0.95
+) -> Estimate:
+    """Estimate the acceptance of recursive rejection without replacement from sampled paths, with a
+    guaranteed interval.
 
-    Paths are drawn as they are given that every draft on them is rejected, and each stage counts with its exact rejection
-    probability: the sample is B = Π_i G(θ_i)/G(θ_{i−1}), whose mean is 1 − α. The first factor is TV(p, q) on every path, the last
-    draft need not be drawn, and what varies is only how the later factors depend on the earlier drafts: a variance far below that
-    of counting accepted outputs. The interval is an empirical Bernstein bound on B/TV in [0, 1], valid for every sample size:
-    mean ± (√(2v·ln(4/δ)/n) + 7 ln(4/δ)/(3(n − 1))), v the sample variance, δ = 1 − confidence.
+    Paths are drawn as they are given that every draft on them is rejected, and each stage counts
+    with its exact rejection probability: the sample is B = Π_i G(θ_i)/G(θ_{i−1}), whose mean is 1 −
+    α. The first factor is TV(p, q) on every path, the last draft need not be drawn, and what varies
+    is only how the later factors depend on the earlier drafts: a variance far below that of
+    counting accepted outputs. The interval is an empirical Bernstein bound on B/TV in [0, 1], valid
+    for every sample size: mean ± (√(2v·ln(4/δ)/n) + 7 ln(4/δ)/(3(n − 1))), v the sample variance, δ
+    = 1 − confidence.
 
     Args:
         problem: one pair of distributions `(V,)` with a `WithoutReplacement` law.
@@ -47,7 +58,9 @@ def rao_blackwell_acceptance(problem: Problem, *, samples: int, rng: np.random.G
 
     Cost: O(samples · k log V). Reference: Maurer & Pontil 2009, Theorem 4 (both sides at δ/2).
 
-    >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.WithoutReplacement(2))
+    >>> problem = otm.Problem(
+    ...     draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.WithoutReplacement(2)
+    ... )
     >>> found = rao_blackwell_acceptance(problem, samples=2000, rng=np.random.default_rng(0))
     >>> found.low < otm.acceptance(otm.RecursiveRejection(), problem) < found.high
     True
@@ -61,13 +74,20 @@ def rao_blackwell_acceptance(problem: Problem, *, samples: int, rng: np.random.G
     count = check_count(samples, name="samples", minimum=2)
     level = check_confidence(confidence)
     check_rng(rng)
-    rule = RecursiveRejectionWithoutReplacementRule.of(problem.single(purpose="otm.verifiers.rao_blackwell_acceptance"))
+    rule = RecursiveRejectionWithoutReplacementRule.of(
+        problem.single(purpose="otm.verifiers.rao_blackwell_acceptance")
+    )
     step = max(1, _ELEMENTS_AT_ONCE // law.k)
-    values = np.concatenate([_rejected_on_paths(rule, min(step, count - start), rng) for start in range(0, count, step)])
-    # Every sample lies in [0, TV]: the first stage rejects with probability TV = Σ (q − p)₊ whatever is drafted.
+    values = np.concatenate(
+        [_rejected_on_paths(rule, min(step, count - start), rng) for start in range(0, count, step)]
+    )
+    # Every sample lies in [0, TV]: the first stage rejects with probability TV = Σ (q − p)₊
+    # whatever is drafted.
     widest = float(rule.residuals.mass(np.full(1, SCALE))[0] / SCALE)
     log_term = math.log(4.0 / (1.0 - level))
-    reach = math.sqrt(2.0 * float(values.var(ddof=1)) * log_term / count) + widest * 7.0 * log_term / (3.0 * (count - 1))
+    reach = math.sqrt(
+        2.0 * float(values.var(ddof=1)) * log_term / count
+    ) + widest * 7.0 * log_term / (3.0 * (count - 1))
     mean = 1.0 - float(values.mean())
     return Estimate(
         mean=mean,
@@ -84,9 +104,10 @@ def _rejected_on_paths(
 ) -> NDArray[np.float64]:
     """Return unbiased samples `(size,)` in [0, 1] of the probability that every draft is rejected.
 
-    A stage multiplies by its exact rejection probability and draws the next draft as it is given that it was rejected, the first
-    from (p − q)₊. Where the mass left is too small for running sums to tell its tokens apart, a later stage draws from what is left
-    and multiplies by the probability of rejecting that draft instead: the same mean.
+    A stage multiplies by its exact rejection probability and draws the next draft as it is given
+    that it was rejected, the first from (p − q)₊. Where the mass left is too small for running sums
+    to tell its tokens apart, a later stage draws from what is left and multiplies by the
+    probability of rejecting that draft instead: the same mean.
     """
     k = min(rule.problem.law.k, rule.remaining.size)
     drafts = np.empty((size, 0), dtype=np.int64)
@@ -98,7 +119,9 @@ def _rejected_on_paths(
         left = rule.remaining.mass(taken)
         after = rule.residuals.next(theta, mass, left)
         mass_after = rule.residuals.mass(after)
-        rejected = np.minimum(1.0, np.divide(mass_after, mass, out=np.zeros_like(mass), where=mass > 0))
+        rejected = np.minimum(
+            1.0, np.divide(mass_after, mass, out=np.zeros_like(mass), where=mass > 0)
+        )
         if stage == k - 1:
             return np.asarray(product * rejected)
         if stage == 0 and excess.any():  # else every sample would be up to 1, not up to TV
@@ -107,10 +130,14 @@ def _rejected_on_paths(
             continue
         resolved = left * rejected > _RESOLVED
         plain = rule.remaining.tokens[rule.remaining.draw(taken, rng.random(size))]
-        token = np.where(resolved, rule.residuals.draw_rejected(theta, after, drafts, rng.random(size)), plain)
+        token = np.where(
+            resolved, rule.residuals.draw_rejected(theta, after, drafts, rng.random(size)), plain
+        )
         with quiet():
             scale = np.where(left > 0, mass / left, 0.0)
-        product = product * np.where(resolved, rejected, 1.0 - rule.residuals.keep(token, theta, scale))
+        product = product * np.where(
+            resolved, rejected, 1.0 - rule.residuals.keep(token, theta, scale)
+        )
         drafts = np.column_stack([drafts, token])
         theta, mass = after, mass_after
     return product

@@ -1,4 +1,6 @@
-"""Recursive rejection sampling: single-draft rejection against the residual of the previous round, draft after draft."""
+"""Recursive rejection sampling: single-draft rejection against the residual of the previous round,
+draft after draft.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from otm._arrays import Array, by_rows, namespace, total, tracks_gradient, unit_rows, untracked, with_gradient
+from otm._arrays import (
+    Array,
+    by_rows,
+    namespace,
+    total,
+    tracks_gradient,
+    unit_rows,
+    untracked,
+    with_gradient,
+)
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.overlap import overlap_at
@@ -25,23 +36,28 @@ from otm.verifiers.rules import AcceptInTurn, single_draft_rejection
 
 @dataclasses.dataclass(frozen=True)
 class RecursiveRejection(CurvedVerifier):
-    """Try the drafts in turn, each by single-draft rejection with the residual left by the rejections before it.
+    """Try the drafts in turn, each by single-draft rejection with the residual left by the
+    rejections before it.
 
-    r₀ = q; draft i is accepted with probability min(1, r_{i−1}(x)/p(x)); on rejection r_i ∝ (r_{i−1} − p)₊. After k rejections the
-    output is drawn from r_k.
+    r₀ = q; draft i is accepted with probability min(1, r_{i−1}(x)/p(x)); on rejection r_i ∝
+    (r_{i−1} − p)₊. After k rejections the output is drawn from r_k.
 
         α = 1 − Π_i (1 − Σ_x min(p(x), r_{i−1}(x))).
 
-    Without replacement p is renormalised at each stage over the tokens not drafted yet, and the residual depends on the drafts that
-    were rejected: α is a sum over paths (`otm.verifiers.rejection_without_replacement`).
+    Without replacement p is renormalised at each stage over the tokens not drafted yet, and the
+    residual depends on the drafts that were rejected: α is a sum over paths
+    (`otm.verifiers.rejection_without_replacement`).
 
-    Rule and membership agree: a rejected token has no mass in any later residual. Lossless. Law: IID(k), WithoutReplacement(k).
+    Rule and membership agree: a rejected token has no mass in any later residual. Lossless. Law:
+    IID(k), WithoutReplacement(k).
 
-    Cost: O(k V) for i.i.d. drafts; without replacement V!/(V − k + 1)! paths, at most ten million (else `TooLarge`; intervals from
-    `otm.verifiers.rao_blackwell_acceptance`). Accuracy: each residual is normalised by its own sum, so the rejection
-    probability keeps relative accuracy. Gradients: under both laws; without replacement see `MAX_DIFFERENTIATED_PATHS`.
-    Reference: RRS, SpecInfer [Miao et al. 2024, multi-step speculative sampling]; without replacement RSD [Jeon et al. 2024],
-    Sequoia [Chen et al. 2024], and the batch of ERSD's generalised speculative decoding [Kobus & Gündüz 2025, Algorithm 4].
+    Cost: O(k V) for i.i.d. drafts; without replacement V!/(V − k + 1)! paths, at most ten million
+    (else `TooLarge`; intervals from `otm.verifiers.rao_blackwell_acceptance`). Accuracy: each
+    residual is normalised by its own sum, so the rejection probability keeps relative accuracy.
+    Gradients: under both laws; without replacement see `MAX_DIFFERENTIATED_PATHS`. Reference: RRS,
+    SpecInfer [Miao et al. 2024, multi-step speculative sampling]; without replacement RSD [Jeon et
+    al. 2024], Sequoia [Chen et al. 2024], and the batch of ERSD's generalised speculative decoding
+    [Kobus & Gündüz 2025, Algorithm 4].
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> otm.acceptance(RecursiveRejection(), problem)  # 1 − (1/4)(3/4)
@@ -54,7 +70,9 @@ class RecursiveRejection(CurvedVerifier):
     differentiable = True
 
     def prepare(self, problem: Problem) -> AcceptInTurn | RecursiveRejectionWithoutReplacementRule:
-        """Compute the k acceptance vectors and the last residual; without replacement, running sums that give them on a path."""
+        """Compute the k acceptance vectors and the last residual; without replacement, running sums
+        that give them on a path.
+        """
         if isinstance(problem.law, WithoutReplacement):
             return RecursiveRejectionWithoutReplacementRule.of(problem)
         residual = problem.target
@@ -65,29 +83,39 @@ class RecursiveRejection(CurvedVerifier):
         return AcceptInTurn(problem=problem, keep=np.stack(stages), residual=residual)
 
     def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
-        """Read every prefix of one recursion to max(ks), batched; without replacement, sum over paths for each k, one row."""
+        """Read every prefix of one recursion to max(ks), batched; without replacement, sum over
+        paths for each k, one row.
+        """
         if not isinstance(problem.law, WithoutReplacement):
             return _without_order(problem.draft, problem.target, ks)
         purpose = "The exact acceptance without replacement"
         p, q, xp = problem.draft, problem.target, namespace(problem.draft, problem.target)
         # In float64 at once: float32 rows that pass the gate twice are rounded twice.
-        plain = Problem(draft=unit_rows(untracked(p)), target=unit_rows(untracked(q)), law=problem.law)
+        plain = Problem(
+            draft=unit_rows(untracked(p)), target=unit_rows(untracked(q)), law=problem.law
+        )
         single = plain.single(purpose=purpose)
         values = [exact_acceptance(single.with_law(problem.law.with_k(k))) for k in ks]
         if tracks_gradient(p, q):
-            return xp.stack([with_path_gradient(value, p, q, k) for value, k in zip(values, ks, strict=True)], axis=0)
+            return xp.stack(
+                [with_path_gradient(value, p, q, k) for value, k in zip(values, ks, strict=True)],
+                axis=0,
+            )
         return xp.asarray(values, dtype=xp.float64, device=problem.draft.device)
 
 
 def rejection_levels(height: Callable[[Array], Array], whole: Array, ks: Sequence[int]) -> Array:
-    """Return the acceptance after each of `ks` drafts, `(len(ks), ...)`, by a walk along the overlap curve.
+    """Return the acceptance after each of `ks` drafts, `(len(ks), ...)`, by a walk along the
+    overlap curve.
 
-    With m_i the probability that i drafts were rejected and t_i = m_0 + … + m_{i−1}, the residual after i rejections is
-    (q − t_i p)₊/m_i, so that m_i = Σ (q − t_i p)₊ = 1 − H(t_i) (docs/theory.md, "Recursive rejection").
+    With m_i the probability that i drafts were rejected and t_i = m_0 + … + m_{i−1}, the residual
+    after i rejections is (q − t_i p)₊/m_i, so that m_i = Σ (q − t_i p)₊ = 1 − H(t_i)
+    (docs/theory.md, "Recursive rejection").
 
     Args:
         height: H at one level of each row.
-        whole: Q(Ω) as `height` sums it, `(...)`: what H reaches where p = q, so that nothing is rejected there.
+        whole: Q(Ω) as `height` sums it, `(...)`: what H reaches where p = q, so that nothing is
+            rejected there.
         ks: numbers of drafts.
     """
     xp = namespace(whole)
@@ -107,13 +135,17 @@ def _without_order(draft: Array, target: Array, ks: Sequence[int]) -> Array:
         return rejection_levels(lambda level: overlap_at(p, q, level), total(q), ks)
 
     if tracks_gradient(draft, target):
-        found = namespace(draft).asarray(by_rows(values, untracked(draft), untracked(target)), device=draft.device)
+        found = namespace(draft).asarray(
+            by_rows(values, untracked(draft), untracked(target)), device=draft.device
+        )
         return with_gradient(found, _levels_in_turn(draft, target, ks))
     return by_rows(values, draft, target)
 
 
 def _levels_in_turn(draft: Array, target: Array, ks: Sequence[int]) -> Array:
-    """Return H(t_k) for each k with the gradient that the levels before it pass on: dt_{i+1} = (1 − P(r ≥ t_i)) dt_i − dH(t_i)."""
+    """Return H(t_k) for each k with the gradient that the levels before it pass on: dt_{i+1} = (1 −
+    P(r ≥ t_i)) dt_i − dH(t_i).
+    """
     xp = namespace(draft, target)
     level = xp.ones_like(total(untracked(target)))
     moved, heights = 0.0 * level, {}

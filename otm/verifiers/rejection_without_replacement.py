@@ -1,16 +1,19 @@
-"""Recursive rejection of drafts without replacement, where the residual depends on which drafts were rejected.
+"""Recursive rejection of drafts without replacement, where the residual depends on which drafts
+were rejected.
 
-Stage i compares the residual r of the stages before with p renormalised over the tokens not drafted yet. Let R be their mass. If
-r = (q − θp)₊/G(θ), with G(θ) = Σ_y (q − θp)₊, then after a rejection
+Stage i compares the residual r of the stages before with p renormalised over the tokens not drafted
+yet. Let R be their mass. If r = (q − θp)₊/G(θ), with G(θ) = Σ_y (q − θp)₊, then after a rejection
 
     (r − p/R)₊ = (q − θ′p)₊/G(θ),     θ′ = θ + G(θ)/R,
 
-on every token: a rejected token has q ≤ θ′p, so it stays at zero although p is no longer subtracted there. Hence the residual on a
-path depends on the path only through θ, the whole stage only through (θ, R), and the rejection probability is G(θ′)/G(θ). With the
-tokens in the order of q/p a stage is a search in running sums: O(log V) per path.
+on every token: a rejected token has q ≤ θ′p, so it stays at zero although p is no longer subtracted
+there. Hence the residual on a path depends on the path only through θ, the whole stage only through
+(θ, R), and the rejection probability is G(θ′)/G(θ). With the tokens in the order of q/p a stage is
+a search in running sums: O(log V) per path.
 
-The exact acceptance needs every ordered path of k − 1 drafts, V!/(V − k + 1)! of them: k = 2 at any vocabulary, k = 8 at V = 12.
-Beyond, `otm.verifiers.rao_blackwell_acceptance` samples paths of rejected drafts and integrates everything else.
+The exact acceptance needs every ordered path of k − 1 drafts, V!/(V − k + 1)! of them: k = 2 at any
+vocabulary, k = 8 at V = 12. Beyond, `otm.verifiers.rao_blackwell_acceptance` samples paths of
+rejected drafts and integrates everything else.
 """
 
 from __future__ import annotations
@@ -23,7 +26,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf, namespace, quiet, running_sum, to_numpy, total, with_gradient
+from otm._arrays import (
+    Array,
+    inverse_cdf,
+    namespace,
+    quiet,
+    running_sum,
+    to_numpy,
+    total,
+    with_gradient,
+)
 from otm.drafts.base import PAD
 from otm.drafts.without_replacement import Remaining, choose_gap, gaps_between
 from otm.errors import TooLarge
@@ -36,7 +48,9 @@ MAX_PATHS = 10_000_000
 MAX_DIFFERENTIATED_PATHS = 1_000_000
 _ELEMENTS_AT_ONCE = 1 << 20
 SCALE = 1.0 / ROOM
-"""What target masses are multiplied by: the ratios, and the sums of them that θ is, are then finite for every float p > 0."""
+"""What target masses are multiplied by: the ratios, and the sums of them that θ is, are then finite
+for every float p > 0.
+"""
 
 _Floats = NDArray[np.float64]
 
@@ -64,17 +78,22 @@ class RecursiveRejectionWithoutReplacementRule(Conditional):
         return self.problem.law.k + 1
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[_Floats, _Floats]:
-        """Follow the definition on whole vectors, path by path: subtract, clip, normalise; the running sums are not used."""
+        """Follow the definition on whole vectors, path by path: subtract, clip, normalise; the
+        running sums are not used.
+        """
         rows = np.arange(len(drafts))
         residual = np.tile(self.problem.target, (len(drafts), 1))
         left = np.tile(self.problem.draft, (len(drafts), 1))
         keep = np.zeros(drafts.shape)
         for stage, token in enumerate(drafts.T):
             drafted = token != PAD
-            # Summed over what is left, never 1 − what was taken; where nothing is left there is no draft to compare with.
+            # Summed over what is left, never 1 − what was taken; where nothing is left there is no
+            # draft to compare with.
             law = left / np.where(drafted, left.sum(axis=1), 1.0)[:, None]
             with quiet():
-                keep[:, stage] = np.where(drafted, np.minimum(1.0, residual[rows, token] / law[rows, token]), 0.0)
+                keep[:, stage] = np.where(
+                    drafted, np.minimum(1.0, residual[rows, token] / law[rows, token]), 0.0
+                )
             excess = np.maximum(residual - law, 0.0)
             mass = excess.sum(axis=1, keepdims=True)
             normalised = np.divide(excess, mass, out=residual.copy(), where=mass > 0)
@@ -86,16 +105,23 @@ class RecursiveRejectionWithoutReplacementRule(Conditional):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the first draft with η_i < r_{i−1}(x)/p_i(x), p_i renormalised, else a draw from the last residual."""
+        """Return the first draft with η_i < r_{i−1}(x)/p_i(x), p_i renormalised, else a draw from
+        the last residual.
+        """
         keep, theta, _ = self.stages(drafts)
         wins = np.zeros(drafts.shape, dtype=bool)
         wins[:, : keep.shape[1]] = uniforms[:, : keep.shape[1]] < keep
         return first_accepted(drafts, wins, self.residuals.draw(theta, uniforms[:, -1]))
 
     def stages(self, drafts: NDArray[np.int64]) -> tuple[_Floats, _Floats, _Floats]:
-        """Return the accept probabilities `(n, j)` along each path, and θ after it and the last stage's rejection `(n,)` each."""
+        """Return the accept probabilities `(n, j)` along each path, and θ after it and the last
+        stage's rejection `(n,)` each.
+        """
         positions = self.position[drafts[:, : min(self.problem.law.k, self.remaining.size)]]
-        theta, mass = np.zeros(len(drafts)), np.full(len(drafts), self.residuals.mass(np.zeros(1))[0])
+        theta, mass = (
+            np.zeros(len(drafts)),
+            np.full(len(drafts), self.residuals.mass(np.zeros(1))[0]),
+        )
         keep = np.empty(positions.shape)
         last = np.ones(len(drafts))
         for stage in range(positions.shape[1]):
@@ -109,9 +135,11 @@ class RecursiveRejectionWithoutReplacementRule(Conditional):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Residuals:
-    """Running sums of p and q in descending order of q/p: everything about (q − θp)₊ for any θ in O(log V).
+    """Running sums of p and q in descending order of q/p: everything about (q − θp)₊ for any θ in
+    O(log V).
 
-    θ adds up to q/p of the last token left, so q is counted in parts of `SCALE`: neither then overflows, whatever p is.
+    θ adds up to q/p of the last token left, so q is counted in parts of `SCALE`: neither then
+    overflows, whatever p is.
 
     Attributes:
         tokens: tokens with p + q > 0, those never drafted first `(S,)`.
@@ -138,13 +166,17 @@ class Residuals:
             ratio = np.where(draft > 0, target / draft, np.where(target > 0, np.inf, -np.inf))
         order = np.argsort(-ratio, kind="stable")
         order = order[ratio[order] > -np.inf]
-        drafted, wanted = (np.concatenate([[0.0], running_sum(mass[order])]) for mass in (draft, target))
+        drafted, wanted = (
+            np.concatenate([[0.0], running_sum(mass[order])]) for mass in (draft, target)
+        )
         place = np.full(len(draft), len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
         return cls(order.astype(np.int64), ratio, -ratio[order], drafted, wanted, target, place)
 
     def mass(self, theta: _Floats) -> _Floats:
-        """Return G(θ) = Σ (q − θp)₊ for each θ `(n,)`; 0 at the least, where rounding would make it negative."""
+        """Return G(θ) = Σ (q − θp)₊ for each θ `(n,)`; 0 at the least, where rounding would make it
+        negative.
+        """
         return np.maximum(self._sum(self._count_above(theta), theta), 0.0)
 
     def next(self, theta: _Floats, mass: _Floats, left: _Floats) -> _Floats:
@@ -152,19 +184,32 @@ class Residuals:
         return theta + np.divide(mass, left, out=np.zeros_like(mass), where=left > 0)
 
     def keep(self, tokens: NDArray[np.int64], theta: _Floats, scale: _Floats) -> _Floats:
-        """Return min(1, r(x)/(p(x)/R)) = min(1, (q/p − θ)₊/(G/R)) for drafted tokens, `scale` = G/R; 1 where G = 0."""
+        """Return min(1, r(x)/(p(x)/R)) = min(1, (q/p − θ)₊/(G/R)) for drafted tokens, `scale` =
+        G/R; 1 where G = 0.
+        """
         above = np.maximum(self.ratio[tokens] - theta, 0.0)
-        return np.where(above < scale, np.divide(above, scale, out=np.ones_like(above), where=scale > 0), 1.0)
+        return np.where(
+            above < scale, np.divide(above, scale, out=np.ones_like(above), where=scale > 0), 1.0
+        )
 
     def draw(self, theta: _Floats, uniforms: _Floats) -> NDArray[np.int64]:
-        """Return a token ∝ (q − θp)₊ for each θ and uniform `(n,)`: bisection in the running sums; from q where nothing is left."""
+        """Return a token ∝ (q − θp)₊ for each θ and uniform `(n,)`: bisection in the running sums;
+        from q where nothing is left.
+        """
         end = self._count_above(theta)
         mass = self._sum(end, theta)
-        found = _first_beyond(lambda count: self._sum(count, theta), uniforms * mass, np.zeros_like(end), end - 1)
-        return np.where((mass > 0) & (end > 0), self.tokens[found], inverse_cdf(self.target, uniforms))
+        found = _first_beyond(
+            lambda count: self._sum(count, theta), uniforms * mass, np.zeros_like(end), end - 1
+        )
+        return np.where(
+            (mass > 0) & (end > 0), self.tokens[found], inverse_cdf(self.target, uniforms)
+        )
 
-    def draw_rejected(self, theta: _Floats, after: _Floats, taken: NDArray[np.int64], uniforms: _Floats) -> NDArray[np.int64]:
-        """Return a draft as it is given that this stage rejects it: ∝ (θ′p − max(q, θp))₊ off the tokens `taken` `(n, j)`.
+    def draw_rejected(
+        self, theta: _Floats, after: _Floats, taken: NDArray[np.int64], uniforms: _Floats
+    ) -> NDArray[np.int64]:
+        """Return a draft as it is given that this stage rejects it: ∝ (θ′p − max(q, θp))₊ off the
+        tokens `taken` `(n, j)`.
 
         First the gap between taken tokens is drawn, then the token in it.
         """
@@ -172,11 +217,17 @@ class Residuals:
         start, bend = self._count_above(new), self._count_above(old)
 
         def reach(count: NDArray[np.int64]) -> _Floats:
-            """Sum over the first `count` tokens: they count from q ≤ θ′p on, and no longer with q from q ≤ θp on."""
+            """Sum over the first `count` tokens: they count from q ≤ θ′p on, and no longer with q
+            from q ≤ θp on.
+            """
             between, beyond = np.clip(count, start, bend), np.maximum(count, bend)
             with quiet():
-                rising = new * (self.drafted[between] - self.drafted[start]) - (self.wanted[between] - self.wanted[start])
-                return np.asarray(rising + (new - old) * (self.drafted[beyond] - self.drafted[bend]))
+                rising = new * (self.drafted[between] - self.drafted[start]) - (
+                    self.wanted[between] - self.wanted[start]
+                )
+                return np.asarray(
+                    rising + (new - old) * (self.drafted[beyond] - self.drafted[bend])
+                )
 
         low, high = gaps_between(self.place[taken], len(self.tokens))
         gap, inside = choose_gap(reach(high) - reach(low), uniforms)
@@ -189,16 +240,23 @@ class Residuals:
         return np.asarray(np.searchsorted(self.falling, -theta, side="left"))
 
     def _sum(self, count: NDArray[np.intp], theta: _Floats) -> _Floats:
-        """Return Σ (q − θp) over the first `count` tokens; where none of them is ever drafted θ may be anything."""
+        """Return Σ (q − θp) over the first `count` tokens; where none of them is ever drafted θ may
+        be anything.
+        """
         drafted = self.drafted[count]
         with quiet():
             return np.asarray(self.wanted[count] - np.where(drafted > 0, theta * drafted, 0.0))
 
 
 def _first_beyond(
-    reach: Callable[[NDArray[np.int64]], _Floats], point: _Floats, low: NDArray[np.int64], high: NDArray[np.int64]
+    reach: Callable[[NDArray[np.int64]], _Floats],
+    point: _Floats,
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return the first i in [low, high) whose running sum reach(i + 1) exceeds the point, else `high`, by bisection in each row."""
+    """Return the first i in [low, high) whose running sum reach(i + 1) exceeds the point, else
+    `high`, by bisection in each row.
+    """
     while (low < high).any():
         middle = (low + high) // 2
         beyond = (reach(middle + 1) > point) | (low >= high)
@@ -207,20 +265,24 @@ def _first_beyond(
 
 
 def exact_acceptance(problem: Problem) -> float:
-    """Return the acceptance of recursive rejection without replacement, summed over every path of rejected drafts.
+    """Return the acceptance of recursive rejection without replacement, summed over every path of
+    rejected drafts.
 
     Raises:
         TooLarge: beyond ten million paths of k − 1 drafts.
 
-    Cost: S!/(S − k + 1)! paths, S = |supp p|, each O(k log k + log V). Accuracy: rounding, about 1e-14 at V = 128,256, k = 2.
+    Cost: S!/(S − k + 1)! paths, S = |supp p|, each O(k log k + log V). Accuracy: rounding, about
+        1e-14 at V = 128,256, k = 2.
     """
     rule = RecursiveRejectionWithoutReplacementRule.of(problem)
     k = min(problem.law.k, rule.remaining.size)
     paths = math.perm(rule.remaining.size, k - 1)
     if paths > MAX_PATHS:
         raise TooLarge(
-            f"The exact acceptance is limited to {MAX_PATHS:,} paths of rejected drafts; {problem.law!r} over "
-            f"{rule.remaining.size:,} tokens has {paths:,}. Call otm.verifiers.rao_blackwell_acceptance or otm.estimate for "
+            f"The exact acceptance is limited to {MAX_PATHS:,} paths of rejected drafts; "
+            f"{problem.law!r} over "
+            f"{rule.remaining.size:,} tokens has {paths:,}. Call "
+            "otm.verifiers.rao_blackwell_acceptance or otm.estimate for "
             f"an interval."
         )
     whole = rule.residuals.mass(np.zeros(1))
@@ -236,10 +298,11 @@ def exact_acceptance(problem: Problem) -> float:
 
 
 def with_path_gradient(value: float, draft: Array, target: Array, k: int) -> Array:
-    """Return an exact acceptance with its gradient, from the same sum over paths of rejected drafts, all paths at once.
+    """Return an exact acceptance with its gradient, from the same sum over paths of rejected
+    drafts, all paths at once.
 
-    On a path every stage is a quotient of numbers θ, G(θ), R, and G(θ) is linear in p and q over the tokens with q > θp: once these
-    are found nothing is left but arithmetic.
+    On a path every stage is a quotient of numbers θ, G(θ), R, and G(θ) is linear in p and q over
+    the tokens with q > θp: once these are found nothing is left but arithmetic.
 
     Args:
         value: what `exact_acceptance` returns.
@@ -259,8 +322,10 @@ def with_path_gradient(value: float, draft: Array, target: Array, k: int) -> Arr
     paths = math.perm(remaining.size, k - 1)
     if paths > MAX_DIFFERENTIATED_PATHS:
         raise TooLarge(
-            f"The gradient is limited to {MAX_DIFFERENTIATED_PATHS:,} paths of rejected drafts; {k} drafts over {remaining.size:,} "
-            f"tokens have {paths:,}. Take i.i.d. drafts, fewer tokens, or call .detach() for the value alone."
+            f"The gradient is limited to {MAX_DIFFERENTIATED_PATHS:,} paths of rejected drafts; "
+            f"{k} drafts over {remaining.size:,} "
+            f"tokens have {paths:,}. Take i.i.d. drafts, fewer tokens, or call .detach() for the "
+            "value alone."
         )
 
     def place(index: NDArray[Any]) -> Array:
@@ -270,7 +335,10 @@ def with_path_gradient(value: float, draft: Array, target: Array, k: int) -> Arr
         return xp.take(array, place(index), axis=0)
 
     nothing = 0.0 * q[:1]
-    drafted, wanted = (xp.concat([nothing, xp.cumulative_sum(picked(mass, residuals.tokens), axis=-1)]) for mass in (p, q))
+    drafted, wanted = (
+        xp.concat([nothing, xp.cumulative_sum(picked(mass, residuals.tokens), axis=-1)])
+        for mass in (p, q)
+    )
 
     def mass_above(theta: Array) -> Array:
         count = np.searchsorted(residuals.falling, -SCALE * to_numpy(theta), side="left")
@@ -291,15 +359,23 @@ def with_path_gradient(value: float, draft: Array, target: Array, k: int) -> Arr
         possible &= (to_numpy(mass) > 0)[:, None]
         row, column = np.nonzero(possible)
         taken = np.column_stack([taken[row], column])
-        theta, mass, weight = picked(after, row), picked(mass, row), rejected[place(row), place(column)]
+        theta, mass, weight = (
+            picked(after, row),
+            picked(mass, row),
+            rejected[place(row), place(column)],
+        )
         # What is left is summed, never 1 − what was taken; how it changes is minus how that does.
-        left = with_gradient(place(remaining.mass(taken)), picked(left, row) - picked(tokens_p, column))
+        left = with_gradient(
+            place(remaining.mass(taken)), picked(left, row) - picked(tokens_p, column)
+        )
     raise AssertionError("a path has at least one stage")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Paths:
-    """Paths of rejected drafts: positions taken `(n, j)`, θ and G(θ) `(n,)`, and the probability of each path `(n,)`."""
+    """Paths of rejected drafts: positions taken `(n, j)`, θ and G(θ) `(n,)`, and the probability of
+    each path `(n,)`.
+    """
 
     taken: NDArray[np.int64]
     theta: _Floats
@@ -323,16 +399,26 @@ class _Paths:
         pieces = []
         for start in range(0, len(theta), step):
             here = slice(start, start + step)
-            # (p/R − (q − θp)₊/G)₊, without a difference of numbers that agree: p/R·(1 − (q/p − θ)₊ R/G)₊.
+            # (p/R − (q − θp)₊/G)₊, without a difference of numbers that agree: p/R·(1 − (q/p − θ)₊
+            # R/G)₊.
             above = np.maximum(ratio - self.theta[here, None], 0.0)
             with quiet():  # next to no draft mass, or next to nothing wanted: kept by far
-                np.divide(above, (self.mass[here] / left[here])[:, None], out=above, where=above > 0)
-                weight = self.weight[here, None] * (p / left[here, None]) * np.maximum(1.0 - above, 0.0)
+                np.divide(
+                    above, (self.mass[here] / left[here])[:, None], out=above, where=above > 0
+                )
+                weight = (
+                    self.weight[here, None] * (p / left[here, None]) * np.maximum(1.0 - above, 0.0)
+                )
             np.put_along_axis(weight, self.taken[here], 0.0, axis=1)
             weight[mass[here] <= 0] = 0.0  # everything after this stage is accepted
             row, column = np.nonzero(weight)
             parent = row + start
             pieces.append(
-                _Paths(np.column_stack([self.taken[parent], column]), theta[parent], mass[parent], weight[row, column])
+                _Paths(
+                    np.column_stack([self.taken[parent], column]),
+                    theta[parent],
+                    mass[parent],
+                    weight[row, column],
+                )
             )
         return [piece for piece in pieces if len(piece.weight)]

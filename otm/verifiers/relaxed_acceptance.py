@@ -6,18 +6,26 @@ import dataclasses
 
 from otm._arrays import Array, namespace
 from otm.pmf import check_count, check_real
-from otm.verifiers.lossy_rule import TIE, Fallback, LossyVerifier, by_rank, check_fallback, matching_steps
+from otm.verifiers.lossy_rule import (
+    TIE,
+    Fallback,
+    LossyVerifier,
+    by_rank,
+    check_fallback,
+    matching_steps,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class RelaxedAcceptance(LossyVerifier):
-    """Accept x iff it is among the target's N likeliest tokens and q(x) ≥ max q − δ; otherwise draw from the target.
+    """Accept x iff it is among the target's N likeliest tokens and q(x) ≥ max q − δ; otherwise draw
+    from the target.
 
     Sides within 1e-12 count as equal.
 
-    Rule acceptance P(A), A the tokens that pass (of equal masses at the border the lowest index); by membership
-    + Σ_{x∉A} p(x) ρ(x), ρ what is drawn on rejection: q, or the likeliest token alone as greedy engines have it. Output law
-    p·1_A + P(Aᶜ) ρ. Lossy. Law: IID(1).
+    Rule acceptance P(A), A the tokens that pass (of equal masses at the border the lowest index);
+    by membership + Σ_{x∉A} p(x) ρ(x), ρ what is drawn on rejection: q, or the likeliest token alone
+    as greedy engines have it. Output law p·1_A + P(Aᶜ) ρ. Lossy. Law: IID(1).
 
     Args:
         top: N ≥ 1.
@@ -28,7 +36,8 @@ class RelaxedAcceptance(LossyVerifier):
         InvalidParameter: if one is out of range.
 
     Cost: O(V log V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
-    Reference: NVIDIA TensorRT-LLM's relaxed acceptance for thinking phases (relaxed_topk, relaxed_delta), greedy there.
+    Reference: NVIDIA TensorRT-LLM's relaxed acceptance for thinking phases (relaxed_topk,
+        relaxed_delta), greedy there.
 
     >>> problem = otm.Problem(draft=[0.2, 0.3, 0.5], target=[0.5, 0.4, 0.1], law=otm.IID(1))
     >>> otm.acceptance(RelaxedAcceptance(top=2, delta=0.2), problem, by="rule")
@@ -48,8 +57,12 @@ class RelaxedAcceptance(LossyVerifier):
         check_fallback(self.fallback)
 
     def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass drafted outside."""
+        """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass
+        drafted outside.
+        """
         xp = namespace(draft, target)
         q = xp.astype(target, xp.float64)
-        passes = (by_rank(q) < self.top) & (q >= xp.max(q, axis=-1, keepdims=True) - self.delta - TIE)
+        passes = (by_rank(q) < self.top) & (
+            q >= xp.max(q, axis=-1, keepdims=True) - self.delta - TIE
+        )
         return matching_steps(draft, target, passes, self.fallback)

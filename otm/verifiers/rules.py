@@ -1,7 +1,9 @@
-"""The rules that several verifiers share: try drafts in turn, or one draft and luck, or redraw as the drafts were.
+"""The rules that several verifiers share: try drafts in turn, or one draft and luck, or redraw as
+the drafts were.
 
-A rejected draft leaves a residual, the law of the output if nothing is accepted. What sets the verifiers apart is which keep
-probabilities and which residual they compute; what follows, as a law (`split`) and as steps on uniforms (`verify`), is here.
+A rejected draft leaves a residual, the law of the output if nothing is accepted. What sets the
+verifiers apart is which keep probabilities and which residual they compute; what follows, as a law
+(`split`) and as steps on uniforms (`verify`), is here.
 """
 
 from __future__ import annotations
@@ -44,7 +46,11 @@ class AcceptInTurn(Conditional):
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the first draft that wins its accept step, else a residual draw."""
-        return first_accepted(drafts, uniforms[:, :-1] < self._keep(drafts), inverse_cdf(self.residual, uniforms[:, -1]))
+        return first_accepted(
+            drafts,
+            uniforms[:, :-1] < self._keep(drafts),
+            inverse_cdf(self.residual, uniforms[:, -1]),
+        )
 
     def _keep(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
         return self.keep[np.arange(drafts.shape[1]), drafts]
@@ -52,11 +58,13 @@ class AcceptInTurn(Conditional):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AcceptOneOrCatch(Conditional):
-    """Accept one of the drafts with η < keep(x), otherwise draw from the residual; what comes out counts if any draft caught it.
+    """Accept one of the drafts with η < keep(x), otherwise draw from the residual; what comes out
+    counts if any draft caught it.
 
     Attributes:
         position: which draft is tried, 0 the first, −1 the last.
-        keep: its acceptance probabilities `(V + 1,)`, the last one, where there is no draft, being 0.
+        keep: its acceptance probabilities `(V + 1,)`, the last one, where there is no draft, being
+            0.
         residual: law of the output after its rejection `(V,)`.
     """
 
@@ -79,13 +87,17 @@ class AcceptOneOrCatch(Conditional):
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Try the one draft, otherwise draw from the residual; then look among the drafts."""
         tried = drafts[:, self.position]
-        output = np.where(uniforms[:, 0] < self.keep[tried], tried, inverse_cdf(self.residual, uniforms[:, 1]))
+        output = np.where(
+            uniforms[:, 0] < self.keep[tried], tried, inverse_cdf(self.residual, uniforms[:, 1])
+        )
         return output, is_member(output, drafts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RedrawByDrafts(Conditional):
-    """Accept the first draft whose cover exceeds one uniform, otherwise draw from a residual that depends on the drafts."""
+    """Accept the first draft whose cover exceeds one uniform, otherwise draw from a residual that
+    depends on the drafts.
+    """
 
     num_uniforms = 2  # one for the drafts together, one for the draw after their rejection
 
@@ -125,7 +137,8 @@ class RedrawByDrafts(Conditional):
 def accepted_in_turn(
     drafts: NDArray[np.int64], keep: NDArray[np.float64], num_tokens: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mass accepted on each token `(n, V)`, and left over `(n,)`, by trying drafts in turn with `keep`, `(n, k)` each.
+    """Return the mass accepted on each token `(n, V)`, and left over `(n,)`, by trying drafts in
+    turn with `keep`, `(n, k)` each.
 
     Where there is no draft, keep is 0.
     """
@@ -140,7 +153,9 @@ def accepted_in_turn(
 def first_accepted(
     drafts: NDArray[np.int64], wins: NDArray[np.bool_], otherwise: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the first draft of each row whose accept step won, or `otherwise` where none did, and whether any did."""
+    """Return the first draft of each row whose accept step won, or `otherwise` where none did, and
+    whether any did.
+    """
     accepted = np.asarray(wins.any(axis=1))
     first = np.take_along_axis(drafts, wins.argmax(axis=1)[:, None], axis=1)[:, 0]
     return np.where(accepted, first, otherwise), accepted
@@ -149,10 +164,11 @@ def first_accepted(
 def single_draft_rejection(
     selection: NDArray[np.float64], target: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return min(1, q/s) and the residual ∝ (q − s)₊ for a draft with law s; tokens that are never drafted get 0.
+    """Return min(1, q/s) and the residual ∝ (q − s)₊ for a draft with law s; tokens that are never
+    drafted get 0.
 
-    The residual is normalised by its own sum, never by 1 − Σ min, which loses every digit when s is close to q. Where s = q
-    nothing is ever rejected and the target stands in as a law to draw from.
+    The residual is normalised by its own sum, never by 1 − Σ min, which loses every digit when s is
+    close to q. Where s = q nothing is ever rejected and the target stands in as a law to draw from.
     """
     with quiet():
         keep = np.where(selection > 0, np.minimum(1.0, target / selection), 0.0)

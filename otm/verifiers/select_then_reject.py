@@ -1,9 +1,11 @@
-"""The canonical decomposition: select one of the drafts, then single-draft rejection with the law of the selected token.
+"""The canonical decomposition: select one of the drafts, then single-draft rejection with the law
+of the selected token.
 
-Whatever rule selects, the selected token has some law s, and accepting it with probability min(1, q/s), else drawing from
-(q − s)₊, gives the target exactly and accepts Σ min(s, q). Some selection loses nothing against the best coupling. A law s can be
-had by selecting one of the drafts if and only if s(B) ≥ Pr(all drafts in B) for every token set B (docs/theory.md,
-"The optimal verifier at full vocabulary").
+Whatever rule selects, the selected token has some law s, and accepting it with probability min(1,
+q/s), else drawing from (q − s)₊, gives the target exactly and accepts Σ min(s, q). Some selection
+loses nothing against the best coupling. A law s can be had by selecting one of the drafts if and
+only if s(B) ≥ Pr(all drafts in B) for every token set B (docs/theory.md, "The optimal verifier at
+full vocabulary").
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
 from otm.verifiers.rules import single_draft_rejection
 
 Selection = Callable[[Problem, NDArray[np.int64]], NDArray[np.float64]]
-"""A selection rule: the probability of selecting each draft `(n, k)`, given the problem and drafts `(n, k)`."""
+"""A selection rule: the probability of selecting each draft `(n, k)`, given the problem and drafts
+`(n, k)`.
+"""
 
 MAX_PLANNED_SEQUENCES = 250_000
 """Largest number of draft sequences for which a plan is solved: seconds, not minutes."""
@@ -36,15 +40,17 @@ _IN_CORE = 1e-8  # ten times the gap that otm.optimum certifies
 
 @dataclasses.dataclass(frozen=True)
 class SelectThenReject(Verifier):
-    """Select one draft by any rule, then accept it with probability min(1, q/s), s the true law of the selected token.
+    """Select one draft by any rule, then accept it with probability min(1, q/s), s the true law of
+    the selected token.
 
-    Acceptance by the rule Σ min(s, q); by membership a residual draw may also hit another draft. s is summed over every draft
-    sequence, so the scheme is lossless whatever the selection does.
+    Acceptance by the rule Σ min(s, q); by membership a residual draw may also hit another draft. s
+    is summed over every draft sequence, so the scheme is lossless whatever the selection does.
 
     Args:
-        selection: a function of (problem, drafts `(n, k)`) that returns weights `(n, k)`, non-negative, each row with sum 1, 0 on
-            padding; None selects by the plan of the linear program, which makes the acceptance α*.
-            `otm.verifiers.selection_with_law` makes one for a law s of your choice.
+        selection: a function of (problem, drafts `(n, k)`) that returns weights `(n, k)`,
+            non-negative, each row with sum 1, 0 on padding; None selects by the plan of the linear
+            program, which makes the acceptance α*. `otm.verifiers.selection_with_law` makes one for
+            a law s of your choice.
 
     Lossless. Law: any whose sequences can be enumerated.
 
@@ -53,11 +59,17 @@ class SelectThenReject(Verifier):
         TooLarge: on use, beyond four million draft sequences (250,000 with None).
 
     Cost: one enumeration of the drafts, O(V^k k); with None one linear program more.
-    Reference: Khisti et al. 2025, Theorem 1 (importance-weighted selection, then speculative sampling).
+    Reference: Khisti et al. 2025, Theorem 1 (importance-weighted selection, then speculative
+        sampling).
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    >>> first = SelectThenReject(lambda problem, drafts: np.eye(problem.law.k)[np.zeros(len(drafts), dtype=int)])
-    >>> otm.acceptance(first, problem, by="rule"), round(otm.acceptance(SelectThenReject(), problem), 9)
+    >>> first = SelectThenReject(
+    ...     lambda problem, drafts: np.eye(problem.law.k)[np.zeros(len(drafts), dtype=int)]
+    ... )
+    >>> (
+    ...     otm.acceptance(first, problem, by="rule"),
+    ...     round(otm.acceptance(SelectThenReject(), problem), 9),
+    ... )
     (0.75, 0.9375)
     """
 
@@ -70,7 +82,8 @@ class SelectThenReject(Verifier):
     def __post_init__(self) -> None:
         if self.selection is not None and not callable(self.selection):
             raise InvalidParameter(
-                f"selection must be a function of (problem, drafts), or None; got {self.selection!r:.80}. Pass the function itself."
+                "selection must be a function of (problem, drafts), or None; got "
+                f"{self.selection!r:.80}. Pass the function itself."
             )
 
     def prepare(self, problem: Problem) -> SelectThenRejectRule:
@@ -84,7 +97,9 @@ class SelectThenReject(Verifier):
         law = np.zeros(problem.num_tokens)
         np.add.at(law, chosen[chosen != PAD], weights[chosen != PAD])
         keep, residual = single_draft_rejection(law, problem.target)
-        return SelectThenRejectRule(problem=problem, selection=selection, law=law, keep=keep, residual=residual)
+        return SelectThenRejectRule(
+            problem=problem, selection=selection, law=law, keep=keep, residual=residual
+        )
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Sum min(s, q), and by membership the residual's luck over every draft sequence."""
@@ -96,7 +111,9 @@ class SelectThenReject(Verifier):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SelectThenRejectRule(Conditional):
-    """The selection, the law s of the selected token `(V,)`, and acceptance probabilities and residual against it `(V,)`."""
+    """The selection, the law s of the selected token `(V,)`, and acceptance probabilities and
+    residual against it `(V,)`.
+    """
 
     num_uniforms = 3  # one for the selection, one for the accept step, one for the residual draw
 
@@ -131,24 +148,28 @@ class SelectThenRejectRule(Conditional):
 def selection_with_law(problem: Problem, *, law: object) -> Selection:
     """Return a selection rule whose selected token has a given law s, if the drafts allow it.
 
-    s can be had exactly when s(B) ≥ b(B) = Pr(all drafts in B) for every token set B, that is, when α* of the target s is 1: the
-    plan that couples the drafts with s then always selects a draft.
+    s can be had exactly when s(B) ≥ b(B) = Pr(all drafts in B) for every token set B, that is, when
+    α* of the target s is 1: the plan that couples the drafts with s then always selects a draft.
 
     Args:
         problem: one pair of distributions `(V,)`; its draft and law count, its target does not.
         law: s, probabilities `(V,)`.
 
     Returns:
-        A rule for `SelectThenReject`. It meets s to 1e-9, and the verifier works with the law it truly has.
+        A rule for `SelectThenReject`. It meets s to 1e-9, and the verifier works with the law it
+        truly has.
 
     Raises:
         InvalidParameter: if s lies outside the core; the message names a set B with s(B) < b(B).
         TooLarge, SolverFailure: as `otm.optimum`.
 
-    Cost: one linear program. Reference: docs/theory.md, "The optimal verifier at full vocabulary"; Strassen 1965.
+    Cost: one linear program. Reference: docs/theory.md, "The optimal verifier at full vocabulary";
+        Strassen 1965.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    >>> rule = selection_with_law(problem, law=[0.6, 0.4])  # P({0})² = .5625 ≤ .6, P({1})² = .0625 ≤ .4
+    >>> rule = selection_with_law(
+    ...     problem, law=[0.6, 0.4]
+    ... )  # P({0})² = .5625 ≤ .6, P({1})² = .0625 ≤ .4
     >>> otm.prepare(SelectThenReject(rule), problem).law.round(9)
     array([0.6, 0.4])
     """
@@ -158,8 +179,10 @@ def selection_with_law(problem: Problem, *, law: object) -> Selection:
     if solved.upper < 1.0 - _IN_CORE:
         outside = np.flatnonzero(solved.cut).tolist()
         raise InvalidParameter(
-            f"A selected draft has a law with s(B) ≥ Pr(all drafts in B) for every B; the law given falls short by "
-            f"{1.0 - solved.upper:.3g} on B = {outside[:12]}{'…' if len(outside) > 12 else ''}. Put more mass there."
+            "A selected draft has a law with s(B) ≥ Pr(all drafts in B) for every B; the law "
+            "given falls short by "
+            f"{1.0 - solved.upper:.3g} on B = {outside[:12]}{'…' if len(outside) > 12 else ''}. "
+            "Put more mass there."
         )
     return _PlanSelection.of(solved)
 
@@ -170,15 +193,18 @@ def _plan(problem: Problem) -> Optimum:
     size = single.law.num_sequences(single.num_tokens)
     if size > MAX_PLANNED_SEQUENCES:
         raise TooLarge(
-            f"A selection by plan is limited to {MAX_PLANNED_SEQUENCES:,} draft sequences; {single.law!r} over V = "
-            f"{single.num_tokens} has {size:,}. Pass a selection rule of your own, or call otm.optimum for the value."
+            f"A selection by plan is limited to {MAX_PLANNED_SEQUENCES:,} draft sequences; "
+            f"{single.law!r} over V = "
+            f"{single.num_tokens} has {size:,}. Pass a selection rule of your own, or call "
+            "otm.optimum for the value."
         )
     return optimum(single)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class _PlanSelection:
-    """The selection by an optimal plan: each set's flow as weights; mass that no token takes is spread evenly over the set.
+    """The selection by an optimal plan: each set's flow as weights; mass that no token takes is
+    spread evenly over the set.
 
     It is selected all the same, and Σ min(s, q) ≥ Σ_y flow(y) = α*, because s ≥ flow and q ≥ flow.
     """
@@ -192,7 +218,9 @@ class _PlanSelection:
         tokens, plan = solved.sets.tokens, solved.plan.tocoo()
         share = np.zeros(tokens.shape)
         share[plan.row, (tokens[plan.row] == plan.col[:, None]).argmax(axis=1)] = plan.data
-        spare = np.maximum(1.0 - share.sum(axis=1), 0.0) / np.maximum((tokens != PAD).sum(axis=1), 1)
+        spare = np.maximum(1.0 - share.sum(axis=1), 0.0) / np.maximum(
+            (tokens != PAD).sum(axis=1), 1
+        )
         return cls(sets=solved.sets, share=np.where(tokens == PAD, 0.0, share + spare[:, None]))
 
     def __call__(self, problem: Problem, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -207,17 +235,26 @@ class _PlanSelection:
         return np.where(eligible, np.where(row >= 0, planned.T, even).T, 0.0)
 
 
-def _weights(selection: Selection, problem: Problem, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+def _weights(
+    selection: Selection, problem: Problem, drafts: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """Ask a selection rule for its weights and check them."""
     weights = np.asarray(selection(problem, drafts), dtype=np.float64)
     if weights.shape != drafts.shape:
         raise InvalidParameter(
-            f"A selection must return one weight per draft, shape {drafts.shape}; got {weights.shape}. Return an array (n, k)."
+            f"A selection must return one weight per draft, shape {drafts.shape}; got "
+            f"{weights.shape}. Return an array (n, k)."
         )
     off = np.abs(weights.sum(axis=1) - 1.0).max(initial=0.0)
-    if not (weights >= 0).all() or not off <= _WEIGHT_TOLERANCE or (weights[drafts == PAD] > 0).any():
+    if (
+        not (weights >= 0).all()
+        or not off <= _WEIGHT_TOLERANCE
+        or (weights[drafts == PAD] > 0).any()
+    ):
         raise InvalidParameter(
-            f"Selection weights must be non-negative, 0 on padding, and sum to 1 in each row within {_WEIGHT_TOLERANCE:g}; the "
-            f"smallest is {weights.min(initial=0.0):.3g} and a row misses 1 by {off:.3g}. Normalise them."
+            "Selection weights must be non-negative, 0 on padding, and sum to 1 in each row "
+            f"within {_WEIGHT_TOLERANCE:g}; the "
+            f"smallest is {weights.min(initial=0.0):.3g} and a row misses 1 by {off:.3g}. "
+            "Normalise them."
         )
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))

@@ -1,9 +1,11 @@
-"""SpecHub: two drafts, one of them always the draft model's favourite, which takes over what the other one leaves.
+"""SpecHub: two drafts, one of them always the draft model's favourite, which takes over what the
+other one leaves.
 
-The hub a = argmax p is one draft, the other is x ~ p renormalised off the hub. SpecHub draws the pair in an order of its own:
-(x, a) with mass p(x), (a, x) with mass p(a)·p(x)/(1 − p(a)), so that the first token has law p. The order carries no
-information about x (it is (x, a) with probability 1 − p(a) whatever x), so drafts of `Greedy(2)`, which list the hub first, get
-their order from a uniform of the verifier.
+The hub a = argmax p is one draft, the other is x ~ p renormalised off the hub. SpecHub draws the
+pair in an order of its own: (x, a) with mass p(x), (a, x) with mass p(a)·p(x)/(1 − p(a)), so that
+the first token has law p. The order carries no information about x (it is (x, a) with probability 1
+− p(a) whatever x), so drafts of `Greedy(2)`, which list the hub first, get their order from a
+uniform of the verifier.
 """
 
 from __future__ import annotations
@@ -25,16 +27,19 @@ from otm.verifiers.rules import accepted_in_turn, first_accepted
 
 @dataclasses.dataclass(frozen=True)
 class SpecHub(Verifier):
-    """Accept the other token as far as the target allows, first as a first draft, then as a second one; then the hub.
+    """Accept the other token as far as the target allows, first as a first draft, then as a second
+    one; then the hub.
 
-    From (x, a) accept x with probability min(1, q(x)/p(x)); from (a, x) accept x with probability min(1, (q(x) − p(x))₊ / Q(a, x)),
-    Q(a, x) = p(a)p(x)/(1 − p(a)). What is left of each kind of pair goes to the hub: from (a, x) with probability
-    min(1, q(a)/left), from (x, a) with what q(a) still allows. Otherwise draw from the residual.
+    From (x, a) accept x with probability min(1, q(x)/p(x)); from (a, x) accept x with probability
+    min(1, (q(x) − p(x))₊ / Q(a, x)), Q(a, x) = p(a)p(x)/(1 − p(a)). What is left of each kind of
+    pair goes to the hub: from (a, x) with probability min(1, q(a)/left), from (x, a) with what q(a)
+    still allows. Otherwise draw from the residual.
 
         α = q(a) + Σ_{i≠a} min(q(i), p(i)/(1 − p(a))),     q(a) if p(a) = 1.
 
-    Rule and membership agree: the residual has mass only where x is accepted for sure. Lossless, and optimal for its drafts.
-    Against recursive rejection without replacement it goes either way. Law: Greedy(2).
+    Rule and membership agree: the residual has mass only where x is accepted for sure. Lossless,
+    and optimal for its drafts. Against recursive rejection without replacement it goes either way.
+    Law: Greedy(2).
 
     Cost: O(V). Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums").
     Reference: SpecHub [Sun et al. 2024, arXiv 2411.05289].
@@ -61,8 +66,9 @@ class SpecHub(Verifier):
         wanted = np.maximum(wanted - first, 0.0)
         keep_second = _ratio(np.minimum(second, wanted), second)
         residual = np.maximum(wanted - second, 0.0)
-        # What goes to the hub: together at least 1 − Σ_{i≠a} q(i) = q(a), so the hub leaves no residual. With nothing but the hub
-        # to draft there is only the pair (a, no draft), of mass 1.
+        # What goes to the hub: together at least 1 − Σ_{i≠a} q(i) = q(a), so the hub leaves no
+        # residual. With nothing but the hub to draft there is only the pair (a, no draft), of mass
+        # 1.
         left_second = (second * (1.0 - keep_second)).sum() if rest > 0 else p[hub]
         left_first = (first * (1.0 - keep_first)).sum()
         hub_second = min(left_second, q[hub])
@@ -92,7 +98,8 @@ class SpecHubRule(Conditional):
     Attributes:
         hub_ahead: p(a), the probability that the pair was drawn as (a, x).
         keep_first, keep_second: probability of accepting x from (x, a) and from (a, x), `(V,)`.
-        keep_hub: probability of accepting the hub after x was rejected, from (x, a) and from (a, x).
+        keep_hub: probability of accepting the hub after x was rejected, from (x, a) and from (a,
+            x).
         residual: law of the output otherwise `(V,)`.
     """
 
@@ -115,7 +122,11 @@ class SpecHubRule(Conditional):
         )
         for probability, keep, keep_hub in orders:
             kept = np.where(other == PAD, 0.0, keep[other])
-            part, rest = accepted_in_turn(pair, np.stack([kept, np.full_like(kept, keep_hub)], axis=1), self.problem.num_tokens)
+            part, rest = accepted_in_turn(
+                pair,
+                np.stack([kept, np.full_like(kept, keep_hub)], axis=1),
+                self.problem.num_tokens,
+            )
             accepted += probability * part
             left += probability * rest
         return accepted, left[:, None] * self.residual
@@ -126,10 +137,14 @@ class SpecHubRule(Conditional):
         """Settle the order, try the other token, then the hub, then draw from the residual."""
         hub, other = drafts[:, 0], drafts[:, 1]
         ahead = uniforms[:, 0] < self.hub_ahead
-        keep = np.where(other == PAD, 0.0, np.where(ahead, self.keep_second[other], self.keep_first[other]))
+        keep = np.where(
+            other == PAD, 0.0, np.where(ahead, self.keep_second[other], self.keep_first[other])
+        )
         keep_hub = np.where(ahead, self.keep_hub[1], self.keep_hub[0])
         wins = np.stack([uniforms[:, 1] < keep, uniforms[:, 2] < keep_hub], axis=1)
-        return first_accepted(np.stack([other, hub], axis=1), wins, inverse_cdf(self.residual, uniforms[:, 3]))
+        return first_accepted(
+            np.stack([other, hub], axis=1), wins, inverse_cdf(self.residual, uniforms[:, 3])
+        )
 
 
 def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -20,14 +20,16 @@ from otm.verifiers.rules import RedrawByDrafts
 
 @dataclasses.dataclass(frozen=True)
 class ThresholdMatching(Lossy):
-    """Accept the first draft d_i with u ≤ (q(d_1) + … + q(d_i))/a or q(d_i) ≥ s; otherwise draw from q off the drafts.
+    """Accept the first draft d_i with u ≤ (q(d_1) + … + q(d_i))/a or q(d_i) ≥ s; otherwise draw
+    from q off the drafts.
 
-    One uniform u serves all siblings. At a = s = 1 this is sampling the target and looking, without loss. A draft that s lets pass
-    comes out whatever else is likely; a gives likely drafts 1/a of what is theirs. Sides within 1e-12 of s count as equal. SGLang's
-    trees are `otm.sequence.TreeVerification(tree, TopK(1), ThresholdMatching(…))`.
+    One uniform u serves all siblings. At a = s = 1 this is sampling the target and looking, without
+    loss. A draft that s lets pass comes out whatever else is likely; a gives likely drafts 1/a of
+    what is theirs. Sides within 1e-12 of s count as equal. SGLang's trees are
+    `otm.sequence.TreeVerification(tree, TopK(1), ThresholdMatching(…))`.
 
-    Acceptance, by rule and by membership: 1 if a draft has q ≥ s, else min(1, Q(drafts)/a). Lossy but for a = s = 1.
-    Laws: TopK(k), IID(1).
+    Acceptance, by rule and by membership: 1 if a draft has q ≥ s, else min(1, Q(drafts)/a). Lossy
+    but for a = s = 1. Laws: TopK(k), IID(1).
 
     Args:
         single: s in [0, 1].
@@ -36,8 +38,10 @@ class ThresholdMatching(Lossy):
     Raises:
         InvalidParameter: if one is out of range.
 
-    Cost: one sort for `TopK`, O(V) for one i.i.d. draft, batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
-    Reference: SGLang's kernel TreeSpeculativeSamplingTargetOnly at 120affb (threshold_single, threshold_acc; both 1 by default). It
+    Cost: one sort for `TopK`, O(V) for one i.i.d. draft, batched. Accuracy: (3ν + 16) u
+        (docs/theory.md, "Plain sums").
+    Reference: SGLang's kernel TreeSpeculativeSamplingTargetOnly at 120affb (threshold_single,
+        threshold_acc; both 1 by default). It
     caps a at 1e-9 from below.
 
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.3, 0.2, 0.5], law=otm.TopK(2))
@@ -54,8 +58,12 @@ class ThresholdMatching(Lossy):
     accumulated: float = 0.8
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "single", check_real(self.single, name="single", low=0.0, high=1.0))
-        accumulated = check_real(self.accumulated, name="accumulated", low=0.0, high=1.0, open_low=True)
+        object.__setattr__(
+            self, "single", check_real(self.single, name="single", low=0.0, high=1.0)
+        )
+        accumulated = check_real(
+            self.accumulated, name="accumulated", low=0.0, high=1.0, open_low=True
+        )
         object.__setattr__(self, "accumulated", max(accumulated, _LEAST))
 
     def prepare(self, problem: Problem) -> ThresholdRule:
@@ -70,18 +78,28 @@ class ThresholdMatching(Lossy):
             xp = namespace(p, q)
             p, q = xp.astype(p, xp.float64), xp.astype(q, xp.float64)
             if isinstance(law, IID):
-                return total(p * xp.where(q >= self.single - TIE, xp.ones_like(q), xp.clip(q / self.accumulated, None, 1.0)))[
-                    None
-                ]
+                return total(
+                    p
+                    * xp.where(
+                        q >= self.single - TIE,
+                        xp.ones_like(q),
+                        xp.clip(q / self.accumulated, None, 1.0),
+                    )
+                )[None]
             drafted = law.inclusion(p) * q
-            passed = xp.max(xp.where(law.inclusion(p) > 0, q, -xp.ones_like(q)), axis=-1) >= self.single - TIE
+            passed = (
+                xp.max(xp.where(law.inclusion(p) > 0, q, -xp.ones_like(q)), axis=-1)
+                >= self.single - TIE
+            )
             matched = xp.clip(total(drafted) / self.accumulated, None, 1.0)
             return xp.where(passed, xp.ones_like(matched), matched)[None]
 
         return by_rows(values, problem.draft, problem.target)[0]
 
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
-        """Return the rule's split of the only row, or of every token as the one draft, whose residuals are all q but for itself."""
+        """Return the rule's split of the only row, or of every token as the one draft, whose
+        residuals are all q but for itself.
+        """
         rule = self.prepare(problem)
         if isinstance(problem.law, TopK):
             accepted, residual = rule.split(problem.law.enumerate(problem.draft).tokens)
@@ -107,7 +125,9 @@ class ThresholdRule(RedrawByDrafts):
         """Add the masses up; from a draft beyond the single threshold on nothing is left."""
         mass = np.where(drafts == PAD, 0.0, self.problem.target[drafts])
         passed = np.maximum.accumulate((drafts != PAD) & (mass >= self.single - TIE), axis=1)
-        return np.asarray(np.where(passed, 1.0, np.minimum(1.0, np.cumsum(mass, axis=1) / self.accumulated)))
+        return np.asarray(
+            np.where(passed, 1.0, np.minimum(1.0, np.cumsum(mass, axis=1) / self.accumulated))
+        )
 
     def redrawn(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return q off the drafts."""
@@ -117,6 +137,8 @@ class ThresholdRule(RedrawByDrafts):
 
 
 def _others(mass: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return Σ of all other masses for each, `(V,)`: summed from both sides, for 1 − q has lost it where q is nearly 1."""
+    """Return Σ of all other masses for each, `(V,)`: summed from both sides, for 1 − q has lost it
+    where q is nearly 1.
+    """
     before, after = np.cumsum(mass), np.cumsum(mass[::-1])[::-1]
     return np.asarray(np.append(0.0, before[:-1]) + np.append(after[1:], 0.0))

@@ -1,10 +1,13 @@
-"""Khisti et al.'s deployable scheme: drafts meet in pairs, a small linear program decides for the few tokens that matter.
+"""Khisti et al.'s deployable scheme: drafts meet in pairs, a small linear program decides for the
+few tokens that matter.
 
-The selected draft of the canonical decomposition need not come from a plan over all draft sequences. Two drafts at a time are
-enough to describe a selection: x beats y with a probability of its own for each pair of tokens. For the first two drafts that is no
-restriction; with more, the winner meets the next draft, which is one. Only the h tokens that the target wants most beyond what both
-drafts give them, by q − p₁p₂, get a free choice against each other; a token outside loses to those before it in this order. So the
-program has h(h − 1)/2 unknowns at any vocabulary, and the law of the winner is known in closed form whatever the program answers.
+The selected draft of the canonical decomposition need not come from a plan over all draft
+sequences. Two drafts at a time are enough to describe a selection: x beats y with a probability of
+its own for each pair of tokens. For the first two drafts that is no restriction; with more, the
+winner meets the next draft, which is one. Only the h tokens that the target wants most beyond what
+both drafts give them, by q − p₁p₂, get a free choice against each other; a token outside loses to
+those before it in this order. So the program has h(h − 1)/2 unknowns at any vocabulary, and the law
+of the winner is known in closed form whatever the program answers.
 """
 
 from __future__ import annotations
@@ -33,27 +36,34 @@ _SCALE = 2.0**20  # solver tolerances are absolute, masses of pairs are small
 
 @dataclasses.dataclass(frozen=True)
 class Tournament(Verifier):
-    """The winner of two drafts meets the third, and so on; the last one is accepted with min(1, q/s), s the winner's law.
+    """The winner of two drafts meets the third, and so on; the last one is accepted with min(1,
+    q/s), s the winner's law.
 
-    The winner so far, of law p₁, meets a draft of law p₂ = p: among the tokens with the largest q − p₁p₂ the shares are those that
-    maximise Σ min(law, q) over them; otherwise the token with the larger q − p₁p₂ wins. Acceptance by the rule Σ min(s, q).
+    The winner so far, of law p₁, meets a draft of law p₂ = p: among the tokens with the largest q −
+    p₁p₂ the shares are those that maximise Σ min(law, q) over them; otherwise the token with the
+    larger q − p₁p₂ wins. Acceptance by the rule Σ min(s, q).
 
     Args:
         tokens: h ≥ 1, how many tokens take part in the program.
 
-    Lossless, since s is the winner's true law. Law: `IID(k)`. With V tokens or more in the program and k = 2 it is optimal.
+    Lossless, since s is the winner's true law. Law: `IID(k)`. With V tokens or more in the program
+    and k = 2 it is optimal.
 
     Raises:
         InvalidParameter: unless `tokens` is an integer in [1, 64].
         SolverFailure: on use, if HiGHS stops early.
         TooLarge: on use, for the acceptance by membership, beyond four million draft sequences.
 
-    Cost: per match a sort and a program of h(h − 1)/2 unknowns; acceptance by membership enumerates the drafts, O(V^k).
+    Cost: per match a sort and a program of h(h − 1)/2 unknowns; acceptance by membership enumerates
+        the drafts, O(V^k).
     Accuracy: rounding; the program's tolerance costs acceptance, never losslessness.
-    Reference: Khisti et al. 2025, Section 4 and Appendix I (2410.18234v2); docs/theory.md, "Matches in pairs".
+    Reference: Khisti et al. 2025, Section 4 and Appendix I (2410.18234v2); docs/theory.md, "Matches
+        in pairs".
 
     >>> problem = otm.Problem(draft=[0.1, 0.2, 0.7], target=[0.1, 0.1, 0.8], law=otm.IID(2))
-    >>> [round(float(otm.acceptance(Tournament(s), problem, by="rule")), 9) for s in (1, 2, 3)]  # .8 + .05 + .04 for one token
+    >>> [
+    ...     round(float(otm.acceptance(Tournament(s), problem, by="rule")), 9) for s in (1, 2, 3)
+    ... ]  # .8 + .05 + .04 for one token
     [0.89, 0.94, 1.0]
     """
 
@@ -68,7 +78,8 @@ class Tournament(Verifier):
         object.__setattr__(self, "tokens", check_count(self.tokens, name="tokens"))
         if self.tokens > MOST_TOKENS:
             raise InvalidParameter(
-                f"tokens must be at most {MOST_TOKENS}, the program's size; got {self.tokens}. otm.Optimal() needs no program."
+                f"tokens must be at most {MOST_TOKENS}, the program's size; got {self.tokens}. "
+                "otm.Optimal() needs no program."
             )
 
     def prepare(self, problem: Problem) -> SelectThenRejectRule:
@@ -80,7 +91,11 @@ class Tournament(Verifier):
             winner = match.winner
         keep, residual = single_draft_rejection(winner, problem.target)
         return SelectThenRejectRule(
-            problem=problem, selection=Matches(tuple(matches)), law=winner, keep=keep, residual=residual
+            problem=problem,
+            selection=Matches(tuple(matches)),
+            law=winner,
+            keep=keep,
+            residual=residual,
         )
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
@@ -97,7 +112,8 @@ class Match:
 
     Attributes:
         place: each token's place in the order of q − p₁p₂, the largest first, `(V,)`.
-        share: among the first h places, the probability that the row's token is kept against the column's, `(h, h)`.
+        share: among the first h places, the probability that the row's token is kept against the
+            column's, `(h, h)`.
         winner: the law of the kept token, `(V,)`.
     """
 
@@ -106,14 +122,21 @@ class Match:
     winner: NDArray[np.float64]
 
     @classmethod
-    def of(cls, first: NDArray[np.float64], second: NDArray[np.float64], target: NDArray[np.float64], size: int) -> Match:
+    def of(
+        cls,
+        first: NDArray[np.float64],
+        second: NDArray[np.float64],
+        target: NDArray[np.float64],
+        size: int,
+    ) -> Match:
         """Solve the program for two independent drafts of laws p₁ and p₂."""
         order = np.argsort(-(target - first * second), kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         one, other, wanted = first[order], second[order], target[order]
         head = min(size, len(order))
-        # What a token has for certain: both drafts, or a match with one behind it; in the program's rows, behind all of them.
+        # What a token has for certain: both drafts, or a match with one behind it; in the program's
+        # rows, behind all of them.
         behind = [np.concatenate([np.cumsum(mass[:0:-1])[::-1], [0.0]]) for mass in (one, other)]
         for mass in behind:
             mass[:head] = mass[head - 1]
@@ -123,12 +146,16 @@ class Match:
         certain[:head] += (meeting * share).sum(axis=1)
         return cls(place=place, share=share, winner=certain[place])
 
-    def keeps(self, champion: NDArray[np.int64], challenger: NDArray[np.int64]) -> NDArray[np.float64]:
+    def keeps(
+        self, champion: NDArray[np.int64], challenger: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
         """Return the probability that the champion is kept, elementwise."""
         head = len(self.share)
         ours, theirs = self.place[champion], self.place[challenger]
         played = self.share[np.minimum(ours, head - 1), np.minimum(theirs, head - 1)]
-        return np.asarray(np.where((ours < head) & (theirs < head) & (ours != theirs), played, ours <= theirs))
+        return np.asarray(
+            np.where((ours < head) & (theirs < head) & (ours != theirs), played, ours <= theirs)
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -149,8 +176,11 @@ class Matches:
         return weights
 
 
-def _shares(meeting: NDArray[np.float64], certain: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the shares `(h, h)`, 0 on the diagonal, that maximise Σ min(certain + Σ_j meeting·share, wanted).
+def _shares(
+    meeting: NDArray[np.float64], certain: NDArray[np.float64], wanted: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the shares `(h, h)`, 0 on the diagonal, that maximise Σ min(certain + Σ_j
+    meeting·share, wanted).
 
     Variables: the share of i against j for i < j, then what of each token's law counts, z.
     """
@@ -167,14 +197,17 @@ def _shares(meeting: NDArray[np.float64], certain: NDArray[np.float64], wanted: 
     np.add.at(lost, column, mass)  # z_j ≤ certain_j + Σ (1 − share) · meeting
     solution = scipy.optimize.linprog(
         np.concatenate([np.zeros(len(row)), -np.ones(size)]),
-        A_ub=scipy.sparse.coo_array((entries, (rows, columns)), shape=(size, len(row) + size)).tocsr(),
+        A_ub=scipy.sparse.coo_array(
+            (entries, (rows, columns)), shape=(size, len(row) + size)
+        ).tocsr(),
         b_ub=certain * _SCALE + lost,
         bounds=[(0.0, 1.0)] * len(row) + [(0.0, float(most)) for most in wanted * _SCALE],
         method="highs-ds",
     )
     if solution.status != 0:
         raise SolverFailure(
-            f"HiGHS must reach an optimal vertex; it stopped with {solution.message!r} on {size} tokens. Take fewer tokens."
+            f"HiGHS must reach an optimal vertex; it stopped with {solution.message!r} on {size} "
+            "tokens. Take fewer tokens."
         )
     share[row, column] = np.clip(solution.x[: len(row)], 0.0, 1.0)
     share[column, row] = 1.0 - share[row, column]

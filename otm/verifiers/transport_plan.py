@@ -1,4 +1,6 @@
-"""The linear program's plan used as a verifier: SpecTr's Algorithm 3, line 1, exactly optimal for small vocabularies."""
+"""The linear program's plan used as a verifier: SpecTr's Algorithm 3, line 1, exactly optimal for
+small vocabularies.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,12 @@ from otm.verifiers.base import Conditional, Verifier
 class TransportPlan(Verifier):
     """Draw the output from the optimal transport plan's row for the drafted set.
 
-    α = α*, the optimum of the law. "Accepted by the rule" means that the output is one of the drafts, so both definitions agree.
-    Lossless. Law: any whose drafted sets can be enumerated.
+    α = α*, the optimum of the law. "Accepted by the rule" means that the output is one of the
+    drafts, so both definitions agree. Lossless. Law: any whose drafted sets can be enumerated.
 
-    Cost: one linear program with Σ_{j≤k} C(V, j) rows (see `otm.optimum`), then O(V) per verification.
-    Accuracy: acceptance within the certified gap, 1e-9; the output law is the target's to rounding.
-    Reference: SpecTr, (4) and Algorithm 3, line 1.
+    Cost: one linear program with Σ_{j≤k} C(V, j) rows (see `otm.optimum`), then O(V) per
+    verification. Accuracy: acceptance within the certified gap, 1e-9; the output law is the
+    target's to rounding. Reference: SpecTr, (4) and Algorithm 3, line 1.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> round(otm.acceptance(TransportPlan(), problem), 12)
@@ -54,7 +56,9 @@ class TransportPlan(Verifier):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OtmRule(Conditional):
-    """The optimum, whose plan is a law of accepted outputs for each drafted set, and the residual `(V,)`."""
+    """The optimum, whose plan is a law of accepted outputs for each drafted set, and the residual
+    `(V,)`.
+    """
 
     num_uniforms = 2  # one for the choice within the plan's row, one for the residual draw
 
@@ -70,7 +74,9 @@ class OtmRule(Conditional):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Draw from f_π(S): walk along the plan's row, and fall through to the residual where it ends."""
+        """Draw from f_π(S): walk along the plan's row, and fall through to the residual where it
+        ends.
+        """
         plan = self.solved.plan
         rows, which = np.unique(self._sets(drafts), return_inverse=True)
         output = inverse_cdf(self.residual, uniforms[:, 1])
@@ -78,7 +84,9 @@ class OtmRule(Conditional):
         for number, row in enumerate(rows):
             here = np.flatnonzero(which == number)
             entries = slice(plan.indptr[row], plan.indptr[row + 1])
-            position = np.searchsorted(np.cumsum(plan.data[entries]), uniforms[here, 0], side="right")
+            position = np.searchsorted(
+                np.cumsum(plan.data[entries]), uniforms[here, 0], side="right"
+            )
             hit = position < entries.stop - entries.start
             output[here[hit]] = plan.indices[entries][position[hit]]
             accepted[here[hit]] = True
@@ -88,7 +96,8 @@ class OtmRule(Conditional):
         found = self.solved.sets.find(drafts)
         if (found < 0).any():
             raise InvalidParameter(
-                f"The plan covers the drafts that {self.problem.law!r} can draw; {drafts[found.argmin()].tolist()} is not among "
+                f"The plan covers the drafts that {self.problem.law!r} can draw; "
+                f"{drafts[found.argmin()].tolist()} is not among "
                 "them. Pass drafts of positive probability."
             )
         return found

@@ -1,4 +1,6 @@
-"""The best verifier within a total variation distance of the target: the optimal one, forgiving part of what it rejects."""
+"""The best verifier within a total variation distance of the target: the optimal one, forgiving
+part of what it rejects.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,13 @@ from otm.verifiers.optimal.verifier import Optimal, OptimalRule
 
 @dataclasses.dataclass(frozen=True)
 class TvOptimal(Lossy):
-    """Select a draft as the optimal verifier does, and verify it towards π = q + λ (s − q), s its law, λ = min(1, ε/(1 − α*)).
+    """Select a draft as the optimal verifier does, and verify it towards π = q + λ (s − q), s its
+    law, λ = min(1, ε/(1 − α*)).
 
-    A selected draft that the optimal verifier rejects is accepted all the same with probability λ. α = min(1, α* + ε), which no
-    scheme whose output law is within ε of q in total variation exceeds (`otm.lossy.tv_frontier`); the output law is π, at
-    TV(π, q) = λ (1 − α*) ≤ ε. One draft: the static ensemble. By rule and by membership agree. Lossy for ε > 0. Law: IID(k), any k.
+    A selected draft that the optimal verifier rejects is accepted all the same with probability λ.
+    α = min(1, α* + ε), which no scheme whose output law is within ε of q in total variation exceeds
+    (`otm.lossy.tv_frontier`); the output law is π, at TV(π, q) = λ (1 − α*) ≤ ε. One draft: the
+    static ensemble. By rule and by membership agree. Lossy for ε > 0. Law: IID(k), any k.
 
     Args:
         tv: ε in [0, 1].
@@ -33,8 +37,13 @@ class TvOptimal(Lossy):
     Cost: as `Optimal`. Accuracy: acceptance and output law to rounding.
     Reference: docs/theory.md, "Lossy rules".
 
-    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))  # α* = .9375, s = (.5625, .4375)
-    >>> otm.acceptance(TvOptimal(0.03125), problem), otm.lossy.output_law(TvOptimal(0.03125), problem)
+    >>> problem = otm.Problem(
+    ...     draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)
+    ... )  # α* = .9375, s = (.5625, .4375)
+    >>> (
+    ...     otm.acceptance(TvOptimal(0.03125), problem),
+    ...     otm.lossy.output_law(TvOptimal(0.03125), problem),
+    ... )
     (0.96875, array([0.53125, 0.46875]))
     """
 
@@ -51,7 +60,9 @@ class TvOptimal(Lossy):
         """Prepare the optimal verifier and the part of its rejections that is forgiven."""
         rule = Optimal().prepare(problem)
         rejected = rule.built.gain
-        return dataclasses.replace(rule, forgiven=min(1.0, self.tv / rejected) if rejected > 0 else 0.0)
+        return dataclasses.replace(
+            rule, forgiven=min(1.0, self.tv / rejected) if rejected > 0 else 0.0
+        )
 
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
         """Return π = q + λ (s − q) `(V,)` of a problem of one row, float64 NumPy."""

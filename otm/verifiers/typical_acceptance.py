@@ -1,4 +1,6 @@
-"""Typical acceptance: a deterministic threshold on the target's probability, lower where the target is undecided."""
+"""Typical acceptance: a deterministic threshold on the target's probability, lower where the target
+is undecided.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +15,31 @@ from otm.verifiers.lossy_rule import LossyVerifier, rejection
 class TypicalAcceptance(LossyVerifier):
     """Accept x iff q(x) > min(ε, δ·exp(−H(q))), H in nats; otherwise draw from the target.
 
-    Rule acceptance P(A), A the tokens above the threshold; by membership + Σ_{x∉A} p(x) q(x); output law p·1_A + P(Aᶜ)·q. Lossy: a
-    token above the threshold comes out at least as often as it is drafted, whatever its probability. Law: IID(1).
+    Rule acceptance P(A), A the tokens above the threshold; by membership + Σ_{x∉A} p(x) q(x);
+    output law p·1_A + P(Aᶜ)·q. Lossy: a token above the threshold comes out at least as often as it
+    is drafted, whatever its probability. Law: IID(1).
 
     Args:
         eps: ε, the cap on the threshold, in [0, 1].
-        delta: δ, the factor of the entropy-dependent part, ≥ 0; √ε is recommended. The defaults are those of Medusa's public code
-            (posterior_threshold 0.09, posterior_alpha 0.3); some later implementations have them the other way round.
+        delta: δ, the factor of the entropy-dependent part, ≥ 0; √ε is recommended. The defaults are
+            those of Medusa's public code (posterior_threshold 0.09, posterior_alpha 0.3); some
+            later implementations have them the other way round.
 
     Raises:
         InvalidParameter: if either is out of range.
 
     Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
-    Reference: Medusa [Cai et al. 2024], section 2.3.1. There the rule extends a sequence and a rejection ends
+    Reference: Medusa [Cai et al. 2024], section 2.3.1. There the rule extends a sequence and a
+        rejection ends
     it at the last accepted token; for one token, what follows is a draw from the target.
 
-    >>> problem = otm.Problem(draft=[0.6, 0.4, 0.0], target=[0.05, 0.55, 0.4], law=otm.IID(1))  # threshold 0.09
-    >>> otm.acceptance(TypicalAcceptance(), problem, by="rule"), otm.lossy.output_law(TypicalAcceptance(), problem)
+    >>> problem = otm.Problem(
+    ...     draft=[0.6, 0.4, 0.0], target=[0.05, 0.55, 0.4], law=otm.IID(1)
+    ... )  # threshold 0.09
+    >>> (
+    ...     otm.acceptance(TypicalAcceptance(), problem, by="rule"),
+    ...     otm.lossy.output_law(TypicalAcceptance(), problem),
+    ... )
     (0.4, array([0.03, 0.73, 0.24]))
     """
 

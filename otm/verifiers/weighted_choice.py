@@ -1,26 +1,31 @@
-"""The law of a draft chosen by weights among drafts without replacement: two races, and two quadratures.
+"""The law of a draft chosen by weights among drafts without replacement: two races, and two
+quadratures.
 
-Draft i is selected with probability w(x_i)/w(S), w(S) the sum over the drafts. The selected token has the law
+Draft i is selected with probability w(x_i)/w(S), w(S) the sum over the drafts. The selected token
+has the law
 
     s(y) = w(y) E[1{y ∈ S}/w(S)] = w(y) Σ_{A∋y} Pr(S = A) ∫₀^∞ e^{−u w(A)} du,
 
-u the time of a second race, in which the drafts run with their weights. In the first race every token runs with its draft
-mass, and S is who has arrived when the k-th does, at t, a token l:
+u the time of a second race, in which the drafts run with their weights. In the first race every
+token runs with its draft mass, and S is who has arrived when the k-th does, at t, a token l:
 
     Pr(S = A) = ∫₀^∞ Σ_{l∈A} p(l) e^{−p(l)t} Π_{j∈A∖l} (1 − e^{−p(j)t}) Π_{j∉A} e^{−p(j)t} dt.
 
-So for fixed t and u the sum over all A is a coefficient of a product over tokens: [v^k] of one factor e^{−pt} + v (1 −
-e^{−pt}) e^{−wu} for each, with a mark on the one that arrives last. The few tokens that are likely to have arrived at t,
-*heads*, are multiplied in one by one, from both ends, so that each finds the product of the others. All other tokens have x =
-(e^{pt} − 1) e^{−wu} ≤ δ and enter through the power sums Σ x^m, m ≤ k: products of matrices for all nodes together, and so
-are the products that leave one of them out.
+So for fixed t and u the sum over all A is a coefficient of a product over tokens: [v^k] of one
+factor e^{−pt} + v (1 − e^{−pt}) e^{−wu} for each, with a mark on the one that arrives last. The few
+tokens that are likely to have arrived at t, *heads*, are multiplied in one by one, from both ends,
+so that each finds the product of the others. All other tokens have x = (e^{pt} − 1) e^{−wu} ≤ δ and
+enter through the power sums Σ x^m, m ≤ k: products of matrices for all nodes together, and so are
+the products that leave one of them out.
 
-*The quadratures* are trapezoid rules in log t and log u, in which the integrands are analytic for |Im| < π/2. At an angle θ
-every factor |1 − e^{−pt}| is at most (1 − e^{−p|t|cos θ})/cos θ (`otm.drafts.successive_cut`), so the integrands of all A
-together have an integral of at most (cos θ)^{−k}, and ∫ |x e^{−xu}| du/u = 1/cos θ for every x = w(A). The nodes u < 1/max
-w(A) are replaced by the Gauss rule with the same 2m moments, which errs by at most 4·4^{−2m}/(2m)! of the value. The tails of
-the gamma law place the ends of both ranges. All errors are relative to Pr(S = A) and to 1/w(A), whatever the masses and
-weights: summed over tokens the law errs by three times what each may err by.
+*The quadratures* are trapezoid rules in log t and log u, in which the integrands are analytic for
+|Im| < π/2. At an angle θ every factor |1 − e^{−pt}| is at most (1 − e^{−p|t|cos θ})/cos θ
+(`otm.drafts.successive_cut`), so the integrands of all A together have an integral of at most (cos
+θ)^{−k}, and ∫ |x e^{−xu}| du/u = 1/cos θ for every x = w(A). The nodes u < 1/max w(A) are replaced
+by the Gauss rule with the same 2m moments, which errs by at most 4·4^{−2m}/(2m)! of the value. The
+tails of the gamma law place the ends of both ranges. All errors are relative to Pr(S = A) and to
+1/w(A), whatever the masses and weights: summed over tokens the law errs by three times what each
+may err by.
 """
 
 from __future__ import annotations
@@ -48,9 +53,11 @@ _Floats = NDArray[np.float64]
 def chosen_law(
     draft: _Floats, weights: _Floats, k: int, *, outside: float = 0.0, error: float = 1e-15
 ) -> tuple[_Floats, _Floats]:
-    """Return s(y) = Pr(y is chosen) and Σ_{A∋y} Pr(S = A) (w(y)/w(A))², `(V,)` each, for k drafts without replacement.
+    """Return s(y) = Pr(y is chosen) and Σ_{A∋y} Pr(S = A) (w(y)/w(A))², `(V,)` each, for k drafts
+    without replacement.
 
-    Only drafts that lie wholly in the given tokens count, and drafts all of weight 0 choose nobody: s need not sum to 1.
+    Only drafts that lie wholly in the given tokens count, and drafts all of weight 0 choose nobody:
+    s need not sum to 1.
 
     Args:
         draft: positive masses p `(V,)`, more than k of them or `outside` > 0.
@@ -66,11 +73,20 @@ def chosen_law(
     return np.maximum(sums[0], 0.0), np.maximum(sums[1], 0.0)
 
 
-def chosen_beside(draft: _Floats, weights: _Floats, k: int, *, chosen: _Floats, beside: _Floats, outside: float = 0.0) -> float:
-    """Return E[a(y) Σ_{z∈S} b(z)], y the chosen draft, for a = `chosen` and b = `beside` `(V,)`, b(y) = 0 where a(y) > 0.
+def chosen_beside(
+    draft: _Floats,
+    weights: _Floats,
+    k: int,
+    *,
+    chosen: _Floats,
+    beside: _Floats,
+    outside: float = 0.0,
+) -> float:
+    """Return E[a(y) Σ_{z∈S} b(z)], y the chosen draft, for a = `chosen` and b = `beside` `(V,)`,
+    b(y) = 0 where a(y) > 0.
 
-    It is the derivative at ε = 0 of Σ_y a(y) Σ_{A∋y} Pr(S = A) w(y)/w(A) Π_{z∈A} (1 + ε b(z)), a product over tokens again, and
-    is taken at an imaginary ε, which cancels nothing.
+    It is the derivative at ε = 0 of Σ_y a(y) Σ_{A∋y} Pr(S = A) w(y)/w(A) Π_{z∈A} (1 + ε b(z)), a
+    product over tokens again, and is taken at an imaginary ε, which cancels nothing.
 
     Cost: some four times `chosen_law`. Accuracy: as there.
     """
@@ -78,7 +94,9 @@ def chosen_beside(draft: _Floats, weights: _Floats, k: int, *, chosen: _Floats, 
     return float(chosen @ _sums(draft, weights, tilt, k, outside, 1e-15)[0].imag / _IMAGINARY)
 
 
-def _sums(draft: _Floats, weights: _Floats, tilt: NDArray[Any], k: int, outside: float, error: float) -> NDArray[Any]:
+def _sums(
+    draft: _Floats, weights: _Floats, tilt: NDArray[Any], k: int, outside: float, error: float
+) -> NDArray[Any]:
     """Return what `chosen_law` does, each Pr(S = A) times the tilts of A, `(2, V)`."""
     order = np.argsort(-draft, kind="stable")
     p, w, tilt = draft[order], weights[order], tilt[order]
@@ -90,9 +108,18 @@ def _sums(draft: _Floats, weights: _Floats, tilt: NDArray[Any], k: int, outside:
         start = 0
         while start < len(heads):
             stop = min(start + _NODES_AT_ONCE, len(heads))
-            room = _ELEMENTS_AT_ONCE // (2 * (k + 1) * len(choices.times) * (int(heads[stop - 1]) + 1))
+            room = _ELEMENTS_AT_ONCE // (
+                2 * (k + 1) * len(choices.times) * (int(heads[stop - 1]) + 1)
+            )
             stop = min(stop, start + max(1, room))
-            _add_block(sums, arrivals.part(start, stop), choices, (p, w, tilt), (k, int(heads[stop - 1])), outside)
+            _add_block(
+                sums,
+                arrivals.part(start, stop),
+                choices,
+                (p, w, tilt),
+                (k, int(heads[stop - 1])),
+                outside,
+            )
             start = stop
         result[:, order] = sums
     return result
@@ -111,7 +138,8 @@ class _Arrivals:
         """Place nodes where the k-th arrival can be; p in descending order."""
         step = trapezoid_step(k, error)
         start = (math.lgamma(k + 1) + math.log(1e-3 * error)) / k  # t^k/k! = Pr(N ≥ k) at most
-        # Before the k-th arrival at least this rate is left, so that its time is below that of a gamma law.
+        # Before the k-th arrival at least this rate is left, so that its time is below that of a
+        # gamma law.
         rate = float(p[: k - 2 : -1].sum() if k > 1 else p.sum()) + outside
         end = math.log(_gamma_tail(k, 1e-3 * error)) - math.log(rate)
         logs = start + step * np.arange(math.ceil((end - start) / step) + 1)
@@ -119,7 +147,9 @@ class _Arrivals:
         return cls(step=step, first=np.exp(capped), second=np.exp(logs - capped))
 
     def part(self, start: int, stop: int) -> _Arrivals:
-        return _Arrivals(step=self.step, first=self.first[start:stop], second=self.second[start:stop])
+        return _Arrivals(
+            step=self.step, first=self.first[start:stop], second=self.second[start:stop]
+        )
 
     def exponents(self, rates: _Floats) -> _Floats:
         """Return rate·t `(T, n)`."""
@@ -148,21 +178,30 @@ class _Choices:
         span = math.log(_gamma_tail(1, 1e-3 * error)) + math.log(largest) - math.log(w[w > 0].min())
         times = np.exp(step * np.arange(math.ceil(span / step) + 1))
         below = np.exp(-step * np.arange(1, math.ceil(-math.log(1e-3 * error) / step) + 1))
-        number = next(m for m in range(1, 20) if 4 * 0.25 ** (2 * m) / math.factorial(2 * m) <= error)
+        number = next(
+            m for m in range(1, 20) if 4 * 0.25 ** (2 * m) / math.factorial(2 * m) <= error
+        )
         few, mass = _gauss(below, step * below, number)
-        return cls(times=np.concatenate([few, times]) / largest, weights=np.concatenate([mass, step * times]) / largest)
+        return cls(
+            times=np.concatenate([few, times]) / largest,
+            weights=np.concatenate([mass, step * times]) / largest,
+        )
 
 
 def _gamma_tail(k: int, chance: float) -> float:
     """Return y with Pr(a Gamma(k) variable > y) = e^{−y} Σ_{j<k} y^j/j! at most `chance`."""
     y = float(k) - math.log(chance)
-    while -y + max(j * math.log(y) - math.lgamma(j + 1) for j in range(k)) + math.log(k) > math.log(chance):
+    while -y + max(j * math.log(y) - math.lgamma(j + 1) for j in range(k)) + math.log(k) > math.log(
+        chance
+    ):
         y *= 1.1
     return y
 
 
 def _gauss(points: _Floats, masses: _Floats, number: int) -> tuple[_Floats, _Floats]:
-    """Return the Gauss rule of a discrete measure: nodes and masses of the same 2·number moments, by Lanczos."""
+    """Return the Gauss rule of a discrete measure: nodes and masses of the same 2·number moments,
+    by Lanczos.
+    """
     total = masses.sum()
     basis = [np.sqrt(masses / total)]
     diagonal, beside = [], []
@@ -174,7 +213,9 @@ def _gauss(points: _Floats, masses: _Floats, number: int) -> tuple[_Floats, _Flo
                 image = image - (image @ vector) * vector
         beside.append(math.sqrt(image @ image))
         basis.append(image / beside[-1])
-    nodes, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside[:-1], 1) + np.diag(beside[:-1], -1))
+    nodes, vectors = np.linalg.eigh(
+        np.diag(diagonal) + np.diag(beside[:-1], 1) + np.diag(beside[:-1], -1)
+    )
     return nodes, total * vectors[0] ** 2
 
 
@@ -197,7 +238,10 @@ def _add_block(
     exponent = arrivals.exponents(p[:heads])
     stay, arrive, last = np.exp(-exponent), -np.expm1(-exponent), exponent * np.exp(-exponent)
     running = tilt[:heads, None] * np.exp(-np.outer(w[:heads], u))
-    factors = [(stay[:, j, None], arrive[:, j, None] * running[j], last[:, j, None] * running[j]) for j in range(heads)]
+    factors = [
+        (stay[:, j, None], arrive[:, j, None] * running[j], last[:, j, None] * running[j])
+        for j in range(heads)
+    ]
 
     time = arrivals.exponents(tail)
     grown, faded = np.expm1(time), tilt[heads:, None] * np.exp(-np.outer(w[heads:], u))
@@ -231,8 +275,12 @@ def _add_block(
         fade *= faded
 
 
-def _tail_state(time: _Floats, grown: _Floats, faded: NDArray[Any], left: _Floats, k: int) -> NDArray[Any]:
-    """Return e^{−(P + outside)t} Π (1 + vx), and the same with a last arrival, from power sums by Newton's identities."""
+def _tail_state(
+    time: _Floats, grown: _Floats, faded: NDArray[Any], left: _Floats, k: int
+) -> NDArray[Any]:
+    """Return e^{−(P + outside)t} Π (1 + vx), and the same with a last arrival, from power sums by
+    Newton's identities.
+    """
     sums, marks = [], []
     power, fade = np.ones_like(grown), faded.copy()
     for _ in range(k):
@@ -252,7 +300,9 @@ def _tail_state(time: _Floats, grown: _Floats, faded: NDArray[Any], left: _Float
     return state
 
 
-def _times(state: NDArray[Any], factor: tuple[NDArray[Any], NDArray[Any], NDArray[Any]]) -> NDArray[Any]:
+def _times(
+    state: NDArray[Any], factor: tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+) -> NDArray[Any]:
     """Multiply by one token's factor: it has not arrived, it has, or it is the last."""
     stay, arrive, last = factor
     product = stay * state

@@ -1,12 +1,15 @@
-"""The optimal verifier for drafts without replacement at full vocabulary: a choice by weights, then single-draft rejection.
+"""The optimal verifier for drafts without replacement at full vocabulary: a choice by weights, then
+single-draft rejection.
 
-With T a minimising set of the cut formula, a selection loses nothing against α* if it takes a draft off T whenever there is one,
-and its law s has s ≤ q off T and s ≥ q on T. Among the selections that choose ∝ weights these are the minimum of a convex function,
+With T a minimising set of the cut formula, a selection loses nothing against α* if it takes a draft
+off T whenever there is one, and its law s has s ≤ q off T and s ≥ q on T. Among the selections that
+choose ∝ weights these are the minimum of a convex function,
 
     off T:  min E log Σ_{j∈S∖T} w_j − Σ q log w  over 0 < w ≤ 1,        on T:  min E log Σ_{j∈S} w_j − Σ q log w  over w ≥ 1,
 
-the second given S ⊆ T: the gradient in log w is s − q, and the bounds turn equations into inequalities. What the search leaves over
-costs acceptance, never losslessness, since the law of the chosen draft is computed for the weights as they are.
+the second given S ⊆ T: the gradient in log w is s − q, and the bounds turn equations into
+inequalities. What the search leaves over costs acceptance, never losslessness, since the law of the
+chosen draft is computed for the weights as they are.
 """
 
 from __future__ import annotations
@@ -41,27 +44,37 @@ _Evaluation = Callable[[_Floats], tuple[_Floats, _Floats]]
 
 @dataclasses.dataclass(frozen=True)
 class WithoutReplacementOptimal(Verifier):
-    """Choose draft i with probability w(x_i)/Σ_{x∈S} w(x), then accept it with min(1, q/s), s the law of the chosen draft.
+    """Choose draft i with probability w(x_i)/Σ_{x∈S} w(x), then accept it with min(1, q/s), s the
+    law of the chosen draft.
 
-    The weights are searched until Σ min(s, q) ≥ α* − tolerance. Drafts in the minimising set T of the cut formula are chosen only
-    if all drafts lie in it. Acceptance by the rule Σ min(s, q); by membership at most α*.
+    The weights are searched until Σ min(s, q) ≥ α* − tolerance. Drafts in the minimising set T of
+    the cut formula are chosen only if all drafts lie in it. Acceptance by the rule Σ min(s, q); by
+    membership at most α*.
 
     Args:
         tolerance: how much acceptance the weights may cost, in [1e-12, 1].
 
-    Lossless to the accuracy of s, observed within 1e-13 of exact enumeration: the output is off by TV(s, computed s) at most, the
-    quadratures' part of it at most 1.5e-15, proven. Law: `WithoutReplacement(k)`.
+    Lossless to the accuracy of s, observed within 1e-13 of exact enumeration: the output is off by
+    TV(s, computed s) at most, the quadratures' part of it at most 1.5e-15, proven. Law:
+    `WithoutReplacement(k)`.
 
     Raises:
         InvalidParameter: unless `tolerance` is a number in [1e-12, 1].
         SolverFailure: on use, if 400 evaluations of s do not reach the tolerance.
 
-    Cost: some 10 evaluations of s, each O((V + heads·k)·k·nodes²): 1 to 3 s for V = 4,096 and k = 4 on one core. A choice costs
+    Cost: some 10 evaluations of s, each O((V + heads·k)·k·nodes²): 1 to 3 s for V = 4,096 and k = 4
+        on one core. A choice costs
     O(k). Accuracy: the law within 1e-13, acceptance within `tolerance` of the optimum.
-    Reference: docs/theory.md, "The optimal verifier without replacement"; the decomposition: Khisti et al. 2025, Theorem 1.
+    Reference: docs/theory.md, "The optimal verifier without replacement"; the decomposition: Khisti
+        et al. 2025, Theorem 1.
 
-    >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.1, 0.2, 0.7], law=otm.WithoutReplacement(2))
-    >>> round(float(otm.acceptance(WithoutReplacementOptimal(), problem, by="rule")), 5), round(otm.optimal_acceptance(problem), 5)
+    >>> problem = otm.Problem(
+    ...     draft=[0.5, 0.3, 0.2], target=[0.1, 0.2, 0.7], law=otm.WithoutReplacement(2)
+    ... )
+    >>> (
+    ...     round(float(otm.acceptance(WithoutReplacementOptimal(), problem, by="rule")), 5),
+    ...     round(otm.optimal_acceptance(problem), 5),
+    ... )
     (0.78571, 0.78571)
     """
 
@@ -73,13 +86,17 @@ class WithoutReplacementOptimal(Verifier):
 
     def __post_init__(self) -> None:
         least = _LEAST_TOLERANCE
-        object.__setattr__(self, "tolerance", check_real(self.tolerance, name="tolerance", low=least, high=1.0))
+        object.__setattr__(
+            self, "tolerance", check_real(self.tolerance, name="tolerance", low=least, high=1.0)
+        )
 
     def prepare(self, problem: Problem) -> SelectThenRejectRule:
         """Search the weights; single-draft rejection with the law of the chosen draft."""
         choice, law = _search(problem, self.tolerance)
         keep, residual = single_draft_rejection(law, problem.target)
-        return SelectThenRejectRule(problem=problem, selection=choice, law=law, keep=keep, residual=residual)
+        return SelectThenRejectRule(
+            problem=problem, selection=choice, law=law, keep=keep, residual=residual
+        )
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Sum min(s, q), and by membership the residual's luck, by the quadratures of s."""
@@ -90,7 +107,8 @@ class WithoutReplacementOptimal(Verifier):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Weights:
-    """A choice ∝ `first` among the drafts, ∝ `second` where none has a first weight, even where none has either.
+    """A choice ∝ `first` among the drafts, ∝ `second` where none has a first weight, even where
+    none has either.
 
     Attributes:
         first, second: weights of the tokens and, last, of "no draft", which are 0, `(V + 1,)`.
@@ -114,7 +132,9 @@ def _search(problem: Problem, tolerance: float) -> tuple[Weights, _Floats]:
     support = p > 0
     log_weights = np.zeros(len(p))
     law = np.zeros(len(p))
-    worst = (problem.law.worst_set(p, q) | (q == 0)) & support  # tokens that the target never takes cost T nothing
+    worst = (
+        problem.law.worst_set(p, q) | (q == 0)
+    ) & support  # tokens that the target never takes cost T nothing
     off = support & ~worst
     if k >= support.sum():  # every token of the support is drafted, and any law on it can be had
         law[support] = q[support] if q[support].any() else p[support]
@@ -131,7 +151,9 @@ def _search(problem: Problem, tolerance: float) -> tuple[Weights, _Floats]:
         return chosen[off[support]], own[off[support]]
 
     def in_worst(theta: _Floats, error: float = coarse) -> tuple[_Floats, _Floats]:
-        return chosen_law(p[worst], np.exp(theta - theta.max()), k, outside=float(p[off].sum()), error=error)
+        return chosen_law(
+            p[worst], np.exp(theta - theta.max()), k, outside=float(p[off].sum()), error=error
+        )
 
     if off.any():
         log_weights[off] = _Tier(off_worst, q[off], -1.0).minimise(tolerance / 4)
@@ -145,13 +167,22 @@ def _search(problem: Problem, tolerance: float) -> tuple[Weights, _Floats]:
 
 
 def _luck(rule: SelectThenRejectRule) -> float:
-    """Return the probability that the chosen draft is rejected and the residual's draw is another draft."""
+    """Return the probability that the chosen draft is rejected and the residual's draw is another
+    draft.
+    """
     problem, tiers = rule.problem, rule.selection
     support = problem.draft > 0
-    if not isinstance(tiers, Weights) or problem.law.k >= support.sum() or not rule.residual[support].any():
+    if (
+        not isinstance(tiers, Weights)
+        or problem.law.k >= support.sum()
+        or not rule.residual[support].any()
+    ):
         return 0.0  # where all of the support is drafted, the residual lies off it
     luck = 0.0
-    for tokens, weights in ((support, tiers.first[:-1]), (support & (tiers.first[:-1] == 0), tiers.second[:-1])):
+    for tokens, weights in (
+        (support, tiers.first[:-1]),
+        (support & (tiers.first[:-1] == 0), tiers.second[:-1]),
+    ):
         outside = float(problem.draft[support & ~tokens].sum())
         if weights.any():
             luck += chosen_beside(
@@ -166,7 +197,9 @@ def _luck(rule: SelectThenRejectRule) -> float:
 
 
 def _weights(first: NDArray[np.generic], second: NDArray[np.generic]) -> Weights:
-    return Weights(*(np.append(np.asarray(tier, dtype=np.float64), 0.0) for tier in (first, second)))
+    return Weights(
+        *(np.append(np.asarray(tier, dtype=np.float64), 0.0) for tier in (first, second))
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -186,8 +219,8 @@ class _Tier:
     def minimise(self, tolerance: float) -> _Floats:
         """Return θ with Σ (sign·(q − s))₊ ≤ tolerance.
 
-        Quasi-Newton steps, accelerated as Anderson does, each shortened until the slope along it says that the program's value has
-        fallen: the value is convex, so that slopes are enough.
+        Quasi-Newton steps, accelerated as Anderson does, each shortened until the slope along it
+        says that the program's value has fallen: the value is convex, so that slopes are enough.
         """
         theta = np.zeros(len(self.target))
         law, own = self.law(theta)
@@ -201,15 +234,21 @@ class _Tier:
                 plain = self._within(theta, -slopes / curvature, _LONGEST_STEP)
             move = plain
             if history:
-                faster = self._within(theta, _accelerated(theta, plain, history, np.sqrt(curvature)), 1.5 * _LONGEST_STEP)
+                faster = self._within(
+                    theta,
+                    _accelerated(theta, plain, history, np.sqrt(curvature)),
+                    1.5 * _LONGEST_STEP,
+                )
                 move = faster if slopes @ faster < 0 else plain
             history = [*history, (theta, plain)][-_DEPTH:]
             slope, size = slopes @ move, 1.0
             while True:
                 if evaluations >= _MOST_EVALUATIONS:
                     raise SolverFailure(
-                        f"The weights must come within tolerance = {tolerance:.3g} of a law that loses nothing; after "
-                        f"{evaluations} evaluations {short:.3g} is missing. Ask for a larger tolerance."
+                        f"The weights must come within tolerance = {tolerance:.3g} of a law that "
+                        "loses nothing; after "
+                        f"{evaluations} evaluations {short:.3g} is missing. Ask for a larger "
+                        "tolerance."
                     )
                 law, own = self.law(theta + size * move)
                 evaluations += 1
@@ -226,9 +265,11 @@ class _Tier:
         return np.asarray(self.sign * np.clip(moved, 0.0, _LARGEST_LOG_WEIGHT) - theta)
 
     def _step(self, theta: _Floats, law: _Floats, curvature: _Floats) -> _Floats:
-        """Return Newton's step as if the drafts that compete with a token were independent of it: a diagonal less a rank one.
+        """Return Newton's step as if the drafts that compete with a token were independent of it: a
+        diagonal less a rank one.
 
-        Diagonal c = s − own, the rank one cc'/Σc: the step is log(q/s)·s/c and a constant on the tokens that are free to move.
+        Diagonal c = s − own, the rank one cc'/Σc: the step is log(q/s)·s/c and a constant on the
+        tokens that are free to move.
         """
         with quiet():
             step = np.where(law > 0, np.log(self.target / law), 0.0) * law / curvature
@@ -238,7 +279,13 @@ class _Tier:
         for _ in range(5):
             bound = curvature[~free].sum()
             known = bound > 1e-6 * curvature.sum()
-            constant = float(np.clip((step * curvature)[free].sum() / bound, -_LONGEST_STEP, _LONGEST_STEP)) if known else 0.0
+            constant = (
+                float(
+                    np.clip((step * curvature)[free].sum() / bound, -_LONGEST_STEP, _LONGEST_STEP)
+                )
+                if known
+                else 0.0
+            )
             freed = self.sign * (theta + step + constant) > 0
             if (freed == free).all():
                 break
@@ -246,8 +293,12 @@ class _Tier:
         return self._within(theta, step + constant, _LONGEST_STEP)
 
 
-def _accelerated(theta: _Floats, step: _Floats, history: list[tuple[_Floats, _Floats]], scale: _Floats) -> _Floats:
-    """Return Anderson's step: what makes the steps, taken as affine, vanish in the least squares sense."""
+def _accelerated(
+    theta: _Floats, step: _Floats, history: list[tuple[_Floats, _Floats]], scale: _Floats
+) -> _Floats:
+    """Return Anderson's step: what makes the steps, taken as affine, vanish in the least squares
+    sense.
+    """
     places = np.stack([theta - place for place, _ in history])
     changes = np.stack([step - taken for _, taken in history])
     share = np.linalg.lstsq((changes * scale).T, step * scale, rcond=1e-10)[0]

@@ -1,4 +1,6 @@
-"""The digest of a file's content, by the definition: SHA-256 of what it says and of each column's name and bytes."""
+"""The digest of a file's content, by the definition: SHA-256 of what it says and of each column's
+name and bytes.
+"""
 
 import hashlib
 

@@ -47,7 +47,9 @@ def test_an_unwritable_place_is_told(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
-    """A pipe without a writer, a folder, and what the kernel offers as a file of size 0, whose end may never come."""
+    """A pipe without a writer, a folder, and what the kernel offers as a file of size 0, whose end
+    may never come.
+    """
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, tmp_path / "none"):
         with pytest.raises(OSError, match="no regular file"):

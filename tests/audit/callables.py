@@ -32,12 +32,16 @@ def recursive(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
 
 def one_uniform(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
     """Recursive rejection that compares one uniform at every accept step."""
-    return recursive(p, q, drafts, np.array([*[uniforms[0]] * len(drafts), uniforms[-1]], dtype=uniforms.dtype))
+    return recursive(
+        p, q, drafts, np.array([*[uniforms[0]] * len(drafts), uniforms[-1]], dtype=uniforms.dtype)
+    )
 
 
 def as_floats(verify: Any) -> Any:
     """The same code behind a conversion to plain floats, as tensor code has it: a black box."""
-    return lambda p, q, drafts, uniforms: verify(p, q, drafts, np.asarray(uniforms, dtype=np.float64))
+    return lambda p, q, drafts, uniforms: verify(
+        p, q, drafts, np.asarray(uniforms, dtype=np.float64)
+    )
 
 
 def chain(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[list[int], int]:
@@ -49,7 +53,9 @@ def chain(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[list[int], int]:
 
 
 def textbook(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[list[int], int]:
-    """A listing that adds the bonus token whenever γ tokens are there: also after a rejection of the last draft."""
+    """A listing that adds the bonus token whenever γ tokens are there: also after a rejection of
+    the last draft.
+    """
     tokens: list[int] = []
     for i, x in enumerate(drafts):
         if uniforms[i] * p[i, x] < q[i, x]:

@@ -1,4 +1,6 @@
-"""Counts of accepted drafts: an alarm where more is accepted than can be, its error rate, and no all-clear ever."""
+"""Counts of accepted drafts: an alarm where more is accepted than can be, its error rate, and no
+all-clear ever.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,20 @@ import pytest
 
 import otm
 from otm import audit
-from otm.trees import AcceptanceRecord
-from otm.trees.records.tally import Tally
+from otm.engines import AcceptanceRecord
+from otm.engines.records.tally import Tally
 
 
 def record_of(histogram: Any, unit: str = "request") -> AcceptanceRecord:
-    return AcceptanceRecord(form="counts", unit=unit, parts=(Tally.of_histogram(histogram, name="a"),), convention="")
+    return AcceptanceRecord(
+        form="counts", unit=unit, parts=(Tally.of_histogram(histogram, name="a"),), convention=""
+    )
 
 
 def test_more_than_possible_is_an_alarm_and_bounds_the_total_variation() -> None:
-    """10,000 steps accept .9 and .7 of two drafts; .8 and .7 are possible; √(log(40)/20,000) = .0136 at 95 %."""
+    """10,000 steps accept .9 and .7 of two drafts; .8 and .7 are possible; √(log(40)/20,000) =
+    .0136 at 95 %.
+    """
     found = audit.acceptance(record_of([1_000, 2_000, 7_000]), expected=(0.8, 0.7))
     assert found.verdict == "not lossless"
     assert found.excess == pytest.approx(0.1)
@@ -32,10 +38,16 @@ def test_more_than_possible_is_an_alarm_and_bounds_the_total_variation() -> None
     [
         ([1_000, 9_000], (0.9,), "no higher than a lossless scheme can have it"),
         ([1_000, 9_000], (), "say how much is possible"),
-        ([1, 9], (0.1,), "0.8 higher than expected; these are too few steps"),  # ten steps show nothing
+        (
+            [1, 9],
+            (0.1,),
+            "0.8 higher than expected; these are too few steps",
+        ),  # ten steps show nothing
     ],
 )
-def test_otherwise_there_is_no_verdict_and_it_says_what_is_missing(histogram: Any, expected: Any, said: str) -> None:
+def test_otherwise_there_is_no_verdict_and_it_says_what_is_missing(
+    histogram: Any, expected: Any, said: str
+) -> None:
     found = audit.acceptance(record_of(histogram), expected=expected)
     assert found.verdict == "no verdict"
     assert said in str(found)
@@ -43,7 +55,9 @@ def test_otherwise_there_is_no_verdict_and_it_says_what_is_missing(histogram: An
 
 def test_means_alone_have_no_position() -> None:
     part = Tally(name="a", steps=100.0, accepted=150.0)
-    found = audit.acceptance(AcceptanceRecord(form="means", unit="run", parts=(part,), convention=""), expected=(0.1,))
+    found = audit.acceptance(
+        AcceptanceRecord(form="means", unit="run", parts=(part,), convention=""), expected=(0.1,)
+    )
     assert (found.verdict, found.severity, found.excess) == ("no verdict", 0.0, -1.0)
     assert "means only" in str(found)
 
@@ -51,11 +65,14 @@ def test_means_alone_have_no_position() -> None:
 def test_rounded_rates_are_taken_at_their_lower_end() -> None:
     part = Tally.of_survivors([8_003.5], steps=10_000, name="a")
     record = AcceptanceRecord(form="rates", unit="run", parts=(part,), convention="")
-    assert audit.acceptance(record, expected=(0.79,)).excess == pytest.approx(0.80035 * 0.995 - 0.79)
+    assert audit.acceptance(record, expected=(0.79,)).excess == pytest.approx(
+        0.80035 * 0.995 - 0.79
+    )
 
 
 def test_false_alarms_and_power() -> None:
-    """At level .05 over two positions, in 2,000 records of a lossless engine: 145 alarms or more have probability 1e-5.
+    """At level .05 over two positions, in 2,000 records of a lossless engine: 145 alarms or more
+    have probability 1e-5.
 
     An excess of `found` is missed with at most .1: 260 misses of 2,000 have probability 1e-5.
     """
@@ -66,7 +83,10 @@ def test_false_alarms_and_power() -> None:
     def alarms(rates: Any) -> int:
         exactly = [1.0 - rates[0], rates[0] - rates[1], rates[1]]
         drawn = rng.multinomial(steps, exactly, size=2_000)
-        seen = [audit.acceptance(record_of(row.tolist()), expected=most.tolist(), **options) for row in drawn]
+        seen = [
+            audit.acceptance(record_of(row.tolist()), expected=most.tolist(), **options)
+            for row in drawn
+        ]
         return sum(one.verdict == "not lossless" for one in seen)
 
     assert alarms(most) < 145

@@ -1,4 +1,6 @@
-"""Batteries: correct verifiers pass every standard instance, faults bring a counterexample, false alarms are shared."""
+"""Batteries: correct verifiers pass every standard instance, faults bring a counterexample, false
+alarms are shared.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ import otm
 from otm import audit
 from otm.audit import instances
 from otm.audit.batteries import BatteryAudit
-from tests.audit.callables import block, chain, no_bonus, off_by_one, one_uniform, one_uniform_for_all_positions, recursive
+from tests.audit.callables import (
+    block,
+    chain,
+    no_bonus,
+    off_by_one,
+    one_uniform,
+    one_uniform_for_all_positions,
+    recursive,
+)
 
 
 @pytest.mark.parametrize("law", [otm.IID(1), otm.IID(2), otm.IID(3)], ids=repr)
@@ -21,7 +31,11 @@ def test_a_correct_callable_passes_every_standard_instance(law: otm.Law) -> None
     result = audit.exact_battery(recursive, laws=[law])
     assert result.verdict == "lossless", result
     for single in result.audits.values():
-        assert math.isclose(single.membership, otm.acceptance(otm.RecursiveRejection(), single.problem), abs_tol=1e-13)
+        assert math.isclose(
+            single.membership,
+            otm.acceptance(otm.RecursiveRejection(), single.problem),
+            abs_tol=1e-13,
+        )
 
 
 def test_a_battery_brings_a_counterexample() -> None:
@@ -77,10 +91,17 @@ def test_a_battery_of_nothing_is_refused() -> None:
 
 
 def test_what_is_undecided_is_listed() -> None:
-    """Two equally likely tokens by the sum of two uniforms: lossless where the target is even, and the halving cannot say so."""
-    problems = {f"{name}, IID(k=1)": instances.problem_of(name, otm.IID(1)) for name in ("two tokens", "three tokens")}
+    """Two equally likely tokens by the sum of two uniforms: lossless where the target is even, and
+    the halving cannot say so.
+    """
+    problems = {
+        f"{name}, IID(k=1)": instances.problem_of(name, otm.IID(1))
+        for name in ("two tokens", "three tokens")
+    }
     audits: dict[str, Any] = {
-        label: audit.exact(lambda p, q, drafts, uniforms: int(uniforms[0] + uniforms[1] < 1), problem)
+        label: audit.exact(
+            lambda p, q, drafts, uniforms: int(uniforms[0] + uniforms[1] < 1), problem
+        )
         for label, problem in problems.items()
         if problem is not None
     }
@@ -94,7 +115,10 @@ class TestDefaults:
     """What a battery finds unless it is asked for something else."""
 
     def test_any_second_draft_accepted(self) -> None:
-        result = audit.battery(lambda p, q, d, u: recursive(p, q, d, u) if len(d) < 2 else (int(d[1]), True), shrink_for=0)
+        result = audit.battery(
+            lambda p, q, d, u: recursive(p, q, d, u) if len(d) < 2 else (int(d[1]), True),
+            shrink_for=0,
+        )
         assert result.verdict == "not lossless"
         assert all("k=1)" not in label for label in result.failed)
         assert set(result.coverage.drafts) == {1, 2, 3, 8}
@@ -103,13 +127,19 @@ class TestDefaults:
     def test_a_correct_one_is_lossless_and_the_samples_beside_take_nothing_from_it(self) -> None:
         result = audit.battery(recursive)
         assert result.verdict == "lossless"
-        assert {single.verdict for single in result.audits.values()} == {"lossless", "no difference found"}
+        assert {single.verdict for single in result.audits.values()} == {
+            "lossless",
+            "no difference found",
+        }
         assert 0.0 < result.false_alarm <= 1e-9
         assert (result.left_out, result.uncovered, result.counterexample) == ((), (), None)
 
     def test_a_fault_of_large_vocabularies_only(self) -> None:
         """Beyond 64 tokens the draft passes: nothing of what is integrated has as many."""
-        result = audit.battery(lambda p, q, d, u: recursive(p, q, d, u) if len(p) <= 64 else int(d[0]), laws=[otm.IID(1)])
+        result = audit.battery(
+            lambda p, q, d, u: recursive(p, q, d, u) if len(p) <= 64 else int(d[0]),
+            laws=[otm.IID(1)],
+        )
         assert result.verdict == "not lossless"
         assert result.failed
         assert all("long tail of 2,000" in label for label in result.failed)
@@ -118,14 +148,18 @@ class TestDefaults:
     def test_a_fault_of_nearly_certain_laws_only(self) -> None:
         """A shortcut takes a draft of probability above .999 at once: .9995 against .6."""
         result = audit.battery(
-            lambda p, q, d, u: int(d[0]) if p[d[0]] > 0.999 else recursive(p, q, d, u), laws=[otm.IID(1)], shrink_for=0
+            lambda p, q, d, u: int(d[0]) if p[d[0]] > 0.999 else recursive(p, q, d, u),
+            laws=[otm.IID(1)],
+            shrink_for=0,
         )
         assert result.verdict == "not lossless"
         assert result.severity >= 0.3994
         assert "nearly certain" in result.worst or "one token each" in result.worst
 
     def test_a_bonus_token_from_the_wrong_row(self) -> None:
-        result = audit.battery(lambda p, q, d, u: chain(p, np.concatenate([q[:-1], q[-2:-1]]), d, u), num_drafts=[1, 2])
+        result = audit.battery(
+            lambda p, q, d, u: chain(p, np.concatenate([q[:-1], q[-2:-1]]), d, u), num_drafts=[1, 2]
+        )
         assert result.verdict == "not lossless"
         assert result.counterexample is not None
         assert result.counterexample.first_position == 2
@@ -136,24 +170,33 @@ class TestDefaults:
         """Lossless with the temperature asked for; with one of its own only there."""
 
         def verify(p: Any, q: Any, d: Any, u: Any, temperature: float) -> Any:
-            return recursive(*(otm.from_logits(row, temperature=temperature) for row in (p, q)), d, u)
+            return recursive(
+                *(otm.from_logits(row, temperature=temperature) for row in (p, q)), d, u
+            )
 
         assert audit.battery(audit.LogitCandidate(verify)).verdict == "lossless"
-        fixed = audit.battery(audit.LogitCandidate(lambda p, q, d, u, temperature: verify(p, q, d, u, ignored)), shrink_for=0)
+        fixed = audit.battery(
+            audit.LogitCandidate(lambda p, q, d, u, temperature: verify(p, q, d, u, ignored)),
+            shrink_for=0,
+        )
         assert fixed.verdict == "not lossless"
         assert not any(label.endswith(f"temperature {ignored:g}") for label in fixed.failed)
 
     def test_randomness_of_its_own_is_sampled(self) -> None:
         own = np.random.default_rng(15)
         result = audit.battery(
-            lambda p, q, d, u: int(np.searchsorted(np.cumsum(q), own.random() * q.sum(), side="right")),
+            lambda p, q, d, u: int(
+                np.searchsorted(np.cumsum(q), own.random() * q.sum(), side="right")
+            ),
             laws=[otm.IID(1)],
             detect=0.2,
         )
         assert (result.verdict, result.coverage.detect) == ("no difference found", 0.2)
         rows = [line for line in result.summary().splitlines() if ", samples | [0, " in line]
         assert len(rows) > 1
-        assert repr(rows[0].split(" | ")[0].removeprefix("| ")) in result.summary().splitlines()[0]  # the head names the first
+        assert (
+            repr(rows[0].split(" | ")[0].removeprefix("| ")) in result.summary().splitlines()[0]
+        )  # the head names the first
         assert {means for means, _ in result.coverage.by} == {"samples"}
 
     def test_numbers_of_drafts_that_a_callable_does_not_take_are_left_out(self) -> None:

@@ -41,7 +41,11 @@ def test_a_lossless_one_passes(candidate: Any) -> None:
     assert "of whole blocks" in str(result)
     # Pr(both accepted) by hand: Σ over blocks of Π min(p, q).
     p, q = standard_models(2)["after the token before"]
-    whole = sum(min(p.next([])[a], q.next([])[a]) * min(p.next([a])[b], q.next([a])[b]) for a in range(3) for b in range(3))
+    whole = sum(
+        min(p.next([])[a], q.next([])[a]) * min(p.next([a])[b], q.next([a])[b])
+        for a in range(3)
+        for b in range(3)
+    )
     assert result.rule.low <= whole <= result.rule.high
 
 
@@ -50,7 +54,12 @@ def bonus_from_the_row_before(p: Any, q: Any, drafts: Any, u: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("fault", "gamma"), [(bonus_from_the_row_before, 1), (bonus_from_the_row_before, 2), (one_uniform_for_all_positions, 2)]
+    ("fault", "gamma"),
+    [
+        (bonus_from_the_row_before, 1),
+        (bonus_from_the_row_before, 2),
+        (one_uniform_for_all_positions, 2),
+    ],
 )
 def test_a_fault_after_the_first_token_shows(fault: Any, gamma: int) -> None:
     """The first token is right in both: an audit of it alone finds nothing."""
@@ -63,12 +72,19 @@ def test_a_fault_after_the_first_token_shows(fault: Any, gamma: int) -> None:
 
 
 def test_rows_that_share_a_batch_must_not_share_a_context() -> None:
-    """All rows verified with the laws of the first: right where laws are the same everywhere, wrong elsewhere."""
+    """All rows verified with the laws of the first: right where laws are the same everywhere, wrong
+    elsewhere.
+    """
 
     def shared(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> Any:
-        return rows_of(chain).verify(np.repeat(p[:1], len(p), 0), np.repeat(q[:1], len(q), 0), drafts, rng)
+        return rows_of(chain).verify(
+            np.repeat(p[:1], len(p), 0), np.repeat(q[:1], len(q), 0), drafts, rng
+        )
 
-    assert audited(audit.BlockKernel(shared), "same at every position").verdict == "no difference found"
+    assert (
+        audited(audit.BlockKernel(shared), "same at every position").verdict
+        == "no difference found"
+    )
     assert audited(audit.BlockKernel(shared), "after the token before").verdict == "not lossless"
 
 
@@ -79,7 +95,9 @@ def test_rows_that_share_a_batch_must_not_share_a_context() -> None:
         lambda p, q, drafts, rng: drafts[1:],
         lambda p, q, drafts, rng: np.full_like(drafts, -1),
         lambda p, q, drafts, rng: drafts * 0 + 3,
-        lambda p, q, drafts, rng: np.stack([drafts[:, 0], drafts[:, 0] * 0 - 1, drafts[:, 1]], axis=1),
+        lambda p, q, drafts, rng: np.stack(
+            [drafts[:, 0], drafts[:, 0] * 0 - 1, drafts[:, 1]], axis=1
+        ),
         lambda p, q, drafts, rng: drafts * 1.0,
     ],
     ids=["one axis", "rows missing", "nothing", "outside", "a gap", "floats"],

@@ -1,4 +1,6 @@
-"""A function as a verifier: the laws it is found to have, what it is refused for, and that it goes wherever a verifier goes."""
+"""A function as a verifier: the laws it is found to have, what it is refused for, and that it goes
+wherever a verifier goes.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ class TestLaw:
         )
 
     def test_the_coupling_is_that_of_the_scheme(self) -> None:
-        mine, known = (otm.coupling(v, problem(2)) for v in (otm.from_callable(recursive), otm.RecursiveRejection()))
+        mine, known = (
+            otm.coupling(v, problem(2))
+            for v in (otm.from_callable(recursive), otm.RecursiveRejection())
+        )
         assert np.array_equal(mine.drafts, known.drafts)
         assert mine.joint.toarray() == pytest.approx(known.joint.toarray(), abs=1e-14)
 
@@ -52,11 +57,17 @@ class TestLaw:
         mine = otm.from_callable(trusting)
         assert otm.acceptance(mine, problem(2), by="rule") == pytest.approx(1.0, abs=1e-14)
         assert otm.lossy.output_law(mine, problem(2)) == pytest.approx(DRAFT, abs=1e-14)
-        assert otm.estimate(mine, problem(2), samples=50, rng=np.random.default_rng(0), by="rule").mean == 1.0
+        assert (
+            otm.estimate(mine, problem(2), samples=50, rng=np.random.default_rng(0), by="rule").mean
+            == 1.0
+        )
 
     def test_other_laws(self) -> None:
         mine = otm.from_callable(trusting, law=(otm.WithoutReplacement, otm.TopK(2)))
-        assert [mine.supports(law) for law in (otm.WithoutReplacement(3), otm.TopK(2), otm.TopK(1), otm.IID(2))] == [
+        assert [
+            mine.supports(law)
+            for law in (otm.WithoutReplacement(3), otm.TopK(2), otm.TopK(1), otm.IID(2))
+        ] == [
             True,
             True,
             False,
@@ -75,20 +86,34 @@ class TestLaw:
         mine, single = otm.from_callable(counted), problem(2)
         otm.acceptance(mine, single)
         before = len(calls)
-        otm.acceptance(mine, single, by="rule"), otm.lossy.distortion(mine, single), otm.coupling(mine, single)
+        (
+            otm.acceptance(mine, single, by="rule"),
+            otm.lossy.distortion(mine, single),
+            otm.coupling(mine, single),
+        )
         assert len(calls) == before > 0
 
 
 class TestEverywhere:
     def test_audits_ask_the_function_itself(self) -> None:
-        for verdict, function in (("lossless", otm.RecursiveRejection().title), ("not lossless", "trusting")):
+        for verdict, function in (
+            ("lossless", otm.RecursiveRejection().title),
+            ("not lossless", "trusting"),
+        ):
             audit = otm.audit.exact(
-                otm.from_callable({"trusting": trusting}.get(function, _lossless), law=otm.IID(1), name=function), problem(1)
+                otm.from_callable(
+                    {"trusting": trusting}.get(function, _lossless), law=otm.IID(1), name=function
+                ),
+                problem(1),
             )
             assert (audit.verdict, audit.method, audit.name) == (verdict, "traced", function)
-        battery = otm.audit.exact_battery(otm.from_callable(trusting, law=otm.TopK(1)), shrink_for=0.0)
+        battery = otm.audit.exact_battery(
+            otm.from_callable(trusting, law=otm.TopK(1)), shrink_for=0.0
+        )
         assert battery.verdict == "not lossless"
-        sampled = otm.audit.sampled(otm.from_callable(trusting), problem(1), rng=np.random.default_rng(0))
+        sampled = otm.audit.sampled(
+            otm.from_callable(trusting), problem(1), rng=np.random.default_rng(0)
+        )
         assert sampled.verdict == "not lossless"
 
     def test_compare_shows_it_beside_the_others(self) -> None:
@@ -111,7 +136,9 @@ class TestEverywhere:
         assert otm.lossy.output_law(mine, eight) == pytest.approx(TARGET, abs=1e-13)
         audit = otm.audit.exact(recursive, eight)
         assert (audit.verdict, audit.method) == ("lossless", "traced")
-        assert (audit.membership if by == "membership" else audit.rule) == pytest.approx(exact, abs=1e-13)
+        assert (audit.membership if by == "membership" else audit.rule) == pytest.approx(
+            exact, abs=1e-13
+        )
 
     def test_eight_drafts_that_are_all_looked_at_are_estimated(self) -> None:
         calls = []
@@ -122,7 +149,8 @@ class TestEverywhere:
 
         mine, eight = otm.from_callable(every), problem(8)
         with pytest.raises(
-            otm.errors.TooLarge, match=r"65,536 draft sequences \(it goes too many ways: .*; otm\.estimate gives"
+            otm.errors.TooLarge,
+            match=r"65,536 draft sequences \(it goes too many ways: .*; otm\.estimate gives",
         ):
             otm.acceptance(mine, eight)
         before = len(calls)
@@ -149,7 +177,12 @@ def _lossless(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[int,
 class TestAnswers:
     @pytest.mark.parametrize(
         ("answer", "message"),
-        [(1.0, "it returned 1.0"), (None, "None"), ([0, True], r"\[0, True\]"), (9, r"outside \[0, 4\)|it returned 9")],
+        [
+            (1.0, "it returned 1.0"),
+            (None, "None"),
+            ([0, True], r"\[0, True\]"),
+            (9, r"outside \[0, 4\)|it returned 9"),
+        ],
         ids=repr,
     )
     def test_what_is_no_token_is_said(self, answer: Any, message: str) -> None:
@@ -170,7 +203,9 @@ class TestAnswers:
             )
 
     def test_a_flag_given_now_and_then(self) -> None:
-        """Where it is missing a drafted token counts as accepted, exactly and in samples, whatever else is in the batch."""
+        """Where it is missing a drafted token counts as accepted, exactly and in samples, whatever
+        else is in the batch.
+        """
 
         def mixed(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
             return (0, False) if drafts[0] == 0 else int(drafts[0])
@@ -179,7 +214,12 @@ class TestAnswers:
         problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
         exact = otm.acceptance(verifier, problem, by="rule")
         found = otm.estimate(
-            verifier, problem, samples=2_000, rng=np.random.default_rng(0), by="rule", confidence=1 - 1e-9
+            verifier,
+            problem,
+            samples=2_000,
+            rng=np.random.default_rng(0),
+            by="rule",
+            confidence=1 - 1e-9,
         )  # false alarm 1e-9
         assert exact == pytest.approx(0.25, abs=1e-12)
         assert found.low <= exact <= found.high < 0.5
@@ -193,16 +233,22 @@ class TestAnswers:
 
     def test_what_cannot_be_followed_to_the_end_is_no_exact_number(self) -> None:
         mine = otm.from_callable(lambda p, q, drafts, u: int(u[0] * u[1] < 0.3))
-        with pytest.raises(otm.errors.TooLarge, match=r"known to .* only, not exactly; otm\.estimate"):
+        with pytest.raises(
+            otm.errors.TooLarge, match=r"known to .* only, not exactly; otm\.estimate"
+        ):
             otm.acceptance(mine, problem(1))
 
     @pytest.mark.parametrize("law", [2, (), "IID", (otm.IID, 3), otm.KSeq], ids=repr)
     def test_law(self, law: Any) -> None:
-        with pytest.raises(otm.errors.InvalidParameter, match=r"law must be a draft law such as otm\.IID"):
+        with pytest.raises(
+            otm.errors.InvalidParameter, match=r"law must be a draft law such as otm\.IID"
+        ):
             otm.from_callable(trusting, law=law)
 
     def test_names(self) -> None:
-        mine = otm.from_callable(trusting, law=(otm.IID, otm.TopK(2)), name="mine", num_uniforms=lambda k, V: 7)
+        mine = otm.from_callable(
+            trusting, law=(otm.IID, otm.TopK(2)), name="mine", num_uniforms=lambda k, V: 7
+        )
         assert (str(mine), repr(mine)) == ("mine", "from_callable(mine, law=(IID, TopK(k=2)))")
         assert otm.prepare(mine, problem(1)).num_uniforms == 7
         assert unwrapped(mine).verify is trusting

@@ -19,16 +19,25 @@ PAIR = otm.Problem(draft=[0.5, 0.3, 0.15, 0.05], target=[0.2, 0.35, 0.2, 0.25], 
 class TestAnswers:
     PROBLEM = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))
 
-    @pytest.mark.parametrize("answer", [None, 0.5, "a", True, (0, True, 1), np.array([0, 1])], ids=repr)
+    @pytest.mark.parametrize(
+        "answer", [None, 0.5, "a", True, (0, True, 1), np.array([0, 1])], ids=repr
+    )
     def test_what_is_no_token_is_refused(self, answer: Any) -> None:
-        with pytest.raises(CandidateFailure, match=r"(?s)must return a token.*probability 1 on draft=\[0.5, 0.5\]"):
+        with pytest.raises(
+            CandidateFailure, match=r"(?s)must return a token.*probability 1 on draft=\[0.5, 0.5\]"
+        ):
             audit.exact(lambda p, q, d, u: answer, self.PROBLEM)
 
     @pytest.mark.parametrize(
-        "answer", [0, np.int32(0), np.array([0]), np.array(0), (0, True), (np.array([0]), np.bool_(False))], ids=repr
+        "answer",
+        [0, np.int32(0), np.array([0]), np.array(0), (0, True), (np.array([0]), np.bool_(False))],
+        ids=repr,
     )
     def test_tokens_of_every_make_are_read(self, answer: Any) -> None:
-        assert audit.exact(lambda p, q, d, u: answer, self.PROBLEM).output_law.tolist() == [1.0, 0.0]
+        assert audit.exact(lambda p, q, d, u: answer, self.PROBLEM).output_law.tolist() == [
+            1.0,
+            0.0,
+        ]
 
     def test_an_exception_says_how_often(self) -> None:
         def fragile(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
@@ -46,14 +55,19 @@ class TestAnswers:
     def test_the_number_of_uniforms_is_the_callers(self) -> None:
         seen = []
         audit.exact(
-            audit.Candidate(lambda p, q, d, u: seen.append(len(u)) or 0, num_uniforms=lambda k, v: 3 * k + v), self.PROBLEM
+            audit.Candidate(
+                lambda p, q, d, u: seen.append(len(u)) or 0, num_uniforms=lambda k, v: 3 * k + v
+            ),
+            self.PROBLEM,
         )
         assert set(seen) == {5}
 
     @pytest.mark.parametrize("thing", [7, None, otm.Maximal, otm.Maximal()], ids=repr)
     def test_a_candidate_is_a_function(self, thing: Any) -> None:
         with pytest.raises(otm.errors.InvalidParameter, match="function"):
-            audit.Candidate(thing) if not isinstance(thing, otm.Verifier) else audit.shrink(object())
+            audit.Candidate(thing) if not isinstance(thing, otm.Verifier) else audit.shrink(
+                object()
+            )
 
 
 def test_an_exit_is_a_failure() -> None:

@@ -34,9 +34,18 @@ EXAMPLES = {
         lambda: audit.sampled(otm.Maximal(), PROBLEM, rng=np.random.default_rng(0), detect=0.2),
         ["by up to 793 samples", "total variations below 0.2 where sampled"],
     ),
-    "outputs": (lambda: audit.outputs([0, 1], target=[0.5, 0.5]), ["by up to 2 samples", "other contexts"]),
+    "outputs": (
+        lambda: audit.outputs([0, 1], target=[0.5, 0.5]),
+        ["by up to 2 samples", "other contexts"],
+    ),
     "log": (
-        lambda: audit.log([audit.log_audit.LogRecord("", np.array([]), np.array([0.5, 0.5, 0.0]), None, np.arange(2), 1)]),
+        lambda: audit.log(
+            [
+                audit.log_audit.LogRecord(
+                    "", np.array([]), np.array([0.5, 0.5, 0.0]), None, np.arange(2), 1
+                )
+            ]
+        ),
         ["a log of 1 records, fewer than 346 distinct contexts", "contexts that are not in it"],
     ),
 }
@@ -54,14 +63,29 @@ def test_every_report_begins_with_what_was_tested_by_what_and_what_was_not(name:
 
 
 def test_coverages_of_several_audits_are_put_together() -> None:
-    one = Coverage(instances=("x",), drafts=(1,), vocabulary=(2,), laws=("IID",), least=0.25, by=(("exact integration", 1),))
+    one = Coverage(
+        instances=("x",),
+        drafts=(1,),
+        vocabulary=(2,),
+        laws=("IID",),
+        least=0.25,
+        by=(("exact integration", 1),),
+    )
     drawn = dataclasses.replace(
-        one, drafts=(8,), vocabulary=(2_000,), least=1e-5, by=(("samples", 1),), samples=500, detect=0.1
+        one,
+        drafts=(8,),
+        vocabulary=(2_000,),
+        least=1e-5,
+        by=(("samples", 1),),
+        samples=500,
+        detect=0.1,
     )
     both = merged([("a", one), ("b", drawn), ("c", one)], ["9 drafts (time was up)"])
     assert both.by == (("exact integration", 2), ("samples", 1))
     assert str(both) == (
-        "Tested: 1, 8 drafts, 1 token, V = 2, 2,000, drafts by IID, 3 instances; 2 by exact integration, 1 by up to 500 samples. "
-        "Not tested: V > 2,000; more than 8 drafts; probabilities below 1e-05; total variations below 0.1 where sampled; 9 drafts "
+        "Tested: 1, 8 drafts, 1 token, V = 2, 2,000, drafts by IID, 3 instances; 2 by exact "
+        "integration, 1 by up to 500 samples. "
+        "Not tested: V > 2,000; more than 8 drafts; probabilities below 1e-05; total variations "
+        "below 0.1 where sampled; 9 drafts "
         "(time was up)."
     )

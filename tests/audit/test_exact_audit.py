@@ -1,4 +1,6 @@
-"""Exact audits against independent accounts: fractions, the verifiers' closed forms, their kernels, and their own samplers."""
+"""Exact audits against independent accounts: fractions, the verifiers' closed forms, their kernels,
+and their own samplers.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +23,40 @@ class TestAgainstFractions:
     @pytest.mark.parametrize("verify", [maximal, as_floats(maximal)], ids=["traced", "probed"])
     def test_lenient_acceptance(self, verify: Any) -> None:
         """Accept with min(1, q/(l p)) and an unscaled residual: the law in fractions, by hand."""
-        p, q, lenience = [Fraction(3, 8), Fraction(5, 8)], [Fraction(5, 8), Fraction(3, 8)], Fraction(3, 4)
+        p, q, lenience = (
+            [Fraction(3, 8), Fraction(5, 8)],
+            [Fraction(5, 8), Fraction(3, 8)],
+            Fraction(3, 4),
+        )
         keep = [min(Fraction(1), b / (lenience * a)) for a, b in zip(p, q, strict=True)]
-        expected = float(p[0] * keep[0] + sum(a * (1 - c) for a, c in zip(p, keep, strict=True)))  # residual all on token 0
+        expected = float(
+            p[0] * keep[0] + sum(a * (1 - c) for a, c in zip(p, keep, strict=True))
+        )  # residual all on token 0
 
         def lenient(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
             scaled = np.array([uniforms[0] * 0.75, uniforms[1]], dtype=uniforms.dtype)
             return verify(p, q, drafts, scaled)
 
-        result = audit.exact(lenient, otm.Problem(draft=[0.375, 0.625], target=[0.625, 0.375], law=otm.IID(1)))
+        result = audit.exact(
+            lenient, otm.Problem(draft=[0.375, 0.625], target=[0.625, 0.375], law=otm.IID(1))
+        )
         assert result.verdict == "not lossless"
         np.testing.assert_allclose(result.output_law[0], expected, atol=1e-15)
         assert math.isclose(result.total_variation, abs(expected - 0.625), abs_tol=1e-15)
-        assert math.isclose(result.rule or 0.0, float(sum(a * c for a, c in zip(p, keep, strict=True))), abs_tol=1e-15)
+        assert math.isclose(
+            result.rule or 0.0,
+            float(sum(a * c for a, c in zip(p, keep, strict=True))),
+            abs_tol=1e-15,
+        )
 
     def test_kl_and_the_worst_token(self) -> None:
         result = audit.exact(
-            lambda p, q, d, u: int(d[0]), otm.Problem(draft=[0.7, 0.2, 0.1], target=[0.25, 0.5, 0.25], law=otm.IID(1))
+            lambda p, q, d, u: int(d[0]),
+            otm.Problem(draft=[0.7, 0.2, 0.1], target=[0.25, 0.5, 0.25], law=otm.IID(1)),
         )
-        expected = 0.25 * math.log(0.25 / 0.7) + 0.5 * math.log(0.5 / 0.2) + 0.25 * math.log(0.25 / 0.1)
+        expected = (
+            0.25 * math.log(0.25 / 0.7) + 0.5 * math.log(0.5 / 0.2) + 0.25 * math.log(0.25 / 0.1)
+        )
         assert math.isclose(result.kl, expected, abs_tol=1e-14)
         assert (result.worst_token, result.rule) == (0, None)
         assert math.isclose(result.membership, 1.0, abs_tol=1e-15)
@@ -50,8 +67,12 @@ REGISTRY = instances.supported_pairs((1, 2))
 
 
 @pytest.mark.parametrize(("verifier", "law"), REGISTRY)
-def test_registered_verifiers_get_the_verdict_that_they_claim(verifier: otm.Verifier, law: otm.Law) -> None:
-    """Kernels: every lossless verifier passes; every lossy one fails somewhere, by the TV of its closed form to 1e-10."""
+def test_registered_verifiers_get_the_verdict_that_they_claim(
+    verifier: otm.Verifier, law: otm.Law
+) -> None:
+    """Kernels: every lossless verifier passes; every lossy one fails somewhere, by the TV of its
+    closed form to 1e-10.
+    """
     audits = {name: audit.exact(verifier, problem) for name, problem in standard_problems(law)}
     if verifier.lossless:
         assert {result.verdict for result in audits.values()} == {"lossless"}
@@ -64,7 +85,9 @@ def test_registered_verifiers_get_the_verdict_that_they_claim(verifier: otm.Veri
 
 def rectangular(verifier: otm.Verifier, law: otm.Law) -> bool:
     """Whether the sampler compares its uniforms with numbers only, so that boxes tell all."""
-    return not (isinstance(verifier, otm.Optimal | otm.TvOptimal) and law.k > 1) and type(verifier).__name__ not in {
+    return not (isinstance(verifier, otm.Optimal | otm.TvOptimal) and law.k > 1) and type(
+        verifier
+    ).__name__ not in {
         "Race",
         "ListRace",
         "MinHash",
@@ -72,14 +95,20 @@ def rectangular(verifier: otm.Verifier, law: otm.Law) -> bool:
 
 
 def executed(verifier: otm.Verifier, problem: otm.Problem) -> Candidate:
-    """The steps that a sampler executes on given drafts, on one row, as a candidate for this problem."""
+    """The steps that a sampler executes on given drafts, on one row, as a candidate for this
+    problem.
+    """
     rule = otm.prepare(verifier, problem)
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
         output, accepted = rule.verify(drafts[None, :], uniforms[None, :], None)
         return int(output[0]), bool(accepted[0])
 
-    return audit.Candidate(verify, name=f"the steps of {verifier!r}", num_uniforms=lambda k, num_tokens: rule.num_uniforms)
+    return audit.Candidate(
+        verify,
+        name=f"the steps of {verifier!r}",
+        num_uniforms=lambda k, num_tokens: rule.num_uniforms,
+    )
 
 
 STEPS = [p for p in instances.supported_pairs((1, 2)) if rectangular(*p.values)]
@@ -90,13 +119,20 @@ STEPS = [p for p in instances.supported_pairs((1, 2)) if rectangular(*p.values)]
 def test_the_steps_that_samplers_execute_have_the_law_that_closed_forms_predict(
     verifier: otm.Verifier, law: otm.Law, name: str
 ) -> None:
-    """`verify` integrated over its uniforms, against output law, distortion and both acceptances, which share no code with it."""
+    """`verify` integrated over its uniforms, against output law, distortion and both acceptances,
+    which share no code with it.
+    """
     problem = instances.named_problem(name, law)
     assert problem is not None
     result = audit.exact(executed(verifier, problem), problem)
     assert (result.method, result.error) == ("traced", 0.0)
-    assert (result.verdict == "lossless") == (otm.lossy.distortion(verifier, problem).total_variation < 1e-13)
-    assert abs(result.total_variation - otm.lossy.distortion(verifier, problem).total_variation) < 1e-10
+    assert (result.verdict == "lossless") == (
+        otm.lossy.distortion(verifier, problem).total_variation < 1e-13
+    )
+    assert (
+        abs(result.total_variation - otm.lossy.distortion(verifier, problem).total_variation)
+        < 1e-10
+    )
     assert math.isclose(result.membership, otm.acceptance(verifier, problem), abs_tol=1e-12)
     assert result.rule is not None
     assert math.isclose(result.rule, otm.acceptance(verifier, problem, by="rule"), abs_tol=1e-12)
@@ -114,7 +150,9 @@ def test_the_steps_that_samplers_execute_have_the_law_that_closed_forms_predict(
     ids=repr,
 )
 def test_drawing_and_verifying_together(verifier: otm.Verifier, law: otm.Law) -> None:
-    """The drafts come from the sampler's own uniforms too: its joint law against the enumerated one, entry by entry."""
+    """The drafts come from the sampler's own uniforms too: its joint law against the enumerated
+    one, entry by entry.
+    """
     problem = instances.named_problem("reversed", law)
     assert problem is not None
     result = audit.sampler(verifier, problem)
@@ -122,7 +160,9 @@ def test_drawing_and_verifying_together(verifier: otm.Verifier, law: otm.Law) ->
     rows = {tuple(row): i for i, row in enumerate(plan.drafts.tolist())}
     joint = plan.joint.toarray()
     assert result.error == 0.0
-    for drafts, row in zip(result.coupling.drafts.tolist(), result.coupling.joint.toarray(), strict=True):
+    for drafts, row in zip(
+        result.coupling.drafts.tolist(), result.coupling.joint.toarray(), strict=True
+    ):
         np.testing.assert_allclose(row, joint[rows[tuple(drafts)]], atol=1e-14)
 
 
@@ -136,7 +176,12 @@ def test_the_race_that_a_sampler_runs_is_exact(verifier: otm.Verifier) -> None:
 
 
 PAIR = {"draft": [0.5, 0.3, 0.15, 0.05], "target": [0.2, 0.35, 0.2, 0.25]}
-MUTANTS = [mutants.NoRenormalisation(), mutants.ReusedUniform(), mutants.ReusedUniformKSeq(), mutants.ClippedKSeq()]
+MUTANTS = [
+    mutants.NoRenormalisation(),
+    mutants.ReusedUniform(),
+    mutants.ReusedUniformKSeq(),
+    mutants.ClippedKSeq(),
+]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: type(m).__name__)

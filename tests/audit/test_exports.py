@@ -25,7 +25,9 @@ def test_json(failing: Any) -> None:
     assert (found["name"], found["verdict"]) == ("one_uniform", "not lossless")
     assert found["coverage"]["line"] == str(failing.coverage)
     assert found["total_variation"] == failing.severity
-    assert {entry["instance"] for entry in found["instances"] if entry["verdict"] == "not lossless"} == set(failing.failed)
+    assert {
+        entry["instance"] for entry in found["instances"] if entry["verdict"] == "not lossless"
+    } == set(failing.failed)
     assert "def test_one_uniform" in found["counterexample"]["test"]
 
 
@@ -33,7 +35,9 @@ def test_junit(failing: Any) -> None:
     suite = ElementTree.fromstring(exports.as_junit(failing))
     cases = suite.findall("testcase")
     assert int(suite.get("tests") or 0) == len(cases) == len(failing.audits)
-    assert {case.get("name") for case in cases if case.find("failure") is not None} == set(failing.failed)
+    assert {case.get("name") for case in cases if case.find("failure") is not None} == set(
+        failing.failed
+    )
     assert int(suite.get("failures") or 0) == len(failing.failed)
     assert (suite.findtext("system-out") or "").startswith("## `one_uniform`: not lossless")
 
@@ -45,7 +49,9 @@ def test_sarif(failing: Any) -> None:
     place = result["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"].endswith("tests/audit/callables.py")
     assert place["region"]["startLine"] > 1
-    passed = audit.exact(callables.maximal, otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1)))
+    passed = audit.exact(
+        callables.maximal, otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))
+    )
     assert json.loads(exports.as_sarif(passed))["runs"][0]["results"] == []
 
 

@@ -19,7 +19,9 @@ def processed(logits: Any, request: Any, times: int = 1) -> Any:
 
 
 def batched(draft: Any, target: Any, request: Any, *, fault: str = "") -> list[list[int]]:
-    """One draft an iteration, a batch of rows of different lengths, ragged by the mask, without a cache."""
+    """One draft an iteration, a batch of rows of different lengths, ragged by the mask, without a
+    cache.
+    """
     rng, rows = request.rng, len(request.input_ids)
     ids, mask = request.input_ids.tolist(), request.attention_mask.tolist()
     written: list[list[int]] = [[] for _ in range(rows)]
@@ -48,7 +50,9 @@ def batched(draft: Any, target: Any, request: Any, *, fault: str = "") -> list[l
                 put(i, x)
                 bonus = law(target, i)
                 if fault == "unprocessed bonus":
-                    bonus = otm.from_logits(target([ids[i]], attention_mask=[mask[i]]).logits[0, -1])
+                    bonus = otm.from_logits(
+                        target([ids[i]], attention_mask=[mask[i]]).logits[0, -1]
+                    )
                 new = [x, int(rng.choice(len(bonus), p=bonus))]
                 undo(i)
             else:
@@ -58,12 +62,16 @@ def batched(draft: Any, target: Any, request: Any, *, fault: str = "") -> list[l
                 if not done[i]:
                     put(i, token)
                     written[i].append(token)
-                    done[i] = len(written[i]) >= request.length or (token == request.end and fault != "no end")
+                    done[i] = len(written[i]) >= request.length or (
+                        token == request.end and fault != "no end"
+                    )
     return written
 
 
 def cached(draft: Any, target: Any, request: Any, *, fault: str = "") -> list[list[int]]:
-    """One row, one draft an iteration, key-value caches cropped after a rejection, the exponential race in torch."""
+    """One row, one draft an iteration, key-value caches cropped after a rejection, the exponential
+    race in torch.
+    """
     import torch
 
     ids = torch.as_tensor(request.input_ids)
@@ -74,7 +82,11 @@ def cached(draft: Any, target: Any, request: Any, *, fault: str = "") -> list[li
     leaked = None
 
     def sample(mass: Any) -> int:
-        fresh = noise if fault == "noise once per text" else torch.empty(len(mass), dtype=torch.float64).exponential_()
+        fresh = (
+            noise
+            if fault == "noise once per text"
+            else torch.empty(len(mass), dtype=torch.float64).exponential_()
+        )
         return int((mass / fresh).argmax())
 
     while len(written) < request.length:
@@ -103,7 +115,9 @@ def cached(draft: Any, target: Any, request: Any, *, fault: str = "") -> list[li
 
 def verdict(candidate: Any, fault: str = "", **options: Any) -> Any:
     found = audit.generate(
-        lambda draft, target, request: candidate(draft, target, request, fault=fault), rng=np.random.default_rng(0), **options
+        lambda draft, target, request: candidate(draft, target, request, fault=fault),
+        rng=np.random.default_rng(0),
+        **options,
     )
     assert found.samples is None, found.reason
     return found.verdict
@@ -156,7 +170,8 @@ def test_one_token_hides_what_several_show() -> None:
 
 def test_the_model_sees_what_is_attended_to() -> None:
     left, right = (
-        TARGET(ids, attention_mask=mask).logits[0] for ids, mask in (([[7, 0, 1]], [[0, 1, 1]]), ([[0, 1, 7]], [[1, 1, 0]]))
+        TARGET(ids, attention_mask=mask).logits[0]
+        for ids, mask in (([[7, 0, 1]], [[0, 1, 1]]), ([[0, 1, 7]], [[1, 1, 0]]))
     )
     assert np.exp(left[-1]) == pytest.approx(TARGET.next([0, 1]))
     assert np.exp(right[1]) == pytest.approx(TARGET.next([0, 1]))
@@ -178,7 +193,9 @@ def test_errors_have_types() -> None:
         verdict(batched, end=2)
     with pytest.raises(otm.errors.InvalidParameter, match="padding must be"):
         verdict(batched, padding="middle")
-    with pytest.raises(otm.errors.InvalidParameter, match="target must be of the class ToyLanguage"):
+    with pytest.raises(
+        otm.errors.InvalidParameter, match="target must be of the class ToyLanguage"
+    ):
         verdict(batched, target=otm.sequence.ZerothOrder([0.5, 0.5]))
     with pytest.raises(audit.candidate.CandidateFailure, match="must get 3 tokens"):
         verdict(lambda draft, target, request, fault: [[0]])

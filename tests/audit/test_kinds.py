@@ -8,25 +8,31 @@ import numpy as np
 import pytest
 
 import otm
+from benchmarks.corpus import BROKEN, CONTROLS, ToyModels
 from otm import audit
 from otm.audit import BatchCandidate, BlockKernel, Candidate, LogitCandidate
-from otm.audit.broken import BROKEN, CONTROLS, ToyModels
 from otm.audit.kinds import fitting
 from tests.audit.callables import as_floats, block, chain, maximal, no_bonus, recursive, textbook
 
 
-@pytest.mark.parametrize("verify", [maximal, recursive, as_floats(recursive), lambda p, q, d, u: (np.int64(d[0]), True)])
+@pytest.mark.parametrize(
+    "verify", [maximal, recursive, as_floats(recursive), lambda p, q, d, u: (np.int64(d[0]), True)]
+)
 def test_one_token(verify: Any) -> None:
     assert not fitting(verify).block
 
 
-@pytest.mark.parametrize("verify", [chain, block, no_bonus, as_floats(chain), lambda p, q, d, u: [int(x) for x in d]])
+@pytest.mark.parametrize(
+    "verify", [chain, block, no_bonus, as_floats(chain), lambda p, q, d, u: [int(x) for x in d]]
+)
 def test_a_block(verify: Any) -> None:
     assert fitting(verify).block
 
 
 def test_how_many_uniforms_is_found_out_too() -> None:
-    """The listing reads one for the replacement and one for the bonus: γ + 2 are too many for the standard γ + 1."""
+    """The listing reads one for the replacement and one for the bonus: γ + 2 are too many for the
+    standard γ + 1.
+    """
     found = fitting(textbook)
     assert found.block
     assert isinstance(found.candidate, Candidate)
@@ -40,7 +46,9 @@ def test_rows_of_a_batch() -> None:
 
 def test_the_corpus_is_told_apart() -> None:
     for mutant in (*BROKEN, *CONTROLS):
-        assert fitting(mutant.candidate).block == isinstance(mutant.instance, ToyModels), mutant.name
+        assert fitting(mutant.candidate).block == isinstance(mutant.instance, ToyModels), (
+            mutant.name
+        )
 
 
 def test_what_says_itself_what_it_is_stays_so() -> None:
@@ -64,10 +72,12 @@ def test_what_fits_nothing_is_refused_with_every_attempt(verify: Any, said: str)
 
 
 def test_two_three_and_five_arguments() -> None:
-    from otm.audit.broken import steps, trees
+    from benchmarks.corpus import steps, trees
     from otm.audit.templates import generate, logits, tree
 
-    assert [fitting(f).candidate.kind for f in (trees.recursive, steps.step, generate.candidate)] == [
+    assert [
+        fitting(f).candidate.kind for f in (trees.recursive, steps.step, generate.candidate)
+    ] == [
         "tree",
         "step",
         "generate",

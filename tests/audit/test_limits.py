@@ -1,4 +1,6 @@
-"""Time limits: they end an audit from within the candidate's calls, through everything that catches its errors."""
+"""Time limits: they end an audit from within the candidate's calls, through everything that catches
+its errors.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ def test_time_that_is_up_is_no_failure_of_the_candidate() -> None:
     for verify in (maximal, as_floats(maximal)):
         with pytest.raises(OutOfTime):
             audit.exact(limited(audit.Candidate(verify), time.monotonic() - 1.0), problem)
-        assert audit.exact(limited(audit.Candidate(verify), time.monotonic() + 1e6), problem).verdict == "lossless"
+        assert (
+            audit.exact(limited(audit.Candidate(verify), time.monotonic() + 1e6), problem).verdict
+            == "lossless"
+        )
 
 
 def test_a_battery_without_time_has_no_verdict_and_says_what_it_lacks() -> None:
@@ -31,13 +36,18 @@ def test_a_battery_without_time_has_no_verdict_and_says_what_it_lacks() -> None:
 
 
 def test_shrinking_without_time_leaves_the_smallest_standard_instance() -> None:
-    assert audit.shrink(limited(audit.Candidate(one_uniform), time.monotonic() - 1.0), law=otm.IID(2)) is None
+    assert (
+        audit.shrink(limited(audit.Candidate(one_uniform), time.monotonic() - 1.0), law=otm.IID(2))
+        is None
+    )
     result = audit.exact_battery(one_uniform, laws=[otm.IID(2)], shrink_for=1e-9)
     assert result.counterexample in result.failed.values()
 
 
 def test_what_was_not_reached_is_no_green() -> None:
-    """A fault of .027 with two drafts: where the instance that shows it is not reached, samples planned for .1 say nothing."""
+    """A fault of .027 with two drafts: where the instance that shows it is not reached, samples
+    planned for .1 say nothing.
+    """
 
     def slow(p: object, q: object, drafts: object, uniforms: object) -> object:
         time.sleep(1e-4)

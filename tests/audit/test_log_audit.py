@@ -19,15 +19,25 @@ from otm.audit import log_audit
 from otm.audit.records import LogRecord, parse_record
 
 
-def served(verifier: otm.Verifier, count: int, *, num_tokens: int = 12, seed: int = 0) -> Iterator[dict[str, Any]]:
+def served(
+    verifier: otm.Verifier, count: int, *, num_tokens: int = 12, seed: int = 0
+) -> Iterator[dict[str, Any]]:
     """A log in which every context is new."""
     rng = np.random.default_rng(seed)
     for i in range(count):
         p = rng.dirichlet(np.full(num_tokens, 0.4))
         q = 0.5 * p + 0.5 * rng.dirichlet(np.full(num_tokens, 0.4))
-        samples = otm.sample(verifier, otm.Problem(draft=p, target=q, law=otm.IID(1)), size=1, rng=rng)
+        samples = otm.sample(
+            verifier, otm.Problem(draft=p, target=q, law=otm.IID(1)), size=1, rng=rng
+        )
         drafts, output = samples.drafts[0].tolist(), int(samples.output[0])
-        yield {"context": f"r{i}", "drafts": drafts, "draft": p.tolist(), "target": q.tolist(), "output": output}
+        yield {
+            "context": f"r{i}",
+            "drafts": drafts,
+            "draft": p.tolist(),
+            "target": q.tolist(),
+            "output": output,
+        }
 
 
 def records(lines: Iterator[dict[str, Any]]) -> Iterator[LogRecord]:
@@ -35,15 +45,22 @@ def records(lines: Iterator[dict[str, Any]]) -> Iterator[LogRecord]:
 
 
 def test_a_lossless_server_raises_no_alarm_and_a_lenient_one_does(tmp_path: Path) -> None:
-    for verifier, verdict in [(otm.Maximal(), "no difference found"), (otm.Lenience(0.5), "not lossless")]:
+    for verifier, verdict in [
+        (otm.Maximal(), "no difference found"),
+        (otm.Lenience(0.5), "not lossless"),
+    ]:
         file = tmp_path / "log.jsonl"
-        file.write_text("\n".join(json.dumps(line) for line in served(verifier, 500)) + "\n\n", encoding="utf-8")
+        file.write_text(
+            "\n".join(json.dumps(line) for line in served(verifier, 500)) + "\n\n", encoding="utf-8"
+        )
         result = audit.log(file, law=otm.IID(1), detect=0.3)
         assert result.verdict == verdict
         assert (result.records, result.name) == (500, "log.jsonl")
         assert result.membership is not None
         assert result.optimum is not None
-        assert (result.membership.low <= result.optimum <= result.membership.high) == (verdict == "no difference found")
+        assert (result.membership.low <= result.optimum <= result.membership.high) == (
+            verdict == "no difference found"
+        )
         assert str(result).startswith(f"## `log.jsonl`: {verdict}")
 
 
@@ -64,18 +81,29 @@ def test_found_without_the_draft_law_too() -> None:
 
 
 def test_the_level_is_what_it_says() -> None:
-    """Outputs drawn from the logged target over changing contexts; a correct test breaks a bound with probability 1e-9."""
+    """Outputs drawn from the logged target over changing contexts; a correct test breaks a bound
+    with probability 1e-9.
+    """
     rng, runs, length, highest = np.random.default_rng(2), 150, 40, []
     for _ in range(runs):
         run = []
         for p, q, u in zip(
-            rng.dirichlet(np.ones(4), length), rng.dirichlet(np.ones(4), length), rng.random(length), strict=True
+            rng.dirichlet(np.ones(4), length),
+            rng.dirichlet(np.ones(4), length),
+            rng.random(length),
+            strict=True,
         ):
             output = int(np.searchsorted(np.cumsum(q), u * q.sum(), side="right"))
-            run.append(LogRecord("", np.array([0]), np.append(q, 0.0), np.append(p, 0.0), np.arange(4), output))
+            run.append(
+                LogRecord(
+                    "", np.array([0]), np.append(q, 0.0), np.append(p, 0.0), np.arange(4), output
+                )
+            )
         highest.append(audit.log(run).log_e_value)
     for level in (0.1, 1e-2, 1e-3):
-        assert sum(value >= math.log(1 / level) for value in highest) <= binom.isf(1e-9, runs, level)
+        assert sum(value >= math.log(1 / level) for value in highest) <= binom.isf(
+            1e-9, runs, level
+        )
     assert max(highest) > 0.5  # the evidence moves at all
 
 
@@ -83,7 +111,10 @@ def test_the_bound_on_the_variation_holds() -> None:
     """The outputs come from the draft: the mean variation is known exactly from the contexts."""
     rng = np.random.default_rng(3)
     pairs = [(rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5))) for _ in range(800)]
-    lines = ({"draft": p.tolist(), "target": q.tolist(), "output": int(rng.choice(5, p=p))} for p, q in pairs)
+    lines = (
+        {"draft": p.tolist(), "target": q.tolist(), "output": int(rng.choice(5, p=p))}
+        for p, q in pairs
+    )
     result = audit.log(records(lines))
     truth = float(np.mean([0.5 * np.abs(p - q).sum() for p, q in pairs]))
     assert 0.5 * truth < result.variation_above <= truth
@@ -92,7 +123,11 @@ def test_the_bound_on_the_variation_holds() -> None:
 class TestPower:
     def test_one_record_is_no_verdict(self) -> None:
         result = audit.log([parse_record('{"output": 1, "target": [0.5, 0.5]}', 1)])
-        assert (result.verdict, result.records_needed, result.contexts_needed) == ("no verdict", 88_503, 346)
+        assert (result.verdict, result.records_needed, result.contexts_needed) == (
+            "no verdict",
+            88_503,
+            346,
+        )
         assert "a total variation of 0.02 needs 88,503 records of 346 contexts" in str(result)
 
     def test_one_context_is_no_verdict_however_often_it_is_seen(self) -> None:
@@ -100,28 +135,46 @@ class TestPower:
 
         def line(even: bool) -> LogRecord:
             q = np.array([0.5, 0.5, 0.0]) if even else np.array([*rng.dirichlet([1.0, 1.0]), 0.0])
-            return LogRecord("", np.array([], dtype=int), q, None, np.arange(2), int(rng.random() >= q[0]))
+            return LogRecord(
+                "", np.array([], dtype=int), q, None, np.arange(2), int(rng.random() >= q[0])
+            )
 
         assert audit.log([line(True) for _ in range(500)], detect=0.3).verdict == "no verdict"
-        assert audit.log([line(False) for _ in range(500)], detect=0.3).verdict == "no difference found"
+        assert (
+            audit.log([line(False) for _ in range(500)], detect=0.3).verdict
+            == "no difference found"
+        )
 
     def test_a_drift_is_found_as_often_as_promised(self) -> None:
-        """Mass .2 moves to the draft's favourite, in contexts none of which comes twice; β = .1: above 7 misses of 20 have 4e-4.
+        """Mass .2 moves to the draft's favourite, in contexts none of which comes twice; β = .1:
+        above 7 misses of 20 have 4e-4.
 
-        A quarter of the drift with as many records is not always found, or the promise would be an idle one.
+        A quarter of the drift with as many records is not always found, or the promise would be an
+        idle one.
         """
         rng = np.random.default_rng(6)
         needed = log_audit.records_needed(detect=0.2, missed=0.1)
 
         def run(drift: float) -> bool:
             found = []
-            for p, q in zip(rng.dirichlet(np.ones(5), needed), rng.dirichlet(np.full(5, 9.0), needed), strict=True):
+            for p, q in zip(
+                rng.dirichlet(np.ones(5), needed),
+                rng.dirichlet(np.full(5, 9.0), needed),
+                strict=True,
+            ):
                 favourite = int(p.argmax())
                 moved = (1.0 - drift / (1.0 - q[favourite])) * q
                 moved[favourite] += 1.0 - moved.sum()
                 none = np.array([], dtype=int)
                 found.append(
-                    LogRecord("", none, np.append(q, 0.0), np.append(p, 0.0), np.arange(5), int(rng.choice(5, p=moved)))
+                    LogRecord(
+                        "",
+                        none,
+                        np.append(q, 0.0),
+                        np.append(p, 0.0),
+                        np.arange(5),
+                        int(rng.choice(5, p=moved)),
+                    )
                 )
             return audit.log(found, detect=0.2, missed=0.1).verdict == "not lossless"
 
@@ -139,14 +192,18 @@ class TestPower:
         ]
         assert math.isclose(sorting.log_fixed(50), math.log(sum(terms) / len(terms)), abs_tol=1e-12)
 
-    @pytest.mark.parametrize(("detect", "missed"), [(0.02, 1e-3), (0.1, 0.5), (1e-3, 1e-9), (1.0, 1e-3)])
+    @pytest.mark.parametrize(
+        ("detect", "missed"), [(0.02, 1e-3), (0.1, 0.5), (1e-3, 1e-9), (1.0, 1e-3)]
+    )
     def test_records_and_drift_are_inverse(self, detect: float, missed: float) -> None:
         needed = log_audit.records_needed(detect=detect, missed=missed)
         assert log_audit._drift_found(needed, 1e-9, missed) <= detect
         assert needed == 1 or log_audit._drift_found(needed - 1, 1e-9, missed) > detect
 
     def test_the_fixed_bets_alone_reach_the_alarm(self) -> None:
-        """At the number promised, with the outputs short of their mean by what has probability β: all surplus in one cell."""
+        """At the number promised, with the outputs short of their mean by what has probability β:
+        all surplus in one cell.
+        """
         needed, missed = log_audit.records_needed(), 1e-3
         surplus = 0.02 * needed - math.sqrt(0.5 * needed * math.log(1 / missed))
         cells = np.zeros(max(log_audit._SIZES))
@@ -173,7 +230,8 @@ class TestUnlistedTokens:
 
     @pytest.mark.parametrize("law", [otm.TopK(1), otm.TopK(2), otm.Greedy(2)])
     def test_a_heavy_tail_is_not_the_likeliest_token(self, law: otm.Law) -> None:
-        # p = (.2, .15, 13 tokens of .05): token 0 is always drafted, and q = (1, 0, …) always accepts it.
+        # p = (.2, .15, 13 tokens of .05): token 0 is always drafted, and q = (1, 0, …) always
+        # accepts it.
         part = {"tokens": [0, 1], "tail": 0.65, "probabilities": [0.2, 0.15]}
         target = {"tokens": [0, 1], "tail": 0.0, "probabilities": [1.0, 0.0]}
         line = json.dumps({"drafts": [0, 7][: law.k], "draft": part, "target": target, "output": 0})

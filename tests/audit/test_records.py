@@ -70,7 +70,9 @@ def test_what_is_no_record_is_refused_with_its_number(line: str) -> None:
         parse_record(line, 41)
 
 
-def test_the_reader_streams_and_bounds_what_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reader_streams_and_bounds_what_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "log.jsonl"
     monkeypatch.setattr("otm.audit.records.LONGEST_LINE", 200)
     file.write_text(json.dumps(GOOD) + "\n" + "x" * 500, encoding="utf-8")
@@ -83,7 +85,8 @@ def test_the_reader_streams_and_bounds_what_it_reads(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     "line",
     [
-        '{"output": 5, "target": {"tokens": [0, 1], "probabilities": [0.6, 0.39998]}}',  # a tail left out
+        # a tail left out
+        '{"output": 5, "target": {"tokens": [0, 1], "probabilities": [0.6, 0.39998]}}',
         '{"output": 0, "output": 1, "target": [0.5, 0.5]}',
     ],
 )
@@ -102,4 +105,6 @@ def test_the_error_names_the_file_and_what_is_empty_is_not_waited_for(tmp_path: 
 
 def test_listed_probabilities_without_tokens_are_refused() -> None:
     with pytest.raises(InvalidRecord, match="one token for each"):
-        parse_record('{"output": 0, "target": {"tokens": null, "probabilities": [1.0], "tail": 0.0}}', 1)
+        parse_record(
+            '{"output": 0, "target": {"tokens": null, "probabilities": [1.0], "tail": 0.0}}', 1
+        )

@@ -1,4 +1,6 @@
-"""Sampled audits: mutants are found and controls are not, what settles it early, and what is refused."""
+"""Sampled audits: mutants are found and controls are not, what settles it early, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ PAIR = {"draft": [0.5, 0.3, 0.15, 0.05], "target": [0.2, 0.35, 0.2, 0.25]}
 
 @pytest.mark.parametrize(
     "mutant",
-    [mutants.NoRenormalisation(), mutants.ReusedUniform(), mutants.ReusedUniformKSeq(), mutants.ClippedKSeq()],
+    [
+        mutants.NoRenormalisation(),
+        mutants.ReusedUniform(),
+        mutants.ReusedUniformKSeq(),
+        mutants.ClippedKSeq(),
+    ],
     ids=lambda m: type(m).__name__,
 )
 def test_mutants_are_found_and_the_control_is_not(mutant: otm.Verifier) -> None:
@@ -29,7 +36,11 @@ def test_mutants_are_found_and_the_control_is_not(mutant: otm.Verifier) -> None:
     control = audit.sampled(mutants.Faithful(), problem, rng=np.random.default_rng(5), detect=truth)
     assert control.verdict == "no difference found"
     assert control.membership is not None
-    assert control.membership.low <= otm.acceptance(otm.RecursiveRejection(), problem) <= control.membership.high
+    assert (
+        control.membership.low
+        <= otm.acceptance(otm.RecursiveRejection(), problem)
+        <= control.membership.high
+    )
     assert control.optimum == otm.optimal_acceptance(problem)
 
 
@@ -40,12 +51,19 @@ def test_one_impossible_token_settles_it() -> None:
         return np.where(rng.random(len(drafts)) < 0.02, 2, drafts[:, 0])
 
     result = audit.sampled(audit.BatchCandidate(leaks), problem, rng=np.random.default_rng(6))
-    assert (result.verdict, result.found_by, result.samples, result.log_e_value) == ("not lossless", "evidence", 500, math.inf)
+    assert (result.verdict, result.found_by, result.samples, result.log_e_value) == (
+        "not lossless",
+        "evidence",
+        500,
+        math.inf,
+    )
     assert "evidence" in str(result)
 
 
 def test_acceptance_beyond_the_optimum_is_found_where_no_single_token_shows() -> None:
-    """20,000 tokens, each off by a little: the counts say nothing after 500 samples, the acceptance does."""
+    """20,000 tokens, each off by a little: the counts say nothing after 500 samples, the acceptance
+    does.
+    """
     rng = np.random.default_rng(7)
     draft = otm.examples.zipf(20_000)
     target = 0.5 * draft + 0.5 * rng.permutation(draft)
@@ -53,13 +71,18 @@ def test_acceptance_beyond_the_optimum_is_found_where_no_single_token_shows() ->
     result = audit.sampled(otm.Lenience(0.7), problem, rng=rng)
     assert result.verdict == "not lossless"
     assert result.cells <= 256
-    assert audit.sampled(otm.Maximal(), problem, rng=rng, detect=0.1).verdict == "no difference found"
+    assert (
+        audit.sampled(otm.Maximal(), problem, rng=rng, detect=0.1).verdict == "no difference found"
+    )
 
 
 def test_given_outputs() -> None:
     rng = np.random.default_rng(9)
     target = np.array([0.5, 0.25, 0.25])
-    fair, unfair = rng.choice(3, p=target, size=20_000), rng.choice(3, p=[0.4, 0.35, 0.25], size=20_000)
+    fair, unfair = (
+        rng.choice(3, p=target, size=20_000),
+        rng.choice(3, p=[0.4, 0.35, 0.25], size=20_000),
+    )
     assert audit.outputs(fair, target=target, detect=0.05).verdict == "no difference found"
     found = audit.outputs(unfair, target=target)
     assert found.verdict == "not lossless"
@@ -71,7 +94,9 @@ def test_given_outputs() -> None:
 
 
 def test_too_few_outputs_get_no_verdict() -> None:
-    """The plan of `samples_needed`, at half the level for each of the two tests, is where it begins."""
+    """The plan of `samples_needed`, at half the level for each of the two tests, is where it
+    begins.
+    """
     target = np.array([0.5, 0.25, 0.25])
     needed = audit.samples_needed(target, detect=0.1, false_alarm=5e-10, missed=1e-3)
     fair = np.random.default_rng(14).choice(3, p=target, size=needed)
@@ -80,7 +105,9 @@ def test_too_few_outputs_get_no_verdict() -> None:
     assert short.verdict == "no verdict"
     assert abs(short.samples_needed - needed) <= 1  # rounded up twice
     assert f"0.1 needs {short.samples_needed:,} samples" in str(short)
-    assert audit.outputs(np.ones(50, dtype=int), target=target).verdict == "not lossless"  # an alarm needs no plan
+    assert (
+        audit.outputs(np.ones(50, dtype=int), target=target).verdict == "not lossless"
+    )  # an alarm needs no plan
 
 
 class TestCandidates:
@@ -92,7 +119,9 @@ class TestCandidates:
         def samples_the_target(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
             return int(own.choice(len(q), p=q))
 
-        result = audit.sampled(samples_the_target, self.PROBLEM, rng=np.random.default_rng(11), detect=0.1)
+        result = audit.sampled(
+            samples_the_target, self.PROBLEM, rng=np.random.default_rng(11), detect=0.1
+        )
         assert result.verdict == "no difference found"
         assert result.rule is None
 
@@ -103,7 +132,9 @@ class TestCandidates:
 
 
 def test_a_candidate_may_write_into_its_arguments() -> None:
-    """In-place residuals are common in engines: each call gets copies, or the audit would test another problem."""
+    """In-place residuals are common in engines: each call gets copies, or the audit would test
+    another problem.
+    """
 
     def verify(p: Any, q: Any, drafts: Any, u: Any) -> int:
         x = int(drafts[0])
@@ -119,7 +150,10 @@ def test_a_candidate_may_write_into_its_arguments() -> None:
     assert problem.target.tolist() == [0.3, 0.7]
 
 
-@pytest.mark.parametrize("errors", [{"false_alarm": 5e-324}, {"missed": 5e-324}, {"detect": 5e-324}, {"detect": float("nan")}])
+@pytest.mark.parametrize(
+    "errors",
+    [{"false_alarm": 5e-324}, {"missed": 5e-324}, {"detect": 5e-324}, {"detect": float("nan")}],
+)
 def test_errors_too_small_to_compute_with_are_refused(errors: dict[str, float]) -> None:
     problem = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))
     with pytest.raises(otm.errors.InvalidParameter, match="must lie in"):

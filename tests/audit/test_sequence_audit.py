@@ -1,4 +1,6 @@
-"""Blocks of tokens: the joint law by enumeration, where it fails first, and the faults that only position can show."""
+"""Blocks of tokens: the joint law by enumeration, where it fails first, and the faults that only
+position can show.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,19 @@ def test_expected_tokens_of_the_gold_instance() -> None:
 
 
 def test_the_textbook_fault_by_hand() -> None:
-    """γ = 1: after a rejection of x the replacement y is right, and the bonus comes from q(·|x) instead of q(·|y).
+    """γ = 1: after a rejection of x the replacement y is right, and the bonus comes from q(·|x)
+    instead of q(·|y).
 
-    With p = (1, 0), q = (1/2, 1/2) first, and q(·|0) = (1, 0), q(·|1) = (0, 1) after: the output is 00 or, rejected, 10; the target
-    says 00 or 11. Total variation 1/2, from position 2 on.
+    With p = (1, 0), q = (1/2, 1/2) first, and q(·|0) = (1, 0), q(·|1) = (0, 1) after: the output is
+    00 or, rejected, 10; the target says 00 or 11. Total variation 1/2, from position 2 on.
     """
     draft = table_model(lambda c: [1.0, 0.0], 2, 1)
     target = table_model(lambda c: [0.5, 0.5] if not c else [1.0 - c[0], float(c[0])], 2, 1)
     result = audit.sequence(
-        audit.Candidate(textbook, num_uniforms=lambda g, v: g + 2), draft=draft, target=target, num_drafts=1
+        audit.Candidate(textbook, num_uniforms=lambda g, v: g + 2),
+        draft=draft,
+        target=target,
+        num_drafts=1,
     )
     assert math.isclose(result.total_variation, 0.5, abs_tol=1e-15)
     assert (result.first_position, result.kl, result.accepted) == (2, math.inf, 2.0)
@@ -53,17 +59,23 @@ def test_one_uniform_for_two_positions_in_fractions() -> None:
         weight = p[a] * p[b]
         for y, z in itertools.product((0, 1), repeat=2):
             law[a, b, y] += weight * both * q[y] / 2  # the loop over z counts it twice
-            law[a, 1, z] += weight * max(first - both, 0) * q[z] * (y == 1)  # residual of the second: token 1
+            law[a, 1, z] += (
+                weight * max(first - both, 0) * q[z] * (y == 1)
+            )  # residual of the second: token 1
             law[1, y, z] += weight * (1 - first) * q[y] * q[z]
     models = [table_model(lambda c, law=law: [float(x) for x in law], 2, 2) for law in SWAP]
-    result = audit.sequence(one_uniform_for_all_positions, draft=models[0], target=models[1], num_drafts=2)
+    result = audit.sequence(
+        one_uniform_for_all_positions, draft=models[0], target=models[1], num_drafts=2
+    )
     for outcome, mass in law.items():
         assert math.isclose(result.law[outcome], float(mass), abs_tol=1e-15)
 
 
 def test_a_block_that_ends_early_is_completed_by_the_target() -> None:
     models = [table_model(lambda c, law=law: [float(x) for x in law], 2, 2) for law in SWAP]
-    result = audit.sequence(lambda p, q, d, u: [draw(q[0], u[0])], draft=models[0], target=models[1], num_drafts=2)
+    result = audit.sequence(
+        lambda p, q, d, u: [draw(q[0], u[0])], draft=models[0], target=models[1], num_drafts=2
+    )
     assert result.verdict == "lossless"
     assert math.isclose(result.tokens_per_call, 1.0, abs_tol=1e-15)
 

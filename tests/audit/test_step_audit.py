@@ -1,4 +1,6 @@
-"""Steps that draft by themselves: exact distances, lossless features, and what falls back to samples."""
+"""Steps that draft by themselves: exact distances, lossless features, and what falls back to
+samples.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.corpus import steps
 from otm import audit
-from otm.audit.broken import steps
 from otm.audit.candidate import CandidateFailure
 from otm.audit.instances import table_model
 from otm.audit.probabilities import number
@@ -16,13 +18,18 @@ from otm.errors import InvalidParameter
 from otm.sequence import ZerothOrder
 
 P, Q = (0.5, 0.3, 0.2), (0.2, 0.35, 0.45)
-LATER_P, LATER_Q = ((0.5, 0.25, 0.25), (0.2, 0.6, 0.2), (0.4, 0.4, 0.2)), ((0.2, 0.3, 0.5), (0.5, 0.25, 0.25), (0.1, 0.1, 0.8))
+LATER_P, LATER_Q = (
+    ((0.5, 0.25, 0.25), (0.2, 0.6, 0.2), (0.4, 0.4, 0.2)),
+    ((0.2, 0.3, 0.5), (0.5, 0.25, 0.25), (0.1, 0.1, 0.8)),
+)
 DRAFT = table_model(lambda context: LATER_P[context[-1]] if context else P, 3, 2)
 TARGET = table_model(lambda context: LATER_Q[context[-1]] if context else Q, 3, 2)
 
 
 def audited(candidate: Any, **options: Any) -> Any:
-    return audit.step(candidate, draft=DRAFT, target=TARGET, length=2, rng=np.random.default_rng(0), **options)
+    return audit.step(
+        candidate, draft=DRAFT, target=TARGET, length=2, rng=np.random.default_rng(0), **options
+    )
 
 
 def test_a_correct_step_is_lossless() -> None:
@@ -31,10 +38,12 @@ def test_a_correct_step_is_lossless() -> None:
     assert found.total_variation < found.tolerance
 
 
-# Acceptance of x is min(1, q/p): .4, 1, 1, so that a draft 0 is rejected with .6; the residual is (0, 1/6, 5/6).
+# Acceptance of x is min(1, q/p): .4, 1, 1, so that a draft 0 is rejected with .6; the residual is
+# (0, 1/6, 5/6).
 EXACT = {
     "shared_noise": None,
-    # keys[0] of the winner is below x with x²: accepted with .4² instead of .4, .12 of all goes to (0, 1/6, 5/6).
+    # keys[0] of the winner is below x with x²: accepted with .4² instead of .4, .12 of all goes to
+    # (0, 1/6, 5/6).
     "key_as_uniform": 0.5 * (0.4 - 0.4**2),
     # Draft 0 leads to q, drafts 1 and 2 are accepted: (.1, .475, .425).
     "skip_after_a_look": 0.125,
@@ -57,19 +66,25 @@ def test_every_broken_step_is_found_exactly(name: str) -> None:
 
 
 def test_shared_noise_by_hand() -> None:
-    """One token: π = accepted + .3 of what the residual's race does with noise that lost to token 0.
+    """One token: π = accepted + .3 of what the residual's race does with noise that lost to token
+    0.
 
-    Token 1 wins if (.3T + F₁)/(1/6) < (.2T + F₂)/(5/6), that is 6F₁ + 1.56T < 1.2F₂: with T ~ Exp(1) at rate Λ = 1 the race of
-    1.2F₂ against 1.56T and then 6F₁ is won by both with 1.2/(1.2 + 1.56) · 1.2/(1.2 + 6).
+    Token 1 wins if (.3T + F₁)/(1/6) < (.2T + F₂)/(5/6), that is 6F₁ + 1.56T < 1.2F₂: with T ~
+    Exp(1) at rate Λ = 1 the race of 1.2F₂ against 1.56T and then 6F₁ is won by both with 1.2/(1.2 +
+    1.56) · 1.2/(1.2 + 6).
     """
     p, q = table_model(lambda context: P, 3, 0), table_model(lambda context: Q, 3, 0)
-    found = audit.step(steps.shared_noise, draft=p, target=q, length=1, rng=np.random.default_rng(0))
+    found = audit.step(
+        steps.shared_noise, draft=p, target=q, length=1, rng=np.random.default_rng(0)
+    )
     one = 1.2 / 2.76 * 1.2 / 7.2
     assert found.law == pytest.approx([0.2, 0.3 + 0.3 * one, 0.2 + 0.3 * (1 - one)], abs=1e-13)
 
 
 def adaptive(draft: Any, target: Any, rng: Any) -> list[int]:
-    """Stop drafting where the draft model is unsure: a look at laws, not at drafts, is no fault; torch draws."""
+    """Stop drafting where the draft model is unsure: a look at laws, not at drafts, is no fault;
+    torch draws.
+    """
     import torch
 
     tokens: list[int] = []
@@ -97,11 +112,15 @@ def test_nothing_follows_the_end_of_sequence(over: bool, verdict: str) -> None:
     assert audited(plain, end=2).verdict == verdict
 
 
-@pytest.mark.parametrize(("wrong", "verdict"), [(False, "no difference found"), (True, "not lossless")])
+@pytest.mark.parametrize(
+    ("wrong", "verdict"), [(False, "no difference found"), (True, "not lossless")]
+)
 def test_what_has_no_branches_is_sampled_and_says_why(wrong: bool, verdict: str) -> None:
     def floating(draft: Any, target: Any, rng: Any) -> list[int]:
         u = float(rng.random())
-        return [int(np.searchsorted(np.cumsum((draft if wrong else target).next([])), u, side="right"))]
+        return [
+            int(np.searchsorted(np.cumsum((draft if wrong else target).next([])), u, side="right"))
+        ]
 
     found = audited(floating, detect=0.2)
     assert found.verdict == verdict
@@ -110,7 +129,10 @@ def test_what_has_no_branches_is_sampled_and_says_why(wrong: bool, verdict: str)
 
 
 def test_a_fixed_seed_is_no_randomness() -> None:
-    found = audited(lambda draft, target, rng: [int(np.random.default_rng(3).choice(3, p=target.next([])))], detect=0.2)
+    found = audited(
+        lambda draft, target, rng: [int(np.random.default_rng(3).choice(3, p=target.next([])))],
+        detect=0.2,
+    )
     assert found.verdict == "not lossless"
     assert "fixed seed" in found.reason
 
@@ -125,7 +147,9 @@ def test_errors_have_types() -> None:
 
 
 def test_a_loop_that_is_left_by_luck_comes_to_an_end() -> None:
-    """Rejection sampling goes on with probability ½ or more: the likelier part alone would be followed for ever."""
+    """Rejection sampling goes on with probability ½ or more: the likelier part alone would be
+    followed for ever.
+    """
 
     def right(draft: Any, target: Any, rng: Any) -> list[int]:
         mass = np.asarray(target.next(()))
@@ -141,5 +165,7 @@ def test_a_loop_that_is_left_by_luck_comes_to_an_end() -> None:
 
     models = {"draft": ZerothOrder([0.5, 0.5]), "target": ZerothOrder([0.9, 0.1])}
     for candidate, verdict in ((right, "lossless"), (wrong, "not lossless")):
-        found = audit.step(candidate, **models, length=1, rng=np.random.default_rng(0), seconds=30.0)
+        found = audit.step(
+            candidate, **models, length=1, rng=np.random.default_rng(0), seconds=30.0
+        )
         assert (found.verdict, found.samples) == (verdict, None)

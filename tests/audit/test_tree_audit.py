@@ -1,4 +1,6 @@
-"""Kernels for drafted trees: lossless ones on several shapes, broken ones with hand values, the arrays they are given."""
+"""Kernels for drafted trees: lossless ones on several shapes, broken ones with hand values, the
+arrays they are given.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.corpus import trees
 from otm import audit
-from otm.audit.broken import trees
 from otm.audit.instances import table_model
 from otm.errors import InvalidParameter
 
@@ -19,7 +21,14 @@ TARGET = table_model(lambda context: LATER[context[-1]] if context else Q, 3, 3)
 
 
 def audited(candidate: Any, parents: tuple[int, ...], **options: Any) -> Any:
-    return audit.tree(candidate, draft=DRAFT, target=TARGET, parents=parents, rng=np.random.default_rng(0), **options)
+    return audit.tree(
+        candidate,
+        draft=DRAFT,
+        target=TARGET,
+        parents=parents,
+        rng=np.random.default_rng(0),
+        **options,
+    )
 
 
 @pytest.mark.parametrize("replacement", [True, False])
@@ -29,10 +38,12 @@ def test_recursive_rejection_is_lossless(parents: tuple[int, ...], replacement: 
     assert (found.verdict, found.samples) == ("lossless", None)
 
 
-# Draft 0 alone is rejected, .4 of all; what is left is (0, 3/8, 5/8), without its sum (0, .15, .25).
+# Draft 0 alone is rejected, .4 of all; what is left is (0, 3/8, 5/8), without its sum (0, .15,
+# .25).
 BY_HAND = {
-    # The second draft is 1 with .3 and accepted with .15/.3 instead of surely: .06 of all goes to token 2, and .03 that token 1
-    # had from the residual after a second draft 0 was rejected: (0, .15 − .3, .25 − .2) instead of (0, .075, .425)/.5.
+    # The second draft is 1 with .3 and accepted with .15/.3 instead of surely: .06 of all goes to
+    # token 2, and .03 that token 1 had from the residual after a second draft 0 was rejected: (0,
+    # .15 − .3, .25 − .2) instead of (0, .075, .425)/.5.
     trees.no_renormalisation: 0.4 * (0.3 * 0.5 + 0.5 * 0.15),
     # A second draft 0 leads to (0, 3/8, 5/8) instead of (0, .075, .425)/.5.
     trees.duplicates_skipped: 0.4 * 0.5 * (0.375 - 0.15),
@@ -77,6 +88,8 @@ def test_parents_make_a_tree() -> None:
 
 def test_too_few_tokens_for_siblings_are_no_fault_of_the_kernel() -> None:
     called = []
-    with pytest.raises(InvalidParameter, match="has 4 children, all different; after \\(\\) the draft has 3 tokens"):
+    with pytest.raises(
+        InvalidParameter, match="has 4 children, all different; after \\(\\) the draft has 3 tokens"
+    ):
         audited(lambda tree, rng: called.append(tree) or [0], (-1, 0, 0, 0, 0), replacement=False)
     assert not called

@@ -1,4 +1,6 @@
-"""Steps, kernels of trees and generations in the battery: told apart by their arguments, passed when right, found when wrong."""
+"""Steps, kernels of trees and generations in the battery: told apart by their arguments, passed
+when right, found when wrong.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ import numpy as np
 import pytest
 
 import otm
+from benchmarks.corpus import steps, trees
 from otm import audit
 from otm.audit import exports, joint_audit
-from otm.audit.broken import steps, trees
 from otm.audit.candidate import CandidateFailure
 from otm.audit.templates import generate as generation_template
 
@@ -25,7 +27,9 @@ def plain(draft: Any, target: Any, request: Any) -> list[list[int]]:
     (ids,) = request.input_ids
     text = ids.tolist()
     for _ in range(request.length):
-        mass = otm.Processing(temperature=request.temperature, top_p=request.top_p)(target([text]).logits[0, -1])
+        mass = otm.Processing(temperature=request.temperature, top_p=request.top_p)(
+            target([text]).logits[0, -1]
+        )
         text.append(int(request.rng.choice(len(mass), p=mass)))
         if text[-1] == request.end:
             break
@@ -68,7 +72,9 @@ def test_what_is_wrong_is_found(candidate: Any) -> None:
     assert found.severity > 0.02
     assert "not lossless" in str(found)
     kept: dict[str, Any] = {"candidate": candidate}
-    source = exports.as_test(found.counterexample, "candidate").replace("# import candidate here", "")
+    source = exports.as_test(found.counterexample, "candidate").replace(
+        "# import candidate here", ""
+    )
     exec(source, kept)
     with pytest.raises(AssertionError, match="not lossless"):
         kept["test_candidate_on_the_smallest_problem_found"]()
@@ -95,7 +101,9 @@ def test_a_step_that_writes_more_is_compared_over_more() -> None:
 
 @pytest.mark.parametrize("gamma", [5, 10])
 def test_long_steps_are_told_by_a_few_positions_at_a_time(gamma: int) -> None:
-    """Right, or wrong in the last token only: 3^γ drafts are too many to branch on, windows of a few are not."""
+    """Right, or wrong in the last token only: 3^γ drafts are too many to branch on, windows of a
+    few are not.
+    """
 
     def written(draft: Any, target: Any, rng: Any, bonus: Any) -> list[int]:
         drafts: list[int] = []
@@ -114,15 +122,24 @@ def test_long_steps_are_told_by_a_few_positions_at_a_time(gamma: int) -> None:
         return written(draft, target, rng, target)
 
     found = audit.battery(step, seconds=SECONDS, shrink_for=0)
-    assert (found.verdict, found.left_out, found.coverage.by[0][0]) == ("lossless", (), "branching on draws")
+    assert (found.verdict, found.left_out, found.coverage.by[0][0]) == (
+        "lossless",
+        (),
+        "branching on draws",
+    )
     assert found.coverage.tokens == (gamma + 1,)
-    wrong = audit.battery(lambda draft, target, rng: written(draft, target, rng, draft), seconds=SECONDS)
+    wrong = audit.battery(
+        lambda draft, target, rng: written(draft, target, rng, draft), seconds=SECONDS
+    )
     assert wrong.verdict == "not lossless"
     assert {label for label in wrong.failed if "tokens" in label} == {
         label for label in wrong.audits if label.endswith(f"to {gamma + 1}")
     }
     kept: dict[str, Any] = {"candidate": step}
-    exec(exports.as_test(wrong.counterexample, "candidate").replace("# import candidate here", ""), kept)
+    exec(
+        exports.as_test(wrong.counterexample, "candidate").replace("# import candidate here", ""),
+        kept,
+    )
     kept["test_candidate_on_the_smallest_problem_found"]()  # of the right one
 
 
@@ -137,9 +154,18 @@ def test_samples_find_what_their_time_allows_or_what_is_asked() -> None:
     mass = np.full(2, 0.5)
     errors = {"false_alarm": 1e-9, "missed": 1e-3}
     model = otm.sequence.ZerothOrder(mass)
-    given = {"draft": model, "target": model, "length": 1, "rng": np.random.default_rng(0), **errors}
+    given = {
+        "draft": model,
+        "target": model,
+        "length": 1,
+        "rng": np.random.default_rng(0),
+        **errors,
+    }
     levels = (0.1, 0.2, 0.3)
-    planned = [audit.samples_needed(mass, detect=level, false_alarm=1e-9 / 6, missed=1e-3) for level in levels]
+    planned = [
+        audit.samples_needed(mass, detect=level, false_alarm=1e-9 / 6, missed=1e-3)
+        for level in levels
+    ]
     for seconds, detect in ((1e6, 0.1), (0.0, 0.3)):
         found = audit.step(slow, detect=joint_audit.Affordable(levels, seconds), **given)
         assert found.samples is not None
@@ -165,7 +191,11 @@ def test_without_branches_samples_decide_and_their_false_alarm_is_counted() -> N
 
 def test_what_fails_everywhere_says_so() -> None:
     with pytest.raises(CandidateFailure, match="out of memory"):
-        audit.battery(lambda tree, rng: 1 / 0 if False else (_ for _ in ()).throw(RuntimeError("out of memory")))
+        audit.battery(
+            lambda tree, rng: (
+                1 / 0 if False else (_ for _ in ()).throw(RuntimeError("out of memory"))
+            )
+        )
 
 
 def test_laws_and_lengths_are_not_of_wholes() -> None:

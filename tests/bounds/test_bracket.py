@@ -21,7 +21,9 @@ from tests.verifiers.optimal.large import language_model_pair
     st.sampled_from([1, 2, 3, 8, 64, 1000, 10**6]),
     st.sampled_from([1, 2, 3, 7, 64, 4096]),
 )
-def test_the_bracket_holds_the_optimum(pair: tuple[np.ndarray, np.ndarray], k: int, bins: int) -> None:
+def test_the_bracket_holds_the_optimum(
+    pair: tuple[np.ndarray, np.ndarray], k: int, bins: int
+) -> None:
     problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
     best, bracket = otm.optimal_acceptance(problem), otm.bounds.optimal_bracket(problem, bins=bins)
     slack = rounding(problem.num_tokens + bins, k)
@@ -35,7 +37,10 @@ def test_the_bracket_holds_the_optimum(pair: tuple[np.ndarray, np.ndarray], k: i
 def test_the_bracket_narrows_with_bins() -> None:
     p, q = language_model_pair(128_256, seed=2)
     for k in (2, 8):
-        gaps = [otm.bounds.optimal_bracket(Problem(draft=p, target=q, law=IID(k)), bins=bins).gap for bins in (64, 512, 4096)]
+        gaps = [
+            otm.bounds.optimal_bracket(Problem(draft=p, target=q, law=IID(k)), bins=bins).gap
+            for bins in (64, 512, 4096)
+        ]
         assert gaps[2] < 3e-4
         assert gaps[0] > 4 * gaps[1] > 16 * gaps[2]
 
@@ -60,8 +65,11 @@ def test_the_bracket_on_every_array_kind(backend: Backend) -> None:
         assert (lower <= best + 1e-5 * (backend.dtype == "float32") + 1e-12).all()
         assert (best <= upper + 1e-5 * (backend.dtype == "float32") + 1e-12).all()
         for i, j in np.ndindex(2, 3):
-            one = otm.bounds.optimal_bracket(Problem(draft=p[i, j], target=q[i, j], law=IID(k)), bins=256)
-            # A ratio next to the edge of a bin may change its bin in float32: a bin's width, 0.1 octave, of one token's mass.
+            one = otm.bounds.optimal_bracket(
+                Problem(draft=p[i, j], target=q[i, j], law=IID(k)), bins=256
+            )
+            # A ratio next to the edge of a bin may change its bin in float32: a bin's width, 0.1
+            # octave, of one token's mass.
             loose = 1e-13 if backend.dtype == "float64" else 2e-3
             assert lower[i, j] == pytest.approx(one.lower, abs=loose)
             assert upper[i, j] == pytest.approx(one.upper, abs=loose)
@@ -72,7 +80,10 @@ def test_the_bracket_is_for_iid_drafts_and_membership_has_a_limit() -> None:
     problem = Problem(draft=p, target=q, law=IID(2))
     with pytest.raises(otm.errors.TooLarge, match="by='rule'"):
         otm.acceptance(Optimal(bins=64), problem)
-    rule, lower = otm.acceptance(Optimal(bins=64), problem, by="rule"), otm.bounds.optimal_bracket(problem, bins=64).lower
+    rule, lower = (
+        otm.acceptance(Optimal(bins=64), problem, by="rule"),
+        otm.bounds.optimal_bracket(problem, bins=64).lower,
+    )
     moved = (8 * (3000 + 64) + 64) * 2.0**-53
     assert lower < rule
     assert rule - lower == pytest.approx(moved, abs=2.0**-52)  # rounded to its side by just so much

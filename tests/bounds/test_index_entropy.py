@@ -1,4 +1,6 @@
-"""Entropy of the accepted draft's index: exact laws of the index against the bounds, and where the lower bound fails."""
+"""Entropy of the accepted draft's index: exact laws of the index against the bounds, and where the
+lower bound fails.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,11 @@ import pytest
 from hypothesis import given, settings
 
 import otm
-from otm.bounds.index_entropy import greedy_index_entropy_upper, index_entropy_lower, index_entropy_upper
+from otm.bounds.index_entropy import (
+    greedy_index_entropy_upper,
+    index_entropy_lower,
+    index_entropy_upper,
+)
 from otm.trees.vector import acceptance_vector, entropy_bits, rejected_mass
 from tests import strategies
 
@@ -18,9 +24,11 @@ _TAIL = 1e-9
 
 
 def poisson_index(draft: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The law of the Poisson functional representation's index, by its definition: geometric given the winner i.
+    """The law of the Poisson functional representation's index, by its definition: geometric given
+    the winner i.
 
-    Entries before the winner come at rate g_i = Σ_j (q_i p_j/p_i − q_j)₊ per unit of an Exp(1) time.
+    Entries before the winner come at rate g_i = Σ_j (q_i p_j/p_i − q_j)₊ per unit of an Exp(1)
+    time.
     """
     law = np.zeros(_LONGEST)
     for i in np.flatnonzero((target > 0) & (draft > 0)):
@@ -35,7 +43,9 @@ def divergence(draft: np.ndarray, target: np.ndarray) -> float:
 
 
 def negligible(tail: float) -> float:
-    """What a tail of an index law can add to its entropy: within it, at most tail·(log₂(1/tail) + a few bits per e-fold)."""
+    """What a tail of an index law can add to its entropy: within it, at most tail·(log₂(1/tail) + a
+    few bits per e-fold).
+    """
     return 60 * tail if tail > 0 else 0.0
 
 
@@ -50,7 +60,10 @@ def test_indices_into_an_independent_list(pair: tuple[np.ndarray, np.ndarray]) -
     lower = index_entropy_lower(problem)
     assert lower == pytest.approx(divergence(p, q), abs=1e-12)
     greedy = acceptance_vector_of_greedy_rejection(p, q)
-    for law, upper in ((poisson_index(p, q), index_entropy_upper(problem)), (greedy, greedy_index_entropy_upper(problem))):
+    for law, upper in (
+        (poisson_index(p, q), index_entropy_upper(problem)),
+        (greedy, greedy_index_entropy_upper(problem)),
+    ):
         tail = 1 - math.fsum(law)
         assert tail < _TAIL
         entropy = entropy_bits(law)
@@ -59,7 +72,9 @@ def test_indices_into_an_independent_list(pair: tuple[np.ndarray, np.ndarray]) -
 
 
 def acceptance_vector_of_greedy_rejection(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """The law of greedy rejection's index: what each entry of the list takes from the residual q − t p."""
+    """The law of greedy rejection's index: what each entry of the list takes from the residual q −
+    t p.
+    """
     law, t, mass = [], 0.0, 1.0
     for _ in range(_LONGEST):
         t += mass
@@ -74,11 +89,14 @@ def test_recursive_rejection_of_independent_drafts_is_greedy_rejection() -> None
     p, q = rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4))
     problem = otm.Problem(draft=p, target=q, law=otm.IID(6))
     law = acceptance_vector_of_greedy_rejection(problem.draft, problem.target)[:6]
-    np.testing.assert_allclose(acceptance_vector(otm.RecursiveRejection(), problem), law, atol=1e-14)
+    np.testing.assert_allclose(
+        acceptance_vector(otm.RecursiveRejection(), problem), law, atol=1e-14
+    )
 
 
 def test_the_lower_bound_fails_without_replacement() -> None:
-    # ERSD (6) as stated for the drafts that its algorithms use: the rank is one of two, H ≤ 1 bit, and D = 2.329 bits.
+    # ERSD (6) as stated for the drafts that its algorithms use: the rank is one of two, H ≤ 1 bit,
+    # and D = 2.329 bits.
     problem = otm.Problem(draft=[0.99, 0.01], target=[0.5, 0.5], law=otm.WithoutReplacement(2))
     d = divergence(problem.draft, problem.target)
     assert d == pytest.approx(2.329, abs=5e-4)
@@ -86,7 +104,9 @@ def test_the_lower_bound_fails_without_replacement() -> None:
         law = acceptance_vector(verifier, problem)
         assert rejected_mass(law) == pytest.approx(0, abs=1e-11)
         assert entropy_bits(law) <= 1 < d - 1.3
-    with pytest.raises(otm.errors.Unsupported, match=r"without replacement the inequality is false"):
+    with pytest.raises(
+        otm.errors.Unsupported, match=r"without replacement the inequality is false"
+    ):
         index_entropy_lower(problem)
     with pytest.raises(otm.errors.Unsupported):
         greedy_index_entropy_upper(problem)
@@ -99,7 +119,8 @@ def test_the_lower_bound_fails_on_many_random_pairs_without_replacement() -> Non
         problem = otm.Problem(draft=p, target=q, law=otm.WithoutReplacement(3))
         law = acceptance_vector(otm.RecursiveRejection(), problem)
         failures += entropy_bits(law) < divergence(p, q) - 1e-9
-        # The race's rank is never above the index in the list with repetitions: the upper bound does hold.
+        # The race's rank is never above the index in the list with repetitions: the upper bound
+        # does hold.
         assert entropy_bits(acceptance_vector(otm.Race(), problem)) <= index_entropy_upper(problem)
     assert failures >= 8
 

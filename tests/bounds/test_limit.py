@@ -13,4 +13,6 @@ def test_the_limit_is_the_target_mass_that_can_be_drafted() -> None:
     limit = otm.bounds.support_limit_upper(problem)
     assert limit >= 0.5  # rounded up: what is 1/2 exactly is not called less
     assert limit == pytest.approx(0.5, abs=2 * (3 * 4 + 4) * 2.0**-53)
-    assert otm.optimal_acceptance(problem.with_law(otm.IID(200))) == pytest.approx(0.5, abs=rounding(3, 64))
+    assert otm.optimal_acceptance(problem.with_law(otm.IID(200))) == pytest.approx(
+        0.5, abs=rounding(3, 64)
+    )

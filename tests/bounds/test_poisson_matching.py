@@ -18,7 +18,9 @@ SLACK = 1e-11  # quadrature (2e-12) and rounding on both sides of an inequality
 
 @settings(max_examples=150)
 @given(pair=strategies.pairs(max_tokens=6), data=st.data())
-def test_the_order_of_the_race_and_its_bounds(pair: tuple[np.ndarray, np.ndarray], data: st.DataObject) -> None:
+def test_the_order_of_the_race_and_its_bounds(
+    pair: tuple[np.ndarray, np.ndarray], data: st.DataObject
+) -> None:
     k = data.draw(st.integers(1, len(pair[0])))
     problem = Problem(draft=pair[0], target=pair[1], law=WithoutReplacement(k))
     chain = [
@@ -53,7 +55,9 @@ def test_one_draft_minhash_race_maximal(pair: tuple[np.ndarray, np.ndarray]) -> 
 
 @settings(max_examples=100)
 @given(pair=strategies.pairs(max_tokens=6))
-def test_the_poisson_matching_lemma_is_half_of_one_minus_the_harmonic_distance(pair: tuple[np.ndarray, np.ndarray]) -> None:
+def test_the_poisson_matching_lemma_is_half_of_one_minus_the_harmonic_distance(
+    pair: tuple[np.ndarray, np.ndarray],
+) -> None:
     problem = Problem(draft=pair[0], target=pair[1], law=IID(1))
     wanted = 0.5 * (1 - otm.divergences.harmonic_mean_distance(draft=pair[0], target=pair[1]))
     assert otm.bounds.poisson_matching_lower(problem) == pytest.approx(wanted, abs=1e-14)
@@ -61,7 +65,11 @@ def test_the_poisson_matching_lemma_is_half_of_one_minus_the_harmonic_distance(p
 
 
 def test_gold_row_8() -> None:
-    problem = Problem(draft=[0.5, 0.2, 0.15, 0.1, 0.05], target=[0.1, 0.3, 0.05, 0.25, 0.3], law=WithoutReplacement(1))
+    problem = Problem(
+        draft=[0.5, 0.2, 0.15, 0.1, 0.05],
+        target=[0.1, 0.3, 0.05, 0.25, 0.3],
+        law=WithoutReplacement(1),
+    )
     assert otm.bounds.poisson_matching_lower(problem) == pytest.approx(0.355119, abs=5e-7)
     best = otm.optimal_acceptance_curve(problem, k=[1, 2, 3, 4])
     np.testing.assert_allclose(best, [0.5, 0.813971, 0.945784, 1.0], atol=5e-7)
@@ -81,17 +89,34 @@ def test_batches_full_vocabulary_and_tiny_masses() -> None:
     import torch
 
     rng = np.random.default_rng(0)
-    p, q = otm.examples.dirichlet(128_256, rng=rng, rows=2), otm.examples.dirichlet(128_256, rng=rng, rows=2)
-    for bound in (otm.bounds.poisson_representation_lower, otm.bounds.poisson_matching_lower, otm.bounds.list_matching_lower):
-        rows = [bound(Problem(draft=a, target=b, law=WithoutReplacement(4))) for a, b in zip(p, q, strict=True)]
-        batch = bound(Problem(draft=torch.tensor(p), target=torch.tensor(q), law=WithoutReplacement(4)))
+    p, q = (
+        otm.examples.dirichlet(128_256, rng=rng, rows=2),
+        otm.examples.dirichlet(128_256, rng=rng, rows=2),
+    )
+    for bound in (
+        otm.bounds.poisson_representation_lower,
+        otm.bounds.poisson_matching_lower,
+        otm.bounds.list_matching_lower,
+    ):
+        rows = [
+            bound(Problem(draft=a, target=b, law=WithoutReplacement(4)))
+            for a, b in zip(p, q, strict=True)
+        ]
+        batch = bound(
+            Problem(draft=torch.tensor(p), target=torch.tensor(q), law=WithoutReplacement(4))
+        )
         np.testing.assert_allclose(batch.numpy(), rows, rtol=0, atol=1e-12)
         tiny = Problem(draft=[1e-300, 1.0], target=[1.0, 1e-300], law=WithoutReplacement(1))
         assert 0 < bound(tiny) < 1e-299
 
 
 @pytest.mark.parametrize(
-    "bound", [otm.bounds.poisson_matching_lower, otm.bounds.poisson_representation_lower, otm.bounds.list_matching_lower]
+    "bound",
+    [
+        otm.bounds.poisson_matching_lower,
+        otm.bounds.poisson_representation_lower,
+        otm.bounds.list_matching_lower,
+    ],
 )
 def test_other_laws_are_refused(bound: object) -> None:
     with pytest.raises(otm.errors.Unsupported, match=r"the problem has Greedy\(k=2\).*Use "):

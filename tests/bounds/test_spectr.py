@@ -14,16 +14,24 @@ from tests.tolerance import rounding
 @given(strategies.iid_problems(max_tokens=4, max_k=3))
 def test_theorem_1_holds_for_every_set_and_is_tight(problem: otm.Problem) -> None:
     p, q, k = exact.exact(problem.draft), exact.exact(problem.target), problem.law.k
-    bounds = {chosen: exact.theorem_1(p, q, k, chosen) for chosen in exact.subsets(problem.num_tokens)}
+    bounds = {
+        chosen: exact.theorem_1(p, q, k, chosen) for chosen in exact.subsets(problem.num_tokens)
+    }
     assert min(bounds.values()) == exact.optimum_iid(p, q, k)  # rational: an equality
     tolerance = rounding(problem.num_tokens, k)
     for chosen, bound in bounds.items():
-        assert abs(otm.bounds.spectr_upper(problem, subset=list(chosen)) - float(bound)) <= tolerance, chosen
+        assert (
+            abs(otm.bounds.spectr_upper(problem, subset=list(chosen)) - float(bound)) <= tolerance
+        ), chosen
     assert abs(otm.bounds.spectr_minimum_upper(problem) - float(min(bounds.values()))) <= tolerance
 
 
 def test_a_set_may_be_a_mask_or_tokens() -> None:
     problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.IID(2))
     mask = np.array([True, False, True])
-    assert otm.bounds.spectr_upper(problem, subset=mask) == otm.bounds.spectr_upper(problem, subset=[0, 2])
-    assert otm.bounds.spectr_upper(problem, subset=np.array([0, 2])) == otm.bounds.spectr_upper(problem, subset=(2, 0))
+    assert otm.bounds.spectr_upper(problem, subset=mask) == otm.bounds.spectr_upper(
+        problem, subset=[0, 2]
+    )
+    assert otm.bounds.spectr_upper(problem, subset=np.array([0, 2])) == otm.bounds.spectr_upper(
+        problem, subset=(2, 0)
+    )

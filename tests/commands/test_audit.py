@@ -86,13 +86,19 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["audited_kernels:in_torch", "--drafts", "2"], 0, "by branching on draws"),
         (["audited_kernels:one_token", "--drafts", "1"], 0, "1 draft, 2 tokens"),
         (["audited_kernels:trusting", "--mode", "sampled", *PAIR], 1, "evidence"),
-        (["audited_kernels:own_randomness", "--mode", "sampled", "--detect", "0.1"], 0, "no difference found"),
+        (
+            ["audited_kernels:own_randomness", "--mode", "sampled", "--detect", "0.1"],
+            0,
+            "no difference found",
+        ),
         (["otm:KSeq", *PAIR, "--drafts", "2"], 0, "`KSeq(gamma=None)`"),
         (["otm:SpecHub", "--law", "greedy", "--drafts", "2"], 0, "drafts by Greedy"),
         (["otm:Lenience", *PAIR], 1, "not lossless"),
     ],
 )
-def test_reports_and_statuses(arguments: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_and_statuses(
+    arguments: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["audit", *arguments]) == status
     assert said in capsys.readouterr().out
 
@@ -103,23 +109,35 @@ def test_reports_and_statuses(arguments: list[str], status: int, said: str, caps
         (["audited_kernels:step"], 0, "a step that drafts by itself"),
         (["audited_kernels:step", "--mode", "step"], 0, "a step that drafts by itself"),
         (["audited_kernels:first_child"], 1, "a tree of 2 drafts"),
-        (["audited_kernels:first_child", "--siblings", "likeliest"], 1, "siblings the likeliest tokens"),
+        (
+            ["audited_kernels:first_child", "--siblings", "likeliest"],
+            1,
+            "siblings the likeliest tokens",
+        ),
         (["audited_kernels:text"], 1, "a generation of 1 row"),
         (["audited_kernels:text", "--mode", "generate"], 1, "a generation of 1 row"),
         (["audited_kernels:greedy"], 1, "temperature 1"),
         (["audited_kernels:greedy", "--temperature", "0"], 0, "`audited_kernels:greedy`: lossless"),
-        (["audited_kernels:hot", "--mode", "logits", "--temperature", "1"], 0, "`audited_kernels:hot`: lossless"),
+        (
+            ["audited_kernels:hot", "--mode", "logits", "--temperature", "1"],
+            0,
+            "`audited_kernels:hot`: lossless",
+        ),
         (["audited_kernels:hot", "--temperature", "0.5"], 1, "not lossless"),
         (["audited_kernels:hot", "--temperature", "1", "--min-p", "0.5"], 1, "not lossless"),
     ],
 )
-def test_modes(arguments: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_modes(
+    arguments: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["audit", *arguments, "--seconds", "120"]) == status
     assert said in capsys.readouterr().out
 
 
 def test_a_file_is_named_as_one_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By its path, in any folder, and a template's own name where no function is named; the test to copy imports it."""
+    """By its path, in any folder, and a template's own name where no function is named; the test to
+    copy imports it.
+    """
     folder = tmp_path / "kernels"
     folder.mkdir()
     (folder / "filed_kernel.py").write_text(f"{KERNELS}\ncandidate = trusting\n", encoding="utf-8")
@@ -137,12 +155,24 @@ def test_a_file_is_named_as_one_has_it(tmp_path: Path, capsys: pytest.CaptureFix
         (["audited_kernels:maximal", "--mode", "step"], "takes 4 arguments. Drop --mode"),
         (["audited_kernels:step", "--mode", "tree"], "takes 3 arguments. Drop --mode"),
         (["audited_kernels:first_child", "--mode", "exact"], "is a kernel of trees. Drop --mode"),
-        (["audited_kernels:step", "--mode", "sampled"], "is a step that drafts by itself. Drop --mode"),
-        (["audited_kernels:step", "--mode", "generate"], "does not read a request. Drop --mode, or write --mode step"),
-        (["audited_kernels:text", "--mode", "step"], "reads a request. Drop --mode, or write --mode generate"),
+        (
+            ["audited_kernels:step", "--mode", "sampled"],
+            "is a step that drafts by itself. Drop --mode",
+        ),
+        (
+            ["audited_kernels:step", "--mode", "generate"],
+            "does not read a request. Drop --mode, or write --mode step",
+        ),
+        (
+            ["audited_kernels:text", "--mode", "step"],
+            "reads a request. Drop --mode, or write --mode generate",
+        ),
         (["otm.audit.templates.tree", "--mode", "step"], "is a kernel of trees. Drop --mode"),
         (["otm.audit.templates.tree", "--mode", "exact"], "is a kernel of trees. Drop --mode"),
-        (["otm.audit.templates.vllm", "--mode", "sequence"], "blocks with randomness of its own. Drop --mode"),
+        (
+            ["otm.audit.templates.vllm", "--mode", "sequence"],
+            "blocks with randomness of its own. Drop --mode",
+        ),
         (["audited_kernels:greedy", "--mode", "exact"], "takes 5 arguments"),
         (["audited_kernels:step", "--drafts", "2"], "Drop them"),
         (["audited_kernels:step", *PAIR], "are of one token"),
@@ -153,7 +183,9 @@ def test_a_file_is_named_as_one_has_it(tmp_path: Path, capsys: pytest.CaptureFix
         (["audited_kernels:step", "--expected", "0.5"], "record of acceptance"),
     ],
 )
-def test_modes_that_do_not_fit(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_modes_that_do_not_fit(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["audit", *arguments]) == 2
     told = capsys.readouterr().err
     assert said in told
@@ -192,7 +224,9 @@ def test_what_an_engine_counted(
     assert said in capsys.readouterr().out
 
 
-def test_a_file_that_is_neither_is_told_as_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_neither_is_told_as_a_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "neither.txt").write_text("hello", encoding="utf-8")
     assert main(["audit", "--log", "neither.txt"]) == 2
     assert "Line 1 is no record" in capsys.readouterr().err
@@ -217,12 +251,16 @@ def test_a_file_that_is_neither_is_told_as_a_log(tmp_path: Path, capsys: pytest.
         (["audited_kernels:maximal", "--log", "x"], "got both"),
     ],
 )
-def test_what_cannot_be_carried_out(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_carried_out(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["audit", *arguments]) == 2
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["a:b", "--draft", "x"], ["a:b", "--draft", "1/0"], ["a:b", "--mode", "guess"]])
+@pytest.mark.parametrize(
+    "arguments", [["a:b", "--draft", "x"], ["a:b", "--draft", "1/0"], ["a:b", "--mode", "guess"]]
+)
 def test_usage(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["audit", *arguments])
@@ -230,7 +268,10 @@ def test_usage(arguments: list[str]) -> None:
 
 
 def test_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [json.dumps({"output": i % 2, "target": [(500 + i) / 1000, (500 - i) / 1000]}) for i in range(100)]
+    lines = [
+        json.dumps({"output": i % 2, "target": [(500 + i) / 1000, (500 - i) / 1000]})
+        for i in range(100)
+    ]
     (tmp_path / "fair.jsonl").write_text("\n".join(lines), encoding="utf-8")
     assert main(["audit", "--log", "fair.jsonl"]) == 2
     assert "no verdict" in capsys.readouterr().out
@@ -240,16 +281,24 @@ def test_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "not lossless" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("body", ["import sys; sys.exit(0)", "raise RuntimeError('at import')", "def f(:"])
-def test_a_module_that_does_not_import_is_no_verdict(body: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "body", ["import sys; sys.exit(0)", "raise RuntimeError('at import')", "def f(:"]
+)
+def test_a_module_that_does_not_import_is_no_verdict(
+    body: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = f"broken_{len(body)}"
     (tmp_path / f"{name}.py").write_text(body, encoding="utf-8")
     assert main(["audit", f"{name}:f"]) == 2
     assert capsys.readouterr().err
 
 
-def test_an_exit_inside_the_callable_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "leaving.py").write_text("def verify(p, q, drafts, u):\n    raise SystemExit(0)\n", encoding="utf-8")
+def test_an_exit_inside_the_callable_is_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "leaving.py").write_text(
+        "def verify(p, q, drafts, u):\n    raise SystemExit(0)\n", encoding="utf-8"
+    )
     for mode in ("exact", "sampled"):
         assert main(["audit", "leaving:verify", "--mode", mode, *PAIR]) == 2
     assert "SystemExit" in capsys.readouterr().err
@@ -268,11 +317,15 @@ def audit_process(folder: Path, named: str, **streams: Any) -> subprocess.Popen[
     """Start the command in a folder with the kernels."""
     (folder / "kernels.py").write_text(KERNELS, encoding="utf-8")
     here = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, "-m", "otm", "audit", named, *PAIR], cwd=folder, env=here, **streams)
+    return subprocess.Popen(
+        [sys.executable, "-m", "otm", "audit", named, *PAIR], cwd=folder, env=here, **streams
+    )
 
 
 @pytest.mark.parametrize(("named", "status"), [("otm:Maximal", 0), ("kernels:trusting", 1)])
-def test_a_reader_that_leaves_takes_nothing_from_the_verdict(named: str, status: int, tmp_path: Path) -> None:
+def test_a_reader_that_leaves_takes_nothing_from_the_verdict(
+    named: str, status: int, tmp_path: Path
+) -> None:
     """As `otm audit … | head -0`."""
     with audit_process(tmp_path, named, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as done:
         assert done.stdout is not None
@@ -289,7 +342,9 @@ def test_a_report_that_cannot_be_written_is_no_verdict(tmp_path: Path) -> None:
         audit_process(tmp_path, "kernels:trusting", stdout=full, stderr=subprocess.PIPE) as done,
     ):
         assert done.stderr is not None
-        assert done.stderr.read().startswith(b"otm audit: the report cannot be written (No space left on device)")
+        assert done.stderr.read().startswith(
+            b"otm audit: the report cannot be written (No space left on device)"
+        )
     assert done.returncode == 2
 
 
@@ -309,9 +364,12 @@ def test_the_verdict_comes_before_the_counterexample(
         main(["audit", "audited_kernels:trusting", "--drafts", "1"])
 
 
-def test_what_the_callable_prints_is_kept_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_callable_prints_is_kept_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = (
-        "import sys\nprint('loading')\n\ndef verify(p, q, d, u):\n    print('noise', file=sys.stderr)\n    return int(d[0])\n"
+        "import sys\nprint('loading')\n\ndef verify(p, q, d, u):\n    print('noise', "
+        "file=sys.stderr)\n    return int(d[0])\n"
     )
     (tmp_path / "talkative.py").write_text(text, encoding="utf-8")
     assert main(["audit", "talkative:verify", "--drafts", "1", "--json", "-"]) == 1
@@ -323,13 +381,36 @@ def test_what_the_callable_prints_is_kept_out(tmp_path: Path, capsys: pytest.Cap
 
 def test_results_for_machines(tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in ("a.json", "a.xml", "a.sarif")]
-    words = ["audit", "audited_kernels:trusting", *PAIR, "--json", paths[0], "--junit", paths[1], "--sarif", paths[2]]
+    words = [
+        "audit",
+        "audited_kernels:trusting",
+        *PAIR,
+        "--json",
+        paths[0],
+        "--junit",
+        paths[1],
+        "--sarif",
+        paths[2],
+    ]
     assert main(words) == 1
     assert json.loads(Path(paths[0]).read_text(encoding="utf-8"))["verdict"] == "not lossless"
     assert 'failures="1"' in Path(paths[1]).read_text(encoding="utf-8")
-    place = json.loads(Path(paths[2]).read_text(encoding="utf-8"))["runs"][0]["results"][0]["locations"][0]
+    place = json.loads(Path(paths[2]).read_text(encoding="utf-8"))["runs"][0]["results"][0][
+        "locations"
+    ][0]
     assert place["physicalLocation"]["artifactLocation"]["uri"].endswith("audited_kernels.py")
-    assert main(["audit", "audited_kernels:maximal", *PAIR, "--json", str(tmp_path / "absent" / "a.json")]) == 2
+    assert (
+        main(
+            [
+                "audit",
+                "audited_kernels:maximal",
+                *PAIR,
+                "--json",
+                str(tmp_path / "absent" / "a.json"),
+            ]
+        )
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -340,6 +421,8 @@ def test_results_for_machines(tmp_path: Path) -> None:
         (["audited_kernels:one_token", *PAIR], "--draft and --target are of one token"),
     ],
 )
-def test_the_wrong_kind_is_named(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_wrong_kind_is_named(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["audit", *arguments]) == 2
     assert said in capsys.readouterr().err

@@ -16,7 +16,10 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
 def completed(text: str, *words: str) -> list[str]:
     """Ask bash what the last word may become."""
     line = " ".join(f"'{word}'" for word in words)
-    ask = f"{text}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _otm; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    ask = (
+        f"{text}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _otm; printf '%s\\n' "
+        f'"${{COMPREPLY[@]}}"'
+    )
     done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
     return done.stdout.split()
 
@@ -36,7 +39,11 @@ def test_every_option_is_offered(capsys: pytest.CaptureFixture[str]) -> None:
     (commands,) = (action for action in _parser()._actions if action.dest == "command")
     assert isinstance(commands.choices, dict)
     for name in ("audit", "plan"):
-        known = {option for option in commands.choices[name]._option_string_actions if option.startswith("--")}
+        known = {
+            option
+            for option in commands.choices[name]._option_string_actions
+            if option.startswith("--")
+        }
         assert set(completed(text, "otm", name, "--")) == known
 
 

@@ -13,7 +13,7 @@ import pytest
 from otm.__main__ import main
 from otm.commands.plan import _tidied
 from otm.commands.printing import WIDTH
-from otm.trees.surface import CostSurface
+from otm.engines.surface import CostSurface
 from tests.paths import ROOT
 
 COUNTERS = """vllm:spec_decode_num_drafts_total 1000
@@ -65,12 +65,21 @@ def answer(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 def test_the_answer_comes_first(capsys: pytest.CaptureFixture[str], counters: Path) -> None:
     text = answer(capsys, counters, "--draft-ms", 2, "--target-ms", "0:20,3:23")
-    # 2.75 tokens of 3 drafts: 2.75 · 20/(6 + 23); beside it 2.4 standard errors, √1.3875/√1000 · 20/29 each.
-    assert text.startswith("SPECULATE: 3 drafts a step 1.90 x plain decoding (1.83 to 1.96), 2.75 tokens a step")
+    # 2.75 tokens of 3 drafts: 2.75 · 20/(6 + 23); beside it 2.4 standard errors, √1.3875/√1000 ·
+    # 20/29 each.
+    assert text.startswith(
+        "SPECULATE: 3 drafts a step 1.90 x plain decoding (1.83 to 1.96), 2.75 tokens a step"
+    )
     assert "1.00 x what the engine ran (1.00 to 1.00): 3 drafts a step" in text
-    assert "if steps were independent: requests are not told apart, so too narrow where they differ" in text
+    assert (
+        "if steps were independent: requests are not told apart, so too narrow where they differ"
+        in text
+    )
     assert "limit 3 drafts are the most that were measured: more may pay" in text
-    assert "from --draft-ms and --target-ms: 2 ms a draft, 20 ms a target call, 23 ms checking 3 drafts" in text
+    assert (
+        "from --draft-ms and --target-ms: 2 ms a draft, 20 ms a target call, 23 ms checking 3 "
+        "drafts" in text
+    )
     assert "every step drafted 3" in text
     further = answer(capsys, counters, "--draft-ms", 2, "--target-ms", 20, "--extend", 9)
     assert "beyond 3 drafts acceptance is extrapolated" in further
@@ -79,15 +88,21 @@ def test_the_answer_comes_first(capsys: pytest.CaptureFixture[str], counters: Pa
 
 def test_do_not_speculate_is_an_answer(capsys: pytest.CaptureFixture[str], counters: Path) -> None:
     text = answer(capsys, counters, "--draft-ms", 20, "--target-ms", 20)
-    assert text.startswith("DO NOT SPECULATE the best number of drafts, 1, gives 0.90 x plain decoding (0.88 to 0.92)")
+    assert text.startswith(
+        "DO NOT SPECULATE the best number of drafts, 1, gives 0.90 x plain decoding (0.88 to 0.92)"
+    )
     assert "plain decoding is 1.45 x what the engine ran" in text  # 80 ms for 2.75 tokens
     close = answer(capsys, counters, "--draft-ms", 15.95, "--target-ms", 20)
     assert close.startswith("SPECULATE, MAYBE: the interval contains 1: 1 draft a step")
 
 
-def test_without_costs_it_gives_a_range_and_asks(capsys: pytest.CaptureFixture[str], counters: Path) -> None:
+def test_without_costs_it_gives_a_range_and_asks(
+    capsys: pytest.CaptureFixture[str], counters: Path
+) -> None:
     text = answer(capsys, counters)
-    assert text.startswith("IT DEPENDS ON COSTS, and none are given: pass --draft-ms and --target-ms")
+    assert text.startswith(
+        "IT DEPENDS ON COSTS, and none are given: pass --draft-ms and --target-ms"
+    )
     assert "drafts a step 3* 3* 3* 3* 3* 1" in text
     assert "x plain decoding 2.67 2.59 2.39 2.12 1.72 1.20" in text
 
@@ -96,17 +111,26 @@ def test_a_record_of_requests(capsys: pytest.CaptureFixture[str], detailed: Path
     text = answer(capsys, detailed, "--draft-ms", 1, "--target-ms", "0:20,4:22", "--budget", 60)
     assert "in brackets 95 % over requests, for all lengths at once" in text
     assert "pooled over steps" in text and "mean of requests (" in text
-    assert "draft lengths differ and are recorded: corrected, if they are independent of acceptance" in text
+    assert (
+        "draft lengths differ and are recorded: corrected, if they are independent of acceptance"
+        in text
+    )
     assert "NOT independent" not in text
-    assert "60 drafts a call over 30 requests" in text and "counted on steps that the split had not seen" in text
+    assert (
+        "60 drafts a call over 30 requests" in text
+        and "counted on steps that the split had not seen" in text
+    )
 
 
-def test_what_cannot_be_corrected_is_said_with_its_bounds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_what_cannot_be_corrected_is_said_with_its_bounds(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     file = tmp_path / "counters.txt"
     file.write_text(COUNTERS.replace("3000", "2600"), encoding="utf-8")
     text = answer(capsys, file, "--draft-ms", 2, "--target-ms", 20)
     assert (
-        "draft lengths differ and are not recorded: undrafted reads as rejected and cannot be corrected here; 2.75 to" in text
+        "draft lengths differ and are not recorded: undrafted reads as rejected and cannot be "
+        "corrected here; 2.75 to" in text
     )
     assert "2.6 drafts a step" in text
     file.write_text('{"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}', encoding="utf-8")
@@ -114,37 +138,62 @@ def test_what_cannot_be_corrected_is_said_with_its_bounds(capsys: pytest.Capture
     assert "if they differ, undrafted reads as rejected, which a histogram cannot correct" in text
 
 
-def test_lengths_that_follow_acceptance_are_called_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_lengths_that_follow_acceptance_are_called_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     accepted, drafted = [0, 2, 2, 1, 0, 2] * 50, [1, 2, 2, 2, 1, 2] * 50
-    found = {"acceptance_histogram": [100, 50, 150], "num_spec_steps": 300, "num_accepted_draft_tokens": 350}
+    found = {
+        "acceptance_histogram": [100, 50, 150],
+        "num_spec_steps": 300,
+        "num_accepted_draft_tokens": 350,
+    }
     found |= {"num_draft_tokens": 500, "per_step_accepted": accepted, "per_step_drafted": drafted}
     file = tmp_path / "detailed.json"
     file.write_text(json.dumps({"speculative_decoding": found}), encoding="utf-8")
     text = answer(capsys, file, "--draft-ms", 1, "--target-ms", 20)
-    assert "THEY ARE NOT independent: of first drafts 1.00 are accepted in long steps, 0.00 in short ones" in text
+    assert (
+        "THEY ARE NOT independent: of first drafts 1.00 are accepted in long steps, 0.00 in short "
+        "ones" in text
+    )
 
 
 def test_settings_have_no_digits_of_binary_fractions() -> None:
-    assert _tidied({"rates": (0.19999999999999996, 3), "name": "a"}) == {"rates": [0.2, 3], "name": "a"}
+    assert _tidied({"rates": (0.19999999999999996, 3), "name": "a"}) == {
+        "rates": [0.2, 3],
+        "name": "a",
+    }
 
 
-def test_batch_sizes_and_settings(capsys: pytest.CaptureFixture[str], counters: Path, tmp_path: Path) -> None:
+def test_batch_sizes_and_settings(
+    capsys: pytest.CaptureFixture[str], counters: Path, tmp_path: Path
+) -> None:
     points = {(b, 0, n): max(1.0, b * n / 24) for b in (1, 8, 32) for n in range(1, 5)}
     costs = tmp_path / "costs.json"
-    costs.write_text(CostSurface.of_points({(b, 0): 0.05 for b in (1, 8, 32)}, points, source="roofline").to_json(), "utf-8")
+    costs.write_text(
+        CostSurface.of_points(
+            {(b, 0): 0.05 for b in (1, 8, 32)}, points, source="roofline"
+        ).to_json(),
+        "utf-8",
+    )
     text = answer(capsys, counters, "--costs", costs)
     assert text.startswith("SPECULATE in 2 of 3 cells; 0 undecided; in the others do not")
     assert "32 0 0 1; best 0.88" in text and "costs.json: roofline" in text
     table = json.loads(answer_json(capsys, counters, "--costs", costs, "--settings", "vllm"))
     assert table["num_speculative_tokens_per_batch_size"][-1] == [25, 32, 0]
     options = ("--extend", 6, "--extrapolate-costs", "--batch", 40)
-    table = json.loads(answer_json(capsys, counters, "--costs", costs, "--settings", "vllm", *options))
+    table = json.loads(
+        answer_json(capsys, counters, "--costs", costs, "--settings", "vllm", *options)
+    )
     assert table["num_speculative_tokens"] == 6
     assert table["num_speculative_tokens_per_batch_size"][-1][1:] == [40, 0]
-    rates = json.loads(answer_json(capsys, counters, "--settings", "vllm-simulation"))["synthetic_acceptance_rates"]
+    rates = json.loads(answer_json(capsys, counters, "--settings", "vllm-simulation"))[
+        "synthetic_acceptance_rates"
+    ]
     assert rates == [0.8, 0.55, 0.4]
     for engine in ("sglang", "tensorrt-llm"):
-        runs = json.loads(answer_json(capsys, counters, "--settings", f"{engine}-simulation"))["runs"]
+        runs = json.loads(answer_json(capsys, counters, "--settings", f"{engine}-simulation"))[
+            "runs"
+        ]
         assert [run["weight"] for run in runs] == pytest.approx([0.2, 0.25, 0.15, 0.4])
 
 
@@ -180,7 +229,9 @@ def test_what_cannot_be_planned_ends_with_2(
     assert error.startswith("otm plan: ") and said in error
 
 
-def test_records_without_a_law_are_told_from_records_that_are_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_records_without_a_law_are_told_from_records_that_are_none(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     file = tmp_path / "file"
     file.write_text('{"spec_verify_ct": 10, "completion_tokens": 25}', encoding="utf-8")
     assert main(["plan", str(file)]) == 2
@@ -193,13 +244,17 @@ def test_records_without_a_law_are_told_from_records_that_are_none(capsys: pytes
 def test_the_page_on_records_shows_what_is_printed(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files are written as they stand there; commands and Python print what stands below and beside them."""
+    """Its files are written as they stand there; commands and Python print what stands below and
+    beside them.
+    """
     page = (ROOT / "docs" / "records.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     files = re.findall(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     for name, text in zip(("counters.txt", "detailed.jsonl", "surface.json"), files, strict=True):
         Path(name).write_text(text, encoding="utf-8")
-    commands = re.findall(r"^\.venv/bin/python -m otm (plan .*)\n((?:(?!\.venv|```).*\n)+)", page, re.MULTILINE)
+    commands = re.findall(
+        r"^\.venv/bin/python -m otm (plan .*)\n((?:(?!\.venv|```).*\n)+)", page, re.MULTILINE
+    )
     assert len(commands) == 6
     for words, shown in commands:
         assert main(shlex.split(words)) == 0

@@ -34,7 +34,13 @@ SCHEMES = [Maximal(), KSeq(), RecursiveRejection(), TransportPlan()]
 @pytest.fixture(scope="module")
 def table() -> otm.comparison.Comparison:
     return compare(
-        draft=DRAFT, target=TARGET, verifiers=SCHEMES, laws=[IID], k=(1, 2, 4), samples=2000, rng=np.random.default_rng(0)
+        draft=DRAFT,
+        target=TARGET,
+        verifiers=SCHEMES,
+        laws=[IID],
+        k=(1, 2, 4),
+        samples=2000,
+        rng=np.random.default_rng(0),
     )
 
 
@@ -44,7 +50,9 @@ class TestRows:
         assert found == [(IID(k), v) for k in (1, 2, 4) for v in SCHEMES if v.supports(IID(k))]
         assert len(found) == 10
 
-    def test_every_cell_is_what_the_single_functions_say(self, table: otm.comparison.Comparison) -> None:
+    def test_every_cell_is_what_the_single_functions_say(
+        self, table: otm.comparison.Comparison
+    ) -> None:
         for row in table.rows:
             problem = otm.Problem(draft=DRAFT, target=TARGET, law=row.law)
             assert row.exact == pytest.approx(otm.acceptance(row.verifier, problem), abs=1e-15)
@@ -52,7 +60,9 @@ class TestRows:
             assert row.gap == pytest.approx(max(0.0, row.optimum - row.exact), abs=1e-15)
             assert row.monte_carlo is not None
             assert row.monte_carlo.samples == 2000
-            assert row.lower == (pytest.approx(otm.bounds.kseq_lower(problem)) if row.verifier == KSeq() else None)
+            assert row.lower == (
+                pytest.approx(otm.bounds.kseq_lower(problem)) if row.verifier == KSeq() else None
+            )
             assert row.note == ""
 
     def test_records_hold_the_same(self, table: otm.comparison.Comparison) -> None:
@@ -61,33 +71,54 @@ class TestRows:
         for record, row in zip(records, table.rows, strict=True):
             assert record["k"] == row.law.k
             assert record["verifier"] == repr(row.verifier)
-            assert (record["exact"], record["optimum"], record["gap"]) == (row.exact, row.optimum, row.gap)
+            assert (record["exact"], record["optimum"], record["gap"]) == (
+                row.exact,
+                row.optimum,
+                row.gap,
+            )
             assert record["monte_carlo_low"] <= record["monte_carlo"] <= record["monte_carlo_high"]
 
     def test_the_same_generator_gives_the_same_table(self) -> None:
         left, right = (
             compare(
-                draft=DRAFT, target=TARGET, verifiers=[KSeq()], laws=[IID], k=[2], samples=100, rng=np.random.default_rng(7)
+                draft=DRAFT,
+                target=TARGET,
+                verifiers=[KSeq()],
+                laws=[IID],
+                k=[2],
+                samples=100,
+                rng=np.random.default_rng(7),
             )
             for _ in range(2)
         )
         assert left == right
 
     def test_samples_are_drawn_where_no_value_is_known_unless_asked_for(self) -> None:
-        pair = {"draft": otm.examples.zipf(60), "target": otm.examples.uniform(60), "laws": [IID], "k": [4]}
+        pair = {
+            "draft": otm.examples.zipf(60),
+            "target": otm.examples.uniform(60),
+            "laws": [IID],
+            "k": [4],
+        }
         named = {"verifiers": [otm.SelectThenReject(), otm.Tournament(), KSeq()]}
         plan, tournament, kseq = compare(**pair, **named).rows
         assert kseq.exact is not None and kseq.monte_carlo is None
-        assert plan.exact is None and plan.monte_carlo is None  # what needs a program cannot be sampled either
+        assert (
+            plan.exact is None and plan.monte_carlo is None
+        )  # what needs a program cannot be sampled either
         assert tournament.exact is None and tournament.monte_carlo.samples == DEFAULT_SAMPLES
         shown = str(compare(**pair, **named))
         assert f"≈{tournament.monte_carlo.mean:.4f}" in shown
 
     def test_without_samples_there_is_no_monte_carlo(self) -> None:
-        (row,) = compare(draft=DRAFT, target=TARGET, verifiers=[KSeq()], laws=[IID], k=[2], samples=0).rows
+        (row,) = compare(
+            draft=DRAFT, target=TARGET, verifiers=[KSeq()], laws=[IID], k=[2], samples=0
+        ).rows
         assert row.monte_carlo is None
         assert (
-            compare(draft=DRAFT, target=TARGET, verifiers=[KSeq()], laws=[IID], k=[2], samples=0).records()[0]["monte_carlo"]
+            compare(
+                draft=DRAFT, target=TARGET, verifiers=[KSeq()], laws=[IID], k=[2], samples=0
+            ).records()[0]["monte_carlo"]
             is None
         )
 
@@ -95,15 +126,24 @@ class TestRows:
         import torch
 
         (row,) = compare(
-            draft=torch.tensor(DRAFT), target=torch.tensor(TARGET), verifiers=[KSeq()], laws=[IID], k=[2], samples=10
+            draft=torch.tensor(DRAFT),
+            target=torch.tensor(TARGET),
+            verifiers=[KSeq()],
+            laws=[IID],
+            k=[2],
+            samples=10,
         ).rows
-        assert row.exact == pytest.approx(otm.acceptance(KSeq(), otm.Problem(draft=DRAFT, target=TARGET, law=IID(2))), abs=2e-5)
+        assert row.exact == pytest.approx(
+            otm.acceptance(KSeq(), otm.Problem(draft=DRAFT, target=TARGET, law=IID(2))), abs=2e-5
+        )
 
 
 class TestDefaults:
     def test_they_cover_the_registries_and_never_raise(self) -> None:
         # Small k for the slow laws; every registered verifier appears with some law.
-        table = compare(draft=DRAFT, target=TARGET, k=(1, 2), samples=50, rng=np.random.default_rng(0))
+        table = compare(
+            draft=DRAFT, target=TARGET, k=(1, 2), samples=50, rng=np.random.default_rng(0)
+        )
         assert {type(row.verifier) for row in table.rows} == set(otm.verifiers.VERIFIERS)
         assert str(table)
         for row in table.rows:
@@ -115,9 +155,13 @@ class TestDefaults:
 
 class TestRegistries:
     def test_plans_are_the_verifiers_without_a_rule_beyond_the_enumeration(self) -> None:
-        """IID(2) has 9 million sequences at V = 3000, its greedy drafts 2,999: only what enumerates the former is refused."""
+        """IID(2) has 9 million sequences at V = 3000, its greedy drafts 2,999: only what enumerates
+        the former is refused.
+        """
         V = 3000
-        problem = otm.Problem(draft=otm.examples.zipf(V), target=otm.examples.uniform(V), law=IID(2))
+        problem = otm.Problem(
+            draft=otm.examples.zipf(V), target=otm.examples.uniform(V), law=IID(2)
+        )
         refused = set()
         for make in otm.verifiers.VERIFIERS:
             if make().supports(problem.law):
@@ -130,7 +174,9 @@ class TestRegistries:
     def test_the_value_of_a_plan_is_the_optimum(self) -> None:
         problem = otm.Problem(draft=DRAFT, target=TARGET, law=IID(2))
         for make in otm.verifiers.PLANS:
-            assert otm.acceptance(make(), problem) == pytest.approx(otm.optimal_acceptance(problem), abs=CERTIFIED_GAP)
+            assert otm.acceptance(make(), problem) == pytest.approx(
+                otm.optimal_acceptance(problem), abs=CERTIFIED_GAP
+            )
 
     @pytest.mark.parametrize("verifier", PROVEN_LOWER, ids=repr)
     def test_proven_bounds_hold_under_every_law(self, verifier: otm.Verifier) -> None:
@@ -146,9 +192,17 @@ class TestRegistries:
     def test_a_new_bound_is_one_entry(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(PROVEN_LOWER, RecursiveRejection(), lambda problem: 0.125)  # type: ignore[arg-type]
         table = compare(
-            draft=DRAFT, target=TARGET, verifiers=[RecursiveRejection(), KSeq(gamma=4.0)], laws=[IID], k=[2], samples=0
+            draft=DRAFT,
+            target=TARGET,
+            verifiers=[RecursiveRejection(), KSeq(gamma=4.0)],
+            laws=[IID],
+            k=[2],
+            samples=0,
         )
-        assert [row.lower for row in table.rows] == [0.125, None]  # the bound of KSeq() is not one for another γ
+        assert [row.lower for row in table.rows] == [
+            0.125,
+            None,
+        ]  # the bound of KSeq() is not one for another γ
 
 
 def blocks(table: otm.comparison.Comparison) -> list[list[str]]:
@@ -168,7 +222,9 @@ class TestPrint:
                 for (_, end), (start, _) in itertools.pairwise(spans):
                     assert padded[end:start] in ("  ", "──"), line
 
-    def test_the_matrix_holds_the_numbers_and_marks_the_best(self, table: otm.comparison.Comparison) -> None:
+    def test_the_matrix_holds_the_numbers_and_marks_the_best(
+        self, table: otm.comparison.Comparison
+    ) -> None:
         head, _, optimum, gap, _, *lines = blocks(table)[0]
         assert re.split("  +", head) == ["drafts: i.i.d.", "k = 1", "k = 2", "k = 4"]
         best = {row.law.k: row.optimum for row in table.rows}
@@ -181,31 +237,51 @@ class TestPrint:
                 assert f"{row.exact:.6f}{'★' * (row.gap < 1e-9)}" in line
         assert lines[0].startswith("transport plan")  # the best first
 
-    def test_everything_is_printed_where_it_is_asked_for(self, table: otm.comparison.Comparison) -> None:
+    def test_everything_is_printed_where_it_is_asked_for(
+        self, table: otm.comparison.Comparison
+    ) -> None:
         text = str(dataclasses.replace(table, full=True))
         for row in table.rows:
             assert row.gap is not None and row.monte_carlo is not None
-            line = next(x for x in text.splitlines() if x.split()[:1] == [str(row.law.k)] and f"  {row.verifier}  " in x)
+            line = next(
+                x
+                for x in text.splitlines()
+                if x.split()[:1] == [str(row.law.k)] and f"  {row.verifier}  " in x
+            )
             for number in (row.exact, row.optimum, row.gap):
                 assert f"{number:.6f}" in line
             assert f"{row.monte_carlo.low:.4f}–{row.monte_carlo.high:.4f}" in line
             if row.lower is not None:
                 assert f"{row.lower:.6f}" in line
 
-    def test_a_rule_separates_numbers_of_drafts_where_everything_is_printed(self, table: otm.comparison.Comparison) -> None:
+    def test_a_rule_separates_numbers_of_drafts_where_everything_is_printed(
+        self, table: otm.comparison.Comparison
+    ) -> None:
         lines = blocks(dataclasses.replace(table, full=True))[0]
-        assert [i for i, line in enumerate(lines) if line.startswith("─")] == [1, 2 + 4, 2 + 4 + 1 + 3]
+        assert [i for i, line in enumerate(lines) if line.startswith("─")] == [
+            1,
+            2 + 4,
+            2 + 4 + 1 + 3,
+        ]
 
     def test_it_fits_a_hundred_columns_and_no_row_stands_twice(self) -> None:
         for full in (False, True):
-            table = compare(draft=[0.4, 0.3, 0.2, 0.1], target=[0.1, 0.2, 0.3, 0.4], k=(1, 2, 2), samples=40, full=full)
+            table = compare(
+                draft=[0.4, 0.3, 0.2, 0.1],
+                target=[0.1, 0.2, 0.3, 0.4],
+                k=(1, 2, 2),
+                samples=40,
+                full=full,
+            )
             assert max(map(len, str(table).splitlines())) <= 100
             rows = [(row.law, row.verifier) for row in table.rows]
             assert len(set(rows)) == len(rows)
             for block in blocks(table)[:-1]:
                 lines = [line for line in block if not line.startswith("─")]
                 assert len(set(lines)) == len(lines)
-        assert not any(isinstance(row.law, otm.WithoutReplacement) and row.law.k == 1 for row in table.rows)
+        assert not any(
+            isinstance(row.law, otm.WithoutReplacement) and row.law.k == 1 for row in table.rows
+        )
 
     def test_schemes_that_agree_share_a_row_unless_they_were_named(self) -> None:
         pair = {"draft": DRAFT, "target": TARGET, "k": (1, 2), "laws": [IID], "samples": 0}
@@ -249,10 +325,20 @@ class TestPrint:
         assert "— transport plan, i.i.d., k = 2: " in text
 
     def test_a_scheme_that_accepts_less_of_more_drafts_says_what_limits_it(self) -> None:
-        pair = {"draft": otm.examples.zipf(5), "target": otm.examples.uniform(5), "laws": [IID], "k": (1, 2, 4)}
+        pair = {
+            "draft": otm.examples.zipf(5),
+            "target": otm.examples.uniform(5),
+            "laws": [IID],
+            "k": (1, 2, 4),
+        }
         found = otm.compare(**pair, verifiers=[otm.Tournament(3), KSeq()])
-        said = "— tournament (tokens = 3), i.i.d.: accepts less of 4 drafts than of 2: tokens = 3 may be why"
-        values = {row.law.k: row.exact for row in found.rows if isinstance(row.verifier, otm.Tournament)}
+        said = (
+            "— tournament (tokens = 3), i.i.d.: accepts less of 4 drafts than of 2: tokens = 3 may "
+            "be why"
+        )
+        values = {
+            row.law.k: row.exact for row in found.rows if isinstance(row.verifier, otm.Tournament)
+        }
         assert values[4] < values[2] and said in " ".join(str(found).split())
         assert said.replace("—", "---") in found.to_latex() and said in found._repr_html_()
         assert "accepts less" not in str(otm.compare(**pair, verifiers=[otm.Tournament(5), KSeq()]))
@@ -260,20 +346,37 @@ class TestPrint:
     def test_what_is_said_below_the_tables_is_said_on_paper_too(self) -> None:
         pair = {"draft": [0.75, 0.25], "target": [0.5, 0.5]}
         found = otm.compare(**pair, verifiers=[otm.ThresholdMatching()], laws=[IID], k=(1,))
-        assert "frontier: min(1, optimum + TV)" in found.to_latex() and "frontier: min(1, optimum + TV)" in found._repr_html_()
+        assert (
+            "frontier: min(1, optimum + TV)" in found.to_latex()
+            and "frontier: min(1, optimum + TV)" in found._repr_html_()
+        )
         name = "sample and match with thresholds (single = 0.5, accumulated = 0.8)"
         assert name in found.to_latex()
-        assert [line for line in str(found).splitlines() if name in line] == [f"… {name}"]  # cut in its row
+        assert [line for line in str(found).splitlines() if name in line] == [
+            f"… {name}"
+        ]  # cut in its row
 
     def test_named_pairs_that_do_not_fit_are_listed(self) -> None:
-        table = compare(draft=DRAFT, target=TARGET, verifiers=[Maximal(), KSeq()], laws=[IID], k=[1, 2], samples=0)
-        assert table.left_out == ("left out: single-draft rejection for drafts i.i.d. (k = 2), which it does not verify",)
+        table = compare(
+            draft=DRAFT,
+            target=TARGET,
+            verifiers=[Maximal(), KSeq()],
+            laws=[IID],
+            k=[1, 2],
+            samples=0,
+        )
+        assert table.left_out == (
+            "left out: single-draft rejection for drafts i.i.d. (k = 2), which it does not verify",
+        )
         assert str(table).splitlines()[-1] == table.left_out[0]
 
 
 class TestErrors:
     def test_a_named_pair_that_fits_for_no_k(self) -> None:
-        with pytest.raises(otm.errors.Unsupported, match=r"Maximal\(\) does not verify drafts drawn by IID\(k=2\).*Choose"):
+        with pytest.raises(
+            otm.errors.Unsupported,
+            match=r"Maximal\(\) does not verify drafts drawn by IID\(k=2\).*Choose",
+        ):
             compare(draft=DRAFT, target=TARGET, verifiers=[Maximal()], laws=[IID], k=[2, 4])
         with pytest.raises(otm.errors.Unsupported, match=r"Maximal\(\)"):
             compare(draft=DRAFT, target=TARGET, verifiers=[Maximal()], k=[2])
@@ -281,7 +384,8 @@ class TestErrors:
     @pytest.mark.parametrize("empty", [{"verifiers": []}, {"laws": []}])
     def test_nothing_to_compare(self, empty: dict) -> None:
         with pytest.raises(
-            otm.errors.InvalidParameter, match=r"at least one verifier and one law; one list is empty\. Leave it out"
+            otm.errors.InvalidParameter,
+            match=r"at least one verifier and one law; one list is empty\. Leave it out",
         ):
             compare(draft=DRAFT, target=TARGET, **empty)
 
@@ -292,7 +396,9 @@ class TestErrors:
 
     @pytest.mark.parametrize("bad", [-1, 2.5, True, "10"], ids=repr)
     def test_samples(self, bad: object) -> None:
-        with pytest.raises(otm.errors.InvalidParameter, match="samples must be an integer of at least 1; got"):
+        with pytest.raises(
+            otm.errors.InvalidParameter, match="samples must be an integer of at least 1; got"
+        ):
             compare(draft=DRAFT, target=TARGET, samples=bad)  # type: ignore[arg-type]
 
     def test_distributions(self) -> None:
@@ -308,7 +414,12 @@ class TestInTheTable:
     def test_lossy_rows_show_their_distances_and_their_gap_is_to_the_frontier(self) -> None:
         p, q = [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]
         table = otm.compare(
-            draft=p, target=q, verifiers=[otm.Maximal(), Mentored(0.05), Lenience(0.5)], laws=[IID], k=[1], samples=0
+            draft=p,
+            target=q,
+            verifiers=[otm.Maximal(), Mentored(0.05), Lenience(0.5)],
+            laws=[IID],
+            k=[1],
+            samples=0,
         )
         exact_row, *rows = table.rows
         assert exact_row.distortion is None
@@ -316,16 +427,25 @@ class TestInTheTable:
         for row in rows:
             problem = Problem(draft=p, target=q, law=IID(1))
             assert row.distortion == otm.lossy.distortion(row.verifier, problem)
-            assert row.frontier == pytest.approx(otm.lossy.tv_frontier(problem, tv=row.distortion.total_variation), abs=1e-15)
+            assert row.frontier == pytest.approx(
+                otm.lossy.tv_frontier(problem, tv=row.distortion.total_variation), abs=1e-15
+            )
             assert row.gap == pytest.approx(max(0.0, row.frontier - row.exact), abs=1e-15)
             assert row.exact > row.optimum
         text = str(table)
         for row in rows:
             line = next(line for line in text.splitlines() if line.startswith(f"{row.verifier}  "))
-            for number in (row.exact, row.frontier, row.distortion.total_variation, row.distortion.kl):
+            for number in (
+                row.exact,
+                row.frontier,
+                row.distortion.total_variation,
+                row.distortion.kl,
+            ):
                 assert f"{number:.6f}" in line
         top, apart, remarks = text.split("\n\n")
-        assert "optimum" in top and "lenience" not in top  # no optimum stands above an acceptance that exceeds it
+        assert (
+            "optimum" in top and "lenience" not in top
+        )  # no optimum stands above an acceptance that exceeds it
         assert apart.startswith("lossy, drafts: i.i.d.") and "optimum" not in apart
         assert remarks == "frontier: min(1, optimum + TV), which no scheme of this TV exceeds."
         record = table.records()[1]
@@ -333,15 +453,26 @@ class TestInTheTable:
         assert record["frontier"] == rows[0].frontier
 
     def test_without_lossy_rows_there_are_no_such_columns(self) -> None:
-        table = otm.compare(draft=[0.5, 0.5], target=[0.4, 0.6], verifiers=[otm.Maximal()], laws=[IID], k=[1], samples=0)
+        table = otm.compare(
+            draft=[0.5, 0.5],
+            target=[0.4, 0.6],
+            verifiers=[otm.Maximal()],
+            laws=[IID],
+            k=[1],
+            samples=0,
+        )
         assert "TV" not in str(table)
         assert "KL" not in str(table)
 
     def test_more_distinct_drafts_than_tokens_are_left_out_unless_named(self) -> None:
         table = otm.compare(draft=[0.5, 0.5], target=[0.4, 0.6], k=[4], samples=0)
-        assert {type(row.law) for row in table.rows} == {law for law in otm.drafts.SINGLE_DRAFTER_LAWS if not law.distinct}
+        assert {type(row.law) for row in table.rows} == {
+            law for law in otm.drafts.SINGLE_DRAFTER_LAWS if not law.distinct
+        }
         with pytest.raises(otm.errors.InvalidParameter, match="k ≤ V"):
-            otm.compare(draft=[0.5, 0.5], target=[0.4, 0.6], laws=[otm.WithoutReplacement], k=[4], samples=0)
+            otm.compare(
+                draft=[0.5, 0.5], target=[0.4, 0.6], laws=[otm.WithoutReplacement], k=[4], samples=0
+            )
 
 
 def test_a_lossy_scheme_that_cannot_be_enumerated_has_no_distance() -> None:
@@ -364,13 +495,27 @@ def test_nothing_is_best_beside_a_sampled_scheme_that_may_be_better() -> None:
     draft = rng.dirichlet(np.full(400, 0.3))
     target = 0.5 * rng.dirichlet(np.full(400, 0.3)) + 0.5 * draft
     verifiers = [otm.RecursiveRejection(), otm.Naive()]
-    text = str(compare(draft=draft, target=target, k=[1, 4], verifiers=verifiers, laws=[otm.WithoutReplacement], samples=400))
-    gap, sampled, naive = (next(x for x in text.splitlines() if x.startswith(name)) for name in ("gap", "recursive", "naive"))
+    text = str(
+        compare(
+            draft=draft,
+            target=target,
+            k=[1, 4],
+            verifiers=verifiers,
+            laws=[otm.WithoutReplacement],
+            samples=400,
+        )
+    )
+    gap, sampled, naive = (
+        next(x for x in text.splitlines() if x.startswith(name))
+        for name in ("gap", "recursive", "naive")
+    )
     assert "≈" in gap
     assert "≈" in sampled
     assert "★" not in naive
 
 
 def test_of_equals_the_one_called_optimal_stands_for_the_others() -> None:
-    lines = str(compare(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], k=(1, 2), laws=[IID], samples=0)).splitlines()
+    lines = str(
+        compare(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], k=(1, 2), laws=[IID], samples=0)
+    ).splitlines()
     assert any(line.startswith("optimal  ") for line in lines)

@@ -14,4 +14,7 @@ def accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
 
 def value_accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
     """What this verifier's acceptance is accurate to."""
-    return max(accuracy(verifier, problem), CERTIFIED_GAP if isinstance(verifier, otm.verifiers.PLANS) else 0.0)
+    return max(
+        accuracy(verifier, problem),
+        CERTIFIED_GAP if isinstance(verifier, otm.verifiers.PLANS) else 0.0,
+    )

@@ -12,20 +12,32 @@ FALSE_ALARM = 1e-9
 SAMPLES = 40_000
 
 
-def acceptance_region(mass: np.ndarray, samples: int, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Smallest and largest count that a cell of this mass may show; outside with probability at most `level` per cell."""
+def acceptance_region(
+    mass: np.ndarray, samples: int, level: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest and largest count that a cell of this mass may show; outside with probability at
+    most `level` per cell.
+    """
     clipped = np.clip(mass, 0.0, 1.0)
     return binom.ppf(level / 2, samples, clipped), binom.isf(level / 2, samples, clipped)
 
 
-def alarms(counts: np.ndarray, mass: np.ndarray, samples: int, level: float = FALSE_ALARM) -> np.ndarray:
-    """Cells whose count is impossible at the given family-wise level; a cell without mass allows no count at all."""
+def alarms(
+    counts: np.ndarray, mass: np.ndarray, samples: int, level: float = FALSE_ALARM
+) -> np.ndarray:
+    """Cells whose count is impossible at the given family-wise level; a cell without mass allows no
+    count at all.
+    """
     low, high = acceptance_region(mass, samples, level / mass.size)
-    dust = mass < 1e-14  # rounding of the exact law: probability < 1e-9 to be hit once in 40,000 draws
+    dust = (
+        mass < 1e-14
+    )  # rounding of the exact law: probability < 1e-9 to be hit once in 40,000 draws
     return np.where(dust, counts > 0, (counts < low) | (counts > high))
 
 
-def power(truth: np.ndarray, claimed: np.ndarray, samples: int, level: float = FALSE_ALARM) -> float:
+def power(
+    truth: np.ndarray, claimed: np.ndarray, samples: int, level: float = FALSE_ALARM
+) -> float:
     """Probability that the most telling single cell raises the alarm when counts follow `truth`."""
     low, high = acceptance_region(claimed, samples, level / claimed.size)
     missed = binom.cdf(high, samples, truth) - binom.cdf(low - 1, samples, truth)
@@ -33,7 +45,9 @@ def power(truth: np.ndarray, claimed: np.ndarray, samples: int, level: float = F
 
 
 def joint_law(verifier: otm.Verifier, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """The draft sequences `(n, k)` in ascending order of `keys`, and the exact joint table `(n, V)`."""
+    """The draft sequences `(n, k)` in ascending order of `keys`, and the exact joint table `(n,
+    V)`.
+    """
     plan = otm.coupling(verifier, problem)
     order = np.argsort(keys(plan.drafts, problem.num_tokens))
     return plan.drafts[order], plan.joint.toarray()[order]

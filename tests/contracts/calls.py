@@ -1,4 +1,6 @@
-"""One valid call of every public function, and of every class that takes what a user has: where to put wrong arguments."""
+"""One valid call of every public function, and of every class that takes what a user has: where to
+put wrong arguments.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ import numpy as np
 from matplotlib import figure
 
 import otm
+from benchmarks.corpus import trees as broken_trees
 from otm import (
     audit,
     bounds,
     divergences,
+    engines,
     examples,
     losses,
     lossy,
@@ -29,7 +33,6 @@ from otm import (
     trees,
     verifiers,
 )
-from otm.audit.broken import trees as broken_trees
 
 P, Q = [0.5, 0.25, 0.25], [0.25, 0.5, 0.25]
 PROBLEM = otm.Problem(draft=P, target=Q, law=otm.IID(2))
@@ -57,33 +60,96 @@ Call = tuple[Callable[..., Any], Callable[[], dict[str, Any]]]
 
 def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     """Yield what is called and its arguments by name."""
-    for verb in (otm.acceptance, otm.coupling, otm.prepare, lossy.distortion, lossy.output_law, trees.acceptance_vector):
+    for verb in (
+        otm.acceptance,
+        otm.coupling,
+        otm.prepare,
+        lossy.distortion,
+        lossy.output_law,
+        trees.acceptance_vector,
+    ):
         verifier = otm.RecursiveRejection()
         yield verb, {"verifier": verifier, "problem": PROBLEM}
     yield otm.acceptance, {"verifier": otm.KSeq(), "problem": PROBLEM, "by": "membership"}
-    yield otm.acceptance_curve, {"verifier": otm.KSeq(), "problem": PROBLEM, "k": [1, 2], "by": "membership"}
+    yield (
+        otm.acceptance_curve,
+        {"verifier": otm.KSeq(), "problem": PROBLEM, "k": [1, 2], "by": "membership"},
+    )
     logs = {"log_draft": np.log([P]), "log_target": np.log([Q])}
     yield otm.acceptance_table, {"draft": [P], "target": [Q], "k": [1, 2], **logs}
-    yield otm.compare, {"draft": P, "target": Q, "verifiers": [otm.KSeq()], "laws": [otm.IID], "k": [1, 2], "samples": 0}
+    yield (
+        otm.compare,
+        {
+            "draft": P,
+            "target": Q,
+            "verifiers": [otm.KSeq()],
+            "laws": [otm.IID],
+            "k": [1, 2],
+            "samples": 0,
+        },
+    )
     yield (
         otm.estimate,
-        {"verifier": otm.KSeq(), "problem": PROBLEM, "samples": 9, "rng": rng(), "confidence": 0.9, "by": "rule"},
+        {
+            "verifier": otm.KSeq(),
+            "problem": PROBLEM,
+            "samples": 9,
+            "rng": rng(),
+            "confidence": 0.9,
+            "by": "rule",
+        },
     )
-    yield otm.from_callable, {"function": lambda p, q, drafts, uniforms: int(drafts[0]), "law": otm.IID, "name": "trusting"}
+    yield (
+        otm.from_callable,
+        {
+            "function": lambda p, q, drafts, uniforms: int(drafts[0]),
+            "law": otm.IID,
+            "name": "trusting",
+        },
+    )
     yield (
         otm.from_logits,
-        {"logits": [0.0, 1.0, 2.0], "temperature": 1.0, "top_k": 2, "top_p": 0.5, "min_p": 0.1, "order": "vllm"},
+        {
+            "logits": [0.0, 1.0, 2.0],
+            "temperature": 1.0,
+            "top_k": 2,
+            "top_p": 0.5,
+            "min_p": 0.1,
+            "order": "vllm",
+        },
     )
-    few: dict[str, dict[str, Any]] = {"curves": {"verifiers": [otm.KSeq()], "k": [1]}, "frontier": {"verifiers": []}}
+    few: dict[str, dict[str, Any]] = {
+        "curves": {"verifiers": [otm.KSeq()], "k": [1]},
+        "frontier": {"verifiers": []},
+    }
     for picture in (plot.curves, plot.overlap, plot.frontier):
         named = few.get(picture.__name__, {})
         yield picture, {"problem": PROBLEM, **named, "ax": figure.Figure().subplots()}
-    yield plot.pair, {"draft": P, "target": Q, "tokens": ["a", "b", "c"], "ax": figure.Figure().subplots()}
-    yield plot.coupling, {"joint": otm.optimum(PROBLEM), "tokens": ["a", "b", "c"], "ax": figure.Figure().subplots()}
+    yield (
+        plot.pair,
+        {"draft": P, "target": Q, "tokens": ["a", "b", "c"], "ax": figure.Figure().subplots()},
+    )
+    yield (
+        plot.coupling,
+        {
+            "joint": otm.optimum(PROBLEM),
+            "tokens": ["a", "b", "c"],
+            "ax": figure.Figure().subplots(),
+        },
+    )
     yield plot.tree, {"drafted": SHAPE, "ax": figure.Figure().subplots()}
-    yield otm.Processing, {"temperature": 1.0, "top_k": 2, "top_p": 0.5, "min_p": 0.1, "order": "vllm"}
-    yield losses.acceptance_losses, {"draft_logits": [0.0, 1.0], "target_logits": [1.0, 0.0], "k": 2, "verifier": otm.KSeq()}
-    yield losses.best_temperature, {"draft_logits": [0.0, 1.0], "target": [0.5, 0.5], "k": 2, "draft": otm.Processing()}
+    yield (
+        otm.Processing,
+        {"temperature": 1.0, "top_k": 2, "top_p": 0.5, "min_p": 0.1, "order": "vllm"},
+    )
+    yield (
+        losses.acceptance_losses,
+        {"draft_logits": [0.0, 1.0], "target_logits": [1.0, 0.0], "k": 2, "verifier": otm.KSeq()},
+    )
+    yield (
+        losses.best_temperature,
+        {"draft_logits": [0.0, 1.0], "target": [0.5, 0.5], "k": 2, "draft": otm.Processing()},
+    )
     yield losses.best_ranked_acceptance, {"draft": P, "target": Q}
     yield losses.draft_rounding, {"draft": P, "target": Q, "dtype": "bfloat16"}
     yield losses.top_mass, {"target": Q, "k": 2}
@@ -121,48 +187,150 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield otm.Tournament, {"tokens": 2}
     yield otm.WithoutReplacementOptimal, {"tolerance": 1e-4}
 
-    yield audit.Candidate, {"verify": lambda draft, target, drafts, uniforms: (int(drafts[0]), True), "name": "x"}
+    yield (
+        audit.Candidate,
+        {"verify": lambda draft, target, drafts, uniforms: (int(drafts[0]), True), "name": "x"},
+    )
     yield audit.BlockKernel, {"verify": lambda draft, target, drafts, rng: drafts, "name": "x"}
-    yield audit.LogitCandidate, {"verify": lambda draft, target, drafts, uniforms, temperature: int(drafts[0]), "name": "x"}
-    yield audit.WholeCandidate, {"verify": broken_trees.recursive, "kind": "tree", "name": "x", "siblings": "without"}
-    tally = trees.records.Tally.of_histogram([2, 2, 6], name="a")
-    record = otm.trees.AcceptanceRecord(form="example", unit="request", parts=(tally,), convention="")
-    yield audit.acceptance, {"record": record, "expected": (0.9, 0.8), "name": "x", "false_alarm": 0.1, "missed": 0.1}
+    yield (
+        audit.LogitCandidate,
+        {
+            "verify": lambda draft, target, drafts, uniforms, temperature: int(drafts[0]),
+            "name": "x",
+        },
+    )
+    yield (
+        audit.WholeCandidate,
+        {"verify": broken_trees.recursive, "kind": "tree", "name": "x", "siblings": "without"},
+    )
+    tally = engines.records.Tally.of_histogram([2, 2, 6], name="a")
+    record = otm.engines.AcceptanceRecord(
+        form="example", unit="request", parts=(tally,), convention=""
+    )
+    yield (
+        audit.acceptance,
+        {"record": record, "expected": (0.9, 0.8), "name": "x", "false_alarm": 0.1, "missed": 0.1},
+    )
     yield (
         audit.assert_lossless,
-        {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "seed": 1, "seconds": 9.0, "shrink_for": 0.0},
+        {
+            "candidate": otm.Maximal(),
+            "laws": [otm.IID(1)],
+            "seed": 1,
+            "seconds": 9.0,
+            "shrink_for": 0.0,
+        },
     )
-    yield audit.battery, {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "seed": 1, "seconds": 9.0, "shrink_for": 0.0}
-    yield audit.LogitCandidate, {"verify": first_matches, "order": "vllm", "temperatures": [1.0, 0.5], "name": "first"}
+    yield (
+        audit.battery,
+        {
+            "candidate": otm.Maximal(),
+            "laws": [otm.IID(1)],
+            "seed": 1,
+            "seconds": 9.0,
+            "shrink_for": 0.0,
+        },
+    )
+    yield (
+        audit.LogitCandidate,
+        {"verify": first_matches, "order": "vllm", "temperatures": [1.0, 0.5], "name": "first"},
+    )
     yield audit.exact, {"candidate": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}
-    yield audit.exact_battery, {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "tolerance": 1e-9, "shrink_for": 0.0}
+    yield (
+        audit.exact_battery,
+        {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "tolerance": 1e-9, "shrink_for": 0.0},
+    )
     yield audit.log, {"records": _records(), "name": "x", "law": otm.IID(1), "false_alarm": 1e-9}
-    yield audit.outputs, {"outputs": [0, 1, 1], "target": Q, "draft": P, "name": "x", "false_alarm": 1e-9, "missed": 1e-3}
+    yield (
+        audit.outputs,
+        {
+            "outputs": [0, 1, 1],
+            "target": Q,
+            "draft": P,
+            "name": "x",
+            "false_alarm": 1e-9,
+            "missed": 1e-3,
+        },
+    )
     yield audit.records_needed, {"detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
     yield audit.rounding_tolerance, {"num_tokens": 3, "k": 2, "unit_roundoff": 1e-16}
-    yield audit.sampled, {"candidate": otm.Maximal(), "problem": SINGLE, "rng": rng(), "detect": 0.5, "false_alarm": 0.1}
+    yield (
+        audit.sampled,
+        {
+            "candidate": otm.Maximal(),
+            "problem": SINGLE,
+            "rng": rng(),
+            "detect": 0.5,
+            "false_alarm": 0.1,
+        },
+    )
     yield audit.sampler, {"verifier": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}
-    yield audit.samples_needed, {"mass": np.asarray(Q), "detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
-    blocks = {"candidate": first_matches, "draft": MARKOV, "target": MARKOV, "num_drafts": 1, "context": (0,)}
-    yield audit.sampled_blocks, blocks | {"rng": rng(), "detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
-    yield audit.sampled_battery, {"candidate": otm.Maximal(), "rng": rng(), "laws": [otm.IID(1)], "detect": 0.5, "missed": 0.1}
+    yield (
+        audit.samples_needed,
+        {"mass": np.asarray(Q), "detect": 0.5, "false_alarm": 0.1, "missed": 0.1},
+    )
+    blocks = {
+        "candidate": first_matches,
+        "draft": MARKOV,
+        "target": MARKOV,
+        "num_drafts": 1,
+        "context": (0,),
+    }
+    yield (
+        audit.sampled_blocks,
+        blocks | {"rng": rng(), "detect": 0.5, "false_alarm": 0.1, "missed": 0.1},
+    )
+    yield (
+        audit.sampled_battery,
+        {
+            "candidate": otm.Maximal(),
+            "rng": rng(),
+            "laws": [otm.IID(1)],
+            "detect": 0.5,
+            "missed": 0.1,
+        },
+    )
     asked = {"candidate": first_matches, "draft": MARKOV, "target": MARKOV}
     yield audit.sequence, asked | {"num_drafts": 1, "context": (0,), "tolerance": 1e-9}
-    yield audit.sequence_battery, {"candidate": first_matches, "num_drafts": (1,), "tolerance": 1e-9}
-    tree = {"candidate": broken_trees.recursive, "parents": (-1,), "rng": rng(), "replacement": True, "tolerance": 1e-9}
+    yield (
+        audit.sequence_battery,
+        {"candidate": first_matches, "num_drafts": (1,), "tolerance": 1e-9},
+    )
+    tree = {
+        "candidate": broken_trees.recursive,
+        "parents": (-1,),
+        "rng": rng(),
+        "replacement": True,
+        "tolerance": 1e-9,
+    }
     yield audit.tree, MARKOV_PAIR | tree | {"detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
-    yield audit.shrink, {"candidate": otm.Maximal(), "law": otm.IID(1), "tolerance": 1e-9, "budget": 2}
-    yield audit.shrink_sequence, {"candidate": first_matches, "num_drafts": (1,), "tolerance": 1e-9, "budget": 1}
+    yield (
+        audit.shrink,
+        {"candidate": otm.Maximal(), "law": otm.IID(1), "tolerance": 1e-9, "budget": 2},
+    )
+    yield (
+        audit.shrink_sequence,
+        {"candidate": first_matches, "num_drafts": (1,), "tolerance": 1e-9, "budget": 1},
+    )
 
     yield bounds.greedy_index_entropy_upper, {"problem": PROBLEM}
     yield bounds.kseq_factor, {"k": 2}
-    for bound in (bounds.kseq_lower, bounds.list_matching_lower, bounds.spectr_minimum_upper, bounds.support_limit_upper):
+    for bound in (
+        bounds.kseq_lower,
+        bounds.list_matching_lower,
+        bounds.spectr_minimum_upper,
+        bounds.support_limit_upper,
+    ):
         yield bound, {"problem": PROBLEM}
     for bound in (bounds.poisson_matching_lower, bounds.poisson_representation_lower):
         yield bound, {"problem": SINGLE}
     yield bounds.optimal_bracket, {"problem": PROBLEM, "bins": 8}
     yield bounds.spectr_upper, {"problem": PROBLEM, "subset": [0]}
-    for divergence in (divergences.harmonic_mean_distance, divergences.kl_divergence, divergences.total_variation):
+    for divergence in (
+        divergences.harmonic_mean_distance,
+        divergences.kl_divergence,
+        divergences.total_variation,
+    ):
         yield divergence, {"draft": P, "target": Q}
     yield divergences.hockey_stick, {"draft": P, "target": Q, "level": 1.5}
     yield examples.bernoulli, {"q": 0.25}
@@ -177,7 +345,16 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield lossy.tv_frontier, {"problem": PROBLEM, "tv": 0.1}
     yield overlap.overlap_at, {"draft": np.asarray(P), "target": np.asarray(Q), "level": 1.0}
 
-    yield partial.TopTokens, {"tokens": [0, 1], "probabilities": [0.5, 0.25], "tail": 0.25, "cap": 0.25, "rounding": 0.0}
+    yield (
+        partial.TopTokens,
+        {
+            "tokens": [0, 1],
+            "probabilities": [0.5, 0.25],
+            "tail": 0.25,
+            "cap": 0.25,
+            "rounding": 0.0,
+        },
+    )
     yield partial.TopTokens.of, {"pmf": P, "m": 2}
     yield partial.PartialPair, {"draft": TOP, "target": TOP, "num_tokens": 8}
     yield partial.acceptance, {"verifier": otm.KSeq(), "pair": PAIR, "k": [1, 2]}
@@ -188,10 +365,16 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield sequence.Absorbing, {"model": MARKOV, "eos": 1, "start": 0}
     yield sequence.BlockMarginals, {"rows": [[0.5, 0.5]], "start": 0}
     yield sequence.block_marginals, {"model": MARKOV, "context": (0,), "length": 2}
-    yield sequence.BestVerification, {"num_drafts": 2, "length": 1, "drafter": MARKOV, "judge": MARKOV}
+    yield (
+        sequence.BestVerification,
+        {"num_drafts": 2, "length": 1, "drafter": MARKOV, "judge": MARKOV},
+    )
     yield sequence.BlockKSeq, {"num_drafts": 2, "length": 1}
     yield sequence.Fly, {"length": 3, "window": 2, "entropy": 0.3, "samples": 1}
-    yield sequence.RegretBudget, {"length": 3, "budget": 1.0, "gate": 2.0, "mismatches": 1, "spent": 0.5}
+    yield (
+        sequence.RegretBudget,
+        {"length": 3, "budget": 1.0, "gate": 2.0, "mismatches": 1, "spent": 0.5},
+    )
     yield sequence.BlockVerification, {"length": 2}
     yield sequence.DraftSelection, {"num_drafts": 2, "length": 1, "verifier": otm.KSeq()}
     yield sequence.Ersd, {"tree": SHAPE}
@@ -235,7 +418,10 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield sequence.generated_law, {"decoder": CHAIN, **MODELS, "length": 2}
     counts = {"num_drafts": 2, "length": 1, "samples": 9, "confidence": 0.9}
     yield sequence.level_cut_upper, {**MODELS, **counts, "rng": rng()}
-    yield sequence.markov_pair, {"num_tokens": 2, "order": 1, "similarity": 0.5, "concentration": 1.0, "rng": rng()}
+    yield (
+        sequence.markov_pair,
+        {"num_tokens": 2, "order": 1, "similarity": 0.5, "concentration": 1.0, "rng": rng()},
+    )
     yield _all(sequence.outcomes), {"run": lambda source: 0}
     yield sequence.matched_tokens, {"decoder": sequence.LikeliestTree(2, 2), **MODELS}
     yield sequence.rank_decoders, {"decoders": [CHAIN], **MODELS}
@@ -248,22 +434,27 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
 
     vector = [0.5, 0.25]
     yield trees.TreeShape, {"parents": [0, 0, 1]}
-    yield trees.PositionAcceptance, {"survival": [0.5, 0.25]}
+    yield engines.PositionAcceptance, {"survival": [0.5, 0.25]}
     yield from _planning()
     yield trees.acceptance_from_sequoia, {"values": [0.0, 0.5, 0.25, 0.25]}
     yield trees.acceptance_from_sequoia_static, {"values": [0.0, 0.5, 0.25]}
     yield trees.acceptance_to_sequoia, {"acceptance": vector}
-    yield trees.chain_expected_tokens, {"acceptance": 0.5, "length": 2}
-    yield trees.chain_speedup, {"acceptance": 0.5, "length": 2, "cost_ratio": 0.1}
+    yield engines.chain_expected_tokens, {"acceptance": 0.5, "length": 2}
+    yield engines.chain_speedup, {"acceptance": 0.5, "length": 2, "cost_ratio": 0.1}
     yield trees.check_acceptance, {"acceptance": vector}
-    chosen = {"acceptance": vector, "draft_seconds": 0.1, "target_seconds": lambda n: 1.0 + 0.1 * n, "max_nodes": 4}
+    chosen = {
+        "acceptance": vector,
+        "draft_seconds": 0.1,
+        "target_seconds": lambda n: 1.0 + 0.1 * n,
+        "max_nodes": 4,
+    }
     yield trees.choose_tree, chosen | {"max_depth": 2, "max_width": 2}
     yield trees.empirical_acceptance, {"accepted": [1, 1], "tried": [3, 2]}
     yield trees.entropy_bits, {"mass": P}
     yield trees.even_spread, {"acceptance": vector, "num_explored": 2}
     yield trees.leaf_entropy, {"acceptance": vector, "shape": SHAPE}
     yield trees.level_order, {"shape": SHAPE}
-    yield trees.optimal_chain_length, {"acceptance": 0.5, "cost_ratio": 0.1, "max_length": 9}
+    yield engines.optimal_chain_length, {"acceptance": 0.5, "cost_ratio": 0.1, "max_length": 9}
     yield trees.optimal_tree, {"acceptance": vector, "num_nodes": 3, "max_depth": 2, "max_width": 2}
     yield trees.rank_counts, {"ranks": [0, 1, -1], "num_children": [2, 2, 1]}
     yield trees.rejected_mass, {"acceptance": vector}
@@ -275,51 +466,78 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield trees.tree_from_json, {"text": trees.tree_to_json(acceptance=vector, shape=SHAPE)}
     yield trees.tree_program, {"acceptance": vector, "num_nodes": 3, "max_depth": 2, "max_width": 2}
     yield trees.tree_to_json, {"acceptance": vector, "shape": SHAPE}
-    yield trees.tunstall_explored_upper, {"acceptance": vector, "num_nodes": 3, "num_explored": 2, "num_extra": 1}
-    yield trees.tunstall_minimum_upper, {"acceptance": vector, "num_nodes": 3, "num_explored": 2, "least_extra": 1}
+    yield (
+        trees.tunstall_explored_upper,
+        {"acceptance": vector, "num_nodes": 3, "num_explored": 2, "num_extra": 1},
+    )
+    yield (
+        trees.tunstall_minimum_upper,
+        {"acceptance": vector, "num_nodes": 3, "num_explored": 2, "least_extra": 1},
+    )
     yield trees.tunstall_upper, {"acceptance": vector, "num_nodes": 3, "max_width": 2}
     yield verifiers.gamma_star, {"problem": PROBLEM}
     yield (
         verifiers.prepare_batch,
-        {"verifier": otm.Optimal(bins=8), "problem": otm.Problem(draft=[P], target=[Q], law=otm.IID(2))},
+        {
+            "verifier": otm.Optimal(bins=8),
+            "problem": otm.Problem(draft=[P], target=[Q], law=otm.IID(2)),
+        },
     )
     distinct = PROBLEM.with_law(otm.WithoutReplacement(2))
-    yield verifiers.rao_blackwell_acceptance, {"problem": distinct, "samples": 9, "rng": rng(), "confidence": 0.9}
+    yield (
+        verifiers.rao_blackwell_acceptance,
+        {"problem": distinct, "samples": 9, "rng": rng(), "confidence": 0.9},
+    )
     yield verifiers.selection_with_law, {"problem": PROBLEM, "law": P}
 
 
 def _planning() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     """Yield what reads records of acceptance and plans with them."""
-    steps = [trees.records.Tally.of_steps([0, 1, 2], [2, 1, 2], name=name) for name in "ab"]
-    record = trees.AcceptanceRecord(form="", unit="request", parts=tuple(steps), convention="")
-    costs = trees.CostSurface.of_points({(1, 0): 0.002}, {(1, 0, n): 0.020 for n in (1, 3)}, source="")
-    chain = trees.PositionAcceptance([0.5, 0.25])
-    for verb in (trees.estimate_tokens, trees.kaplan_meier, trees.survival_bounds):
+    steps = [engines.records.Tally.of_steps([0, 1, 2], [2, 1, 2], name=name) for name in "ab"]
+    record = engines.AcceptanceRecord(form="", unit="request", parts=tuple(steps), convention="")
+    costs = engines.CostSurface.of_points(
+        {(1, 0): 0.002}, {(1, 0, n): 0.020 for n in (1, 3)}, source=""
+    )
+    chain = engines.PositionAcceptance([0.5, 0.25])
+    for verb in (engines.estimate_tokens, engines.kaplan_meier, engines.survival_bounds):
         yield verb, {"record": record}
-    for verb in (trees.request_mean_interval, trees.check_lengths):
+    for verb in (engines.request_mean_interval, engines.check_lengths):
         yield verb, {"record": record, "confidence": 0.9}
-    yield trees.parse_acceptance, {"text": '{"spec_verify_ct": 4, "spec_accept_histogram": [2, 1, 1]}'}
-    for reader in (trees.read_acceptance, trees.read_costs):
+    yield (
+        engines.parse_acceptance,
+        {"text": '{"spec_verify_ct": 4, "spec_accept_histogram": [2, 1, 1]}'},
+    )
+    for reader in (engines.read_acceptance, engines.read_costs):
         yield _on_a_file(reader), {"path": None}
     planned = {"record": record, "costs": costs}
-    yield trees.plan_lengths, planned | {"batches": [1], "contexts": [0], "extend": 2, "confidence": 0.9}
-    yield trees.plan_budget, {"record": record, "budget": 3}
-    yield trees.split_budget, {"survival": [[0.5, 0.25]], "budget": 1}
-    yield trees.vllm_lengths, planned | {"context": 0, "max_batch": 1}
-    for writer in (trees.vllm_simulation, trees.sglang_simulation, trees.tensorrt_llm_simulation):
+    yield (
+        engines.plan_lengths,
+        planned | {"batches": [1], "contexts": [0], "extend": 2, "confidence": 0.9},
+    )
+    yield engines.plan_budget, {"record": record, "budget": 3}
+    yield engines.split_budget, {"survival": [[0.5, 0.25]], "budget": 1}
+    yield engines.vllm_lengths, planned | {"context": 0, "max_batch": 1}
+    for writer in (
+        engines.vllm_simulation,
+        engines.sglang_simulation,
+        engines.tensorrt_llm_simulation,
+    ):
         yield writer, {"acceptance": chain}
     yield chain.extended, {"length": 3}
-    yield trees.CostSurface.flat, {"draft": 0.002, "target": 0.020}
-    yield trees.records.Tally.of_steps, {"accepted": [0, 1], "drafted": [1, 1], "name": ""}
-    yield trees.records.Tally.of_histogram, {"counts": [2, 1], "name": "", "offered": [0, 3]}
-    yield trees.records.Tally.of_survivors, {"survivors": [2, 1], "steps": 3, "name": "", "accepted": 3}
+    yield engines.CostSurface.flat, {"draft": 0.002, "target": 0.020}
+    yield engines.records.Tally.of_steps, {"accepted": [0, 1], "drafted": [1, 1], "name": ""}
+    yield engines.records.Tally.of_histogram, {"counts": [2, 1], "name": "", "offered": [0, 3]}
+    yield (
+        engines.records.Tally.of_survivors,
+        {"survivors": [2, 1], "steps": 3, "name": "", "accepted": 3},
+    )
 
 
 def _on_a_file(reader: Callable[..., Any]) -> Callable[..., Any]:
     """Return a reader that is given a good file where it is given no path."""
     good = {
         "read_acceptance": '{"spec_verify_ct": 4, "spec_accept_histogram": [2, 1, 1]}',
-        "read_costs": trees.CostSurface.flat(draft=0.002, target=0.020).to_json(),
+        "read_costs": engines.CostSurface.flat(draft=0.002, target=0.020).to_json(),
     }
 
     def read(path: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Every kind of bad input, one by one: a typed error whose message gives the requirement, the offending value and the remedy."""
+"""Every kind of bad input, one by one: a typed error whose message gives the requirement, the
+offending value and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,17 @@ def library(request: pytest.FixtureRequest) -> Library:
     return Library(request.param)
 
 
-def check(call: Callable[[], object], kind: type[otm.OtmError], *, requirement: str, value: str, remedy: str) -> None:
-    """Run the call and look for the three parts of the message; the type is also a ValueError, TypeError or RuntimeError."""
+def check(
+    call: Callable[[], object],
+    kind: type[otm.OtmError],
+    *,
+    requirement: str,
+    value: str,
+    remedy: str,
+) -> None:
+    """Run the call and look for the three parts of the message; the type is also a ValueError,
+    TypeError or RuntimeError.
+    """
     with pytest.raises(kind) as caught:
         call()
     message = str(caught.value)
@@ -73,7 +84,13 @@ class TestDistributions:
 
     def test_slightly_negative_mass(self, library: Library, side: str) -> None:
         call = self.problem(library, side, library.array([1.0, -1e-12, 1e-12]))
-        check(call, otm.errors.InvalidDistribution, requirement="non-negative", value="-1e-12", remedy="otm.from_logits")
+        check(
+            call,
+            otm.errors.InvalidDistribution,
+            requirement="non-negative",
+            value="-1e-12",
+            remedy="otm.from_logits",
+        )
 
     @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
     def test_not_finite(self, library: Library, side: str, bad: float) -> None:
@@ -88,7 +105,13 @@ class TestDistributions:
 
     def test_infinities_of_both_signs(self, library: Library, side: str) -> None:
         call = self.problem(library, side, library.array([float("inf"), float("-inf"), 1.0]))
-        check(call, otm.errors.InvalidDistribution, requirement="must be finite", value="2 of 3", remedy="Check the logits")
+        check(
+            call,
+            otm.errors.InvalidDistribution,
+            requirement="must be finite",
+            value="2 of 3",
+            remedy="Check the logits",
+        )
 
     def test_wrong_sum(self, library: Library, side: str) -> None:
         call = self.problem(library, side, library.array([0.5, 0.25, 0.125]))
@@ -102,12 +125,24 @@ class TestDistributions:
 
     def test_the_worst_row_of_a_batch_is_named(self, library: Library, side: str) -> None:
         call = self.problem(library, side, library.array([GOOD, [0.5, 0.5, 0.5], GOOD]))
-        check(call, otm.errors.InvalidDistribution, requirement="sum to 1", value="1.5", remedy="otm.normalise")
+        check(
+            call,
+            otm.errors.InvalidDistribution,
+            requirement="sum to 1",
+            value="1.5",
+            remedy="otm.normalise",
+        )
 
     def test_wrong_sum_in_float32(self, library: Library, side: str) -> None:
-        call = self.problem(library, side, library.array([0.5, 0.25, 0.25 + 2**-13], dtype="float32"))
+        call = self.problem(
+            library, side, library.array([0.5, 0.25, 0.25 + 2**-13], dtype="float32")
+        )
         check(
-            call, otm.errors.InvalidDistribution, requirement="sum to 1 within 3e-05", value="1.000122", remedy="otm.normalise"
+            call,
+            otm.errors.InvalidDistribution,
+            requirement="sum to 1 within 3e-05",
+            value="1.000122",
+            remedy="otm.normalise",
         )
 
     @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -126,13 +161,23 @@ class TestDistributions:
     def test_booleans(self, library: Library, side: str) -> None:
         call = self.problem(library, side, library.array([True, False, False], dtype="bool"))
         check(
-            call, otm.errors.InvalidDistribution, requirement=f"{side} must hold real numbers", value="bool", remedy="Convert"
+            call,
+            otm.errors.InvalidDistribution,
+            requirement=f"{side} must hold real numbers",
+            value="bool",
+            remedy="Convert",
         )
 
     @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
     def test_complex_numbers(self, library: Library, side: str, dtype: str) -> None:
         call = self.problem(library, side, library.array([0.5, 0.5, 0.0], dtype=dtype))
-        check(call, otm.errors.InvalidDistribution, requirement=f"{side} must hold real numbers", value=dtype, remedy="Convert")
+        check(
+            call,
+            otm.errors.InvalidDistribution,
+            requirement=f"{side} must hold real numbers",
+            value=dtype,
+            remedy="Convert",
+        )
 
     def test_a_scalar(self, library: Library, side: str) -> None:
         call = self.problem(library, side, library.array(1.0))
@@ -146,15 +191,33 @@ class TestDistributions:
 
     def test_an_empty_vocabulary(self, library: Library, side: str) -> None:
         call = self.problem(library, side, library.array([]))
-        check(call, otm.errors.InvalidDistribution, requirement="at least one token", value="(0,)", remedy="Give V ≥ 1")
+        check(
+            call,
+            otm.errors.InvalidDistribution,
+            requirement="at least one token",
+            value="(0,)",
+            remedy="Give V ≥ 1",
+        )
 
     def test_an_empty_batch(self, library: Library, side: str) -> None:
         call = self.problem(library, side, library.array([GOOD])[:0])
-        check(call, otm.errors.InvalidDistribution, requirement="at least one row", value="(0, 3)", remedy="Skip empty batches")
+        check(
+            call,
+            otm.errors.InvalidDistribution,
+            requirement="at least one row",
+            value="(0, 3)",
+            remedy="Skip empty batches",
+        )
 
     def test_different_vocabularies(self, library: Library, side: str) -> None:
         call = self.problem(library, side, library.array([0.5, 0.5]))
-        check(call, otm.errors.ShapeMismatch, requirement="share one vocabulary", value="2", remedy="Pad the shorter one")
+        check(
+            call,
+            otm.errors.ShapeMismatch,
+            requirement="share one vocabulary",
+            value="2",
+            remedy="Pad the shorter one",
+        )
 
     def test_leading_axes_that_do_not_broadcast(self, library: Library, side: str) -> None:
         other = "target" if side == "draft" else "draft"
@@ -170,9 +233,17 @@ class TestDistributions:
     def test_two_kinds_of_arrays(self, library: Library, side: str) -> None:
         other = Library("torch" if library.name == "numpy" else "numpy")
         call = self.problem(library, side, other.array(GOOD))
-        check(call, otm.errors.ShapeMismatch, requirement="same kind of array", value="Tensor", remedy="Convert one of them")
+        check(
+            call,
+            otm.errors.ShapeMismatch,
+            requirement="same kind of array",
+            value="Tensor",
+            remedy="Convert one of them",
+        )
 
-    @pytest.mark.parametrize("bad", [[[0.5, 0.5], [1.0]], ["a", "b", "c"], "abc", None, object(), {"a": 1.0}])
+    @pytest.mark.parametrize(
+        "bad", [[[0.5, 0.5], [1.0]], ["a", "b", "c"], "abc", None, object(), {"a": 1.0}]
+    )
     def test_what_is_no_array_at_all(self, library: Library, side: str, bad: object) -> None:
         with pytest.raises(otm.errors.InvalidDistribution, match=side):
             Problem(**{**{"draft": GOOD, "target": GOOD}, side: bad}, law=IID(2))  # type: ignore[arg-type]
@@ -213,13 +284,19 @@ class TestNormalise:
         )
 
     def test_weights_whose_sum_overflows_or_underflows_are_fine(self, library: Library) -> None:
-        np.testing.assert_allclose(np.asarray(otm.normalise(library.array([1.5e308, 1.5e308]))), [0.5, 0.5])
-        np.testing.assert_allclose(np.asarray(otm.normalise(library.array([5e-324, 1.5e-323]))), [0.25, 0.75])
+        np.testing.assert_allclose(
+            np.asarray(otm.normalise(library.array([1.5e308, 1.5e308]))), [0.5, 0.5]
+        )
+        np.testing.assert_allclose(
+            np.asarray(otm.normalise(library.array([5e-324, 1.5e-323]))), [0.25, 0.75]
+        )
 
 
 @pytest.mark.parametrize("make", [pytest.param(cls, id=cls.__name__) for cls in otm.drafts.LAWS])
 class TestNumberOfDrafts:
-    @pytest.mark.parametrize("bad", [0, -3, 2.5, 2.0, True, np.True_, "3", None, float("nan"), [2]], ids=repr)
+    @pytest.mark.parametrize(
+        "bad", [0, -3, 2.5, 2.0, True, np.True_, "3", None, float("nan"), [2]], ids=repr
+    )
     def test_k_must_be_an_integer_of_at_least_one(self, make: type[otm.Law], bad: Any) -> None:
         for call in (lambda: make(bad), lambda: make(1).with_k(bad)):
             check(
@@ -267,33 +344,60 @@ RNG = np.random.default_rng(0)
         pytest.param(otm.bounds.index_entropy_upper, id="index_entropy_upper"),
         pytest.param(otm.bounds.greedy_index_entropy_upper, id="greedy_index_entropy_upper"),
         pytest.param(otm.bounds.spectr_minimum_upper, id="spectr_minimum_upper"),
-        pytest.param(lambda problem: otm.bounds.spectr_upper(problem, subset=[0]), id="spectr_upper"),
+        pytest.param(
+            lambda problem: otm.bounds.spectr_upper(problem, subset=[0]), id="spectr_upper"
+        ),
         pytest.param(otm.optimal_acceptance, id="optimal_acceptance"),
         pytest.param(otm.optimum, id="optimum"),
         pytest.param(otm.transport.optimum_program, id="optimum_program"),
-        pytest.param(lambda problem: otm.transport.certify_exactly(problem, otm.optimum(PROBLEM)), id="certify_exactly"),
-        pytest.param(lambda problem: otm.verifiers.prepare_batch(otm.Optimal(bins=4), problem), id="prepare_batch"),
+        pytest.param(
+            lambda problem: otm.transport.certify_exactly(problem, otm.optimum(PROBLEM)),
+            id="certify_exactly",
+        ),
+        pytest.param(
+            lambda problem: otm.verifiers.prepare_batch(otm.Optimal(bins=4), problem),
+            id="prepare_batch",
+        ),
         pytest.param(lambda problem: otm.prepare(KSeq(), problem), id="prepare"),
         pytest.param(lambda problem: otm.lossy.distortion(KSeq(), problem), id="distortion"),
         pytest.param(lambda problem: otm.lossy.tv_frontier(problem, tv=0.1), id="tv_frontier"),
         pytest.param(lambda problem: otm.lossy.kl_frontier(problem, kl=0.1), id="kl_frontier"),
-        pytest.param(lambda problem: otm.lossy.kl_frontier_program(problem, kl=0.1), id="kl_frontier_program"),
         pytest.param(
-            lambda problem: otm.verifiers.rao_blackwell_acceptance(problem, samples=9, rng=RNG), id="rao_blackwell_acceptance"
+            lambda problem: otm.lossy.kl_frontier_program(problem, kl=0.1), id="kl_frontier_program"
         ),
-        pytest.param(lambda problem: otm.estimate(KSeq(), problem, samples=9, rng=RNG), id="estimate"),
-        pytest.param(lambda problem: otm.verifiers.selection_with_law(problem, law=[0.5, 0.5]), id="selection_with_law"),
-        pytest.param(lambda problem: acceptance_vector(RecursiveRejection(), problem), id="acceptance_vector"),
+        pytest.param(
+            lambda problem: otm.verifiers.rao_blackwell_acceptance(problem, samples=9, rng=RNG),
+            id="rao_blackwell_acceptance",
+        ),
+        pytest.param(
+            lambda problem: otm.estimate(KSeq(), problem, samples=9, rng=RNG), id="estimate"
+        ),
+        pytest.param(
+            lambda problem: otm.verifiers.selection_with_law(problem, law=[0.5, 0.5]),
+            id="selection_with_law",
+        ),
+        pytest.param(
+            lambda problem: acceptance_vector(RecursiveRejection(), problem), id="acceptance_vector"
+        ),
         pytest.param(lambda problem: otm.audit.exact(KSeq(), problem), id="audit.exact"),
         pytest.param(lambda problem: otm.audit.sampler(KSeq(), problem), id="audit.sampler"),
-        pytest.param(lambda problem: otm.audit.sampled(KSeq(), problem, rng=RNG), id="audit.sampled"),
+        pytest.param(
+            lambda problem: otm.audit.sampled(KSeq(), problem, rng=RNG), id="audit.sampled"
+        ),
         pytest.param(otm.verifiers.gamma_star, id="gamma_star"),
         pytest.param(otm.optimal_cut, id="optimal_cut"),
-        pytest.param(lambda problem: otm.optimal_acceptance_curve(problem, k=[1]), id="optimal_acceptance_curve"),
+        pytest.param(
+            lambda problem: otm.optimal_acceptance_curve(problem, k=[1]),
+            id="optimal_acceptance_curve",
+        ),
     ],
 )
 class TestProblems:
-    @pytest.mark.parametrize("bad", [KSeq(), "x", None, ([0.5, 0.5], [0.5, 0.5])], ids=["a verifier", "str", "None", "a pair"])
+    @pytest.mark.parametrize(
+        "bad",
+        [KSeq(), "x", None, ([0.5, 0.5], [0.5, 0.5])],
+        ids=["a verifier", "str", "None", "a pair"],
+    )
     def test_what_is_no_problem(self, call: Callable[[object], object], bad: object) -> None:
         check(
             lambda: call(bad),
@@ -322,7 +426,13 @@ class TestCurves:
             "optimal": lambda: otm.optimal_acceptance_curve(PROBLEM, k=bad),
             "verifier": lambda: otm.acceptance_curve(KSeq(), PROBLEM, k=bad),
         }[verb]
-        check(call, otm.errors.InvalidParameter, requirement=requirement, value=value, remedy="Pass k=")
+        check(
+            call,
+            otm.errors.InvalidParameter,
+            requirement=requirement,
+            value=value,
+            remedy="Pass k=",
+        )
 
     def test_a_k_that_the_verifier_does_not_support(self) -> None:
         check(
@@ -335,7 +445,9 @@ class TestCurves:
 
 
 class TestGamma:
-    @pytest.mark.parametrize("bad", [0.5, 0, -1.0, float("nan"), True, np.True_, float("-inf")], ids=repr)
+    @pytest.mark.parametrize(
+        "bad", [0.5, 0, -1.0, float("nan"), True, np.True_, float("-inf")], ids=repr
+    )
     def test_must_be_at_least_one(self, bad: Any) -> None:
         check(
             lambda: KSeq(gamma=bad),
@@ -362,7 +474,9 @@ class TestGamma:
     def test_infinity_never_accepts(self) -> None:
         assert otm.acceptance(KSeq(gamma=float("inf")), PROBLEM, by="rule") == 0.0
         # Y ~ q whatever the drafts: Σ q(1 − (1 − p)²) = ½·15/16 + ½·7/16
-        assert otm.acceptance(KSeq(gamma=float("inf")), PROBLEM) == pytest.approx(11 / 16, abs=1e-15)
+        assert otm.acceptance(KSeq(gamma=float("inf")), PROBLEM) == pytest.approx(
+            11 / 16, abs=1e-15
+        )
 
 
 class TestMonteCarlo:
@@ -444,7 +558,9 @@ class TestDrafts:
             remedy="Pass one token per draft",
         )
 
-    @pytest.mark.parametrize(("bad", "value"), [([0, 2], "0 to 2"), ([-2, 0], "-2 to 0"), ([[0, 1], [1, 99]], "0 to 99")])
+    @pytest.mark.parametrize(
+        ("bad", "value"), [([0, 2], "0 to 2"), ([-2, 0], "-2 to 0"), ([[0, 1], [1, 99]], "0 to 99")]
+    )
     def test_range(self, verifier: otm.Verifier, bad: Any, value: str) -> None:
         check(
             lambda: otm.kernel(verifier, PROBLEM, bad),
@@ -455,7 +571,9 @@ class TestDrafts:
         )
 
     def test_no_draft_is_no_token(self, verifier: otm.Verifier) -> None:
-        """−1 marks the missing drafts of laws that run out of tokens; i.i.d. drafts never do, and −1 is not the last token."""
+        """−1 marks the missing drafts of laws that run out of tokens; i.i.d. drafts never do, and
+        −1 is not the last token.
+        """
         with pytest.raises(otm.errors.InvalidParameter):
             otm.kernel(verifier, PROBLEM, [-1, 0])
 
@@ -466,38 +584,87 @@ class TestTooLarge:
     @pytest.mark.parametrize(
         ("call", "size", "remedy"),
         [
-            pytest.param(lambda: otm.optimum(LARGE), "9,000,000", "otm.optimal_acceptance", id="optimum"),
+            pytest.param(
+                lambda: otm.optimum(LARGE), "9,000,000", "otm.optimal_acceptance", id="optimum"
+            ),
             pytest.param(
                 lambda: otm.optimum(LARGE, method="sequences"),
                 "27,000,000,000",
                 "otm.optimal_acceptance",
                 id="optimum, literal",
             ),
-            pytest.param(lambda: otm.transport.optimum_program(LARGE), "27,000,000,000", "otm.optimum", id="optimum_program"),
-            pytest.param(lambda: otm.coupling(KSeq(), LARGE), "27,000,000,000", "otm.lossy.output_law", id="coupling"),
-            pytest.param(lambda: otm.coupling(otm.Maximal(), WIDE), "400,000,000", "otm.lossy.output_law", id="one draft"),
-            pytest.param(lambda: otm.coupling(otm.Race(), WIDE), "400,000,000", "otm.sample", id="coupling of a race"),
             pytest.param(
-                lambda: otm.lossy.output_law(otm.Race(), WIDE), "400,000,000", "otm.sample", id="output law of a race"
-            ),
-            pytest.param(lambda: otm.lossy.output_law(KSeq(), LARGE), "9,000,000", "otm.estimate", id="output law"),
-            pytest.param(
-                lambda: otm.bounds.spectr_upper(LARGE, subset=[0]), "9,000,000", "otm.optimal_acceptance", id="spectr_upper"
+                lambda: otm.transport.optimum_program(LARGE),
+                "27,000,000,000",
+                "otm.optimum",
+                id="optimum_program",
             ),
             pytest.param(
-                lambda: otm.bounds.spectr_minimum_upper(LARGE), "9,000,000", "otm.optimal_acceptance", id="spectr_minimum_upper"
+                lambda: otm.coupling(KSeq(), LARGE),
+                "27,000,000,000",
+                "otm.lossy.output_law",
+                id="coupling",
             ),
             pytest.param(
-                lambda: otm.acceptance(TransportPlan(), LARGE), "9,000,000", "otm.optimal_acceptance", id="Otm acceptance"
+                lambda: otm.coupling(otm.Maximal(), WIDE),
+                "400,000,000",
+                "otm.lossy.output_law",
+                id="one draft",
             ),
-            pytest.param(lambda: otm.prepare(TransportPlan(), LARGE), "9,000,000", "otm.optimal_acceptance", id="Otm prepare"),
+            pytest.param(
+                lambda: otm.coupling(otm.Race(), WIDE),
+                "400,000,000",
+                "otm.sample",
+                id="coupling of a race",
+            ),
+            pytest.param(
+                lambda: otm.lossy.output_law(otm.Race(), WIDE),
+                "400,000,000",
+                "otm.sample",
+                id="output law of a race",
+            ),
+            pytest.param(
+                lambda: otm.lossy.output_law(KSeq(), LARGE),
+                "9,000,000",
+                "otm.estimate",
+                id="output law",
+            ),
+            pytest.param(
+                lambda: otm.bounds.spectr_upper(LARGE, subset=[0]),
+                "9,000,000",
+                "otm.optimal_acceptance",
+                id="spectr_upper",
+            ),
+            pytest.param(
+                lambda: otm.bounds.spectr_minimum_upper(LARGE),
+                "9,000,000",
+                "otm.optimal_acceptance",
+                id="spectr_minimum_upper",
+            ),
+            pytest.param(
+                lambda: otm.acceptance(TransportPlan(), LARGE),
+                "9,000,000",
+                "otm.optimal_acceptance",
+                id="Otm acceptance",
+            ),
+            pytest.param(
+                lambda: otm.prepare(TransportPlan(), LARGE),
+                "9,000,000",
+                "otm.optimal_acceptance",
+                id="Otm prepare",
+            ),
             pytest.param(
                 lambda: otm.transport.certify_exactly(LARGE, otm.optimum(PROBLEM)),
                 "9,000,000",
                 "otm.optimal_acceptance",
                 id="certify_exactly",
             ),
-            pytest.param(lambda: enumerate_drafts(LARGE.law, LARGE.draft), "9,000,000", "otm.estimate", id="enumerate_drafts"),
+            pytest.param(
+                lambda: enumerate_drafts(LARGE.law, LARGE.draft),
+                "9,000,000",
+                "otm.estimate",
+                id="enumerate_drafts",
+            ),
         ],
     )
     def test_everywhere(self, call: Callable[[], object], size: str, remedy: str) -> None:
@@ -515,14 +682,20 @@ class TestTooLarge:
         ],
     )
     def test_sizes_with_thousands_of_digits(self, call: Callable[[Problem], object]) -> None:
-        # 2^20000 has 6,021 digits, more than Python prints (4,300): the message must not fail for that.
+        # 2^20000 has 6,021 digits, more than Python prints (4,300): the message must not fail for
+        # that.
         problem = Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(20_000))
         with pytest.raises(otm.errors.TooLarge, match="limited to"):
             call(problem)
 
     def test_compare_at_such_a_size_says_so_in_the_row(self) -> None:
         table = otm.compare(
-            draft=[0.75, 0.25], target=[0.5, 0.5], verifiers=[TransportPlan()], laws=[IID], k=[20_000], samples=0
+            draft=[0.75, 0.25],
+            target=[0.5, 0.5],
+            verifiers=[TransportPlan()],
+            laws=[IID],
+            k=[20_000],
+            samples=0,
         )
         assert table.rows[0].exact is None
         assert "limited to" in table.rows[0].note
@@ -584,7 +757,13 @@ class TestOthers:
             lambda: otm.examples.two_token_optimum(draft=0.5, target=0.5, k=bad),
             lambda: otm.bounds.kseq_factor(bad),
         ):
-            check(call, otm.errors.InvalidParameter, requirement="k must be an integer", value=f"got {bad!r}", remedy="Pass k=")
+            check(
+                call,
+                otm.errors.InvalidParameter,
+                requirement="k must be an integer",
+                value=f"got {bad!r}",
+                remedy="Pass k=",
+            )
 
     @pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan"), True], ids=repr)
     def test_probabilities_of_the_closed_forms(self, bad: Any) -> None:
@@ -608,13 +787,18 @@ class TestOthers:
             remedy="Choose",
         )
 
-    @pytest.mark.parametrize("make", [pytest.param(cls, id=cls.__name__) for cls in otm.drafts.LAWS if cls is not IID])
+    @pytest.mark.parametrize(
+        "make", [pytest.param(cls, id=cls.__name__) for cls in otm.drafts.LAWS if cls is not IID]
+    )
     def test_bounds_that_are_proven_for_independent_drafts(self, make: type[otm.Law]) -> None:
         from tests import instances
 
         problem = instances.named_problem("plain", make(2))
         assert problem is not None
-        for call in (lambda: otm.bounds.kseq_lower(problem), lambda: otm.bounds.spectr_upper(problem, subset=[0])):
+        for call in (
+            lambda: otm.bounds.kseq_lower(problem),
+            lambda: otm.bounds.spectr_upper(problem, subset=[0]),
+        ):
             with pytest.raises(otm.errors.Unsupported) as caught:
                 call()
             assert repr(make(2)) in str(caught.value)
@@ -639,7 +823,10 @@ class TestWhatIsAccepted:
     def test_lists_integers_and_fractions(self) -> None:
         from fractions import Fraction
 
-        assert Problem(draft=[1, 0], target=[Fraction(1, 3), Fraction(2, 3)], law=IID(1)).draft.dtype == np.float64
+        assert (
+            Problem(draft=[1, 0], target=[Fraction(1, 3), Fraction(2, 3)], law=IID(1)).draft.dtype
+            == np.float64
+        )
 
     def test_a_sum_inside_the_tolerance_is_divided_out(self, library: Library) -> None:
         values = library.array([0.5, 0.25, 0.25 + 9e-10])
@@ -661,13 +848,17 @@ class TestWhatIsAccepted:
         assert Problem(draft=values, target=values, law=IID(1)).draft is values
 
     def test_broadcasting(self, library: Library) -> None:
-        problem = Problem(draft=library.array(GOOD), target=library.array([[GOOD] * 2] * 4), law=IID(1))
+        problem = Problem(
+            draft=library.array(GOOD), target=library.array([[GOOD] * 2] * 4), law=IID(1)
+        )
         assert problem.batch_shape == (4, 2)
         assert problem.num_tokens == 3
         assert tuple(problem.draft.shape) == (4, 2, 3)
 
     def test_float32_and_float64_meet_in_float64(self, library: Library) -> None:
-        problem = Problem(draft=library.array(GOOD, dtype="float32"), target=library.array(GOOD), law=IID(1))
+        problem = Problem(
+            draft=library.array(GOOD, dtype="float32"), target=library.array(GOOD), law=IID(1)
+        )
         assert "float64" in str(problem.draft.dtype)
 
     def test_with_law_and_single(self) -> None:
@@ -675,7 +866,9 @@ class TestWhatIsAccepted:
         assert other.law == IID(5)
         assert other.draft is PROBLEM.draft
         assert PROBLEM.single(purpose="a test") is PROBLEM
-        narrow = Problem(draft=np.float32([0.3, 0.7]), target=np.float32([0.6, 0.4]), law=IID(1)).single(purpose="a test")
+        narrow = Problem(
+            draft=np.float32([0.3, 0.7]), target=np.float32([0.6, 0.4]), law=IID(1)
+        ).single(purpose="a test")
         assert narrow.draft.dtype == np.float64
         assert narrow.draft.sum() == pytest.approx(1.0, abs=1e-16)
 
@@ -690,7 +883,9 @@ class TestWhatLooksLikeInputButIsNot:
             lambda: otm.estimate(KSeq(), PROBLEM, samples=3, rng=rng),
             lambda: otm.examples.dirichlet(3, rng=rng),
         ):
-            with pytest.raises(otm.errors.InvalidParameter, match=r"numpy\.random\.Generator.*default_rng"):
+            with pytest.raises(
+                otm.errors.InvalidParameter, match=r"numpy\.random\.Generator.*default_rng"
+            ):
                 call()
 
     @pytest.mark.parametrize("verifier", [KSeq, None, "KSeq", IID(2)])
@@ -733,7 +928,12 @@ class TestWhatLooksLikeInputButIsNot:
 
     def test_arrays_of_fractions_are_read_like_lists(self) -> None:
         thirds = [Fraction(1, 3)] * 3
-        assert otm.optimal_acceptance(Problem(draft=np.array(thirds, dtype=object), target=thirds, law=IID(2))) == 1.0
+        assert (
+            otm.optimal_acceptance(
+                Problem(draft=np.array(thirds, dtype=object), target=thirds, law=IID(2))
+            )
+            == 1.0
+        )
 
     def test_sparse_and_meta_tensors(self) -> None:
         import torch
@@ -747,11 +947,15 @@ class TestWhatLooksLikeInputButIsNot:
         [
             pytest.param(lambda: otm.optimal_acceptance_curve(PROBLEM, k=[10**400]), id="k"),
             pytest.param(lambda: otm.Mentored(10**400), id="kl"),
-            pytest.param(lambda: otm.from_logits([0.0, 1.0], temperature=10**400), id="temperature"),
+            pytest.param(
+                lambda: otm.from_logits([0.0, 1.0], temperature=10**400), id="temperature"
+            ),
             pytest.param(lambda: otm.Optimal(bins=10**12), id="bins"),
             pytest.param(lambda: otm.bounds.optimal_bracket(PROBLEM, bins=10**12), id="bracket"),
             pytest.param(lambda: otm.kernel(KSeq(), PROBLEM, [[0], [0, 1]]), id="ragged drafts"),
-            pytest.param(lambda: otm.bounds.spectr_upper(PROBLEM, subset=[[0], [0, 1]]), id="ragged subset"),
+            pytest.param(
+                lambda: otm.bounds.spectr_upper(PROBLEM, subset=[[0], [0, 1]]), id="ragged subset"
+            ),
             pytest.param(lambda: otm.acceptance(KSeq(), PROBLEM, by=np.array([1, 2])), id="by"),
             pytest.param(lambda: otm.optimum(PROBLEM, method=np.array([1, 2])), id="method"),
         ],
@@ -797,7 +1001,9 @@ NEVER_RIGHT = ("masked", "half precision", "complex", "ragged", "object", "NaN")
 """Nothing that the library computes takes these."""
 
 UNCHECKED = {"overlap_at"}
-"""Works on masses that have passed the gate, inside loops: its documentation says that it checks nothing."""
+"""Works on masses that have passed the gate, inside loops: its documentation says that it checks
+nothing.
+"""
 
 OF_ANY_KIND = {"verify", "run", "memory"}
 """Arguments that are functions of the user's."""
@@ -806,14 +1012,25 @@ OF_ANY_KIND = {"verify", "run", "memory"}
 @pytest.mark.parametrize(
     ("call", "instead"),
     [
-        (lambda: otm.Problem(*PAIR, otm.IID(1)), r"3 by position. Call otm\.Problem\(draft=p, target=q, law=otm\.IID\(k\)\)"),
+        (
+            lambda: otm.Problem(*PAIR, otm.IID(1)),
+            r"3 by position. Call otm\.Problem\(draft=p, target=q, law=otm\.IID\(k\)\)",
+        ),
         (lambda: otm.Problem(PAIR[0], target=PAIR[1], law=otm.IID(1)), "1 by position"),
         (lambda: otm.compare(*PAIR), r"2 by position. Call otm\.compare\(draft=p, target=q\)"),
-        (lambda: otm.acceptance_table(*PAIR, k=[1]), r"2 by position. Call otm\.acceptance_table\(draft=p"),
+        (
+            lambda: otm.acceptance_table(*PAIR, k=[1]),
+            r"2 by position. Call otm\.acceptance_table\(draft=p",
+        ),
     ],
 )
-def test_distributions_by_position_are_refused_with_the_reason(call: Callable[[], Any], instead: str) -> None:
-    with pytest.raises(otm.errors.InvalidParameter, match=f"keyword-only, because the literature swaps p and q; got {instead}"):
+def test_distributions_by_position_are_refused_with_the_reason(
+    call: Callable[[], Any], instead: str
+) -> None:
+    with pytest.raises(
+        otm.errors.InvalidParameter,
+        match=f"keyword-only, because the literature swaps p and q; got {instead}",
+    ):
         call()
 
 
@@ -862,31 +1079,54 @@ def test_whatever_stands_for_an_argument_is_answered_or_refused(
     [
         pytest.param(otm.trees.check_acceptance, id="check_acceptance"),
         pytest.param(lambda mass: otm.trees.tunstall_upper(mass, num_nodes=3), id="tunstall_upper"),
-        pytest.param(lambda mass: otm.trees.optimal_tree(mass, num_nodes=3).acceptance, id="optimal_tree"),
-        pytest.param(lambda mass: otm.partial.TopTokens(tokens=[0, 1, 2], probabilities=mass).probabilities, id="TopTokens"),
-        pytest.param(lambda mass: otm.partial.TopTokens.of(mass, m=2).probabilities, id="TopTokens.of"),
+        pytest.param(
+            lambda mass: otm.trees.optimal_tree(mass, num_nodes=3).acceptance, id="optimal_tree"
+        ),
+        pytest.param(
+            lambda mass: otm.partial.TopTokens(tokens=[0, 1, 2], probabilities=mass).probabilities,
+            id="TopTokens",
+        ),
+        pytest.param(
+            lambda mass: otm.partial.TopTokens.of(mass, m=2).probabilities, id="TopTokens.of"
+        ),
         pytest.param(otm.trees.entropy_bits, id="entropy_bits"),
         pytest.param(lambda mass: otm.examples.describe(mass)["entropy_bits"], id="describe"),
     ],
 )
-def test_gradients_are_refused_and_masks_without_effect_are_plain(call: Callable[[Any], Any]) -> None:
+def test_gradients_are_refused_and_masks_without_effect_are_plain(
+    call: Callable[[Any], Any],
+) -> None:
     """A gradient that is left behind would be a term of a loss that trains nothing."""
     plain = np.array([0.5, 0.25, 0.25])
     with pytest.raises(otm.errors.InvalidDistribution, match=r"\.detach\(\)"):
         call(_tensor(plain, requires_grad=True))
-    for values in (_tensor(plain, requires_grad=True).detach(), np.ma.array(plain, mask=[0, 0, 0]), list(plain)):
+    for values in (
+        _tensor(plain, requires_grad=True).detach(),
+        np.ma.array(plain, mask=[0, 0, 0]),
+        list(plain),
+    ):
         answer = call(values)
         np.testing.assert_array_equal(np.asarray(answer), np.asarray(call(plain)))
         assert not isinstance(answer, np.ma.MaskedArray)
 
 
 def test_an_interrupted_decoding_can_be_sent_to_another_process() -> None:
-    error = otm.errors.DecodingInterrupted("Decoding stopped.", otm.sequence.Generation(tokens=(1,), steps=(), ended=False))
+    error = otm.errors.DecodingInterrupted(
+        "Decoding stopped.", otm.sequence.Generation(tokens=(1,), steps=(), ended=False)
+    )
     again = pickle.loads(pickle.dumps(error))
-    assert (type(again), str(again), again.generation) == (type(error), str(error), error.generation)
+    assert (type(again), str(again), again.generation) == (
+        type(error),
+        str(error),
+        error.generation,
+    )
 
 
-@pytest.mark.parametrize("selection", [None, otm.verifiers.selection_with_law(PROBLEM, law=[0.75, 0.25])], ids=["plan", "law"])
+@pytest.mark.parametrize(
+    "selection",
+    [None, otm.verifiers.selection_with_law(PROBLEM, law=[0.75, 0.25])],
+    ids=["plan", "law"],
+)
 def test_a_prepared_selection_can_be_sent_to_another_process(selection: Any) -> None:
     rule = otm.prepare(otm.SelectThenReject(selection), PROBLEM)
     drafts = np.array([[0, 1], [1, 1]])

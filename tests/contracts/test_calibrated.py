@@ -1,8 +1,10 @@
-"""Calibrated Monte Carlo: every sampler against its exact law, with a stated false-alarm rate and stated power.
+"""Calibrated Monte Carlo: every sampler against its exact law, with a stated false-alarm rate and
+stated power.
 
-Each check compares counts with exact binomial laws and splits its false-alarm rate of 1e-9 over its cells (Bonferroni). Power is
-computed, not hoped for: for each named mutant the probability that the check notices it is evaluated from the same binomial laws
-and required to exceed 1 − 1e-6 before the mutant is run.
+Each check compares counts with exact binomial laws and splits its false-alarm rate of 1e-9 over its
+cells (Bonferroni). Power is computed, not hoped for: for each named mutant the probability that the
+check notices it is evaluated from the same binomial laws and required to exceed 1 − 1e-6 before the
+mutant is run.
 """
 
 from __future__ import annotations
@@ -16,7 +18,17 @@ from otm import IID, Problem
 from otm.drafts.base import enumerate_drafts
 from otm.verbs import run
 from tests import instances, mutants
-from tests.contracts.alarms import FALSE_ALARM, SAMPLES, acceptance_region, alarms, joint_law, keys, power, tabulate, which_row
+from tests.contracts.alarms import (
+    FALSE_ALARM,
+    SAMPLES,
+    acceptance_region,
+    alarms,
+    joint_law,
+    keys,
+    power,
+    tabulate,
+    which_row,
+)
 
 INSTANCES = ("plain", "zeros", "partial")
 
@@ -28,7 +40,9 @@ class TestSamplersExecuteTheirLaw:
             problem = instances.named_problem(name, law)
             assert problem is not None
             rows, mass = joint_law(verifier, problem)
-            draws = run(otm.prepare(verifier, problem), size=SAMPLES, rng=np.random.default_rng(seed))
+            draws = run(
+                otm.prepare(verifier, problem), size=SAMPLES, rng=np.random.default_rng(seed)
+            )
             counts = tabulate(draws, rows, problem.num_tokens)
             assert not alarms(counts, mass, SAMPLES).any(), name
             output = counts.sum(axis=0)
@@ -40,9 +54,13 @@ class TestSamplersExecuteTheirLaw:
         for seed, name in enumerate(INSTANCES):
             problem = instances.named_problem(name, law)
             assert problem is not None
-            draws = otm.sample(verifier, problem, size=SAMPLES, rng=np.random.default_rng(100 + seed))
+            draws = otm.sample(
+                verifier, problem, size=SAMPLES, rng=np.random.default_rng(100 + seed)
+            )
             hits = np.array([draws.member.sum(), draws.accepted.sum()])
-            exact = np.array([otm.acceptance(verifier, problem), otm.acceptance(verifier, problem, by="rule")])
+            exact = np.array(
+                [otm.acceptance(verifier, problem), otm.acceptance(verifier, problem, by="rule")]
+            )
             assert not alarms(hits, exact, SAMPLES).any(), name
             assert (draws.member | ~draws.accepted).all()
 
@@ -54,27 +72,38 @@ def test_laws_draw_what_they_enumerate(law: otm.Law) -> None:
         assert problem is not None
         table = enumerate_drafts(law, problem.draft)
         rng = np.random.default_rng(200 + seed)
-        drafts = law.draw(problem.draft, rng.random((SAMPLES, law.num_uniforms(problem.num_tokens))))
+        drafts = law.draw(
+            problem.draft, rng.random((SAMPLES, law.num_uniforms(problem.num_tokens)))
+        )
         order = np.argsort(keys(table.tokens, problem.num_tokens))
         drawn = which_row(drafts, table.tokens[order], problem.num_tokens)
         counts = np.bincount(drawn, minlength=len(order))
         assert not alarms(counts, table.mass[order], SAMPLES).any(), name
 
 
-# --- power --------------------------------------------------------------------------------------------------------------------
+# --- power
+# --------------------------------------------------------------------------------------------------------------------
 
 _LOGITS = np.array([2.0, 1.2, 0.4, -0.5])
 _RAW = otm.from_logits(_LOGITS)
 _PROCESSED = otm.from_logits(_LOGITS, temperature=0.7, top_k=3)
 _DRAFT, _TARGET = [0.5, 0.3, 0.15, 0.05], [0.1, 0.2, 0.3, 0.4]
-# On _TARGET every stage of recursive rejection after the first accepts with probability 0 or 1, and then a reused uniform is as
-# good as a fresh one. Here token 1 is accepted with probability 5/9 at the second stage.
+# On _TARGET every stage of recursive rejection after the first accepts with probability 0 or 1, and
+# then a reused uniform is as good as a fresh one. Here token 1 is accepted with probability 5/9 at
+# the second stage.
 _UNTIDY = [0.2, 0.35, 0.2, 0.25]
 
 # mutant, what it should have done, target
 MUTANTS = [
-    pytest.param(mutants.NoRenormalisation(), otm.RecursiveRejection(), _TARGET, id="missing renormalisation"),
-    pytest.param(mutants.ReusedUniform(), otm.RecursiveRejection(), _UNTIDY, id="one uniform reused, recursive rejection"),
+    pytest.param(
+        mutants.NoRenormalisation(), otm.RecursiveRejection(), _TARGET, id="missing renormalisation"
+    ),
+    pytest.param(
+        mutants.ReusedUniform(),
+        otm.RecursiveRejection(),
+        _UNTIDY,
+        id="one uniform reused, recursive rejection",
+    ),
     pytest.param(mutants.ReusedUniformKSeq(), otm.KSeq(), _TARGET, id="one uniform reused, K-SEQ"),
     pytest.param(mutants.ClippedKSeq(), otm.KSeq(), _TARGET, id="K-SEQ below gamma*"),
     pytest.param(
@@ -83,17 +112,22 @@ MUTANTS = [
         _TARGET,
         id="optimal without replacement, the choice forgotten",
     ),
-    pytest.param(mutants.RawTarget(raw=tuple(_RAW)), otm.RecursiveRejection(), _PROCESSED, id="raw target"),
+    pytest.param(
+        mutants.RawTarget(raw=tuple(_RAW)), otm.RecursiveRejection(), _PROCESSED, id="raw target"
+    ),
 ]
 
 
 @pytest.mark.parametrize(("mutant", "correct", "target"), MUTANTS)
 @pytest.mark.parametrize("k", [2, 3])
 class TestMutantsDie:
-    def test_in_the_exact_law_check(self, mutant: otm.Verifier, correct: otm.Verifier, target: object, k: int) -> None:
+    def test_in_the_exact_law_check(
+        self, mutant: otm.Verifier, correct: otm.Verifier, target: object, k: int
+    ) -> None:
         problem = Problem(draft=_DRAFT, target=target, law=mutant.laws[0](k))
         loss = np.abs(otm.coupling(mutant, problem).output_marginal - problem.target).max()
-        # The contract allows about 1e-13 (tests/tolerance.py): a loss of 1e-3 is not a matter of tolerance.
+        # The contract allows about 1e-13 (tests/tolerance.py): a loss of 1e-3 is not a matter of
+        # tolerance.
         assert loss > 1e-3
         assert np.abs(otm.coupling(correct, problem).output_marginal - problem.target).max() < 1e-13
 
@@ -106,7 +140,8 @@ class TestMutantsDie:
         draws = otm.sample(mutant, problem, size=SAMPLES, rng=np.random.default_rng(1))
         counts = np.bincount(draws.output, minlength=problem.num_tokens)
         assert alarms(counts, problem.target, SAMPLES).any()
-        # and it is the mutant's own law that is drawn, so the alarm is about the law and not about the sampler
+        # and it is the mutant's own law that is drawn, so the alarm is about the law and not about
+        # the sampler
         assert not alarms(counts, truth, SAMPLES).any()
 
     def test_in_the_monte_carlo_check_of_the_joint_law(
@@ -131,29 +166,42 @@ def test_the_control_passes_both_checks(k: int) -> None:
 
 
 def test_a_reused_uniform_is_invisible_on_a_tidy_instance() -> None:
-    """Why the instance above is chosen with care: a check that only saw this one would let the mutant live."""
+    """Why the instance above is chosen with care: a check that only saw this one would let the
+    mutant live.
+    """
     problem = Problem(draft=_DRAFT, target=_TARGET, law=IID(3))
-    tidy, correct = (otm.coupling(v, problem).joint.toarray() for v in (mutants.ReusedUniform(), otm.RecursiveRejection()))
+    tidy, correct = (
+        otm.coupling(v, problem).joint.toarray()
+        for v in (mutants.ReusedUniform(), otm.RecursiveRejection())
+    )
     np.testing.assert_allclose(tidy, correct, atol=1e-15)
 
 
 def test_the_false_alarm_rate_is_what_it_says() -> None:
-    # Exactly, not by simulation: the total probability of the alarm region, cell by cell, summed over cells.
+    # Exactly, not by simulation: the total probability of the alarm region, cell by cell, summed
+    # over cells.
     mass = np.array([1e-6, 1e-3, 0.2, 0.3, 0.498999])
     low, high = acceptance_region(mass, SAMPLES, FALSE_ALARM / mass.size)
     outside = binom.cdf(low - 1, SAMPLES, mass) + binom.sf(high, SAMPLES, mass)
     assert outside.sum() <= FALSE_ALARM
-    # and at a level that can be simulated the check does fire about that often, so it is not vacuous
+    # and at a level that can be simulated the check does fire about that often, so it is not
+    # vacuous
     rng = np.random.default_rng(4)
-    fired = [alarms(rng.binomial(SAMPLES, mass), mass, SAMPLES, level=0.2).any() for _ in range(2000)]
+    fired = [
+        alarms(rng.binomial(SAMPLES, mass), mass, SAMPLES, level=0.2).any() for _ in range(2000)
+    ]
     assert 0.02 < np.mean(fired) < 0.2 + 4 * np.sqrt(0.2 * 0.8 / 2000)
 
 
 def test_a_wrong_conditional_law_with_the_right_marginals_is_seen() -> None:
-    """Outputs swapped between two draft sequences: output law and acceptance unchanged, only the joint table can tell."""
+    """Outputs swapped between two draft sequences: output law and acceptance unchanged, only the
+    joint table can tell.
+    """
     problem = Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(1))
     rows, claimed = joint_law(otm.Maximal(), problem)
     draws = otm.sample(otm.Maximal(), problem, size=SAMPLES, rng=np.random.default_rng(5))
-    swapped = otm.results.Samples(drafts=1 - draws.drafts, output=draws.output, accepted=draws.accepted)
+    swapped = otm.results.Samples(
+        drafts=1 - draws.drafts, output=draws.output, accepted=draws.accepted
+    )
     assert not alarms(np.bincount(swapped.output, minlength=2), problem.target, SAMPLES).any()
     assert alarms(tabulate(swapped, rows, 2), claimed, SAMPLES).any()

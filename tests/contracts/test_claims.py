@@ -1,4 +1,6 @@
-"""The numbers of docs/claims.md: what papers and public code say of each other, by enumeration and by the best step."""
+"""The numbers of docs/claims.md: what papers and public code say of each other, by enumeration and
+by the best step.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +32,29 @@ GOLD = {"draft": ZerothOrder([2 / 3, 1 / 3]), "target": ZerothOrder([1 / 3, 2 / 
 
 @dataclasses.dataclass(frozen=True)
 class Hierarchical(BlockVerification):
-    """HSD by its own formulas: prefix ratios r, capped by the largest before; branch divergences; tests from the end."""
+    """HSD by its own formulas: prefix ratios r, capped by the largest before; branch divergences;
+    tests from the end.
+    """
 
     def capped(self, ratios: list[float], i: int) -> float:
         return ratios[i] / max(1.0, *ratios[: i + 1])
 
     def whole(self, ratios: list[float]) -> float:
         before = ratios[-2]
-        return min(1.0, self.capped(ratios, self.length - 1) * ratios[-1] / before) if before > 0 else 0.0
+        return (
+            min(1.0, self.capped(ratios, self.length - 1) * ratios[-1] / before)
+            if before > 0
+            else 0.0
+        )
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         drafted = tuple(tree.tokens[1:].tolist())
         before = [drafted[:i] for i in range(self.length + 1)]
         ratios = [1.0]
         for i, token in enumerate(drafted):
-            ratios.append(ratios[-1] * float(target(before[i])[token] / tree.draft[before[i]][token]))
+            ratios.append(
+                ratios[-1] * float(target(before[i])[token] / tree.draft[before[i]][token])
+            )
         if source.accept(self.whole(ratios)):
             return Step((*drafted, source.choose(target(drafted))), self.length, "end_of_draft")
         for kept in reversed(range(self.length)):
@@ -71,20 +81,35 @@ class CappedAtOne(Hierarchical):
 class TestHierarchicalSpeculativeDecoding:
     @pytest.mark.parametrize("seed", range(6))
     def test_is_block_verification(self, seed: int) -> None:
-        draft, target = smooth_models(3, 3, seed) if seed < 3 else random_models(3, 3, np.random.default_rng([31, seed]))
+        draft, target = (
+            smooth_models(3, 3, seed)
+            if seed < 3
+            else random_models(3, 3, np.random.default_rng([31, seed]))
+        )
         models = {"draft": draft, "target": target, "context": []}
-        assert distance(step_law(Hierarchical(3), **models), step_law(BlockVerification(3), **models)) <= 1e-15
+        assert (
+            distance(step_law(Hierarchical(3), **models), step_law(BlockVerification(3), **models))
+            <= 1e-15
+        )
 
     @pytest.mark.parametrize(
         ("length", "tokenwise", "block"),
-        [(1, Fraction(2, 3), Fraction(2, 3)), (2, Fraction(10, 9), Fraction(11, 9)), (3, Fraction(38, 27), Fraction(5, 3))],
+        [
+            (1, Fraction(2, 3), Fraction(2, 3)),
+            (2, Fraction(10, 9), Fraction(11, 9)),
+            (3, Fraction(38, 27), Fraction(5, 3)),
+        ],
     )
     def test_the_gold_instance(self, length: int, tokenwise: Fraction, block: Fraction) -> None:
         tokens = expected_step(SpeculativeSampling(length), **GOLD, context=[]).block_efficiency
         assert tokens == pytest.approx(1 + float(tokenwise), abs=1e-14)
         for decoder in (BlockVerification(length), Hierarchical(length)):
-            assert step_law(decoder, **GOLD, context=[]).block_efficiency == pytest.approx(1 + float(block), abs=1e-14)
-        assert best_step(BlockVerification(length), **GOLD, context=[]).value == pytest.approx(1 + float(block), abs=1e-9)
+            assert step_law(decoder, **GOLD, context=[]).block_efficiency == pytest.approx(
+                1 + float(block), abs=1e-14
+            )
+        assert best_step(BlockVerification(length), **GOLD, context=[]).value == pytest.approx(
+            1 + float(block), abs=1e-9
+        )
         assert f"| {length} | {tokenwise} | {block} | {block} |" in PAGE
 
     def test_capped_at_one_it_accepts_too_much(self) -> None:
@@ -106,7 +131,9 @@ class TestSpecTrGbv:
     def test_one_draft_is_single_draft_rejection(self) -> None:
         rng = np.random.default_rng(0)
         draft, target = rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4))
-        assert self.formula(draft, target, 1) == pytest.approx(np.minimum(draft, target).sum(), abs=1e-15)
+        assert self.formula(draft, target, 1) == pytest.approx(
+            np.minimum(draft, target).sum(), abs=1e-15
+        )
 
     def test_more_than_the_optimum(self) -> None:
         draft, target = np.array([0.99, 0.01]), np.array([0.5, 0.5])
@@ -118,7 +145,9 @@ class TestSpecTrGbv:
     def test_less_than_the_optimum(self) -> None:
         draft, target = np.array([0.5, 0.5]), np.array([1.0, 0.0])
         assert self.formula(draft, target, 2) == 0.5
-        assert otm.optimal_acceptance(otm.Problem(draft=draft, target=target, law=otm.IID(2))) == 0.75
+        assert (
+            otm.optimal_acceptance(otm.Problem(draft=draft, target=target, law=otm.IID(2))) == 0.75
+        )
         assert "| (1/2, 1/2) | (1, 0) | 1/2 | 3/4 |" in PAGE
 
 
@@ -126,7 +155,9 @@ def test_greedy_multipath_on_equal_models() -> None:
     """Ties: tests/sequence/test_greedy_multipath.py."""
     model = ZerothOrder([0.5, 0.5])
     for count in (1, 2, 5):
-        tokens = expected_step(GreedyMultipath(count, 1), draft=model, target=model, context=[]).block_efficiency
+        tokens = expected_step(
+            GreedyMultipath(count, 1), draft=model, target=model, context=[]
+        ).block_efficiency
         assert tokens == pytest.approx(1.5 + 0.5**count, abs=1e-14)
     assert "TV = 1/6" in PAGE
     assert "TV = 7/130" in PAGE
@@ -134,17 +165,23 @@ def test_greedy_multipath_on_equal_models() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Truncated(SpeculativeSampling):
-    """Cuts a chain of drafts where a rule says so: on the tokens before draft i, or on draft i itself."""
+    """Cuts a chain of drafts where a rule says so: on the tokens before draft i, or on draft i
+    itself.
+    """
 
     looks_at_itself: bool = False
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         drafted = tree.tokens[1:].tolist()
         decided_on = drafted if self.looks_at_itself else [-1, *drafted]
-        length = next((i for i, token in enumerate(decided_on[: self.length]) if token == 0), self.length)
+        length = next(
+            (i for i, token in enumerate(decided_on[: self.length]) if token == 0), self.length
+        )
         if length == 0:
             return Step((source.choose(target(())),), 0, "end_of_draft")
-        cut = dataclasses.replace(tree, shape=otm.trees.TreeShape.chain(length), tokens=tree.tokens[: length + 1])
+        cut = dataclasses.replace(
+            tree, shape=otm.trees.TreeShape.chain(length), tokens=tree.tokens[: length + 1]
+        )
         return SpeculativeSampling(length).verify(cut, target, source)
 
 
@@ -156,13 +193,17 @@ class TestTruncation:
 
     def test_on_the_draft_itself_it_is_biased(self) -> None:
         model = ZerothOrder([0.5, 0.5])
-        assert bias(Truncated(1, looks_at_itself=True), model, model, step=step_law) == pytest.approx(0.25, abs=1e-15)
+        assert bias(
+            Truncated(1, looks_at_itself=True), model, model, step=step_law
+        ) == pytest.approx(0.25, abs=1e-15)
         assert bias(Truncated(1), model, model, step=step_law) <= 1e-15
         assert "output (1/4, 3/4), TV = 1/4" in PAGE
 
 
 def test_the_first_law_of_greedy_multipath_overflows_with_six_sequences() -> None:
-    """Powers of masses over 1e-8 in float32: five factors of 1e8 are infinite, and the drafted law stands in."""
+    """Powers of masses over 1e-8 in float32: five factors of 1e8 are infinite, and the drafted law
+    stands in.
+    """
     assert np.isfinite(np.float32(1e8) ** np.float32(4))
     with np.errstate(over="ignore"):
         assert np.isinf(np.float32(1e8) ** np.float32(5))
@@ -184,7 +225,10 @@ def _instances() -> list[tuple[np.ndarray, np.ndarray, int]]:
         ([1.0, 0.0, 0.0], [0.2, 0.3, 0.5], 4),
     ]
     rng = np.random.default_rng(2026)
-    drawn = [(*rng.dirichlet(np.full(size, 0.3), size=2), k) for size, k in ((5, 2), (20, 4), (100, 8), (1000, 16))]
+    drawn = [
+        (*rng.dirichlet(np.full(size, 0.3), size=2), k)
+        for size, k in ((5, 2), (20, 4), (100, 8), (1000, 16))
+    ]
     return [(np.asarray(p), np.asarray(q), k) for p, q, k in (*given, *drawn)]
 
 
@@ -203,7 +247,9 @@ def test_the_public_peers_acceptances() -> None:
     for p, q, k in _instances():
         problem = otm.Problem(draft=p, target=q, law=otm.IID(k))
         excess = np.maximum(q - p, 0)
-        assert otm.acceptance(otm.Naive(), problem) == pytest.approx((q * (1 - (1 - p) ** k)).sum(), abs=1e-12)
+        assert otm.acceptance(otm.Naive(), problem) == pytest.approx(
+            (q * (1 - (1 - p) ** k)).sum(), abs=1e-12
+        )
         caught = np.minimum(p, q).sum() + (excess * (1 - (1 - p) ** (k - 1))).sum()
         assert otm.acceptance(otm.NaiveTree(), problem) == pytest.approx(caught, abs=1e-12)
         rest, reject, missed = q, 1.0, np.ones_like(q)
@@ -220,13 +266,19 @@ def test_the_public_peers_acceptances() -> None:
         assert divided == pytest.approx(otm.acceptance(otm.KSeq(), problem), abs=2e-6)
     p, q, k = _instances()[8]
     problem = otm.Problem(draft=p, target=q, law=otm.IID(k))
-    assert otm.acceptance(otm.KSeq(gamma=_bisected(p, q, k, steps=4)), problem) == pytest.approx(0.5198, abs=5e-5)
+    assert otm.acceptance(otm.KSeq(gamma=_bisected(p, q, k, steps=4)), problem) == pytest.approx(
+        0.5198, abs=5e-5
+    )
     assert otm.acceptance(otm.KSeq(), problem) == pytest.approx(0.5343, abs=5e-5)
 
 
 def test_the_divergence_of_cactus() -> None:
     size = 1000
-    problem = otm.Problem(draft=np.repeat([2.0, 0.0], size // 2) / size, target=np.full(size, 1 / size), law=otm.IID(1))
+    problem = otm.Problem(
+        draft=np.repeat([2.0, 0.0], size // 2) / size,
+        target=np.full(size, 1 / size),
+        law=otm.IID(1),
+    )
     rule = otm.Cactus(1 / (2 * size - 2))
     assert rule.delta == pytest.approx(0.0005, abs=1e-6)
     law = otm.lossy.output_law(rule, problem)[: size // 2]

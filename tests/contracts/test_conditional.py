@@ -1,4 +1,6 @@
-"""Verifiers that need nothing but the drafts: their mutants, in the exact law and in samples, and degenerate inputs to all."""
+"""Verifiers that need nothing but the drafts: their mutants, in the exact law and in samples, and
+degenerate inputs to all.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ from tests.tolerance import rounding
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PathRule(otm.verifiers.Conditional):
-    """Recursive rejection without replacement, path by path from the definition, with one mistake or none.
+    """Recursive rejection without replacement, path by path from the definition, with one mistake
+    or none.
 
-    mistake: "" none; "not renormalised" compares with p instead of p over the tokens left (the wrong conditional law);
-    "one minus" renormalises by 1 − the mass taken; "reuse" compares one uniform at every accept step.
+    mistake: "" none; "not renormalised" compares with p instead of p over the tokens left (the
+    wrong conditional law); "one minus" renormalises by 1 − the mass taken; "reuse" compares one
+    uniform at every accept step.
     """
 
     mistake: str
@@ -50,13 +54,19 @@ class PathRule(otm.verifiers.Conditional):
             keep, residual = self.follow(tuple(row))
             reached, highest = 1.0, 0.0
             for x, probability in zip(row, keep, strict=True):
-                taken = max(probability - highest, 0.0) if self.mistake == "reuse" else reached * probability
+                taken = (
+                    max(probability - highest, 0.0)
+                    if self.mistake == "reuse"
+                    else reached * probability
+                )
                 accepted[i, x] += taken
                 reached, highest = reached - taken, max(highest, probability)
             residuals[i] = reached * residual
         return accepted, residuals
 
-    def verify(self, drafts: np.ndarray, uniforms: np.ndarray, state: Any) -> tuple[np.ndarray, np.ndarray]:
+    def verify(
+        self, drafts: np.ndarray, uniforms: np.ndarray, state: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
         output, accepted = np.empty(len(drafts), dtype=np.int64), np.zeros(len(drafts), dtype=bool)
         for row in np.unique(drafts, axis=0):
             here = np.flatnonzero((drafts == row).all(axis=1))
@@ -64,7 +74,9 @@ class PathRule(otm.verifiers.Conditional):
             coins = uniforms[here, :1] if self.mistake == "reuse" else uniforms[here, : len(keep)]
             wins = coins < np.asarray(keep)
             accepted[here] = wins.any(axis=1)
-            output[here] = np.where(accepted[here], row[wins.argmax(axis=1)], inverse_cdf(residual, uniforms[here, -1]))
+            output[here] = np.where(
+                accepted[here], row[wins.argmax(axis=1)], inverse_cdf(residual, uniforms[here, -1])
+            )
         return output, accepted
 
 
@@ -105,9 +117,16 @@ class TestMutantsDie:
     @pytest.mark.parametrize("k", [2, 3])
     def test_in_the_exact_law(self, mistake: str, draft: list[float], k: int) -> None:
         problem = otm.Problem(draft=draft, target=_TARGET, law=otm.WithoutReplacement(k))
-        loss = np.abs(otm.coupling(PathVerifier(mistake), problem).output_marginal - problem.target).max()
+        loss = np.abs(
+            otm.coupling(PathVerifier(mistake), problem).output_marginal - problem.target
+        ).max()
         assert loss > 1e-3
-        assert np.abs(otm.coupling(otm.RecursiveRejection(), problem).output_marginal - problem.target).max() < 1e-14
+        assert (
+            np.abs(
+                otm.coupling(otm.RecursiveRejection(), problem).output_marginal - problem.target
+            ).max()
+            < 1e-14
+        )
 
     @pytest.mark.parametrize(("mistake", "draft"), _MUTANTS)
     def test_in_monte_carlo(self, mistake: str, draft: list[float]) -> None:
@@ -115,7 +134,9 @@ class TestMutantsDie:
         rows, claimed = joint_law(otm.RecursiveRejection(), problem)
         truth = joint_law(PathVerifier(mistake), problem)[1]
         assert power(truth, claimed, SAMPLES) > 1 - 1e-6
-        draws = otm.sample(PathVerifier(mistake), problem, size=SAMPLES, rng=np.random.default_rng(1))
+        draws = otm.sample(
+            PathVerifier(mistake), problem, size=SAMPLES, rng=np.random.default_rng(1)
+        )
         assert alarms(tabulate(draws, rows, 4), claimed, SAMPLES).any()
 
 
@@ -144,13 +165,17 @@ _VERIFIERS = (
 def test_degenerate_inputs(name: str, verifier: otm.Verifier) -> None:
     draft, target = (np.asarray(x) for x in _DEGENERATE[name])
     draft = draft / math.fsum(draft)
-    for make, k in itertools.product((otm.IID, otm.WithoutReplacement, otm.Greedy, otm.TopK), (1, 2, 3)):
+    for make, k in itertools.product(
+        (otm.IID, otm.WithoutReplacement, otm.Greedy, otm.TopK), (1, 2, 3)
+    ):
         law = make(k)
         if not verifier.supports(law) or (k > len(draft) and make is not otm.IID):
             continue
         problem = otm.Problem(draft=draft, target=target, law=law)
         plan = otm.coupling(verifier, problem)
-        tolerance = max(rounding(len(draft), k), 1e-9 if isinstance(verifier, otm.SelectThenReject) else 0.0)
+        tolerance = max(
+            rounding(len(draft), k), 1e-9 if isinstance(verifier, otm.SelectThenReject) else 0.0
+        )
         assert np.abs(plan.output_marginal - target).max() <= rounding(len(draft), k)
         value = otm.acceptance(verifier, problem)
         assert value == pytest.approx(plan.acceptance, abs=tolerance)

@@ -1,4 +1,6 @@
-"""What every law and every verifier must satisfy, generated from the registries: a new file is tested without editing this one."""
+"""What every law and every verifier must satisfy, generated from the registries: a new file is
+tested without editing this one.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ def live_drafts(problem: otm.Problem, floor: float = 0.0) -> tuple[np.ndarray, n
 
 
 def conditioning_floor(verifier: otm.Verifier, problem: otm.Problem) -> float:
-    """Where shared randomness is integrated numerically the joint law is accurate in absolute terms only.
+    """Where shared randomness is integrated numerically the joint law is accurate in absolute terms
+    only.
 
     Given drafts of smaller mass than that, no conditional law can be asked of it.
     """
@@ -68,7 +71,8 @@ def problems_for(draw: st.DrawFn, law: otm.Law) -> otm.Problem:
     return instances.make_problem(law, rows, target)
 
 
-# --- laws ---------------------------------------------------------------------------------------------------------------------
+# --- laws
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("law", instances.law_params())
@@ -77,7 +81,9 @@ class TestLaws:
         for name, problem in instances.named_problems(law):
             table = enumerate_drafts(law, problem.draft)
             assert (table.mass >= 0).all(), name
-            assert table.mass.sum() == pytest.approx(1, abs=rounding(problem.num_tokens, law.k)), name
+            assert table.mass.sum() == pytest.approx(1, abs=rounding(problem.num_tokens, law.k)), (
+                name
+            )
             assert table.tokens.shape == (len(table.mass), law.k), name
             assert len(np.unique(table.tokens, axis=0)) == len(table.tokens), name
             assert table.tokens.min() >= law.least_token, name
@@ -85,7 +91,9 @@ class TestLaws:
             assert len(table.mass) <= law.num_sequences(problem.num_tokens), name
 
     def test_least_token_is_the_least_that_is_drafted(self, law: otm.Law) -> None:
-        tables = [enumerate_drafts(law, problem.draft) for _, problem in instances.named_problems(law)]
+        tables = [
+            enumerate_drafts(law, problem.draft) for _, problem in instances.named_problems(law)
+        ]
         assert law.least_token in (PAD, 0)
         assert law.least_token == min(table.tokens.min() for table in tables)
 
@@ -108,7 +116,9 @@ class TestLaws:
             assert problem.draft.shape == shape, name
             assert problem.batch_shape == (), name
             rows = np.broadcast_to(problem.draft, (2, 3, *shape))
-            assert otm.Problem(draft=rows, target=problem.target, law=law).batch_shape == (2, 3), name
+            assert otm.Problem(draft=rows, target=problem.target, law=law).batch_shape == (2, 3), (
+                name
+            )
 
     def test_containment_is_the_mass_of_the_sequences_inside(self, law: otm.Law) -> None:
         for name, problem in instances.named_problems(law):
@@ -127,12 +137,17 @@ class TestLaws:
             here = by_sequence(table.tokens, table.mass)
             floats = enumerate_drafts(law, problem.draft)
             for row, mass in by_sequence(floats.tokens, floats.mass).items():
-                assert abs(float(here.get(row, 0)) - mass) <= rounding(problem.num_tokens, law.k), (name, row)
+                assert abs(float(here.get(row, 0)) - mass) <= rounding(problem.num_tokens, law.k), (
+                    name,
+                    row,
+                )
 
     def test_the_optimum_is_the_smallest_of_all_cuts(self, law: otm.Law) -> None:
         for name, problem in instances.named_problems(law):
             table = law.enumerate(exact_draft(problem))
-            best = exact.optimum_from_table(table.tokens.tolist(), list(table.mass), exact.exact(problem.target))
+            best = exact.optimum_from_table(
+                table.tokens.tolist(), list(table.mass), exact.exact(problem.target)
+            )
             assert otm.optimal_acceptance(problem) == pytest.approx(float(best), abs=1e-12), name
 
     def test_the_optimum_on_every_oddity(self, law: otm.Law) -> None:
@@ -141,10 +156,15 @@ class TestLaws:
         def check(data: st.DataObject) -> None:
             problem = data.draw(problems_for(law))
             table = law.enumerate(exact_draft(problem))
-            best = exact.optimum_from_table(table.tokens.tolist(), list(table.mass), exact.exact(problem.target))
+            best = exact.optimum_from_table(
+                table.tokens.tolist(), list(table.mass), exact.exact(problem.target)
+            )
             assert abs(otm.optimal_acceptance(problem) - float(best)) <= 1e-12
             T = otm.optimal_cut(problem)
-            assert abs(1 + problem.target[T].sum() - law.containment(problem.draft, T) - float(best)) <= 1e-12
+            assert (
+                abs(1 + problem.target[T].sum() - law.containment(problem.draft, T) - float(best))
+                <= 1e-12
+            )
 
         check()
 
@@ -161,7 +181,9 @@ class TestLaws:
             for method in ("sets", "sequences"):
                 solved = otm.optimum(problem, method=method)
                 assert solved.gap <= CERTIFIED_GAP, (name, method)
-                assert solved.value == pytest.approx(otm.optimal_acceptance(problem), abs=CERTIFIED_GAP), (name, method)
+                assert solved.value == pytest.approx(
+                    otm.optimal_acceptance(problem), abs=CERTIFIED_GAP
+                ), (name, method)
 
     def test_the_optimal_coupling_has_both_marginals(self, law: otm.Law) -> None:
         for name, problem in instances.named_problems(law):
@@ -169,8 +191,12 @@ class TestLaws:
             plan = otm.optimum(problem).coupling
             assert (plan.joint.data >= 0).all(), name
             np.testing.assert_allclose(plan.draft_marginal, table.mass, atol=1e-12, err_msg=name)
-            np.testing.assert_allclose(plan.output_marginal, problem.target, atol=1e-12, err_msg=name)
-            assert plan.acceptance == pytest.approx(otm.optimal_acceptance(problem), abs=CERTIFIED_GAP), name
+            np.testing.assert_allclose(
+                plan.output_marginal, problem.target, atol=1e-12, err_msg=name
+            )
+            assert plan.acceptance == pytest.approx(
+                otm.optimal_acceptance(problem), abs=CERTIFIED_GAP
+            ), name
 
     def test_with_k_changes_nothing_else(self, law: otm.Law) -> None:
         other = law.with_k(law.k + 1)
@@ -198,13 +224,19 @@ def exact_draft(problem: otm.Problem) -> np.ndarray:
 
 @pytest.mark.parametrize("make", [pytest.param(cls, id=cls.__name__) for cls in otm.drafts.LAWS])
 class TestLawsOverK:
-    def test_the_optimum_does_not_decrease_with_the_number_of_drafts(self, make: type[otm.Law]) -> None:
+    def test_the_optimum_does_not_decrease_with_the_number_of_drafts(
+        self, make: type[otm.Law]
+    ) -> None:
         for name in instances.NAMED:
             problems = [instances.named_problem(name, make(k)) for k in (1, 2, 3, 4)]
-            values = [otm.optimal_acceptance(problem) for problem in problems if problem is not None]
+            values = [
+                otm.optimal_acceptance(problem) for problem in problems if problem is not None
+            ]
             assert (np.diff(values) >= -1e-13).all(), (name, values)
 
-    def test_the_optimum_does_not_depend_on_how_tokens_are_numbered(self, make: type[otm.Law]) -> None:
+    def test_the_optimum_does_not_depend_on_how_tokens_are_numbered(
+        self, make: type[otm.Law]
+    ) -> None:
         rng = np.random.default_rng(5)
         for k in (1, 2, 3):
             rows, target = (
@@ -214,10 +246,13 @@ class TestLawsOverK:
             order = rng.permutation(6)
             straight = instances.make_problem(make(k), rows, target)
             permuted = instances.make_problem(make(k), rows[:, order], target[order])
-            assert otm.optimal_acceptance(straight) == pytest.approx(otm.optimal_acceptance(permuted), abs=1e-12)
+            assert otm.optimal_acceptance(straight) == pytest.approx(
+                otm.optimal_acceptance(permuted), abs=1e-12
+            )
 
 
-# --- pairs of a verifier and a law --------------------------------------------------------------------------------------------
+# --- pairs of a verifier and a law
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("verifier", "law"), instances.supported_pairs())
@@ -228,12 +263,16 @@ class TestPairs:
             rows = otm.kernel(verifier, problem, tokens)
             assert rows.shape == (len(tokens), problem.num_tokens), name
             assert (rows >= 0).all(), name
-            np.testing.assert_allclose(rows.sum(axis=1), 1, atol=rounding(problem.num_tokens, law.k), err_msg=name)
+            np.testing.assert_allclose(
+                rows.sum(axis=1), 1, atol=rounding(problem.num_tokens, law.k), err_msg=name
+            )
             one = otm.kernel(verifier, problem, tokens[-1])
             assert one.shape == (problem.num_tokens,)
             np.testing.assert_array_equal(one, rows[-1], err_msg=name)
 
-    def test_the_kernel_is_a_pmf_or_refused_for_drafts_of_tiny_mass(self, verifier: otm.Verifier, law: otm.Law) -> None:
+    def test_the_kernel_is_a_pmf_or_refused_for_drafts_of_tiny_mass(
+        self, verifier: otm.Verifier, law: otm.Law
+    ) -> None:
         problem = instances.named_problem("tiny", law)
         assert problem is not None
         for drafts in live_drafts(problem)[0]:
@@ -245,48 +284,78 @@ class TestPairs:
             assert row.sum() == pytest.approx(1, abs=rounding(problem.num_tokens, law.k)), drafts
             assert (row >= 0).all(), drafts
 
-    def test_the_coupling_has_the_law_of_the_drafts(self, verifier: otm.Verifier, law: otm.Law) -> None:
+    def test_the_coupling_has_the_law_of_the_drafts(
+        self, verifier: otm.Verifier, law: otm.Law
+    ) -> None:
         for name, problem in instances.named_problems(law):
             plan = coupling_of(verifier, law, name)
             tokens, mass = live_drafts(problem)
             drawn, wanted = by_sequence(plan.drafts, plan.draft_marginal), by_sequence(tokens, mass)
-            error = max(abs(drawn.get(row, 0) - wanted.get(row, 0)) for row in drawn.keys() | wanted.keys())
+            error = max(
+                abs(drawn.get(row, 0) - wanted.get(row, 0)) for row in drawn.keys() | wanted.keys()
+            )
             assert error <= accuracy(verifier, problem), name
 
-    def test_the_kernel_is_the_conditional_law_of_the_coupling(self, verifier: otm.Verifier, law: otm.Law) -> None:
+    def test_the_kernel_is_the_conditional_law_of_the_coupling(
+        self, verifier: otm.Verifier, law: otm.Law
+    ) -> None:
         for name, problem in instances.named_problems(law):
             tokens, mass = live_drafts(problem, conditioning_floor(verifier, problem))
             plan = coupling_of(verifier, law, name)
             index = {tuple(row): i for i, row in enumerate(plan.drafts.tolist())}
             joint = plan.joint.toarray()[[index[tuple(row)] for row in tokens.tolist()]]
             rows = otm.kernel(verifier, problem, tokens)
-            np.testing.assert_allclose(mass[:, None] * rows, joint, atol=accuracy(verifier, problem), err_msg=name)
+            np.testing.assert_allclose(
+                mass[:, None] * rows, joint, atol=accuracy(verifier, problem), err_msg=name
+            )
 
-    def test_acceptance_by_membership_is_that_of_the_coupling(self, verifier: otm.Verifier, law: otm.Law) -> None:
+    def test_acceptance_by_membership_is_that_of_the_coupling(
+        self, verifier: otm.Verifier, law: otm.Law
+    ) -> None:
         for name, problem in instances.named_problems(law):
             value = otm.acceptance(verifier, problem)
             enumerated = coupling_of(verifier, law, name).acceptance
             assert value == pytest.approx(enumerated, abs=value_accuracy(verifier, problem)), name
 
-    def test_acceptance_by_the_rule_is_that_of_the_accepted_part(self, verifier: otm.Verifier, law: otm.Law) -> None:
+    def test_acceptance_by_the_rule_is_that_of_the_accepted_part(
+        self, verifier: otm.Verifier, law: otm.Law
+    ) -> None:
         for name, problem in instances.named_problems(law):
             rule = otm.prepare(verifier, problem)
             value = otm.acceptance(verifier, problem, by="rule")
             if isinstance(rule, otm.verifiers.Conditional):
                 enumerated = enumerated_acceptance(rule, "rule")
-                assert value == pytest.approx(enumerated, abs=value_accuracy(verifier, problem)), name
-            assert -1e-15 <= value <= otm.acceptance(verifier, problem) + value_accuracy(verifier, problem), name
+                assert value == pytest.approx(enumerated, abs=value_accuracy(verifier, problem)), (
+                    name
+                )
+            assert (
+                -1e-15
+                <= value
+                <= otm.acceptance(verifier, problem) + value_accuracy(verifier, problem)
+            ), name
 
-    def test_acceptance_does_not_exceed_the_optimum(self, verifier: otm.Verifier, law: otm.Law) -> None:
-        # A lossy verifier with output law π gains at most TV(π, q) (docs/theory.md); a lossless one has TV = 0.
+    def test_acceptance_does_not_exceed_the_optimum(
+        self, verifier: otm.Verifier, law: otm.Law
+    ) -> None:
+        # A lossy verifier with output law π gains at most TV(π, q) (docs/theory.md); a lossless one
+        # has TV = 0.
         for name, problem in instances.named_problems(law):
             loss = 0.0
             if not verifier.lossless:
-                loss = 0.5 * np.abs(coupling_of(verifier, law, name).output_marginal - problem.target).sum()
-            limit = min(1.0, otm.optimal_acceptance(problem) + loss) + value_accuracy(verifier, problem)
+                loss = (
+                    0.5
+                    * np.abs(
+                        coupling_of(verifier, law, name).output_marginal - problem.target
+                    ).sum()
+                )
+            limit = min(1.0, otm.optimal_acceptance(problem) + loss) + value_accuracy(
+                verifier, problem
+            )
             assert otm.acceptance(verifier, problem) <= limit, name
 
-    def test_acceptance_curve_stacks_acceptances(self, verifier: otm.Verifier, law: otm.Law) -> None:
+    def test_acceptance_curve_stacks_acceptances(
+        self, verifier: otm.Verifier, law: otm.Law
+    ) -> None:
         counts = [k for k in (1, 2, 3) if verifier.supports(law.with_k(k))]
         for by in ("membership", "rule"):
             problem = instances.named_problem("plain", law)
@@ -294,14 +363,17 @@ class TestPairs:
             try:
                 curve = otm.acceptance_curve(verifier, problem, k=counts, by=by)
             except otm.errors.ShapeMismatch:
-                # A law of different drafters carries its k in the shape of the draft: there is no curve to ask for.
+                # A law of different drafters carries its k in the shape of the draft: there is no
+                # curve to ask for.
                 assert not law.one_drafter
                 continue
             rows = [
                 otm.acceptance(verifier, problem.with_law(law.with_k(k)), by=by)  # type: ignore[arg-type]
                 for k in counts
             ]
-            np.testing.assert_allclose(np.asarray(curve), rows, atol=value_accuracy(verifier, problem))
+            np.testing.assert_allclose(
+                np.asarray(curve), rows, atol=value_accuracy(verifier, problem)
+            )
 
     def test_batches_are_row_by_row_or_refused(self, verifier: otm.Verifier, law: otm.Law) -> None:
         rng = np.random.default_rng(7)
@@ -309,7 +381,9 @@ class TestPairs:
         rows = [otm.examples.dirichlet(4, rng=rng) for _ in range(3)]
         single = [instances.make_problem(law, rows, target) for target in targets.reshape(6, 4)]
         shape = single[0].draft.shape
-        batch = otm.Problem(draft=np.broadcast_to(single[0].draft, (2, 3, *shape)), target=targets, law=law)
+        batch = otm.Problem(
+            draft=np.broadcast_to(single[0].draft, (2, 3, *shape)), target=targets, law=law
+        )
         for by in ("membership", "rule"):
             wanted = np.array([otm.acceptance(verifier, problem, by=by) for problem in single])
             try:
@@ -318,9 +392,13 @@ class TestPairs:
                 assert "leading axes" in str(error)
                 continue
             assert values.shape == (2, 3)
-            np.testing.assert_allclose(np.asarray(values).reshape(-1), wanted, atol=value_accuracy(verifier, single[0]))
+            np.testing.assert_allclose(
+                np.asarray(values).reshape(-1), wanted, atol=value_accuracy(verifier, single[0])
+            )
 
-    def test_acceptance_does_not_depend_on_how_tokens_are_numbered(self, verifier: otm.Verifier, law: otm.Law) -> None:
+    def test_acceptance_does_not_depend_on_how_tokens_are_numbered(
+        self, verifier: otm.Verifier, law: otm.Law
+    ) -> None:
         rng = np.random.default_rng(11)
         for num_tokens in (3, 4):
             rows, target = (
@@ -332,22 +410,34 @@ class TestPairs:
             permuted = instances.make_problem(law, rows[:, order], target[order])
             tolerance = value_accuracy(verifier, straight)
             for by in ("membership", "rule"):
-                left, right = otm.acceptance(verifier, straight, by=by), otm.acceptance(verifier, permuted, by=by)
+                left, right = (
+                    otm.acceptance(verifier, straight, by=by),
+                    otm.acceptance(verifier, permuted, by=by),
+                )
                 assert left == pytest.approx(right, abs=tolerance)
-            if isinstance(verifier, otm.verifiers.PLANS):  # one of many of the same value: its rows need not be equivariant
+            if isinstance(
+                verifier, otm.verifiers.PLANS
+            ):  # one of many of the same value: its rows need not be equivariant
                 continue
             new, _ = live_drafts(permuted)
             old = np.where(new == PAD, PAD, order[new])
             np.testing.assert_allclose(
-                otm.kernel(verifier, permuted, new), otm.kernel(verifier, straight, old)[:, order], atol=10 * tolerance
+                otm.kernel(verifier, permuted, new),
+                otm.kernel(verifier, straight, old)[:, order],
+                atol=10 * tolerance,
             )
 
-    def test_a_rule_is_a_pure_function_of_uniforms(self, verifier: otm.Verifier, law: otm.Law) -> None:
+    def test_a_rule_is_a_pure_function_of_uniforms(
+        self, verifier: otm.Verifier, law: otm.Law
+    ) -> None:
         problem = instances.named_problem("plain", law)
         assert problem is not None
         rule = otm.prepare(verifier, problem)
         rng = np.random.default_rng(3)
-        first, second = rng.random((300, rule.num_draft_uniforms)), rng.random((300, rule.num_uniforms))
+        first, second = (
+            rng.random((300, rule.num_draft_uniforms)),
+            rng.random((300, rule.num_uniforms)),
+        )
         drafts, state = rule.draw(first)
         again, state_again = rule.draw(first.copy())
         assert np.array_equal(drafts, again)
@@ -366,23 +456,30 @@ class TestPairs:
             assert alone[0][0] == output[i]
             assert alone[1][0] == accepted[i]
 
-    def test_batched_problems_are_refused_where_one_row_is_meant(self, verifier: otm.Verifier, law: otm.Law) -> None:
+    def test_batched_problems_are_refused_where_one_row_is_meant(
+        self, verifier: otm.Verifier, law: otm.Law
+    ) -> None:
         problem = instances.named_problem("plain", law)
         assert problem is not None
         batch = otm.Problem(draft=problem.draft[None], target=problem.target[None], law=law)
         for call in verbs_of_one_row(verifier, batch):
-            with pytest.raises(otm.errors.ShapeMismatch, match=r"leading axes \(1,\).*Index the row"):
+            with pytest.raises(
+                otm.errors.ShapeMismatch, match=r"leading axes \(1,\).*Index the row"
+            ):
                 call()
 
 
 @pytest.mark.parametrize(
     ("verifier", "law"),
     instances.supported_pairs(
-        needing=lambda verifier: verifier.lossless, because="lossy by design, its output law is not the target"
+        needing=lambda verifier: verifier.lossless,
+        because="lossy by design, its output law is not the target",
     ),
 )
 class TestLossless:
-    def test_the_output_has_the_law_of_the_target(self, verifier: otm.Verifier, law: otm.Law) -> None:
+    def test_the_output_has_the_law_of_the_target(
+        self, verifier: otm.Verifier, law: otm.Law
+    ) -> None:
         for name, problem in instances.named_problems(law):
             loss = np.abs(coupling_of(verifier, law, name).output_marginal - problem.target).max()
             assert loss <= accuracy(verifier, problem), name
@@ -396,7 +493,9 @@ class TestLossless:
             problem = data.draw(problems_for(law))
             plan = otm.coupling(verifier, problem)
             tolerance = value_accuracy(verifier, problem)
-            assert np.abs(plan.output_marginal - problem.target).max() <= accuracy(verifier, problem)
+            assert np.abs(plan.output_marginal - problem.target).max() <= accuracy(
+                verifier, problem
+            )
             value = otm.acceptance(verifier, problem)
             assert value == pytest.approx(plan.acceptance, abs=tolerance)
             assert otm.acceptance(verifier, problem, by="rule") <= value + tolerance
@@ -409,11 +508,17 @@ class TestLossless:
 def test_the_plan_as_a_verifier_attains_the_optimum(law: otm.Law) -> None:
     for name, problem in instances.named_problems(law):
         plan = otm.coupling(otm.TransportPlan(), problem)
-        assert plan.acceptance == pytest.approx(otm.optimal_acceptance(problem), abs=CERTIFIED_GAP), name
-        assert otm.acceptance(otm.TransportPlan(), problem) == pytest.approx(plan.acceptance, abs=CERTIFIED_GAP), name
+        assert plan.acceptance == pytest.approx(
+            otm.optimal_acceptance(problem), abs=CERTIFIED_GAP
+        ), name
+        assert otm.acceptance(otm.TransportPlan(), problem) == pytest.approx(
+            plan.acceptance, abs=CERTIFIED_GAP
+        ), name
 
 
-@pytest.mark.parametrize("verifier", [pytest.param(v, id=instances.label(v)) for v in instances.verifiers()])
+@pytest.mark.parametrize(
+    "verifier", [pytest.param(v, id=instances.label(v)) for v in instances.verifiers()]
+)
 class TestRefusals:
     def test_verifiers_are_hashable_configuration(self, verifier: otm.Verifier) -> None:
         assert isinstance(verifier, otm.Verifier)
@@ -447,4 +552,6 @@ def test_collapse_merges_exactly_the_sequences_with_one_set() -> None:
             given_ = [frozenset(x for x in row if x != PAD) for row in sets.tokens.tolist()]
             assert len(set(given_)) == len(given_), name
             assert [given_[i] for i in sets.of_sequence] == asked, name
-            np.testing.assert_allclose(np.bincount(sets.of_sequence, weights=table.mass), sets.mass, atol=1e-15)
+            np.testing.assert_allclose(
+                np.bincount(sets.of_sequence, weights=table.mass), sets.mass, atol=1e-15
+            )

@@ -1,6 +1,8 @@
-"""No batched function waits for a device more often than it says, or mixes devices; a device computes what the host does.
+"""No batched function waits for a device more often than it says, or mixes devices; a device
+computes what the host does.
 
-The first is shown on torch's fake tensors, which have a device and no data, the second on the CPU, told to be a device.
+The first is shown on torch's fake tensors, which have a device and no data, the second on the CPU,
+told to be a device.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ def bare_problem(draft: Any, target: Any, law: otm.Law) -> Problem:
     return problem
 
 
-def one(law: type[otm.Law], function: Callable[[Problem], Any], k: int = 1) -> Callable[[Problem], Any]:
+def one(
+    law: type[otm.Law], function: Callable[[Problem], Any], k: int = 1
+) -> Callable[[Problem], Any]:
     return lambda problem: function(problem.with_law(law(k)))
 
 
@@ -38,8 +42,12 @@ CALLS: dict[str, Callable[[Problem], Any]] = {
     **VALUES,
     **CURVES,
     "gamma_star": otm.verifiers.gamma_star,
-    "acceptance_table": lambda p: otm.acceptance_table(draft=p.draft, target=p.target, k=[1, 2, 4]).values,
-    "unchecked_table": lambda p: unchecked_table(p.draft, p.target, None, None, Wanted.of([1, 2, 8], None)).values,
+    "acceptance_table": lambda p: (
+        otm.acceptance_table(draft=p.draft, target=p.target, k=[1, 2, 4]).values
+    ),
+    "unchecked_table": lambda p: (
+        unchecked_table(p.draft, p.target, None, None, Wanted.of([1, 2, 8], None)).values
+    ),
     "optimal_bracket": lambda p: otm.bounds.optimal_bracket(p, bins=64).lower,
     "list_matching_lower": otm.bounds.list_matching_lower,
     "poisson_matching_lower": one(IID, otm.bounds.poisson_matching_lower),
@@ -69,8 +77,21 @@ CALLS: dict[str, Callable[[Problem], Any]] = {
     "SpecHub": one(otm.Greedy, lambda p: otm.acceptance(otm.SpecHub(), p), 2),
 }
 
-GATE = {"total_variation", "kl_divergence", "harmonic_mean_distance", "acceptance_table", "Problem", "from_logits"}
-OPTIMA = {"optimal_acceptance", "optimal_acceptance, k = 200", "optimal_acceptance_curve", "tv_frontier", "TvOptimal"}
+GATE = {
+    "total_variation",
+    "kl_divergence",
+    "harmonic_mean_distance",
+    "acceptance_table",
+    "Problem",
+    "from_logits",
+}
+OPTIMA = {
+    "optimal_acceptance",
+    "optimal_acceptance, k = 200",
+    "optimal_acceptance_curve",
+    "tv_frontier",
+    "TvOptimal",
+}
 BY_BINS = OPTIMA | {"gamma_star"} | {name for name in CALLS if name.startswith("KSeq")}
 CHECKED_GAMMA = {"KSeq(gamma)", "KSeq(gamma) by rule"}
 
@@ -78,12 +99,16 @@ CHECKED_GAMMA = {"KSeq(gamma)", "KSeq(gamma) by rule"}
 @pytest.mark.parametrize("width", [8, BINNED])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_device_is_waited_for_as_often_as_is_said(name: str, dtype: torch.dtype, width: int) -> None:
+def test_a_device_is_waited_for_as_often_as_is_said(
+    name: str, dtype: torch.dtype, width: int
+) -> None:
     with fake_cuda() as (_, watch):
         draft, target = (torch.empty(2, 3, width, dtype=dtype, device="cuda") for _ in range(2))
         values = CALLS[name](bare_problem(draft, target, IID(4)))
         assert values.device.type == "cuda"
-        assert len(watch.waits) == (name in GATE) + (name in BY_BINS and width >= BINNED) + (name in CHECKED_GAMMA)
+        assert len(watch.waits) == (name in GATE) + (name in BY_BINS and width >= BINNED) + (
+            name in CHECKED_GAMMA
+        )
     assert len(watch.sends) <= 6, "numbers of drafts and edges of bins, never rows"
 
 
@@ -122,7 +147,10 @@ def test_the_watch_sees(offence: Callable[[torch.Tensor], object]) -> None:
         array = torch.empty(3, device="cuda")
         try:
             offence(array)
-        except (RuntimeError, TypeError):  # fake tensors refuse by themselves what depends on values, and two devices
+        except (
+            RuntimeError,
+            TypeError,
+        ):  # fake tensors refuse by themselves what depends on values, and two devices
             watch.waits.append("refused")
         assert watch.waits
 
@@ -133,14 +161,18 @@ def device_rows(width: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("width", [40, BINNED, 3000])
-@pytest.mark.parametrize("name", [name for name in CALLS if name not in ("gamma_star", "from_logits", "Problem")])
+@pytest.mark.parametrize(
+    "name", [name for name in CALLS if name not in ("gamma_star", "from_logits", "Problem")]
+)
 def test_a_device_computes_what_the_host_does(name: str, width: int) -> None:
     draft, target = device_rows(width, width)
     problem = Problem(draft=draft, target=target, law=IID(4))
     host = CALLS[name](problem)
     with no_host(), Watch() as watch:
         device = CALLS[name](problem)
-    assert "aten::_local_scalar_dense" in watch.waits or name not in BY_BINS or width < BINNED, "the host was asked after all"
+    assert "aten::_local_scalar_dense" in watch.waits or name not in BY_BINS or width < BINNED, (
+        "the host was asked after all"
+    )
     finite = torch.isfinite(host)
     assert torch.equal(finite, torch.isfinite(device))
     np.testing.assert_allclose(device[finite], host[finite], rtol=1e-12, atol=4 * slack(width, 200))
@@ -161,13 +193,21 @@ def test_a_prepared_batch_sends_masses_of_bins_and_waits_for_no_row(num_rows: in
     bins, width = 64, 3000
 
     def masses(shape: tuple[int, ...]) -> np.ndarray:
-        """Bins of equal mass, nothing undrafted: some masses must come back for the host to build scores of."""
+        """Bins of equal mass, nothing undrafted: some masses must come back for the host to build
+        scores of.
+        """
         return np.full(shape, 1.0 / bins) * (np.arange(shape[-1]) < 2 * bins)
 
     with fake_cuda(copied=masses) as (_, watch):
-        draft, target = (torch.empty(num_rows, width, dtype=torch.float32, device="cuda") for _ in range(2))
-        rule = otm.verifiers.prepare_batch(otm.Optimal(bins=bins), bare_problem(draft, target, IID(3)))
-        assert watch.waits == ["to_numpy"] * min(num_rows, 4 if num_rows % 4 == 0 or num_rows < 4 else 3)
+        draft, target = (
+            torch.empty(num_rows, width, dtype=torch.float32, device="cuda") for _ in range(2)
+        )
+        rule = otm.verifiers.prepare_batch(
+            otm.Optimal(bins=bins), bare_problem(draft, target, IID(3))
+        )
+        assert watch.waits == ["to_numpy"] * min(
+            num_rows, 4 if num_rows % 4 == 0 or num_rows < 4 else 3
+        )
         assert len(watch.sends) <= 6
         watch.waits.clear()
         drafts = torch.empty(num_rows, 3, dtype=torch.int64, device="cuda")

@@ -1,4 +1,6 @@
-"""Hand values worked out in rational arithmetic: docs/theory.md ("Gold instances", "Errors in the sources") and SpecTr."""
+"""Hand values worked out in rational arithmetic: docs/theory.md ("Gold instances", "Errors in the
+sources") and SpecTr.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,16 @@ def _problem(target: list[F], draft: list[F], k: int) -> Problem:
     return Problem(draft=[float(x) for x in draft], target=[float(x) for x in target], law=IID(k))
 
 
-THREE_TOKENS_TWO_DRAFTS = ([F(309, 500), F(177, 500), F(7, 250)], [F(373, 1000), F(29, 50), F(47, 1000)], 2)
-THREE_TOKENS_THREE_DRAFTS = ([F(469, 1000), F(31, 250), F(407, 1000)], [F(201, 1000), F(11, 40), F(131, 250)], 3)
+THREE_TOKENS_TWO_DRAFTS = (
+    [F(309, 500), F(177, 500), F(7, 250)],
+    [F(373, 1000), F(29, 50), F(47, 1000)],
+    2,
+)
+THREE_TOKENS_THREE_DRAFTS = (
+    [F(469, 1000), F(31, 250), F(407, 1000)],
+    [F(201, 1000), F(11, 40), F(131, 250)],
+    3,
+)
 TWO_TOKENS_TWO_DRAFTS = ([F(777, 1000), F(223, 1000)], [F(937, 1000), F(63, 1000)], 2)
 BERNOULLI = ([F(1, 2), F(1, 2)], [F(3, 4), F(1, 4)], 2)
 
@@ -35,7 +45,9 @@ BERNOULLI = ([F(1, 2), F(1, 2)], [F(3, 4), F(1, 4)], 2)
     ],
 )
 class TestGoldRows:
-    def test_the_rational_oracles_give_the_printed_values(self, instance, optimum, recursive) -> None:
+    def test_the_rational_oracles_give_the_printed_values(
+        self, instance, optimum, recursive
+    ) -> None:
         target, draft, k = instance
         assert exact.optimum_iid(draft, target, k) == optimum
         assert recursive is None or exact.recursive_rejection(draft, target, k) == recursive
@@ -44,7 +56,9 @@ class TestGoldRows:
         problem = _problem(*instance)
         assert otm.optimal_acceptance(problem) == pytest.approx(float(optimum), abs=rounding(3, 3))
         p, q, T = problem.draft, problem.target, otm.optimal_cut(problem)
-        assert 1 + q[T].sum() - p[T].sum() ** problem.law.k == pytest.approx(float(optimum), abs=rounding(3, 3))
+        assert 1 + q[T].sum() - p[T].sum() ** problem.law.k == pytest.approx(
+            float(optimum), abs=rounding(3, 3)
+        )
 
     @pytest.mark.parametrize("method", ["sets", "sequences"])
     def test_the_linear_programs(self, instance, optimum, recursive, method) -> None:
@@ -52,7 +66,9 @@ class TestGoldRows:
         assert solved.lower <= float(optimum) + rounding(3, 3)
         assert solved.upper >= float(optimum) - rounding(3, 3)
         assert solved.gap <= 1e-9
-        assert otm.acceptance(TransportPlan(), _problem(*instance)) == pytest.approx(float(optimum), abs=1e-9)
+        assert otm.acceptance(TransportPlan(), _problem(*instance)) == pytest.approx(
+            float(optimum), abs=1e-9
+        )
 
     def test_recursive_rejection(self, instance, optimum, recursive) -> None:
         if recursive is None:
@@ -70,19 +86,26 @@ def test_row_5_kseq_on_bernoullis() -> None:
     assert gamma == pytest.approx(root[0], abs=1e-14)
     assert gamma == pytest.approx(1.390388, abs=5e-7)
     assert otm.acceptance(KSeq(), problem) == pytest.approx(0.847597, abs=5e-7)
-    assert otm.acceptance(KSeq(), problem) == pytest.approx(0.5 + gamma / 4, abs=1e-15)  # p_acc = γβ = q₀ + γp₁
+    assert otm.acceptance(KSeq(), problem) == pytest.approx(
+        0.5 + gamma / 4, abs=1e-15
+    )  # p_acc = γβ = q₀ + γp₁
 
 
 @pytest.mark.parametrize("ratio", [1, 2, 3, 5, 12])
 @pytest.mark.parametrize("k", [1, 2, 3, 7, 40])
 def test_row_6_uniform_distributions(ratio: int, k: int) -> None:
     d = 120
-    problem = Problem(draft=otm.examples.uniform(d), target=otm.examples.uniform(d // ratio, vocabulary=d), law=IID(k))
+    problem = Problem(
+        draft=otm.examples.uniform(d),
+        target=otm.examples.uniform(d // ratio, vocabulary=d),
+        law=IID(k),
+    )
     value = float(1 - (1 - F(1, ratio)) ** k)
     assert otm.examples.uniform_optimum(ratio=ratio, k=k) == pytest.approx(value, abs=4e-16)
     assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=rounding(d, k))
     assert otm.acceptance(KSeq(), problem) == pytest.approx(value, abs=rounding(d, k))
-    # At r = 1 (p = q) γ* = 1 is a k-fold root of f(γ) = −(1 − 1/γ)^k, so it is only found as well as that allows.
+    # At r = 1 (p = q) γ* = 1 is a k-fold root of f(γ) = −(1 − 1/γ)^k, so it is only found as well
+    # as that allows.
     slack = rounding(d, k) if ratio > 1 else rounding(d, k) ** (1 / k)
     assert float(otm.verifiers.gamma_star(problem)) == pytest.approx(ratio * value, rel=slack)
 
@@ -94,32 +117,48 @@ def test_row_7_two_tokens(p: float, q: float, k: int) -> None:
     heads, tails = F(p), 1 - F(p)
     value = float(min(F(q), 1 - tails**k) + min(1 - F(q), 1 - heads**k))
     problem = Problem(draft=otm.examples.bernoulli(p), target=otm.examples.bernoulli(q), law=IID(k))
-    assert otm.examples.two_token_optimum(draft=p, target=q, k=k) == pytest.approx(value, abs=rounding(2, k))
+    assert otm.examples.two_token_optimum(draft=p, target=q, k=k) == pytest.approx(
+        value, abs=rounding(2, k)
+    )
     assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=rounding(2, k))
 
 
 class TestErrata:
     def test_spectr_1_prints_the_acceptance_as_the_cost(self) -> None:
-        # SpecTr (1): "cost Σ min(p, q)" of the maximal coupling. Σ min is its acceptance; its membership cost is TV.
+        # SpecTr (1): "cost Σ min(p, q)" of the maximal coupling. Σ min is its acceptance; its
+        # membership cost is TV.
         problem = _problem(*THREE_TOKENS_TWO_DRAFTS).with_law(IID(1))
         overlap = np.minimum(problem.draft, problem.target).sum()
         plan = otm.coupling(Maximal(), problem)
         cost = plan.joint.sum() - plan.acceptance
         assert plan.acceptance == pytest.approx(overlap, abs=1e-15)
         assert cost == pytest.approx(1 - overlap, abs=1e-15)
-        assert cost == pytest.approx(otm.divergences.total_variation(draft=problem.draft, target=problem.target), abs=1e-15)
+        assert cost == pytest.approx(
+            otm.divergences.total_variation(draft=problem.draft, target=problem.target), abs=1e-15
+        )
         assert abs(cost - overlap) > 0.4
 
     def test_kseq_is_optimal_on_uniforms_but_not_on_bernoullis(self) -> None:
         # SpecTr, section 6: "in fact optimal" on all its examples.
-        uniform = Problem(draft=otm.examples.uniform(120), target=otm.examples.uniform(40, vocabulary=120), law=IID(4))
-        assert otm.acceptance(KSeq(), uniform) == pytest.approx(otm.optimal_acceptance(uniform), abs=rounding(120, 4))
+        uniform = Problem(
+            draft=otm.examples.uniform(120),
+            target=otm.examples.uniform(40, vocabulary=120),
+            law=IID(4),
+        )
+        assert otm.acceptance(KSeq(), uniform) == pytest.approx(
+            otm.optimal_acceptance(uniform), abs=rounding(120, 4)
+        )
         bernoulli = _problem(*BERNOULLI)
-        assert otm.optimal_acceptance(bernoulli) - otm.acceptance(KSeq(), bernoulli) == pytest.approx(0.089903, abs=1e-6)
+        assert otm.optimal_acceptance(bernoulli) - otm.acceptance(
+            KSeq(), bernoulli
+        ) == pytest.approx(0.089903, abs=1e-6)
 
-    @pytest.mark.parametrize("instance", [THREE_TOKENS_TWO_DRAFTS, THREE_TOKENS_THREE_DRAFTS, BERNOULLI])
+    @pytest.mark.parametrize(
+        "instance", [THREE_TOKENS_TWO_DRAFTS, THREE_TOKENS_THREE_DRAFTS, BERNOULLI]
+    )
     def test_f_of_gamma_decreases(self, instance) -> None:
-        # SpecTr's main text: increasing; its appendix: decreasing. f(γ) = p_acc(γ) − γβ(γ), β from p_acc = 1 − (1 − β)^k.
+        # SpecTr's main text: increasing; its appendix: decreasing. f(γ) = p_acc(γ) − γβ(γ), β from
+        # p_acc = 1 − (1 − β)^k.
         problem = _problem(*instance)
         k, star = problem.law.k, float(otm.verifiers.gamma_star(problem))
         values = []
@@ -129,21 +168,28 @@ class TestErrata:
         assert values[0] == pytest.approx(0, abs=1e-14)
         assert (np.diff(values) < -1e-6).all()
         below = np.linspace(1, star, 25)
-        rational = [(float(g), exact.kseq(instance[1], instance[0], k, F(float(g)))[0]) for g in below]
+        rational = [
+            (float(g), exact.kseq(instance[1], instance[0], k, F(float(g)))[0]) for g in below
+        ]
         left = [float(acc) - g * (1 - (1 - float(acc)) ** (1 / k)) for g, acc in rational]
         assert (np.diff(left) < 0).all()
         assert left[0] > 0
 
     def test_membership_acceptance_can_be_larger_above_gamma_star(self) -> None:
-        # γ* maximises the *rule* acceptance. p = (.0747, .9253), q = (.4597, .5403), k = 5: .8104 at γ = 6.16, .7669 at γ* = 3.035.
+        # γ* maximises the *rule* acceptance. p = (.0747, .9253), q = (.4597, .5403), k = 5: .8104
+        # at γ = 6.16, .7669 at γ* = 3.035.
         draft, target, k = [F(747, 10000), F(9253, 10000)], [F(4597, 10000), F(5403, 10000)], 5
         problem = _problem(target, draft, k)
         star = float(otm.verifiers.gamma_star(problem))
         assert star == pytest.approx(3.035, abs=5e-4)
         rule, member, output = exact.kseq(draft, target, k, F(616, 100))
         assert output == target
-        assert otm.acceptance(KSeq(gamma=6.16), problem) == pytest.approx(float(member), abs=rounding(2, 5))
-        assert otm.acceptance(KSeq(gamma=6.16), problem, by="rule") == pytest.approx(float(rule), abs=rounding(2, 5))
+        assert otm.acceptance(KSeq(gamma=6.16), problem) == pytest.approx(
+            float(member), abs=rounding(2, 5)
+        )
+        assert otm.acceptance(KSeq(gamma=6.16), problem, by="rule") == pytest.approx(
+            float(rule), abs=rounding(2, 5)
+        )
         assert otm.acceptance(KSeq(), problem) == pytest.approx(0.7669, abs=1e-4)
         assert float(member) == pytest.approx(0.8104, abs=1e-4)
         assert otm.acceptance(KSeq(), problem, by="rule") > float(rule)

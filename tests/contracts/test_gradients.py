@@ -1,4 +1,6 @@
-"""Gradients: of laws and verifiers that say they have them, exact; everywhere else a refusal, never a tensor that lost its past."""
+"""Gradients: of laws and verifiers that say they have them, exact; everywhere else a refusal, never
+a tensor that lost its past.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,17 @@ import torch
 
 import otm
 from otm.drafts import LAWS
-from otm.trees import TreeShape, acceptance_vector, chain_expected_tokens, chain_speedup, tree_expected_tokens
+from otm.engines import chain_expected_tokens, chain_speedup
+from otm.trees import TreeShape, acceptance_vector, tree_expected_tokens
 from otm.verifiers import VERIFIERS, gamma_star
 from tests.contracts import calls
 from tests.tolerance import UNIT_ROUNDOFF
 
 SHAPE = TreeShape.from_paths([(0,), (1,), (0, 0), (0, 1), (2,), (0, 0, 0)])
 DIGITS = 60
-STEP = mpmath.mpf(10) ** -20  # central differences err by its square, and by 10^(20 − 60) in rounding
+STEP = (
+    mpmath.mpf(10) ** -20
+)  # central differences err by its square, and by 10^(20 − 60) in rounding
 
 
 def logits(*shape: int, seed: int) -> torch.Tensor:
@@ -30,20 +35,37 @@ def logits(*shape: int, seed: int) -> torch.Tensor:
 
 
 def problem(draft: torch.Tensor, target: torch.Tensor, law: otm.Law) -> otm.Problem:
-    return otm.Problem(draft=torch.softmax(draft, dim=-1), target=torch.softmax(target, dim=-1), law=law)
+    return otm.Problem(
+        draft=torch.softmax(draft, dim=-1), target=torch.softmax(target, dim=-1), law=law
+    )
 
 
-def pair(law: otm.Law, *leading: int, num_tokens: int = 6, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    return logits(*leading, *law.draft_shape(num_tokens), seed=seed), logits(*leading, num_tokens, seed=seed + 1)
+def pair(
+    law: otm.Law, *leading: int, num_tokens: int = 6, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return logits(*leading, *law.draft_shape(num_tokens), seed=seed), logits(
+        *leading, num_tokens, seed=seed + 1
+    )
 
 
 ANSWERS: dict[str, tuple[Callable[[otm.Problem], Any], tuple[otm.Law, ...]]] = {
-    f"optimum {law.title}": (otm.optimal_acceptance, tuple(law(k) for k in (1, 2, 3))) for law in LAWS if law.differentiable
+    f"optimum {law.title}": (otm.optimal_acceptance, tuple(law(k) for k in (1, 2, 3)))
+    for law in LAWS
+    if law.differentiable
 } | {
-    "optimum curve": (lambda given: otm.optimal_acceptance_curve(given, k=[1, 3, 8, 100]), (otm.IID(2),)),
+    "optimum curve": (
+        lambda given: otm.optimal_acceptance_curve(given, k=[1, 3, 8, 100]),
+        (otm.IID(2),),
+    ),
     "optimum, many drafts": (otm.optimal_acceptance, (otm.IID(9), otm.IID(70))),
-    "K-SEQ": (lambda given: otm.acceptance(otm.KSeq(), given), (otm.IID(1), otm.IID(2), otm.IID(8))),
-    "K-SEQ curve": (lambda given: otm.acceptance_curve(otm.KSeq(), given, k=[1, 2, 5]), (otm.IID(2),)),
+    "K-SEQ": (
+        lambda given: otm.acceptance(otm.KSeq(), given),
+        (otm.IID(1), otm.IID(2), otm.IID(8)),
+    ),
+    "K-SEQ curve": (
+        lambda given: otm.acceptance_curve(otm.KSeq(), given, k=[1, 2, 5]),
+        (otm.IID(2),),
+    ),
     "gamma star": (gamma_star, (otm.IID(2), otm.IID(8))),
     "recursive rejection": (
         lambda given: otm.acceptance(otm.RecursiveRejection(), given),
@@ -59,15 +81,25 @@ ANSWERS: dict[str, tuple[Callable[[otm.Problem], Any], tuple[otm.Law, ...]]] = {
         (otm.IID(1),),
     ),
     "hockey stick": (
-        lambda given: otm.divergences.hockey_stick(draft=given.draft, target=given.target, level=1.3),
+        lambda given: otm.divergences.hockey_stick(
+            draft=given.draft, target=given.target, level=1.3
+        ),
         (otm.IID(1),),
     ),
-    "acceptance vector": (lambda given: acceptance_vector(otm.RecursiveRejection(), given), (otm.IID(3),)),
-    "tree": (
-        lambda given: tree_expected_tokens(acceptance_vector(otm.RecursiveRejection(), given), shape=SHAPE),
+    "acceptance vector": (
+        lambda given: acceptance_vector(otm.RecursiveRejection(), given),
         (otm.IID(3),),
     ),
-    "chain": (lambda given: chain_expected_tokens(otm.optimal_acceptance(given), length=5), (otm.IID(4),)),
+    "tree": (
+        lambda given: tree_expected_tokens(
+            acceptance_vector(otm.RecursiveRejection(), given), shape=SHAPE
+        ),
+        (otm.IID(3),),
+    ),
+    "chain": (
+        lambda given: chain_expected_tokens(otm.optimal_acceptance(given), length=5),
+        (otm.IID(4),),
+    ),
     "speed-up of a chain": (
         lambda given: chain_speedup(otm.acceptance(otm.KSeq(), given), length=5, cost_ratio=0.1),
         (otm.IID(4),),
@@ -81,48 +113,74 @@ ONE_ROW = {
         tuple(otm.WithoutReplacement(k) for k in (1, 2, 3, 4)),
     ),
     "tree without replacement": (
-        lambda given: tree_expected_tokens(acceptance_vector(otm.RecursiveRejection(), given), shape=SHAPE),
+        lambda given: tree_expected_tokens(
+            acceptance_vector(otm.RecursiveRejection(), given), shape=SHAPE
+        ),
         (otm.WithoutReplacement(3),),
     ),
 }
 
 
 def each(answers: dict[str, tuple[Callable[[otm.Problem], Any], tuple[otm.Law, ...]]]) -> list[Any]:
-    return [pytest.param(answer, law, id=f"{name} {law}") for name, (answer, laws) in answers.items() for law in laws]
+    return [
+        pytest.param(answer, law, id=f"{name} {law}")
+        for name, (answer, laws) in answers.items()
+        for law in laws
+    ]
 
 
 @pytest.mark.parametrize(("answer", "law"), each(ANSWERS | ONE_ROW))
 def test_finite_differences(answer: Callable[[otm.Problem], torch.Tensor], law: otm.Law) -> None:
-    assert torch.autograd.gradcheck(lambda p, q: answer(problem(p, q, law)), pair(law, num_tokens=5))
+    assert torch.autograd.gradcheck(
+        lambda p, q: answer(problem(p, q, law)), pair(law, num_tokens=5)
+    )
 
 
 @pytest.mark.parametrize(("answer", "law"), each(ANSWERS))
-def test_finite_differences_of_a_batch(answer: Callable[[otm.Problem], torch.Tensor], law: otm.Law) -> None:
+def test_finite_differences_of_a_batch(
+    answer: Callable[[otm.Problem], torch.Tensor], law: otm.Law
+) -> None:
     """Along a random direction of all rows at once."""
-    assert torch.autograd.gradcheck(lambda p, q: answer(problem(p, q, law)), pair(law, 2, 2), fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda p, q: answer(problem(p, q, law)), pair(law, 2, 2), fast_mode=True
+    )
 
 
 @pytest.mark.parametrize(("answer", "law"), each(ANSWERS | ONE_ROW))
-def test_values_are_those_without_gradients(answer: Callable[[otm.Problem], torch.Tensor], law: otm.Law) -> None:
-    """To the rounding of sums over six tokens, and powers of them: on the host the cut is searched in NumPy, not in torch."""
+def test_values_are_those_without_gradients(
+    answer: Callable[[otm.Problem], torch.Tensor], law: otm.Law
+) -> None:
+    """To the rounding of sums over six tokens, and powers of them: on the host the cut is searched
+    in NumPy, not in torch.
+    """
     given = problem(*pair(law), law)
     plain = given.with_law(law)
     for name in ("draft", "target"):
-        object.__setattr__(plain, name, getattr(given, name).detach())  # a new problem would divide by sums once more
+        object.__setattr__(
+            plain, name, getattr(given, name).detach()
+        )  # a new problem would divide by sums once more
     found, wanted = answer(given), answer(plain)
     assert found.requires_grad
     assert not torch.is_tensor(wanted) or not wanted.requires_grad
-    np.testing.assert_allclose(found.detach().numpy(), np.asarray(wanted), rtol=0, atol=8 * law.k * 6 * UNIT_ROUNDOFF)
+    np.testing.assert_allclose(
+        found.detach().numpy(), np.asarray(wanted), rtol=0, atol=8 * law.k * 6 * UNIT_ROUNDOFF
+    )
 
 
 class TestSixtyDigits:
-    """Against independent definitions in 60 digits: subsets enumerated, residuals subtracted, roots bracketed."""
+    """Against independent definitions in 60 digits: subsets enumerated, residuals subtracted, roots
+    bracketed.
+    """
 
     @pytest.mark.parametrize("k", [1, 2, 5, 70])
     def test_the_optimum(self, k: int) -> None:
         def optimum(p: list[Any], q: list[Any]) -> Any:
-            subsets = itertools.chain.from_iterable(itertools.combinations(range(len(p)), n) for n in range(len(p) + 1))
-            return 1 + min(sum(q[y] for y in chosen) - sum(p[y] for y in chosen) ** k for chosen in subsets)
+            subsets = itertools.chain.from_iterable(
+                itertools.combinations(range(len(p)), n) for n in range(len(p) + 1)
+            )
+            return 1 + min(
+                sum(q[y] for y in chosen) - sum(p[y] for y in chosen) ** k for chosen in subsets
+            )
 
         assert_gradient(otm.optimal_acceptance, optimum, otm.IID(k))
 
@@ -132,7 +190,9 @@ class TestSixtyDigits:
             return 1 - (1 - overlap(p, q, root(p, q, k)) / root(p, q, k)) ** k
 
         assert_gradient(lambda given: otm.acceptance(otm.KSeq(), given), acceptance, otm.IID(k))
-        assert_gradient(gamma_star, lambda p, q: root(p, q, k), otm.IID(k), rounding=1e-10 if k == 30 else 1e-13)
+        assert_gradient(
+            gamma_star, lambda p, q: root(p, q, k), otm.IID(k), rounding=1e-10 if k == 30 else 1e-13
+        )
 
     @pytest.mark.parametrize("k", [1, 2, 6])
     def test_recursive_rejection(self, k: int) -> None:
@@ -144,7 +204,9 @@ class TestSixtyDigits:
                 residual = [each / sum(left) for each in left]
             return 1 - rejected
 
-        assert_gradient(lambda given: otm.acceptance(otm.RecursiveRejection(), given), acceptance, otm.IID(k))
+        assert_gradient(
+            lambda given: otm.acceptance(otm.RecursiveRejection(), given), acceptance, otm.IID(k)
+        )
 
     @pytest.mark.parametrize("k", [2, 3])
     def test_recursive_rejection_without_replacement(self, k: int) -> None:
@@ -158,7 +220,9 @@ class TestSixtyDigits:
                 chance = max(x - residual[y], 0)  # drafted and rejected
                 if chance > 0:
                     after = [mpmath.mpf(0) if y == z else other for z, other in enumerate(p)]
-                    total += chance * rejected(after, [each / sum(left) for each in left], stages - 1)
+                    total += chance * rejected(
+                        after, [each / sum(left) for each in left], stages - 1
+                    )
             return total
 
         assert_gradient(
@@ -175,7 +239,10 @@ class TestSixtyDigits:
                 survival.append(1 - overlap(p, q, level))
                 level += survival[-1]
             vector = [a - b for a, b in itertools.pairwise([mpmath.mpf(1), *survival])]
-            return sum(functools.reduce(lambda mass, rank: mass * vector[rank], path, mpmath.mpf(1)) for path in SHAPE.paths())
+            return sum(
+                functools.reduce(lambda mass, rank: mass * vector[rank], path, mpmath.mpf(1))
+                for path in SHAPE.paths()
+            )
 
         answer, (law,) = ANSWERS["tree"]
         assert_gradient(answer, tokens, law)
@@ -201,7 +268,9 @@ def assert_gradient(
     law: otm.Law,
     rounding: float = 1e-13,
 ) -> None:
-    """Compare gradients by all logits of a pair with central differences of its exact answer; `rounding` is absolute."""
+    """Compare gradients by all logits of a pair with central differences of its exact answer;
+    `rounding` is absolute.
+    """
     for seed in (0, 10):
         draft, target = pair(law, num_tokens=5, seed=seed)
         found = torch.autograd.grad(answer(problem(draft, target, law)), (draft, target))
@@ -215,7 +284,11 @@ def assert_gradient(
                 return exact(*([mass / sum(side) for mass in side] for side in masses))
 
             wanted = [
-                [float((at(side, token, STEP) - at(side, token, -STEP)) / (2 * STEP)) for token in range(5)] for side in (0, 1)
+                [
+                    float((at(side, token, STEP) - at(side, token, -STEP)) / (2 * STEP))
+                    for token in range(5)
+                ]
+                for side in (0, 1)
             ]
         for one, other in zip(found, wanted, strict=True):
             np.testing.assert_allclose(one.numpy(), other, rtol=0, atol=rounding)
@@ -225,14 +298,20 @@ class TestKinks:
     def test_equal_distributions_are_a_maximum(self) -> None:
         draft = logits(3, 7, seed=4)
         for k in (1, 2, 8):
-            for answer in (otm.optimal_acceptance, ANSWERS["K-SEQ"][0], ANSWERS["recursive rejection"][0]):
+            for answer in (
+                otm.optimal_acceptance,
+                ANSWERS["K-SEQ"][0],
+                ANSWERS["recursive rejection"][0],
+            ):
                 value = answer(problem(draft, draft.detach(), otm.IID(k)))
                 (slope,) = torch.autograd.grad(value.sum(), draft)
                 assert slope.abs().max() < 1e-15
 
     @pytest.mark.parametrize("k", [1, 2, 3])
     def test_at_ties_the_optimum_falls_at_least_as_fast_in_every_direction(self, k: int) -> None:
-        """α* is a minimum of smooth functions: a one-sided derivative is at most that of any function that attains it."""
+        """α* is a minimum of smooth functions: a one-sided derivative is at most that of any
+        function that attains it.
+        """
         from fractions import Fraction
 
         p, q = [[Fraction(value, 16) for value in side] for side in ((8, 4, 4), (4, 4, 8))]
@@ -251,7 +330,10 @@ class TestKinks:
                 along = float(slopes[side][i] - slopes[side][j])
                 moved = [(i in c) - (j in c) for c in active]
                 if side == 0:
-                    one_sided = min(float(-k * sum(p[y] for y in c) ** (k - 1)) * m for c, m in zip(active, moved, strict=True))
+                    one_sided = min(
+                        float(-k * sum(p[y] for y in c) ** (k - 1)) * m
+                        for c, m in zip(active, moved, strict=True)
+                    )
                 else:
                     one_sided = min(float(m) for m in moved)
                 assert one_sided <= along + 1e-12
@@ -259,14 +341,20 @@ class TestKinks:
     def test_forbidden_tokens_and_disjoint_supports_leave_gradients_finite(self) -> None:
         draft, target = logits(6, seed=1), logits(6, seed=2)
         holes = torch.tensor([0.0, 0.0, -torch.inf, 0.0, -torch.inf, 0.0], dtype=torch.float64)
-        apart = torch.tensor([0.0, 0.0, 0.0, -torch.inf, -torch.inf, -torch.inf], dtype=torch.float64)
+        apart = torch.tensor(
+            [0.0, 0.0, 0.0, -torch.inf, -torch.inf, -torch.inf], dtype=torch.float64
+        )
         nowhere = torch.zeros(6, dtype=torch.float64)
         for mask, other in ((holes, nowhere), (apart, apart.flip(0)), (apart, nowhere)):
             for answer, laws in (ANSWERS | ONE_ROW).values():
                 for law in laws:
                     if not law.one_drafter:
                         continue
-                    given = otm.Problem(draft=otm.from_logits(draft + mask), target=otm.from_logits(target + other), law=law)
+                    given = otm.Problem(
+                        draft=otm.from_logits(draft + mask),
+                        target=otm.from_logits(target + other),
+                        law=law,
+                    )
                     value = answer(given).sum()
                     for slope in torch.autograd.grad(value, (draft, target), allow_unused=True):
                         assert slope is None or bool(torch.isfinite(slope).all())
@@ -283,12 +371,21 @@ class TestArrays:
             if isinstance(law, otm.TopK):
                 continue  # its value does not move with the draft
             whole = torch.autograd.grad(value.sum(), (draft, target))
-            rows = [torch.autograd.grad(answer(problem(row, target, law)).sum(), (row, target)) for row in draft.unbind()]
-            torch.testing.assert_close(whole[0], torch.stack([row[0] for row in rows]), rtol=1e-12, atol=1e-14)
-            torch.testing.assert_close(whole[1], sum(row[1] for row in rows), rtol=1e-12, atol=1e-14)
+            rows = [
+                torch.autograd.grad(answer(problem(row, target, law)).sum(), (row, target))
+                for row in draft.unbind()
+            ]
+            torch.testing.assert_close(
+                whole[0], torch.stack([row[0] for row in rows]), rtol=1e-12, atol=1e-14
+            )
+            torch.testing.assert_close(
+                whole[1], sum(row[1] for row in rows), rtol=1e-12, atol=1e-14
+            )
 
     def test_float32(self) -> None:
-        """Masses of float32 are those of float64 to 6e-8, and so is what is summed; levels move as little as they do."""
+        """Masses of float32 are those of float64 to 6e-8, and so is what is summed; levels move as
+        little as they do.
+        """
         for name, (answer, laws) in ANSWERS.items():
             for law in laws:
                 wide = pair(law, 5, num_tokens=50)
@@ -296,14 +393,20 @@ class TestArrays:
                 value = answer(problem(*narrow, law))
                 assert value.dtype == torch.float64
                 found, wanted = (
-                    torch.autograd.grad(answer(problem(*sides, law)).sum(), sides, materialize_grads=True)
+                    torch.autograd.grad(
+                        answer(problem(*sides, law)).sum(), sides, materialize_grads=True
+                    )
                     for sides in (tuple(narrow), wide)
                 )
                 for one, other in zip(found, wanted, strict=True):
                     assert one.dtype == torch.float32
                     scale = float(other.abs().max())
                     torch.testing.assert_close(
-                        one.double(), other, rtol=0, atol=2e-5 * scale, msg=lambda m, n=name: f"{n}: {m}"
+                        one.double(),
+                        other,
+                        rtol=0,
+                        atol=2e-5 * scale,
+                        msg=lambda m, n=name: f"{n}: {m}",
                     )
 
     def test_under_no_grad_there_is_none(self) -> None:
@@ -311,11 +414,15 @@ class TestArrays:
         with torch.no_grad():
             leaf = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64, requires_grad=True)
             assert isinstance(otm.optimal_acceptance(problem(draft, target, otm.IID(2))), float)
-            assert isinstance(otm.optimal_acceptance(otm.Problem(draft=leaf, target=leaf, law=otm.IID(2))), float)
+            assert isinstance(
+                otm.optimal_acceptance(otm.Problem(draft=leaf, target=leaf, law=otm.IID(2))), float
+            )
             assert otm.trees.check_acceptance(leaf).tolist() == [0.5, 0.25, 0.25]
 
     def test_a_gradient_is_that_of_what_is_normalised(self) -> None:
-        """The gate divides by the sum: moving all masses by one factor changes nothing, also where the sum is 1 already."""
+        """The gate divides by the sum: moving all masses by one factor changes nothing, also where
+        the sum is 1 already.
+        """
         p = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64, requires_grad=True)
         q = torch.tensor([0.25, 0.25, 0.5], dtype=torch.float64, requires_grad=True)
         value = otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(2)))
@@ -324,21 +431,30 @@ class TestArrays:
 
     def test_logits_and_weights_pass_gradients_on(self) -> None:
         given = logits(2, 5, seed=2)
-        for call in (otm.from_logits, functools.partial(otm.from_logits, temperature=0.7, top_k=3, top_p=0.9)):
+        for call in (
+            otm.from_logits,
+            functools.partial(otm.from_logits, temperature=0.7, top_k=3, top_p=0.9),
+        ):
             assert torch.autograd.gradcheck(call, (given,))
         assert torch.autograd.gradcheck(lambda values: otm.normalise(values.exp()), (given,))
 
 
 class TestLongRows:
-    """Rows that are long enough for the search in bins, where numba is installed, and for chunks of rows."""
+    """Rows that are long enough for the search in bins, where numba is installed, and for chunks of
+    rows.
+    """
 
     @pytest.mark.parametrize("k", [1, 2, 8, 100])
     def test_the_optimum_moves_with_its_cut(self, k: int) -> None:
         draft, target = logits(3, 5000, seed=0), logits(3, 5000, seed=1)
-        found = torch.autograd.grad(otm.optimal_acceptance(problem(3 * draft, 3 * target, otm.IID(k))).sum(), (draft, target))
+        found = torch.autograd.grad(
+            otm.optimal_acceptance(problem(3 * draft, 3 * target, otm.IID(k))).sum(),
+            (draft, target),
+        )
         p, q = torch.softmax(3 * draft, dim=-1), torch.softmax(3 * target, dim=-1)
         cuts = [
-            otm.optimal_cut(otm.Problem(draft=x.detach(), target=y.detach(), law=otm.IID(k))) for x, y in zip(p, q, strict=True)
+            otm.optimal_cut(otm.Problem(draft=x.detach(), target=y.detach(), law=otm.IID(k)))
+            for x, y in zip(p, q, strict=True)
         ]
         members = torch.from_numpy(np.asarray(cuts))
         value = (q * members).sum(-1) - (p * members).sum(-1) ** k
@@ -346,15 +462,21 @@ class TestLongRows:
         for one, other in zip(found, wanted, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-15)
 
-    @pytest.mark.parametrize("answer", ["K-SEQ curve", "gamma star", "recursive rejection curve", "total variation"])
+    @pytest.mark.parametrize(
+        "answer", ["K-SEQ curve", "gamma star", "recursive rejection curve", "total variation"]
+    )
     def test_others_along_a_direction(self, answer: str) -> None:
         function, (law, *_) = ANSWERS[answer]
         draft, target = logits(2, 3000, seed=0), logits(2, 3000, seed=1)
-        assert torch.autograd.gradcheck(lambda p, q: function(problem(p, q, law)), (draft, target), fast_mode=True)
+        assert torch.autograd.gradcheck(
+            lambda p, q: function(problem(p, q, law)), (draft, target), fast_mode=True
+        )
 
 
 def test_a_drafter_learns() -> None:
-    """What the gradients are for: descent on 1 − α*, here with a closed-form best draft to arrive at, p = q."""
+    """What the gradients are for: descent on 1 − α*, here with a closed-form best draft to arrive
+    at, p = q.
+    """
     draft, target = logits(4, 20, seed=0), logits(4, 20, seed=1).detach()
     before = otm.optimal_acceptance(problem(draft.detach(), target, otm.IID(4))).mean()
     optimiser = torch.optim.Adam([draft], lr=0.1)
@@ -370,7 +492,10 @@ class TestRefusals:
     @pytest.mark.parametrize("law", [law(2) for law in LAWS if not law.differentiable], ids=str)
     def test_optima_without_a_gradient(self, law: otm.Law) -> None:
         given = problem(*pair(law), law)
-        for call in (otm.optimal_acceptance, lambda given: otm.optimal_acceptance_curve(given, k=[2])):
+        for call in (
+            otm.optimal_acceptance,
+            lambda given: otm.optimal_acceptance_curve(given, k=[2]),
+        ):
             with pytest.raises(otm.errors.Unsupported, match=r"\.detach\(\)"):
                 call(given)
 
@@ -381,7 +506,10 @@ class TestRefusals:
             if not verifier.supports(law):
                 continue
             given = problem(*pair(law), law)
-            for call in (otm.acceptance, lambda one, given: otm.acceptance_curve(one, given, k=[given.law.k])):
+            for call in (
+                otm.acceptance,
+                lambda one, given: otm.acceptance_curve(one, given, k=[given.law.k]),
+            ):
                 if verifier.differentiable:
                     assert call(verifier, given).requires_grad
                 else:
@@ -391,20 +519,43 @@ class TestRefusals:
             otm.acceptance(otm.KSeq(3.0), problem(*pair(otm.IID(2)), otm.IID(2)))
 
     @pytest.mark.parametrize(
-        ("function", "arguments"), [pytest.param(*call, id=f"{call[0].__qualname__}-{i}") for i, call in enumerate(calls.CALLS)]
+        ("function", "arguments"),
+        [
+            pytest.param(*call, id=f"{call[0].__qualname__}-{i}")
+            for i, call in enumerate(calls.CALLS)
+        ],
     )
-    def test_no_public_function_loses_a_gradient(self, function: Callable[..., Any], arguments: dict[str, Any]) -> None:
-        """Where distributions go in that require gradients, one comes out, or an error that says what to call."""
+    def test_no_public_function_loses_a_gradient(
+        self, function: Callable[..., Any], arguments: dict[str, Any]
+    ) -> None:
+        """Where distributions go in that require gradients, one comes out, or an error that says
+        what to call.
+        """
 
         def tracked(value: Any) -> Any:
             if isinstance(value, otm.Problem):
-                draft, target = (torch.from_numpy(np.array(side)).requires_grad_() for side in (value.draft, value.target))
+                draft, target = (
+                    torch.from_numpy(np.array(side)).requires_grad_()
+                    for side in (value.draft, value.target)
+                )
                 return otm.Problem(draft=draft, target=target, law=value.law)
             return value
 
         if function.__name__ == "overlap_at":
-            pytest.skip("works on masses that have passed the gate; a library's own differentiation applies")
-        masses = {"draft", "target", "mass", "values", "pmf", "logits", "acceptance", "law", "survival"} & set(arguments)
+            pytest.skip(
+                "works on masses that have passed the gate; a library's own differentiation applies"
+            )
+        masses = {
+            "draft",
+            "target",
+            "mass",
+            "values",
+            "pmf",
+            "logits",
+            "acceptance",
+            "law",
+            "survival",
+        } & set(arguments)
         changed = {name: tracked(value) for name, value in arguments.items()}
         for name in masses:
             try:

@@ -1,8 +1,11 @@
-"""SpecTr's Theorem 3 for every decoder, by enumeration: output followed by target samples has the target's law, to 1e-12.
+"""SpecTr's Theorem 3 for every decoder, by enumeration: output followed by target samples has the
+target's law, to 1e-12.
 
-Every drafted tree and every verdict is enumerated, on models of which each context has a distribution of its own, with zeros, ties,
-point masses, equal and disjoint conditionals. Trees too many for that (V^n > 256, in the corner all independent drafts) are done by
-deferred decisions, which `test_expected.py` holds against the enumeration. A broken variant of each decoder must be noticed.
+Every drafted tree and every verdict is enumerated, on models of which each context has a
+distribution of its own, with zeros, ties, point masses, equal and disjoint conditionals. Trees too
+many for that (V^n > 256, in the corner all independent drafts) are done by deferred decisions,
+which `test_expected.py` holds against the enumeration. A broken variant of each decoder must be
+noticed.
 """
 
 from __future__ import annotations
@@ -38,7 +41,12 @@ from otm.sequence import (
     expected_step,
     step_law,
 )
-from otm.sequence.block_verification import next_weight, pass_probability, prefix_weights, verify_block
+from otm.sequence.block_verification import (
+    next_weight,
+    pass_probability,
+    prefix_weights,
+    verify_block,
+)
 from otm.sequence.decoder import Conditionals
 from otm.sequence.expected import DEFERRABLE
 from otm.sequence.greedy_multipath import Ranked
@@ -46,17 +54,29 @@ from otm.sequence.source import Source
 from otm.sequence.vertex_decoder import children_of, descend
 from otm.trees import TreeShape
 from tests import mutants
-from tests.sequence.toys import CORNER, IID, SIZES, SUCCESSIVE, bias, decoders, num_trees, random_models, smooth_models
+from tests.sequence.toys import (
+    CORNER,
+    IID,
+    SIZES,
+    SUCCESSIVE,
+    bias,
+    decoders,
+    num_trees,
+    random_models,
+    smooth_models,
+)
 
 MODELS = 208
 BLOCKS = 16
 MOST_TREES = 256
 
-# A completed law is a sum of non-negative products of at most 2·(n + L + 1) probabilities, n ≤ 9 and L ≤ 3, each right to a few
-# units in the last place, and of total 1: its error is below 26·8·2⁻⁵³ = 3e-14.
+# A completed law is a sum of non-negative products of at most 2·(n + L + 1) probabilities, n ≤ 9
+# and L ≤ 3, each right to a few units in the last place, and of total 1: its error is below
+# 26·8·2⁻⁵³ = 3e-14.
 ROUNDING = 1e-12
-# A race's joint law of drafts and winner is a quadrature with an error of 1.2e-12·q(y) per entry; there are at most V!/(V − k)! ≤ 6
-# draft sequences per winner, the rows are divided by their sums, and a path has at most three races: 2·3·6·1.2e-12 < 5e-11.
+# A race's joint law of drafts and winner is a quadrature with an error of 1.2e-12·q(y) per entry;
+# there are at most V!/(V − k)! ≤ 6 draft sequences per winner, the rows are divided by their sums,
+# and a path has at most three races: 2·3·6·1.2e-12 < 5e-11.
 QUADRATURE = 5e-11
 
 
@@ -77,7 +97,9 @@ def test_every_decoder_is_lossless(block: int) -> None:
         draft, target, instances, num_tokens = toy(index)
         for decoder in instances:
             assert decoder.lossless
-            enumerable = num_trees(decoder, num_tokens) <= MOST_TREES or not isinstance(decoder, DEFERRABLE)
+            enumerable = num_trees(decoder, num_tokens) <= MOST_TREES or not isinstance(
+                decoder, DEFERRABLE
+            )
             found = bias(decoder, draft, target, step=step_law if enumerable else expected_step)
             assert found <= tolerance(decoder), (index, decoder)
 
@@ -85,7 +107,9 @@ def test_every_decoder_is_lossless(block: int) -> None:
 def test_the_walk_covers_what_it_claims() -> None:
     walked = [toy(index) for index in range(MODELS)]
     assert MODELS >= 200
-    assert {type(decoder) for _, _, instances, _ in walked for decoder in instances} == set(DECODERS)
+    assert {type(decoder) for _, _, instances, _ in walked for decoder in instances} == set(
+        DECODERS
+    )
     enumerated = [
         decoder
         for _, _, instances, num_tokens in walked
@@ -94,7 +118,11 @@ def test_the_walk_covers_what_it_claims() -> None:
     ]
     for cls in DECODERS:
         assert sum(isinstance(decoder, cls) for decoder in enumerated) >= 150, cls
-    verifiers = {d.verifier for d in enumerated if isinstance(d, DraftSelection | PrefixTree | TreeVerification)}
+    verifiers = {
+        d.verifier
+        for d in enumerated
+        if isinstance(d, DraftSelection | PrefixTree | TreeVerification)
+    }
     assert len(verifiers) >= 8
     assert {(s.num_tokens, s.length, s.width) for s in SIZES} >= {
         (v, n, k) for v in (2, 3) for n in (1, 2, 3) for k in (1, 2, 3)
@@ -102,7 +130,9 @@ def test_the_walk_covers_what_it_claims() -> None:
 
 
 CORNER_TREE = TreeShape.sequences(CORNER.width, CORNER.length)
-CORNER_DECODERS: list[Decoder] = [  # three sequences of three tokens; distinct siblings leave 3!·3⁶ = 4,374 drafted trees
+CORNER_DECODERS: list[
+    Decoder
+] = [  # three sequences of three tokens; distinct siblings leave 3!·3⁶ = 4,374 drafted trees
     Gsd(CORNER_TREE),
     TraversalVerification(CORNER_TREE),
     Ersd(CORNER_TREE),
@@ -113,7 +143,9 @@ CORNER_DECODERS: list[Decoder] = [  # three sequences of three tokens; distinct 
 
 @pytest.mark.parametrize("index", range(5))
 class TestTheCorner:
-    """V = L = K = 3 on five models: all trees for one decoder each, chains and deferred decisions for all."""
+    """V = L = K = 3 on five models: all trees for one decoder each, chains and deferred decisions
+    for all.
+    """
 
     def models(self, index: int) -> tuple[Any, Any]:
         return random_models(CORNER.num_tokens, CORNER.length, np.random.default_rng([6, index]))
@@ -129,11 +161,23 @@ class TestTheCorner:
         instances = [
             *(
                 DraftSelection(3, 3, verifier)
-                for verifier in (otm.KSeq(), otm.RecursiveRejection(), otm.Optimal(), otm.TransportPlan())
+                for verifier in (
+                    otm.KSeq(),
+                    otm.RecursiveRejection(),
+                    otm.Optimal(),
+                    otm.TransportPlan(),
+                )
             ),
-            *(TreeVerification(CORNER_TREE, IID, verifier) for verifier in (otm.Naive(), otm.NaiveTree())),
+            *(
+                TreeVerification(CORNER_TREE, IID, verifier)
+                for verifier in (otm.Naive(), otm.NaiveTree())
+            ),
             PrefixTree((3, 2, 1)),
-            *(cls(tree) for cls in (Gsd, TraversalVerification, Ersd) for tree in (CORNER_TREE, full)),
+            *(
+                cls(tree)
+                for cls in (Gsd, TraversalVerification, Ersd)
+                for tree in (CORNER_TREE, full)
+            ),
             TraversalVerification(full, IID),
             GreedyMultipath(3, 3),
             GreedyMultipath(3, 2, stem=1),
@@ -151,7 +195,8 @@ class TestTheCorner:
         assert bias(decoder, draft, target, step=lambda *_, **__: law) <= ROUNDING
 
 
-# --- broken variants ----------------------------------------------------------------------------------------------------------
+# --- broken variants
+# ----------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,33 +217,52 @@ class BonusAfterRejection(SpeculativeSampling):
         if one.stopped != "rejected":
             return one
         kept = one.tokens[: one.accepted]
-        return dataclasses.replace(one, tokens=(*kept, source.choose(target((*tree.context, *kept)))))
+        return dataclasses.replace(
+            one, tokens=(*kept, source.choose(target((*tree.context, *kept))))
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class EveryoneSurvives(DraftSelection):
-    """Feeds the verifier the next tokens of all sequences, also of those that have already disagreed with the output."""
+    """Feeds the verifier the next tokens of all sequences, also of those that have already
+    disagreed with the output.
+    """
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         below, context, survivors = children_of(tree.shape), tree.context, []
         agreeing, level = [0], list(below[0])
         while True:
-            rule = source.rule(self.verifier, tree.draft[context], target(context), otm.IID(len(level)))
+            rule = source.rule(
+                self.verifier, tree.draft[context], target(context), otm.IID(len(level))
+            )
             token, _ = source.verify(rule, tree.tokens[level])
             context = (*context, token)
-            agreeing = [v for v in level if int(tree.tokens[v]) == token and int(tree.shape.parents[v - 1]) in agreeing]
+            agreeing = [
+                v
+                for v in level
+                if int(tree.tokens[v]) == token and int(tree.shape.parents[v - 1]) in agreeing
+            ]
             if not agreeing:
-                return Step(context[len(tree.context) :], len(survivors), "rejected", tuple(survivors))
+                return Step(
+                    context[len(tree.context) :], len(survivors), "rejected", tuple(survivors)
+                )
             survivors.append(tuple(agreeing))
             level = [child for vertex in level for child in below[vertex]]
             if not level:
                 bonus = source.choose(target(context))
-                return Step((*context, bonus)[len(tree.context) :], len(survivors), "end_of_draft", tuple(survivors))
+                return Step(
+                    (*context, bonus)[len(tree.context) :],
+                    len(survivors),
+                    "end_of_draft",
+                    tuple(survivors),
+                )
 
 
 @dataclasses.dataclass(frozen=True)
 class LeavesAsDrafts(PrefixTree):
-    """SpecTr's Algorithm 5 read literally: one draft per leaf, though leaves share prefixes ("The prefix-tree trap")."""
+    """SpecTr's Algorithm 5 read literally: one draft per leaf, though leaves share prefixes ("The
+    prefix-tree trap").
+    """
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         below = children_of(tree.shape)
@@ -210,7 +274,10 @@ class LeavesAsDrafts(PrefixTree):
             counts = [leaves(child) for vertex in vertices for child in below[vertex]]
             drafts = np.repeat(proposals, counts)
             return source.verify(
-                source.rule(self.verifier, tree.draft[context], target(context), otm.IID(len(drafts))), drafts
+                source.rule(
+                    self.verifier, tree.draft[context], target(context), otm.IID(len(drafts))
+                ),
+                drafts,
             )[0]
 
         return descend(tree, target, source, output)
@@ -221,7 +288,9 @@ class ReplacedDrafts(Gsd):
     """Draws without replacement, verifies as if drafts were independent."""
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
-        return TreeVerification(self.tree, IID, otm.RecursiveRejection()).verify(tree, target, source)
+        return TreeVerification(self.tree, IID, otm.RecursiveRejection()).verify(
+            tree, target, source
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,7 +298,12 @@ class ReusedRace(Ersd):
     """Decides every vertex on the clocks of the root's race."""
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
-        return descend(tree, target, source, lambda vertices, context, _: source.winner(target(context), tree.races[0]))
+        return descend(
+            tree,
+            target,
+            source,
+            lambda vertices, context, _: source.winner(target(context), tree.races[0]),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,15 +311,29 @@ class WrongLevel(BlockVerification):
     """Tests each prefix with the weight of the next longer one."""
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
-        return _block(tree, target, source, test=lambda weights, i: weights[i + 1], residual=lambda weights, i: weights[i])
+        return _block(
+            tree,
+            target,
+            source,
+            test=lambda weights, i: weights[i + 1],
+            residual=lambda weights, i: weights[i],
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class UnweightedResidual(BlockVerification):
-    """Draws the replacement from (q − p)₊, the residual of token-level verification, not from (w·q − p)₊."""
+    """Draws the replacement from (q − p)₊, the residual of token-level verification, not from (w·q
+    − p)₊.
+    """
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
-        return _block(tree, target, source, test=lambda weights, i: weights[i], residual=lambda weights, i: 1.0)
+        return _block(
+            tree,
+            target,
+            source,
+            test=lambda weights, i: weights[i],
+            residual=lambda weights, i: 1.0,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,11 +341,22 @@ class FaithfulBlock(BlockVerification):
     """The control: the same lines without a mistake."""
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
-        return _block(tree, target, source, test=lambda weights, i: weights[i], residual=lambda weights, i: weights[i])
+        return _block(
+            tree,
+            target,
+            source,
+            test=lambda weights, i: weights[i],
+            residual=lambda weights, i: weights[i],
+        )
 
 
 def _block(
-    tree: DraftTree, target: Conditionals, source: Source, *, test: Callable[..., float], residual: Callable[..., float]
+    tree: DraftTree,
+    target: Conditionals,
+    source: Source,
+    *,
+    test: Callable[..., float],
+    residual: Callable[..., float],
 ) -> Step:
     drafted = tuple(tree.tokens[1:].tolist())
     length, contexts = len(drafted), [drafted[:i] for i in range(len(drafted) + 1)]
@@ -274,7 +373,11 @@ def _block(
                 kept, after = i, excess(residual(weights, i), i)
                 break
         after = after if after.sum() > 0 else target(contexts[kept])
-    return Step((*drafted[:kept], source.choose(after)), kept, "rejected" if kept < length else "end_of_draft")
+    return Step(
+        (*drafted[:kept], source.choose(after)),
+        kept,
+        "rejected" if kept < length else "end_of_draft",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -287,7 +390,9 @@ class GammaOfOneMore(BlockKSeq):
 
 @dataclasses.dataclass(frozen=True)
 class AnotherTemperature(RefinedScores):
-    """The scores are split by another draft law than the one that drafted, flattened by a temperature."""
+    """The scores are split by another draft law than the one that drafted, flattened by a
+    temperature.
+    """
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         flat = {context: np.sqrt(row) / np.sqrt(row).sum() for context, row in tree.draft.items()}
@@ -296,7 +401,9 @@ class AnotherTemperature(RefinedScores):
 
 @dataclasses.dataclass(frozen=True)
 class AnySequenceWins(RefinedScores):
-    """Scores are refined, then ignored: the winner is drawn at random, and verified as if it had won."""
+    """Scores are refined, then ignored: the winner is drawn at random, and verified as if it had
+    won.
+    """
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         return super().verify(tree, target, cast(Source, FairChoice(source, self.num_drafts)))
@@ -312,7 +419,9 @@ class FairChoice:
 
     def choose(self, mass: np.ndarray) -> int:
         self._left, first = 0, self._left
-        return self._source.choose(np.full(self._num_drafts, 1.0 / self._num_drafts) if first else mass)
+        return self._source.choose(
+            np.full(self._num_drafts, 1.0 / self._num_drafts) if first else mass
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -325,7 +434,9 @@ class Traversal(TraversalVerification):
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         below = children_of(tree.shape)
 
-        def walk(vertex: int, context: tuple[int, ...], w: float) -> tuple[tuple[int, ...], np.ndarray] | None:
+        def walk(
+            vertex: int, context: tuple[int, ...], w: float
+        ) -> tuple[tuple[int, ...], np.ndarray] | None:
             q, p = target(context), tree.draft.get(context)
             for child in below[vertex]:
                 x = int(tree.tokens[child])
@@ -364,7 +475,9 @@ class SiblingStays(Traversal):
 
 @dataclasses.dataclass(frozen=True)
 class Multipath(GreedyMultipath):
-    """Greedy multi-path block verification of one level of drafts; subclasses get one thing wrong each."""
+    """Greedy multi-path block verification of one level of drafts; subclasses get one thing wrong
+    each.
+    """
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         ranked = Ranked.of(tree.draft[()], target(()), 0.0, self.num_drafts)
@@ -401,7 +514,9 @@ class JudgedByTheDraft(Staged):
 
     def draft(self, model: Any, context: tuple[int, ...], source: Source) -> DraftTree:
         tree = super().draft(model, context, source)
-        return dataclasses.replace(tree, draft={before: model.next(before) for before in tree.draft})
+        return dataclasses.replace(
+            tree, draft={before: model.next(before) for before in tree.draft}
+        )
 
 
 MIDDLE = otm.sequence.ZerothOrder([0.2, 0.3, 0.5])
@@ -423,7 +538,9 @@ class PrunedByToken(SampledTree):
         pair = SampledTree(2, 1).draft(model, context, source)
         p = pair.draft[context]
         kept = pair.tokens[1:][p[pair.tokens[1:]] >= 0.3]
-        return dataclasses.replace(pair, shape=TreeShape(np.zeros(len(kept), dtype=int)), tokens=np.array([-1, *kept]))
+        return dataclasses.replace(
+            pair, shape=TreeShape(np.zeros(len(kept), dtype=int)), tokens=np.array([-1, *kept])
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -439,43 +556,80 @@ class SiblingsByMass(StochasticBeam):
 
 TREE = TreeShape([0, 0, 1, 1])
 BROKEN: dict[type[Decoder], list[tuple[Decoder, Decoder]]] = {  # (broken, what it should have been)
-    SpeculativeSampling: [(OffByOne(2), SpeculativeSampling(2)), (BonusAfterRejection(2), SpeculativeSampling(2))],
+    SpeculativeSampling: [
+        (OffByOne(2), SpeculativeSampling(2)),
+        (BonusAfterRejection(2), SpeculativeSampling(2)),
+    ],
     DraftSelection: [(EveryoneSurvives(2, 2), DraftSelection(2, 2))],
     PrefixTree: [
-        (LeavesAsDrafts((1, 2), otm.RecursiveRejection()), PrefixTree((1, 2), otm.RecursiveRejection())),
+        (
+            LeavesAsDrafts((1, 2), otm.RecursiveRejection()),
+            PrefixTree((1, 2), otm.RecursiveRejection()),
+        ),
         (LeavesAsDrafts((1, 2)), PrefixTree((1, 2))),
     ],
     TreeVerification: [
-        (TreeVerification(TREE, IID, mutants.NoRenormalisation()), TreeVerification(TREE, IID, mutants.Faithful())),
-        (TreeVerification(TREE, IID, mutants.ReusedUniform()), TreeVerification(TREE, IID, otm.RecursiveRejection())),
-        (TreeVerification(TREE, IID, mutants.ClippedKSeq()), TreeVerification(TREE, IID, otm.KSeq())),
+        (
+            TreeVerification(TREE, IID, mutants.NoRenormalisation()),
+            TreeVerification(TREE, IID, mutants.Faithful()),
+        ),
+        (
+            TreeVerification(TREE, IID, mutants.ReusedUniform()),
+            TreeVerification(TREE, IID, otm.RecursiveRejection()),
+        ),
+        (
+            TreeVerification(TREE, IID, mutants.ClippedKSeq()),
+            TreeVerification(TREE, IID, otm.KSeq()),
+        ),
     ],
     Gsd: [(ReplacedDrafts(TREE), Gsd(TREE))],
     Ersd: [(ReusedRace(TREE), Ersd(TREE))],
-    BlockVerification: [(WrongLevel(3), FaithfulBlock(3)), (UnweightedResidual(3), FaithfulBlock(3))],
-    TraversalVerification: [(WeightNotUpdated(TREE), Traversal(TREE)), (SiblingStays(TREE), Traversal(TREE))],
+    BlockVerification: [
+        (WrongLevel(3), FaithfulBlock(3)),
+        (UnweightedResidual(3), FaithfulBlock(3)),
+    ],
+    TraversalVerification: [
+        (WeightNotUpdated(TREE), Traversal(TREE)),
+        (SiblingStays(TREE), Traversal(TREE)),
+    ],
     LikeliestTree: [(LikeliestAsSampled(3, 2), LikeliestTree(3, 2))],
     SampledTree: [(PrunedByToken(2, 1, rule), SampledTree(4, 3, rule)) for rule in SUCCESSIVE[:2]],
-    Staged: [(JudgedByTheDraft(SpeculativeSampling(1), MIDDLE, 2), Staged(SpeculativeSampling(1), MIDDLE, 2))],
+    Staged: [
+        (
+            JudgedByTheDraft(SpeculativeSampling(1), MIDDLE, 2),
+            Staged(SpeculativeSampling(1), MIDDLE, 2),
+        )
+    ],
     StochasticBeam: [(SiblingsByMass(2, 1), StochasticBeam(2, 1))],
-    GreedyMultipath: [(SelectedAsDrafted(2, 1), Multipath(2, 1)), (LowestRanked(2, 1), Multipath(2, 1))],
+    GreedyMultipath: [
+        (SelectedAsDrafted(2, 1), Multipath(2, 1)),
+        (LowestRanked(2, 1), Multipath(2, 1)),
+    ],
     BlockKSeq: [(GammaOfOneMore(3, 2), BlockKSeq(3, 2))],
-    RefinedScores: [(AnotherTemperature(2, 2), RefinedScores(2, 2)), (AnySequenceWins(2, 2), RefinedScores(2, 2))],
+    RefinedScores: [
+        (AnotherTemperature(2, 2), RefinedScores(2, 2)),
+        (AnySequenceWins(2, 2), RefinedScores(2, 2)),
+    ],
 }
 
 
 @pytest.mark.parametrize("cls", DECODERS, ids=lambda cls: cls.__name__)
 def test_broken_variants_are_noticed(cls: type[Decoder]) -> None:
-    """By a total variation of 1e-3 on one of four models at least, nine orders above the tolerance; the control by nothing."""
+    """By a total variation of 1e-3 on one of four models at least, nine orders above the tolerance;
+    the control by nothing.
+    """
     models = [smooth_models(3, 3, seed) for seed in range(4)]
     for broken, control in BROKEN[cls]:
         assert isinstance(broken, cls)
         assert max(bias(broken, *pair, step=step_law) for pair in models) > 1e-3, broken
-        assert max(bias(control, *pair, step=step_law) for pair in models) <= tolerance(control), control
+        assert max(bias(control, *pair, step=step_law) for pair in models) <= tolerance(control), (
+            control
+        )
 
 
 def test_the_prefix_tree_trap_costs_what_the_theory_says() -> None:
-    # One token, leaves (X₁, X₁): the output is (1/4, 5/24, 13/24) where the target is (1/4, 1/4, 1/2).
+    # One token, leaves (X₁, X₁): the output is (1/4, 5/24, 13/24) where the target is (1/4, 1/4,
+    # 1/2).
     draft = otm.sequence.ZerothOrder([3 / 4, 1 / 8, 1 / 8])
     target = otm.sequence.ZerothOrder([1 / 4, 1 / 4, 1 / 2])
     trap = LeavesAsDrafts((1, 2), otm.RecursiveRejection())
@@ -493,16 +647,28 @@ def test_dropping_a_survivor_by_the_rule_is_lossless_but_wasteful() -> None:
         def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
             below, context, current, survivors = children_of(tree.shape), tree.context, [0], []
             while children := [child for vertex in current for child in below[vertex]]:
-                rule = source.rule(self.verifier, tree.draft[context], target(context), otm.IID(len(children)))
+                rule = source.rule(
+                    self.verifier, tree.draft[context], target(context), otm.IID(len(children))
+                )
                 token, _ = source.verify(rule, tree.tokens[children])
                 context = (*context, token)
                 current = [child for child in children if int(tree.tokens[child]) == token][:1]
                 if not current:
                     return Step(context[len(tree.context) :], len(survivors), "rejected")
                 survivors.append(current[0])
-            return Step((*context, source.choose(target(context)))[len(tree.context) :], len(survivors), "end_of_draft")
+            return Step(
+                (*context, source.choose(target(context)))[len(tree.context) :],
+                len(survivors),
+                "end_of_draft",
+            )
 
     draft, target = smooth_models(2, 3, 0)
     assert bias(FirstSurvivorOnly(3, 2), draft, target, step=step_law) <= ROUNDING
-    fewer = step_law(FirstSurvivorOnly(3, 2), draft=draft, target=target, context=[]).block_efficiency
-    assert fewer < step_law(DraftSelection(3, 2), draft=draft, target=target, context=[]).block_efficiency - 1e-3
+    fewer = step_law(
+        FirstSurvivorOnly(3, 2), draft=draft, target=target, context=[]
+    ).block_efficiency
+    assert (
+        fewer
+        < step_law(DraftSelection(3, 2), draft=draft, target=target, context=[]).block_efficiency
+        - 1e-3
+    )

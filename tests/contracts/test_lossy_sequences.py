@@ -1,4 +1,6 @@
-"""Lossy verifiers at sequence level: the exact KL position by position, budgets that hold at each, and what they buy."""
+"""Lossy verifiers at sequence level: the exact KL position by position, budgets that hold at each,
+and what they buy.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,16 @@ LENGTH = 3
 DEPTH = 2 * LENGTH  # a further step may begin after L − 1 tokens and draft γ ≤ L more
 
 
-def one_token_law(verifier: otm.Verifier, draft: TableModel, target: TableModel, context: tuple[int, ...]) -> np.ndarray:
+def one_token_law(
+    verifier: otm.Verifier, draft: TableModel, target: TableModel, context: tuple[int, ...]
+) -> np.ndarray:
     problem = otm.Problem(draft=draft.next(context), target=target.next(context), law=otm.IID(1))
     return np.asarray(otm.lossy.output_law(verifier, problem))
 
 
-def product_law(verifier: otm.Verifier, draft: TableModel, target: TableModel, length: int) -> np.ndarray:
+def product_law(
+    verifier: otm.Verifier, draft: TableModel, target: TableModel, length: int
+) -> np.ndarray:
     """Π_i π(y_i | y_{<i}), π the verifier's one-token output law."""
     size = target.num_tokens
     law = np.ones((size,) * length)
@@ -60,46 +66,80 @@ def product_law(verifier: otm.Verifier, draft: TableModel, target: TableModel, l
 @pytest.mark.parametrize("verifier", LOSSY, ids=repr)
 class TestTheText:
     def test_is_a_product_of_one_token_laws_while_drafts_last(self, verifier: otm.Verifier) -> None:
-        """γ ≥ L: each of the first L tokens is a draft verified, or replaced, whatever happened before it."""
-        for draft, target in (smooth_models(2, DEPTH, 1), random_models(2, DEPTH, np.random.default_rng(2))):
+        """γ ≥ L: each of the first L tokens is a draft verified, or replaced, whatever happened
+        before it.
+        """
+        for draft, target in (
+            smooth_models(2, DEPTH, 1),
+            random_models(2, DEPTH, np.random.default_rng(2)),
+        ):
             decoder = SpeculativeSampling(LENGTH, verifier)
             assert not decoder.lossless
             found = generated_law(decoder, draft=draft, target=target, context=[], length=LENGTH)
-            np.testing.assert_allclose(found, product_law(verifier, draft, target, LENGTH), atol=1e-13)
+            np.testing.assert_allclose(
+                found, product_law(verifier, draft, target, LENGTH), atol=1e-13
+            )
 
-    def test_divergence_is_the_mean_of_the_one_token_distortions(self, verifier: otm.Verifier) -> None:
-        """The chain rule: position i contributes Σ_{y_{<i}} Q(y_{<i}) KL(q(· | y_{<i}) ‖ π(· | y_{<i}))."""
+    def test_divergence_is_the_mean_of_the_one_token_distortions(
+        self, verifier: otm.Verifier
+    ) -> None:
+        """The chain rule: position i contributes Σ_{y_{<i}} Q(y_{<i}) KL(q(· | y_{<i}) ‖ π(· |
+        y_{<i})).
+        """
         draft, target = smooth_models(3, DEPTH, 4)
-        law = generated_law(SpeculativeSampling(LENGTH, verifier), draft=draft, target=target, context=[], length=LENGTH)
+        law = generated_law(
+            SpeculativeSampling(LENGTH, verifier),
+            draft=draft,
+            target=target,
+            context=[],
+            length=LENGTH,
+        )
         joint = sequence_law(target, [], LENGTH)
         found = divergence_by_position(law, target=joint)
         for i in range(LENGTH):
             wanted = 0.0
             for past in itertools.product(range(3), repeat=i):
-                problem = otm.Problem(draft=draft.next(past), target=target.next(past), law=otm.IID(1))
-                wanted += float(joint[past].sum()) * float(otm.lossy.distortion(verifier, problem).kl)
+                problem = otm.Problem(
+                    draft=draft.next(past), target=target.next(past), law=otm.IID(1)
+                )
+                wanted += float(joint[past].sum()) * float(
+                    otm.lossy.distortion(verifier, problem).kl
+                )
             assert found[i] == pytest.approx(wanted, abs=1e-12)
         assert found.sum() == pytest.approx(float(np.sum(joint * np.log(joint / law))), abs=1e-12)
 
     def test_completed_by_the_target_it_is_closer(self, verifier: otm.Verifier) -> None:
-        """After a rejection the completion is exact, so each position is a mixture of π and q: convexity of KL."""
+        """After a rejection the completion is exact, so each position is a mixture of π and q:
+        convexity of KL.
+        """
         draft, target = smooth_models(3, DEPTH, 5)
         joint = sequence_law(target, [], LENGTH)
         models = {"draft": draft, "target": target, "context": []}
         decoder = SpeculativeSampling(LENGTH, verifier)
-        generated = divergence_by_position(generated_law(decoder, **models, length=LENGTH), target=joint)
+        generated = divergence_by_position(
+            generated_law(decoder, **models, length=LENGTH), target=joint
+        )
         law = completed_law(step_law(decoder, **models), target=target, context=[], length=LENGTH)
         completed = divergence_by_position(law, target=joint)
         assert (completed <= generated + 1e-14).all()
         assert completed[0] == pytest.approx(generated[0], abs=1e-14)
 
     def test_bonus_tokens_are_exact(self, verifier: otm.Verifier) -> None:
-        """A kept draft of one token is followed by one from the target: the second position is closer than a second draft's."""
+        """A kept draft of one token is followed by one from the target: the second position is
+        closer than a second draft's.
+        """
         draft, target = ZerothOrder([0.6, 0.3, 0.1]), ZerothOrder([0.2, 0.3, 0.5])
         joint = sequence_law(target, [], 2)
         short, long = (
             divergence_by_position(
-                generated_law(SpeculativeSampling(n, verifier), draft=draft, target=target, context=[], length=2), target=joint
+                generated_law(
+                    SpeculativeSampling(n, verifier),
+                    draft=draft,
+                    target=target,
+                    context=[],
+                    length=2,
+                ),
+                target=joint,
             )
             for n in (1, 2)
         )
@@ -111,11 +151,14 @@ class TestTheText:
 def coarse_models(seed: int) -> tuple[TableModel, TableModel]:
     """Small integer weights: zeros and ties, no tiny masses.
 
-    Where p(x) = 0 the best law with KL ≤ D has mass q(x)·e^{−λ}, λ of order D/q(x). If that is below 2⁻⁵³, drafts are rejected with
-    a probability that 1 − keep cannot represent, and x never comes out.
+    Where p(x) = 0 the best law with KL ≤ D has mass q(x)·e^{−λ}, λ of order D/q(x). If that is
+    below 2⁻⁵³, drafts are rejected with a probability that 1 − keep cannot represent, and x never
+    comes out.
     """
     rng = np.random.default_rng([8, seed])
-    contexts = [c for length in range(DEPTH + 1) for c in itertools.product(range(2), repeat=length)]
+    contexts = [
+        c for length in range(DEPTH + 1) for c in itertools.product(range(2), repeat=length)
+    ]
 
     def row() -> np.ndarray:
         weights = rng.integers(0, 4, 2) + 0.0
@@ -138,18 +181,30 @@ class TestMentored:
 
     def test_the_budget_is_used_up_where_the_models_differ_enough(self, budget: float) -> None:
         draft, target = ZerothOrder([0.9, 0.05, 0.05]), ZerothOrder([0.05, 0.05, 0.9])
-        law = generated_law(SpeculativeSampling(2, otm.Mentored(budget)), draft=draft, target=target, context=[], length=2)
-        np.testing.assert_allclose(divergence_by_position(law, target=sequence_law(target, [], 2)), budget, atol=1e-9)
+        law = generated_law(
+            SpeculativeSampling(2, otm.Mentored(budget)),
+            draft=draft,
+            target=target,
+            context=[],
+            length=2,
+        )
+        np.testing.assert_allclose(
+            divergence_by_position(law, target=sequence_law(target, [], 2)), budget, atol=1e-9
+        )
 
     def test_it_buys_speed(self, budget: float) -> None:
-        """No lossy verifier with that divergence accepts more: its efficiency is 1 + a + a² with a the frontier's acceptance."""
+        """No lossy verifier with that divergence accepts more: its efficiency is 1 + a + a² with a
+        the frontier's acceptance.
+        """
         draft, target = ZerothOrder([0.9, 0.05, 0.05]), ZerothOrder([0.05, 0.05, 0.9])
         decoder = SpeculativeSampling(2, otm.Mentored(budget))
         found = expected_step(decoder, draft=draft, target=target, context=[]).block_efficiency
         problem = otm.Problem(draft=draft.mass, target=target.mass, law=otm.IID(1))
         accepted = float(otm.acceptance(otm.Mentored(budget), problem))
         assert found == pytest.approx(1 + accepted + accepted**2, abs=1e-12)
-        lossless = expected_step(SpeculativeSampling(2), draft=draft, target=target, context=[]).block_efficiency
+        lossless = expected_step(
+            SpeculativeSampling(2), draft=draft, target=target, context=[]
+        ).block_efficiency
         assert found > lossless + 0.01
 
 
@@ -165,4 +220,6 @@ def test_a_lossy_law_is_noticed_by_the_losslessness_check() -> None:
 def test_lossless_verifiers_have_no_divergence() -> None:
     draft, target = smooth_models(3, DEPTH, 6)
     law = generated_law(SpeculativeSampling(2), draft=draft, target=target, context=[], length=3)
-    np.testing.assert_allclose(divergence_by_position(law, target=sequence_law(target, [], 3)), 0, atol=1e-14)
+    np.testing.assert_allclose(
+        divergence_by_position(law, target=sequence_law(target, [], 3)), 0, atol=1e-14
+    )

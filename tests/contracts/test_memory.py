@@ -14,7 +14,11 @@ ROWS, NUM_TOKENS = 48, 64_000
 
 
 def in_torch(problem: Problem) -> Problem:
-    return Problem(draft=torch.from_numpy(problem.draft), target=torch.from_numpy(problem.target), law=problem.law)
+    return Problem(
+        draft=torch.from_numpy(problem.draft),
+        target=torch.from_numpy(problem.target),
+        law=problem.law,
+    )
 
 
 def without_numba(function: Callable[[Problem], object], problem: Problem) -> object:
@@ -39,14 +43,20 @@ CALLS: dict[str, Callable[[Problem], object]] = {
     "Race": lambda p: otm.acceptance(otm.Race(), p.with_law(otm.IID(1))),
     "total_variation": lambda p: otm.divergences.total_variation(draft=p.draft, target=p.target),
     "kl_divergence": lambda p: otm.divergences.kl_divergence(draft=p.draft, target=p.target),
-    "harmonic_mean_distance": lambda p: otm.divergences.harmonic_mean_distance(draft=p.draft, target=p.target),
+    "harmonic_mean_distance": lambda p: otm.divergences.harmonic_mean_distance(
+        draft=p.draft, target=p.target
+    ),
 }
 
 
 @pytest.fixture(scope="module", params=["float32", "float64"])
 def problem(request: pytest.FixtureRequest) -> Problem:
-    logits = 3.0 * np.random.default_rng(0).standard_normal((ROWS, NUM_TOKENS), dtype=np.float32).astype(request.param)
-    return Problem(draft=otm.from_logits(logits), target=otm.from_logits(logits[::-1].copy()), law=otm.IID(8))
+    logits = 3.0 * np.random.default_rng(0).standard_normal(
+        (ROWS, NUM_TOKENS), dtype=np.float32
+    ).astype(request.param)
+    return Problem(
+        draft=otm.from_logits(logits), target=otm.from_logits(logits[::-1].copy()), law=otm.IID(8)
+    )
 
 
 @pytest.mark.parametrize("name", list(CALLS))
@@ -62,13 +72,19 @@ def test_peak_extra_memory(problem: Problem, name: str) -> None:
 
 
 def test_an_optimum_of_many_sets_holds_no_table_of_sets_and_tokens() -> None:
-    problem = Problem(draft=otm.examples.zipf(5000), target=otm.examples.uniform(5000), law=otm.IID(1))
+    problem = Problem(
+        draft=otm.examples.zipf(5000), target=otm.examples.uniform(5000), law=otm.IID(1)
+    )
     assert _peak(lambda: otm.optimum(problem)) < 5000**2 / 4  # a quarter of one byte an entry
 
 
 def test_a_list_race_is_integrated_node_by_node() -> None:
-    problem = Problem(draft=otm.examples.zipf(200), target=otm.examples.uniform(200), law=otm.IID(1))
-    assert _peak(lambda: otm.coupling(otm.ListRace(), problem)) < 10 * 8 * 200**2  # some hundred nodes
+    problem = Problem(
+        draft=otm.examples.zipf(200), target=otm.examples.uniform(200), law=otm.IID(1)
+    )
+    assert (
+        _peak(lambda: otm.coupling(otm.ListRace(), problem)) < 10 * 8 * 200**2
+    )  # some hundred nodes
 
 
 def _peak(call: Callable[[], object]) -> int:

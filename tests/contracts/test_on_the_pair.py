@@ -1,7 +1,9 @@
-"""Every decoder's sampler on the shipped pair's distributions, calibrated: false alarms at 1e-9, power computed.
+"""Every decoder's sampler on the shipped pair's distributions, calibrated: false alarms at 1e-9,
+power computed.
 
-The captured conditionals of Figure 5 (sixteen tokens or so) are turned into a chain: after an even token both models swap two
-columns, so that a decoder that reads the wrong vertex's distribution is seen.
+The captured conditionals of Figure 5 (sixteen tokens or so) are turned into a chain: after an even
+token both models swap two columns, so that a decoder that reads the wrong vertex's distribution is
+seen.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ def chain(mass: np.ndarray) -> MarkovModel:
     """After an even token the first token's probability and the fourth's are exchanged."""
     swapped = mass.copy()
     swapped[[0, 3]] = mass[[3, 0]]
-    return MarkovModel(np.stack([swapped if token % 2 == 0 else mass for token in range(len(mass))]))
+    return MarkovModel(
+        np.stack([swapped if token % 2 == 0 else mass for token in range(len(mass))])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +74,9 @@ def models() -> tuple[MarkovModel, MarkovModel]:
 
 
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda d: type(d).__name__)
-def test_decoded_text_has_the_target_s_law(decoder: Decoder, models: tuple[MarkovModel, MarkovModel]) -> None:
+def test_decoded_text_has_the_target_s_law(
+    decoder: Decoder, models: tuple[MarkovModel, MarkovModel]
+) -> None:
     draft, target = models
     wanted = sequence_law(target, [1], 2)
     counts = np.zeros_like(wanted)
@@ -84,10 +90,20 @@ def test_decoded_text_has_the_target_s_law(decoder: Decoder, models: tuple[Marko
 
 
 def test_the_check_has_power(models: tuple[MarkovModel, MarkovModel]) -> None:
-    """A lenient verifier, and a decoder that drafts and verifies with the distributions of the context before."""
+    """A lenient verifier, and a decoder that drafts and verifies with the distributions of the
+    context before.
+    """
     draft, target = models
     lenient = SpeculativeSampling(1, otm.Lenience(0.3))
-    law = completed_law(step_law(lenient, draft=draft, target=target, context=[1]), target=target, context=[1], length=2)
+    law = completed_law(
+        step_law(lenient, draft=draft, target=target, context=[1]),
+        target=target,
+        context=[1],
+        length=2,
+    )
     assert power(law.sum(axis=1), sequence_law(target, [1], 2).sum(axis=1), TEXTS) > 1 - 1e-6
-    late = np.tile(sequence_law(target, [1], 1), (draft.num_tokens, 1)) * sequence_law(target, [1], 1)[:, None]
+    late = (
+        np.tile(sequence_law(target, [1], 1), (draft.num_tokens, 1))
+        * sequence_law(target, [1], 1)[:, None]
+    )
     assert power(late.sum(axis=0), sequence_law(target, [1], 2).sum(axis=0), TEXTS) > 1 - 1e-6

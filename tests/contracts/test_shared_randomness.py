@@ -13,8 +13,12 @@ from tests import strategies
 from tests.verifiers.race_references import FALSE_ALARM, INTEGRATED, P, Q, simulated_race
 
 
-def simulated_darts(p: np.ndarray, q: np.ndarray, n: int, rng: np.random.Generator) -> tuple[list[tuple], int]:
-    """Throw darts one after the other; return (draft, output) and how often both stopped at the same dart."""
+def simulated_darts(
+    p: np.ndarray, q: np.ndarray, n: int, rng: np.random.Generator
+) -> tuple[list[tuple], int]:
+    """Throw darts one after the other; return (draft, output) and how often both stopped at the
+    same dart.
+    """
     darts = 400  # both stop within 400 darts but for (1 − 1/V)^400 < 1e-49 at V = 4
     token, height = rng.integers(len(p), size=(n, darts)), rng.random((n, darts))
     first, second = (height <= p[token]).argmax(axis=1), (height <= q[token]).argmax(axis=1)
@@ -24,7 +28,9 @@ def simulated_darts(p: np.ndarray, q: np.ndarray, n: int, rng: np.random.Generat
 
 
 def assert_drawn_from(found: list[tuple], plan: otm.results.Coupling) -> None:
-    """Every cell's count within its binomial interval; all cells together alarm falsely with probability `FALSE_ALARM`."""
+    """Every cell's count within its binomial interval; all cells together alarm falsely with
+    probability `FALSE_ALARM`.
+    """
     cells = {
         (*row, y): m
         for row, masses in zip(plan.drafts.tolist(), plan.joint.toarray(), strict=True)
@@ -43,7 +49,9 @@ class TestCouplings:
     @pytest.mark.parametrize("k", [1, 2, 3])
     def test_of_the_race_against_simulation(self, k: int) -> None:
         found = simulated_race(P, Q, k, 1, 200_000, np.random.default_rng(10 + k))
-        assert_drawn_from(found, otm.coupling(Race(), Problem(draft=P, target=Q, law=WithoutReplacement(k))))
+        assert_drawn_from(
+            found, otm.coupling(Race(), Problem(draft=P, target=Q, law=WithoutReplacement(k)))
+        )
 
     @pytest.mark.parametrize("k", [2, 3])
     def test_of_the_list_race_against_simulation(self, k: int) -> None:
@@ -55,31 +63,48 @@ class TestCouplings:
         found, same = simulated_darts(P, Q, 50_000, np.random.default_rng(30))
         assert_drawn_from(found, otm.coupling(MinHash(), problem))
         rule = otm.acceptance(MinHash(), problem, by="rule")
-        assert binom.ppf(FALSE_ALARM / 2, 50_000, rule) <= same <= binom.isf(FALSE_ALARM / 2, 50_000, rule)
+        assert (
+            binom.ppf(FALSE_ALARM / 2, 50_000, rule)
+            <= same
+            <= binom.isf(FALSE_ALARM / 2, 50_000, rule)
+        )
 
     @settings(max_examples=40)
     @given(pair=strategies.pairs(max_tokens=5))
     def test_the_closed_form_is_the_integral(self, pair: tuple[np.ndarray, np.ndarray]) -> None:
-        # One race and a list of one are the same scheme; the first coupling is a closed form, the second a quadrature.
+        # One race and a list of one are the same scheme; the first coupling is a closed form, the
+        # second a quadrature.
         problem = Problem(draft=pair[0], target=pair[1], law=IID(1))
         closed, integrated = otm.coupling(Race(), problem), otm.coupling(ListRace(), problem)
-        table = {tuple(row): masses for row, masses in zip(closed.drafts.tolist(), closed.joint.toarray(), strict=True)}
+        table = {
+            tuple(row): masses
+            for row, masses in zip(closed.drafts.tolist(), closed.joint.toarray(), strict=True)
+        }
         for row, masses in zip(integrated.drafts.tolist(), integrated.joint.toarray(), strict=True):
             np.testing.assert_allclose(masses, table[tuple(row)], rtol=0, atol=INTEGRATED)
-        assert otm.acceptance(Race(), problem) == pytest.approx(otm.acceptance(ListRace(), problem), abs=1e-14)
+        assert otm.acceptance(Race(), problem) == pytest.approx(
+            otm.acceptance(ListRace(), problem), abs=1e-14
+        )
 
     def test_too_large(self) -> None:
-        problem = Problem(draft=otm.examples.zipf(40), target=otm.examples.uniform(40), law=WithoutReplacement(3))
+        problem = Problem(
+            draft=otm.examples.zipf(40), target=otm.examples.uniform(40), law=WithoutReplacement(3)
+        )
         with pytest.raises(otm.errors.TooLarge, match=r"200,000 .*has 2,371,200.*otm\.sample"):
             otm.coupling(Race(), problem)
 
 
 class TestProtocol:
     @pytest.mark.parametrize(
-        ("verifier", "law"), [(Race(), WithoutReplacement(2)), (ListRace(), IID(2)), (MinHash(), IID(1))], ids=repr
+        ("verifier", "law"),
+        [(Race(), WithoutReplacement(2)), (ListRace(), IID(2)), (MinHash(), IID(1))],
+        ids=repr,
     )
-    def test_the_output_does_not_depend_on_the_drafter(self, verifier: otm.Verifier, law: otm.Law) -> None:
-        # The same state with another draft distribution gives the same output for races: they never look at p when they verify.
+    def test_the_output_does_not_depend_on_the_drafter(
+        self, verifier: otm.Verifier, law: otm.Law
+    ) -> None:
+        # The same state with another draft distribution gives the same output for races: they never
+        # look at p when they verify.
         q = [0.1, 0.2, 0.3, 0.4]
         rule = otm.prepare(verifier, Problem(draft=[0.4, 0.3, 0.2, 0.1], target=q, law=law))
         drafts, state = rule.draw(np.random.default_rng(0).random((500, rule.num_draft_uniforms)))
@@ -88,10 +113,15 @@ class TestProtocol:
         if verifier != MinHash():
             other = otm.prepare(verifier, Problem(draft=[0.7, 0.1, 0.1, 0.1], target=q, law=law))
             again = other.verify(drafts, np.zeros((500, 0)), state)
-            np.testing.assert_array_equal(again[0], rule.verify(drafts, np.zeros((500, 0)), state)[0])
+            np.testing.assert_array_equal(
+                again[0], rule.verify(drafts, np.zeros((500, 0)), state)[0]
+            )
 
     def test_supports(self) -> None:
-        assert [Race().supports(law) for law in (IID(1), IID(2), WithoutReplacement(1), WithoutReplacement(5))] == [
+        assert [
+            Race().supports(law)
+            for law in (IID(1), IID(2), WithoutReplacement(1), WithoutReplacement(5))
+        ] == [
             True,
             False,
             True,

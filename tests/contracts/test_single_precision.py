@@ -1,4 +1,6 @@
-"""float32 rows miss a unit sum by 1e-7. No acceptance passes 1 or the optimum by it, and no two bounds change places."""
+"""float32 rows miss a unit sum by 1e-7. No acceptance passes 1 or the optimum by it, and no two
+bounds change places.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_bounds(law: otm.Law, data: st.DataObject) -> None:
         assert bracket.lower - slack <= best <= bracket.upper + slack
         for lower in (otm.bounds.kseq_lower, otm.bounds.list_matching_lower):
             assert lower(problem) <= best + slack
-        names = [column for column in otm.table.table_columns([1]) if column.optimum == "optimum_iid_k1"]
+        names = [
+            column for column in otm.table.table_columns([1]) if column.optimum == "optimum_iid_k1"
+        ]
         table = otm.acceptance_table(draft=problem.draft, target=problem.target, k=[1])
         single = otm.optimal_acceptance(problem.with_law(otm.IID(1)))
         assert all(float(table[column.name]) <= single + slack for column in names)
@@ -62,17 +66,28 @@ def test_bounds(law: otm.Law, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.asarray])
 def test_no_bound_changes_places_on_three_thousand_pairs(kind: Callable[[np.ndarray], Any]) -> None:
-    """Float32 softmaxes of logits that are the same, hardly differ, or do: where both sides are one number, rounding decides."""
+    """Float32 softmaxes of logits that are the same, hardly differ, or do: where both sides are one
+    number, rounding decides.
+    """
     rng = np.random.default_rng(0)
     for width in (2, 5, 40, 1500):
         logits = rng.standard_normal((750, width)) * rng.choice([0.5, 2.0, 5.0], (750, 1))
-        moved = logits + rng.standard_normal((750, width)) * rng.choice([0.0, 1e-7, 1e-3, 1.0], (750, 1))
+        moved = logits + rng.standard_normal((750, width)) * rng.choice(
+            [0.0, 1e-7, 1e-3, 1.0], (750, 1)
+        )
         p, q = (kind(scipy.special.softmax(x, axis=-1).astype(np.float32)) for x in (logits, moved))
         for k in (1, 2, 64):
             problem, slack = otm.Problem(draft=p, target=q, law=otm.IID(k)), rounding(width, k)
-            best, bracket = otm.optimal_acceptance(problem), otm.bounds.optimal_bracket(problem, bins=32)
+            best, bracket = (
+                otm.optimal_acceptance(problem),
+                otm.bounds.optimal_bracket(problem, bins=32),
+            )
             assert ((best >= 0) & (best <= 1)).all()
-            assert ((bracket.lower <= bracket.upper) & (bracket.lower <= best + slack) & (best <= bracket.upper + slack)).all()
+            assert (
+                (bracket.lower <= bracket.upper)
+                & (bracket.lower <= best + slack)
+                & (best <= bracket.upper + slack)
+            ).all()
             for verifier in (otm.KSeq(), otm.RecursiveRejection()):
                 value = otm.acceptance(verifier, problem)
                 assert ((value >= 0) & (value <= 1) & (value <= best + slack)).all()
@@ -89,13 +104,17 @@ def test_the_gate_leaves_what_has_passed_it(kind: Callable[[Any], Any], width: i
     assert (np.asarray(once).astype(float).sum(axis=1) != 1).any()
     assert np.array_equal(np.asarray(once), np.asarray(otm.pmf.as_pmf(once, name="draft")))
     for row, alone in zip(once, rows, strict=True):  # whatever the rows beside it
-        assert np.array_equal(np.asarray(row), np.asarray(otm.pmf.as_pmf(kind(alone), name="draft")))
+        assert np.array_equal(
+            np.asarray(row), np.asarray(otm.pmf.as_pmf(kind(alone), name="draft"))
+        )
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
 @pytest.mark.parametrize("narrow", ["draft", "target", "both"])
 def test_mixed_precision_is_as_good_as_double(kind: Callable[[Any], Any], narrow: str) -> None:
-    """A float32 row beside a float64 one is divided by its sum in float64, or pieces that tile the one would miss the other."""
+    """A float32 row beside a float64 one is divided by its sum in float64, or pieces that tile the
+    one would miss the other.
+    """
     rng = np.random.default_rng(0)
     for _ in range(30):
         rows = {side: rng.dirichlet(np.full(40, 0.5)) for side in ("draft", "target")}

@@ -1,8 +1,10 @@
-"""Masses count as they are, down to the smallest positive float: scaling the tiny masses of a problem changes no acceptance.
+"""Masses count as they are, down to the smallest positive float: scaling the tiny masses of a
+problem changes no acceptance.
 
-An acceptance depends on the ratios of the tiny masses to each other, and on their size only as far as they weigh: not at all here.
-So a problem whose tiny masses are a few units of 2⁻¹⁰⁷⁴, where q/p overflows and products underflow, must have the values of the
-same problem with units of 2⁻¹⁰⁰. All masses are dyadic and sum to exactly 1: the gate divides by nothing.
+An acceptance depends on the ratios of the tiny masses to each other, and on their size only as far
+as they weigh: not at all here. So a problem whose tiny masses are a few units of 2⁻¹⁰⁷⁴, where q/p
+overflows and products underflow, must have the values of the same problem with units of 2⁻¹⁰⁰. All
+masses are dyadic and sum to exactly 1: the gate divides by nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +33,16 @@ Masses = tuple[np.ndarray, np.ndarray]
 def masses(draw: st.DrawFn, num_tokens: int) -> Masses:
     """(heavy masses, which sum to 1; small integers for the tokens that have none)."""
     heavy = np.asarray(
-        draw(st.lists(st.integers(0, 3), min_size=num_tokens, max_size=num_tokens).filter(any)), dtype=np.float64
+        draw(st.lists(st.integers(0, 3), min_size=num_tokens, max_size=num_tokens).filter(any)),
+        dtype=np.float64,
     )
     first = np.flatnonzero(heavy)[0]
     heavy /= 16.0
     heavy[first] += 1.0 - heavy.sum()
-    tiny = np.asarray(draw(st.lists(st.integers(0, 5), min_size=num_tokens, max_size=num_tokens)), dtype=np.float64)
+    tiny = np.asarray(
+        draw(st.lists(st.integers(0, 5), min_size=num_tokens, max_size=num_tokens)),
+        dtype=np.float64,
+    )
     return heavy, np.where(heavy > 0, 0.0, tiny)
 
 
@@ -58,7 +64,9 @@ def answer(ask: Callable[[], object]) -> np.ndarray | type:
         return type(error)
 
 
-def assert_same(ask: Callable[[otm.Problem], object], pair: tuple[Masses, Masses], law: otm.Law, unit: float) -> None:
+def assert_same(
+    ask: Callable[[otm.Problem], object], pair: tuple[Masses, Masses], law: otm.Law, unit: float
+) -> None:
     def value(unit: float) -> np.ndarray | type:
         p, q = at(unit, pair)
         return answer(lambda: ask(instances.make_problem(law, [p] * law.k, q)))
@@ -126,7 +134,9 @@ def test_the_table_and_the_divergences(way: str, pair: tuple[Masses, Masses], un
     np.testing.assert_allclose(found.values, wanted.values, atol=_TOLERANCE, rtol=0)
     for name, one, other in (("kl_target_draft", p, q), ("kl_draft_target", q, p)):
         exact = _relative_entropy(other, one)
-        assert float(otm.divergences.kl_divergence(draft=one, target=other)) == pytest.approx(exact, rel=1e-14, abs=1e-300)
+        assert float(otm.divergences.kl_divergence(draft=one, target=other)) == pytest.approx(
+            exact, rel=1e-14, abs=1e-300
+        )
         assert float(found.description[name]) == pytest.approx(exact, rel=1e-13, abs=1e-13)
 
 
@@ -135,5 +145,9 @@ def _relative_entropy(q: np.ndarray, p: np.ndarray) -> float:
         return float("inf")
     with mpmath.workdps(400):
         return float(
-            mpmath.fsum(mpmath.mpf(b) * mpmath.log(mpmath.mpf(b) / mpmath.mpf(a)) for a, b in zip(p, q, strict=True) if b)
+            mpmath.fsum(
+                mpmath.mpf(b) * mpmath.log(mpmath.mpf(b) / mpmath.mpf(a))
+                for a, b in zip(p, q, strict=True)
+                if b
+            )
         )

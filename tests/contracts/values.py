@@ -21,10 +21,14 @@ VALUES: dict[str, Callable[[Problem], Any]] = {
     "kseq_lower": otm.bounds.kseq_lower,
     "total_variation": lambda p: otm.divergences.total_variation(draft=p.draft, target=p.target),
     "kl_divergence": lambda p: otm.divergences.kl_divergence(draft=p.draft, target=p.target),
-    "harmonic_mean_distance": lambda p: otm.divergences.harmonic_mean_distance(draft=p.draft, target=p.target),
+    "harmonic_mean_distance": lambda p: otm.divergences.harmonic_mean_distance(
+        draft=p.draft, target=p.target
+    ),
 }
 CURVES: dict[str, Callable[[Problem], Any]] = {
     "optimal_acceptance_curve": lambda p: otm.optimal_acceptance_curve(p, k=[1, 4, 100]),
     "KSeq curve": lambda p: otm.acceptance_curve(KSeq(), p, k=[1, 4, 100]),
-    "RecursiveRejection curve": lambda p: otm.acceptance_curve(RecursiveRejection(), p, k=[1, 4, 7]),
+    "RecursiveRejection curve": lambda p: otm.acceptance_curve(
+        RecursiveRejection(), p, k=[1, 4, 7]
+    ),
 }

@@ -20,8 +20,13 @@ from tests.tolerance import UNIT_ROUNDOFF, rounding
 
 
 def _outside(make: type[otm.Law]) -> type[otm.Law]:
-    """A law that says of itself what `make` says and is no relative of it: what is true of one must be done for the other."""
-    methods = {name: inspect.getattr_static(make, name) for name in otm.Law.__abstractmethods__ | {"one_drafter", "distinct"}}
+    """A law that says of itself what `make` says and is no relative of it: what is true of one must
+    be done for the other.
+    """
+    methods = {
+        name: inspect.getattr_static(make, name)
+        for name in otm.Law.__abstractmethods__ | {"one_drafter", "distinct"}
+    }
     return dataclasses.dataclass(frozen=True)(type(f"Outside{make.__name__}", (otm.Law,), methods))
 
 
@@ -35,7 +40,10 @@ class TestLawsFromOutside:
     @pytest.mark.parametrize("make", otm.drafts.LAWS)
     def test_instances_have_the_shape_that_the_law_takes(self, make: type[otm.Law]) -> None:
         law = _outside(make)(2)
-        for mine, named in ((small_problems(law), small_problems(make(2))), (_standard(law), _standard(make(2)))):
+        for mine, named in (
+            (small_problems(law), small_problems(make(2))),
+            (_standard(law), _standard(make(2))),
+        ):
             for problem, wanted in itertools.islice(zip(mine, named, strict=True), 200):
                 assert problem.draft.shape == problem.law.draft_shape(problem.num_tokens)
                 np.testing.assert_array_equal(problem.draft, wanted.draft)
@@ -62,17 +70,25 @@ def test_inclusion_is_what_the_enumeration_says(law: otm.Law) -> None:
         table = enumerate_drafts(law, problem.draft)
         drafted = table.mass @ members(table.tokens, problem.num_tokens)
         np.testing.assert_allclose(
-            law.inclusion(problem.draft), drafted, atol=rounding(problem.num_tokens, law.k), err_msg=name
+            law.inclusion(problem.draft),
+            drafted,
+            atol=rounding(problem.num_tokens, law.k),
+            err_msg=name,
         )
         for x in range(problem.num_tokens):
             T = np.arange(problem.num_tokens) != x
-            assert law.containment(problem.draft, T) == pytest.approx(1 - drafted[x], abs=rounding(problem.num_tokens, law.k))
+            assert law.containment(problem.draft, T) == pytest.approx(
+                1 - drafted[x], abs=rounding(problem.num_tokens, law.k)
+            )
 
 
 @pytest.mark.parametrize("law", instances.law_params((2, 3)))
 def test_values_on_every_kind_of_array(law: otm.Law, backend: object) -> None:
     rng = np.random.default_rng(4)
-    rows, targets = otm.examples.dirichlet(6, rng=rng, rows=3), otm.examples.dirichlet(6, rng=rng, rows=4)
+    rows, targets = (
+        otm.examples.dirichlet(6, rng=rng, rows=3),
+        otm.examples.dirichlet(6, rng=rng, rows=4),
+    )
     plain = instances.make_problem(law, rows, targets[0])
     drafts = np.broadcast_to(plain.draft, (4, *plain.draft.shape))
     wanted = otm.optimal_acceptance(otm.Problem(draft=drafts, target=targets, law=law))
@@ -82,7 +98,9 @@ def test_values_on_every_kind_of_array(law: otm.Law, backend: object) -> None:
     np.testing.assert_allclose(backend.numpy(values), wanted, atol=backend.tolerance)
     included = law.inclusion(problem.draft)
     assert backend.is_own(included)
-    np.testing.assert_allclose(backend.numpy(included), law.inclusion(drafts), atol=backend.tolerance)
+    np.testing.assert_allclose(
+        backend.numpy(included), law.inclusion(drafts), atol=backend.tolerance
+    )
     naive = otm.acceptance(otm.Naive(), problem)
     assert backend.is_own(naive)
 
@@ -98,10 +116,15 @@ def test_laws_are_hashable_scalars() -> None:
 
 
 def test_order_of_the_laws() -> None:
-    """b without replacement ≤ b of i.i.d. drafts, so its optimum is at least as large; unit roundoff is all the slack there is."""
+    """b without replacement ≤ b of i.i.d. drafts, so its optimum is at least as large; unit
+    roundoff is all the slack there is.
+    """
     rng = np.random.default_rng(6)
     for _ in range(50):
-        p, q = otm.examples.dirichlet(8, rng=rng, concentration=0.4), otm.examples.dirichlet(8, rng=rng, concentration=0.4)
+        p, q = (
+            otm.examples.dirichlet(8, rng=rng, concentration=0.4),
+            otm.examples.dirichlet(8, rng=rng, concentration=0.4),
+        )
         for k in (1, 2, 4):
             problem = otm.Problem(draft=p, target=q, law=otm.IID(k))
             iid = otm.optimal_acceptance(problem)

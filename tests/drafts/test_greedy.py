@@ -28,7 +28,9 @@ def greedy_optimum(p: exact.Masses, q: exact.Masses, k: int) -> Fraction:
 
 class TestGreedy:
     @given(pair=strategies.pairs(max_tokens=6), k=st.integers(1, 4))
-    def test_closed_form_and_cut_over_the_enumeration(self, pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
+    def test_closed_form_and_cut_over_the_enumeration(
+        self, pair: tuple[np.ndarray, np.ndarray], k: int
+    ) -> None:
         draft, target = pair
         k = min(k, len(draft))
         law = otm.Greedy(k)
@@ -43,11 +45,16 @@ class TestGreedy:
         problem = otm.Problem(draft=[0.2, 0.5, 0.3], target=[0.6, 0.2, 0.2], law=otm.Greedy(2))
         assert otm.optimal_acceptance(problem) == pytest.approx(0.2 + 0.4 + 0.2, abs=rounding(3, 2))
         assert otm.optimal_cut(problem).tolist() == [False, True, True]
-        assert otm.optimal_acceptance_curve(problem, k=[1, 3]) == pytest.approx([0.6, 1.0], abs=rounding(3, 3))
+        assert otm.optimal_acceptance_curve(problem, k=[1, 3]) == pytest.approx(
+            [0.6, 1.0], abs=rounding(3, 3)
+        )
 
     def test_one_greedy_draft_is_a_single_draft(self) -> None:
         rng = np.random.default_rng(0)
-        p, q = otm.examples.dirichlet(50, rng=rng, rows=20), otm.examples.dirichlet(50, rng=rng, rows=20)
+        p, q = (
+            otm.examples.dirichlet(50, rng=rng, rows=20),
+            otm.examples.dirichlet(50, rng=rng, rows=20),
+        )
         greedy = otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.Greedy(1)))
         single = otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(1)))
         np.testing.assert_allclose(greedy, single, atol=rounding(50, 1))
@@ -68,4 +75,6 @@ class TestGreedy:
         # 1 − p(0) is 0 in floating point.
         problem = otm.Problem(draft=[1.0, 3e-20, 1e-20], target=[0.1, 0.8, 0.1], law=otm.Greedy(2))
         assert otm.optimal_acceptance(problem) == pytest.approx(0.1 + 0.75 + 0.1, abs=1e-15)
-        assert problem.law.containment(problem.draft, np.array([True, True, False])) == pytest.approx(0.75, abs=1e-15)
+        assert problem.law.containment(
+            problem.draft, np.array([True, True, False])
+        ) == pytest.approx(0.75, abs=1e-15)

@@ -1,4 +1,6 @@
-"""Different drafters: the cut by sweep and by search against brute force, rational enumeration and by hand."""
+"""Different drafters: the cut by sweep and by search against brute force, rational enumeration and
+by hand.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +30,34 @@ def product_optimum(drafts: list[exact.Masses], q: exact.Masses) -> Fraction:
 
 
 @st.composite
-def drafters(draw: st.DrawFn, *, max_tokens: int = 6, max_drafters: int = 4) -> tuple[np.ndarray, np.ndarray]:
+def drafters(
+    draw: st.DrawFn, *, max_tokens: int = 6, max_drafters: int = 4
+) -> tuple[np.ndarray, np.ndarray]:
     """Different drafters `(k, V)` and a target, related or not."""
     first, target = draw(strategies.pairs(max_tokens=max_tokens))
-    others = [draw(strategies.distributions(len(first))) for _ in range(draw(st.integers(1, max_drafters - 1)))]
+    others = [
+        draw(strategies.distributions(len(first)))
+        for _ in range(draw(st.integers(1, max_drafters - 1)))
+    ]
     return np.stack([first, *others]), target
 
 
 class TestProduct:
     @given(instance=drafters())
-    def test_the_optimum_is_the_smallest_of_all_cuts(self, instance: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_the_optimum_is_the_smallest_of_all_cuts(
+        self, instance: tuple[np.ndarray, np.ndarray]
+    ) -> None:
         drafts, target = instance
         problem = otm.Problem(draft=drafts, target=target, law=otm.Product(len(drafts)))
-        value = product_optimum([exact.exact(p) for p in problem.draft], exact.exact(problem.target))
+        value = product_optimum(
+            [exact.exact(p) for p in problem.draft], exact.exact(problem.target)
+        )
         assert otm.optimal_acceptance(problem) == pytest.approx(float(value), abs=1e-12)
 
     @given(instance=drafters(max_drafters=2))
-    def test_sweep_and_submodular_minimisation_agree(self, instance: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_sweep_and_submodular_minimisation_agree(
+        self, instance: tuple[np.ndarray, np.ndarray]
+    ) -> None:
         drafts, target = instance
         free = target == 0  # in T for nothing: the searches take the mass of these tokens as given
         base = drafts[:, free].sum(axis=1)
@@ -61,8 +74,14 @@ class TestProduct:
     def test_sweep_and_submodular_minimisation_agree_at_size(self, num_tokens: int) -> None:
         rng = np.random.default_rng(num_tokens)
         for _ in range(5):
-            drafts, target = otm.examples.dirichlet(num_tokens, rng=rng, rows=2), otm.examples.dirichlet(num_tokens, rng=rng)
-            sets = [search(drafts, target, np.zeros(2)) for search in (product_cut._sweep, product_cut._least_norm)]
+            drafts, target = (
+                otm.examples.dirichlet(num_tokens, rng=rng, rows=2),
+                otm.examples.dirichlet(num_tokens, rng=rng),
+            )
+            sets = [
+                search(drafts, target, np.zeros(2))
+                for search in (product_cut._sweep, product_cut._least_norm)
+            ]
             losses = [target[T].sum() - drafts[:, T].sum(axis=1).prod() for T in sets]
             assert losses[0] == pytest.approx(losses[1], abs=2 * product_cut.CERTIFIED_GAP)
 
@@ -79,10 +98,14 @@ class TestProduct:
         search = product_cut._sweep if k == 2 else product_cut._least_norm
         T = search(np.tile(small_p, (k, 1)), small_q, np.zeros(k))
         small = otm.optimal_acceptance(otm.Problem(draft=small_p, target=small_q, law=otm.IID(k)))
-        assert 1 + small_q[T].sum() - small_p[T].sum() ** k == pytest.approx(small, abs=2 * product_cut.CERTIFIED_GAP)
+        assert 1 + small_q[T].sum() - small_p[T].sum() ** k == pytest.approx(
+            small, abs=2 * product_cut.CERTIFIED_GAP
+        )
 
     def test_no_prefix_of_the_obvious_order_attains_the_optimum(self) -> None:
-        """docs/theory.md, "Different drafters": the optimum .5331; the best prefix under q/(p₁ + p₂) gives .536."""
+        """docs/theory.md, "Different drafters": the optimum .5331; the best prefix under q/(p₁ +
+        p₂) gives .536.
+        """
         drafts = np.array([[0.9, 0.09, 0.01, 0.0], [0.5, 0.01, 0.09, 0.4]])
         target = np.array([0.0, 0.066, 0.07, 0.864])
         problem = otm.Problem(draft=drafts, target=target, law=otm.Product(2))
@@ -98,7 +121,10 @@ class TestProduct:
     def test_the_optimum_is_a_prefix_of_its_own_order(self) -> None:
         rng = np.random.default_rng(3)
         for k, num_tokens in itertools.product((2, 3), (5, 30)):
-            drafts, target = otm.examples.dirichlet(num_tokens, rng=rng, rows=k), otm.examples.dirichlet(num_tokens, rng=rng)
+            drafts, target = (
+                otm.examples.dirichlet(num_tokens, rng=rng, rows=k),
+                otm.examples.dirichlet(num_tokens, rng=rng),
+            )
             T = product_worst_set(drafts, target)
             sums = drafts[:, T].sum(axis=1)
             slope = sum(sums.prod() / sums[d] * drafts[d] for d in range(k))
@@ -108,7 +134,9 @@ class TestProduct:
     def test_the_linear_program_agrees(self) -> None:
         rng = np.random.default_rng(1)
         problem = otm.Problem(
-            draft=otm.examples.dirichlet(12, rng=rng, rows=3), target=otm.examples.dirichlet(12, rng=rng), law=otm.Product(3)
+            draft=otm.examples.dirichlet(12, rng=rng, rows=3),
+            target=otm.examples.dirichlet(12, rng=rng),
+            law=otm.Product(3),
         )
         solved = otm.optimum(problem)
         assert solved.lower <= otm.optimal_acceptance(problem) <= solved.upper
@@ -130,7 +158,10 @@ class TestProduct:
 
     def test_the_shape_of_the_draft_is_checked(self) -> None:
         p, q = [[0.5, 0.5], [0.25, 0.75]], [0.5, 0.5]
-        with pytest.raises(otm.errors.ShapeMismatch, match=r"needs a draft of shape \(\.\.\., 3, V\).*got \(2, 2\).*Stack"):
+        with pytest.raises(
+            otm.errors.ShapeMismatch,
+            match=r"needs a draft of shape \(\.\.\., 3, V\).*got \(2, 2\).*Stack",
+        ):
             otm.Problem(draft=p, target=q, law=otm.Product(3))
         with pytest.raises(otm.errors.ShapeMismatch, match=r"got \(2,\)"):
             otm.Problem(draft=q, target=q, law=otm.Product(2))
@@ -148,15 +179,23 @@ class TestProduct:
         for k, limit in ((2, 4096), (3, 128)):
             size = 3 * limit
             problem = otm.Problem(
-                draft=otm.examples.dirichlet(size, rng=rng, rows=k), target=otm.examples.uniform(size), law=otm.Product(k)
+                draft=otm.examples.dirichlet(size, rng=rng, rows=k),
+                target=otm.examples.uniform(size),
+                law=otm.Product(k),
             )
-            with pytest.raises(otm.errors.TooLarge, match=rf"limited to {limit:,} tokens.*otm.estimate"):
+            with pytest.raises(
+                otm.errors.TooLarge, match=rf"limited to {limit:,} tokens.*otm.estimate"
+            ):
                 otm.optimal_acceptance(problem)
 
     def test_the_limit_counts_what_any_drafter_can_produce(self) -> None:
-        problem = otm.Problem(draft=[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], target=[0.25, 0.25, 0.5], law=otm.Product(2))
+        problem = otm.Problem(
+            draft=[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], target=[0.25, 0.25, 0.5], law=otm.Product(2)
+        )
         limit = otm.bounds.support_limit_upper(problem)
-        assert 0.5 <= limit == pytest.approx(0.5, abs=(3 * 4 + 4) * 2.0**-53)  # rounded up by so much
+        assert (
+            0.5 <= limit == pytest.approx(0.5, abs=(3 * 4 + 4) * 2.0**-53)
+        )  # rounded up by so much
         assert otm.optimal_acceptance(problem) == 0.5
 
     def test_compare_leaves_it_out_unless_asked(self) -> None:
@@ -177,7 +216,13 @@ class TestProduct:
 
 def test_few_tokens_of_tiny_masses_are_not_left_to_a_search() -> None:
     """Wolfe's algorithm stalls at differences of 2e-9 here."""
-    first = [0.9961084448639884, 2.9686345006942404e-08, 1.8553965629339002e-09, 4.7498152011107846e-07, 0.0038910486127499548]
+    first = [
+        0.9961084448639884,
+        2.9686345006942404e-08,
+        1.8553965629339002e-09,
+        4.7498152011107846e-07,
+        0.0038910486127499548,
+    ]
     others = [[4 / 9, 1 / 9, 1 / 3, 1 / 9, 0.0], [2 / 9, 2 / 9, 1 / 9, 1 / 9, 1 / 3]]
     problem = otm.Problem(draft=[first, *others], target=first, law=otm.Product(3))
     p, q = np.asarray(problem.draft), np.asarray(problem.target)

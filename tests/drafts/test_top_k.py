@@ -18,12 +18,18 @@ from tests.tolerance import rounding
 
 class TestDeterministic:
     @given(pair=strategies.pairs(max_tokens=6), k=st.integers(1, 4))
-    def test_the_optimum_is_the_targets_mass_on_the_drafts(self, pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
+    def test_the_optimum_is_the_targets_mass_on_the_drafts(
+        self, pair: tuple[np.ndarray, np.ndarray], k: int
+    ) -> None:
         draft, target = pair
         k = min(k, len(draft))
         problem = otm.Problem(draft=draft, target=target, law=otm.TopK(k))
         top = [x for x in ranked(exact.exact(problem.draft))[:k] if problem.draft[x] > 0]
         value = math.fsum(problem.target[top])
         assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=rounding(len(draft), k))
-        assert otm.acceptance(otm.Naive(), problem) == pytest.approx(value, abs=rounding(len(draft), k))
-        assert enumerate_drafts(problem.law, problem.draft).tokens.tolist() == [top + [PAD] * (k - len(top))]
+        assert otm.acceptance(otm.Naive(), problem) == pytest.approx(
+            value, abs=rounding(len(draft), k)
+        )
+        assert enumerate_drafts(problem.law, problem.draft).tokens.tolist() == [
+            top + [PAD] * (k - len(top))
+        ]

@@ -1,4 +1,6 @@
-"""Drafts without replacement: the quadrature against rational enumeration, exact integrals and closed forms."""
+"""Drafts without replacement: the quadrature against rational enumeration, exact integrals and
+closed forms.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ from tests.contracts.alarms import FALSE_ALARM, SAMPLES, alarms, keys, which_row
 
 F = Fraction
 
-# The rule's proven error is 1e-15, the part below t₀ 1e-17, dropped nodes 1e-18 each; what remains is rounding: F is a convex
-# combination repeated V times (V + 1 units in the last place), weights and running sums add a few more, all relative to 1.
+# The rule's proven error is 1e-15, the part below t₀ 1e-17, dropped nodes 1e-18 each; what remains
+# is rounding: F is a convex combination repeated V times (V + 1 units in the last place), weights
+# and running sums add a few more, all relative to 1.
 ACCURACY = 1e-14
 
 
@@ -49,7 +52,8 @@ def smallest_cut(p: Sequence[Fraction], q: Sequence[Fraction], k: int) -> Fracti
     """1 + min over all 2^V sets of Q − b."""
     table = successive_table(p, k)
     return 1 + min(
-        sum((q[y] for y in T), F(0)) - sum((mass for drafted, mass in table.items() if drafted <= set(T)), F(0))
+        sum((q[y] for y in T), F(0))
+        - sum((mass for drafted, mass in table.items() if drafted <= set(T)), F(0))
         for T in exact.subsets(len(p))
     )
 
@@ -68,21 +72,31 @@ class TestGoldRows:
         draft = [F(62, 125), F(17, 125), F(151, 1000), F(1, 125), F(209, 1000)]
         value = F(4440878158613, 5062093092000)
         assert smallest_cut(draft, target, 3) == value
-        problem = otm.Problem(draft=[float(x) for x in draft], target=[float(x) for x in target], law=otm.WithoutReplacement(3))
+        problem = otm.Problem(
+            draft=[float(x) for x in draft],
+            target=[float(x) for x in target],
+            law=otm.WithoutReplacement(3),
+        )
         assert otm.optimal_acceptance(problem) == pytest.approx(float(value), abs=ACCURACY)
         assert otm.optimum(problem).value == pytest.approx(float(value), abs=1e-9)
 
     def test_row_8(self) -> None:
         problem = otm.Problem(
-            draft=[0.5, 0.2, 0.15, 0.1, 0.05], target=[0.1, 0.3, 0.05, 0.25, 0.3], law=otm.WithoutReplacement(1)
+            draft=[0.5, 0.2, 0.15, 0.1, 0.05],
+            target=[0.1, 0.3, 0.05, 0.25, 0.3],
+            law=otm.WithoutReplacement(1),
         )
         values = otm.optimal_acceptance_curve(problem, k=[1, 2, 3, 4])
-        np.testing.assert_allclose(values, [0.5, 0.813971, 0.945784, 1.0], atol=5e-7)  # printed to six digits
+        np.testing.assert_allclose(
+            values, [0.5, 0.813971, 0.945784, 1.0], atol=5e-7
+        )  # printed to six digits
 
 
 class TestAgainstEnumeration:
     @given(pair=strategies.pairs(max_tokens=7), k=st.integers(1, 4))
-    def test_optimum_worst_set_containment_inclusion(self, pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
+    def test_optimum_worst_set_containment_inclusion(
+        self, pair: tuple[np.ndarray, np.ndarray], k: int
+    ) -> None:
         draft, target = pair
         k = min(k, len(draft))
         p, q = exact.exact(draft), exact.exact(target)
@@ -101,7 +115,9 @@ class TestAgainstEnumeration:
             assert included[x] == pytest.approx(drafted, abs=ACCURACY), x
 
     @given(pair=strategies.pairs(max_tokens=6))
-    def test_all_numbers_of_drafts_share_one_pass(self, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_all_numbers_of_drafts_share_one_pass(
+        self, pair: tuple[np.ndarray, np.ndarray]
+    ) -> None:
         draft, target = pair
         ks = list(range(1, len(draft) + 1))
         problem = otm.Problem(draft=draft, target=target, law=otm.WithoutReplacement(1))
@@ -110,7 +126,9 @@ class TestAgainstEnumeration:
         np.testing.assert_allclose(curve, alone, atol=ACCURACY)
         assert (np.diff(curve) >= -ACCURACY).all()
         iid = otm.optimal_acceptance_curve(problem.with_law(otm.IID(1)), k=ks)
-        assert (curve >= np.asarray(iid) - ACCURACY).all()  # b without replacement ≤ b of i.i.d. drafts
+        assert (
+            curve >= np.asarray(iid) - ACCURACY
+        ).all()  # b without replacement ≤ b of i.i.d. drafts
 
     @pytest.mark.parametrize("scale", [1e-12, 1e-30, 1e-100, 1e-300])
     @pytest.mark.parametrize("k", [2, 3, 4])
@@ -118,26 +136,33 @@ class TestAgainstEnumeration:
         # Behind two heavy tokens the race among the tiny ones decides: nothing may be rounded away.
         weights = np.array([0.7, 0.3, 5 * scale, 2 * scale, scale, 3 * scale, scale**1.01])
         target = np.array([0.05, 0.02, 0.4, 0.1, 0.03, 0.2, 0.2])
-        problem = otm.Problem(draft=weights / weights.sum(), target=target, law=otm.WithoutReplacement(k))
+        problem = otm.Problem(
+            draft=weights / weights.sum(), target=target, law=otm.WithoutReplacement(k)
+        )
         value = smallest_cut(exact.exact(problem.draft), exact.exact(target), k)
         assert otm.optimal_acceptance(problem) == pytest.approx(float(value), abs=ACCURACY)
 
     def test_the_smallest_masses_that_a_float_can_hold(self) -> None:
         smallest = 5e-324
         problem = otm.Problem(
-            draft=[1.0, smallest, smallest, smallest], target=[0.1, 0.6, 0.2, 0.1], law=otm.WithoutReplacement(2)
+            draft=[1.0, smallest, smallest, smallest],
+            target=[0.1, 0.6, 0.2, 0.1],
+            law=otm.WithoutReplacement(2),
         )
         # After token 0 each of the three others is as likely: α* = .1 + min(.6, 1/3) + .2 + .1.
         assert otm.optimal_acceptance(problem) == pytest.approx(0.4 + 1 / 3, abs=ACCURACY)
 
 
-# --- exact integrals beyond what can be enumerated -----------------------------------------------------------------------------
+# --- exact integrals beyond what can be enumerated
+# -----------------------------------------------------------------------------
 
 
 def escape_exactly(inside: Sequence[int], outside: int, k: int) -> float:
-    """1 − b for integer masses n_i in T and an integer rest c: ∫ c e^{−ct} Pr(N ≤ k − 1) dt with z = e^{−t} is a sum of c/(c + e).
+    """1 − b for integer masses n_i in T and an integer rest c: ∫ c e^{−ct} Pr(N ≤ k − 1) dt with z
+    = e^{−t} is a sum of c/(c + e).
 
-    Pr(N = j) is a polynomial in z with integer coefficients: adding mass n maps f_j to f_j z^n + f_{j−1}(1 − z^n). No quadrature.
+    Pr(N = j) is a polynomial in z with integer coefficients: adding mass n maps f_j to f_j z^n +
+    f_{j−1}(1 − z^n). No quadrature.
     """
     counts: list[dict[int, int]] = [{0: 1}] + [{} for _ in range(k - 1)]
     for n in inside:
@@ -165,7 +190,10 @@ def integer_masses(kind: str) -> list[int]:
     return [int(n) for n in np.random.default_rng(3).integers(1, 21, size=120)]
 
 
-@pytest.mark.parametrize("kind", ["spread over thirty digits", "one token takes nearly all", "a hundred and twenty tokens"])
+@pytest.mark.parametrize(
+    "kind",
+    ["spread over thirty digits", "one token takes nearly all", "a hundred and twenty tokens"],
+)
 @pytest.mark.parametrize("k", [2, 5, 8])
 def test_containment_equals_an_exact_integral(kind: str, k: int) -> None:
     masses = integer_masses(kind)
@@ -179,7 +207,9 @@ def test_containment_equals_an_exact_integral(kind: str, k: int) -> None:
         members[T] = True
         wanted = 1 - escape_exactly([masses[x] for x in T], total - sum(masses[x] for x in T), k)
         # Masses are rounded once, which moves b by at most k units in the last place relative.
-        assert successive_containment(draft, members, k) == pytest.approx(wanted, abs=rounding_of(len(masses)))
+        assert successive_containment(draft, members, k) == pytest.approx(
+            wanted, abs=rounding_of(len(masses))
+        )
 
 
 @pytest.mark.parametrize("kind", ["spread over thirty digits", "one token takes nearly all"])
@@ -198,12 +228,15 @@ def test_full_vocabulary_with_a_uniform_draft_has_a_closed_form(k: int) -> None:
     """Equal masses make the drafts a simple random sample: b(T) = Π_i (m − i)/(V − i) for |T| = m."""
     num_tokens = 128_256
     target = otm.examples.dirichlet(num_tokens, rng=np.random.default_rng(0))
-    problem = otm.Problem(draft=otm.examples.uniform(num_tokens), target=target, law=otm.WithoutReplacement(k))
+    problem = otm.Problem(
+        draft=otm.examples.uniform(num_tokens), target=target, law=otm.WithoutReplacement(k)
+    )
     m = np.arange(num_tokens + 1, dtype=np.float64)
     contained = np.prod([(np.maximum(m - i, 0)) / (num_tokens - i) for i in range(k)], axis=0)
     cost = np.concatenate([[0.0], np.cumsum(np.sort(target))])
     value = 1 + (cost - contained).min()
-    # V steps of one unit in the last place each, if they all erred the same way: 1.4e-11. The requirement is 1e-8.
+    # V steps of one unit in the last place each, if they all erred the same way: 1.4e-11. The
+    # requirement is 1e-8.
     assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=num_tokens * 2.0**-53)
 
 
@@ -216,15 +249,18 @@ class TestQuadrature:
         assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=rounding_of(300))
 
     def test_a_fixed_step_of_a_quarter_would_not_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Why the step depends on k: at k = 33 a step of 0.25 in log t errs by 5e-7 here, and by up to 3e-4 elsewhere."""
+        """Why the step depends on k: at k = 33 a step of 0.25 in log t errs by 5e-7 here, and by up
+        to 3e-4 elsewhere.
+        """
         problem = self.peaked(33)
         value = otm.optimal_acceptance(problem)
         monkeypatch.setattr(successive_cut, "trapezoid_step", lambda k: 0.25)
         assert abs(otm.optimal_acceptance(problem) - value) > 1e-7
 
     def test_the_bound_is_respected_by_the_gamma_integral(self) -> None:
-        # Many tokens of vanishing mass make N Poisson and the integrand y^k e^{−y}/Γ(k) in log y, whose Fourier transform is a
-        # Gamma function: by Poisson summation the rule errs by at most 2|Γ(k + 2πi/h)|/Γ(k), up to far smaller terms.
+        # Many tokens of vanishing mass make N Poisson and the integrand y^k e^{−y}/Γ(k) in log y,
+        # whose Fourier transform is a Gamma function: by Poisson summation the rule errs by at most
+        # 2|Γ(k + 2πi/h)|/Γ(k), up to far smaller terms.
         for k in (2, 8, 32, 64):
             h = trapezoid_step(k)
             with mpmath.workdps(30):
@@ -244,7 +280,9 @@ class TestQuadrature:
 class TestEdges:
     def test_more_drafts_than_tokens_is_an_error_everywhere(self) -> None:
         p, q = [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]
-        with pytest.raises(otm.errors.InvalidParameter, match=r"k ≤ V; got k = 4 with V = 3.*Pass k = 3"):
+        with pytest.raises(
+            otm.errors.InvalidParameter, match=r"k ≤ V; got k = 4 with V = 3.*Pass k = 3"
+        ):
             otm.Problem(draft=p, target=q, law=otm.WithoutReplacement(4))
         problem = otm.Problem(draft=p, target=q, law=otm.WithoutReplacement(3))
         with pytest.raises(otm.errors.InvalidParameter, match="k ≤ V"):
@@ -253,7 +291,9 @@ class TestEdges:
             otm.optimal_acceptance_curve(problem, k=[1, 4])
 
     def test_a_support_smaller_than_k_is_drafted_whole_and_padded(self) -> None:
-        problem = otm.Problem(draft=[0.5, 0.0, 0.5, 0.0], target=[0.1, 0.2, 0.3, 0.4], law=otm.WithoutReplacement(3))
+        problem = otm.Problem(
+            draft=[0.5, 0.0, 0.5, 0.0], target=[0.1, 0.2, 0.3, 0.4], law=otm.WithoutReplacement(3)
+        )
         table = problem.law.enumerate(problem.draft)
         assert table.tokens.tolist() == [[0, 2, PAD], [2, 0, PAD]]
         assert table.mass.tolist() == [0.5, 0.5]
@@ -278,11 +318,17 @@ class TestEdges:
         )
         drafts[::3, :5] = 0.0
         drafts = drafts / drafts.sum(axis=1, keepdims=True)
-        batch = otm.Problem(draft=drafts.reshape(5, 6, 9), target=targets.reshape(5, 6, 9), law=otm.WithoutReplacement(1))
+        batch = otm.Problem(
+            draft=drafts.reshape(5, 6, 9),
+            target=targets.reshape(5, 6, 9),
+            law=otm.WithoutReplacement(1),
+        )
         values = otm.optimal_acceptance_curve(batch, k=[2, 5, 9])
         assert values.shape == (3, 5, 6)
         for row, (p, q) in enumerate(zip(drafts, targets, strict=True)):
-            alone = otm.optimal_acceptance_curve(otm.Problem(draft=p, target=q, law=otm.WithoutReplacement(1)), k=[2, 5, 9])
+            alone = otm.optimal_acceptance_curve(
+                otm.Problem(draft=p, target=q, law=otm.WithoutReplacement(1)), k=[2, 5, 9]
+            )
             np.testing.assert_allclose(values.reshape(3, 30)[:, row], alone, atol=ACCURACY)
 
     @pytest.mark.long
@@ -304,7 +350,9 @@ class TestEdges:
 
 class TestSampling:
     def test_the_race_has_the_law_of_successive_sampling(self) -> None:
-        """The first arrivals of exponential clocks, drawn here from scratch, follow the enumerated table."""
+        """The first arrivals of exponential clocks, drawn here from scratch, follow the enumerated
+        table.
+        """
         p = np.array([0.45, 0.05, 0.2, 0.3])
         law = otm.WithoutReplacement(3)
         arrivals = np.random.default_rng(0).exponential(size=(SAMPLES, 4)) / p
@@ -320,14 +368,20 @@ class TestSampling:
         drafts = otm.WithoutReplacement(2).draw(p, np.random.default_rng(0).random((SAMPLES, 2)))
         assert (drafts[:, 0] == 1).all()
         hits = int((drafts[:, 1] == 0).sum())
-        assert binom.ppf(FALSE_ALARM / 2, SAMPLES, 0.25) <= hits <= binom.isf(FALSE_ALARM / 2, SAMPLES, 0.25)
+        assert (
+            binom.ppf(FALSE_ALARM / 2, SAMPLES, 0.25)
+            <= hits
+            <= binom.isf(FALSE_ALARM / 2, SAMPLES, 0.25)
+        )
 
     @given(data=st.data())
     def test_the_mass_left_keeps_its_digits(self, data: st.DataObject) -> None:
         p = data.draw(strategies.distributions(data.draw(st.integers(1, 6))))
         remaining = Remaining.of(p)
         masses = [F(float(p[x])) for x in remaining.tokens]
-        taken = data.draw(st.lists(st.integers(0, remaining.size - 1), unique=True, max_size=remaining.size))
+        taken = data.draw(
+            st.lists(st.integers(0, remaining.size - 1), unique=True, max_size=remaining.size)
+        )
         left = sum((m for i, m in enumerate(masses) if i not in taken), F(0))
         found = remaining.mass(np.array([taken], dtype=np.int64).reshape(1, -1))[0]
         # (k + 2) units in the last place and as many again for the running sums.
@@ -341,13 +395,17 @@ class TestSampling:
         assert all(sorted(row) == [1, 3, 4] for row in drafts.tolist())
 
     def test_a_mutant_that_draws_with_replacement_order_is_noticed(self) -> None:
-        """i.i.d. draws made distinct by taking the most likely unused token instead: a wrong conditional law."""
+        """i.i.d. draws made distinct by taking the most likely unused token instead: a wrong
+        conditional law.
+        """
         p = np.array([0.45, 0.05, 0.2, 0.3])
         law = otm.WithoutReplacement(2)
         drafts = law.draw(p, np.random.default_rng(0).random((SAMPLES, 2)))
         pair = np.random.default_rng(1).choice(4, size=(SAMPLES, 2), p=p)
         runner_up = np.where(pair[:, 0] == 0, 3, 0)
-        mutant = np.column_stack([pair[:, 0], np.where(pair[:, 1] == pair[:, 0], runner_up, pair[:, 1])])
+        mutant = np.column_stack(
+            [pair[:, 0], np.where(pair[:, 1] == pair[:, 0], runner_up, pair[:, 1])]
+        )
         table = law.enumerate(p)
         order = np.argsort(keys(table.tokens, 4))
         for rows, wrong in ((drafts, False), (mutant, True)):

@@ -1,4 +1,6 @@
-"""Every figure: built end to end, its numbers against closed forms and against its own Monte Carlo points."""
+"""Every figure: built end to end, its numbers against closed forms and against its own Monte Carlo
+points.
+"""
 
 import itertools
 import json
@@ -64,23 +66,44 @@ def test_curves_over_k_match_closed_forms_and_points(built: Path, name: str) -> 
         np.testing.assert_allclose(series["optimum"], series["closed_form"], rtol=0, atol=1e-13)
         assert np.all(np.array(series["kseq"]) <= np.array(series["optimum"]) + 1e-13)
         if name == "figure1":
-            np.testing.assert_allclose(series["kseq"], series["optimum"], rtol=0, atol=1e-12)  # K-SEQ attains it there
-            _check_points(series["points"], dict(zip(series["k"], series["optimum"], strict=True)), data["samples"])
+            np.testing.assert_allclose(
+                series["kseq"], series["optimum"], rtol=0, atol=1e-12
+            )  # K-SEQ attains it there
+            _check_points(
+                series["points"],
+                dict(zip(series["k"], series["optimum"], strict=True)),
+                data["samples"],
+            )
         else:
-            _check_points(series["points"], dict(zip(series["k"], series["optimum"], strict=True)), data["samples"])
-            _check_points(series["kseq_points"], dict(zip(series["k"], series["kseq"], strict=True)), data["samples"])
+            _check_points(
+                series["points"],
+                dict(zip(series["k"], series["optimum"], strict=True)),
+                data["samples"],
+            )
+            _check_points(
+                series["kseq_points"],
+                dict(zip(series["k"], series["kseq"], strict=True)),
+                data["samples"],
+            )
 
 
 def test_curves_over_q_match_closed_forms_and_points(built: Path) -> None:
     data = _data(built, "figure3")
     for series in data["series"]:
         np.testing.assert_allclose(series["optimum"], series["closed_form"], rtol=0, atol=1e-13)
-        for points, verifier in ((series["points"], otm.TransportPlan()), (series["kseq_points"], otm.KSeq())):
+        for points, verifier in (
+            (series["points"], otm.TransportPlan()),
+            (series["kseq_points"], otm.KSeq()),
+        ):
             for q, point in zip(series["sampled_q"], points, strict=True):
                 problem = otm.Problem(
-                    draft=otm.examples.bernoulli(0.25), target=otm.examples.bernoulli(q), law=otm.IID(series["k"])
+                    draft=otm.examples.bernoulli(0.25),
+                    target=otm.examples.bernoulli(q),
+                    law=otm.IID(series["k"]),
                 )
-                _check_points([point], {series["k"]: otm.acceptance(verifier, problem)}, data["samples"])
+                _check_points(
+                    [point], {series["k"]: otm.acceptance(verifier, problem)}, data["samples"]
+                )
 
 
 def test_figure4_shows_the_paper_s_rounds_and_reruns_identically(built: Path) -> None:
@@ -103,8 +126,16 @@ def test_figure2_keeps_the_points_of_the_pair_that_turns_the_order(built: Path) 
     assert first["optimum"][0] > second["optimum"][0]
     assert first["optimum"][-1] < second["optimum"][-1]
     for series in (first, second):
-        _check_points(series["points"], dict(zip(series["k"], series["optimum"], strict=True)), data["samples"])
-        _check_points(series["kseq_points"], dict(zip(series["k"], series["kseq"], strict=True)), data["samples"])
+        _check_points(
+            series["points"],
+            dict(zip(series["k"], series["optimum"], strict=True)),
+            data["samples"],
+        )
+        _check_points(
+            series["kseq_points"],
+            dict(zip(series["k"], series["kseq"], strict=True)),
+            data["samples"],
+        )
 
 
 def test_figure5_points_and_support(built: Path) -> None:
@@ -118,8 +149,12 @@ def test_figure5_points_and_support(built: Path) -> None:
         assert abs(data["optimum"][0] - overlap) < 1e-12
         assert np.all(np.diff(data["optimum"]) >= -1e-13)
         assert np.all(np.array(data["kseq"]) <= np.array(data["optimum"]) + 1e-13)
-        _check_points(data["points"], dict(zip(data["k"], data["optimum"], strict=True)), whole["samples"])
-        _check_points(data["kseq_points"], dict(zip(data["k"], data["kseq"], strict=True)), whole["samples"])
+        _check_points(
+            data["points"], dict(zip(data["k"], data["optimum"], strict=True)), whole["samples"]
+        )
+        _check_points(
+            data["kseq_points"], dict(zip(data["k"], data["kseq"], strict=True)), whole["samples"]
+        )
         assert data["prompt"] == "He said he also has asked prosecutors to"
 
 
@@ -145,13 +180,17 @@ def test_landscape_holds_every_lossless_scheme_below_its_law_s_optimum(built: Pa
             # Without replacement values are quadratures, exact to 1e-8.
             assert not row["lossless"] or row["value"] <= optima[row["law"], row["k"]] + 1e-8, row
         shown = {row["verifier"] for row in panel["rows"]}
-        assert shown == {v.__name__ for v in otm.verifiers.VERIFIERS if v not in otm.verifiers.PLANS}
+        assert shown == {
+            v.__name__ for v in otm.verifiers.VERIFIERS if v not in otm.verifiers.PLANS
+        }
         assert {law for law, _ in optima} == {law.__name__ for law in otm.drafts.LAWS} - {"Product"}
         assert all(optima["WithoutReplacement", k] >= optima["IID", k] - 1e-8 for _, k in optima)
         for curve in panel["frontier"]:
             assert np.all(np.diff(curve["value"]) >= -1e-9)
             if ("IID", curve["k"]) in optima:
-                assert abs(curve["value"][0] - optima["IID", curve["k"]]) < 1e-9  # no budget: the lossless optimum
+                assert (
+                    abs(curve["value"][0] - optima["IID", curve["k"]]) < 1e-9
+                )  # no budget: the lossless optimum
 
 
 def test_every_law_has_a_line_of_its_own() -> None:
@@ -163,7 +202,9 @@ def test_score_pieces_tile_the_unit_interval_and_give_the_selection_law(built: P
     data = _data(built, "scores")
     pieces = sorted(data["pieces"], key=lambda piece: piece["left"])
     ends = np.cumsum([piece["length"] for piece in pieces])
-    np.testing.assert_allclose([piece["left"] for piece in pieces], np.concatenate([[0], ends[:-1]]), atol=1e-12)
+    np.testing.assert_allclose(
+        [piece["left"] for piece in pieces], np.concatenate([[0], ends[:-1]]), atol=1e-12
+    )
     assert abs(ends[-1] - 1) < 1e-12
     assert abs(np.minimum(data["selection"], data["target"]).sum() - data["optimum"]) < 1e-12
     hits = round(data["accepted_share"] * data["samples"])
@@ -177,7 +218,9 @@ def test_no_lossy_rule_is_above_its_frontier(built: Path) -> None:
         for row in part["rows"]:
             assert row["acceptance"] <= min(1.0, part["optimum"] + row["tv"]) + 1e-12
             assert row["gap"] >= -1e-12
-    assert {row["rule"] for row in data["one_draft"]["rows"] if abs(row["gap"]) < 1e-9} == set(lossy_rules.BETWEEN)
+    assert {row["rule"] for row in data["one_draft"]["rows"] if abs(row["gap"]) < 1e-9} == set(
+        lossy_rules.BETWEEN
+    )
     for row in data["chains"]["rows"]:
         assert 1 <= row["tokens"] <= data["chains"]["length"] + 1
         assert row["gap"] >= -1e-12
@@ -201,7 +244,9 @@ def test_decoders_lose_nothing_on_one_level_and_little_on_two(built: Path) -> No
         assert min(kseq, block, optimal, refined) > -1e-9
         assert (abs(optimal) < 1e-9) == (row["L"] == 1)
         assert refined <= optimal / 4 + 1e-9
-        assert abs(kseq - block) < 1e-2 or row["L"] > 1  # one level: the same rule, counted by membership and by the rule
+        assert (
+            abs(kseq - block) < 1e-2 or row["L"] > 1
+        )  # one level: the same rule, counted by membership and by the rule
 
 
 def test_bracket_holds_the_optimum_and_narrows(built: Path) -> None:
@@ -222,16 +267,24 @@ def test_ersd_theory_is_the_sum_of_path_products_and_its_bounds_hold(built: Path
         ns, batch = curves["batch"]
         np.testing.assert_allclose(batch, 1 + np.cumsum(vector)[: len(ns)])
         ns, sequence = curves["sequence"]
-        np.testing.assert_allclose(sequence, [(1 - vector[0] ** (n + 1)) / (1 - vector[0]) for n in ns])
+        np.testing.assert_allclose(
+            sequence, [(1 - vector[0] ** (n + 1)) / (1 - vector[0]) for n in ns]
+        )
         ns, optimal = curves["optimal"]
         assert ns == list(range(1, len(ns) + 1))
         for other in ("batch", "sequence", "SpecInfer"):
             at = {n: value for n, value in zip(*curves[other], strict=True) if n <= len(ns)}
             assert all(value <= optimal[n - 1] + 1e-12 for n, value in at.items())
         assert np.all(np.array(panel["minimal_bound"])[: len(ns)] >= np.array(optimal) - 1e-12)
-        # The bound of Lemma 4.2 with a fixed i_max holds for trees that explore no more ranks, all of these.
+        # The bound of Lemma 4.2 with a fixed i_max holds for trees that explore no more ranks, all
+        # of these.
         assert np.all(np.array(panel["fixed_bound"])[: len(ns)] >= np.array(optimal) - 1e-12)
-        assert {run["strategy"] for run in panel["runs"]} == {"batch", "sequence", "SpecInfer", "optimal"}
+        assert {run["strategy"] for run in panel["runs"]} == {
+            "batch",
+            "sequence",
+            "SpecInfer",
+            "optimal",
+        }
 
 
 def _panels(data: dict) -> list[dict]:
@@ -239,7 +292,9 @@ def _panels(data: dict) -> list[dict]:
 
 
 def test_ersd_runs_rise_smoothly_with_what_is_drafted(built: Path) -> None:
-    """Expectations along the same texts: a longer sequence, a wider batch or a larger tree never accepts less."""
+    """Expectations along the same texts: a longer sequence, a wider batch or a larger tree never
+    accepts less.
+    """
     for panel in _panels(_data(built, "ersd3")):
         for strategy in ("batch", "sequence", "SpecInfer", "optimal"):
             means = [run["mean"] for run in panel["runs"] if run["strategy"] == strategy]
@@ -247,7 +302,9 @@ def test_ersd_runs_rise_smoothly_with_what_is_drafted(built: Path) -> None:
 
 
 def test_ersd_gains_add_up_to_the_tokens_of_the_largest_runs(built: Path) -> None:
-    for runs, panel in zip(_panels(_data(built, "ersd3")), _panels(_data(built, "ersd4")), strict=True):
+    for runs, panel in zip(
+        _panels(_data(built, "ersd3")), _panels(_data(built, "ersd4")), strict=True
+    ):
         for strategy, gain in panel["measured"].items():
             mine = (run for run in runs["runs"] if run["strategy"] == strategy)
             largest = max(mine, key=lambda run: run["drafted"])
@@ -255,19 +312,28 @@ def test_ersd_gains_add_up_to_the_tokens_of_the_largest_runs(built: Path) -> Non
             assert all(low <= mean <= high for mean, low, high in zip(*gain.values(), strict=True))
 
 
-def test_table2_says_that_more_drafts_a_better_draft_and_a_better_verifier_help(built: Path) -> None:
+def test_table2_says_that_more_drafts_a_better_draft_and_a_better_verifier_help(
+    built: Path,
+) -> None:
     data = _data(built, "table2")
     for pair in data["pairs"]:
-        rows = {(row["parameters"], row["verifier"], row["K"], row["L"]): row["mean"] for row in pair["rows"]}
+        rows = {
+            (row["parameters"], row["verifier"], row["K"], row["L"]): row["mean"]
+            for row in pair["rows"]
+        }
         sizes = sorted({key[0] for key in rows})
         assert len(sizes) == (2 if pair["pair"] == "shipped pair" else 1)
         for size, length in itertools.product(sizes, (4, 8)):
             kseq = [rows[size, "K-SEQ", k, length] for k in (1, 2, 4, 8)]
             assert 1 < kseq[0] < kseq[1] < kseq[2] < kseq[3]
-            assert all(rows[size, "Optimal", k, length] > rows[size, "K-SEQ", k, length] for k in (2, 4, 8))
+            assert all(
+                rows[size, "Optimal", k, length] > rows[size, "K-SEQ", k, length] for k in (2, 4, 8)
+            )
         for small, large in itertools.pairwise(sizes):
             assert all(
-                rows[large, "K-SEQ", k, length] > rows[small, "K-SEQ", k, length] for k in (1, 2, 4, 8) for length in (4, 8)
+                rows[large, "K-SEQ", k, length] > rows[small, "K-SEQ", k, length]
+                for k in (1, 2, 4, 8)
+                for length in (4, 8)
             )
     assert len(data["paper"]) == 8
 
@@ -283,7 +349,10 @@ def test_lossy_schemes_are_faster_and_respect_their_budget(built: Path) -> None:
             assert rows[f"Mentored({budget})"]["kl"] <= budget * (1 + 1e-9)
             assert rows[f"Mentored({budget})"]["mean"] > rows["speculative"]["mean"]
         for row in pair["rows"]:
-            assert all(one["low"] <= one["mean"] <= one["high"] for one in (row, row["perplexity"], row["speedup"]))
+            assert all(
+                one["low"] <= one["mean"] <= one["high"]
+                for one in (row, row["perplexity"], row["speedup"])
+            )
         # Two samples of one law: their intervals meet.
         plain, lossless = pair["rows"][0]["perplexity"], rows["speculative"]["perplexity"]
         assert max(plain["low"], lossless["low"]) < min(plain["high"], lossless["high"])
@@ -291,22 +360,38 @@ def test_lossy_schemes_are_faster_and_respect_their_budget(built: Path) -> None:
 
 def test_wall_times_are_as_advised_within_a_tenth(built: Path) -> None:
     text = (ROOT / "docs" / "advice.md").read_text(encoding="utf-8")
-    said = re.search(r"at most (\d+) %[^%]* and (\d+) % on SmolLM2; predicted [^%]* by (\d+) % and (\d+) %", text)
+    said = re.search(
+        r"at most (\d+) %[^%]* and (\d+) % on SmolLM2; predicted [^%]* by (\d+) % and (\d+) %", text
+    )
     assert said is not None
     errors: list[list[float]] = [[], []]
     for pair in _data(built, "wall_clock")["pairs"]:
         assert pair["texts"] >= 40
-        assert all(row["advised"]["low"] <= row["advised"]["value"] <= row["advised"]["high"] for row in pair["rows"])
-        errors[0].append(max(abs(row["advised"]["value"] / row["measured"] - 1.0) for row in pair["rows"]))
-        errors[1].append(max(abs(row["seconds"]["predicted"] / row["seconds"]["measured"] - 1.0) for row in pair["rows"]))
+        assert all(
+            row["advised"]["low"] <= row["advised"]["value"] <= row["advised"]["high"]
+            for row in pair["rows"]
+        )
+        errors[0].append(
+            max(abs(row["advised"]["value"] / row["measured"] - 1.0) for row in pair["rows"])
+        )
+        errors[1].append(
+            max(
+                abs(row["seconds"]["predicted"] / row["seconds"]["measured"] - 1.0)
+                for row in pair["rows"]
+            )
+        )
     assert np.max(errors) <= 0.1
-    assert [int(number) for number in said.groups()] == [math.ceil(100 * error) for kind in errors for error in kind]
+    assert [int(number) for number in said.groups()] == [
+        math.ceil(100 * error) for kind in errors for error in kind
+    ]
 
 
 def test_latencies_are_relative_to_four_tokens_of_one_sequence(built: Path) -> None:
     for data in _data(built, "table1")["pairs"]:
         row = data["lengths"].index(4)
-        assert data["relative"]["target"][row][data["batches"].index(1)]["median"] == pytest.approx(1.0)
+        assert data["relative"]["target"][row][data["batches"].index(1)]["median"] == pytest.approx(
+            1.0
+        )
         assert all(
             cell["low"] <= cell["median"] <= cell["high"]
             for side in data["relative"].values()
@@ -338,7 +423,11 @@ def test_gains_of_fine_tuning_are_differences_on_the_same_windows(built: Path) -
         assert row["gain"]["mean"] == pytest.approx(row["mean"] - baseline["mean"], abs=1e-12)
         assert np.mean(row["gain_by_seed"]) == pytest.approx(row["gain"]["mean"], abs=1e-12)
         assert row["gain"]["low"] <= row["gain"]["mean"] <= row["gain"]["high"]
-        if figure.startswith(("K-SEQ", "recursive")):  # no scheme beats the optimum, and one draft leaves none a choice
+        if figure.startswith(
+            ("K-SEQ", "recursive")
+        ):  # no scheme beats the optimum, and one draft leaves none a choice
             optimum = rows["optimum," + figure.partition(",")[2], loss]
             assert row["mean"] <= optimum["mean"] + 1e-12
-            assert figure != "K-SEQ, k = 1" or row["mean"] == pytest.approx(optimum["mean"], abs=1e-12)
+            assert figure != "K-SEQ, k = 1" or row["mean"] == pytest.approx(
+                optimum["mean"], abs=1e-12
+            )

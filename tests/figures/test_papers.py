@@ -9,9 +9,16 @@ def test_the_page_is_as_new_as_the_data() -> None:
 
 
 def test_every_claim_has_a_verdict_on_every_pair_with_results() -> None:
-    rows = [line for line in page().splitlines() if line.startswith("| ") and "claim | where" not in line]
+    rows = [
+        line
+        for line in page().splitlines()
+        if line.startswith("| ") and "claim | where" not in line
+    ]
     assert len(rows) == sum(len(captures(name)) for _, _, name, _ in CLAIMS)
-    assert all(sum(row.count(f" | {verdict} | ") for verdict in ("yes", "**no**", "open")) == 1 for row in rows)
+    assert all(
+        sum(row.count(f" | {verdict} | ") for verdict in ("yes", "**no**", "open")) == 1
+        for row in rows
+    )
 
 
 def test_what_may_be_chance_is_open() -> None:
@@ -22,14 +29,29 @@ def test_what_may_be_chance_is_open() -> None:
 
 
 def _mentored(speedup: tuple[float, float], perplexity: tuple[float, float]) -> dict:
-    """Return a record: (ratio to lossless, factor that each interval reaches up and down) of both measures."""
+    """Return a record: (ratio to lossless, factor that each interval reaches up and down) of both
+    measures.
+    """
 
     def row(label: str, *measures: tuple[float, float]) -> dict:
-        fast, strange = ({"mean": mean, "low": mean / factor, "high": mean * factor} for mean, factor in measures)
-        return {"label": label, "mean": 2.0, "low": 1.9, "high": 2.1, "kl": 0.1, "speedup": fast, "perplexity": strange}
+        fast, strange = (
+            {"mean": mean, "low": mean / factor, "high": mean * factor} for mean, factor in measures
+        )
+        return {
+            "label": label,
+            "mean": 2.0,
+            "low": 1.9,
+            "high": 2.1,
+            "kl": 0.1,
+            "speedup": fast,
+            "perplexity": strange,
+        }
 
     lossless = row("speculative", (1.0, speedup[1]), (1.0, perplexity[1]))
-    return {"rows": [lossless, row("Mentored(0.1)", speedup, perplexity)], "manifest": {"load average before": [0.5]}}
+    return {
+        "rows": [lossless, row("Mentored(0.1)", speedup, perplexity)],
+        "manifest": {"load average before": [0.5]},
+    }
 
 
 def test_mentored_decoding_is_judged_by_intervals() -> None:
@@ -38,4 +60,7 @@ def test_mentored_decoding_is_judged_by_intervals() -> None:
     assert little_loss(_mentored((1.25, 1.01), (1.2, 1.2)))[0] is None
     assert little_loss(_mentored((1.25, 1.3), (1.5, 1.1)))[0] is False
     assert little_loss(_mentored((0.8, 1.01), (1.0, 1.01)))[0] is False
-    assert "× 1.25 [1.23, 1.27] in tokens per second (CPU, load 0.5)" in little_loss(_mentored((1.25, 1.01), (1.0, 1.01)))[1]
+    assert (
+        "× 1.25 [1.23, 1.27] in tokens per second (CPU, load 0.5)"
+        in little_loss(_mentored((1.25, 1.01), (1.0, 1.01)))[1]
+    )

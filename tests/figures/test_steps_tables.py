@@ -1,4 +1,6 @@
-"""The tables of docs/steps.md, and what its text says of the pairs, are those of the committed records."""
+"""The tables of docs/steps.md, and what its text says of the pairs, are those of the committed
+records.
+"""
 
 from figures.captures import captures
 from figures.steps_tables import PAGE, SIZES, of_size, page, written
@@ -21,8 +23,14 @@ def test_the_text_says_what_the_records_say() -> None:
     left = [written(-of_size(shipped, *size)[BOUND]["less"]) for size in SIZES]
     assert f"the bound leaves {left[0]} tokens at K = L = 4 and {left[1]} at K = L = 8" in text
     small = of_size(shipped, 2, 2)
-    optimal, greedy = (small[name] for name in ("optimal, vertex by vertex", "greedy multi-path block verification"))
+    optimal, greedy = (
+        small[name]
+        for name in ("optimal, vertex by vertex", "greedy multi-path block verification")
+    )
     gains = [f"{written(row['less'])} ± {written(row['less_half'])}" for row in (optimal, greedy)]
-    assert f"they gain {gains[0]} over the optimal verifier vertex by vertex and {gains[1]} over greedy multi-path" in text
+    assert (
+        f"they gain {gains[0]} over the optimal verifier vertex by vertex and {gains[1]} over "
+        "greedy multi-path" in text
+    )
     above = f"{written(-small[BOUND]['less'])} ± {written(small[BOUND]['less_half'])}"
     assert f"and {above} is left to the bound" in text

@@ -1,4 +1,6 @@
-"""Every public function has a promise that is tried, or a reason why not; the accuracy page has a row for each."""
+"""Every public function has a promise that is tried, or a reason why not; the accuracy page has a
+row for each.
+"""
 
 import inspect
 import re
@@ -16,7 +18,9 @@ def test_every_public_function_is_tried_or_excused() -> None:
     for name, thing in public.items():
         is_error = inspect.isclass(thing) and issubclass(thing, BaseException)
         if callable(thing) and not is_error:
-            assert name in spoken, f"{name} promises nothing: enter it in a module of tests/torture/families"
+            assert name in spoken, (
+                f"{name} promises nothing: enter it in a module of tests/torture/families"
+            )
     assert spoken <= set(public), f"there is no {spoken - set(public)}"
     assert len(statements()) > 100
 
@@ -34,11 +38,18 @@ def test_the_page_has_every_promise() -> None:
 
 
 def _without_observations(text: str) -> list[str]:
-    return [re.sub(r" \| [^|]* \| [^|]* \|$", " |", line) if line.count(" | ") > 4 else line for line in text.splitlines()]
+    return [
+        re.sub(r" \| [^|]* \| [^|]* \|$", " |", line) if line.count(" | ") > 4 else line
+        for line in text.splitlines()
+    ]
 
 
 def test_the_page_says_nothing_is_wrong() -> None:
-    rows = [line.split(" | ") for line in COMMITTED.splitlines() if line.startswith("| `") and line.count(" | ") > 4]
+    rows = [
+        line.split(" | ")
+        for line in COMMITTED.splitlines()
+        if line.startswith("| `") and line.count(" | ") > 4
+    ]
     tried = [float(row[-1].rstrip(" |")) for row in rows if row[-1].rstrip(" |") != "–"]
     assert len(tried) > 0.9 * len(rows)
     assert max(tried) <= 1

@@ -14,7 +14,9 @@ from benchmarks.core import language_like
 @pytest.mark.parametrize("k", rows.COUNTS)
 def test_rows_can_be_asked_every_question(k: int) -> None:
     rng = np.random.default_rng(0)
-    draft, target = (np.stack(side) for side in zip(*(language_like(64, rng) for _ in range(2)), strict=True))
+    draft, target = (
+        np.stack(side) for side in zip(*(language_like(64, rng) for _ in range(2)), strict=True)
+    )
     asked = rows.questions(draft, target, k)
     assert [name for name in asked if name.startswith("acceptance_table")] == [
         "acceptance_table, 1..k",

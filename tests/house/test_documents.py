@@ -1,4 +1,6 @@
-"""What the documents say is true: examples run, commands and options exist, tables are complete, cited sections are there."""
+"""What the documents say is true: examples run, commands and options exist, tables are complete,
+cited sections are there.
+"""
 
 import ast
 import contextlib
@@ -27,19 +29,26 @@ RUN = [
 
 
 @pytest.mark.parametrize("document", RUN, ids=lambda path: str(path.relative_to(ROOT)))
-def test_examples_print_the_numbers_beside_them(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_print_the_numbers_beside_them(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The examples of a page run one after another, in a folder of their own."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    for example in re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL):
+    for example in re.findall(
+        r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL
+    ):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(example, document.name, "exec"), names)
         shown = re.findall(r"\d+\.\d+", printed.getvalue())
         for promised in re.findall(r"print\(.*\)  # (\d+\.\d+)", example):
-            # As it is printed, or half a unit in the last place that the comment shows; but no zeros that are not.
+            # As it is printed, or half a unit in the last place that the comment shows; but no
+            # zeros that are not.
             unit = 10.0 ** -len(promised.partition(".")[2])
-            near = any(abs(float(number) - float(promised)) <= 0.5 * unit + 1e-12 for number in shown)
+            near = any(
+                abs(float(number) - float(promised)) <= 0.5 * unit + 1e-12 for number in shown
+            )
             assert promised in shown or (near and promised[-1] != "0"), f"{promised} is not printed"
 
 
@@ -56,7 +65,9 @@ def test_the_readme_shows_what_its_example_prints_and_is_short() -> None:
 
 def _command_lines(document: Path) -> list[list[str]]:
     """Return the words after `python -m` of every command in a fenced block without a language."""
-    fences = re.findall(r"^```(\w*)\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    fences = re.findall(
+        r"^```(\w*)\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
     blocks = [text for language, text in fences if not language]
     lines = [line.partition(" # ")[0] for block in blocks for line in block.splitlines()]
     return [shlex.split(line.split("python -m ", 1)[1]) for line in lines if "python -m " in line]
@@ -85,7 +96,9 @@ def test_commands_in_documents_exist_with_their_options(document: Path) -> None:
             assert words[0] in commands, f"python -m analysis {words[0]} does not exist"
             known = {name for parameter in commands[words[0]].params for name in parameter.opts}
         else:
-            assert module == "otm" and words[0] in ("audit", "plan"), f"{document.name} shows python -m {module} {words[0]}"
+            assert module == "otm" and words[0] in ("audit", "plan"), (
+                f"{document.name} shows python -m {module} {words[0]}"
+            )
             known = _otm_options(words[0])
         assert options <= known, f"{document.name}: {words[0]} has no {sorted(options - known)}"
 
@@ -93,7 +106,9 @@ def test_commands_in_documents_exist_with_their_options(document: Path) -> None:
 def test_every_analysis_command_is_in_its_table() -> None:
     table = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     for name in _analysis_commands():
-        assert re.search(rf"^\| .*`{name}`", table, re.MULTILINE), f"docs/commands.md has no row for {name}"
+        assert re.search(rf"^\| .*`{name}`", table, re.MULTILINE), (
+            f"docs/commands.md has no row for {name}"
+        )
 
 
 def test_every_figure_is_in_its_table() -> None:
@@ -110,13 +125,21 @@ def test_every_figure_is_in_its_table() -> None:
 def test_every_figure_module_is_registered() -> None:
     from figures.__main__ import DEFAULT, FURTHER
 
-    drawn = {path.stem for path in (ROOT / "figures").glob("*.py") if "\ndef draw(" in path.read_text(encoding="utf-8")}
+    drawn = {
+        path.stem
+        for path in (ROOT / "figures").glob("*.py")
+        if "\ndef draw(" in path.read_text(encoding="utf-8")
+    }
     assert drawn == set(DEFAULT + FURTHER)
 
 
 def test_names_in_the_tables_of_calls_exist() -> None:
-    """Calls named in tables: `name` in the second column of a table headed | what | call | reference |."""
-    tables = re.findall(r"^\| what \| call \| reference \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", SCHEMES, re.MULTILINE)
+    """Calls named in tables: `name` in the second column of a table headed | what | call |
+    reference |.
+    """
+    tables = re.findall(
+        r"^\| what \| call \| reference \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", SCHEMES, re.MULTILINE
+    )
     assert len(tables) == 2
     for row in "".join(tables).splitlines():
         for path in re.findall(r"`([A-Za-z_.]+)[`(]", row.split(" | ")[1]):
@@ -127,14 +150,19 @@ def test_names_in_the_tables_of_calls_exist() -> None:
 def test_every_document_is_listed() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     for path in (ROOT / "docs").glob("*.md"):
-        assert path.name == "README.md" or f"]({path.name})" in index, f"docs/README.md does not list {path.name}"
+        assert path.name == "README.md" or f"]({path.name})" in index, (
+            f"docs/README.md does not list {path.name}"
+        )
 
 
 def _theory_titles() -> set[str]:
     """Return headings, and the bold titles of paragraphs without their marks: **Trees [proved].**"""
     text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
     bold = re.findall(r"^(?:\d+\. )?\*\*([^*]+?)(?: \[[^\]]*\])?\.?\*\*", text, re.MULTILINE)
-    return {*re.findall(r"^#+ (.+)$", text, re.MULTILINE), *(" ".join(title.split()) for title in bold)}
+    return {
+        *re.findall(r"^#+ (.+)$", text, re.MULTILINE),
+        *(" ".join(title.split()) for title in bold),
+    }
 
 
 def test_cited_sections_of_the_theory_exist() -> None:
@@ -145,7 +173,9 @@ def test_cited_sections_of_the_theory_exist() -> None:
         for group in re.findall(r'theory\.md[),]* \(?((?:"[^"]+"(?:, and |, | and |))+)', text):
             for title in re.findall(r'"([^"]+)"', group):
                 cited += 1
-                assert title in titles, f"{path.relative_to(ROOT)} cites {title!r}, which docs/theory.md does not have"
+                assert title in titles, (
+                    f"{path.relative_to(ROOT)} cites {title!r}, which docs/theory.md does not have"
+                )
     assert cited > 50  # the pattern still finds them
 
 
@@ -167,25 +197,44 @@ def test_exports_say_what_they_take_give_and_cost(name: str) -> None:
             assert not own.startswith(f"{exported}("), f"{exported} has no docstring of its own"
         elif inspect.isfunction(thing):
             assert own, f"{exported} has no docstring"
-            for part in ("Args:", "Cost", ">>>") if inspect.signature(thing).parameters else ("Cost", ">>>"):
+            for part in (
+                ("Args:", "Cost", ">>>") if inspect.signature(thing).parameters else ("Cost", ">>>")
+            ):
                 assert part in own, f"{exported} has no {part}"
-            assert re.search(r"^(Returns|Yields):", own, re.MULTILINE), f"{exported} does not say what it returns"
+            assert re.search(r"^(Returns|Yields):", own, re.MULTILINE), (
+                f"{exported} does not say what it returns"
+            )
 
 
 def test_docstrings_say_nothing_ritual() -> None:
     """A part that has nothing to say is left out; an argument is not described by its own name."""
-    ritual = r"^\s*Always\.|Raises:\s+(?:Nothing|None)\b|Cost: (?:none|nothing|negligible)\b|^\s+(\w+): (?:the )?\1\.$"
-    for path in (path for folder in ("otm", "analysis", "figures") for path in (ROOT / folder).rglob("*.py")):
+    ritual = (
+        r"^\s*Always\.|Raises:\s+(?:Nothing|None)\b|Cost: (?:none|nothing|negligible)\b|^\s+(\w+): "
+        r"(?:the )?\1\.$"
+    )
+    for path in (
+        path for folder in ("otm", "analysis", "figures") for path in (ROOT / folder).rglob("*.py")
+    ):
         found = re.search(ritual, path.read_text(encoding="utf-8"), re.MULTILINE | re.IGNORECASE)
         assert found is None, f"{path.relative_to(ROOT)}: {found[0]!r}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_python_in_documents_parses_and_imports_what_exists(document: Path) -> None:
-    """Examples that need an engine or a finished run are not run here; what they take from this repository must be there."""
-    for example in re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL):
+    """Examples that need an engine or a finished run are not run here; what they take from this
+    repository must be there.
+    """
+    for example in re.findall(
+        r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL
+    ):
         for node in ast.walk(ast.parse(example)):
-            if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in ("otm", "analysis", "figures"):
+            if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in (
+                "otm",
+                "analysis",
+                "figures",
+            ):
                 module = importlib.import_module(str(node.module))
                 for alias in node.names:
-                    assert alias.name in vars(module), f"{document.name}: {node.module} has no {alias.name}"
+                    assert alias.name in vars(module), (
+                        f"{document.name}: {node.module} has no {alias.name}"
+                    )

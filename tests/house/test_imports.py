@@ -1,4 +1,6 @@
-"""Who imports whom: no circle, no arrow that climbs, the picture of it up to date; what the applications may import."""
+"""Who imports whom: no circle, no arrow that climbs, the picture of it up to date; what the
+applications may import.
+"""
 
 import ast
 import json
@@ -18,14 +20,18 @@ REDRAW = "run `python -m figures house --out docs/images`"
 def drawn() -> Any:
     import numpy as np
 
-    return house.compute(Work(samples=0, rng=np.random.default_rng(0), fast=True, tick=lambda: None))["packages"]
+    return house.compute(
+        Work(samples=0, rng=np.random.default_rng(0), fast=True, tick=lambda: None)
+    )["packages"]
 
 
 @pytest.mark.parametrize("package", house.PACKAGES)
 def test_nothing_imports_in_a_circle_and_no_arrow_climbs(drawn: Any, package: str) -> None:
     files = {name: found - {package} for name, found in house.imports(package).items()}
     assert sum(len(found) for found in files.values()) > 100
-    assert package not in {name for found in house.imports(package).values() for name in found}, "a file imports from the top"
+    assert package not in {name for found in house.imports(package).values() for name in found}, (
+        "a file imports from the top"
+    )
     assert drawn[package]["circles"] == {"files": [], "rooms": []}
     floors = {room["name"]: room["floor"] for room in drawn[package]["rooms"]}
     for name, found in files.items():
@@ -42,7 +48,11 @@ def test_a_circle_would_be_found() -> None:
 
 
 def test_an_arrow_that_follows_from_others_is_left_out() -> None:
-    assert house.reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
+    assert house.reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {
+        "a": {"b"},
+        "b": {"c"},
+        "c": set(),
+    }
     assert house.floors_of({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": 2, "b": 1, "c": 0}
 
 
@@ -51,7 +61,9 @@ def test_the_picture_of_the_house_is_up_to_date(drawn: Any) -> None:
     for package, now in drawn.items():
         shown = record["data"]["packages"][package]
         for key in ("name", "floor", "asks"):
-            assert [room[key] for room in shown["rooms"]] == [room[key] for room in now["rooms"]], REDRAW
+            assert [room[key] for room in shown["rooms"]] == [room[key] for room in now["rooms"]], (
+                REDRAW
+            )
         assert shown["arrows"] == now["arrows"], REDRAW
 
 
@@ -60,15 +72,26 @@ def test_analysis_names_itself_nowhere_and_no_figure() -> None:
     for path in (ROOT / "analysis").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [str(node.module)] if isinstance(node, ast.ImportFrom) and not node.level else []
-            assert not {"analysis", "figures", "benchmarks"} & {name.split(".")[0] for name in names}, path
+            names += (
+                [str(node.module)] if isinstance(node, ast.ImportFrom) and not node.level else []
+            )
+            assert not {"analysis", "figures", "benchmarks"} & {
+                name.split(".")[0] for name in names
+            }, path
 
 
 def test_figures_take_from_the_analysis_what_needs_no_torch() -> None:
-    used = {name for names in house.imports("figures").values() for name in names if name.startswith("analysis")}
+    used = {
+        name
+        for names in house.imports("figures").values()
+        for name in names
+        if name.startswith("analysis")
+    }
     assert used == {"analysis.provenance", "analysis.papers.selection_run"}
     below = house.imports("analysis")["analysis.papers.selection_run"]
-    assert all(name.split(".")[0] in ("__future__", "collections", "numpy", "otm") for name in below)
+    assert all(
+        name.split(".")[0] in ("__future__", "collections", "numpy", "otm") for name in below
+    )
 
 
 def test_every_room_has_a_row_in_the_map() -> None:
@@ -76,7 +99,11 @@ def test_every_room_has_a_row_in_the_map() -> None:
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     record = json.loads((ROOT / "docs" / "images" / "house.json").read_text(encoding="utf-8"))
-    rooms = {room["name"].partition(".")[2] for package in record["data"]["packages"].values() for room in package["rooms"]}
+    rooms = {
+        room["name"].partition(".")[2]
+        for package in record["data"]["packages"].values()
+        for room in package["rooms"]
+    }
     assert rooms - {"__main__"} <= named, f"docs/house.md says nothing of {sorted(rooms - named)}"
 
 
@@ -86,4 +113,6 @@ def test_no_test_imports_from_another() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
                 named = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
-                assert not any(name.startswith("test_") for name in named), f"{path.relative_to(ROOT)}, line {node.lineno}"
+                assert not any(name.startswith("test_") for name in named), (
+                    f"{path.relative_to(ROOT)}, line {node.lineno}"
+                )

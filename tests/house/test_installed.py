@@ -1,4 +1,6 @@
-"""What `pip install '.[analysis]'` gives outside the checkout: `otm measure` and its kin, and clear words without the extra."""
+"""What `pip install '.[analysis]'` gives outside the checkout: `otm measure` and its kin, and clear
+words without the extra.
+"""
 
 import os
 import re
@@ -21,17 +23,31 @@ PROMPTS = ROOT / "analysis" / "pair" / "prompts.txt"
 
 
 class Installed:
-    """An environment with the wheel, made to see or not to see the packages that are installed already: nothing is downloaded."""
+    """An environment with the wheel, made to see or not to see the packages that are installed
+    already: nothing is downloaded.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "elsewhere"
         self.folder.mkdir()
         pip = [sys.executable, "-m", "pip", "--quiet"]
-        self._run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(ROOT)])
+        self._run(
+            [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(ROOT)]
+        )
         (self.wheel,) = folder.glob("*.whl")
         venv.create(folder / "environment", with_pip=False)
         self.bin = folder / "environment" / "bin"
-        self._run([*pip, "--python", str(self.bin / "python"), "install", "--no-deps", "--no-compile", str(self.wheel)])
+        self._run(
+            [
+                *pip,
+                "--python",
+                str(self.bin / "python"),
+                "install",
+                "--no-deps",
+                "--no-compile",
+                str(self.wheel),
+            ]
+        )
         (packages,) = (folder / "environment").glob("lib/python*/site-packages")
         self.others = packages / "others.pth"
 
@@ -39,9 +55,13 @@ class Installed:
         return subprocess.run(command, check=True, capture_output=True, text=True, cwd=self.folder)
 
     def otm(self, *words: str) -> subprocess.CompletedProcess[str]:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("PYTHON")
+        }
         command = [str(self.bin / "otm"), *words]
-        return subprocess.run(command, check=False, capture_output=True, text=True, cwd=self.folder, env=environment)
+        return subprocess.run(
+            command, check=False, capture_output=True, text=True, cwd=self.folder, env=environment
+        )
 
 
 @pytest.fixture(scope="module")
@@ -49,20 +69,35 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed(tmp_path_factory.mktemp("installed"))
 
 
-def test_the_wheel_holds_the_library_and_the_analysis_under_a_name_of_its_own(installed: Installed) -> None:
-    assert installed.wheel.stat().st_size < 30e6  # with a small pair and a draft for the public model
+def test_the_wheel_holds_the_library_and_the_analysis_under_a_name_of_its_own(
+    installed: Installed,
+) -> None:
+    assert (
+        installed.wheel.stat().st_size < 30e6
+    )  # with a small pair and a draft for the public model
     names = zipfile.ZipFile(installed.wheel).namelist()
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"otm", "otm_pytest.py", "otm_analysis"}
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
+        "otm",
+        "otm_pytest.py",
+        "otm_analysis",
+    }
     page = {f"otm_analysis/report/page.{kind}" for kind in ("css", "html", "js")}
-    weights = {f"otm_analysis/{folder}/model.safetensors" for folder in ("pair/draft", "pair/target", "drafts/smollm2")}
+    weights = {
+        f"otm_analysis/{folder}/model.safetensors"
+        for folder in ("pair/draft", "pair/target", "drafts/smollm2")
+    }
     assert page | weights | {"otm/py.typed"} <= set(names)
 
 
 def test_every_command_is_declared() -> None:
     from analysis.commands.app import app
 
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]["otm.commands"]
-    assert set(declared) == {str(command.callback.__name__) for command in app.registered_commands if command.callback}
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "entry-points"
+    ]["otm.commands"]
+    assert set(declared) == {
+        str(command.callback.__name__) for command in app.registered_commands if command.callback
+    }
     assert set(declared) == set(otm_command._ON_MODELS)
 
 
@@ -70,12 +105,26 @@ def test_commands_run_outside_the_checkout(installed: Installed) -> None:
     installed.others.write_text("".join(f"{path}\n" for path in site.getsitepackages()))
     shown = installed.otm("--help")
     assert shown.returncode == 0, shown.stderr
-    assert all(name in shown.stdout for name in ("audit", "measure", "compare", "report", "decode", "latency", "merge"))
+    assert all(
+        name in shown.stdout
+        for name in ("audit", "measure", "compare", "report", "decode", "latency", "merge")
+    )
     assert installed.otm("--version").stdout.startswith("otm 0.")
     told = installed.otm("measure", "--help")
     assert told.returncode == 0, told.stderr
     assert "otm measure" in told.stdout
-    small = ("--device", "cpu", "--workers", "1", "--threads", "1", "--k", "1,2", "--max-tokens", "8")
+    small = (
+        "--device",
+        "cpu",
+        "--workers",
+        "1",
+        "--threads",
+        "1",
+        "--k",
+        "1,2",
+        "--max-tokens",
+        "8",
+    )
     measured = installed.otm("measure", "--prompts", str(PROMPTS), "--out", "RUN", *small)
     assert measured.returncode == 0, measured.stderr
     reported = installed.otm("report", "RUN")
@@ -85,12 +134,18 @@ def test_commands_run_outside_the_checkout(installed: Installed) -> None:
     assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
     code = "import otm_analysis, otm; print(otm_analysis.__file__, otm.__file__)"
     where = subprocess.run(
-        [installed.bin / "python", "-c", code], capture_output=True, text=True, cwd=installed.folder, check=True
+        [installed.bin / "python", "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=installed.folder,
+        check=True,
     )
     assert str(ROOT) not in where.stdout
 
 
-def test_without_the_extra_one_sentence_says_what_to_install(installed: Installed, tmp_path: Path) -> None:
+def test_without_the_extra_one_sentence_says_what_to_install(
+    installed: Installed, tmp_path: Path
+) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extra = {re.split(r"[=>]", line)[0] for line in project["optional-dependencies"]["analysis"]}
     needed = tmp_path / "needed"
@@ -106,11 +161,18 @@ def test_without_the_extra_one_sentence_says_what_to_install(installed: Installe
     assert line.startswith("otm measure needs jinja2, ")
     assert " torch, " in line
     assert line.endswith("pip install 'otm-speculative[analysis]', in a checkout '.[analysis]'")
-    assert installed.otm("audit", "otm:Maximal", "--draft", "3/4,1/4", "--target", "1/2,1/2").returncode == 0
+    assert (
+        installed.otm(
+            "audit", "otm:Maximal", "--draft", "3/4,1/4", "--target", "1/2,1/2"
+        ).returncode
+        == 0
+    )
 
 
 def test_an_editable_installation_finds_the_folder_under_that_name() -> None:
     code = "import otm_analysis.errors as e, otm_analysis.commands; print(e.__file__)"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "editable")}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
     assert Path(done.stdout.strip()) == ROOT / "analysis" / "errors.py"

@@ -1,4 +1,6 @@
-"""Numbers in texts are the constants' numbers: whoever changes a constant is told which sentences say it."""
+"""Numbers in texts are the constants' numbers: whoever changes a constant is told which sentences
+say it.
+"""
 
 import importlib
 import re
@@ -56,19 +58,33 @@ SAID: dict[str, dict[str, list[str]]] = {
         ],
     },
     "otm.drafts.product_cut.MAX_TOKENS_MORE_DRAFTERS": {
-        "128": ["otm/drafts/product.py: more up to {} tokens", "docs/schemes.md: more up to V = {} by a search"],
+        "128": [
+            "otm/drafts/product.py: more up to {} tokens",
+            "docs/schemes.md: more up to V = {} by a search",
+        ],
     },
     "otm.drafts.product_cut.CERTIFIED_GAP": {"1e-11": ["otm/drafts/product.py: certified to {}"]},
     "otm.drafts.iid_cut.LARGEST_MULTIPLIED_POWER": {"64": ["docs/theory.md: 2k u·[k ≤ {}]"]},
-    "otm.drafts.successive_cut._QUADRATURE_ERROR": {"1e-15": ["otm/drafts/successive_cut.py: keeps the error below {}"]},
-    "otm.drafts.successive_cut._NEGLIGIBLE": {"1e-18": ["otm/drafts/successive_cut.py: has fallen below {}"]},
-    "otm.drafts.successive_cut._LAST_EXPONENT": {"50": ["otm/drafts/successive_cut.py: no node beyond c t = {}"]},
+    "otm.drafts.successive_cut._QUADRATURE_ERROR": {
+        "1e-15": ["otm/drafts/successive_cut.py: keeps the error below {}"]
+    },
+    "otm.drafts.successive_cut._NEGLIGIBLE": {
+        "1e-18": ["otm/drafts/successive_cut.py: has fallen below {}"]
+    },
+    "otm.drafts.successive_cut._LAST_EXPONENT": {
+        "50": ["otm/drafts/successive_cut.py: no node beyond c t = {}"]
+    },
     "otm.races.QUADRATURE_ERROR": {
         "1e-12": ["otm/sequence/enumeration.py: races: {}", "otm/sequence/expected.py: races: {}"],
     },
-    "otm.verifiers.tournament.MOST_TOKENS": {"64": ["otm/verifiers/tournament.py: an integer in [1, {}]"]},
+    "otm.verifiers.tournament.MOST_TOKENS": {
+        "64": ["otm/verifiers/tournament.py: an integer in [1, {}]"]
+    },
     "otm.transport.lp.MAX_VARIABLES": {
-        "four million": ["otm/transport/lp.py: beyond {} variables", "docs/schemes.md: up to {} variables"],
+        "four million": [
+            "otm/transport/lp.py: beyond {} variables",
+            "docs/schemes.md: up to {} variables",
+        ],
     },
     "otm.transport.lp.GAP_TOLERANCE": {
         "1e-9": [
@@ -82,7 +98,9 @@ SAID: dict[str, dict[str, list[str]]] = {
         "2^20": ["otm/transport/lp.py: multiplied by {}"],
         "2²⁰": ["docs/theory.md: right-hand sides by {}"],
     },
-    "otm.transport.program.MAX_ENTRIES": {"a million": ["otm/transport/program.py: beyond {} entries of π"]},
+    "otm.transport.program.MAX_ENTRIES": {
+        "a million": ["otm/transport/program.py: beyond {} entries of π"]
+    },
     "otm.lossy.kl.MAX_PREFIXES": {
         "4,096": ["otm/lossy/kl.py: beyond {} tokens", "otm/lossy/kl.py: at most {} tokens"],
     },
@@ -101,16 +119,24 @@ SAID: dict[str, dict[str, list[str]]] = {
             "docs/schemes.md: O(V²k·nodes), V ≤ {}",
         ],
     },
-    "otm.verifiers.race.MAX_PATHS": {"200,000": ["otm/verifiers/race.py: with more than {} entries"]},
+    "otm.verifiers.race.MAX_PATHS": {
+        "200,000": ["otm/verifiers/race.py: with more than {} entries"]
+    },
     "otm.verifiers.select_then_reject.MAX_PLANNED_SEQUENCES": {
         "250,000": ["otm/verifiers/select_then_reject.py: ({} with None)"],
     },
-    "otm.verifiers.select_then_reject._WEIGHT_TOLERANCE": {"1e-9": ["otm/verifiers/select_then_reject.py: It meets s to {}"]},
+    "otm.verifiers.select_then_reject._WEIGHT_TOLERANCE": {
+        "1e-9": ["otm/verifiers/select_then_reject.py: It meets s to {}"]
+    },
     "otm.verifiers.optimal.verifier._LARGEST_EXACT_KERNEL": {
         "512": ["otm/verifiers/optimal/verifier.py: for the kernel given more than {} drafts"],
     },
-    "otm.verifiers.optimal.bins._MOST_BINS": {"2²⁰": ["otm/verifiers/optimal/verifier.py: an integer from 1 to {}"]},
-    "otm.comparison.comparing._MOST_SEQUENCES_BY_DEFAULT": {"4,096": ["otm/comparison/comparing.py: and beyond {}"]},
+    "otm.verifiers.optimal.bins._MOST_BINS": {
+        "2²⁰": ["otm/verifiers/optimal/verifier.py: an integer from 1 to {}"]
+    },
+    "otm.comparison.comparing._MOST_SEQUENCES_BY_DEFAULT": {
+        "4,096": ["otm/comparison/comparing.py: and beyond {}"]
+    },
     "otm.losses.ROUNDED_MOST": {
         "1/510": [
             "otm/losses.py: {} for bfloat16",
@@ -128,8 +154,15 @@ SAID: dict[str, dict[str, list[str]]] = {
             "docs/runs.md: the best temperature takes {} optimal acceptances a row",
         ],
     },
-    "otm.plot._MOST_NODES": {"400": ["otm/plot.py: TooLarge: beyond {} vertices", "otm/plot.py: drafted tokens; up to {}"]},
-    "otm.comparison.comparing.DEFAULT_SAMPLES": {"20,000": ["otm/comparison/comparing.py: None takes {} where no exact value"]},
+    "otm.plot._MOST_NODES": {
+        "400": [
+            "otm/plot.py: TooLarge: beyond {} vertices",
+            "otm/plot.py: drafted tokens; up to {}",
+        ]
+    },
+    "otm.comparison.comparing.DEFAULT_SAMPLES": {
+        "20,000": ["otm/comparison/comparing.py: None takes {} where no exact value"]
+    },
     "otm.audit.instances.MOST_SEQUENCES": {
         "512": [
             "otm/audit/callables.py: Beyond {} draft sequences it is run on all at once",
@@ -154,28 +187,48 @@ SAID: dict[str, dict[str, list[str]]] = {
     "analysis.run.checks.FALSE_ALARM": {"1e-9": ["docs/runs.md: miss with probability {} at most"]},
     "analysis.run.checks.NODES": {"8": ["docs/runs.md: optimal tree of {} drafted tokens"]},
     "otm.trees.markov.MAX_STEPS": {
-        "50,000": ["otm/trees/markov.py: beyond {} ranks", "otm/trees/tunstall.py: beyond {} ranks over all states"],
-    },
-    "otm.trees.program.MAX_OPERATIONS": {"a billion": ["otm/trees/program.py: beyond {} comparisons"]},
-    "otm.trees.interchange.MAX_TEXT": {"64 Mi": ["otm/trees/interchange.py: beyond {} characters or"]},
-    "otm.trees.interchange.MAX_MASK": {"5,000": ["otm/trees/interchange.py: beyond {} vertices"]},
-    "otm.trees.planning.MAX_LENGTH": {"10,000": ["otm/trees/planning.py: beyond {} measured positions"]},
-    "otm.trees.records.estimates.MAX_TABLE": {
-        "2^25": [
-            "otm/trees/records/estimates.py: beyond {} numbers",
-            "otm/trees/planning.py: beyond {} numbers, one for each request",
+        "50,000": [
+            "otm/trees/markov.py: beyond {} ranks",
+            "otm/trees/tunstall.py: beyond {} ranks over all states",
         ],
     },
-    "otm.trees.interchange._SEQUOIA_TOLERANCE": {"1e-4": ["otm/trees/interchange.py: does not sum to 1 within {}"]},
-    "otm.trees.positions.MAX_TEXT": {
-        "64 Mi": ["otm/trees/positions.py: beyond {} characters or"],
+    "otm.trees.program.MAX_OPERATIONS": {
+        "a billion": ["otm/trees/program.py: beyond {} comparisons"]
     },
-    "otm.trees.records.document.MAX_TEXT": {"256 Mi": ["otm/trees/records/reader.py: beyond {} characters."]},
-    "otm.trees.settings.NEVER": {"1e-9": ['otm/trees/settings.py: "none accepted" is {}.']},
-    "otm.trees.positions.MAX_CELLS": {"ten million": ["otm/trees/positions.py: characters or {} cells"]},
-    "otm.sequence.enumeration.MAX_LAW": {"2²⁴": ["otm/sequence/enumeration.py: beyond {} sequences"]},
+    "otm.trees.interchange.MAX_TEXT": {
+        "64 Mi": ["otm/trees/interchange.py: beyond {} characters or"]
+    },
+    "otm.trees.interchange.MAX_MASK": {"5,000": ["otm/trees/interchange.py: beyond {} vertices"]},
+    "otm.engines.planning.MAX_LENGTH": {
+        "10,000": ["otm/engines/planning.py: beyond {} measured positions"]
+    },
+    "otm.engines.records.estimates.MAX_TABLE": {
+        "2^25": [
+            "otm/engines/records/estimates.py: beyond {} numbers",
+            "otm/engines/planning.py: beyond {} numbers, one for each request",
+        ],
+    },
+    "otm.trees.interchange._SEQUOIA_TOLERANCE": {
+        "1e-4": ["otm/trees/interchange.py: does not sum to 1 within {}"]
+    },
+    "otm.engines.positions.MAX_TEXT": {
+        "64 Mi": ["otm/engines/positions.py: beyond {} characters or"],
+    },
+    "otm.engines.records.document.MAX_TEXT": {
+        "256 Mi": ["otm/engines/records/reader.py: beyond {} characters."]
+    },
+    "otm.engines.settings.NEVER": {"1e-9": ['otm/engines/settings.py: "none accepted" is {}.']},
+    "otm.engines.positions.MAX_CELLS": {
+        "ten million": ["otm/engines/positions.py: characters or {} cells"]
+    },
+    "otm.sequence.enumeration.MAX_LAW": {
+        "2²⁴": ["otm/sequence/enumeration.py: beyond {} sequences"]
+    },
     "otm.sequence.models.MAX_TABLE_ENTRIES": {
-        "2²⁴": ["otm/sequence/models.py: more than {} probabilities", "otm/sequence/models.py: beyond {} sequences"],
+        "2²⁴": [
+            "otm/sequence/models.py: more than {} probabilities",
+            "otm/sequence/models.py: beyond {} sequences",
+        ],
     },
     "otm.sequence.source.MAX_OUTCOMES": {
         "twenty million": [
@@ -184,54 +237,86 @@ SAID: dict[str, dict[str, list[str]]] = {
             "otm/sequence/best.py: or {} drafted trees",
         ],
     },
-    "otm.sequence.expected.MAX_CONTEXTS": {"a million": ["otm/sequence/expected.py: beyond {} contexts"]},
+    "otm.sequence.expected.MAX_CONTEXTS": {
+        "a million": ["otm/sequence/expected.py: beyond {} contexts"]
+    },
     "otm.sequence.best.MAX_VARIABLES": {"a million": ["otm/sequence/best.py: beyond {} variables"]},
     "otm.sequence.best.GAP_TOLERANCE": {
-        "1e-9": ["otm/sequence/best.py: upper − lower ≤ {}", "otm/sequence/best.py: does not certify to {}"],
+        "1e-9": [
+            "otm/sequence/best.py: upper − lower ≤ {}",
+            "otm/sequence/best.py: does not certify to {}",
+        ],
     },
-    "otm.audit.sampled_audit.MOST_SAMPLES": {"ten billion": ["otm/audit/sampled_audit.py: if n exceeds {}"]},
-    "otm.audit.sampled_audit._FIRST_LOOK": {"500": ["otm/audit/sampled_audit.py: is looked at after {}, 1,000"]},
-    "otm.audit.sampled_audit._LARGEST_BATCH": {"20,000": ["otm/audit/sampled_audit.py: gets up to {} rows a call"]},
+    "otm.audit.sampled_audit.MOST_SAMPLES": {
+        "ten billion": ["otm/audit/sampled_audit.py: if n exceeds {}"]
+    },
+    "otm.audit.sampled_audit._FIRST_LOOK": {
+        "500": ["otm/audit/sampled_audit.py: is looked at after {}, 1,000"]
+    },
+    "otm.audit.sampled_audit._LARGEST_BATCH": {
+        "20,000": ["otm/audit/sampled_audit.py: gets up to {} rows a call"]
+    },
     "otm.audit.shrinking.BUDGET": {
         "300": [
             "otm/audit/batteries.py: exact audits per law, and up to {}",
             "otm/audit/batteries.py: exact audits per block length, and up to {}",
         ],
     },
-    "otm.audit.probing.GRID": {
+    "otm.tracing.probing.GRID": {
         "64": [
-            "otm/audit/probing.py: no cell is narrower than 1/{}.",
-            "otm/audit/probing.py: at least 1/{} apart",
-            "otm/audit/probing.py: Cells at least 1/{} wide are found",
-            "otm/audit/probing.py: narrower than 1/{} along an axis",
-            "otm/audit/probing.py: about {} · 12 calls",
+            "otm/tracing/probing.py: no cell is narrower than 1/{}.",
+            "otm/tracing/probing.py: at least 1/{} apart",
+            "otm/tracing/probing.py: Cells at least 1/{} wide are found",
+            "otm/tracing/probing.py: narrower than 1/{} along an axis",
+            "otm/tracing/probing.py: about {} · 12 calls",
             "otm/audit/integration.py: narrower than 1/{} along an",
         ],
     },
-    "otm.audit.probing._PROBES": {
-        "12": ["otm/audit/probing.py: · {} calls for each axis", "otm/audit/probing.py: 53 · {} per"]
+    "otm.tracing.probing._PROBES": {
+        "12": [
+            "otm/tracing/probing.py: · {} calls for each axis",
+            "otm/tracing/probing.py: 53 · {} per",
+        ]
     },
-    "otm.audit.probing.FALSE_ALARM": {"1e-9": ["otm/audit/integration.py: at most {}; 0 where it was no black box"]},
-    "otm.audit.broken.one_token.CLAMP": {
-        "1e-8": ["otm/audit/broken/one_token.py: residual at {}", "otm/audit/broken/entries.py: clamped at {}"],
+    "otm.tracing.probing.FALSE_ALARM": {
+        "1e-9": ["otm/audit/integration.py: at most {}; 0 where it was no black box"]
     },
-    "otm.audit.broken.usual_tests._SAMPLES": {
+    "benchmarks.corpus.one_token.CLAMP": {
+        "1e-8": [
+            "benchmarks/corpus/one_token.py: residual at {}",
+            "benchmarks/corpus/entries.py: clamped at {}",
+        ],
+    },
+    "benchmarks.corpus.usual_tests._SAMPLES": {
         "10,000": [
-            "otm/audit/broken/usual_tests.py: more often in {} samples",
-            "otm/audit/broken/usual_tests.py: level 0.01 with {} samples",
-            "otm/audit/broken/usual_tests.py: total variation of {} samples",
+            "benchmarks/corpus/usual_tests.py: more often in {} samples",
+            "benchmarks/corpus/usual_tests.py: level 0.01 with {} samples",
+            "benchmarks/corpus/usual_tests.py: total variation of {} samples",
             "docs/audit.md: more often in {} samples",
             "docs/audit.md: level .01, {} samples",
         ],
     },
-    "otm.audit.broken.usual_tests._BLOCKS": {
-        "12,000": ["otm/audit/broken/usual_tests.py: on {} blocks otherwise", "docs/audit.md: ({} blocks for faults"],
+    "benchmarks.corpus.usual_tests._BLOCKS": {
+        "12,000": [
+            "benchmarks/corpus/usual_tests.py: on {} blocks otherwise",
+            "docs/audit.md: ({} blocks for faults",
+        ],
     },
-    "otm.audit.broken.entries.LARGE_VOCABULARY": {"131,072": ["docs/audit.md: the clamp at V = {}"]},
-    "analysis.report.reading.ROWS_AT_ONCE": {"16,384": ["analysis/report/reading.py: at most {} rows at a time"]},
-    "analysis.report.aggregate._MOST_BYTES": {"512 Mi": ["analysis/report/aggregate.py: at most about {}B of tables"]},
-    "analysis.statistics.MOST_CLUSTERS": {"512": ["docs/runs.md: beyond {} prompts it groups them"]},
-    "analysis.provenance._LARGEST_DIGESTED": {"40 Gi": ["analysis/provenance.py: names and sizes beyond {}B"]},
+    "benchmarks.corpus.entries.LARGE_VOCABULARY": {
+        "131,072": ["docs/audit.md: the clamp at V = {}"]
+    },
+    "analysis.report.reading.ROWS_AT_ONCE": {
+        "16,384": ["analysis/report/reading.py: at most {} rows at a time"]
+    },
+    "analysis.report.aggregate._MOST_BYTES": {
+        "512 Mi": ["analysis/report/aggregate.py: at most about {}B of tables"]
+    },
+    "analysis.statistics.MOST_CLUSTERS": {
+        "512": ["docs/runs.md: beyond {} prompts it groups them"]
+    },
+    "analysis.provenance._LARGEST_DIGESTED": {
+        "40 Gi": ["analysis/provenance.py: names and sizes beyond {}B"]
+    },
     "analysis.statistics.CONFIDENCE": {
         "95 %": [
             "analysis/decode/efficiency.py: low, high: {} interval over prompts",
@@ -272,7 +357,9 @@ def value_of(written: str) -> float:
 def test_texts_say_the_constants(constant: str, written: str, place: str) -> None:
     module, _, name = constant.rpartition(".")
     value: Any = getattr(importlib.import_module(module), name)
-    assert value_of(written) == value, f"{constant} is {value}: change {written!r} here and in {place}"
+    assert value_of(written) == value, (
+        f"{constant} is {value}: change {written!r} here and in {place}"
+    )
     path, _, sentence = place.partition(": ")
     said = sentence.format(written)
     text = " ".join((ROOT / path).read_text(encoding="utf-8").split())
@@ -280,13 +367,23 @@ def test_texts_say_the_constants(constant: str, written: str, place: str) -> Non
 
 
 def test_every_limit_in_a_docstring_is_a_constant_s() -> None:
-    """`TooLarge: … beyond NUMBER`: the number stands in the table above, or the text names the constant."""
+    """`TooLarge: … beyond NUMBER`: the number stands in the table above, or the text names the
+    constant.
+    """
     number = r"(?:a|four|ten|twenty|fifty) (?:million|billion)|\d+ Mi|2[⁰¹²³⁴⁵⁶⁷⁸⁹]+|\d[\d,]*\d"
-    known = {(place.partition(":")[0], written) for _, written, place in (entry.values for entry in ENTRIES)}
+    known = {
+        (place.partition(":")[0], written)
+        for _, written, place in (entry.values for entry in ENTRIES)
+    }
     found = 0
     for path in sorted((ROOT / "otm").rglob("*.py")):
-        for limit in re.findall(rf"TooLarge: [^.]*?(?:beyond|more than|exceeds?) ({number})", path.read_text(encoding="utf-8")):
+        for limit in re.findall(
+            rf"TooLarge: [^.]*?(?:beyond|more than|exceeds?) ({number})",
+            path.read_text(encoding="utf-8"),
+        ):
             found += 1
             name = str(path.relative_to(ROOT))
-            assert (name, limit) in known, f"{name}: whose number is {limit!r}? Name the constant, or add it to SAID"
+            assert (name, limit) in known, (
+                f"{name}: whose number is {limit!r}? Name the constant, or add it to SAID"
+            )
     assert found > 20

@@ -1,6 +1,8 @@
-"""The page to play with, in a real headless Chromium: it computes what the library computes, and everybody can use it.
+"""The page to play with, in a real headless Chromium: it computes what the library computes, and
+everybody can use it.
 
-Skipped where Chromium or its driver is missing, except where `CI` is set: there a missing browser is a failure.
+Skipped where Chromium or its driver is missing, except where `CI` is set: there a missing browser
+is a failure.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def page(browser: Any) -> Iterator[Any]:
 
 
 def random_settings(rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Pairs of every size, flat, peaked, with zeros and ties; both laws, 1 to 5 drafts, several temperatures."""
+    """Pairs of every size, flat, peaked, with zeros and ties; both laws, 1 to 5 drafts, several
+    temperatures.
+    """
     found = []
     while len(found) < SETTINGS:
         size = int(rng.integers(2, 9))
@@ -55,7 +59,15 @@ def random_settings(rng: np.random.Generator) -> list[dict[str, Any]]:
             law = str(rng.choice(["i.i.d.", "without replacement"]))
             k = int(rng.integers(1, 6 if law == "i.i.d." else min(5, live) + 1))
             heat = float(rng.choice([1.0, 0.5, 1.7]))
-            found.append({"p": (p / p.sum()).tolist(), "q": (q / q.sum()).tolist(), "k": k, "law": law, "heat": heat})
+            found.append(
+                {
+                    "p": (p / p.sum()).tolist(),
+                    "q": (q / q.sum()).tolist(),
+                    "k": k,
+                    "law": law,
+                    "heat": heat,
+                }
+            )
     return found
 
 
@@ -63,7 +75,12 @@ def problem_of(*settings: dict[str, Any]) -> otm.Problem:
     """Return settings of one law, size and number of drafts as the library has them, one a row."""
     (law,) = {(LAWS[one["law"]], one["k"]) for one in settings}
     with np.errstate(divide="ignore"):
-        p, q = (np.stack([otm.from_logits(np.log(one[name]), temperature=one["heat"]) for one in settings]) for name in "pq")
+        p, q = (
+            np.stack(
+                [otm.from_logits(np.log(one[name]), temperature=one["heat"]) for one in settings]
+            )
+            for name in "pq"
+        )
     return otm.Problem(draft=p, target=q, law=law[0](law[1]))
 
 
@@ -85,7 +102,10 @@ def acceptances(title: str, problem: otm.Problem) -> Any:
 def test_a_thousand_settings_are_computed_as_by_the_library(page: Any) -> None:
     settings = random_settings(np.random.default_rng(5))
     answers = page.execute_script("return arguments[0].map(otm.evaluate)", settings)
-    assert page.execute_script("return [otm.VERIFIERS, otm.LAWS]") == [list(PLAYED), ["i.i.d.", "without replacement"]]
+    assert page.execute_script("return [otm.VERIFIERS, otm.LAWS]") == [
+        list(PLAYED),
+        ["i.i.d.", "without replacement"],
+    ]
     alike: dict[tuple[Any, ...], list[int]] = {}
     for number, one in enumerate(settings):
         alike.setdefault((len(one["p"]), one["law"], one["k"]), []).append(number)
@@ -107,15 +127,20 @@ def test_a_thousand_settings_are_computed_as_by_the_library(page: Any) -> None:
         assert np.abs(of("optimum", "target") - (cut * q).sum(axis=1)).max() <= 1e-12
         if iid:
             assert np.abs(of("optimum", "drafts") - (cut * p).sum(axis=1) ** k).max() <= 1e-12
-        assert np.abs(of("optimum", "value") - (1 + of("optimum", "target") - of("optimum", "drafts"))).max() <= 1e-15
+        assert (
+            np.abs(
+                of("optimum", "value") - (1 + of("optimum", "target") - of("optimum", "drafts"))
+            ).max()
+            <= 1e-15
+        )
         assert np.abs(of("optimum", "value") - acceptances("optimal", problem)).max() <= 1e-9
         heights = np.stack([np.minimum(q, t * p).sum(axis=1) for t in (0.5, 1, 1.5, k)], axis=1)
         assert np.abs(of("overlap") - heights).max() <= 1e-12
         titles = set(here[0]["acceptance"])
         assert {"optimal", "naive", "recursive rejection"} <= titles
-        assert titles - {"optimal"} == {t for t in VERIFIERS if t in PLAYED and VERIFIERS[t]().supports(problem.law)} - {
-            "optimal"
-        }
+        assert titles - {"optimal"} == {
+            t for t in VERIFIERS if t in PLAYED and VERIFIERS[t]().supports(problem.law)
+        } - {"optimal"}
         for title in titles:
             values = of("acceptance", title)
             assert np.abs(values - acceptances(title, problem)).max() <= 1e-9, (title, problem.law)
@@ -124,7 +149,10 @@ def test_a_thousand_settings_are_computed_as_by_the_library(page: Any) -> None:
             compared += len(values)
         if iid and k > 1:
             inner = (of("overlap")[:, 1] > 1e-6) & (of("overlap")[:, 1] < 1 - 1e-6)
-            assert np.abs(of("gamma") / otm.verifiers.gamma_star(problem) - 1)[inner].max(initial=0) <= 1e-6
+            assert (
+                np.abs(of("gamma") / otm.verifiers.gamma_star(problem) - 1)[inner].max(initial=0)
+                <= 1e-6
+            )
     assert compared > 3 * SETTINGS
 
 
@@ -139,8 +167,14 @@ return arguments[0].map((one) => {
 
 
 def test_the_coupling_is_that_of_the_library(page: Any) -> None:
-    """Rows are the drafted sets: their sums the law's, the columns' the target's, each entry the verifier's, but for the plan."""
-    settings = [one for one in random_settings(np.random.default_rng(6)) if len(one["p"]) <= 5 and one["k"] <= 3][:PATHS]
+    """Rows are the drafted sets: their sums the law's, the columns' the target's, each entry the
+    verifier's, but for the plan.
+    """
+    settings = [
+        one
+        for one in random_settings(np.random.default_rng(6))
+        if len(one["p"]) <= 5 and one["k"] <= 3
+    ][:PATHS]
     for setting, found in zip(settings, page.execute_script(COUPLINGS, settings), strict=True):
         problem = row_of(problem_of(setting), 0)
         for title, rows in found.items():
@@ -152,11 +186,15 @@ def test_the_coupling_is_that_of_the_library(page: Any) -> None:
                 continue  # optimal plans are many; the acceptance is compared above
             coupling = otm.coupling(VERIFIERS[title](), problem)
             library: dict[int, Any] = {}
-            for drafts, mass in zip(coupling.drafts, np.asarray(coupling.joint.todense()), strict=True):
+            for drafts, mass in zip(
+                coupling.drafts, np.asarray(coupling.joint.todense()), strict=True
+            ):
                 drawn = sum(1 << int(x) for x in set(drafts.tolist()) if x >= 0)
                 library[drawn] = library.get(drawn, 0.0) + mass
             for drawn in library.keys() | here.keys():
-                assert here.get(drawn, np.zeros(1)) == pytest.approx(library.get(drawn, np.zeros(1)), abs=1e-9), (
+                assert here.get(drawn, np.zeros(1)) == pytest.approx(
+                    library.get(drawn, np.zeros(1)), abs=1e-9
+                ), (
                     title,
                     setting,
                 )
@@ -186,7 +224,9 @@ def test_what_it_draws_step_by_step_has_the_law_that_it_shows(page: Any, law: st
     """By a fixed seed; Hoeffding's bound at 1e-9 on either side, over 12 frequencies."""
     q = [0.05, 0.35, 0.2, 0.4]
     near = math.sqrt(math.log(24 / 1e-9) / (2 * TRIES))
-    for title, found in page.execute_script(DRAWN, [0.5, 0.25, 0.15, 0.1], q, 2, law, TRIES).items():
+    for title, found in page.execute_script(
+        DRAWN, [0.5, 0.25, 0.15, 0.1], q, 2, law, TRIES
+    ).items():
         assert found["kept"] == pytest.approx(found["exact"], abs=near), title
         assert found["words"] == pytest.approx(q, abs=near), title
 
@@ -209,7 +249,10 @@ def test_everything_is_reached_by_keys(page: Any) -> None:
     assert moved.get_attribute("data-bar") == "q0"
     assert float(moved.get_attribute("aria-valuenow")) == pytest.approx(before + 0.03, abs=1e-3)
     laws = {
-        name: [float(one.get_attribute("aria-valuenow")) for one in page.find_elements(By.CSS_SELECTOR, f"[data-bar^={name}]")]
+        name: [
+            float(one.get_attribute("aria-valuenow"))
+            for one in page.find_elements(By.CSS_SELECTOR, f"[data-bar^={name}]")
+        ]
         for name in "pq"
     }
     best = np.minimum(laws["p"], laws["q"]).sum()
@@ -222,7 +265,8 @@ def test_everything_is_reached_by_keys(page: Any) -> None:
     assert shown(page, "heat-value") == "1.05"
     names = (
         "return Array.from(document.querySelectorAll('select, input, button, [tabindex]'),"
-        " (one) => one.getAttribute('aria-label') || (one.labels && one.labels.length ? one.labels[0] : one).textContent)"
+        " (one) => one.getAttribute('aria-label') || (one.labels && one.labels.length ? "
+        "one.labels[0] : one).textContent)"
     )
     assert all(page.execute_script(names))
 
@@ -232,9 +276,15 @@ def test_a_bar_follows_the_pointer_and_the_address_keeps_the_setting(page: Any) 
     from selenium.webdriver.common.by import By
 
     bar = page.find_element(By.CSS_SELECTOR, "[data-bar=p1] .ring")
-    before = float(page.find_element(By.CSS_SELECTOR, "[data-bar=p1]").get_attribute("aria-valuenow"))
-    ActionChains(page).click_and_hold(bar).move_by_offset(0, -40).move_by_offset(0, -20).release().perform()
-    after = float(page.find_element(By.CSS_SELECTOR, "[data-bar=p1]").get_attribute("aria-valuenow"))
+    before = float(
+        page.find_element(By.CSS_SELECTOR, "[data-bar=p1]").get_attribute("aria-valuenow")
+    )
+    ActionChains(page).click_and_hold(bar).move_by_offset(0, -40).move_by_offset(
+        0, -20
+    ).release().perform()
+    after = float(
+        page.find_element(By.CSS_SELECTOR, "[data-bar=p1]").get_attribute("aria-valuenow")
+    )
     assert after > before + 0.05
     headline, address = shown(page, "headline"), page.current_url
     assert address.count("#p=") == 1
@@ -285,7 +335,9 @@ return {
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
 def test_it_fits_and_needs_no_colours(page: Any, size: tuple[int, int]) -> None:
-    """Parts are told apart by labels and hatches; nothing is cut off at any width, law, verifier or number of words."""
+    """Parts are told apart by labels and hatches; nothing is cut off at any width, law, verifier or
+    number of words.
+    """
     with window(page, *size, mobile=size == PHONE):
         page.get("about:blank")
         page.get(PAGE.as_uri())
@@ -295,16 +347,30 @@ def test_it_fits_and_needs_no_colours(page: Any, size: tuple[int, int]) -> None:
                     chosen = [["preset", preset], ["law", law], ["k", "2"], ["verifier", verifier]]
                     found = page.execute_script(WORKED, chosen)
                     assert found["scroll"] <= size[0], (law, preset, verifier)
-                    faults = [found[name] for name in ("outside", "empty", "broken", "crossed", "marks")]
+                    faults = [
+                        found[name] for name in ("outside", "empty", "broken", "crossed", "marks")
+                    ]
                     assert faults == [[], [], [], [], []], (law, preset, verifier)
-                    assert "optimum" in found["meter"] and ("gap" in found["meter"]) <= (verifier != "optimal")
+                    assert "optimum" in found["meter"] and ("gap" in found["meter"]) <= (
+                        verifier != "optimal"
+                    )
                     assert found["patterns"] >= 2
         for preset in ("a fair draft", "a poor draft", "a sure target"):
             for k, num_words in ((1, 5), (3, 5), (4, 3), (3, 8), (4, 7), (4, 8), (5, 7), (5, 8)):
-                chosen = [["preset", preset], ["size", str(num_words)], ["law", "i.i.d."], ["k", str(k)], ["verifier", "K-SEQ"]]
+                chosen = [
+                    ["preset", preset],
+                    ["size", str(num_words)],
+                    ["law", "i.i.d."],
+                    ["k", str(k)],
+                    ["verifier", "K-SEQ"],
+                ]
                 found = page.execute_script(WORKED, chosen)
                 faults = [found[name] for name in ("outside", "broken", "crossed", "marks")]
-                assert (found["scroll"] <= size[0], faults) == (True, [[], [], [], []]), (preset, k, num_words)
+                assert (found["scroll"] <= size[0], faults) == (True, [[], [], [], []]), (
+                    preset,
+                    k,
+                    num_words,
+                )
                 given = re.search(r"([\d.]+) points", found["headline"])
                 assert not given or f"gap {given[1]} %" in found["meter"]
 
@@ -314,4 +380,9 @@ def test_it_is_one_file_that_asks_nobody(page: Any) -> None:
     assert len(source.encode()) < 1_000_000
     assert "default-src 'none'" in source
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", source)
-    assert page.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
+    assert (
+        page.execute_script(
+            "return performance.getEntriesByType('resource').map((entry) => entry.name)"
+        )
+        == []
+    )

@@ -1,4 +1,6 @@
-"""The page of audits of public code: its table is that of the committed results, its shims are short, its revisions pinned."""
+"""The page of audits of public code: its table is that of the committed results, its shims are
+short, its revisions pinned.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ MOST_LINES = 10
 
 
 def test_page_shows_the_committed_results() -> None:
-    assert section(report.PAGE.read_text(encoding="utf-8"), "results") == report.table(report.read()), (
-        "run python -m benchmarks.public_code --checkouts FOLDER, or report.write(report.read())"
-    )
+    assert section(report.PAGE.read_text(encoding="utf-8"), "results") == report.table(
+        report.read()
+    ), "run python -m benchmarks.public_code --checkouts FOLDER, or report.write(report.read())"
 
 
 def test_results_are_of_the_pinned_revisions_and_of_every_subject() -> None:
@@ -30,7 +32,10 @@ def test_results_are_of_the_pinned_revisions_and_of_every_subject() -> None:
     rows = {row["subject"]: row for row in report.read()["rows"]}
     assert list(rows) == list(SUBJECTS)
     for key, row in rows.items():
-        assert (row["repository"], row["revision"]) == (SUBJECTS[key].repository, PINS[SUBJECTS[key].repository])
+        assert (row["repository"], row["revision"]) == (
+            SUBJECTS[key].repository,
+            PINS[SUBJECTS[key].repository],
+        )
         assert (row["code"], row["meant"]) == (SUBJECTS[key].code, SUBJECTS[key].meant)
         assert re.fullmatch("[0-9a-f]{40}|v[0-9].*", row["revision"])
     assert len({row["repository"] for row in rows.values()}) >= 10
@@ -50,9 +55,19 @@ def test_shims_are_short() -> None:
     source = SHIMS.read_text(encoding="utf-8")
     lines = source.splitlines()
     for function in ast.parse(source).body:
-        if isinstance(function, ast.FunctionDef) and any(argument.arg == "root" for argument in function.args.args):
-            body = [line for line in lines[function.body[0].lineno - 1 : function.end_lineno] if line.strip()]
-            own = [line for line in body if not re.fullmatch(r"\s*(def (verify|step)\(.*|return (verify|step))", line)]
+        if isinstance(function, ast.FunctionDef) and any(
+            argument.arg == "root" for argument in function.args.args
+        ):
+            body = [
+                line
+                for line in lines[function.body[0].lineno - 1 : function.end_lineno]
+                if line.strip()
+            ]
+            own = [
+                line
+                for line in body
+                if not re.fullmatch(r"\s*(def (verify|step)\(.*|return (verify|step))", line)
+            ]
             assert len(own) <= MOST_LINES, function.name
 
 

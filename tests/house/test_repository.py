@@ -23,24 +23,44 @@ from tests.paths import ROOT, tracked
 
 
 @pytest.mark.parametrize(
-    "command", [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]], ids=["ruff", "format", "mypy"]
+    "command",
+    [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]],
+    ids=["ruff", "format", "mypy"],
 )
 def test_lint(command: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_library_imports_neither_torch_nor_applications_nor_what_is_slow_to_load() -> None:
-    outside = ("torch", "matplotlib", "analysis", "figures", "cvxpy", "numba", "scipy.stats", "scipy.optimize")
-    code = f"import sys, otm, otm.sequence, otm.audit; print([m for m in {outside} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    outside = (
+        "torch",
+        "matplotlib",
+        "analysis",
+        "figures",
+        "cvxpy",
+        "numba",
+        "scipy.stats",
+        "scipy.optimize",
+    )
+    code = (
+        f"import sys, otm, otm.sequence, otm.audit; print([m for m in {outside} if m in "
+        "sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
 REGISTRIES = [
     pytest.param(otm.Verifier, otm.verifiers.VERIFIERS, otm, id="verifiers"),
     pytest.param(otm.Law, otm.drafts.LAWS, otm, id="laws"),
-    pytest.param(sequence.Decoder, sequence.DECODERS + sequence.LOSSY_DECODERS, sequence, id="decoders"),
+    pytest.param(
+        sequence.Decoder, sequence.DECODERS + sequence.LOSSY_DECODERS, sequence, id="decoders"
+    ),
 ]
 
 
@@ -48,8 +68,14 @@ REGISTRIES = [
 def test_every_scheme_is_registered_exported_named_documented_and_cited(
     base: type[Scheme], registry: tuple[type[Scheme], ...], namespace: types.ModuleType
 ) -> None:
-    """Whoever reads the registry or the page of schemes finds every scheme that is ready for use, one object per file."""
-    found = {cls for cls in _subclasses(base) if cls.__module__.startswith("otm.") and not inspect.isabstract(cls)}
+    """Whoever reads the registry or the page of schemes finds every scheme that is ready for use,
+    one object per file.
+    """
+    found = {
+        cls
+        for cls in _subclasses(base)
+        if cls.__module__.startswith("otm.") and not inspect.isabstract(cls)
+    }
     found.discard(CallableVerifier)  # holds a user's function: no scheme of the library
     assert found == set(registry)
     assert len(registry) == len(found) == len({cls.__module__ for cls in found})
@@ -79,14 +105,16 @@ def test_a_namespace_holds_what_it_names_and_hides_no_module(name: str) -> None:
     for found in pkgutil.iter_modules(getattr(module, "__path__", [])):
         if found.name != "__main__":
             inner = importlib.import_module(f"{name}.{found.name}")
-            assert getattr(module, found.name) is inner, f"{name}.{found.name} is shadowed by another object"
+            assert getattr(module, found.name) is inner, (
+                f"{name}.{found.name} is shadowed by another object"
+            )
 
 
 def test_one_name_means_one_thing() -> None:
     """A name that two namespaces export is one object.
 
-    But for the verbs of `otm.partial`, which are those of `otm` on intervals, the audits that are called as their
-    subject, and the pictures that are called as what they show.
+    But for the verbs of `otm.partial`, which are those of `otm` on intervals, the audits that are
+    called as their subject, and the pictures that are called as what they show.
     """
     meant: dict[str, object] = {}
     twice = set()
@@ -97,11 +125,25 @@ def test_one_name_means_one_thing() -> None:
             if meant.setdefault(exported, thing) is not thing:
                 twice.add(exported)
     drawn = {"coupling", "tree", "overlap"}
-    assert twice == {"acceptance", "optimal_acceptance", "gamma_star", "divergences", "sequence", "step", "generate"} | drawn
+    assert (
+        twice
+        == {
+            "acceptance",
+            "optimal_acceptance",
+            "gamma_star",
+            "divergences",
+            "sequence",
+            "step",
+            "generate",
+        }
+        | drawn
+    )
 
 
 def _classes_of_the_library() -> list[type]:
-    modules = [importlib.import_module(found.name) for found in pkgutil.walk_packages(otm.__path__, "otm.")]
+    modules = [
+        importlib.import_module(found.name) for found in pkgutil.walk_packages(otm.__path__, "otm.")
+    ]
     return [
         thing
         for module in modules
@@ -111,19 +153,32 @@ def _classes_of_the_library() -> list[type]:
 
 
 def test_classes_are_abstract_or_final() -> None:
-    """No public method is implemented twice along one line of inheritance; abstract ones are implemented once."""
+    """No public method is implemented twice along one line of inheritance; abstract ones are
+    implemented once.
+    """
     classes = _classes_of_the_library()
     assert len(classes) > 100
     for cls in classes:
-        own = {name for name, value in vars(cls).items() if _is_method(value) and not name.startswith("__")}
+        own = {
+            name
+            for name, value in vars(cls).items()
+            if _is_method(value) and not name.startswith("__")
+        }
         for base in cls.__mro__[1:]:
             if base.__module__.startswith("otm."):
-                implemented = {name for name in own & vars(base).keys() if not _is_abstract(vars(base)[name])}
-                assert not implemented, f"{cls.__name__} overrides {sorted(implemented)} of {base.__name__}"
+                implemented = {
+                    name for name in own & vars(base).keys() if not _is_abstract(vars(base)[name])
+                }
+                assert not implemented, (
+                    f"{cls.__name__} overrides {sorted(implemented)} of {base.__name__}"
+                )
 
 
 def _is_method(value: object) -> bool:
-    return isinstance(value, types.FunctionType | property | classmethod | staticmethod | functools.cached_property)
+    return isinstance(
+        value,
+        types.FunctionType | property | classmethod | staticmethod | functools.cached_property,
+    )
 
 
 def _is_abstract(value: object) -> bool:
@@ -137,7 +192,9 @@ def test_no_attribute_is_felt_for() -> None:
 
 
 def test_tests_mirror_the_tree() -> None:
-    """A module's tests are found by its name (`_x`, `__main__` without the underscores); what crosses modules stands apart."""
+    """A module's tests are found by its name (`_x`, `__main__` without the underscores); what
+    crosses modules stands apart.
+    """
     tests = ROOT / "tests"
     homes = {"figures": ROOT / "figures", "analysis": ROOT / "analysis"}
     for path in sorted(tests.rglob("test_*.py")):
@@ -151,16 +208,41 @@ def test_tests_mirror_the_tree() -> None:
             *(() if room else ROOT.glob("*.py")),
         ]  # beside the library stands its plugin for pytest
         known = {module.stem.strip("_") for module in modules}
-        assert room == "analysis" or path.stem.removeprefix("test_") in known, f"{path.relative_to(ROOT)} tests no module"
+        assert room == "analysis" or path.stem.removeprefix("test_") in known, (
+            f"{path.relative_to(ROOT)} tests no module"
+        )
 
 
-READ = {"", ".py", ".md", ".toml", ".txt", ".cfg", ".yml", ".yaml", ".cff", ".json", ".ipynb", ".html", ".js", ".css", ".bib"}
+READ = {
+    "",
+    ".py",
+    ".md",
+    ".toml",
+    ".txt",
+    ".cfg",
+    ".yml",
+    ".yaml",
+    ".cff",
+    ".json",
+    ".ipynb",
+    ".html",
+    ".js",
+    ".css",
+    ".bib",
+}
 """Suffixes of what is text."""
 
 
 def test_repository_stands_alone() -> None:
     """No machine paths and no references to what is outside the repository."""
-    patterns = [r"/work/", r"\.\./shared", r"/root/", r"files\.pythonhosted", r"\bissue #?\d", r"localhost:\d"]
+    patterns = [
+        r"/work/",
+        r"\.\./shared",
+        r"/root/",
+        r"files\.pythonhosted",
+        r"\bissue #?\d",
+        r"localhost:\d",
+    ]
     banned = re.compile("|".join(patterns))
     for path in tracked():
         if path.suffix in READ and path != Path(__file__).resolve():
@@ -178,7 +260,9 @@ def test_documents_link_to_files_that_exist() -> None:
     for document in (p for p in tracked() if p.suffix == ".md"):
         text = document.read_text(encoding="utf-8")
         for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text):
-            assert (document.parent / target).exists(), f"{document.relative_to(ROOT)} links to {target}"
+            assert (document.parent / target).exists(), (
+                f"{document.relative_to(ROOT)} links to {target}"
+            )
 
 
 def test_every_direct_dependency_is_pinned() -> None:
@@ -228,17 +312,37 @@ def test_readme_example_is_short_and_runs_from_the_wheel_without_torch(tmp_path:
     import zipfile
 
     tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"otm", "otm_pytest.py", "otm_analysis"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {
+        "otm",
+        "otm_pytest.py",
+        "otm_analysis",
+    }
     home = tmp_path / "environment"
     venv.create(home, with_pip=True)
     python = home / "bin" / "python"
-    install = [str(python), "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel)]
+    install = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "-c",
+        str(ROOT / "constraints.txt"),
+        str(wheel),
+    ]
     subprocess.run(install, check=True, capture_output=True, cwd=tmp_path)
-    run = subprocess.run([str(python), "-c", example], capture_output=True, text=True, cwd=tmp_path, check=False)
+    run = subprocess.run(
+        [str(python), "-c", example], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
     assert run.returncode == 0, run.stderr
     assert "K-SEQ" in run.stdout
     absent = subprocess.run(
-        [str(python), "-c", "import importlib.util as u; print([u.find_spec(m) for m in ('torch', 'matplotlib', 'analysis')])"],
+        [
+            str(python),
+            "-c",
+            "import importlib.util as u; print([u.find_spec(m) for m in ('torch', 'matplotlib', "
+            "'analysis')])",
+        ],
         capture_output=True,
         text=True,
         cwd=tmp_path,

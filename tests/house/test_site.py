@@ -1,4 +1,6 @@
-"""The site and the package: examples and notebooks run, every page is reached, what is published is one version and true."""
+"""The site and the package: examples and notebooks run, every page is reached, what is published is
+one version and true.
+"""
 
 import ast
 import importlib
@@ -38,7 +40,9 @@ def _without_windows() -> Iterator[None]:
 def test_the_gallery_is_large_and_every_example_has_a_title() -> None:
     assert len(EXAMPLES) >= 14
     for path in EXAMPLES:
-        title, line, *_ = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()
+        title, line, *_ = (
+            ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        ).splitlines()
         assert title, path.name
         assert line == "=" * len(title), path.name
 
@@ -59,23 +63,34 @@ def test_notebooks_run_and_keep_no_outputs(path: Path) -> None:
 
 
 def test_there_is_a_notebook_for_every_door() -> None:
-    assert [path.stem for path in NOTEBOOKS] == sorted(path.stem for path in (DOCS / "start").glob("*.md"))
+    assert [path.stem for path in NOTEBOOKS] == sorted(
+        path.stem for path in (DOCS / "start").glob("*.md")
+    )
 
 
 def _pages() -> set[str]:
-    listed = {path for path in tracked() if DOCS in path.parents and path.suffix in (".md", ".ipynb")}
+    listed = {
+        path for path in tracked() if DOCS in path.parents and path.suffix in (".md", ".ipynb")
+    }
     return {
         str(path.relative_to(DOCS).with_suffix(""))
         for path in listed
-        if path.relative_to(DOCS).parts[0] not in ("paper", "examples") and path != DOCS / "README.md"
+        if path.relative_to(DOCS).parts[0] not in ("paper", "examples")
+        and path != DOCS / "README.md"
     }
 
 
 def _in_toctrees(page: str) -> set[str]:
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     folder = page.rpartition("/")[0]
-    entries = [line for tree in re.findall(r"```\{toctree\}\n(.*?)```", text, re.DOTALL) for line in tree.splitlines()]
-    return {f"{folder}/{entry}".strip("/") for entry in entries if entry and not entry.startswith(":")}
+    entries = [
+        line
+        for tree in re.findall(r"```\{toctree\}\n(.*?)```", text, re.DOTALL)
+        for line in tree.splitlines()
+    ]
+    return {
+        f"{folder}/{entry}".strip("/") for entry in entries if entry and not entry.startswith(":")
+    }
 
 
 def test_every_page_is_reached_from_the_first() -> None:
@@ -109,11 +124,17 @@ def test_the_table_of_verifiers_is_whole(extension: Any) -> None:
 def test_pages_have_their_tables_and_the_map_as_text_too(extension: Any) -> None:
     """Where nobody builds the site, and as up to date as there."""
     plain = extension("plain")
-    marked = [page for page in DOCS.rglob("*.md") if ": begin -->\n\n" in page.read_text(encoding="utf-8")]
-    assert {"which.md", "table.md", "comparison.md", "conventions.md"} <= {page.name for page in marked}
+    marked = [
+        page for page in DOCS.rglob("*.md") if ": begin -->\n\n" in page.read_text(encoding="utf-8")
+    ]
+    assert {"which.md", "table.md", "comparison.md", "conventions.md"} <= {
+        page.name for page in marked
+    }
     for page in marked:
         text = page.read_text(encoding="utf-8")
-        assert plain.written(text) == text, f"{page.name} is out of date: python docs/_extensions/plain.py"
+        assert plain.written(text) == text, (
+            f"{page.name} is out of date: python docs/_extensions/plain.py"
+        )
         assert not re.search(r"^```\{(map|registry|timings)", text, re.MULTILINE), (
             "only the site draws this: between marks instead"
         )
@@ -121,8 +142,16 @@ def test_pages_have_their_tables_and_the_map_as_text_too(extension: Any) -> None
 
 def test_the_map_names_what_exists_and_every_lossless_family(extension: Any) -> None:
     which = extension("which")
-    names = {name for branch in which.MAP.answers for question in branch.answers for name in question.answers[0]}
-    known = {cls.__name__: cls for cls in (*otm.verifiers.VERIFIERS, *sequence.DECODERS, *sequence.LOSSY_DECODERS)}
+    names = {
+        name
+        for branch in which.MAP.answers
+        for question in branch.answers
+        for name in question.answers[0]
+    }
+    known = {
+        cls.__name__: cls
+        for cls in (*otm.verifiers.VERIFIERS, *sequence.DECODERS, *sequence.LOSSY_DECODERS)
+    }
     assert names <= set(known)
     lossless = [name for question in which.MAP.answers[0].answers for name in question.answers[0]]
     assert all(known[name].lossless for name in lossless)
@@ -132,7 +161,16 @@ def test_the_map_names_what_exists_and_every_lossless_family(extension: Any) -> 
 
 def test_docstrings_become_text_without_loose_marks(extension: Any) -> None:
     convert = extension("docstrings").convert
-    lines = ["Return α* of `otm.IID`, |S| ≤ k.", "", "    Σ min(p, q)*", "", "Cost: O(V).", "", ">>> 2 * 2", "4"]
+    lines = [
+        "Return α* of `otm.IID`, |S| ≤ k.",
+        "",
+        "    Σ min(p, q)*",
+        "",
+        "Cost: O(V).",
+        "",
+        ">>> 2 * 2",
+        "4",
+    ]
     assert convert(lines) == [
         "Return α\\* of :py:obj:`otm.IID <otm.IID>`, \\|S\\| ≤ k.",
         "",
@@ -149,7 +187,9 @@ def test_docstrings_become_text_without_loose_marks(extension: Any) -> None:
 
 def test_one_version_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    cited = re.search(
+        r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert cited is not None
     assert project["version"] == otm.__version__ == cited[1]
     assert f"## {otm.__version__} " in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -157,7 +197,10 @@ def test_one_version_everywhere() -> None:
 
 def test_the_oldest_versions_are_those_that_are_promised() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    promised = {line.replace(">=", "==") for line in [*project["dependencies"], *project["optional-dependencies"]["fast"]]}
+    promised = {
+        line.replace(">=", "==")
+        for line in [*project["dependencies"], *project["optional-dependencies"]["fast"]]
+    }
     lines = (ROOT / "minimum.txt").read_text(encoding="utf-8").splitlines()
     assert {line for line in lines if not line.startswith("#")} == promised
 
@@ -166,7 +209,9 @@ def _front() -> tuple[float, float, float]:
     record = json.loads((ROOT / "figures" / "data" / "figure5.json").read_text(encoding="utf-8"))
     draft, target = (otm.normalise(np.array(record[side])) for side in ("draft", "target"))
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(2))
-    kseq, recursive = (float(otm.acceptance(v, problem)) for v in (otm.KSeq(), otm.RecursiveRejection()))
+    kseq, recursive = (
+        float(otm.acceptance(v, problem)) for v in (otm.KSeq(), otm.RecursiveRejection())
+    )
     return float(otm.optimal_acceptance(problem)), kseq, recursive
 
 
@@ -180,7 +225,9 @@ def test_the_first_picture_s_gain_is_true() -> None:
 def _milliseconds(results: str, task: str, alternative: str) -> tuple[float, float]:
     text = (ROOT / "benchmarks" / "results" / f"{results}.md").read_text(encoding="utf-8")
     (row,) = [
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if task in line and alternative in line
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in text.splitlines()
+        if task in line and alternative in line
     ]
     numbers = [float(cell) for cell in row if re.fullmatch(r"[\d.]+(?:e[+-]\d+)?", cell)]
     return numbers[0], numbers[1]
@@ -190,17 +237,32 @@ def test_the_paper_says_what_is_measured() -> None:
     text = " ".join((DOCS / "paper" / "paper.md").read_text(encoding="utf-8").split())
     assert 750 <= len(text.split()) <= 1750
     best, kseq, recursive = (f"{100 * value:.1f}" for value in _front())
-    assert f"accepts {best} %, K-SEQ [@sun2023] {kseq} % and recursive rejection [@miao2024] {recursive} %" in text
+    assert (
+        f"accepts {best} %, K-SEQ [@sun2023] {kseq} % and recursive rejection [@miao2024] "
+        f"{recursive} %" in text
+    )
     ours, pot = _milliseconds("core", "V = 10, k = 3 | optimum, method=sequences", "ot.emd2")
-    assert "about a millisecond, and this library's own literal program, kept as an oracle, takes some seventy times" in text
+    assert (
+        "about a millisecond, and this library's own literal program, kept as an oracle, takes "
+        "some seventy times" in text
+    )
     assert 0.8 <= pot <= 1.5
     assert 65 <= ours / pot <= 80
     ours, pot = _milliseconds("optimal", "prepare(Optimal()), V = 10, k = 5", "ot.emd2")
-    assert "take POT six seconds, where preparing the optimal verifier takes about a millisecond" in text
+    assert (
+        "take POT six seconds, where preparing the optimal verifier takes about a millisecond"
+        in text
+    )
     assert 5500 <= pot <= 6500
     assert 0.8 <= ours <= 1.5
     ours, sort = _milliseconds("core", "optimum, V = 128,256, k = 8 ", "argsort")
     assert f"about {ours:.1f} milliseconds, two fifths of the time of sorting" in text
     assert abs(ours / sort - 0.4) < 0.05
     cited = set(re.findall(r"@(\w+)", text))
-    assert cited == set(re.findall(r"^@\w+\{(\w+),", (DOCS / "paper" / "paper.bib").read_text(encoding="utf-8"), re.MULTILINE))
+    assert cited == set(
+        re.findall(
+            r"^@\w+\{(\w+),",
+            (DOCS / "paper" / "paper.bib").read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
+    )

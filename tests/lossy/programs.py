@@ -11,16 +11,26 @@ from otm.verifiers.base import members
 
 
 def program(problem: Problem, *constraints_of: object) -> float:
-    """Best acceptance over couplings of the enumerated drafts and an output law π with constraints on π: no cut, no order."""
+    """Best acceptance over couplings of the enumerated drafts and an output law π with constraints
+    on π: no cut, no order.
+    """
     table = enumerate_drafts(problem.law, problem.draft)
     live = table.mass > 0
     hits = members(table.tokens[live], problem.num_tokens).astype(float)
     flow = cp.Variable(hits.shape, nonneg=True)
     law = cp.Variable(problem.num_tokens, nonneg=True)
-    constraints = [cp.sum(flow, axis=1) <= table.mass[live], cp.sum(flow, axis=0) <= law, cp.sum(law) == 1]
+    constraints = [
+        cp.sum(flow, axis=1) <= table.mass[live],
+        cp.sum(flow, axis=0) <= law,
+        cp.sum(law) == 1,
+    ]
     constraints += [make(law) for make in constraints_of]  # type: ignore[operator]
     precise = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
-    return float(cp.Problem(cp.Maximize(cp.sum(cp.multiply(hits, flow))), constraints).solve(solver="CLARABEL", **precise))
+    return float(
+        cp.Problem(cp.Maximize(cp.sum(cp.multiply(hits, flow))), constraints).solve(
+            solver="CLARABEL", **precise
+        )
+    )
 
 
 def random_problems(seed: int, count: int, *, max_tokens: int, zeros: bool = True) -> list[Problem]:

@@ -27,19 +27,25 @@ class TestDistances:
     )
     def test_lossless_verifiers_have_none(self, verifier: otm.Verifier, law: otm.Law) -> None:
         problem = Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=law)
-        np.testing.assert_allclose(otm.lossy.output_law(verifier, problem), problem.target, atol=1e-11)
+        np.testing.assert_allclose(
+            otm.lossy.output_law(verifier, problem), problem.target, atol=1e-11
+        )
         spent = otm.lossy.distortion(verifier, problem)
         assert 0 <= spent.total_variation <= 1e-11
         assert 0 <= spent.kl <= 1e-11
 
     def test_it_is_computed_not_believed(self) -> None:
         # Enumeration beyond its limit is refused even for a verifier that calls itself lossless.
-        problem = Problem(draft=otm.examples.zipf(3000), target=otm.examples.uniform(3000), law=IID(3))
+        problem = Problem(
+            draft=otm.examples.zipf(3000), target=otm.examples.uniform(3000), law=IID(3)
+        )
         with pytest.raises(otm.errors.TooLarge):
             otm.lossy.output_law(otm.KSeq(), problem)
 
     def test_no_table_of_all_sequences_is_held(self) -> None:
-        problem = Problem(draft=otm.examples.zipf(5000), target=otm.examples.uniform(5000), law=IID(1))
+        problem = Problem(
+            draft=otm.examples.zipf(5000), target=otm.examples.uniform(5000), law=IID(1)
+        )
         otm.lossy.output_law(otm.Maximal(), problem)  # what is imported and kept is not counted
         tracemalloc.start()
         try:
@@ -48,8 +54,15 @@ class TestDistances:
         finally:
             tracemalloc.stop()
         np.testing.assert_allclose(law, problem.target, rtol=0, atol=rounding(5000, 1))
-        assert most < 4 * 8 * 2**22  # a block of the rule's two parts and their sum; the table would be six of them
-        np.testing.assert_allclose(law, otm.coupling(otm.Maximal(), problem).output_marginal, rtol=0, atol=rounding(5000, 1))
+        assert (
+            most < 4 * 8 * 2**22
+        )  # a block of the rule's two parts and their sum; the table would be six of them
+        np.testing.assert_allclose(
+            law,
+            otm.coupling(otm.Maximal(), problem).output_marginal,
+            rtol=0,
+            atol=rounding(5000, 1),
+        )
 
     def test_kl_is_infinite_where_a_token_of_the_target_never_comes_out(self) -> None:
         problem = one_draft((np.array([0.9, 0.1, 0.0]), np.array([0.5, 0.25, 0.25])))

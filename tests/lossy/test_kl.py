@@ -1,4 +1,6 @@
-"""The Kullback–Leibler frontier: programs without structure, certificates, and the shape of the curves."""
+"""The Kullback–Leibler frontier: programs without structure, certificates, and the shape of the
+curves.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from otm.divergences import divergence_term
 from tests import strategies
 from tests.lossy.programs import program, random_problems
 
-CLOSED = 1e-11  # the certificates of the taut string, each a sum of O(V) terms of size at most 1 times O(1/√D)
+# the certificates of the taut string, each a sum of O(V) terms of size at most 1 times O(1/√D)
+CLOSED = 1e-11
 
 
 class TestKullbackLeibler:
@@ -24,17 +27,26 @@ class TestKullbackLeibler:
             budget = float(rng.choice([0.01, 0.1, 0.4]) * (0.5 + rng.random()))
             live = problem.target > 0
             q = problem.target[live]
-            within = lambda law, q=q, live=live, D=budget: float(q @ np.log(q)) - q @ cp.log(law[live]) <= D  # noqa: E731
+            within = lambda law, q=q, live=live, D=budget: (
+                float(q @ np.log(q)) - q @ cp.log(law[live]) <= D
+            )
             found = otm.lossy.kl_frontier(problem, kl=budget)
-            assert found.value == pytest.approx(program(problem, within), abs=2e-7), (problem, budget)
+            assert found.value == pytest.approx(program(problem, within), abs=2e-7), (
+                problem,
+                budget,
+            )
 
     @settings(max_examples=150)
     @given(
         pair=strategies.pairs(max_tokens=7),
         k=st.integers(1, 6),
-        budget=st.one_of(st.just(0.0), st.floats(1e-9, 4.0), st.sampled_from([1e-15, 1e-12, 0.01, 0.3, 1.0])),
+        budget=st.one_of(
+            st.just(0.0), st.floats(1e-9, 4.0), st.sampled_from([1e-15, 1e-12, 0.01, 0.3, 1.0])
+        ),
     )
-    def test_the_certificates_meet_for_iid_drafts(self, pair: tuple[np.ndarray, np.ndarray], k: int, budget: float) -> None:
+    def test_the_certificates_meet_for_iid_drafts(
+        self, pair: tuple[np.ndarray, np.ndarray], k: int, budget: float
+    ) -> None:
         problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
         found = otm.lossy.kl_frontier(problem, kl=budget)
         assert -CLOSED <= found.upper - found.lower <= CLOSED
@@ -50,12 +62,16 @@ class TestKullbackLeibler:
         self, pair: tuple[np.ndarray, np.ndarray], data: st.DataObject, budget: float
     ) -> None:
         k = data.draw(st.integers(1, len(pair[0])))
-        found = otm.lossy.kl_frontier(Problem(draft=pair[0], target=pair[1], law=WithoutReplacement(k)), kl=budget)
+        found = otm.lossy.kl_frontier(
+            Problem(draft=pair[0], target=pair[1], law=WithoutReplacement(k)), kl=budget
+        )
         assert -CLOSED <= found.upper - found.lower <= 1e-10
 
     @settings(max_examples=60)
     @given(pair=strategies.pairs(max_tokens=6), budget=st.floats(0, 3))
-    def test_one_draft_is_mentored_decoding(self, pair: tuple[np.ndarray, np.ndarray], budget: float) -> None:
+    def test_one_draft_is_mentored_decoding(
+        self, pair: tuple[np.ndarray, np.ndarray], budget: float
+    ) -> None:
         problem = Problem(draft=pair[0], target=pair[1], law=IID(1))
         value = otm.acceptance(otm.Mentored(budget), problem)
         assert otm.lossy.kl_frontier(problem, kl=budget).value == pytest.approx(value, abs=1e-12)
@@ -65,29 +81,50 @@ class TestKullbackLeibler:
         for problem in random_problems(6, 12, max_tokens=6, zeros=False):
             found = otm.lossy.kl_frontier(problem, kl=0.1)
             best = 0.0
-            for law in np.concatenate([rng.dirichlet(np.ones(problem.num_tokens), size=200), found.law[None]]):
+            for law in np.concatenate(
+                [rng.dirichlet(np.ones(problem.num_tokens), size=200), found.law[None]]
+            ):
                 low, high = 0.0, 1.0  # as far towards this law as the budget allows
                 for _ in range(50):
                     middle = 0.5 * (low + high)
                     mixed = (1 - middle) * problem.target + middle * law
-                    low, high = (middle, high) if divergence_term(problem.target, mixed).sum() <= 0.1 else (low, middle)
+                    low, high = (
+                        (middle, high)
+                        if divergence_term(problem.target, mixed).sum() <= 0.1
+                        else (low, middle)
+                    )
                 mixed = (1 - low) * problem.target + low * law
-                best = max(best, otm.optimal_acceptance(Problem(draft=problem.draft, target=mixed, law=problem.law)))
+                best = max(
+                    best,
+                    otm.optimal_acceptance(
+                        Problem(draft=problem.draft, target=mixed, law=problem.law)
+                    ),
+                )
             assert best <= found.upper + CLOSED
-            assert best >= found.lower - 1e-9  # the search contains the optimum, so the test can fail on both sides
+            assert (
+                best >= found.lower - 1e-9
+            )  # the search contains the optimum, so the test can fail on both sides
 
     def test_the_curve_is_concave_increasing_and_ordered_in_k(self) -> None:
         rng = np.random.default_rng(7)
         p, q = otm.examples.dirichlet(30, rng=rng), otm.examples.dirichlet(30, rng=rng)
         budgets = np.linspace(0, 0.6, 13)
         curves = np.array(
-            [[otm.lossy.kl_frontier(Problem(draft=p, target=q, law=IID(k)), kl=D).value for D in budgets] for k in (1, 2, 4)]
+            [
+                [
+                    otm.lossy.kl_frontier(Problem(draft=p, target=q, law=IID(k)), kl=D).value
+                    for D in budgets
+                ]
+                for k in (1, 2, 4)
+            ]
         )
         assert ((np.diff(curves, axis=1) > 0) | (curves[:, :-1] > 1 - 1e-9)).all()
         assert (np.diff(curves, n=2, axis=1) < 1e-12).all()
         assert ((np.diff(curves, axis=0) > 0) | (curves[:-1] > 1 - 1e-9)).all()
         np.testing.assert_allclose(
-            curves[:, 0], [otm.optimal_acceptance(Problem(draft=p, target=q, law=IID(k))) for k in (1, 2, 4)], atol=1e-13
+            curves[:, 0],
+            [otm.optimal_acceptance(Problem(draft=p, target=q, law=IID(k))) for k in (1, 2, 4)],
+            atol=1e-13,
         )
 
     def test_three_hundred_tokens_against_the_cone_program(self) -> None:
@@ -96,8 +133,11 @@ class TestKullbackLeibler:
         q = otm.from_logits(np.log(p) + rng.normal(size=300), top_k=200)
         for law in (IID(2), IID(4)):
             problem = Problem(draft=p, target=q, law=law)
-            solved = otm.lossy.kl_frontier_program(problem, kl=0.05).problem().solve(solver="CLARABEL")
-            # 1e-6: the solver's default tolerance of 1e-8 on the gap, times a sensitivity of a few tens.
+            solved = (
+                otm.lossy.kl_frontier_program(problem, kl=0.05).problem().solve(solver="CLARABEL")
+            )
+            # 1e-6: the solver's default tolerance of 1e-8 on the gap, times a sensitivity of a few
+            # tens.
             assert otm.lossy.kl_frontier(problem, kl=0.05).value == pytest.approx(solved, abs=1e-6)
 
     def test_the_program_takes_further_constraints(self) -> None:
@@ -118,15 +158,25 @@ class TestKullbackLeibler:
 
     def test_refusals(self) -> None:
         with pytest.raises(otm.errors.Unsupported, match=r"Greedy\(k=2\).*tv_frontier"):
-            otm.lossy.kl_frontier(Problem(draft=[0.5, 0.5], target=[0.4, 0.6], law=otm.Greedy(2)), kl=0.1)
+            otm.lossy.kl_frontier(
+                Problem(draft=[0.5, 0.5], target=[0.4, 0.6], law=otm.Greedy(2)), kl=0.1
+            )
         with pytest.raises(otm.errors.InvalidParameter, match="kl must lie in"):
             otm.lossy.kl_frontier(Problem(draft=[0.5, 0.5], target=[0.4, 0.6], law=IID(2)), kl=-1.0)
-        with pytest.raises(otm.errors.TooLarge, match=r"4,096 tokens; there are 5,000.*Call otm\.lossy\.kl_frontier"):
+        with pytest.raises(
+            otm.errors.TooLarge,
+            match=r"4,096 tokens; there are 5,000.*Call otm\.lossy\.kl_frontier",
+        ):
             otm.lossy.kl_frontier_program(
-                Problem(draft=otm.examples.zipf(5000), target=otm.examples.uniform(5000), law=IID(2)), kl=0.1
+                Problem(
+                    draft=otm.examples.zipf(5000), target=otm.examples.uniform(5000), law=IID(2)
+                ),
+                kl=0.1,
             )
         with pytest.raises(otm.errors.ShapeMismatch, match="leading axes"):
-            otm.lossy.kl_frontier(Problem(draft=[[0.5, 0.5]], target=[[0.4, 0.6]], law=IID(2)), kl=0.1)
+            otm.lossy.kl_frontier(
+                Problem(draft=[[0.5, 0.5]], target=[[0.4, 0.6]], law=IID(2)), kl=0.1
+            )
 
 
 @pytest.mark.parametrize(
@@ -142,8 +192,12 @@ class TestKullbackLeibler:
     ],
     ids=["not drafted", "no budget", "hull"],
 )
-def test_the_smallest_masses_of_the_target_keep_a_share(draft: list[float], target: list[float], budget: float) -> None:
-    """A share that underflowed to 0 made the divergence infinite; products of such masses pooled steps that belong apart."""
+def test_the_smallest_masses_of_the_target_keep_a_share(
+    draft: list[float], target: list[float], budget: float
+) -> None:
+    """A share that underflowed to 0 made the divergence infinite; products of such masses pooled
+    steps that belong apart.
+    """
     for k in (1, 2):
         problem = Problem(draft=draft, target=target, law=IID(k))
         found = otm.lossy.kl_frontier(problem, kl=budget)

@@ -26,7 +26,10 @@ def families(width: int, rng: np.random.Generator) -> dict[str, tuple[np.ndarray
         "one bin, all different": (p, p * (1 + 1e-3 * rng.random(width))),
         "one ulp apart": (p, np.nextafter(p, rng.choice([0.0, 9.0], width))),
         "a minimum on every piece": (np.full(width, 1.0), 8 * (inside - 0.5 / width) ** 7),
-        "few ratios": (rng.integers(1, 4, width).astype(float), rng.integers(1, 4, width).astype(float)),
+        "few ratios": (
+            rng.integers(1, 4, width).astype(float),
+            rng.integers(1, 4, width).astype(float),
+        ),
         "zeros": (np.where(drafted, p, 0), np.where(wanted, q, 0)),
         "disjoint": (np.where(drafted, p, 0), np.where(drafted, 0, q) + (drafted.all() * q)),
         "subnormal masses": (tiny[0], tiny[1]),
@@ -40,5 +43,7 @@ def problems(width: int, seed: int) -> Iterator[tuple[str, np.ndarray, np.ndarra
 
 
 def slack(width: int, k: int) -> float:
-    """Both ways sum V masses in float64, in other orders: V units each at worst, and k/2 for a power that is multiplied out."""
+    """Both ways sum V masses in float64, in other orders: V units each at worst, and k/2 for a
+    power that is multiplied out.
+    """
     return 4 * (width + min(k, 64) + 8) * 2.0**-53

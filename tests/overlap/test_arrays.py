@@ -1,4 +1,6 @@
-"""The array operations against the sorted curve, on rows that are hard for bins; what a row's width of room is good for."""
+"""The array operations against the sorted curve, on rows that are hard for bins; what a row's width
+of room is good for.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,25 @@ def test_kseq_is_that_of_the_sorted_curve(width: int, monkeypatch: pytest.Monkey
     for name, p, q in problems(width, 3):
         problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
         wanted = kseq_along(OverlapCurve.of(p[None], q[None]), KS)[:, 0]
-        for k, one, other in zip(KS, otm.acceptance_curve(otm.KSeq(), problem, k=KS), wanted, strict=True):
+        for k, one, other in zip(
+            KS, otm.acceptance_curve(otm.KSeq(), problem, k=KS), wanted, strict=True
+        ):
             assert abs(one - other) <= 2 * slack(width, k), (name, k)
-            assert 1.0 <= float(otm.verifiers.gamma_star(problem.with_law(otm.IID(k)))) <= k, (name, k)
+            assert 1.0 <= float(otm.verifiers.gamma_star(problem.with_law(otm.IID(k)))) <= k, (
+                name,
+                k,
+            )
 
 
 def test_bins_are_those_of_the_compiled_form() -> None:
     from otm.overlap import bins
 
     low, high = arrays._ends(np.empty(0))
-    assert (bins._BINS, bins._SHIFT, arrays._HIGHEST) == (arrays._BINS, arrays._SHIFT, bins._LOWEST + bins._BINS - 1)
+    assert (bins._BINS, bins._SHIFT, arrays._HIGHEST) == (
+        arrays._BINS,
+        arrays._SHIFT,
+        bins._LOWEST + bins._BINS - 1,
+    )
     assert low[:-1].tolist() == [bins._edge(number) for number in range(bins._BINS - 1, 0, -1)]
     assert (low[-1], high[0], high[1:].tolist()) == (0.0, np.inf, low[:-1].tolist())
 
@@ -57,7 +68,9 @@ def test_a_row_that_is_left_out_does_not_depend_on_its_neighbours() -> None:
 
 
 def test_strands_keep_sums_of_like_masses_accurate() -> None:
-    """Masses from {1, 2, 3} round in one direction for long stretches: in one sum of V terms the error would be some 1e-12."""
+    """Masses from {1, 2, 3} round in one direction for long stretches: in one sum of V terms the
+    error would be some 1e-12.
+    """
     import math
 
     rng = np.random.default_rng(0)
@@ -79,7 +92,9 @@ def test_true_places() -> None:
 
 
 @pytest.mark.parametrize("way", ["compiled", "arrays", "sort"])
-def test_the_level_gives_a_set_that_attains_the_optimum(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_level_gives_a_set_that_attains_the_optimum(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """T = {q < λ p}: the optimum again, from the level alone."""
     if way != "compiled":
         monkeypatch.setattr(rows, "compiled", lambda _: None)
@@ -91,6 +106,11 @@ def test_the_level_gives_a_set_that_attains_the_optimum(way: str, monkeypatch: p
             assert 0 <= level <= k
             inside = q < level * p
             outside = min(1.0, float(p[~inside].sum()))
-            attained = 1.0 + float(q[inside].sum()) - float(np.exp(k * np.log1p(-outside)) if outside < 1 else 0.0)
-            # The level is rounded: tokens within a few units of it may change sides, which costs as many units of Q.
+            attained = (
+                1.0
+                + float(q[inside].sum())
+                - float(np.exp(k * np.log1p(-outside)) if outside < 1 else 0.0)
+            )
+            # The level is rounded: tokens within a few units of it may change sides, which costs as
+            # many units of Q.
             assert abs(attained - value) <= 3 * slack(3000, k), (name, k)

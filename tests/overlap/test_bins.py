@@ -1,4 +1,6 @@
-"""The overlap curve without a sort against the sorted one and exact fractions, on rows that are hard for bins."""
+"""The overlap curve without a sort against the sorted one and exact fractions, on rows that are
+hard for bins.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ def test_kseq_is_that_of_the_sorted_curve(width: int, seed: int) -> None:
             assert 1.0 <= gamma <= k, (name, k)
             with by_sort():
                 sorted_gamma = float(otm.verifiers.gamma_star(problem.with_law(otm.IID(k))))
-            if name not in ("equal", "one ulp apart"):  # there γ* has a large condition number; the acceptance has not
+            if name not in (
+                "equal",
+                "one ulp apart",
+            ):  # there γ* has a large condition number; the acceptance has not
                 assert gamma == pytest.approx(sorted_gamma, rel=1e-9), (name, k)
 
 
@@ -63,7 +68,9 @@ def test_the_optimum_of_a_long_row_is_that_of_fractions() -> None:
             mass, target = mass + p[i], target + q[i]
             best = min(best, target - mass**k)
         problem = otm.Problem(
-            draft=otm.normalise(np.asarray(a, float)), target=otm.normalise(np.asarray(b, float)), law=otm.IID(k)
+            draft=otm.normalise(np.asarray(a, float)),
+            target=otm.normalise(np.asarray(b, float)),
+            law=otm.IID(k),
         )
         assert otm.optimal_acceptance(problem) == pytest.approx(float(1 + best), abs=1e-14)
 
@@ -75,7 +82,9 @@ def test_rows_do_not_depend_on_their_neighbours_and_leading_axes_return() -> Non
     for i in range(2):
         for j in range(5):
             assert together[0, i, j] == iid_values(p[i, j], q[i, j], [8])[0], names[5 * i + j]
-            np.testing.assert_array_equal(pieces[:, 0, i, j], kseq._pieces(p[i, j], q[i, j], [8])[:, 0], names[5 * i + j])
+            np.testing.assert_array_equal(
+                pieces[:, 0, i, j], kseq._pieces(p[i, j], q[i, j], [8])[:, 0], names[5 * i + j]
+            )
 
 
 def test_some_rows_are_left_to_the_sort_and_most_are_not() -> None:
@@ -107,19 +116,25 @@ def test_read_only_rows_and_single_precision() -> None:
     problem = otm.Problem(draft=p, target=q, law=otm.IID(4))
     for array in (p, q):
         array.setflags(write=False)
-    assert otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(4))) == otm.optimal_acceptance(problem)
+    assert otm.optimal_acceptance(
+        otm.Problem(draft=p, target=q, law=otm.IID(4))
+    ) == otm.optimal_acceptance(problem)
     single = otm.Problem(draft=p.astype(np.float32), target=q.astype(np.float32), law=otm.IID(4))
-    assert otm.optimal_acceptance(single) == pytest.approx(otm.optimal_acceptance(problem), abs=1e-5)
+    assert otm.optimal_acceptance(single) == pytest.approx(
+        otm.optimal_acceptance(problem), abs=1e-5
+    )
 
 
 def test_a_row_decided_inside_one_bin_needs_its_order() -> None:
-    """The mutant that looks at edges only: all ratios lie within one bin, so that its best prefix is none or all."""
+    """The mutant that looks at edges only: all ratios lie within one bin, so that its best prefix
+    is none or all.
+    """
     for name, p, q in problems(3000, 7):
         if name == "one bin, all different":
             exact = float(np.minimum(p, q).sum())
-            assert otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(1))) == pytest.approx(
-                exact, abs=slack(3000, 1)
-            )
+            assert otm.optimal_acceptance(
+                otm.Problem(draft=p, target=q, law=otm.IID(1))
+            ) == pytest.approx(exact, abs=slack(3000, 1))
             assert exact < 1 - 1e-6
 
 

@@ -1,4 +1,6 @@
-"""The overlap curve: values against exact fractions, its order and pieces, and what is an integral or a level of it."""
+"""The overlap curve: values against exact fractions, its order and pieces, and what is an integral
+or a level of it.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,18 @@ LEVELS = [0.0, 1e-300, 0.1, 0.5, 1.0, 1.5, 2.0, 7.0, 1e9]
 
 
 def exactly(p: np.ndarray, q: np.ndarray, level: float) -> float:
-    return float(sum(min(Fraction(b), Fraction(level) * Fraction(a)) for a, b in zip(p.tolist(), q.tolist(), strict=True)))
+    return float(
+        sum(
+            min(Fraction(b), Fraction(level) * Fraction(a))
+            for a, b in zip(p.tolist(), q.tolist(), strict=True)
+        )
+    )
 
 
 @given(strategies.pairs(max_tokens=7), st.lists(st.floats(0, 20), max_size=5))
-def test_both_ways_to_a_value_are_the_sum(pair: tuple[np.ndarray, np.ndarray], levels: list[float]) -> None:
+def test_both_ways_to_a_value_are_the_sum(
+    pair: tuple[np.ndarray, np.ndarray], levels: list[float]
+) -> None:
     p, q = pair
     curve = OverlapCurve.of(p, q)
     for level in [*LEVELS, *levels, *ratios(p, q)[np.isfinite(ratios(p, q))].tolist()]:
@@ -45,13 +54,17 @@ def test_levels_are_a_number_one_for_each_row_or_several() -> None:
     np.testing.assert_allclose(curve.at(grid[:, None] + np.zeros(3)), wanted, atol=1e-15)
     np.testing.assert_allclose(curve.at(grid[:3]), np.diagonal(wanted), atol=1e-15)
     np.testing.assert_allclose(curve.at(1.0), wanted[2], atol=1e-15)
-    np.testing.assert_allclose(OverlapCurve.of(p[0], q[0]).at(grid.tolist()), wanted[:, 0], atol=1e-15)
+    np.testing.assert_allclose(
+        OverlapCurve.of(p[0], q[0]).at(grid.tolist()), wanted[:, 0], atol=1e-15
+    )
     assert repr(curve) == "OverlapCurve(shape=(3, 6))"
 
 
 @given(strategies.pairs(max_tokens=9))
 def test_the_order_keeps_its_convention(pair: tuple[np.ndarray, np.ndarray]) -> None:
-    """Descending ratios; ∞ first, tokens without mass at ratio 0, ties in the order of tokens; `ascending` is the other end."""
+    """Descending ratios; ∞ first, tokens without mass at ratio 0, ties in the order of tokens;
+    `ascending` is the other end.
+    """
     p, q = pair
     p, q = np.append(p, [0.0, 0.0]), np.append(q, [0.0, 0.0])
     tokens, ratio = descending(p, q), ratios(p, q)
@@ -59,7 +72,9 @@ def test_the_order_keeps_its_convention(pair: tuple[np.ndarray, np.ndarray]) -> 
     ordered = ratio[tokens]
     assert not np.isnan(ordered).any()
     for before, after in itertools.pairwise(range(len(tokens))):
-        assert ordered[before] > ordered[after] or (ordered[before] == ordered[after] and tokens[before] < tokens[after])
+        assert ordered[before] > ordered[after] or (
+            ordered[before] == ordered[after] and tokens[before] < tokens[after]
+        )
     assert (ratio[(p == 0) & (q > 0)] == np.inf).all()
     assert (ratio[(p == 0) & (q == 0)] == 0).all()
     assert ascending(p, q).tolist() == tokens[::-1].tolist()
@@ -79,7 +94,10 @@ def test_long_rows_with_ratios_that_differ_in_their_last_bits_are_in_order() -> 
 
 def test_every_array_kind_gives_the_same_curve(backend: Backend) -> None:
     rng = np.random.default_rng(1)
-    p, q = (otm.examples.dirichlet(40, rng=rng, rows=6, concentration=0.3).reshape(2, 3, 40) for _ in range(2))
+    p, q = (
+        otm.examples.dirichlet(40, rng=rng, rows=6, concentration=0.3).reshape(2, 3, 40)
+        for _ in range(2)
+    )
     p[..., :3], q[..., 2:5] = 0.0, 0.0
     curve, wanted = (
         OverlapCurve.of(backend.array(p), backend.array(q)),
@@ -91,7 +109,9 @@ def test_every_array_kind_gives_the_same_curve(backend: Backend) -> None:
     found = curve.at(backend.array(level))
     assert backend.is_own(found)
     np.testing.assert_allclose(
-        backend.numpy(found), np.minimum(level[..., None] * p, q).sum(axis=-1), atol=10 * backend.tolerance
+        backend.numpy(found),
+        np.minimum(level[..., None] * p, q).sum(axis=-1),
+        atol=10 * backend.tolerance,
     )
     np.testing.assert_allclose(
         backend.numpy(overlap_at(backend.array(p), backend.array(q), backend.array(level))),
@@ -101,7 +121,9 @@ def test_every_array_kind_gives_the_same_curve(backend: Backend) -> None:
 
 
 @given(strategies.pairs(max_tokens=7), st.lists(st.floats(0, 5), min_size=1, max_size=4))
-def test_a_piece_is_the_curve_where_a_condition_ends(pair: tuple[np.ndarray, np.ndarray], places: list[float]) -> None:
+def test_a_piece_is_the_curve_where_a_condition_ends(
+    pair: tuple[np.ndarray, np.ndarray], places: list[float]
+) -> None:
     p, q = pair
     curve, wanted = OverlapCurve.of(p, q), np.asarray(places)
     piece = curve.piece(lambda level, _slope, _offset: level > wanted, like=wanted)
@@ -129,7 +151,9 @@ def test_the_curve_is_concave_and_between_its_limits(pair: tuple[np.ndarray, np.
 
 @pytest.mark.parametrize("seed", range(6))
 def test_divergences_are_integrals_of_the_curve(seed: int) -> None:
-    """D_f = ∫ (min(1, t) − H(t)) f″(t) dt with f″ = 1/t for D(q‖p), 1/t² for D(p‖q), and 1 − H(1) for the total variation."""
+    """D_f = ∫ (min(1, t) − H(t)) f″(t) dt with f″ = 1/t for D(q‖p), 1/t² for D(p‖q), and 1 − H(1)
+    for the total variation.
+    """
     p, q = otm.examples.dirichlet(5, rng=np.random.default_rng(seed), rows=2)
     edges = [1e-9, *sorted({1.0, *(q / p).tolist()}), 1e9]
 
@@ -137,23 +161,36 @@ def test_divergences_are_integrals_of_the_curve(seed: int) -> None:
         def height(t: float) -> float:
             return (min(1.0, t) - float(overlap_at(p, q, t))) * t**-weight
 
-        return sum(quad(height, low, high, epsabs=1e-13, limit=200)[0] for low, high in itertools.pairwise(edges) if high > low)
+        return sum(
+            quad(height, low, high, epsabs=1e-13, limit=200)[0]
+            for low, high in itertools.pairwise(edges)
+            if high > low
+        )
 
     assert integral(1) == pytest.approx(otm.divergences.kl_divergence(draft=p, target=q), abs=1e-9)
     assert integral(2) == pytest.approx(otm.divergences.kl_divergence(draft=q, target=p), abs=1e-9)
-    assert 1 - float(overlap_at(p, q)) == pytest.approx(otm.divergences.total_variation(draft=p, target=q), abs=1e-15)
+    assert 1 - float(overlap_at(p, q)) == pytest.approx(
+        otm.divergences.total_variation(draft=p, target=q), abs=1e-15
+    )
 
 
 @given(strategies.iid_problems(max_tokens=6, max_k=5))
 def test_the_optimum_is_the_least_of_the_conjugate(problem: otm.Problem) -> None:
-    """α* = 1 + min over 0 ≤ λ ≤ k of H(λ) − λ + (k − 1)(λ/k)^{k/(k−1)}: a minimum over levels instead of prefixes."""
+    """α* = 1 + min over 0 ≤ λ ≤ k of H(λ) − λ + (k − 1)(λ/k)^{k/(k−1)}: a minimum over levels
+    instead of prefixes.
+    """
     p, q, k = problem.draft, problem.target, problem.law.k
     if k == 1:
         return
-    # On each piece the bracket's slope vanishes at λ = k P(ratios below)^{k−1}: those places and the ratios are all candidates.
+    # On each piece the bracket's slope vanishes at λ = k P(ratios below)^{k−1}: those places and
+    # the ratios are all candidates.
     order = ascending(p, q)
-    places = np.concatenate([[0.0, k], k * np.minimum(np.cumsum(p[order]), 1.0) ** (k - 1), np.minimum(ratios(p, q), k)])
-    least = min(float(overlap_at(p, q, float(t))) - t + (k - 1) * (t / k) ** (k / (k - 1)) for t in places)
+    places = np.concatenate(
+        [[0.0, k], k * np.minimum(np.cumsum(p[order]), 1.0) ** (k - 1), np.minimum(ratios(p, q), k)]
+    )
+    least = min(
+        float(overlap_at(p, q, float(t))) - t + (k - 1) * (t / k) ** (k / (k - 1)) for t in places
+    )
     assert otm.optimal_acceptance(problem) == pytest.approx(min(1.0, 1 + least), abs=rounding(6, k))
 
 
@@ -167,7 +204,10 @@ def test_there_are_pairs_with_a_local_minimum_on_every_piece() -> None:
     for j in range(4):
         place = k * inside[j]
         assert ratio[j] < place < ratio[j + 1]
-        bracket = [float(overlap_at(p, q, t)) - t + (t / k) ** 2 for t in (place - 0.01, place, place + 0.01)]
+        bracket = [
+            float(overlap_at(p, q, t)) - t + (t / k) ** 2
+            for t in (place - 0.01, place, place + 0.01)
+        ]
         assert bracket[1] < bracket[0]
         assert bracket[1] < bracket[2]
     problem = otm.Problem(draft=p, target=q, law=otm.IID(k))

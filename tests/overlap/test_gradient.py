@@ -32,7 +32,9 @@ def test_heights_and_slopes(dtype: torch.dtype) -> None:
 def test_gradients_are_indicators_times_the_level() -> None:
     """At level 2: tokens with q < 2p give q, the others 2p; a tie counts with 2p."""
     draft, target = rows(torch.float64)
-    slopes = torch.autograd.grad(height_at(draft, target, torch.tensor([2.0, 2.0])).sum(), (draft, target))
+    slopes = torch.autograd.grad(
+        height_at(draft, target, torch.tensor([2.0, 2.0])).sum(), (draft, target)
+    )
     assert slopes[0].tolist() == [[0, 0, 2, 2], [2, 0, 0, 2]]
     assert slopes[1].tolist() == [[1, 1, 0, 0], [0, 1, 1, 0]]
 
@@ -40,7 +42,9 @@ def test_gradients_are_indicators_times_the_level() -> None:
 def test_values_stay_and_gradients_are_weighted() -> None:
     draft, target = rows(torch.float64)
     values = torch.tensor([[0.1, 0.2], [0.3, 0.4]], dtype=torch.float64)
-    found = along_curve(values, draft, target, levels=torch.tensor([[2.0, 2.0], [0.5, 0.5]]), weights=3.0)
+    found = along_curve(
+        values, draft, target, levels=torch.tensor([[2.0, 2.0], [0.5, 0.5]]), weights=3.0
+    )
     assert torch.equal(found.detach(), values)
     (slope,) = torch.autograd.grad(found[0].sum(), target)
     assert slope.tolist() == [[3, 3, 0, 0], [0, 3, 3, 0]]
@@ -48,4 +52,7 @@ def test_values_stay_and_gradients_are_weighted() -> None:
 
 def test_arrays_without_gradients() -> None:
     p, q = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.25, 0.5])
-    assert [float(value) for value in height_and_slope(p, q, np.array(1.5))] == [0.25 + 0.25 + 0.375, 0.25]
+    assert [float(value) for value in height_and_slope(p, q, np.array(1.5))] == [
+        0.25 + 0.25 + 0.375,
+        0.25,
+    ]

@@ -37,7 +37,9 @@ def test_short_rows_are_sorted_and_of_long_ones_those_that_are_left_out() -> Non
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rows_of_torch_on_the_host_have_the_values_of_numpy_whatever_the_threads(dtype: type) -> None:
+def test_rows_of_torch_on_the_host_have_the_values_of_numpy_whatever_the_threads(
+    dtype: type,
+) -> None:
     """To the bit, and in the memory that the tensors lie in."""
     p, q = (x.astype(dtype).reshape(11, 1, -1) for x in batch(20_000))
     tensors = torch.from_numpy(p), torch.from_numpy(q)

@@ -1,4 +1,6 @@
-"""Steps of the overlap curve: exact at their ends, tokens where they are resolved, and the optimal verifier from them."""
+"""Steps of the overlap curve: exact at their ends, tokens where they are resolved, and the optimal
+verifier from them.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,14 @@ def test_the_curve_is_exact_at_the_ends_of_steps() -> None:
             continue
         steps = Steps.of(p, q)
         assert steps.lumped.any(), name
-        for level, above, beyond in list(zip(steps.low, steps.above_draft, steps.above_target, strict=True))[::7]:
+        for level, above, beyond in list(
+            zip(steps.low, steps.above_draft, steps.above_target, strict=True)
+        )[::7]:
             if 0 < level < np.inf:
                 wanted = float(overlap_at(p, q, level))
-                assert level * above + steps.target.sum() - beyond == pytest.approx(wanted, abs=rounding(3000, 1)), name
+                assert level * above + steps.target.sum() - beyond == pytest.approx(
+                    wanted, abs=rounding(3000, 1)
+                ), name
 
 
 def test_a_resolved_step_is_its_tokens_in_order() -> None:
@@ -53,13 +59,19 @@ def test_a_resolved_step_is_its_tokens_in_order() -> None:
         assert (fine.high[1:] <= fine.high[:-1]).all(), name
         for most, least in zip(high, low, strict=True):
             here = (fine.high < most) & (fine.high >= least) & ~fine.lumped
-            np.testing.assert_array_equal(np.sort(fine.high[here]), np.sort(r[(r < most) & (r >= least)]), name)
+            np.testing.assert_array_equal(
+                np.sort(fine.high[here]), np.sort(r[(r < most) & (r >= least)]), name
+            )
         for of in ("draft", "target"):
-            assert getattr(fine, of).sum() == pytest.approx(getattr(steps, of).sum(), abs=1e-14), name
+            assert getattr(fine, of).sum() == pytest.approx(getattr(steps, of).sum(), abs=1e-14), (
+                name
+            )
 
 
 @pytest.mark.parametrize(("width", "seed"), [(1100, 0), (1100, 1), (3000, 2)])
-def test_the_optimal_law_from_bins_is_that_of_the_sort(width: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_optimal_law_from_bins_is_that_of_the_sort(
+    width: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, p, q in rows(width, seed):
         for k in KS:
             found = scores.scores_of_tokens(p, q, k)
@@ -72,15 +84,21 @@ def test_the_optimal_law_from_bins_is_that_of_the_sort(width: int, seed: int, mo
             assert abs(law - other).sum() <= close, (name, k)
             best = otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(k)))
             assert np.minimum(law, q).sum() == pytest.approx(best, abs=close), (name, k)
-            assert all(value <= found.scores.tolerance for value in found.scores.residuals.values()), (name, k)
+            assert all(
+                value <= found.scores.tolerance for value in found.scores.residuals.values()
+            ), (name, k)
 
 
 def plateau(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """For two drafts (1 − C)² + D is nearly the same all along C from .1 to .6, but for noise, and less elsewhere."""
+    """For two drafts (1 − C)² + D is nearly the same all along C from .1 to .6, but for noise, and
+    less elsewhere.
+    """
     middle = np.full(300, 0.5 / 300)
     inside = 0.9 - np.cumsum(middle) + 0.25 / 300
     p = np.concatenate([np.full(20, 0.1 / 20), middle, np.full(3000, 0.4 / 3000)])
-    ratio = np.concatenate([np.full(20, 2.5), 2 * inside * (1 + 1e-3 * rng.standard_normal(300)), np.full(3000, 0.25)])
+    ratio = np.concatenate(
+        [np.full(20, 2.5), 2 * inside * (1 + 1e-3 * rng.standard_normal(300)), np.full(3000, 0.25)]
+    )
     return p, otm.normalise(p * ratio)
 
 
@@ -90,10 +108,16 @@ def test_a_cut_inside_a_bin_is_found_by_its_bound(monkeypatch: pytest.MonkeyPatc
     for seed in range(5):
         p, q = plateau(np.random.default_rng(seed))
         best = otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(2)))
-        assert 1 - scores.scores_of_tokens(p, q, 2).gain == pytest.approx(best, abs=rounding(3320, 2))
+        assert 1 - scores.scores_of_tokens(p, q, 2).gain == pytest.approx(
+            best, abs=rounding(3320, 2)
+        )
         with monkeypatch.context() as patch:
-            patch.setattr(scores, "_may_hide_the_cut", lambda steps, _: np.zeros(len(steps.draft), dtype=bool))
-            missed += abs(1 - scores.optimal_selection(Steps.of(p, q), 0.0, 2)[1].gain - best) > 1e-8
+            patch.setattr(
+                scores, "_may_hide_the_cut", lambda steps, _: np.zeros(len(steps.draft), dtype=bool)
+            )
+            missed += (
+                abs(1 - scores.optimal_selection(Steps.of(p, q), 0.0, 2)[1].gain - best) > 1e-8
+            )
     assert missed
     assert NEGLIGIBLE == bins._NEGLIGIBLE
 

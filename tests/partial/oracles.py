@@ -19,7 +19,8 @@ KS = [1, 2, 3, 8]
 SCHEMES = {"kseq": otm.KSeq(), "recursive": otm.RecursiveRejection()}
 DIVERGENCES = ("total_variation", "kl_target_draft", "kl_draft_target", "harmonic_mean")
 LEVELS = [0.1, 0.5, 0.9, 1.0, 1.3, 2.0, 5.0]
-# Completions are sums of at most 30 masses here, each within a few units of roundoff, and the solver HiGHS stops at 1e-9 at most.
+# Completions are sums of at most 30 masses here, each within a few units of roundoff, and the
+# solver HiGHS stops at 1e-9 at most.
 ROUNDING, SOLVER = 1e-12, 1e-8
 
 
@@ -40,7 +41,9 @@ def intervals(pair: PartialPair) -> dict[str, Interval]:
     curves |= {name: partial.acceptance(verifier, pair, k=KS) for name, verifier in SCHEMES.items()}
     for name, curve in curves.items():
         for i, k in enumerate(KS):
-            found[f"{name} {k}"] = Interval(*(getattr(curve, f.name)[i] for f in dataclasses.fields(curve)))
+            found[f"{name} {k}"] = Interval(
+                *(getattr(curve, f.name)[i] for f in dataclasses.fields(curve))
+            )
     divergences = partial.divergences(pair)
     return found | {f.name: getattr(divergences, f.name) for f in dataclasses.fields(divergences)}
 
@@ -51,7 +54,9 @@ def quantity(name: str, p: np.ndarray, q: np.ndarray) -> float:
     if kind in SCHEMES:
         return float(otm.acceptance(SCHEMES[kind], _iid(p, q, int(k[0]))))
     return {
-        "overlap": lambda: min(1.0, float(np.minimum(p, q).sum())),  # masses of sum 1 + 2u overlap by as much
+        "overlap": lambda: min(
+            1.0, float(np.minimum(p, q).sum())
+        ),  # masses of sum 1 + 2u overlap by as much
         "optimum": lambda: float(otm.optimal_acceptance(_iid(p, q, int(k[0])))),
         "total_variation": lambda: total_variation(draft=p, target=q),
         "kl_target_draft": lambda: kl_divergence(draft=p, target=q),
@@ -63,9 +68,13 @@ def quantity(name: str, p: np.ndarray, q: np.ndarray) -> float:
 def dense(p: np.ndarray, q: np.ndarray) -> dict[str, float]:
     """All of them, each curve from one call."""
     found = {name: quantity(name, p, q) for name in ("overlap", *DIVERGENCES)}
-    curves = {name: otm.acceptance_curve(scheme, _iid(p, q, 1), k=KS) for name, scheme in SCHEMES.items()}
+    curves = {
+        name: otm.acceptance_curve(scheme, _iid(p, q, 1), k=KS) for name, scheme in SCHEMES.items()
+    }
     curves["optimum"] = otm.optimal_acceptance_curve(_iid(p, q, 1), k=KS)
-    return found | {f"{name} {k}": float(values[i]) for name, values in curves.items() for i, k in enumerate(KS)}
+    return found | {
+        f"{name} {k}": float(values[i]) for name, values in curves.items() for i, k in enumerate(KS)
+    }
 
 
 def assert_inside(pair: PartialPair, p: np.ndarray, q: np.ndarray) -> None:
@@ -74,8 +83,12 @@ def assert_inside(pair: PartialPair, p: np.ndarray, q: np.ndarray) -> None:
         assert interval.contains(values[name]), (name, interval, values[name])
 
 
-def spread(pair: PartialPair, completion: Completion, num_tokens: int) -> tuple[np.ndarray, np.ndarray]:
-    """Write a completion of one row as distributions on V tokens, and check that it is admissible: a witness, not a claim."""
+def spread(
+    pair: PartialPair, completion: Completion, num_tokens: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Write a completion of one row as distributions on V tokens, and check that it is admissible:
+    a witness, not a claim.
+    """
     p, q = np.zeros(num_tokens), np.zeros(num_tokens)
     listed = np.concatenate([pair.draft.tokens, pair.target.tokens])
     width = len(listed)
@@ -90,7 +103,9 @@ def spread(pair: PartialPair, completion: Completion, num_tokens: int) -> tuple[
     for mass, side in ((p, pair.draft), (q, pair.target)):
         others = np.ones(num_tokens, dtype=bool)
         others[side.tokens[side.tokens >= 0]] = False
-        np.testing.assert_allclose(mass[side.tokens[side.tokens >= 0]], side.probabilities[side.tokens >= 0], atol=ROUNDING)
+        np.testing.assert_allclose(
+            mass[side.tokens[side.tokens >= 0]], side.probabilities[side.tokens >= 0], atol=ROUNDING
+        )
         assert mass.sum() == pytest.approx(1.0, abs=ROUNDING)
         assert mass[others].max(initial=0.0) <= side.cap + ROUNDING
         assert mass.min() >= 0.0
@@ -100,8 +115,8 @@ def spread(pair: PartialPair, completion: Completion, num_tokens: int) -> tuple[
 def lowest_overlap(pair: PartialPair, num_tokens: int, level: float) -> float:
     """min over completions of H(t), by enumeration of all sets.
 
-    H(t) = min_T [Q(T) + t − t P(T)]; for one T the completions of p and of q are independent: as much of p's tail in T as the caps
-    admit, as much of q's outside. Exact whatever the lists hold.
+    H(t) = min_T [Q(T) + t − t P(T)]; for one T the completions of p and of q are independent: as
+    much of p's tail in T as the caps admit, as much of q's outside. Exact whatever the lists hold.
     """
     q_in, p_in = _extreme_masses(pair, num_tokens)
     return float(np.min(q_in - level * p_in)) + level
@@ -117,7 +132,9 @@ def _extreme_masses(pair: PartialPair, num_tokens: int) -> tuple[np.ndarray, np.
     inside = np.array(list(itertools.product([0.0, 1.0], repeat=num_tokens)))
     (p, p_tail, p_cap), (q, q_tail, q_cap) = sides
     p_in = inside @ np.nan_to_num(p) + np.minimum(p_tail, p_cap * (inside @ np.isnan(p)))
-    q_in = inside @ np.nan_to_num(q) + np.maximum(0.0, q_tail - q_cap * ((1.0 - inside) @ np.isnan(q)))
+    q_in = inside @ np.nan_to_num(q) + np.maximum(
+        0.0, q_tail - q_cap * ((1.0 - inside) @ np.isnan(q))
+    )
     return q_in, p_in
 
 
@@ -126,15 +143,27 @@ def highest_overlap(pair: PartialPair, num_tokens: int, level: float) -> float:
     bounds, equal, right = [], np.zeros((2, 3 * num_tokens)), []
     for i, side in enumerate((pair.draft, pair.target)):
         known = dict(zip(side.tokens.tolist(), side.probabilities.tolist(), strict=True))
-        bounds += [(known[x], known[x]) if x in known else (0.0, float(side.cap)) for x in range(num_tokens)]
+        bounds += [
+            (known[x], known[x]) if x in known else (0.0, float(side.cap))
+            for x in range(num_tokens)
+        ]
         equal[i, i * num_tokens : (i + 1) * num_tokens] = 1.0
         right.append(sum(v for x, v in known.items() if x >= 0) + float(side.tail))
     bounds += [(0.0, None)] * num_tokens
     eye = np.eye(num_tokens)
     below = np.block([[-level * eye, 0 * eye, eye], [0 * eye, -eye, eye]])
     cost = np.concatenate([np.zeros(2 * num_tokens), -np.ones(num_tokens)])
-    # Fixed variables and equalities agree only to rounding: leave the solver room, it is far below its own tolerance.
-    solved = linprog(cost, A_ub=below, b_ub=np.zeros(2 * num_tokens), A_eq=equal, b_eq=right, bounds=bounds, method="highs")
+    # Fixed variables and equalities agree only to rounding: leave the solver room, it is far below
+    # its own tolerance.
+    solved = linprog(
+        cost,
+        A_ub=below,
+        b_ub=np.zeros(2 * num_tokens),
+        A_eq=equal,
+        b_eq=right,
+        bounds=bounds,
+        method="highs",
+    )
     assert solved.status == 0, solved.message
     return -float(solved.fun)
 
@@ -143,8 +172,12 @@ def curve(completion: Completion, level: float) -> float:
     return float(np.minimum(completion.target, level * completion.draft).sum())
 
 
-def _instances(count: int, *, seed: int, most: int = 7) -> list[tuple[np.ndarray, np.ndarray, PartialPair]]:
-    """Random pairs with known V, lists of different lengths, concentrated and flat: crowded tails are common."""
+def _instances(
+    count: int, *, seed: int, most: int = 7
+) -> list[tuple[np.ndarray, np.ndarray, PartialPair]]:
+    """Random pairs with known V, lists of different lengths, concentrated and flat: crowded tails
+    are common.
+    """
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(count):
@@ -152,6 +185,14 @@ def _instances(count: int, *, seed: int, most: int = 7) -> list[tuple[np.ndarray
         p, q = (rng.dirichlet(np.full(num_tokens, rng.choice([0.3, 1.0, 10.0]))) for _ in range(2))
         m = rng.integers(1, num_tokens + 1, size=2)
         found.append(
-            (p, q, PartialPair(draft=TopTokens.of(p, m=int(m[0])), target=TopTokens.of(q, m=int(m[1])), num_tokens=num_tokens))
+            (
+                p,
+                q,
+                PartialPair(
+                    draft=TopTokens.of(p, m=int(m[0])),
+                    target=TopTokens.of(q, m=int(m[1])),
+                    num_tokens=num_tokens,
+                ),
+            )
         )
     return found

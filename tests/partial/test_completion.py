@@ -6,12 +6,24 @@ import numpy as np
 import pytest
 
 from otm.partial import TopTokens
-from tests.partial.oracles import LEVELS, SOLVER, _instances, curve, dense, highest_overlap, intervals, quantity, spread
+from tests.partial.oracles import (
+    LEVELS,
+    SOLVER,
+    _instances,
+    curve,
+    dense,
+    highest_overlap,
+    intervals,
+    quantity,
+    spread,
+)
 
 
 def test_ends_are_attained_by_admissible_completions() -> None:
     for _, _, pair in _instances(60, seed=1):
-        lowest, highest = (dense(*spread(pair, c, pair.num_tokens)) for c in (pair.furthest, pair.closest))
+        lowest, highest = (
+            dense(*spread(pair, c, pair.num_tokens)) for c in (pair.furthest, pair.closest)
+        )
         for name, interval in intervals(pair).items():
             if name.startswith("recursive") and not name.endswith(" 1"):
                 assert not interval.is_tight
@@ -25,20 +37,27 @@ def test_ends_are_attained_by_admissible_completions() -> None:
                     lowest[name],
                 )
             )
-            # The completion may be off its own end by rounding and by the slack that the end was moved.
+            # The completion may be off its own end by rounding and by the slack that the end was
+            # moved.
             for end, value in zip((interval.lower, interval.upper), ends, strict=True):
-                assert end == value or abs(end - value) <= interval.slack + 1e-9 * abs(value), (name, interval, ends)
+                assert end == value or abs(end - value) <= interval.slack + 1e-9 * abs(value), (
+                    name,
+                    interval,
+                    ends,
+                )
 
 
 def test_closest_curve_is_highest_at_every_level_at_once() -> None:
     for _, _, pair in _instances(25, seed=3):
         for level in LEVELS[1:6]:
-            assert curve(pair.closest, level) == pytest.approx(highest_overlap(pair, pair.num_tokens, level), abs=SOLVER)
+            assert curve(pair.closest, level) == pytest.approx(
+                highest_overlap(pair, pair.num_tokens, level), abs=SOLVER
+            )
 
 
 def test_no_completion_found_by_search_leaves_an_interval() -> None:
-    # Vertices (tails poured into tokens in random order) and mixtures of them; climbing on K-SEQ and on recursive rejection, whose
-    # extremes are not vertices' business.
+    # Vertices (tails poured into tokens in random order) and mixtures of them; climbing on K-SEQ
+    # and on recursive rejection, whose extremes are not vertices' business.
     rng = np.random.default_rng(4)
     for _, _, pair in _instances(12, seed=5):
         found = intervals(pair)

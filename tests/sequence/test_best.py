@@ -1,4 +1,6 @@
-"""The best step: against the optimum of one level, block verification, an independent program, and certificates from garbage."""
+"""The best step: against the optimum of one level, block verification, an independent program, and
+certificates from garbage.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,15 @@ from otm.sequence import (
 )
 from otm.sequence.expected import DEFERRABLE
 from otm.trees import TreeShape
-from tests.sequence.toys import DISTINCT, IID, SIZES, decoders, num_trees, random_models, smooth_models
+from tests.sequence.toys import (
+    DISTINCT,
+    IID,
+    SIZES,
+    decoders,
+    num_trees,
+    random_models,
+    smooth_models,
+)
 
 CERTIFIED = 1e-9
 
@@ -40,13 +50,16 @@ def module() -> Any:
 
 
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("law", [otm.IID(1), otm.IID(3), otm.WithoutReplacement(2), otm.Greedy(2)], ids=repr)
+@pytest.mark.parametrize(
+    "law", [otm.IID(1), otm.IID(3), otm.WithoutReplacement(2), otm.Greedy(2)], ids=repr
+)
 def test_one_level_is_the_optimal_transport_problem(law: otm.Law, seed: int) -> None:
     draft, target = random_models(3, 0, np.random.default_rng([1, seed]))
     decoder = TreeVerification(TreeShape.batch(law.k), law, otm.TransportPlan())
     found = best_step(decoder, draft=draft, target=target, context=[])
     problem = otm.Problem(draft=draft.next([]), target=target.next([]), law=law)
-    # The cut formula is exact to rounding, without replacement to its quadrature, 1e-8 at worst in general, 1e-14 here.
+    # The cut formula is exact to rounding, without replacement to its quadrature, 1e-8 at worst in
+    # general, 1e-14 here.
     assert found.lower - 1e-12 <= 1 + otm.optimal_acceptance(problem) <= found.upper + 1e-12
     assert 0 <= found.gap <= CERTIFIED
 
@@ -57,18 +70,26 @@ def test_one_sequence_is_block_verification(seed: int) -> None:
     num_tokens, length = int(rng.integers(2, 4)), int(rng.integers(1, 4))
     draft, target = random_models(num_tokens, length, rng)
     found = best_step(SpeculativeSampling(length), draft=draft, target=target, context=[])
-    block = expected_step(BlockVerification(length), draft=draft, target=target, context=[]).block_efficiency
+    block = expected_step(
+        BlockVerification(length), draft=draft, target=target, context=[]
+    ).block_efficiency
     assert found.lower - 1e-12 <= block <= found.upper + 1e-12
 
 
 def by_the_definition(decoder: Decoder, draft: Any, target: Any) -> float:
-    """The literal program: π(D, s) over trees D as drafted and outputs s = path in D and one token; Σ_{s ≤ o} m(s)/Q(s) = 1."""
+    """The literal program: π(D, s) over trees D as drafted and outputs s = path in D and one token;
+    Σ_{s ≤ o} m(s)/Q(s) = 1.
+    """
     length, size = decoder.depth + 1, draft.num_tokens
     trees = []
     for tree, mass in outcomes(lambda source: decoder.draft(draft, (), source)):
         trees.append((sorted({c for c in tree.contexts() if c is not None}), mass))
     joint = sequence_law(target, [], length)
-    prefix_mass = {s: float(joint[s].sum()) for n in range(1, length + 1) for s in itertools.product(range(size), repeat=n)}
+    prefix_mass = {
+        s: float(joint[s].sum())
+        for n in range(1, length + 1)
+        for s in itertools.product(range(size), repeat=n)
+    }
     columns = [
         (i, (*path, y))
         for i, (paths, _) in enumerate(trees)
@@ -84,7 +105,9 @@ def by_the_definition(decoder: Decoder, draft: Any, target: Any) -> float:
             if text[: len(s)] == s:
                 rows[len(trees) + row, j] = 1.0 / prefix_mass[s]
     right = np.array([mass for _, mass in trees] + [1.0] * len(texts))
-    solution = scipy.optimize.linprog(-np.array([len(s) for _, s in columns]), A_eq=rows, b_eq=right, method="highs")
+    solution = scipy.optimize.linprog(
+        -np.array([len(s) for _, s in columns]), A_eq=rows, b_eq=right, method="highs"
+    )
     assert solution.status == 0, solution.message
     return float(-solution.fun)
 
@@ -102,7 +125,9 @@ def by_the_definition(decoder: Decoder, draft: Any, target: Any) -> float:
 )
 def test_against_the_literal_program(decoder: Decoder) -> None:
     for seed in range(3):
-        draft, target = smooth_models(2, 2, seed)  # positive masses: HiGHS takes equalities with 1/Q(s) as they are
+        draft, target = smooth_models(
+            2, 2, seed
+        )  # positive masses: HiGHS takes equalities with 1/Q(s) as they are
         found = best_step(decoder, draft=draft, target=target, context=[])
         # HiGHS meets the literal equalities to 1e-7, absolutely; their prices are at most 3.
         assert found.value == pytest.approx(by_the_definition(decoder, draft, target), abs=1e-5)
@@ -145,16 +170,25 @@ def test_certificates_hold_whatever_the_solver_says(seed: int) -> None:
     if not instance.paths:
         return
     best = best_step(decoder, draft=draft, target=target, context=[])
-    transport = rng.exponential(size=len(instance.path)) * rng.choice([0.01, 1.0]) * rng.integers(-1, 3, len(instance.path))
+    transport = (
+        rng.exponential(size=len(instance.path))
+        * rng.choice([0.01, 1.0])
+        * rng.integers(-1, 3, len(instance.path))
+    )
     accepted = module()._repaired(instance, transport)
     assert 1 + accepted.sum() <= best.upper
     assert feasible(instance, accepted, transport)
     for scale in (0.0, 0.5, 2.0):
-        assert module()._priced(instance, scale * rng.standard_normal(len(instance.paths))) >= best.lower
+        assert (
+            module()._priced(instance, scale * rng.standard_normal(len(instance.paths)))
+            >= best.lower
+        )
 
 
 def feasible(instance: Any, accepted: np.ndarray, transport: np.ndarray) -> bool:
-    """Whether f respects the target and ends no more steps after u than the clipped, scaled transport does."""
+    """Whether f respects the target and ends no more steps after u than the clipped, scaled
+    transport does.
+    """
     before = np.where(instance.parents >= 0, accepted[instance.parents], 1.0)
     plan = np.maximum(transport, 0.0)
     used = np.bincount(instance.tree, weights=plan, minlength=len(instance.mass))
@@ -162,12 +196,20 @@ def feasible(instance: Any, accepted: np.ndarray, transport: np.ndarray) -> bool
     ends = np.bincount(instance.path, weights=plan, minlength=len(accepted))
     inner = instance.parents >= 0
     beyond = np.bincount(instance.parents[inner], weights=accepted[inner], minlength=len(accepted))
-    return bool(np.all(accepted <= instance.share * before + 1e-12) and np.all(accepted - beyond <= ends + 1e-12))
+    return bool(
+        np.all(accepted <= instance.share * before + 1e-12)
+        and np.all(accepted - beyond <= ends + 1e-12)
+    )
 
 
 class TestEdges:
     def test_nothing_can_be_accepted(self) -> None:
-        found = best_step(SpeculativeSampling(2), draft=ZerothOrder([1.0, 0.0]), target=ZerothOrder([0.0, 1.0]), context=[])
+        found = best_step(
+            SpeculativeSampling(2),
+            draft=ZerothOrder([1.0, 0.0]),
+            target=ZerothOrder([0.0, 1.0]),
+            context=[],
+        )
         assert (found.lower, found.upper, found.accepted) == (1.0, 1.0, {})
 
     def test_equal_models(self) -> None:
@@ -179,26 +221,38 @@ class TestEdges:
     def test_a_context(self) -> None:
         draft, target = smooth_models(2, 2, 3)
         found = best_step(SpeculativeSampling(1), draft=draft, target=target, context=[1])
-        assert found.value == pytest.approx(1 + np.minimum(draft.next([1]), target.next([1])).sum(), abs=1e-10)
+        assert found.value == pytest.approx(
+            1 + np.minimum(draft.next([1]), target.next([1])).sum(), abs=1e-10
+        )
         assert set(found.accepted) == {(0,), (1,)}
 
     def test_too_large(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module(), "MAX_VARIABLES", 10)
         draft, target = smooth_models(2, 2, 3)
-        with pytest.raises(otm.errors.TooLarge, match=r"limited to 10 pairs.*smaller vocabulary or tree"):
+        with pytest.raises(
+            otm.errors.TooLarge, match=r"limited to 10 pairs.*smaller vocabulary or tree"
+        ):
             best_step(PrefixTree((1, 2)), draft=draft, target=target, context=[])
 
-    def test_a_wrong_answer_of_the_solver_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_wrong_answer_of_the_solver_is_an_error(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         honest = module()._solve
-        monkeypatch.setattr(module(), "_solve", lambda instance: tuple(0.9 * part for part in honest(instance)))
+        monkeypatch.setattr(
+            module(), "_solve", lambda instance: tuple(0.9 * part for part in honest(instance))
+        )
         draft, target = smooth_models(2, 2, 3)
-        with pytest.raises(otm.errors.SolverFailure, match=r"must agree within 1e-09; HiGHS's answer gives \["):
+        with pytest.raises(
+            otm.errors.SolverFailure, match=r"must agree within 1e-09; HiGHS's answer gives \["
+        ):
             best_step(PrefixTree((1, 2)), draft=draft, target=target, context=[])
 
     def test_a_solver_that_stops_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         real = scipy.optimize.linprog
         monkeypatch.setattr(
-            scipy.optimize, "linprog", lambda *args, **kwargs: real(*args, **kwargs | {"options": {"maxiter": 0}})
+            scipy.optimize,
+            "linprog",
+            lambda *args, **kwargs: real(*args, **kwargs | {"options": {"maxiter": 0}}),
         )
         draft, target = smooth_models(2, 2, 3)
         with pytest.raises(otm.errors.SolverFailure, match="stopped with"):
@@ -222,7 +276,9 @@ def test_products_of_masses_that_underflow() -> None:
 
 
 def test_race_drafts_too_unlikely_for_the_coupling() -> None:
-    """Both tokens are drafted, so every step decodes two tokens, whichever order of arrival a mass of 1e-300 makes."""
+    """Both tokens are drafted, so every step decodes two tokens, whichever order of arrival a mass
+    of 1e-300 makes.
+    """
     draft, target = ZerothOrder(np.array([1.0 - 1e-300, 1e-300])), ZerothOrder(np.array([0.5, 0.5]))
     law = step_law(Ersd(TreeShape.batch(2)), draft=draft, target=target, context=[])
     assert law.block_efficiency == pytest.approx(2.0, abs=1e-12)

@@ -1,4 +1,6 @@
-"""Scores are enough: the best step is attained, without a loss, by sequences that each draw an end by themselves."""
+"""Scores are enough: the best step is attained, without a loss, by sequences that each draw an end
+by themselves.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,15 @@ def law_of(verification: BestVerification) -> StepLaw:
     return collect(found)
 
 
-@pytest.mark.parametrize("size, length, k", [(2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 3), (3, 1, 3), (3, 2, 1)])
+@pytest.mark.parametrize(
+    "size, length, k", [(2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 3), (3, 1, 3), (3, 2, 1)]
+)
 @pytest.mark.parametrize("regular", [True, False])
 def test_it_attains_the_best_step(size: int, length: int, k: int, regular: bool) -> None:
     models = (
-        smooth_models(size, length, k) if regular else random_models(size, length, np.random.default_rng([size, length, k]))
+        smooth_models(size, length, k)
+        if regular
+        else random_models(size, length, np.random.default_rng([size, length, k]))
     )
     decoder = BestVerification(k, length, *models)
     draft, target = models

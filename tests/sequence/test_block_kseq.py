@@ -1,4 +1,6 @@
-"""Block K-SEQ: K-SEQ on one level, block verification for one sequence, and its law is what enumeration finds."""
+"""Block K-SEQ: K-SEQ on one level, block verification for one sequence, and its law is what
+enumeration finds.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,14 @@ import numpy as np
 import pytest
 
 import otm
-from otm.sequence import BlockKSeq, BlockVerification, DraftSelection, best_step, expected_step, step_law
+from otm.sequence import (
+    BlockKSeq,
+    BlockVerification,
+    DraftSelection,
+    best_step,
+    expected_step,
+    step_law,
+)
 from tests.sequence.toys import distance, random_models
 
 
@@ -15,10 +24,15 @@ def test_special_cases(seed: int) -> None:
     draft, target = random_models(3, 2, np.random.default_rng([1, seed]))
     k = 2 + seed % 3
     one = expected_step(BlockKSeq(k, 1), draft=draft, target=target, context=[]).block_efficiency
-    by_rule = otm.acceptance(otm.KSeq(), otm.Problem(draft=draft.next([]), target=target.next([]), law=otm.IID(k)), by="rule")
+    by_rule = otm.acceptance(
+        otm.KSeq(),
+        otm.Problem(draft=draft.next([]), target=target.next([]), law=otm.IID(k)),
+        by="rule",
+    )
     assert one == pytest.approx(1 + by_rule, abs=1e-12)
     alone, block = (
-        expected_step(decoder, draft=draft, target=target, context=[]) for decoder in (BlockKSeq(1, 2), BlockVerification(2))
+        expected_step(decoder, draft=draft, target=target, context=[])
+        for decoder in (BlockKSeq(1, 2), BlockVerification(2))
     )
     assert distance(alone.law, block.law) <= 1e-12
 
@@ -28,5 +42,11 @@ def test_its_law_is_what_enumeration_finds(seed: int) -> None:
     draft, target = random_models(2 + seed % 2, 2, np.random.default_rng([2, seed]))
     decoder = BlockKSeq(2, 2)
     enumerated = step_law(decoder, draft=draft, target=target, context=[])
-    assert distance(enumerated, expected_step(decoder, draft=draft, target=target, context=[]).law) <= 1e-12
-    assert enumerated.block_efficiency <= best_step(DraftSelection(2, 2), draft=draft, target=target, context=[]).upper + 1e-12
+    assert (
+        distance(enumerated, expected_step(decoder, draft=draft, target=target, context=[]).law)
+        <= 1e-12
+    )
+    assert (
+        enumerated.block_efficiency
+        <= best_step(DraftSelection(2, 2), draft=draft, target=target, context=[]).upper + 1e-12
+    )

@@ -1,4 +1,6 @@
-"""Steps and generation: what is returned, where texts end, what is refused, and that nothing already decoded is lost."""
+"""Steps and generation: what is returned, where texts end, what is refused, and that nothing
+already decoded is lost.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,10 @@ class TestEveryDecoder:
     def test_steps_add_up_to_the_text(self, decoder: Decoder) -> None:
         text = generate(decoder, draft=DRAFT, target=TARGET, context=[0], num_tokens=20, rng=rng())
         assert len(text.tokens) == 20
-        assert tuple(itertools.chain.from_iterable(one.tokens for one in text.steps))[:20] == text.tokens
+        assert (
+            tuple(itertools.chain.from_iterable(one.tokens for one in text.steps))[:20]
+            == text.tokens
+        )
         assert text.num_calls == len(text.steps) < 20
         assert text.tokens_per_call == np.mean([len(one.tokens) for one in text.steps]) > 1
         assert not text.ended
@@ -94,11 +99,20 @@ class TestEveryDecoder:
             assert len(one.tokens) == one.accepted + 1
             assert len(one.survivors) == one.accepted <= decoder.depth
             if isinstance(decoder, StaticDecoder):
-                assert all(decoder.shape.levels[v] == i for i, vertices in enumerate(one.survivors, start=1) for v in vertices)
+                assert all(
+                    decoder.shape.levels[v] == i
+                    for i, vertices in enumerate(one.survivors, start=1)
+                    for v in vertices
+                )
             assert one.stopped in ("rejected", "end_of_draft")
 
     def test_the_text_is_a_function_of_the_generator(self, decoder: Decoder) -> None:
-        texts = [generate(decoder, draft=DRAFT, target=TARGET, context=[], num_tokens=9, rng=rng()).tokens for _ in range(2)]
+        texts = [
+            generate(
+                decoder, draft=DRAFT, target=TARGET, context=[], num_tokens=9, rng=rng()
+            ).tokens
+            for _ in range(2)
+        ]
         assert texts[0] == texts[1]
 
     def test_the_context_is_only_read(self, decoder: Decoder) -> None:
@@ -107,7 +121,9 @@ class TestEveryDecoder:
         assert context == [0, 1]
 
     def test_lossless_up_to_the_end_of_the_text(self, decoder: Decoder) -> None:
-        """Both models absorbed by token 2: enumeration shows the law of the text with its end, and steps are cut at it."""
+        """Both models absorbed by token 2: enumeration shows the law of the text with its end, and
+        steps are cut at it.
+        """
         models = {"draft": Absorbing(DRAFT, 2), "target": Absorbing(TARGET, 2)}
         law = step_law(decoder, **models, context=[])
         found = completed_law(law, target=models["target"], context=[], length=3)
@@ -120,43 +136,60 @@ class TestEveryDecoder:
             assert one.accepted in (len(one.tokens), len(one.tokens) - 1)
 
     def test_generation_stops_at_the_end(self, decoder: Decoder) -> None:
-        text = generate(decoder, draft=DRAFT, target=TARGET, context=[], num_tokens=10_000, rng=rng(), eos=2)
+        text = generate(
+            decoder, draft=DRAFT, target=TARGET, context=[], num_tokens=10_000, rng=rng(), eos=2
+        )
         assert text.ended
         assert text.tokens[-1] == 2
         assert 2 not in text.tokens[:-1]
         assert text.steps[-1].stopped == "end_of_sequence"
 
     def test_reading_past_the_end_is_refused(self, decoder: Decoder) -> None:
-        with pytest.raises(otm.errors.InvalidParameter, match="already ends with the end-of-sequence token 2"):
+        with pytest.raises(
+            otm.errors.InvalidParameter, match="already ends with the end-of-sequence token 2"
+        ):
             step(decoder, draft=DRAFT, target=TARGET, context=[0, 2], source=Uniforms(rng()), eos=2)
         with pytest.raises(otm.errors.InvalidParameter, match="already ends"):
-            generate(decoder, draft=DRAFT, target=TARGET, context=[2], num_tokens=3, rng=rng(), eos=2)
+            generate(
+                decoder, draft=DRAFT, target=TARGET, context=[2], num_tokens=3, rng=rng(), eos=2
+            )
 
     def test_different_vocabularies(self, decoder: Decoder) -> None:
         narrow = ZerothOrder([0.5, 0.5])
         for ask in (step_law, expected_step, best_step):
             for draft, target, sizes in ((DRAFT, narrow, "3 and 2"), (narrow, TARGET, "2 and 3")):
-                with pytest.raises(otm.errors.ShapeMismatch, match=f"one vocabulary; they have {sizes} tokens"):
+                with pytest.raises(
+                    otm.errors.ShapeMismatch, match=f"one vocabulary; they have {sizes} tokens"
+                ):
                     ask(decoder, draft=draft, target=target, context=[])
-        with pytest.raises(otm.errors.ShapeMismatch, match="one vocabulary; they have 3 and 2 tokens"):
+        with pytest.raises(
+            otm.errors.ShapeMismatch, match="one vocabulary; they have 3 and 2 tokens"
+        ):
             step(decoder, draft=DRAFT, target=narrow, context=[], source=Uniforms(rng()))
 
-    def test_one_batch_per_step_for_the_target_one_per_level_for_the_draft(self, decoder: Decoder) -> None:
+    def test_one_batch_per_step_for_the_target_one_per_level_for_the_draft(
+        self, decoder: Decoder
+    ) -> None:
         draft, target = Counting(DRAFT), Counting(TARGET)
         step(decoder, draft=draft, target=target, context=[], source=Uniforms(rng()))
         assert target.calls == 1
-        if isinstance(decoder, SampledTree | Staged):  # the next draft depends on a look at the one before
+        if isinstance(
+            decoder, SampledTree | Staged
+        ):  # the next draft depends on a look at the one before
             assert 1 <= draft.calls <= decoder.num_nodes
         else:
             assert draft.calls == decoder.depth
 
     @pytest.mark.parametrize("culprit", ["draft", "target"])
-    def test_nothing_decoded_is_lost_when_a_model_breaks(self, decoder: Decoder, culprit: str) -> None:
+    def test_nothing_decoded_is_lost_when_a_model_breaks(
+        self, decoder: Decoder, culprit: str
+    ) -> None:
         models: dict[str, Any] = {"draft": DRAFT, "target": TARGET}
         whole = generate(decoder, **models, context=[], num_tokens=60, rng=rng())
         models[culprit] = Breaking(models[culprit], after=20)
         with pytest.raises(
-            otm.errors.DecodingInterrupted, match=rf"of 60 tokens: After context .*{culprit}.*finite.*\.generation"
+            otm.errors.DecodingInterrupted,
+            match=rf"of 60 tokens: After context .*{culprit}.*finite.*\.generation",
         ) as caught:
             generate(decoder, **models, context=[], num_tokens=60, rng=rng())
         partial = caught.value.generation
@@ -168,8 +201,17 @@ class TestEveryDecoder:
         assert isinstance(caught.value.__cause__, otm.errors.InvalidDistribution)
 
     def test_a_model_that_breaks_at_once_raises_its_own_error(self, decoder: Decoder) -> None:
-        with pytest.raises(otm.errors.InvalidDistribution, match=r"After context \(\): the draft model's"):
-            generate(decoder, draft=Breaking(DRAFT, after=0), target=TARGET, context=[], num_tokens=5, rng=rng())
+        with pytest.raises(
+            otm.errors.InvalidDistribution, match=r"After context \(\): the draft model's"
+        ):
+            generate(
+                decoder,
+                draft=Breaking(DRAFT, after=0),
+                target=TARGET,
+                context=[],
+                num_tokens=5,
+                rng=rng(),
+            )
 
 
 class Counting:
@@ -229,7 +271,10 @@ class TestRefusals:
         ids=["gsd", "ersd", "traversal", "tree"],
     )
     def test_empty_trees_and_other_things(self, make: Any) -> None:
-        for tree, message in ((TreeShape([]), "at least one drafted token"), ([0, 1], "is an otm.trees.TreeShape")):
+        for tree, message in (
+            (TreeShape([]), "at least one drafted token"),
+            ([0, 1], "is an otm.trees.TreeShape"),
+        ):
             with pytest.raises(otm.errors.InvalidParameter, match=message):
                 make(tree)
 
@@ -249,12 +294,26 @@ class TestRefusals:
 
     def test_a_verifier_for_fewer_drafts(self) -> None:
         with pytest.raises(otm.errors.Unsupported, match=r"Maximal\(\).*IID\(k=2\)"):
-            step(DraftSelection(2, 1, otm.Maximal()), draft=DRAFT, target=TARGET, context=[], source=Uniforms(rng()))
+            step(
+                DraftSelection(2, 1, otm.Maximal()),
+                draft=DRAFT,
+                target=TARGET,
+                context=[],
+                source=Uniforms(rng()),
+            )
 
     def test_verifiers_that_share_randomness(self) -> None:
         for verifier in (otm.Race(), otm.MinHash(), otm.ListRace()):
-            with pytest.raises(otm.errors.Unsupported, match=r"shared randomness.*otm\.sequence\.Ersd"):
-                step(SpeculativeSampling(1, verifier), draft=DRAFT, target=TARGET, context=[], source=Uniforms(rng()))
+            with pytest.raises(
+                otm.errors.Unsupported, match=r"shared randomness.*otm\.sequence\.Ersd"
+            ):
+                step(
+                    SpeculativeSampling(1, verifier),
+                    draft=DRAFT,
+                    target=TARGET,
+                    context=[],
+                    source=Uniforms(rng()),
+                )
 
     def test_drafters_that_are_several(self) -> None:
         with pytest.raises(otm.errors.Unsupported, match="drafted by one model"):
@@ -263,40 +322,91 @@ class TestRefusals:
     @pytest.mark.parametrize("num_tokens", [0, -3, 2.5])
     def test_number_of_tokens(self, num_tokens: object) -> None:
         with pytest.raises(otm.errors.InvalidParameter, match="num_tokens"):
-            generate(SpeculativeSampling(1), draft=DRAFT, target=TARGET, context=[], num_tokens=num_tokens, rng=rng())  # type: ignore[arg-type]
+            generate(
+                SpeculativeSampling(1),
+                draft=DRAFT,
+                target=TARGET,
+                context=[],
+                num_tokens=num_tokens,
+                rng=rng(),
+            )  # type: ignore[arg-type]
 
     def test_no_generator(self) -> None:
         with pytest.raises(otm.errors.InvalidParameter, match="rng must be a numpy"):
-            generate(SpeculativeSampling(1), draft=DRAFT, target=TARGET, context=[], num_tokens=3, rng=None)  # type: ignore[arg-type]
+            generate(
+                SpeculativeSampling(1),
+                draft=DRAFT,
+                target=TARGET,
+                context=[],
+                num_tokens=3,
+                rng=None,
+            )  # type: ignore[arg-type]
 
 
 class TestTheEnd:
     def test_an_accepted_end_has_no_bonus(self) -> None:
         """Both models always say the end: the first draft is it, and nothing follows."""
         model = ZerothOrder([0.0, 1.0])
-        one = step(SpeculativeSampling(3), draft=model, target=model, context=[], source=Uniforms(rng()), eos=1)
+        one = step(
+            SpeculativeSampling(3),
+            draft=model,
+            target=model,
+            context=[],
+            source=Uniforms(rng()),
+            eos=1,
+        )
         assert one == Step((1,), 1, "end_of_sequence", ((1,),))
 
     def test_an_end_beyond_what_was_asked_is_not_reached(self) -> None:
         target = ZerothOrder([0.0, 1.0])
-        text = generate(SpeculativeSampling(3), draft=target, target=target, context=[], num_tokens=1, rng=rng(), eos=1)
+        text = generate(
+            SpeculativeSampling(3),
+            draft=target,
+            target=target,
+            context=[],
+            num_tokens=1,
+            rng=rng(),
+            eos=1,
+        )
         assert text.ended
         assert text.tokens == (1,)
         first_zero = {(): [1.0, 0.0], (0,): [0.0, 1.0], (0, 1): [0.0, 1.0], (0, 1, 1): [0.0, 1.0]}
         model = otm.sequence.TableModel(first_zero)
-        text = generate(SpeculativeSampling(2), draft=model, target=model, context=[], num_tokens=1, rng=rng(), eos=1)
+        text = generate(
+            SpeculativeSampling(2),
+            draft=model,
+            target=model,
+            context=[],
+            num_tokens=1,
+            rng=rng(),
+            eos=1,
+        )
         assert text.tokens == (0,)
         assert not text.ended  # the step went on to the end, the text asked for did not
 
     def test_a_prompt_may_contain_the_token(self) -> None:
         model = ZerothOrder([0.0, 1.0])
-        one = step(SpeculativeSampling(1), draft=model, target=model, context=[1, 0], source=Uniforms(rng()), eos=1)
+        one = step(
+            SpeculativeSampling(1),
+            draft=model,
+            target=model,
+            context=[1, 0],
+            source=Uniforms(rng()),
+            eos=1,
+        )
         assert one.tokens == (1,)
 
     def test_endless_steps(self) -> None:
         run = steps(SpeculativeSampling(1), draft=DRAFT, target=TARGET, context=[], rng=rng())
         assert len(list(itertools.islice(run, 50))) == 50
-        assert list(steps(SpeculativeSampling(1), draft=DRAFT, target=TARGET, context=[], rng=rng(), eos=1))[-1].tokens[-1] == 1
+        assert (
+            list(
+                steps(
+                    SpeculativeSampling(1), draft=DRAFT, target=TARGET, context=[], rng=rng(), eos=1
+                )
+            )[-1].tokens[-1]
+            == 1
+        )
 
     def test_nothing_decoded_yet(self) -> None:
         assert np.isnan(Generation(tokens=(), steps=(), ended=False).tokens_per_call)

@@ -32,7 +32,9 @@ def by_vertex(stem: int, branches: int, length: int) -> TreeVerification:
 def test_every_shape_within_the_budget_once() -> None:
     found = delayed_expansions(by_vertex, **MODELS, num_nodes=5)
     shapes = [(one.stem, one.num_branches, one.length) for one in found]
-    wanted = {(s, k, n) for s in range(5) for k in range(2, 6) for n in range(1, 3) if s + k * n <= 5}
+    wanted = {
+        (s, k, n) for s in range(5) for k in range(2, 6) for n in range(1, 3) if s + k * n <= 5
+    }
     assert len(shapes) == len(set(shapes))
     assert set(shapes) == wanted | {(0, 1, n) for n in range(1, 6)}
     assert [one.speed for one in found] == sorted((one.speed for one in found), reverse=True)
@@ -40,7 +42,9 @@ def test_every_shape_within_the_budget_once() -> None:
 
 @pytest.mark.parametrize("make", [multipath, by_vertex])
 def test_where_the_models_agree_first_it_pays_to_branch_late(make: object) -> None:
-    """The first token is certain; of three drafts after it one is a 1 with 1 − (3/4)³ = 37/64, of 3/4 wanted, and 0 has its 1/4."""
+    """The first token is certain; of three drafts after it one is a 1 with 1 − (3/4)³ = 37/64, of
+    3/4 wanted, and 0 has its 1/4.
+    """
     best = delayed_expansions(make, **MODELS, num_nodes=4, draft_cost=0.1)[0]  # type: ignore[arg-type]
     assert (best.stem, best.num_branches, best.length) == (1, 3, 1)
     assert best.tokens == pytest.approx(1 + 1 + 37 / 64 + 1 / 4, abs=1e-14)
@@ -58,10 +62,16 @@ def test_a_stem_and_one_branch_are_a_chain() -> None:
     draft, target = smooth_models(2, 3, 0)
     models = {"draft": draft, "target": target, "context": []}
     delayed = expected_step(multipath(2, 1, 1), **models).block_efficiency
-    assert delayed == pytest.approx(expected_step(BlockVerification(3), **models).block_efficiency, abs=1e-14)
+    assert delayed == pytest.approx(
+        expected_step(BlockVerification(3), **models).block_efficiency, abs=1e-14
+    )
 
 
 def test_wrong_arguments() -> None:
-    for wrong in ({"num_nodes": 0}, {"num_nodes": np.ones((50, 2))}, {"num_nodes": 2, "draft_cost": -1.0}):
+    for wrong in (
+        {"num_nodes": 0},
+        {"num_nodes": np.ones((50, 2))},
+        {"num_nodes": 2, "draft_cost": -1.0},
+    ):
         with pytest.raises(otm.errors.InvalidParameter, match=r"(?s)^.{,200}$"):
             delayed_expansions(multipath, **MODELS, **wrong)

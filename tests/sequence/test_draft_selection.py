@@ -1,4 +1,6 @@
-"""SpecTr's draft selection: Algorithm 3 by a recursion of its own, and the executed steps integrated over their uniforms."""
+"""SpecTr's draft selection: Algorithm 3 by a recursion of its own, and the executed steps
+integrated over their uniforms.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,26 @@ Law = dict[tuple[int, ...], float]
 
 
 def tree_of(drafts: np.ndarray, draft_model: TableModel) -> DraftTree:
-    """The tree that holds these draft sequences `(K, L)`, numbered level by level as `TreeShape.sequences` has them."""
+    """The tree that holds these draft sequences `(K, L)`, numbered level by level as
+    `TreeShape.sequences` has them.
+    """
     count, length = drafts.shape
     tokens = np.concatenate([[-1], drafts.T.reshape(-1)])
     contexts = {tuple(row[:level]) for row in drafts.tolist() for level in range(length)}
-    return DraftTree(TreeShape.sequences(count, length), (), tokens, draft={c: draft_model.next(c) for c in contexts})
+    return DraftTree(
+        TreeShape.sequences(count, length),
+        (),
+        tokens,
+        draft={c: draft_model.next(c) for c in contexts},
+    )
 
 
-def kernel_law(draft_model: TableModel, target_model: TableModel, drafts: np.ndarray, verifier: otm.Verifier) -> Law:
-    """Algorithm 3 as a recursion over the rule's conditional law: the law of the decoded tokens given the drafts."""
+def kernel_law(
+    draft_model: TableModel, target_model: TableModel, drafts: np.ndarray, verifier: otm.Verifier
+) -> Law:
+    """Algorithm 3 as a recursion over the rule's conditional law: the law of the decoded tokens
+    given the drafts.
+    """
     law: Law = defaultdict(float)
     length = drafts.shape[1]
 
@@ -52,7 +65,11 @@ def kernel_law(draft_model: TableModel, target_model: TableModel, drafts: np.nda
             for token, share in enumerate(target_model.next(decoded)):
                 law[(*decoded, token)] += mass * share
             return
-        problem = Problem(draft=draft_model.next(decoded), target=target_model.next(decoded), law=IID(len(survivors)))
+        problem = Problem(
+            draft=draft_model.next(decoded),
+            target=target_model.next(decoded),
+            law=IID(len(survivors)),
+        )
         proposals = drafts[survivors, level]
         accepted, residual = otm.prepare(verifier, problem).split(proposals[None])  # type: ignore[attr-defined]
         for token, share in enumerate((accepted + residual)[0]):
@@ -76,10 +93,16 @@ def all_drafts(model: TableModel, length: int, count: int) -> Iterator[tuple[np.
             yield np.array(chosen), mass
 
 
-@pytest.mark.parametrize("verifier", [KSeq(), KSeq(gamma=3.0), RecursiveRejection(), TransportPlan()], ids=repr)
+@pytest.mark.parametrize(
+    "verifier", [KSeq(), KSeq(gamma=3.0), RecursiveRejection(), TransportPlan()], ids=repr
+)
 @pytest.mark.parametrize(("num_tokens", "length", "count"), [(2, 2, 2), (3, 1, 3), (2, 1, 3)])
-def test_the_step_law_is_that_of_the_recursion(verifier: otm.Verifier, num_tokens: int, length: int, count: int) -> None:
-    draft, target = random_models(num_tokens, length, np.random.default_rng([9, num_tokens, length]))
+def test_the_step_law_is_that_of_the_recursion(
+    verifier: otm.Verifier, num_tokens: int, length: int, count: int
+) -> None:
+    draft, target = random_models(
+        num_tokens, length, np.random.default_rng([9, num_tokens, length])
+    )
     total: Law = defaultdict(float)
     for drafts, mass in all_drafts(draft, length, count):
         for tokens, share in kernel_law(draft, target, drafts, verifier).items():
@@ -99,22 +122,29 @@ def test_the_step_law_is_that_of_the_recursion(verifier: otm.Verifier, num_token
 def test_one_sequence_is_speculative_sampling() -> None:
     draft, target = random_models(3, 3, np.random.default_rng(1))
     laws = [
-        step_law(decoder, draft=draft, target=target, context=[]) for decoder in (DraftSelection(1, 3), SpeculativeSampling(3))
+        step_law(decoder, draft=draft, target=target, context=[])
+        for decoder in (DraftSelection(1, 3), SpeculativeSampling(3))
     ]
     assert distance(*laws) <= 1e-14
 
 
 def test_it_is_the_prefix_tree_that_branches_at_the_root() -> None:
     draft, target = random_models(2, 2, np.random.default_rng(2))
-    laws = [step_law(decoder, draft=draft, target=target, context=[]) for decoder in (DraftSelection(3, 2), PrefixTree((3, 1)))]
+    laws = [
+        step_law(decoder, draft=draft, target=target, context=[])
+        for decoder in (DraftSelection(3, 2), PrefixTree((3, 1)))
+    ]
     assert distance(*laws) <= 1e-15
 
 
-# --- the executed steps, integrated over their uniforms -----------------------------------------------------------------------
+# --- the executed steps, integrated over their uniforms
+# -----------------------------------------------------------------------
 
 
 class Scripted(Remembering):
-    """Executes as `Uniforms` does, on uniforms that are given one after the other; asking for more raises `Exhausted`."""
+    """Executes as `Uniforms` does, on uniforms that are given one after the other; asking for more
+    raises `Exhausted`.
+    """
 
     def __init__(self, script: list[float], rules: dict[object, otm.verifiers.Conditional]) -> None:
         super().__init__(np.random.default_rng(0), rules)
@@ -142,9 +172,15 @@ class _Script:
 
 
 def integrated_law(
-    draft: TableModel, target: TableModel, drafts: np.ndarray, decoder: DraftSelection, edges: np.ndarray
+    draft: TableModel,
+    target: TableModel,
+    drafts: np.ndarray,
+    decoder: DraftSelection,
+    edges: np.ndarray,
 ) -> Law:
-    """The law of the executed steps: constant on cells between the edges, so one midpoint per cell integrates it exactly."""
+    """The law of the executed steps: constant on cells between the edges, so one midpoint per cell
+    integrates it exactly.
+    """
     ends = np.unique(np.concatenate([[0.0], edges[(edges > 0) & (edges < 1)], [1.0]]))
     cells = [(0.5 * (a + b), b - a) for a, b in itertools.pairwise(ends)]
     law: Law = defaultdict(float)
@@ -155,7 +191,10 @@ def integrated_law(
             one = decoder.verify(tree, target.next, Scripted(script, rules))
         except Exhausted as more:
             for chosen in itertools.product(cells, repeat=more.count):
-                extend([*script, *(middle for middle, _ in chosen)], volume * float(np.prod([size for _, size in chosen])))
+                extend(
+                    [*script, *(middle for middle, _ in chosen)],
+                    volume * float(np.prod([size for _, size in chosen])),
+                )
             return
         law[one.tokens] += volume
 
@@ -164,7 +203,9 @@ def integrated_law(
 
 
 def test_the_executed_steps_have_the_law_of_the_recursion() -> None:
-    """Exactly: every number that a uniform is compared with is an edge, accept probabilities and cumulative sums alike."""
+    """Exactly: every number that a uniform is compared with is an edge, accept probabilities and
+    cumulative sums alike.
+    """
     draft = TableModel({(): [0.5, 0.5], (0,): [0.75, 0.25], (1,): [0.5, 0.5]})
     target = TableModel(
         {
@@ -175,7 +216,8 @@ def test_the_executed_steps_have_the_law_of_the_recursion() -> None:
         }
     )
     decoder = DraftSelection(2, 2, RecursiveRejection())
-    # Ratios: ½ at the root, ⅔ after 0; all residuals are points; targets cut at ¼ and ½. Nothing else occurs.
+    # Ratios: ½ at the root, ⅔ after 0; all residuals are points; targets cut at ¼ and ½. Nothing
+    # else occurs.
     edges = np.array([1 / 4, 1 / 2, 2 / 3])
     for drafts in ([[0, 0], [0, 1]], [[0, 0], [1, 1]]):
         table = np.array(drafts)
@@ -183,22 +225,29 @@ def test_the_executed_steps_have_the_law_of_the_recursion() -> None:
         found = integrated_law(draft, target, table, decoder, edges)
         assert sum(found.values()) == pytest.approx(1, abs=1e-13)
         for tokens in wanted.keys() | found.keys():
-            assert found.get(tokens, 0.0) == pytest.approx(wanted.get(tokens, 0.0), abs=1e-13), (drafts, tokens)
+            assert found.get(tokens, 0.0) == pytest.approx(wanted.get(tokens, 0.0), abs=1e-13), (
+                drafts,
+                tokens,
+            )
 
 
-# --- what happens level by level ----------------------------------------------------------------------------------------------
+# --- what happens level by level
+# ----------------------------------------------------------------------------------------------
 
 EVEN = TableModel({c: [0.5, 0.5] for n in range(3) for c in itertools.product(range(2), repeat=n)})
 
 
-def verdicts(drafts: list[list[int]], decoder: DraftSelection, draft: TableModel, target: TableModel) -> list[Step]:
+def verdicts(
+    drafts: list[list[int]], decoder: DraftSelection, draft: TableModel, target: TableModel
+) -> list[Step]:
     tree = tree_of(np.array(drafts), draft)
     return [one for one, _ in outcomes(lambda source: decoder.verify(tree, target.next, source))]
 
 
 class TestSurvivors:
     def test_agree_by_token_equality_whatever_the_rule_accepted(self) -> None:
-        # Equal models: the rule accepts draft 0; draft 2 proposes the same token and survives with it; draft 1 does not.
+        # Equal models: the rule accepts draft 0; draft 2 proposes the same token and survives with
+        # it; draft 1 does not.
         found = verdicts([[0, 0], [1, 0], [0, 1]], DraftSelection(3, 2), EVEN, EVEN)
         assert {one.survivors[0] for one in found} == {(1, 3)}
         # Level 2 holds vertices 4, 5, 6: of sequences 0 and 2 the first is accepted.
@@ -206,14 +255,19 @@ class TestSurvivors:
         assert {one.tokens for one in found} == {(0, 0, 0), (0, 0, 1)}
 
     def test_include_those_that_a_residual_draw_hits_by_luck(self) -> None:
-        # γ = ∞: the rule accepts nothing and Y ~ q; when Y is a draft all the same, that draft survives.
-        found = verdicts([[0, 1], [1, 1]], DraftSelection(2, 2, KSeq(gamma=float("inf"))), EVEN, EVEN)
+        # γ = ∞: the rule accepts nothing and Y ~ q; when Y is a draft all the same, that draft
+        # survives.
+        found = verdicts(
+            [[0, 1], [1, 1]], DraftSelection(2, 2, KSeq(gamma=float("inf"))), EVEN, EVEN
+        )
         assert {one.survivors[:1] for one in found} == {((1,),), ((2,),)}
 
     def test_selection_stops_when_none_is_left_without_a_bonus(self) -> None:
         draft = TableModel({(): [1.0, 0.0], (0,): [1.0, 0.0]})
         target = TableModel({(): [0.0, 1.0], (0,): [0.5, 0.5], (0, 0): [0.5, 0.5]})
-        assert verdicts([[0, 0]], DraftSelection(1, 2), draft, target) == [Step((1,), 0, "rejected")]
+        assert verdicts([[0, 0]], DraftSelection(1, 2), draft, target) == [
+            Step((1,), 0, "rejected")
+        ]
 
     def test_no_bonus_after_a_rejection_at_the_last_level(self) -> None:
         draft = TableModel({(): [1.0, 0.0], (0,): [1.0, 0.0]})

@@ -1,4 +1,6 @@
-"""The enumeration itself: against fractions written out by hand, and against the sampler, with stated false alarms and power."""
+"""The enumeration itself: against fractions written out by hand, and against the sampler, with
+stated false alarms and power.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,14 @@ from otm.sequence import (
     step_law,
 )
 from otm.trees import TreeShape
-from tests.sequence.toys import DISTINCT, IID, Remembering, outcomes_of, random_models, smooth_models
+from tests.sequence.toys import (
+    DISTINCT,
+    IID,
+    Remembering,
+    outcomes_of,
+    random_models,
+    smooth_models,
+)
 
 P = [[Fraction(1, 2), Fraction(1, 2)], [Fraction(3, 4), Fraction(1, 4)]]
 Q = [[Fraction(1, 4), Fraction(3, 4)], [Fraction(1, 3), Fraction(2, 3)]]
@@ -45,7 +54,9 @@ def floats(table: list[list[Fraction]]) -> MarkovModel:
 
 
 def token_level(last: int, length: int) -> dict[tuple[tuple[int, ...], int], Fraction]:
-    """Leviathan et al., Algorithm 1, in fractions: draft, accept with min(1, q/p), else (q − p)₊; a bonus token at the end."""
+    """Leviathan et al., Algorithm 1, in fractions: draft, accept with min(1, q/p), else (q − p)₊; a
+    bonus token at the end.
+    """
     if length == 0:
         return {((y,), 0): Q[last][y] for y in range(2)}
     law: dict[tuple[tuple[int, ...], int], Fraction] = Counter()  # type: ignore[assignment]
@@ -61,7 +72,9 @@ def token_level(last: int, length: int) -> dict[tuple[tuple[int, ...], int], Fra
 
 
 def block_level(length: int) -> dict[tuple[tuple[int, ...], int], Fraction]:
-    """Sun et al., Algorithm 2, in fractions: all drafts, all sets of tests that pass, the largest passing index."""
+    """Sun et al., Algorithm 2, in fractions: all drafts, all sets of tests that pass, the largest
+    passing index.
+    """
     law: dict[tuple[tuple[int, ...], int], Fraction] = Counter()  # type: ignore[assignment]
     for drafted in itertools.product(range(2), repeat=length):
         before = (0, *drafted)
@@ -70,10 +83,12 @@ def block_level(length: int) -> dict[tuple[tuple[int, ...], int], Fraction]:
             mass *= P[last][x]
             weights.append(min(Fraction(1), weights[-1] * Q[last][x] / P[last][x]))
         excess = [
-            [max(weights[i] * Q[before[i]][y] - P[before[i]][y], Fraction(0)) for y in range(2)] for i in range(length + 1)
+            [max(weights[i] * Q[before[i]][y] - P[before[i]][y], Fraction(0)) for y in range(2)]
+            for i in range(length + 1)
         ]
         tests = [Fraction(1)] + [
-            sum(excess[i]) / (sum(excess[i]) + 1 - weights[i]) if weights[i] < 1 else Fraction(1) for i in range(1, length)
+            sum(excess[i]) / (sum(excess[i]) + 1 - weights[i]) if weights[i] < 1 else Fraction(1)
+            for i in range(1, length)
         ]
         tests += [weights[length]]
         for passed in itertools.product((False, True), repeat=length):
@@ -102,14 +117,22 @@ def test_against_fractions(name: str, length: int) -> None:
 
 @pytest.mark.parametrize(
     "decoder",
-    [DraftSelection(2, 2), PrefixTree((2, 1)), Gsd(TreeShape([0, 0, 1])), Ersd(TreeShape([0, 0, 1])), BlockVerification(2)],
+    [
+        DraftSelection(2, 2),
+        PrefixTree((2, 1)),
+        Gsd(TreeShape([0, 0, 1])),
+        Ersd(TreeShape([0, 0, 1])),
+        BlockVerification(2),
+    ],
     ids=repr,
 )
 def test_masses_and_lengths(decoder: Decoder) -> None:
     for seed in range(4):
         draft, target = random_models(2, 2, np.random.default_rng(seed))
         law = step_law(decoder, draft=draft, target=target, context=[])
-        assert law.mass.sum() == pytest.approx(1, abs=1e-11)  # a race's quadrature: 1.2e-12 at each of two levels
+        assert law.mass.sum() == pytest.approx(
+            1, abs=1e-11
+        )  # a race's quadrature: 1.2e-12 at each of two levels
         assert (law.mass > 0).all()
         assert (law.lengths == law.accepted + 1).all()
         assert law.accepted_law.sum() == pytest.approx(law.mass.sum(), abs=1e-15)
@@ -130,12 +153,16 @@ class TestOutcomes:
         assert sum(mass for _, mass in found) == 1
 
     def test_certain_steps_do_not_branch(self) -> None:
-        assert list(outcomes(lambda source: (source.accept(1.0), source.accept(0.0)))) == [((True, False), 1.0)]
+        assert list(outcomes(lambda source: (source.accept(1.0), source.accept(0.0)))) == [
+            ((True, False), 1.0)
+        ]
 
     def test_too_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("otm.sequence.source.MAX_OUTCOMES", 10)
         model = ZerothOrder([0.5, 0.5])
-        with pytest.raises(otm.errors.TooLarge, match=r"limited to 10 outcomes.*smaller vocabulary, tree or length"):
+        with pytest.raises(
+            otm.errors.TooLarge, match=r"limited to 10 outcomes.*smaller vocabulary, tree or length"
+        ):
             step_law(SpeculativeSampling(4), draft=model, target=model, context=[])
 
 
@@ -143,7 +170,11 @@ class TestLaws:
     draft, target = smooth_models(2, 4, 0)
 
     def test_completion_of_a_certain_step(self) -> None:
-        law = StepLaw(tokens=np.array([[1, -1], [0, 1]]), accepted=np.array([0, 1]), mass=np.array([0.25, 0.75]))
+        law = StepLaw(
+            tokens=np.array([[1, -1], [0, 1]]),
+            accepted=np.array([0, 1]),
+            mass=np.array([0.25, 0.75]),
+        )
         found = completed_law(law, target=self.target, context=[], length=3)
         wanted = np.zeros((2, 2, 2))
         wanted[1] = 0.25 * sequence_law(self.target, [1], 2)
@@ -153,13 +184,23 @@ class TestLaws:
     def test_a_step_longer_than_the_law_is_cut(self) -> None:
         law = step_law(SpeculativeSampling(3), draft=self.draft, target=self.target, context=[])
         np.testing.assert_allclose(
-            completed_law(law, target=self.target, context=[], length=1), self.target.next([]), atol=1e-15
+            completed_law(law, target=self.target, context=[], length=1),
+            self.target.next([]),
+            atol=1e-15,
         )
 
     def test_generated_law_of_a_lossless_decoder(self) -> None:
-        for decoder in (SpeculativeSampling(2), DraftSelection(2, 1), TraversalVerification(TreeShape([0, 1, 1]))):
+        for decoder in (
+            SpeculativeSampling(2),
+            DraftSelection(2, 1),
+            TraversalVerification(TreeShape([0, 1, 1])),
+        ):
             models = {"draft": self.draft, "target": self.target, "context": []}
-            np.testing.assert_allclose(generated_law(decoder, **models, length=3), sequence_law(self.target, [], 3), atol=1e-14)
+            np.testing.assert_allclose(
+                generated_law(decoder, **models, length=3),
+                sequence_law(self.target, [], 3),
+                atol=1e-14,
+            )
 
     def test_chain_rule(self) -> None:
         rng = np.random.default_rng(2)
@@ -170,11 +211,15 @@ class TestLaws:
             return float(np.sum(q * np.log(q / s)))
 
         assert found.sum() == pytest.approx(kl(target.ravel(), law.ravel()), abs=1e-14)
-        assert found[0] == pytest.approx(kl(target.sum(axis=(1, 2)), law.sum(axis=(1, 2))), abs=1e-14)
+        assert found[0] == pytest.approx(
+            kl(target.sum(axis=(1, 2)), law.sum(axis=(1, 2))), abs=1e-14
+        )
         assert (found >= 0).all()
 
     def test_divergences_of_laws_that_agree_to_nine_digits(self) -> None:
-        """The chain rule term by term in fractions: KL of the first token, then of the second given the first, both near 1e-18."""
+        """The chain rule term by term in fractions: KL of the first token, then of the second given
+        the first, both near 1e-18.
+        """
         target = np.array([[0.25, 0.25], [0.125, 0.375]])
         law = target * (1 + 1e-9 * np.array([[3.0, 1.0], [1.0, -3.0]]))
         q, s = ([[Fraction(float(x)) for x in row] for row in joint] for joint in (target, law))
@@ -182,15 +227,22 @@ class TestLaws:
         def kl(wanted: list[Fraction], other: list[Fraction]) -> Fraction:
             other = [x / sum(other) for x in other]
             return sum(
-                (a * ((b - a) / a) ** 2 / 2 - a * ((b - a) / a) ** 3 / 3 for a, b in zip(wanted, other, strict=True)),
+                (
+                    a * ((b - a) / a) ** 2 / 2 - a * ((b - a) / a) ** 3 / 3
+                    for a, b in zip(wanted, other, strict=True)
+                ),
                 Fraction(0),
             )
 
         first = kl([sum(row) for row in q], [sum(row) for row in s])
-        second = sum((sum(a) * kl([x / sum(a) for x in a], b) for a, b in zip(q, s, strict=True)), Fraction(0))
+        second = sum(
+            (sum(a) * kl([x / sum(a) for x in a], b) for a, b in zip(q, s, strict=True)),
+            Fraction(0),
+        )
         assert 1e-19 < first < 1e-17
         assert 1e-19 < second < 1e-17
-        # Sums and quotients move m/q by 4u at most, and m/q − 1 is 1e-9: relatively 4u/1e-9, twice that in its square.
+        # Sums and quotients move m/q by 4u at most, and m/q − 1 is 1e-9: relatively 4u/1e-9, twice
+        # that in its square.
         found = divergence_by_position(law, target=target)
         assert found[0] == pytest.approx(float(first), rel=2e-6, abs=0)
         assert found[1] == pytest.approx(float(second), rel=2e-6, abs=0)
@@ -214,25 +266,31 @@ class TestLaws:
             completed_law(law, target=self.target, context=[], length=0)
 
 
-# --- the sampler --------------------------------------------------------------------------------------------------------------
+# --- the sampler
+# --------------------------------------------------------------------------------------------------------------
 
 SAMPLES = 2000
 FALSE_ALARM = 1e-9
 
 
 def radius(cells: int) -> float:
-    """ε with Pr(‖p̂ − p‖₁ ≥ ε) ≤ 1e-9 for any law on so many cells: Pr ≤ (2^m − 2)·exp(−n ε²/2) [Weissman et al. 2003, Theorem 2.1].
+    """ε with Pr(‖p̂ − p‖₁ ≥ ε) ≤ 1e-9 for any law on so many cells: Pr ≤ (2^m − 2)·exp(−n ε²/2)
+    [Weissman et al. 2003, Theorem 2.1].
 
-    Power: a sampler whose law is at L1 distance 2ε is noticed with probability 1 − 1e-9, by the same bound and the triangle
-    inequality.
+    Power: a sampler whose law is at L1 distance 2ε is noticed with probability 1 − 1e-9, by the
+    same bound and the triangle inequality.
     """
     return float(np.sqrt(2 * (cells * np.log(2) - np.log(FALSE_ALARM)) / SAMPLES))
 
 
 class OneUniform(Remembering):
-    """Broken: one uniform decides about every draft of a step, those of a rule's stages and those of a tree's vertices alike."""
+    """Broken: one uniform decides about every draft of a step, those of a rule's stages and those
+    of a tree's vertices alike.
+    """
 
-    def __init__(self, rng: np.random.Generator, rules: dict[object, otm.verifiers.Conditional]) -> None:
+    def __init__(
+        self, rng: np.random.Generator, rules: dict[object, otm.verifiers.Conditional]
+    ) -> None:
         super().__init__(rng, rules)
         self._reused = rng.random()
 
@@ -246,7 +304,9 @@ class OneUniform(Remembering):
         return int(output[0]), bool(accepted[0])
 
 
-def frequencies(decoder: Decoder, draft: object, target: object, source: type[Remembering], seed: int) -> Counter[object]:
+def frequencies(
+    decoder: Decoder, draft: object, target: object, source: type[Remembering], seed: int
+) -> Counter[object]:
     rng, rules = np.random.default_rng(seed), {}
     found: Counter[object] = Counter()
     draft, target = Memoised(draft), Memoised(target)  # type: ignore[arg-type]
@@ -287,16 +347,26 @@ def test_the_sampler_has_the_enumerated_law(decoder: Decoder) -> None:
     assert deviation(found, law) <= radius(len(law.mass))
 
 
-@pytest.mark.parametrize("decoder", [Gsd(TreeShape.batch(2)), TraversalVerification(TreeShape([0, 0, 1]))], ids=repr)
+@pytest.mark.parametrize(
+    "decoder", [Gsd(TreeShape.batch(2)), TraversalVerification(TreeShape([0, 0, 1]))], ids=repr
+)
 def test_one_uniform_for_every_decision_is_noticed(decoder: Decoder) -> None:
-    # Draft 0 comes first with probability 4/5 and is rejected with 1/2; draft 1 then has 1/2 again, but never on the same uniform:
-    # a mass of 1/5 moves, an L1 distance of 2/5.
+    # Draft 0 comes first with probability 4/5 and is rejected with 1/2; draft 1 then has 1/2 again,
+    # but never on the same uniform: a mass of 1/5 moves, an L1 distance of 2/5.
     draft, target = ZerothOrder([0.8, 0.2, 0.0]), ZerothOrder([0.4, 0.4, 0.2])
     law = step_law(decoder, draft=draft, target=target, context=[])
-    assert deviation(frequencies(decoder, draft, target, Remembering, seed=2), law) <= radius(len(law.mass))
+    assert deviation(frequencies(decoder, draft, target, Remembering, seed=2), law) <= radius(
+        len(law.mass)
+    )
     assert 2 * radius(len(law.mass)) < 2 / 5
-    assert deviation(frequencies(decoder, draft, target, OneUniform, seed=2), law) > radius(len(law.mass))
+    assert deviation(frequencies(decoder, draft, target, OneUniform, seed=2), law) > radius(
+        len(law.mass)
+    )
 
 
 def test_distinct_siblings_are_the_default_everywhere() -> None:
-    assert TraversalVerification(TreeShape.batch(2)).law(2) == DISTINCT.with_k(2) == Gsd(TreeShape.batch(2)).law(2)
+    assert (
+        TraversalVerification(TreeShape.batch(2)).law(2)
+        == DISTINCT.with_k(2)
+        == Gsd(TreeShape.batch(2)).law(2)
+    )

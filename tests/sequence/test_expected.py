@@ -1,4 +1,6 @@
-"""Deferred decisions against the enumeration of whole trees, and against closed forms for 0-th order models."""
+"""Deferred decisions against the enumeration of whole trees, and against closed forms for 0-th
+order models.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ from otm.sequence.source import Source
 from otm.trees import TreeShape
 from tests.sequence.toys import DISTINCT, IID, SIZES, decoders, distance, num_trees, random_models
 
-# Both are sums of products of exact step laws, in different orders: 1e-14. Races share one quadrature, so its error cancels.
+# Both are sums of products of exact step laws, in different orders: 1e-14. Races share one
+# quadrature, so its error cancels.
 TOLERANCE = 1e-13
 
 
@@ -47,7 +50,10 @@ def test_the_law_is_that_of_the_enumeration(block: int) -> None:
         for decoder in decoders(size, index, rng):
             if isinstance(decoder, DEFERRABLE) and num_trees(decoder, size.num_tokens) <= 81:
                 models = {"draft": draft, "target": target, "context": []}
-                assert distance(expected_step(decoder, **models).law, step_law(decoder, **models)) <= TOLERANCE, (
+                assert (
+                    distance(expected_step(decoder, **models).law, step_law(decoder, **models))
+                    <= TOLERANCE
+                ), (
                     index,
                     decoder,
                 )
@@ -59,7 +65,9 @@ def reached_by_enumeration(decoder: Decoder, draft: object, target: object) -> n
     reached[0] = 1.0
     for tree, drafted in outcomes(lambda source: decoder.draft(draft, (), source)):  # type: ignore[arg-type]
         known = evaluate(target, tree)  # type: ignore[arg-type]
-        for one, decided in outcomes(lambda source, tree=tree, known=known: decoder.verify(tree, known.__getitem__, source)):
+        for one, decided in outcomes(
+            lambda source, tree=tree, known=known: decoder.verify(tree, known.__getitem__, source)
+        ):
             for vertices in one.survivors:
                 reached[list(vertices)] += drafted * decided
     return reached
@@ -89,31 +97,52 @@ TREE = TreeShape([0, 0, 1, 1, 2])
 def test_vertices_are_reached_as_enumerated(decoder: Decoder) -> None:
     draft, target = random_models(2, 3, np.random.default_rng(11))
     found = expected_step(decoder, draft=draft, target=target, context=[])
-    np.testing.assert_allclose(found.reached, reached_by_enumeration(decoder, draft, target), atol=TOLERANCE)
-    if not isinstance(decoder, DraftSelection | PrefixTree) and getattr(decoder, "drafts", DISTINCT) == DISTINCT:
-        # One vertex per accepted draft; a race's masses miss 1 by its quadrature, 1.2e-12 at each level.
+    np.testing.assert_allclose(
+        found.reached, reached_by_enumeration(decoder, draft, target), atol=TOLERANCE
+    )
+    if (
+        not isinstance(decoder, DraftSelection | PrefixTree)
+        and getattr(decoder, "drafts", DISTINCT) == DISTINCT
+    ):
+        # One vertex per accepted draft; a race's masses miss 1 by its quadrature, 1.2e-12 at each
+        # level.
         assert found.reached.sum() == pytest.approx(found.block_efficiency, abs=1e-11)
 
 
 class TestZerothOrder:
-    """Positions are independent: a chain is 1 + Σ aⁱ, a tree 1 + Σ over vertices of the product of A along the path."""
+    """Positions are independent: a chain is 1 + Σ aⁱ, a tree 1 + Σ over vertices of the product of
+    A along the path.
+    """
 
     draft, target = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.35, 0.45])
 
     @pytest.mark.parametrize("length", [1, 2, 5])
     def test_chain(self, length: int) -> None:
         a = float(np.minimum(self.draft.mass, self.target.mass).sum())
-        found = expected_step(SpeculativeSampling(length), draft=self.draft, target=self.target, context=[])
+        found = expected_step(
+            SpeculativeSampling(length), draft=self.draft, target=self.target, context=[]
+        )
         assert found.block_efficiency == pytest.approx((1 - a ** (length + 1)) / (1 - a), abs=1e-13)
         np.testing.assert_allclose(found.reached, a ** np.arange(length + 1), atol=1e-14)
-        np.testing.assert_allclose(found.accepted_law[:-1], (1 - a) * a ** np.arange(length), atol=1e-14)
+        np.testing.assert_allclose(
+            found.accepted_law[:-1], (1 - a) * a ** np.arange(length), atol=1e-14
+        )
 
-    @pytest.mark.parametrize("shape", [TREE, TreeShape.prefix_tree((3, 2, 1)), TreeShape.sequences(3, 3)], ids=repr)
-    @pytest.mark.parametrize(("cls", "verifier"), [(Gsd, otm.RecursiveRejection()), (Ersd, otm.Race())], ids=["gsd", "ersd"])
+    @pytest.mark.parametrize(
+        "shape", [TREE, TreeShape.prefix_tree((3, 2, 1)), TreeShape.sequences(3, 3)], ids=repr
+    )
+    @pytest.mark.parametrize(
+        ("cls", "verifier"),
+        [(Gsd, otm.RecursiveRejection()), (Ersd, otm.Race())],
+        ids=["gsd", "ersd"],
+    )
     def test_tree(self, cls: type, verifier: otm.Verifier, shape: TreeShape) -> None:
-        # A(i) = α_i − α_{i−1}: both rules decide about the first i drafts without looking at later ones.
+        # A(i) = α_i − α_{i−1}: both rules decide about the first i drafts without looking at later
+        # ones.
         curve = otm.acceptance_curve(
-            verifier, otm.Problem(draft=self.draft.mass, target=self.target.mass, law=DISTINCT), k=[1, 2, 3]
+            verifier,
+            otm.Problem(draft=self.draft.mass, target=self.target.mass, law=DISTINCT),
+            k=[1, 2, 3],
         )
         ranks = np.diff([0.0, *curve])
         wanted = [float(np.prod([ranks[rank] for rank in path])) for path in shape.paths()]
@@ -123,18 +152,25 @@ class TestZerothOrder:
         assert found.block_efficiency == pytest.approx(sum(wanted), abs=1e-10)
 
     def test_a_tree_far_beyond_enumeration(self) -> None:
-        """Five levels of pairs are 62 vertices: 6³¹ drafted trees, but one transition at each of at most 121 contexts."""
+        """Five levels of pairs are 62 vertices: 6³¹ drafted trees, but one transition at each of at
+        most 121 contexts.
+        """
         shape = TreeShape.prefix_tree((2,) * 5)
         found = expected_step(Gsd(shape), draft=self.draft, target=self.target, context=[])
         pair = otm.acceptance(
-            otm.RecursiveRejection(), otm.Problem(draft=self.draft.mass, target=self.target.mass, law=otm.WithoutReplacement(2))
+            otm.RecursiveRejection(),
+            otm.Problem(
+                draft=self.draft.mass, target=self.target.mass, law=otm.WithoutReplacement(2)
+            ),
         )
         assert found.block_efficiency == pytest.approx(sum(pair**i for i in range(6)), abs=1e-12)
 
 
 def test_draft_selection_with_the_optimal_verifier_one_level() -> None:
     draft, target = random_models(3, 1, np.random.default_rng(4))
-    found = expected_step(DraftSelection(3, 1, otm.Optimal()), draft=draft, target=target, context=[])
+    found = expected_step(
+        DraftSelection(3, 1, otm.Optimal()), draft=draft, target=target, context=[]
+    )
     problem = otm.Problem(draft=draft.next([]), target=target.next([]), law=otm.IID(3))
     assert found.block_efficiency == pytest.approx(1 + otm.optimal_acceptance(problem), abs=1e-13)
 
@@ -142,7 +178,9 @@ def test_draft_selection_with_the_optimal_verifier_one_level() -> None:
 def test_context_and_repr() -> None:
     draft, target = random_models(2, 3, np.random.default_rng(4))
     found = expected_step(SpeculativeSampling(1), draft=draft, target=target, context=[1, 0])
-    assert found.block_efficiency == pytest.approx(1 + np.minimum(draft.next([1, 0]), target.next([1, 0])).sum(), abs=1e-15)
+    assert found.block_efficiency == pytest.approx(
+        1 + np.minimum(draft.next([1, 0]), target.next([1, 0])).sum(), abs=1e-15
+    )
     assert repr(found) == f"ExpectedStep(1 vertices, block_efficiency={found.block_efficiency:.6g})"
 
 
@@ -153,7 +191,9 @@ def test_lossy_verifiers_have_a_law_too() -> None:
     ):
         decoder = SpeculativeSampling(2, verifier)
         models = {"draft": draft, "target": target, "context": context}
-        assert distance(expected_step(decoder, **models).law, step_law(decoder, **models)) <= TOLERANCE
+        assert (
+            distance(expected_step(decoder, **models).law, step_law(decoder, **models)) <= TOLERANCE
+        )
 
 
 def test_a_decoder_it_does_not_know_is_refused() -> None:
@@ -180,7 +220,11 @@ def test_a_decoder_it_does_not_know_is_refused() -> None:
 
 def test_more_children_than_tokens() -> None:
     model = ZerothOrder([0.5, 0.5])
-    for decoder in (Gsd(TreeShape.batch(3)), TraversalVerification(TreeShape.batch(3)), Ersd(TreeShape.batch(3))):
+    for decoder in (
+        Gsd(TreeShape.batch(3)),
+        TraversalVerification(TreeShape.batch(3)),
+        Ersd(TreeShape.batch(3)),
+    ):
         with pytest.raises(otm.errors.InvalidParameter):
             expected_step(decoder, draft=model, target=model, context=[])
 
@@ -191,7 +235,9 @@ class TestSize:
         decoder = Gsd(TreeShape([0, 0, 1]))
         draft, target = (ZerothOrder(rng.dirichlet(np.ones(6))) for _ in range(2))
         whole = expected_step(decoder, draft=draft, target=target, context=[])
-        monkeypatch.setattr(sys.modules[expected_step.__module__], "_ENTRIES_AT_ONCE", 19)  # three of the thirty sequences
+        monkeypatch.setattr(
+            sys.modules[expected_step.__module__], "_ENTRIES_AT_ONCE", 19
+        )  # three of the thirty sequences
         found = expected_step(decoder, draft=draft, target=target, context=[])
         assert distance(found.law, whole.law) <= TOLERANCE
         np.testing.assert_allclose(found.reached, whole.reached, atol=TOLERANCE)
@@ -201,17 +247,26 @@ class TestSize:
         target = np.zeros(600)
         target[:20] = 0.05
         tracemalloc.start()
-        expected_step(SpeculativeSampling(1), draft=ZerothOrder(np.full(600, 1 / 600)), target=ZerothOrder(target), context=[])
+        expected_step(
+            SpeculativeSampling(1),
+            draft=ZerothOrder(np.full(600, 1 / 600)),
+            target=ZerothOrder(target),
+            context=[],
+        )
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 600 * 600 * 8  # one table of all
 
     @pytest.mark.parametrize(
-        ("decoder", "most"), [(SpeculativeSampling(1), "1,073,741,824"), (Ersd(TreeShape([0])), "134,217,728")], ids=repr
+        ("decoder", "most"),
+        [(SpeculativeSampling(1), "1,073,741,824"), (Ersd(TreeShape([0])), "134,217,728")],
+        ids=repr,
     )
     def test_no_table_beyond_the_limit(self, decoder: Decoder, most: str) -> None:
         model = ZerothOrder(np.full(49_152, 1 / 49_152))
-        expected = f"at most {most} pairs.*49,152 draft sequences × 49,152 tokens.*otm.sequence.generate"
+        expected = (
+            f"at most {most} pairs.*49,152 draft sequences × 49,152 tokens.*otm.sequence.generate"
+        )
         with pytest.raises(otm.errors.TooLarge, match=expected):
             expected_step(decoder, draft=model, target=model, context=[])
 

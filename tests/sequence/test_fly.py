@@ -39,14 +39,19 @@ def test_the_law_is_that_of_the_steps(window: int, samples: int) -> None:
 
 
 def shipped(accepted: list[bool], closed: list[bool], window: int) -> int:
-    """Drafts kept by the mask as the public code builds it: the pattern FTT…T but not in the last places, and the gate."""
+    """Drafts kept by the mask as the public code builds it: the pattern FTT…T but not in the last
+    places, and the gate.
+    """
     length = len(accepted)
     pattern = [False, *[True] * (window - 1)]
     mask = accepted.copy()
     for start in range(length - window + 1):
         if accepted[start : start + window] == pattern and start < length - window:
             mask[start] = True
-    mask = [there and not (shut and not was) for there, shut, was in zip(mask, closed, accepted, strict=True)]
+    mask = [
+        there and not (shut and not was)
+        for there, shut, was in zip(mask, closed, accepted, strict=True)
+    ]
     return mask.index(False) if False in mask else length
 
 
@@ -59,7 +64,9 @@ def test_every_pattern_of_matches(window: int) -> None:
             closed = [place in shut for place in range(length)]
             likeliest = [0.6, 0.4] if not shut else [0.98, 0.02]
             rows = np.array([[0.6, 0.4] if not c else likeliest for c in closed])
-            rows = np.array([row if match else row[::-1] for row, match in zip(rows, matches, strict=True)])
+            rows = np.array(
+                [row if match else row[::-1] for row, match in zip(rows, matches, strict=True)]
+            )
             kept = Fly(length, window, entropy=0.3).kept_law(tokens, rows)
             assert kept[shipped(list(matches), closed, window)] == 1.0, (matches, shut)
 
@@ -70,7 +77,9 @@ def test_one_sample_that_forgives_nothing_is_lossless_two_are_not() -> None:
     assert bias(Fly(3, window=4, samples=1), draft, target, step=expected_step) < 1e-14  # type: ignore[arg-type]
     half = ZerothOrder([0.5, 0.5])
     law = expected_step(Fly(1, samples=2), draft=half, target=half, context=[]).law
-    np.testing.assert_allclose(completed_law(law, target=half, context=[], length=1), [0.75, 0.25], atol=1e-15)
+    np.testing.assert_allclose(
+        completed_law(law, target=half, context=[], length=1), [0.75, 0.25], atol=1e-15
+    )
 
 
 def test_registries_and_text() -> None:
@@ -79,15 +88,29 @@ def test_registries_and_text() -> None:
     draft, target = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.5, 0.3])
     for decoder in (Fly(5, window=2), Fly(5, window=2, samples=2), RegretBudget(4)):
         assert not decoder.lossless
-        text = generate(decoder, draft=draft, target=target, context=[0], num_tokens=20, rng=np.random.default_rng(0))
+        text = generate(
+            decoder,
+            draft=draft,
+            target=target,
+            context=[0],
+            num_tokens=20,
+            rng=np.random.default_rng(0),
+        )
         assert len(text.tokens) == 20
-        assert all(len(one.tokens) == one.accepted + 1 == len(one.survivors) + 1 for one in text.steps)
+        assert all(
+            len(one.tokens) == one.accepted + 1 == len(one.survivors) + 1 for one in text.steps
+        )
         with pytest.raises(otm.errors.Unsupported, match="lossy"):
             otm.sequence.rank_decoders([decoder], draft=draft, target=target, context=[])
     assert isinstance(Uniforms(np.random.default_rng(0)), otm.sequence.Source)
 
 
 def test_parameters() -> None:
-    for wrong in ({"length": 0}, {"length": 2, "window": 0}, {"length": 2, "entropy": -1.0}, {"length": 2, "samples": -1}):
+    for wrong in (
+        {"length": 0},
+        {"length": 2, "window": 0},
+        {"length": 2, "entropy": -1.0},
+        {"length": 2, "samples": -1},
+    ):
         with pytest.raises(otm.errors.InvalidParameter):
             Fly(**wrong)

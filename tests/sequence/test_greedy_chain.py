@@ -1,4 +1,6 @@
-"""What a step of a greedy chain wins and loses, against the enumerated text and a linear program for the frontier."""
+"""What a step of a greedy chain wins and loses, against the enumerated text and a linear program
+for the frontier.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,11 @@ def test_against_the_enumerated_text(decoder: GreedyChain, seed: int) -> None:
     wanted = sequence_law(target, [], length)
     assert found.block_efficiency == pytest.approx(law.block_efficiency, abs=1e-14)
     assert found.total_variation == pytest.approx(0.5 * np.abs(text - wanted).sum(), abs=1e-14)
-    assert found.kl == pytest.approx(otm.divergences.kl_divergence(target=wanted.ravel(), draft=text.ravel()), abs=1e-12)
-    # The best text within the distance: maximise the expected length of the common prefix with the chain.
+    assert found.kl == pytest.approx(
+        otm.divergences.kl_divergence(target=wanted.ravel(), draft=text.ravel()), abs=1e-12
+    )
+    # The best text within the distance: maximise the expected length of the common prefix with the
+    # chain.
     chain = []
     for _ in range(decoder.length):
         chain.append(int(np.argmax(draft.next(chain))))
@@ -55,7 +60,9 @@ def test_against_the_enumerated_text(decoder: GreedyChain, seed: int) -> None:
         b_eq=[1.0],
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
-    assert found.frontier == pytest.approx(1.0 - program.fun, abs=1e-7)  # 244 rows, each off by 1e-10 at most, and L = 3
+    assert found.frontier == pytest.approx(
+        1.0 - program.fun, abs=1e-7
+    )  # 244 rows, each off by 1e-10 at most, and L = 3
     assert found.block_efficiency <= found.frontier + 1e-12
 
 

@@ -1,4 +1,6 @@
-"""Greedy multi-path block verification: hand values, the formula in fractions, any K, and the ties that a public version breaks."""
+"""Greedy multi-path block verification: hand values, the formula in fractions, any K, and the ties
+that a public version breaks.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from tests.sequence.toys import bias, distance, random_models, smooth_models
 
 
 def by_the_formula(draft: list[Fraction], odds: Fraction, count: int) -> list[Fraction]:
-    """[(A + y + z)^K − (A + y)^K]/[(A + u)^K − A^K] with u = 1, as printed; tokens in ascending order of rank."""
+    """[(A + y + z)^K − (A + y)^K]/[(A + u)^K − A^K] with u = 1, as printed; tokens in ascending
+    order of rank.
+    """
     found, below = [], odds
     for mass in draft:
         found.append(((below + mass) ** count - below**count) / ((odds + 1) ** count - odds**count))
@@ -37,13 +41,16 @@ class TestSelectedLaw:
     @pytest.mark.parametrize("count", [1, 2, 3, 4, 16, 257])
     @pytest.mark.parametrize("odds", [0.0, 2.0**-60, 0.375, 1.0, 2.0**12, 2.0**80])
     def test_equals_the_formula_in_fractions(self, odds: float, count: int) -> None:
-        """Dyadic masses: the fractions are the floats. Every entry is right to some units in the last place, the tiny ones too."""
+        """Dyadic masses: the fractions are the floats. Every entry is right to some units in the
+        last place, the tiny ones too.
+        """
         draft = np.array([2.0**-40, 0.25, 2.0**-30, 0.5, 0.25 - 2.0**-30 - 2.0**-40])
         lower, higher = np.cumsum(draft) - draft, np.cumsum(draft[::-1])[::-1] - draft
         found = selected_law(draft, lower=lower, higher=higher, odds=odds, count=count)
         exact = by_the_formula([Fraction(float(x)) for x in draft], Fraction(odds), count)
         for value, truth in zip(found.tolist(), exact, strict=True):
-            # A factor e^{−t} is right to t units, t = K·|log|; entries below e^{−60} are asked for their size only.
+            # A factor e^{−t} is right to t units, t = K·|log|; entries below e^{−60} are asked for
+            # their size only.
             assert value == pytest.approx(float(truth), rel=1e-13, abs=1e-26)
         assert found.sum() == pytest.approx(1.0, abs=1e-14)
 
@@ -63,12 +70,19 @@ class TestSelectedLaw:
 def test_one_sequence_is_block_verification(seed: int) -> None:
     draft, target = random_models(3, 2, np.random.default_rng([8, seed]))
     models = {"draft": draft, "target": target, "context": []}
-    assert distance(step_law(GreedyMultipath(1, 2), **models), step_law(BlockVerification(2), **models)) <= 1e-14
+    assert (
+        distance(
+            step_law(GreedyMultipath(1, 2), **models), step_law(BlockVerification(2), **models)
+        )
+        <= 1e-14
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_stem_is_drafted_once(seed: int) -> None:
-    """Three shared tokens and one branch each of nothing but K = 1: a chain; the stem's vertices are reached as on a chain."""
+    """Three shared tokens and one branch each of nothing but K = 1: a chain; the stem's vertices
+    are reached as on a chain.
+    """
     draft, target = random_models(2, 3, np.random.default_rng([9, seed]))
     models = {"draft": draft, "target": target, "context": []}
     whole, split = BlockVerification(3), GreedyMultipath(1, 1, stem=2)
@@ -77,8 +91,13 @@ def test_the_stem_is_drafted_once(seed: int) -> None:
 
 
 def test_expected_tokens_are_the_block_weights_of_the_selected_sequence() -> None:
-    """1 + Σ_i E[w_i], w_i = min(1, w_{i−1} q/s), in fractions over all pairs of sequences of two tokens."""
-    draft, target = [Fraction(3, 4), Fraction(1, 4)], [Fraction(1, 4), Fraction(3, 4)]  # token 1 ranks higher
+    """1 + Σ_i E[w_i], w_i = min(1, w_{i−1} q/s), in fractions over all pairs of sequences of two
+    tokens.
+    """
+    draft, target = (
+        [Fraction(3, 4), Fraction(1, 4)],
+        [Fraction(1, 4), Fraction(3, 4)],
+    )  # token 1 ranks higher
     sequences = list(itertools.product((0, 1), repeat=2))
     chosen: dict[tuple[int, ...], Fraction] = dict.fromkeys(sequences, Fraction(0))
     for one, other in itertools.product(sequences, repeat=2):
@@ -89,14 +108,24 @@ def test_expected_tokens_are_the_block_weights_of_the_selected_sequence() -> Non
     for (x, y), mass in chosen.items():
         weight = min(Fraction(1), target[x] / first[x])
         total += mass * (weight + min(Fraction(1), weight * target[y] * first[x] / mass))
-    models = {"draft": ZerothOrder([0.75, 0.25]), "target": ZerothOrder([0.25, 0.75]), "context": []}
-    assert step_law(GreedyMultipath(2, 2), **models).block_efficiency == pytest.approx(float(total), abs=1e-15)
-    assert total == Fraction(555, 256)  # the best that any lossless verification of these drafts decodes
+    models = {
+        "draft": ZerothOrder([0.75, 0.25]),
+        "target": ZerothOrder([0.25, 0.75]),
+        "context": [],
+    }
+    assert step_law(GreedyMultipath(2, 2), **models).block_efficiency == pytest.approx(
+        float(total), abs=1e-15
+    )
+    assert total == Fraction(
+        555, 256
+    )  # the best that any lossless verification of these drafts decodes
     assert best_step(GreedyMultipath(2, 2), **models).value == pytest.approx(555 / 256, abs=1e-9)
 
 
 def test_more_sequences_can_lose() -> None:
-    """Equal models: one draft is always kept, of two the higher-ranked is kept with 1/4 + 1/2, of K with (1/2)^K + 1/2."""
+    """Equal models: one draft is always kept, of two the higher-ranked is kept with 1/4 + 1/2, of K
+    with (1/2)^K + 1/2.
+    """
     model = ZerothOrder([0.5, 0.5])
     for count in (1, 2, 3, 8):
         found = expected_step(GreedyMultipath(count, 1), draft=model, target=model, context=[])
@@ -105,7 +134,9 @@ def test_more_sequences_can_lose() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class CappedRanks(GreedyMultipath):
-    """Ranks by min(1, q/p), as a public implementation: of equals the first drafted goes on, the law assumes another order."""
+    """Ranks by min(1, q/p), as a public implementation: of equals the first drafted goes on, the
+    law assumes another order.
+    """
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         drafted = tree.tokens[1:].tolist()
@@ -118,20 +149,30 @@ class CappedRanks(GreedyMultipath):
 
 
 class TestTies:
-    """The law of the selected token belongs to a strict order; capped ratios tie, and what breaks the ties must be the same."""
+    """The law of the selected token belongs to a strict order; capped ratios tie, and what breaks
+    the ties must be the same.
+    """
 
     def test_equal_models_give_another_law(self) -> None:
-        # The first draft is taken, of law (1/2, 1/2), and verified against (1/4, 3/4): (1/2 + 1/6, 1/3).
+        # The first draft is taken, of law (1/2, 1/2), and verified against (1/4, 3/4): (1/2 + 1/6,
+        # 1/3).
         model = ZerothOrder([0.5, 0.5])
-        assert bias(CappedRanks(2, 1), model, model, step=step_law) == pytest.approx(1 / 6, abs=1e-15)
+        assert bias(CappedRanks(2, 1), model, model, step=step_law) == pytest.approx(
+            1 / 6, abs=1e-15
+        )
 
     def test_three_tokens(self) -> None:
         draft, target = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.35, 0.45])
-        assert bias(CappedRanks(2, 1), draft, target, step=step_law) == pytest.approx(7 / 130, abs=1e-15)
+        assert bias(CappedRanks(2, 1), draft, target, step=step_law) == pytest.approx(
+            7 / 130, abs=1e-15
+        )
         assert bias(GreedyMultipath(2, 1), draft, target, step=step_law) <= 1e-15
 
     def test_without_ties_it_is_the_same_scheme(self) -> None:
-        draft, target = ZerothOrder([0.2, 0.3, 0.5]), ZerothOrder([0.1, 0.2, 0.7])  # one token alone reaches 1
+        draft, target = (
+            ZerothOrder([0.2, 0.3, 0.5]),
+            ZerothOrder([0.1, 0.2, 0.7]),
+        )  # one token alone reaches 1
         assert bias(CappedRanks(2, 1), draft, target, step=step_law) <= 1e-15
 
 
@@ -140,11 +181,16 @@ def test_no_better_than_the_best_step() -> None:
         draft, target = smooth_models(2, 2, seed)
         models = {"draft": draft, "target": target, "context": []}
         decoder = GreedyMultipath(2, 2)
-        assert expected_step(decoder, **models).block_efficiency <= best_step(decoder, **models).upper + 1e-12
+        assert (
+            expected_step(decoder, **models).block_efficiency
+            <= best_step(decoder, **models).upper + 1e-12
+        )
 
 
 def test_a_long_improbable_block_of_many_sequences() -> None:
-    """64 sequences of 60 tokens: joint masses around 1e−60 to the 64th power. Counts stay sums of probabilities."""
+    """64 sequences of 60 tokens: joint masses around 1e−60 to the 64th power. Counts stay sums of
+    probabilities.
+    """
     rng = np.random.default_rng(4)
     draft, target = rng.dirichlet(np.ones(50)), rng.dirichlet(np.ones(50))
     odds = 0.0
@@ -153,4 +199,6 @@ def test_a_long_improbable_block_of_many_sequences() -> None:
         assert ranked.selected.sum() == pytest.approx(1.0, abs=1e-13)
         assert (ranked.selected >= 0).all()
         odds = ranked.odds(int(rng.integers(50)))
-    np.testing.assert_allclose(ranked.selected, draft, rtol=1e-10)  # beyond α = 10^100 the rest of the draft is unskewed
+    np.testing.assert_allclose(
+        ranked.selected, draft, rtol=1e-10
+    )  # beyond α = 10^100 the rest of the draft is unskewed

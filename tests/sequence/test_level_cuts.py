@@ -1,4 +1,6 @@
-"""Level cuts: above the best step, equal to the one-step optimum on one level, and right as often as they say."""
+"""Level cuts: above the best step, equal to the one-step optimum on one level, and right as often
+as they say.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,18 @@ from otm.sequence.level_cuts import conjugate
 from tests.sequence.toys import smooth_models
 
 
-def bound(draft: otm.sequence.LanguageModel, target: otm.sequence.LanguageModel, k: int, length: int) -> float:
+def bound(
+    draft: otm.sequence.LanguageModel, target: otm.sequence.LanguageModel, k: int, length: int
+) -> float:
     """The sum of the one-step optima of the laws of whole levels, exactly."""
-    levels = [[sequence_law(model, [], n).reshape(-1) for model in (draft, target)] for n in range(1, length + 1)]
-    return 1 + sum(float(otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(k)))) for p, q in levels)
+    levels = [
+        [sequence_law(model, [], n).reshape(-1) for model in (draft, target)]
+        for n in range(1, length + 1)
+    ]
+    return 1 + sum(
+        float(otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(k))))
+        for p, q in levels
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -27,11 +37,20 @@ def test_it_bounds_the_best_step(seed: int) -> None:
     for trial in range(20):
         rng = np.random.default_rng([seed, trial])
         found = level_cut_upper(
-            draft=draft, target=target, context=[], num_drafts=k, length=2, samples=300, rng=rng, confidence=0.9
+            draft=draft,
+            target=target,
+            context=[],
+            num_drafts=k,
+            length=2,
+            samples=300,
+            rng=rng,
+            confidence=0.9,
         )
         inside += exact <= found.high
         assert found.mean <= found.high and found.samples == 200 and len(found.slopes) == 2
-    assert inside >= 17  # Pr(Binomial(20, .9) < 17) = .13, and the bound is wider than it need be: 20 of 20 here
+    assert (
+        inside >= 17
+    )  # Pr(Binomial(20, .9) < 17) = .13, and the bound is wider than it need be: 20 of 20 here
     assert found.mean == pytest.approx(exact, abs=0.3)
 
 
@@ -48,13 +67,19 @@ def test_wrong_counts_are_refused() -> None:
     for wrong in ({"samples": 2}, {"confidence": 1.0}, {"num_drafts": 0}):
         asked = {"num_drafts": 2, "length": 1, "samples": 9, "confidence": 0.9} | wrong
         with pytest.raises(otm.errors.InvalidParameter):
-            level_cut_upper(draft=draft, target=target, context=[], rng=np.random.default_rng(0), **asked)
+            level_cut_upper(
+                draft=draft, target=target, context=[], rng=np.random.default_rng(0), **asked
+            )
 
 
 def test_no_mean_above_what_a_step_can_yield() -> None:
-    """Eight sequences accept nearly all, and a sample of two paths then says more than all about every other time."""
+    """Eight sequences accept nearly all, and a sample of two paths then says more than all about
+    every other time.
+    """
     for seed in range(12):
         draft, target = smooth_models(3, 3, seed)
         rng = np.random.default_rng(seed)
-        found = level_cut_upper(draft=draft, target=target, context=[], num_drafts=8, length=3, samples=3, rng=rng)
+        found = level_cut_upper(
+            draft=draft, target=target, context=[], num_drafts=8, length=3, samples=3, rng=rng
+        )
         assert found.mean <= found.high <= 4.0

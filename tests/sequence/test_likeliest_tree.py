@@ -1,4 +1,6 @@
-"""The likeliest paths against a search of all paths, sample and match against the best step, and every budget from one tree."""
+"""The likeliest paths against a search of all paths, sample and match against the best step, and
+every budget from one tree.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from tests.sequence.toys import random_models
 def products(model: object, num_tokens: int, length: int) -> dict[tuple[int, ...], float]:
     """The probability of every path of up to `length` tokens."""
     found = {(): 1.0}
-    for path in itertools.chain.from_iterable(itertools.product(range(num_tokens), repeat=n) for n in range(1, length + 1)):
+    for path in itertools.chain.from_iterable(
+        itertools.product(range(num_tokens), repeat=n) for n in range(1, length + 1)
+    ):
         found[path] = found[path[:-1]] * model.next(path[:-1])[path[-1]]  # type: ignore[attr-defined]
     return found
 
@@ -38,8 +42,12 @@ def test_no_other_paths_are_likelier(seed: int) -> None:
     for size in (1, 4, 9, 39):
         tree = LikeliestTree(size, 3).draft(draft, (), Outcomes({}))
         drafted = [every[context] for context in tree.contexts() if context]
-        live = sorted((mass for path, mass in every.items() if path and mass > 0), reverse=True)[:size]
-        np.testing.assert_allclose(drafted, live, rtol=1e-14)  # in falling order, so that smaller trees are its beginnings
+        live = sorted((mass for path, mass in every.items() if path and mass > 0), reverse=True)[
+            :size
+        ]
+        np.testing.assert_allclose(
+            drafted, live, rtol=1e-14
+        )  # in falling order, so that smaller trees are its beginnings
 
 
 def test_ties_go_to_the_elder_and_the_lower_token() -> None:
@@ -53,7 +61,12 @@ def test_ties_go_to_the_elder_and_the_lower_token() -> None:
 def test_a_beam_expands_the_best_of_a_level_only() -> None:
     """Width 1 is a chain of argmaxes, though the second token weighs more than the chain's end."""
     draft = ZerothOrder([0.55, 0.45])
-    assert LikeliestTree(3, 3, width=1).draft(draft, (), Outcomes({})).contexts() == [(), (0,), (0, 0), (0, 0, 0)]
+    assert LikeliestTree(3, 3, width=1).draft(draft, (), Outcomes({})).contexts() == [
+        (),
+        (0,),
+        (0, 0),
+        (0, 0, 0),
+    ]
     assert LikeliestTree(3, 3).draft(draft, (), Outcomes({})).contexts() == [(), (0,), (1,), (0, 0)]
 
 
@@ -66,7 +79,9 @@ def test_sample_and_match_is_the_best_verification_of_a_fixed_tree(seed: int) ->
     assert tokens[-1] == pytest.approx(best_step(decoder, **models).value, abs=1e-9)
     every = products(target, 3, 3)
     paths = [context for context in decoder.draft(draft, (), Outcomes({})).contexts() if context]
-    np.testing.assert_allclose(tokens, 1 + np.cumsum([0.0, *(every[path] for path in paths)]), rtol=1e-14)
+    np.testing.assert_allclose(
+        tokens, 1 + np.cumsum([0.0, *(every[path] for path in paths)]), rtol=1e-14
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -81,17 +96,29 @@ def test_one_tree_answers_for_all_smaller_ones(seed: int) -> None:
 
 
 def test_for_its_own_drafter_no_tree_of_its_size_does_better() -> None:
-    """The target is the draft: 1 + Σ P(u), against every tree of five vertices that a fixed shape of distinct children can be."""
+    """The target is the draft: 1 + Σ P(u), against every tree of five vertices that a fixed shape
+    of distinct children can be.
+    """
     draft, _ = markov_pair(3, order=1, rng=np.random.default_rng(3))
     models = {"draft": draft, "target": draft, "context": [0]}
     best = matched_tokens(LikeliestTree(3, 3), **models)[-1]
     law = sequence_law(draft, [0], 3)
-    every = {path: float(law[path].sum()) for n in (1, 2, 3) for path in itertools.product(range(3), repeat=n)}
+    every = {
+        path: float(law[path].sum())
+        for n in (1, 2, 3)
+        for path in itertools.product(range(3), repeat=n)
+    }
     trees = [
-        chosen for chosen in itertools.combinations(every, 3) if all(len(path) == 1 or path[:-1] in chosen for path in chosen)
+        chosen
+        for chosen in itertools.combinations(every, 3)
+        if all(len(path) == 1 or path[:-1] in chosen for path in chosen)
     ]
-    assert best == pytest.approx(1 + max(sum(every[path] for path in chosen) for chosen in trees), abs=1e-14)
-    assert best <= best_step(Gsd(TreeShape([0, 1, 2])), **models).upper  # sampled drafts of an equal model are never rejected
+    assert best == pytest.approx(
+        1 + max(sum(every[path] for path in chosen) for chosen in trees), abs=1e-14
+    )
+    assert (
+        best <= best_step(Gsd(TreeShape([0, 1, 2])), **models).upper
+    )  # sampled drafts of an equal model are never rejected
 
 
 def test_at_a_vocabulary_of_a_hundred_thousand() -> None:
@@ -105,7 +132,11 @@ def test_at_a_vocabulary_of_a_hundred_thousand() -> None:
 
 def test_wrong_arguments() -> None:
     model = ZerothOrder([0.5, 0.5])
-    for wrong in ({"size": 0, "length": 1}, {"size": 1, "length": 0}, {"size": 1, "length": 1, "width": 0}):
+    for wrong in (
+        {"size": 0, "length": 1},
+        {"size": 1, "length": 0},
+        {"size": 1, "length": 1, "width": 0},
+    ):
         with pytest.raises(otm.errors.InvalidParameter):
             LikeliestTree(**wrong)
     with pytest.raises(otm.errors.InvalidParameter, match="LikeliestTree"):

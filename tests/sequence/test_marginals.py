@@ -1,4 +1,6 @@
-"""Drafters of marginals: sampled, by argmax and as a tree, exactly, where the target knows two texts and the drafter no text."""
+"""Drafters of marginals: sampled, by argmax and as a tree, exactly, where the target knows two
+texts and the drafter no text.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ TWO_TEXTS = TableModel(
     {(): [0.5, 0.5]}
     | {(x,) * n: np.eye(2)[x] for x in (0, 1) for n in range(1, 6)}
     | {(0, 1): [0.5, 0.5], (1, 0): [0.5, 0.5]}
-    | {(*a, *b): [0.5, 0.5] for a in ((0, 1), (1, 0)) for b in ((0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1))}
+    | {
+        (*a, *b): [0.5, 0.5]
+        for a in ((0, 1), (1, 0))
+        for b in ((0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1))
+    }
     | {(x, x, 1 - x): [0.5, 0.5] for x in (0, 1)}
     | {(x, x, 1 - x, y): [0.5, 0.5] for x in (0, 1) for y in (0, 1)}
     | {(x, x, x, 1 - x): [0.5, 0.5] for x in (0, 1)}
@@ -39,12 +45,16 @@ def test_two_texts(length: int) -> None:
     draft = block_marginals(TWO_TEXTS, context=[], length=length)
     np.testing.assert_allclose(draft.rows, np.full((length, 2), 0.5))
     models = {"draft": draft, "target": TWO_TEXTS, "context": []}
-    # A sampled block is one of the two texts with 2/2^L: 1 + Σ 2^{1−i}, below 3 at any length, and nothing does better with it.
+    # A sampled block is one of the two texts with 2/2^L: 1 + Σ 2^{1−i}, below 3 at any length, and
+    # nothing does better with it.
     sampled = expected_step(BlockVerification(length), **models).block_efficiency
     assert sampled == pytest.approx(3 - 2.0 ** (1 - length), abs=1e-14)
     assert best_step(BlockVerification(length), **models).value == pytest.approx(sampled, abs=1e-9)
-    assert expected_step(SpeculativeSampling(length), **models).block_efficiency == pytest.approx(sampled, abs=1e-14)
-    # The argmax block is one text throughout: 1 + L/2. Both texts take a whole tree: 1 + L with 2^{L+1} − 2 vertices.
+    assert expected_step(SpeculativeSampling(length), **models).block_efficiency == pytest.approx(
+        sampled, abs=1e-14
+    )
+    # The argmax block is one text throughout: 1 + L/2. Both texts take a whole tree: 1 + L with
+    # 2^{L+1} − 2 vertices.
     argmax = matched_tokens(LikeliestTree(length, length, width=1), **models)
     np.testing.assert_allclose(argmax, 1 + 0.5 * np.arange(length + 1))
     whole = matched_tokens(LikeliestTree(2 ** (length + 1) - 2, length), **models)
@@ -61,7 +71,9 @@ def test_drafts_of_marginals_are_verified_without_loss(seed: int) -> None:
     coherent = float(
         np.minimum(law, np.outer(*draft.rows)).sum()
     )  # 1 − TV of the texts: no verification accepts both tokens more
-    accepted = expected_step(BlockVerification(2), draft=draft, target=target, context=[]).accepted_law
+    accepted = expected_step(
+        BlockVerification(2), draft=draft, target=target, context=[]
+    ).accepted_law
     assert accepted[2:].sum() <= coherent + 1e-14
 
 
@@ -76,17 +88,23 @@ def test_without_memory_nothing_is_lost() -> None:
 def test_marginals_of_a_chain() -> None:
     chain = MarkovModel([[0.9, 0.1], [0.2, 0.8]])
     rows = block_marginals(chain, context=[0], length=3).rows
-    np.testing.assert_allclose(rows, [np.linalg.matrix_power(chain.table, n)[0] for n in (1, 2, 3)], atol=1e-15)
+    np.testing.assert_allclose(
+        rows, [np.linalg.matrix_power(chain.table, n)[0] for n in (1, 2, 3)], atol=1e-15
+    )
 
 
 def test_positions_and_wrong_arguments() -> None:
     model = BlockMarginals([[0.5, 0.5], [0.25, 0.75]], start=2)
-    np.testing.assert_array_equal(model.next_batch([(0, 0), (1, 1, 1), (0, 1, 0)]), model.rows[[0, 1, 1]])
+    np.testing.assert_array_equal(
+        model.next_batch([(0, 0), (1, 1, 1), (0, 1, 0)]), model.rows[[0, 1, 1]]
+    )
     for outside in ([0], [0, 0, 0, 0]):
         with pytest.raises(otm.errors.InvalidParameter, match="2 positions after 2 tokens"):
             model.next(outside)
     for wrong in (3, None, "ab", np.array(3)):
-        with pytest.raises(otm.errors.InvalidParameter, match="context must be a sequence of tokens"):
+        with pytest.raises(
+            otm.errors.InvalidParameter, match="context must be a sequence of tokens"
+        ):
             model.next(wrong)  # type: ignore[arg-type]
     with pytest.raises(otm.errors.InvalidDistribution, match="one distribution per position"):
         BlockMarginals([0.5, 0.5])  # type: ignore[arg-type]

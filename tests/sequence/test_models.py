@@ -46,7 +46,11 @@ def test_a_batch_is_its_rows(model: LanguageModel) -> None:
 class TestMarkov:
     def test_remembers_its_order(self) -> None:
         _, model = markov_pair(3, order=2, rng=np.random.default_rng(0))
-        assert model.next([2, 0, 1]).tolist() == model.next([1, 0, 1]).tolist() == model.table[0, 1].tolist()
+        assert (
+            model.next([2, 0, 1]).tolist()
+            == model.next([1, 0, 1]).tolist()
+            == model.table[0, 1].tolist()
+        )
         assert model.next([2, 1]).tolist() != model.next([0, 1]).tolist()
 
     def test_short_contexts_are_filled_with_token_0(self) -> None:
@@ -67,19 +71,26 @@ class TestMarkovPair:
     @pytest.mark.parametrize("similarity", [0.0, 0.3, 0.9, 1.0])
     @pytest.mark.parametrize("order", [0, 1, 2])
     def test_similarity_scales_the_distance(self, similarity: float, order: int) -> None:
-        draft, target = markov_pair(4, order=order, similarity=similarity, rng=np.random.default_rng(1))
+        draft, target = markov_pair(
+            4, order=order, similarity=similarity, rng=np.random.default_rng(1)
+        )
         unrelated, same = markov_pair(4, order=order, similarity=0.0, rng=np.random.default_rng(1))
         np.testing.assert_array_equal(target.table, same.table)
         # TV(s·q + (1 − s)·d, q) = (1 − s)·TV(d, q), row by row.
         distance = 0.5 * np.abs(draft.table - target.table).sum(axis=-1)
         np.testing.assert_allclose(
-            distance, (1 - similarity) * 0.5 * np.abs(unrelated.table - target.table).sum(axis=-1), atol=1e-15
+            distance,
+            (1 - similarity) * 0.5 * np.abs(unrelated.table - target.table).sum(axis=-1),
+            atol=1e-15,
         )
         assert draft.order == order
 
     def test_concentration(self) -> None:
         peaked, flat = (
-            markov_pair(50, concentration=c, rng=np.random.default_rng(0))[1].table.max(axis=1).mean() for c in (0.05, 50.0)
+            markov_pair(50, concentration=c, rng=np.random.default_rng(0))[1]
+            .table.max(axis=1)
+            .mean()
+            for c in (0.05, 50.0)
         )
         assert peaked > 0.3 > 0.05 > flat
 
@@ -109,11 +120,16 @@ class TestTable:
             TableModel({(): [0.5, 0.5], (0,): [0.5, 0.6]})
         with pytest.raises(otm.errors.InvalidParameter, match="at least one context"):
             TableModel({})
-        with pytest.raises(otm.errors.InvalidParameter, match=r"one of the 3 in the table; \(1, 1\) is not. Capture it"):
+        with pytest.raises(
+            otm.errors.InvalidParameter,
+            match=r"one of the 3 in the table; \(1, 1\) is not. Capture it",
+        ):
             TableModel(TABLE).next([1, 1])
 
     def test_zeroth_order(self) -> None:
-        with pytest.raises(otm.errors.InvalidDistribution, match=r"one distribution \(V,\); its shape is \(2, 2\)"):
+        with pytest.raises(
+            otm.errors.InvalidDistribution, match=r"one distribution \(V,\); its shape is \(2, 2\)"
+        ):
             ZerothOrder([[0.5, 0.5], [0.5, 0.5]])
 
 
@@ -159,7 +175,9 @@ class TestMemoised:
                 return np.full((len(contexts), 2), 0.7)  # type: ignore[arg-type]
 
         for _ in range(2):
-            with pytest.raises(otm.errors.InvalidDistribution, match=r"After context \(3,\): the draft model's"):
+            with pytest.raises(
+                otm.errors.InvalidDistribution, match=r"After context \(3,\): the draft model's"
+            ):
                 next_distributions(Memoised(Broken()), [(3,)], name="draft")
 
 
@@ -183,11 +201,16 @@ class TestAbsorbing:
 
     @pytest.mark.parametrize("eos", [-1, 2, 0.5, True, "end", None], ids=repr)
     def test_a_token_outside_the_vocabulary(self, eos: object) -> None:
-        with pytest.raises(otm.errors.InvalidParameter, match=rf"eos must be a token in \[0, 2\); got {eos!r}\. Pass eos=None"):
+        with pytest.raises(
+            otm.errors.InvalidParameter,
+            match=rf"eos must be a token in \[0, 2\); got {eos!r}\. Pass eos=None",
+        ):
             Absorbing(ZerothOrder([0.5, 0.5]), eos=eos)  # type: ignore[arg-type]
 
     def test_a_text_starts_somewhere(self) -> None:
-        with pytest.raises(otm.errors.InvalidParameter, match="start must be an integer of at least 0; got -1"):
+        with pytest.raises(
+            otm.errors.InvalidParameter, match="start must be an integer of at least 0; got -1"
+        ):
             Absorbing(ZerothOrder([0.5, 0.5]), eos=1, start=-1)
 
 
@@ -202,7 +225,9 @@ class TestSequenceLaw:
     def test_errors(self) -> None:
         with pytest.raises(otm.errors.TooLarge, match="limited to 16,777,216 sequences"):
             sequence_law(ZerothOrder([0.5, 0.5]), [], 25)
-        with pytest.raises(otm.errors.InvalidParameter, match="length must be an integer of at least 1"):
+        with pytest.raises(
+            otm.errors.InvalidParameter, match="length must be an integer of at least 1"
+        ):
             sequence_law(ZerothOrder([0.5, 0.5]), [], 0)
 
 
@@ -210,11 +235,17 @@ class TestTheGate:
     @pytest.mark.parametrize(
         ("answer", "message"),
         [
-            ([[0.7, 0.7]], r"After context \(5,\): the draft model's next-token distribution must sum to 1"),
+            (
+                [[0.7, 0.7]],
+                r"After context \(5,\): the draft model's next-token distribution must sum to 1",
+            ),
             ([[np.nan, 1.0]], r"After context \(5,\): .* must be finite"),
             ([[1.5, -0.5]], r"After context \(5,\): .* must be non-negative"),
             ([0.5, 0.5], r"one distribution per context, \(1, V\); it returned shape \(2,\)"),
-            ([[0.5, 0.5]] * 2, r"one distribution per context, \(1, V\); it returned shape \(2, 2\)"),
+            (
+                [[0.5, 0.5]] * 2,
+                r"one distribution per context, \(1, V\); it returned shape \(2, 2\)",
+            ),
         ],
     )
     def test_says_which_model_and_context(self, answer: object, message: str) -> None:
@@ -231,7 +262,8 @@ class TestTheGate:
                 return np.array([[0.5, 0.5], [0.5, 0.6]])
 
         with pytest.raises(
-            otm.errors.InvalidDistribution, match=r"After context \(… 8 tokens …, 8, 9, .*19\): the target model's"
+            otm.errors.InvalidDistribution,
+            match=r"After context \(… 8 tokens …, 8, 9, .*19\): the target model's",
         ):
             next_distributions(OneBad(), [(0,), tuple(range(20))], name="target")
 

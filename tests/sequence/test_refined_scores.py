@@ -1,4 +1,6 @@
-"""Refined scores: one level is the optimum, one sequence block verification, and on toys most of what there is to win is won."""
+"""Refined scores: one level is the optimum, one sequence block verification, and on toys most of
+what there is to win is won.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ from tests.sequence.toys import distance, num_trees, random_models, smooth_model
 def test_one_level_is_the_optimal_verifier(seed: int) -> None:
     draft, target = random_models(3, 1, np.random.default_rng([1, seed]))
     k = 1 + seed % 4
-    found = expected_step(RefinedScores(k, 1), draft=draft, target=target, context=[]).block_efficiency
+    found = expected_step(
+        RefinedScores(k, 1), draft=draft, target=target, context=[]
+    ).block_efficiency
     problem = otm.Problem(draft=draft.next([]), target=target.next([]), law=otm.IID(k))
     assert found == pytest.approx(1 + otm.optimal_acceptance(problem), abs=1e-12)
 
@@ -60,7 +64,9 @@ def test_its_law_is_what_enumeration_finds(seed: int) -> None:
 
 
 def test_most_of_the_gap_is_closed() -> None:
-    """Between `Optimal` vertex by vertex and the best step: nine tenths on these toys (docs/theory.md, "Refined scores")."""
+    """Between `Optimal` vertex by vertex and the best step: nine tenths on these toys
+    (docs/theory.md, "Refined scores").
+    """
     won, wanted = 0.0, 0.0
     for seed in range(12):
         rng = np.random.default_rng([4, seed])
@@ -81,7 +87,9 @@ def test_most_of_the_gap_is_closed() -> None:
 def test_more_cells_are_no_worse_and_few_are_lossless() -> None:
     draft, target = smooth_models(4, 2, 7)
     few, some, many = (
-        expected_step(RefinedScores(3, 2, cells=cells), draft=draft, target=target, context=[]).block_efficiency
+        expected_step(
+            RefinedScores(3, 2, cells=cells), draft=draft, target=target, context=[]
+        ).block_efficiency
         for cells in (2, 16, 256)
     )
     assert few < some < many
@@ -91,9 +99,18 @@ def test_a_sampled_step_names_the_winner() -> None:
     draft, target = smooth_models(3, 3, 0)
     decoder = RefinedScores(2, 3)
     for seed in range(50):
-        one = step(decoder, draft=draft, target=target, context=[], source=Uniforms(np.random.default_rng(seed)))
+        one = step(
+            decoder,
+            draft=draft,
+            target=target,
+            context=[],
+            source=Uniforms(np.random.default_rng(seed)),
+        )
         assert len(one.tokens) == one.accepted + 1
-        assert [vertex for (vertex,) in one.survivors] in ([1, 3, 5][: one.accepted], [2, 4, 6][: one.accepted])
+        assert [vertex for (vertex,) in one.survivors] in (
+            [1, 3, 5][: one.accepted],
+            [2, 4, 6][: one.accepted],
+        )
 
 
 @pytest.mark.parametrize("wrong", [{"num_drafts": 0}, {"length": 0}, {"cells": 0}, {"cells": 1}])
@@ -103,11 +120,15 @@ def test_counts_are_positive(wrong: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "decoder", [RefinedScores(1, 1), RefinedScores(2, 2), GreedyMultipath(2, 2), BlockKSeq(2, 2)], ids=repr
+    "decoder",
+    [RefinedScores(1, 1), RefinedScores(2, 2), GreedyMultipath(2, 2), BlockKSeq(2, 2)],
+    ids=repr,
 )
 @pytest.mark.parametrize("tiny", [1e-16, 1e-17, 1e-100, 1e-310])
 def test_masses_that_a_sum_does_not_register(decoder: Decoder, tiny: float) -> None:
-    """Logits 40 apart are enough for the first two: lossless all the same, and the expected step is the enumerated one."""
+    """Logits 40 apart are enough for the first two: lossless all the same, and the expected step is
+    the enumerated one.
+    """
     for draft_rows, target_rows in (
         ([[tiny, 1 - tiny], [0.3, 0.7]], [[0.4, 0.6], [0.4, 0.6]]),
         ([[1 - tiny, tiny], [tiny, 1 - tiny]], [[0.5, 0.5], [1.0, 0.0]]),
@@ -117,26 +138,39 @@ def test_masses_that_a_sum_does_not_register(decoder: Decoder, tiny: float) -> N
         models = {"draft": draft, "target": target, "context": [0]}
         law = step_law(decoder, **models)  # type: ignore[arg-type]
         found = completed_law(law, target=target, context=[0], length=decoder.depth + 1)
-        np.testing.assert_allclose(found, sequence_law(target, context=[0], length=decoder.depth + 1), rtol=0, atol=1e-13)
+        np.testing.assert_allclose(
+            found, sequence_law(target, context=[0], length=decoder.depth + 1), rtol=0, atol=1e-13
+        )
         efficiency = expected_step(decoder, **models).block_efficiency  # type: ignore[arg-type]
         assert efficiency == pytest.approx(law.block_efficiency, abs=1e-13)
 
 
 def test_paths_on_which_few_winners_are_accepted_are_left_alone() -> None:
-    """Token 0 is drafted with .5 and wanted with .001, so that F = .002 < a/100 after it: lossless, at no more than F q less."""
+    """Token 0 is drafted with .5 and wanted with .001, so that F = .002 < a/100 after it: lossless,
+    at no more than F q less.
+    """
     rows = (
         np.array([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4]]),
         np.array([[0.001, 0.5, 0.499], [0.6, 0.3, 0.1], [0.1, 0.5, 0.4]]),
     )
     contexts = [(), *[(y,) for y in range(3)], *[(x, y) for x in range(3) for y in range(3)]]
-    draft, target = (TableModel({path: table[(path[-1] if path else 0)] for path in contexts}) for table in rows)
-    paths = ScoredPaths(2, 64, (), {path: draft.next(path) for path in contexts}.__getitem__, target.next)
+    draft, target = (
+        TableModel({path: table[(path[-1] if path else 0)] for path in contexts}) for table in rows
+    )
+    paths = ScoredPaths(
+        2, 64, (), {path: draft.next(path) for path in contexts}.__getitem__, target.next
+    )
     left, refined = paths.refinement((0,)), paths.refinement((1,))
     assert isinstance(left, Unrefined) and not isinstance(refined, Unrefined)
     assert left.child(1) is paths.law((0,))
     decoder = RefinedScores(2, 2)
     law = step_law(decoder, draft=draft, target=target, context=[])
     found = completed_law(law, target=target, context=[], length=3)
-    np.testing.assert_allclose(found, sequence_law(target, context=[], length=3), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        found, sequence_law(target, context=[], length=3), rtol=0, atol=1e-13
+    )
     best = best_step(decoder, draft=draft, target=target, context=[]).value
-    assert expected_step(decoder, draft=draft, target=target, context=[]).block_efficiency > best - 0.05
+    assert (
+        expected_step(decoder, draft=draft, target=target, context=[]).block_efficiency
+        > best - 0.05
+    )

@@ -20,7 +20,12 @@ def published(regrets: list[float], mismatched: list[bool], decoder: RegretBudge
             total += regret
             relaxed += 1
             worthwhile = regret / ((len(regrets) - index) / len(regrets)) <= decoder.gate
-            if not (worthwhile and before < remaining and total <= remaining and relaxed <= decoder.mismatches):
+            if not (
+                worthwhile
+                and before < remaining
+                and total <= remaining
+                and relaxed <= decoder.mismatches
+            ):
                 return index
     return len(regrets)
 
@@ -31,7 +36,9 @@ def test_the_loop_and_the_law(seed: int) -> None:
     length = int(random.integers(1, 5))
     budget = float(random.choice([0.0, 0.3, 1.0, 3.0]))
     gate, most = float(random.choice([0.0, 0.5, 2.0])), int(random.integers(0, 4))
-    decoder = RegretBudget(length, budget, gate, most, spent=float(random.uniform(0, budget)) if seed % 2 else 0.0)
+    decoder = RegretBudget(
+        length, budget, gate, most, spent=float(random.uniform(0, budget)) if seed % 2 else 0.0
+    )
     draft, target = random_models(3, length + 1, random)
     models = {"draft": draft, "target": target, "context": []}
     found = expected_step(decoder, **models).law
@@ -47,18 +54,30 @@ def test_the_loop_and_the_law(seed: int) -> None:
         context.append(token)
     kept = published(regrets, mismatched, decoder)
     assert found.accepted.tolist() == [kept]
-    assert found.tokens[0].tolist() == [*context[:kept], int(np.argmax(target.next(context[:kept])))]
+    assert found.tokens[0].tolist() == [
+        *context[:kept],
+        int(np.argmax(target.next(context[:kept]))),
+    ]
 
 
 def test_no_budget_is_greedy_decoding() -> None:
     draft, target = ZerothOrder([0.6, 0.4]), ZerothOrder([0.45, 0.55])
-    for exact in (RegretBudget(3, budget=0.0), RegretBudget(3, mismatches=0), RegretBudget(3, budget=1.0, spent=1.0)):
+    for exact in (
+        RegretBudget(3, budget=0.0),
+        RegretBudget(3, mismatches=0),
+        RegretBudget(3, budget=1.0, spent=1.0),
+    ):
         law = step_law(exact, draft=draft, target=target, context=[])
         assert law.tokens.tolist() == [[1]]
 
 
 def test_parameters() -> None:
-    for wrong in ({"budget": -1.0}, {"budget": 1.0, "spent": 1.5}, {"mismatches": -1}, {"gate": float("nan")}):
+    for wrong in (
+        {"budget": -1.0},
+        {"budget": 1.0, "spent": 1.5},
+        {"mismatches": -1},
+        {"gate": float("nan")},
+    ):
         with pytest.raises(otm.errors.InvalidParameter):
             RegretBudget(2, **wrong)  # type: ignore[arg-type]
     with pytest.raises(otm.errors.InvalidParameter):

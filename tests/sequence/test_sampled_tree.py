@@ -1,4 +1,6 @@
-"""Trees grown by what was drafted: where drafts go, that any rule of growth on the past is lossless, and one that is not."""
+"""Trees grown by what was drafted: where drafts go, that any rule of growth on the past is
+lossless, and one that is not.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from otm.trees import TreeShape
 from tests.sequence.toys import SUCCESSIVE, bias, distance, random_models, smooth_models
 
 
-def trees(decoder: PredictableTree, model: LanguageModel) -> dict[tuple[Context | None, ...], float]:
+def trees(
+    decoder: PredictableTree, model: LanguageModel
+) -> dict[tuple[Context | None, ...], float]:
     found: dict[tuple[Context | None, ...], float] = {}
     for tree, mass in outcomes(lambda source: decoder.draft(model, (), source)):
         key = tuple(tree.contexts())
@@ -36,7 +40,9 @@ def trees(decoder: PredictableTree, model: LanguageModel) -> dict[tuple[Context 
 
 
 def test_the_most_valuable_slot_goes_next() -> None:
-    """(3/4, 1/4): after 0 the slot below is worth 3/4, then 9/16 below 00; after 01, of 3/16, the sibling of 0 is worth 1/4."""
+    """(3/4, 1/4): after 0 the slot below is worth 3/4, then 9/16 below 00; after 01, of 3/16, the
+    sibling of 0 is worth 1/4.
+    """
     found = trees(SampledTree(3, 3), ZerothOrder([0.75, 0.25]))
     exact = {
         ((), (0,), (0, 0), (0, 0, 0)): Fraction(27, 64),
@@ -59,7 +65,9 @@ def test_a_chain_of_a_certain_drafter_is_speculative_sampling(seed: int) -> None
     models = {"draft": draft, "target": target, "context": []}
     one = step_law(SampledTree(1, 1, otm.RecursiveRejection()), **models)
     assert distance(one, step_law(SpeculativeSampling(1), **models)) <= 1e-15
-    assert step_law(SampledTree(3, 1, otm.RecursiveRejection()), **models).block_efficiency == pytest.approx(2.0, abs=1e-14)
+    assert step_law(
+        SampledTree(3, 1, otm.RecursiveRejection()), **models
+    ).block_efficiency == pytest.approx(2.0, abs=1e-14)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -91,7 +99,11 @@ class Whimsical(PredictableTree):
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
         growing, sum_so_far = Growing(model, context), 0
         for _ in range(4):
-            open_slots = [v for v in range(len(growing.contexts)) if growing.level(v) < 2 and growing.left(v).any()]
+            open_slots = [
+                v
+                for v in range(len(growing.contexts))
+                if growing.level(v) < 2 and growing.left(v).any()
+            ]
             if sum_so_far % 5 == 4 or not open_slots:
                 break
             child, _ = growing.drop(open_slots[sum_so_far % len(open_slots)], source)
@@ -122,9 +134,13 @@ class SkippedByToken(SampledTree):
 
 @pytest.mark.parametrize("rule", SUCCESSIVE[:2], ids=repr)
 def test_a_look_at_the_token_is_not(rule: otm.Verifier | None) -> None:
-    """Equal models (1/2, 1/2): draft 1 stands, draft 0 becomes a sample: (1/4, 3/4), a total variation of 1/4."""
+    """Equal models (1/2, 1/2): draft 1 stands, draft 0 becomes a sample: (1/4, 3/4), a total
+    variation of 1/4.
+    """
     model = ZerothOrder([0.5, 0.5])
-    assert bias(SkippedByToken(1, 1, rule), model, model, step=step_law) == pytest.approx(0.25, abs=1e-15)
+    assert bias(SkippedByToken(1, 1, rule), model, model, step=step_law) == pytest.approx(
+        0.25, abs=1e-15
+    )
 
 
 def test_traversal_of_a_chain_that_grows_is_block_verification() -> None:

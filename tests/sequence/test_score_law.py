@@ -1,4 +1,6 @@
-"""Score laws: children mix to their parent, have the levels that were chosen, and those are the best that there are."""
+"""Score laws: children mix to their parent, have the levels that were chosen, and those are the
+best that there are.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def test_the_first_level_is_the_optimum(seed: int, cells: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_levels_accept_more(seed: int) -> None:
-    """The cut formula on an uneven resource: Σ min(F q, p a) is at most F·Q(T) + ∫ of the scores above P(T), for every set T."""
+    """The cut formula on an uneven resource: Σ min(F q, p a) is at most F·Q(T) + ∫ of the scores
+    above P(T), for every set T.
+    """
     rng = np.random.default_rng([2, seed])
     law = ScoreLaw(rng.dirichlet(np.ones(6)), np.sort(rng.exponential(size=6)))
     draft, target = rng.dirichlet(np.ones(5), size=2)
@@ -58,7 +62,9 @@ def test_no_levels_accept_more(seed: int) -> None:
     inside = (np.arange(32)[:, None] >> np.arange(5)) & 1
     below = np.interp(inside @ draft, law.below, law.moment)
     bounds = weight * (inside @ target) + law.level - below
-    assert np.minimum(weight * target, found.selected).sum() == pytest.approx(bounds.min(), abs=1e-14)
+    assert np.minimum(weight * target, found.selected).sum() == pytest.approx(
+        bounds.min(), abs=1e-14
+    )
 
 
 def test_spread_is_kept() -> None:
@@ -82,7 +88,9 @@ def test_who_wins() -> None:
     cells = np.stack([rng.choice(3, size=num, p=law.mass) for law in laws])
     scores = edges[cells] + np.diff(edges)[cells] * rng.random((3, num))
     share = np.bincount(scores.argmax(axis=0), minlength=3) / num
-    np.testing.assert_allclose(winning(laws), share, atol=5 * 0.5 / np.sqrt(num))  # five standard errors
+    np.testing.assert_allclose(
+        winning(laws), share, atol=5 * 0.5 / np.sqrt(num)
+    )  # five standard errors
 
 
 def test_a_wide_vocabulary() -> None:

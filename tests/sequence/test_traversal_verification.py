@@ -1,4 +1,6 @@
-"""Traversal verification: block verification on chains, the hand-worked pair of siblings, against vertex-by-vertex verification."""
+"""Traversal verification: block verification on chains, the hand-worked pair of siblings, against
+vertex-by-vertex verification.
+"""
 
 from __future__ import annotations
 
@@ -42,23 +44,34 @@ def test_on_a_chain_it_is_block_verification(seed: int, law: otm.Law) -> None:
 @pytest.mark.parametrize("law", [DISTINCT, IID], ids=repr)
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_one_level_is_recursive_rejection(law: otm.Law, count: int) -> None:
-    """Without depth there is nothing to win back: w and q run through recursive rejection's residuals."""
+    """Without depth there is nothing to win back: w and q run through recursive rejection's
+    residuals.
+    """
     draft, target = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.35, 0.45])
     tree = TreeShape.batch(count)
     found = step_law(TraversalVerification(tree, law), draft=draft, target=target, context=[])
-    wanted = otm.acceptance(otm.RecursiveRejection(), otm.Problem(draft=draft.mass, target=target.mass, law=law.with_k(count)))
+    wanted = otm.acceptance(
+        otm.RecursiveRejection(),
+        otm.Problem(draft=draft.mass, target=target.mass, law=law.with_k(count)),
+    )
     assert found.block_efficiency - 1 == pytest.approx(wanted, abs=1e-14)
 
 
 def test_a_pair_of_siblings_by_hand() -> None:
-    """Two i.i.d. children with the same token, each with one child: the second is another chance, on what the first left over."""
+    """Two i.i.d. children with the same token, each with one child: the second is another chance,
+    on what the first left over.
+    """
     half = Fraction(1, 2)
     draft, target = ZerothOrder([0.5, 0.5]), ZerothOrder([0.25, 0.75])
     tree = DraftTree(
-        TreeShape([0, 0, 1, 2]), (), np.array([-1, 0, 0, 0, 1]), draft={(): draft.mass, (0,): draft.mass, (1,): draft.mass}
+        TreeShape([0, 0, 1, 2]),
+        (),
+        np.array([-1, 0, 0, 0, 1]),
+        draft={(): draft.mass, (0,): draft.mass, (1,): draft.mass},
     )
-    # First child 0: w = (1/4)/(1/2) = 1/2. Its child 0: w = 1/2·(1/2) = 1/4. Rejected: Z = (1/2·3/4 − 1/2)₊ + … = 0, so vertex 1
-    # has w = 0. The root then has q ∝ (1/4 − 1/2, 3/4 − 1/2)₊ = (0, 1): the second child 0 weighs 0, and so does all below it.
+    # First child 0: w = (1/4)/(1/2) = 1/2. Its child 0: w = 1/2·(1/2) = 1/4. Rejected: Z = (1/2·3/4
+    # − 1/2)₊ + … = 0, so vertex 1 has w = 0. The root then has q ∝ (1/4 − 1/2, 3/4 − 1/2)₊ = (0,
+    # 1): the second child 0 weighs 0, and so does all below it.
     first = half * half
     found: dict[tuple[int, ...], float] = {}
     decoder = TraversalVerification(tree.shape, IID)
@@ -69,11 +82,19 @@ def test_a_pair_of_siblings_by_hand() -> None:
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_distinct_siblings_never_do_worse_than_recursive_rejection_at_every_vertex(seed: int) -> None:
-    """[observed] in docs/theory.md: no counterexample among thousands of random pairs; these are some."""
+def test_distinct_siblings_never_do_worse_than_recursive_rejection_at_every_vertex(
+    seed: int,
+) -> None:
+    """[observed] in docs/theory.md: no counterexample among thousands of random pairs; these are
+    some.
+    """
     rng = np.random.default_rng([3, seed])
     draft, target = random_models(int(rng.integers(2, 4)), 3, rng)
-    for tree in (TreeShape.sequences(2, 2), TreeShape([0, 1, 1, 0, 2]), TreeShape.prefix_tree((2, 2))):
+    for tree in (
+        TreeShape.sequences(2, 2),
+        TreeShape([0, 1, 1, 0, 2]),
+        TreeShape.prefix_tree((2, 2)),
+    ):
         traversal, vertex = (
             expected_step(decoder, draft=draft, target=target, context=[]).block_efficiency
             for decoder in (TraversalVerification(tree), Gsd(tree))
@@ -82,7 +103,9 @@ def test_distinct_siblings_never_do_worse_than_recursive_rejection_at_every_vert
 
 
 def test_independent_siblings_can_do_worse() -> None:
-    """Vertex by vertex, equal siblings survive together and pool their children; here each stands alone."""
+    """Vertex by vertex, equal siblings survive together and pool their children; here each stands
+    alone.
+    """
     differences = []
     for seed in range(20):
         draft, target = markov_pair(2, order=2, similarity=0.9, rng=np.random.default_rng(seed))
@@ -95,7 +118,9 @@ def test_independent_siblings_can_do_worse() -> None:
         )
         differences.append(traversal - vertex)
     assert min(differences) < -1e-3
-    assert TraversalVerification(TreeShape.chain(1)).drafts == DISTINCT  # which is why this is the default
+    assert (
+        TraversalVerification(TreeShape.chain(1)).drafts == DISTINCT
+    )  # which is why this is the default
 
 
 class TestPending:
@@ -110,7 +135,9 @@ class TestPending:
 
     def test_nothing_is_left(self) -> None:
         everything = Pending(1.0, np.array([0.0, 1.0]), np.array([0.0, 1.0])).after(1, DISTINCT)
-        assert everything.weight == 1.0  # 0/0: rejected by rounding only, and the root is accepted in any case
+        assert (
+            everything.weight == 1.0
+        )  # 0/0: rejected by rounding only, and the root is accepted in any case
         assert everything.target.tolist() == [0.0, 1.0]
         assert everything.draft.tolist() == [0.0, 0.0]
         assert Pending(0.5, np.array([1.0, 0.0]), np.array([1.0, 0.0])).after(0, IID).weight == 0.0
@@ -123,7 +150,9 @@ class TestSteps:
         shape = decoder.shape
         for tree, _ in outcomes(lambda source: decoder.draft(draft, (), source)):
             contexts = tree.contexts()
-            for one, _ in outcomes(lambda source, tree=tree: decoder.verify(tree, target.next, source)):
+            for one, _ in outcomes(
+                lambda source, tree=tree: decoder.verify(tree, target.next, source)
+            ):
                 path = [vertex for (vertex,) in one.survivors]
                 assert [shape.parents[v - 1] for v in path] == [0, *path][: len(path)]
                 last = path[-1] if path else 0
@@ -133,24 +162,40 @@ class TestSteps:
     def test_fewer_tokens_than_children(self) -> None:
         """A draft model that knows one token drafts one child; the other position stays empty."""
         draft, target = ZerothOrder([0.0, 1.0, 0.0]), ZerothOrder([0.25, 0.5, 0.25])
-        law = step_law(TraversalVerification(TreeShape.batch(2)), draft=draft, target=target, context=[])
+        law = step_law(
+            TraversalVerification(TreeShape.batch(2)), draft=draft, target=target, context=[]
+        )
         assert law.block_efficiency == 1.5
 
     def test_more_children_than_tokens(self) -> None:
         draft = target = ZerothOrder([0.5, 0.5])
         with pytest.raises(otm.errors.InvalidParameter):
-            step_law(TraversalVerification(TreeShape.batch(3)), draft=draft, target=target, context=[])
-        assert step_law(TraversalVerification(TreeShape.batch(3), IID), draft=draft, target=target, context=[]).mass.sum() == 1
+            step_law(
+                TraversalVerification(TreeShape.batch(3)), draft=draft, target=target, context=[]
+            )
+        assert (
+            step_law(
+                TraversalVerification(TreeShape.batch(3), IID),
+                draft=draft,
+                target=target,
+                context=[],
+            ).mass.sum()
+            == 1
+        )
 
     def test_a_chain_deeper_than_recursion(self) -> None:
         model = ZerothOrder([0.5, 0.5])
         chain = TraversalVerification(TreeShape.chain(1200))
-        one = step(chain, draft=model, target=model, context=[], source=Uniforms(np.random.default_rng(0)))
+        one = step(
+            chain, draft=model, target=model, context=[], source=Uniforms(np.random.default_rng(0))
+        )
         assert one.accepted == 1200
 
     @pytest.mark.parametrize("law", [otm.Greedy(1), otm.TopK(1), otm.Product(1)], ids=repr)
     def test_other_laws(self, law: otm.Law) -> None:
-        with pytest.raises(otm.errors.Unsupported, match=r"given its elder siblings.*got .*Choose otm.IID"):
+        with pytest.raises(
+            otm.errors.Unsupported, match=r"given its elder siblings.*got .*Choose otm.IID"
+        ):
             TraversalVerification(TreeShape.batch(2), law)
 
     def test_an_empty_tree(self) -> None:

@@ -1,4 +1,6 @@
-"""Tree cuts: against the program over enumerated trees, the size asked for, and that each side certifies alone."""
+"""Tree cuts: against the program over enumerated trees, the size asked for, and that each side
+certifies alone.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ from otm.sequence import (
 from otm.sequence.best import _by_enumeration
 from otm.sequence.decoder import independent_sequences, num_sequences
 from otm.sequence.models import Context
-from otm.sequence.tree_cuts import PathTree, TreeCut, best_of_paths, largest_excess, met, priced_bound
+from otm.sequence.tree_cuts import (
+    PathTree,
+    TreeCut,
+    best_of_paths,
+    largest_excess,
+    met,
+    priced_bound,
+)
 from otm.trees import TreeShape
 from tests.sequence.toys import IID, random_models, smooth_models
 
@@ -38,9 +47,14 @@ def module() -> Any:
 def test_it_is_the_program_over_drafted_trees(seed: int) -> None:
     rng = np.random.default_rng([1, seed])
     size, length, k = [(2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 3), (3, 1, 4), (3, 2, 1)][seed % 6]
-    draft, target = random_models(size, length, rng) if seed % 2 else smooth_models(size, length, seed)
+    draft, target = (
+        random_models(size, length, rng) if seed % 2 else smooth_models(size, length, seed)
+    )
     decoder = DraftSelection(k, length)
-    cut, enumerated = best_step(decoder, draft=draft, target=target, context=[]), _by_enumeration(decoder, draft, target, ())
+    cut, enumerated = (
+        best_step(decoder, draft=draft, target=target, context=[]),
+        _by_enumeration(decoder, draft, target, ()),
+    )
     assert max(cut.lower, enumerated.lower) <= min(cut.upper, enumerated.upper)
     assert cut.value == pytest.approx(enumerated.value, abs=1e-9)
 
@@ -52,7 +66,9 @@ def antichains(paths: list[Context]) -> list[tuple[int, ...]]:
         found += [
             (*chosen, i)
             for chosen in found
-            if all(path[: len(paths[j])] != paths[j] and paths[j][: len(path)] != path for j in chosen)
+            if all(
+                path[: len(paths[j])] != paths[j] and paths[j][: len(path)] != path for j in chosen
+            )
         ]
     return found
 
@@ -70,8 +86,12 @@ def test_every_antichain_is_respected_and_the_cuts_bind(seed: int) -> None:
         hit = 1 - (1 - sum(mass[paths[i]] for i in chosen)) ** 3
         assert sum(found.accepted[paths[i]] for i in chosen) <= hit + 1e-15
     for cut in found.cuts:
-        assert sum(found.accepted[path] for path in cut.paths) == pytest.approx(cut.hit, abs=1e-8 / cut.weight)
-        assert cut.hit == pytest.approx(1 - (1 - sum(mass[path] for path in cut.paths)) ** 3, abs=1e-15)
+        assert sum(found.accepted[path] for path in cut.paths) == pytest.approx(
+            cut.hit, abs=1e-8 / cut.weight
+        )
+        assert cut.hit == pytest.approx(
+            1 - (1 - sum(mass[path] for path in cut.paths)) ** 3, abs=1e-15
+        )
 
 
 @pytest.mark.parametrize(
@@ -79,17 +99,24 @@ def test_every_antichain_is_respected_and_the_cuts_bind(seed: int) -> None:
     [(2, 2, 2, 6.0, 571242538), (3, 2, 3, 6.0, 612445087), (3, 3, 4, 6.0, 9502183)],
 )
 def test_tiny_masses(size: int, length: int, k: int, spread: float, seed: int) -> None:
-    """Small antichains bind: a solver with absolute tolerances sees nothing of them, the repair of the whole does."""
+    """Small antichains bind: a solver with absolute tolerances sees nothing of them, the repair of
+    the whole does.
+    """
     rng = np.random.default_rng(seed)
     tables = [otm.from_logits(spread * rng.normal(size=(size + 1, size))) for _ in range(2)]
     contexts = [path for n in range(length) for path in itertools.product(range(size), repeat=n)]
-    draft, target = (TableModel({path: table[path[-1] if path else size] for path in contexts}) for table in tables)
+    draft, target = (
+        TableModel({path: table[path[-1] if path else size] for path in contexts})
+        for table in tables
+    )
     found = best_step(DraftSelection(k, length), draft=draft, target=target, context=[])
     assert 0 <= found.gap <= 1e-9
 
 
 def cuts_bound(cuts: Sequence[TreeCut], tree: PathTree) -> float:
-    """What cuts certify of accepted tokens by themselves, without the solver that found them: Σ weight·hit + Σ_y q(y) ν(y)."""
+    """What cuts certify of accepted tokens by themselves, without the solver that found them: Σ
+    weight·hit + Σ_y q(y) ν(y).
+    """
     number = {path: i for i, path in enumerate(tree.paths)}
     prices = np.zeros(len(tree.paths))
     for cut in cuts:
@@ -106,8 +133,12 @@ def test_far_beyond_enumeration(size: int, length: int, k: int) -> None:
     draft, target = smooth_models(size, length, 0)
     found = best_step(DraftSelection(k, length), draft=draft, target=target, context=[])
     assert 0 <= found.gap <= 1e-9
-    assert cuts_bound(found.cuts, PathTree.of(draft, target, (), length)) + 1 == pytest.approx(found.upper, abs=1e-7)
-    one = otm.optimal_acceptance(otm.Problem(draft=draft.next([]), target=target.next([]), law=otm.IID(k)))
+    assert cuts_bound(found.cuts, PathTree.of(draft, target, (), length)) + 1 == pytest.approx(
+        found.upper, abs=1e-7
+    )
+    one = otm.optimal_acceptance(
+        otm.Problem(draft=draft.next([]), target=target.next([]), law=otm.IID(k))
+    )
     assert 1 + one < found.upper
     assert sum(f for path, f in found.accepted.items() if len(path) == 1) <= one + 1e-12
 
@@ -116,7 +147,9 @@ def test_cuts_of_enumerated_trees_certify_as_well() -> None:
     draft, target = smooth_models(2, 2, 1)
     found = best_step(PrefixTree((2, 2)), draft=draft, target=target, context=[])
     assert found.cuts
-    assert cuts_bound(found.cuts, PathTree.of(draft, target, (), 2)) + 1 == pytest.approx(found.upper, abs=1e-8)
+    assert cuts_bound(found.cuts, PathTree.of(draft, target, (), 2)) + 1 == pytest.approx(
+        found.upper, abs=1e-8
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -137,7 +170,9 @@ def test_certificates_hold_whatever_the_solver_says(seed: int) -> None:
     for chosen in antichains(tree.paths):
         assert repaired[list(chosen)].sum() <= met(tree.draft[list(chosen)].sum(), k) * (1 + 1e-14)
     for scale in (0.0, 0.5, 2.0):
-        assert 1 + priced_bound(tree, k, scale * rng.exponential(size=len(tree.paths))) >= best.lower
+        assert (
+            1 + priced_bound(tree, k, scale * rng.exponential(size=len(tree.paths))) >= best.lower
+        )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -145,9 +180,14 @@ def test_the_largest_excess_is_that_of_all_antichains(seed: int) -> None:
     rng = np.random.default_rng(seed)
     draft, target = smooth_models(3, 2, seed)
     tree, k = PathTree.of(draft, target, (), 2), 2 + seed % 3
-    accepted = tree.chained(np.minimum(rng.exponential(size=len(tree.paths)), k * (1 - 1e-8) * tree.draft))
+    accepted = tree.chained(
+        np.minimum(rng.exponential(size=len(tree.paths)), k * (1 - 1e-8) * tree.draft)
+    )
     worst = max(
-        (float(accepted[list(chosen)].sum() / met(tree.draft[list(chosen)].sum(), k)) for chosen in antichains(tree.paths)[1:]),
+        (
+            float(accepted[list(chosen)].sum() / met(tree.draft[list(chosen)].sum(), k))
+            for chosen in antichains(tree.paths)[1:]
+        ),
         default=1.0,
     )
     assert largest_excess(tree, k, accepted) == pytest.approx(max(1.0, worst), rel=1e-13)
@@ -155,7 +195,9 @@ def test_the_largest_excess_is_that_of_all_antichains(seed: int) -> None:
 
 def test_a_solver_that_is_wrong_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = module()._solve
-    monkeypatch.setattr(module(), "_solve", lambda *a, **b: tuple(0.9 * part for part in honest(*a, **b)))
+    monkeypatch.setattr(
+        module(), "_solve", lambda *a, **b: tuple(0.9 * part for part in honest(*a, **b))
+    )
     draft, target = smooth_models(2, 2, 3)
     with pytest.raises(otm.errors.SolverFailure, match="must agree within 1e-09"):
         best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])
@@ -164,7 +206,9 @@ def test_a_solver_that_is_wrong_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
 def test_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     draft, target = smooth_models(3, 2, 3)
     monkeypatch.setattr(module(), "MAX_PATHS", 10)
-    with pytest.raises(otm.errors.TooLarge, match=r"limited to 10;.*Take a smaller vocabulary or length"):
+    with pytest.raises(
+        otm.errors.TooLarge, match=r"limited to 10;.*Take a smaller vocabulary or length"
+    ):
         best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])
     monkeypatch.setattr(module(), "MAX_PATHS", 100)
     monkeypatch.setattr(module(), "MAX_ENTRIES", 20)
@@ -174,17 +218,33 @@ def test_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_models_are_not_asked_for_more_than_fits() -> None:
     model = ZerothOrder(np.full(49_152, 1 / 49_152))
-    with pytest.raises(otm.errors.TooLarge, match=r"after 1 tokens there are 49,152 paths × 49,152 tokens.*level_cut_upper"):
+    with pytest.raises(
+        otm.errors.TooLarge,
+        match=r"after 1 tokens there are 49,152 paths × 49,152 tokens.*level_cut_upper",
+    ):
         best_step(SpeculativeSampling(2), draft=model, target=model, context=[])
 
 
 def test_which_drafts_are_independent_sequences() -> None:
     chains, tree = TreeShape.sequences(3, 2), TreeShape([0, 1, 1])
-    assert num_sequences(chains) == 3 and num_sequences(tree) is None and num_sequences(TreeShape([0, 0, 1])) is None
-    assert independent_sequences(SpeculativeSampling(2)) == 1 and independent_sequences(DraftSelection(3, 2)) == 3
+    assert (
+        num_sequences(chains) == 3
+        and num_sequences(tree) is None
+        and num_sequences(TreeShape([0, 0, 1])) is None
+    )
+    assert (
+        independent_sequences(SpeculativeSampling(2)) == 1
+        and independent_sequences(DraftSelection(3, 2)) == 3
+    )
     assert independent_sequences(TreeVerification(chains, IID, otm.Naive())) == 3
-    assert independent_sequences(TreeVerification(chains, otm.WithoutReplacement(1), otm.Naive())) is None
-    assert independent_sequences(PrefixTree((3, 1))) == 3 and independent_sequences(PrefixTree((1, 2))) is None
+    assert (
+        independent_sequences(TreeVerification(chains, otm.WithoutReplacement(1), otm.Naive()))
+        is None
+    )
+    assert (
+        independent_sequences(PrefixTree((3, 1))) == 3
+        and independent_sequences(PrefixTree((1, 2))) is None
+    )
 
 
 def test_one_sequence_needs_no_program_to_be_known() -> None:
@@ -199,10 +259,32 @@ def test_one_sequence_needs_no_program_to_be_known() -> None:
 
 
 def test_level_by_level_is_not_optimal() -> None:
-    """The counterexample of docs/theory.md: the first level could accept for sure, the best step lets 1/16 of that go."""
+    """The counterexample of docs/theory.md: the first level could accept for sure, the best step
+    lets 1/16 of that go.
+    """
     half = [0.5, 0.5]
-    draft = TableModel({(): half, (0,): [1, 0], (1,): half, (0, 0): half, (0, 1): half, (1, 0): [0.75, 0.25], (1, 1): half})
-    target = TableModel({(): [0.75, 0.25], (0,): [0, 1], (1,): [1, 0], (0, 0): half, (0, 1): half, (1, 0): half, (1, 1): half})
+    draft = TableModel(
+        {
+            (): half,
+            (0,): [1, 0],
+            (1,): half,
+            (0, 0): half,
+            (0, 1): half,
+            (1, 0): [0.75, 0.25],
+            (1, 1): half,
+        }
+    )
+    target = TableModel(
+        {
+            (): [0.75, 0.25],
+            (0,): [0, 1],
+            (1,): [1, 0],
+            (0, 0): half,
+            (0, 1): half,
+            (1, 0): half,
+            (1, 1): half,
+        }
+    )
     found = best_step(DraftSelection(2, 3), draft=draft, target=target, context=[])
     assert found.value == pytest.approx(1 + 367 / 256, abs=1e-9)
     assert found.accepted[0,] + found.accepted[1,] == pytest.approx(15 / 16, abs=1e-9)

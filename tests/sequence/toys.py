@@ -1,4 +1,6 @@
-"""Toy models with every irregularity, and the decoders that fit a size: what the tests of this directory walk through."""
+"""Toy models with every irregularity, and the decoders that fit a size: what the tests of this
+directory walk through.
+"""
 
 from __future__ import annotations
 
@@ -60,18 +62,34 @@ def random_pair_of_rows(num_tokens: int, rng: np.random.Generator) -> tuple[np.n
     return draft, target
 
 
-def random_models(num_tokens: int, depth: int, rng: np.random.Generator) -> tuple[TableModel, TableModel]:
-    """A draft and a target with a distribution of its own for every context of up to `depth` tokens."""
-    contexts = [c for length in range(depth + 1) for c in itertools.product(range(num_tokens), repeat=length)]
+def random_models(
+    num_tokens: int, depth: int, rng: np.random.Generator
+) -> tuple[TableModel, TableModel]:
+    """A draft and a target with a distribution of its own for every context of up to `depth`
+    tokens.
+    """
+    contexts = [
+        c
+        for length in range(depth + 1)
+        for c in itertools.product(range(num_tokens), repeat=length)
+    ]
     rows = {context: random_pair_of_rows(num_tokens, rng) for context in contexts}
-    return TableModel({c: pair[0] for c, pair in rows.items()}), TableModel({c: pair[1] for c, pair in rows.items()})
+    return TableModel({c: pair[0] for c, pair in rows.items()}), TableModel(
+        {c: pair[1] for c, pair in rows.items()}
+    )
 
 
 def smooth_models(num_tokens: int, depth: int, seed: int) -> tuple[TableModel, TableModel]:
     """The same without irregularities: positive masses, unrelated, so that every mistake shows."""
     rng = np.random.default_rng(seed)
-    contexts = [c for length in range(depth + 1) for c in itertools.product(range(num_tokens), repeat=length)]
-    draft, target = (TableModel({c: rng.dirichlet(np.ones(num_tokens)) for c in contexts}) for _ in range(2))
+    contexts = [
+        c
+        for length in range(depth + 1)
+        for c in itertools.product(range(num_tokens), repeat=length)
+    ]
+    draft, target = (
+        TableModel({c: rng.dirichlet(np.ones(num_tokens)) for c in contexts}) for _ in range(2)
+    )
     return draft, target
 
 
@@ -100,10 +118,21 @@ class Size:
     width: int
 
 
-SIZES = [Size(*size) for size in itertools.product((1, 2, 3), repeat=3) if size[0] > 1 or size[1] == size[2]]
+SIZES = [
+    Size(*size)
+    for size in itertools.product((1, 2, 3), repeat=3)
+    if size[0] > 1 or size[1] == size[2]
+]
 CORNER = Size(3, 3, 3)
 
-ONE_DRAFT = [otm.Maximal(), otm.RecursiveRejection(), otm.Optimal(), otm.Naive(), otm.TransportPlan(), otm.SelectThenReject()]
+ONE_DRAFT = [
+    otm.Maximal(),
+    otm.RecursiveRejection(),
+    otm.Optimal(),
+    otm.Naive(),
+    otm.TransportPlan(),
+    otm.SelectThenReject(),
+]
 INDEPENDENT = [
     otm.KSeq(),
     otm.RecursiveRejection(),
@@ -129,12 +158,16 @@ ANY_LAW: list[tuple[otm.Law, otm.Verifier]] = [
 
 
 def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
-    """One instance of every registered decoder, traversal with both laws; verifiers and shapes change with the index."""
+    """One instance of every registered decoder, traversal with both laws; verifiers and shapes
+    change with the index.
+    """
     length, narrow = size.length, min(size.width, size.num_tokens)
     tree = random_tree(length, narrow, 5 if size.num_tokens < 3 else 4, rng)
     law, verifier = ANY_LAW[index % len(ANY_LAW)]
     factors = (1,) * length
-    while sum(np.cumprod(factors)) < size.width + length - 1:  # about as many vertices as there are in the other trees
+    while (
+        sum(np.cumprod(factors)) < size.width + length - 1
+    ):  # about as many vertices as there are in the other trees
         factors = tuple(int(f) for f in rng.integers(1, size.width + 1, length))
         factors = factors if sum(np.cumprod(factors)) <= 8 else (1,) * length
     return [
@@ -150,8 +183,12 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
         GreedyMultipath(size.width, length - (stem := int(length > 1 and index % 3 == 0)), stem),
         LikeliestTree(4, length, (None, 1, 2)[index % 3]),
         SampledTree(4, length, SUCCESSIVE[index % 3]),
-        StochasticBeam(min(size.width, 4 // min(length, 2)), min(length, 2), SUCCESSIVE[(index + 1) % 3]),
-        Staged(SpeculativeSampling(1), ZerothOrder(random_row(size.num_tokens, rng)), min(length, 2)),
+        StochasticBeam(
+            min(size.width, 4 // min(length, 2)), min(length, 2), SUCCESSIVE[(index + 1) % 3]
+        ),
+        Staged(
+            SpeculativeSampling(1), ZerothOrder(random_row(size.num_tokens, rng)), min(length, 2)
+        ),
         RefinedScores(size.width, length, cells=(64, 5)[index % 2]),
         BlockKSeq(size.width, length),
     ]
@@ -174,7 +211,9 @@ def distance(law: otm.sequence.StepLaw, other: otm.sequence.StepLaw) -> float:
     return max(abs(left.get(key, 0.0) - right.get(key, 0.0)) for key in left | right)
 
 
-def bias(decoder: Decoder, draft: TableModel, target: TableModel, *, step: Callable[..., object]) -> float:
+def bias(
+    decoder: Decoder, draft: TableModel, target: TableModel, *, step: Callable[..., object]
+) -> float:
     """Total variation between the output, completed by target samples, and the target's law."""
     length = decoder.depth + 1
     found = step(decoder, draft=draft, target=target, context=[])
@@ -184,13 +223,19 @@ def bias(decoder: Decoder, draft: TableModel, target: TableModel, *, step: Calla
 
 
 class Remembering(Uniforms):
-    """Executes as `Uniforms` does, but prepares a rule once per pair of distributions: preparation is not random."""
+    """Executes as `Uniforms` does, but prepares a rule once per pair of distributions: preparation
+    is not random.
+    """
 
-    def __init__(self, rng: np.random.Generator, rules: dict[object, otm.verifiers.Conditional]) -> None:
+    def __init__(
+        self, rng: np.random.Generator, rules: dict[object, otm.verifiers.Conditional]
+    ) -> None:
         super().__init__(rng)
         self._rules = rules
 
-    def rule(self, verifier: otm.Verifier, draft: np.ndarray, target: np.ndarray, law: otm.Law) -> otm.verifiers.Conditional:
+    def rule(
+        self, verifier: otm.Verifier, draft: np.ndarray, target: np.ndarray, law: otm.Law
+    ) -> otm.verifiers.Conditional:
         key = (verifier, law, draft.tobytes(), target.tobytes())
         if key not in self._rules:
             self._rules[key] = super().rule(verifier, draft, target, law)

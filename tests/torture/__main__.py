@@ -1,4 +1,6 @@
-"""`python -m tests.torture`: run families of trials side by side for some minutes, and print what came of it."""
+"""`python -m tests.torture`: run families of trials side by side for some minutes, and print what
+came of it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ def main() -> int:
     total = results.summary([asked.out, *asked.also], revisions=asked.revision)
     if asked.action == "page":
         committed = ROOT / "docs" / "accuracy.md"
-        print(page(total, committed.read_text(encoding="utf-8") if committed.is_file() else ""), end="")
+        print(
+            page(total, committed.read_text(encoding="utf-8") if committed.is_file() else ""),
+            end="",
+        )
     else:
         print(results.table(total), end="")
     return int(bool(total.failures))
@@ -48,12 +53,22 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("action", nargs="?", choices=["run", "table", "page"], default="run")
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=None, help="from the operating system unless given; printed")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="from the operating system unless given; printed"
+    )
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--only", nargs="+", metavar="FAMILY", choices=list(families()), default=None)
-    parser.add_argument("--out", type=Path, default=Path("torture-results"), help="a folder that runs may share")
-    parser.add_argument("--also", type=Path, nargs="+", default=[], help="folders to add up with it")
-    parser.add_argument("--revision", nargs="+", default=(), help="count trials of these revisions only")
+    parser.add_argument(
+        "--only", nargs="+", metavar="FAMILY", choices=list(families()), default=None
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("torture-results"), help="a folder that runs may share"
+    )
+    parser.add_argument(
+        "--also", type=Path, nargs="+", default=[], help="folders to add up with it"
+    )
+    parser.add_argument(
+        "--revision", nargs="+", default=(), help="count trials of these revisions only"
+    )
     parser.add_argument("--replay", metavar="FAMILY:SEED:INDEX", help="repeat one trial and stop")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -81,7 +96,9 @@ def _status(folder: Path, worker: str) -> Path:
 
 
 def _work(asked: argparse.Namespace) -> None:
-    """Do trials of the family that has had the least time, as one of several workers, until told to stop or left alone."""
+    """Do trials of the family that has had the least time, as one of several workers, until told to
+    stop or left alone.
+    """
     signal.signal(signal.SIGTERM, _stop)
     os.nice(NICE)
     threading.Thread(target=_leave_with, args=[os.getppid()], daemon=True).start()
@@ -115,7 +132,9 @@ def _work(asked: argparse.Namespace) -> None:
 
 
 def _supervise(asked: argparse.Namespace) -> None:
-    """Keep the workers at work until the time is over; one that dies or hangs is a failed trial, and another takes its place."""
+    """Keep the workers at work until the time is over; one that dies or hangs is a failed trial,
+    and another takes its place.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     asked.seed = fresh_seed() if asked.seed is None else asked.seed
@@ -144,12 +163,24 @@ def _supervise(asked: argparse.Namespace) -> None:
 
 
 def _start(asked: argparse.Namespace, number: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.torture", "--worker", f"{number}/{asked.workers}", "--seed", str(asked.seed)]
-    return subprocess.Popen([*command, "--out", str(asked.out), "--only", *asked.only], start_new_session=True)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.torture",
+        "--worker",
+        f"{number}/{asked.workers}",
+        "--seed",
+        str(asked.seed),
+    ]
+    return subprocess.Popen(
+        [*command, "--out", str(asked.out), "--only", *asked.only], start_new_session=True
+    )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Give a worker half a minute to tear down what it has set up, then kill it and all that it started."""
+    """Give a worker half a minute to tear down what it has set up, then kill it and all that it
+    started.
+    """
     process.terminate()
     try:
         process.wait(30)

@@ -14,7 +14,8 @@ from otm._arrays import to_numpy
 from tests.torture.problems import Case, Row, cases
 from tests.torture.promises import UNIT_ROUNDOFF, Bound, Rows
 
-# ------------------------------------------------------------------------------------------------------------------------- bounds
+# -------------------------------------------------------------------------------------------------------------------------
+# bounds
 
 BLOCK = 256
 
@@ -47,17 +48,31 @@ def _none(row: Row, truth: Decimal) -> float:
 
 
 SCAN = Bound(
-    _scan, "(2 (256 + V/256 + ν) + 2k·[k ≤ 64] + 12) u, at most 2e-13 at V = 128,256", 'docs/theory.md, "The cut scan"'
+    _scan,
+    "(2 (256 + V/256 + ν) + 2k·[k ≤ 64] + 12) u, at most 2e-13 at V = 128,256",
+    'docs/theory.md, "The cut scan"',
 )
-SUM = Bound(_sum, "(3ν + 16) u: one sum over the vocabulary of terms of a few roundings", 'docs/theory.md, "Plain sums"')
-POWERS = Bound(_powers, "(3ν + 2 min(k, 64) + 16) u: a sum with k-th powers", 'docs/theory.md, "Plain sums"')
-STAGES = Bound(_stages, "(3ν + 8)(k + 2) u: k sums, each on the one before", 'docs/theory.md, "Plain sums"')
+SUM = Bound(
+    _sum,
+    "(3ν + 16) u: one sum over the vocabulary of terms of a few roundings",
+    'docs/theory.md, "Plain sums"',
+)
+POWERS = Bound(
+    _powers, "(3ν + 2 min(k, 64) + 16) u: a sum with k-th powers", 'docs/theory.md, "Plain sums"'
+)
+STAGES = Bound(
+    _stages, "(3ν + 8)(k + 2) u: k sums, each on the one before", 'docs/theory.md, "Plain sums"'
+)
 OUTWARD = Bound(_none, "0: rounded to its own side", "docstring")
 
 
 def relative(units: float, source: str = "docstring") -> Bound:
     """Return some units in the last place of the answer."""
-    return Bound(lambda row, truth: units * UNIT_ROUNDOFF * abs(float(truth)), f"{units:g} u, relative", source)
+    return Bound(
+        lambda row, truth: units * UNIT_ROUNDOFF * abs(float(truth)),
+        f"{units:g} u, relative",
+        source,
+    )
 
 
 def absolute(size: float, said: str, source: str = "docstring") -> Bound:
@@ -65,7 +80,8 @@ def absolute(size: float, said: str, source: str = "docstring") -> Bound:
     return Bound(lambda row, truth: size, said, source)
 
 
-# ------------------------------------------------------------------------------------------------------------------------- inputs
+# -------------------------------------------------------------------------------------------------------------------------
+# inputs
 
 FEW = (1, 2, 3, 4, 5, 6)
 iid = functools.partial(cases, law="IID")
@@ -119,7 +135,9 @@ def ours(oracle: Callable[..., Any], **named: Any) -> Callable[[Row, Case], Any]
     return lambda row, case: oracle(row, **named)
 
 
-def at_counts(oracle: Callable[[Row], Decimal], counts: Sequence[int]) -> Callable[[Row, Case], list[Decimal]]:
+def at_counts(
+    oracle: Callable[[Row], Decimal], counts: Sequence[int]
+) -> Callable[[Row, Case], list[Decimal]]:
     """Return an oracle's values for several numbers of drafts."""
     return lambda row, case: [oracle(with_count(row, k)) for k in counts]
 

@@ -1,4 +1,5 @@
-"""Families whose functions are not asked row by row: each check is one random instance with an oracle of its own.
+"""Families whose functions are not asked row by row: each check is one random instance with an
+oracle of its own.
 
 @checks.add("otm.trees.new", "8 u", "docstring", "every shape, exactly")
 def _new(random):
@@ -59,4 +60,8 @@ def off(found: float, truth: Decimal, units: float) -> float:
     if not math.isfinite(found):
         return 0.0 if Decimal(found) == truth else math.inf
     error = abs(Decimal(float(found)) - truth)
-    return 0.0 if error == 0 else float(error / (Decimal(units * UNIT_ROUNDOFF) * abs(truth) + Decimal("1e-320")))
+    return (
+        0.0
+        if error == 0
+        else float(error / (Decimal(units * UNIT_ROUNDOFF) * abs(truth) + Decimal("1e-320")))
+    )

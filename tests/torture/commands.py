@@ -1,4 +1,6 @@
-"""Every command with arguments nobody should give, in surroundings nobody chooses: an exit status and a message, no more."""
+"""Every command with arguments nobody should give, in surroundings nobody chooses: an exit status
+and a message, no more.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ from typing import Any
 import numpy as np
 import typer
 
-os.environ |= {"HF_HUB_OFFLINE": "1", "COLUMNS": "100"}  # before the hub's client is imported, which waits for networks
+os.environ |= {
+    "HF_HUB_OFFLINE": "1",
+    "COLUMNS": "100",
+}  # before the hub's client is imported, which waits for networks
 
 import analysis.__main__ as analysis_commands
 import figures.__main__ as figure_commands
@@ -147,12 +152,25 @@ WRONG: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("decoder",), DECODERS),
     **dict.fromkeys(("callable",), CALLABLES),
     **dict.fromkeys(
-        ("temperature", "draft_temperature", "top_p", "draft_top_p", "detect", "false_alarm", "missed", "tolerance"), REALS
+        (
+            "temperature",
+            "draft_temperature",
+            "top_p",
+            "draft_top_p",
+            "detect",
+            "false_alarm",
+            "missed",
+            "tolerance",
+        ),
+        REALS,
     ),
     **dict.fromkeys(("k", "lengths", "batches", "nodes", "seeds"), LISTS),
     "seconds": ("-1", "nan", "x", "", "1e-320", "0"),
     # What is right and large takes minutes, and says nothing of how arguments are taken.
-    **dict.fromkeys(("max_nodes", "max_depth", "repeats"), ("-1", "0", "x", "", "1.5", "nan", "9" * 20, "1e3", "None")),
+    **dict.fromkeys(
+        ("max_nodes", "max_depth", "repeats"),
+        ("-1", "0", "x", "", "1.5", "nan", "9" * 20, "1e3", "None"),
+    ),
     "shards": ("1:0", "x", "", ":", "0:", "-1:2", "5:9", "0:" + "9" * 30, "0:1:2", "nan:1"),
     "scheduler": (
         "nonsense",
@@ -192,7 +210,17 @@ ALWAYS = {
     "otm measure": ("out", "draft", "target", "prompts", "device"),
     "otm decode": ("prompts", "out", "decoder", "draft", "target", "device", "num_tokens"),
     "otm compare": ("prompt", "draft", "target", "device", "samples", "plot"),
-    "otm latency": ("seconds", "draft", "target", "device", "out", "context", "lengths", "batches", "nodes"),
+    "otm latency": (
+        "seconds",
+        "draft",
+        "target",
+        "device",
+        "out",
+        "context",
+        "lengths",
+        "batches",
+        "nodes",
+    ),
     "otm train": ("out", "work", "text", "recipe", "device"),
     "otm capture": ("draft", "target", "out"),
     "otm experiment": ("name", "work", "out"),
@@ -201,7 +229,9 @@ ALWAYS = {
     "otm audit": ("callable", "draft", "target"),
     "python -m figures": ("names", "out"),
 }
-"""What is given in nearly every call: what a command needs, and what keeps one that gets far from taking minutes."""
+"""What is given in nearly every call: what a command needs, and what keeps one that gets far from
+taking minutes.
+"""
 
 LENGTHY = {
     "otm advise": ("seconds", "num_tokens", "max_nodes", "max_depth", "limit", "repeats"),
@@ -226,8 +256,15 @@ def inputs() -> Path:
     ):
         shutil.copytree(readers.template(name), folder, dirs_exist_ok=True)
     for name in ("txt", "jsonl"):
-        shutil.copytree(readers.template(f"analysis.models.prompts.open_prompts, {name}"), folder, dirs_exist_ok=True)
-    for name in ("analysis.decode.decoder_text.decoder_from_text", "analysis.train.pair_training.recipe_from_json"):
+        shutil.copytree(
+            readers.template(f"analysis.models.prompts.open_prompts, {name}"),
+            folder,
+            dirs_exist_ok=True,
+        )
+    for name in (
+        "analysis.decode.decoder_text.decoder_from_text",
+        "analysis.train.pair_training.recipe_from_json",
+    ):
         shutil.copytree(readers.template(name), folder, dirs_exist_ok=True)
     shutil.copytree(readers.tiny_models(), folder / "models")
     (folder / "folder").mkdir()
@@ -240,9 +277,13 @@ def inputs() -> Path:
 
 
 class Option:
-    """An option or argument of a command: its name in the code, how it is written, and what it takes."""
+    """An option or argument of a command: its name in the code, how it is written, and what it
+    takes.
+    """
 
-    def __init__(self, name: str, flag: str | None, kind: str, choices: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, name: str, flag: str | None, kind: str, choices: tuple[str, ...] = ()
+    ) -> None:
         self.name, self.flag, self.kind, self.choices = name, flag, kind, choices
 
     def wrong(self) -> tuple[str, ...]:
@@ -271,7 +312,9 @@ def options() -> dict[str, tuple[Option, ...]]:
             )
             entries.append(Option(parameter.name, flag, kind))
         found[f"otm {name}"] = tuple(entries)
-    (subcommands,) = (a for a in otm_commands._parser()._actions if isinstance(a, argparse._SubParsersAction))
+    (subcommands,) = (
+        a for a in otm_commands._parser()._actions if isinstance(a, argparse._SubParsersAction)
+    )
     found["otm audit"] = _argparse(subcommands.choices["audit"])
     found["python -m figures"] = (
         Option("names", None, "text"),
@@ -304,9 +347,18 @@ def arguments(command: str, random: Random) -> list[str]:
     bad = float(random.choice([0.1, 0.3, 0.6]))
     given: list[str] = []
     for option in options()[command]:
-        if option.name in ("help", "dataset", "split", "device_map", "constraints", "trust_remote_code"):
+        if option.name in (
+            "help",
+            "dataset",
+            "split",
+            "device_map",
+            "constraints",
+            "trust_remote_code",
+        ):
             continue
-        if option.name not in never_left and random.random() > (0.95 if option.name in always else share):
+        if option.name not in never_left and random.random() > (
+            0.95 if option.name in always else share
+        ):
             continue
         if option.kind == "flag":
             given.append(str(option.flag))
@@ -335,7 +387,9 @@ def prepare() -> None:
     inputs()
     otm.acceptance_table(draft=[0.5, 0.5], target=[0.5, 0.5], k=[1])
     options()
-    forked = multiprocessing.get_context("fork")  # one thread here; what processes do is another family's
+    forked = multiprocessing.get_context(
+        "fork"
+    )  # one thread here; what processes do is another family's
     multiprocessing.get_context = lambda method=None: forked  # type: ignore[assignment]
 
 
@@ -365,8 +419,12 @@ def called(command: str, given: list[str]) -> str:
             return traceback.format_exc(limit=-6)
         finally:
             os.chdir(here)
-        changed = {path for path, content in _state(Path(place)).items() if before.get(path) != content}
-        return _wrong(command, given, status or 0, said.getvalue(), error.getvalue(), changed, before.keys())
+        changed = {
+            path for path, content in _state(Path(place)).items() if before.get(path) != content
+        }
+        return _wrong(
+            command, given, status or 0, said.getvalue(), error.getvalue(), changed, before.keys()
+        )
 
 
 def _call(command: str) -> Callable[[list[str]], Any]:
@@ -379,7 +437,15 @@ def _call(command: str) -> Callable[[list[str]], Any]:
     return lambda given: analysis_commands.main([name, *given])
 
 
-def _wrong(command: str, given: list[str], status: Any, said: str, error: str, changed: set[str], before: Any) -> str:
+def _wrong(
+    command: str,
+    given: list[str],
+    status: Any,
+    said: str,
+    error: str,
+    changed: set[str],
+    before: Any,
+) -> str:
     statuses = (0, 1, 2) if command == "otm audit" else (0, 2)
     if status not in statuses:
         return f"status {status!r}: {error[-600:]}"
@@ -389,13 +455,26 @@ def _wrong(command: str, given: list[str], status: Any, said: str, error: str, c
         return "status 2 without a word"
     if len(error) > 9_000:
         return f"{len(error)} characters of error: {error[:500]}"
-    spoilt = sorted(path for path in changed if path in before and not path.startswith(("box/run", "box/results.jsonl")))
+    spoilt = sorted(
+        path
+        for path in changed
+        if path in before and not path.startswith(("box/run", "box/results.jsonl"))
+    )
     if spoilt and not any(path.removeprefix("box/") in " ".join(given) for path in spoilt):
         return f"inputs were changed: {spoilt[:5]}"
-    allowed = [*(value.split("=", 1)[-1] for value in given), "comparison.png", "latency.json", "figures", "run"]
+    allowed = [
+        *(value.split("=", 1)[-1] for value in given),
+        "comparison.png",
+        "latency.json",
+        "figures",
+        "run",
+    ]
     named = [os.path.normpath(f"box/{value}") for value in allowed if value and "\0" not in value]
     strays = [
-        p for p in changed if p not in before and not any(p == n or p.startswith((f"{n}/", f"{n}.")) or n == "." for n in named)
+        p
+        for p in changed
+        if p not in before
+        and not any(p == n or p.startswith((f"{n}/", f"{n}.")) or n == "." for n in named)
     ]
     if strays and ".." not in " ".join(given):
         return f"written where nothing was named: {sorted(strays)[:5]}"
@@ -446,12 +525,18 @@ SURROUNDINGS: tuple[dict[str, str | None], ...] = (
 
 
 def outside(seed: int) -> dict[str, str]:
-    """Run a command as a process whose output is closed early, without input, or in odd surroundings."""
+    """Run a command as a process whose output is closed early, without input, or in odd
+    surroundings.
+    """
     random = np.random.default_rng(seed)
     module, given = CALLS[int(random.integers(len(CALLS)))]
     surroundings = SURROUNDINGS[int(random.integers(len(SURROUNDINGS)))]
     ending = str(random.choice(["whole", "whole", "closed", "head", "full"]))
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MPLCONFIGDIR": str(inputs())}
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "MPLCONFIGDIR": str(inputs()),
+    }
     for name, value in surroundings.items():
         environment.pop(name, None)
         if value is not None:
@@ -459,15 +544,28 @@ def outside(seed: int) -> dict[str, str]:
     with tempfile.TemporaryDirectory(prefix="box-", dir=scratch()) as place:
         box = shutil.copytree(inputs(), Path(place) / "box")
         command = [sys.executable, "-m", module, *given]
-        tail = {"whole": "", "closed": " >&-", "head": " | head -n 1", "full": " > /dev/full"}[ending]
+        tail = {"whole": "", "closed": " >&-", "head": " | head -n 1", "full": " > /dev/full"}[
+            ending
+        ]
         feed = str(random.choice(["</dev/null", "<&-"]))
         script = f'"$@" {feed}{tail}'
         done = subprocess.run(
-            ["bash", "-c", script, "bash", *command], cwd=box, env=environment, capture_output=True, check=False, timeout=120
+            ["bash", "-c", script, "bash", *command],
+            cwd=box,
+            env=environment,
+            capture_output=True,
+            check=False,
+            timeout=120,
         )
     error = done.stderr.decode(errors="replace")
     fault = error[-2_000:] if re.search("Traceback|Exception ignored|Fatal", error) else ""
-    program = "python -m figures" if module == "figures" else f"otm {given[0]}" if not given[0].startswith("-") else "otm"
+    program = (
+        "python -m figures"
+        if module == "figures"
+        else f"otm {given[0]}"
+        if not given[0].startswith("-")
+        else "otm"
+    )
     return {
         "function": program,
         "fault": fault,

@@ -1,4 +1,6 @@
-"""What can happen to a file between its writer and its reader: torn, flipped, edited, converted, swapped for what is none."""
+"""What can happen to a file between its writer and its reader: torn, flipped, edited, converted,
+swapped for what is none.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +130,9 @@ def lines_edited(data: bytes, random: Random) -> bytes:
 
 
 def json_edited(data: bytes, random: Random) -> bytes:
-    """Change one place of one JSON document, the file's or a line's: its value, its name, whether it is there, or how often."""
+    """Change one place of one JSON document, the file's or a line's: its value, its name, whether
+    it is there, or how often.
+    """
     whole = [data]
     with contextlib.suppress(ValueError, RecursionError):
         json.loads(data)
@@ -160,15 +164,25 @@ def _document_edited(data: bytes, random: Random) -> bytes:
         case 2 if isinstance(holder, dict):  # twice, the second time with another value
             marked = json.dumps(document | {marker: None}) if document is holder else None
             if marked is not None:
-                return marked.replace(json.dumps(marker) + ": null", f"{json.dumps(key)}: {nasty}").encode()
+                return marked.replace(
+                    json.dumps(marker) + ": null", f"{json.dumps(key)}: {nasty}"
+                ).encode()
             holder[marker] = None
-            return json.dumps(document).replace(json.dumps(marker) + ": null", f"{json.dumps(key)}: {nasty}").encode()
+            return (
+                json.dumps(document)
+                .replace(json.dumps(marker) + ": null", f"{json.dumps(key)}: {nasty}")
+                .encode()
+            )
         case 3 if isinstance(holder, list):
             holder.insert(int(random.integers(len(holder) + 1)), holder[key])
         case 4 if isinstance(holder[key], int | float) and not isinstance(holder[key], bool):
-            holder[key] = [-holder[key], holder[key] + 1, holder[key] * 2, holder[key] / 2, float(holder[key])][
-                int(random.integers(5))
-            ]
+            holder[key] = [
+                -holder[key],
+                holder[key] + 1,
+                holder[key] * 2,
+                holder[key] / 2,
+                float(holder[key]),
+            ][int(random.integers(5))]
         case _:
             holder[key] = marker
     return json.dumps(document).replace(json.dumps(marker), nasty).encode()
@@ -187,15 +201,44 @@ def _stretch(data: bytes, random: Random) -> tuple[int, int]:
 
 
 ANY: tuple[Damage, ...] = (truncated, flipped, written_over, moved, inserted, converted)
-TEXT: tuple[Damage, ...] = (truncated, flipped, written_over, moved, inserted, converted, lines_edited, lines_edited)
-JSON: tuple[Damage, ...] = (*TEXT, json_edited, json_edited, json_edited, json_edited, json_edited, json_edited)
+TEXT: tuple[Damage, ...] = (
+    truncated,
+    flipped,
+    written_over,
+    moved,
+    inserted,
+    converted,
+    lines_edited,
+    lines_edited,
+)
+JSON: tuple[Damage, ...] = (
+    *TEXT,
+    json_edited,
+    json_edited,
+    json_edited,
+    json_edited,
+    json_edited,
+    json_edited,
+)
 
 
 def replaced(path: Path, random: Random) -> str:
     """Put something that is no ordinary file where one was, and return what it is."""
     kept = path.with_name(path.name + ".kept")
     outside = path.parent.parent / "outside"
-    kinds = ("zeros", "kernel", "loop", "outside", "nowhere", "folder", "pipe", "socket", "forbidden", "gone", "chain")
+    kinds = (
+        "zeros",
+        "kernel",
+        "loop",
+        "outside",
+        "nowhere",
+        "folder",
+        "pipe",
+        "socket",
+        "forbidden",
+        "gone",
+        "chain",
+    )
     kind = kinds[int(random.integers(len(kinds)))]
     if kind == "forbidden":
         path.chmod(0)

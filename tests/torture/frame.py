@@ -1,8 +1,9 @@
 """What a family of trials is, how one trial is found again, and how its input is shrunk.
 
-A *family* is a generator of trials that never ends. Before each trial the frame sets its random numbers anew from (seed, family,
-index), so `--replay family:seed:index` repeats one trial without those before it. For this to hold a family draws random numbers
-only between one `yield` and the next, and keeps nothing from one trial to another that a result depends on. What is set up before
+A *family* is a generator of trials that never ends. Before each trial the frame sets its random
+numbers anew from (seed, family, index), so `--replay family:seed:index` repeats one trial without
+those before it. For this to hold a family draws random numbers only between one `yield` and the
+next, and keeps nothing from one trial to another that a result depends on. What is set up before
 the loop is torn down in a `finally`: the frame closes a family when its time is over.
 """
 
@@ -35,10 +36,13 @@ class Trial:
     """What was tried on one function.
 
     Args:
-        function: The public name, the row of the table, such as `otm.bounds.kseq_lower`, or a command, such as `otm measure`.
+        function: The public name, the row of the table, such as `otm.bounds.kseq_lower`, or a
+            command, such as `otm measure`.
         inputs: How many inputs were tried.
-        ratio: Worst error ÷ promised bound. More than 1 is a failure; for what passes or fails 0 and `inf`.
-        reproduce: Python that fails on the shrunk input and can be pasted; "" where the seed must do.
+        ratio: Worst error ÷ promised bound. More than 1 is a failure; for what passes or fails 0
+            and `inf`.
+        reproduce: Python that fails on the shrunk input and can be pasted; "" where the seed must
+            do.
         detail: What was expected and what came, for a failure; for a success of no account.
     """
 
@@ -56,7 +60,9 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A registered generator of trials; `limit` seconds without a trial are a failure, `counts` says what its inputs are."""
+    """A registered generator of trials; `limit` seconds without a trial are a failure, `counts`
+    says what its inputs are.
+    """
 
     name: str
     run: Callable[[np.random.Generator], Iterator[Trial]]
@@ -69,10 +75,15 @@ _FAMILIES: dict[str, Family] = {}
 
 def family(
     name: str, *, counts: Counts = "inputs", limit: float = 300.0
-) -> Callable[[Callable[[np.random.Generator], Iterator[Trial]]], Callable[[np.random.Generator], Iterator[Trial]]]:
+) -> Callable[
+    [Callable[[np.random.Generator], Iterator[Trial]]],
+    Callable[[np.random.Generator], Iterator[Trial]],
+]:
     """Register a family under a name without colon."""
 
-    def register(run: Callable[[np.random.Generator], Iterator[Trial]]) -> Callable[[np.random.Generator], Iterator[Trial]]:
+    def register(
+        run: Callable[[np.random.Generator], Iterator[Trial]],
+    ) -> Callable[[np.random.Generator], Iterator[Trial]]:
         _FAMILIES[name] = Family(name, run, counts, limit)
         return run
 
@@ -93,9 +104,11 @@ def fresh_seed() -> int:
 
 
 def revision_seed() -> int:
-    """Return the seed that belongs to the sources as they stand: new with every change, the same wherever they are tested.
+    """Return the seed that belongs to the sources as they stand: new with every change, the same
+    wherever they are tested.
 
-    A trial that fails in one clone fails in all of them, and what has passed in one passes in the next.
+    A trial that fails in one clone fails in all of them, and what has passed in one passes in the
+    next.
     """
     digest = hashlib.sha256()
     for folder in ("otm", "analysis", "figures", "tests"):
@@ -113,8 +126,12 @@ class Course:
         self._running: Iterator[Trial] | None = None
 
     def trial(self, index: int) -> Trial:
-        """Return the trial of this index; an exception that leaves the family is a failed trial of the family itself."""
-        state = np.random.default_rng([self.seed, zlib.crc32(self.family.name.encode()), index]).bit_generator.state
+        """Return the trial of this index; an exception that leaves the family is a failed trial of
+        the family itself.
+        """
+        state = np.random.default_rng(
+            [self.seed, zlib.crc32(self.family.name.encode()), index]
+        ).bit_generator.state
         self._random.bit_generator.state = state
         try:
             if self._running is None:
@@ -123,7 +140,9 @@ class Course:
         except StopIteration:
             self._running = None
             return Trial(self.itself, 0, math.inf, detail="the family ended by itself")
-        except Exception:  # the trial's own machinery failed: kept with its seed, and the run goes on
+        except (
+            Exception
+        ):  # the trial's own machinery failed: kept with its seed, and the run goes on
             self._running = None
             return Trial(self.itself, 0, math.inf, detail=traceback.format_exc())
 
@@ -154,8 +173,12 @@ def replay(name: str, seed: int, index: int) -> Trial:
         course.close()
 
 
-def spend(name: str, *, seconds: float, seed: int | None = None, most: float = math.inf) -> list[tuple[int, Trial]]:
-    """Run one family in this process for some seconds, 1 to `most` trials, with a fresh seed unless one is given."""
+def spend(
+    name: str, *, seconds: float, seed: int | None = None, most: float = math.inf
+) -> list[tuple[int, Trial]]:
+    """Run one family in this process for some seconds, 1 to `most` trials, with a fresh seed unless
+    one is given.
+    """
     course = Course(families()[name], fresh_seed() if seed is None else seed)
     done: list[tuple[int, Trial]] = []
     until = time.monotonic() + seconds
@@ -180,8 +203,13 @@ def told(name: str, seed: int, index: int, trial: Trial) -> str:
 
 def regression_test(name: str, seed: int, index: int, trial: Trial) -> str:
     """Return the source of a test that fails as the trial did."""
-    stem = "".join(letter if letter.isalnum() else "_" for letter in f"{name}_{trial.function}").strip("_")
-    heading = [f'"""{trial.function}, found by the family {name!r}: error ÷ bound = {trial.ratio:.3g}."""', ""]
+    stem = "".join(
+        letter if letter.isalnum() else "_" for letter in f"{name}_{trial.function}"
+    ).strip("_")
+    heading = [
+        f'"""{trial.function}, found by the family {name!r}: error ÷ bound = {trial.ratio:.3g}."""',
+        "",
+    ]
     body = trial.reproduce.splitlines() or [
         "from tests.torture.frame import replay",
         "",
@@ -189,14 +217,22 @@ def regression_test(name: str, seed: int, index: int, trial: Trial) -> str:
         "assert not trial.failed, trial",
     ]
     said = [f"# {line}" for line in [replay_line(name, seed, index), *trial.detail.splitlines()]]
-    test = [f"def test_{stem}_{seed}_{index}() -> None:", *(f"    {line}" if line else "" for line in [*said, *body])]
+    test = [
+        f"def test_{stem}_{seed}_{index}() -> None:",
+        *(f"    {line}" if line else "" for line in [*said, *body]),
+    ]
     return "\n".join([*heading, "", *test, ""])
 
 
 def shrink(
-    thing: Thing, *, simpler: Callable[[Thing], Iterable[Thing]], fails: Callable[[Thing], bool], seconds: float = 20.0
+    thing: Thing,
+    *,
+    simpler: Callable[[Thing], Iterable[Thing]],
+    fails: Callable[[Thing], bool],
+    seconds: float = 20.0,
 ) -> Thing:
-    """Return the last of a chain of ever simpler things that all fail: greedy, first come first taken, for some seconds at most.
+    """Return the last of a chain of ever simpler things that all fail: greedy, first come first
+    taken, for some seconds at most.
 
     `simpler` must not lead in circles; an exception in `fails` counts as a pass.
     """

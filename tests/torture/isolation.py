@@ -1,8 +1,10 @@
-"""A process of its own for what may hang, crash or take all memory: asked for one thing at a time, begun anew when it fails.
+"""A process of its own for what may hang, crash or take all memory: asked for one thing at a time,
+begun anew when it fails.
 
     python -m tests.torture.isolation MODULE …
 
-imports the modules and answers every line of its input, a JSON array of a function and its arguments, by a line of JSON.
+imports the modules and answers every line of its input, a JSON array of a function and its
+arguments, by a line of JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What is true, from definitions and published formulas, in exact or 60-digit arithmetic; nothing here is the library's code.
+"""What is true, from definitions and published formulas, in exact or 60-digit arithmetic; nothing
+here is the library's code.
 
-Every oracle takes a `Row` and returns a `Decimal` or several. Drafts are enumerated sequence by sequence and the optimum is the
-least over all token sets where these are few; long rows take the theorem that the best cut is a prefix in the order of q/p.
+Every oracle takes a `Row` and returns a `Decimal` or several. Drafts are enumerated sequence by
+sequence and the optimum is the least over all token sets where these are few; long rows take the
+theorem that the best cut is a prefix in the order of q/p.
 """
 
 from __future__ import annotations
@@ -63,13 +65,16 @@ def one_minus_power(base: Decimal, exponent: int) -> Decimal:
     return ONE - ((ONE - base) ** exponent if exponent <= 64 else power(ONE - base, exponent))
 
 
-# -------------------------------------------------------------------------------------------------------------- laws of the drafts
+# --------------------------------------------------------------------------------------------------------------
+# laws of the drafts
 
 
 @functools.lru_cache(64)
 @in_row
 def sequences(row: Row) -> list[tuple[tuple[int, ...], Decimal]]:
-    """Return every draft sequence with its mass, −1 where nothing is left to draft; masses of zero are left out."""
+    """Return every draft sequence with its mass, −1 where nothing is left to draft; masses of zero
+    are left out.
+    """
     if row.law in ("IID", "Product"):
         drafters = row.drafts if row.law == "Product" else (row.p,) * row.k
         found = [((), ONE)]
@@ -87,10 +92,14 @@ def sequences(row: Row) -> list[tuple[tuple[int, ...], Decimal]]:
         top = likeliest[: row.k]
         return [((*top, *(-1,) * (row.k - len(top))), ONE)]
     top = likeliest[: row.k - 1]  # Greedy
-    return [((*x, *(-1,) * (row.k - len(x))), mass) for x, mass in _next_distinct(p, tuple(top), ONE)]
+    return [
+        ((*x, *(-1,) * (row.k - len(x))), mass) for x, mass in _next_distinct(p, tuple(top), ONE)
+    ]
 
 
-def _next_distinct(p: Numbers, x: tuple[int, ...], mass: Decimal) -> list[tuple[tuple[int, ...], Decimal]]:
+def _next_distinct(
+    p: Numbers, x: tuple[int, ...], mass: Decimal
+) -> list[tuple[tuple[int, ...], Decimal]]:
     left = [y for y in range(len(p)) if p[y] > 0 and y not in x]
     if not left:
         return [((*x, -1), mass)]
@@ -122,16 +131,22 @@ def inclusion(row: Row) -> list[Decimal]:
     """Return Pr(x is drafted) for each token."""
     if row.law == "IID":
         return [one_minus_power(p, row.k) for p in row.p]
-    return [total(mass for key, mass in drafted_sets(row).items() if key >> y & 1) for y in range(len(row.q))]
+    return [
+        total(mass for key, mass in drafted_sets(row).items() if key >> y & 1)
+        for y in range(len(row.q))
+    ]
 
 
-# ------------------------------------------------------------------------------------------------------------------------ optima
+# ------------------------------------------------------------------------------------------------------------------------
+# optima
 
 
 @functools.lru_cache(64)
 @in_row
 def optimum(row: Row) -> Decimal:
-    """Return 1 + min_T [Q(T) − b(T)] over every token set T; over prefixes for long rows of i.i.d. drafts."""
+    """Return 1 + min_T [Q(T) − b(T)] over every token set T; over prefixes for long rows of i.i.d.
+    drafts.
+    """
     width = len(row.q)
     if row.law == "IID" and width > ALL_SETS:
         return ONE + min(q - power(p, row.k) for p, q in prefixes(row))
@@ -141,7 +156,8 @@ def optimum(row: Row) -> Decimal:
             mass_p, mass_q = mass_p + [m + p for m in mass_p], mass_q + [m + q for m in mass_q]
         return ONE + min(q - power(p, row.k) for p, q in zip(mass_p, mass_q, strict=True))
     return ONE + min(
-        total(row.q[y] for y in range(width) if members >> y & 1) - containment(row, members) for members in range(1 << width)
+        total(row.q[y] for y in range(width) if members >> y & 1) - containment(row, members)
+        for members in range(1 << width)
     )
 
 
@@ -168,11 +184,16 @@ def by_ratio(row: Row) -> list[tuple[Decimal, Decimal]]:
 def prefixes(row: Row) -> list[tuple[Decimal, Decimal]]:
     """Return (P, Q) of every prefix in that order, the empty one first."""
     return list(
-        itertools.accumulate(by_ratio(row), lambda sums, both: (sums[0] + both[0], sums[1] + both[1]), initial=(ZERO, ZERO))
+        itertools.accumulate(
+            by_ratio(row),
+            lambda sums, both: (sums[0] + both[0], sums[1] + both[1]),
+            initial=(ZERO, ZERO),
+        )
     )
 
 
-# --------------------------------------------------------------------------------------------------------- the overlap curve, K-SEQ
+# ---------------------------------------------------------------------------------------------------------
+# the overlap curve, K-SEQ
 
 
 @in_row
@@ -190,7 +211,9 @@ def hockey_stick(row: Row, level: Decimal) -> Decimal:
 @functools.lru_cache(64)
 @in_row
 def kseq_root(row: Row) -> tuple[Decimal, Decimal]:
-    """Return γ* and H(γ*): bisection of 1 − (1 − β)^k = γβ, β = H(γ)/γ, on [1, k], first on the pieces of H, then inside one."""
+    """Return γ* and H(γ*): bisection of 1 − (1 − β)^k = γβ, β = H(γ)/γ, on [1, k], first on the
+    pieces of H, then inside one.
+    """
     if row.k == 1:
         return ONE, overlap(row)
     pieces = by_ratio(row)
@@ -247,12 +270,15 @@ def kseq_factor(k: int) -> Decimal:
         return ONE - (ONE - ONE / k) ** k
 
 
-# ------------------------------------------------------------------------------------------------------------------ single schemes
+# ------------------------------------------------------------------------------------------------------------------
+# single schemes
 
 
 @in_row
 def recursive_rejection(row: Row) -> Decimal:
-    """Return the acceptance step by step: r ∝ (r − p)₊; without replacement over every path of rejected drafts."""
+    """Return the acceptance step by step: r ∝ (r − p)₊; without replacement over every path of
+    rejected drafts.
+    """
     return ONE - _all_rejected(row.p, row.q, row.k, row.law == "WithoutReplacement")
 
 
@@ -272,7 +298,9 @@ def _all_rejected(p: Numbers, r: Numbers, k: int, distinct: bool) -> Decimal:
             if whole == 0:
                 found += mass - r[x]
             else:
-                found += (mass - r[x]) * _all_rejected([a / whole for a in others], after, k - 1, distinct)
+                found += (mass - r[x]) * _all_rejected(
+                    [a / whole for a in others], after, k - 1, distinct
+                )
     return found
 
 
@@ -317,7 +345,9 @@ def fuzzy(row: Row) -> Decimal:
 
 @in_row
 def margin(row: Row) -> Decimal:
-    """Return how far the pair is from deciding otherwise under typical acceptance and under the divergence gate."""
+    """Return how far the pair is from deciding otherwise under typical acceptance and under the
+    divergence gate.
+    """
     threshold = min(EPS, DELTA * exp(-entropy(row)))
     return min(abs(jensen_shannon(row) - THRESHOLD), *(abs(q - threshold) for q in row.q))
 
@@ -354,14 +384,20 @@ def poisson_representation(row: Row) -> Decimal:
 
 @in_row
 def race(row: Row) -> Decimal:
-    """Return Pr(the target's winner is among the first k arrivals), by expanding Π (1 − e^{−t a}) Π e^{−t a} under ∫ e^{−t} dt."""
+    """Return Pr(the target's winner is among the first k arrivals), by expanding Π (1 − e^{−t a}) Π
+    e^{−t a} under ∫ e^{−t} dt.
+    """
     if row.k == 1:
         return poisson_representation(row)
     answer = ZERO
     for i, (p, q) in enumerate(zip(row.p, row.q, strict=True)):
         if not (p and q):
             continue
-        rates = [max(q * b / p - a, ZERO) for j, (b, a) in enumerate(zip(row.p, row.q, strict=True)) if j != i]
+        rates = [
+            max(q * b / p - a, ZERO)
+            for j, (b, a) in enumerate(zip(row.p, row.q, strict=True))
+            if j != i
+        ]
         rates = [rate for rate in rates if rate > 0]
         whole = total(rates)
         for early in range(min(row.k - 1, len(rates)) + 1):
@@ -388,7 +424,9 @@ def list_matching(row: Row) -> Decimal:
 @in_row
 def poisson_matching(row: Row) -> Decimal:
     """Return Σ q [1 − (q/(p + q))^k] over p > 0."""
-    return total(q * one_minus_power(p / (p + q), row.k) for p, q in zip(row.p, row.q, strict=True) if p)
+    return total(
+        q * one_minus_power(p / (p + q), row.k) for p, q in zip(row.p, row.q, strict=True) if p
+    )
 
 
 @in_row
@@ -397,7 +435,8 @@ def minhash(row: Row, *, by: str) -> Decimal:
     both, most = overlap(row), total(max(p, q) for p, q in zip(row.p, row.q, strict=True))
     if by == "rule":
         return both / most
-    # The first dart below max(p, q) stops one of the two; the other goes on afresh with its own law.
+    # The first dart below max(p, q) stops one of the two; the other goes on afresh with its own
+    # law.
     luck = total((p - q) * q if p > q else (q - p) * p for p, q in zip(row.p, row.q, strict=True))
     return (both + luck) / most
 
@@ -405,8 +444,14 @@ def minhash(row: Row, *, by: str) -> Decimal:
 @in_row
 def spectr_bound(row: Row, members: Sequence[bool]) -> Decimal:
     """Return SpecTr's Theorem 1 for one Ω₀, sequence by sequence."""
-    first = total(min(q, one_minus_power(p, row.k)) for p, q, is_in in zip(row.p, row.q, members, strict=True) if is_in)
-    return first + total(min(mass, total(row.q[y] for y in set(x) if not members[y])) for x, mass in sequences(row))
+    first = total(
+        min(q, one_minus_power(p, row.k))
+        for p, q, is_in in zip(row.p, row.q, members, strict=True)
+        if is_in
+    )
+    return first + total(
+        min(mass, total(row.q[y] for y in set(x) if not members[y])) for x, mass in sequences(row)
+    )
 
 
 @in_row
@@ -415,7 +460,8 @@ def support_limit(row: Row) -> Decimal:
     return total(q for y, q in enumerate(row.q) if any(p[y] > 0 for p in row.drafts))
 
 
-# --------------------------------------------------------------------------------------------------------------------- divergences
+# ---------------------------------------------------------------------------------------------------------------------
+# divergences
 
 
 @in_row
@@ -457,7 +503,9 @@ def jensen_shannon(row: Row) -> Decimal:
     return (relative_entropy(row.p, middle) + relative_entropy(row.q, middle)) / 2
 
 
-LOG_2 = Decimal("0.693147180559945309417232121458176568075500134360255254120680009493393621969694715605863326996418687")
+LOG_2 = Decimal(
+    "0.693147180559945309417232121458176568075500134360255254120680009493393621969694715605863326996418687"
+)
 
 
 @in_row

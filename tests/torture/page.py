@@ -1,4 +1,6 @@
-"""The accuracy page: what every public function promises, by what it is held against it, and how far the worst answer was off."""
+"""The accuracy page: what every public function promises, by what it is held against it, and how
+far the worst answer was off.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from otm.tabular import markdown
 from tests.torture.promises import Statement, statements
 from tests.torture.results import Summary, Total, shown_ratio
 
-COLUMNS = ("function", "direction", "promised bound", "proved or stated in", "witness", "inputs tried", "worst")
+COLUMNS = (
+    "function",
+    "direction",
+    "promised bound",
+    "proved or stated in",
+    "witness",
+    "inputs tried",
+    "worst",
+)
 
 HEAD = """# Accuracy
 
@@ -27,11 +37,15 @@ u = 2⁻⁵³. ν is what a sum over the vocabulary errs by: at most V + 1 and a
 
 
 def public_names() -> dict[str, object]:
-    """Return every name in an `__all__` by its first namespace: verbs at the top level, the rest where a user would look."""
+    """Return every name in an `__all__` by its first namespace: verbs at the top level, the rest
+    where a user would look.
+    """
     found: dict[str, object] = {}
     seen: list[object] = []
     inner = sorted(
-        module.name for module in pkgutil.walk_packages(otm.__path__, "otm.") if not module.name.endswith("__main__")
+        module.name
+        for module in pkgutil.walk_packages(otm.__path__, "otm.")
+        if not module.name.endswith("__main__")
     )
     for name in ["otm", *inner]:
         module = importlib.import_module(name)
@@ -62,8 +76,8 @@ NOT_TRIED: dict[str, str] = {
     "otm.audit.acceptance": "its error rates are tested by simulation (tests/audit/test_acceptance_audit.py)",
     "otm.audit.assert_lossless": "`otm.audit.battery`, and an assertion",
     "otm.audit.battery": "the audits of its kinds on fixed instances (tests/audit/test_batteries.py)",
-    "otm.audit.broken.Mutant": "broken on purpose",
-    "otm.audit.broken.ToyModels": "holds two models",
+    "benchmarks.corpus.Mutant": "broken on purpose",
+    "benchmarks.corpus.ToyModels": "holds two models",
     "otm.audit.generate": "held against exact laws of texts (tests/audit/test_generation_audit.py)",
     "otm.audit.step": "held against exact laws of steps (tests/audit/test_step_audit.py)",
     "otm.audit.tree": "held against exact laws of paths (tests/audit/test_tree_audit.py)",
@@ -119,7 +133,10 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.GreedyChain": "abstract",
     "otm.sequence.LanguageModel": "a protocol",
     "otm.sequence.LevelCutBound": "a result",
-    "otm.sequence.level_cut_upper": "held against the exact bound, and its coverage simulated (tests/sequence/test_level_cuts.py)",
+    "otm.sequence.level_cut_upper": (
+        "held against the exact bound, and its coverage simulated "
+        "(tests/sequence/test_level_cuts.py)"
+    ),
     "otm.sequence.LooseStep": "a result",
     "otm.sequence.MarkovModel": "a model, read from a table",
     "otm.sequence.Memoised": "a model",
@@ -148,47 +165,47 @@ NOT_TRIED: dict[str, str] = {
     "otm.table.table_columns": "names, no numbers",
     "otm.transport.TransportProgram": "a program",
     "otm.transport.optimum_program": "a program; its solution is held against `otm.optimum` in tests/transport",
-    "otm.trees.AcceptanceRecord": "a record",
-    "otm.trees.BudgetPlan": "a result",
-    "otm.trees.BudgetSplit": "a result",
-    "otm.trees.CostSurface": "measured costs",
+    "otm.engines.AcceptanceRecord": "a record",
+    "otm.engines.BudgetPlan": "a result",
+    "otm.engines.BudgetSplit": "a result",
+    "otm.engines.CostSurface": "measured costs",
     "otm.trees.ExploredBound": "a result",
-    "otm.trees.LengthCheck": "a result",
-    "otm.trees.LengthChoice": "a result",
-    "otm.trees.LengthPlan": "a result",
+    "otm.engines.LengthCheck": "a result",
+    "otm.engines.LengthChoice": "a result",
+    "otm.engines.LengthPlan": "a result",
     "otm.trees.OptimalTree": "a result",
     "otm.trees.PathAcceptance": "a type",
-    "otm.trees.PositionAcceptance": "reads and writes engines' counts; tests/trees/test_positions.py",
-    "otm.trees.Simulation": "a result",
-    "otm.trees.Speedup": "a result",
-    "otm.trees.SurvivalBounds": "a result",
-    "otm.trees.TokensEstimate": "a result",
+    "otm.engines.PositionAcceptance": "reads and writes engines' counts; tests/engines/test_positions.py",
+    "otm.engines.Simulation": "a result",
+    "otm.engines.Speedup": "a result",
+    "otm.engines.SurvivalBounds": "a result",
+    "otm.engines.TokensEstimate": "a result",
     "otm.trees.TreeChoice": "a result",
     "otm.trees.TreeRecord": "a result",
     "otm.trees.TreeShape": "a shape, no numbers",
     "otm.trees.acceptance_from_sequoia": "the way back of `otm.trees.acceptance_to_sequoia`",
     "otm.trees.acceptance_from_sequoia_static": "as `otm.trees.acceptance_from_sequoia`, another layout",
     "otm.trees.check_acceptance": "a gate",
-    "otm.trees.check_lengths": "its error rate is tested by simulation (tests/trees/records/test_estimates.py)",
-    "otm.trees.estimate_tokens": "held against enumerated processes (tests/trees/records/test_estimates.py)",
-    "otm.trees.kaplan_meier": "held against enumerated processes (tests/trees/records/test_estimates.py)",
-    "otm.trees.parse_acceptance": "reads a record; damaged ones are tried as `otm.trees.read_acceptance`",
-    "otm.trees.plan_budget": "`otm.trees.split_budget` on records (tests/trees/test_planning.py)",
-    "otm.trees.plan_lengths": "held against every length (tests/trees/test_planning.py)",
+    "otm.engines.check_lengths": "its error rate is tested by simulation (tests/engines/records/test_estimates.py)",
+    "otm.engines.estimate_tokens": "held against enumerated processes (tests/engines/records/test_estimates.py)",
+    "otm.engines.kaplan_meier": "held against enumerated processes (tests/engines/records/test_estimates.py)",
+    "otm.engines.parse_acceptance": "reads a record; damaged ones are tried as `otm.engines.read_acceptance`",
+    "otm.engines.plan_budget": "`otm.engines.split_budget` on records (tests/engines/test_planning.py)",
+    "otm.engines.plan_lengths": "held against every length (tests/engines/test_planning.py)",
     "otm.trees.rank_counts": "counts integers",
-    "otm.trees.read_acceptance": "reads a record; damaged ones are tried",
-    "otm.trees.read_costs": "reads measured costs (tests/trees/test_surface.py)",
-    "otm.trees.records.Form": "a form of record",
-    "otm.trees.records.Tally": "counts",
-    "otm.trees.request_mean_interval": "its coverage is tested by simulation (tests/trees/records/test_estimates.py)",
+    "otm.engines.read_acceptance": "reads a record; damaged ones are tried",
+    "otm.engines.read_costs": "reads measured costs (tests/engines/test_surface.py)",
+    "otm.engines.records.Form": "a form of record",
+    "otm.engines.records.Tally": "counts",
+    "otm.engines.request_mean_interval": "its coverage is tested by simulation (tests/engines/records/test_estimates.py)",
     "otm.trees.sequoia_growmap": "a shape, no numbers",
-    "otm.trees.sglang_simulation": "settings, read back in tests/trees/test_settings.py",
+    "otm.engines.sglang_simulation": "settings, read back in tests/engines/test_settings.py",
     "otm.trees.shape_from_successors": "a shape, no numbers",
-    "otm.trees.survival_bounds": "held against every completion of a record (tests/trees/records/test_estimates.py)",
-    "otm.trees.tensorrt_llm_simulation": "settings, read back in tests/trees/test_settings.py",
+    "otm.engines.survival_bounds": "held against every completion of a record (tests/engines/records/test_estimates.py)",
+    "otm.engines.tensorrt_llm_simulation": "settings, read back in tests/engines/test_settings.py",
     "otm.trees.tree_from_json": "the way back of `otm.trees.tree_to_json`",
-    "otm.trees.vllm_lengths": "settings, read back in tests/trees/test_settings.py",
-    "otm.trees.vllm_simulation": "settings, read back in tests/trees/test_settings.py",
+    "otm.engines.vllm_lengths": "settings, read back in tests/engines/test_settings.py",
+    "otm.engines.vllm_simulation": "settings, read back in tests/engines/test_settings.py",
     "otm.verifiers.BatchedOptimalRule": "made and tried by `otm.verifiers.prepare_batch`",
     "otm.verifiers.Conditional": "abstract",
     "otm.verifiers.CurvedVerifier": "abstract",
@@ -204,24 +221,42 @@ def spoken_for() -> set[str]:
 
 
 def page(total: Summary, before: str = "") -> str:
-    """Return the page in Markdown; functions that have not been tried keep what the page said before, or have a dash."""
+    """Return the page in Markdown; functions that have not been tried keep what the page said
+    before, or have a dash.
+    """
     kept = _observed(before)
     by_name: dict[str, list[Statement]] = defaultdict(list)
     for statement in statements():
         by_name[statement.name].append(statement)
-    rows = [_row(name, said, total.functions.get(name), kept.get(name, ("–", "–"))) for name, said in sorted(by_name.items())]
-    without = markdown(("name", "why"), [(f"`{name}`", why) for name, why in sorted(NOT_TRIED.items())])
+    rows = [
+        _row(name, said, total.functions.get(name), kept.get(name, ("–", "–")))
+        for name, said in sorted(by_name.items())
+    ]
+    without = markdown(
+        ("name", "why"), [(f"`{name}`", why) for name, why in sorted(NOT_TRIED.items())]
+    )
     return f"{HEAD}\n{markdown(COLUMNS, rows, right=(5, 6))}\n\nWithout a row:\n\n{without}\n"
 
 
 def _observed(text: str) -> dict[str, tuple[str, str]]:
     """Return the last two cells of every row that begins with a name and has all columns."""
-    rows = [line.strip("| ").replace(r"\|", "").split(" | ") for line in text.splitlines() if line.startswith("| `")]
-    return {cells[0].strip("`"): (cells[-2], cells[-1]) for cells in rows if len(cells) == len(COLUMNS)}
+    rows = [
+        line.strip("| ").replace(r"\|", "").split(" | ")
+        for line in text.splitlines()
+        if line.startswith("| `")
+    ]
+    return {
+        cells[0].strip("`"): (cells[-2], cells[-1]) for cells in rows if len(cells) == len(COLUMNS)
+    }
 
 
-def _row(name: str, said: Sequence[Statement], total: Total | None, kept: tuple[str, str]) -> list[str]:
-    cells = [_each(getattr(s, field) for s in said) for field in ("direction", "said", "source", "witness")]
+def _row(
+    name: str, said: Sequence[Statement], total: Total | None, kept: tuple[str, str]
+) -> list[str]:
+    cells = [
+        _each(getattr(s, field) for s in said)
+        for field in ("direction", "said", "source", "witness")
+    ]
     observed = kept if total is None else (f"{total.inputs:,}", shown_ratio(total.worst))
     return [f"`{name}`", *cells, *observed]
 

@@ -1,8 +1,10 @@
-"""What is tried: pairs of distributions, plain and structured, in every kind of array that the gate takes; and simpler ones.
+"""What is tried: pairs of distributions, plain and structured, in every kind of array that the gate
+takes; and simpler ones.
 
-A `Case` is some rows that share a draft law, as they are handed to the library. Its truth is computed from `Row`s: the masses that
-the library was given, exactly, divided by their exact sum. (For float32 the masses are those that the gate stores: dividing by a
-sum rounds them to float32, and what is promised is about the result.)
+A `Case` is some rows that share a draft law, as they are handed to the library. Its truth is
+computed from `Row`s: the masses that the library was given, exactly, divided by their exact sum.
+(For float32 the masses are those that the gate stores: dividing by a sum rounds them to float32,
+and what is promised is about the result.)
 """
 
 from __future__ import annotations
@@ -22,18 +24,24 @@ import otm
 Masses = NDArray[np.float64]
 
 DIGITS, DIGITS_FOR_TINY = 60, 420
-"""Of all exact arithmetic; the second where masses near 5e-324 stand beside ordinary ones and 1 − x must still have 60 digits."""
+"""Of all exact arithmetic; the second where masses near 5e-324 stand beside ordinary ones and 1 − x
+must still have 60 digits.
+"""
 
 
 @functools.cache
 def context(digits: int) -> decimal.Context:
     """Return a context without limits on exponents."""
-    return decimal.Context(prec=digits, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, rounding=decimal.ROUND_HALF_EVEN)
+    return decimal.Context(
+        prec=digits, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, rounding=decimal.ROUND_HALF_EVEN
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """One pair in exact arithmetic: `drafts` has one distribution for each drafter, `p` is the first of them."""
+    """One pair in exact arithmetic: `drafts` has one distribution for each drafter, `p` is the
+    first of them.
+    """
 
     drafts: tuple[tuple[Decimal, ...], ...]
     q: tuple[Decimal, ...]
@@ -74,7 +82,8 @@ class Case:
 
     def __repr__(self) -> str:
         return (
-            f"Case(draft=np.array({self.draft.tolist()!r}), target=np.array({self.target.tolist()!r}), "
+            f"Case(draft=np.array({self.draft.tolist()!r}), "
+            f"target=np.array({self.target.tolist()!r}), "
             f"law={self.law!r}, k={self.k}, kind={self.kind!r}, extra={self.extra!r})"
         )
 
@@ -98,7 +107,9 @@ class Case:
         if self.kind.startswith("torch"):
             import torch
 
-            return torch.tensor(masses, dtype=torch.float32 if self.kind == "torch32" else torch.float64)
+            return torch.tensor(
+                masses, dtype=torch.float32 if self.kind == "torch32" else torch.float64
+            )
         return masses.astype(np.float32 if self.kind == "float32" else np.float64)
 
     @property
@@ -146,7 +157,8 @@ def unit(masses: Sequence[float] | Masses) -> tuple[Decimal, ...]:
     return tuple(x / whole for x in exact)
 
 
-# ---------------------------------------------------------------------------------------------------------------- distributions
+# ----------------------------------------------------------------------------------------------------------------
+# distributions
 
 
 def _smooth(random: np.random.Generator, width: int) -> Masses:
@@ -182,8 +194,12 @@ def _long_tail(random: np.random.Generator, width: int) -> Masses:
 
 
 def _tiny(random: np.random.Generator, width: int) -> Masses:
-    """Masses from 1 down to the smallest positive float, which the gate leaves as they are beside 1."""
-    weights = random.choice([5e-324, 1e-323, 3e-310, 1e-300, 1e-155, 1e-104, 1e-40, 1e-17, 0.25, 0.5, 1.0, 0.0], width)
+    """Masses from 1 down to the smallest positive float, which the gate leaves as they are beside
+    1.
+    """
+    weights = random.choice(
+        [5e-324, 1e-323, 3e-310, 1e-300, 1e-155, 1e-104, 1e-40, 1e-17, 0.25, 0.5, 1.0, 0.0], width
+    )
     weights[random.integers(width)] = 1.0
     return weights
 
@@ -192,7 +208,17 @@ def _powers_of_two(random: np.random.Generator, width: int) -> Masses:
     return 2.0 ** -random.integers(0, 60, width).astype(float)
 
 
-SHAPES = (_smooth, _lattice, _small_integers, _one_hot, _flat, _zipf, _long_tail, _tiny, _powers_of_two)
+SHAPES = (
+    _smooth,
+    _lattice,
+    _small_integers,
+    _one_hot,
+    _flat,
+    _zipf,
+    _long_tail,
+    _tiny,
+    _powers_of_two,
+)
 
 
 def distribution(random: np.random.Generator, width: int) -> Masses:
@@ -205,7 +231,9 @@ def _scaled(weights: Masses) -> Masses:
 
 
 def _near(random: np.random.Generator, p: Masses) -> Masses:
-    """Return the same distribution but for rounding: some masses one to three units in the last place away."""
+    """Return the same distribution but for rounding: some masses one to three units in the last
+    place away.
+    """
     q = p.copy()
     for _ in range(random.integers(0, 4)):
         at = random.integers(len(q))
@@ -248,7 +276,9 @@ RELATIONS = (_other, _other, _near, _mixed, _shuffled, _disjoint, _curve, _scale
 
 
 def pair(random: np.random.Generator, width: int) -> tuple[Masses, Masses]:
-    """Return draft and target: unrelated, or related in one of the ways in which computations go wrong."""
+    """Return draft and target: unrelated, or related in one of the ways in which computations go
+    wrong.
+    """
     p = distribution(random, width)
     q = RELATIONS[random.integers(len(RELATIONS))](random, p)
     return (p, q) if random.random() < 0.7 else (q, p)
@@ -268,7 +298,11 @@ def cases(
     kinds: Sequence[str] = KINDS,
 ) -> Case:
     """Return one random case; a float32 case has no masses below what float32 holds."""
-    width, k, many = int(random.choice(tokens)), int(random.choice(counts)), int(random.choice(rows))
+    width, k, many = (
+        int(random.choice(tokens)),
+        int(random.choice(counts)),
+        int(random.choice(rows)),
+    )
     if law in ("Greedy", "TopK", "WithoutReplacement"):
         k = min(k, width)
     kind = str(random.choice(kinds))
@@ -277,25 +311,42 @@ def cases(
     draft, target = np.array([p for p, _ in pairs]), np.array([q for _, q in pairs])
     if law == "Product":
         draft = np.stack(
-            [draft, *(np.array([pair(random, width)[0] for _ in range(many)]) for _ in range(drafters - 1))], axis=1
+            [
+                draft,
+                *(
+                    np.array([pair(random, width)[0] for _ in range(many)])
+                    for _ in range(drafters - 1)
+                ),
+            ],
+            axis=1,
         )
     if kind in ("float32", "torch32"):
         draft, target = (masses.astype(np.float32).astype(np.float64) for masses in (draft, target))
     elif kind == "list" and random.random() < 0.2:
-        kind, draft, target = "integers", *(np.eye(width)[masses.argmax(axis=-1)] for masses in (draft, target))
+        kind, draft, target = (
+            "integers",
+            *(np.eye(width)[masses.argmax(axis=-1)] for masses in (draft, target)),
+        )
     return Case(draft, target, law, k, kind, round(float(random.random()), 3))
 
 
-# -------------------------------------------------------------------------------------------------------------------- shrinking
+# --------------------------------------------------------------------------------------------------------------------
+# shrinking
 
 
 def simpler(case: Case) -> Iterator[Case]:
-    """Yield cases that are simpler in one respect each: fewer rows, fewer tokens, plain arrays, fewer drafts, rounder masses."""
+    """Yield cases that are simpler in one respect each: fewer rows, fewer tokens, plain arrays,
+    fewer drafts, rounder masses.
+    """
     if len(case.target) > 1:
         for row in range(len(case.target)):
-            yield dataclasses.replace(case, draft=case.draft[row : row + 1], target=case.target[row : row + 1])
+            yield dataclasses.replace(
+                case, draft=case.draft[row : row + 1], target=case.target[row : row + 1]
+            )
     if case.kind != "float64":
-        draft, target = (masses / masses.sum(-1, keepdims=True) for masses in (case.draft, case.target))
+        draft, target = (
+            masses / masses.sum(-1, keepdims=True) for masses in (case.draft, case.target)
+        )
         yield dataclasses.replace(case, kind="float64", draft=draft, target=target)
     least = case.k if case.law in ("Greedy", "TopK", "WithoutReplacement") else 1
     for size in {case.num_tokens // 2, 1}:
@@ -303,9 +354,15 @@ def simpler(case: Case) -> Iterator[Case]:
             keep = np.ones(case.num_tokens, dtype=bool)
             keep[start : start + size] = False
             draft, target = case.draft[..., keep], case.target[..., keep]
-            if max(least, 1) <= keep.sum() < case.num_tokens and (draft.sum(-1) > 0).all() and (target.sum(-1) > 0).all():
+            if (
+                max(least, 1) <= keep.sum() < case.num_tokens
+                and (draft.sum(-1) > 0).all()
+                and (target.sum(-1) > 0).all()
+            ):
                 yield dataclasses.replace(
-                    case, draft=draft / draft.sum(-1, keepdims=True), target=target / target.sum(-1, keepdims=True)
+                    case,
+                    draft=draft / draft.sum(-1, keepdims=True),
+                    target=target / target.sum(-1, keepdims=True),
                 )
     if case.law != "Product":
         for k in {1, 2, case.k // 2, case.k - 1}:

@@ -1,7 +1,9 @@
-"""Commands that write, and what may befall them: killed, interrupted, out of room, two at once, without a worker.
+"""Commands that write, and what may befall them: killed, interrupted, out of room, two at once,
+without a worker.
 
-Whatever happened, the same command run again must end with the files of an undisturbed run; what is there before that must be part
-of them; and nothing may outlive the command by more than `LINGER` seconds.
+Whatever happened, the same command run again must end with the files of an undisturbed run; what is
+there before that must be part of them; and nothing may outlive the command by more than `LINGER`
+seconds.
 """
 
 from __future__ import annotations
@@ -46,8 +48,10 @@ class Work:
 
     Args:
         command: the row of the table.
-        arguments: of `python -m analysis`, given a folder with inputs and the folder for the output.
-        result: what the output says, compared between runs; of an unfinished output the part that is there.
+        arguments: of `python -m analysis`, given a folder with inputs and the folder for the
+            output.
+        result: what the output says, compared between runs; of an unfinished output the part that
+            is there.
         weight: how often it is tried.
         forked: whether it runs in a fork of a process that has imported everything.
     """
@@ -66,17 +70,40 @@ def inputs() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     readers.write_small_trace(folder / "trace.safetensors", positions=48)
     (folder / "prompts.txt").write_text("\n".join(readers.TEXTS) + "\n", encoding="utf-8")
-    size = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32, "steps": 30, "learning_rate": 0.01}
-    recipe = {"vocabulary": 300, "context": 16, "batch": 2, "draft": size, "target": size, "precision": "float32"}
+    size = {
+        "width": 16,
+        "layers": 1,
+        "heads": 2,
+        "feed_forward": 32,
+        "steps": 30,
+        "learning_rate": 0.01,
+    }
+    recipe = {
+        "vocabulary": 300,
+        "context": 16,
+        "batch": 2,
+        "draft": size,
+        "target": size,
+        "precision": "float32",
+    }
     (folder / "recipe.json").write_text(json.dumps(recipe))
-    (folder / "text.txt").write_text("\n\n".join(f"Paragraph {i}: return the {i % 7}th value of the list." for i in range(300)))
+    (folder / "text.txt").write_text(
+        "\n\n".join(f"Paragraph {i}: return the {i % 7}th value of the list." for i in range(300))
+    )
     return folder
 
 
 def _pair(given: Path) -> list[str]:
     if not (given / "models").exists():
         shutil.copytree(readers.tiny_models(), given / "models")
-    return ["--draft", str(given / "models/draft"), "--target", str(given / "models/target"), "--device", "cpu"]
+    return [
+        "--draft",
+        str(given / "models/draft"),
+        "--target",
+        str(given / "models/target"),
+        "--device",
+        "cpu",
+    ]
 
 
 def _trace(workers: int) -> Callable[[Path, Path], list[str]]:
@@ -100,18 +127,72 @@ def _trace(workers: int) -> Callable[[Path, Path], list[str]]:
 
 
 def _models(given: Path, out: Path) -> list[str]:
-    sizes = ["--shard-size", "1", "--max-tokens", "12", "--save-logits", "8", "--k", "1,2", "--workers", "2", "--threads", "1"]
-    return ["measure", *_pair(given), "--prompts", str(given / "prompts.txt"), "--out", str(out), *sizes]
+    sizes = [
+        "--shard-size",
+        "1",
+        "--max-tokens",
+        "12",
+        "--save-logits",
+        "8",
+        "--k",
+        "1,2",
+        "--workers",
+        "2",
+        "--threads",
+        "1",
+    ]
+    return [
+        "measure",
+        *_pair(given),
+        "--prompts",
+        str(given / "prompts.txt"),
+        "--out",
+        str(out),
+        *sizes,
+    ]
 
 
 def _decode(given: Path, out: Path) -> list[str]:
-    which = ["--decoder", "SpeculativeSampling(2)", "--decoder", "Gsd(batch(2))", "--num-tokens", "12", "--seeds", "0,1"]
-    return ["decode", *_pair(given), "--prompts", str(given / "prompts.txt"), "--out", str(out / "results.jsonl"), *which]
+    which = [
+        "--decoder",
+        "SpeculativeSampling(2)",
+        "--decoder",
+        "Gsd(batch(2))",
+        "--num-tokens",
+        "12",
+        "--seeds",
+        "0,1",
+    ]
+    return [
+        "decode",
+        *_pair(given),
+        "--prompts",
+        str(given / "prompts.txt"),
+        "--out",
+        str(out / "results.jsonl"),
+        *which,
+    ]
 
 
 def _train(given: Path, out: Path) -> list[str]:
-    paths = ["--out", str(out / "pair"), "--work", str(out / "work"), "--text", str(given / "text.txt")]
-    return ["train", *paths, "--recipe", str(given / "recipe.json"), "--device", "cpu", "--threads", "1"]
+    paths = [
+        "--out",
+        str(out / "pair"),
+        "--work",
+        str(out / "work"),
+        "--text",
+        str(given / "text.txt"),
+    ]
+    return [
+        "train",
+        *paths,
+        "--recipe",
+        str(given / "recipe.json"),
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+    ]
 
 
 def _run_result(out: Path) -> dict[str, Any]:
@@ -132,14 +213,23 @@ def _decode_result(out: Path) -> dict[str, Any]:
     path = out / "results.jsonl"
     lines = path.read_bytes().split(b"\n")[1:-1] if path.exists() else []
     records = [json.loads(line) for line in lines]
-    return {f"{r['decoder']} {r['prompt']} {r['seed']}": {k: v for k, v in r.items() if k != "seconds"} for r in records}
+    return {
+        f"{r['decoder']} {r['prompt']} {r['seed']}": {k: v for k, v in r.items() if k != "seconds"}
+        for r in records
+    }
 
 
 def _train_result(out: Path) -> dict[str, Any]:
     card = out / "pair" / "README.md"  # written last
     if not card.exists():
         return {}
-    files = ("draft/model.safetensors", "target/model.safetensors", "draft/tokenizer.json", "held_out.txt", "training.json")
+    files = (
+        "draft/model.safetensors",
+        "target/model.safetensors",
+        "draft/tokenizer.json",
+        "held_out.txt",
+        "training.json",
+    )
     return {name: (out / "pair" / name).read_bytes() for name in files}
 
 
@@ -162,7 +252,9 @@ class Ended:
 
 
 class Running:
-    """A command in a session of its own; it and its workers are gone when it has ended, and its output is closed."""
+    """A command in a session of its own; it and its workers are gone when it has ended, and its
+    output is closed.
+    """
 
     def __init__(self, arguments: list[str], **options: Any) -> None:
         self._said = tempfile.NamedTemporaryFile(dir=scratch())  # noqa: SIM115 (as long as the object)
@@ -170,7 +262,11 @@ class Running:
         self._status: int | None = None
 
     def _start(self, arguments: list[str], options: dict[str, Any]) -> tuple[int, Any]:
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        environment = os.environ | {
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "analysis", *arguments],
             cwd=ROOT,
@@ -247,7 +343,9 @@ class Running:
 
 
 class Forked(Running):
-    """The same without the time for imports: a child of a process that has them (`tests.torture.zygote`)."""
+    """The same without the time for imports: a child of a process that has them
+    (`tests.torture.zygote`).
+    """
 
     def _start(self, arguments: list[str], options: dict[str, Any]) -> tuple[int, Any]:
         self._zygote = _zygote()
@@ -273,7 +371,11 @@ class Forked(Running):
 def _zygote() -> subprocess.Popen[bytes]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.torture.zygote"], cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", "tests.torture.zygote"],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
 
     def leave() -> None:
@@ -333,17 +435,21 @@ def part_of(name: str, out: Path, *, whole: bool) -> None:
 def quiet(ended: Ended, *statuses: int) -> None:
     """Assert an exit status, and a message in place of a traceback.
 
-    Python's own resource tracker is a process that can be killed as any other; the one that takes its place complains, each time in
-    these words, of every name that it is told to forget and never knew.
+    Python's own resource tracker is a process that can be killed as any other; the one that takes
+    its place complains, each time in these words, of every name that it is told to forget and never
+    knew.
     """
     assert ended.status in statuses, f"status {ended.status}: {ended.said}"
     assert "Traceback" not in _TRACKER.sub("", ended.said), ended.said
 
 
 _TRACKER = re.compile(
-    r"Traceback \(most recent call last\):\n  File \"[^\"]*/multiprocessing/resource_tracker\.py\".*\n.*\nKeyError: .*\n"
-    # An interrupt while the interpreter itself forks is told by `logging`, which holds its locks then, and nobody can catch it.
-    r"|Exception ignored in: <function _releaseLock .*\nTraceback \(most recent call last\):\n(?:  .*\n)+KeyboardInterrupt: *\n"
+    r"Traceback \(most recent call last\):\n  File "
+    r"\"[^\"]*/multiprocessing/resource_tracker\.py\".*\n.*\nKeyError: .*\n"
+    # An interrupt while the interpreter itself forks is told by `logging`, which holds its locks
+    # then, and nobody can catch it.
+    r"|Exception ignored in: <function _releaseLock .*\nTraceback \(most recent call last\):\n(?:  "
+    r".*\n)+KeyboardInterrupt: *\n"
 )
 
 
@@ -357,14 +463,18 @@ def go_on(name: str, out: Path) -> None:
 
 
 def killed(name: str, out: Path, random: Random) -> str:
-    """Send a signal to the command, or kill one of its workers, at any moment, perhaps several times over."""
+    """Send a signal to the command, or kill one of its workers, at any moment, perhaps several
+    times over.
+    """
     told = []
     for _ in range(int(random.choice([1, 1, 2]))):
         running = started(name, out)
         try:
             moment = float(random.uniform(0, reference(name).seconds))
             running.lasts(moment)
-            kind = signal.Signals(int(random.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])))
+            kind = signal.Signals(
+                int(random.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
+            )
             workers = [process for process in running.members() if process != running.number]
             if workers and random.random() < 0.4:
                 with contextlib.suppress(ProcessLookupError):
@@ -375,7 +485,11 @@ def killed(name: str, out: Path, random: Random) -> str:
                 running.send(kind)
                 told.append(f"{kind.name} after {moment:.3f} s")
                 ended = running.wait()
-                if kind == signal.SIGINT and ended.said.rstrip().endswith("KeyboardInterrupt") and moment < 1.0:
+                if (
+                    kind == signal.SIGINT
+                    and ended.said.rstrip().endswith("KeyboardInterrupt")
+                    and moment < 1.0
+                ):
                     continue  # before the command's own code runs, the interpreter speaks
                 quiet(ended, 0, 1, 130, -kind)
         finally:
@@ -397,7 +511,9 @@ def without_room(name: str, out: Path, random: Random) -> str:
             return f"no file above {size} bytes"
         quiet(started(name, disk / "out").wait(), 0, 2)
         part_of(name, disk / "out", whole=False)
-        subprocess.run(["mount", "-o", "remount,size=256m", str(disk)], check=True, capture_output=True)
+        subprocess.run(
+            ["mount", "-o", "remount,size=256m", str(disk)], check=True, capture_output=True
+        )
         go_on(name, disk / "out")
     return f"a disk of {size} bytes"
 
@@ -412,7 +528,9 @@ def small_disk(place: Path, size: int) -> Iterator[Path | None]:
     """Mount a disk of some bytes, or give None where that is not allowed."""
     place.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], check=False, capture_output=True
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)],
+        check=False,
+        capture_output=True,
     )
     try:
         yield None if mounted.returncode else place
@@ -455,13 +573,17 @@ def read_only(name: str, out: Path, random: Random) -> str:
 def _let(disk: Path | None, place: Path, how: str) -> None:
     """Forbid or allow writing: a superuser is held by a disk only, another user by a folder too."""
     if disk is not None:
-        subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], check=True, capture_output=True)
+        subprocess.run(
+            ["mount", "-o", f"remount,{how}", str(disk)], check=True, capture_output=True
+        )
     else:
         place.chmod({"ro": 0o555, "rw": 0o755}[how])
 
 
 def on_a_cluster(name: str, out: Path, random: Random) -> str:
-    """Run on Dask processes as a user starts them; one may be killed while another is there, or the command itself."""
+    """Run on Dask processes as a user starts them; one may be killed while another is there, or the
+    command itself.
+    """
     with Cluster() as cluster:
         running = started(name, out, "--scheduler", cluster.address)
         told = "undisturbed"
@@ -496,9 +618,23 @@ class Cluster:
         self.address = f"tcp://127.0.0.1:{port}"
         self._started: list[subprocess.Popen[bytes]] = []
         self._place = tempfile.mkdtemp(prefix="torture-dask-")
-        self._start("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
+        self._start(
+            "distributed.cli.dask_scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--no-dashboard",
+        )
         for _ in range(2):
-            self._start("distributed.cli.dask_worker", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
+            self._start(
+                "distributed.cli.dask_worker",
+                self.address,
+                "--nthreads",
+                "1",
+                "--no-nanny",
+                "--no-dashboard",
+            )
         until = time.monotonic() + PATIENCE
         while True:
             with contextlib.suppress(OSError):
@@ -511,7 +647,9 @@ class Cluster:
         options = {"cwd": self._place, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", module, *arguments]
-        self._started.append(subprocess.Popen(command, env=environment, start_new_session=True, **options))  # type: ignore[call-overload]
+        self._started.append(
+            subprocess.Popen(command, env=environment, start_new_session=True, **options)
+        )  # type: ignore[call-overload]
 
     def kill_worker(self) -> None:
         """Kill one of the workers."""
@@ -529,7 +667,11 @@ Event = Callable[[str, Path, Random], str]
 
 EVENTS: dict[str, tuple[Event, float, tuple[str, ...]]] = {
     "killed": (killed, 10, ("forked", "forked alone", "trace", "models", "decode", "train")),
-    "without room": (without_room, 1.5, ("forked", "forked alone", "trace", "models", "decode", "train")),
+    "without room": (
+        without_room,
+        1.5,
+        ("forked", "forked alone", "trace", "models", "decode", "train"),
+    ),
     "two at once": (two_at_once, 1, ("trace", "models")),
     "read-only": (read_only, 0.5, ("forked", "forked alone", "trace", "models", "decode", "train")),
     "on a cluster": (on_a_cluster, 1, ("trace", "models")),

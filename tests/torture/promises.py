@@ -1,10 +1,13 @@
-"""What a public function promises, as data: how to call it, what is true, how far it may be off; and how a promise is tried.
+"""What a public function promises, as data: how to call it, what is true, how far it may be off;
+and how a promise is tried.
 
 A new function is an entry in the list of a module of `tests.torture.families`:
 
-    Promise("otm.new_function", "exact", iid, lambda c: otm.new_function(c.problem), lambda r, c: oracles.new_function(r), …)
+    Promise("otm.new_function", "exact", iid, lambda c: otm.new_function(c.problem), lambda r, c:
+    oracles.new_function(r), …)
 
-`name` is its row of the accuracy page, several entries of one name share the row. The truth comes from `tests.torture.oracles`.
+`name` is its row of the accuracy page, several entries of one name share the row. The truth comes
+from `tests.torture.oracles`.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ class Statement:
 
     Args:
         name: the public name, with its namespace.
-        direction: whether the answer is exact to rounding, a bound from below or above, an interval, or an estimate.
+        direction: whether the answer is exact to rounding, a bound from below or above, an
+            interval, or an estimate.
         said: the promised bound in words.
         source: where it is proved or stated.
         witness: what the answer is held against.
@@ -57,12 +61,16 @@ class Bound:
     def twice(self) -> Bound:
         """Return twice the bound, for what is moved to its own side by once."""
         return Bound(
-            lambda row, truth: 2 * self.of(row, truth), f"rounded to its side, by at most twice {self.said}", self.source
+            lambda row, truth: 2 * self.of(row, truth),
+            f"rounded to its side, by at most twice {self.said}",
+            self.source,
         )
 
     def plus(self, more: float) -> Bound:
         """Return the bound with some units of roundoff more."""
-        return dataclasses.replace(self, of=lambda row, truth: self.of(row, truth) + more * UNIT_ROUNDOFF)
+        return dataclasses.replace(
+            self, of=lambda row, truth: self.of(row, truth) + more * UNIT_ROUNDOFF
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +80,8 @@ class Promise:
     Args:
         name, direction: see `Statement`.
         cases: draws an input.
-        value: calls the function: one answer per row, or several per row; `(lower, upper)` per row for an interval.
+        value: calls the function: one answer per row, or several per row; `(lower, upper)` per row
+            for an interval.
         truth: the true answer for a row, or as many as the function gives.
         bound: how far it may be off; beyond its own side for a bound or an interval.
         witness: what the truth is computed from.
@@ -91,11 +100,15 @@ class Promise:
     @property
     def statement(self) -> Statement:
         """What the page says."""
-        return Statement(self.name, self.direction, self.bound.said, self.bound.source, self.witness)
+        return Statement(
+            self.name, self.direction, self.bound.said, self.bound.source, self.witness
+        )
 
 
 def ratio(promise: Promise, case: Case) -> tuple[float, str]:
-    """Return worst error ÷ bound over the rows of a case, and in words what is worst; an exception is infinitely wrong."""
+    """Return worst error ÷ bound over the rows of a case, and in words what is worst; an exception
+    is infinitely wrong.
+    """
     rows = case.rows
     try:
         value = promise.value(case)
@@ -130,7 +143,9 @@ def _row_ratio(promise: Promise, row: Row, answer: Any, truth: Any) -> float:
         lower, upper = (exactly(end) for end in answer)
         if lower.is_nan() or upper.is_nan():
             return math.inf
-        return _divided(row, promise.bound, max(_above(row, lower, truth), _above(row, truth, upper)), truth)
+        return _divided(
+            row, promise.bound, max(_above(row, lower, truth), _above(row, truth, upper)), truth
+        )
     answers, truths = _flat(answer), truth if isinstance(truth, Sequence) else [truth]
     if len(answers) != len(truths):
         return math.inf
@@ -149,11 +164,15 @@ def _row_ratio(promise: Promise, row: Row, answer: Any, truth: Any) -> float:
 
 
 _LAST_DIGITS = 15
-"""Of an oracle's digits, those left to its own rounding: k up to 1e9 times sums of 128,256 terms lose fourteen."""
+"""Of an oracle's digits, those left to its own rounding: k up to 1e9 times sums of 128,256 terms
+lose fourteen.
+"""
 
 
 def _above(row: Row, left: Decimal, right: Decimal) -> Decimal:
-    """Return (left − right)₊, 0 between equal infinities and within the rounding of an oracle that adds numbers up to 1."""
+    """Return (left − right)₊, 0 between equal infinities and within the rounding of an oracle that
+    adds numbers up to 1.
+    """
     rounding = Decimal(10) ** (_LAST_DIGITS - row.digits)
     if left <= right or left - right <= max(abs(right), Decimal(1)) * rounding:
         return Decimal(0)
@@ -206,7 +225,9 @@ def one_trial(promise: Promise, random: np.random.Generator) -> Trial:
 
     def fails(case: Case) -> bool:
         found = ratio(promise, case)[0]
-        return not found <= 1 and math.isinf(found) == math.isinf(worst)  # an exception stays one, a number a number
+        return not found <= 1 and math.isinf(found) == math.isinf(
+            worst
+        )  # an exception stays one, a number a number
 
     smallest = shrink(worst_case, simpler=simpler, fails=fails)
     worst, words = ratio(promise, smallest)
@@ -258,5 +279,7 @@ def stated(statement: Statement) -> None:
 
 def statements() -> list[Statement]:
     """Return what is said of every function, by name."""
-    found = {(s.name, s.direction, s.said): s for s in (promise.statement for promise in promises())} | _STATEMENTS
+    found = {
+        (s.name, s.direction, s.said): s for s in (promise.statement for promise in promises())
+    } | _STATEMENTS
     return sorted(found.values(), key=lambda s: (s.name, s.direction, s.said))

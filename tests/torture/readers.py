@@ -1,8 +1,9 @@
 """Every reader of files, what it must make of a damaged one, and one trial of it.
 
-A reader may refuse a damaged file by a typed error that names it, or give an answer that is right. Where a digest is carried, right
-is the answer of the undamaged file. Where none is, a damaged file may be another valid one: then an independent and simple reading
-of it (`_strict`, and what follows it here) says what the answer has to be.
+A reader may refuse a damaged file by a typed error that names it, or give an answer that is right.
+Where a digest is carried, right is the answer of the undamaged file. Where none is, a damaged file
+may be another valid one: then an independent and simple reading of it (`_strict`, and what follows
+it here) says what the answer has to be.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ from analysis.run.shards import read_shard, shard_path
 from analysis.trace.traces import open_trace, write_manifest
 from otm import audit
 from otm.audit.records import read_log
-from otm.trees import PositionAcceptance, TreeShape, parse_acceptance, tree_from_json, tree_to_json
+from otm.engines import PositionAcceptance, parse_acceptance
+from otm.trees import TreeShape, tree_from_json, tree_to_json
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 from tests.torture import damage
 from tests.torture.damage import Damage
@@ -85,7 +87,11 @@ class Reader:
 
 def same(folder: Path, found: Any, expected: Any) -> Fault:
     """Only the undamaged files' answer is right."""
-    return "" if plain(found) == plain(expected) else f"a damaged file gave another answer: {_differing(found, expected)}"
+    return (
+        ""
+        if plain(found) == plain(expected)
+        else f"a damaged file gave another answer: {_differing(found, expected)}"
+    )
 
 
 def plain(value: Any) -> Any:
@@ -95,19 +101,32 @@ def plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return (
             type(value).__name__,
-            *((f.name, plain(getattr(value, f.name))) for f in dataclasses.fields(value) if f.name not in ("folder", "path")),
+            *(
+                (f.name, plain(getattr(value, f.name)))
+                for f in dataclasses.fields(value)
+                if f.name not in ("folder", "path")
+            ),
         )
     if isinstance(value, dict):
         return ("dict", *sorted(((plain(k), plain(v)) for k, v in value.items()), key=repr))
     if isinstance(value, list | tuple):
         return ("list", *(plain(v) for v in value))
-    return ("nan",) if isinstance(value, float) and math.isnan(value) else (type(value).__name__, value)
+    return (
+        ("nan",)
+        if isinstance(value, float) and math.isnan(value)
+        else (type(value).__name__, value)
+    )
 
 
 def _differing(found: Any, expected: Any) -> str:
     left, right = repr(found), repr(expected)
-    place = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
-    return f"…{left[max(0, place - 60) : place + 100]} for …{right[max(0, place - 60) : place + 100]}"
+    place = next(
+        (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b),
+        min(len(left), len(right)),
+    )
+    return (
+        f"…{left[max(0, place - 60) : place + 100]} for …{right[max(0, place - 60) : place + 100]}"
+    )
 
 
 # --- one trial
@@ -149,7 +168,9 @@ def prepare(name: str) -> None:
 
 
 def trial(name: str, seed: int) -> dict[str, str]:
-    """Damage files at random and read them; say what was done and what was wrong with the outcome, if anything."""
+    """Damage files at random and read them; say what was done and what was wrong with the outcome,
+    if anything.
+    """
     reader = READERS[name]
     prepare(name)
     steps = int(np.random.default_rng(seed).choice([1, 1, 1, 2, 3]))
@@ -163,10 +184,14 @@ def trial(name: str, seed: int) -> dict[str, str]:
     reproduce = ""
     if fault and damaged is not None and len(damaged[1]) < 4_000:
         reproduce = (
-            f"from tests.torture.readers import judged\n\nassert judged({name!r}, {{{damaged[0]!r}: {damaged[1]!r}}}) == ''"
+            f"from tests.torture.readers import judged\n\nassert judged({name!r}, "
+            f"{{{damaged[0]!r}: {damaged[1]!r}}}) == ''"
         )
     elif fault:
-        reproduce = f"from tests.torture.readers import trial\n\nassert not trial({name!r}, {seed})['fault']"
+        reproduce = (
+            f"from tests.torture.readers import trial\n\nassert not trial({name!r}, "
+            f"{seed})['fault']"
+        )
     return {"function": reader.function, "fault": fault, "damage": done, "reproduce": reproduce}
 
 
@@ -178,7 +203,10 @@ def _attempt(name: str, seed: int, steps: Any) -> tuple[Fault, str, tuple[str, b
         path = box / file
         if reader.foreign is not None and random.random() < 0.08:
             other = str(random.choice(sorted(reader.files)))
-            shutil.copy((template(name, foreign=True) if random.random() < 0.5 else template(name)) / other, path)
+            shutil.copy(
+                (template(name, foreign=True) if random.random() < 0.5 else template(name)) / other,
+                path,
+            )
             return judge(name, box, path), f"{other} of another set in place of {file}", None
         if reader.place and random.random() < 0.08:
             kind = damage.replaced(path, random)
@@ -224,14 +252,18 @@ def judge(name: str, box: Path, path: Path, kind: str = "") -> Fault:
     if kind == "gone":
         return ""  # a run may be unfinished, and says so
     if kind == "kernel":
-        return ""  # what the kernel offers as a file may be read as an empty one, if only its end is not waited for
+        # what the kernel offers as a file may be read as an empty one, if only its end is not
+        # waited for
+        return ""
     if kind in ("zeros", "loop", "chain", "nowhere", "pipe", "socket", "folder"):
         return same(box, found, expected)
     return reader.right(box, found, expected)
 
 
 def _unhelpful(message: str, box: Path, reader: Reader) -> Fault:
-    names = {part for file in reader.files for part in (Path(file).name, Path(file).stem)} | {box.name}
+    names = {part for file in reader.files for part in (Path(file).name, Path(file).stem)} | {
+        box.name
+    }
     if len(message) > 4_000:
         return f"an error of {len(message)} characters: {message[:300]}…"
     if not any(name in message for name in names):
@@ -302,7 +334,9 @@ def _lines_of(path: Path) -> list[bytes]:
 
 
 def _by(reading: Callable[[Path], Any]) -> Callable[[Path, Any, Any], Fault]:
-    """Compare with a reading of the damaged files that is independent of the reader's; what that refuses must not be accepted."""
+    """Compare with a reading of the damaged files that is independent of the reader's; what that
+    refuses must not be accepted.
+    """
 
     def right(folder: Path, found: Any, expected: Any) -> Fault:
         if plain(found) == plain(expected):
@@ -331,7 +365,11 @@ def _make_log(folder: Path) -> None:
             "target": target,
         }
         if number % 3 == 0:
-            record["target"] = {"tokens": [4, 1, 0], "probabilities": [0.5, 0.25, 0.125], "tail": 0.125}
+            record["target"] = {
+                "tokens": [4, 1, 0],
+                "probabilities": [0.5, 0.25, 0.125],
+                "tail": 0.125,
+            }
         if number % 4:
             record["draft"] = draft
         lines.append(json.dumps(record))
@@ -341,7 +379,13 @@ def _make_log(folder: Path) -> None:
 def _read_log(folder: Path) -> Any:
     path = folder / "log.jsonl"
     records = [
-        (r.context, r.drafts, r.output, round(float(r.target[r.cell]), 6), [None, 1][r.draft is not None])
+        (
+            r.context,
+            r.drafts,
+            r.output,
+            round(float(r.target[r.cell]), 6),
+            [None, 1][r.draft is not None],
+        )
         for r in read_log(path)
     ]
     with contextlib.suppress(otm.OtmError):  # too short a log is no verdict
@@ -361,7 +405,9 @@ def _log_due(folder: Path) -> Any:
             if law is None and side == "draft":
                 continue
             if isinstance(law, dict):
-                listed = dict(zip(_naturals(law["tokens"]), map(_number, law["probabilities"]), strict=True))
+                listed = dict(
+                    zip(_naturals(law["tokens"]), map(_number, law["probabilities"]), strict=True)
+                )
                 if len(listed) < len(law["tokens"]):
                     raise _Loose("a token twice")
                 tail = _number(law["tail"])
@@ -372,7 +418,10 @@ def _log_due(folder: Path) -> Any:
             masses = [*listed.values(), tail]
             if min(masses) < 0 or abs(sum(masses) - 1) > 1e-4:
                 raise _Loose(f"{side} sums to {sum(masses)}")
-            laws[side] = {token: mass / sum(masses) for token, mass in listed.items()}, tail / sum(masses)
+            laws[side] = (
+                {token: mass / sum(masses) for token, mass in listed.items()},
+                tail / sum(masses),
+            )
         output, drafts = _natural(record["output"]), _naturals(record.get("drafts") or [])
         listed, tail = laws["target"]
         kept = listed
@@ -400,7 +449,8 @@ def _log_right(folder: Path, found: Any, expected: Any) -> Fault:
     except (_Loose, KeyError, ValueError, TypeError) as loose:
         return "" if plain(found) == plain(expected) else f"accepted, though {loose!r}"
     near = len(found) == len(due) and all(
-        plain((*a[:3], a[4])) == plain((*b[:3], b[4])) and abs(a[3] - b[3]) < 2e-6 for a, b in zip(found, due, strict=True)
+        plain((*a[:3], a[4])) == plain((*b[:3], b[4])) and abs(a[3] - b[3]) < 2e-6
+        for a, b in zip(found, due, strict=True)
     )
     return "" if near else f"misread: {_differing(found, due)}"
 
@@ -422,12 +472,18 @@ def _read_tree(folder: Path) -> Any:
 
 def _tree_due(folder: Path) -> Any:
     record = _strict(_text(folder, "tree.json"))
-    if not isinstance(record, dict) or record.get("format") != "otm.draft-tree" or record.get("version") != 1:
+    if (
+        not isinstance(record, dict)
+        or record.get("format") != "otm.draft-tree"
+        or record.get("version") != 1
+    ):
         raise _Loose("no such document")
     if set(record) - {"format", "version", "acceptance", "parents"}:
         raise _Loose("unknown keys")
     acceptance = [_number(x) for x in record["acceptance"]] if "acceptance" in record else None
-    if acceptance is not None and (not acceptance or min(acceptance) < 0 or sum(acceptance) > 1 + 1e-9):
+    if acceptance is not None and (
+        not acceptance or min(acceptance) < 0 or sum(acceptance) > 1 + 1e-9
+    ):
         raise _Loose("no sub-distribution")
     parents = list(_naturals(record["parents"])) if "parents" in record else None
     if parents is not None and any(parent > vertex for vertex, parent in enumerate(parents)):
@@ -444,9 +500,16 @@ def _read_positions(name: str, read: Callable[[str], Any]) -> Callable[[Path], A
 
 
 def _survivals(folder: Path, found: Any, expected: Any) -> Fault:
-    """What is read of such loose texts must at least be a survival function; what the numbers are, the text alone says."""
+    """What is read of such loose texts must at least be a survival function; what the numbers are,
+    the text alone says.
+    """
     for chain in found:
-        if not chain or min(chain) < 0 or max(chain) > 1 or any(a < b for a, b in itertools.pairwise(chain)):
+        if (
+            not chain
+            or min(chain) < 0
+            or max(chain) > 1
+            or any(a < b for a, b in itertools.pairwise(chain))
+        ):
             return f"no survival function: {chain}"
     return ""
 
@@ -465,7 +528,10 @@ def _read_trace(name: str) -> Callable[[Path], Any]:
         trace = open_trace(folder / name if name else folder)
         batches = [
             [
-                *((s.tokens, s.probabilities, s.tail, s.cap) for s in (batch.pair.draft, batch.pair.target)),
+                *(
+                    (s.tokens, s.probabilities, s.tail, s.cap)
+                    for s in (batch.pair.draft, batch.pair.target)
+                ),
                 batch.prompt,
                 batch.position,
                 batch.path,
@@ -480,7 +546,9 @@ def _read_trace(name: str) -> Callable[[Path], Any]:
 def _make_trace_folder(seed: int) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         for number in range(2):
-            write_small_trace(folder / f"shard-0000{number}.safetensors", positions=10, seed=seed + number)
+            write_small_trace(
+                folder / f"shard-0000{number}.safetensors", positions=10, seed=seed + number
+            )
         write_manifest(folder, ["shard-00000.safetensors", "shard-00001.safetensors"])
 
     return make
@@ -491,17 +559,30 @@ def _make_lines(folder: Path) -> None:
     lines: dict[str, list[str]] = {"draft.jsonl": [], "target.jsonl": []}
     for number in range(6):
         for side in lines:
-            laws = [np.log(np.sort(random.dirichlet(np.ones(9)))[::-1][:4]).tolist() for _ in range(4)]
+            laws = [
+                np.log(np.sort(random.dirichlet(np.ones(9)))[::-1][:4]).tolist() for _ in range(4)
+            ]
             match number % 3:
                 case 0:
                     entries = [
                         None,
                         *(
-                            {str(t): {"logprob": x, "rank": t + 1, "decoded_token": "a"} for t, x in enumerate(law)}
+                            {
+                                str(t): {"logprob": x, "rank": t + 1, "decoded_token": "a"}
+                                for t, x in enumerate(law)
+                            }
                             for law in laws
                         ),
                     ]
-                    body: Any = {"choices": [{"text": "", "prompt_logprobs": entries, "prompt_token_ids": [0, 1, 2, 3, 0]}]}
+                    body: Any = {
+                        "choices": [
+                            {
+                                "text": "",
+                                "prompt_logprobs": entries,
+                                "prompt_token_ids": [0, 1, 2, 3, 0],
+                            }
+                        ]
+                    }
                 case 1:
                     content = [
                         {
@@ -509,7 +590,8 @@ def _make_lines(folder: Path) -> None:
                             "bytes": None,
                             "logprob": law[0],
                             "top_logprobs": [
-                                {"token": f"token_id:{t}", "bytes": None, "logprob": x} for t, x in enumerate(law)
+                                {"token": f"token_id:{t}", "bytes": None, "logprob": x}
+                                for t, x in enumerate(law)
                             ],
                         }
                         for law in laws
@@ -548,7 +630,9 @@ def _make_lines(folder: Path) -> None:
 
 
 def _lines_right(folder: Path, found: Any, expected: Any) -> Fault:
-    """Whatever other answer this is of an engine, it must be strict JSON and describe distributions."""
+    """Whatever other answer this is of an engine, it must be strict JSON and describe
+    distributions.
+    """
     if plain(found) == plain(expected):
         return ""
     try:
@@ -565,7 +649,12 @@ def _lines_right(folder: Path, found: Any, expected: Any) -> Fault:
                 listed = row[row >= 0].tolist()
                 if len(set(listed)) < len(listed):
                     return f"tokens twice: {row}"
-                if not (np.isfinite(mass).all() and mass.min() >= 0 and mass.sum() <= 1 + 1e-5 and max(rest, most) <= 1):
+                if not (
+                    np.isfinite(mass).all()
+                    and mass.min() >= 0
+                    and mass.sum() <= 1 + 1e-5
+                    and max(rest, most) <= 1
+                ):
                     return f"no distribution: {mass}, {rest}, {most}"
             if (masses[~real] != 0).any():
                 return "padding with a mass"
@@ -589,7 +678,9 @@ def _make_prompts(name: str) -> Callable[[Path], None]:
         if name.endswith(".txt"):
             path.write_text("\n".join([*TEXTS[:2], "", *TEXTS[2:]]) + "\n", encoding="utf-8")
         elif name.endswith(".jsonl"):
-            path.write_text("".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(TEXTS)))
+            path.write_text(
+                "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(TEXTS))
+            )
         else:
             pq.write_table(pa.table({"id": range(4), "text": TEXTS}), path)
 
@@ -632,13 +723,19 @@ def _text_due(folder: Path) -> Any:
 def _jsonl_due(folder: Path) -> Any:
     found = []
     for number, line in enumerate((folder / "prompts.jsonl").read_bytes().split(b"\n")):
-        text = line.decode("utf-8-sig" if number == 0 else "utf-8", "strict") if _utf8(line) else None
+        text = (
+            line.decode("utf-8-sig" if number == 0 else "utf-8", "strict") if _utf8(line) else None
+        )
         if text is None:
             raise _Loose("no UTF-8")
         if not text.strip():
             continue
         record = _strict(text)
-        if not isinstance(record, dict) or not isinstance(record.get("text"), str) or not _encodable(record["text"]):
+        if (
+            not isinstance(record, dict)
+            or not isinstance(record.get("text"), str)
+            or not _encodable(record["text"])
+        ):
             raise _Loose("no text")
         if record["text"].strip():
             found.append(record["text"])
@@ -664,7 +761,9 @@ def _encodable(text: str) -> bool:
 def _texts_right(folder: Path, found: Any, expected: Any) -> Fault:
     """Parquet pages carry no digest of their own: what comes must at least be prompts."""
     return (
-        "" if all(isinstance(text, str) and text.strip() and _encodable(text) for text in found[0]) else f"no prompts: {found}"
+        ""
+        if all(isinstance(text, str) and text.strip() and _encodable(text) for text in found[0])
+        else f"no prompts: {found}"
     )
 
 
@@ -684,13 +783,20 @@ def _read_report(folder: Path) -> Any:
     found = aggregate(run)
     names = read_prompts(run, [0, 1])
     about = {part: run.manifest.get(part) for part in ("settings", "plan", "position_note")}
-    means = [(m.mean, m.low, m.high) for m in (*found.lower, *found.upper, *found.gap_low, *found.gap_high, *found.statistics)]
-    schemes = [dataclasses.replace(column, label="") for column in run.schemes]  # labels are for readers, and may change
+    means = [
+        (m.mean, m.low, m.high)
+        for m in (*found.lower, *found.upper, *found.gap_low, *found.gap_high, *found.statistics)
+    ]
+    schemes = [
+        dataclasses.replace(column, label="") for column in run.schemes
+    ]  # labels are for readers, and may change
     return about, schemes, run.statistics, run.num_rows, run.num_shards_planned, names, means
 
 
 def _read_measure(folder: Path) -> Any:
-    summary = measure_trace_file(folder / "run", trace=folder / "trace.safetensors", settings=SETTINGS)
+    summary = measure_trace_file(
+        folder / "run", trace=folder / "trace.safetensors", settings=SETTINGS
+    )
     return summary.num_shards, summary.finished, summary.unchecked, _contents(folder / "run")
 
 
@@ -709,7 +815,10 @@ def _read_shards(folder: Path) -> Any:
     return [read_shard(shard_path(folder / "run", index)) for index in range(4)]
 
 
-_RUN = {"run/manifest.json": damage.JSON, **{f"run/shards/shard-0000{i}.parquet": damage.ANY for i in range(4)}}
+_RUN = {
+    "run/manifest.json": damage.JSON,
+    **{f"run/shards/shard-0000{i}.parquet": damage.ANY for i in range(4)},
+}
 
 
 # --- runs of models, with their logits
@@ -750,7 +859,12 @@ def _make_models_run(count: int) -> Callable[[Path], None]:
 
 
 def _measure_models(folder: Path) -> Any:
-    return measure_prompts(folder / "run", source=open_prompts(folder / "prompts.txt"), models=_models(), settings=LOGITS)
+    return measure_prompts(
+        folder / "run",
+        source=open_prompts(folder / "prompts.txt"),
+        models=_models(),
+        settings=LOGITS,
+    )
 
 
 def _read_models_run(folder: Path) -> Any:
@@ -770,7 +884,12 @@ _MODELS_RUN = {
 
 def _make_results(folder: Path, shift: int = 0) -> None:
     path = folder / "results.jsonl"
-    settings = {"num_tokens": 8, "temperature": 1.0, "top_p": None, "weights": {"draft": "a", "target": "b"}}
+    settings = {
+        "num_tokens": 8,
+        "temperature": 1.0,
+        "top_p": None,
+        "weights": {"draft": "a", "target": "b"},
+    }
     file = ResultsFile(path, settings=settings, provenance={"host": "here"})
     for prompt in range(3):
         for decoder in ("SpeculativeSampling(3)", "DraftSelection(4, 2)"):
@@ -778,7 +897,18 @@ def _make_results(folder: Path, shift: int = 0) -> None:
             file.append(TextRecord(task, (5, 6, 7, 8), (3, 1), (2, 0), (2, 0), 3, False, 0.25))
 
 
-_KEYS = {"decoder", "prompt", "seed", "tokens", "lengths", "accepted", "vertices", "drafted", "ended", "seconds"}
+_KEYS = {
+    "decoder",
+    "prompt",
+    "seed",
+    "tokens",
+    "lengths",
+    "accepted",
+    "vertices",
+    "drafted",
+    "ended",
+    "seconds",
+}
 
 
 def _results_due(folder: Path) -> tuple[Any, list[TextRecord]]:
@@ -787,7 +917,11 @@ def _results_due(folder: Path) -> tuple[Any, list[TextRecord]]:
     if not lines:
         raise _Loose("no header")
     header = _strict(lines[0])
-    if not isinstance(header, dict) or not isinstance(header.get("settings"), dict) or header.get("version") != 1:
+    if (
+        not isinstance(header, dict)
+        or not isinstance(header.get("settings"), dict)
+        or header.get("version") != 1
+    ):
         raise _Loose("no header")
     found: dict[Task, TextRecord] = {}
     for line in lines[1:]:
@@ -809,7 +943,9 @@ def _results_due(folder: Path) -> tuple[Any, list[TextRecord]]:
             ended=row["ended"],
             seconds=_number(row["seconds"]),
         )
-        if sum(record.lengths) < len(record.tokens) or not len(record.lengths) == len(record.accepted) == len(record.vertices):
+        if sum(record.lengths) < len(record.tokens) or not len(record.lengths) == len(
+            record.accepted
+        ) == len(record.vertices):
             raise _Loose("a record that does not add up")
         if task in found:
             raise _Loose("a record twice")
@@ -824,7 +960,9 @@ def _read_results(folder: Path) -> Any:
 
 def _read_decoded(folder: Path) -> Any:
     run = read_decode(folder / "results.jsonl")
-    return run.settings, [(row.decoder, row.prompts, row.target_calls, round(row.measured, 9)) for row in run.rows]
+    return run.settings, [
+        (row.decoder, row.prompts, row.target_calls, round(row.measured, 9)) for row in run.rows
+    ]
 
 
 def _decoded_due(folder: Path) -> Any:
@@ -835,14 +973,23 @@ def _decoded_due(folder: Path) -> Any:
         calls = sum(len(record.lengths) for record in mine)
         if calls:
             tokens = sum(sum(record.lengths) for record in mine)
-            rows.append((decoder, len({record.task.prompt for record in mine}), calls, round(tokens / calls, 9)))
+            rows.append(
+                (
+                    decoder,
+                    len({record.task.prompt for record in mine}),
+                    calls,
+                    round(tokens / calls, 9),
+                )
+            )
     return settings, rows
 
 
 def _resume_results(folder: Path) -> Any:
-    settings = json.loads((template("analysis.decode.results.ResultsFile") / "results.jsonl").read_text().split("\n")[0])[
-        "settings"
-    ]
+    settings = json.loads(
+        (template("analysis.decode.results.ResultsFile") / "results.jsonl")
+        .read_text()
+        .split("\n")[0]
+    )["settings"]
     file = ResultsFile(folder / "results.jsonl", settings=settings, provenance={})
     return settings, sorted(file.done, key=repr)
 
@@ -871,7 +1018,14 @@ def _decoder_due(folder: Path) -> Any:
 
 
 def _make_recipe(folder: Path) -> None:
-    size = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32, "steps": 12, "learning_rate": 0.01}
+    size = {
+        "width": 16,
+        "layers": 1,
+        "heads": 2,
+        "feed_forward": 32,
+        "steps": 12,
+        "learning_rate": 0.01,
+    }
     (folder / "recipe.json").write_text(
         json.dumps({"vocabulary": 300, "context": 16, "batch": 2, "draft": size, "target": size})
     )
@@ -912,7 +1066,9 @@ def _recipe_due(folder: Path) -> Any:
 
 
 def _make_text(folder: Path) -> None:
-    (folder / "text.txt").write_text("\n\n".join(f"Paragraph {i}: return the {i % 7}th value." * 20 for i in range(12)))
+    (folder / "text.txt").write_text(
+        "\n\n".join(f"Paragraph {i}: return the {i % 7}th value." * 20 for i in range(12))
+    )
 
 
 def _read_corpus(folder: Path) -> Any:
@@ -924,7 +1080,9 @@ def _read_corpus(folder: Path) -> Any:
 
 def _corpus_right(folder: Path, found: Any, expected: Any) -> Fault:
     try:
-        whole = io.TextIOWrapper(io.BytesIO((folder / "text.txt").read_bytes()), encoding="utf-8-sig").read()
+        whole = io.TextIOWrapper(
+            io.BytesIO((folder / "text.txt").read_bytes()), encoding="utf-8-sig"
+        ).read()
     except UnicodeDecodeError as error:
         return f"accepted, though {error}"
     return "" if "".join(found.split()) == "".join(whole.split()) else "not the file's text"
@@ -937,14 +1095,20 @@ def _read_pins(folder: Path) -> Any:
 
 
 def _pins_right(folder: Path, found: Any, expected: Any) -> Fault:
-    return "" if all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) for name in found) else f"no names: {found}"
+    return (
+        ""
+        if all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) for name in found)
+        else f"no names: {found}"
+    )
 
 
 def _training() -> tuple[Any, Any, Any]:
     from analysis.train import training
 
     size = training.Size(width=16, layers=1, heads=2, feed_forward=32, steps=4, learning_rate=1e-2)
-    recipe = training.Recipe(vocabulary=300, context=8, batch=2, precision="float32", draft=size, target=size)
+    recipe = training.Recipe(
+        vocabulary=300, context=8, batch=2, precision="float32", draft=size, target=size
+    )
     tokens = np.random.default_rng(0).integers(0, 300, size=400).astype(np.uint16)
     return size, recipe, tokens
 
@@ -962,7 +1126,9 @@ def _train(folder: Path, stop: int | None) -> Any:
             raise _Stop
 
     with contextlib.suppress(_Stop):
-        model = training.train_model(size, recipe, tokens, 300, folder=folder / "work", save_every=0.0, after_step=after)
+        model = training.train_model(
+            size, recipe, tokens, 300, folder=folder / "work", save_every=0.0, after_step=after
+        )
         return {name: value.detach().numpy() for name, value in model.named_parameters()}
     return None
 
@@ -1006,7 +1172,9 @@ def _read_pair(folder: Path) -> Any:
 
 
 def _pair_right(folder: Path, found: Any, expected: Any) -> Fault:
-    """Weights of others carry no digest: what was loaded is some model, and gives logits for every token."""
+    """Weights of others carry no digest: what was loaded is some model, and gives logits for every
+    token.
+    """
     return "" if all(side.ndim == 1 for side in found) else f"no logits: {found}"
 
 
@@ -1023,8 +1191,8 @@ READERS: dict[str, Reader] = {
         place=False,
         weight=2,
     ),
-    "otm.trees.PositionAcceptance.from_csv": Reader(
-        "otm.trees.PositionAcceptance.from_csv",
+    "otm.engines.PositionAcceptance.from_csv": Reader(
+        "otm.engines.PositionAcceptance.from_csv",
         lambda folder: (folder / "rates.csv").write_text(PositionAcceptance([0.8, 0.6, 0.1]).to_csv()),
         _read_positions("rates.csv", PositionAcceptance.from_csv),
         {"rates.csv": damage.TEXT},
@@ -1032,16 +1200,16 @@ READERS: dict[str, Reader] = {
         place=False,
         weight=2,
     ),
-    "otm.trees.PositionAcceptance.from_csv, wide": Reader(
-        "otm.trees.PositionAcceptance.from_csv",
+    "otm.engines.PositionAcceptance.from_csv, wide": Reader(
+        "otm.engines.PositionAcceptance.from_csv",
         lambda folder: (folder / "wide.csv").write_text("dataset,pos_0,pos_1,pos_2\nmt_bench,0.8,0.6,0.1\ngsm8k,0.9,0.7,\n"),
         _read_positions("wide.csv", PositionAcceptance.from_csv),
         {"wide.csv": damage.TEXT},
         _survivals,
         place=False,
     ),
-    "otm.trees.read_acceptance, log": Reader(
-        "otm.trees.read_acceptance",
+    "otm.engines.read_acceptance, log": Reader(
+        "otm.engines.read_acceptance",
         lambda folder: (folder / "server.log").write_text(
             "noise\n acc per pos = (0.700, 0.300)\nnoise\n"
         ),
@@ -1050,8 +1218,8 @@ READERS: dict[str, Reader] = {
         _survivals,
         place=False,
     ),
-    "otm.trees.read_acceptance, counters": Reader(
-        "otm.trees.read_acceptance",
+    "otm.engines.read_acceptance, counters": Reader(
+        "otm.engines.read_acceptance",
         lambda folder: (folder / "metrics").write_text(METRICS),
         _read_positions("metrics", lambda text: parse_acceptance(text).survival),
         {"metrics": damage.TEXT},

@@ -1,8 +1,10 @@
-"""What trials leave behind: files of JSON lines that only grow, in a folder that any number of runs may share, and their table.
+"""What trials leave behind: files of JSON lines that only grow, in a folder that any number of runs
+may share, and their table.
 
-The first line of a file says where its trials come from; every later one is a trial, `[family, function, inputs, ratio, index,
-seconds]`, a failure with what it needs to be understood besides. A process that is killed leaves at most its last line
-torn, which is left out. So nothing is to be merged and nothing is lost: the table is over all files of a folder.
+The first line of a file says where its trials come from; every later one is a trial, `[family,
+function, inputs, ratio, index, seconds]`, a failure with what it needs to be understood besides. A
+process that is killed leaves at most its last line torn, which is left out. So nothing is to be
+merged and nothing is lost: the table is over all files of a folder.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from tests.torture.frame import Trial, families, regression_test, replay_line
 
 
 def revision() -> str:
-    """Return the last commit that touched what is tried or what tries it, with a + if there are changes since."""
+    """Return the last commit that touched what is tried or what tries it, with a + if there are
+    changes since.
+    """
     last = _git("log", "-1", "--format=%h")
     changed = _git("status", "--porcelain")
     return last + ("+" if changed else "")
@@ -33,12 +37,18 @@ def revision() -> str:
 
 def _git(*words: str) -> str:
     command = ["git", *words, "--", "otm", "analysis", "tests/torture"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def machine() -> str:
     """Return the processor, the number of cores and the interpreter."""
-    named = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    named = [
+        line
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
     processor = named[0].partition(":")[2].strip() if named else platform.machine()
     return f"{processor}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
@@ -51,8 +61,15 @@ class Writer:
         self.folder, self.seed = folder, seed
         started = datetime.datetime.now(datetime.UTC)
         stamp = started.strftime("%Y%m%dT%H%M%S")
-        self._file = (folder / f"trials-{stamp}-{os.getpid()}-{worker}.jsonl").open("a", encoding="utf-8")
-        head = {"seed": seed, "revision": revision(), "machine": machine(), "load": os.getloadavg()[0]}
+        self._file = (folder / f"trials-{stamp}-{os.getpid()}-{worker}.jsonl").open(
+            "a", encoding="utf-8"
+        )
+        head = {
+            "seed": seed,
+            "revision": revision(),
+            "machine": machine(),
+            "load": os.getloadavg()[0],
+        }
         self._say(head | {"started": started.isoformat(timespec="seconds")})
 
     def _say(self, said: object) -> None:
@@ -61,12 +78,21 @@ class Writer:
 
     def record(self, family: str, index: int, trial: Trial, seconds: float) -> None:
         """Write a trial down before the next one begins, a failure as a test besides."""
-        line: list[object] = [family, trial.function, trial.inputs, trial.ratio, index, round(seconds, 4)]
+        line: list[object] = [
+            family,
+            trial.function,
+            trial.inputs,
+            trial.ratio,
+            index,
+            round(seconds, 4),
+        ]
         if trial.failed:
             line.append({"reproduce": trial.reproduce, "detail": trial.detail})
             found = self.folder / "found"
             found.mkdir(exist_ok=True)
-            stem = "".join(letter if letter.isalnum() else "_" for letter in f"{family}_{trial.function}").strip("_")
+            stem = "".join(
+                letter if letter.isalnum() else "_" for letter in f"{family}_{trial.function}"
+            ).strip("_")
             path = found / f"test_{stem}_{self.seed}_{index}.py"
             path.write_text(regression_test(family, self.seed, index, trial), encoding="utf-8")
         self._say(line)
@@ -101,7 +127,11 @@ def recorded(folders: Iterable[Path]) -> Iterator[Recorded]:
                     continue
                 family, function, inputs, ratio, index, seconds, *failure = said
                 yield Recorded(
-                    family, Trial(function, inputs, float(ratio), **(failure[0] if failure else {})), index, seconds, source
+                    family,
+                    Trial(function, inputs, float(ratio), **(failure[0] if failure else {})),
+                    index,
+                    seconds,
+                    source,
                 )
 
 
@@ -166,9 +196,12 @@ def summary(folders: Sequence[Path], *, revisions: Sequence[str] = ()) -> Summar
 HEAD = (
     "# Trials",
     "",
-    "What `python -m tests.torture` tried, on which functions, and the worst error as a part of the promised bound. Written by",
-    "`python -m tests.torture table --out FOLDER`, not by hand. Where something passes or fails the ratio is 0, or ∞ if it fails;",
-    "inputs are counted over all revisions that the folder holds, so that failures of an older one are listed with it.",
+    "What `python -m tests.torture` tried, on which functions, and the worst error as a part of "
+    "the promised bound. Written by",
+    "`python -m tests.torture table --out FOLDER`, not by hand. Where something passes or fails "
+    "the ratio is 0, or ∞ if it fails;",
+    "inputs are counted over all revisions that the folder holds, so that failures of an older one "
+    "are listed with it.",
     "",
 )
 
@@ -191,7 +224,8 @@ def table(total: Summary) -> str:
     tried = sorted(total.functions.items())
     lines = [
         *HEAD,
-        ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items())) + f" in {minutes:,.0f} minutes of one core; "
+        ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items()))
+        + f" in {minutes:,.0f} minutes of one core; "
         f"{len(total.failures)} failures.",
         "",
         f"Machine: {'; '.join(machines)}. Load at the start of a process: "
@@ -200,26 +234,39 @@ def table(total: Summary) -> str:
         "",
         _table(
             ("function", "inputs tried", "worst error ÷ promised bound", "failures"),
-            [(f"`{name}`", f"{sums.inputs:,}", shown_ratio(sums.worst), sums.failures) for name, sums in tried],
+            [
+                (f"`{name}`", f"{sums.inputs:,}", shown_ratio(sums.worst), sums.failures)
+                for name, sums in tried
+            ],
         ),
         "",
         _table(
             ("family", "trials", "inputs tried", "minutes", "failures"),
             [
-                (name, f"{sums.trials:,}", f"{sums.inputs:,}", f"{sums.seconds / 60:.1f}", sums.failures)
+                (
+                    name,
+                    f"{sums.trials:,}",
+                    f"{sums.inputs:,}",
+                    f"{sums.seconds / 60:.1f}",
+                    sums.failures,
+                )
                 for name, sums in sorted(total.families.items())
             ],
         ),
         "",
         _table(
             ("revision", "trials", "inputs tried", "failures"),
-            [(name, f"{sums.trials:,}", f"{sums.inputs:,}", sums.failures) for name, sums in total.revisions.items()],
+            [
+                (name, f"{sums.trials:,}", f"{sums.inputs:,}", sums.failures)
+                for name, sums in total.revisions.items()
+            ],
         ),
     ]
     if total.failures:
         lines += ["", "Failures:", ""]
         lines += [
-            f"- `{done.trial.function}` {shown_ratio(done.trial.ratio)} at {done.source['revision']}: "
+            f"- `{done.trial.function}` {shown_ratio(done.trial.ratio)} at "
+            f"{done.source['revision']}: "
             f"`{replay_line(done.family, done.source['seed'], done.index)}`"
             for done in total.failures[:100]
         ]

@@ -12,7 +12,9 @@ SECONDS = {"inputs": 35.0, "others": 25.0}
 """Of the numeric families together, and of those that need files and processes."""
 
 MOST = {"commands": 24}
-"""Trials of a family at most: a few seconds of commands on two slow cores, so that a faster machine tries the same ones."""
+"""Trials of a family at most: a few seconds of commands on two slow cores, so that a faster machine
+tries the same ones.
+"""
 
 
 def _kind(name: str) -> str:
@@ -25,7 +27,9 @@ def test_nothing_fails(name: str) -> None:
     seed = frame.revision_seed()
     failures = [
         frame.told(name, seed, index, trial)
-        for index, trial in frame.spend(name, seconds=share, seed=seed, most=MOST.get(name, math.inf))
+        for index, trial in frame.spend(
+            name, seconds=share, seed=seed, most=MOST.get(name, math.inf)
+        )
         if trial.failed
     ]
     assert not failures, "\n\n".join(failures[:5])

@@ -1,4 +1,6 @@
-"""The harness itself: a trial is found again, a failure is shrunk, told and counted, a killed run loses nothing."""
+"""The harness itself: a trial is found again, a failure is shrunk, told and counted, a killed run
+loses nothing.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_shrinking_takes_the_simplest_that_still_fails() -> None:
             raise RuntimeError
         return number >= 37
 
-    assert frame.shrink(1000, simpler=simpler, fails=fails) == 41  # 40 raises, and that is no failure of the same kind
+    assert (
+        frame.shrink(1000, simpler=simpler, fails=fails) == 41
+    )  # 40 raises, and that is no failure of the same kind
 
 
 def test_a_failure_becomes_a_test(tmp_path: Path) -> None:
@@ -88,7 +92,11 @@ def test_a_failure_becomes_a_test(tmp_path: Path) -> None:
     else:
         raise AssertionError("the written test passes")
     total = results.summary([tmp_path])
-    assert (total.functions["otm.f"].failures, total.functions["f"].inputs, len(total.failures)) == (1, 3, 2)
+    assert (
+        total.functions["otm.f"].failures,
+        total.functions["f"].inputs,
+        len(total.failures),
+    ) == (1, 3, 2)
     assert "| `otm.f` | 3 | 2 | 1 |" in results.table(total)
 
 
@@ -123,7 +131,8 @@ def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
     running = subprocess.Popen([*command, "--minutes", "5"], stdout=subprocess.DEVNULL)
     until = time.monotonic() + 60
     while (
-        not (list(tmp_path.glob("trials-*")) and results.next_indices(tmp_path, 1)["trees"] > 20) and time.monotonic() < until
+        not (list(tmp_path.glob("trials-*")) and results.next_indices(tmp_path, 1)["trees"] > 20)
+        and time.monotonic() < until
     ):
         time.sleep(0.1)
     os.kill(running.pid, signal.SIGKILL)
@@ -133,7 +142,9 @@ def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("working-*")), "the worker goes on"
     before = results.next_indices(tmp_path, 1)["trees"]
     assert before > 20
-    done = subprocess.run([*command, "--minutes", "0.15"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "--minutes", "0.15"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     indices = [one.index for one in results.recorded([tmp_path])]
     assert len(set(indices)) == len(indices) > before
@@ -141,7 +152,9 @@ def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
     assert {head["seed"] for head in heads} == {1}
 
 
-def test_a_revision_has_one_seed_and_another_revision_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revision_has_one_seed_and_another_revision_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for folder in ("otm", "analysis", "figures", "tests"):
         (tmp_path / folder).mkdir()
     (tmp_path / "otm" / "a.py").write_text("x = 1\n")

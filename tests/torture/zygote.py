@@ -1,10 +1,12 @@
-"""A process that has imported what a command needs, and forks one child for each command: kills without waiting for imports.
+"""A process that has imported what a command needs, and forks one child for each command: kills
+without waiting for imports.
 
     python -m tests.torture.zygote
 
-reads a JSON array of arguments and the file for what the command says, a line each, and answers a line with the child's number;
-`null` asks how the last one ended. Workers are forked, too, where the command itself would start them anew: torch is not imported
-here, so that nothing is held by a thread that the fork leaves behind.
+reads a JSON array of arguments and the file for what the command says, a line each, and answers a
+line with the child's number; `null` asks how the last one ended. Workers are forked, too, where the
+command itself would start them anew: torch is not imported here, so that nothing is held by a
+thread that the fork leaves behind.
 """
 
 from __future__ import annotations

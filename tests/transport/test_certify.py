@@ -24,7 +24,9 @@ def brute_force(problem: otm.Problem) -> Fraction:
 
 @settings(max_examples=60)
 @given(strategies.iid_problems(max_tokens=4, max_k=3), st.sampled_from(["sets", "sequences"]))
-def test_the_rational_certificates_bracket_the_brute_force(problem: otm.Problem, method: str) -> None:
+def test_the_rational_certificates_bracket_the_brute_force(
+    problem: otm.Problem, method: str
+) -> None:
     lower, upper = otm.transport.certify_exactly(problem, otm.optimum(problem, method=method))  # type: ignore[arg-type]
     value = brute_force(problem)
     assert isinstance(lower, Fraction)
@@ -37,8 +39,12 @@ def test_the_rational_certificates_bracket_the_brute_force(problem: otm.Problem,
 
 @settings(max_examples=60)
 @given(strategies.iid_problems(max_tokens=4, max_k=2), st.data())
-def test_no_proposal_however_wrong_is_certified_beyond_the_truth(problem: otm.Problem, data: st.DataObject) -> None:
-    """Random flows (negative, too large, on edges outside the set) and random cuts still bracket α*."""
+def test_no_proposal_however_wrong_is_certified_beyond_the_truth(
+    problem: otm.Problem, data: st.DataObject
+) -> None:
+    """Random flows (negative, too large, on edges outside the set) and random cuts still bracket
+    α*.
+    """
     draft, target = exact_masses(problem.draft), exact_masses(problem.target)
     sets = collapse(enumerate_drafts(problem.law, draft))
     edges = data.draw(
@@ -54,7 +60,9 @@ def test_no_proposal_however_wrong_is_certified_beyond_the_truth(problem: otm.Pr
     rows = np.array([e[0] for e in edges], dtype=np.int64)
     columns = np.array([e[1] for e in edges], dtype=np.int64)
     flow = np.array([e[2] for e in edges] + [None], dtype=object)[:-1]
-    cut = np.array(data.draw(st.lists(st.booleans(), min_size=problem.num_tokens, max_size=problem.num_tokens)))
+    cut = np.array(
+        data.draw(st.lists(st.booleans(), min_size=problem.num_tokens, max_size=problem.num_tokens))
+    )
     checked = certify(sets, target, rows, columns, flow, cut)
     value = brute_force(problem)
     assert checked.lower <= value <= checked.upper
@@ -63,7 +71,10 @@ def test_no_proposal_however_wrong_is_certified_beyond_the_truth(problem: otm.Pr
     for row in set(rows.tolist()):
         assert sum(x for x, r in zip(checked.flow, rows, strict=True) if r == row) <= sets.mass[row]
     for column in set(columns.tolist()):
-        assert sum(x for x, c in zip(checked.flow, columns, strict=True) if c == column) <= target[column]
+        assert (
+            sum(x for x, c in zip(checked.flow, columns, strict=True) if c == column)
+            <= target[column]
+        )
     # In floating point the same proposal is certified to the same numbers, moved outward.
     floats = collapse(enumerate_drafts(problem.law, problem.draft))
     rounded = certify(floats, problem.target, rows, columns, flow.astype(float), cut)
@@ -82,23 +93,33 @@ def test_the_doubled_flow_is_scaled_back() -> None:
 def test_a_wrong_cut_is_seen_in_the_upper_certificate() -> None:
     problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     solved = dataclasses.replace(otm.optimum(problem), cut=np.array([False, True]))
-    assert otm.transport.certify_exactly(problem, solved) == (Fraction(15, 16), 1 + Fraction(1, 2) - Fraction(1, 16))
+    assert otm.transport.certify_exactly(problem, solved) == (
+        Fraction(15, 16),
+        1 + Fraction(1, 2) - Fraction(1, 16),
+    )
 
 
-def test_a_solver_that_returns_nothing_is_a_failure_and_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_solver_that_returns_nothing_is_a_failure_and_not_a_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def idle(drafts, sets, target):
         nothing = np.zeros(0, dtype=np.int64)
         return nothing, nothing, np.zeros(0), np.zeros(len(target), dtype=bool)
 
     monkeypatch.setattr(lp, "_propose_by_sets", idle)
     problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    with pytest.raises(otm.errors.SolverFailure, match=r"agree within 1e-09.*otm\.optimal_acceptance"):
+    with pytest.raises(
+        otm.errors.SolverFailure, match=r"agree within 1e-09.*otm\.optimal_acceptance"
+    ):
         otm.optimum(problem)
 
 
 def test_an_infeasible_program_is_a_failure_and_not_a_plan() -> None:
     program = lp._Program(
-        cost=np.zeros(1), matrix=sp.csc_array(np.ones((1, 1))), lower=np.array([-np.inf]), upper=np.array([-1.0])
+        cost=np.zeros(1),
+        matrix=sp.csc_array(np.ones((1, 1))),
+        lower=np.array([-np.inf]),
+        upper=np.array([-1.0]),
     )
     with pytest.raises(otm.errors.SolverFailure, match=r"Infeasible.*otm\.optimal_acceptance"):
         lp._solve(program)

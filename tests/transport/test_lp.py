@@ -1,4 +1,6 @@
-"""The optimum five ways on random instances: cut, two linear programs, cvxpy, POT, and brute force over all token sets."""
+"""The optimum five ways on random instances: cut, two linear programs, cvxpy, POT, and brute force
+over all token sets.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,17 @@ from tests.tolerance import CERTIFIED_GAP, rounding
 
 
 def brute_force(problem: otm.Problem) -> float:
-    return float(exact.optimum_iid(exact.exact(problem.draft), exact.exact(problem.target), problem.law.k))
+    return float(
+        exact.optimum_iid(exact.exact(problem.draft), exact.exact(problem.target), problem.law.k)
+    )
 
 
 @settings(max_examples=300)
 @given(strategies.iid_problems(max_tokens=6, max_k=4))
 def test_the_cut_is_the_minimum_over_all_sets(problem: otm.Problem) -> None:
-    assert abs(otm.optimal_acceptance(problem) - brute_force(problem)) <= rounding(problem.num_tokens, problem.law.k)
+    assert abs(otm.optimal_acceptance(problem) - brute_force(problem)) <= rounding(
+        problem.num_tokens, problem.law.k
+    )
 
 
 @given(strategies.iid_problems(max_tokens=5, max_k=1))
@@ -34,14 +40,20 @@ def test_the_cut_for_many_drafts(problem: otm.Problem) -> None:
         if k <= 300:
             wanted = brute_force(problem.with_law(otm.IID(k)))
             assert abs(value - wanted) <= rounding(problem.num_tokens, k), k
-        # The curve multiplies powers on from the previous k; one k alone squares: equal to rounding.
-        assert abs(value - otm.optimal_acceptance(problem.with_law(otm.IID(k)))) <= rounding(problem.num_tokens, k), k
+        # The curve multiplies powers on from the previous k; one k alone squares: equal to
+        # rounding.
+        assert abs(value - otm.optimal_acceptance(problem.with_law(otm.IID(k)))) <= rounding(
+            problem.num_tokens, k
+        ), k
     assert (np.diff(values) >= -rounding(problem.num_tokens, 64)).all()
-    # SpecTr, Lemma 1: nothing exceeds Q(supp p), and k → ∞ gets there as soon as (1 − p_min)^k is negligible.
+    # SpecTr, Lemma 1: nothing exceeds Q(supp p), and k → ∞ gets there as soon as (1 − p_min)^k is
+    # negligible.
     limit = otm.bounds.support_limit_upper(problem)
     assert (values <= limit + rounding(problem.num_tokens, 64)).all()
     smallest = problem.draft[problem.draft > 0].min()
-    assert values[-1] >= limit - problem.num_tokens * (1 - smallest) ** 100_000 - rounding(problem.num_tokens, 64)
+    assert values[-1] >= limit - problem.num_tokens * (1 - smallest) ** 100_000 - rounding(
+        problem.num_tokens, 64
+    )
 
 
 @settings(max_examples=60)
@@ -50,7 +62,9 @@ def test_both_linear_programs_bracket_the_brute_force(problem: otm.Problem) -> N
     wanted = brute_force(problem)
     for method in ("sets", "sequences"):
         solved = otm.optimum(problem, method=method)
-        slack = rounding(problem.num_tokens, problem.law.k)  # the floats' own problem against the exactly normalised one
+        slack = rounding(
+            problem.num_tokens, problem.law.k
+        )  # the floats' own problem against the exactly normalised one
         assert solved.lower - slack <= wanted <= solved.upper + slack
         assert solved.gap <= CERTIFIED_GAP
         assert solved.method == method
@@ -67,29 +81,41 @@ def _random_problems(count: int, seed: int) -> list[otm.Problem]:
     return problems
 
 
-@pytest.mark.parametrize("problem", _random_problems(12, seed=1), ids=lambda p: f"V{p.num_tokens}k{p.law.k}")
+@pytest.mark.parametrize(
+    "problem", _random_problems(12, seed=1), ids=lambda p: f"V{p.num_tokens}k{p.law.k}"
+)
 class TestAllAgree:
     def test_cut_and_linear_programs(self, problem: otm.Problem) -> None:
         value = brute_force(problem)
-        assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=rounding(problem.num_tokens, problem.law.k))
+        assert otm.optimal_acceptance(problem) == pytest.approx(
+            value, abs=rounding(problem.num_tokens, problem.law.k)
+        )
         for method in ("sets", "sequences"):
-            assert otm.optimum(problem, method=method).value == pytest.approx(value, abs=CERTIFIED_GAP)
+            assert otm.optimum(problem, method=method).value == pytest.approx(
+                value, abs=CERTIFIED_GAP
+            )
 
     def test_cvxpy(self, problem: otm.Problem) -> None:
         program = otm.transport.optimum_program(problem)
         # HiGHS's default feasibility tolerance is 1e-7 in absolute terms.
-        assert program.problem().solve(solver="HIGHS") == pytest.approx(brute_force(problem), abs=1e-7)
+        assert program.problem().solve(solver="HIGHS") == pytest.approx(
+            brute_force(problem), abs=1e-7
+        )
         assert program.problem().is_dcp()
 
     def test_pot_on_the_dense_membership_cost(self, problem: otm.Problem) -> None:
         table = enumerate_drafts(problem.law, problem.draft)
         cost = 1.0 - members(table.tokens, problem.num_tokens)
         mass = table.mass / table.mass.sum()
-        value = 1.0 - ot.emd2(mass, problem.target / problem.target.sum(), cost, numItermax=1_000_000)
+        value = 1.0 - ot.emd2(
+            mass, problem.target / problem.target.sum(), cost, numItermax=1_000_000
+        )
         assert value == pytest.approx(brute_force(problem), abs=CERTIFIED_GAP)
 
 
-@pytest.mark.parametrize(("num_tokens", "k", "method"), [(24, 3, "sets"), (7, 3, "sequences"), (60, 2, "sets")])
+@pytest.mark.parametrize(
+    ("num_tokens", "k", "method"), [(24, 3, "sets"), (7, 3, "sequences"), (60, 2, "sets")]
+)
 def test_sizes_that_go_to_the_interior_point_method(num_tokens: int, k: int, method: str) -> None:
     rng = np.random.default_rng(num_tokens)
     rows = otm.examples.dirichlet(num_tokens, rng=rng, rows=2, concentration=0.5)
@@ -99,28 +125,35 @@ def test_sizes_that_go_to_the_interior_point_method(num_tokens: int, k: int, met
     assert solved.lower - 1e-12 <= value <= solved.upper + 1e-12
     assert solved.gap <= CERTIFIED_GAP
     T = solved.cut
-    assert 1 + problem.target[T].sum() - problem.draft[T].sum() ** k == pytest.approx(value, abs=CERTIFIED_GAP)
+    assert 1 + problem.target[T].sum() - problem.draft[T].sum() ** k == pytest.approx(
+        value, abs=CERTIFIED_GAP
+    )
     np.testing.assert_allclose(solved.coupling.output_marginal, problem.target, atol=1e-12)
     assert solved.coupling.acceptance == pytest.approx(value, abs=CERTIFIED_GAP)
 
 
 def test_extra_constraints_lower_the_value_as_they_should() -> None:
-    # Forbidding y = 0 as an output of drafts (0, 0) takes away exactly what the optimum puts there beyond what is free.
+    # Forbidding y = 0 as an output of drafts (0, 0) takes away exactly what the optimum puts there
+    # beyond what is free.
     problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     program = otm.transport.optimum_program(problem)
     both_zero = int(np.flatnonzero((program.drafts == 0).all(axis=1))[0])
     value = program.problem(program.plan[both_zero, 0] == 0).solve(solver="HIGHS")
-    # By hand: (0,0) has mass 9/16, so all of token 1's ½ goes there and 1/16 of the row is left, which must output 0: infeasible.
+    # By hand: (0,0) has mass 9/16, so all of token 1's ½ goes there and 1/16 of the row is left,
+    # which must output 0: infeasible.
     assert value == -np.inf
     value = program.problem(program.plan[both_zero, 0] <= 1 / 4).solve(solver="HIGHS")
-    # At least 9/16 − 1/4 = 5/16 of row (0,0) outputs 1, a miss each; everything else can hit: 1 − 5/16.
+    # At least 9/16 − 1/4 = 5/16 of row (0,0) outputs 1, a miss each; everything else can hit: 1 −
+    # 5/16.
     assert value == pytest.approx(11 / 16, abs=1e-7)
     assert len(program.constraints) == 2
     assert isinstance(program.problem(), cp.Problem)
 
 
 def test_the_cut_accepts_ties_at_the_boundary() -> None:
-    problem = otm.Problem(draft=otm.examples.uniform(8), target=otm.examples.uniform(8), law=otm.IID(3))
+    problem = otm.Problem(
+        draft=otm.examples.uniform(8), target=otm.examples.uniform(8), law=otm.IID(3)
+    )
     assert otm.optimal_acceptance(problem) == pytest.approx(1.0, abs=rounding(8, 3))
     assert otm.optimal_cut(problem).sum() in (0, 8)
 
@@ -129,7 +162,10 @@ def test_real_size_against_an_independent_scan() -> None:
     # V = 128,256: the prefix scan in extended precision, without the library's order of operations.
     rng = np.random.default_rng(0)
     V = 128_256
-    p, q = otm.examples.dirichlet(V, rng=rng, concentration=0.05), otm.examples.dirichlet(V, rng=rng, concentration=0.05)
+    p, q = (
+        otm.examples.dirichlet(V, rng=rng, concentration=0.05),
+        otm.examples.dirichlet(V, rng=rng, concentration=0.05),
+    )
     q = 0.7 * p + 0.3 * q
     q /= q.sum()
     counts = (1, 2, 8, 64, 300)
@@ -140,7 +176,8 @@ def test_real_size_against_an_independent_scan() -> None:
     P = np.concatenate([[0], np.cumsum(wide_p[order] / wide_p.sum())])
     Q = np.concatenate([[0], np.cumsum(wide_q[order] / wide_q.sum())])
     for k, value in zip(counts, values, strict=True):
-        # Running sums of n masses err by at most n·u·(their total), in practice √n of that: V·u = 1.4e-11, √V·u = 4e-14.
+        # Running sums of n masses err by at most n·u·(their total), in practice √n of that: V·u =
+        # 1.4e-11, √V·u = 4e-14.
         assert float(1 + (Q - P**k).min()) == pytest.approx(float(value), abs=1e-12), k
 
 
@@ -159,7 +196,9 @@ def test_inputs_are_never_written_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("draft", "k"), [([1.0, 1e-104], 3), ([1e-40, 0.6, 0.4], 8), ([1e-162, 0.5, 0.5], 2)], ids=["1e-312", "1e-320", "1e-324"]
+    ("draft", "k"),
+    [([1.0, 1e-104], 3), ([1e-40, 0.6, 0.4], 8), ([1e-162, 0.5, 0.5], 2)],
+    ids=["1e-312", "1e-320", "1e-324"],
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_set_of_subnormal_mass_has_a_plan(draft: list[float], k: int, dtype: type) -> None:
@@ -168,5 +207,9 @@ def test_a_set_of_subnormal_mass_has_a_plan(draft: list[float], k: int, dtype: t
     plan = otm.prepare(otm.TransportPlan(), problem).solved.plan.toarray()  # type: ignore[attr-defined]
     assert (plan >= 0).all()
     assert plan.sum(axis=1).max() <= 1 + 1e-9
-    assert otm.acceptance(otm.TransportPlan(), problem) == pytest.approx(otm.optimal_acceptance(problem), abs=1e-9)
-    np.testing.assert_allclose(otm.coupling(otm.TransportPlan(), problem).output_marginal, target, atol=1e-7)
+    assert otm.acceptance(otm.TransportPlan(), problem) == pytest.approx(
+        otm.optimal_acceptance(problem), abs=1e-9
+    )
+    np.testing.assert_allclose(
+        otm.coupling(otm.TransportPlan(), problem).output_marginal, target, atol=1e-7
+    )

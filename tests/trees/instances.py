@@ -18,7 +18,12 @@ def forests(size: int) -> tuple[Tree, ...]:
     """Every ordered forest of `size` vertices: the children of a root; Catalan many."""
     if size == 0:
         return ((),)
-    return tuple((first, *rest) for inner in range(size) for first in forests(inner) for rest in forests(size - 1 - inner))
+    return tuple(
+        (first, *rest)
+        for inner in range(size)
+        for first in forests(inner)
+        for rest in forests(size - 1 - inner)
+    )
 
 
 def height(forest: Tree) -> int:
@@ -29,9 +34,13 @@ def breadth(forest: Tree) -> int:
     return max(len(forest), max((breadth(child) for child in forest), default=0))
 
 
-def value(forest: Tree, step: Callable[[tuple[int, ...]], float], path: tuple[int, ...] = ()) -> float:
+def value(
+    forest: Tree, step: Callable[[tuple[int, ...]], float], path: tuple[int, ...] = ()
+) -> float:
     """Expected number of accepted vertices below a path, by the definition."""
-    return sum(step((*path, i)) * (1 + value(child, step, (*path, i))) for i, child in enumerate(forest))
+    return sum(
+        step((*path, i)) * (1 + value(child, step, (*path, i))) for i, child in enumerate(forest)
+    )
 
 
 def admissible(size: int, depth: int | None, width: int | None) -> Iterator[Tree]:

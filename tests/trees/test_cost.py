@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otm
-from otm.trees.chain import optimal_chain_length
+from otm.engines.chain import optimal_chain_length
+from otm.engines.positions import PositionAcceptance
 from otm.trees.cost import choose_tree, target_seconds_at
 from otm.trees.optimal import tree_acceptance
-from otm.trees.positions import PositionAcceptance
 from otm.trees.shape import TreeShape
 from tests.trees.instances import by_vector, forests, height, value, vectors
 
@@ -21,20 +21,32 @@ MEASURED = {0: 0.020, 1: 0.0201, 4: 0.021, 16: 0.024, 64: 0.048}
 
 
 @settings(max_examples=40)
-@given(vectors(is_sorted=True), st.sampled_from([0.0, 1e-4, 0.002, 0.02]), st.sampled_from([0.0, 0.0005, 0.004]))
+@given(
+    vectors(is_sorted=True),
+    st.sampled_from([0.0, 1e-4, 0.002, 0.02]),
+    st.sampled_from([0.0, 0.0005, 0.004]),
+)
 def test_no_tree_is_faster(acceptance: np.ndarray, draft_seconds: float, per_node: float) -> None:
     seconds = [0.02 + per_node * n for n in range(7)]
     best = 1 / seconds[0]
     for n in range(1, 7):
         for forest in forests(n):
-            rate = (1 + value(forest, by_vector(acceptance))) / (height(forest) * draft_seconds + seconds[n])
+            rate = (1 + value(forest, by_vector(acceptance))) / (
+                height(forest) * draft_seconds + seconds[n]
+            )
             best = max(best, rate)
-    choice = choose_tree(acceptance, draft_seconds=draft_seconds, target_seconds=lambda n: seconds[n], max_nodes=6)
+    choice = choose_tree(
+        acceptance, draft_seconds=draft_seconds, target_seconds=lambda n: seconds[n], max_nodes=6
+    )
     assert choice.tokens_per_second == pytest.approx(best, rel=1e-12)
     # What it promises is what its tree costs and yields.
     tree = choice.tree.shape
-    assert choice.seconds == pytest.approx(tree.depth * draft_seconds + seconds[choice.budget], rel=1e-14)
-    assert choice.tree.expected_tokens == pytest.approx(tree_acceptance(acceptance, shape=tree).expected_tokens, rel=1e-13)
+    assert choice.seconds == pytest.approx(
+        tree.depth * draft_seconds + seconds[choice.budget], rel=1e-14
+    )
+    assert choice.tree.expected_tokens == pytest.approx(
+        tree_acceptance(acceptance, shape=tree).expected_tokens, rel=1e-13
+    )
     assert choice.budget >= tree.num_nodes
     assert choice.speedup == pytest.approx(choice.tokens_per_second * seconds[0])
     assert choice.speedup >= 1
@@ -43,18 +55,24 @@ def test_no_tree_is_faster(acceptance: np.ndarray, draft_seconds: float, per_nod
 def test_drafting_that_does_not_pay_is_not_chosen() -> None:
     choice = choose_tree([0.3], draft_seconds=0.01, target_seconds=MEASURED, max_nodes=8)
     assert (choice.tree.num_nodes, choice.budget, choice.speedup) == (0, 0, 1.0)
-    assert choose_tree([0.9], draft_seconds=0.01, target_seconds=MEASURED, max_nodes=0).speedup == 1.0
+    assert (
+        choose_tree([0.9], draft_seconds=0.01, target_seconds=MEASURED, max_nodes=0).speedup == 1.0
+    )
 
 
 def test_ignoring_the_depth_would_choose_worse() -> None:
-    # The mutant: the optimal tree of the best budget, without regard to its depth, when drafting is slow.
+    # The mutant: the optimal tree of the best budget, without regard to its depth, when drafting is
+    # slow.
     acceptance, draft = [0.5, 0.3, 0.1], 0.008
     choice = choose_tree(acceptance, draft_seconds=draft, target_seconds=MEASURED, max_nodes=64)
     from otm.trees.optimal import optimal_tree
 
     careless = max(
         optimal_tree(acceptance, num_nodes=n).expected_tokens
-        / (optimal_tree(acceptance, num_nodes=n).shape.depth * draft + target_seconds_at(MEASURED, num_nodes=[n])[0])
+        / (
+            optimal_tree(acceptance, num_nodes=n).shape.depth * draft
+            + target_seconds_at(MEASURED, num_nodes=[n])[0]
+        )
         for n in range(65)
     )
     assert choice.tokens_per_second > careless * 1.02
@@ -72,21 +90,34 @@ def test_limits_and_budgets_are_kept() -> None:
     function = choose_tree(lambda path: [*acceptance, *[0.0] * 64][path[-1]], **arguments, order=0)
     assert function.tokens_per_second == pytest.approx(every.tokens_per_second, rel=1e-12)
     # A chain of one rank is accepted as far as it goes; the engine pads the rest of the budget.
-    padded = choose_tree([1.0], draft_seconds=0.0, target_seconds=MEASURED, max_nodes=16, max_depth=3, budgets=[16])
+    padded = choose_tree(
+        [1.0], draft_seconds=0.0, target_seconds=MEASURED, max_nodes=16, max_depth=3, budgets=[16]
+    )
     assert (padded.tree.shape, padded.budget, padded.seconds) == (TreeShape.chain(3), 16, 0.024)
 
 
 def test_measurements_are_interpolated_and_never_extrapolated() -> None:
-    np.testing.assert_allclose(target_seconds_at(MEASURED, num_nodes=[0, 10, 64]), [0.020, 0.0225, 0.048], rtol=1e-15)
+    np.testing.assert_allclose(
+        target_seconds_at(MEASURED, num_nodes=[0, 10, 64]), [0.020, 0.0225, 0.048], rtol=1e-15
+    )
     np.testing.assert_allclose(target_seconds_at(lambda n: 1.0 + n, num_nodes=[0, 3]), [1, 4])
-    for bad in ({1: 0.02, 64: 0.03}, {0: 0.02, 8: 0.03}, {}, {0: -1.0, 64: 1.0}, {0: math.nan, 64: 1.0}, {0.5: 1.0}):
+    for bad in (
+        {1: 0.02, 64: 0.03},
+        {0: 0.02, 8: 0.03},
+        {},
+        {0: -1.0, 64: 1.0},
+        {0: math.nan, 64: 1.0},
+        {0.5: 1.0},
+    ):
         with pytest.raises(otm.errors.InvalidParameter):
             choose_tree([0.5], draft_seconds=0.001, target_seconds=bad, max_nodes=64)
     for seconds in (-0.1, math.nan, math.inf, "1"):
         with pytest.raises(otm.errors.InvalidParameter, match="draft_seconds"):
             choose_tree([0.5], draft_seconds=seconds, target_seconds=MEASURED, max_nodes=4)
         with pytest.raises(otm.errors.InvalidParameter, match="target_seconds"):
-            choose_tree([0.5], draft_seconds=0.1, target_seconds=lambda n, s=seconds: s, max_nodes=4)
+            choose_tree(
+                [0.5], draft_seconds=0.1, target_seconds=lambda n, s=seconds: s, max_nodes=4
+            )
 
 
 def test_sizes_are_checked_before_memory_is_taken() -> None:
@@ -105,14 +136,19 @@ def test_sizes_are_checked_before_memory_is_taken() -> None:
 
 
 def test_a_chain_that_stops_where_it_was_measured_says_so() -> None:
-    """Drafts accepted with probability .9 at a fortieth of a call: three measured positions give 3.2 times, 18 the most."""
+    """Drafts accepted with probability .9 at a fortieth of a call: three measured positions give
+    3.2 times, 18 the most.
+    """
     chain = PositionAcceptance([0.9, 0.9**2, 0.9**3])
     cost = {"draft_seconds": 0.025, "target_seconds": lambda n: 1.0, "max_nodes": 40}
     measured = choose_tree(chain.by_path(), **cost)
     assert (measured.tree.num_nodes, measured.reach) == (3, "at the limit")
     assert measured.speedup == pytest.approx((1 + 0.9 + 0.81 + 0.729) / 1.075)
     longer = choose_tree(chain.extended(40).by_path(), **cost)
-    assert (longer.tree.num_nodes, longer.reach) == (optimal_chain_length(0.9, cost_ratio=0.025), "beyond")
+    assert (longer.tree.num_nodes, longer.reach) == (
+        optimal_chain_length(0.9, cost_ratio=0.025),
+        "beyond",
+    )
     assert choose_tree(chain.by_path(), **(cost | {"max_nodes": 2})).reach == "inside"
     assert choose_tree(chain.by_path(), **(cost | {"draft_seconds": 1.0})).reach == "inside"
     assert choose_tree([0.9], **cost).reach == "inside"  # a vector stands for every depth

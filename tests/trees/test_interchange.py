@@ -1,4 +1,6 @@
-"""Files from elsewhere: what is written reads back, and what is hostile, damaged or of another convention is refused."""
+"""Files from elsewhere: what is written reads back, and what is hostile, damaged or of another
+convention is refused.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ import pytest
 from hypothesis import given
 
 import otm
-from otm.trees import interchange, positions
+from otm.engines import positions
+from otm.engines.positions import (
+    PositionAcceptance,
+)
+from otm.engines.records import document, parse_acceptance
+from otm.trees import interchange
 from otm.trees.interchange import (
     acceptance_from_sequoia,
     acceptance_from_sequoia_static,
@@ -22,10 +29,6 @@ from otm.trees.interchange import (
     tree_from_json,
     tree_to_json,
 )
-from otm.trees.positions import (
-    PositionAcceptance,
-)
-from otm.trees.records import document, parse_acceptance
 from otm.trees.shape import TreeShape, level_order
 from otm.trees.vector import check_acceptance
 from tests.trees.instances import shapes, vectors
@@ -114,7 +117,9 @@ def test_nothing_is_unpickled() -> None:
             name.name.split(".")[0]
             for node in ast.walk(ast.parse(inspect.getsource(module)))
             if isinstance(node, ast.Import | ast.ImportFrom)
-            for name in ([ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
+            for name in (
+                [ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names
+            )
         }
         assert imported <= {
             "__future__",
@@ -132,23 +137,34 @@ def test_nothing_is_unpickled() -> None:
 
 
 class TestSequoia:
-    measured = np.array([0.0, 0.62, 0.2, 0.08, 0.1], dtype=np.float32)  # 0, A(1..3), rejected: as test_accept.py saves it
+    measured = np.array(
+        [0.0, 0.62, 0.2, 0.08, 0.1], dtype=np.float32
+    )  # 0, A(1..3), rejected: as test_accept.py saves it
 
     def test_the_measured_layout(self) -> None:
         acceptance = acceptance_from_sequoia(self.measured)
         np.testing.assert_allclose(acceptance, [0.62, 0.2, 0.08], rtol=2e-7)
         np.testing.assert_allclose(acceptance_to_sequoia(acceptance), self.measured, atol=1e-7)
-        # Sequoia's tree_search.py drops the last entry and calls p[i] the acceptance of the i-th child, i ≥ 1.
-        np.testing.assert_allclose(acceptance_to_sequoia(acceptance)[:-1][1:], acceptance, rtol=1e-15)
+        # Sequoia's tree_search.py drops the last entry and calls p[i] the acceptance of the i-th
+        # child, i ≥ 1.
+        np.testing.assert_allclose(
+            acceptance_to_sequoia(acceptance)[:-1][1:], acceptance, rtol=1e-15
+        )
 
     def test_the_static_layout_lacks_the_rejected_mass(self) -> None:
         static = self.measured[:-1]
-        with pytest.raises(otm.errors.InvalidDistribution, match=r"fast_test\.py.*acceptance_from_sequoia_static"):
+        with pytest.raises(
+            otm.errors.InvalidDistribution, match=r"fast_test\.py.*acceptance_from_sequoia_static"
+        ):
             acceptance_from_sequoia(static)
-        np.testing.assert_allclose(acceptance_from_sequoia_static(static), [0.62, 0.2, 0.08], rtol=1e-6)
+        np.testing.assert_allclose(
+            acceptance_from_sequoia_static(static), [0.62, 0.2, 0.08], rtol=1e-6
+        )
 
     @pytest.mark.parametrize(
-        "bad", [[], [0.0], [0.5, 0.5, 0.0], [[0.0, 0.5, 0.5]], [0.0, math.nan, 1.0], [0.0, -0.5, 1.5]], ids=repr
+        "bad",
+        [[], [0.0], [0.5, 0.5, 0.0], [[0.0, 0.5, 0.5]], [0.0, math.nan, 1.0], [0.0, -0.5, 1.5]],
+        ids=repr,
     )
     def test_other_arrays_are_refused(self, bad: object) -> None:
         for reader in (acceptance_from_sequoia, acceptance_from_sequoia_static):
@@ -157,7 +173,9 @@ class TestSequoia:
 
     @given(vectors(is_sorted=False))
     def test_vectors_read_back(self, acceptance: np.ndarray) -> None:
-        np.testing.assert_allclose(acceptance_from_sequoia(acceptance_to_sequoia(acceptance)), acceptance, atol=1e-15)
+        np.testing.assert_allclose(
+            acceptance_from_sequoia(acceptance_to_sequoia(acceptance)), acceptance, atol=1e-15
+        )
 
     @given(shapes())
     def test_grow_maps(self, shape: TreeShape) -> None:
@@ -166,8 +184,12 @@ class TestSequoia:
         assert shape_from_successors(growmap["Successors"]) == tree
         assert growmap["size"] == shape.num_nodes + 1
         assert growmap["depth"] == tree.levels.tolist()
-        assert sorted(v for level in growmap["roots"] for v in level) == list(range(shape.num_nodes + 1))
-        assert [[len(growmap["Successors"][v]) for v in level] for level in growmap["roots"]] == growmap["branches"]
+        assert sorted(v for level in growmap["roots"] for v in level) == list(
+            range(shape.num_nodes + 1)
+        )
+        assert [
+            [len(growmap["Successors"][v]) for v in level] for level in growmap["roots"]
+        ] == growmap["branches"]
         for vertex in range(shape.num_nodes + 1):
             above, here = {vertex}, vertex
             while here:
@@ -178,7 +200,18 @@ class TestSequoia:
 
     @pytest.mark.parametrize(
         "successors",
-        [[], [[1]], [[1], [1]], [[], [2], [1]], [[1, 1], []], [[0]], [[2], []], [[1, 2], [], [1]], [[True], []], [[1.0], []]],
+        [
+            [],
+            [[1]],
+            [[1], [1]],
+            [[], [2], [1]],
+            [[1, 1], []],
+            [[0]],
+            [[2], []],
+            [[1, 2], [], [1]],
+            [[True], []],
+            [[1.0], []],
+        ],
         ids=repr,
     )
     def test_what_is_no_tree_is_refused(self, successors: list[list[int]]) -> None:

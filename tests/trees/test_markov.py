@@ -1,4 +1,6 @@
-"""Bounds for acceptance that depends on the last ranks: every tree below them, their limits, and a plausible one that is none."""
+"""Bounds for acceptance that depends on the last ranks: every tree below them, their limits, and a
+plausible one that is none.
+"""
 
 from __future__ import annotations
 
@@ -69,18 +71,26 @@ def test_without_memory_it_is_the_lesser_of_tunstalls_bound_and_the_plateau() ->
     vector = [0.6, 0.25, 0.1]
     for nodes in (0, 1, 10, 1_000, 10**9):
         found = tunstall_upper(chained(vector, vector), num_nodes=nodes, order=1)
-        assert found == pytest.approx(min(tunstall_upper(vector, num_nodes=nodes), 20.0), rel=SOLVED)
+        assert found == pytest.approx(
+            min(tunstall_upper(vector, num_nodes=nodes), 20.0), rel=SOLVED
+        )
     plateau = tunstall_minimum_upper(vector, num_nodes=10**15, num_explored=3).value
-    assert tunstall_upper(chained(vector, vector), num_nodes=10**15, order=1) == pytest.approx(plateau, rel=SOLVED)
+    assert tunstall_upper(chained(vector, vector), num_nodes=10**15, order=1) == pytest.approx(
+        plateau, rel=SOLVED
+    )
 
 
 def test_a_state_whose_entropy_says_nothing_is_paid_by_the_others() -> None:
     # w = 1 after the second child, y = 3/2: 1 + 3/2 (log₂ (N + 2) − 1) + 1/2.
     for nodes in (0, 2, 30, 1022):
-        assert tunstall_upper(STICKY, num_nodes=nodes, order=1) == pytest.approx(1.5 * math.log2(nodes + 2), rel=SOLVED)
+        assert tunstall_upper(STICKY, num_nodes=nodes, order=1) == pytest.approx(
+            1.5 * math.log2(nodes + 2), rel=SOLVED
+        )
     # With two bits a visit to the root for nothing, and .469 bits a visit below.
     even, uneven = [0.5, 0.5], [0.9, 0.1]
-    assert tunstall_upper(chained(even, uneven), num_nodes=0, order=1) == pytest.approx(1.0, rel=SOLVED)
+    assert tunstall_upper(chained(even, uneven), num_nodes=0, order=1) == pytest.approx(
+        1.0, rel=SOLVED
+    )
     assert tunstall_upper(uneven, num_nodes=0) == pytest.approx(2.132, abs=5e-4)
 
 
@@ -94,7 +104,8 @@ def test_the_average_over_states_gives_no_bound() -> None:
 
 @pytest.mark.parametrize("bits", [2.0, 4.0, 9.0])
 def test_no_price_of_a_bit_is_better(bits: float) -> None:
-    # At any price the worth of stopping in time, by iteration, gives a bound; rejections let it converge.
+    # At any price the worth of stopping in time, by iteration, gives a bound; rejections let it
+    # converge.
     rows = np.array([[0.3, 0.3, 0.2], [0.85, 0.05, 0.05], [0.4, 0.3, 0.1], [0.2, 0.1, 0.1]])
     entropy = np.array([entropy_bits([*row, 1.0 - row.sum()]) for row in rows])
     found = markov.MarkovAcceptance.of(chained(*rows.tolist()), 1, None).bound(bits)
@@ -104,14 +115,17 @@ def test_no_price_of_a_bit_is_better(bits: float) -> None:
         for _ in range(300):
             worth = np.maximum(0.0, 1.0 - price * entropy + rows @ worth[1:])
         told.append(1.0 + price * (bits - entropy[0]) + rows[0] @ worth[1:])
-    # What 300 steps leave out is .95³⁰⁰/.05 at most, 5e-6. Between two of 100 prices the bound bends by less than a hundredth.
+    # What 300 steps leave out is .95³⁰⁰/.05 at most, 5e-6. Between two of 100 prices the bound
+    # bends by less than a hundredth.
     assert min(told) * (1 - 0.03) <= found <= min(told) * (1 + 1e-4)
 
 
 def test_it_grows_as_the_logarithm_over_the_entropy_rate() -> None:
     rows = [[0.7, 0.2, 0.1], [0.4, 0.35, 0.25], [0.9, 0.05, 0.05]]
     chain = np.array(rows)
-    stationary = np.linalg.solve(np.vstack([chain.T[:-1] - np.eye(3)[:-1], np.ones(3)]), [0.0, 0.0, 1.0])
+    stationary = np.linalg.solve(
+        np.vstack([chain.T[:-1] - np.eye(3)[:-1], np.ones(3)]), [0.0, 0.0, 1.0]
+    )
     rate = float(stationary @ [entropy_bits(row) for row in rows])
     step = chained(rows[0], *rows)
     small, large = (tunstall_upper(step, num_nodes=2**bits, order=1) for bits in (30, 50))
@@ -125,20 +139,29 @@ def test_what_a_solver_says_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     right = states.bound(5.0)
     price, worth = states._best_price(5.0) or (0.0, np.zeros(3))
     for wrong in ((price * 0.9, worth), (price, worth * 0.5), (-1.0, worth - 1.0)):
-        monkeypatch.setattr(markov.MarkovAcceptance, "_best_price", lambda self, bits, wrong=wrong: wrong)
+        monkeypatch.setattr(
+            markov.MarkovAcceptance, "_best_price", lambda self, bits, wrong=wrong: wrong
+        )
         assert states.bound(5.0) >= right * (1 - SOLVED)  # never less than the least that is true
 
 
 def test_what_a_lone_symbol_lacks_to_one_is_no_entropy() -> None:
     """A rest of at most 64 u is rounding, for a function as for a vector."""
     for lacks in (0.0, 2.0**-53, 2.0**-48):
-        assert tunstall_upper(lambda path, at=1.0 - lacks: at * (path[-1] == 0), num_nodes=5, order=1) == math.inf
+        assert (
+            tunstall_upper(lambda path, at=1.0 - lacks: at * (path[-1] == 0), num_nodes=5, order=1)
+            == math.inf
+        )
         assert tunstall_upper([1.0 - lacks], num_nodes=5) == math.inf
 
 
 def test_what_entropy_says_nothing_of_and_what_is_refused() -> None:
-    assert tunstall_upper(lambda path: float(path[-1] == 0), num_nodes=9, order=2) == math.inf  # accepted for ever
-    assert tunstall_upper(lambda path: 0.0, num_nodes=9, order=2) == pytest.approx(1.0, rel=SOLVED)  # nothing is accepted
+    assert (
+        tunstall_upper(lambda path: float(path[-1] == 0), num_nodes=9, order=2) == math.inf
+    )  # accepted for ever
+    assert tunstall_upper(lambda path: 0.0, num_nodes=9, order=2) == pytest.approx(
+        1.0, rel=SOLVED
+    )  # nothing is accepted
     with pytest.raises(otm.errors.InvalidParameter, match="needs its order"):
         tunstall_upper(STICKY, num_nodes=3)
     with pytest.raises(otm.errors.InvalidParameter, match="a vector's is 0"):

@@ -1,4 +1,6 @@
-"""The greedy tree against the dynamic program, and both against every ordered tree of at most eight vertices."""
+"""The greedy tree against the dynamic program, and both against every ordered tree of at most eight
+vertices.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from otm.trees.shape import TreeShape
 from tests.tolerance import UNIT_ROUNDOFF
 from tests.trees.instances import by_vector, trees_within, value, vectors
 
-# A path's acceptance is a product of at most 30 factors, the expectation a sum of at most 600 of them, itself at most 60.
+# A path's acceptance is a product of at most 30 factors, the expectation a sum of at most 600 of
+# them, itself at most 60.
 ROUNDING = 60 * (30 + 600) * UNIT_ROUNDOFF
 
 
@@ -27,21 +30,35 @@ LIMIT = st.sampled_from([None, 1, 2, 3, 5])
 
 
 def within(tree: OptimalTree, size: int, depth: int | None, width: int | None) -> bool:
-    return tree.num_nodes <= size and tree.shape.depth <= (depth or size) and tree.shape.width <= (width or size)
+    return (
+        tree.num_nodes <= size
+        and tree.shape.depth <= (depth or size)
+        and tree.shape.width <= (width or size)
+    )
 
 
 def test_gold() -> None:
     acceptance = [0.6, 0.25, 0.1, 0.05]
-    assert optimal_tree(acceptance, num_nodes=10).expected_tokens == pytest.approx(3.1356, abs=1e-13)
-    assert optimal_tree(acceptance, num_nodes=500).expected_tokens == pytest.approx(6.803707, abs=5e-7)
-    assert tree_program(acceptance, num_nodes=500).expected_tokens == pytest.approx(6.803707, abs=5e-7)
+    assert optimal_tree(acceptance, num_nodes=10).expected_tokens == pytest.approx(
+        3.1356, abs=1e-13
+    )
+    assert optimal_tree(acceptance, num_nodes=500).expected_tokens == pytest.approx(
+        6.803707, abs=5e-7
+    )
+    assert tree_program(acceptance, num_nodes=500).expected_tokens == pytest.approx(
+        6.803707, abs=5e-7
+    )
 
 
 @settings(max_examples=40)
 @given(vectors(is_sorted=True), st.integers(0, 8), LIMIT, LIMIT)
-def test_greedy_is_best_of_all_trees(acceptance: np.ndarray, size: int, depth: int | None, width: int | None) -> None:
+def test_greedy_is_best_of_all_trees(
+    acceptance: np.ndarray, size: int, depth: int | None, width: int | None
+) -> None:
     tree = optimal_tree(acceptance, num_nodes=size, max_depth=depth, max_width=width)
-    best = max(value(forest, by_vector(acceptance)) for forest in trees_within(min(size, 7), depth, width))
+    best = max(
+        value(forest, by_vector(acceptance)) for forest in trees_within(min(size, 7), depth, width)
+    )
     if size <= 7:
         assert abs(tree.expected_tokens - 1 - best) <= ROUNDING
     assert tree.expected_tokens - 1 >= best - ROUNDING
@@ -54,11 +71,27 @@ def test_both_are_best_of_all_trees_of_eight(is_sorted: bool) -> None:
     for depth, width in ((None, None), (3, None), (None, 2), (4, 3)):
         acceptance = rng.dirichlet(np.ones(5))[:4]
         acceptance = np.sort(acceptance)[::-1] if is_sorted else acceptance
-        best = 1 + max(value(forest, by_vector(acceptance)) for forest in trees_within(8, depth, width))
-        assert abs(tree_program(acceptance, num_nodes=8, max_depth=depth, max_width=width).expected_tokens - best) <= ROUNDING
+        best = 1 + max(
+            value(forest, by_vector(acceptance)) for forest in trees_within(8, depth, width)
+        )
+        assert (
+            abs(
+                tree_program(
+                    acceptance, num_nodes=8, max_depth=depth, max_width=width
+                ).expected_tokens
+                - best
+            )
+            <= ROUNDING
+        )
         if is_sorted:
             assert (
-                abs(optimal_tree(acceptance, num_nodes=8, max_depth=depth, max_width=width).expected_tokens - best) <= ROUNDING
+                abs(
+                    optimal_tree(
+                        acceptance, num_nodes=8, max_depth=depth, max_width=width
+                    ).expected_tokens
+                    - best
+                )
+                <= ROUNDING
             )
 
 
@@ -88,7 +121,9 @@ def test_greedy_and_program_agree_under_all_limits(
     for n in (min(1, size), size // 2):
         shorter = optimal_tree(acceptance, num_nodes=n, max_depth=depth, max_width=width)
         assert greedy.first(n).shape == shorter.shape
-        assert greedy.curve[min(n, greedy.num_nodes)] == pytest.approx(shorter.expected_tokens, abs=ROUNDING)
+        assert greedy.curve[min(n, greedy.num_nodes)] == pytest.approx(
+            shorter.expected_tokens, abs=ROUNDING
+        )
 
 
 @settings(max_examples=60)
@@ -101,14 +136,23 @@ def test_a_vector_as_a_function(
     tree = optimal_tree(function, num_nodes=size, max_depth=depth, max_width=width, order=order)
     plain = optimal_tree(acceptance, num_nodes=size, max_depth=depth, max_width=width)
     np.testing.assert_allclose(tree.acceptance, plain.acceptance, rtol=60 * UNIT_ROUNDOFF)
-    np.testing.assert_allclose(tree_acceptance(function, shape=tree.shape).acceptance, tree.acceptance, rtol=1e-14)
-    np.testing.assert_allclose(tree_acceptance(acceptance, shape=tree.shape).acceptance, tree.acceptance, rtol=1e-14)
+    np.testing.assert_allclose(
+        tree_acceptance(function, shape=tree.shape).acceptance, tree.acceptance, rtol=1e-14
+    )
+    np.testing.assert_allclose(
+        tree_acceptance(acceptance, shape=tree.shape).acceptance, tree.acceptance, rtol=1e-14
+    )
 
 
 class TestMarkovAcceptance:
     """Order 1: after rank 0 acceptance is high, after any other rank low."""
 
-    after: ClassVar = {(): [0.5, 0.3, 0.1], (0,): [0.8, 0.1, 0.05], (1,): [0.4, 0.3, 0.2], (2,): [0.3, 0.3, 0.2]}
+    after: ClassVar = {
+        (): [0.5, 0.3, 0.1],
+        (0,): [0.8, 0.1, 0.05],
+        (1,): [0.4, 0.3, 0.2],
+        (2,): [0.3, 0.3, 0.2],
+    }
     never: ClassVar = [0.0] * 8
 
     def step(self, path: tuple[int, ...]) -> float:
@@ -117,12 +161,16 @@ class TestMarkovAcceptance:
     @pytest.mark.parametrize("order", [1, 2, None])
     def test_is_best_of_all_trees(self, order: int | None) -> None:
         for depth, width in ((None, None), (3, None), (None, 2)):
-            tree = optimal_tree(self.step, num_nodes=7, max_depth=depth, max_width=width, order=order)
+            tree = optimal_tree(
+                self.step, num_nodes=7, max_depth=depth, max_width=width, order=order
+            )
             best = max(value(forest, self.step) for forest in trees_within(7, depth, width))
             assert abs(tree.expected_tokens - 1 - best) <= ROUNDING
 
     def test_the_order_shares_queues_but_not_results(self) -> None:
-        whole, shared = (optimal_tree(self.step, num_nodes=3000, order=order) for order in (None, 1))
+        whole, shared = (
+            optimal_tree(self.step, num_nodes=3000, order=order) for order in (None, 1)
+        )
         np.testing.assert_allclose(whole.acceptance, shared.acceptance, rtol=1e-13)
         asked: list[tuple[int, ...]] = []
         optimal_tree(lambda path: asked.append(path) or self.step(path), num_nodes=3000, order=1)
@@ -140,14 +188,19 @@ class TestUnsorted:
     acceptance: ClassVar = [0.1, 0.7, 0.05]
 
     def test_is_refused(self) -> None:
-        with pytest.raises(otm.errors.InvalidDistribution, match=r"rank 1 has 0\.7 after 0\.1.*tree_program"):
+        with pytest.raises(
+            otm.errors.InvalidDistribution, match=r"rank 1 has 0\.7 after 0\.1.*tree_program"
+        ):
             optimal_tree(self.acceptance, num_nodes=3)
         for order in (None, 0):
-            with pytest.raises(otm.errors.InvalidDistribution, match=r"must not increase from one sibling"):
+            with pytest.raises(
+                otm.errors.InvalidDistribution, match=r"must not increase from one sibling"
+            ):
                 optimal_tree(lambda path: self.acceptance[path[-1]], num_nodes=3, order=order)
 
     def test_because_the_most_likely_vertices_have_gaps(self) -> None:
-        # The textbook heap over all ranks at once, which is right for sorted A, picks rank 1 without its elder sibling.
+        # The textbook heap over all ranks at once, which is right for sorted A, picks rank 1
+        # without its elder sibling.
         heap, picked = [(-a, (i,)) for i, a in enumerate(self.acceptance)], []
         heapq.heapify(heap)
         while len(picked) < 3:
@@ -159,14 +212,21 @@ class TestUnsorted:
             TreeShape.from_paths(picked)
 
     def test_and_pushing_siblings_lazily_is_not_optimal(self) -> None:
-        # First child, next sibling, most likely first: a valid tree, but it does not see past the unlikely elder sibling.
+        # First child, next sibling, most likely first: a valid tree, but it does not see past the
+        # unlikely elder sibling.
         acceptance, heap, total = self.acceptance, [(-0.1, (0,))], 1.0
         for _ in range(2):
             weight, path = heapq.heappop(heap)
             total -= weight
             heapq.heappush(heap, (weight * acceptance[0], (*path, 0)))
             if path[-1] < 2:
-                heapq.heappush(heap, (weight / acceptance[path[-1]] * acceptance[path[-1] + 1], (*path[:-1], path[-1] + 1)))
+                heapq.heappush(
+                    heap,
+                    (
+                        weight / acceptance[path[-1]] * acceptance[path[-1] + 1],
+                        (*path[:-1], path[-1] + 1),
+                    ),
+                )
         four = tree_program([0.3, 0.02, 0.6], num_nodes=4)
         assert total == pytest.approx(tree_program(acceptance, num_nodes=2).expected_tokens)
         assert four.shape == TreeShape.from_paths([(0,), (1,), (2,), (2, 0)])
@@ -184,8 +244,12 @@ def test_vertices_that_cannot_be_accepted_are_left_out() -> None:
 
 def test_any_given_shape() -> None:
     acceptance = [0.6, 0.25]
-    assert tree_acceptance(acceptance, shape=TreeShape.batch(3)).expected_tokens == pytest.approx(1.85, abs=1e-15)
-    assert tree_acceptance(acceptance, shape=TreeShape.chain(3)).expected_tokens == pytest.approx(1 + 0.6 + 0.36 + 0.216)
+    assert tree_acceptance(acceptance, shape=TreeShape.batch(3)).expected_tokens == pytest.approx(
+        1.85, abs=1e-15
+    )
+    assert tree_acceptance(acceptance, shape=TreeShape.chain(3)).expected_tokens == pytest.approx(
+        1 + 0.6 + 0.36 + 0.216
+    )
     # SpecInfer: 1 + a + a² + (a² Σ) Σ a^j, Σ = .85 over the children that exist.
     tree = tree_acceptance(acceptance, shape=TreeShape.specinfer(4))
     assert tree.expected_tokens == pytest.approx(1 + 0.6 + 0.36 + 0.36 * 0.85 * (1 + 0.6))
@@ -216,15 +280,26 @@ def test_expected_tokens_of_many_vectors_are_those_of_each(kind: str) -> None:
 
     rng = np.random.default_rng(0)
     vectors = 0.9 * rng.dirichlet(np.ones(3), size=(2, 4))
-    shapes = [TreeShape([]), TreeShape.chain(5), TreeShape.batch(6), TreeShape(rng.integers(0, np.arange(1, 40)))]
+    shapes = [
+        TreeShape([]),
+        TreeShape.chain(5),
+        TreeShape.batch(6),
+        TreeShape(rng.integers(0, np.arange(1, 40))),
+    ]
     for shape in shapes:  # with more children than there are ranks
-        found = tree_expected_tokens(vectors if kind == "numpy" else torch.from_numpy(vectors), shape=shape)
-        wanted = [[tree_acceptance(row, shape=shape).expected_tokens for row in rows] for rows in vectors]
+        found = tree_expected_tokens(
+            vectors if kind == "numpy" else torch.from_numpy(vectors), shape=shape
+        )
+        wanted = [
+            [tree_acceptance(row, shape=shape).expected_tokens for row in rows] for rows in vectors
+        ]
         np.testing.assert_allclose(np.asarray(found), wanted, rtol=0, atol=ROUNDING)
         assert isinstance(tree_expected_tokens(vectors[0, 0], shape=shape), float)
 
 
-@pytest.mark.parametrize("bad", [[0.5, 0.6], [-0.1, 0.2], [np.nan, 0.1], [], 0.5, [[0.5, 0.1], [0.9, 0.2]]])
+@pytest.mark.parametrize(
+    "bad", [[0.5, 0.6], [-0.1, 0.2], [np.nan, 0.1], [], 0.5, [[0.5, 0.1], [0.9, 0.2]]]
+)
 def test_expected_tokens_refuse_what_is_no_acceptance(bad: object) -> None:
     with pytest.raises(otm.errors.InvalidDistribution):
         tree_expected_tokens(bad, shape=TreeShape.chain(2))

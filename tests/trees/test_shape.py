@@ -46,7 +46,10 @@ def test_paths_determine_the_tree_whatever_its_numbering(shape: TreeShape, shuff
 
 
 def test_parents_are_no_shape() -> None:
-    with pytest.raises(otm.errors.InvalidParameter, match=r"shape must be an otm\.trees\.TreeShape; got \[0, 1\]\. Build one"):
+    with pytest.raises(
+        otm.errors.InvalidParameter,
+        match=r"shape must be an otm\.trees\.TreeShape; got \[0, 1\]\. Build one",
+    ):
         level_order([0, 1])  # type: ignore[arg-type]
 
 
@@ -60,24 +63,47 @@ def test_equal_shapes_and_only_those_have_equal_parents(left: TreeShape, right: 
 def test_constructors() -> None:
     assert set(TreeShape.chain(3).paths()) == {(), (0,), (0, 0), (0, 0, 0)}
     assert set(TreeShape.batch(3).paths()) == {(), (0,), (1,), (2,)}
-    assert set(TreeShape.sequences(2, 3).paths()) == {(), (0,), (1,), (0, 0), (1, 0), (0, 0, 0), (1, 0, 0)}
+    assert set(TreeShape.sequences(2, 3).paths()) == {
+        (),
+        (0,),
+        (1,),
+        (0, 0),
+        (1, 0),
+        (0, 0, 0),
+        (1, 0, 0),
+    }
     assert set(TreeShape.prefix_tree([2, 3]).paths()) == {
         (),
         *((i,) for i in range(2)),
         *((i, j) for i in range(2) for j in range(3)),
     }
     assert TreeShape.prefix_tree([]) == TreeShape([])
-    assert TreeShape.prefix_tree([1] * 4) == TreeShape.chain(4) == TreeShape.sequences(1, 4) == TreeShape.from_parents(range(4))
+    assert (
+        TreeShape.prefix_tree([1] * 4)
+        == TreeShape.chain(4)
+        == TreeShape.sequences(1, 4)
+        == TreeShape.from_parents(range(4))
+    )
     # Three sequences that share two tokens: 2 + 3 (L − 2) drafts.
     tree = TreeShape.specinfer(5)
-    assert (tree.num_nodes, tree.depth, np.bincount(tree.levels).tolist()) == (11, 5, [1, 1, 1, 3, 3, 3])
+    assert (tree.num_nodes, tree.depth, np.bincount(tree.levels).tolist()) == (
+        11,
+        5,
+        [1, 1, 1, 3, 3, 3],
+    )
     assert TreeShape.specinfer(2) == TreeShape.chain(2)
     assert TreeShape.specinfer(1) == TreeShape.chain(1)
 
 
 def test_the_empty_tree() -> None:
     empty = TreeShape([])
-    assert (empty.num_nodes, empty.depth, empty.width, empty.children(0), empty.paths()) == (0, 0, 0, (), ((),))
+    assert (empty.num_nodes, empty.depth, empty.width, empty.children(0), empty.paths()) == (
+        0,
+        0,
+        0,
+        (),
+        ((),),
+    )
     assert repr(empty) == "TreeShape([])"
 
 
@@ -95,14 +121,20 @@ def test_shapes_are_immutable_and_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    "parents", [[1], [0, 2], [-1], [0, 1, 3], [0.0], [True], [[0]], "01", [[0], [0, 1]], [0, None]], ids=repr
+    "parents",
+    [[1], [0, 2], [-1], [0, 1, 3], [0.0], [True], [[0]], "01", [[0], [0, 1]], [0, None]],
+    ids=repr,
 )
 def test_what_is_no_tree_is_refused(parents: object) -> None:
-    with pytest.raises(otm.errors.InvalidParameter, match=r"parents must be|parent of vertex \d+ must be"):
+    with pytest.raises(
+        otm.errors.InvalidParameter, match=r"parents must be|parent of vertex \d+ must be"
+    ):
         TreeShape(parents)
 
 
-@pytest.mark.parametrize("paths", [[(1,)], [(0, 0)], [(0,), (0,)], [(0,), (0, 1)], [(-1,)], [(0.0,)]], ids=repr)
+@pytest.mark.parametrize(
+    "paths", [[(1,)], [(0, 0)], [(0,), (0,)], [(0,), (0, 1)], [(-1,)], [(0.0,)]], ids=repr
+)
 def test_paths_with_gaps_are_refused(paths: list[tuple[int, ...]]) -> None:
     with pytest.raises(otm.errors.InvalidParameter):
         TreeShape.from_paths(paths)
@@ -131,6 +163,8 @@ def test_a_large_tree_is_handled_by_arrays() -> None:
     for vertex, parent in enumerate(parents.tolist(), start=1):
         levels[vertex] = levels[parent] + 1
     np.testing.assert_array_equal(shape.levels, levels)
-    np.testing.assert_array_equal(np.bincount(shape.ranks[1:]), np.bincount(shape.ranks[1:], minlength=shape.width))
+    np.testing.assert_array_equal(
+        np.bincount(shape.ranks[1:]), np.bincount(shape.ranks[1:], minlength=shape.width)
+    )
     np.testing.assert_array_equal(shape.levels[1:], shape.levels[parents] + 1)
     assert TreeShape.chain(200_000).depth == 200_000

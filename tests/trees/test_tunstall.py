@@ -1,4 +1,6 @@
-"""Tunstall's bounds: gold values, the identity, no tree above any bound, and mistakes that some tree exposes."""
+"""Tunstall's bounds: gold values, the identity, no tree above any bound, and mistakes that some
+tree exposes.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,18 @@ from hypothesis import strategies as st
 import otm
 from otm.trees.optimal import optimal_tree, tree_acceptance
 from otm.trees.shape import TreeShape
-from otm.trees.tunstall import even_spread, leaf_entropy, tunstall_explored_upper, tunstall_minimum_upper, tunstall_upper
+from otm.trees.tunstall import (
+    even_spread,
+    leaf_entropy,
+    tunstall_explored_upper,
+    tunstall_minimum_upper,
+    tunstall_upper,
+)
 from otm.trees.vector import entropy_bits, rejected_mass
 from tests.trees.instances import vectors
 
-# Sums of at most 600 terms of relative error 30 u, and one logarithm over an entropy whose error is a few u per symbol.
+# Sums of at most 600 terms of relative error 30 u, and one logarithm over an entropy whose error is
+# a few u per symbol.
 RELATIVE = 1e-12
 
 
@@ -41,9 +50,13 @@ def test_gold() -> None:
 def test_identity_and_bounds_for_any_tree(acceptance: np.ndarray, shape: TreeShape) -> None:
     expected = tree_acceptance(acceptance, shape=shape).expected_tokens
     entropy = entropy_bits(symbols(acceptance))
-    assert leaf_entropy(acceptance, shape=shape) == pytest.approx(expected * entropy, rel=RELATIVE, abs=1e-12)
+    assert leaf_entropy(acceptance, shape=shape) == pytest.approx(
+        expected * entropy, rel=RELATIVE, abs=1e-12
+    )
     assert expected <= tunstall_upper(acceptance, num_nodes=shape.num_nodes) * (1 + RELATIVE)
-    bound = tunstall_minimum_upper(acceptance, num_nodes=shape.num_nodes, num_explored=max(shape.width, 1))
+    bound = tunstall_minimum_upper(
+        acceptance, num_nodes=shape.num_nodes, num_explored=max(shape.width, 1)
+    )
     assert expected <= bound.value * (1 + RELATIVE)
 
 
@@ -60,7 +73,9 @@ def test_the_leaf_law_by_enumeration(acceptance: np.ndarray, shape: TreeShape) -
             else:
                 leaves.append(weights[vertex] * mass)
     assert math.fsum(leaves) == pytest.approx(1, rel=1e-12)
-    assert leaf_entropy(acceptance, shape=shape) == pytest.approx(entropy_bits(leaves), rel=RELATIVE, abs=1e-12)
+    assert leaf_entropy(acceptance, shape=shape) == pytest.approx(
+        entropy_bits(leaves), rel=RELATIVE, abs=1e-12
+    )
 
 
 @settings(max_examples=70)
@@ -98,7 +113,11 @@ def test_the_paper_restricts_m_and_less_may_be_better() -> None:
     assert unrestricted.value <= restricted.value
     few = tunstall_minimum_upper(acceptance, num_nodes=2, num_explored=2)
     assert few.num_extra < paper
-    assert few.value < tunstall_minimum_upper(acceptance, num_nodes=2, num_explored=2, least_extra=paper).value - 0.005
+    assert (
+        few.value
+        < tunstall_minimum_upper(acceptance, num_nodes=2, num_explored=2, least_extra=paper).value
+        - 0.005
+    )
     assert even_spread([0.5, 0.5], num_explored=2) == 0
     assert even_spread([0.3] * 3, num_explored=2) == 2  # .3 + .1 over .3
     with pytest.raises(otm.errors.InvalidParameter, match="Explore fewer"):
@@ -114,29 +133,42 @@ def test_the_limit_of_many_symbols_is_the_plateau() -> None:
 
 
 def test_more_of_the_vector_tightens_nothing_it_should_not() -> None:
-    # With everything explored and nothing left, Lemma 4.2 is Theorem 4.1; with "none" as the rest, m = 1 is Theorem 4.1.
+    # With everything explored and nothing left, Lemma 4.2 is Theorem 4.1; with "none" as the rest,
+    # m = 1 is Theorem 4.1.
     acceptance = [0.6, 0.25, 0.1, 0.05]
-    assert tunstall_explored_upper(acceptance, num_nodes=9, num_explored=4, num_extra=0) == tunstall_upper(
-        acceptance, num_nodes=9
-    )
+    assert tunstall_explored_upper(
+        acceptance, num_nodes=9, num_explored=4, num_extra=0
+    ) == tunstall_upper(acceptance, num_nodes=9)
     shorter = acceptance[:3]
     by_lemma = tunstall_explored_upper(shorter, num_nodes=9, num_explored=3, num_extra=1)
     assert by_lemma == pytest.approx(tunstall_upper(shorter, num_nodes=9), rel=1e-14)
 
 
 def test_mistakes_that_a_tree_exposes() -> None:
-    # "None" is a symbol: with two symbols in the place of three, one draft of A = (.5, .3) already beats the "bound".
+    # "None" is a symbol: with two symbols in the place of three, one draft of A = (.5, .3) already
+    # beats the "bound".
     acceptance = [0.5, 0.3]
     tokens = tree_acceptance(acceptance, shape=TreeShape.chain(1)).expected_tokens
     entropy = entropy_bits([0.5, 0.3, 0.2])
-    assert math.log2(1 + 2 * (2 - 1)) / entropy < tokens == 1.5 <= tunstall_upper(acceptance, num_nodes=1)
-    # The root is an internal vertex: N in the place of N + 1 is violated by the empty tree and by a balanced one.
+    assert (
+        math.log2(1 + 2 * (2 - 1)) / entropy
+        < tokens
+        == 1.5
+        <= tunstall_upper(acceptance, num_nodes=1)
+    )
+    # The root is an internal vertex: N in the place of N + 1 is violated by the empty tree and by a
+    # balanced one.
     halves = [0.5, 0.5]
     bound = tunstall_upper(halves, num_nodes=0)  # rounded up, by 8 (1 + H)/H + 8 units
     assert math.log2(1 + 0) / 1.0 < 1.0 <= bound
     assert bound == pytest.approx(1.0, rel=32 * 2.0**-53)
     wider = tunstall_upper(halves, num_nodes=2)
-    assert optimal_tree(halves, num_nodes=2).expected_tokens == 2 <= wider == pytest.approx(2.0, rel=32 * 2.0**-53)
+    assert (
+        optimal_tree(halves, num_nodes=2).expected_tokens
+        == 2
+        <= wider
+        == pytest.approx(2.0, rel=32 * 2.0**-53)
+    )
     assert wider > math.log2(1 + 2)
 
 

@@ -1,4 +1,6 @@
-"""Acceptance vectors against stage-by-stage enumeration in fractions, against joint laws, and against simulated counts."""
+"""Acceptance vectors against stage-by-stage enumeration in fractions, against joint laws, and
+against simulated counts.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otm
-from otm.trees.vector import acceptance_vector, check_acceptance, empirical_acceptance, entropy_bits, rank_counts, rejected_mass
+from otm.trees.vector import (
+    acceptance_vector,
+    check_acceptance,
+    empirical_acceptance,
+    entropy_bits,
+    rank_counts,
+    rejected_mass,
+)
 from tests import exact, strategies
 from tests.tolerance import COLLECTED, rounding
 
 
-def rejection_stages(p: list[Fraction], r: list[Fraction], stages: int, *, replace: bool) -> list[Fraction]:
-    """A(i) by the steps of recursive rejection: draw, compare with the residual, go on with what is left."""
+def rejection_stages(
+    p: list[Fraction], r: list[Fraction], stages: int, *, replace: bool
+) -> list[Fraction]:
+    """A(i) by the steps of recursive rejection: draw, compare with the residual, go on with what is
+    left.
+    """
     left = sum(p)
     if stages == 0:
         return []
@@ -34,7 +47,9 @@ def rejection_stages(p: list[Fraction], r: list[Fraction], stages: int, *, repla
         accepted[0] += law[x] * keep
         if keep < 1:
             remaining = p if replace else [Fraction(0) if y == x else p[y] for y in range(len(p))]
-            later = rejection_stages(remaining, [e / mass for e in excess], stages - 1, replace=replace)
+            later = rejection_stages(
+                remaining, [e / mass for e in excess], stages - 1, replace=replace
+            )
             for i, a in enumerate(later, start=1):
                 accepted[i] += law[x] * (1 - keep) * a
     return accepted
@@ -42,16 +57,22 @@ def rejection_stages(p: list[Fraction], r: list[Fraction], stages: int, *, repla
 
 @settings(max_examples=50)
 @given(strategies.pairs(max_tokens=4), st.integers(1, 4), st.booleans())
-def test_recursive_rejection_stage_by_stage(pair: tuple[np.ndarray, np.ndarray], k: int, replace: bool) -> None:
+def test_recursive_rejection_stage_by_stage(
+    pair: tuple[np.ndarray, np.ndarray], k: int, replace: bool
+) -> None:
     draft, target = pair
     if not replace and k > len(draft):
         return
     law = otm.IID(k) if replace else otm.WithoutReplacement(k)
     problem = otm.Problem(draft=draft, target=target, law=law)
-    wanted = rejection_stages(exact.exact(problem.draft), exact.exact(problem.target), k, replace=replace)
+    wanted = rejection_stages(
+        exact.exact(problem.draft), exact.exact(problem.target), k, replace=replace
+    )
     found = acceptance_vector(otm.RecursiveRejection(), problem)
     # Differences of two acceptances.
-    np.testing.assert_allclose(found, [float(a) for a in wanted], atol=2 * rounding(len(draft), k), rtol=0)
+    np.testing.assert_allclose(
+        found, [float(a) for a in wanted], atol=2 * rounding(len(draft), k), rtol=0
+    )
 
 
 @settings(max_examples=12)
@@ -63,9 +84,16 @@ def test_the_race_by_its_joint_law(pair: tuple[np.ndarray, np.ndarray]) -> None:
     joint = otm.coupling(otm.Race(), problem)
     table = joint.joint.toarray()
     wanted = [
-        sum(table[row, tokens[i]] for row, tokens in enumerate(joint.drafts.tolist()) if tokens[i] >= 0) for i in range(k)
+        sum(
+            table[row, tokens[i]]
+            for row, tokens in enumerate(joint.drafts.tolist())
+            if tokens[i] >= 0
+        )
+        for i in range(k)
     ]
-    np.testing.assert_allclose(acceptance_vector(otm.Race(), problem), wanted, atol=COLLECTED, rtol=0)
+    np.testing.assert_allclose(
+        acceptance_vector(otm.Race(), problem), wanted, atol=COLLECTED, rtol=0
+    )
 
 
 def test_naive_by_hand() -> None:
@@ -76,8 +104,13 @@ def test_naive_by_hand() -> None:
 
 
 def test_gsd_need_not_be_sorted_and_batches_go_row_by_row() -> None:
-    # Recursive rejection: A(1) = .1 + .1; a rejected draft leaves the other token, which is then certain to be accepted.
-    rows = otm.Problem(draft=[[0.9, 0.1], [0.5, 0.5]], target=[[0.1, 0.9], [0.5, 0.5]], law=otm.WithoutReplacement(2))
+    # Recursive rejection: A(1) = .1 + .1; a rejected draft leaves the other token, which is then
+    # certain to be accepted.
+    rows = otm.Problem(
+        draft=[[0.9, 0.1], [0.5, 0.5]],
+        target=[[0.1, 0.9], [0.5, 0.5]],
+        law=otm.WithoutReplacement(2),
+    )
     for verifier in (otm.RecursiveRejection(), otm.Race()):
         found = acceptance_vector(verifier, rows)
         assert found.shape == (2, 2)
@@ -85,23 +118,32 @@ def test_gsd_need_not_be_sorted_and_batches_go_row_by_row() -> None:
             row = otm.Problem(draft=rows.draft[i], target=rows.target[i], law=rows.law)
             np.testing.assert_array_equal(found[i], acceptance_vector(verifier, row))
         np.testing.assert_allclose(found[1], [1, 0], atol=1e-11)
-    np.testing.assert_allclose(acceptance_vector(otm.RecursiveRejection(), rows)[0], [0.2, 0.8], atol=1e-15)
+    np.testing.assert_allclose(
+        acceptance_vector(otm.RecursiveRejection(), rows)[0], [0.2, 0.8], atol=1e-15
+    )
 
 
 @pytest.mark.parametrize(
-    "verifier", [otm.KSeq(), otm.ListRace(), otm.Optimal(), otm.SelectThenReject(), otm.TransportPlan()], ids=repr
+    "verifier",
+    [otm.KSeq(), otm.ListRace(), otm.Optimal(), otm.SelectThenReject(), otm.TransportPlan()],
+    ids=repr,
 )
-def test_verifiers_that_look_at_all_drafts_have_no_acceptance_vector(verifier: otm.Verifier) -> None:
+def test_verifiers_that_look_at_all_drafts_have_no_acceptance_vector(
+    verifier: otm.Verifier,
+) -> None:
     problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     with pytest.raises(otm.errors.Unsupported, match=r"nested in k.*Choose RecursiveRejection"):
         acceptance_vector(verifier, problem)
     single = problem.with_law(otm.IID(1))
     if verifier.supports(otm.IID(1)):
-        assert acceptance_vector(verifier, single) == pytest.approx([float(otm.acceptance(verifier, single))])
+        assert acceptance_vector(verifier, single) == pytest.approx(
+            [float(otm.acceptance(verifier, single))]
+        )
 
 
 def test_differences_of_kseq_are_not_the_probability_of_its_ith_draft() -> None:
-    # What the refusal protects from: K-SEQ's first draft is accepted with Σ min(p, q/γ*), and γ* = 1.39 at k = 2, not 1.
+    # What the refusal protects from: K-SEQ's first draft is accepted with Σ min(p, q/γ*), and γ* =
+    # 1.39 at k = 2, not 1.
     problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     split, _ = otm.prepare(otm.KSeq(), problem).split(np.array([[0, 1], [1, 0]]))
     first = 0.75 * split[0, 0] + 0.25 * split[1, 1]
@@ -111,7 +153,9 @@ def test_differences_of_kseq_are_not_the_probability_of_its_ith_draft() -> None:
 
 def test_laws_that_the_verifier_does_not_verify_are_refused() -> None:
     with pytest.raises(otm.errors.Unsupported, match="Race"):
-        acceptance_vector(otm.Race(), otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2)))
+        acceptance_vector(
+            otm.Race(), otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2))
+        )
 
 
 def test_counts_of_visits() -> None:
@@ -123,15 +167,17 @@ def test_counts_of_visits() -> None:
 
 
 def test_estimates_allow_for_vertices_with_few_children() -> None:
-    # 400,000 visits with 1 to 4 children each; a vertex with c children accepts rank i < c with A(i), else none.
+    # 400,000 visits with 1 to 4 children each; a vertex with c children accepts rank i < c with
+    # A(i), else none.
     rng, truth, visits = np.random.default_rng(3), np.array([0.4, 0.3, 0.15, 0.05]), 400_000
     children = rng.integers(1, 5, size=visits)
     rank = np.searchsorted(np.cumsum(truth), rng.random(visits), side="right")
     rank = np.where(rank < children, rank, -1)
     accepted, tried = rank_counts(rank, children)
     found = empirical_acceptance(accepted, tried)
-    # Each hazard rests on at least n ≥ 10,000 trials: by Hoeffding it errs by ε with probability 2 exp(−2nε²) < 2.5e-10 at
-    # ε = √(ln(8e9)/2n), so all four are within ε but for 1e-9; an error of ε in each of the hazards moves A by at most 4ε.
+    # Each hazard rests on at least n ≥ 10,000 trials: by Hoeffding it errs by ε with probability 2
+    # exp(−2nε²) < 2.5e-10 at ε = √(ln(8e9)/2n), so all four are within ε but for 1e-9; an error of
+    # ε in each of the hazards moves A by at most 4ε.
     assert tried.min() > 10_000
     assert np.abs(found - truth).max() < 4 * math.sqrt(math.log(8e9) / (2 * tried.min()))
     # Dividing by visits instead, the mutant, misses A(4) by a factor of four, and A(2) by .075.
@@ -150,7 +196,9 @@ def test_with_equal_numbers_of_children_the_estimate_is_the_frequency() -> None:
 
 def test_the_gate() -> None:
     assert check_acceptance([1]).tolist() == [1.0]
-    assert check_acceptance(np.float32([0.1] * 10)).sum() <= 1  # float32 rounding above 1 is divided out
+    assert (
+        check_acceptance(np.float32([0.1] * 10)).sum() <= 1
+    )  # float32 rounding above 1 is divided out
     assert rejected_mass([0.1] * 10) == 0.0
     assert rejected_mass([0.25]) == 0.75
     assert entropy_bits([0.5, 0.5, 0.0]) == 1.0
@@ -181,7 +229,12 @@ def test_masses_without_an_entropy(bad: object, said: str) -> None:
 def test_a_float32_row_passes_the_gate_once() -> None:
     """Passed twice it is rounded to float32 twice: 2e-9 from the acceptance of the row as given."""
     draft = np.array([0.375, 0.375, 0.0, 0.25], dtype=np.float32)
-    target = np.array([0.2534356415271759, 0.538244366645813, 0.021595265716314316, 0.1867246925830841], dtype=np.float32)
+    target = np.array(
+        [0.2534356415271759, 0.538244366645813, 0.021595265716314316, 0.1867246925830841],
+        dtype=np.float32,
+    )
     problem = otm.Problem(draft=draft, target=target, law=otm.WithoutReplacement(2))
     whole = otm.acceptance(otm.RecursiveRejection(), problem)
-    assert acceptance_vector(otm.RecursiveRejection(), problem).sum() == pytest.approx(whole, abs=rounding(4, 2))
+    assert acceptance_vector(otm.RecursiveRejection(), problem).sum() == pytest.approx(
+        whole, abs=rounding(4, 2)
+    )

@@ -21,8 +21,12 @@ def successive(p: exact.Masses, drafts: tuple[int, ...]) -> Fraction:
     return mass
 
 
-def rejection_along(p: exact.Masses, q: exact.Masses, drafts: tuple[int, ...]) -> tuple[list[Fraction], exact.Masses]:
-    """Recursive rejection on one path: accept probabilities and the last residual; p renormalised over the tokens left."""
+def rejection_along(
+    p: exact.Masses, q: exact.Masses, drafts: tuple[int, ...]
+) -> tuple[list[Fraction], exact.Masses]:
+    """Recursive rejection on one path: accept probabilities and the last residual; p renormalised
+    over the tokens left.
+    """
     r, keep = list(q), []
     for i, x in enumerate(drafts):
         left = sum((p[y] for y in range(len(p)) if y not in drafts[:i]), F(0))
@@ -34,7 +38,9 @@ def rejection_along(p: exact.Masses, q: exact.Masses, drafts: tuple[int, ...]) -
     return keep, r
 
 
-def recursive_without_replacement(p: exact.Masses, q: exact.Masses, k: int) -> tuple[Fraction, exact.Masses]:
+def recursive_without_replacement(
+    p: exact.Masses, q: exact.Masses, k: int
+) -> tuple[Fraction, exact.Masses]:
     """Acceptance and output law, path by path."""
     support = [x for x in range(len(p)) if p[x] > 0]
     accepted, output = F(0), [F(0)] * len(p)

@@ -21,7 +21,9 @@ PROBLEM = Problem(draft=ROWS[0], target=ROWS[1], law=IID(3))
 
 @dataclasses.dataclass(frozen=True)
 class Looking(otm.verifiers.CurvedVerifier):
-    """`otm.Naive` from outside: a draw from the target, and Σ q (1 − (1 − p)^k) from one pass for every k."""
+    """`otm.Naive` from outside: a draw from the target, and Σ q (1 − (1 − p)^k) from one pass for
+    every k.
+    """
 
     asked: list[list[int]] = dataclasses.field(default_factory=list, hash=False, compare=False)
 
@@ -43,13 +45,17 @@ def test_a_curve_from_outside_is_asked_once_for_every_k() -> None:
     assert verifier.asked == [KS]
     wanted = otm.acceptance_curve(otm.Naive(), PROBLEM, k=KS)
     np.testing.assert_allclose(values, wanted, rtol=0, atol=rounding(9, max(KS)))
-    assert otm.acceptance(verifier, PROBLEM) == pytest.approx(otm.acceptance(otm.Naive(), PROBLEM), abs=rounding(9, 3))
+    assert otm.acceptance(verifier, PROBLEM) == pytest.approx(
+        otm.acceptance(otm.Naive(), PROBLEM), abs=rounding(9, 3)
+    )
     assert verifier.asked == [KS, [3]]
 
 
 def test_a_curve_from_outside_has_its_row_in_the_table() -> None:
     verifier = Looking()
-    table = otm.compare(draft=ROWS[0], target=ROWS[1], verifiers=[verifier], laws=[IID], k=[2], samples=0)
+    table = otm.compare(
+        draft=ROWS[0], target=ROWS[1], verifiers=[verifier], laws=[IID], k=[2], samples=0
+    )
     (row,) = table.rows
     wanted = otm.acceptance(otm.Naive(), PROBLEM.with_law(IID(2)))
     assert row.exact == pytest.approx(wanted, abs=rounding(9, 2))
@@ -87,9 +93,14 @@ def test_a_curve_without_replacement_is_of_the_problem_s_array_kind() -> None:
 
     problem = PROBLEM.with_law(WithoutReplacement(1))
     values = otm.acceptance_curve(RecursiveRejection(), problem, k=[1, 2, 3])
-    wanted = [otm.acceptance(RecursiveRejection(), PROBLEM.with_law(WithoutReplacement(k))) for k in (1, 2, 3)]
+    wanted = [
+        otm.acceptance(RecursiveRejection(), PROBLEM.with_law(WithoutReplacement(k)))
+        for k in (1, 2, 3)
+    ]
     np.testing.assert_array_equal(values, wanted)
-    tensors = Problem(draft=torch.tensor(ROWS[0]), target=torch.tensor(ROWS[1]), law=WithoutReplacement(1))
+    tensors = Problem(
+        draft=torch.tensor(ROWS[0]), target=torch.tensor(ROWS[1]), law=WithoutReplacement(1)
+    )
     on_torch = otm.acceptance_curve(RecursiveRejection(), tensors, k=[1, 2, 3])
     assert isinstance(on_torch, torch.Tensor)
     np.testing.assert_allclose(on_torch.numpy(), values, rtol=0, atol=rounding(9, 3))

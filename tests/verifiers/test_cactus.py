@@ -25,25 +25,35 @@ def test_law_as_written(pair: tuple[np.ndarray, np.ndarray], delta: float) -> No
         aim[x] = raised[x]
         excess = np.maximum(aim - p, 0)
         due = due + (p[x] - raised[x]) * (excess / excess.sum() if excess.any() else q)
-    np.testing.assert_allclose(otm.lossy.output_law(verifier, problem), due, rtol=0, atol=10 * ROUNDING)
+    np.testing.assert_allclose(
+        otm.lossy.output_law(verifier, problem), due, rtol=0, atol=10 * ROUNDING
+    )
     for by in ("rule", "membership"):
-        assert otm.acceptance(verifier, problem, by=by) == pytest.approx(np.minimum(p, raised).sum(), abs=ROUNDING)
+        assert otm.acceptance(verifier, problem, by=by) == pytest.approx(
+            np.minimum(p, raised).sum(), abs=ROUNDING
+        )
 
 
 def test_no_bonus_is_speculative_decoding() -> None:
     problem = one_draft((np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.1, 0.7])))
-    np.testing.assert_allclose(otm.lossy.output_law(otm.Cactus(0.0), problem), problem.target, atol=1e-15)
+    np.testing.assert_allclose(
+        otm.lossy.output_law(otm.Cactus(0.0), problem), problem.target, atol=1e-15
+    )
 
 
 @pytest.mark.parametrize("size", [10, 1000, 100_000])
 def test_the_output_is_not_within_delta(size: int) -> None:
-    """Half of the tokens drafted, all of them equal, with δ = 1/(2V − 2): h = 1/V + √((1/V)(1 − 1/V)/(V − 1)) = 2/V = p."""
+    """Half of the tokens drafted, all of them equal, with δ = 1/(2V − 2): h = 1/V + √((1/V)(1 −
+    1/V)/(V − 1)) = 2/V = p.
+    """
     draft, target = np.repeat([2.0, 0.0], size // 2) / size, np.full(size, 1.0 / size)
     problem, verifier = one_draft((draft, target)), otm.Cactus(0.5 / (size - 1))
     assert otm.acceptance(verifier, problem) == pytest.approx(1.0, abs=1e-12)
     law = otm.lossy.output_law(verifier, problem)
     live = law > 0
-    assert float(law[live] @ np.log(law[live] / target[live])) == pytest.approx(math.log(2), abs=1e-9)
+    assert float(law[live] @ np.log(law[live] / target[live])) == pytest.approx(
+        math.log(2), abs=1e-9
+    )
 
 
 def test_parameters() -> None:

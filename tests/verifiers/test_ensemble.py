@@ -20,10 +20,14 @@ def test_law_acceptance_and_frontier(pair: tuple[np.ndarray, np.ndarray], weight
     law = otm.lossy.output_law(verifier, problem)
     np.testing.assert_allclose(law, weight * q + (1 - weight) * p, rtol=0, atol=ROUNDING)
     for by in ("rule", "membership"):
-        assert otm.acceptance(verifier, problem, by=by) == pytest.approx(1 - weight * distance, abs=ROUNDING)
+        assert otm.acceptance(verifier, problem, by=by) == pytest.approx(
+            1 - weight * distance, abs=ROUNDING
+        )
     spent = otm.lossy.distortion(verifier, problem).total_variation
     assert spent == pytest.approx((1 - weight) * distance, abs=ROUNDING)
-    assert otm.lossy.tv_frontier(problem, tv=min(spent, 1.0)) == pytest.approx(1 - weight * distance, abs=ROUNDING)
+    assert otm.lossy.tv_frontier(problem, tv=min(spent, 1.0)) == pytest.approx(
+        1 - weight * distance, abs=ROUNDING
+    )
 
 
 def test_parameters() -> None:

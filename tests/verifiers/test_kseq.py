@@ -1,4 +1,6 @@
-"""K-SEQ against rational arithmetic: γ*, acceptances, losslessness, the refusal of γ < γ*, and the full vocabulary."""
+"""K-SEQ against rational arithmetic: γ*, acceptances, losslessness, the refusal of γ < γ*, and the
+full vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,17 @@ def root(problem: Problem) -> tuple[mpmath.mpf, mpmath.mpf]:
 
 
 def _random_problem(num_tokens: int, k: int, seed: int) -> Problem:
-    rows = otm.examples.dirichlet(num_tokens, rng=np.random.default_rng(seed), rows=2, concentration=0.7)
+    rows = otm.examples.dirichlet(
+        num_tokens, rng=np.random.default_rng(seed), rows=2, concentration=0.7
+    )
     return Problem(draft=rows[0], target=rows[1], law=IID(k))
 
 
 @pytest.mark.parametrize("k", [2, 3, 5, 16, 100])
 @pytest.mark.parametrize("num_tokens", [2, 5, 50])
 def test_gamma_star_to_machine_precision(num_tokens: int, k: int) -> None:
-    # These instances are well conditioned: an error ε in f moves γ* by the relative amount ε/(γ*·(−f′)) < 10 ε.
+    # These instances are well conditioned: an error ε in f moves γ* by the relative amount
+    # ε/(γ*·(−f′)) < 10 ε.
     for seed in range(3):
         problem = _random_problem(num_tokens, k, seed)
         star, steepness = root(problem)
@@ -39,7 +44,8 @@ def test_gamma_star_to_machine_precision(num_tokens: int, k: int) -> None:
 @settings(max_examples=150)
 @given(strategies.iid_problems(max_tokens=5, max_k=4))
 def test_gamma_star_up_to_its_condition_number(problem: Problem) -> None:
-    # f is evaluated to ε = rounding(V, k), so no root can be told from another where |f| ≤ ε. Check the residue, exactly.
+    # f is evaluated to ε = rounding(V, k), so no root can be told from another where |f| ≤ ε. Check
+    # the residue, exactly.
     k, gamma = problem.law.k, float(otm.verifiers.gamma_star(problem))
     p, q = exact.exact(problem.draft), exact.exact(problem.target)
     assert 1 <= gamma <= k
@@ -47,21 +53,30 @@ def test_gamma_star_up_to_its_condition_number(problem: Problem) -> None:
     residue = 1 - (1 - beta) ** k - Fraction(gamma) * beta
     assert abs(float(residue)) <= rounding(problem.num_tokens, k)
     ratios = [b / a for a, b in zip(p, q, strict=True) if a]
-    if any(q[i] and not p[i] for i in range(len(p))) or sum(b for a, b in zip(p, q, strict=True) if a) < 1:
+    if (
+        any(q[i] and not p[i] for i in range(len(p)))
+        or sum(b for a, b in zip(p, q, strict=True) if a) < 1
+    ):
         return  # max q/p is infinite
-    # γ* ≤ max q/p: beyond it every ratio is below γ, β = 1/γ, and f = −(1 − 1/γ)^k ≤ 0, equal to 0 only at γ = 1.
+    # γ* ≤ max q/p: beyond it every ratio is below γ, β = 1/γ, and f = −(1 − 1/γ)^k ≤ 0, equal to 0
+    # only at γ = 1.
     largest = float(max(ratios))
-    assert gamma <= largest * (1 + rounding(problem.num_tokens, k)) + rounding(problem.num_tokens, k) ** (1 / k)
+    assert gamma <= largest * (1 + rounding(problem.num_tokens, k)) + rounding(
+        problem.num_tokens, k
+    ) ** (1 / k)
 
 
 def test_gamma_star_at_real_size() -> None:
-    # Reference: bisection in extended precision (64-bit mantissa) on the definition, without sorting; pairwise sums err by 1e-18.
+    # Reference: bisection in extended precision (64-bit mantissa) on the definition, without
+    # sorting; pairwise sums err by 1e-18.
     V = 128_256
     rng = np.random.default_rng(1)
     p = otm.examples.dirichlet(V, rng=rng, concentration=0.05)
     q = 0.6 * p + 0.4 * otm.examples.dirichlet(V, rng=rng, concentration=0.05)
     problem = Problem(draft=p, target=q / q.sum(), law=IID(1))
-    assert np.finfo(np.longdouble).eps < 1e-18, "the reference needs an extended-precision long double"
+    assert np.finfo(np.longdouble).eps < 1e-18, (
+        "the reference needs an extended-precision long double"
+    )
     wide_p, wide_q = problem.draft.astype(np.longdouble), problem.target.astype(np.longdouble)
     wide_p, wide_q = wide_p / wide_p.sum(), wide_q / wide_q.sum()
     for k in (2, 8, 64):
@@ -69,9 +84,12 @@ def test_gamma_star_at_real_size() -> None:
         for _ in range(70):
             middle = (low + high) / 2
             beta = np.minimum(wide_p, wide_q / middle).sum()
-            low, high = (middle, high) if -np.expm1(k * np.log1p(-beta)) > middle * beta else (low, middle)
+            low, high = (
+                (middle, high) if -np.expm1(k * np.log1p(-beta)) > middle * beta else (low, middle)
+            )
         here = problem.with_law(IID(k))
-        # Running sums of 128,256 masses err by √V·u ≈ 4e-14 in practice, V·u = 1.4e-11 at worst; slope −f′ is about 0.3 to 1.
+        # Running sums of 128,256 masses err by √V·u ≈ 4e-14 in practice, V·u = 1.4e-11 at worst;
+        # slope −f′ is about 0.3 to 1.
         assert float(otm.verifiers.gamma_star(here)) == pytest.approx(float(middle), rel=1e-12)
         value = float(-np.expm1(k * np.log1p(-np.minimum(wide_p, wide_q / middle).sum())))
         assert otm.acceptance(KSeq(), here) == pytest.approx(value, rel=1e-12)
@@ -80,7 +98,8 @@ def test_gamma_star_at_real_size() -> None:
 @settings(max_examples=150)
 @given(strategies.iid_problems(max_tokens=5, max_k=4))
 def test_acceptance_at_gamma_star_against_a_rational_solve(problem: Problem) -> None:
-    # The acceptance is well conditioned even where γ* is not: |dp_acc/dγ| ≤ |f′|, so an error ε in f moves p_acc by at most ε.
+    # The acceptance is well conditioned even where γ* is not: |dp_acc/dγ| ≤ |f′|, so an error ε in
+    # f moves p_acc by at most ε.
     star, _ = root(problem)
     with mpmath.workdps(60):
         p, q = exact.exact(problem.draft), exact.exact(problem.target)
@@ -89,7 +108,8 @@ def test_acceptance_at_gamma_star_against_a_rational_solve(problem: Problem) -> 
     tolerance = 2 * rounding(problem.num_tokens, problem.law.k)
     assert abs(otm.acceptance(KSeq(), problem) - wanted) <= tolerance
     assert abs(otm.acceptance(KSeq(), problem, by="rule") - wanted) <= tolerance
-    # Nor is the residual drawn from by luck at γ*: both definitions agree by enumeration of the kernel, too.
+    # Nor is the residual drawn from by luck at γ*: both definitions agree by enumeration of the
+    # kernel, too.
     assert abs(otm.coupling(KSeq(), problem).acceptance - wanted) <= tolerance
 
 
@@ -98,19 +118,27 @@ def _mp(x: Fraction) -> mpmath.mpf:
 
 
 @settings(max_examples=100)
-@given(strategies.iid_problems(max_tokens=4, max_k=3), st.sampled_from([0.0, 0.1, 0.5, 1.0, 3.0, 100.0]))
+@given(
+    strategies.iid_problems(max_tokens=4, max_k=3),
+    st.sampled_from([0.0, 0.1, 0.5, 1.0, 3.0, 100.0]),
+)
 def test_any_larger_gamma_is_lossless_and_exact(problem: Problem, extra: float) -> None:
     gamma = float(otm.verifiers.gamma_star(problem)) + extra
     k, tolerance = problem.law.k, 2 * rounding(problem.num_tokens, problem.law.k)
     p, q = exact.exact(problem.draft), exact.exact(problem.target)
     rule, member, _ = exact.kseq(p, q, k, Fraction(gamma))
     verifier = KSeq(gamma=gamma)
-    np.testing.assert_allclose(otm.coupling(verifier, problem).output_marginal, problem.target, atol=tolerance)
+    np.testing.assert_allclose(
+        otm.coupling(verifier, problem).output_marginal, problem.target, atol=tolerance
+    )
     assert abs(otm.acceptance(verifier, problem, by="rule") - float(rule)) <= tolerance
     if extra > 0:
-        # At γ* the residual is dust off the accepted tokens, and what little of it is drawn is below rounding.
+        # At γ* the residual is dust off the accepted tokens, and what little of it is drawn is
+        # below rounding.
         assert abs(otm.acceptance(verifier, problem) - float(member)) <= tolerance
-    assert otm.acceptance(verifier, problem, by="rule") <= otm.acceptance(KSeq(), problem) + tolerance
+    assert (
+        otm.acceptance(verifier, problem, by="rule") <= otm.acceptance(KSeq(), problem) + tolerance
+    )
 
 
 class TestGammaBelowGammaStar:
@@ -125,7 +153,10 @@ class TestGammaBelowGammaStar:
             lambda: otm.prepare(KSeq(gamma=gamma), self.problem),
             lambda: otm.coupling(KSeq(gamma=gamma), self.problem),
         ):
-            with pytest.raises(otm.errors.InvalidParameter, match=rf"at least gamma\* = 1\.39038.*got {gamma:g}.*Use KSeq\(\)"):
+            with pytest.raises(
+                otm.errors.InvalidParameter,
+                match=rf"at least gamma\* = 1\.39038.*got {gamma:g}.*Use KSeq\(\)",
+            ):
                 call()
 
     def test_one_bad_row_of_a_batch_is_enough(self) -> None:
@@ -135,14 +166,19 @@ class TestGammaBelowGammaStar:
 
     def test_gamma_star_handed_back_is_accepted(self) -> None:
         gamma = float(otm.verifiers.gamma_star(self.problem))
-        assert otm.acceptance(KSeq(gamma=gamma), self.problem) == pytest.approx(otm.acceptance(KSeq(), self.problem), abs=1e-15)
+        assert otm.acceptance(KSeq(gamma=gamma), self.problem) == pytest.approx(
+            otm.acceptance(KSeq(), self.problem), abs=1e-15
+        )
 
     def test_it_is_harmless_where_nothing_is_clipped(self) -> None:
-        # Every token with q > 0 has q/p ≥ p_acc/β: p = (.5, .5, 0), q = (0, 1, 0) has β = ½ at any γ ≤ 2, p_acc = ¾, q/p = 2.
+        # Every token with q > 0 has q/p ≥ p_acc/β: p = (.5, .5, 0), q = (0, 1, 0) has β = ½ at any
+        # γ ≤ 2, p_acc = ¾, q/p = 2.
         problem = Problem(draft=[0.5, 0.5, 0.0], target=[0.0, 1.0, 0.0], law=IID(2))
         assert float(otm.verifiers.gamma_star(problem)) == pytest.approx(1.5, abs=1e-14)
         assert otm.acceptance(KSeq(gamma=1.1), problem) == pytest.approx(0.75, abs=1e-15)
-        np.testing.assert_allclose(otm.coupling(KSeq(gamma=1.1), problem).output_marginal, problem.target, atol=1e-15)
+        np.testing.assert_allclose(
+            otm.coupling(KSeq(gamma=1.1), problem).output_marginal, problem.target, atol=1e-15
+        )
 
     def test_clipping_would_indeed_be_lossy(self) -> None:
         rational = ([Fraction(3, 4), Fraction(1, 4)], [Fraction(1, 2), Fraction(1, 2)])
@@ -159,10 +195,18 @@ class TestGammaBelowGammaStar:
         pytest.param([1.0, 0.0], [0.0, 1.0], 3, 1.0, id="disjoint: every γ solves it"),
         pytest.param([0.3, 0.7], [0.8, 0.2], 1, 1.0, id="k = 1 is the maximal coupling"),
         pytest.param([1.0], [1.0], 4, 1.0, id="V = 1"),
-        pytest.param([1.0, 0.0], [0.5, 0.5], 2, 1.0, id="one draft token: β = q/γ, root where 1 − (1 − q/γ)² = q"),
+        pytest.param(
+            [1.0, 0.0],
+            [0.5, 0.5],
+            2,
+            1.0,
+            id="one draft token: β = q/γ, root where 1 − (1 − q/γ)² = q",
+        ),
     ],
 )
-def test_gamma_star_at_the_edges(draft: list[float], target: list[float], k: int, gamma: float) -> None:
+def test_gamma_star_at_the_edges(
+    draft: list[float], target: list[float], k: int, gamma: float
+) -> None:
     problem = Problem(draft=draft, target=target, law=IID(k))
     if draft == [1.0, 0.0] and target == [0.5, 0.5]:
         gamma = 0.5 / (1 - np.sqrt(0.5))  # 1 − (1 − 1/(2γ))² = ½
@@ -171,7 +215,8 @@ def test_gamma_star_at_the_edges(draft: list[float], target: list[float], k: int
 
 def test_k_far_beyond_the_vocabulary() -> None:
     problem = Problem(draft=[0.6, 0.4], target=[0.1, 0.9], law=IID(10_000))
-    # All drafts fail with probability (1 − β)^k < 1e-300, so p_acc = 1 = γβ: γ* = q₀ + γ* p₁ gives γ* = (1 − .1)/.4 = 2.25 = q₁/p₁.
+    # All drafts fail with probability (1 − β)^k < 1e-300, so p_acc = 1 = γβ: γ* = q₀ + γ* p₁ gives
+    # γ* = (1 − .1)/.4 = 2.25 = q₁/p₁.
     assert float(otm.verifiers.gamma_star(problem)) == pytest.approx(2.25, rel=1e-14)
     assert otm.acceptance(KSeq(), problem) == pytest.approx(1.0, abs=1e-15)
 

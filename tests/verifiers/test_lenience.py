@@ -23,7 +23,9 @@ class TestLenience:
         kept = np.minimum(p, q / factor)
         laws = [otm.lossy.output_law(v, problem) for v in (plain, scaled)]
         for verifier, law, weight in zip((plain, scaled), laws, (1.0, factor), strict=True):
-            assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(kept.sum(), abs=ROUNDING)
+            assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(
+                kept.sum(), abs=ROUNDING
+            )
             assert otm.acceptance(verifier, problem) == pytest.approx(kept.sum(), abs=ROUNDING)
             residual = np.maximum(q - weight * p, 0)
             # Where the rejection is rounding, so may be the residual, and anything times it is.
@@ -36,11 +38,15 @@ class TestLenience:
 
     def test_one_is_speculative_decoding(self) -> None:
         problem = one_draft((np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.2, 0.6])))
-        np.testing.assert_allclose(otm.lossy.output_law(Lenience(1.0), problem), problem.target, atol=1e-15)
+        np.testing.assert_allclose(
+            otm.lossy.output_law(Lenience(1.0), problem), problem.target, atol=1e-15
+        )
 
     def test_the_two_residuals_differ(self) -> None:
         problem = one_draft((np.array([0.6, 0.3, 0.1]), np.array([0.1, 0.25, 0.65])))
-        laws = [otm.lossy.output_law(Lenience(0.5, residual=r), problem) for r in ("plain", "scaled")]
+        laws = [
+            otm.lossy.output_law(Lenience(0.5, residual=r), problem) for r in ("plain", "scaled")
+        ]
         assert np.abs(laws[0] - laws[1]).max() > 0.01
 
     def test_parameters(self) -> None:

@@ -1,4 +1,6 @@
-"""What every lossy verifier keeps: its law, its acceptances, the limit of its gain, its sampler, batches."""
+"""What every lossy verifier keeps: its law, its acceptances, the limit of its gain, its sampler,
+batches.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +46,19 @@ class TestEveryLossyVerifier:
         np.testing.assert_allclose(law, plan.output_marginal, rtol=0, atol=ROUNDING)
         assert otm.acceptance(verifier, problem) == pytest.approx(plan.acceptance, abs=ROUNDING)
         rule = otm.prepare(verifier, problem)
-        assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(enumerated_acceptance(rule, "rule"), abs=ROUNDING)
-        assert otm.acceptance(verifier, problem, by="rule") <= otm.acceptance(verifier, problem) + ROUNDING
+        assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(
+            enumerated_acceptance(rule, "rule"), abs=ROUNDING
+        )
+        assert (
+            otm.acceptance(verifier, problem, by="rule")
+            <= otm.acceptance(verifier, problem) + ROUNDING
+        )
 
     @settings(max_examples=40)
     @given(pair=strategies.pairs(max_tokens=5))
-    def test_the_gain_is_at_most_the_total_variation(self, verifier: otm.Verifier, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_the_gain_is_at_most_the_total_variation(
+        self, verifier: otm.Verifier, pair: tuple[np.ndarray, np.ndarray]
+    ) -> None:
         problem = one_draft(pair)
         spent = otm.lossy.distortion(verifier, problem)
         law = otm.lossy.output_law(verifier, problem)
@@ -66,7 +75,9 @@ class TestEveryLossyVerifier:
         law = otm.lossy.output_law(verifier, problem)
         tail = FALSE_ALARM / (2 * (len(p) + 1))
         counts = [*np.bincount(draws.output, minlength=4), np.count_nonzero(draws.accepted)]
-        for count, mass in zip(counts, [*law, otm.acceptance(verifier, problem, by="rule")], strict=True):
+        for count, mass in zip(
+            counts, [*law, otm.acceptance(verifier, problem, by="rule")], strict=True
+        ):
             mass = min(1.0, mass)
             assert binom.ppf(tail, n, mass) <= count <= binom.isf(tail, n, mass)
 
@@ -79,8 +90,13 @@ class TestEveryLossyVerifier:
             otm.examples.dirichlet(5, rng=rng, rows=6).reshape(2, 3, 5),
         )
         for by in ("membership", "rule"):
-            rows = [[otm.acceptance(verifier, one_draft((p[i, j], q[i, j])), by=by) for j in range(3)] for i in range(2)]
-            np.testing.assert_allclose(otm.acceptance(verifier, one_draft((p, q)), by=by), rows, rtol=0, atol=1e-14)
+            rows = [
+                [otm.acceptance(verifier, one_draft((p[i, j], q[i, j])), by=by) for j in range(3)]
+                for i in range(2)
+            ]
+            np.testing.assert_allclose(
+                otm.acceptance(verifier, one_draft((p, q)), by=by), rows, rtol=0, atol=1e-14
+            )
             batch = otm.acceptance(verifier, one_draft((torch.tensor(p), torch.tensor(q))), by=by)
             assert isinstance(batch, torch.Tensor)
             np.testing.assert_allclose(batch.numpy(), rows, rtol=0, atol=1e-14)

@@ -1,4 +1,6 @@
-"""MARS: the rule on logits as written, the test on masses that it is, and what a shift of the logits does."""
+"""MARS: the rule on logits as written, the test on masses that it is, and what a shift of the
+logits does.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def test_the_ratio_of_logits(logits: list[float], theta: float, fallback: Fallba
     good = np.isin(np.arange(4), order[:2] if ratio > theta else order[:1])
     problem = one_draft((DRAFT, target))
     verifier = otm.Mars(theta, top_logit=float(z.max()), fallback=fallback)
-    assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(DRAFT[good].sum(), abs=ROUNDING)
+    assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(
+        DRAFT[good].sum(), abs=ROUNDING
+    )
     rest = target if fallback == "target" else np.eye(4)[order[0]]
     due = np.where(good, DRAFT, 0) + DRAFT[~good].sum() * rest
     np.testing.assert_allclose(otm.lossy.output_law(verifier, problem), due, rtol=0, atol=ROUNDING)

@@ -17,8 +17,14 @@ def test_maximal_is_one_minus_total_variation(problem: Problem) -> None:
     wanted = float(sum(min(a, b) for a, b in zip(p, q, strict=True)))
     tolerance = rounding(problem.num_tokens, 1)
     assert abs(otm.acceptance(Maximal(), problem) - wanted) <= tolerance
-    assert abs(1 - otm.divergences.total_variation(draft=problem.draft, target=problem.target) - wanted) <= tolerance
-    # With one draft every exact scheme is the same: the optimum, K-SEQ (γ* = 1) and recursive rejection.
+    assert (
+        abs(
+            1 - otm.divergences.total_variation(draft=problem.draft, target=problem.target) - wanted
+        )
+        <= tolerance
+    )
+    # With one draft every exact scheme is the same: the optimum, K-SEQ (γ* = 1) and recursive
+    # rejection.
     assert abs(otm.optimal_acceptance(problem) - wanted) <= tolerance
     assert abs(otm.acceptance(KSeq(), problem) - wanted) <= tolerance
     assert abs(otm.acceptance(RecursiveRejection(), problem) - wanted) <= tolerance

@@ -1,4 +1,6 @@
-"""The baseline that samples the target and looks: against rational enumeration and its closed forms."""
+"""The baseline that samples the target and looks: against rational enumeration and its closed
+forms.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,23 @@ class TestNaive:
         p, q = exact.exact(problem.draft), exact.exact(problem.target)
         value = float(sum(b * (1 - (1 - a) ** k) for a, b in zip(p, q, strict=True)))
         for by in ("membership", "rule"):
-            assert otm.acceptance(otm.Naive(), problem, by=by) == pytest.approx(value, abs=rounding(len(p), k))
+            assert otm.acceptance(otm.Naive(), problem, by=by) == pytest.approx(
+                value, abs=rounding(len(p), k)
+            )
 
     def test_full_vocabulary_without_replacement(self) -> None:
         num_tokens, k = 20_000, 8
         rng = np.random.default_rng(0)
-        p, q = otm.examples.dirichlet(num_tokens, rng=rng), otm.examples.dirichlet(num_tokens, rng=rng)
+        p, q = (
+            otm.examples.dirichlet(num_tokens, rng=rng),
+            otm.examples.dirichlet(num_tokens, rng=rng),
+        )
         problem = otm.Problem(draft=p, target=q, law=otm.WithoutReplacement(k))
         value = otm.acceptance(otm.Naive(), problem)
         assert value > otm.acceptance(otm.Naive(), problem.with_law(otm.IID(k)))
-        uniform = otm.Problem(draft=otm.examples.uniform(num_tokens), target=q, law=otm.WithoutReplacement(k))
+        uniform = otm.Problem(
+            draft=otm.examples.uniform(num_tokens), target=q, law=otm.WithoutReplacement(k)
+        )
         assert otm.acceptance(otm.Naive(), uniform) == pytest.approx(k / num_tokens, abs=1e-14)
 
     def test_it_is_optimal_only_for_deterministic_drafts(self) -> None:

@@ -1,4 +1,6 @@
-"""The race: exact values against rational, high-precision and simulated references that share no code with them."""
+"""The race: exact values against rational, high-precision and simulated references that share no
+code with them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ TARGET, DRAFT = [0.1, 0.3, 0.05, 0.25, 0.3], [0.5, 0.2, 0.15, 0.1, 0.05]
 
 
 def race_exactly(p: exact.Masses, q: exact.Masses, k: int) -> Fraction:
-    """Expand the Poisson-binomial probabilities into exponentials, each integrated in closed form: rational, 3^V terms."""
+    """Expand the Poisson-binomial probabilities into exponentials, each integrated in closed form:
+    rational, 3^V terms.
+    """
     value = Fraction(0)
     for i in range(len(p)):
         if p[i] == 0:
@@ -37,7 +41,9 @@ def race_exactly(p: exact.Masses, q: exact.Masses, k: int) -> Fraction:
 
 
 def race_by_panels(p: np.ndarray, q: np.ndarray, k: int) -> float:
-    """Gauss–Legendre on panels [a, 2a] from 1e-10 to 50, tokens in their own order; the rest of the law of t is below 2e-10."""
+    """Gauss–Legendre on panels [a, 2a] from 1e-10 to 50, tokens in their own order; the rest of the
+    law of t is below 2e-10.
+    """
     x, w = np.polynomial.legendre.leggauss(14)
     edges = 50.0 * 2.0 ** np.arange(-39, 1)
     t = np.concatenate([a + (b - a) * (x + 1) / 2 for a, b in itertools.pairwise(edges)])
@@ -67,7 +73,9 @@ def race_in_high_precision(p: list[float], q: list[float], k: int) -> float:
                 t, counts = mpmath.exp(u), [mpmath.mpf(1)] + [mpmath.mpf(0)] * (k - 1)
                 for rate in rates:
                     hit = -mpmath.expm1(-rate * t)
-                    counts = [counts[m] * (1 - hit) + (counts[m - 1] * hit if m else 0) for m in range(k)]
+                    counts = [
+                        counts[m] * (1 - hit) + (counts[m - 1] * hit if m else 0) for m in range(k)
+                    ]
                 return t * mpmath.exp(-t) * sum(counts)
 
             value += Q[i] * mpmath.quad(density, [*range(-32, 5, 2)])
@@ -75,30 +83,41 @@ def race_in_high_precision(p: list[float], q: list[float], k: int) -> float:
 
 
 class TestRaceValue:
-    @pytest.mark.parametrize(("k", "value"), [(1, 0.454717), (2, 0.724113), (3, 0.876561), (4, 0.961116), (5, 1.0)])
+    @pytest.mark.parametrize(
+        ("k", "value"), [(1, 0.454717), (2, 0.724113), (3, 0.876561), (4, 0.961116), (5, 1.0)]
+    )
     def test_gold_row_8(self, k: int, value: float) -> None:
         p, q = ([Fraction(x).limit_denominator(100) for x in row] for row in (DRAFT, TARGET))
         rational = race_exactly(p, q, k)
         assert float(rational) == pytest.approx(value, abs=5e-7)
-        found = otm.acceptance(Race(), Problem(draft=DRAFT, target=TARGET, law=WithoutReplacement(k)))
+        found = otm.acceptance(
+            Race(), Problem(draft=DRAFT, target=TARGET, law=WithoutReplacement(k))
+        )
         assert found == pytest.approx(float(rational), abs=INTEGRATED)
 
     @settings(max_examples=60)
     @given(pair=strategies.pairs(max_tokens=5), data=st.data())
-    def test_against_rational_arithmetic(self, pair: tuple[np.ndarray, np.ndarray], data: st.DataObject) -> None:
+    def test_against_rational_arithmetic(
+        self, pair: tuple[np.ndarray, np.ndarray], data: st.DataObject
+    ) -> None:
         p, q = pair
         k = data.draw(st.integers(1, len(p)))
         wanted = float(race_exactly(exact.exact(p), exact.exact(q), k))
         for law in [WithoutReplacement(k), IID(1)][: 2 if k == 1 else 1]:
-            assert otm.acceptance(Race(), Problem(draft=p, target=q, law=law)) == pytest.approx(wanted, abs=INTEGRATED)
+            assert otm.acceptance(Race(), Problem(draft=p, target=q, law=law)) == pytest.approx(
+                wanted, abs=INTEGRATED
+            )
 
     @pytest.mark.parametrize("k", [2, 3])
     def test_tiny_masses_against_high_precision(self, k: int) -> None:
         p, q = np.array([0.6, 0.3, 1e-300, 0.1, 1e-8]), np.array([0.2, 1e-300, 0.5, 1e-12, 0.3])
         p, q = p / p.sum(), q / q.sum()
         value = otm.acceptance(Race(), Problem(draft=p, target=q, law=WithoutReplacement(k)))
-        # 1e-12: the reference cuts t below e^{-32} = 1e-14 and above e^4, and is 40 digits otherwise.
-        assert value == pytest.approx(race_in_high_precision(list(p), list(q), k), abs=INTEGRATED + 1e-12)
+        # 1e-12: the reference cuts t below e^{-32} = 1e-14 and above e^4, and is 40 digits
+        # otherwise.
+        assert value == pytest.approx(
+            race_in_high_precision(list(p), list(q), k), abs=INTEGRATED + 1e-12
+        )
 
     @pytest.mark.parametrize("k", [2, 5])
     def test_512_tokens_against_gauss_legendre(self, k: int) -> None:
@@ -107,16 +126,28 @@ class TestRaceValue:
         p = otm.from_logits(2 * rng.normal(size=V))
         q = otm.from_logits(np.log(p) + rng.normal(size=V))
         value = otm.acceptance(Race(), Problem(draft=p, target=q, law=WithoutReplacement(k)))
-        assert value == pytest.approx(race_by_panels(p, q, k), abs=1e-9)  # what the reference leaves out below its first panel
+        assert value == pytest.approx(
+            race_by_panels(p, q, k), abs=1e-9
+        )  # what the reference leaves out below its first panel
 
     def test_simulated_at_a_size_that_no_enumeration_reaches(self) -> None:
         rng = np.random.default_rng(4)
         p, q = otm.examples.dirichlet(60, rng=rng), otm.examples.dirichlet(60, rng=rng)
-        for verifier, law in [(Race(), WithoutReplacement(6)), (Race(), IID(1)), (ListRace(), IID(6)), (MinHash(), IID(1))]:
+        for verifier, law in [
+            (Race(), WithoutReplacement(6)),
+            (Race(), IID(1)),
+            (ListRace(), IID(6)),
+            (MinHash(), IID(1)),
+        ]:
             problem = Problem(draft=p, target=q, law=law)
             for by in ("membership", "rule"):
-                seen = otm.estimate(verifier, problem, samples=40_000, rng=rng, confidence=1 - FALSE_ALARM, by=by)
-                assert seen.low <= otm.acceptance(verifier, problem, by=by) <= seen.high, (verifier, by)
+                seen = otm.estimate(
+                    verifier, problem, samples=40_000, rng=rng, confidence=1 - FALSE_ALARM, by=by
+                )
+                assert seen.low <= otm.acceptance(verifier, problem, by=by) <= seen.high, (
+                    verifier,
+                    by,
+                )
 
     def test_special_cases(self) -> None:
         def value(p: list[float], q: list[float], k: int) -> float:
@@ -127,7 +158,9 @@ class TestRaceValue:
             assert value([0.5, 0.3, 0.2], [0.5, 0.3, 0.2], k) == pytest.approx(1.0, abs=INTEGRATED)
             assert value([0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5], k) == 0.0
             assert value([0.25] * 4, [0.25] * 4, k) == pytest.approx(1.0, abs=INTEGRATED)
-        assert value([0.5, 0.5, 0.0], [0.2, 0.3, 0.5], 2) == pytest.approx(0.5, abs=1e-15)  # the whole support is drafted
+        assert value([0.5, 0.5, 0.0], [0.2, 0.3, 0.5], 2) == pytest.approx(
+            0.5, abs=1e-15
+        )  # the whole support is drafted
         with pytest.raises(otm.errors.InvalidParameter, match="Distinct drafts need k ≤ V"):
             value([0.5, 0.5], [0.5, 0.5], 3)
 
@@ -135,11 +168,14 @@ class TestRaceValue:
         p = otm.examples.zipf(600)
         problem = Problem(draft=p, target=otm.examples.uniform(600), law=WithoutReplacement(2))
         with pytest.raises(
-            otm.errors.TooLarge, match=r"512 draftable.*there are 600.*poisson_representation_lower.*otm\.estimate"
+            otm.errors.TooLarge,
+            match=r"512 draftable.*there are 600.*poisson_representation_lower.*otm\.estimate",
         ):
             otm.acceptance(Race(), problem)
         restricted = Problem(
-            draft=otm.normalise(np.where(np.arange(600) < 40, p, 0)), target=otm.examples.uniform(600), law=problem.law
+            draft=otm.normalise(np.where(np.arange(600) < 40, p, 0)),
+            target=otm.examples.uniform(600),
+            law=problem.law,
         )
         assert 0 < otm.acceptance(Race(), restricted) < 40 / 600
 
@@ -147,10 +183,23 @@ class TestRaceValue:
         import torch
 
         rng = np.random.default_rng(5)
-        p, q = otm.examples.dirichlet(6, rng=rng, rows=4), otm.examples.dirichlet(6, rng=rng, rows=4)
-        for verifier, law in [(Race(), IID(1)), (Race(), WithoutReplacement(3)), (ListRace(), IID(3)), (MinHash(), IID(1))]:
-            rows = [otm.acceptance(verifier, Problem(draft=a, target=b, law=law)) for a, b in zip(p, q, strict=True)]
-            batch = otm.acceptance(verifier, Problem(draft=torch.tensor(p), target=torch.tensor(q), law=law))
+        p, q = (
+            otm.examples.dirichlet(6, rng=rng, rows=4),
+            otm.examples.dirichlet(6, rng=rng, rows=4),
+        )
+        for verifier, law in [
+            (Race(), IID(1)),
+            (Race(), WithoutReplacement(3)),
+            (ListRace(), IID(3)),
+            (MinHash(), IID(1)),
+        ]:
+            rows = [
+                otm.acceptance(verifier, Problem(draft=a, target=b, law=law))
+                for a, b in zip(p, q, strict=True)
+            ]
+            batch = otm.acceptance(
+                verifier, Problem(draft=torch.tensor(p), target=torch.tensor(q), law=law)
+            )
             assert isinstance(batch, torch.Tensor)
             assert batch.dtype == torch.float64
             np.testing.assert_allclose(batch.numpy(), rows, rtol=0, atol=1e-14)
@@ -159,7 +208,9 @@ class TestRaceValue:
     def test_full_vocabulary_costs_at_most_five_sorts(self) -> None:
         rng = np.random.default_rng(6)
         p = otm.from_logits(3 * rng.normal(size=128_256))
-        problem = Problem(draft=p, target=otm.from_logits(np.log(p) + rng.normal(size=128_256)), law=IID(1))
+        problem = Problem(
+            draft=p, target=otm.from_logits(np.log(p) + rng.normal(size=128_256)), law=IID(1)
+        )
         keys = problem.draft / problem.target
 
         def fastest(call: object) -> float:
@@ -170,7 +221,9 @@ class TestRaceValue:
                 spent.append(time.perf_counter() - start)
             return min(spent)
 
-        assert fastest(lambda: otm.acceptance(Race(), problem)) <= 5 * fastest(lambda: np.argsort(keys))
+        assert fastest(lambda: otm.acceptance(Race(), problem)) <= 5 * fastest(
+            lambda: np.argsort(keys)
+        )
 
     def test_full_vocabulary_against_the_sum_as_written(self) -> None:
         rng = np.random.default_rng(7)
@@ -188,7 +241,9 @@ class TestRaceValue:
 def test_coupling_of_masses_far_apart_keeps_the_target_and_its_own_value() -> None:
     """Likelihood ratios of 1e250 and 1e252 are two joining times, not one."""
     target = np.array([3, 2, 3, 3]) / 11
-    problem = Problem(draft=[1, 1e-250, 1e-251, 1e-252], target=target, law=otm.WithoutReplacement(2))
+    problem = Problem(
+        draft=[1, 1e-250, 1e-251, 1e-252], target=target, law=otm.WithoutReplacement(2)
+    )
     joint = otm.coupling(otm.Race(), problem)
     assert joint.acceptance == pytest.approx(otm.acceptance(otm.Race(), problem), abs=1e-9)
     assert joint.acceptance <= otm.optimal_acceptance(problem) + 1e-9
@@ -197,11 +252,15 @@ def test_coupling_of_masses_far_apart_keeps_the_target_and_its_own_value() -> No
 
 @pytest.mark.parametrize("smallest", [1e-307, 1e-310, 5e-324])
 def test_coupling_where_likelihood_ratios_overflow(smallest: float) -> None:
-    """What happens among the last tokens depends on the ratios of their masses only, 4 to 3 here, however small they are."""
+    """What happens among the last tokens depends on the ratios of their masses only, 4 to 3 here,
+    however small they are.
+    """
     target = np.array([0.2, 0.4, 0.4])
     joints = []
     for scale in (2.0**-500, smallest):
-        problem = Problem(draft=[1, 4 * scale, 3 * scale], target=target, law=otm.WithoutReplacement(2))
+        problem = Problem(
+            draft=[1, 4 * scale, 3 * scale], target=target, law=otm.WithoutReplacement(2)
+        )
         joint = otm.coupling(otm.Race(), problem)
         assert joint.acceptance == pytest.approx(otm.acceptance(otm.Race(), problem), abs=1e-9)
         np.testing.assert_allclose(joint.output_marginal, target, atol=1e-9)

@@ -1,4 +1,6 @@
-"""The interval from sampled paths: it holds the exact value, also where running sums cannot resolve masses."""
+"""The interval from sampled paths: it holds the exact value, also where running sums cannot resolve
+masses.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,28 @@ class TestRaoBlackwell:
         )  # false alarm 1e-9
         assert found.low <= value <= found.high
         assert found.high - found.low < 0.05
-        plain = otm.estimate(otm.RecursiveRejection(), problem, samples=20_000, rng=rng, confidence=1 - 1e-9)
+        plain = otm.estimate(
+            otm.RecursiveRejection(), problem, samples=20_000, rng=rng, confidence=1 - 1e-9
+        )
         assert found.high - found.low < plain.high - plain.low
 
     def test_masses_that_running_sums_cannot_resolve(self) -> None:
-        """Behind a token of mass 1 − 1e-20 the second stage must still see the others; sums of p in the order of q/p cannot."""
-        problem = otm.Problem(draft=[1.0, 4e-20, 3e-20, 3e-20], target=[0.1, 0.2, 0.5, 0.2], law=otm.WithoutReplacement(3))
-        value = float(recursive_without_replacement(exact.exact(problem.draft), exact.exact(problem.target), 3)[0])
-        assert otm.acceptance(otm.RecursiveRejection(), problem) == pytest.approx(value, abs=rounding(4, 3))
+        """Behind a token of mass 1 − 1e-20 the second stage must still see the others; sums of p in
+        the order of q/p cannot.
+        """
+        problem = otm.Problem(
+            draft=[1.0, 4e-20, 3e-20, 3e-20],
+            target=[0.1, 0.2, 0.5, 0.2],
+            law=otm.WithoutReplacement(3),
+        )
+        value = float(
+            recursive_without_replacement(
+                exact.exact(problem.draft), exact.exact(problem.target), 3
+            )[0]
+        )
+        assert otm.acceptance(otm.RecursiveRejection(), problem) == pytest.approx(
+            value, abs=rounding(4, 3)
+        )
         found = otm.verifiers.rao_blackwell_acceptance(
             problem, samples=20_000, rng=np.random.default_rng(0), confidence=1 - 1e-9
         )
@@ -41,27 +57,37 @@ class TestRaoBlackwell:
         assert found.high - found.low < 0.05
 
     def test_a_rare_rejection_is_not_estimated_by_none(self) -> None:
-        """The first stage rejects with probability 9e-10; samples drawn without regard to that are 0 but once in 5e8."""
+        """The first stage rejects with probability 9e-10; samples drawn without regard to that are
+        0 but once in 5e8.
+        """
         rare = 4.7e-10
         problem = otm.Problem(
             draft=[rare, rare, 1 - 4 * rare, rare, rare],
             target=[2e-19, 7e-19, 1 - 4 * rare, 2 * rare, 2 * rare],
             law=otm.WithoutReplacement(3),
         )
-        value = float(recursive_without_replacement(exact.exact(problem.draft), exact.exact(problem.target), 3)[0])
-        found = otm.verifiers.rao_blackwell_acceptance(problem, samples=200, rng=np.random.default_rng(0), confidence=1 - 1e-9)
+        value = float(
+            recursive_without_replacement(
+                exact.exact(problem.draft), exact.exact(problem.target), 3
+            )[0]
+        )
+        found = otm.verifiers.rao_blackwell_acceptance(
+            problem, samples=200, rng=np.random.default_rng(0), confidence=1 - 1e-9
+        )
         assert found.low - 1e-12 <= value <= found.high + 1e-12
         assert found.high - found.low < 1e-9
 
     def test_nothing_to_reject(self) -> None:
-        """Where q = p to rounding, stages reject nothing, and no token is left to be drawn as rejected."""
+        """Where q = p to rounding, stages reject nothing, and no token is left to be drawn as
+        rejected.
+        """
         rng = np.random.default_rng(0)
         for _ in range(50):
             p = otm.examples.dirichlet(5, rng=rng)
             problem = otm.Problem(draft=p, target=p, law=otm.WithoutReplacement(3))
-            assert otm.verifiers.rao_blackwell_acceptance(problem, samples=20, rng=rng).mean == pytest.approx(
-                1.0, abs=rounding(5, 3)
-            )
+            assert otm.verifiers.rao_blackwell_acceptance(
+                problem, samples=20, rng=rng
+            ).mean == pytest.approx(1.0, abs=rounding(5, 3))
 
     @pytest.mark.parametrize("apart", [0, 1])
     def test_equal_to_the_last_place(self, apart: int) -> None:
@@ -71,7 +97,9 @@ class TestRaoBlackwell:
             p = otm.examples.dirichlet(num_tokens, rng=rng)
             q = np.nextafter(p, rng.integers(0, 2, num_tokens)) if apart else p
             law = otm.WithoutReplacement(int(rng.integers(1, min(num_tokens, 5) + 1)))
-            found = otm.verifiers.rao_blackwell_acceptance(otm.Problem(draft=p, target=q, law=law), samples=20, rng=rng)
+            found = otm.verifiers.rao_blackwell_acceptance(
+                otm.Problem(draft=p, target=q, law=law), samples=20, rng=rng
+            )
             assert found.mean == pytest.approx(1.0, abs=rounding(8, 5))
 
     def test_full_vocabulary_beyond_the_exact_sum(self) -> None:
@@ -81,8 +109,12 @@ class TestRaoBlackwell:
             target=otm.examples.dirichlet(20_000, rng=rng),
             law=otm.WithoutReplacement(8),
         )
-        found = otm.verifiers.rao_blackwell_acceptance(problem, samples=2_000, rng=rng, confidence=1 - 1e-9)
-        plain = otm.estimate(otm.RecursiveRejection(), problem, samples=20_000, rng=rng, confidence=1 - 1e-9)
+        found = otm.verifiers.rao_blackwell_acceptance(
+            problem, samples=2_000, rng=rng, confidence=1 - 1e-9
+        )
+        plain = otm.estimate(
+            otm.RecursiveRejection(), problem, samples=20_000, rng=rng, confidence=1 - 1e-9
+        )
         assert max(found.low, plain.low) <= min(found.high, plain.high)
         assert found.high <= otm.optimal_acceptance(problem)
 
@@ -92,9 +124,17 @@ class TestRaoBlackwell:
         with pytest.raises(otm.errors.Unsupported, match="without replacement"):
             otm.verifiers.rao_blackwell_acceptance(problem, samples=10, rng=rng)
         good = problem.with_law(otm.WithoutReplacement(2))
-        for arguments in ({"samples": 1}, {"samples": 10, "confidence": 1.0}, {"samples": 10, "confidence": 0.0}):
+        for arguments in (
+            {"samples": 1},
+            {"samples": 10, "confidence": 1.0},
+            {"samples": 10, "confidence": 0.0},
+        ):
             with pytest.raises(otm.errors.InvalidParameter):
                 otm.verifiers.rao_blackwell_acceptance(good, rng=rng, **arguments)
-        with pytest.raises(otm.errors.InvalidParameter, match=r"rng must be a numpy\.random\.Generator; got 0"):
+        with pytest.raises(
+            otm.errors.InvalidParameter, match=r"rng must be a numpy\.random\.Generator; got 0"
+        ):
             otm.verifiers.rao_blackwell_acceptance(good, samples=10, rng=0)  # type: ignore[arg-type]
-        assert otm.verifiers.rao_blackwell_acceptance(good, samples=10, rng=rng).mean == pytest.approx(1.0, abs=1e-15)
+        assert otm.verifiers.rao_blackwell_acceptance(
+            good, samples=10, rng=rng
+        ).mean == pytest.approx(1.0, abs=1e-15)

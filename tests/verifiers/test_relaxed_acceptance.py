@@ -21,17 +21,28 @@ from tests.verifiers.lossy_instances import ROUNDING, one_draft
     fallback=st.sampled_from(["target", "greedy"]),
 )
 def test_law_as_written(
-    pair: tuple[np.ndarray, np.ndarray], top: int, delta: float, fallback: Literal["target", "greedy"]
+    pair: tuple[np.ndarray, np.ndarray],
+    top: int,
+    delta: float,
+    fallback: Literal["target", "greedy"],
 ) -> None:
-    problem, verifier = one_draft(pair), otm.RelaxedAcceptance(top=top, delta=delta, fallback=fallback)
+    problem, verifier = (
+        one_draft(pair),
+        otm.RelaxedAcceptance(top=top, delta=delta, fallback=fallback),
+    )
     p, q = problem.draft, problem.target
     likeliest = sorted(range(len(q)), key=lambda y: (-q[y], y))
     good = np.isin(np.arange(len(q)), likeliest[:top]) & (q >= q.max() - delta)
     rest = q if fallback == "target" else np.eye(len(q))[likeliest[0]]
     np.testing.assert_allclose(
-        otm.lossy.output_law(verifier, problem), np.where(good, p, 0) + p[~good].sum() * rest, rtol=0, atol=ROUNDING
+        otm.lossy.output_law(verifier, problem),
+        np.where(good, p, 0) + p[~good].sum() * rest,
+        rtol=0,
+        atol=ROUNDING,
     )
-    assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(p[good].sum(), abs=ROUNDING)
+    assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(
+        p[good].sum(), abs=ROUNDING
+    )
     caught = float((p * ~good * rest).sum())
     assert otm.acceptance(verifier, problem) == pytest.approx(p[good].sum() + caught, abs=ROUNDING)
 

@@ -21,7 +21,9 @@ def weights_from(seed: int) -> Callable[[otm.Problem, np.ndarray], np.ndarray]:
     """An arbitrary selection rule: weights that depend on the drafted tokens in no particular way."""
 
     def rule(problem: otm.Problem, drafts: np.ndarray) -> np.ndarray:
-        weights = 1.1 + np.sin(seed + 3 * drafts + np.cumsum(drafts, axis=1) * np.arange(1, drafts.shape[1] + 1))
+        weights = 1.1 + np.sin(
+            seed + 3 * drafts + np.cumsum(drafts, axis=1) * np.arange(1, drafts.shape[1] + 1)
+        )
         weights = np.where(drafts == PAD, 0.0, weights)
         return weights / weights.sum(axis=1, keepdims=True)
 
@@ -45,7 +47,9 @@ class TestSelectThenReject:
         assert np.abs(plan.output_marginal - problem.target).max() <= tolerance
         table = enumerate_drafts(law, problem.draft)
         s = np.zeros(problem.num_tokens)
-        for row, weights, mass in zip(table.tokens, weights_from(seed)(problem, table.tokens), table.mass, strict=True):
+        for row, weights, mass in zip(
+            table.tokens, weights_from(seed)(problem, table.tokens), table.mass, strict=True
+        ):
             for x, weight in zip(row, weights, strict=True):
                 if x != PAD:
                     s[x] += weight * mass
@@ -66,28 +70,44 @@ class TestSelectThenReject:
             found = otm.acceptance(otm.SelectThenReject(first_draft), problem, by="rule")
             assert found == pytest.approx(single, abs=rounding(5, 3))
 
-    @pytest.mark.parametrize("law", [otm.IID(3), otm.WithoutReplacement(3), otm.Greedy(3), otm.TopK(2)])
+    @pytest.mark.parametrize(
+        "law", [otm.IID(3), otm.WithoutReplacement(3), otm.Greedy(3), otm.TopK(2)]
+    )
     def test_the_plan_loses_nothing(self, law: otm.Law) -> None:
         rng = np.random.default_rng(2)
         for _ in range(5):
-            problem = otm.Problem(draft=otm.examples.dirichlet(6, rng=rng), target=otm.examples.dirichlet(6, rng=rng), law=law)
+            problem = otm.Problem(
+                draft=otm.examples.dirichlet(6, rng=rng),
+                target=otm.examples.dirichlet(6, rng=rng),
+                law=law,
+            )
             best = otm.optimal_acceptance(problem)
             for by in ("membership", "rule"):
-                assert otm.acceptance(otm.SelectThenReject(), problem, by=by) == pytest.approx(best, abs=1e-9)
+                assert otm.acceptance(otm.SelectThenReject(), problem, by=by) == pytest.approx(
+                    best, abs=1e-9
+                )
 
     def test_a_law_inside_the_core_can_be_had_and_one_outside_is_refused(self) -> None:
         problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.IID(2))
-        # s({0}) ≥ .25, s({1}) ≥ .09, s({2}) ≥ .04, s({0, 1}) ≥ .64, s({0, 2}) ≥ .49, s({1, 2}) ≥ .25: a vertex of the core.
+        # s({0}) ≥ .25, s({1}) ≥ .09, s({2}) ≥ .04, s({0, 1}) ≥ .64, s({0, 2}) ≥ .49, s({1, 2}) ≥
+        # .25: a vertex of the core.
         wanted = np.array([0.25, 0.39, 0.36])
-        rule = otm.prepare(otm.SelectThenReject(otm.verifiers.selection_with_law(problem, law=wanted)), problem)
+        rule = otm.prepare(
+            otm.SelectThenReject(otm.verifiers.selection_with_law(problem, law=wanted)), problem
+        )
         np.testing.assert_allclose(rule.law, wanted, atol=2e-9)
-        with pytest.raises(otm.errors.InvalidParameter, match=r"falls short by 0\.01 on B = \[0, 1\]"):
+        with pytest.raises(
+            otm.errors.InvalidParameter, match=r"falls short by 0\.01 on B = \[0, 1\]"
+        ):
             otm.verifiers.selection_with_law(problem, law=[0.25, 0.38, 0.37])
 
     @pytest.mark.parametrize(
         ("selection", "message"),
         [
-            (lambda problem, drafts: np.ones(len(drafts)), r"one weight per draft, shape \(9, 2\); got \(9,\)"),
+            (
+                lambda problem, drafts: np.ones(len(drafts)),
+                r"one weight per draft, shape \(9, 2\); got \(9,\)",
+            ),
             (lambda problem, drafts: np.ones(drafts.shape), "a row misses 1 by 1"),
             (lambda problem, drafts: np.tile([1.5, -0.5], (len(drafts), 1)), "smallest is -0.5"),
             (lambda problem, drafts: np.full(drafts.shape, np.nan), "Normalise them"),
@@ -101,4 +121,6 @@ class TestSelectThenReject:
     def test_weight_on_padding_is_refused(self) -> None:
         problem = otm.Problem(draft=[1.0, 0.0], target=[0.5, 0.5], law=otm.WithoutReplacement(2))
         with pytest.raises(otm.errors.InvalidParameter, match="0 on padding"):
-            otm.prepare(otm.SelectThenReject(lambda problem, drafts: np.full(drafts.shape, 0.5)), problem)
+            otm.prepare(
+                otm.SelectThenReject(lambda problem, drafts: np.full(drafts.shape, 0.5)), problem
+            )

@@ -1,4 +1,6 @@
-"""SpecHub: the published steps in fractions, its law of drafts, and where recursive rejection does better or worse."""
+"""SpecHub: the published steps in fractions, its law of drafts, and where recursive rejection does
+better or worse.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.verifiers.rational import F, problem_of
 
 
 def spechub_by_hand(p: exact.Masses, q: exact.Masses) -> tuple[Fraction, exact.Masses]:
-    """The published steps on the published law of ordered pairs: acceptance and output law, in rational arithmetic."""
+    """The published steps on the published law of ordered pairs: acceptance and output law, in
+    rational arithmetic.
+    """
     V = len(p)
     a = max(range(V), key=lambda x: (p[x], -x))
     others = [x for x in range(V) if x != a]
@@ -33,7 +37,10 @@ def spechub_by_hand(p: exact.Masses, q: exact.Masses) -> tuple[Fraction, exact.M
             moved[pair] = min(pairs[pair], wanted[x])
             wanted[x] -= moved[pair]
     to_hub, room = F(0), q[a]
-    for kind in ([pair for pair in pairs if pair[0] == a], [pair for pair in pairs if pair[1] == a]):
+    for kind in (
+        [pair for pair in pairs if pair[0] == a],
+        [pair for pair in pairs if pair[1] == a],
+    ):
         left = sum((pairs[pair] - moved[pair] for pair in kind), F(0))
         taken = min(left, room)
         room -= taken
@@ -49,7 +56,9 @@ def spechub_by_hand(p: exact.Masses, q: exact.Masses) -> tuple[Fraction, exact.M
 
 class TestSpecHub:
     @given(pair=strategies.pairs(min_tokens=2))
-    def test_exact_law_and_acceptance_of_the_published_steps(self, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_exact_law_and_acceptance_of_the_published_steps(
+        self, pair: tuple[np.ndarray, np.ndarray]
+    ) -> None:
         problem = problem_of(pair, otm.Greedy(2))
         p, q = exact.exact(problem.draft), exact.exact(problem.target)
         accepted, output = spechub_by_hand(p, q)
@@ -58,8 +67,12 @@ class TestSpecHub:
         tolerance = rounding(len(p), 2)
         np.testing.assert_allclose(plan.output_marginal, problem.target, atol=tolerance)
         assert plan.acceptance == pytest.approx(float(accepted), abs=tolerance)
-        assert otm.acceptance(otm.SpecHub(), problem) == pytest.approx(float(accepted), abs=tolerance)
-        assert otm.acceptance(otm.GreedyOptimal(), problem) == pytest.approx(float(accepted), abs=tolerance)
+        assert otm.acceptance(otm.SpecHub(), problem) == pytest.approx(
+            float(accepted), abs=tolerance
+        )
+        assert otm.acceptance(otm.GreedyOptimal(), problem) == pytest.approx(
+            float(accepted), abs=tolerance
+        )
 
     def test_its_pairs_are_greedy_drafts_with_an_independent_order(self) -> None:
         p = [F(1, 2), F(1, 5), F(3, 10)]
@@ -69,9 +82,15 @@ class TestSpecHub:
             assert second / (first + second) == p[0]  # the order does not depend on x
 
     def test_against_recursive_rejection_it_goes_either_way(self) -> None:
-        """Uniform p on three tokens, hub 0, target a point y: recursive rejection accepts if y is drafted, 2/3."""
+        """Uniform p on three tokens, hub 0, target a point y: recursive rejection accepts if y is
+        drafted, 2/3.
+        """
         for y, hub in ((0, 1.0), (2, 0.5)):
-            problem = otm.Problem(draft=otm.examples.uniform(3), target=np.eye(3)[y], law=otm.Greedy(2))
+            problem = otm.Problem(
+                draft=otm.examples.uniform(3), target=np.eye(3)[y], law=otm.Greedy(2)
+            )
             assert otm.acceptance(otm.SpecHub(), problem) == pytest.approx(hub, abs=rounding(3, 2))
-            recursive = otm.acceptance(otm.RecursiveRejection(), problem.with_law(otm.WithoutReplacement(2)))
+            recursive = otm.acceptance(
+                otm.RecursiveRejection(), problem.with_law(otm.WithoutReplacement(2))
+            )
             assert recursive == pytest.approx(2 / 3, abs=rounding(3, 2))

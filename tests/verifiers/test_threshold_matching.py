@@ -17,7 +17,9 @@ from tests.sequence.toys import distance
 from tests.verifiers.lossy_instances import ROUNDING, one_draft
 
 
-def by_the_loop(q: list[Fraction], drafts: list[int], single: Fraction, accumulated: Fraction) -> list[Fraction]:
+def by_the_loop(
+    q: list[Fraction], drafts: list[int], single: Fraction, accumulated: Fraction
+) -> list[Fraction]:
     """Integrate the loop over the coin: each sibling is accepted on an interval of coins."""
     law, lower, mass = [Fraction(0)] * len(q), Fraction(0), Fraction(0)
     for draft in drafts:
@@ -44,32 +46,48 @@ def test_law_of_likeliest_drafts(weights: list[int], single: int, accumulated: i
     problem = otm.Problem(draft=draft, target=[float(x) for x in q], law=otm.TopK(k))
     verifier = otm.ThresholdMatching(float(s), float(a))
     due = by_the_loop(q, list(range(k)), s, a)
-    np.testing.assert_allclose(otm.lossy.output_law(verifier, problem), [float(x) for x in due], rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(
+        otm.lossy.output_law(verifier, problem), [float(x) for x in due], rtol=0, atol=ROUNDING
+    )
     for by in ("rule", "membership"):
-        assert otm.acceptance(verifier, problem, by=by) == pytest.approx(float(sum(due[:k])), abs=ROUNDING)
+        assert otm.acceptance(verifier, problem, by=by) == pytest.approx(
+            float(sum(due[:k])), abs=ROUNDING
+        )
 
 
 @given(pair=strategies.pairs(max_tokens=6), single=st.floats(0, 1), accumulated=st.floats(0.01, 1))
-def test_law_of_one_sampled_draft(pair: tuple[np.ndarray, np.ndarray], single: float, accumulated: float) -> None:
+def test_law_of_one_sampled_draft(
+    pair: tuple[np.ndarray, np.ndarray], single: float, accumulated: float
+) -> None:
     problem, verifier = one_draft(pair), otm.ThresholdMatching(single, accumulated)
     np.testing.assert_allclose(
-        otm.lossy.output_law(verifier, problem), otm.coupling(verifier, problem).output_marginal, rtol=0, atol=ROUNDING
+        otm.lossy.output_law(verifier, problem),
+        otm.coupling(verifier, problem).output_marginal,
+        rtol=0,
+        atol=ROUNDING,
     )
 
 
 def test_thresholds_of_one_are_without_loss() -> None:
     for law in (otm.IID(1), otm.TopK(1), otm.TopK(2)):
         problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], law=law)
-        assert otm.lossy.distortion(otm.ThresholdMatching(1.0, 1.0), problem).total_variation < ROUNDING
+        assert (
+            otm.lossy.distortion(otm.ThresholdMatching(1.0, 1.0), problem).total_variation
+            < ROUNDING
+        )
         assert otm.acceptance(otm.ThresholdMatching(1.0, 1.0), problem) == pytest.approx(
             otm.acceptance(otm.Naive(), problem), abs=ROUNDING
         )
 
 
 def test_a_tree_of_likeliest_tokens_vertex_by_vertex() -> None:
-    """Root (.5, .3, .2) for (.2, .3, .5): 0 and 1 are drafted, kept with .25 and .375; below 0 one draft, kept with .25."""
+    """Root (.5, .3, .2) for (.2, .3, .5): 0 and 1 are drafted, kept with .25 and .375; below 0 one
+    draft, kept with .25.
+    """
     draft, target = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.3, 0.5])
-    tree = TreeVerification(TreeShape([0, 0, 1]), otm.TopK(1), otm.ThresholdMatching(single=1.0, accumulated=0.8))
+    tree = TreeVerification(
+        TreeShape([0, 0, 1]), otm.TopK(1), otm.ThresholdMatching(single=1.0, accumulated=0.8)
+    )
     models = {"draft": draft, "target": target, "context": []}
     assert not tree.lossless
     found = expected_step(tree, **models)

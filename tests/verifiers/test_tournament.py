@@ -1,4 +1,6 @@
-"""The tournament: hand values, the optimum for two drafts, laws of winners against enumeration, and drafts that do harm."""
+"""The tournament: hand values, the optimum for two drafts, laws of winners against enumeration, and
+drafts that do harm.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def problem(draft: list[float], target: list[float], k: int) -> otm.Problem:
 
 
 def test_by_hand() -> None:
-    """One token in the program has nobody to meet there: order 2, 0, 1; laws .49 + 2·.7·.3, .01 + 2·.1·.2 and .04."""
+    """One token in the program has nobody to meet there: order 2, 0, 1; laws .49 + 2·.7·.3, .01 +
+    2·.1·.2 and .04.
+    """
     pair = problem([0.1, 0.2, 0.7], [0.1, 0.1, 0.8], 2)
     rule = otm.prepare(otm.Tournament(1), pair)
     np.testing.assert_allclose(rule.law, [0.05, 0.04, 0.91], atol=1e-15)
@@ -32,12 +36,16 @@ def test_two_drafts_and_all_tokens_are_optimal(seed: int) -> None:
     draft, target = rng.dirichlet(np.full(num_tokens, 0.5)), rng.dirichlet(np.full(num_tokens, 0.5))
     pair = otm.Problem(draft=draft, target=target, law=otm.IID(2))
     # HiGHS ends within 1e-7 of the optimum of a program whose right sides were scaled by 2^20.
-    assert otm.acceptance(otm.Tournament(MOST_TOKENS), pair, by="rule") == pytest.approx(otm.optimal_acceptance(pair), abs=1e-9)
+    assert otm.acceptance(otm.Tournament(MOST_TOKENS), pair, by="rule") == pytest.approx(
+        otm.optimal_acceptance(pair), abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 5])
 def test_the_winner_has_the_law_that_is_said(tokens: int) -> None:
-    """Every sequence of drafts, match by match: the law of the last winner, ties and zeros included."""
+    """Every sequence of drafts, match by match: the law of the last winner, ties and zeros
+    included.
+    """
     draft, target = [0.4, 0.0, 0.2, 0.2, 0.2], [0.1, 0.3, 0.2, 0.2, 0.2]
     rule = otm.prepare(otm.Tournament(tokens), problem(draft, target, 3))
     law = np.zeros(5)
@@ -53,7 +61,9 @@ def test_matches() -> None:
     match = Match.of(np.full(4, 0.25), np.full(4, 0.25), np.array([0.1, 0.2, 0.3, 0.4]), 2)
     champions, challengers = np.array([0, 1, 3, 0, 3]), np.array([0, 0, 0, 3, 3])
     np.testing.assert_allclose(match.keeps(champions, challengers), [1, 1, 1, 0, 1])
-    assert match.keeps(np.array([3]), np.array([2]))[0] + match.keeps(np.array([2]), np.array([3]))[0] == pytest.approx(1.0)
+    assert match.keeps(np.array([3]), np.array([2]))[0] + match.keeps(np.array([2]), np.array([3]))[
+        0
+    ] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -62,7 +72,9 @@ def test_between_one_draft_and_the_optimum(seed: int) -> None:
     draft, target = rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5))
     for k in (1, 2, 3):
         several = otm.Problem(draft=draft, target=target, law=otm.IID(k))
-        rule, membership = (otm.acceptance(otm.Tournament(), several, by=by) for by in ("rule", "membership"))
+        rule, membership = (
+            otm.acceptance(otm.Tournament(), several, by=by) for by in ("rule", "membership")
+        )
         assert rule <= membership + 1e-12
         assert membership <= otm.optimal_acceptance(several) + 1e-9
         if k == 1:
@@ -70,9 +82,13 @@ def test_between_one_draft_and_the_optimum(seed: int) -> None:
 
 
 def test_a_second_draft_can_do_harm() -> None:
-    """Equal models, one token in the program: it wins every match, and is selected with 3/4 where 1/2 is wanted."""
+    """Equal models, one token in the program: it wins every match, and is selected with 3/4 where
+    1/2 is wanted.
+    """
     assert otm.acceptance(otm.Tournament(1), problem([0.5, 0.5], [0.5, 0.5], 1), by="rule") == 1.0
-    assert otm.acceptance(otm.Tournament(1), problem([0.5, 0.5], [0.5, 0.5], 2), by="rule") == pytest.approx(0.75, abs=1e-15)
+    assert otm.acceptance(
+        otm.Tournament(1), problem([0.5, 0.5], [0.5, 0.5], 2), by="rule"
+    ) == pytest.approx(0.75, abs=1e-15)
 
 
 def test_at_full_vocabulary() -> None:

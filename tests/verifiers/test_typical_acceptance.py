@@ -16,7 +16,9 @@ from tests.verifiers.lossy_instances import ROUNDING, one_draft
 class TestTypicalAcceptance:
     @settings(max_examples=60)
     @given(pair=strategies.pairs(max_tokens=6), eps=st.floats(0, 1), delta=st.floats(0, 2))
-    def test_as_written(self, pair: tuple[np.ndarray, np.ndarray], eps: float, delta: float) -> None:
+    def test_as_written(
+        self, pair: tuple[np.ndarray, np.ndarray], eps: float, delta: float
+    ) -> None:
         problem = one_draft(pair)
         p, q = problem.draft, problem.target
         live = q[q > 0]
@@ -25,11 +27,15 @@ class TestTypicalAcceptance:
             return  # a tie decided by rounding
         typical = q > threshold
         verifier = TypicalAcceptance(eps=eps, delta=delta)
-        assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(p[typical].sum(), abs=ROUNDING)
+        assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(
+            p[typical].sum(), abs=ROUNDING
+        )
         member = p[typical].sum() + (p * q)[~typical].sum()
         assert otm.acceptance(verifier, problem) == pytest.approx(member, abs=ROUNDING)
         wanted = np.where(typical, p, 0) + p[~typical].sum() * q
-        np.testing.assert_allclose(otm.lossy.output_law(verifier, problem), wanted, rtol=0, atol=ROUNDING)
+        np.testing.assert_allclose(
+            otm.lossy.output_law(verifier, problem), wanted, rtol=0, atol=ROUNDING
+        )
 
     def test_parameters(self) -> None:
         with pytest.raises(otm.errors.InvalidParameter, match="eps must lie in"):

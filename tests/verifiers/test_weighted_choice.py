@@ -1,4 +1,6 @@
-"""The law of a draft chosen by weights: against every draft sequence in exact arithmetic, at the ends of range, and its nodes."""
+"""The law of a draft chosen by weights: against every draft sequence in exact arithmetic, at the
+ends of range, and its nodes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from otm.verifiers.weighted_choice import _Choices, chosen_beside, chosen_law
 def enumerated(
     p: list[float], w: list[float], k: int, outside: float
 ) -> tuple[list[Fraction], list[Fraction], list[list[Fraction]]]:
-    """Return what `chosen_law` does, and Pr(y is chosen, z drafted) beside it, from rational masses of every draft sequence."""
+    """Return what `chosen_law` does, and Pr(y is chosen, z drafted) beside it, from rational masses
+    of every draft sequence.
+    """
     masses = [Fraction(x) for x in (*p, outside)]
     total, size = sum(masses), len(p)
     table = otm.WithoutReplacement(k).enumerate(np.array([x / total for x in masses], dtype=object))
@@ -33,27 +37,41 @@ def enumerated(
 
 
 @pytest.mark.parametrize(
-    ("size", "k", "outside"), [(3, 1, 0.0), (4, 2, 0.0), (6, 3, 0.0), (5, 3, 0.125), (3, 3, 0.25), (6, 5, 0.0)]
+    ("size", "k", "outside"),
+    [(3, 1, 0.0), (4, 2, 0.0), (6, 3, 0.0), (5, 3, 0.125), (3, 3, 0.25), (6, 5, 0.0)],
 )
 @pytest.mark.parametrize("spread", [0.5, 4.0])
 def test_against_every_sequence(size: int, k: int, outside: float, spread: float) -> None:
     rng = np.random.default_rng([size, k, int(spread)])
-    p, w = otm.normalise(np.exp(spread * rng.normal(size=size))) * (1.0 - outside), np.exp(2.0 * rng.normal(size=size))
+    p, w = (
+        otm.normalise(np.exp(spread * rng.normal(size=size))) * (1.0 - outside),
+        np.exp(2.0 * rng.normal(size=size)),
+    )
     w[0] = 0.0
     law, own, beside = enumerated(p.tolist(), w.tolist(), k, outside)
-    # Proven for the quadratures: 3e-15 over all tokens. Sums over about 100 × 50 nodes of rounded products add some 1e-14.
+    # Proven for the quadratures: 3e-15 over all tokens. Sums over about 100 × 50 nodes of rounded
+    # products add some 1e-14.
     for found, truth in zip(chosen_law(p, w, k, outside=outside), (law, own), strict=True):
         np.testing.assert_allclose(found, np.array(truth, dtype=float), rtol=0, atol=2e-14)
-    chosen, others = np.where(np.arange(size) % 2, rng.random(size), 0.0), np.where(np.arange(size) % 2, 0.0, rng.random(size))
-    truth = sum(chosen[y] * others[z] * float(beside[y][z]) for y in range(size) for z in range(size))
-    assert chosen_beside(p, w, k, chosen=chosen, beside=others, outside=outside) == pytest.approx(truth, abs=2e-14)
+    chosen, others = (
+        np.where(np.arange(size) % 2, rng.random(size), 0.0),
+        np.where(np.arange(size) % 2, 0.0, rng.random(size)),
+    )
+    truth = sum(
+        chosen[y] * others[z] * float(beside[y][z]) for y in range(size) for z in range(size)
+    )
+    assert chosen_beside(p, w, k, chosen=chosen, beside=others, outside=outside) == pytest.approx(
+        truth, abs=2e-14
+    )
 
 
 def test_masses_and_weights_at_the_ends_of_the_range() -> None:
     p, w = [1.0, 1e-10, 1e-200, 1e-300], [1e-30, 1.0, 1e30, 1.0]
     for k in (1, 2, 3):
         truth = np.array(enumerated(p, w, k, 0.0)[0], dtype=float)
-        np.testing.assert_allclose(chosen_law(np.array(p), np.array(w), k)[0], truth, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(
+            chosen_law(np.array(p), np.array(w), k)[0], truth, rtol=1e-12, atol=1e-14
+        )
 
 
 @pytest.mark.parametrize("error", [1e-6, 1e-12])
@@ -78,7 +96,9 @@ def test_tokens_beyond_the_heads() -> None:
 
 @pytest.mark.parametrize("error", [1e-5, 1e-15])
 def test_the_nodes_of_the_choice(error: float) -> None:
-    """Σ c e^{−xu} = 1/x from the least weight to the sum of the three largest, within two errors and the rounding of a sum."""
+    """Σ c e^{−xu} = 1/x from the least weight to the sum of the three largest, within two errors
+    and the rounding of a sum.
+    """
     w = np.array([1e-6, 0.3, 1.0, 1.0])
     nodes = _Choices.over(w, 3, error)
     x = np.geomspace(1e-6, 2.3, 500)

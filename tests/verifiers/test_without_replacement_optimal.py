@@ -1,4 +1,6 @@
-"""The optimal verifier without replacement: by hand, against all cuts, at full vocabulary, and where it is refused."""
+"""The optimal verifier without replacement: by hand, against all cuts, at full vocabulary, and
+where it is refused.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,20 @@ def problem(draft: object, target: object, k: int) -> otm.Problem:
 
 
 def test_by_hand() -> None:
-    """Two of three tokens: T = {0, 1} is drafted alone with .5·.6 + .3·.5/.7, and whenever 2 is there it is chosen.
+    """Two of three tokens: T = {0, 1} is drafted alone with .5·.6 + .3·.5/.7, and whenever 2 is
+    there it is chosen.
 
-    α* = 1 + .3 − (.3 + .15/.7). Within T token 1 must have .2 at least, and a choice at random gives it .2571.
+    α* = 1 + .3 − (.3 + .15/.7). Within T token 1 must have .2 at least, and a choice at random
+    gives it .2571.
     """
-    rule = otm.prepare(otm.WithoutReplacementOptimal(), problem([0.5, 0.3, 0.2], [0.1, 0.2, 0.7], 2))
+    rule = otm.prepare(
+        otm.WithoutReplacementOptimal(), problem([0.5, 0.3, 0.2], [0.1, 0.2, 0.7], 2)
+    )
     both = 0.5 * 0.6 + 0.3 * 0.5 / 0.7
     np.testing.assert_allclose(rule.law, [both / 2, both / 2, 1 - both], atol=1e-14)
-    np.testing.assert_allclose(rule.selection(rule.problem, np.array([[0, 1], [2, 0]])), [[0.5, 0.5], [1.0, 0.0]])
+    np.testing.assert_allclose(
+        rule.selection(rule.problem, np.array([[0, 1], [2, 0]])), [[0.5, 0.5], [1.0, 0.0]]
+    )
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -40,7 +48,9 @@ def test_it_is_lossless_and_attains_the_optimum(seed: int) -> None:
     here = problem(otm.normalise(p), otm.normalise(q), k)
     best = otm.optimal_acceptance(here)
     verifier = otm.WithoutReplacementOptimal()
-    np.testing.assert_allclose(otm.coupling(verifier, here).output_marginal, here.target, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        otm.coupling(verifier, here).output_marginal, here.target, rtol=0, atol=1e-13
+    )
     rule, member = (float(otm.acceptance(verifier, here, by=by)) for by in ("rule", "membership"))
     assert best - 1e-6 - 1e-13 <= rule <= member + 1e-14 <= best + 1e-13
 
@@ -54,7 +64,9 @@ def test_membership_counts_the_residual_s_luck(k: int) -> None:
         here = problem(*rng.dirichlet(np.full(6, 0.5), size=2), k)
         verifier = otm.WithoutReplacementOptimal(tolerance=0.5)
         member = float(otm.acceptance(verifier, here))
-        assert member == pytest.approx(enumerated_acceptance(otm.prepare(verifier, here), "membership"), abs=1e-13)
+        assert member == pytest.approx(
+            enumerated_acceptance(otm.prepare(verifier, here), "membership"), abs=1e-13
+        )
         lucky = max(lucky, member - float(otm.acceptance(verifier, here, by="rule")))
     assert lucky > 1e-3
 
@@ -73,14 +85,21 @@ def test_at_full_vocabulary() -> None:
 
 def test_every_token_of_the_support_is_drafted() -> None:
     """Then any law can be had: q on the support, and what the target has off it is residual."""
-    for draft, target, best in (([1.0, 0.0], [1.0, 0.0], 1.0), ([0.5, 0.5, 0.0], [0.25, 0.5, 0.25], 0.75)):
-        assert otm.acceptance(otm.WithoutReplacementOptimal(), problem(draft, target, 2)) == pytest.approx(best, abs=1e-15)
+    for draft, target, best in (
+        ([1.0, 0.0], [1.0, 0.0], 1.0),
+        ([0.5, 0.5, 0.0], [0.25, 0.5, 0.25], 0.75),
+    ):
+        assert otm.acceptance(
+            otm.WithoutReplacementOptimal(), problem(draft, target, 2)
+        ) == pytest.approx(best, abs=1e-15)
 
 
 def test_drafts_that_the_law_never_draws() -> None:
     choice = Weights(first=np.array([0.0, 0.0, 1.0, 0.0]), second=np.zeros(4))
     drafts = np.array([[0, 1], [2, -1], [0, -1]])
-    np.testing.assert_array_equal(choice(problem([0.5, 0.3, 0.2], [0.1, 0.2, 0.7], 2), drafts), [[0.5, 0.5], [1, 0], [1, 0]])
+    np.testing.assert_array_equal(
+        choice(problem([0.5, 0.3, 0.2], [0.1, 0.2, 0.7], 2), drafts), [[0.5, 0.5], [1, 0], [1, 0]]
+    )
 
 
 def test_it_refuses() -> None:

@@ -1,7 +1,8 @@
-"""Files to start an audit from, one for each kind of code that does not fit one call: they run as they are, on a stand-in.
+"""Files to start an audit from, one for each kind of code that does not fit one call: they run as
+they are, on a stand-in.
 
-``otm audit --template tree > my_tree.py`` writes one; put your own function where the stand-in is, then ``otm audit
-my_tree.py``. As they stand: ``otm audit otm.audit.templates.tree``.
+``otm audit --template tree > my_tree.py`` writes one; put your own function where the stand-in is,
+then ``otm audit my_tree.py``. As they stand: ``otm audit otm.audit.templates.tree``.
 """
 
 from __future__ import annotations
@@ -27,5 +28,7 @@ def template(name: str) -> str:
     True
     """
     if name not in TEMPLATES:
-        raise InvalidParameter(f"A template is one of {', '.join(TEMPLATES)}; got {name!r}. Choose one.")
+        raise InvalidParameter(
+            f"A template is one of {', '.join(TEMPLATES)}; got {name!r}. Choose one."
+        )
     return resources.files(__name__).joinpath(f"{name}.py").read_text(encoding="utf-8").rstrip()

@@ -1,8 +1,9 @@
 """A whole generation loop: ``otm audit FILE.py``.
 
-`candidate(draft, target, request)` returns `request.length` new tokens for each prompt, or fewer up to and with `request.end`. The
-models are called as real ones, `model(input_ids, attention_mask, cache, use_cache)` -> `.logits` (raw) and `.cache`, in NumPy, or
-in torch if the tokens are. Caches, padding, lengths that differ in a batch, and processing of logits are what this audit is for.
+`candidate(draft, target, request)` returns `request.length` new tokens for each prompt, or fewer up
+to and with `request.end`. The models are called as real ones, `model(input_ids, attention_mask,
+cache, use_cache)` -> `.logits` (raw) and `.cache`, in NumPy, or in torch if the tokens are. Caches,
+padding, lengths that differ in a batch, and processing of logits are what this audit is for.
 """
 
 from __future__ import annotations
@@ -15,8 +16,15 @@ from otm.logits import Processing
 
 
 def candidate(draft: Any, target: Any, request: Any) -> list[list[int]]:
-    """Put the loop here; this one drafts one token, row by row, with a cache of the target that is cropped after a rejection."""
-    process = Processing(temperature=request.temperature, top_k=request.top_k, top_p=request.top_p, min_p=request.min_p)
+    """Put the loop here; this one drafts one token, row by row, with a cache of the target that is
+    cropped after a rejection.
+    """
+    process = Processing(
+        temperature=request.temperature,
+        top_k=request.top_k,
+        top_p=request.top_p,
+        min_p=request.min_p,
+    )
     found = []
     for ids, mask in zip(request.input_ids, request.attention_mask, strict=True):
         text = ids[mask == 1].tolist()

@@ -1,8 +1,10 @@
-"""A verifier that takes raw logits and applies temperature, top-k, top-p or min-p itself: ``otm audit FILE.py``.
+"""A verifier that takes raw logits and applies temperature, top-k, top-p or min-p itself: ``otm
+audit FILE.py``.
 
-`verify(draft_logits, target_logits, drafts, uniforms, temperature)` gets logits (V,), or (γ, V) and (γ + 1, V) for a block. What it
-should do with them stands in `LogitCandidate` below; each temperature is audited, 0 is greedy. A verifier without the last
-argument: ``otm audit FILE:function --mode logits --temperature 0.7``.
+`verify(draft_logits, target_logits, drafts, uniforms, temperature)` gets logits (V,), or (γ, V) and
+(γ + 1, V) for a block. What it should do with them stands in `LogitCandidate` below; each
+temperature is audited, 0 is greedy. A verifier without the last argument: ``otm audit FILE:function
+--mode logits --temperature 0.7``.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import numpy as np
 from otm.audit import LogitCandidate
 
 
-def verify(draft_logits: Any, target_logits: Any, drafts: Any, uniforms: Any, temperature: float) -> int:
+def verify(
+    draft_logits: Any, target_logits: Any, drafts: Any, uniforms: Any, temperature: float
+) -> int:
     """Put the verifier here; this one is speculative sampling after temperature and top-k."""
     p, q = _processed(draft_logits, temperature), _processed(target_logits, temperature)
     x = int(drafts[0])
@@ -33,4 +37,6 @@ def _processed(logits: Any, temperature: float) -> Any:
     return weights / weights.sum()
 
 
-candidate = LogitCandidate(verify, name="logits", top_k=3, temperatures=(1.0, 0.7, 0.0), num_uniforms=lambda k, v: 2)
+candidate = LogitCandidate(
+    verify, name="logits", top_k=3, temperatures=(1.0, 0.7, 0.0), num_uniforms=lambda k, v: 2
+)

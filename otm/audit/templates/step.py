@@ -1,8 +1,9 @@
 """A decoding step that drafts by itself: ``otm audit FILE.py``.
 
-`candidate(draft, target, rng)` drafts, verifies and returns 1 to γ + 1 tokens. The models have `next(tokens)`, the law (V,) after
-the tokens of the step so far. Draw from `rng`, NumPy, `random` or torch, from whatever the real step draws from: what drafter and
-verifier share (noise, a seed, a cache) is what this audit is for.
+`candidate(draft, target, rng)` drafts, verifies and returns 1 to γ + 1 tokens. The models have
+`next(tokens)`, the law (V,) after the tokens of the step so far. Draw from `rng`, NumPy, `random`
+or torch, from whatever the real step draws from: what drafter and verifier share (noise, a seed, a
+cache) is what this audit is for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""A Triton kernel, interpreted on the CPU, so that it is audited without a GPU: ``otm audit FILE.py``.
+"""A Triton kernel, interpreted on the CPU, so that it is audited without a GPU: ``otm audit
+FILE.py``.
 
-`TRITON_INTERPRET=1` must be set before Triton is imported, which `compiled` sees to; tensors stay on the CPU. Needs Triton and
-torch; without them the audit ends with what to install. What the interpreter computes is what the kernel says, in NumPy: races
-between its programs, and what a compiler makes of it, are not seen.
+`TRITON_INTERPRET=1` must be set before Triton is imported, which `compiled` sees to; tensors stay
+on the CPU. Needs Triton and torch; without them the audit ends with what to install. What the
+interpreter computes is what the kernel says, in NumPy: races between its programs, and what a
+compiler makes of it, are not seen.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ def compiled() -> Any:
         import triton  # noqa: PLC0415
         import triton.language as tl  # noqa: PLC0415
     except ImportError as error:
-        raise ImportError(f"Triton kernels need Triton, interpreted ones too ({error}): pip install triton torch") from error
+        raise ImportError(
+            f"Triton kernels need Triton, interpreted ones too ({error}): pip install triton torch"
+        ) from error
 
     @triton.jit
     def accept(draft, target, ids, coins, kept, gamma, num_tokens):  # type: ignore[no-untyped-def]
@@ -47,13 +51,18 @@ def compiled() -> Any:
 
 
 def verify(draft: Any, target: Any, drafts: Any, rng: np.random.Generator) -> Any:
-    """Launch it as the engine does: draft (B, γ, V), target (B, γ + 1, V), drafts (B, γ) -> tokens (B, γ + 1), −1 after the end."""
+    """Launch it as the engine does: draft (B, γ, V), target (B, γ + 1, V), drafts (B, γ) -> tokens
+    (B, γ + 1), −1 after the end.
+    """
     accept = compiled()
     import torch  # noqa: PLC0415
 
     size, gamma, num_tokens = draft.shape
     p, q = (torch.from_numpy(np.ascontiguousarray(laws)).float() for laws in (draft, target))
-    ids, coins = torch.from_numpy(np.ascontiguousarray(drafts)), torch.from_numpy(rng.random((size, gamma))).float()
+    ids, coins = (
+        torch.from_numpy(np.ascontiguousarray(drafts)),
+        torch.from_numpy(rng.random((size, gamma))).float(),
+    )
     kept = torch.zeros(size, dtype=torch.int32)
     accept[(size,)](p, q, ids, coins, kept, gamma, num_tokens)
     rows, last = np.arange(size), kept.numpy().astype(int)

@@ -1,4 +1,6 @@
-"""Which columns and descriptions compiled rows fill, and where: looked up by name, so that an insertion moves the rest."""
+"""Which columns and descriptions compiled rows fill, and where: looked up by name, so that an
+insertion moves the rest.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,15 @@ GREEDY_OPTIMAL = PER_K.index("greedy_optimal_greedy")
 NAIVE_GREEDY = PER_K.index("naive_greedy")
 TOP_K = PER_K.index("naive_top_k")
 
-SINGLE = ("maximal_iid", "race_iid", "minhash_iid", "minhash_rule_iid", "lenience_iid", "typical_acceptance_iid", "fuzzy_iid")
+SINGLE = (
+    "maximal_iid",
+    "race_iid",
+    "minhash_iid",
+    "minhash_rule_iid",
+    "lenience_iid",
+    "typical_acceptance_iid",
+    "fuzzy_iid",
+)
 MAXIMAL = SINGLE.index("maximal_iid")
 RACE = SINGLE.index("race_iid")
 MINHASH = SINGLE.index("minhash_iid")

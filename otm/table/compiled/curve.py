@@ -1,4 +1,6 @@
-"""Along the overlap curve, from the ends of groups and a look into few: the optimum, K-SEQ, recursive rejection, H itself."""
+"""Along the overlap curve, from the ends of groups and a look into few: the optimum, K-SEQ,
+recursive rejection, H itself.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,11 @@ _NEWTON_STEPS, _BISECTIONS, _SETTLED = 16, 60, 2.0**-52
 
 @part()
 def optima(order: Order, groups: int, power: Floats, ks: Integers, values: Floats) -> bool:
-    """Fill α*_k = 1 − max_C [(1 − C)^k + Q(Tᶜ) − 1]⁺ over the prefixes Tᶜ of mass C (`otm.drafts.iid_cut`); False without room.
+    """Fill α*_k = 1 − max_C [(1 − C)^k + Q(Tᶜ) − 1]⁺ over the prefixes Tᶜ of mass C
+    (`otm.drafts.iid_cut`); False without room.
 
-    Group by group: within one the sum is bounded as within a bin (docs/theory.md, "Without a sort"), and few need a look inside.
+    Group by group: within one the sum is bounded as within a bin (docs/theory.md, "Without a
+    sort"), and few need a look inside.
     """
     ends, opened, starts = order.ends, order.opened, order.starts
     at, reached = -1, 0
@@ -47,9 +51,11 @@ def optima(order: Order, groups: int, power: Floats, ks: Integers, values: Float
         best = worst
         for b in range(groups):
             mass = ends[0, b + 1] - ends[0, b]
-            # Without draft mass an end is best; its ratio times 0 would be NaN, which is not above either.
+            # Without draft mass an end is best; its ratio times 0 would be NaN, which is not above
+            # either.
             power[1, b] = min(
-                power[0, b + 1] + ends[1, b] + ends[2, b] * mass, power[0, b] + ends[1, b + 1] - ends[3, b] * mass
+                power[0, b + 1] + ends[1, b] + ends[2, b] * mass,
+                power[0, b] + ends[1, b + 1] - ends[3, b] * mass,
             )
         for b in range(groups):
             if not power[1, b] > best + _NEGLIGIBLE or ends[2, b] == ends[3, b]:
@@ -72,7 +78,9 @@ def _stops(ratio: float, inside: float, outside: float, k: int) -> bool:
 
 @part()
 def kseq(order: Order, groups: int, k: int) -> float:
-    """Return the acceptance at γ*, found in the segment r_{j+1} ≤ γ* ≤ r_j by `otm.verifiers.kseq`'s steps; NaN without room."""
+    """Return the acceptance at γ*, found in the segment r_{j+1} ≤ γ* ≤ r_j by
+    `otm.verifiers.kseq`'s steps; NaN without room.
+    """
     ends, opened = order.ends, order.opened
     whole = ends[1, groups]
     low, high = 0, groups
@@ -94,7 +102,11 @@ def kseq(order: Order, groups: int, k: int) -> float:
             stops = _stops(opened[1, j] / opened[0, j], opened[2, j], whole - opened[3, j], k)
             low, high = (low, j) if stops else (j + 1, high)
         if low > 0:
-            inside, outside, right = opened[2, low - 1], whole - opened[3, low - 1], opened[1, low - 1] / opened[0, low - 1]
+            inside, outside, right = (
+                opened[2, low - 1],
+                whole - opened[3, low - 1],
+                opened[1, low - 1] / opened[0, low - 1],
+            )
         if low < n:
             left = max(opened[1, low] / opened[0, low], 1.0)
         elif group + 1 < groups:
@@ -106,7 +118,9 @@ def kseq(order: Order, groups: int, k: int) -> float:
 
 @part()
 def _solve_between(left: float, right: float, inside: float, outside: float, k: int) -> float:
-    """Return the root of γβ − p_acc, β = A + B/γ: Newton's steps inside the bracket, then bisection."""
+    """Return the root of γβ − p_acc, β = A + B/γ: Newton's steps inside the bracket, then
+    bisection.
+    """
     if inside == 0.0 and outside == 0.0:
         return left  # disjoint supports: every γ solves it
     gamma = 0.5 * (left + right)
@@ -134,7 +148,9 @@ def _solve_between(left: float, right: float, inside: float, outside: float, k: 
 
 @compile_once(types.float64(ORDER, types.int64, types.float64), inside=True)
 def excess_above(order: Order, groups: int, level: float) -> float:
-    """Return Σ (q − t p)₊: Q − t P of the groups with q > t p, and term by term in the group where that ends."""
+    """Return Σ (q − t p)₊: Q − t P of the groups with q > t p, and term by term in the group where
+    that ends.
+    """
     p, q, tokens, starts, ends = order.p, order.q, order.tokens, order.starts, order.ends
     low, high = 0, groups
     while low < high:
@@ -154,7 +170,9 @@ def excess_above(order: Order, groups: int, level: float) -> float:
 
 @part()
 def recursive_rejection(order: Order, groups: int, ks: Integers, values: Floats) -> None:
-    """Fill 1 − m_k from m_i = Σ (q − (m_0 + … + m_{i−1}) p)₊ (`otm.verifiers.recursive_rejection.rejection_levels`)."""
+    """Fill 1 − m_k from m_i = Σ (q − (m_0 + … + m_{i−1}) p)₊
+    (`otm.verifiers.recursive_rejection.rejection_levels`).
+    """
     rejected, used, drawn = 1.0, 0.0, 0
     for i, k in enumerate(ks):
         while drawn < k:

@@ -1,4 +1,6 @@
-"""The gate of `Fuzzy`: whether the Jensen–Shannon divergence is at most a threshold, most often from the masses of groups."""
+"""The gate of `Fuzzy`: whether the Jensen–Shannon divergence is at most a threshold, most often
+from the masses of groups.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +8,30 @@ import math
 
 from otm.table.compiled.parts import BLOCK, FAST, LEAST_NORMAL, Floats, logarithm, part
 
-_UNDECIDED = 1e-9  # far beyond the rounding of a divergence, far below what a row usually leaves between it and the threshold
+# far beyond the rounding of a divergence, far below what a row usually leaves between it and the
+# threshold
+_UNDECIDED = 1e-9
 _FEW = 128  # pieces of a row, each of two logarithms
 _LARGEST = 1.7976931348623157e308
 
 
 @part()
 def _curvature(x: float) -> float:
-    """Return ½ [(1 + x) log(1 + x) + (1 − x) log(1 − x)], which with x = (p − q)/(p + q) and weight (p + q)/2 sums to JS(p, q)."""
+    """Return ½ [(1 + x) log(1 + x) + (1 − x) log(1 − x)], which with x = (p − q)/(p + q) and weight
+    (p + q)/2 sums to JS(p, q).
+    """
     rising = (1.0 + x) * math.log1p(x) if x > -1.0 else 0.0
     return 0.5 * (rising + ((1.0 - x) * math.log1p(-x) if x < 1.0 else 0.0))
 
 
 @part()
 def is_closer(ends: Floats, groups: int, gate: float, tv: float) -> int:
-    """Say whether the Jensen–Shannon divergence is at most `gate`, 1, or not, 0; −1 if the groups' masses leave it open.
+    """Say whether the Jensen–Shannon divergence is at most `gate`, 1, or not, 0; −1 if the groups'
+    masses leave it open.
 
-    It is at most TV log 2. In a few groups at once it is at least what their masses have (Jensen) and, being convex, at most the
-    chord between their ends (docs/theory.md, "The gate of Fuzzy without logarithms").
+    It is at most TV log 2. In a few groups at once it is at least what their masses have (Jensen)
+    and, being convex, at most the chord between their ends (docs/theory.md, "The gate of Fuzzy
+    without logarithms").
     """
     if tv * math.log(2.0) < gate - _UNDECIDED:
         return 1
@@ -36,7 +44,11 @@ def is_closer(ends: Floats, groups: int, gate: float, tv: float) -> int:
             continue
         x = min(max((p - q) / (p + q), -1.0), 1.0)
         least = (1.0 - ends[2, b]) / (1.0 + ends[2, b]) if ends[2, b] < _LARGEST else -1.0
-        most = (1.0 - ends[3, last - 1]) / (1.0 + ends[3, last - 1]) if ends[3, last - 1] < _LARGEST else -1.0
+        most = (
+            (1.0 - ends[3, last - 1]) / (1.0 + ends[3, last - 1])
+            if ends[3, last - 1] < _LARGEST
+            else -1.0
+        )
         here = _curvature(x)
         lower += 0.5 * (p + q) * here
         chord = here
@@ -57,6 +69,8 @@ def is_closer_by_logarithms(p: Floats, q: Floats, gate: float, entropies: float)
         block = 0.0
         for j in range(start, min(start + BLOCK, len(p))):
             middle = 0.5 * (p[j] + q[j])
-            block -= middle * logarithm(middle if middle >= LEAST_NORMAL else 1.0)  # what is left out is below 10⁻³⁰⁰
+            block -= middle * logarithm(
+                middle if middle >= LEAST_NORMAL else 1.0
+            )  # what is left out is below 10⁻³⁰⁰
         entropy += block
     return bool(entropy - 0.5 * entropies <= gate)

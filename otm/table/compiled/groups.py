@@ -1,4 +1,6 @@
-"""A row's tokens in descending order of q/p: packed for a sort, or put into groups of which only a few are put in order."""
+"""A row's tokens in descending order of q/p: packed for a sort, or put into groups of which only a
+few are put in order.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +9,46 @@ from numba import types
 from numpy.typing import NDArray
 
 from otm._numba import compile_once
-from otm.table.compiled.parts import BLOCK, ORDER, TABLE, Floats, Integers, Order, bits, number, part
+from otm.table.compiled.parts import (
+    BLOCK,
+    ORDER,
+    TABLE,
+    Floats,
+    Integers,
+    Order,
+    bits,
+    number,
+    part,
+)
 
 MOST_GROUPS, PER_GROUP = 4096, 32  # groups at most, and how many tokens they hold on average
 
-_INFINITE, _UNLIMITED, _NOWHERE = np.int64(0x7FF0000000000000), np.int64(0x7FDFFFFFFFFFFFFF), np.int64(0x7FEFFFFFFFFFFFFF)
+_INFINITE, _UNLIMITED, _NOWHERE = (
+    np.int64(0x7FF0000000000000),
+    np.int64(0x7FDFFFFFFFFFFFFF),
+    np.int64(0x7FEFFFFFFFFFFFFF),
+)
 _UNSIGNED = np.int64(0x7FFFFFFFFFFFFFFF)
 _MANY = 2 * BLOCK  # what a plain sum may have of terms
 _RATIOS_SAMPLED = 1024  # tokens whose ratios say how far the groups of a row reach
-_LEAST_RATIO, _MOST_RATIO = np.int64(1023 - 64) << np.int64(52), np.int64(1023 + 64) << np.int64(52)  # bits of 2⁻⁶⁴ and 2⁶⁴
+_LEAST_RATIO, _MOST_RATIO = (
+    np.int64(1023 - 64) << np.int64(52),
+    np.int64(1023 + 64) << np.int64(52),
+)  # bits of 2⁻⁶⁴ and 2⁶⁴
 _INSIDE, _BEYOND = 1.0 - 2.0**-50, 1.0 + 2.0**-50  # a quotient of rounded quotients is off by less
-_ALIKE = 1.0 - 2.0**-47  # many tokens whose ratios differ by less, as rounding leaves equal ones, count as equal
-_STRAND = BLOCK // 4  # running sums of so many tokens are taken side by side: an addition waits for the one before it
+_ALIKE = (
+    1.0 - 2.0**-47
+)  # many tokens whose ratios differ by less, as rounding leaves equal ones, count as equal
+_STRAND = (
+    BLOCK // 4
+)  # running sums of so many tokens are taken side by side: an addition waits for the one before it
 
 
 @part()
 def pack(p: Floats, q: Floats, start: int, n: int, mask: int, order: Integers) -> None:
-    """Fill, for each token of a block, p/q with the token's index in its last bits; without mass it comes last."""
+    """Fill, for each token of a block, p/q with the token's index in its last bits; without mass it
+    comes last.
+    """
     for j in range(n):
         ratio = bits(p[j] / q[j]) & _UNSIGNED
         ratio = _NOWHERE if ratio > _INFINITE else min(ratio, _UNLIMITED)
@@ -32,7 +57,8 @@ def pack(p: Floats, q: Floats, start: int, n: int, mask: int, order: Integers) -
 
 @part()
 def spread(p: Floats, q: Floats, groups: int) -> tuple[int, int]:
-    """Return which bits of p/q number the groups of a row: (x >> shift) − first, from a sample of the tokens.
+    """Return which bits of p/q number the groups of a row: (x >> shift) − first, from a sample of
+    the tokens.
 
     Tokens beyond the sample's range join the first and the last group.
     """
@@ -49,7 +75,9 @@ def spread(p: Floats, q: Floats, groups: int) -> tuple[int, int]:
 
 
 @part()
-def place_tokens(p: Floats, q: Floats, first: int, shift: int, place: NDArray[np.int16], bins: Floats) -> None:
+def place_tokens(
+    p: Floats, q: Floats, first: int, shift: int, place: NDArray[np.int16], bins: Floats
+) -> None:
     """Fill each token's group and add it up: its masses and a one."""
     last = len(bins) - 1
     for j in range(len(place)):  # 0/0 may go anywhere
@@ -61,8 +89,18 @@ def place_tokens(p: Floats, q: Floats, first: int, shift: int, place: NDArray[np
         into[2] += 1.0
 
 
-@compile_once(types.int64(ORDER, types.int16[::1], TABLE, types.int64, types.int64, types.int64[::1]), inside=True)
-def gather(order: Order, place: NDArray[np.int16], bins: Floats, first: int, shift: int, after_last: Integers) -> int:
+@compile_once(
+    types.int64(ORDER, types.int16[::1], TABLE, types.int64, types.int64, types.int64[::1]),
+    inside=True,
+)
+def gather(
+    order: Order,
+    place: NDArray[np.int16],
+    bins: Floats,
+    first: int,
+    shift: int,
+    after_last: Integers,
+) -> int:
     """List a row's tokens group by group, and fill the groups' ends.
 
     Returns:
@@ -113,13 +151,20 @@ def gather(order: Order, place: NDArray[np.int16], bins: Floats, first: int, shi
         rest_of_target += (before_of_target - after_of_target) + target
         before, before_of_target = after, after_of_target
         g += 1
-        ends[0, g], ends[1, g], ends[2, g - 1], ends[3, g - 1] = before + rest, before_of_target + rest_of_target, most, least
+        ends[0, g], ends[1, g], ends[2, g - 1], ends[3, g - 1] = (
+            before + rest,
+            before_of_target + rest_of_target,
+            most,
+            least,
+        )
     return groups
 
 
 @part()
 def _add_up(mass: Floats, before: float, running: Floats) -> None:
-    """Fill the running sums of a group; of a block in strands, since each addition waits for the one before it."""
+    """Fill the running sums of a group; of a block in strands, since each addition waits for the
+    one before it.
+    """
     n = len(mass)
     if n == BLOCK:
         a = b = c = d = 0.0
@@ -128,7 +173,12 @@ def _add_up(mass: Floats, before: float, running: Floats) -> None:
             b += mass[_STRAND + j]
             c += mass[2 * _STRAND + j]
             d += mass[3 * _STRAND + j]
-            running[j], running[_STRAND + j], running[2 * _STRAND + j], running[3 * _STRAND + j] = a, b, c, d
+            running[j], running[_STRAND + j], running[2 * _STRAND + j], running[3 * _STRAND + j] = (
+                a,
+                b,
+                c,
+                d,
+            )
         second = before + a
         third = second + b
         fourth = third + c

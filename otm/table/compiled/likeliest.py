@@ -11,9 +11,11 @@ _SMALLEST_DIVISOR = 1e-290
 
 @part()
 def likeliest(p: Floats, most: Floats, top: Integers, mass: Floats) -> float:
-    """Fill the most likely tokens in order, the lowest index first among equals, by insertion: few tokens get that far.
+    """Fill the most likely tokens in order, the lowest index first among equals, by insertion: few
+    tokens get that far.
 
-    `most` holds the largest mass of each block, `mass` is overwritten. Returns the least of the most likely tokens' masses.
+    `most` holds the largest mass of each block, `mass` is overwritten. Returns the least of the
+    most likely tokens' masses.
     """
     count, filled = len(top), 0
     for start in range(0, len(p), BLOCK):
@@ -32,8 +34,12 @@ def likeliest(p: Floats, most: Floats, top: Integers, mass: Floats) -> float:
 
 
 @part(FAST)
-def without_likeliest(p: Floats, q: Floats, start: int, top: Integers, in_top: Flags, sums: Floats) -> None:
-    """Replace a block's Σ p and Σ p q by those without the most likely tokens: less them is what rounding has left of them."""
+def without_likeliest(
+    p: Floats, q: Floats, start: int, top: Integers, in_top: Flags, sums: Floats
+) -> None:
+    """Replace a block's Σ p and Σ p q by those without the most likely tokens: less them is what
+    rounding has left of them.
+    """
     for j in range(len(p)):
         in_top[j] = False
     for token in top:
@@ -47,10 +53,14 @@ def without_likeliest(p: Floats, q: Floats, start: int, top: Integers, in_top: F
 
 
 @part(FAST, at_once=True)
-def by_likely_tokens(order: Order, groups: int, top: Integers, rest: Floats, ks: Integers, per_k: Floats) -> None:
-    """Fill the schemes that draft the most likely tokens, walking down from the most likely one; ties go to the lowest index.
+def by_likely_tokens(
+    order: Order, groups: int, top: Integers, rest: Floats, ks: Integers, per_k: Floats
+) -> None:
+    """Fill the schemes that draft the most likely tokens, walking down from the most likely one;
+    ties go to the lowest index.
 
-    Without the first k − 1 the last draft has the law p/P(rest); Σ min(q, p/P(rest)) is H(1/P(rest)) less what those have in it.
+    Without the first k − 1 the last draft has the law p/P(rest); Σ min(q, p/P(rest)) is
+    H(1/P(rest)) less what those have in it.
     """
     p, q = order.p, order.q
     taken, walked = 0.0, 0
@@ -70,7 +80,9 @@ def by_likely_tokens(order: Order, groups: int, top: Integers, rest: Floats, ks:
             least = p[top[k - 1]]
             for j in range(len(p)):
                 if p[j] < least or (p[j] == least and j >= top[k - 1]):
-                    last_draft = p[j] / left  # not by 1/left, which overflows where left is subnormal
+                    last_draft = (
+                        p[j] / left
+                    )  # not by 1/left, which overflows where left is subnormal
                     together += min(q[j], last_draft)
                     same += q[j] * last_draft
         per_k[GREEDY_OPTIMAL, i] = taken + together
@@ -80,7 +92,9 @@ def by_likely_tokens(order: Order, groups: int, top: Integers, rest: Floats, ks:
 
 @part(FAST, at_once=True)
 def masses_without(p: Floats, q: Floats, top: Integers, parts: Floats, rest: Floats) -> None:
-    """Fill Σ p and Σ p q without the first so many of the likeliest tokens, all of which `parts` leaves out."""
+    """Fill Σ p and Σ p q without the first so many of the likeliest tokens, all of which `parts`
+    leaves out.
+    """
     count = len(top)
     rest[0, count] = rest[1, count] = 0.0
     for b in range((len(p) + BLOCK - 1) // BLOCK):

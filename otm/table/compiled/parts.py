@@ -1,4 +1,6 @@
-"""What compiled rows are made of: how a part is compiled, a number's bits, sums and powers of a block, what parts hand on."""
+"""What compiled rows are made of: how a part is compiled, a number's bits, sums and powers of a
+block, what parts hand on.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ TABLE, COUNTS = types.float64[:, ::1], types.int64[:, ::1]
 
 FAST = frozenset({"reassoc", "contract", "nsz"})
 BLOCK = 256
-TERMS = (
-    9  # of a Taylor series in |y| ≤ 1/64 whose coefficients are at most 2: what is left out is below 2⁻⁵³ of the sum of weights
-)
+# of a Taylor series in |y| ≤ 1/64 whose coefficients are at most 2: what is left out is below 2⁻⁵³
+# of the sum of weights
+TERMS = 9
 LARGEST_MULTIPLIED_POWER = 64
 LEAST_NORMAL = 2.2250738585072014e-308
 
@@ -37,17 +39,37 @@ BY_READING, IN_GROUPS, IN_ORDER = range(3)
 _LOG_2 = 0.6931471805599453
 _ROOT_HALF = np.int64(0x3FE6A09E667F3BCD)  # √½ as bits
 _MANTISSA = np.int64(0x000FFFFFFFFFFFFF)
-# log(1 + t)/t on [√½ − 1, √2 − 1], Chebyshev's approximation of degree 19: a relative error of 6.5e-17.
+# log(1 + t)/t on [√½ − 1, √2 − 1], Chebyshev's approximation of degree 19: a relative error of
+# 6.5e-17.
 _LOG = (
     *(1.0, -0.4999999999999992, 0.3333333333332591, -0.25000000000033595, 0.20000000002056925),
-    *(-0.1666666666349147, 0.14285714065198032, -0.12499999996813993, 0.11111122928547465, -0.10000012799803608),
-    *(0.09090558863565067, -0.0833264971300386, 0.0769813905960958, -0.0715930776300252, 0.06616916103729839),
-    *(-0.06044932248651876, 0.0600236262459681, -0.06793484925253536, 0.0624974432991521, -0.027579154885274428),
+    *(
+        -0.1666666666349147,
+        0.14285714065198032,
+        -0.12499999996813993,
+        0.11111122928547465,
+        -0.10000012799803608,
+    ),
+    *(
+        0.09090558863565067,
+        -0.0833264971300386,
+        0.0769813905960958,
+        -0.0715930776300252,
+        0.06616916103729839,
+    ),
+    *(
+        -0.06044932248651876,
+        0.0600236262459681,
+        -0.06793484925253536,
+        0.0624974432991521,
+        -0.027579154885274428,
+    ),
 )
 
 
 class Asked(NamedTuple):
-    """What is asked of rows: numbers of drafts, ascending; how much of the order; whether logarithms and powers (1 − p)^k.
+    """What is asked of rows: numbers of drafts, ascending; how much of the order; whether
+    logarithms and powers (1 − p)^k.
 
     Tokens are packed for a sort unless the order is known.
     """
@@ -69,7 +91,9 @@ class Found(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What the first read of rows leaves: `SUMS` of each, tokens with mass, the likeliest tokens, masses without them."""
+    """What the first read of rows leaves: `SUMS` of each, tokens with mass, the likeliest tokens,
+    masses without them.
+    """
 
     sums: Floats
     live: Integers
@@ -78,7 +102,9 @@ class Read(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where a row's tokens are: packed for a sort or listed by groups; each token's group, and the groups' masses and sizes."""
+    """Where a row's tokens are: packed for a sort or listed by groups; each token's group, and the
+    groups' masses and sizes.
+    """
 
     order: Integers
     place: NDArray[np.int16]
@@ -86,7 +112,9 @@ class Layout(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room to work in: blocks, moments, a row's sums block by block, ends of groups, a group put in order."""
+    """Room to work in: blocks, moments, a row's sums block by block, ends of groups, a group put in
+    order.
+    """
 
     work: Floats
     moments: Floats
@@ -105,7 +133,8 @@ class Order(NamedTuple):
         p, q: the row.
         tokens: listed by groups; `starts`: where each begins, and where the last one ends.
         is_sorted: whether a group's tokens are in order themselves.
-        ends: masses P and Q up to each group, largest and smallest ratio of each, and room for two more lines.
+        ends: masses P and Q up to each group, largest and smallest ratio of each, and room for two
+            more lines.
         opened: room for one group in order: p, q, P and Q up to and with each token.
     """
 
@@ -118,14 +147,23 @@ class Order(NamedTuple):
     opened: Floats
 
 
-ASKED = types.NamedTuple((types.int64[::1], types.int64, *(types.boolean,) * 3, types.float64[::1]), Asked)
-FOUND = types.NamedTuple((types.float64[:, ::1], types.float64[:, :, ::1], types.float64[:, ::1]), Found)
+ASKED = types.NamedTuple(
+    (types.int64[::1], types.int64, *(types.boolean,) * 3, types.float64[::1]), Asked
+)
+FOUND = types.NamedTuple(
+    (types.float64[:, ::1], types.float64[:, :, ::1], types.float64[:, ::1]), Found
+)
 READ = types.NamedTuple((TABLE, types.int64[::1], COUNTS, types.float64[:, :, ::1]), Read)
 LAYOUT = types.NamedTuple((COUNTS, types.int16[:, ::1], types.float64[:, :, ::1]), Layout)
-SCRATCH = types.NamedTuple((TABLE, TABLE, TABLE, types.boolean[::1], TABLE, TABLE, COUNTS, types.boolean[::1]), Scratch)
-ORDER = types.NamedTuple((ROW, ROW, types.int64[::1], types.int64[::1], types.boolean[::1], TABLE, TABLE), Order)
+SCRATCH = types.NamedTuple(
+    (TABLE, TABLE, TABLE, types.boolean[::1], TABLE, TABLE, COUNTS, types.boolean[::1]), Scratch
+)
+ORDER = types.NamedTuple(
+    (ROW, ROW, types.int64[::1], types.int64[::1], types.boolean[::1], TABLE, TABLE), Order
+)
 
-# Sums of a row that the first read leaves: Σ p, Σ q, which bits number its groups, and whether an entry has a sign.
+# Sums of a row that the first read leaves: Σ p, Σ q, which bits number its groups, and whether an
+# entry has a sign.
 NUM_SUMS = 5
 WHOLE_P, WHOLE_Q, FIRST, SHIFT, SIGNED = range(NUM_SUMS)
 
@@ -134,16 +172,19 @@ NUM_ADDED, NUM_PARTS = 5, 7
 SUM_P, SUM_Q, OVERLAP, SAME, SQUARED, MOST_P, MOST_Q = range(NUM_PARTS)
 
 
-def part(fast: frozenset[str] = frozenset(), *, at_once: bool = False) -> Callable[[Function], Function]:
+def part(
+    fast: frozenset[str] = frozenset(), *, at_once: bool = False
+) -> Callable[[Function], Function]:
     """Compile what entries are made of, always into their code.
 
-    A function that is called has two compiled forms, one of its own and one within its caller's library. A process that compiles
-    runs the first and one that loads the library the second, which differ in the last bits.
+    A function that is called has two compiled forms, one of its own and one within its caller's
+    library. A process that compiles runs the first and one that loads the library the second, which
+    differ in the last bits.
 
     Args:
         fast: which liberties floating-point sums may take.
-        at_once: whether it is made part of what calls it before either is compiled, and takes that one's liberties: what calls
-            other parts would have them optimised once more for itself.
+        at_once: whether it is made part of what calls it before either is compiled, and takes that
+            one's liberties: what calls other parts would have them optimised once more for itself.
     """
     # Nobody calls a part from outside: wrappers would be a fifth of the time to compile.
     options: dict[str, Any] = {
@@ -165,28 +206,36 @@ def _cast(given: Any, made: Any, kind: str) -> Callable[[Any], Any]:
 
     def read(_typing: Any, _number: Any) -> tuple[Any, Callable[..., Any]]:
         def code(_context: Any, builder: Any, _signature: Any, numbers: Any) -> Any:
-            return builder.bitcast(numbers[0], getattr(ir, kind)(*([64] if kind == "IntType" else [])))
+            return builder.bitcast(
+                numbers[0], getattr(ir, kind)(*([64] if kind == "IntType" else []))
+            )
 
         return made(given), code
 
     return cast(Callable[[Any], Any], intrinsic(read))
 
 
-bits, number = _cast(types.float64, types.int64, "IntType"), _cast(types.int64, types.float64, "DoubleType")
+bits, number = (
+    _cast(types.float64, types.int64, "IntType"),
+    _cast(types.int64, types.float64, "DoubleType"),
+)
 
 
 @part(FAST)
 def logarithm(mass: float) -> float:
     """Return log x of a normal number.
 
-    With 2^e m = x and m in [√½, √2), log x = e log 2 + t (1 − t/2 + …) at t = m − 1: no division and no table, so that loops are
-    vectorised. Accuracy: 2 u relatively, as numbers near 1 have no e log 2.
+    With 2^e m = x and m in [√½, √2), log x = e log 2 + t (1 − t/2 + …) at t = m − 1: no division
+    and no table, so that loops are vectorised. Accuracy: 2 u relatively, as numbers near 1 have no
+    e log 2.
     """
     shifted = bits(mass) - _ROOT_HALF
     t = number((shifted & _MANTISSA) + _ROOT_HALF) - 1.0
     t2 = t * t
     t4 = t2 * t2
-    low = (_LOG[0] + _LOG[1] * t + t2 * (_LOG[2] + _LOG[3] * t)) + t4 * (_LOG[4] + _LOG[5] * t + t2 * (_LOG[6] + _LOG[7] * t))
+    low = (_LOG[0] + _LOG[1] * t + t2 * (_LOG[2] + _LOG[3] * t)) + t4 * (
+        _LOG[4] + _LOG[5] * t + t2 * (_LOG[6] + _LOG[7] * t)
+    )
     middle = (_LOG[8] + _LOG[9] * t + t2 * (_LOG[10] + _LOG[11] * t)) + t4 * (
         _LOG[12] + _LOG[13] * t + t2 * (_LOG[14] + _LOG[15] * t)
     )

@@ -1,4 +1,6 @@
-"""The races: one draft's, list races and the Poisson bound, from every token's match probability along the order."""
+"""The races: one draft's, list races and the Poisson bound, from every token's match probability
+along the order.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +32,22 @@ NARROW = 1 / 64
 
 _OUT_OF_ORDER = (
     1.0 + 2.0**-45
-)  # neighbours whose ratios differ by less may stand either way: equal ones, after an exponential each
+    # neighbours whose ratios differ by less may stand either way: equal ones, after an exponential each
+)
 _IMMATERIAL = 1e-290  # products of two tokens' masses that have lost their digits
 
 
 @part(at_once=True)
-def races(order: Order, whole_p: float, ks: Integers, work: Floats, moments: Floats, per_k: Floats) -> tuple[float, bool]:
-    """Fill the masses at the blocks' ends, list races, Σ q k h/(1 + (k − 1) h), and the Poisson bound, 1 − Σ q (1 − h)^k.
+def races(
+    order: Order, whole_p: float, ks: Integers, work: Floats, moments: Floats, per_k: Floats
+) -> tuple[float, bool]:
+    """Fill the masses at the blocks' ends, list races, Σ q k h/(1 + (k − 1) h), and the Poisson
+    bound, 1 − Σ q (1 − h)^k.
 
-    h = Pr(the draft race is won by this token | the target's is), see `otm.races`, rises along the order. On a stretch of it
-    where h = c (1 + y), |y| ≤ 1/64, both are power series in y, whose weights are the moments Σ q y^n: of 1/(1 + ρ y), ρ ≤ 1, and
-    of (1 − h)^k, at most 1 in size for |y| ≤ 1, so that its coefficients are at most 1.
+    h = Pr(the draft race is won by this token | the target's is), see `otm.races`, rises along the
+    order. On a stretch of it where h = c (1 + y), |y| ≤ 1/64, both are power series in y, whose
+    weights are the moments Σ q y^n: of 1/(1 + ρ y), ρ ≤ 1, and of (1 − h)^k, at most 1 in size for
+    |y| ≤ 1, so that its coefficients are at most 1.
 
     Returns:
         The race, Σ q h, and whether two tokens stand in the wrong order.
@@ -85,13 +92,17 @@ def races(order: Order, whole_p: float, ks: Integers, work: Floats, moments: Flo
 
 
 @part()
-def _match(p: Floats, q: Floats, above_p: Floats, above_q: Floats, whole_p: float, hit: Floats) -> int:
-    """Fill h = p/(q P(tokens with smaller ratio) + p Q(tokens with at least this ratio)); count swapped neighbours."""
+def _match(
+    p: Floats, q: Floats, above_p: Floats, above_q: Floats, whole_p: float, hit: Floats
+) -> int:
+    """Fill h = p/(q P(tokens with smaller ratio) + p Q(tokens with at least this ratio)); count
+    swapped neighbours.
+    """
     swapped = 0
     for j in range(BLOCK):
         h = p[j] / (q[j] * (whole_p - above_p[j]) + p[j] * above_q[j])
-        # NaN, 0/0, is p subnormal or 0 under a zero prefix: the probability is at most p. Where p and q are subnormal both products
-        # may vanish: h is then ∞.
+        # NaN, 0/0, is p subnormal or 0 under a zero prefix: the probability is at most p. Where p
+        # and q are subnormal both products may vanish: h is then ∞.
         hit[j] = min(h, 1.0) if h == h else 0.0
         before = max(j - 1, 0)
         swapped += q[j] * p[before] > q[before] * p[j] * _OUT_OF_ORDER + _IMMATERIAL
@@ -102,7 +113,11 @@ def _match(p: Floats, q: Floats, above_p: Floats, above_q: Floats, whole_p: floa
 def _missed(moments: Floats, powers: Floats, centre: float, k: int) -> float:
     """Return Σ q (1 − h)^k = Σ_n C(k, n) (−c)^n (1 − c)^{k−n} Σ q y^n."""
     terms, rest = min(k, TERMS - 1), max(1.0 - centre, 0.0)
-    power = integer_power(rest, k - terms) if k <= LARGEST_MULTIPLIED_POWER else math.exp((k - terms) * math.log1p(-centre))
+    power = (
+        integer_power(rest, k - terms)
+        if k <= LARGEST_MULTIPLIED_POWER
+        else math.exp((k - terms) * math.log1p(-centre))
+    )
     for n in range(terms, -1, -1):
         powers[n] = power
         power *= rest
@@ -113,9 +128,13 @@ def _missed(moments: Floats, powers: Floats, centre: float, k: int) -> float:
     return missed
 
 
-@compile_once(types.void(types.float64[:, ::1], types.float64, types.int64[::1], types.float64[:, :]))
+@compile_once(
+    types.void(types.float64[:, ::1], types.float64, types.int64[::1], types.float64[:, :])
+)
 def close_stretch(moments: Floats, centre: float, ks: Integers, per_k: Floats) -> None:
-    """Add a stretch's Σ q h/(1 + (k − 1) h) and Σ q (1 − h)^k from its moments, and clear those; centre 0 is no stretch."""
+    """Add a stretch's Σ q h/(1 + (k − 1) h) and Σ q (1 − h)^k from its moments, and clear those;
+    centre 0 is no stretch.
+    """
     if centre > 0.0:
         for i, k in enumerate(ks):
             scale = 1.0 + (k - 1.0) * centre

@@ -72,8 +72,12 @@ _FEWER_TERMS = 5
 
 
 @part(FAST, at_once=True)
-def _add_entropies(p: Floats, q: Floats, of_p: Floats, of_q: Floats, known: bool, described: Floats) -> None:
-    """Add a block to entropies and both relative entropies, in nats; given are known logarithms, or what they are of."""
+def _add_entropies(
+    p: Floats, q: Floats, of_p: Floats, of_q: Floats, known: bool, described: Floats
+) -> None:
+    """Add a block to entropies and both relative entropies, in nats; given are known logarithms, or
+    what they are of.
+    """
     draft_entropy = target_entropy = forward = backward = 0.0
     for j in range(BLOCK):
         log_p = of_p[j] if known else logarithm(of_p[j])
@@ -81,7 +85,9 @@ def _add_entropies(p: Floats, q: Floats, of_p: Floats, of_q: Floats, known: bool
         difference = log_q - log_p
         draft_entropy -= p[j] * log_p
         target_entropy -= q[j] * log_q
-        forward += q[j] * difference - (q[j] - p[j])  # term by term non-negative, as in otm.divergences.kl_divergence
+        forward += q[j] * difference - (
+            q[j] - p[j]
+        )  # term by term non-negative, as in otm.divergences.kl_divergence
         backward += (q[j] - p[j]) - p[j] * difference
     described[DRAFT_ENTROPY] += draft_entropy
     described[TARGET_ENTROPY] += target_entropy
@@ -102,13 +108,23 @@ def _add_masses(p: Floats, q: Floats, excess: Floats, sums: Floats) -> float:
         overlap += both
         same += p[j] * q[j]
         squared += both * both
-    sums[SUM_P], sums[SUM_Q], sums[OVERLAP], sums[SAME], sums[SQUARED] = whole_p, whole_q, overlap, same, squared
+    sums[SUM_P], sums[SUM_Q], sums[OVERLAP], sums[SAME], sums[SQUARED] = (
+        whole_p,
+        whole_q,
+        overlap,
+        same,
+        squared,
+    )
     return 0.5 * distance
 
 
 @part()
-def _raise_to_normal(p: Floats, q: Floats, log_of_p: Floats, log_of_q: Floats, described: Floats) -> None:
-    """Fill masses with 1 for those whose logarithm `logarithm` cannot take, and add what that leaves out; of 0 it is nothing."""
+def _raise_to_normal(
+    p: Floats, q: Floats, log_of_p: Floats, log_of_q: Floats, described: Floats
+) -> None:
+    """Fill masses with 1 for those whose logarithm `logarithm` cannot take, and add what that
+    leaves out; of 0 it is nothing.
+    """
     for j in range(BLOCK):
         log_of_p[j], log_of_q[j] = p[j], q[j]
         if p[j] < LEAST_NORMAL:
@@ -129,7 +145,9 @@ def _raise_to_normal(p: Floats, q: Floats, log_of_p: Floats, log_of_q: Floats, d
 
 @part(FAST)
 def _zeros(p: Floats, q: Floats) -> tuple[int, int, int]:
-    """Count the tokens of a block that have no target mass but draft mass, no draft mass but target mass, and neither."""
+    """Count the tokens of a block that have no target mass but draft mass, no draft mass but target
+    mass, and neither.
+    """
     without_q = without_p = neither = 0
     for j in range(BLOCK):
         without_p += (p[j] == 0) & (q[j] > 0)
@@ -140,7 +158,9 @@ def _zeros(p: Floats, q: Floats) -> tuple[int, int, int]:
 
 @part()
 def _extremes(x: Floats) -> tuple[float, float]:
-    """Return the smallest and the largest mass; read as integers, since a minimum of floats is not vectorised."""
+    """Return the smallest and the largest mass; read as integers, since a minimum of floats is not
+    vectorised.
+    """
     least, most = bits(x[0]), bits(x[0])
     for j in range(BLOCK):
         least, most = min(least, bits(x[j])), max(most, bits(x[j]))
@@ -159,7 +179,9 @@ def _above(p: Floats, q: Floats, threshold: float) -> float:
 
 
 @part(FAST, at_once=True)
-def _add_powers(p: Floats, q: Floats, excess: Floats, power: Floats, ks: Integers, per_k: Floats) -> None:
+def _add_powers(
+    p: Floats, q: Floats, excess: Floats, power: Floats, ks: Integers, per_k: Floats
+) -> None:
     """Add a block's Σ (q − p)₊ (1 − p)^{k−1} and Σ q (1 − p)^k."""
     for j in range(BLOCK):
         power[j] = 1.0
@@ -178,10 +200,11 @@ def _add_powers(p: Floats, q: Floats, excess: Floats, power: Floats, ks: Integer
 
 @part(FAST)
 def _naive(whole: float, overlap: float, moments: Floats, ks: Integers, per_k: Floats) -> None:
-    """Fill what depends on Pr(token x is not among k draws): naive tree (k − 1 draws, then one more) and naive.
+    """Fill what depends on Pr(token x is not among k draws): naive tree (k − 1 draws, then one
+    more) and naive.
 
-    What is missed of tokens with large p is there already; of the others the moments Σ q p^n and Σ (q − p)₊ p^n are, and
-    (1 − p)^k = Σ_n C(k, n) (−p)^n.
+    What is missed of tokens with large p is there already; of the others the moments Σ q p^n and Σ
+    (q − p)₊ p^n are, and (1 − p)^k = Σ_n C(k, n) (−p)^n.
     """
     surplus = whole - overlap
     for i, k in enumerate(ks):
@@ -232,7 +255,9 @@ def _of_one_draft(
     in_top: Flags,
     single: Floats,
 ) -> None:
-    """Fill the schemes of one draft that need no order, and take the likeliest tokens, of mass `least` at least, out of `parts`."""
+    """Fill the schemes of one draft that need no order, and take the likeliest tokens, of mass
+    `least` at least, out of `parts`.
+    """
     tv = described[TV]
     single[MAXIMAL] = whole[OVERLAP]
     # Σ |p − q| min(p, q) = Σ p q − Σ min(p, q)²
@@ -250,7 +275,10 @@ def _of_one_draft(
     single[TYPICAL] = accepted + whole[SAME]
 
 
-@compile_once(types.void(ROWS, ROWS, ROWS, ROWS, ASKED, LAYOUT, types.int64, READ, FOUND, SCRATCH), fastmath=FAST)
+@compile_once(
+    types.void(ROWS, ROWS, ROWS, ROWS, ASKED, LAYOUT, types.int64, READ, FOUND, SCRATCH),
+    fastmath=FAST,
+)
 def read(
     p: Floats,
     q: Floats,
@@ -263,15 +291,24 @@ def read(
     found: Found,
     scratch: Scratch,
 ) -> None:
-    """Fill what needs no order: sums, descriptions, the schemes of one draft, naive, naive tree, the most likely tokens.
+    """Fill what needs no order: sums, descriptions, the schemes of one draft, naive, naive tree,
+    the most likely tokens.
 
-    In passing the tokens are packed for a sort, in the bits of `mask` their index, or put into groups, `bins` starting at 0. Where
-    logarithms are known they are finite; where not they have no columns.
+    In passing the tokens are packed for a sort, in the bits of `mask` their index, or put into
+    groups, `bins` starting at 0. Where logarithms are known they are finite; where not they have no
+    columns.
     """
     width = p.shape[1]
     blocks = (width + BLOCK - 1) // BLOCK
     ks, work, moments, parts = asked.ks, scratch.work, scratch.moments, scratch.parts
-    block_p, block_q, excess, power, log_p, log_q = work[0], work[1], work[2], work[3], work[4], work[5]
+    block_p, block_q, excess, power, log_p, log_q = (
+        work[0],
+        work[1],
+        work[2],
+        work[3],
+        work[4],
+        work[5],
+    )
     known = known_log_p.shape[1] == width
     for r in range(len(p)):
         described, per_k, sums = found.described[:, r], found.per_k[:, :, r], said.sums[r]
@@ -286,7 +323,9 @@ def read(
             of_p, of_q = (log_p, log_q) if known else (block_p, block_q)
             for j in range(n):
                 block_p[j], block_q[j] = p[r, first + j], q[r, first + j]
-            for j in range(n, BLOCK):  # tokens without mass: loops of one length are shorter to compile and to run
+            for j in range(
+                n, BLOCK
+            ):  # tokens without mass: loops of one length are shorter to compile and to run
                 block_p[j] = block_q[j] = 0.0
             least_p, parts[MOST_P, b] = _extremes(block_p)
             least_q, parts[MOST_Q, b] = _extremes(block_q)
@@ -300,7 +339,14 @@ def read(
             if asked.packed:
                 pack(block_p, block_q, first, n, mask, layout.order[r])
             elif asked.way == IN_GROUPS:
-                place_tokens(block_p, block_q, first_group, shift, layout.place[r, first:last], layout.bins[r])
+                place_tokens(
+                    block_p,
+                    block_q,
+                    first_group,
+                    shift,
+                    layout.place[r, first:last],
+                    layout.bins[r],
+                )
             if asked.logarithms:
                 if known:
                     for j in range(n):
@@ -327,10 +373,24 @@ def read(
             for b in range(blocks):
                 whole[i] += parts[i, b]
         sums[WHOLE_P], sums[WHOLE_Q] = whole[SUM_P], whole[SUM_Q]
-        forward, backward = max(described[KL_TARGET_DRAFT], 0.0), max(described[KL_DRAFT_TARGET], 0.0)
+        forward, backward = (
+            max(described[KL_TARGET_DRAFT], 0.0),
+            max(described[KL_DRAFT_TARGET], 0.0),
+        )
         described[KL_TARGET_DRAFT] = np.inf if alone_q > 0 else forward
         described[KL_DRAFT_TARGET] = np.inf if alone_p > 0 else backward
         _naive(whole[SUM_Q], whole[OVERLAP], moments, ks, per_k)
         least = likeliest(p[r], parts[MOST_P], said.top[r], said.rest[r, 0])
-        _of_one_draft(p[r], q[r], asked.lossy, least, said.top[r], whole, described, parts, scratch.in_top, found.single[:, r])
+        _of_one_draft(
+            p[r],
+            q[r],
+            asked.lossy,
+            least,
+            said.top[r],
+            whole,
+            described,
+            parts,
+            scratch.in_top,
+            found.single[:, r],
+        )
         masses_without(p[r], q[r], said.top[r], parts, said.rest[r])

@@ -1,4 +1,6 @@
-"""Rows from beginning to end: read, put in order as far as what is asked needs it, and every column filled."""
+"""Rows from beginning to end: read, put in order as far as what is asked needs it, and every column
+filled.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ from otm.verifiers.typical_acceptance import TypicalAcceptance
 
 _PLACED = {"fuzzy_iid", *CURVE, *LIKELY} - RACES
 _RAISED = {"naive_iid", "naive_tree_iid"}
-_LOSSY = np.asarray([Lenience().lenience, TypicalAcceptance().delta, TypicalAcceptance().eps, Fuzzy().threshold])
+_LOSSY = np.asarray(
+    [Lenience().lenience, TypicalAcceptance().delta, TypicalAcceptance().eps, Fuzzy().threshold]
+)
 _SHORTEST_GROUPED = 1024  # below, a sort is as fast
 _ROOM = 8  # one in so many tokens, put in order here; NumPy does more of them faster
 _SAMPLE = 32  # tokens of which none is without mass, before a row is read as a distribution
@@ -90,27 +94,30 @@ def chunk_values(
     logs: tuple[Floats, Floats] | None = None,
     orders: list[Integers] | None = None,
 ) -> tuple[dict[tuple[str, int], Floats], dict[str, Floats], Floats]:
-    """Return the values of a chunk `(rows, V)`, its descriptions, and what tells distributions from other rows; `ks` ascending.
+    """Return the values of a chunk `(rows, V)`, its descriptions, and what tells distributions from
+    other rows; `ks` ascending.
 
     Args:
         p, q: float32 or float64, both the same; divided by their sums here, which need not be 1.
         ks: numbers of drafts, ascending.
         wanted: stems of columns and names of descriptions; what else is returned may be wrong.
-        logs: logarithms of p and q in float64 where a softmax has left them, finite everywhere; read where p and q are
-            distributions as they stand.
-        orders: the order of q/p that other distributions of these tokens have left, who have the same, or room for this one.
+        logs: logarithms of p and q in float64 where a softmax has left them, finite everywhere;
+            read where p and q are distributions as they stand.
+        orders: the order of q/p that other distributions of these tokens have left, who have the
+            same, or room for this one.
 
     Returns:
-        Values by (stem of the column, k); descriptions by name; and `(2, rows)`, Σ p and Σ q, NaN where an entry is negative. Where
-        these are not what they should be the rest is meaningless.
+        Values by (stem of the column, k); descriptions by name; and `(2, rows)`, Σ p and Σ q, NaN
+        where an entry is negative. Where these are not what they should be the rest is meaningless.
 
-    Cost: per row one read of a distribution, two of anything else; for values along the curve one more of the tokens with mass, in
-    groups; for the races, whose every term depends on a rank, a sort and two. Memory: the order, and what is divided. Accuracy: as
-    `otm.table.arrays`.
+    Cost: per row one read of a distribution, two of anything else; for values along the curve one
+    more of the tokens with mass, in groups; for the races, whose every term depends on a rank, a
+    sort and two. Memory: the order, and what is divided. Accuracy: as `otm.table.arrays`.
     """
     if p.shape != q.shape or p.dtype != q.dtype:  # compiled loops would read what lies beyond
         raise ShapeMismatch(
-            f"A chunk's rows must be alike; got {p.shape} of {p.dtype}, {q.shape} of {q.dtype}. Broadcast them."
+            f"A chunk's rows must be alike; got {p.shape} of {p.dtype}, {q.shape} of {q.dtype}. "
+            "Broadcast them."
         )
     names = set(wanted)
     asked = Asked(
@@ -123,7 +130,9 @@ def chunk_values(
     )
     with quiet():  # compiled code never warns, but numba may be told not to compile
         found, sums = _found(p, q, asked, logs, orders)
-    values = {(stem, k): found.per_k[i, j] for i, stem in enumerate(PER_K) for j, k in enumerate(ks)}
+    values = {
+        (stem, k): found.per_k[i, j] for i, stem in enumerate(PER_K) for j, k in enumerate(ks)
+    }
     values |= {(stem, 1): found.single[i] for i, stem in enumerate(SINGLE)}
     if 2 in ks:
         values["spechub_greedy", 2] = values["greedy_optimal_greedy", 2]
@@ -143,7 +152,9 @@ def _found(
     """
     sample = slice(None, None, max(p.shape[1] // _SAMPLE, 1))
     if p.dtype == np.float64 and (p[:, sample] > 0).all() and (q[:, sample] > 0).all():
-        wide_p, wide_q, *known = (np.require(a, np.float64, ["C", "A"]) for a in (p, q, *(logs or ())))
+        wide_p, wide_q, *known = (
+            np.require(a, np.float64, ["C", "A"]) for a in (p, q, *(logs or ()))
+        )
         table = _Table.of(wide_p, wide_q, asked, logs=known, order=orders[0] if orders else None)
         if table.are_distributions():
             if orders is not None and not orders and asked.way == IN_ORDER and not table.has_dead():
@@ -153,7 +164,10 @@ def _found(
     (p, sum_p, dead_p), (q, sum_q, dead_q) = (unit_chunk(a) for a in (p, q))
     sparse = dead_p + dead_q > p.shape[1]  # half of the tokens have no mass, at least
     if sparse.any():
-        rows = [(live_tokens(p[r], q[r], asked.ks[-1]) if sparse[r] else (p[r : r + 1], q[r : r + 1])) for r in range(len(p))]
+        rows = [
+            (live_tokens(p[r], q[r], asked.ks[-1]) if sparse[r] else (p[r : r + 1], q[r : r + 1]))
+            for r in range(len(p))
+        ]
         parts = [_Table.of(*row, asked).filled() for row in rows]
         found = Found(*(np.concatenate(joined, axis=-1) for joined in zip(*parts, strict=True)))
     else:
@@ -175,7 +189,15 @@ class _Table:
     scratch: Scratch
 
     @classmethod
-    def of(cls, p: Floats, q: Floats, asked: Asked, *, logs: Sequence[Floats] = (), order: Integers | None = None) -> _Table:
+    def of(
+        cls,
+        p: Floats,
+        q: Floats,
+        asked: Asked,
+        *,
+        logs: Sequence[Floats] = (),
+        order: Integers | None = None,
+    ) -> _Table:
         """Read rows, and their logarithms if they are known; the order may be known, too."""
         count, width = p.shape
         if asked.way == IN_GROUPS and width < _SHORTEST_GROUPED:
@@ -193,7 +215,9 @@ class _Table:
             q=q,
             asked=asked,
             layout=Layout(
-                order=np.empty((count, width if listed else 0), dtype=np.int64) if order is None else order,
+                order=np.empty((count, width if listed else 0), dtype=np.int64)
+                if order is None
+                else order,
                 place=np.empty((count, width if grouped else 0), dtype=np.int16),
                 bins=np.zeros((count, groups, 3)),
             ),
@@ -221,17 +245,34 @@ class _Table:
             ),
         )
         log_p, log_q = logs or (np.empty((0, 0)),) * 2
-        read(p, q, log_p, log_q, asked, table.layout, table.mask, table.said, table.found, table.scratch)
+        read(
+            p,
+            q,
+            log_p,
+            log_q,
+            asked,
+            table.layout,
+            table.mask,
+            table.said,
+            table.found,
+            table.scratch,
+        )
         return table
 
     def are_distributions(self) -> bool:
-        """Return whether every row sums to 1, has no sign, and has mass on half of its tokens or more.
+        """Return whether every row sums to 1, has no sign, and has mass on half of its tokens or
+        more.
 
-        A little more is asked of sums than where they are taken first, in another order: what passes here is not divided there.
+        A little more is asked of sums than where they are taken first, in another order: what
+        passes here is not divided there.
         """
         sums, near = self.said.sums, 0.75 * SUMS_TO_ONE
         whole = (np.abs(sums[:, [WHOLE_P, WHOLE_Q]] - 1.0) <= near).all()
-        alive = not self.has_dead() if self.ordered_before else (2 * self.said.live >= self.p.shape[1]).all()
+        alive = (
+            not self.has_dead()
+            if self.ordered_before
+            else (2 * self.said.live >= self.p.shape[1]).all()
+        )
         return bool(whole and not sums[:, SIGNED].any() and alive)
 
     @property
@@ -250,7 +291,17 @@ class _Table:
         if self.asked.packed:
             sort_packed(self.layout.order)
         wrong = np.empty(len(self.p), dtype=np.bool_)
-        fill(self.p, self.q, self.asked, self.layout, self.mask, self.said, self.found, wrong, self.scratch)
+        fill(
+            self.p,
+            self.q,
+            self.asked,
+            self.layout,
+            self.mask,
+            self.said,
+            self.found,
+            wrong,
+            self.scratch,
+        )
         for r in np.flatnonzero(wrong):
             self._fill_again(int(r))
         return self.found
@@ -264,13 +315,24 @@ class _Table:
         said = Read(said.sums[one], said.live[one], said.top[one], said.rest[one])
         found = Found(*(np.ascontiguousarray(a[..., one]) for a in self.found))
         in_order = self.asked._replace(way=IN_ORDER, packed=False)
-        fill(p, q, in_order, layout, self.mask, said, found, np.empty(1, dtype=np.bool_), self.scratch)
+        fill(
+            p,
+            q,
+            in_order,
+            layout,
+            self.mask,
+            said,
+            found,
+            np.empty(1, dtype=np.bool_),
+            self.scratch,
+        )
         for mine, new in zip(self.found, found, strict=True):
             mine[..., one] = new
 
 
 def sort_packed(order: Integers) -> None:
-    """Sort each row's entries, p/q with the token's index in its last bits; those without mass come last.
+    """Sort each row's entries, p/q with the token's index in its last bits; those without mass come
+    last.
 
     Non-negative finite floats sort as their bits do, and NumPy's sort of floats is the faster one.
     """
@@ -283,16 +345,34 @@ def put_in_order(p: Floats, q: Floats, order: Integers) -> None:
         order[:] = np.argsort(p / q)[: len(order)]  # 0/0, without mass, comes last
 
 
-@compile_once(types.void(ROWS, ROWS, ASKED, LAYOUT, types.int64, READ, FOUND, types.boolean[::1], SCRATCH), fastmath=FAST)
+@compile_once(
+    types.void(ROWS, ROWS, ASKED, LAYOUT, types.int64, READ, FOUND, types.boolean[::1], SCRATCH),
+    fastmath=FAST,
+)
 def fill(
-    p: Floats, q: Floats, asked: Asked, layout: Layout, mask: int, said: Read, found: Found, wrong: Flags, scratch: Scratch
+    p: Floats,
+    q: Floats,
+    asked: Asked,
+    layout: Layout,
+    mask: int,
+    said: Read,
+    found: Found,
+    wrong: Flags,
+    scratch: Scratch,
 ) -> None:
-    """Fill the columns that take the tokens in descending order of q/p, or in groups that are; without ranks the races are left.
+    """Fill the columns that take the tokens in descending order of q/p, or in groups that are;
+    without ranks the races are left.
 
-    A row is wrong, and to be put in order again, if the index took bits that were needed to tell two ratios apart, or if the order
-    inside a group matters that is too long.
+    A row is wrong, and to be put in order again, if the index took bits that were needed to tell
+    two ratios apart, or if the order inside a group matters that is too long.
     """
-    ks, lossy, starts, is_sorted, ends = asked.ks, asked.lossy, scratch.starts[0], scratch.is_sorted, scratch.ends
+    ks, lossy, starts, is_sorted, ends = (
+        asked.ks,
+        asked.lossy,
+        scratch.starts[0],
+        scratch.is_sorted,
+        scratch.ends,
+    )
     for r in range(len(p)):
         is_wrong = False
         described, per_k, single = found.described[:, r], found.per_k[:, :, r], found.single[:, r]
@@ -301,7 +381,9 @@ def fill(
             first, shift = int(said.sums[r, FIRST]), int(said.sums[r, SHIFT])
             groups = gather(order, layout.place[r], layout.bins[r], first, shift, scratch.starts[1])
         else:
-            order = Order(p[r], q[r], layout.order[r, : said.live[r]], starts, is_sorted, ends, scratch.opened)
+            order = Order(
+                p[r], q[r], layout.order[r, : said.live[r]], starts, is_sorted, ends, scratch.opened
+            )
             tokens = order.tokens
             if asked.packed:
                 for j in range(len(tokens)):
@@ -310,7 +392,9 @@ def fill(
             for b in range(groups):
                 starts[b], is_sorted[b] = b * BLOCK, True
             starts[groups] = len(tokens)
-            single[RACE], is_wrong = races(order, said.sums[r, WHOLE_P], ks, scratch.work, scratch.moments, per_k)
+            single[RACE], is_wrong = races(
+                order, said.sums[r, WHOLE_P], ks, scratch.work, scratch.moments, per_k
+            )
         has_room = optima(order, groups, ends[4:], ks, per_k[OPTIMUM])
         for i, k in enumerate(ks):
             value = kseq(order, groups, k)

@@ -1,23 +1,30 @@
-"""The binned optimal verifier for a whole batch: the tokens stay on their device, a few thousand numbers per row do not.
+"""The binned optimal verifier for a whole batch: the tokens stay on their device, a few thousand
+numbers per row do not.
 
-A decoder verifies every step, for many rows at once, with distributions that live on a GPU. The binned form
-(`otm.verifiers.optimal.bins`) splits that work by size:
+A decoder verifies every step, for many rows at once, with distributions that live on a GPU. The
+binned form (`otm.verifiers.optimal.bins`) splits that work by size:
 
-* what is as wide as the vocabulary stays where it is: the bin of each token, the masses of the bins, and the residual draw;
-* the score pieces depend on the masses of the bins alone, `(rows, bins)`. They are built on the host, row by row, by the very code
-  that a single row uses (`otm.verifiers.optimal.scores`), self-checks included: a third of a millisecond per row at 4,096 bins;
-* what comes back is small: the planned and the true level of each bin, and some 40 atoms and 80 pieces per row, padded to one
-  table. Selecting is a gather and a binary search in it, for all drafts of all rows at once.
+* what is as wide as the vocabulary stays where it is: the bin of each token, the masses of the
+  bins, and the residual draw;
+* the score pieces depend on the masses of the bins alone, `(rows, bins)`. They are built on the
+  host, row by row, by the very code that a single row uses (`otm.verifiers.optimal.scores`),
+  self-checks included: a third of a millisecond per row at 4,096 bins;
+* what comes back is small: the planned and the true level of each bin, and some 40 atoms and 80
+  pieces per row, padded to one table. Selecting is a gather and a binary search in it, for all
+  drafts of all rows at once.
 
-**Lossless.** The selected draft has the law s(y) = p(y)·a_b, with a_b what the pieces of bin b achieve; the accept step min(1, q/s)
-and the residual (q − s)₊ use the token's own q and this s. That is exact for any bins, so rounding at the edge of a bin, which
-differs between devices, costs no exactness; nor does CUDA's summing the masses of the bins in no fixed order, which lets two runs
+**Lossless.** The selected draft has the law s(y) = p(y)·a_b, with a_b what the pieces of bin b
+achieve; the accept step min(1, q/s) and the residual (q − s)₊ use the token's own q and this s.
+That is exact for any bins, so rounding at the edge of a bin, which differs between devices, costs
+no exactness; nor does CUDA's summing the masses of the bins in no fixed order, which lets two runs
 differ by rounding.
 
-**float32.** Rows are widened to float64 and rescaled to sum to 1 before anything is computed, so drafts from the rescaled p give
-an output with the law of the rescaled q to 1e-12. If the drafts come from float64 distributions and their float32 copies are what
-the verifier sees, each entry is off by a relative δ ≤ 6e-8, each draft is another token with probability δ at most, and the target
-has moved by as much: the output misses the float64 target by (k + 1)·δ in total variation at most, 6e-7 at k = 8.
+**float32.** Rows are widened to float64 and rescaled to sum to 1 before anything is computed, so
+drafts from the rescaled p give an output with the law of the rescaled q to 1e-12. If the drafts
+come from float64 distributions and their float32 copies are what the verifier sees, each entry is
+off by a relative δ ≤ 6e-8, each draft is another token with probability δ at most, and the target
+has moved by as much: the output misses the float64 target by (k + 1)·δ in total variation at most,
+6e-7 at k = 8.
 
 Reference: docs/theory.md, "The binned form".
 """
@@ -52,7 +59,9 @@ from otm.verifiers.optimal.bins import bin_tokens
 from otm.verifiers.optimal.scores import Scores, TokenScores, scores_of_tokens
 from otm.verifiers.optimal.verifier import Optimal
 
-_FEWEST_CHUNKS = 4  # eight float64 temporaries of a quarter of the rows are twice a float32 input of two arrays
+_FEWEST_CHUNKS = (
+    4  # eight float64 temporaries of a quarter of the rows are twice a float32 input of two arrays
+)
 
 
 def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
@@ -62,23 +71,29 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
 
     Args:
         verifier: `otm.Optimal(bins=...)`.
-        problem: any batch `(..., V)` with an `IID` law, NumPy or torch on any device, float32 or float64.
+        problem: any batch `(..., V)` with an `IID` law, NumPy or torch on any device, float32 or
+            float64.
 
     Returns:
-        A rule with `select` and `verify` for drafts of every row, on the same kind of array and device. On NumPy each row's tables
-        are those of `otm.prepare(verifier, row)`.
+        A rule with `select` and `verify` for drafts of every row, on the same kind of array and
+        device. On NumPy each row's tables are those of `otm.prepare(verifier, row)`.
 
     Raises:
-        Unsupported: for other verifiers, for `Optimal()` without bins, and for laws other than `IID`.
+        Unsupported: for other verifiers, for `Optimal()` without bins, and for laws other than
+            `IID`.
         SolverFailure: if a row's score pieces fail a self-check; the message names the row.
 
-    Cost: O(V) per row on the device, some fifteen passes and no sort; about 0.3 ms per row on the host at 4,096 bins; 32 bytes
-    per bin and row travel. Rows go in four chunks, or in chunks of 2²⁴ entries if those are smaller; a device is waited for once in
-    each. Peak extra memory: below 4 times the input from four rows on. Accuracy: output law and acceptance to 1e-12 of the rows as
-    given; float32 as the module's docstring derives.
+    Cost: O(V) per row on the device, some fifteen passes and no sort; about 0.3 ms per row on the
+        host at 4,096 bins; 32 bytes
+    per bin and row travel. Rows go in four chunks, or in chunks of 2²⁴ entries if those are
+    smaller; a device is waited for once in each. Peak extra memory: below 4 times the input from
+    four rows on. Accuracy: output law and acceptance to 1e-12 of the rows as given; float32 as the
+    module's docstring derives.
     Reference: docs/theory.md, "The binned form".
 
-    >>> rows = otm.Problem(draft=[[0.75, 0.25], [0.5, 0.5]], target=[[0.5, 0.5], [0.5, 0.5]], law=otm.IID(2))
+    >>> rows = otm.Problem(
+    ...     draft=[[0.75, 0.25], [0.5, 0.5]], target=[[0.5, 0.5], [0.5, 0.5]], law=otm.IID(2)
+    ... )
     >>> rule = prepare_batch(otm.Optimal(bins=64), rows)
     >>> rule.lower, rule.select(np.array([[0, 1], [1, 1]]), np.array([[0.3, 0.3], [0.5, 0.1]]))
     (array([0.9375, 1.    ]), array([1, 1]))
@@ -90,28 +105,42 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
             "Pass otm.Optimal(bins=4096), or call otm.prepare row by row."
         )
     plain = [untracked(array) for array in (problem.draft, problem.target)]
-    if plain[0] is not problem.draft or plain[1] is not problem.target:  # under torch.no_grad(): the rule keeps no graph alive
+    if (
+        plain[0] is not problem.draft or plain[1] is not problem.target
+    ):  # under torch.no_grad(): the rule keeps no graph alive
         problem = Problem(draft=plain[0], target=plain[1], law=problem.law)
     rows = _Rows.of(problem)
     xp, bins = namespace(rows.draft), verifier.bins
-    index = xp.empty(rows.draft.shape, dtype=xp.int16 if bins <= 1 << 15 else xp.int32, device=rows.draft.device)
+    index = xp.empty(
+        rows.draft.shape, dtype=xp.int16 if bins <= 1 << 15 else xp.int32, device=rows.draft.device
+    )
     views = _arrays.host_views([rows.draft, rows.target, rows.draft_sum, rows.target_sum, index])
-    work, places = (rows, index) if views is None else (_Rows(rows.batch_shape, *views[:4]), views[4])
+    work, places = (
+        (rows, index) if views is None else (_Rows(rows.batch_shape, *views[:4]), views[4])
+    )
 
     def masses(chunk: slice) -> Array:
         cells = bin_tokens(*work.wide(chunk), bins, problem.law.k)
         places[chunk, :] = namespace(places).astype(cells.index, places.dtype)
-        return namespace(places).concat([cells.draft, cells.target, cells.undrafted[:, None]], axis=-1)
+        return namespace(places).concat(
+            [cells.draft, cells.target, cells.undrafted[:, None]], axis=-1
+        )
 
     # A GPU bins the later chunks while the host works on the first.
-    binned = _arrays.share(masses, list(work.chunks()), 1 if views is None else _arrays.num_threads(index))
+    binned = _arrays.share(
+        masses, list(work.chunks()), 1 if views is None else _arrays.num_threads(index)
+    )
     built: list[TokenScores] = []
     for row in (row for chunk in binned for row in to_numpy(chunk)):
-        built.append(_scores_of_row(row[:bins], row[bins:-1], float(row[-1]), problem, row=len(built)))
+        built.append(
+            _scores_of_row(row[:bins], row[bins:-1], float(row[-1]), problem, row=len(built))
+        )
     return BatchedOptimalRule(
         problem=problem,
         scores=tuple(row.scores for row in built),
-        upper=as_scalar_or_array(rows.unflatten(_send([1.0 - row.gain for row in built], rows.draft))),
+        upper=as_scalar_or_array(
+            rows.unflatten(_send([1.0 - row.gain for row in built], rows.draft))
+        ),
         _rows=rows,
         _index=index,
         _level=_send(np.stack([row.level for row in built]), rows.draft),
@@ -120,9 +149,13 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
     )
 
 
-def _scores_of_row(draft: NDArray[Any], target: NDArray[Any], undrafted: float, problem: Problem, *, row: int) -> TokenScores:
+def _scores_of_row(
+    draft: NDArray[Any], target: NDArray[Any], undrafted: float, problem: Problem, *, row: int
+) -> TokenScores:
     try:
-        return scores_of_tokens(draft, target, problem.law.k, undrafted=undrafted, num_tokens=problem.num_tokens)
+        return scores_of_tokens(
+            draft, target, problem.law.k, undrafted=undrafted, num_tokens=problem.num_tokens
+        )
     except SolverFailure as error:
         raise SolverFailure(f"Row {row} of the batch, leading axes flattened: {error}") from error
 
@@ -133,8 +166,10 @@ class BatchedOptimalRule:
 
     Attributes:
         problem: the batch `(..., V)`.
-        scores: atoms and pieces of each row, leading axes flattened, with their measured residuals (`scores[i].residuals`).
-        upper: optimum of the row's bins, a float or `(...)`; no verifier of the row's k drafts accepts more.
+        scores: atoms and pieces of each row, leading axes flattened, with their measured residuals
+            (`scores[i].residuals`).
+        upper: optimum of the row's bins, a float or `(...)`; no verifier of the row's k drafts
+            accepts more.
     """
 
     problem: Problem
@@ -153,7 +188,9 @@ class BatchedOptimalRule:
 
     @property
     def lower(self) -> Array:
-        """Σ min(s, q), what the rule accepts, a float or `(...)` in float64. Cost: O(V) per row at every call."""
+        """Σ min(s, q), what the rule accepts, a float or `(...)` in float64. Cost: O(V) per row at
+        every call.
+        """
         xp = namespace(self._index)
         parts = []
         for chunk in self._rows.chunks():
@@ -163,16 +200,22 @@ class BatchedOptimalRule:
 
     @property
     def selection_law(self) -> Array:
-        """Law s `(..., V)`, float64, of the selected draft as the pieces have it. Cost: O(V) per row at every call."""
+        """Law s `(..., V)`, float64, of the selected draft as the pieces have it. Cost: O(V) per
+        row at every call.
+        """
         xp = namespace(self._index)
-        law = xp.concat([self._selected_law(chunk, self._rows.wide(chunk)[0]) for chunk in self._rows.chunks()], axis=0)
+        law = xp.concat(
+            [self._selected_law(chunk, self._rows.wide(chunk)[0]) for chunk in self._rows.chunks()],
+            axis=0,
+        )
         return self._rows.unflatten(law)
 
     def select(self, drafts: Array, uniforms: Array) -> Array:
         """Return the draft with the largest score of each row.
 
         Args:
-            drafts: tokens `(..., k)`, or `(..., n, k)` for n independent draws per row, on the problem's device.
+            drafts: tokens `(..., k)`, or `(..., n, k)` for n independent draws per row, on the
+                problem's device.
             uniforms: as many in [0, 1), float64.
 
         Returns:
@@ -190,7 +233,8 @@ class BatchedOptimalRule:
         """Select by scores, accept where η < q/s, otherwise draw from the residual ∝ (q − s)₊.
 
         Args:
-            drafts: tokens `(..., k)`, or `(..., n, k)` for n independent draws per row, on the problem's device.
+            drafts: tokens `(..., k)`, or `(..., n, k)` for n independent draws per row, on the
+                problem's device.
             uniforms: `(..., k + 2)` or `(..., n, k + 2)` in [0, 1), float64.
 
         Returns:
@@ -199,7 +243,8 @@ class BatchedOptimalRule:
         Raises:
             InvalidParameter: on a wrong shape or dtype, or tokens outside the vocabulary.
 
-        Cost: O(k log pieces) per draw, and O(V) for each row in which a draw was rejected. A device is waited for twice: to check
+        Cost: O(k log pieces) per draw, and O(V) for each row in which a draw was rejected. A device
+            is waited for twice: to check
         the tokens, and to learn which rows these are.
         """
         tokens, flat, shape = self._flatten(drafts, uniforms, self.num_uniforms)
@@ -211,33 +256,48 @@ class BatchedOptimalRule:
         output = xp.where(accepted, selected, self._residual_draws(accepted, flat[..., -1]))
         return xp.reshape(output, shape), xp.reshape(accepted, shape)
 
-    def _flatten(self, drafts: Array, uniforms: Array, width: int) -> tuple[Array, Array, tuple[int, ...]]:
-        """Check the arguments; return tokens `(rows, n, k)`, uniforms `(rows, n, width)` and the shape of an answer."""
+    def _flatten(
+        self, drafts: Array, uniforms: Array, width: int
+    ) -> tuple[Array, Array, tuple[int, ...]]:
+        """Check the arguments; return tokens `(rows, n, k)`, uniforms `(rows, n, width)` and the
+        shape of an answer.
+        """
         batch, k = self.problem.batch_shape, self.problem.law.k
         try:
             xp = namespace(self._index, drafts, uniforms)
         except TypeError as error:
             raise InvalidParameter(
-                f"drafts and uniforms must be arrays of the problem's kind, {type(self._index).__name__}; got "
+                "drafts and uniforms must be arrays of the problem's kind, "
+                f"{type(self._index).__name__}; got "
                 f"{type(drafts).__name__} and {type(uniforms).__name__}. Convert them."
             ) from error
         shape = tuple(int(n) for n in drafts.shape[:-1])
-        if shape[: len(batch)] != batch or drafts.ndim not in (len(batch) + 1, len(batch) + 2) or int(drafts.shape[-1]) != k:
+        if (
+            shape[: len(batch)] != batch
+            or drafts.ndim not in (len(batch) + 1, len(batch) + 2)
+            or int(drafts.shape[-1]) != k
+        ):
             raise InvalidParameter(
-                f"drafts must have shape (..., k) or (..., n, k) with leading axes {batch} and k = {k}; got "
+                f"drafts must have shape (..., k) or (..., n, k) with leading axes {batch} and k = "
+                f"{k}; got "
                 f"{tuple(drafts.shape)}. Pass k tokens for each row of the problem."
             )
         if tuple(uniforms.shape) != (*shape, width) or uniforms.dtype != xp.float64:
             raise InvalidParameter(
-                f"uniforms must be float64 of shape {(*shape, width)}; got {uniforms.dtype} of shape {tuple(uniforms.shape)}. "
-                "Draw them in float64: 2²⁴ values in float32 are too few to hit rare tokens of a large vocabulary."
+                f"uniforms must be float64 of shape {(*shape, width)}; got {uniforms.dtype} of "
+                f"shape {tuple(uniforms.shape)}. "
+                "Draw them in float64: 2²⁴ values in float32 are too few to hit rare tokens of a "
+                "large vocabulary."
             )
         if not xp.isdtype(drafts.dtype, "integral"):
-            raise InvalidParameter(f"drafts must be integer tokens; got {drafts.dtype}. Pass one token per draft.")
+            raise InvalidParameter(
+                f"drafts must be integer tokens; got {drafts.dtype}. Pass one token per draft."
+            )
         drafts = xp.astype(drafts, xp.int64)  # V may be more than a narrow integer holds
         if bool(xp.any((drafts < 0) | (drafts >= self.problem.num_tokens))):
             raise InvalidParameter(
-                f"Drafted tokens must lie in [0, {self.problem.num_tokens}); got {int(xp.min(drafts))} to "
+                f"Drafted tokens must lie in [0, {self.problem.num_tokens}); got "
+                f"{int(xp.min(drafts))} to "
                 f"{int(xp.max(drafts))}. Check that both models share the vocabulary."
             )
         num_rows, draws = self._rows.number, int(np.prod(shape[len(batch) :], dtype=np.int64))
@@ -245,11 +305,15 @@ class BatchedOptimalRule:
         return tokens, xp.reshape(uniforms, (num_rows, draws, width)), shape
 
     def _winners(self, tokens: Array, uniforms: Array) -> Array:
-        """Return the selected tokens `(rows, n)` for tokens `(rows, n, k)`; the smallest gap below 1 wins."""
+        """Return the selected tokens `(rows, n)` for tokens `(rows, n, k)`; the smallest gap below
+        1 wins.
+        """
         xp = namespace(tokens)
         flat = xp.reshape(tokens, (self._rows.number, -1))
         drafted = gather(self._rows.draft, flat) > 0
-        levels = xp.where(drafted, gather(self._level, xp.astype(gather(self._index, flat), xp.int64)), -1.0)
+        levels = xp.where(
+            drafted, gather(self._level, xp.astype(gather(self._index, flat), xp.int64)), -1.0
+        )
         gaps = xp.reshape(self._tables.gaps(levels, xp.reshape(uniforms, flat.shape)), tokens.shape)
         best = xp.argmin(gaps, axis=-1)
         return gather(tokens, best[..., None])[..., 0]
@@ -267,33 +331,49 @@ class BatchedOptimalRule:
         return draft * gather(self._achieved[rows, :], xp.astype(self._index[rows, :], xp.int64))
 
     def _residual_draws(self, accepted: Array, uniforms: Array) -> Array:
-        """Draw from ∝ (q − s)₊ by inverse CDF in the rows that reject a draw, `(rows, n)`; elsewhere the entries mean nothing."""
+        """Draw from ∝ (q − s)₊ by inverse CDF in the rows that reject a draw, `(rows, n)`;
+        elsewhere the entries mean nothing.
+        """
         xp = namespace(accepted)
         drawn = xp.zeros(accepted.shape, dtype=xp.int64, device=accepted.device)
         rejecting = xp.nonzero(~xp.all(accepted, axis=-1))[0]
-        fast = compiled("otm.verifiers.optimal.draws") if str(getattr(accepted, "device", "cpu")) == "cpu" else None
+        fast = (
+            compiled("otm.verifiers.optimal.draws")
+            if str(getattr(accepted, "device", "cpu")) == "cpu"
+            else None
+        )
         if fast is not None:
-            masses = (self._rows.draft, self._rows.target, self._rows.draft_sum[:, 0], self._rows.target_sum[:, 0])
+            masses = (
+                self._rows.draft,
+                self._rows.target,
+                self._rows.draft_sum[:, 0],
+                self._rows.target_sum[:, 0],
+            )
             arrays = (*masses, self._index, self._achieved, rejecting, uniforms[rejecting, :])
-            drawn[rejecting, :] = xp.asarray(fast.binned(*(np.ascontiguousarray(to_numpy(a)) for a in arrays)))
+            drawn[rejecting, :] = xp.asarray(
+                fast.binned(*(np.ascontiguousarray(to_numpy(a)) for a in arrays))
+            )
             return drawn
         for chunk in self._rows.chunks(int(rejecting.shape[0])):
             rows = rejecting[chunk]
             p, q = self._rows.wide(rows)
             excess = xp.clip(q - self._selected_law(rows, p), 0.0, None)
             del p
-            # Where s = q nothing is ever rejected but by rounding; the target stands in as a law to draw from.
+            # Where s = q nothing is ever rejected but by rounding; the target stands in as a law to
+            # draw from.
             excess = xp.where(xp.any(excess > 0, axis=-1)[:, None], excess, q)
             drawn[rows, :] = _draws(excess, uniforms[rows, :])
         return drawn
 
 
 def _draws(mass: Array, uniforms: Array) -> Array:
-    """Map uniforms `(rows, n)` to tokens with probability mass / Σ mass; may overwrite `mass` `(rows, V)`.
+    """Map uniforms `(rows, n)` to tokens with probability mass / Σ mass; may overwrite `mass`
+    `(rows, V)`.
 
-    A token without mass is never returned. u·total can round up to the total where that is subnormal, and a parallel running sum
-    can step back by a unit in the last place, so whatever lands on such a token gets the heaviest one instead, an event of
-    probability V·2⁻⁵³ at most unless the whole mass is subnormal.
+    A token without mass is never returned. u·total can round up to the total where that is
+    subnormal, and a parallel running sum can step back by a unit in the last place, so whatever
+    lands on such a token gets the heaviest one instead, an event of probability V·2⁻⁵³ at most
+    unless the whole mass is subnormal.
     """
     xp = namespace(mass)
     heaviest, live = xp.argmax(mass, axis=-1)[:, None], mass > 0
@@ -305,7 +385,9 @@ def _draws(mass: Array, uniforms: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Rows:
-    """The problem with its leading axes flattened, and the float64 sums `(rows, 1)` that float32 rows are divided by."""
+    """The problem with its leading axes flattened, and the float64 sums `(rows, 1)` that float32
+    rows are divided by.
+    """
 
     batch_shape: tuple[int, ...]
     draft: Array
@@ -315,13 +397,23 @@ class _Rows:
 
     @classmethod
     def of(cls, problem: Problem) -> _Rows:
-        """Flatten a problem; float64 rows are exact after the gate, float32 rows are rescaled once more."""
+        """Flatten a problem; float64 rows are exact after the gate, float32 rows are rescaled once
+        more.
+        """
         xp = namespace(problem.draft, problem.target)
-        p, q = (xp.reshape(array, (-1, problem.num_tokens)) for array in (problem.draft, problem.target))
+        p, q = (
+            xp.reshape(array, (-1, problem.num_tokens)) for array in (problem.draft, problem.target)
+        )
         sums = [total(p)[:, None], total(q)[:, None]]
         if p.dtype == xp.float64:
             sums = [xp.ones_like(each) for each in sums]
-        return cls(batch_shape=problem.batch_shape, draft=p, target=q, draft_sum=sums[0], target_sum=sums[1])
+        return cls(
+            batch_shape=problem.batch_shape,
+            draft=p,
+            target=q,
+            draft_sum=sums[0],
+            target_sum=sums[1],
+        )
 
     @property
     def number(self) -> int:
@@ -331,7 +423,9 @@ class _Rows:
     def chunks(self, number: int | None = None) -> Iterator[slice]:
         """Cut that many rows, all by default, into slices that keep the float64 temporaries small."""
         count = self.number if number is None else number
-        elements = _arrays.CHUNK_ELEMENTS if _arrays.is_on_host(self.draft) else _arrays.CHUNK_ON_DEVICE
+        elements = (
+            _arrays.CHUNK_ELEMENTS if _arrays.is_on_host(self.draft) else _arrays.CHUNK_ON_DEVICE
+        )
         step = min(-(-self.number // _FEWEST_CHUNKS), max(1, elements // int(self.draft.shape[-1])))
         return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
@@ -352,12 +446,14 @@ class _Rows:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Tables:
-    """The rows' atoms and pieces, padded to one width: what `Scores.gaps` reads, on the problem's device.
+    """The rows' atoms and pieces, padded to one width: what `Scores.gaps` reads, on the problem's
+    device.
 
     Attributes:
         level: `(rows, atoms)`, padded with ∞, which no level reaches.
         step, measure, last: of the atoms, `(rows, atoms)`.
-        key: where each piece starts, as the atom's index plus a fraction, `(rows, pieces)`, padded with ∞.
+        key: where each piece starts, as the atom's index plus a fraction, `(rows, pieces)`, padded
+            with ∞.
         low, gap: of the pieces, `(rows, pieces)`.
     """
 
@@ -372,7 +468,10 @@ class _Tables:
     @classmethod
     def of(cls, scores: Sequence[Scores], like: Array) -> _Tables:
         """Pad the rows' tables and send them in two arrays."""
-        atoms, pieces = (max(sizes) for sizes in zip(*((len(s.level), len(s.owner)) for s in scores), strict=True))
+        atoms, pieces = (
+            max(sizes)
+            for sizes in zip(*((len(s.level), len(s.owner)) for s in scores), strict=True)
+        )
         of_atoms, of_pieces = np.zeros((4, len(scores), atoms)), np.zeros((3, len(scores), pieces))
         of_atoms[0], of_pieces[0] = np.inf, np.inf
         for row, each in enumerate(scores):
@@ -391,15 +490,21 @@ class _Tables:
         )
 
     def gaps(self, levels: Array, uniforms: Array) -> Array:
-        """Draw a score for each level `(rows, n)` from a uniform, as the gap 1 − U: `Scores.gaps` for many rows."""
+        """Draw a score for each level `(rows, n)` from a uniform, as the gap 1 − U: `Scores.gaps`
+        for many rows.
+        """
         xp = namespace(levels)
         atom = search_rows(self.level, levels) - 1
         theta = (levels - gather(self.level, atom)) / gather(self.step, atom)
         upper = uniforms < theta
         rest = (uniforms - xp.where(upper, 0.0, theta)) / xp.where(upper, theta, 1.0 - theta)
         atom = atom + xp.astype(upper, xp.int64)
-        piece = xp.minimum(search_rows(self.key, xp.astype(atom, xp.float64) + rest) - 1, gather(self.last, atom))
-        return gather(self.gap, piece) + (rest - gather(self.low, piece)) * gather(self.measure, atom)
+        piece = xp.minimum(
+            search_rows(self.key, xp.astype(atom, xp.float64) + rest) - 1, gather(self.last, atom)
+        )
+        return gather(self.gap, piece) + (rest - gather(self.low, piece)) * gather(
+            self.measure, atom
+        )
 
 
 def _send(values: Any, like: Array) -> Array:

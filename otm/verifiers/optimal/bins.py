@@ -1,15 +1,18 @@
-"""The optimum between two certificates in O(V), without sorting: tokens of similar q/p are treated alike.
+"""The optimum between two certificates in O(V), without sorting: tokens of similar q/p are treated
+alike.
 
-Group the tokens of supp p into bins of log(q/p) and give all tokens of a bin the same score law. Each bin is then one token of a
-smaller problem with masses P_b = P(bin), Q_b = Q(bin), and three things hold for *any* bins (docs/theory.md, "The binned form"):
+Group the tokens of supp p into bins of log(q/p) and give all tokens of a bin the same score law.
+Each bin is then one token of a smaller problem with masses P_b = P(bin), Q_b = Q(bin), and three
+things hold for *any* bins (docs/theory.md, "The binned form"):
 
-* the selected draft has law s(y) = p(y)·a_b exactly, for each token, so accepting with min(1, q(y)/s(y)) is exactly lossless;
+* the selected draft has law s(y) = p(y)·a_b exactly, for each token, so accepting with min(1,
+  q(y)/s(y)) is exactly lossless;
 * that verifier accepts lower = Σ_y min(p(y)·a_b, q(y)), so lower ≤ α*;
 * a cut that is a union of bins is a cut, so upper = 1 + min over such cuts [Q − P^k] ≥ α*.
 
-The bins are equally wide in log₂(q/p) from 2⁻²⁴ to k. No finer distinction is needed above k, where the optimal level is the
-constant d ≤ k; below 2⁻²⁴ at most that much acceptance is at stake. Everything is a histogram, a scan over bins and a gather: the
-form for batches and for a GPU.
+The bins are equally wide in log₂(q/p) from 2⁻²⁴ to k. No finer distinction is needed above k, where
+the optimal level is the constant d ≤ k; below 2⁻²⁴ at most that much acceptance is at stake.
+Everything is a histogram, a scan over bins and a gather: the form for batches and for a GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ _MOST_BINS = 1 << 20
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cells:
-    """Tokens grouped by ratio: bin of each token `(..., V)`, masses `(..., bins)` by ascending ratio, target mass off supp p."""
+    """Tokens grouped by ratio: bin of each token `(..., V)`, masses `(..., bins)` by ascending
+    ratio, target mass off supp p.
+    """
 
     index: Array
     draft: Array
@@ -40,7 +45,8 @@ class Cells:
 
 
 def bin_tokens(draft: Array, target: Array, bins: int, k: int) -> Cells:
-    """Group tokens into bins of log₂(q/p), equally wide on [−24, log₂ k]; whatever lies outside joins the end bins.
+    """Group tokens into bins of log₂(q/p), equally wide on [−24, log₂ k]; whatever lies outside
+    joins the end bins.
 
     Target mass of tokens with p = 0 belongs to no bin. Cost: O(V), one logarithm per token.
     """
@@ -52,19 +58,27 @@ def bin_tokens(draft: Array, target: Array, bins: int, k: int) -> Cells:
         place = np.log2(place, out=place) if isinstance(place, np.ndarray) else xp.log2(place)
     place -= _LOWEST_EXPONENT
     place *= bins / (highest - _LOWEST_EXPONENT)
-    index = xp.astype(clip(place, 0.0, float(bins - 1)), xp.int64)  # an infinite place must not reach the conversion
+    index = xp.astype(
+        clip(place, 0.0, float(bins - 1)), xp.int64
+    )  # an infinite place must not reach the conversion
     if is_on_host(p) and bool(xp.min(p) > 0):
-        return Cells(index, histogram(index, p, bins), histogram(index, q, bins), xp.zeros_like(p[..., 0]))
+        return Cells(
+            index, histogram(index, p, bins), histogram(index, q, bins), xp.zeros_like(p[..., 0])
+        )
     dead = xp.where(p > 0, 0.0, q)
     masses = [histogram(index, weights, bins) for weights in (p, q - dead)]
     return Cells(index=index, draft=masses[0], target=masses[1], undrafted=total(dead))
 
 
 def check_bins(bins: object) -> int:
-    """Return the number of bins, or raise `InvalidParameter` unless it is an integer from 1 to `_MOST_BINS`."""
+    """Return the number of bins, or raise `InvalidParameter` unless it is an integer from 1 to
+    `_MOST_BINS`.
+    """
     count = check_count(bins, name="bins")
     if count > _MOST_BINS:
-        raise InvalidParameter(f"bins must be at most {_MOST_BINS:,}; got {count:,}. Use bins=None, which needs none.")
+        raise InvalidParameter(
+            f"bins must be at most {_MOST_BINS:,}; got {count:,}. Use bins=None, which needs none."
+        )
     return count
 
 
@@ -83,11 +97,15 @@ def _bracket(draft: Array, target: Array, bins: int, k: int) -> Array:
 
 
 def _levels(cells: Cells, k: int) -> tuple[Array, Array]:
-    """Return a_b = clip(Q_b/P_b, c, d) `(..., bins)` and max_T [P(T)^k − Q(T)] over unions of bins, batched."""
+    """Return a_b = clip(Q_b/P_b, c, d) `(..., bins)` and max_T [P(T)^k − Q(T)] over unions of bins,
+    batched.
+    """
     xp, bins = namespace(cells.draft), int(cells.draft.shape[-1])
     p, q = xp.flip(cells.draft, axis=-1), xp.flip(cells.target, axis=-1)  # highest ratios first
     zero = xp.zeros_like(p[..., :1])
-    outside = xp.concat([zero, xp.cumulative_sum(p, axis=-1)], axis=-1)  # after 0, 1, ..., bins bins
+    outside = xp.concat(
+        [zero, xp.cumulative_sum(p, axis=-1)], axis=-1
+    )  # after 0, 1, ..., bins bins
     above = xp.concat([zero, xp.cumulative_sum(q, axis=-1)], axis=-1)
     with quiet():
         contained = xp.exp(k * xp.log1p(-xp.clip(outside, 0.0, 1.0)))
@@ -99,11 +117,13 @@ def _levels(cells: Cells, k: int) -> tuple[Array, Array]:
     held = gather(contained, cut)
     with quiet():
         ratio = xp.where(p > 0, q / p, xp.zeros_like(p))
-    # Σ_T p·max(r, c) = P(T)^k on the last bins, and Σ p·min(r, d) = 1 − P(T)^k off T, the mirror image: min(r, d) = −max(−r, −d).
+    # Σ_T p·max(r, c) = P(T)^k on the last bins, and Σ p·min(r, d) = 1 − P(T)^k off T, the mirror
+    # image: min(r, d) = −max(−r, −d).
     c = _lift(cells.draft, cells.target, xp.flip(ratio, axis=-1), bins - cut, held)
     d = -_lift(p, -q, -ratio, cut, held - 1.0)
     c, d = xp.clip(c, 0.0, None), xp.clip(d, None, float(k))
-    # c ≤ d makes this one clip, but where P(Tᶜ) is 1e-300 rounding leaves nothing of d, which must not reach into T.
+    # c ≤ d makes this one clip, but where P(Tᶜ) is 1e-300 rounding leaves nothing of d, which must
+    # not reach into T.
     off = xp.arange(bins, device=outside.device) < cut
     levels = xp.where(off, xp.minimum(ratio, xp.maximum(c, d)), xp.maximum(ratio, c))
     levels = xp.ones_like(levels) if k == 1 else levels
@@ -111,10 +131,12 @@ def _levels(cells: Cells, k: int) -> tuple[Array, Array]:
 
 
 def _lift(p: Array, q: Array, ratio: Array, count: Array, mass: Array) -> Array:
-    """Solve Σ p·max(r, level) = mass over the first `count` bins, by ascending ratio r = q/p; `(..., 1)`, −∞ without any.
+    """Solve Σ p·max(r, level) = mass over the first `count` bins, by ascending ratio r = q/p;
+    `(..., 1)`, −∞ without any.
 
-    Lifting bins 0..j to the ratio of bin j takes r_j P_j − Q_j, so the longest run is lifted that the spare mass pays for. It is
-    found by counting, not by comparing slopes: a bin of mass 1e-300 has no accurate slope.
+    Lifting bins 0..j to the ratio of bin j takes r_j P_j − Q_j, so the longest run is lifted that
+    the spare mass pays for. It is found by counting, not by comparing slopes: a bin of mass 1e-300
+    has no accurate slope.
     """
     xp = namespace(p)
     place = xp.arange(int(p.shape[-1]), device=p.device)

@@ -1,22 +1,27 @@
 """Score pieces: a martingale coupling of levels and scores, by pool-adjacent-violators on moments.
 
-Given atoms with masses m₁..m_n summing to 1 and ascending levels a₁ ≤ ... ≤ a_n, give each atom a set of Lebesgue measure m_j in
-[0, 1], disjoint from the others, whose mean of g(u) = k u^{k−1} is a_j. Such sets exist if and only if Σ m a = 1 and every prefix
-has Σ m a ≥ (Σ m)^k (`otm.verifiers.optimal.scores` proves it through the construction below).
+Given atoms with masses m₁..m_n summing to 1 and ascending levels a₁ ≤ ... ≤ a_n, give each atom a
+set of Lebesgue measure m_j in [0, 1], disjoint from the others, whose mean of g(u) = k u^{k−1} is
+a_j. Such sets exist if and only if Σ m a = 1 and every prefix has Σ m a ≥ (Σ m)^k
+(`otm.verifiers.optimal.scores` proves it through the construction below).
 
-**The construction.** Keep a stack of disjoint blocks [l, R], each with its mass M = R − l and moment A = ∫ g = R^k − l^k. A new
-atom starts as its own block, at the place where a block of mass m has the moment m·a. If that place overlaps the block below, the
-two are pooled: masses and moments add, and the pooled block is placed where its moment says; and so on down the stack. The pooled
-block covers the absorbed ones, because pooling two blocks that overlap spreads them out, so the atom is left with the pooled block
-minus what it absorbed: measure m, moment m·a. This is pool-adjacent-violators with "the level of a block" replaced by "the place of
-a block", a generalised isotonic regression, and in the language of optimal transport the left-curtain coupling [Beiglböck & Juillet
-2016].
+**The construction.** Keep a stack of disjoint blocks [l, R], each with its mass M = R − l and
+moment A = ∫ g = R^k − l^k. A new atom starts as its own block, at the place where a block of mass m
+has the moment m·a. If that place overlaps the block below, the two are pooled: masses and moments
+add, and the pooled block is placed where its moment says; and so on down the stack. The pooled
+block covers the absorbed ones, because pooling two blocks that overlap spreads them out, so the
+atom is left with the pooled block minus what it absorbed: measure m, moment m·a. This is
+pool-adjacent-violators with "the level of a block" replaced by "the place of a block", a
+generalised isotonic regression, and in the language of optimal transport the left-curtain coupling
+[Beiglböck & Juillet 2016].
 
-**Rounding.** A place is stored as the gap h = 1 − R above the block, never as l: with k in the millions everything happens within
-1/k of 1. The moment of a block is R^k − l^k = −e^{k log1p(−h)} expm1(k log1p(−M/(1−h))). As a function of z = log R at fixed M its
-logarithm is concave with slope between k − 1 and k, so Newton's method in (z, log moment) converges from anywhere, monotonically
-after one step, in three or four steps in practice; k = 2 has the closed form l = (A/M − M)/2. The pieces' *lengths* are the
-primary result; their places are running sums of lengths from the top, so that they tile [0, 1] whatever was rounded.
+**Rounding.** A place is stored as the gap h = 1 − R above the block, never as l: with k in the
+millions everything happens within 1/k of 1. The moment of a block is R^k − l^k = −e^{k log1p(−h)}
+expm1(k log1p(−M/(1−h))). As a function of z = log R at fixed M its logarithm is concave with slope
+between k − 1 and k, so Newton's method in (z, log moment) converges from anywhere, monotonically
+after one step, in three or four steps in practice; k = 2 has the closed form l = (A/M − M)/2. The
+pieces' *lengths* are the primary result; their places are running sums of lengths from the top, so
+that they tile [0, 1] whatever was rounded.
 """
 
 from __future__ import annotations
@@ -25,7 +30,9 @@ import math
 from collections.abc import Sequence
 
 _ENOUGH = 2e-8
-"""A Newton step dz with k·|dz| below this leaves k·error ≤ (k·dz)² ≈ 4e-16 behind: the curvature in z is at most k²."""
+"""A Newton step dz with k·|dz| below this leaves k·error ≤ (k·dz)² ≈ 4e-16 behind: the curvature in
+z is at most k².
+"""
 
 _MOST_STEPS = 100
 
@@ -33,7 +40,8 @@ _ROUNDING_OF_WIDTHS = 2.0**-50
 
 
 def moment(gap: float, width: float, k: int) -> float:
-    """Return R^k − l^k for R = 1 − gap and l = R − width, to a few units in the last place of the result.
+    """Return R^k − l^k for R = 1 − gap and l = R − width, to a few units in the last place of the
+    result.
 
     >>> moment(0.0, 0.5, 2)
     0.75
@@ -47,7 +55,8 @@ def moment(gap: float, width: float, k: int) -> float:
 
 
 def upper_gap(width: float, value: float, k: int) -> float:
-    """Return the gap h above the block of this width whose moment is `value`, within [0, 1 − width] up to rounding.
+    """Return the gap h above the block of this width whose moment is `value`, within [0, 1 − width]
+    up to rounding.
 
     >>> round(1 - upper_gap(0.5, 0.5, 2), 12)  # the block [1/4, 3/4]
     0.75
@@ -55,8 +64,9 @@ def upper_gap(width: float, value: float, k: int) -> float:
     if width < 1.0 and value >= -math.expm1(k * math.log1p(-width)):
         return 0.0
     if value <= (math.exp(k * math.log(width)) if width < 1.0 else 1.0):
-        # A block that reaches the bottom. Its width is rounded to a unit of 1, far more than k = 10⁶ forgives above it, so the
-        # moment says where it starts, as long as the two differ by rounding only.
+        # A block that reaches the bottom. Its width is rounded to a unit of 1, far more than k =
+        # 10⁶ forgives above it, so the moment says where it starts, as long as the two differ by
+        # rounding only.
         start = -math.expm1(math.log(value) / k) if value > 0.0 else 1.0
         return max(0.0, min(start, 1.0 - width + _ROUNDING_OF_WIDTHS))
     if width >= 1.0:
@@ -82,18 +92,26 @@ def upper_gap(width: float, value: float, k: int) -> float:
 
 
 _Parts = list["tuple[int, float] | _Parts"]
-"""What tiles a block, from the bottom up: pieces (atom, length) and the parts of the blocks that it absorbed."""
+"""What tiles a block, from the bottom up: pieces (atom, length) and the parts of the blocks that it
+absorbed.
+"""
 
 _Block = tuple[float, float, float, _Parts]
 """A block: the gap above it, its width, its moment and its parts."""
 
 
-def score_pieces(mass: Sequence[float], level: Sequence[float], k: int) -> tuple[list[int], list[float]]:
-    """Return the pieces of atoms with positive masses and ascending levels: (owner, length), in order from the top of [0, 1].
+def score_pieces(
+    mass: Sequence[float], level: Sequence[float], k: int
+) -> tuple[list[int], list[float]]:
+    """Return the pieces of atoms with positive masses and ascending levels: (owner, length), in
+    order from the top of [0, 1].
 
-    At most 2n − 1 pieces. Cost: O(n) stack operations and n Newton solves, about 5 µs per atom in plain Python.
+    At most 2n − 1 pieces. Cost: O(n) stack operations and n Newton solves, about 5 µs per atom in
+    plain Python.
 
-    >>> score_pieces([0.5, 0.5], [0.75, 1.25], 2)  # [1/8, 5/8] is atom 0's block; atom 1 gets the rest
+    >>> score_pieces(
+    ...     [0.5, 0.5], [0.75, 1.25], 2
+    ... )  # [1/8, 5/8] is atom 0's block; atom 1 gets the rest
     ([1, 0, 1], [0.375, 0.5, 0.125])
     """
     blocks: list[_Block] = []
@@ -101,7 +119,8 @@ def score_pieces(mass: Sequence[float], level: Sequence[float], k: int) -> tuple
         pooled, goal, absorbed = own, own * a, []
         while blocks:
             above, width, value, _ = blocks[-1]
-            # The new block overlaps the one below when, put right on top of it, its moment would be too large.
+            # The new block overlaps the one below when, put right on top of it, its moment would be
+            # too large.
             if above >= pooled and moment(above - pooled, pooled, k) <= goal:
                 break
             absorbed.append(blocks.pop())
@@ -112,9 +131,11 @@ def score_pieces(mass: Sequence[float], level: Sequence[float], k: int) -> tuple
 
 
 def _parts(atom: int, mass: float, gap: float, absorbed: list[_Block]) -> _Parts:
-    """Tile a block: the atom's pieces lie above, between and below the blocks it absorbed, which come from the top down.
+    """Tile a block: the atom's pieces lie above, between and below the blocks it absorbed, which
+    come from the top down.
 
-    The last piece takes what is left of the atom's mass, so that its lengths sum to it whatever the places' rounding.
+    The last piece takes what is left of the atom's mass, so that its lengths sum to it whatever the
+    places' rounding.
     """
     parts: _Parts = []
     for above, width, _, inside in absorbed:

@@ -1,7 +1,9 @@
-"""Draws from what is left of the target after a rejection, compiled: one pass over a row, nothing as wide as the vocabulary kept.
+"""Draws from what is left of the target after a rejection, compiled: one pass over a row, nothing
+as wide as the vocabulary kept.
 
-The residual ∝ (q − s)₊ is summed in blocks of `_BLOCK` tokens; the running sum of the blocks tells in which one a draw lies, and
-that block alone is walked through. A draw is what the inverse of the row's running sum gives, up to the rounding of sums.
+The residual ∝ (q − s)₊ is summed in blocks of `_BLOCK` tokens; the running sum of the blocks tells
+in which one a draw lies, and that block alone is walked through. A draw is what the inverse of the
+row's running sum gives, up to the rounding of sums.
 """
 
 from __future__ import annotations
@@ -25,11 +27,22 @@ def try_out() -> None:
     """Draw from one row of one token: what is compiled is loaded or made now."""
     one = np.ones((1, 1))
     clipped(one[0], one[0], 0.5, one[0] - 1.0)
-    binned(one, one, one[0], one[0], one.astype(np.int16) - 1, one, np.zeros(1, dtype=np.int64), one - 1.0)
+    binned(
+        one,
+        one,
+        one[0],
+        one[0],
+        one.astype(np.int16) - 1,
+        one,
+        np.zeros(1, dtype=np.int64),
+        one - 1.0,
+    )
 
 
 def clipped(p: Floats, q: Floats, high: float, uniforms: Floats) -> Tokens:
-    """Draw from ∝ (q − d p)₊ of one row `(V,)`, or from q where that is nothing, once for each uniform `(n,)`."""
+    """Draw from ∝ (q − d p)₊ of one row `(V,)`, or from q where that is nothing, once for each
+    uniform `(n,)`.
+    """
     drawn = np.empty(len(uniforms), dtype=np.int64)
     _clipped(p, q, high, np.ascontiguousarray(uniforms), drawn)
     return drawn
@@ -48,7 +61,8 @@ def binned(
     """Draw from ∝ (q − p a_b)₊ of some rows of a batch, or from q where that is nothing.
 
     Args:
-        p, q: masses `(rows, V)`, float32 or float64; `p_sum`, `q_sum` are what they are divided by, `(rows,)`.
+        p, q: masses `(rows, V)`, float32 or float64; `p_sum`, `q_sum` are what they are divided by,
+            `(rows,)`.
         index: each token's bin `(rows, V)`.
         level: a of each bin, `(rows, bins)`.
         rows: which rows, `(m,)`.
@@ -79,7 +93,9 @@ def _find(blocks: Floats, total: float, uniform: float) -> tuple[int, float]:
 _VECTOR = types.Array(types.float64, 1, "C", readonly=True)
 
 
-@compile_once(types.void(_VECTOR, _VECTOR, types.float64, _VECTOR, types.int64[::1]), fastmath=_FAST)
+@compile_once(
+    types.void(_VECTOR, _VECTOR, types.float64, _VECTOR, types.int64[::1]), fastmath=_FAST
+)
 def _clipped(p: Floats, q: Floats, high: float, uniforms: Floats, drawn: Tokens) -> None:
     width = len(p)
     blocks = np.empty((width + _BLOCK - 1) // _BLOCK)
@@ -134,7 +150,11 @@ def _binned(
     drawn: Tokens,
 ) -> None:
     width = p.shape[1]
-    blocks, scaled, factor = np.empty((width + _BLOCK - 1) // _BLOCK), np.empty(level.shape[1]), np.empty(_BLOCK)
+    blocks, scaled, factor = (
+        np.empty((width + _BLOCK - 1) // _BLOCK),
+        np.empty(level.shape[1]),
+        np.empty(_BLOCK),
+    )
     for m in range(len(rows)):
         r = rows[m]
         for c in range(len(scaled)):  # (q − p a)₊ up to the factor Σ q

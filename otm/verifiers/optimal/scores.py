@@ -1,62 +1,75 @@
-"""The optimal verifier at full vocabulary: independent scores, the largest one wins, and one rejection step.
+"""The optimal verifier at full vocabulary: independent scores, the largest one wins, and one
+rejection step.
 
-For k i.i.d. drafts from p and a target q on V tokens, this module builds a verifier that is exactly lossless and exactly optimal in
-O(V log V) at most, and verifies in O(k log V). It is a selection scheme: pick one draft, then accept or replace it.
+For k i.i.d. drafts from p and a target q on V tokens, this module builds a verifier that is exactly
+lossless and exactly optimal in O(V log V) at most, and verifies in O(k log V). It is a selection
+scheme: pick one draft, then accept or replace it.
 
-**1. Which law can a selected draft have?** If one of the drafts is selected by any rule and s is its law, then s(B) ≥ P(B)^k for
-every token set B, since the selected token lies in B when all drafts do (the *core* condition). Sorting tokens by the level
-a = s/p, it is enough to check the prefixes: with x = P(prefix) and G(x) = s(prefix), the condition is G(x) ≥ x^k. G is convex and
-x ↦ x^k is convex, so a line of G that starts and ends above x^k stays above it: checking the ends of the lines is enough too.
+**1. Which law can a selected draft have?** If one of the drafts is selected by any rule and s is
+its law, then s(B) ≥ P(B)^k for every token set B, since the selected token lies in B when all
+drafts do (the *core* condition). Sorting tokens by the level a = s/p, it is enough to check the
+prefixes: with x = P(prefix) and G(x) = s(prefix), the condition is G(x) ≥ x^k. G is convex and x ↦
+x^k is convex, so a line of G that starts and ends above x^k stays above it: checking the ends of
+the lines is enough too.
 
-**2. The best such law.** Single-draft rejection on a draft of law s accepts Σ min(s, q). Let T, a prefix of supp p in ascending
-order of r = q/p, attain the minimum of Q(T) − P(T)^k, so that α* = 1 + Q(T) − P(T)^k (`otm.drafts.iid_cut`). Take
+**2. The best such law.** Single-draft rejection on a draft of law s accepts Σ min(s, q). Let T, a
+prefix of supp p in ascending order of r = q/p, attain the minimum of Q(T) − P(T)^k, so that α* = 1
++ Q(T) − P(T)^k (`otm.drafts.iid_cut`). Take
 
     s = p · a,   a = clip(r, c, d),   c with Σ_T p·max(r, c) = P(T)^k,   d with Σ_{off T} p·min(r, d) = 1 − P(T)^k.
 
-Both solve: Q(T) ≤ P(T)^k because ∅ is no better than T, and Q(supp p ∖ T) ≥ 1 − P(T)^k because supp p is no better. The clip agrees
-with the two equations if c is below every level off T and d above every level on T; then s ≥ q on T and s ≤ q on supp p ∖ T, so
-Σ min(s, q) = Q(T) + 1 − P(T)^k = α*. And so it is: with x = P(T), c ≤ x^{k−1} ≤ k x^{k−1} ≤ (1 − x^k)/(1 − x) ≤ d; dropping T's
-last token is no better, so r ≤ k x^{k−1} on T; adding the next one is no better, so r ≥ k x^{k−1} off T.
+Both solve: Q(T) ≤ P(T)^k because ∅ is no better than T, and Q(supp p ∖ T) ≥ 1 − P(T)^k because supp
+p is no better. The clip agrees with the two equations if c is below every level off T and d above
+every level on T; then s ≥ q on T and s ≤ q on supp p ∖ T, so Σ min(s, q) = Q(T) + 1 − P(T)^k = α*.
+And so it is: with x = P(T), c ≤ x^{k−1} ≤ k x^{k−1} ≤ (1 − x^k)/(1 − x) ≤ d; dropping T's last
+token is no better, so r ≤ k x^{k−1} on T; adding the next one is no better, so r ≥ k x^{k−1} off T.
 
-*Core*: where a = r, G(y) = x^k − Q(T) + Q(T') for the prefix T' of mass y, which is ≥ y^k because T' is no better than T; where
-a = c or a = d, G is a line between two points where this holds, or from (0, 0), or to (1, 1). So the best law of a selected draft
-is the target clipped to [c·p, d·p].
+*Core*: where a = r, G(y) = x^k − Q(T) + Q(T') for the prefix T' of mass y, which is ≥ y^k because
+        T' is no better than T; where
+a = c or a = d, G is a line between two points where this holds, or from (0, 0), or to (1, 1). So
+the best law of a selected draft is the target clipped to [c·p, d·p].
 
-**3. A rule with that law.** Every draft gets an independent score U in [0, 1]; the largest is selected. If the score's law given
-the token, κ(·|y), mixes to the uniform law, Σ_y p(y) κ(·|y) = Unif[0, 1], then the k drafts' scores are i.i.d. uniform and
+**3. A rule with that law.** Every draft gets an independent score U in [0, 1]; the largest is
+selected. If the score's law given the token, κ(·|y), mixes to the uniform law, Σ_y p(y) κ(·|y) =
+Unif[0, 1], then the k drafts' scores are i.i.d. uniform and
 
     Pr(token y selected) = k ∫ p(y) κ(du|y) u^{k−1} = p(y) · E[g(U) | y],   g(u) = k u^{k−1},
 
-so E[g(U) | y] = a(y) is all that is needed: a martingale coupling of a(Y) and g(U). By Strassen's theorem it exists exactly when
-a(Y) precedes g(U) in convex order, and that is the core condition: with atoms of equal level in ascending order, ∫₀^x g = x^k is
-the least mean that a set of measure x can have. `otm.verifiers.optimal.curtain` constructs it: one finite union of intervals
-per atom, disjoint, on which the atom's score is uniform. Its blocks stay in [0, 1] because a run of consecutive atoms of mass M
-and moment A has M^k ≤ A ≤ 1 − (1 − M)^k by the core condition, and disjoint blocks of total measure 1 tile [0, 1].
+so E[g(U) | y] = a(y) is all that is needed: a martingale coupling of a(Y) and g(U). By Strassen's
+theorem it exists exactly when a(Y) precedes g(U) in convex order, and that is the core condition:
+with atoms of equal level in ascending order, ∫₀^x g = x^k is the least mean that a set of measure x
+can have. `otm.verifiers.optimal.curtain` constructs it: one finite union of intervals per atom,
+disjoint, on which the atom's score is uniform. Its blocks stay in [0, 1] because a run of
+consecutive atoms of mass M and moment A has M^k ≤ A ≤ 1 − (1 − M)^k by the core condition, and
+disjoint blocks of total measure 1 tile [0, 1].
 
-**4. Few atoms serve all tokens.** V tokens may have V levels, but a token of level a between two atoms' levels e < e' may draw its
-score from the upper atom with probability θ = (a − e)/(e' − e) and from the lower one otherwise: its mean is a again. Splitting
-tokens in this way is a mean-preserving spread: G sinks, but only locally. Between neighbours at tokens u < v, G's line of slope
-e' and the one of slope e meet at one point (x', y'), and the split law is in the core if y' ≥ x'^k there. So: start with atoms at
-tokens that lie geometrically around the cut, where G touches x^k, and halve every interval that fails. An interval without tokens
-inside never fails, so this ends, at worst with every level an atom; on language models some hundred atoms do, and the pieces fit
-into the first-level cache. s, and with it optimality, is untouched.
+**4. Few atoms serve all tokens.** V tokens may have V levels, but a token of level a between two
+atoms' levels e < e' may draw its score from the upper atom with probability θ = (a − e)/(e' − e)
+and from the lower one otherwise: its mean is a again. Splitting tokens in this way is a
+mean-preserving spread: G sinks, but only locally. Between neighbours at tokens u < v, G's line of
+slope e' and the one of slope e meet at one point (x', y'), and the split law is in the core if y' ≥
+x'^k there. So: start with atoms at tokens that lie geometrically around the cut, where G touches
+x^k, and halve every interval that fails. An interval without tokens inside never fails, so this
+ends, at worst with every level an atom; on language models some hundred atoms do, and the pieces
+fit into the first-level cache. s, and with it optimality, is untouched.
 
-**5. The order is needed in few places.** The cut, c and d are roots and a maximum along the overlap curve, and atoms need not be
-tokens: any levels will do. So all of this runs over steps (`otm.overlap.steps`): single tokens around the cut, c and d, whole bins
-of the ratio elsewhere, whose edges serve as atoms, and a bin is resolved into its tokens where the answer may lie inside, or where
-splitting it between its edges fails the test of part 4.
+**5. The order is needed in few places.** The cut, c and d are roots and a maximum along the overlap
+curve, and atoms need not be tokens: any levels will do. So all of this runs over steps
+(`otm.overlap.steps`): single tokens around the cut, c and d, whole bins of the ratio elsewhere,
+whose edges serve as atoms, and a bin is resolved into its tokens where the answer may lie inside,
+or where splitting it between its edges fails the test of part 4.
 
-**6. The output.** Accept the selected token y with probability min(1, q(y)/s(y)), else draw from the residual ∝ (q − s)₊. Lossless
-whatever s is, as long as s is the law of the selected token; what the pieces have in floating point misses the planned s by half of
-`Scores.moment_residual`.
+**6. The output.** Accept the selected token y with probability min(1, q(y)/s(y)), else draw from
+the residual ∝ (q − s)₊. Lossless whatever s is, as long as s is the law of the selected token; what
+the pieces have in floating point misses the planned s by half of `Scores.moment_residual`.
 
-**Accuracy.** Everything is kept from the top: gaps 1 − u, masses P(Tᶜ), powers through log1p and expm1. `Scores` measures how far
-the pieces miss the tiling, the masses, the moments, the core and the total; a residual beyond its rounding bound raises
-`SolverFailure`.
+**Accuracy.** Everything is kept from the top: gaps 1 − u, masses P(Tᶜ), powers through log1p and
+expm1. `Scores` measures how far the pieces miss the tiling, the masses, the moments, the core and
+the total; a residual beyond its rounding bound raises `SolverFailure`.
 
-Reference: selection followed by single-draft rejection: Khisti et al. 2025. Convex order: Strassen 1965. Left-curtain coupling:
-Beiglböck & Juillet 2016. Core of a convex game and majorisation: Kleiner, Moldovanu & Strack 2021. docs/theory.md, "The optimal
-verifier at full vocabulary".
+Reference: selection followed by single-draft rejection: Khisti et al. 2025. Convex order: Strassen
+1965. Left-curtain coupling: Beiglböck & Juillet 2016. Core of a convex game and majorisation:
+Kleiner, Moldovanu & Strack 2021. docs/theory.md, "The optimal verifier at full vocabulary".
 """
 
 from __future__ import annotations
@@ -79,17 +92,22 @@ from otm.verifiers.optimal.curtain import score_pieces
 Vector = NDArray[np.float64]
 
 _SMALLEST = np.finfo(np.float64).smallest_normal
-"""The least mass of an atom: below it products lose their digits. Its tokens, which nobody will ever draw, use the next atom."""
+"""The least mass of an atom: below it products lose their digits. Its tokens, which nobody will
+ever draw, use the next atom.
+"""
 
 _GEOMETRIC = np.unique(np.round(1.25 ** np.arange(90)).astype(np.int64))
-"""Distances from the cut, in tokens, of the first atoms: the ratio 1.25 is what smooth level curves need."""
+"""Distances from the cut, in tokens, of the first atoms: the ratio 1.25 is what smooth level curves
+need.
+"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scores:
     """Score laws of the atoms, ready to draw from, with the checks that they passed.
 
-    Index 0 is a sentinel below every level, for tokens that are never drafted: its score loses to all others.
+    Index 0 is a sentinel below every level, for tokens that are never drafted: its score loses to
+    all others.
 
     Attributes:
         k: number of drafts.
@@ -112,16 +130,23 @@ class Scores:
     @functools.cached_property
     def measure(self) -> Vector:
         """Total length of each atom's pieces, `(n + 1,)`: its mass, up to rounding."""
-        return np.asarray(np.bincount(self.owner, weights=self.length, minlength=len(self.level)), dtype=np.float64)
+        return np.asarray(
+            np.bincount(self.owner, weights=self.length, minlength=len(self.level)),
+            dtype=np.float64,
+        )
 
     @functools.cached_property
     def achieved(self) -> Vector:
-        """E[g(U)] of each atom as the pieces have it, `(n + 1,)`: the level up to rounding; 0 for the sentinel."""
+        """E[g(U)] of each atom as the pieces have it, `(n + 1,)`: the level up to rounding; 0 for
+        the sentinel.
+        """
         top = 1.0 - self.gap
         with quiet():
             share = np.where(top > self.length, self.length / top, 1.0)
             moments = np.exp(self.k * np.log1p(-self.gap)) * -np.expm1(self.k * np.log1p(-share))
-        sums = np.bincount(self.owner, weights=np.where(top > 0, moments, 0.0), minlength=len(self.level))
+        sums = np.bincount(
+            self.owner, weights=np.where(top > 0, moments, 0.0), minlength=len(self.level)
+        )
         return np.divide(sums, self.measure, out=np.zeros_like(sums), where=self.measure > 0)
 
     @property
@@ -139,23 +164,35 @@ class Scores:
         """Largest |place of a piece − total length of the pieces above it|, and |total length − 1|."""
         real = self.owner > 0
         gap, length = self.gap[real], self.length[real]
-        order = np.lexsort((length, gap))  # a piece too short to move the next one's place comes before it
+        order = np.lexsort(
+            (length, gap)
+        )  # a piece too short to move the next one's place comes before it
         ends = np.cumsum(length[order])
-        return float(max(abs(gap[order][1:] - ends[:-1]).max(initial=0.0), gap[order][0], abs(ends[-1] - 1.0)))
+        return float(
+            max(
+                abs(gap[order][1:] - ends[:-1]).max(initial=0.0), gap[order][0], abs(ends[-1] - 1.0)
+            )
+        )
 
     @property
     def length_residual(self) -> float:
-        """Σ |measure − mass| over the atoms: how far the mixture of the score laws is from uniform, in total variation × 2."""
+        """Σ |measure − mass| over the atoms: how far the mixture of the score laws is from uniform,
+        in total variation × 2.
+        """
         return float(np.abs(self.measure - self.mass).sum())
 
     @property
     def moment_residual(self) -> float:
-        """Σ mass·|achieved − level|: twice the distance in total variation between the planned and the true selection law."""
+        """Σ mass·|achieved − level|: twice the distance in total variation between the planned and
+        the true selection law.
+        """
         return float((self.mass * np.abs(self.achieved - np.maximum(self.level, 0.0))).sum())
 
     @property
     def core_residual(self) -> float:
-        """Largest excess of P(B)^k over s(B) on sets of low levels; lines of G make the atoms' ends enough."""
+        """Largest excess of P(B)^k over s(B) on sets of low levels; lines of G make the atoms' ends
+        enough.
+        """
         outside = np.cumsum(self.mass[::-1])
         selected = np.cumsum((self.mass * self.achieved)[::-1])
         with quiet():
@@ -180,10 +217,12 @@ class Scores:
 
     @property
     def tolerance(self) -> float:
-        """What rounding can add up to: (V + 64 n) units on sums of V masses and n solves of up to 16 operations, with factor 4.
+        """What rounding can add up to: (V + 64 n) units on sums of V masses and n solves of up to
+        16 operations, with factor 4.
 
-        An error of the places moves moments by no more than the cumulative moment's own error, since both are monotone in the
-        place; k enters through k·log1p(−h), whose error is one unit of itself and is weighed by e^{−k h}: at most e^{−1} units.
+        An error of the places moves moments by no more than the cumulative moment's own error,
+        since both are monotone in the place; k enters through k·log1p(−h), whose error is one unit
+        of itself and is weighed by e^{−k h}: at most e^{−1} units.
         """
         return 4 * (self.num_tokens + 64 * len(self.level)) * UNIT_ROUNDOFF
 
@@ -192,16 +231,20 @@ class Scores:
         for name, value in self.residuals.items():
             if not value <= self.tolerance:
                 raise SolverFailure(
-                    f"The score pieces must meet their {name} condition to {self.tolerance:.3g}; they miss it by {value:.3g}. "
+                    f"The score pieces must meet their {name} condition to {self.tolerance:.3g}; "
+                    f"they miss it by {value:.3g}. "
                     "Please report the two distributions; otm.KSeq() is lossless in the meantime."
                 )
 
     @functools.cached_property
     def table(self) -> tuple[Any, Any, Any]:
-        """Where each piece starts as a fraction of its atom; that plus the atom's index; each atom's last piece."""
+        """Where each piece starts as a fraction of its atom; that plus the atom's index; each
+        atom's last piece.
+        """
         before = np.append(0.0, np.cumsum(self.length)[:-1])
         first = np.searchsorted(self.owner, np.arange(len(self.level)))
-        # Running sums over an atom alone: a difference of global ones would lose the digits of small atoms.
+        # Running sums over an atom alone: a difference of global ones would lose the digits of
+        # small atoms.
         start = before - before[first][self.owner]
         short = self.measure[self.owner] < 1e-3
         for atom in np.unique(self.owner[short]).tolist():
@@ -213,20 +256,26 @@ class Scores:
         return low, self.owner + low, last
 
     def between(self, levels: Vector) -> tuple[NDArray[np.int64], Vector]:
-        """Return, for levels of drafted tokens, the atom at or below each and the chance θ of the next one above."""
+        """Return, for levels of drafted tokens, the atom at or below each and the chance θ of the
+        next one above.
+        """
         atom = self.level.searchsorted(levels, side="right") - 1
         return atom, (levels - self.level[atom]) / self.steps[atom]
 
     def mean(self, levels: Vector) -> Vector:
         """Return E[g(U)] of tokens planned at these levels as the pieces have it."""
         atom, theta = self.between(levels)
-        found: Vector = (1.0 - theta) * self.achieved[atom] + theta * np.append(self.achieved, 0.0)[atom + 1]
+        found: Vector = (1.0 - theta) * self.achieved[atom] + theta * np.append(self.achieved, 0.0)[
+            atom + 1
+        ]
         return found
 
     def gaps(self, levels: Vector, uniforms: Vector) -> Vector:
-        """Draw a score for each level (of a drafted token) from a uniform, as the gap 1 − U: the smallest gap wins.
+        """Draw a score for each level (of a drafted token) from a uniform, as the gap 1 − U: the
+        smallest gap wins.
 
-        One uniform serves twice: first it chooses between the two neighbouring atoms, then, rescaled, the point in the atom.
+        One uniform serves twice: first it chooses between the two neighbouring atoms, then,
+        rescaled, the point in the atom.
         """
         low, key, last = self.table
         atom, theta = self.between(levels)
@@ -238,15 +287,19 @@ class Scores:
         return gaps
 
     def winning(self, levels: Vector) -> Vector:
-        """Return Pr(draft i has the largest score) for drafts of these levels, `(n, k)`; drafts that never win get 0.
+        """Return Pr(draft i has the largest score) for drafts of these levels, `(n, k)`; drafts
+        that never win get 0.
 
-        ∫ Π_{j≠i} F_j dF_i: between the ends of pieces every F is linear, so the integrand is a polynomial of degree k − 1, which
-        Gauss–Legendre quadrature with ⌈k/2⌉ nodes integrates exactly. Cost: O(n · k² · pieces).
+        ∫ Π_{j≠i} F_j dF_i: between the ends of pieces every F is linear, so the integrand is a
+        polynomial of degree k − 1, which Gauss–Legendre quadrature with ⌈k/2⌉ nodes integrates
+        exactly. Cost: O(n · k² · pieces).
         """
         k = levels.shape[-1]
         atom, theta = self.between(levels)
         theta = theta[..., None]
-        atoms, at = np.unique(np.concatenate([atom, np.minimum(atom + 1, self.num_atoms)]), return_inverse=True)
+        atoms, at = np.unique(
+            np.concatenate([atom, np.minimum(atom + 1, self.num_atoms)]), return_inverse=True
+        )
         table = self.distributions(atoms)
         lower, upper = np.split(at.reshape(2 * len(levels), k), 2)
         ends = (1.0 - theta) * table[lower] + theta * table[upper]
@@ -261,7 +314,8 @@ class Scores:
         return wins
 
     def distributions(self, atoms: NDArray[np.int64]) -> Vector:
-        """Return Pr(score ≤ u) of these atoms at the ends of all pieces from u = 0 up, `(len(atoms), pieces + 1)`.
+        """Return Pr(score ≤ u) of these atoms at the ends of all pieces from u = 0 up,
+        `(len(atoms), pieces + 1)`.
 
         The sentinel's score is below all others: 1 throughout.
         """
@@ -283,7 +337,8 @@ class Selection:
 
     Attributes:
         low: c, lower end of the clip.
-        high: d, upper end of the clip, at most k: G ends at (1, 1) above x^k, whose slope there is k.
+        high: d, upper end of the clip, at most k: G ends at (1, 1) above x^k, whose slope there is
+            k.
         cut: how many steps of supp p lie outside T.
         gain: P(T)^k − Q(T) = 1 − α*.
     """
@@ -295,14 +350,16 @@ class Selection:
 
 
 def optimal_selection(steps: Steps, undrafted: float, k: int) -> tuple[Steps, Selection]:
-    """Find the cut and the clip a = clip(q/p, c, d), and resolve the steps that matter: those around the cut and around c and d.
+    """Find the cut and the clip a = clip(q/p, c, d), and resolve the steps that matter: those
+    around the cut and around c and d.
 
     Args:
         steps: of supp p.
         undrafted: target mass off supp p.
         k: number of drafts, at least 2.
 
-    Cost: one scan, twice or three times where steps are lumped. Accuracy: c and d solve their equations to a few units in the last
+    Cost: one scan, twice or three times where steps are lumped. Accuracy: c and d solve their
+        equations to a few units in the last
     place of sums.
     """
     while True:
@@ -313,7 +370,9 @@ def optimal_selection(steps: Steps, undrafted: float, k: int) -> tuple[Steps, Se
 
 
 def _select(steps: Steps, undrafted: float, k: int) -> tuple[Selection, NDArray[np.int64]]:
-    """Take the best cut between steps, and list the lumped ones that may hide a better one, or its c or d, or lie next to it."""
+    """Take the best cut between steps, and list the lumped ones that may hide a better one, or its
+    c or d, or lie next to it.
+    """
     n, outside, above = len(steps.draft), steps.above_draft, steps.above_target
     gains = _powers(outside, k)
     hiding = np.zeros(n, dtype=bool)
@@ -332,11 +391,15 @@ def _select(steps: Steps, undrafted: float, k: int) -> tuple[Selection, NDArray[
     hiding[lifted] |= low > steps.low[lifted]
     hiding[capped] |= high < steps.high[capped]
     hiding[max(cut - 2, 0) : cut + 2] = True
-    return Selection(low=low, high=max(low, high), cut=cut, gain=gain), np.flatnonzero(hiding & steps.lumped)
+    return Selection(low=low, high=max(low, high), cut=cut, gain=gain), np.flatnonzero(
+        hiding & steps.lumped
+    )
 
 
 def _may_hide_the_cut(steps: Steps, contained: Vector) -> NDArray[np.bool_]:
-    """Whether the bound of docs/theory.md, "Without a sort", allows a step a better cut than the best between steps."""
+    """Whether the bound of docs/theory.md, "Without a sort", allows a step a better cut than the
+    best between steps.
+    """
     p, above = steps.draft, steps.above_target
     highest = np.append(1.0, contained[:-1]) + above - steps.low * p
     highest = np.minimum(highest, contained + np.append(0.0, above[:-1]) + steps.high * p)
@@ -355,35 +418,45 @@ def _powers(outside: Vector, k: int) -> Vector:
 
 
 def _lower_end(steps: Steps, cut: int, contained: float) -> tuple[float, slice]:
-    """Solve Σ_T p·max(r, c) = P(T)^k for c, every step lifted as a whole or not at all; 0 where T is empty.
+    """Solve Σ_T p·max(r, c) = P(T)^k for c, every step lifted as a whole or not at all; 0 where T
+    is empty.
 
     Returns:
         c, and the step that may have to be lifted in part.
     """
     if cut == len(steps.draft):
         return 0.0, slice(0)
-    mass, held = (np.asarray(running_sum(sums[cut:][::-1].copy()))[::-1] for sums in (steps.draft, steps.target))
-    # Σ_T (t p − q)₊ at a step's largest ratio t lifts that step and all after it: find the first that the spare mass pays for.
+    mass, held = (
+        np.asarray(running_sum(sums[cut:][::-1].copy()))[::-1]
+        for sums in (steps.draft, steps.target)
+    )
+    # Σ_T (t p − q)₊ at a step's largest ratio t lifts that step and all after it: find the first
+    # that the spare mass pays for.
     with quiet():
         paid = steps.high[cut:] * mass - held <= contained - float(held[0])
     first = int(paid.argmax()) if paid.any() else len(mass) - 1
     c = (contained - float(steps.target[cut : cut + first].sum())) / float(mass[first])
     if first == 0:
         return max(0.0, c), slice(cut, cut + 1) if not paid[0] else slice(0)
-    # It is below the ratios of the step before; what rounding adds to a quotient of small masses must not lift that, too.
+    # It is below the ratios of the step before; what rounding adds to a quotient of small masses
+    # must not lift that, too.
     before = cut + first - 1
-    return max(0.0, min(c, float(steps.high[before]))), slice(before, before + (2 if not paid[first] else 1))
+    return max(0.0, min(c, float(steps.high[before]))), slice(
+        before, before + (2 if not paid[first] else 1)
+    )
 
 
 def _upper_end(steps: Steps, cut: int, left: float) -> tuple[float, slice]:
-    """Solve Σ_{off T} p·min(r, d) = 1 − P(T)^k for d, every step cut as a whole or not at all; ∞ where no token is off T.
+    """Solve Σ_{off T} p·min(r, d) = 1 − P(T)^k for d, every step cut as a whole or not at all; ∞
+    where no token is off T.
 
     Returns:
         d, and the step that may have to be cut in part.
     """
     if cut == 0:
         return math.inf, slice(0)
-    # Σ (q − t p)₊ at a step's smallest ratio t cuts that step and all before it: find the last that the spare mass pays for.
+    # Σ (q − t p)₊ at a step's smallest ratio t cuts that step and all before it: find the last that
+    # the spare mass pays for.
     spare = float(steps.target[:cut].sum()) - left
     with quiet():
         dear = steps.above_target[:cut] - steps.low[:cut] * steps.above_draft[:cut] > spare
@@ -392,13 +465,15 @@ def _upper_end(steps: Steps, cut: int, left: float) -> tuple[float, slice]:
     d = (left - float(steps.target[last + 1 : cut].sum())) / float(steps.draft[: last + 1].sum())
     if last + 1 == cut:
         return d, slice(first, first + 1) if first < cut else slice(0)
-    # It is above the ratios of the step after, whatever rounding takes from a quotient of small masses.
+    # It is above the ratios of the step after, whatever rounding takes from a quotient of small
+    # masses.
     return max(d, float(steps.low[last + 1])), slice(first, last + 2)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Nodes:
-    """Where atoms may lie: levels in descending order with the mass on them, and with the mass between them that must be split.
+    """Where atoms may lie: levels in descending order with the mass on them, and with the mass
+    between them that must be split.
 
     Attributes:
         level: a, `(n,)`.
@@ -421,7 +496,9 @@ class Nodes:
         wide = low < high
         if not wide.any():
             nothing = np.zeros(1)
-            return cls(high, steps.draft, high * steps.draft, nothing, nothing, np.full(1, -1)), chosen.cut
+            return cls(
+                high, steps.draft, high * steps.draft, nothing, nothing, np.full(1, -1)
+            ), chosen.cut
         count = 1 + wide.astype(np.int64)
         of = np.repeat(np.arange(len(high)), count)
         second = np.append(False, of[1:] == of[:-1])
@@ -440,17 +517,31 @@ class Nodes:
         """Mass and moment above each node and on it, `(n,)`."""
         return _running(self.mass, self.mass_after), _running(self.moment, self.moment_after)
 
-    def split_in_core(self, u: NDArray[np.int64], v: NDArray[np.int64], k: int) -> NDArray[np.bool_]:
-        """Whether splitting what lies strictly between nodes u and v keeps G above x^k, seen from the top: U ≤ 1 − (1 − C)^k."""
+    def split_in_core(
+        self, u: NDArray[np.int64], v: NDArray[np.int64], k: int
+    ) -> NDArray[np.bool_]:
+        """Whether splitting what lies strictly between nodes u and v keeps G above x^k, seen from
+        the top: U ≤ 1 − (1 − C)^k.
+        """
         outside, selected = self.above
-        mass, moment = outside[v] - self.mass[v] - outside[u], selected[v] - self.moment[v] - selected[u]
+        mass, moment = (
+            outside[v] - self.mass[v] - outside[u],
+            selected[v] - self.moment[v] - selected[u],
+        )
         step = self.level[u] - self.level[v]
         with quiet():
-            upper = np.where(step > 0, np.clip((moment - self.level[v] * mass) / step, 0.0, np.maximum(mass, 0.0)), 0.0)
+            upper = np.where(
+                step > 0,
+                np.clip((moment - self.level[v] * mass) / step, 0.0, np.maximum(mass, 0.0)),
+                0.0,
+            )
             at = np.minimum(outside[u] + upper, 1.0)
             bound = -np.expm1(k * np.log1p(-at))
-        # Levels that are equal need no split. A violation within rounding moves the law by as much; halving would not mend it.
-        return np.asarray((step <= 0) | (selected[u] + self.level[u] * upper <= bound + 4 * UNIT_ROUNDOFF))
+        # Levels that are equal need no split. A violation within rounding moves the law by as much;
+        # halving would not mend it.
+        return np.asarray(
+            (step <= 0) | (selected[u] + self.level[u] * upper <= bound + 4 * UNIT_ROUNDOFF)
+        )
 
 
 def _running(own: Vector, after: Vector) -> Vector:
@@ -461,7 +552,8 @@ def _running(own: Vector, after: Vector) -> Vector:
 
 
 def choose_atoms(nodes: Nodes, cut: int, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the nodes whose levels become atoms, ascending, with first and last; all other mass is split between two.
+    """Return the nodes whose levels become atoms, ascending, with first and last; all other mass is
+    split between two.
 
     Args:
         nodes: what there is to choose from.
@@ -469,7 +561,8 @@ def choose_atoms(nodes: Nodes, cut: int, k: int) -> tuple[NDArray[np.int64], NDA
         k: number of drafts.
 
     Returns:
-        The nodes, and the lumped steps that cannot be split between their own ends and must be resolved first.
+        The nodes, and the lumped steps that cannot be split between their own ends and must be
+        resolved first.
 
     Cost: at most log₂ n rounds on arrays of atoms.
     """
@@ -499,7 +592,8 @@ def build_scores(nodes: Nodes, at: NDArray[np.int64], k: int, num_tokens: int) -
     if len(at) > 1:
         below, step = level[1:], -np.diff(level)
         step[step == 0] = np.inf  # equal levels: all to the lower, which is the same
-        # Sums of θ p, each θ from its own level: a difference of sums would lose the digits of atoms that lie close.
+        # Sums of θ p, each θ from its own level: a difference of sums would lose the digits of
+        # atoms that lie close.
         inner = nodes.mass.copy()
         inner[at] = 0.0
         count = np.diff(np.append(at[:-1], len(inner)))
@@ -508,7 +602,9 @@ def build_scores(nodes: Nodes, at: NDArray[np.int64], k: int, num_tokens: int) -
         share *= inner
         inner += nodes.mass_after
         if len(nodes.mass_after) == len(inner):
-            share += (nodes.moment_after - np.repeat(below, count) * nodes.mass_after) / np.repeat(step, count)
+            share += (nodes.moment_after - np.repeat(below, count) * nodes.mass_after) / np.repeat(
+                step, count
+            )
         upper, whole = np.add.reduceat(share, at[:-1]), np.add.reduceat(inner, at[:-1])
         mass[:-1] += upper
         mass[1:] += whole - upper
@@ -523,7 +619,9 @@ def _from_pieces(mass: Vector, atoms: Vector, k: int, num_tokens: int) -> Scores
     mass, atoms = mass[heavy], atoms[heavy]
     owners, lengths = score_pieces(mass.tolist(), atoms.tolist(), k)
     owner, length = np.asarray(owners, dtype=np.int64) + 1, np.asarray(lengths, dtype=np.float64)
-    gap = np.append(0.0, np.cumsum(length)[:-1])  # never cumsum − length, which loses the small gaps that large k looks at
+    gap = np.append(
+        0.0, np.cumsum(length)[:-1]
+    )  # never cumsum − length, which loses the small gaps that large k looks at
     order = np.argsort(owner, kind="stable")
     return Scores(
         k=k,
@@ -557,8 +655,14 @@ class TokenScores:
     @functools.cached_property
     def level(self) -> Vector:
         """Planned E[g(U) | y] = clip(q/p, c, d) `(V,)`, −1 off supp p."""
-        least = max(self.low, float(self.scores.level[1]))  # of the tokens below the lowest atom that has any mass
-        return np.where(self.draft > 0, np.clip(ratios(self.draft, self.target), least, max(least, self.high)), -1.0)
+        least = max(
+            self.low, float(self.scores.level[1])
+        )  # of the tokens below the lowest atom that has any mass
+        return np.where(
+            self.draft > 0,
+            np.clip(ratios(self.draft, self.target), least, max(least, self.high)),
+            -1.0,
+        )
 
     @functools.cached_property
     def achieved(self) -> Vector:
@@ -580,13 +684,16 @@ def scores_of_tokens(
     Raises:
         SolverFailure: if the pieces fail a self-check.
 
-    Cost: with numba, on long rows, two or three passes and the order of the tokens around the cut, c and d; else one sort of the
+    Cost: with numba, on long rows, two or three passes and the order of the tokens around the cut,
+        c and d; else one sort of the
     tokens with p > 0 and some twenty passes over them.
     """
     summed = len(draft) if num_tokens is None else num_tokens
     if k == 1:
         gain = 1.0 - float(np.minimum(draft, target).sum())
-        return TokenScores(_from_pieces(np.ones(1), np.ones(1), k, summed), 1.0, 1.0, gain, draft, target)
+        return TokenScores(
+            _from_pieces(np.ones(1), np.ones(1), k, summed), 1.0, 1.0, gain, draft, target
+        )
     p, q = draft, target
     if draft.min() == 0:
         live = np.flatnonzero(draft)

@@ -1,4 +1,5 @@
-"""The optimal verifier: the best of the drafts by independent scores, then one rejection step; exact at every vocabulary size.
+"""The optimal verifier: the best of the drafts by independent scores, then one rejection step;
+exact at every vocabulary size.
 
 Why it is lossless and optimal is the chapter at the head of `otm.verifiers.optimal.scores`.
 """
@@ -33,30 +34,39 @@ _FEW = 8  # so many passes over p and q cost less than the residual law and its 
 
 @dataclasses.dataclass(frozen=True)
 class Optimal(Verifier):
-    """Give every draft an independent score, select the largest, accept it with probability min(1, q/s), else draw from (q − s)₊.
+    """Give every draft an independent score, select the largest, accept it with probability min(1,
+    q/s), else draw from (q − s)₊.
 
-    α = α* = 1 + min_T [Q(T) − P(T)^k], which no verifier of k i.i.d. drafts exceeds. s = p·clip(q/p, c, d) is the law of the
-    selected draft (`otm.verifiers.optimal.scores`). With `bins`, tokens of similar q/p share their scores: the output law is
-    still exactly the target's, and the acceptance is the lower end of `otm.bounds.optimal_bracket`.
+    α = α* = 1 + min_T [Q(T) − P(T)^k], which no verifier of k i.i.d. drafts exceeds. s =
+    p·clip(q/p, c, d) is the law of the selected draft (`otm.verifiers.optimal.scores`). With
+    `bins`, tokens of similar q/p share their scores: the output law is still exactly the target's,
+    and the acceptance is the lower end of `otm.bounds.optimal_bracket`.
 
     Args:
-        bins: None for the exact optimum; an integer ≥ 1 for that many bins of log(q/p), which needs no sort.
+        bins: None for the exact optimum; an integer ≥ 1 for that many bins of log(q/p), which needs
+            no sort.
 
     Raises:
         InvalidParameter: unless bins is None or an integer from 1 to 2²⁰.
         SolverFailure: on `prepare`, if the score pieces fail a self-check.
-        TooLarge: for the acceptance by membership with `bins`, beyond four million draft sequences (by="rule" is always exact), and
-            for the kernel given more than 512 drafts.
+        TooLarge: for the acceptance by membership with `bins`, beyond four million draft sequences
+            (by="rule" is always exact), and for the kernel given more than 512 drafts.
 
     Lossless. Law: IID(k), any k. By rule and by membership agree without bins.
-    Cost: `prepare` a scan of bins where numba is installed and V is large, less than an argsort of the vocabulary; else one sort,
-    about three argsorts; and 5 µs per atom in plain Python: below a hundred atoms on language models, at worst V (ratios that
-    follow the curve r = k P^{k−1}). With bins O(V). Verification: O(k log V), and one pass over V after a rejection.
+    Cost: `prepare` a scan of bins where numba is installed and V is large, less than an argsort of
+        the vocabulary; else one sort,
+    about three argsorts; and 5 µs per atom in plain Python: below a hundred atoms on language
+    models, at worst V (ratios that follow the curve r = k P^{k−1}). With bins O(V). Verification:
+    O(k log V), and one pass over V after a rejection.
     Accuracy: acceptance and output law to rounding; measured by the rule's `scores.residuals`.
-    Reference: docs/theory.md, "The optimal verifier at full vocabulary"; Khisti et al. 2025 for select-then-reject.
+    Reference: docs/theory.md, "The optimal verifier at full vocabulary"; Khisti et al. 2025 for
+        select-then-reject.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    >>> otm.acceptance(Optimal(), problem), otm.prepare(Optimal(), problem).selection_law  # SpecTr's Bernoulli example
+    >>> (
+    ...     otm.acceptance(Optimal(), problem),
+    ...     otm.prepare(Optimal(), problem).selection_law,
+    ... )  # SpecTr's Bernoulli example
     (0.9375, array([0.5625, 0.4375]))
     """
 
@@ -76,10 +86,13 @@ class Optimal(Verifier):
         if self.bins is None:
             built, cells = scores_of_tokens(p, q, k), None
         else:
-            # A bin is a token of the collapsed problem; its own tokens share its level, so s = p·a holds for each of them.
+            # A bin is a token of the collapsed problem; its own tokens share its level, so s = p·a
+            # holds for each of them.
             binned = bin_tokens(p, q, self.bins, k)
             cells = binned.index
-            built = scores_of_tokens(binned.draft, binned.target, k, undrafted=binned.undrafted, num_tokens=len(p))
+            built = scores_of_tokens(
+                binned.draft, binned.target, k, undrafted=binned.undrafted, num_tokens=len(p)
+            )
         return OptimalRule(problem=problem, built=built, cells=cells)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
@@ -91,8 +104,10 @@ class Optimal(Verifier):
         single = problem.single(purpose="Acceptance by membership of the binned verifier")
         if single.law.num_sequences(single.num_tokens) > MAX_SEQUENCES:
             raise TooLarge(
-                f"Acceptance by membership of {self!r} is enumerated up to {MAX_SEQUENCES:,} draft sequences; this problem has "
-                f"{single.num_tokens}^{single.law.k}. It lies between by='rule', which is exact at any size, and "
+                f"Acceptance by membership of {self!r} is enumerated up to {MAX_SEQUENCES:,} draft "
+                "sequences; this problem has "
+                f"{single.num_tokens}^{single.law.k}. It lies between by='rule', which is exact at "
+                "any size, and "
                 "otm.optimal_acceptance; otm.estimate gives an interval."
             )
         return np.asarray(enumerated_acceptance(self.prepare(single), by))
@@ -105,7 +120,8 @@ class OptimalRule(Conditional):
     Attributes:
         built: the scores, c, d and α* of the problem, or of its bins.
         cells: the bin of each token `(V,)`, None without bins.
-        forgiven: the part of its rejections that is accepted all the same, 0 for the lossless verifier (`otm.TvOptimal`).
+        forgiven: the part of its rejections that is accepted all the same, 0 for the lossless
+            verifier (`otm.TvOptimal`).
     """
 
     built: TokenScores
@@ -124,17 +140,23 @@ class OptimalRule(Conditional):
 
     @property
     def lower(self) -> float:
-        """Σ min(s, q): what this rule accepts if it forgives nothing; equal to `upper` to rounding without bins."""
+        """Σ min(s, q): what this rule accepts if it forgives nothing; equal to `upper` to rounding
+        without bins.
+        """
         return float(np.minimum(self.selection_law, self.problem.target).sum())
 
     @functools.cached_property
     def level(self) -> Vector:
-        """a(y) = E[g(U) | y] asked of each token, `(V + 1,)`; −1 for tokens never drafted and, last, for "no draft"."""
+        """a(y) = E[g(U) | y] asked of each token, `(V + 1,)`; −1 for tokens never drafted and,
+        last, for "no draft".
+        """
         return np.append(self._levels(np.arange(self.problem.num_tokens)), -1.0)
 
     @functools.cached_property
     def selection_law(self) -> Vector:
-        """Law s `(V,)` of the selected draft: p·clip(q/p, c, d), which the pieces have to `scores.moment_residual`/2."""
+        """Law s `(V,)` of the selected draft: p·clip(q/p, c, d), which the pieces have to
+        `scores.moment_residual`/2.
+        """
         return self._selected(np.arange(self.problem.num_tokens))
 
     @functools.cached_property
@@ -143,7 +165,9 @@ class OptimalRule(Conditional):
         return single_draft_rejection(self.selection_law, self.problem.target)[1]
 
     def keep(self, tokens: NDArray[np.int64]) -> Vector:
-        """Return min(1, q/s) and what is forgiven of the rest; 0 where s = 0, and for −1, which stands for no draft."""
+        """Return min(1, q/s) and what is forgiven of the rest; 0 where s = 0, and for −1, which
+        stands for no draft.
+        """
         law = self._selected(tokens)
         with quiet():
             kept = np.minimum(1.0, self.problem.target[tokens] / law)
@@ -170,18 +194,23 @@ class OptimalRule(Conditional):
         return self.problem.law.k + 2
 
     def select(self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64]) -> Any:
-        """Return the draft with the largest score, for drafts `(k,)` or `(n, k)` and as many uniforms."""
+        """Return the draft with the largest score, for drafts `(k,)` or `(n, k)` and as many
+        uniforms.
+        """
         gaps = self.scores.gaps(self._levels(drafts), uniforms)
         if drafts.ndim == 1:
             return drafts[gaps.argmin()]
         return drafts[np.arange(len(drafts)), gaps.argmin(axis=1)]
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Integrate over the independent scores, exactly: Pr(draft i has the largest) = ∫ Π_{j≠i} F_j dF_i, piece by piece."""
+        """Integrate over the independent scores, exactly: Pr(draft i has the largest) = ∫ Π_{j≠i}
+        F_j dF_i, piece by piece.
+        """
         n, k = drafts.shape
         if k > _LARGEST_EXACT_KERNEL:
             raise TooLarge(
-                f"The kernel of the optimal verifier integrates polynomials of degree k, up to k = {_LARGEST_EXACT_KERNEL}; "
+                "The kernel of the optimal verifier integrates polynomials of degree k, up to k = "
+                f"{_LARGEST_EXACT_KERNEL}; "
                 f"this problem has k = {k}. Call otm.sample, or the rule's select."
             )
         accepted = np.zeros((n, self.problem.num_tokens + 1))
@@ -189,7 +218,9 @@ class OptimalRule(Conditional):
         for start in range(0, n, step):
             rows = drafts[start : start + step]
             index = np.arange(start, start + len(rows))[:, None]
-            np.add.at(accepted, (index, rows), self.scores.winning(self._levels(rows)) * self.keep(rows))
+            np.add.at(
+                accepted, (index, rows), self.scores.winning(self._levels(rows)) * self.keep(rows)
+            )
         accepted = accepted[:, :-1]
         left = np.maximum(1.0 - accepted.sum(axis=1), 0.0)
         return accepted, left[:, None] * self.residual
@@ -208,7 +239,11 @@ class OptimalRule(Conditional):
 
     def _residual_draws(self, uniforms: Vector) -> NDArray[np.int64]:
         """Draw from the residual: few draws by one pass each, many from one running sum."""
-        few = self.cells is None and len(uniforms) <= _FEW and self.problem.num_tokens >= SHORTEST_BINNED
+        few = (
+            self.cells is None
+            and len(uniforms) <= _FEW
+            and self.problem.num_tokens >= SHORTEST_BINNED
+        )
         draws = compiled("otm.verifiers.optimal.draws") if few else None
         if draws is None:
             return inverse_cdf(self.residual, uniforms)

@@ -1,4 +1,6 @@
-"""Adapters of other people's verifiers, each held against what it should find, and the batched verifier that passes."""
+"""Adapters of other people's verifiers, each held against what it should find, and the batched
+verifier that passes.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,15 @@ from transformers.generation import utils
 import otm
 from analysis.adapters import assisted, textbook
 from analysis.adapters.blocks import verify_blocks
-from analysis.adapters.engines import from_logit_kernel, from_probability_kernel, from_uniform_kernel
+from analysis.adapters.engines import (
+    from_logit_kernel,
+    from_probability_kernel,
+    from_uniform_kernel,
+)
 from analysis.errors import AnalysisError
 from analysis.models.pair import Pair, load_pair
+from benchmarks.corpus.entries import markov_models
 from otm.audit import battery, sampled, sampled_blocks, sequence
-from otm.audit.broken.entries import markov_models
 from otm.audit.instances import table_model
 from otm.sequence.models import TableModel
 from otm.tabular import section
@@ -29,7 +35,9 @@ from tests.paths import ROOT
 
 HALF = Fraction(1, 2)
 PROMPT = "Parameters\n----------\nx :"
-"""A prompt after which the pair agrees in part: total variation .11 at the first token and .34 at the second, top-k = 3."""
+"""A prompt after which the pair agrees in part: total variation .11 at the first token and .34 at
+the second, top-k = 3.
+"""
 
 
 def same_everywhere(law: list[float], gamma: int) -> TableModel:
@@ -44,20 +52,31 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 class TestTextbook:
-    """The listing's faults, each with its exact total variation, worked out by hand beside the audit's figure."""
+    """The listing's faults, each with its exact total variation, worked out by hand beside the
+    audit's figure.
+    """
 
     @pytest.mark.parametrize(("gamma", "expected"), [(1, Fraction(1, 8)), (2, Fraction(5, 32))])
-    def test_bonus_token_after_a_rejection_at_the_last_position(self, gamma: int, expected: Fraction) -> None:
-        """γ = 1: token 0 is drafted (3/4) and rejected (1/3), token 1 replaces it, and the bonus follows the target after 0, not 1:
-        1/4 · TV((1/4, 3/4), (3/4, 1/4)) = 1/8.
+    def test_bonus_token_after_a_rejection_at_the_last_position(
+        self, gamma: int, expected: Fraction
+    ) -> None:
+        """γ = 1: token 0 is drafted (3/4) and rejected (1/3), token 1 replaces it, and the bonus
+        follows the target after 0, not 1: 1/4 · TV((1/4, 3/4), (3/4, 1/4)) = 1/8.
 
-        γ = 2: the second position is reached after 0 (1/2: drafted 3/4, kept 2/3) or after 1 (1/4), by acceptance. After 0 the
-        draft 0 (3/4) is kept with (1/4)/(3/4) = 1/3 and rejected with 2/3; after 1 the draft 1 (1/2) is kept with 1/2. So a
-        rejected draft is followed by a bonus with probability 1/2 · 3/4 · 2/3 + 1/4 · 1/2 · 1/2 = 5/16, again wrong by 1/2: 5/32.
+        γ = 2: the second position is reached after 0 (1/2: drafted 3/4, kept 2/3) or after 1 (1/4),
+        by acceptance. After 0 the draft 0 (3/4) is kept with (1/4)/(3/4) = 1/3 and rejected with
+        2/3; after 1 the draft 1 (1/2) is kept with 1/2. So a rejected draft is followed by a bonus
+        with probability 1/2 · 3/4 · 2/3 + 1/4 · 1/2 · 1/2 = 5/16, again wrong by 1/2: 5/32.
         """
         models = markov_models(gamma)
-        audit = sequence(textbook.LISTING, draft=models.draft, target=models.target, num_drafts=gamma)
-        assert (audit.verdict, audit.method, audit.first_position) == ("not lossless", "traced", gamma + 1)
+        audit = sequence(
+            textbook.LISTING, draft=models.draft, target=models.target, num_drafts=gamma
+        )
+        assert (audit.verdict, audit.method, audit.first_position) == (
+            "not lossless",
+            "traced",
+            gamma + 1,
+        )
         assert audit.total_variation == pytest.approx(float(expected), abs=1e-14)
 
     def test_count_includes_replacement_and_bonus_token(self) -> None:
@@ -67,21 +86,27 @@ class TestTextbook:
         assert audit.accepted == pytest.approx(2.0, abs=1e-14)
 
     def test_argmax_drafts_verified_against_the_softmax(self) -> None:
-        """Token 0 always: kept with 2/5, else (0, 1/20, 1/4)/(3/10): (2/5, 1/10, 1/2) for (1/5, 7/20, 9/20), TV 1/4.
+        """Token 0 always: kept with 2/5, else (0, 1/20, 1/4)/(3/10): (2/5, 1/10, 1/2) for (1/5,
+        7/20, 9/20), TV 1/4.
 
         With the same laws at every position the bonus fault does not show.
         """
         certain = same_everywhere([1.0, 0.0, 0.0], 1)
         audit = sequence(
-            textbook.argmax_drafted([0.5, 0.3, 0.2]), draft=certain, target=same_everywhere([0.2, 0.35, 0.45], 1), num_drafts=1
+            textbook.argmax_drafted([0.5, 0.3, 0.2]),
+            draft=certain,
+            target=same_everywhere([0.2, 0.35, 0.45], 1),
+            num_drafts=1,
         )
         assert audit.prefix_variations[0] == pytest.approx(0.25, abs=1e-14)
 
     def test_a_second_row_changes_the_law_of_the_first(self) -> None:
-        """p = (3/4, 1/4), q = (1/2, 1/2): a draft 0 passes one comparison with 2/3, and each row's draft has two of the four.
+        """p = (3/4, 1/4), q = (1/2, 1/2): a draft 0 passes one comparison with 2/3, and each row's
+        draft has two of the four.
 
-        Both rows 0: 9/16 · (2/3)^4 = 1/9. One row 0: 3/16 · (2/3)² = 1/12, for each row. So the first row keeps 0 with
-        1/9 + 1/12 and else is given the residual, token 1, whatever it drafted: Pr(0) = 7/36, TV = 1/2 − 7/36 = 11/36.
+        Both rows 0: 9/16 · (2/3)^4 = 1/9. One row 0: 3/16 · (2/3)² = 1/12, for each row. So the
+        first row keeps 0 with 1/9 + 1/12 and else is given the residual, token 1, whatever it
+        drafted: Pr(0) = 7/36, TV = 1/2 − 7/36 = 11/36.
         """
         keeps_zero = Fraction(9, 16) * Fraction(2, 3) ** 4 + Fraction(3, 16) * Fraction(2, 3) ** 2
         audit = sequence(
@@ -106,18 +131,29 @@ class TestTextbook:
         assert audit.prefix_variations[0] < 1e-14
 
 
-def one_row(draft: torch.Tensor, drafts: torch.Tensor, target: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+def one_row(
+    draft: torch.Tensor, drafts: torch.Tensor, target: torch.Tensor, uniforms: torch.Tensor
+) -> torch.Tensor:
     return verify_blocks(draft=draft, target=target, drafts=drafts, uniforms=uniforms)[0]
 
 
 def random_blocks(batch: int, gamma: int, num_tokens: int, device: str) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(batch * 100 + gamma)
-    logits = torch.randn((batch, 2 * gamma + 1, num_tokens), generator=generator, dtype=torch.float64)
+    logits = torch.randn(
+        (batch, 2 * gamma + 1, num_tokens), generator=generator, dtype=torch.float64
+    )
     logits[..., 0] = -torch.inf  # an impossible token in both
     laws = functional.softmax(logits, dim=-1)
-    drafts = torch.multinomial(laws[:, :gamma].reshape(-1, num_tokens), 1, generator=generator).reshape(batch, gamma)
+    drafts = torch.multinomial(
+        laws[:, :gamma].reshape(-1, num_tokens), 1, generator=generator
+    ).reshape(batch, gamma)
     uniforms = torch.rand((batch, gamma + 1), generator=generator, dtype=torch.float64)
-    inputs = {"draft": laws[:, :gamma], "target": laws[:, gamma:], "drafts": drafts, "uniforms": uniforms}
+    inputs = {
+        "draft": laws[:, :gamma],
+        "target": laws[:, gamma:],
+        "drafts": drafts,
+        "uniforms": uniforms,
+    }
     return {name: value.to(device) for name, value in inputs.items()}
 
 
@@ -142,12 +178,18 @@ class TestVerifyBlocks:
             return tokens
 
         models = markov_models(1)
-        audit = sequence(from_uniform_kernel(broken, name="m"), draft=models.draft, target=models.target, num_drafts=1)
+        audit = sequence(
+            from_uniform_kernel(broken, name="m"),
+            draft=models.draft,
+            target=models.target,
+            num_drafts=1,
+        )
         assert audit.verdict == "not lossless"
 
     def test_lossless_by_enumeration_of_a_whole_batch(self, device: str) -> None:
-        """All drafts and a 240 × 240 grid of uniforms in one call: the laws have denominators that divide 240, so that every box of
-        the grid lies on one side of each threshold, and the frequencies are the probabilities exactly.
+        """All drafts and a 240 × 240 grid of uniforms in one call: the laws have denominators that
+        divide 240, so that every box of the grid lies on one side of each threshold, and the
+        frequencies are the probabilities exactly.
         """
         p, q = torch.tensor([[0.75, 0.25], [0.5, 0.25]]), torch.tensor([[0.5, 0.5], [0.25, 0.75]])
         draft, target = p[:1], q
@@ -163,18 +205,28 @@ class TestVerifyBlocks:
                 uniforms=grid.to(device),
             )
             assert torch.equal((tokens[:, 1] >= 0), accepted == 1)
-            for row, count in zip(*torch.unique(tokens.cpu(), dim=0, return_counts=True), strict=True):
+            for row, count in zip(
+                *torch.unique(tokens.cpu(), dim=0, return_counts=True), strict=True
+            ):
                 first, second = (int(token) for token in row)
-                rest = target[1].double() if second < 0 else functional.one_hot(torch.tensor(second), 2).double()
+                rest = (
+                    target[1].double()
+                    if second < 0
+                    else functional.one_hot(torch.tensor(second), 2).double()
+                )
                 law[first] += float(draft[0, x]) * int(count) / size * rest
         assert law.numpy() == pytest.approx(np.outer([0.5, 0.5], [0.25, 0.75]), abs=1e-12)
 
     @pytest.mark.parametrize(("batch", "gamma", "num_tokens"), [(1, 1, 2), (5, 3, 4), (64, 5, 50)])
-    def test_rows_do_not_see_each_other(self, batch: int, gamma: int, num_tokens: int, device: str) -> None:
+    def test_rows_do_not_see_each_other(
+        self, batch: int, gamma: int, num_tokens: int, device: str
+    ) -> None:
         inputs = random_blocks(batch, gamma, num_tokens, device)
         tokens, accepted = verify_blocks(**inputs)
         for b in range(batch):
-            alone, count = verify_blocks(**{name: value[b : b + 1] for name, value in inputs.items()})
+            alone, count = verify_blocks(
+                **{name: value[b : b + 1] for name, value in inputs.items()}
+            )
             assert torch.equal(alone[0], tokens[b])
             assert int(count) == int(accepted[b])
         if batch > 1:
@@ -183,26 +235,36 @@ class TestVerifyBlocks:
     def test_output_is_accepted_drafts_one_token_and_padding(self, device: str) -> None:
         inputs = random_blocks(200, 4, 6, device)
         tokens, accepted = (value.cpu() for value in verify_blocks(**inputs))
-        for row, drafts, count in zip(tokens, inputs["drafts"].cpu(), accepted.tolist(), strict=True):
+        for row, drafts, count in zip(
+            tokens, inputs["drafts"].cpu(), accepted.tolist(), strict=True
+        ):
             assert row[:count].tolist() == drafts[:count].tolist()
             assert row[count] > 0  # token 0 is impossible
             assert (row[count + 1 :] == -1).all()
-            assert count == 4 or row[count] != drafts[count]  # a rejected draft has q < p, so no residual
+            assert (
+                count == 4 or row[count] != drafts[count]
+            )  # a rejected draft has q < p, so no residual
         assert {0, 4} <= set(accepted.tolist())
 
     def test_impossible_tokens_never_come_out(self, device: str) -> None:
         """Uniforms at both ends of their range, where `≤` and rounded sums would let them."""
         draft = torch.tensor([[[0.5, 0.5, 0.0]]], dtype=torch.float32, device=device)
-        target = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]], dtype=torch.float32, device=device)
+        target = torch.tensor(
+            [[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]], dtype=torch.float32, device=device
+        )
         for first, last in itertools.product([0.0, 1.0 - 2**-24], repeat=2):
             uniforms = torch.tensor([[first, last]], dtype=torch.float32, device=device)
             drafts = torch.ones((1, 1), dtype=torch.int64, device=device)
-            tokens, accepted = verify_blocks(draft=draft, target=target, drafts=drafts, uniforms=uniforms)
+            tokens, accepted = verify_blocks(
+                draft=draft, target=target, drafts=drafts, uniforms=uniforms
+            )
             assert tokens.tolist() == [[0, -1]]
             assert accepted.tolist() == [0]
 
     def test_equal_laws_up_to_rounding_leave_a_token(self) -> None:
-        """q is p less its last bit everywhere and the uniform is next to 1: rejected by rounding, nothing in the residual."""
+        """q is p less its last bit everywhere and the uniform is next to 1: rejected by rounding,
+        nothing in the residual.
+        """
         draft = torch.full((1, 1, 2), 0.5, dtype=torch.float64)
         below = torch.nextafter(draft, torch.zeros_like(draft))
         uniforms = torch.tensor([[1.0 - 2**-53, 0.25]], dtype=torch.float64)
@@ -230,20 +292,29 @@ class TestEngineTemplates:
 
     def audited(self, candidate: Any, target: list[float] | None = None) -> Any:
         """Blocks of one draft with the same laws at both positions."""
-        models = {"draft": same_everywhere(self.P, 1), "target": same_everywhere(target or self.Q, 1)}
+        models = {
+            "draft": same_everywhere(self.P, 1),
+            "target": same_everywhere(target or self.Q, 1),
+        }
         return sampled_blocks(candidate, **models, num_drafts=1, rng=np.random.default_rng(0))
 
     @staticmethod
-    def kernel(p: torch.Tensor, x: torch.Tensor, q: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def kernel(
+        p: torch.Tensor, x: torch.Tensor, q: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor:
         uniforms = torch.rand((len(p), x.shape[1] + 1), generator=generator, device=p.device)
         return verify_blocks(draft=p, target=q, drafts=x, uniforms=uniforms)[0]
 
     @pytest.mark.parametrize("of_logits", [False, True])
     def test_a_right_kernel_passes_with_the_optimum(self, of_logits: bool, device: str) -> None:
-        """Σ min(p, q) = .7 must lie in the 95 % interval (wrong once in twenty seeds; this one is fixed)."""
+        """Σ min(p, q) = .7 must lie in the 95 % interval (wrong once in twenty seeds; this one is
+        fixed).
+        """
         if of_logits:
             candidate = from_logit_kernel(
-                lambda p, x, q, g: self.kernel(p.softmax(-1), x, q.softmax(-1), g), name="logits", device=device
+                lambda p, x, q, g: self.kernel(p.softmax(-1), x, q.softmax(-1), g),
+                name="logits",
+                device=device,
             )
         else:
             candidate = from_probability_kernel(self.kernel, name="probabilities", device=device)
@@ -253,27 +324,37 @@ class TestEngineTemplates:
         assert audit.rule.low <= 0.7 <= audit.rule.high
 
     def test_a_kernel_without_top_p_is_found(self) -> None:
-        """The problem's target is truncated, the kernel's logits are not: an impossible token settles it."""
+        """The problem's target is truncated, the kernel's logits are not: an impossible token
+        settles it.
+        """
 
         def untruncated(p: Any, x: Any, q: Any, generator: Any) -> Any:
             return self.kernel(p.softmax(-1), x, q.clamp_min(-3.0).softmax(-1), generator)
 
-        assert self.audited(from_logit_kernel(untruncated, name="m")).verdict == "no difference found"  # nothing is truncated
+        assert (
+            self.audited(from_logit_kernel(untruncated, name="m")).verdict == "no difference found"
+        )  # nothing is truncated
         audit = self.audited(from_logit_kernel(untruncated, name="m"), [0.25, 0.25, 0.5, 0.0])
         assert audit.verdict == "not lossless"
         assert audit.samples <= 1000
 
     def test_the_default_audit_looks_at_all_tokens_of_rows_that_differ(self, device: str) -> None:
-        """A bonus token from the row before: the first token is right, and so is every token where laws are the same everywhere."""
+        """A bonus token from the row before: the first token is right, and so is every token where
+        laws are the same everywhere.
+        """
 
         def wrong_row(p: Any, x: Any, q: Any, generator: Any) -> Any:
             return self.kernel(p, x, torch.cat([q[:, :-1], q[:, -2:-1]], dim=1), generator)
 
         assert (
-            battery(from_probability_kernel(self.kernel, name="right", device=device), num_drafts=[1]).verdict
+            battery(
+                from_probability_kernel(self.kernel, name="right", device=device), num_drafts=[1]
+            ).verdict
             == "no difference found"
         )
-        audit = battery(from_probability_kernel(wrong_row, name="wrong", device=device), num_drafts=[1])
+        audit = battery(
+            from_probability_kernel(wrong_row, name="wrong", device=device), num_drafts=[1]
+        )
         assert audit.verdict == "not lossless"
         assert "after the token before, γ = 1, samples" in audit.failed
         assert "same at every position, γ = 1, samples" not in audit.failed
@@ -301,9 +382,16 @@ class TestTransformersFunction:
     """`_speculative_sampling` of the installed version."""
 
     def test_lossless_in_sequence_mode(self) -> None:
-        """Probed: exact if no cell of uniforms is narrower than 1/64; the laws' thresholds are multiples of 1/12."""
+        """Probed: exact if no cell of uniforms is narrower than 1/64; the laws' thresholds are
+        multiples of 1/12.
+        """
         models = markov_models(1)
-        audit = sequence(assisted.TRANSFORMERS, draft=models.draft, target=models.target, num_drafts=models.num_drafts)
+        audit = sequence(
+            assisted.TRANSFORMERS,
+            draft=models.draft,
+            target=models.target,
+            num_drafts=models.num_drafts,
+        )
         assert (audit.verdict, audit.method) == ("lossless", "probed")
         assert audit.total_variation < 1e-14
 
@@ -316,12 +404,16 @@ class TestTransformersFunction:
             uniforms = rng.random(4)
             tokens, matches = assisted.on_uniforms(p, q, drafts, uniforms)
             rows = [torch.from_numpy(value)[None] for value in (p, q, drafts, uniforms)]
-            ours, accepted = verify_blocks(draft=rows[0], target=rows[1], drafts=rows[2], uniforms=rows[3])
+            ours, accepted = verify_blocks(
+                draft=rows[0], target=rows[1], drafts=rows[2], uniforms=rows[3]
+            )
             assert tokens == ours[0, : len(tokens)].tolist()
             assert (matches, len(tokens)) == (int(accepted), matches + 1)
 
     def test_no_difference_on_its_own_randomness(self) -> None:
-        """Float32, torch's generator: a total variation of .08 on three tokens is found with probability 1 − 1e-3."""
+        """Float32, torch's generator: a total variation of .08 on three tokens is found with
+        probability 1 − 1e-3.
+        """
 
         def first(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
             return assisted.on_own_randomness(p[None], np.stack([q, q]), drafts, uniforms)[0][0]
@@ -333,19 +425,23 @@ class TestTransformersFunction:
         assert audit.detect <= 0.0801
 
     def test_a_uniform_of_zero_accepts_an_impossible_token(self) -> None:
-        """It compares with ≤: a draft of target probability 0 is kept where `torch.rand` returns exactly 0, once in 2^24 draws.
+        """It compares with ≤: a draft of target probability 0 is kept where `torch.rand` returns
+        exactly 0, once in 2^24 draws.
 
-        The only deviation found: at most 6e-8 per drafted token, and only for drafts that the target excludes.
+        The only deviation found: at most 6e-8 per drafted token, and only for drafts that the
+        target excludes.
         """
         p, q = np.asarray([[0.5, 0.5]]), np.asarray([[1.0, 0.0], [1.0, 0.0]])
         assert assisted.on_uniforms(p, q, np.asarray([1]), np.asarray([0.0, 0.5])) == ([1, 0], 1)
         assert assisted.on_uniforms(p, q, np.asarray([1]), np.asarray([2**-24, 0.5])) == ([0], 0)
 
     def test_a_residual_of_zero_raises(self) -> None:
-        """In float32 p ≤ q can hold for every token; a rejection by the last bits then divides 0 by 0 and NaN cannot be sampled.
+        """In float32 p ≤ q can hold for every token; a rejection by the last bits then divides 0 by
+        0 and NaN cannot be sampled.
 
-        Eight equal logits, one lower by 3 · 2^-24 under the target: the sum still rounds to 8, so q is 1/8 and p is 1/8 but once.
-        Such a draft is rejected with probability 1e-7: a crash once in millions of tokens where the models (nearly) agree.
+        Eight equal logits, one lower by 3 · 2^-24 under the target: the sum still rounds to 8, so q
+        is 1/8 and p is 1/8 but once. Such a draft is rejected with probability 1e-7: a crash once
+        in millions of tokens where the models (nearly) agree.
         """
         equal = torch.zeros((1, 1, 8))
         lower = torch.cat([torch.zeros(7), torch.tensor([-3 * 2.0**-24])]).reshape(1, 1, 8)
@@ -354,9 +450,14 @@ class TestTransformersFunction:
         assert float(p[0, 0, 7]) < (1 - 2**-24) / 8
         uniform = torch.tensor([1 - 2**-24])
         with assisted.Replay(uniform), pytest.raises(RuntimeError, match="nan"):
-            assisted.sampling_function()(torch.tensor([[7]]), equal, 1, torch.cat([lower, lower], dim=1))
+            assisted.sampling_function()(
+                torch.tensor([[7]]), equal, 1, torch.cat([lower, lower], dim=1)
+            )
         ours, accepted = verify_blocks(
-            draft=q, target=torch.cat([p, p], dim=1), drafts=torch.tensor([[7]]), uniforms=torch.tensor([[float(uniform), 0.5]])
+            draft=q,
+            target=torch.cat([p, p], dim=1),
+            drafts=torch.tensor([[7]]),
+            uniforms=torch.tensor([[float(uniform), 0.5]]),
         )
         assert int(accepted) == 0
         assert ours.tolist() == [[4, -1]]
@@ -364,7 +465,9 @@ class TestTransformersFunction:
     @pytest.mark.long
     def test_lossless_in_sequence_mode_on_two_drafts(self) -> None:
         models = markov_models(2)
-        audit = sequence(assisted.TRANSFORMERS, draft=models.draft, target=models.target, num_drafts=2)
+        audit = sequence(
+            assisted.TRANSFORMERS, draft=models.draft, target=models.target, num_drafts=2
+        )
         assert audit.verdict == "lossless"
 
 
@@ -380,14 +483,18 @@ class TestTransformersGenerate:
         logits = pair.side_logits(1, prompt)
         first = assisted.processed(logits, temperature=0.8, top_k=3)
         token = int(first.argmax())
-        assert sum(law[i] for block, i in numbers.items() if block[0] == token) == pytest.approx(first[token], abs=1e-6)
+        assert sum(law[i] for block, i in numbers.items() if block[0] == token) == pytest.approx(
+            first[token], abs=1e-6
+        )
         with pytest.raises(AnalysisError, match="enumerated up to"):
             assisted.exact_law(pair, prompt, num_tokens=6, temperature=1.0, top_k=5)
 
     def test_no_difference_in_the_first_tokens(self, pair: Pair) -> None:
         """Few samples: finds gross faults only (the long test finds total variation .15)."""
         torch.manual_seed(0)
-        audit = assisted.audit_first_tokens(pair, pair.encode(PROMPT), samples=30, num_tokens=3, top_k=3, detect=1.0)
+        audit = assisted.audit_first_tokens(
+            pair, pair.encode(PROMPT), samples=30, num_tokens=3, top_k=3, detect=1.0
+        )
         assert audit.verdict == "no difference found"
         assert audit.cells == 28
 
@@ -398,19 +505,34 @@ class TestTransformersGenerate:
         assert audit.verdict == "no difference found"
         assert audit.records == 80
 
-    def test_both_audits_find_a_generate_that_accepts_everything(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Power of the two tests above, at their sample sizes: top-k makes many of the draft's tokens impossible for the target."""
+    def test_both_audits_find_a_generate_that_accepts_everything(
+        self, pair: Pair, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Power of the two tests above, at their sample sizes: top-k makes many of the draft's
+        tokens impossible for the target.
+        """
         monkeypatch.setattr(utils, "_speculative_sampling", accept_everything)
         torch.manual_seed(2)
         prompt = pair.encode("Return the largest")
-        assert assisted.audit_first_tokens(pair, prompt, samples=30, num_tokens=3, top_k=3).verdict == "not lossless"
+        assert (
+            assisted.audit_first_tokens(pair, prompt, samples=30, num_tokens=3, top_k=3).verdict
+            == "not lossless"
+        )
         assert assisted.audit_texts(pair, [prompt, prompt], num_tokens=40).verdict == "not lossless"
 
     @pytest.mark.long
     def test_no_difference_in_many_samples(self, pair: Pair) -> None:
         torch.manual_seed(3)
-        audit = assisted.audit_first_tokens(pair, pair.encode(PROMPT), samples=3000, num_tokens=3, top_k=3, detect=0.125)
+        audit = assisted.audit_first_tokens(
+            pair, pair.encode(PROMPT), samples=3000, num_tokens=3, top_k=3, detect=0.125
+        )
         assert audit.verdict == "no difference found"
         assert audit.detect <= 0.15
-        prompts = [pair.encode(text) for text in ("Return the largest", "The default is", "Raises an error if") * 20]
-        assert assisted.audit_texts(pair, prompts, num_tokens=64, detect=0.1).verdict == "no difference found"
+        prompts = [
+            pair.encode(text)
+            for text in ("Return the largest", "The default is", "Raises an error if") * 20
+        ]
+        assert (
+            assisted.audit_texts(pair, prompts, num_tokens=64, detect=0.1).verdict
+            == "no difference found"
+        )

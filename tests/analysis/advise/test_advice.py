@@ -30,11 +30,21 @@ from analysis.run.losses import PARTS
 from analysis.statistics import Interval
 from otm import Processing
 from otm.commands.printing import WIDTH
-from otm.sequence import DraftSelection, Gsd, LikeliestTree, MarkovModel, SpeculativeSampling, markov_pair
-from otm.trees import CostSurface, Speedup, TreeShape, read_costs
+from otm.engines import CostSurface, Speedup, read_costs
+from otm.sequence import (
+    DraftSelection,
+    Gsd,
+    LikeliestTree,
+    MarkovModel,
+    SpeculativeSampling,
+    markov_pair,
+)
+from otm.trees import TreeShape
 
 MODEL = StepModel((1e-3, 0.0), ((0, 8, 64), (4e-3, 5e-3, 12e-3)), {})
-PASSES = CostSurface.of_points({(1, 10): 1e-3, (1, 74): 1e-3}, {(1, 10, 1): 4e-3, (1, 74, 1): 4.4e-3}, source="by hand")
+PASSES = CostSurface.of_points(
+    {(1, 10): 1e-3, (1, 74): 1e-3}, {(1, 10, 1): 4e-3, (1, 74, 1): 4.4e-3}, source="by hand"
+)
 
 
 def status(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> int:
@@ -46,13 +56,26 @@ def status(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> int:
 
 
 def row(decoder: object, value: float, *, over_chain: float = 1.0, spread: float = 0.05) -> Row:
-    plan = Plan("static tree" if isinstance(decoder, Gsd) else "chain", "text", decoder, (), Work.of(decoder))  # type: ignore[arg-type]
+    plan = Plan(
+        "static tree" if isinstance(decoder, Gsd) else "chain",
+        "text",
+        decoder,
+        (),
+        Work.of(decoder),
+    )  # type: ignore[arg-type]
     limits = [Speedup(v, v * (1 - spread), v * (1 + spread)) for v in (value, over_chain)]
     return Row(plan, 2.4, (2e-3, 5e-3, 1e-3), *limits)
 
 
 def advice(verdict: str, *rows: Row, chain: Row) -> Advice:
-    numbers = {"looks": 1, "texts": 20, "prompts": 10, "rounds": 12, "decided": verdict != "undecided", "num_plans": 109}
+    numbers = {
+        "looks": 1,
+        "texts": 20,
+        "prompts": 10,
+        "rounds": 12,
+        "decided": verdict != "undecided",
+        "num_plans": 109,
+    }
     return Advice(
         asked=Asked(),
         verdict=verdict,  # type: ignore[arg-type]
@@ -85,7 +108,11 @@ SURROUNDINGS = {"on": "cpu", "threads": 2}
             "SPECULATE: tree of 3 nodes, depth 2",
             "1.50 x plain decoding (1.42 to 1.58), 2.40 tokens",
         ),
-        (advice("do not speculate", SLOW, chain=SLOW), "DO NOT SPECULATE with", "fastest: chain of 1, 0.80 x plain decoding"),
+        (
+            advice("do not speculate", SLOW, chain=SLOW),
+            "DO NOT SPECULATE with",
+            "fastest: chain of 1, 0.80 x plain decoding",
+        ),
         (advice("undecided", SLOW, chain=SLOW), "DO NOT SPECULATE, PROBABLY", "chain of 1: 0.80 x"),
         (advice("undecided", CHAIN, chain=CHAIN), "SPECULATE, MAYBE", "chain of 2: 1.20 x"),
     ],
@@ -94,30 +121,41 @@ def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, s
     text = screen(given, draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE)
     lines = text.splitlines()
     assert lines[0].startswith(first) and second in lines[1]
-    copied = [line for line in lines if line.startswith(tuple(f"  {engine}: " for engine in chain_settings("", 1)))]
+    copied = [
+        line
+        for line in lines
+        if line.startswith(tuple(f"  {engine}: " for engine in chain_settings("", 1)))
+    ]
     assert all(len(line) <= WIDTH for line in lines if line not in copied)
     assert len(lines) <= 40
     words = " ".join(text.split())
     assert (
-        "50 % (45 to 55) of first drafts are accepted; lost are 30 % to the draft's ranking, 20 % to the draft's shape."
-        in words
+        "50 % (45 to 55) of first drafts are accepted; lost are 30 % to the draft's ranking, 20 % "
+        "to the draft's shape." in words
     )
     assert not any("not surely faster" in line for line in lines)
     of_three = Several(
-        3, "K-SEQ", HALF, dict.fromkeys(SEVERAL, Interval(0.2, 0.1, 0.3)) | {"verifier": Interval(0.05, 0.0, 0.1)}
+        3,
+        "K-SEQ",
+        HALF,
+        dict.fromkeys(SEVERAL, Interval(0.2, 0.1, 0.3)) | {"verifier": Interval(0.05, 0.0, 0.1)},
     )
     rounded = RoundedDrafts(*(Interval(value, value, value) for value in (-2e-5, 3e-4, 6e-4)))
     more = dataclasses.replace(GONE, several=of_three, rounding=rounded)
     longer = screen(given, draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=more)
     words = " ".join(longer.split())
     assert (
-        "begins with 3 drafts: of so many, drawn independently, K-SEQ accepts one 50 % of the time; lost are 20 % to" in words
+        "begins with 3 drafts: of so many, drawn independently, K-SEQ accepts one 50 % of the "
+        "time; lost are 20 % to" in words
     )
     assert (
         "5 % to the scheme" in words
-        and "one draft is accepted 0.002 percentage points less often, and the output is 3.0e-04" in words
+        and "one draft is accepted 0.002 percentage points less often, and the output is 3.0e-04"
+        in words
     )
-    assert "3 drafts change nothing by more than 1.8e-03 here, 5.9e-03 anywhere" in words  # 3 · 2⁻⁹/(1 − 2⁻⁸)
+    assert (
+        "3 drafts change nothing by more than 1.8e-03 here, 5.9e-03 anywhere" in words
+    )  # 3 · 2⁻⁹/(1 − 2⁻⁸)
     if given.best is not given.chain:
         assert "1.25 x the best chain, of 2 (1.19 to 1.31)" in lines[2]
 
@@ -125,7 +163,11 @@ def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, s
 def test_a_plan_that_is_not_surely_faster_than_the_chain_says_so() -> None:
     near = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.02)
     text = screen(
-        advice("speculate", near, CHAIN, chain=CHAIN), draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE
+        advice("speculate", near, CHAIN, chain=CHAIN),
+        draft="small",
+        surroundings=SURROUNDINGS,
+        passes=PASSES,
+        gone=GONE,
     )
     assert "1.02 x the best chain, of 2 (0.97 to 1.07)\n  not surely faster than that chain" in text
 
@@ -136,7 +178,11 @@ def test_engines_are_told_what_passes_alone_say() -> None:
     assert chain.length == 2 and chain.speedup.value == pytest.approx(1.28) and chain.may_pay
     assert chain.speedup.low == pytest.approx(1.28 * 0.95)
     text = screen(
-        advice("do not speculate", SLOW, chain=SLOW), draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE
+        advice("do not speculate", SLOW, chain=SLOW),
+        draft="small",
+        surroundings=SURROUNDINGS,
+        passes=PASSES,
+        gone=GONE,
     )
     for engine, setting in chain_settings("small", 2).items():
         assert f"  {engine}: {setting}" in text
@@ -149,50 +195,87 @@ def test_a_likeliest_tree_is_told_to_the_engine_that_drafts_one() -> None:
     plan = Plan("likeliest tree", "LikeliestTree(12, 3)", decoder, (), Work(2.5, 9.0, 12))
     best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Speedup(1.4, 1.3, 1.5), Speedup(1.1, 1.05, 1.15))
     text = screen(
-        advice("speculate", best, CHAIN, chain=CHAIN), draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE
+        advice("speculate", best, CHAIN, chain=CHAIN),
+        draft="small",
+        surroundings=SURROUNDINGS,
+        passes=PASSES,
+        gone=GONE,
     )
     assert text.startswith("SPECULATE: likeliest tree of 12, depth 3")
-    assert text.endswith("--speculative-num-steps 3 --speculative-eagle-topk 8 --speculative-num-draft-tokens 13")
+    assert text.endswith(
+        "--speculative-num-steps 3 --speculative-eagle-topk 8 --speculative-num-draft-tokens 13"
+    )
 
 
 def test_what_limits_is_what_would_help_most() -> None:
-    """2.4 tokens, 4 ms plain, steps of 2 + 5 + 1 ms: free drafts: 9.6/6; cheap checking, no Python: 9.6/7; all accepted: 12/8."""
+    """2.4 tokens, 4 ms plain, steps of 2 + 5 + 1 ms: free drafts: 9.6/6; cheap checking, no Python:
+    9.6/7; all accepted: 12/8.
+    """
     text = " ".join(
-        screen(advice("speculate", CHAIN, chain=CHAIN), draft="s", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE).split()
+        screen(
+            advice("speculate", CHAIN, chain=CHAIN),
+            draft="s",
+            surroundings=SURROUNDINGS,
+            passes=PASSES,
+            gone=GONE,
+        ).split()
     )
-    assert "limits what drafting costs: with free draft calls, the fastest plan would give 1.60 x" in text
+    assert (
+        "limits what drafting costs: with free draft calls, the fastest plan would give 1.60 x"
+        in text
+    )
 
 
 def test_no_part_is_blamed_that_would_not_be_enough() -> None:
-    """2.4 tokens of 1.6 ms in steps of 2 + 5 + 1: without the drafting 3.84/6 = .64, and so on; accepted whole 3 tokens, .6."""
+    """2.4 tokens of 1.6 ms in steps of 2 + 5 + 1: without the drafting 3.84/6 = .64, and so on;
+    accepted whole 3 tokens, .6.
+    """
     poor = dataclasses.replace(advice("do not speculate", SLOW, chain=SLOW), plain_seconds=1.6e-3)
-    text = " ".join(screen(poor, draft="s", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE).split())
+    text = " ".join(
+        screen(poor, draft="s", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE).split()
+    )
     assert "limits no single part: even with" in text and "would give 0." in text
 
 
 def test_tokens_cluster_by_prompt() -> None:
-    """Tokens 4 + 2 over 2 + 2 steps; the prompts' influences on log 1.5 are (4 − 3)/6 and (2 − 3)/6."""
-    walks = tuple(Walk(steps, tokens, 1.0) for steps, tokens in ((1.0, 2.5), (1.0, 1.5), (2.0, 2.0)))
+    """Tokens 4 + 2 over 2 + 2 steps; the prompts' influences on log 1.5 are (4 − 3)/6 and (2 −
+    3)/6.
+    """
+    walks = tuple(
+        Walk(steps, tokens, 1.0) for steps, tokens in ((1.0, 2.5), (1.0, 1.5), (2.0, 2.0))
+    )
     tokens = Tokens.of([Plan("chain", "", SpeculativeSampling(1), walks, ONE)], [7, 7, 3])
     assert tokens.mean.tolist() == [1.5]
     np.testing.assert_allclose(sorted(tokens.influence[:, 0]), [-1 / 6, 1 / 6])
     np.testing.assert_allclose(tokens.errors(tokens.influence), [1 / 3])
     alone = Tokens.of([Plan("chain", "", SpeculativeSampling(1), walks, ONE)], [0, 0, 0])
     assert np.isnan(alone.critical(error=0.05, seed=0))
-    nothing_sure = speedup(1.5, alone.influence[:, 0], alone, clock_error=0.0, critical=float("nan"))
+    nothing_sure = speedup(
+        1.5, alone.influence[:, 0], alone, clock_error=0.0, critical=float("nan")
+    )
     assert verdict_of(nothing_sure, []) == "undecided"
 
 
 def test_intervals_of_the_best_of_many_cover(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 40 plans with one true mean the one that looks best is covered as often as said; one plan's own interval is not enough."""
+    """Of 40 plans with one true mean the one that looks best is covered as often as said; one
+    plan's own interval is not enough.
+    """
     monkeypatch.setattr(comparison, "_SIMULATED", 2_000)
     rng, covered, naive, trials, error = np.random.default_rng(2), 0, 0, 200, 0.1
     for seed in range(trials):
         influence = rng.standard_normal((12, 40)) * 0.02
-        tokens = Tokens(np.exp(influence.sum(axis=0)), np.ones(40), influence - influence.mean(axis=0))
+        tokens = Tokens(
+            np.exp(influence.sum(axis=0)), np.ones(40), influence - influence.mean(axis=0)
+        )
         best = int(np.argmax(tokens.mean))
         for width in (tokens.critical(error=error, seed=seed), 1.796):
-            found = speedup(float(tokens.mean[best]), tokens.influence[:, best], tokens, clock_error=0.0, critical=width)
+            found = speedup(
+                float(tokens.mean[best]),
+                tokens.influence[:, best],
+                tokens,
+                clock_error=0.0,
+                critical=width,
+            )
             hit = found.low <= 1.0 <= found.high
             covered, naive = (covered + hit, naive) if width != 1.796 else (covered, naive + hit)
     # Binomial(200, 0.9) is below 160 with probability 1e-5.
@@ -203,7 +286,9 @@ def test_clock_errors_widen_intervals() -> None:
     influence = np.array([[0.03], [-0.03]])
     tokens = Tokens(np.array([2.0]), np.array([1.0]), influence)
     narrow = speedup(1.2, influence[:, 0], tokens, clock_error=0.0, critical=2.0)
-    assert narrow.high == pytest.approx(1.2 * np.exp(2 * 0.06)) and narrow.low == pytest.approx(1.2 * np.exp(-2 * 0.06))
+    assert narrow.high == pytest.approx(1.2 * np.exp(2 * 0.06)) and narrow.low == pytest.approx(
+        1.2 * np.exp(-2 * 0.06)
+    )
     wide = speedup(1.2, influence[:, 0], tokens, clock_error=0.08, critical=2.0)
     assert wide.high == pytest.approx(1.2 * np.exp(2 * 0.1))
 
@@ -216,14 +301,21 @@ def test_steps_are_modelled_from_their_pieces() -> None:
     assert widths(TreeShape.from_parents([0, 0, 1, 2, 3])) == [1, 2, 1]
 
 
-@pytest.mark.parametrize("limits", [Limits(1, 1), Limits(3, 2, 2), Limits(64, 8), Limits(6, 40, 16)])
+@pytest.mark.parametrize(
+    "limits", [Limits(1, 1), Limits(3, 2, 2), Limits(64, 8), Limits(6, 40, 16)]
+)
 def test_plans_keep_to_the_limits(limits: Limits) -> None:
-    """Never more nodes, depth or sequences than are allowed, and every plan is written as the commands take it."""
+    """Never more nodes, depth or sequences than are allowed, and every plan is written as the
+    commands take it.
+    """
     rng = np.random.default_rng(0)
     p, q = rng.dirichlet(np.ones(20), size=(2, 4))
     from analysis.advise.texts import Text
 
-    text, model = Text(0, (0,), q.argmax(axis=1), p, q), MarkovModel(rng.dirichlet(np.ones(20), size=20))
+    text, model = (
+        Text(0, (0,), q.argmax(axis=1), p, q),
+        MarkovModel(rng.dirichlet(np.ones(20), size=20)),
+    )
     for family in FAMILIES:
         law = family.law(Reading(text, model, limits, 3, None, rng))
         plans = list(family.plans([law], limits=limits, starts=3))
@@ -232,7 +324,9 @@ def test_plans_keep_to_the_limits(limits: Limits) -> None:
             assert plan.decoder.num_nodes <= limits.nodes and plan.decoder.depth <= limits.depth
             assert decoder_from_text(plan.text) == plan.decoder
             if isinstance(plan.decoder, DraftSelection):
-                assert plan.decoder.num_drafts <= limits.sequences and levels_of(plan.text) is not None
+                assert (
+                    plan.decoder.num_drafts <= limits.sequences and levels_of(plan.text) is not None
+                )
             (walk,) = plan.walks
             assert walk.steps <= walk.tokens <= walk.steps * (1 + plan.decoder.depth) + 1e-9
         for decoder in family.probes(limits):
@@ -270,11 +364,17 @@ class Sleeping:
         pass
 
 
-def test_a_draft_that_costs_little_and_is_often_right_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The target sleeps 6 ms, the draft ¼ ms: what is advised drafts several tokens and, run for real, is faster as predicted."""
+def test_a_draft_that_costs_little_and_is_often_right_is_advised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The target sleeps 6 ms, the draft ¼ ms: what is advised drafts several tokens and, run for
+    real, is faster as predicted.
+    """
     monkeypatch.setattr(advice_module, "LEAST_ROUNDS", 3)
     chain = markov_pair(6, similarity=0.97, rng=np.random.default_rng(1))
-    draft, target = (Sleeping(model, seconds) for model, seconds in zip(chain, (2.5e-4, 6e-3), strict=True))
+    draft, target = (
+        Sleeping(model, seconds) for model, seconds in zip(chain, (2.5e-4, 6e-3), strict=True)
+    )
     prompts = [[0], [1, 2], [3], [4, 5, 0], [2], [5]]
     asked = Asked(num_tokens=12, limits=Limits(3, 3, 1), seconds=0.0, quick=0.0)
     found = advise(draft, target, prompts, asked=asked, eos=None)  # type: ignore[arg-type]
@@ -284,7 +384,8 @@ def test_a_draft_that_costs_little_and_is_often_right_is_advised(monkeypatch: py
     ran = tried(found, draft, target, prompts, eos=None, repeats=1, seed=3)  # type: ignore[arg-type]
     assert ran[0].name == PLAIN
     for one in ran:
-        # Sleep dominates; what is left is the spread of 36 calls' tokens, at most 4 each: three standard errors are 30 %.
+        # Sleep dominates; what is left is the spread of 36 calls' tokens, at most 4 each: three
+        # standard errors are 30 %.
         assert one.predicted_speedup / one.speedup == pytest.approx(1.0, abs=0.4)
     assert ran[1].speedup > 1.1
 
@@ -292,15 +393,32 @@ def test_a_draft_that_costs_little_and_is_often_right_is_advised(monkeypatch: py
 def test_the_command_on_the_shipped_pair(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The smallest measurement gives a verdict, runs what it advises, and writes what `otm plan` can go on with."""
+    """The smallest measurement gives a verdict, runs what it advises, and writes what `otm plan`
+    can go on with.
+    """
     monkeypatch.setattr(advice_module, "LEAST_ROUNDS", 2)
     prompts, out = tmp_path / "prompts.txt", tmp_path / "advice.json"
-    prompts.write_text("\n".join((SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]), encoding="utf-8")
-    sizes = "--num-tokens 6 --max-nodes 4 --max-depth 2 --sequences 2 --seconds 0 --repeats 1 --threads 1"
-    own = (
-        "--temperature 0.8 --top-p 0.95 --order vllm --draft-temperature 0.6 --draft-top-k 50 --min-p 0.001 --device cpu --run"
+    prompts.write_text(
+        "\n".join((SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]),
+        encoding="utf-8",
     )
-    arguments = ["analysis", "advise", "--prompts", str(prompts), "--out", str(out), *f"{sizes} {own}".split()]
+    sizes = (
+        "--num-tokens 6 --max-nodes 4 --max-depth 2 --sequences 2 --seconds 0 --repeats 1 "
+        "--threads 1"
+    )
+    own = (
+        "--temperature 0.8 --top-p 0.95 --order vllm --draft-temperature 0.6 --draft-top-k 50 "
+        "--min-p 0.001 --device cpu --run"
+    )
+    arguments = [
+        "analysis",
+        "advise",
+        "--prompts",
+        str(prompts),
+        "--out",
+        str(out),
+        *f"{sizes} {own}".split(),
+    ]
     assert status(monkeypatch, arguments) == 0
     printed = capsys.readouterr().out
     assert "SPECULATE" in printed.splitlines()[0] and "\nrun     2 texts" in printed
@@ -308,10 +426,18 @@ def test_the_command_on_the_shipped_pair(
     assert record["verdict"] in ("speculate", "do not speculate", "undecided")
     sides = {side: Processing(**one) for side, one in record["manifest"]["processing"].items()}
     wanted = Processing(temperature=0.8, top_p=0.95, min_p=0.001, order="vllm")
-    assert sides == {"target": wanted, "draft": dataclasses.replace(wanted, temperature=0.6, top_k=50)}
-    assert [one["name"] for one in record["run"]] == ["plain decoding", *(one["decoder"] for one in record["rows"])]
+    assert sides == {
+        "target": wanted,
+        "draft": dataclasses.replace(wanted, temperature=0.6, top_k=50),
+    }
+    assert [one["name"] for one in record["run"]] == [
+        "plain decoding",
+        *(one["decoder"] for one in record["rows"]),
+    ]
     gone = record["lost"]
-    assert gone["accepted"]["value"] + sum(part["value"] for part in gone["parts"].values()) == pytest.approx(1.0, abs=1e-9)
+    assert gone["accepted"]["value"] + sum(
+        part["value"] for part in gone["parts"].values()
+    ) == pytest.approx(1.0, abs=1e-9)
     assert gone["tokens"]["value"] <= gone["clairvoyant"]["value"]
     assert {one["family"] for one in record["rows"]} == {family.name for family in FAMILIES}
     decoders = [decoder_from_text(one["decoder"]) for one in record["rows"]]
@@ -332,9 +458,20 @@ def test_the_command_on_the_shipped_pair(
     ],
 )
 def test_what_cannot_be_measured_ends_with_2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
 ) -> None:
-    given = ["analysis", "advise", "--prompts", str(SHIPPED_PAIR / "prompts.txt"), "--device", "cpu", *arguments]
+    given = [
+        "analysis",
+        "advise",
+        "--prompts",
+        str(SHIPPED_PAIR / "prompts.txt"),
+        "--device",
+        "cpu",
+        *arguments,
+    ]
     assert status(monkeypatch, given) == 2
     assert message in capsys.readouterr().err
 
@@ -344,7 +481,8 @@ def test_chats_are_written_in_the_template(tmp_path: Path) -> None:
 
     pair = load_pair(device="cpu")
     pair.tokenizer.chat_template = (
-        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}>>{% endif %}"
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if "
+        "add_generation_prompt %}>>{% endif %}"
     )
     assert pair.tokenizer.decode(pair.encode_chat("Return the")) == "<user>Return the>>"
     pair.tokenizer.chat_template = "{{ raise_exception('no users here') }}"

@@ -1,4 +1,6 @@
-"""What becomes of drafts given the output: against the enumerated kernels of the verifiers, and walks against exact steps."""
+"""What becomes of drafts given the output: against the enumerated kernels of the verifiers, and
+walks against exact steps.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,28 @@ import numpy as np
 import pytest
 
 import otm
-from analysis.advise.laws import RankLaw, kseq_survivors, optimal_survivors, race_ranks, rejection_ranks
+from analysis.advise.laws import (
+    RankLaw,
+    kseq_survivors,
+    optimal_survivors,
+    race_ranks,
+    rejection_ranks,
+)
 from analysis.advise.texts import Text
 from analysis.advise.trees import MatchLaw, matches
 from analysis.advise.walk import along_all_lengths, along_sequences, along_tree, tree_gains
 from otm.drafts import IID, WithoutReplacement
 from otm.drafts.base import enumerate_drafts
-from otm.sequence import Absorbing, DraftSelection, Gsd, LikeliestTree, MarkovModel, expected_step, markov_pair, matched_tokens
+from otm.sequence import (
+    Absorbing,
+    DraftSelection,
+    Gsd,
+    LikeliestTree,
+    MarkovModel,
+    expected_step,
+    markov_pair,
+    matched_tokens,
+)
 from otm.sequence.source import Outcomes
 from otm.trees import TreeShape, acceptance_vector
 
@@ -24,19 +41,35 @@ MOST = 4
 
 def pairs() -> list[tuple[np.ndarray, np.ndarray]]:
     rng = np.random.default_rng(7)
-    found = [(rng.dirichlet(np.full(4, shape)), rng.dirichlet(np.full(4, shape))) for shape in (0.3, 1.0, 1.0, 3.0)]
+    found = [
+        (rng.dirichlet(np.full(4, shape)), rng.dirichlet(np.full(4, shape)))
+        for shape in (0.3, 1.0, 1.0, 3.0)
+    ]
     same = rng.dirichlet(np.ones(4))
     one = np.array([0.0, 1.0, 0.0, 0.0])
     missing = np.array([0.0, 0.5, 0.3, 0.2])
-    return [*found, (same, same), (one, one), (missing, found[0][1]), (found[0][0], missing), (one, missing)]
+    return [
+        *found,
+        (same, same),
+        (one, one),
+        (missing, found[0][1]),
+        (found[0][0], missing),
+        (one, missing),
+    ]
 
 
-@pytest.mark.parametrize("law, verifier", LAWS, ids=lambda value: getattr(value, "__name__", str(value)))
+@pytest.mark.parametrize(
+    "law, verifier", LAWS, ids=lambda value: getattr(value, "__name__", str(value))
+)
 @pytest.mark.parametrize("number", range(len(pairs())))
-def test_survivors_have_the_law_of_the_enumerated_kernel(law: object, verifier: otm.Verifier, number: int) -> None:
+def test_survivors_have_the_law_of_the_enumerated_kernel(
+    law: object, verifier: otm.Verifier, number: int
+) -> None:
     p, q = pairs()[number]
     tokens = np.flatnonzero(q > 0)
-    found = law(np.tile(p, (len(tokens), 1)), np.tile(q, (len(tokens), 1)), tokens, most=MOST, eos=1)  # type: ignore[operator]
+    found = law(
+        np.tile(p, (len(tokens), 1)), np.tile(q, (len(tokens), 1)), tokens, most=MOST, eos=1
+    )  # type: ignore[operator]
     for m in range(1, MOST + 1):
         problem = otm.Problem(draft=p, target=q, law=IID(m))
         drafts = enumerate_drafts(IID(m), p)
@@ -46,7 +79,9 @@ def test_survivors_have_the_law_of_the_enumerated_kernel(law: object, verifier: 
         for y in range(4):
             np.add.at(truth[y], (drafts.tokens == y).sum(axis=1), joint[:, y])
         # Sums of 4^m products of at most m + 2 factors.
-        np.testing.assert_allclose(found.given[:, m, : m + 1] * q[tokens, None], truth[tokens], atol=1e-13)
+        np.testing.assert_allclose(
+            found.given[:, m, : m + 1] * q[tokens, None], truth[tokens], atol=1e-13
+        )
         np.testing.assert_allclose(found.alive[:, m], truth[[0, 2, 3], 1:].sum(), atol=1e-13)
 
 
@@ -54,16 +89,24 @@ def test_survivors_have_the_law_of_the_enumerated_kernel(law: object, verifier: 
 def test_race_ranks_have_the_law_of_the_enumerated_races(number: int) -> None:
     p, q = pairs()[number]
     most = min(3, int((p > 0).sum()))
-    coupling = otm.coupling(otm.Race(), otm.Problem(draft=p, target=q, law=WithoutReplacement(most)))
+    coupling = otm.coupling(
+        otm.Race(), otm.Problem(draft=p, target=q, law=WithoutReplacement(most))
+    )
     truth = np.zeros((4, most))
     joint = coupling.joint.toarray()
     for drafts, row in zip(coupling.drafts, joint, strict=True):
         for rank, token in enumerate(drafts[drafts >= 0]):
             truth[token, rank] += row[token]
     tokens = np.flatnonzero(q > 0)
-    found = race_ranks(np.tile(p, (len(tokens), 1)), np.tile(q, (len(tokens), 1)), tokens, most=most, eos=1)
-    np.testing.assert_allclose(found.given * q[tokens, None], truth[tokens], atol=1e-7)  # the quadrature, as documented
-    np.testing.assert_array_equal(found.accepted, np.where((tokens == 1)[:, None], 0.0, found.given))
+    found = race_ranks(
+        np.tile(p, (len(tokens), 1)), np.tile(q, (len(tokens), 1)), tokens, most=most, eos=1
+    )
+    np.testing.assert_allclose(
+        found.given * q[tokens, None], truth[tokens], atol=1e-7
+    )  # the quadrature, as documented
+    np.testing.assert_array_equal(
+        found.accepted, np.where((tokens == 1)[:, None], 0.0, found.given)
+    )
 
 
 def test_race_ranks_of_many_tokens_that_overtake() -> None:
@@ -71,42 +114,63 @@ def test_race_ranks_of_many_tokens_that_overtake() -> None:
     p = rng.dirichlet(np.full(500, 0.05))
     q = 0.5 * p + 0.5 * rng.dirichlet(np.full(500, 0.05))
     tokens = np.flatnonzero(q > 0)
-    found = race_ranks(np.tile(p, (len(tokens), 1)), np.tile(q, (len(tokens), 1)), tokens, most=5, eos=None)
+    found = race_ranks(
+        np.tile(p, (len(tokens), 1)), np.tile(q, (len(tokens), 1)), tokens, most=5, eos=None
+    )
     for k in (1, 5):
-        exact = otm.acceptance(otm.Race(), otm.Problem(draft=p, target=q, law=WithoutReplacement(k)))
+        exact = otm.acceptance(
+            otm.Race(), otm.Problem(draft=p, target=q, law=WithoutReplacement(k))
+        )
         assert abs(q[tokens] @ found.given[:, :k].sum(axis=1) - exact) < 1e-7
 
 
 def test_ranks_have_the_acceptance_vector_as_their_mean() -> None:
     p, q = pairs()[1]
-    exact = acceptance_vector(otm.RecursiveRejection(), otm.Problem(draft=p, target=q, law=WithoutReplacement(3)))
+    exact = acceptance_vector(
+        otm.RecursiveRejection(), otm.Problem(draft=p, target=q, law=WithoutReplacement(3))
+    )
     samples = 4_000
     found = rejection_ranks(
-        np.tile(p, (4, 1)), np.tile(q, (4, 1)), np.arange(4), most=3, eos=None, rng=np.random.default_rng(0), samples=samples
+        np.tile(p, (4, 1)),
+        np.tile(q, (4, 1)),
+        np.arange(4),
+        most=3,
+        eos=None,
+        rng=np.random.default_rng(0),
+        samples=samples,
     )
-    # The first two ranks draw one child at most, and values lie in [0, 1]: Hoeffding at 1e-9 for the mean of all 4 rows.
+    # The first two ranks draw one child at most, and values lie in [0, 1]: Hoeffding at 1e-9 for
+    # the mean of all 4 rows.
     reach = np.sqrt(np.log(2 / 1e-9) / (2 * samples))
     np.testing.assert_allclose(found.accepted, np.tile(exact, (4, 1)), atol=reach)
     np.testing.assert_allclose((found.given * q[:, None]).sum(axis=0), exact, atol=reach)
     np.testing.assert_allclose(found.accepted[:, 0], exact[0], atol=1e-14)
 
 
-def walked(draft: MarkovModel, target: MarkovModel, law: object, walk: object, length: int) -> float:
+def walked(
+    draft: MarkovModel, target: MarkovModel, law: object, walk: object, length: int
+) -> float:
     """Average the first step of a walk over every text of the target."""
     whole = 0.0
     for text in itertools.product(range(3), repeat=length):
         contexts = [(0, *text[:i]) for i in range(length)]
-        p, q = (np.array([model.next(context) for context in contexts]) for model in (draft, target))
+        p, q = (
+            np.array([model.next(context) for context in contexts]) for model in (draft, target)
+        )
         mass = float(np.prod(q[np.arange(length), list(text)]))
         if mass > 0:
             whole += mass * walk(law(p, q, np.array(text))).tokens  # type: ignore[operator]
     return whole
 
 
-@pytest.mark.parametrize("law, verifier", LAWS, ids=lambda value: getattr(value, "__name__", str(value)))
+@pytest.mark.parametrize(
+    "law, verifier", LAWS, ids=lambda value: getattr(value, "__name__", str(value))
+)
 def test_a_step_yields_what_the_exact_step_does(law: object, verifier: otm.Verifier) -> None:
     draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
-    exact = expected_step(DraftSelection(3, 3, verifier), draft=draft, target=target, context=[0]).block_efficiency
+    exact = expected_step(
+        DraftSelection(3, 3, verifier), draft=draft, target=target, context=[0]
+    ).block_efficiency
     found = walked(
         draft,
         target,
@@ -130,18 +194,27 @@ def test_a_tree_yields_what_the_exact_step_does() -> None:
         lambda laws: along_tree(laws, shape=shape, starts=1),
         2,
     )
-    assert found == pytest.approx(exact, abs=0.03)  # 9 texts of 3,000 samples in [0, 1] at two positions each
+    assert found == pytest.approx(
+        exact, abs=0.03
+    )  # 9 texts of 3,000 samples in [0, 1] at two positions each
 
 
 def test_steps_start_where_the_decoder_stands() -> None:
-    """Certain acceptance makes steps of L + 1 tokens, certain rejection of one; walks add up over all lengths."""
+    """Certain acceptance makes steps of L + 1 tokens, certain rejection of one; walks add up over
+    all lengths.
+    """
     rows = np.full((12, 2), 0.5)
     tokens = np.zeros(12, dtype=np.int64)
     sure = kseq_survivors(rows, rows, tokens, most=1, eos=None)
     walks = along_all_lengths(sure, num_drafts=1, most=3, starts=8)
     assert [(walk.steps, walk.tokens) for walk in walks] == [(4.0, 8.0), (3.0, 9.0), (2.0, 8.0)]
-    never = kseq_survivors(np.tile([0.0, 1.0], (12, 1)), np.tile([1.0, 0.0], (12, 1)), tokens, most=1, eos=None)
-    assert [(walk.steps, walk.tokens) for walk in along_all_lengths(never, num_drafts=1, most=2, starts=8)] == [(8.0, 8.0)] * 2
+    never = kseq_survivors(
+        np.tile([0.0, 1.0], (12, 1)), np.tile([1.0, 0.0], (12, 1)), tokens, most=1, eos=None
+    )
+    assert [
+        (walk.steps, walk.tokens)
+        for walk in along_all_lengths(never, num_drafts=1, most=2, starts=8)
+    ] == [(8.0, 8.0)] * 2
 
 
 def test_nothing_follows_the_end_of_a_text() -> None:
@@ -149,7 +222,8 @@ def test_nothing_follows_the_end_of_a_text() -> None:
     rows = np.tile([0.5, 0.5], (2, 1))
     law = kseq_survivors(rows, rows, np.array([0, 1]), most=1, eos=1)
     walk = along_sequences(law, num_drafts=1, length=2, starts=2)
-    # The first draft counts if it is token 0, the second if the first was and it is 0 too: 1 + 1/2 + 1/2, then the text is over.
+    # The first draft counts if it is token 0, the second if the first was and it is 0 too: 1 + 1/2
+    # + 1/2, then the text is over.
     assert (walk.steps, walk.tokens) == (1.0, 2.0)
 
 
@@ -162,9 +236,13 @@ def test_a_tree_without_branches_walks_as_its_chain() -> None:
     ranked = rejection_ranks(p, q, tokens, most=1, eos=2, rng=rng)
     tree = along_tree(ranked, shape=TreeShape.chain(3), starts=9)
     chain = along_sequences(single, num_drafts=1, length=3, starts=9)
-    assert (tree.steps, tree.tokens, tree.levels) == pytest.approx((chain.steps, chain.tokens, chain.levels), abs=1e-12)
+    assert (tree.steps, tree.tokens, tree.levels) == pytest.approx(
+        (chain.steps, chain.tokens, chain.levels), abs=1e-12
+    )
     assert 1.0 < chain.steps < 9.0
-    short = RankLaw(ranked.given[:4], ranked.accepted[:4])  # a text that ends earlier, beside the whole one
+    short = RankLaw(
+        ranked.given[:4], ranked.accepted[:4]
+    )  # a text that ends earlier, beside the whole one
     several = tree_gains([ranked, short], shape=TreeShape.chain(3), starts=9)
     gains = several[0]
     assert (gains[0], gains.sum()) == pytest.approx((tree.steps, tree.tokens), abs=1e-12)
@@ -183,21 +261,29 @@ def matched(draft: MarkovModel, text: Text, starts: int, eos: int | None = None)
 
 
 def test_likeliest_trees_yield_their_exact_expectation() -> None:
-    """Averaged over every text, the first step's tokens are those that the library computes for every size and depth."""
+    """Averaged over every text, the first step's tokens are those that the library computes for
+    every size and depth.
+    """
     draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
     whole: dict[tuple[int, int], float] = {}
     for tokens in itertools.product(range(3), repeat=3):
         text = text_of(draft, target, tokens)
         law, mass = matched(draft, text, 1), float(np.prod(text.target[np.arange(3), list(tokens)]))
         for size, depth in itertools.product(law.sizes, (1, 2, 3)):
-            whole[size, depth] = whole.get((size, depth), 0.0) + mass * law.walk(size=size, depth=depth).tokens
+            whole[size, depth] = (
+                whole.get((size, depth), 0.0) + mass * law.walk(size=size, depth=depth).tokens
+            )
     for (size, depth), found in whole.items():
-        exact = matched_tokens(LikeliestTree(size, depth), draft=draft, target=target, context=[0])[-1]
+        exact = matched_tokens(LikeliestTree(size, depth), draft=draft, target=target, context=[0])[
+            -1
+        ]
         assert found == pytest.approx(exact, abs=1e-12)
 
 
 def test_likeliest_trees_walk_and_work_as_the_decoder_does() -> None:
-    """At every position the tree that the decoder drafts there, with its draft calls; the end of the text wins nothing."""
+    """At every position the tree that the decoder drafts there, with its draft calls; the end of
+    the text wins nothing.
+    """
     draft, target = markov_pair(3, similarity=0.7, rng=np.random.default_rng(8))
     text, eos, starts = text_of(draft, target, (0, 1, 0, 0, 1, 0, 0, 2)), 2, 8
     law = matched(draft, text, starts, eos)
@@ -205,19 +291,24 @@ def test_likeliest_trees_walk_and_work_as_the_decoder_does() -> None:
         at, steps, calls, drafting = 0, 0, 0, 0
         stands = []
         for start in range(starts):
-            tree = LikeliestTree(size, 3).draft(Absorbing(draft, eos, start=1), text.context(start), Outcomes({}))
+            tree = LikeliestTree(size, 3).draft(
+                Absorbing(draft, eos, start=1), text.context(start), Outcomes({})
+            )
             paths = {path[1 + start :] for path in tree.contexts() if path is not None}
             calls += len({len(context) for context in tree.draft})
             drafting += len(tree.draft)
-            stands.append(max(i for i in range(4) if tuple(text.tokens[start : start + i]) in paths))
+            stands.append(
+                max(i for i in range(4) if tuple(text.tokens[start : start + i]) in paths)
+            )
         while at < starts:
             steps, at = steps + 1, at + 1 + stands[at]
         depth = min(size, 3)  # what a tree of this size can reach
         assert law.walk(size=size, depth=depth).steps == steps
-        assert law.calls[depth - 1, place] == pytest.approx(calls / starts) and law.drafting[depth - 1, place] == pytest.approx(
-            drafting / starts
-        )
-    # At the last position only the end is left to accept, which is not counted; before it the rest of the tree's first level is.
+        assert law.calls[depth - 1, place] == pytest.approx(calls / starts) and law.drafting[
+            depth - 1, place
+        ] == pytest.approx(drafting / starts)
+    # At the last position only the end is left to accept, which is not counted; before it the rest
+    # of the tree's first level is.
     last = law.gained[2, -1, 0, -1]
     drafted = LikeliestTree(7, 3).draft(draft, text.context(7), Outcomes({}))
     first = {path[-1] for path in drafted.contexts() if path is not None and len(path) == 9}

@@ -1,4 +1,6 @@
-"""What drafts are lost to along texts: the trees of the clairvoyant bound, and the means over prompts."""
+"""What drafts are lost to along texts: the trees of the clairvoyant bound, and the means over
+prompts.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from otm import Processing, optimal_acceptance
 from otm.drafts import IID
 from otm.losses import ROUNDED_MOST, acceptance_losses, draft_rounding
 from otm.problem import Problem
-from otm.sequence import DraftSelection, Gsd, LikeliestTree, MarkovModel, SpeculativeSampling, markov_pair, matched_tokens
+from otm.sequence import (
+    DraftSelection,
+    Gsd,
+    LikeliestTree,
+    MarkovModel,
+    SpeculativeSampling,
+    markov_pair,
+    matched_tokens,
+)
 from otm.trees import TreeShape
 
 CHAIN = SpeculativeSampling(2)
@@ -39,15 +49,24 @@ def test_trees_of_both_models_win_what_the_library_says() -> None:
     draft, target = markov_pair(3, similarity=0.5, rng=np.random.default_rng(2))
     for tree in (LikeliestTree(1, 1), LikeliestTree(6, 3)):
         found = _expected(draft, target, (0, 1), tree, None)
-        wanted = [matched_tokens(tree, draft=model, target=target, context=(0, 1))[-1] for model in (draft, target)]
+        wanted = [
+            matched_tokens(tree, draft=model, target=target, context=(0, 1))[-1]
+            for model in (draft, target)
+        ]
         assert found == pytest.approx(wanted, abs=1e-13) and wanted[0] <= wanted[1] + 1e-13
     ends = _expected(draft, target, (0, 1), LikeliestTree(3, 1), 2)
-    assert ends == pytest.approx([2.0 - target.next((0, 1))[2]] * 2)  # all tokens are drafted; the end of a text wins nothing
+    assert ends == pytest.approx(
+        [2.0 - target.next((0, 1))[2]] * 2
+    )  # all tokens are drafted; the end of a text wins nothing
 
 
 def test_shares_are_means_over_positions() -> None:
-    """With every position of three texts looked at, the accepted share is the mean of Σ min, and everything makes 1."""
-    draft, target = (Scored(model) for model in markov_pair(4, similarity=0.5, rng=np.random.default_rng(3)))
+    """With every position of three texts looked at, the accepted share is the mean of Σ min, and
+    everything makes 1.
+    """
+    draft, target = (
+        Scored(model) for model in markov_pair(4, similarity=0.5, rng=np.random.default_rng(3))
+    )
     texts = [(0, (0,), (1, 2, 3)), (0, (1,), (0, 1)), (1, (2, 2), (3, 1, 1, 0))]
 
     def looked(seconds: float) -> Lost:
@@ -67,7 +86,9 @@ def test_shares_are_means_over_positions() -> None:
     p, q = (model.next_batch(contexts) for model in (draft, target))
     overlap = float(np.mean(optimal_acceptance(Problem(draft=p, target=q, law=IID(1)))))
     assert found.positions == 9 and found.accepted.value == pytest.approx(overlap, abs=1e-13)
-    assert found.accepted.value + sum(share.value for share in found.parts.values()) == pytest.approx(1.0, abs=1e-13)
+    assert found.accepted.value + sum(
+        share.value for share in found.parts.values()
+    ) == pytest.approx(1.0, abs=1e-13)
     assert found.accepted.low < found.accepted.value < found.accepted.high
     assert 1.0 < found.tokens.value <= found.clairvoyant.value <= 3.0
     hasty = looked(0.0)
@@ -75,8 +96,12 @@ def test_shares_are_means_over_positions() -> None:
 
 
 def test_the_drafts_of_the_advised_plan_and_rounding_are_told_apart() -> None:
-    """With every position of two texts looked at: the means of what the library says of three drafts, and of rounded ones."""
-    draft, target = (Scored(model) for model in markov_pair(5, similarity=0.5, rng=np.random.default_rng(4)))
+    """With every position of two texts looked at: the means of what the library says of three
+    drafts, and of rounded ones.
+    """
+    draft, target = (
+        Scored(model) for model in markov_pair(5, similarity=0.5, rng=np.random.default_rng(4))
+    )
     texts = [(0, (0,), (1, 2, 3)), (1, (2, 2), (3, 1))]
     plan = DraftSelection(3, 2)
     found = lost(
@@ -92,7 +117,9 @@ def test_the_drafts_of_the_advised_plan_and_rounding_are_told_apart() -> None:
     )
     contexts = [(*prefix, *text[:end]) for _, prefix, text in texts for end in range(len(text))]
     logits = [model.logits(contexts).numpy() for model in (draft, target)]
-    whole = acceptance_losses(*logits, k=3, draft=draft.processing, target=target.processing, verifier=plan.verifier).mean()
+    whole = acceptance_losses(
+        *logits, k=3, draft=draft.processing, target=target.processing, verifier=plan.verifier
+    ).mean()
     several, rounding = found.several, found.rounding
     assert several is not None and rounding is not None
     assert (several.drafts, several.verifier) == (3, str(plan.verifier))
@@ -100,13 +127,20 @@ def test_the_drafts_of_the_advised_plan_and_rounding_are_told_apart() -> None:
     assert {name: share.value for name, share in several.parts.items()} == pytest.approx(
         {name: whole[name] for name in SEVERAL}, abs=1e-12
     )
-    assert several.accepted.value + sum(share.value for share in several.parts.values()) == pytest.approx(1.0, abs=1e-12)
+    assert several.accepted.value + sum(
+        share.value for share in several.parts.values()
+    ) == pytest.approx(1.0, abs=1e-12)
     assert several.parts["verifier"].value > 1e-4 and found.accepted.value < several.accepted.value
     p, q = (model.next_batch(contexts) for model in (draft, target))
     change = draft_rounding(draft=p, target=q)
     assert rounding.gain.value == pytest.approx(float(change.gain.mean()), abs=1e-15)
     assert rounding.output_tv.value == pytest.approx(float(change.output_tv.mean()), abs=1e-15)
-    assert 0.0 < rounding.output_tv.value <= rounding.draft_tv.value == pytest.approx(float(change.draft_tv.mean()))
+    assert (
+        0.0
+        < rounding.output_tv.value
+        <= rounding.draft_tv.value
+        == pytest.approx(float(change.draft_tv.mean()))
+    )
     assert rounding.draft_tv.value <= ROUNDED_MOST
     # Three drafts of the rounded law accept at most three times its distance more or less.
     rounded = torch.from_numpy(p).bfloat16().double()
@@ -120,6 +154,11 @@ def test_the_drafts_of_the_advised_plan_and_rounding_are_told_apart() -> None:
 def test_how_many_drafts_a_plan_begins_with() -> None:
     draft, _ = markov_pair(4, similarity=0.5, rng=np.random.default_rng(3))
     contexts = [(0,), (1, 2)]
-    for decoder, wanted in ((CHAIN, 1), (DraftSelection(4, 3), 4), (Gsd(TreeShape([0, 0, 1, 0])), 3), (LikeliestTree(3, 1), 3)):
+    for decoder, wanted in (
+        (CHAIN, 1),
+        (DraftSelection(4, 3), 4),
+        (Gsd(TreeShape([0, 0, 1, 0])), 3),
+        (LikeliestTree(3, 1), 3),
+    ):
         assert first_drafts(decoder, draft, contexts) == wanted
     assert 1 <= first_drafts(LikeliestTree(4, 4), draft, contexts) <= 4

@@ -1,4 +1,6 @@
-"""The command line end to end on the shipped pair, and every way it can be asked for something impossible."""
+"""The command line end to end on the shipped pair, and every way it can be asked for something
+impossible.
+"""
 
 import json
 import os
@@ -45,7 +47,10 @@ def test_compare_prints_a_table_and_writes_a_plot(
     printed = capsys.readouterr().out
     assert "V = 4096, temperature 1, cpu" in printed
     table = printed[printed.index("drafts: i.i.d.") :].splitlines()
-    optimum, kseq = (next(line.split()[1:3] for line in table if line.startswith(name)) for name in ("optimum", "K-SEQ"))
+    optimum, kseq = (
+        next(line.split()[1:3] for line in table if line.startswith(name))
+        for name in ("optimum", "K-SEQ")
+    )
     assert 0 < float(kseq[1]) < float(optimum[1]) < 1
     assert kseq[0].rstrip("★") == optimum[0]
     assert plot.read_bytes().startswith(b"\x89PNG")
@@ -56,14 +61,19 @@ def test_steps_prints_a_table_for_each_size(
 ) -> None:
     out = tmp_path / "steps.json"
     sizes = ("--sequences", "2,2", "--sequences", "1,1")
-    assert run(monkeypatch, "steps", *sizes, "--contexts", "6", "--device", "cpu", "--out", str(out)) == 0
+    assert (
+        run(monkeypatch, "steps", *sizes, "--contexts", "6", "--device", "cpu", "--out", str(out))
+        == 0
+    )
     assert "K = 1 sequences of L = 1, 6 contexts" in capsys.readouterr().out
     two, one = json.loads(out.read_text())["tables"]
     assert two["num_drafts"] == two["length"] == 2
     # One sequence of one token is verified alike by all that do not toss a coin: 1 + Σ min.
     means = {row["name"]: row["mean"] for row in one["rows"]}
     assert means["refined scores"] == pytest.approx(means["optimal, vertex by vertex"], abs=1e-12)
-    assert means["refined scores"] == pytest.approx(means["greedy multi-path block verification"], abs=1e-12)
+    assert means["refined scores"] == pytest.approx(
+        means["greedy multi-path block verification"], abs=1e-12
+    )
     assert run(monkeypatch, "steps", "--sequences", "8;8") == 2
     assert "K,L" in capsys.readouterr().err
 
@@ -99,14 +109,30 @@ def test_impossible_requests_end_in_one_clear_line(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_cuda_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cuda_without_a_gpu_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(monkeypatch, "compare", "--prompt", "x", "--device", "cuda") == 2
     assert "--device cpu" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_compare_runs_on_cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(monkeypatch, "compare", "--prompt", "Return", "--device", "cuda", "--plot", str(tmp_path / "p.png")) == 0
+def test_compare_runs_on_cuda(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run(
+            monkeypatch,
+            "compare",
+            "--prompt",
+            "Return",
+            "--device",
+            "cuda",
+            "--plot",
+            str(tmp_path / "p.png"),
+        )
+        == 0
+    )
     assert "cuda" in capsys.readouterr().out
 
 
@@ -141,14 +167,22 @@ def test_pickled_weights_are_not_read(
 
 
 def test_remote_code_is_refused_unless_asked_for(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], copied_draft: Path, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    copied_draft: Path,
+    tmp_path: Path,
 ) -> None:
     """A configuration that points to its own Python file must not run it."""
     witness = tmp_path / "executed"
-    (copied_draft / "modeling_evil.py").write_text(f"open({str(witness)!r}, 'w').close()\n", encoding="utf-8")
+    (copied_draft / "modeling_evil.py").write_text(
+        f"open({str(witness)!r}, 'w').close()\n", encoding="utf-8"
+    )
     config = json.loads((copied_draft / "config.json").read_text(encoding="utf-8"))
     config["model_type"] = "evil"
-    config["auto_map"] = {"AutoConfig": "modeling_evil.EvilConfig", "AutoModelForCausalLM": "modeling_evil.Evil"}
+    config["auto_map"] = {
+        "AutoConfig": "modeling_evil.EvilConfig",
+        "AutoModelForCausalLM": "modeling_evil.Evil",
+    }
     (copied_draft / "config.json").write_text(json.dumps(config), encoding="utf-8")
     assert run(monkeypatch, "compare", "--prompt", "x", "--draft", str(copied_draft)) == 2
     assert "--trust-remote-code" in capsys.readouterr().err
@@ -156,10 +190,14 @@ def test_remote_code_is_refused_unless_asked_for(
 
 
 def test_padding_rows_are_cut_and_noted(copied_draft: Path) -> None:
-    """Output layers padded to a round size are common: rows beyond the other model's are cut before the softmax."""
+    """Output layers padded to a round size are common: rows beyond the other model's are cut before
+    the softmax.
+    """
     tensors = load_file(copied_draft / "model.safetensors")
     name = "model.embed_tokens.weight"
-    tensors[name] = torch.cat([tensors[name], torch.full((64, tensors[name].shape[1]), 9.0, dtype=torch.float16)])
+    tensors[name] = torch.cat(
+        [tensors[name], torch.full((64, tensors[name].shape[1]), 9.0, dtype=torch.float16)]
+    )
     save_file(tensors, copied_draft / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((copied_draft / "config.json").read_text(encoding="utf-8"))
     config["vocab_size"] = 4160
@@ -176,16 +214,35 @@ def test_any_list_of_k_works_and_the_setting_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], k: str
 ) -> None:
     """Maximal() takes k = 1 only and SpecHub() k = 2 only; neither may spoil a table without it."""
-    arguments = ("--prompt", "Return", "--k", k, "--samples", "0", "--plot", str(tmp_path / "p.svg"), "--device", "cpu")
+    arguments = (
+        "--prompt",
+        "Return",
+        "--k",
+        k,
+        "--samples",
+        "0",
+        "--plot",
+        str(tmp_path / "p.svg"),
+        "--device",
+        "cpu",
+    )
     setting = ("--temperature", "0.8", "--draft-temperature", "0.6", "--min-p", "0.05")
     assert run(monkeypatch, "compare", *arguments, *setting) == 0
-    assert "V = 4096, temperature 0.8, min-p 0.05, draft temperature 0.6, cpu" in capsys.readouterr().out
+    assert (
+        "V = 4096, temperature 0.8, min-p 0.05, draft temperature 0.6, cpu"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_help_on_a_full_disk_is_a_message() -> None:
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run([sys.executable, "-m", "analysis", "--help"], stdout=full, stderr=subprocess.PIPE, check=False)
+        ended = subprocess.run(
+            [sys.executable, "-m", "analysis", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
     assert ended.returncode == 2
     assert ended.stderr.decode().startswith("error: The output cannot be written")
     assert "Traceback" not in ended.stderr.decode()
@@ -194,6 +251,13 @@ def test_help_on_a_full_disk_is_a_message() -> None:
 def test_an_interrupt_while_modules_are_loaded_is_no_traceback(tmp_path: Path) -> None:
     """The first import of the command's own raises what the signal raises."""
     (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(SHIPPED_PAIR.parents[1])])}
-    ended = subprocess.run([sys.executable, "-m", "analysis", "--help"], env=environment, capture_output=True, check=False)
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(SHIPPED_PAIR.parents[1])])
+    }
+    ended = subprocess.run(
+        [sys.executable, "-m", "analysis", "--help"],
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")

@@ -1,4 +1,6 @@
-"""Decoding runs: results survive kills and torn lines, equal an uninterrupted run, and refuse what does not fit."""
+"""Decoding runs: results survive kills and torn lines, equal an uninterrupted run, and refuse what
+does not fit.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,22 @@ from analysis.decode.efficiency import efficiency, measured_speedup
 from analysis.decode.plain import PLAIN
 from analysis.decode.results import ResultsFile, Task, TextRecord, prompt_name, read_results
 from analysis.errors import AnalysisError
-from otm.sequence import DraftSelection, Ersd, Gsd, PrefixTree, SpeculativeSampling, TreeVerification, markov_pair
+from otm.sequence import (
+    DraftSelection,
+    Ersd,
+    Gsd,
+    PrefixTree,
+    SpeculativeSampling,
+    TreeVerification,
+    markov_pair,
+)
 from otm.trees import TreeShape, tree_to_json
 from tests.paths import ROOT
 
-DECODERS = {"SpeculativeSampling(3)": SpeculativeSampling(3), "Gsd(batch(2))": Gsd(TreeShape.batch(2))}
+DECODERS = {
+    "SpeculativeSampling(3)": SpeculativeSampling(3),
+    "Gsd(batch(2))": Gsd(TreeShape.batch(2)),
+}
 PROMPTS = {prompt_name(tokens): tokens for tokens in ([0], [1, 2], [2, 2])}
 TASKS = [Task(name, prompt, seed) for prompt in PROMPTS for seed in (0, 1) for name in DECODERS]
 
@@ -40,7 +53,9 @@ def decode(path: Path, tasks: list[Task] = TASKS, **changes: object) -> list[Tex
 
 def values(records: list[TextRecord]) -> list[tuple[object, ...]]:
     """All that is determined by the task: everything but the time it took."""
-    return [(r.task, r.tokens, r.lengths, r.accepted, r.vertices, r.drafted, r.ended) for r in records]
+    return [
+        (r.task, r.tokens, r.lengths, r.accepted, r.vertices, r.drafted, r.ended) for r in records
+    ]
 
 
 def test_a_run_stopped_anywhere_goes_on_to_the_same_records(tmp_path: Path) -> None:
@@ -66,7 +81,9 @@ def test_records_add_up(tmp_path: Path) -> None:
     for record in decode(tmp_path / "results.jsonl"):
         assert len(record.tokens) == 12 <= sum(record.lengths) < 12 + 4
         assert all(n == a + 1 for n, a in zip(record.lengths, record.accepted, strict=True))
-        assert all((v > 0) == (a > 0) for v, a in zip(record.vertices, record.accepted, strict=True))
+        assert all(
+            (v > 0) == (a > 0) for v, a in zip(record.vertices, record.accepted, strict=True)
+        )
 
 
 def test_a_failing_model_loses_nothing(tmp_path: Path) -> None:
@@ -99,10 +116,15 @@ def test_a_failing_model_loses_nothing(tmp_path: Path) -> None:
         (b'{"format": "other"}\n', "not a results file"),
         (b"\x00\xff\xfe garbage without an end", "not a results file"),
         (
-            b'{"format": "otm-decode", "version": 1, "settings": {"num_tokens": 13}, "provenance": {}}\n',
+            b'{"format": "otm-decode", "version": 1, "settings": {"num_tokens": 13}, "provenance": '
+            b"{}}\n",
             "num_tokens: 13 against 12",
         ),
-        (b'{"format": "otm-decode", "version": 1, "settings": {"num_tokens": 12}}\n{"decoder": 3}\n', "not a results file"),
+        (
+            b'{"format": "otm-decode", "version": 1, "settings": {"num_tokens": 12}}\n{"decoder": '
+            b"3}\n",
+            "not a results file",
+        ),
     ],
 )
 def test_other_files_are_refused_and_kept(tmp_path: Path, content: bytes, message: str) -> None:
@@ -119,18 +141,32 @@ def test_results_need_a_folder_that_can_be_written(tmp_path: Path) -> None:
         decode(tmp_path / "file" / "results.jsonl")
 
 
-def record(decoder: str, prompt: int, lengths: tuple[int, ...], vertices: tuple[int, ...] | None = None) -> TextRecord:
+def record(
+    decoder: str, prompt: int, lengths: tuple[int, ...], vertices: tuple[int, ...] | None = None
+) -> TextRecord:
     task = Task(decoder, prompt_name([prompt]), 0)
-    return TextRecord(task, (), lengths, tuple(n - 1 for n in lengths), vertices or (0,) * len(lengths), 1, False, 0.5)
+    return TextRecord(
+        task,
+        (),
+        lengths,
+        tuple(n - 1 for n in lengths),
+        vertices or (0,) * len(lengths),
+        1,
+        False,
+        0.5,
+    )
 
 
 def test_efficiency_weights_calls_and_clusters_by_prompt() -> None:
-    found = efficiency([record("a", 0, (1, 3)), record("a", 1, (2,)), record("b", 0, (9,))], decoder="a")
+    found = efficiency(
+        [record("a", 0, (1, 3)), record("a", 1, (2,)), record("b", 0, (9,))], decoder="a"
+    )
     assert (found.mean, found.num_calls, found.num_texts) == (2.0, 3, 2)
     assert found.low == found.high == 2.0  # both prompts have the same ratio
     assert found.tokens_per_second == 6.0
     spread = efficiency([record("a", i, (1 + i % 2,)) for i in range(40)], decoder="a")
-    # 40 prompts, half at 1 and half at 2: the one-sample t interval, 1.5 ± 2.0227 · 0.5/√39; t quantile at 39 degrees of freedom.
+    # 40 prompts, half at 1 and half at 2: the one-sample t interval, 1.5 ± 2.0227 · 0.5/√39; t
+    # quantile at 39 degrees of freedom.
     assert spread.low == pytest.approx(1.5 - 2.0227 * 0.5 / 39**0.5, abs=1e-4)
     assert spread.high == pytest.approx(1.5 + 2.0227 * 0.5 / 39**0.5, abs=1e-4)
     alone = efficiency([record("a", 0, (1, 3))], decoder="a")
@@ -141,17 +177,24 @@ def test_efficiency_weights_calls_and_clusters_by_prompt() -> None:
 
 def timed(decoder: str, prompt: int, seconds: float, lengths: tuple[int, ...]) -> TextRecord:
     none = (0,) * len(lengths)
-    return TextRecord(Task(decoder, f"{prompt:016x}", 0), none, lengths, none, none, 0, False, seconds)
+    return TextRecord(
+        Task(decoder, f"{prompt:016x}", 0), none, lengths, none, none, 0, False, seconds
+    )
 
 
 def test_speed_is_measured_against_plain_decoding_of_the_same_prompts() -> None:
-    """Plain decoding takes 1 s a token, the decoder ¾ s on average: 8 tokens in 6 s; a prompt without both counts nothing."""
+    """Plain decoding takes 1 s a token, the decoder ¾ s on average: 8 tokens in 6 s; a prompt
+    without both counts nothing.
+    """
     records = [timed(PLAIN, n, 4.0, (1, 1, 1, 1)) for n in (1, 2, 3)]
     records += [timed("a", 1, 2.0, (2, 2)), timed("a", 2, 4.0, (1, 3)), timed("a", 9, 100.0, (1,))]
     value, low, high = measured_speedup(records, decoder="a")
     assert value == pytest.approx(4 / 3) and low is not None and high is not None
-    # Leaving one out gives log 1 and log 2: the jackknife's error is log(2)/2, t with one degree of freedom 12.7062.
-    assert high / value == pytest.approx(np.exp(12.7062047 * np.log(2) / 2)) and value / low == pytest.approx(high / value)
+    # Leaving one out gives log 1 and log 2: the jackknife's error is log(2)/2, t with one degree of
+    # freedom 12.7062.
+    assert high / value == pytest.approx(
+        np.exp(12.7062047 * np.log(2) / 2)
+    ) and value / low == pytest.approx(high / value)
     assert measured_speedup(records, decoder=PLAIN)[0] == pytest.approx(1.0)
     assert measured_speedup(records[2:4], decoder="a") == (None, None, None)
     alone, *ends = measured_speedup(records[:1] + records[3:4], decoder="a")
@@ -162,13 +205,22 @@ def test_speed_is_measured_against_plain_decoding_of_the_same_prompts() -> None:
     ("text", "decoder"),
     [
         ("SpeculativeSampling(4)", SpeculativeSampling(4)),
-        (" SpeculativeSampling(length=4, verifier=Mentored(0.1)) ", SpeculativeSampling(4, otm.Mentored(0.1))),
-        ("DraftSelection(2, 3, RecursiveRejection())", DraftSelection(2, 3, otm.RecursiveRejection())),
+        (
+            " SpeculativeSampling(length=4, verifier=Mentored(0.1)) ",
+            SpeculativeSampling(4, otm.Mentored(0.1)),
+        ),
+        (
+            "DraftSelection(2, 3, RecursiveRejection())",
+            DraftSelection(2, 3, otm.RecursiveRejection()),
+        ),
         ("PrefixTree((2, 1))", PrefixTree((2, 1))),
         ("Gsd(specinfer(5))", Gsd(TreeShape.specinfer(5))),
         ("Gsd(TreeShape.chain(4))", Gsd(TreeShape.chain(4))),
         ("Ersd(parents([0, 0, 1]))", Ersd(TreeShape([0, 0, 1]))),
-        ("TreeVerification(batch(3), IID(1), Optimal())", TreeVerification(TreeShape.batch(3), otm.IID(1), otm.Optimal())),
+        (
+            "TreeVerification(batch(3), IID(1), Optimal())",
+            TreeVerification(TreeShape.batch(3), otm.IID(1), otm.Optimal()),
+        ),
     ],
 )
 def test_decoders_as_text(text: str, decoder: otm.sequence.Decoder) -> None:  # type: ignore[name-defined]
@@ -224,7 +276,9 @@ def test_decode_killed_and_resumed_equals_an_uninterrupted_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prompts = tmp_path / "prompts.txt"
-    prompts.write_text("Returns the value of\nIf True, the result is\nThe default\n", encoding="utf-8")
+    prompts.write_text(
+        "Returns the value of\nIf True, the result is\nThe default\n", encoding="utf-8"
+    )
     arguments = command_line(prompts, tmp_path / "killed.jsonl")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     run = subprocess.Popen(
@@ -236,7 +290,11 @@ def test_decode_killed_and_resumed_equals_an_uninterrupted_run(
     )
     path = tmp_path / "killed.jsonl"
     deadline = time.monotonic() + 120
-    while not (path.exists() and path.read_bytes().count(b"\n") >= 3) and time.monotonic() < deadline and run.poll() is None:
+    while (
+        not (path.exists() and path.read_bytes().count(b"\n") >= 3)
+        and time.monotonic() < deadline
+        and run.poll() is None
+    ):
         time.sleep(0.01)
     run.send_signal(signal.SIGKILL)
     run.wait()
@@ -247,7 +305,9 @@ def test_decode_killed_and_resumed_equals_an_uninterrupted_run(
     torch.set_num_threads(1)
     try:
         for name in ("killed", "whole"):
-            monkeypatch.setattr("sys.argv", ["analysis", *command_line(prompts, tmp_path / f"{name}.jsonl")])
+            monkeypatch.setattr(
+                "sys.argv", ["analysis", *command_line(prompts, tmp_path / f"{name}.jsonl")]
+            )
             with pytest.raises(SystemExit, match="0"):
                 command.main()
     finally:
@@ -257,7 +317,9 @@ def test_decode_killed_and_resumed_equals_an_uninterrupted_run(
     resumed, whole = (read_results(tmp_path / f"{name}.jsonl")[1] for name in ("killed", "whole"))
     assert 2 <= before <= len(whole) == 9  # two decoders and plain decoding
     alone = [record for record in whole if record.task.decoder == PLAIN]
-    assert len(alone) == 3 and {(record.drafted, *record.accepted) for record in alone} <= {(0,) * n for n in range(18)}
+    assert len(alone) == 3 and {(record.drafted, *record.accepted) for record in alone} <= {
+        (0,) * n for n in range(18)
+    }
     assert all(record.num_calls == len(record.tokens) for record in alone)
     assert "x plain" in printed
     assert {r.task: r.tokens for r in resumed} == {r.task: r.tokens for r in whole}
@@ -297,7 +359,9 @@ RECORD = {
 def test_records_that_no_run_wrote_are_refused(tmp_path: Path, change: dict, message: str) -> None:
     path = tmp_path / "results.jsonl"
     header = {"format": "otm-decode", "version": 1, "settings": {}, "provenance": {}}
-    path.write_text("".join(json.dumps(line) + "\n" for line in (header, RECORD, RECORD | {"seed": 1} | change)))
+    path.write_text(
+        "".join(json.dumps(line) + "\n" for line in (header, RECORD, RECORD | {"seed": 1} | change))
+    )
     with pytest.raises(AnalysisError, match=message):
         read_results(path)
 

@@ -1,4 +1,6 @@
-"""Tokens per call on the same drafts: every row's mean against the exact law of its decoder, the bound against the best step."""
+"""Tokens per call on the same drafts: every row's mean against the exact law of its decoder, the
+bound against the best step.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,17 @@ DECODERS = {
 
 
 def test_means_are_those_of_the_exact_laws() -> None:
-    """One context, 150 steps: 4.5 standard errors, passed by each of eleven means with probability 1 − 7e-6."""
+    """One context, 150 steps: 4.5 standard errors, passed by each of eleven means with probability
+    1 − 7e-6.
+    """
     draft, target = markov_pair(4, similarity=0.4, rng=np.random.default_rng(2))
     found = compare_steps(
-        draft=draft, target=target, contexts=[(0,)] * 150, num_drafts=K, length=L, rng=np.random.default_rng(0)
+        draft=draft,
+        target=target,
+        contexts=[(0,)] * 150,
+        num_drafts=K,
+        length=L,
+        rng=np.random.default_rng(0),
     )
     rows = {row.name: row for row in found.rows}
     assert set(rows) == {BOUND, *DECODERS}
@@ -56,10 +65,17 @@ def test_means_are_those_of_the_exact_laws() -> None:
 
 
 def test_the_means_tell_decoders_apart() -> None:
-    """Conditional expectations: the interval of a mean over drafts is narrower than that of tokens, which vary by about one."""
+    """Conditional expectations: the interval of a mean over drafts is narrower than that of tokens,
+    which vary by about one.
+    """
     draft, target = markov_pair(4, similarity=0.4, rng=np.random.default_rng(2))
     found = compare_steps(
-        draft=draft, target=target, contexts=[(0,)] * 60, num_drafts=K, length=L, rng=np.random.default_rng(1)
+        draft=draft,
+        target=target,
+        contexts=[(0,)] * 60,
+        num_drafts=K,
+        length=L,
+        rng=np.random.default_rng(1),
     )
     rows = {row.name: row for row in found.rows}
     assert rows[REFINED].half < 0.5 * rows["traversal verification"].half
@@ -68,7 +84,14 @@ def test_the_means_tell_decoders_apart() -> None:
 def test_it_refuses_too_few_contexts() -> None:
     draft, target = markov_pair(3, similarity=0.5, rng=np.random.default_rng(0))
     with pytest.raises(AnalysisError, match="at least 6 contexts"):
-        compare_steps(draft=draft, target=target, contexts=[(0,)] * 5, num_drafts=1, length=1, rng=np.random.default_rng(0))
+        compare_steps(
+            draft=draft,
+            target=target,
+            contexts=[(0,)] * 5,
+            num_drafts=1,
+            length=1,
+            rng=np.random.default_rng(0),
+        )
 
 
 def test_windows_do_not_overlap() -> None:

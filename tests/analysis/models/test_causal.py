@@ -1,4 +1,6 @@
-"""A tree pass gives what plain passes give, on the models of several families, whatever the cache has seen before."""
+"""A tree pass gives what plain passes give, on the models of several families, whatever the cache
+has seen before.
+"""
 
 import dataclasses
 import doctest
@@ -55,8 +57,8 @@ _SHAPE: dict[str, Any] = {
 }
 _GROUPED = _SHAPE | {"num_key_value_heads": 2}
 _ENDS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0}
-# The default initialisation (standard deviation 0.02) gives nearly uniform distributions in models this small; a wide one makes
-# every context's distribution its own, so that a wrong mask shows.
+# The default initialisation (standard deviation 0.02) gives nearly uniform distributions in models
+# this small; a wide one makes every context's distribution its own, so that a wrong mask shows.
 _WIDE = {"initializer_range": 0.3}
 
 
@@ -72,24 +74,48 @@ def _built(factory: Any, config: Any) -> Any:
 TREE_MODELS = {
     "llama": llama,
     "gpt2": lambda: _built(
-        GPT2LMHeadModel, GPT2Config(vocab_size=V, n_embd=32, n_layer=2, n_head=4, n_positions=64, **_ENDS, **_WIDE)
+        GPT2LMHeadModel,
+        GPT2Config(vocab_size=V, n_embd=32, n_layer=2, n_head=4, n_positions=64, **_ENDS, **_WIDE),
     ),
     "gpt-neox": lambda: _built(GPTNeoXForCausalLM, GPTNeoXConfig(**_SHAPE, **_WIDE)),
     "qwen2": lambda: _built(Qwen2ForCausalLM, Qwen2Config(**_GROUPED, **_WIDE)),
     "falcon": lambda: _built(FalconForCausalLM, FalconConfig(**_SHAPE, **_WIDE)),
-    "mistral, no window": lambda: _built(MistralForCausalLM, MistralConfig(**_GROUPED, **_WIDE, sliding_window=None)),
+    "mistral, no window": lambda: _built(
+        MistralForCausalLM, MistralConfig(**_GROUPED, **_WIDE, sliding_window=None)
+    ),
     "llama, eager": lambda: llama(attn_implementation="eager"),
 }
 OTHER_MODELS = {
-    "mistral, window": (lambda: _built(MistralForCausalLM, MistralConfig(**_GROUPED, **_WIDE, sliding_window=5)), "Sliding"),
-    "mamba": (lambda: _built(MambaForCausalLM, MambaConfig(vocab_size=V, hidden_size=32, num_hidden_layers=2)), "Linear"),
-    "bloom": (lambda: _built(BloomForCausalLM, BloomConfig(vocab_size=V, hidden_size=32, n_layer=2, n_head=4)), "accept"),
-    "mpt": (lambda: _built(MptForCausalLM, MptConfig(vocab_size=V, d_model=32, n_heads=4, n_layers=2)), "honour"),
+    "mistral, window": (
+        lambda: _built(MistralForCausalLM, MistralConfig(**_GROUPED, **_WIDE, sliding_window=5)),
+        "Sliding",
+    ),
+    "mamba": (
+        lambda: _built(
+            MambaForCausalLM, MambaConfig(vocab_size=V, hidden_size=32, num_hidden_layers=2)
+        ),
+        "Linear",
+    ),
+    "bloom": (
+        lambda: _built(
+            BloomForCausalLM, BloomConfig(vocab_size=V, hidden_size=32, n_layer=2, n_head=4)
+        ),
+        "accept",
+    ),
+    "mpt": (
+        lambda: _built(MptForCausalLM, MptConfig(vocab_size=V, d_model=32, n_heads=4, n_layers=2)),
+        "honour",
+    ),
     "gpt-neo": (
         lambda: _built(
             GPTNeoForCausalLM,
             GPTNeoConfig(
-                vocab_size=V, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], **_ENDS
+                vocab_size=V,
+                hidden_size=32,
+                num_layers=2,
+                num_heads=4,
+                attention_types=[[["global", "local"], 1]],
+                **_ENDS,
             ),
         ),
         "local",
@@ -100,36 +126,51 @@ OTHER_MODELS = {
     ),
 }
 
-# The logits of these models stay below 8 in size, and two float32 evaluations of one context differ by a few units in the last
-# place of that, |Δz| ≤ 8 · 2⁻²¹ ≈ 4e-6 (measured: 6e-7). A softmax moves by at most 2|Δz|p. A wrong mask moves masses by 0.05
-# and more (see the mutants).
+# The logits of these models stay below 8 in size, and two float32 evaluations of one context differ
+# by a few units in the last place of that, |Δz| ≤ 8 · 2⁻²¹ ≈ 4e-6 (measured: 6e-7). A softmax moves
+# by at most 2|Δz|p. A wrong mask moves masses by 0.05 and more (see the mutants).
 FLOAT32 = 1e-5
 
 
 def plain(model: Any, context: Sequence[int]) -> np.ndarray:
     """The oracle: one context, no cache, no mask of ours, softmax by torch."""
     with torch.inference_mode():
-        logits = model(input_ids=torch.tensor([list(context)], device=model.device), use_cache=False).logits[0, -1]
+        logits = model(
+            input_ids=torch.tensor([list(context)], device=model.device), use_cache=False
+        ).logits[0, -1]
     return torch.softmax(logits.double(), dim=-1).cpu().numpy()
 
 
 def assert_answers(answers: np.ndarray, model: Any, contexts: Sequence[Sequence[int]]) -> None:
     assert answers.shape == (len(contexts), V)
     assert answers.dtype == np.float64
-    np.testing.assert_allclose(answers, [plain(model, context) for context in contexts], rtol=0, atol=FLOAT32)
+    np.testing.assert_allclose(
+        answers, [plain(model, context) for context in contexts], rtol=0, atol=FLOAT32
+    )
 
 
-def random_calls(rng: np.random.Generator, count: int, longest: int = 20) -> list[list[tuple[int, ...]]]:
-    """Calls as decoders make them, in any order: a stem that grows, backtracks or restarts, and trees on it.
+def random_calls(
+    rng: np.random.Generator, count: int, longest: int = 20
+) -> list[list[tuple[int, ...]]]:
+    """Calls as decoders make them, in any order: a stem that grows, backtracks or restarts, and
+    trees on it.
 
-    Three tokens only, so that contexts collide: prefixes of one another, duplicates, paths that an earlier tree had.
+    Three tokens only, so that contexts collide: prefixes of one another, duplicates, paths that an
+    earlier tree had.
     """
     stem: tuple[int, ...] = (1, 2)
     calls = []
     for _ in range(count):
-        cut = int(rng.integers(1, len(stem) + 1)) if rng.random() < 0.4 or len(stem) > longest else len(stem)
+        cut = (
+            int(rng.integers(1, len(stem) + 1))
+            if rng.random() < 0.4 or len(stem) > longest
+            else len(stem)
+        )
         stem = stem[:cut] + tuple(int(t) for t in rng.integers(0, 3, int(rng.integers(0, 4))))
-        paths = [tuple(int(t) for t in rng.integers(0, 3, int(rng.integers(0, 5)))) for _ in range(int(rng.integers(1, 7)))]
+        paths = [
+            tuple(int(t) for t in rng.integers(0, 3, int(rng.integers(0, 5))))
+            for _ in range(int(rng.integers(1, 7)))
+        ]
         calls.append([stem + path for path in paths])
         stem += paths[0][: int(rng.integers(0, 5))]
     return calls
@@ -155,13 +196,21 @@ def test_tree_passes_equal_plain_passes(name: str) -> None:
 
 @pytest.mark.parametrize("name", OTHER_MODELS)
 def test_models_that_see_no_tree_are_evaluated_as_sequences(name: str) -> None:
-    """Each is found out by its configuration or by the comparison; the answers are right all the same."""
+    """Each is found out by its configuration or by the comparison; the answers are right all the
+    same.
+    """
     build, reason = OTHER_MODELS[name]
     model = build()
     ours = CausalModel(model, V, "cpu")
     assert ours.fallback is not None
     assert reason in ours.fallback
-    contexts = [(1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3), (1, 2, 3, 4, 5, 6, 7, 8, 1), (4, 2, 3), (1, 2, 3)]
+    contexts = [
+        (1, 2, 3, 4, 5, 6, 7, 8, 9),
+        (1, 2, 3),
+        (1, 2, 3, 4, 5, 6, 7, 8, 1),
+        (4, 2, 3),
+        (1, 2, 3),
+    ]
     assert_answers(ours.next_batch(contexts), model, contexts)
     assert ours.statistics == Statistics(calls=1, passes=2, tokens=2 * 9 + 2 * 3)
     ours.forget()
@@ -180,7 +229,9 @@ class IgnoresPositions(LlamaForCausalLM):
 
 @pytest.mark.parametrize("factory", [IgnoresMask, IgnoresPositions])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_model_that_ignores_mask_or_positions_is_found_out(factory: Any, dtype: torch.dtype) -> None:
+def test_a_model_that_ignores_mask_or_positions_is_found_out(
+    factory: Any, dtype: torch.dtype
+) -> None:
     model = _built(factory, LlamaConfig(**_GROUPED, **_WIDE)).to(dtype)
     reason = observed_obstacle(model, "cpu", V)
     assert reason is not None
@@ -193,7 +244,10 @@ def test_a_model_that_ignores_mask_or_positions_is_found_out(factory: Any, dtype
 
 def _causal_over_flattened(plan: Any) -> np.ndarray:
     """Mutant: every token sees all that precede it in the flattened tree."""
-    return np.arange(plan.num_rows) <= plan.num_rows - len(plan.tokens) + np.arange(len(plan.tokens))[:, None]
+    return (
+        np.arange(plan.num_rows)
+        <= plan.num_rows - len(plan.tokens) + np.arange(len(plan.tokens))[:, None]
+    )
 
 
 def _blind_to_itself(plan: Any) -> np.ndarray:
@@ -218,7 +272,9 @@ def test_a_wrong_choice_of_cache_rows_is_found_out(monkeypatch: pytest.MonkeyPat
     """Mutant: the first rows are kept instead of those on the new paths."""
     right = make_plan
     monkeypatch.setattr(
-        tree_pass, "make_plan", lambda *a: dataclasses.replace(right(*a), kept=list(range(len(right(*a).kept))))
+        tree_pass,
+        "make_plan",
+        lambda *a: dataclasses.replace(right(*a), kept=list(range(len(right(*a).kept)))),
     )
     assert "honour" in str(observed_obstacle(llama(), "cpu", V))
 
@@ -229,7 +285,9 @@ def test_half_precision_models_pass_the_comparison() -> None:
         assert ours.fallback is None, ours.fallback
         mass = ours.next_batch([(1, 2, 3), (1, 2, 4)])
         assert mass.dtype == np.float64
-        np.testing.assert_allclose(mass.sum(axis=1), 1.0, atol=1e-12, rtol=0)  # a softmax in half precision misses by 1e-3
+        np.testing.assert_allclose(
+            mass.sum(axis=1), 1.0, atol=1e-12, rtol=0
+        )  # a softmax in half precision misses by 1e-3
 
 
 def test_a_constant_model_cannot_be_checked_and_is_not_trusted() -> None:
@@ -253,21 +311,26 @@ def _paths(layout: CacheLayout, num_rows: int) -> list[tuple[int, ...]]:
 
 @given(seed=st.integers(0, 2**32 - 1))
 def test_plans_move_evaluate_and_mask_the_right_tokens(seed: int) -> None:
-    """Against sets of paths: what is kept, what is evaluated, who sees whom; over a history of calls."""
+    """Against sets of paths: what is kept, what is evaluated, who sees whom; over a history of
+    calls.
+    """
     layout, before = CacheLayout(), []
     for call in random_calls(np.random.default_rng(seed), 5, longest=8):
         contexts = list(dict.fromkeys(call))
         plan = make_plan(contexts, layout)
         paths = _paths(plan.layout, plan.num_rows)
         new = paths[len(plan.kept) :]
-        assert sorted(paths) == sorted({context[:length] for context in contexts for length in range(1, len(context) + 1)})
+        assert sorted(paths) == sorted(
+            {context[:length] for context in contexts for length in range(1, len(context) + 1)}
+        )
         assert [before[row] for row in plan.kept] == paths[: len(plan.kept)]
         assert plan.tokens == [path[-1] for path in new]
         assert plan.depths == [len(path) - 1 for path in new]
         assert [new[place] for place in plan.wanted] == contexts
         visible = [[path[: len(other)] == other for other in paths] for path in new]
         np.testing.assert_array_equal(tree_mask(plan), visible)
-        # Nothing is evaluated twice: a token that was there is kept unless its logits, or an ancestor's, are wanted.
+        # Nothing is evaluated twice: a token that was there is kept unless its logits, or an
+        # ancestor's, are wanted.
         lost = {path for path in before if any(path[: len(end)] == end for end in contexts)}
         assert set(paths[: len(plan.kept)]) == set(before) & set(paths) - lost
         layout, before = plan.layout, paths
@@ -279,7 +342,9 @@ def test_doctests_of_the_trie() -> None:
 
 
 def test_decoding_evaluates_each_token_once() -> None:
-    """A prompt of 20, a tree drafted level by level, the accepted path, a chain: counted to the token."""
+    """A prompt of 20, a tree drafted level by level, the accepted path, a chain: counted to the
+    token.
+    """
     model = llama()
     ours = CausalModel(model, V, "cpu")
     prompt = tuple(i % V for i in range(20))
@@ -299,7 +364,9 @@ def test_decoding_evaluates_each_token_once() -> None:
     accepted = (*prompt, 2, 1)  # both tokens are in the cache, on a branch
     assert tokens((*accepted, 7)) == 1
     assert tokens((*accepted, 7, 8)) == 1
-    assert tokens((*accepted, 7), (*accepted, 7, 8), (*accepted, 7, 9)) == 3  # asked for again: evaluated again
+    assert (
+        tokens((*accepted, 7), (*accepted, 7, 8), (*accepted, 7, 9)) == 3
+    )  # asked for again: evaluated again
     assert tokens(prompt[:5]) == 1  # far back: only the token whose logits are wanted
     assert tokens((*prompt[:5], 22)) == 1
     ours.forget()
@@ -321,7 +388,16 @@ def test_a_run_that_starts_by_forgetting_repeats_bit_for_bit() -> None:
 def test_order_duplicates_and_prefixes() -> None:
     model = llama()
     ours = CausalModel(model, V, "cpu")
-    contexts = [(1, 2, 3), (1,), (1, 2, 3), (5, 6), (1, 2), [1, 2, 3], np.array([5, 6, 7]), (1, 2, 3, 4)]
+    contexts = [
+        (1, 2, 3),
+        (1,),
+        (1, 2, 3),
+        (5, 6),
+        (1, 2),
+        [1, 2, 3],
+        np.array([5, 6, 7]),
+        (1, 2, 3, 4),
+    ]
     mass = ours.next_batch(contexts)
     assert_answers(mass, model, [tuple(int(t) for t in context) for context in contexts])
     assert ours.statistics == Statistics(calls=1, passes=1, tokens=7)
@@ -332,7 +408,9 @@ def test_order_duplicates_and_prefixes() -> None:
     assert ours.statistics.calls == 1
 
 
-def test_unrelated_long_prompts_and_trees_beyond_the_largest_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrelated_long_prompts_and_trees_beyond_the_largest_mask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = llama()
     rng = np.random.default_rng(5)
     stem = tuple(int(t) for t in rng.integers(0, V, 30))
@@ -408,7 +486,9 @@ def test_an_interrupted_pass_leaves_no_half_filled_cache() -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    handle = model.model.layers[1].register_forward_hook(interrupt)  # the first layer has cached its keys already
+    handle = model.model.layers[1].register_forward_hook(
+        interrupt
+    )  # the first layer has cached its keys already
     with pytest.raises(KeyboardInterrupt):
         ours.next((1, 2, 3, 4))
     handle.remove()
@@ -423,7 +503,8 @@ def test_padding_rows_are_cut_before_the_softmax() -> None:
     np.testing.assert_allclose(mass, expected / expected.sum(), atol=FLOAT32, rtol=0)
 
 
-# Logits of the shipped pair, divided by a temperature of 0.8, stay below 32: as above, with units in the last place of 2⁻¹⁹.
+# Logits of the shipped pair, divided by a temperature of 0.8, stay below 32: as above, with units
+# in the last place of 2⁻¹⁹.
 FLOAT32_PAIR = 4e-5
 
 
@@ -434,18 +515,23 @@ def test_shipped_pair_tree_equals_separate_passes(pair: Pair) -> None:
     while len(paths) < 24:
         paths.append((*paths[int(rng.integers(len(paths)))], int(rng.integers(pair.num_tokens))))
     contexts = [prompt + path for path in paths]
-    for side, ours in enumerate(pair_models(pair, Setting(*2 * [Processing(temperature=0.8, top_p=0.9)]))):
+    for side, ours in enumerate(
+        pair_models(pair, Setting(*2 * [Processing(temperature=0.8, top_p=0.9)]))
+    ):
         assert ours.fallback is None
         logits = torch.stack([pair.side_logits(side, context) for context in contexts])
         expected = otm.from_logits(logits.double(), temperature=0.8, top_p=0.9).numpy()
         answers = ours.next_batch(contexts)
-        # A token at the edge of the nucleus may fall on either side of it: its mass moves, and the others by as much.
+        # A token at the edge of the nucleus may fall on either side of it: its mass moves, and the
+        # others by as much.
         same = (answers > 0) == (expected > 0)
         assert same.mean() > 0.999
         rows = same.all(axis=1)
         assert rows.mean() > 0.8
         np.testing.assert_allclose(answers[rows], expected[rows], atol=FLOAT32_PAIR, rtol=0)
-        assert ours.statistics == Statistics(calls=1, passes=1, tokens=len(prompt) + len(set(contexts)) - 1)
+        assert ours.statistics == Statistics(
+            calls=1, passes=1, tokens=len(prompt) + len(set(contexts)) - 1
+        )
 
 
 def test_greedy_decoding_agrees_with_generate(pair: Pair) -> None:
@@ -454,7 +540,12 @@ def test_greedy_decoding_agrees_with_generate(pair: Pair) -> None:
     tokens = list(prompt)
     for _ in range(24):
         tokens.append(int(ours.next(tokens).argmax()))
-    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 24, "eos_token_id": None, "pad_token_id": 0}
+    options: dict[str, Any] = {
+        "do_sample": False,
+        "max_new_tokens": 24,
+        "eos_token_id": None,
+        "pad_token_id": 0,
+    }
     assert pair.target.generate(torch.tensor([prompt]), **options)[0].tolist() == tokens
     assert ours.statistics.tokens == len(prompt) + 23
 
@@ -466,7 +557,9 @@ def test_tree_passes_on_cuda() -> None:
         model = llama().to("cuda").to(dtype)
         ours = CausalModel(model, V, "cuda")
         assert ours.fallback is None, ours.fallback
-        tolerance = FLOAT32 if dtype == torch.float32 else 0.2  # 2|Δz|p with |Δz| of some units of 2⁻⁸ · 8
+        tolerance = (
+            FLOAT32 if dtype == torch.float32 else 0.2
+        )  # 2|Δz|p with |Δz| of some units of 2⁻⁸ · 8
         for contexts in random_calls(np.random.default_rng(7), 8):
             expected = [plain(model, context) for context in contexts]
             np.testing.assert_allclose(ours.next_batch(contexts), expected, rtol=0, atol=tolerance)

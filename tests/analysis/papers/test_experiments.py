@@ -1,4 +1,6 @@
-"""Experiments along texts of the target: what is kept of them, and that a stopped run goes on to the same numbers."""
+"""Experiments along texts of the target: what is kept of them, and that a stopped run goes on to
+the same numbers.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,15 @@ from otm.trees import TreeShape
 
 
 def test_acceptance_by_rank_is_found_again_where_the_0th_order_holds() -> None:
-    """Every vertex accepts with the same A: then sequences and batches say the same, and nothing is lost by sorting."""
+    """Every vertex accepts with the same A: then sequences and batches say the same, and nothing is
+    lost by sorting.
+    """
     vector = np.array([0.5, 0.1, 0.2])
     law = RankLaw(np.tile(vector, (40, 1)), np.tile(vector, (40, 1)))
-    sequence, batch = (tree_gains([law], shape=shape, starts=30)[0] for shape in (TreeShape.chain(3), TreeShape.batch(3)))
+    sequence, batch = (
+        tree_gains([law], shape=shape, starts=30)[0]
+        for shape in (TreeShape.chain(3), TreeShape.batch(3))
+    )
     np.testing.assert_allclose(rank_acceptance(sequence, batch), [0.5, 0.2, 0.1], rtol=1e-12)
     walk = along_tree(law, shape=TreeShape.batch(3), starts=30)
     assert walk.tokens / walk.steps == pytest.approx(1.8, rel=1e-12)
@@ -46,7 +53,9 @@ def test_a_decoder_on_few_texts_borrows_the_others() -> None:
 
 
 @pytest.mark.parametrize("name", ["table2", "ersd"])
-def test_a_stopped_experiment_goes_on_to_the_same_numbers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_experiment_goes_on_to_the_same_numbers(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small = {
         "NUM_TOKENS": 3,
         "TABLE2_LENGTHS": (1, 2),
@@ -63,7 +72,9 @@ def test_a_stopped_experiment_goes_on_to_the_same_numbers(name: str, tmp_path: P
     (tmp_path / "draft_small").symlink_to(SHIPPED_PAIR / "draft_small")  # one draft model is enough
 
     def run() -> dict:
-        path = run_experiment(name, work=tmp_path / "work", out=tmp_path, num_prompts=2, drafts=tmp_path)
+        path = run_experiment(
+            name, work=tmp_path / "work", out=tmp_path, num_prompts=2, drafts=tmp_path
+        )
         record: dict = json.loads(path.read_text(encoding="utf-8"))
         del record["manifest"]
         return record
@@ -71,16 +82,25 @@ def test_a_stopped_experiment_goes_on_to_the_same_numbers(name: str, tmp_path: P
     whole = run()
     kept = sorted((tmp_path / "work").rglob("*.npz"))
     kept[0].unlink()
-    again = run()  # the text is sampled again, in a batch of its own: logits may differ in their last bits
+    again = (
+        run()
+    )  # the text is sampled again, in a batch of its own: logits may differ in their last bits
     assert json.dumps(whole).count("mean") == json.dumps(again).count("mean") > 0
-    rows = [(record["rows"] if name == "table2" else record["methods"]["ERSD"]["runs"]) for record in (whole, again)]
-    np.testing.assert_allclose([row["mean"] for row in rows[0]], [row["mean"] for row in rows[1]], rtol=1e-4)
+    rows = [
+        (record["rows"] if name == "table2" else record["methods"]["ERSD"]["runs"])
+        for record in (whole, again)
+    ]
+    np.testing.assert_allclose(
+        [row["mean"] for row in rows[0]], [row["mean"] for row in rows[1]], rtol=1e-4
+    )
     kept[1].write_bytes(b"PK")
     with pytest.raises(AnalysisError, match="Delete it"):
         run()
 
 
-def test_what_is_timed_waits_for_a_quiet_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_timed_waits_for_a_quiet_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (3.0, 1.0, 1.0))
     with pytest.raises(AnalysisError, match=r"quiet machine.*--any-load"):
         run_experiment("mentored", work=tmp_path, out=tmp_path, num_prompts=1)

@@ -1,4 +1,6 @@
-"""Lossy rules measured on the shipped pair: what lies on the frontier, what does not, and chains by `loose_step`."""
+"""Lossy rules measured on the shipped pair: what lies on the frontier, what does not, and chains by
+`loose_step`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,15 @@ from analysis.papers.lossy_rules import LENGTH, ONE_DRAFT, SIBLING_RULES, measur
 
 def test_one_prompt_of_the_shipped_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        lossy_rules, "ONE_DRAFT", {name: (make, list(values)[2:3]) for name, (make, values) in ONE_DRAFT.items()}
+        lossy_rules,
+        "ONE_DRAFT",
+        {name: (make, list(values)[2:3]) for name, (make, values) in ONE_DRAFT.items()},
     )
-    monkeypatch.setattr(lossy_rules, "SIBLING_RULES", {name: (make, [1.0, 0.5]) for name, (make, _) in SIBLING_RULES.items()})
+    monkeypatch.setattr(
+        lossy_rules,
+        "SIBLING_RULES",
+        {name: (make, [1.0, 0.5]) for name, (make, _) in SIBLING_RULES.items()},
+    )
     monkeypatch.setattr(lossy_rules, "WINDOWS", (LENGTH + 1, 2))
     pair = load_pair(device="cpu")
     found = measured(pair, held_out_prompts(pair, 1))
@@ -22,7 +30,8 @@ def test_one_prompt_of_the_shipped_pair(monkeypatch: pytest.MonkeyPatch) -> None
     rows = {row["rule"]: row for row in found["one_draft"]["rows"]}
     between = ("Ensemble", "Lenience", "Mentored", "Cactus", "Cascade, OPT", "Fuzzy")
     for rule, row in rows.items():
-        # On the frontier in every context up to rounding, so in the mean; off it by far where the target is drawn whole.
+        # On the frontier in every context up to rounding, so in the mean; off it by far where the
+        # target is drawn whole.
         assert (abs(row["gap"]) < 1e-12) == (rule in between), rule
         assert found["one_draft"]["optimum"] + row["tv"] >= row["acceptance"] - 1e-12
     lossless, *_ = found["siblings"]["rows"]

@@ -15,7 +15,11 @@ def latency(**change: Any) -> dict[str, Any]:
 
     models = {side: {"name": side, "sha256": side[0] * 8} for side in ("draft", "target")}
     tree = {"draft": cells(2, 3, 5), "target": cells(10, 11, 14)}
-    return {"nodes": [0, 1, 7], "tree": tree, "manifest": {"device": "a board", "models": models}} | change
+    return {
+        "nodes": [0, 1, 7],
+        "tree": tree,
+        "manifest": {"device": "a board", "models": models},
+    } | change
 
 
 def written(path: Path, record: Any) -> Path:
@@ -40,7 +44,11 @@ def advice(**change: Any) -> dict[str, Any]:
 
     tree, chain = row("tree of 4 nodes, depth 2", 2, 1.3, 1.1), row("chain of 2", 2, 1.18, 1.0)
     processing = {"temperature": 0.7, "top_p": 0.9, "top_k": None}
-    rest = {"chain": [0.001, 0.0, 0.0], "K sequences, optimal": [0.002, 0.0, 0.001], "static tree": [0.0, 0.004, 0.0]}
+    rest = {
+        "chain": [0.001, 0.0, 0.0],
+        "K sequences, optimal": [0.002, 0.0, 0.001],
+        "static tree": [0.0, 0.004, 0.0],
+    }
     return {
         "format": "otm.advice",
         "version": 1,

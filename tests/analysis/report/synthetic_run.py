@@ -1,4 +1,6 @@
-"""Runs in the layout that `measure` writes, made from random pairs of distributions: what a report needs, without any model."""
+"""Runs in the layout that `measure` writes, made from random pairs of distributions: what a report
+needs, without any model.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,15 @@ class Scheme:
         if isinstance(self.scheme, otm.Verifier):
             return np.asarray(otm.acceptance(self.scheme, problem))
         bound = self.definition == "bound"
-        return np.asarray(otm.bounds.poisson_matching_lower(problem) if bound else otm.optimal_acceptance(problem))
+        return np.asarray(
+            otm.bounds.poisson_matching_lower(problem) if bound else otm.optimal_acceptance(problem)
+        )
 
 
 def schemes(ks: tuple[int, ...]) -> list[Scheme]:
-    """Every kind of column: optima, verifiers of several laws, one that exists for k = 1 only, a lossy one, a bound."""
+    """Every kind of column: optima, verifiers of several laws, one that exists for k = 1 only, a
+    lossy one, a bound.
+    """
     found: list[Scheme] = []
     for k in ks:
         best, top = f"optimum_iid_k{k}", f"greedy_optimal_greedy_k{k}"
@@ -88,7 +94,8 @@ def write_run(
     losses: bool = False,
     bounds: bool = False,
 ) -> Path:
-    """Write a run; prompts differ in how well the draft fits, so that positions of one prompt resemble each other.
+    """Write a run; prompts differ in how well the draft fits, so that positions of one prompt
+    resemble each other.
 
     Args:
         draft_temperatures: also vary the draft's own temperature.
@@ -119,8 +126,20 @@ def write_run(
     for shard in range(planned if shards is None else shards):
         first = shard * prompts_per_shard
         rows = [
-            _rows(columns, prompt, positions, temperatures, top_ps, draft_temperatures, np.random.default_rng([seed, prompt]))
-            | ({} if not losses else _losses(ks, prompt, positions, temperatures, top_ps, draft_temperatures, seed))
+            _rows(
+                columns,
+                prompt,
+                positions,
+                temperatures,
+                top_ps,
+                draft_temperatures,
+                np.random.default_rng([seed, prompt]),
+            )
+            | (
+                {}
+                if not losses
+                else _losses(ks, prompt, positions, temperatures, top_ps, draft_temperatures, seed)
+            )
             for prompt in range(first, min(prompts, first + prompts_per_shard))
         ]
         table = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
@@ -145,20 +164,30 @@ def _rows(
     for temperature in temperatures:
         for top_p in top_ps:
             for own in draft_temperatures or (temperature,):
-                target = otm.from_logits(target_logits, temperature=temperature, top_p=None if top_p == 1 else top_p)
-                draft = otm.from_logits(draft_logits, temperature=own, top_p=None if top_p == 1 else top_p)
+                target = otm.from_logits(
+                    target_logits, temperature=temperature, top_p=None if top_p == 1 else top_p
+                )
+                draft = otm.from_logits(
+                    draft_logits, temperature=own, top_p=None if top_p == 1 else top_p
+                )
                 part = {
                     "prompt": np.full(positions, prompt),
                     "position": np.arange(1, positions + 1, dtype=np.int32),
                     "temperature": np.full(positions, temperature),
                     "top_p": np.full(positions, top_p),
-                    **({"draft_temperature": np.full(positions, own)} if draft_temperatures else {}),
+                    **(
+                        {"draft_temperature": np.full(positions, own)} if draft_temperatures else {}
+                    ),
                     "draft_entropy": _entropy(draft),
                     "target_entropy": _entropy(target),
                     "tv": np.asarray(otm.divergences.total_variation(draft=draft, target=target)),
-                    "kl_target_draft": np.asarray(otm.divergences.kl_divergence(draft=draft, target=target)),
+                    "kl_target_draft": np.asarray(
+                        otm.divergences.kl_divergence(draft=draft, target=target)
+                    ),
                 }
-                parts.append(part | {column.stem: column.values(draft, target) for column in columns})
+                parts.append(
+                    part | {column.stem: column.values(draft, target) for column in columns}
+                )
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
@@ -192,28 +221,50 @@ def _entropy(mass: np.ndarray) -> np.ndarray:
 _KEYS = ("prompt", "position", "temperature", "top_p", "draft_temperature")
 
 
-def _widened(columns: list[Scheme], table: dict[str, np.ndarray], width: float) -> dict[str, np.ndarray]:
+def _widened(
+    columns: list[Scheme], table: dict[str, np.ndarray], width: float
+) -> dict[str, np.ndarray]:
     probabilities = {column.stem for column in columns}
     kept = {key: values for key, values in table.items() if key in _KEYS}
     for key, values in table.items():
         if key not in _KEYS:
             kept[f"{key}_lower"] = np.maximum(0.0, values - width / 2)
-            kept[f"{key}_upper"] = np.minimum(1.0 if key in probabilities else np.inf, values + width / 2)
+            kept[f"{key}_upper"] = np.minimum(
+                1.0 if key in probabilities else np.inf, values + width / 2
+            )
     return kept
 
 
 def _manifest(
-    columns: list[Scheme], name: str, planned: int, width: float | None, losses: list[tuple[str, str, str]]
+    columns: list[Scheme],
+    name: str,
+    planned: int,
+    width: float | None,
+    losses: list[tuple[str, str, str]],
 ) -> dict[str, Any]:
     def named(stem: str) -> dict[str, str]:
-        ends = {} if width is None else {"lower_column": f"{stem}_lower", "upper_column": f"{stem}_upper"}
+        ends = (
+            {}
+            if width is None
+            else {"lower_column": f"{stem}_lower", "upper_column": f"{stem}_upper"}
+        )
         return {"column": stem} | ends
 
     return {
         "schema_version": 2,
-        "settings": {"draft": f"small {name}", "target": f"large {name}", "positions": "text", "k": [1, 2, 4]},
+        "settings": {
+            "draft": f"small {name}",
+            "target": f"large {name}",
+            "positions": "text",
+            "k": [1, 2, 4],
+        },
         "position_note": f"along the given text of {name}",
-        "provenance": {"versions": {"numpy": np.__version__}, "notes": [], "num_tokens": V, "argv": ["--note", name]},
+        "provenance": {
+            "versions": {"numpy": np.__version__},
+            "notes": [],
+            "num_tokens": V,
+            "argv": ["--note", name],
+        },
         "schemes": [
             named(c.stem)
             | {
@@ -227,7 +278,10 @@ def _manifest(
             }
             for c in columns
         ],
-        "statistics": [named(stem) | {"name": label, "unit": unit} for stem, label, unit in (*STATISTICS, *losses)],
+        "statistics": [
+            named(stem) | {"name": label, "unit": unit}
+            for stem, label, unit in (*STATISTICS, *losses)
+        ],
         "plan": {"num_prompts": 12, "prompts_per_shard": 4, "num_shards": planned},
     }
 
@@ -248,15 +302,28 @@ def hostile_manifest(folder: Path) -> None:
 
 def decode_file(path: Path, records: list[dict[str, Any]], **settings: Any) -> Path:
     """Write a results file of a decode run."""
-    header = {"format": "otm-decode", "version": 1, "settings": {"temperature": 1.0, "top_p": None} | settings}
-    path.write_text("".join(json.dumps(line) + "\n" for line in [header, *map(whole_record, records)]), encoding="utf-8")
+    header = {
+        "format": "otm-decode",
+        "version": 1,
+        "settings": {"temperature": 1.0, "top_p": None} | settings,
+    }
+    path.write_text(
+        "".join(json.dumps(line) + "\n" for line in [header, *map(whole_record, records)]),
+        encoding="utf-8",
+    )
     return path
 
 
 def whole_record(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with every field, given decoder, prompt, lengths and drafted: what a report does not read, made up."""
+    """Return a record with every field, given decoder, prompt, lengths and drafted: what a report
+    does not read, made up.
+    """
     lengths = record["lengths"]
-    counts = {"tokens": [7] * sum(lengths), "accepted": [n - 1 for n in lengths], "vertices": [0] * len(lengths)}
+    counts = {
+        "tokens": [7] * sum(lengths),
+        "accepted": [n - 1 for n in lengths],
+        "vertices": [0] * len(lengths),
+    }
     return {"seed": 0, "ended": False, "seconds": 0.5} | record | counts
 
 
@@ -264,7 +331,13 @@ _NAMES = [prompt_name([i]) for i in range(2)]
 
 RECORDS = [
     {"decoder": "SpeculativeSampling(3)", "prompt": _NAMES[0], "lengths": [4, 1, 2], "drafted": 3},
-    {"decoder": "SpeculativeSampling(3)", "prompt": _NAMES[0], "lengths": [3], "drafted": 3, "seed": 1},
+    {
+        "decoder": "SpeculativeSampling(3)",
+        "prompt": _NAMES[0],
+        "lengths": [3],
+        "drafted": 3,
+        "seed": 1,
+    },
     {"decoder": "SpeculativeSampling(3)", "prompt": _NAMES[1], "lengths": [1, 1], "drafted": 3},
     {"decoder": "DraftSelection(4, 2)", "prompt": _NAMES[0], "lengths": [3, 2], "drafted": 8},
     {"decoder": "BlockVerification(3)", "prompt": _NAMES[0], "lengths": [2], "drafted": 3},

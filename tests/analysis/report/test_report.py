@@ -1,4 +1,6 @@
-"""The report's numbers against other ways to get them, and what a hostile or broken run can do to it."""
+"""The report's numbers against other ways to get them, and what a hostile or broken run can do to
+it.
+"""
 
 import base64
 import dataclasses
@@ -44,7 +46,13 @@ from analysis.run import manifest as manifests
 from analysis.run.manifest import manifest_of
 from analysis.run.settings import NOTES
 from analysis.statistics import ClusterSums, Tally, clustered_means
-from tests.analysis.report.synthetic_run import HOSTILE, RECORDS, decode_file, hostile_manifest, write_run
+from tests.analysis.report.synthetic_run import (
+    HOSTILE,
+    RECORDS,
+    decode_file,
+    hostile_manifest,
+    write_run,
+)
 
 ROUNDING = 1e-12  # sums of at most 1e4 numbers in [0, 1]: relative error below 1e4 · 2^-53
 
@@ -65,14 +73,19 @@ def text_of(run: Run, found: Aggregates) -> dict[str, Any]:
 
 def page_of(run: Run, found: Aggregates) -> str:
     """The page of this run."""
-    data = {"answer": answer_data(run, answered(run, found, None, None)), "measured": measured_data(run, found, None)}
+    data = {
+        "answer": answer_data(run, answered(run, found, None, None)),
+        "measured": measured_data(run, found, None),
+    }
     return render(text_of(run, found), data)
 
 
 def measured(folder: Path) -> Measured:
     run = open_run(folder)
     table = pa.concat_tables([pq.read_table(path) for path in run.shards])
-    return Measured(run, aggregate(run), {name: table.column(name).to_numpy() for name in table.column_names})
+    return Measured(
+        run, aggregate(run), {name: table.column(name).to_numpy() for name in table.column_names}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +96,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 @pytest.fixture(scope="module")
 def loose(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     """Intervals so wide that costs decide whether drafting pays, does not, or cannot be told."""
-    return measured(write_run(tmp_path_factory.mktemp("loose") / "run", width=0.9, temperatures=(1.0,)))
+    return measured(
+        write_run(tmp_path_factory.mktemp("loose") / "run", width=0.9, temperatures=(1.0,))
+    )
 
 
 @pytest.fixture
@@ -116,19 +131,28 @@ def test_means_gaps_and_statistics_are_those_of_the_rows(plain: Measured) -> Non
         for i, statistic in enumerate(plain.run.statistics):
             values = plain.rows[statistic.name][rows]
             finite = np.isfinite(values)
-            assert abs(plain.found.statistics[s].mean[i] - values[finite].mean()) < ROUNDING * max(1, values[finite].max())
+            assert abs(plain.found.statistics[s].mean[i] - values[finite].mean()) < ROUNDING * max(
+                1, values[finite].max()
+            )
             assert plain.found.infinite[s][i] == pytest.approx(np.isinf(values).mean())
-    assert max(share.max() for share in plain.found.infinite) > 0.1, "top-p should have made some divergences infinite"
+    assert max(share.max() for share in plain.found.infinite) > 0.1, (
+        "top-p should have made some divergences infinite"
+    )
 
 
-@pytest.mark.parametrize(("quantity", "binned"), [("target_entropy", "by_entropy"), ("position", "by_position")])
-def test_bins_hold_about_equally_many_rows_and_the_right_ones(plain: Measured, quantity: str, binned: str) -> None:
+@pytest.mark.parametrize(
+    ("quantity", "binned"), [("target_entropy", "by_entropy"), ("position", "by_position")]
+)
+def test_bins_hold_about_equally_many_rows_and_the_right_ones(
+    plain: Measured, quantity: str, binned: str
+) -> None:
     for s in range(4):
         rows, table = rows_of(plain, s), getattr(plain.found, binned)[s]
         order = np.argsort(plain.rows[quantity][rows], kind="stable")
         ends = np.cumsum(table.rows).astype(int)
         assert ends[-1] == len(rows)
-        # 240 rows in ten bins; ties (top-p leaves one token: entropy 0) and cells (.01 nats, one position) limit how equal they are
+        # 240 rows in ten bins; ties (top-p leaves one token: entropy 0) and cells (.01 nats, one
+        # position) limit how equal they are
         ties = np.unique(plain.rows[quantity][rows], return_counts=True)[1].max()
         assert table.rows.min() > 0 and table.rows.max() <= 48 + ties
         assert len(table.rows) >= 7
@@ -144,8 +168,12 @@ def test_quantiles_and_histograms_are_those_of_the_rows(plain: Measured) -> None
     for i, column in enumerate(plain.run.schemes):
         values = plain.rows[column.name][rows_of(plain, 0)]
         expected = np.quantile(values, levels, method="inverted_cdf")
-        assert np.abs(plain.found.histograms.quantiles(0, i, levels) - expected).max() <= 0.0011  # one bin, and half of one
-        counted = np.histogram(np.minimum(values, 1 - 1e-9), bins=np.linspace(0, 1, 41))[0] / len(values)
+        assert (
+            np.abs(plain.found.histograms.quantiles(0, i, levels) - expected).max() <= 0.0011
+        )  # one bin, and half of one
+        counted = np.histogram(np.minimum(values, 1 - 1e-9), bins=np.linspace(0, 1, 41))[0] / len(
+            values
+        )
         # a value on an edge may fall to either side: allow two of 240
         assert np.abs(plain.found.histograms.coarse(0, i, 40) - counted).sum() <= 4 / 240
 
@@ -163,7 +191,9 @@ def test_edges_of_a_constant_and_of_nothing() -> None:
 
 
 def test_interval_agrees_with_the_cluster_bootstrap() -> None:
-    """Unequal clusters; the percentile bootstrap's Monte Carlo error at 4,000 resamples is below 2 %, its bias of order 1/C."""
+    """Unequal clusters; the percentile bootstrap's Monte Carlo error at 4,000 resamples is below 2
+    %, its bias of order 1/C.
+    """
     rng = np.random.default_rng(5)
     counts = rng.integers(5, 60, size=150).astype(float)
     sums = counts * np.clip(rng.normal(0.7, 0.15, size=150), 0, 1)
@@ -186,10 +216,14 @@ REPLICATIONS = 1_500
 
 
 def covered(clusters: int, *, by_row: bool) -> int:
-    """Count intervals that hold the true mean: 48 prompts of 6 rows, most of the variance between prompts."""
+    """Count intervals that hold the true mean: 48 prompts of 6 rows, most of the variance between
+    prompts.
+    """
     rng = np.random.default_rng(11)
     prompt = np.repeat(np.arange(48), 6)
-    values = rng.normal(size=(48, REPLICATIONS))[prompt] + 0.3 * rng.normal(size=(288, REPLICATIONS))
+    values = rng.normal(size=(48, REPLICATIONS))[prompt] + 0.3 * rng.normal(
+        size=(288, REPLICATIONS)
+    )
     table = ClusterSums(groups=1, clusters=288 if by_row else clusters, columns=REPLICATIONS)
     cluster = np.arange(288) if by_row else prompt
     for part in np.array_split(np.arange(288), 5):  # batches cut prompts in two
@@ -200,9 +234,11 @@ def covered(clusters: int, *, by_row: bool) -> int:
 
 @pytest.mark.parametrize("clusters", [48, 16])
 def test_interval_covers_as_often_as_it_says(clusters: int) -> None:
-    """Equal clusters of normal rows make it the one-sample t interval, exact at 95 %; also when three prompts share a cluster.
+    """Equal clusters of normal rows make it the one-sample t interval, exact at 95 %; also when
+    three prompts share a cluster.
 
-    Bounds at a false-alarm rate of 1e-9; an interval that takes rows as independent covers about 62 % and must be caught.
+    Bounds at a false-alarm rate of 1e-9; an interval that takes rows as independent covers about 62
+    % and must be caught.
     """
     low, high = stats.binom.ppf([5e-10, 1 - 5e-10], REPLICATIONS, 0.95)
     assert low <= covered(clusters, by_row=False) <= high
@@ -213,7 +249,9 @@ def test_equal_clusters_give_the_one_sample_t_interval() -> None:
     means = np.random.default_rng(2).normal(size=9)
     expected = stats.ttest_1samp(means, 0).confidence_interval(0.95)
     result = clustered_means(7 * means[:, None], np.full((9, 1), 7.0))
-    np.testing.assert_allclose([result.low[0], result.high[0]], [expected.low, expected.high], rtol=1e-12)
+    np.testing.assert_allclose(
+        [result.low[0], result.high[0]], [expected.low, expected.high], rtol=1e-12
+    )
 
 
 def test_one_cluster_has_no_interval() -> None:
@@ -223,8 +261,18 @@ def test_one_cluster_has_no_interval() -> None:
 
 
 def test_limits_stay_in_the_range_of_what_is_averaged(tmp_path: Path) -> None:
-    """Two prompts: the t quantile is 12.7, so that limits reach far beyond [0, 1] unless they are cut; means are left alone."""
-    folder = write_run(tmp_path / "run", prompts=2, ks=(1, 2), temperatures=(1.0,), positions=6, seed=3, losses=True)
+    """Two prompts: the t quantile is 12.7, so that limits reach far beyond [0, 1] unless they are
+    cut; means are left alone.
+    """
+    folder = write_run(
+        tmp_path / "run",
+        prompts=2,
+        ks=(1, 2),
+        temperatures=(1.0,),
+        positions=6,
+        seed=3,
+        losses=True,
+    )
     data = measured(folder)
     prompt = data.rows["prompt"]
     beyond = 0
@@ -233,7 +281,9 @@ def test_limits_stay_in_the_range_of_what_is_averaged(tmp_path: Path) -> None:
         sums = np.array([[values[prompt == c].sum()] for c in range(2)])
         free = clustered_means(sums, np.full((2, 1), 6.0))
         low, high = data.found.lower[0].low[i], data.found.lower[0].high[i]
-        assert (low, high) == pytest.approx((max(0.0, free.low[0]), min(1.0, free.high[0])), abs=ROUNDING)
+        assert (low, high) == pytest.approx(
+            (max(0.0, free.low[0]), min(1.0, free.high[0])), abs=ROUNDING
+        )
         beyond += free.low[0] < 0 or free.high[0] > 1
     assert beyond > 3
     means, statistics = data.found.statistics[0], data.run.statistics
@@ -242,8 +292,14 @@ def test_limits_stay_in_the_range_of_what_is_averaged(tmp_path: Path) -> None:
     assert (means.low >= np.where(signed, -1, 0)).all() and (means.low <= means.mean).all()
     assert all(high[column.name] <= 1 for column in statistics if column.unit == "probability")
     assert high["tv"] == high["likeliest_k2"] == 1 < high["target_entropy"]
-    summary = write_report(data.run.folder).markdown.read_text(encoding="utf-8").partition("## Mean acceptance")[2]
-    limits = [float(end) for pair in re.findall(r"\(([-\d.]+) to ([-\d.]+)\)", summary) for end in pair]
+    summary = (
+        write_report(data.run.folder)
+        .markdown.read_text(encoding="utf-8")
+        .partition("## Mean acceptance")[2]
+    )
+    limits = [
+        float(end) for pair in re.findall(r"\(([-\d.]+) to ([-\d.]+)\)", summary) for end in pair
+    ]
     assert len(limits) > 20 and min(limits) == 0 and max(limits) == 1
 
 
@@ -264,7 +320,9 @@ def repeated(source: Path, folder: Path, times: int) -> Path:
     for copy in range(times):
         for i, path in enumerate(shards):
             table = pq.read_table(path)
-            table = table.set_column(0, "prompt", pa.array(table.column("prompt").to_numpy() + 12 * copy))
+            table = table.set_column(
+                0, "prompt", pa.array(table.column("prompt").to_numpy() + 12 * copy)
+            )
             pq.write_table(table, folder / "shards" / f"shard-{copy * len(shards) + i:05d}.parquet")
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     manifest["plan"] |= {"num_prompts": 12 * times, "num_shards": times * len(shards)}
@@ -282,8 +340,12 @@ def peak(folder: Path) -> int:
         tracemalloc.stop()
 
 
-def test_memory_does_not_grow_with_the_run(plain: Measured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seven times the rows and prompts: what is left to grow are a few numbers per prompt (here 72 more prompts, below 40 kB)."""
+def test_memory_does_not_grow_with_the_run(
+    plain: Measured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven times the rows and prompts: what is left to grow are a few numbers per prompt (here 72
+    more prompts, below 40 kB).
+    """
     monkeypatch.setattr(aggregation, "MOST_CLUSTERS", 12)
     small, large = (peak(repeated(plain.run.folder, tmp_path / str(n), n)) for n in (1, 7))
     assert large < small + 100_000
@@ -311,7 +373,13 @@ def test_sharing_clusters_changes_no_mean(plain: Measured, monkeypatch: pytest.M
     ],
 )
 def test_sizes_are_checked_first(
-    plain: Measured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, limit: str, value: int, message: str
+    plain: Measured,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    limit: str,
+    value: int,
+    message: str,
 ) -> None:
     monkeypatch.setattr(module, limit, value)
     with pytest.raises(AnalysisError, match=message):
@@ -324,13 +392,18 @@ def test_sizes_are_checked_first(
 
 def edit(folder: Path, change: dict[str, Any]) -> None:
     path = folder / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | change), encoding="utf-8")
+    path.write_text(
+        json.dumps(json.loads(path.read_text(encoding="utf-8")) | change), encoding="utf-8"
+    )
 
 
 def replaced(folder: Path, column: str, values: Any) -> None:
     path = folder / "shards" / "shard-00001.parquet"
     table = pq.read_table(path)
-    pq.write_table(table.set_column(table.column_names.index(column), column, pa.array([values] * len(table))), path)
+    pq.write_table(
+        table.set_column(table.column_names.index(column), column, pa.array([values] * len(table))),
+        path,
+    )
 
 
 BREAKAGES = {
@@ -350,7 +423,9 @@ BREAKAGES = {
         "lacks 'other'",
     ),
     "truncated shard": (
-        lambda f: (f / "shards" / "shard-00001.parquet").write_bytes((f / "shards" / "shard-00001.parquet").read_bytes()[:-9]),
+        lambda f: (f / "shards" / "shard-00001.parquet").write_bytes(
+            (f / "shards" / "shard-00001.parquet").read_bytes()[:-9]
+        ),
         "shard-00001.parquet must be an intact Parquet file",
     ),
     "text for numbers": (lambda f: replaced(f, "kseq_iid_k2", "high"), "must hold numbers"),
@@ -387,13 +462,18 @@ def test_a_shard_that_links_out_of_the_run_is_not_followed(copy: Path, tmp_path:
         write_report(copy)
 
 
-def test_values_that_are_missing_are_left_out_of_their_own_mean_only(copy: Path, plain: Measured) -> None:
+def test_values_that_are_missing_are_left_out_of_their_own_mean_only(
+    copy: Path, plain: Measured
+) -> None:
     replaced(copy, "kseq_iid_k2", float("nan"))
     changed = measured(copy)
     place = {column.name: i for i, column in enumerate(plain.run.schemes)}
     values = changed.rows["kseq_iid_k2"][rows_of(changed, 0)]
     assert abs(changed.found.lower[0].mean[place["kseq_iid_k2"]] - np.nanmean(values)) < ROUNDING
-    assert changed.found.lower[0].mean[place["kseq_iid_k4"]] == plain.found.lower[0].mean[place["kseq_iid_k4"]]
+    assert (
+        changed.found.lower[0].mean[place["kseq_iid_k4"]]
+        == plain.found.lower[0].mean[place["kseq_iid_k4"]]
+    )
     gap = np.nanmean(changed.rows["optimum_iid_k2"][rows_of(changed, 0)] - values)
     assert abs(changed.found.gap_low[0].mean[place["kseq_iid_k2"]] - gap) < ROUNDING
 
@@ -417,7 +497,9 @@ def test_out_is_a_folder(plain: Measured, tmp_path: Path, name: str) -> None:
         write_report(plain.run.folder, out=tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     (tmp_path / "v1.html").mkdir()
-    assert write_report(plain.run.folder, out=tmp_path / "v1.html").html.is_file(), "a folder may be called anything"
+    assert write_report(plain.run.folder, out=tmp_path / "v1.html").html.is_file(), (
+        "a folder may be called anything"
+    )
 
 
 def test_every_setting_has_its_own_answer(plain: Measured) -> None:
@@ -427,37 +509,55 @@ def test_every_setting_has_its_own_answer(plain: Measured) -> None:
         assert card == answer.cards[setting]
         assert f"| {label} | {card.title} | {card.what} |" in summary
     assert len({card.what for card in answer.cards}) == len(answer.cards)
-    assert summary.index("# ") < summary.index(answer.cards[3].what) < summary.index("## The answer at every setting")
-    first, other = "## Mean acceptance, temperature 1, no top-p", "## Mean acceptance, temperature 0.7, top-p 0.8"
+    assert (
+        summary.index("# ")
+        < summary.index(answer.cards[3].what)
+        < summary.index("## The answer at every setting")
+    )
+    first, other = (
+        "## Mean acceptance, temperature 1, no top-p",
+        "## Mean acceptance, temperature 0.7, top-p 0.8",
+    )
     assert summary.index("## The answer") < summary.index(first) < summary.index(other)
 
 
 def test_kinds_and_optima_of_schemes(plain: Measured) -> None:
     schemes = schemes_of(plain.run)
     kinds = {scheme.name: scheme.kind for scheme in schemes}
-    assert kinds["optimum, i.i.d. drafts (otm.Optimal)"] == "optimum" and kinds["K-SEQ"] == "verifier"
+    assert (
+        kinds["optimum, i.i.d. drafts (otm.Optimal)"] == "optimum" and kinds["K-SEQ"] == "verifier"
+    )
     assert kinds["optimum, greedy drafts (otm.GreedyOptimal)"] == "optimum"
     assert [s.usable for s in schemes] == [s.kind in ("optimum", "verifier") for s in schemes]
     assert kinds["lenience (lenience = 0.5)"] == "lossy" and kinds["Poisson matching"] == "bound"
     for scheme in schemes:
         names = {plain.run.schemes[i].optimum for i in scheme.columns}
         if scheme.optimum is not None:
-            assert names == {plain.run.schemes[i].name for i in schemes[scheme.optimum].columns} or len(scheme.columns) == 1
+            assert (
+                names == {plain.run.schemes[i].name for i in schemes[scheme.optimum].columns}
+                or len(scheme.columns) == 1
+            )
 
 
 # ---- variants of runs ----------------------------------------------------------------------------
 
 
 def test_interval_runs_enclose_the_exact_ones(tmp_path: Path) -> None:
-    """The same seed with and without intervals of width .06: exact means and gaps lie between the certified ends."""
+    """The same seed with and without intervals of width .06: exact means and gaps lie between the
+    certified ends.
+    """
     settings: dict[str, Any] = {"ks": (1, 2), "temperatures": (1.0,), "prompts": 6}
     exact = measured(write_run(tmp_path / "exact", **settings))
     wide = measured(write_run(tmp_path / "wide", width=0.06, **settings))
     assert (wide.found.lower[0].mean <= exact.found.lower[0].mean).all()
     assert (wide.found.upper[0].mean >= exact.found.lower[0].mean).all()
     known = np.isfinite(exact.found.gap_low[0].mean)
-    assert (wide.found.gap_low[0].mean[known] <= exact.found.gap_low[0].mean[known] + ROUNDING).all()
-    assert (wide.found.gap_high[0].mean[known] >= exact.found.gap_low[0].mean[known] - ROUNDING).all()
+    assert (
+        wide.found.gap_low[0].mean[known] <= exact.found.gap_low[0].mean[known] + ROUNDING
+    ).all()
+    assert (
+        wide.found.gap_high[0].mean[known] >= exact.found.gap_low[0].mean[known] - ROUNDING
+    ).all()
     for i in np.flatnonzero(known):
         column, best = wide.run.schemes[i], f"{wide.run.schemes[i].optimum}"
         least = np.maximum(0, wide.rows[f"{best}_lower"] - wide.rows[column.upper]).mean()
@@ -468,24 +568,34 @@ def test_interval_runs_enclose_the_exact_ones(tmp_path: Path) -> None:
     for i, column in enumerate(wide.run.schemes):
         assert data["low"][i] <= max(0.0, wide.found.lower[0].low[i]) + 1e-6
         assert data["high"][i] >= min(1.0, wide.rows[column.upper].mean()) - 1e-6
-    assert "certified between two ends" in write_report(tmp_path / "wide").html.read_text(encoding="utf-8")
+    assert "certified between two ends" in write_report(tmp_path / "wide").html.read_text(
+        encoding="utf-8"
+    )
 
 
-BAND = "Line: certified lower end. Band: from there to the certified upper end, widened by the 95 % interval over prompts."
+BAND = (
+    "Line: certified lower end. Band: from there to the certified upper end, widened by the 95 % "
+    "interval over prompts."
+)
 
 
 def test_charts_of_intervals_say_what_line_and_band_are(loose: Measured, plain: Measured) -> None:
     shown = text_of(loose.run, loose.found)
     page = page_of(loose.run, loose.found)
     assert page.count(BAND) == 1, "once, above the charts"
-    assert " points more (certified range; what was not recorded leaves it open) than K-SEQ" in shown["short"][0][1]
+    assert (
+        " points more (certified range; what was not recorded leaves it open) than K-SEQ"
+        in shown["short"][0][1]
+    )
     exact = text_of(plain.run, plain.found)
     assert BAND not in page_of(plain.run, plain.found)
     assert "certified" not in " ".join(line for lines in exact["short"] for line in lines)
 
 
 def test_intervals_of_statistics_reach_from_one_end_to_the_other(tmp_path: Path) -> None:
-    """Total variation: lower limit of the lower end to upper limit of the upper one. Divergences without an upper end say so."""
+    """Total variation: lower limit of the lower end to upper limit of the upper one. Divergences
+    without an upper end say so.
+    """
     folder = write_run(tmp_path / "run", width=0.2, ks=(1,), temperatures=(1.0,), prompts=8)
     for path in sorted((folder / "shards").glob("*.parquet")):
         table = pq.read_table(path)
@@ -503,7 +613,10 @@ def test_intervals_of_statistics_reach_from_one_end_to_the_other(tmp_path: Path)
         "",
     )
     why = "no upper bound: a token that was not listed could have probability 0 in one model"
-    low, mean = one_sample(data, "kl_target_draft_lower")[0], data.rows["kl_target_draft_lower"].mean()
+    low, mean = (
+        one_sample(data, "kl_target_draft_lower")[0],
+        data.rows["kl_target_draft_lower"].mean(),
+    )
     assert rows["KL(target ‖ draft) (nats)"][1:] == (f"[{mean:.4f}, ∞]", f"{low:.4f} to ∞", why)
     summary = write_report(folder).markdown.read_text(encoding="utf-8")
     assert not re.search(r"\bnan\b", summary) and "left out" not in summary
@@ -518,7 +631,9 @@ def one_sample(data: Measured, column: str) -> tuple[float, float]:
 
 def test_what_is_infinite_and_what_could_be_are_told_apart(tmp_path: Path) -> None:
     """In 10 of 40 rows a divergence is infinite, in 20 others only its upper end is."""
-    folder = write_run(tmp_path / "run", width=0.2, ks=(1,), temperatures=(1.0,), prompts=2, shards=1)
+    folder = write_run(
+        tmp_path / "run", width=0.2, ks=(1,), temperatures=(1.0,), prompts=2, shards=1
+    )
     path = folder / "shards" / "shard-00000.parquet"
     table = pq.read_table(path)
     for end, count in (("lower", 10), ("upper", 30)):
@@ -530,27 +645,36 @@ def test_what_is_infinite_and_what_could_be_are_told_apart(tmp_path: Path) -> No
     data = measured(folder)
     row = text_of(data.run, data.found)["tables"][0]["statistics"][3]
     assert row[1].endswith(", ∞]") and row[2].endswith(" to ∞")
-    assert row[3].startswith("infinite at 25.0 % of positions, left out of the mean; no upper bound at 50.0 % of positions: ")
+    assert row[3].startswith(
+        "infinite at 25.0 % of positions, left out of the mean; no upper bound at 50.0 % of "
+        "positions: "
+    )
 
 
 def test_a_quantity_infinite_everywhere_has_no_mean(copy: Path) -> None:
     for path in (copy / "shards").glob("*.parquet"):
         table = pq.read_table(path)
         place = table.column_names.index("kl_target_draft")
-        pq.write_table(table.set_column(place, "kl_target_draft", pa.array(np.full(len(table), np.inf))), path)
+        pq.write_table(
+            table.set_column(place, "kl_target_draft", pa.array(np.full(len(table), np.inf))), path
+        )
     run = open_run(copy)
     row = text_of(run, aggregate(run))["tables"][0]["statistics"][3]
     assert row[1:] == ("–", "", "infinite at 100.0 % of positions, left out of the mean")
 
 
-def test_the_summary_explains_its_terms_and_says_where_positions_are_from_once(plain: Measured) -> None:
+def test_the_summary_explains_its_terms_and_says_where_positions_are_from_once(
+    plain: Measured,
+) -> None:
     shown = text_of(plain.run, plain.found)
     summary = render_markdown(shown)
     for term, explanation in shown["terms"]:
         assert f"* **{escaped(term)}**: {escaped(explanation)}" in summary
     assert words._POSITIONS["text"] in summary
     assert plain.run.manifest["position_note"] not in summary
-    single = dataclasses.replace(plain.run, manifest=plain.run.manifest | {"settings": {"positions": "by hand"}})
+    single = dataclasses.replace(
+        plain.run, manifest=plain.run.manifest | {"settings": {"positions": "by hand"}}
+    )
     assert f"Positions: {plain.run.manifest['position_note']}." in words.method(single, plain.found)
 
 
@@ -562,8 +686,14 @@ def test_both_ends_of_intervals_are_said(loose: Measured) -> None:
     assert "exact" not in " ".join([shown["interval_words"], *shown["method"]])
 
 
-def test_of_a_trace_the_models_and_the_setting_are_those_that_it_names(copy: Path, plain: Measured) -> None:
-    settings = {key: value for key, value in plain.run.section("settings").items() if key not in ("draft", "target")}
+def test_of_a_trace_the_models_and_the_setting_are_those_that_it_names(
+    copy: Path, plain: Measured
+) -> None:
+    settings = {
+        key: value
+        for key, value in plain.run.section("settings").items()
+        if key not in ("draft", "target")
+    }
     edit(copy, {"settings": settings, "provenance": {"trace": {}}})
     shown = text_of(open_run(copy), plain.found)
     assert shown["title"] == "unnamed draft drafting for unnamed target"
@@ -576,37 +706,59 @@ def test_of_a_trace_the_models_and_the_setting_are_those_that_it_names(copy: Pat
     assert "<i>" not in page_of(open_run(copy), plain.found)
     assert "<i>" not in render_markdown(shown)
     edit(copy, {"provenance": {"trace": ["no object"]}})
-    assert text_of(open_run(copy), plain.found)["settings"] == text_of(plain.run, plain.found)["settings"]
+    assert (
+        text_of(open_run(copy), plain.found)["settings"]
+        == text_of(plain.run, plain.found)["settings"]
+    )
 
 
 def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured, copy: Path) -> None:
     """K-SEQ stays below the optimum here, so that the recommended i.i.d. verifier is otm.Optimal()."""
     place = {column.name: i for i, column in enumerate(plain.run.schemes)}
     mean = plain.found.lower[3].mean
-    gap = 100 * (mean[place["optimum_iid_k4"]] - max(mean[place[f"{name}_iid_k4"]] for name in ("kseq", "recursive_rejection")))
+    gap = 100 * (
+        mean[place["optimum_iid_k4"]]
+        - max(mean[place[f"{name}_iid_k4"]] for name in ("kseq", "recursive_rejection"))
+    )
     short = text_of(plain.run, plain.found)["short"][3]
-    assert f"otm.Optimal() attains it: {gap:.1f} points more than" in short[1] and "the best other verifier" in short[1]
+    assert (
+        f"otm.Optimal() attains it: {gap:.1f} points more than" in short[1]
+        and "the best other verifier" in short[1]
+    )
     assert gap > 0.1
     iid = [scheme for scheme in schemes_of(plain.run) if scheme.law == "IID"]
     assert (iid[0].label, iid[0].attained) == ("optimum, i.i.d. drafts (otm.Optimal)", "Optimal")
     entries = json.loads((copy / "manifest.json").read_text(encoding="utf-8"))["schemes"]
     for entry in entries:
         if entry["scheme"] == "RecursiveRejection()":
-            entry |= {"scheme": "optimum", "label": "optimum", "law": "WithoutReplacement", "optimum_column": entry["column"]}
+            entry |= {
+                "scheme": "optimum",
+                "label": "optimum",
+                "law": "WithoutReplacement",
+                "optimum_column": entry["column"],
+            }
     edit(copy, {"schemes": entries})
     usable = {scheme.label: scheme.usable for scheme in schemes_of(open_run(copy))}
-    assert not usable["optimum (without replacement)"], "nothing attains that one at every vocabulary size"
+    assert not usable["optimum (without replacement)"], (
+        "nothing attains that one at every vocabulary size"
+    )
 
 
 def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> None:
-    """The columns that `measure` writes, not names made up here: the report knows some of them by what they are called."""
+    """The columns that `measure` writes, not names made up here: the report knows some of them by
+    what they are called.
+    """
     columns = otm.table.table_columns([1, 2, 4])
     written = manifest_of({"threads": 1}, "", {}, {}, columns)
     run = dataclasses.replace(
-        plain.run, manifest=written, schemes=tuple(reading._scheme(entry) for entry in written["schemes"])
+        plain.run,
+        manifest=written,
+        schemes=tuple(reading._scheme(entry) for entry in written["schemes"]),
     )
     schemes = schemes_of(run)
-    of_column = {columns[i].name.rsplit("_k", 1)[0]: scheme for scheme in schemes for i in scheme.columns}
+    of_column = {
+        columns[i].name.rsplit("_k", 1)[0]: scheme for scheme in schemes for i in scheme.columns
+    }
     optima = {
         "optimum_iid": "optimum, i.i.d. drafts (otm.Optimal)",
         "greedy_optimal_greedy": "optimum, greedy drafts (otm.GreedyOptimal)",
@@ -614,7 +766,9 @@ def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> Non
     for column in columns:
         stem = column.name.rsplit("_k", 1)[0]
         expected = "optimum" if stem in optima else "verifier" if column.lossless else "lossy"
-        assert of_column[stem].kind == ("bound" if column.definition == "bound" else expected), column
+        assert of_column[stem].kind == ("bound" if column.definition == "bound" else expected), (
+            column
+        )
         assert of_column[stem].usable == (of_column[stem].kind in ("optimum", "verifier")), column
     assert {scheme.label for scheme in schemes if scheme.kind == "optimum"} == set(optima.values())
     assert {stem: of_column[stem].label for stem in optima} == optima
@@ -639,10 +793,20 @@ def test_every_kind_of_position_is_put_into_words() -> None:
 
 def test_the_best_draft_temperature_is_named(tmp_path: Path) -> None:
     data = measured(
-        write_run(tmp_path / "run", temperatures=(1.0,), draft_temperatures=(0.5, 1.0, 3.0), ks=(1, 2), prompts=5, positions=10)
+        write_run(
+            tmp_path / "run",
+            temperatures=(1.0,),
+            draft_temperatures=(0.5, 1.0, 3.0),
+            ks=(1, 2),
+            prompts=5,
+            positions=10,
+        )
     )
     sentence = text_of(data.run, data.found)["best_draft_temperature"]
-    best = max((0.5, 1.0, 3.0), key=lambda t: data.rows["optimum_iid_k2"][data.rows["draft_temperature"] == t].mean())
+    best = max(
+        (0.5, 1.0, 3.0),
+        key=lambda t: data.rows["optimum_iid_k2"][data.rows["draft_temperature"] == t].mean(),
+    )
     assert f": {best:g} at temperature 1, top-p 1" in sentence
 
 
@@ -656,20 +820,29 @@ def test_block_efficiency_and_its_prediction(plain: Measured, tmp_path: Path) ->
     mean = {c.name: plain.found.lower[setting].mean[i] for i, c in enumerate(plain.run.schemes)}
     single, kseq = mean["optimum_iid_k1"], mean["kseq_iid_k4"]
     assert rows["SpeculativeSampling(3)"].measured == pytest.approx(12 / 6)
-    assert rows["SpeculativeSampling(3)"].target_calls == 6 and rows["SpeculativeSampling(3)"].prompts == 2
-    assert rows["SpeculativeSampling(3)"].predicted == pytest.approx(1 + single + single**2 + single**3)
+    assert (
+        rows["SpeculativeSampling(3)"].target_calls == 6
+        and rows["SpeculativeSampling(3)"].prompts == 2
+    )
+    assert rows["SpeculativeSampling(3)"].predicted == pytest.approx(
+        1 + single + single**2 + single**3
+    )
     assert rows["DraftSelection(4, 2)"].predicted == pytest.approx(1 + kseq + kseq * single)
     assert rows["BlockVerification(3)"].predicted is None
     assert rows["DraftSelection(4, 2)"].measured_low is None
     written = write_report(plain.run.folder, out=tmp_path / "out", decode=tmp_path / "decode.jsonl")
     assert 'id="chart-decode"' in written.html.read_text(encoding="utf-8")
-    assert f"| SpeculativeSampling(3) | {rows['SpeculativeSampling(3)'].predicted:.3f} | 2.000 |" in written.markdown.read_text(
-        encoding="utf-8"
+    assert (
+        f"| SpeculativeSampling(3) | {rows['SpeculativeSampling(3)'].predicted:.3f} | 2.000 |"
+        in written.markdown.read_text(encoding="utf-8")
     )
 
 
 def test_a_file_that_decode_wrote_is_reported(
-    plain: Measured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    plain: Measured,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """From the shipped pair to the page, with the interval that `decode` itself printed."""
     prompts, results = tmp_path / "prompts.txt", tmp_path / "decode.jsonl"
@@ -678,7 +851,19 @@ def test_a_file_that_decode_wrote_is_reported(
     chosen = [part for text in decoders for part in ("--decoder", text)]
     monkeypatch.setattr(
         "sys.argv",
-        ["otm", "decode", "--prompts", str(prompts), "--out", str(results), *chosen, "--num-tokens", "6", "--device", "cpu"],
+        [
+            "otm",
+            "decode",
+            "--prompts",
+            str(prompts),
+            "--out",
+            str(results),
+            *chosen,
+            "--num-tokens",
+            "6",
+            "--device",
+            "cpu",
+        ],
     )
     with pytest.raises(SystemExit, match="0"):
         command.main()
@@ -694,20 +879,30 @@ def test_a_file_that_decode_wrote_is_reported(
         assert f"<td>{interval}</td>" in page
         assert interval in next(line for line in printed.splitlines() if line.startswith(decoder))
     caption = (
-        "Predicted from the run's mean acceptance, over all its prompts, as if one draft sequence survived each level; a scheme "
+        "Predicted from the run's mean acceptance, over all its prompts, as if one draft sequence "
+        "survived each level; a scheme "
         "that keeps several gets more."
     )
     assert caption in summary and caption.replace("'", "&#39;") in page
-    assert all("2 prompts decoded; the predictions are for all 12 of the measured run." in text for text in (summary, page))
+    assert all(
+        "2 prompts decoded; the predictions are for all 12 of the measured run." in text
+        for text in (summary, page)
+    )
 
 
 def test_tokens_per_call_stay_between_one_and_one_more_than_the_levels(tmp_path: Path) -> None:
     """Two prompts, one at the least and one at the most: the t interval alone would be 2 ± 12.7."""
     records = [record | {"lengths": [1 + 2 * i]} for i, record in enumerate(RECORDS[1:3])]
     other = [record | {"decoder": "Ersd(batch(4))", "drafted": 4} for record in records]
-    ends = [(row.measured_low, row.measured_high) for row in read_decode(decode_file(tmp_path / "d", records + other)).rows]
+    ends = [
+        (row.measured_low, row.measured_high)
+        for row in read_decode(decode_file(tmp_path / "d", records + other)).rows
+    ]
     assert ends == [(1.0, 4.0), (1.0, 5.0)]
-    assert most_tokens("PrefixTree((4, 2))", 12) == 3 and most_tokens("TreeVerification(chain(2))", 2) == 3
+    assert (
+        most_tokens("PrefixTree((4, 2))", 12) == 3
+        and most_tokens("TreeVerification(chain(2))", 2) == 3
+    )
 
 
 def test_prompts_without_a_name_of_hexadecimal_digits_are_refused(tmp_path: Path) -> None:
@@ -737,9 +932,15 @@ def test_levels_of_a_decoder_are_read_from_its_text(decoder: str, expected: Any)
     assert levels_of(decoder) == expected
 
 
-def test_predictions_say_when_they_are_for_something_else(plain: Measured, tmp_path: Path, copy: Path) -> None:
+def test_predictions_say_when_they_are_for_something_else(
+    plain: Measured, tmp_path: Path, copy: Path
+) -> None:
     edit(copy, {"provenance": {"weights": {"draft": "a", "target": "b"}}})
-    decoded = read_decode(decode_file(tmp_path / "d.jsonl", RECORDS, temperature=0.3, weights={"draft": "a", "target": "c"}))
+    decoded = read_decode(
+        decode_file(
+            tmp_path / "d.jsonl", RECORDS, temperature=0.3, weights={"draft": "a", "target": "c"}
+        )
+    )
     told = decoded.notes(open_run(copy), plain.found)
     assert any("other model weights" in line for line in told)
     assert any("no sampling setting" in line for line in told)
@@ -800,10 +1001,18 @@ class Document(HTMLParser):
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_run(
-        tmp_path_factory.mktemp("hostile") / "run", ks=(1, 2), prompts=6, positions=5, temperatures=(1.0,), name=HOSTILE
+        tmp_path_factory.mktemp("hostile") / "run",
+        ks=(1, 2),
+        prompts=6,
+        positions=5,
+        temperatures=(1.0,),
+        name=HOSTILE,
     )
     hostile_manifest(folder)
-    decode = decode_file(folder / "decode.jsonl", [record | {"decoder": record["decoder"] + HOSTILE} for record in RECORDS])
+    decode = decode_file(
+        folder / "decode.jsonl",
+        [record | {"decoder": record["decoder"] + HOSTILE} for record in RECORDS],
+    )
     write_report(folder, decode=decode)
     return folder
 
@@ -814,14 +1023,21 @@ def test_names_from_a_run_stay_text_in_the_page(hostile: Path) -> None:
     counts = Counter(tag for tag, _ in document.elements)
     assert counts["script"] == 3
     assert not counts["img"] and not counts["i"] and not counts["b"]
-    assert not [attributes for _, attributes in document.elements for name in attributes if name.startswith("on")]
+    assert not [
+        attributes
+        for _, attributes in document.elements
+        for name in attributes
+        if name.startswith("on")
+    ]
     assert "<!--" not in page.replace("<\\!--", "")
     data = json.loads(document.scripts[0])
     assert any(HOSTILE in scheme["label"] for scheme in data["measured"]["schemes"])
     assert data["measured"]["decode"][0]["decoder"].endswith(HOSTILE)
     assert not set("<>&\u2028\u2029") & set(document.scripts[0])
     assert "document.title='owned'" in "".join(document.text), "the name itself should be readable"
-    assert not set("\u2028\u2029\u202e") & set("".join(document.text)), "characters that reorder text should be shown as such"
+    assert not set("\u2028\u2029\u202e") & set("".join(document.text)), (
+        "characters that reorder text should be shown as such"
+    )
 
 
 def test_the_page_needs_no_network_and_its_policy_fits_its_scripts(hostile: Path) -> None:
@@ -829,9 +1045,16 @@ def test_the_page_needs_no_network_and_its_policy_fits_its_scripts(hostile: Path
     for tag, attributes in document.elements:
         for name in ("src", "href", "action", "data"):
             assert (attributes.get(name) or "#").startswith("#"), (tag, attributes)
-    [policy] = [a["content"] or "" for a in document.attributes("meta") if a.get("http-equiv") == "Content-Security-Policy"]
+    [policy] = [
+        a["content"] or ""
+        for a in document.attributes("meta")
+        if a.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in document.scripts[1:]]
+    hashes = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in document.scripts[1:]
+    ]
     assert re.findall(r"'sha256-([^']+)'", policy) == hashes
     assert "unsafe-inline" not in policy.split("style-src")[0] and "unsafe-eval" not in policy
 
@@ -847,7 +1070,9 @@ def test_names_from_a_run_stay_text_in_markdown(hostile: Path) -> None:
     assert all(len(re.findall(r"(?<!\\)\|", row)) == columns for row in rows)
 
 
-@pytest.mark.parametrize("text", ["</script>", "<!-- <script>", "\u2028\u2029", "&amp;", '"\\', "\ud800", "\x00"])
+@pytest.mark.parametrize(
+    "text", ["</script>", "<!-- <script>", "\u2028\u2029", "&amp;", '"\\', "\ud800", "\x00"]
+)
 def test_embedded_json_says_the_same_without_a_dangerous_character(text: str) -> None:
     embedded = embedded_json({text: [text]})
     assert json.loads(embedded) == {text: [text]}
@@ -877,14 +1102,28 @@ def test_the_command_writes_both_files(copy: Path, tmp_path: Path) -> None:
     app.command()(report)
     done = CliRunner().invoke(app, [str(copy), "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
-    assert "Sampling: temperature 1, no top-p, of 4 measured the nearest to plain sampling" in done.output
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "report.md"]
-    assert sorted(path.name for path in copy.iterdir()) == ["manifest.json", "prompts.parquet", "shards"]
+    assert (
+        "Sampling: temperature 1, no top-p, of 4 measured the nearest to plain sampling"
+        in done.output
+    )
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "report.html",
+        "report.md",
+    ]
+    assert sorted(path.name for path in copy.iterdir()) == [
+        "manifest.json",
+        "prompts.parquet",
+        "shards",
+    ]
 
 
 def test_what_acceptance_is_lost_to_is_told(tmp_path: Path) -> None:
-    """Parts that make 1 at every setting, in the page's data and in Markdown, and not among what describes the distributions."""
-    folder = write_run(tmp_path / "run", prompts=4, positions=6, ks=(1, 2), temperatures=(0.7, 1.0), losses=True)
+    """Parts that make 1 at every setting, in the page's data and in Markdown, and not among what
+    describes the distributions.
+    """
+    folder = write_run(
+        tmp_path / "run", prompts=4, positions=6, ks=(1, 2), temperatures=(0.7, 1.0), losses=True
+    )
     data = measured(folder)
     for parts in measured_data(data.run, data.found, None)["lost"]:
         # Shares are rounded nowhere, but 1 less the optimum is only as exact as Σ min.
@@ -893,8 +1132,13 @@ def test_what_acceptance_is_lost_to_is_told(tmp_path: Path) -> None:
     text = write_report(folder).markdown.read_text(encoding="utf-8")
     told = text.split("## What acceptance is lost to, temperature 1")[1].split("\n## ")[0]
     where = data.found.survey.settings.index((1.0, 1.0))
-    assert f"| accepted by the best verifier | {1 - data.found.statistics[where].mean[2]:.4f} |" in told  # 1 − TV
-    likeliest = [row[1] for row in re.findall(r"^\| (\d) \| 0\.\d+ \| (0\.\d+) \|$", told, re.MULTILINE)]
+    assert (
+        f"| accepted by the best verifier | {1 - data.found.statistics[where].mean[2]:.4f} |"
+        in told
+    )  # 1 − TV
+    likeliest = [
+        row[1] for row in re.findall(r"^\| (\d) \| 0\.\d+ \| (0\.\d+) \|$", told, re.MULTILINE)
+    ]
     assert len(likeliest) == 2 and likeliest[0] < likeliest[1]
     assert "lost to" not in text.split("## Mean acceptance")[1]
     assert "What acceptance is lost to" not in write_report(

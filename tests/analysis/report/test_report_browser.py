@@ -1,6 +1,7 @@
 """The page in a real headless Chromium: what it draws, says, prints and refuses to run.
 
-Skipped where Chromium or its driver is missing, except where `CI` is set: there a missing browser is a failure.
+Skipped where Chromium or its driver is missing, except where `CI` is set: there a missing browser
+is a failure.
 """
 
 import base64
@@ -22,12 +23,27 @@ from analysis.report.cost import Costs, read_latency
 from analysis.report.reading import open_run
 from analysis.report.write import write_report
 from tests.analysis.report import records
-from tests.analysis.report.synthetic_run import HOSTILE, RECORDS, decode_file, hostile_manifest, whole_record, write_run
+from tests.analysis.report.synthetic_run import (
+    HOSTILE,
+    RECORDS,
+    decode_file,
+    hostile_manifest,
+    whole_record,
+    write_run,
+)
 from tests.browser import DESKTOP, PHONE, until, window
 
 pytestmark = pytest.mark.xdist_group("browser")  # one browser for all of them
 
-CHARTS = {"chart-speed", "chart-acceptance", "chart-spread", "chart-entropy", "chart-position", "chart-lost", "chart-decode"}
+CHARTS = {
+    "chart-speed",
+    "chart-acceptance",
+    "chart-spread",
+    "chart-entropy",
+    "chart-position",
+    "chart-lost",
+    "chart-decode",
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +61,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         losses=True,
     )
     hostile_manifest(folder)
-    decode = decode_file(folder / "decode.jsonl", [record | {"decoder": record["decoder"]} for record in RECORDS[:3]])
+    decode = decode_file(
+        folder / "decode.jsonl", [record | {"decoder": record["decoder"]} for record in RECORDS[:3]]
+    )
     with decode.open("a") as file:
         file.write(json.dumps(whole_record(RECORDS[4] | {"decoder": HOSTILE})) + "\n")
     write_report(folder, decode=decode)
@@ -92,23 +110,36 @@ def slide(page: Any, name: str, value: float) -> None:
 
 
 def test_every_chart_is_drawn_and_nothing_complains(opened: Any) -> None:
-    """Each chart has an SVG with at least one visible path or marker per trace, and the console is empty."""
+    """Each chart has an SVG with at least one visible path or marker per trace, and the console is
+    empty.
+    """
     drawn = opened.execute_script(
-        "return Object.fromEntries(Array.from(document.querySelectorAll('.chart')).map((chart) => [chart.id, {"
+        "return Object.fromEntries(Array.from(document.querySelectorAll('.chart')).map((chart) => "
+        "[chart.id, {"
         " svg: chart.querySelectorAll('svg.main-svg').length, traces: chart.data.length,"
-        " shapes: Array.from(chart.querySelectorAll('.scatterlayer .trace, .barlayer .trace')).filter((trace) =>"
-        "   Array.from(trace.querySelectorAll('path')).some((path) => (path.getAttribute('d') || '').length > 8)).length,"
+        " shapes: Array.from(chart.querySelectorAll('.scatterlayer .trace, .barlayer "
+        ".trace')).filter((trace) =>"
+        "   Array.from(trace.querySelectorAll('path')).some((path) => (path.getAttribute('d') || "
+        "'').length > 8)).length,"
         " width: chart.querySelector('svg.main-svg').getBoundingClientRect().width }]))"
     )
     assert set(drawn) == CHARTS
     for name, chart in drawn.items():
         assert chart["svg"] >= 1 and chart["traces"] >= 2 and chart["width"] > 300, name
-        assert chart["shapes"] >= chart["traces"] // 2, (name, chart)  # a band and its line may share one group
+        assert chart["shapes"] >= chart["traces"] // 2, (
+            name,
+            chart,
+        )  # a band and its line may share one group
     assert opened.get_log("browser") == []
 
 
 def test_nothing_is_fetched(opened: Any) -> None:
-    assert opened.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
+    assert (
+        opened.execute_script(
+            "return performance.getEntriesByType('resource').map((entry) => entry.name)"
+        )
+        == []
+    )
 
 
 CARD = """
@@ -124,8 +155,14 @@ return {
 def said(answer: Card) -> dict[str, Any]:
     """A card as the page shows it."""
     boxes = [text for box in answer.boxes for text in (box.value, box.label, box.note)]
-    plain = {name: getattr(answer, name) for name in ("title", "what", "who", "basis", "ask", "tone")}
-    return plain | {"boxes": boxes, "head": list(answer.head), "rows": [cell for row in answer.rows for cell in row]}
+    plain = {
+        name: getattr(answer, name) for name in ("title", "what", "who", "basis", "ask", "tone")
+    }
+    return plain | {
+        "boxes": boxes,
+        "head": list(answer.head),
+        "rows": [cell for row in answer.rows for cell in row],
+    }
 
 
 def answer_of(folder: Path, *, latency: Path | None = None, advice: Path | None = None) -> Answer:
@@ -136,17 +173,23 @@ def answer_of(folder: Path, *, latency: Path | None = None, advice: Path | None 
 
 def choose(page: Any, name: str, value: int) -> None:
     page.execute_script(
-        "const menu = document.getElementById(arguments[0]); menu.value = arguments[1]; menu.dispatchEvent(new Event('change'))",
+        "const menu = document.getElementById(arguments[0]); menu.value = arguments[1]; "
+        "menu.dispatchEvent(new Event('change'))",
         name,
         str(value),
     )
 
 
 def agree(page: Any, answer: Answer, rng: np.random.Generator, *, times: int) -> set[str]:
-    """Compare the page with the library at random settings, budgets and costs, word by word; return the verdicts."""
+    """Compare the page with the library at random settings, budgets and costs, word by word; return
+    the verdicts.
+    """
     titles = set()
     for _ in range(times):
-        setting, budget = int(rng.integers(len(answer.plans))), int(rng.integers(1, answer.budget + 1))
+        setting, budget = (
+            int(rng.integers(len(answer.plans))),
+            int(rng.integers(1, answer.budget + 1)),
+        )
         choose(page, "setting", setting)
         slide(page, "budget", budget)
         costs = answer.costs
@@ -181,7 +224,9 @@ def test_the_page_answers_what_the_library_answers(page: Any, folder: Path) -> N
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Answer]]:
     """Reports of exact and of interval runs, with costs of `latency` and with advice."""
     root = tmp_path_factory.mktemp("reports")
-    exact = write_run(root / "exact", prompts=8, positions=8, temperatures=(0.7, 1.0), top_ps=(0.9, 1.0))
+    exact = write_run(
+        root / "exact", prompts=8, positions=8, temperatures=(0.7, 1.0), top_ps=(0.9, 1.0)
+    )
     loose = write_run(root / "loose", width=0.3, temperatures=(1.0,), prompts=6, positions=8)
     latency = records.written(root / "latency.json", records.latency())
     advice = records.written(root / "advice.json", records.advice())
@@ -209,23 +254,33 @@ def tab(browser: Any, opened: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", ["latency", "advice", "loose"])
-def test_measured_costs_advice_and_certified_ends_are_answered_alike(tab: Any, name: str, reports: Any) -> None:
+def test_measured_costs_advice_and_certified_ends_are_answered_alike(
+    tab: Any, name: str, reports: Any
+) -> None:
     folder, answer = reports[name]
     open_page(tab, folder)
     agree(tab, answer, np.random.default_rng(7), times=3)
 
 
 def test_nothing_of_one_setting_shines_through_in_another(tab: Any, reports: Any) -> None:
-    """At every other setting no number of the advice is visible, and every label and table is of that setting."""
+    """At every other setting no number of the advice is visible, and every label and table is of
+    that setting.
+    """
     folder, answer = reports["advice"]
     open_page(tab, folder)
     own = answer.cards[answer.first]
-    assert tab.execute_script("return document.getElementById('setting').value") == str(answer.first)
-    labels = tab.execute_script("return Array.from(document.getElementById('setting').options, (option) => option.textContent)")
+    assert tab.execute_script("return document.getElementById('setting').value") == str(
+        answer.first
+    )
+    labels = tab.execute_script(
+        "return Array.from(document.getElementById('setting').options, (option) => "
+        "option.textContent)"
+    )
     for setting, label in enumerate(labels):
         choose(tab, "setting", setting)
         said_of = tab.execute_script(
-            "return Array.from(document.querySelectorAll('[data-say=setting]'), (node) => node.textContent)"
+            "return Array.from(document.querySelectorAll('[data-say=setting]'), (node) => "
+            "node.textContent)"
         )
         assert set(said_of) == {label}
         visible = tab.execute_script(
@@ -238,14 +293,19 @@ def test_nothing_of_one_setting_shines_through_in_another(tab: Any, reports: Any
         others = [other for other in labels if other != label and other not in label]
         everything = tab.execute_script(
             "const all = document.querySelector('main').cloneNode(true);"
-            "all.querySelectorAll('#sampling, [hidden]').forEach((node) => node.remove()); return all.textContent"
+            "all.querySelectorAll('#sampling, [hidden]').forEach((node) => node.remove()); return "
+            "all.textContent"
         )
         assert label in everything and not any(other in everything for other in others)
 
 
 @pytest.mark.parametrize("name", ["latency", "advice", "loose"])
-def test_the_answer_is_above_the_fold_and_prints_on_one_page(tab: Any, name: str, reports: Any) -> None:
-    """On a telephone, on a desktop, and on letter paper, which is shorter than A4; charts are afterwards drawn for the screen."""
+def test_the_answer_is_above_the_fold_and_prints_on_one_page(
+    tab: Any, name: str, reports: Any
+) -> None:
+    """On a telephone, on a desktop, and on letter paper, which is shorter than A4; charts are
+    afterwards drawn for the screen.
+    """
     open_page(tab, reports[name][0])
     for size in (PHONE, DESKTOP):
         with window(tab, *size, mobile=size == PHONE):
@@ -253,16 +313,23 @@ def test_the_answer_is_above_the_fold_and_prints_on_one_page(tab: Any, name: str
     paper = {"printBackground": True, "paperWidth": 8.5, "paperHeight": 11}
     printed = base64.b64decode(tab.execute_cdp_cmd("Page.printToPDF", paper)["data"])
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
-    until(tab, "return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width > 900")
+    until(
+        tab,
+        "return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width "
+        "> 900",
+    )
 
 
 def fold(tab: Any, size: tuple[int, int]) -> None:
     """Check that the card ends above the fold, and that what warns comes below it."""
-    ends = tab.execute_script("return document.getElementById('card').getBoundingClientRect().bottom")
+    ends = tab.execute_script(
+        "return document.getElementById('card').getBoundingClientRect().bottom"
+    )
     assert ends <= 0.85 * size[1]
     assert tab.execute_script("return document.documentElement.scrollWidth") <= size[0]
     warnings = tab.execute_script(
-        "return Array.from(document.querySelectorAll('.warning'), (node) => node.getBoundingClientRect().top)"
+        "return Array.from(document.querySelectorAll('.warning'), (node) => "
+        "node.getBoundingClientRect().top)"
     )
     assert warnings and min(warnings) > ends
 
@@ -280,20 +347,25 @@ def test_keys_on_a_slider_move_the_answer(page: Any) -> None:
     assert after["ask"] == "" and after["basis"].startswith("Costs as set")
     value = after["boxes"][0][:-1]
     until(
-        page, f"return document.getElementById('chart-speed').data.some((t) => t.y.some((y) => Math.abs(y - {value}) < 6e-3))"
+        page,
+        "return document.getElementById('chart-speed').data.some((t) => t.y.some((y) => "
+        f"Math.abs(y - {value}) < 6e-3))",
     )
     page.find_element(By.ID, "back").click()
     assert page.execute_script(CARD) == before
 
 
 def test_at_most_six_lines_each_labelled_where_it_ends(page: Any) -> None:
-    """Labels are to the right of the plot, inside the chart, in the order of the lines' ends, and none lies on another."""
+    """Labels are to the right of the plot, inside the chart, in the order of the lines' ends, and
+    none lies on another.
+    """
     lines = (
         "const chart = document.getElementById(arguments[0]);"
         "const frame = chart.getBoundingClientRect();"
         "const labels = Array.from(chart.querySelectorAll('.annotation-text'), (node) => {"
         "  const box = node.getBoundingClientRect();"
-        "  return { text: node.textContent, top: box.top - frame.top, bottom: box.bottom - frame.top, left: box.left - frame.left,"
+        "  return { text: node.textContent, top: box.top - frame.top, bottom: box.bottom - "
+        "frame.top, left: box.left - frame.left,"
         "    right: box.right - frame.left }; });"
         "const named = chart.data.filter((trace) => trace.name);"
         "return { labels, named: named.length, width: frame.width, height: frame.height,"
@@ -301,7 +373,11 @@ def test_at_most_six_lines_each_labelled_where_it_ends(page: Any) -> None:
     )
     for size in (PHONE, DESKTOP):
         with window(page, *size, mobile=size == PHONE):
-            until(page, f"return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width < {size[0]}")
+            until(
+                page,
+                "return document.querySelector('#chart-speed "
+                f"svg.main-svg').getBoundingClientRect().width < {size[0]}",
+            )
             for costs in (None, 0.1):
                 if costs is not None:
                     slide(page, "draft-cost", costs)
@@ -310,7 +386,10 @@ def test_at_most_six_lines_each_labelled_where_it_ends(page: Any) -> None:
                     labels = sorted(found["labels"], key=lambda label: label["top"])
                     assert 2 <= found["named"] == len(labels) <= 6, chart
                     for label in labels:
-                        assert label["top"] >= 0 and label["bottom"] <= found["height"] + 1, (chart, label)
+                        assert label["top"] >= 0 and label["bottom"] <= found["height"] + 1, (
+                            chart,
+                            label,
+                        )
                         assert label["right"] <= found["width"] + 1, (size, chart, label)
                     for above, below in itertools.pairwise(labels):
                         assert below["top"] >= above["bottom"] - 3, (chart, above, below)
@@ -319,30 +398,47 @@ def test_at_most_six_lines_each_labelled_where_it_ends(page: Any) -> None:
 
 def test_controls_change_what_is_drawn(page: Any) -> None:
     values = (
-        "return JSON.stringify(['chart-acceptance', 'chart-spread', 'chart-entropy', 'chart-position', 'chart-speed'].map((name) =>"
+        "return JSON.stringify(['chart-acceptance', 'chart-spread', 'chart-entropy', "
+        "'chart-position', 'chart-speed'].map((name) =>"
         " document.getElementById(name).data.map((t) => t.y)))"
     )
     first = json.loads(page.execute_script(values))
     choose(page, "drafts", 2)
     second = json.loads(page.execute_script(values))
-    assert all(a != b for a, b in zip(first[1:4], second[1:4], strict=True)) and first[4] == second[4]
+    assert (
+        all(a != b for a, b in zip(first[1:4], second[1:4], strict=True)) and first[4] == second[4]
+    )
     choose(page, "setting", 0)
     third = json.loads(page.execute_script(values))
     assert all(a != b for a, b in zip(second, third, strict=True))
 
 
 def test_names_from_the_run_are_shown_and_never_run(page: Any) -> None:
-    assert "owned" not in page.execute_script("return document.title").replace("document.title='owned'", "")
-    assert page.execute_script("return document.querySelectorAll('img, iframe, object, script').length") == 3
-    labels = page.execute_script(
-        "return Array.from(document.querySelectorAll('#chart-acceptance .annotation-text')).map((node) => node.textContent)"
+    assert "owned" not in page.execute_script("return document.title").replace(
+        "document.title='owned'", ""
     )
-    assert labels and all("<i>&lt;</i" in label for label in labels)  # a long name is cut and broken there
+    assert (
+        page.execute_script(
+            "return document.querySelectorAll('img, iframe, object, script').length"
+        )
+        == 3
+    )
+    labels = page.execute_script(
+        "return Array.from(document.querySelectorAll('#chart-acceptance "
+        ".annotation-text')).map((node) => node.textContent)"
+    )
+    assert labels and all(
+        "<i>&lt;</i" in label for label in labels
+    )  # a long name is cut and broken there
     assert HOSTILE.split("\u2028")[0] in page.execute_script(CARD)["rows"][0]
 
 
-def test_the_policy_stops_what_escaping_might_miss(browser: Any, opened: Any, folder: Path, tmp_path: Path) -> None:
-    """The page's own policy with an injected script and handler, as if escaping had failed: neither runs, the console says why."""
+def test_the_policy_stops_what_escaping_might_miss(
+    browser: Any, opened: Any, folder: Path, tmp_path: Path
+) -> None:
+    """The page's own policy with an injected script and handler, as if escaping had failed: neither
+    runs, the console says why.
+    """
     source = (folder / "report.html").read_text(encoding="utf-8")
     evil = "<script>window.owned = 1</script><img src='data:,' onerror='window.owned = 1'>"
     outcomes = []
@@ -350,7 +446,9 @@ def test_the_policy_stops_what_escaping_might_miss(browser: Any, opened: Any, fo
         (tmp_path / "page.html").write_text(head + evil, encoding="utf-8")
         browser.switch_to.new_window("tab")
         browser.get((tmp_path / "page.html").as_uri())
-        outcomes.append((browser.execute_script("return window.owned"), str(browser.get_log("browser"))))
+        outcomes.append(
+            (browser.execute_script("return window.owned"), str(browser.get_log("browser")))
+        )
         browser.close()
         browser.switch_to.window(browser.window_handles[0])
     assert outcomes[0][0] is None and "Content Security Policy" in outcomes[0][1]
@@ -358,13 +456,16 @@ def test_the_policy_stops_what_escaping_might_miss(browser: Any, opened: Any, fo
 
 
 def test_charts_follow_their_column_and_never_scroll_the_page(page: Any) -> None:
-    """Narrowed to a telephone's width the page does not scroll sideways even before it is redrawn; then every chart fits.
+    """Narrowed to a telephone's width the page does not scroll sideways even before it is redrawn;
+    then every chart fits.
 
-    A column that is narrowed without a resize of the window, as by a scroll bar, is followed as well.
+    A column that is narrowed without a resize of the window, as by a scroll bar, is followed as
+    well.
     """
     fits = (
         "return Array.from(document.querySelectorAll('.chart')).every((chart) =>"
-        " chart.querySelector('svg.main-svg').getBoundingClientRect().width <= document.querySelector('main').clientWidth)"
+        " chart.querySelector('svg.main-svg').getBoundingClientRect().width <= "
+        "document.querySelector('main').clientWidth)"
     )
     with window(page, 420, 800, mobile=False):
         assert page.execute_script("return document.documentElement.scrollWidth") <= 420
@@ -374,5 +475,9 @@ def test_charts_follow_their_column_and_never_scroll_the_page(page: Any) -> None
         assert page.execute_script("return document.querySelector('main').clientWidth") < 360
         until(page, fits)
         page.execute_script("document.body.style.width = ''")
-    until(page, "return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width > 900")
+    until(
+        page,
+        "return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width "
+        "> 900",
+    )
     assert page.get_log("browser") == []

@@ -1,7 +1,9 @@
-"""Run a measurement again and again, killing it with SIGKILL at random moments; a script, so that everything is imported once.
+"""Run a measurement again and again, killing it with SIGKILL at random moments; a script, so that
+everything is imported once.
 
-The process forks before it has started any thread; the children are what is killed. After every kill: whatever shards are there are
-those of an uninterrupted run, byte for byte, and none has been written twice.
+The process forks before it has started any thread; the children are what is killed. After every
+kill: whatever shards are there are those of an uninterrupted run, byte for byte, and none has been
+written twice.
 
     python tests/analysis/run/killing.py {trace|models} SOURCE REFERENCE WORK KILLS SEED
 """
@@ -50,29 +52,43 @@ def start(measure: Callable[[], object]) -> int:
 
 def state(run: Path) -> dict[str, tuple[int, int]]:
     """Return inode and modification time of every shard: a shard that is written again has others."""
-    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (run / "shards").glob("shard-*.parquet")}
+    return {
+        path.name: (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in (run / "shards").glob("shard-*.parquet")
+    }
 
 
-def check(run: Path, reference: Path, before: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+def check(
+    run: Path, reference: Path, before: dict[str, tuple[int, int]]
+) -> dict[str, tuple[int, int]]:
     """Compare what is there with the uninterrupted run and with what was there before."""
     now = state(run)
     for name, identity in before.items():
         assert now.get(name) == identity, f"{name} was written again, or lost"
     for name in now:
-        assert (run / "shards" / name).read_bytes() == (reference / "shards" / name).read_bytes(), f"{name} differs"
+        assert (run / "shards" / name).read_bytes() == (reference / "shards" / name).read_bytes(), (
+            f"{name} differs"
+        )
     return now
 
 
-def wait_for_a_random_moment(rng: random.Random, child: int, run: Path, *, whole: int, duration: float) -> None:
-    """Return at any time of the run half of the time, else just after a random number of shards, which may be written in no time.
+def wait_for_a_random_moment(
+    rng: random.Random, child: int, run: Path, *, whole: int, duration: float
+) -> None:
+    """Return at any time of the run half of the time, else just after a random number of shards,
+    which may be written in no time.
 
-    The first kind hits planning, loading and the manifest, the second the writing of shards, however a machine divides its time.
+    The first kind hits planning, loading and the manifest, the second the writing of shards,
+    however a machine divides its time.
     """
     if rng.random() < 0.5:
         time.sleep(rng.uniform(0, duration))
         return
     number = rng.randrange(whole)
-    while len(state(run)) < number and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+    while (
+        len(state(run)) < number
+        and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    ):
         time.sleep(1e-3)
     time.sleep(rng.uniform(0, 0.01))
 
@@ -84,7 +100,9 @@ def main() -> None:
     def measure(run: Path) -> Callable[[], object]:
         if kind == "trace":
             return lambda: measure_trace_file(run, trace=Path(source), settings=TRACE)
-        return lambda: measure_prompts(run, source=open_prompts(Path(source)), models=PairSource(device="cpu"), settings=MODELS)
+        return lambda: measure_prompts(
+            run, source=open_prompts(Path(source)), models=PairSource(device="cpu"), settings=MODELS
+        )
 
     if kind == "models":
         import analysis.run.positions  # noqa: F401
@@ -113,7 +131,9 @@ def main() -> None:
             partial += killed == signal.SIGKILL and 0 < len(before) < whole
             finished = killed == 0
         assert len(before) == whole
-        assert (run / "prompts.parquet").read_bytes() == (Path(reference) / "prompts.parquet").read_bytes()
+        assert (run / "prompts.parquet").read_bytes() == (
+            Path(reference) / "prompts.parquet"
+        ).read_bytes()
         assert not list(run.rglob("*.partial"))
         rounds += 1
         if hits >= int(kills):

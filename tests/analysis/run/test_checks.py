@@ -1,4 +1,6 @@
-"""Checks in a run: they agree with what is right, and find a wrong column, a wrong tree, a wrong bound."""
+"""Checks in a run: they agree with what is right, and find a wrong column, a wrong tree, a wrong
+bound.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,13 @@ def test_a_wrong_tree_and_a_wrong_bound_are_found(monkeypatch: pytest.MonkeyPatc
     draft, target = logits(9, 12)
     found = checks.upper_with_gradient
     right = check_position(draft, target, SETTING, (1, 2, 3), place="here", seed=[1])
-    assert (right.trees, right.failures) == (4, ()) and "4 trees and their bounds against 500 calls" in str(right)
-    monkeypatch.setattr(checks, "upper_with_gradient", lambda vector, nodes: (0.5 * found(vector, nodes)[0], vector))
+    assert (right.trees, right.failures) == (
+        4,
+        (),
+    ) and "4 trees and their bounds against 500 calls" in str(right)
+    monkeypatch.setattr(
+        checks, "upper_with_gradient", lambda vector, nodes: (0.5 * found(vector, nodes)[0], vector)
+    )
     low = check_position(draft, target, SETTING, (1, 2, 3), place="here", seed=[1])
     assert any("recursive rejection at here yields at most" in failure for failure in low.failures)
     monkeypatch.setattr(checks, "simulated_tokens", lambda *_, walks, rng: np.ones(walks))
@@ -53,4 +60,6 @@ def test_the_interval_of_a_mean() -> None:
     constant, log = np.full(WALKS, 2.0), math.log(4 / FALSE_ALARM)
     assert bernstein(constant, 3.0) == pytest.approx(7 * 3 * log / (3 * (WALKS - 1)))
     halves = np.tile([1.0, 3.0], WALKS // 2)
-    assert bernstein(halves, 0.0) == pytest.approx(math.sqrt(2 * log / (WALKS - 1)))  # s² = n/(n − 1)
+    assert bernstein(halves, 0.0) == pytest.approx(
+        math.sqrt(2 * log / (WALKS - 1))
+    )  # s² = n/(n − 1)

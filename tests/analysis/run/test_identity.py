@@ -28,7 +28,9 @@ from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of four shards, one of another trace at the same settings, and the traces."""
+    """A folder with a run of four shards, one of another trace at the same settings, and the
+    traces.
+    """
     folder = tmp_path_factory.mktemp("identity")
     for seed, name in enumerate(("run", "other")):
         trace = write_small_trace(folder / f"{name}.safetensors", positions=30, seed=seed)
@@ -44,7 +46,9 @@ def run(measured: Path, tmp_path: Path) -> Path:
 READERS: dict[str, Callable[[Path, Path], object]] = {
     "report": lambda run, measured: open_run(run),
     "merge": lambda run, measured: merge([run], run.parent / "merged"),
-    "measure": lambda run, measured: measure_trace_file(run, trace=measured / "run.safetensors", settings=SETTINGS),
+    "measure": lambda run, measured: measure_trace_file(
+        run, trace=measured / "run.safetensors", settings=SETTINGS
+    ),
 }
 
 
@@ -86,19 +90,30 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
         lambda run, measured: edit(run, lambda record: record["settings"].update(k=[1, 3])),
         r"shard-00000\.parquet .*settings \['k'\] differ",
     ),
-    "edited meaning": (lambda run, measured: edit(run, swap_schemes), r"shard-00000\.parquet .*another manifest"),
+    "edited meaning": (
+        lambda run, measured: edit(run, swap_schemes),
+        r"shard-00000\.parquet .*another manifest",
+    ),
     "truncated": (
         lambda run, measured: shard_path(run, 1).write_bytes(shard_path(run, 1).read_bytes()[:-30]),
         r"shard-00001\.parquet .*read",
     ),
-    "empty": (lambda run, measured: shard_path(run, 3).write_bytes(b""), r"shard-00003\.parquet .*read"),
-    "changed": (lambda run, measured: tamper(shard_path(run, 2)), r"shard-00002\.parquet .*not what was written"),
+    "empty": (
+        lambda run, measured: shard_path(run, 3).write_bytes(b""),
+        r"shard-00003\.parquet .*read",
+    ),
+    "changed": (
+        lambda run, measured: tamper(shard_path(run, 2)),
+        r"shard-00002\.parquet .*not what was written",
+    ),
     "another name": (
         lambda run, measured: shutil.copy(shard_path(run, 0), run / "shards" / "shard-foo.parquet"),
         r"shard-foo\.parquet.*Remove it",
     ),
     "an alias": (
-        lambda run, measured: shutil.copy(shard_path(run, 0), run / "shards" / "shard-000000.parquet"),
+        lambda run, measured: shutil.copy(
+            shard_path(run, 0), run / "shards" / "shard-000000.parquet"
+        ),
         r"shard-000000\.parquet.*Remove it",
     ),
     "a link": (
@@ -113,13 +128,23 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("reader", READERS)
-def test_what_does_not_belong_is_named_and_nothing_is_written(reader: str, fault: str, run: Path, measured: Path) -> None:
+def test_what_does_not_belong_is_named_and_nothing_is_written(
+    reader: str, fault: str, run: Path, measured: Path
+) -> None:
     make, message = FAULTS[fault]
     make(run, measured)
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+    before = {
+        path: path.read_bytes()
+        for path in run.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
     with pytest.raises(AnalysisError, match=message):
         READERS[reader](run, measured)
-    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert before == {
+        path: path.read_bytes()
+        for path in run.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
     assert not (run.parent / "merged").exists()
 
 
@@ -149,7 +174,9 @@ def test_shards_of_earlier_versions_are_read_and_told(run: Path, measured: Path)
 
 
 def test_parts_that_were_allowed_to_differ_stay_one_run(measured: Path, tmp_path: Path) -> None:
-    """Each part's shards keep the identity of their own manifest; the merged one lists them, until it is edited."""
+    """Each part's shards keep the identity of their own manifest; the merged one lists them, until
+    it is edited.
+    """
     parts = [tmp_path / name for name in "abc"]
     for index, part in enumerate(parts):
         share = range(index, index + 1)
@@ -172,7 +199,10 @@ def test_parts_that_were_allowed_to_differ_stay_one_run(measured: Path, tmp_path
 def with_logits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two runs of other prompts that keep their logits, and the prompts."""
     folder = tmp_path_factory.mktemp("logits")
-    for name, texts in (("run", "Return the number.\nIf True, sort.\n"), ("other", "Raises an error.\nAn array of bytes.\n")):
+    for name, texts in (
+        ("run", "Return the number.\nIf True, sort.\n"),
+        ("other", "Raises an error.\nAn array of bytes.\n"),
+    ):
         (folder / f"{name}.txt").write_text(texts)
         keep(folder / name)
     return folder
@@ -191,10 +221,22 @@ def logits(run: Path, index: int) -> Path:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda run, other: shutil.copy(logits(other, 1), logits(run, 1)), r"shard-00001\.safetensors .*another manifest"),
-        (lambda run, other: shutil.copy(logits(run, 0), logits(run, 1)), r"shard-00001\.safetensors .*says shard 0"),
-        (lambda run, other: flip(logits(run, 1)), r"shard-00001\.safetensors is not what was written"),
-        (lambda run, other: shorten_list(run / "logits" / "trace.json"), r"trace\.json must give a digest for each"),
+        (
+            lambda run, other: shutil.copy(logits(other, 1), logits(run, 1)),
+            r"shard-00001\.safetensors .*another manifest",
+        ),
+        (
+            lambda run, other: shutil.copy(logits(run, 0), logits(run, 1)),
+            r"shard-00001\.safetensors .*says shard 0",
+        ),
+        (
+            lambda run, other: flip(logits(run, 1)),
+            r"shard-00001\.safetensors is not what was written",
+        ),
+        (
+            lambda run, other: shorten_list(run / "logits" / "trace.json"),
+            r"trace\.json must give a digest for each",
+        ),
     ],
     ids=["other run", "copy", "flipped", "list"],
 )

@@ -1,4 +1,6 @@
-"""What acceptance is lost to, as columns: parts that add up, in the order of positions and settings, whatever is taken at once."""
+"""What acceptance is lost to, as columns: parts that add up, in the order of positions and
+settings, whatever is taken at once.
+"""
 
 from __future__ import annotations
 
@@ -37,18 +39,32 @@ def test_the_parts_add_up_to_what_is_not_accepted() -> None:
         np.testing.assert_allclose(whole[:, place], 1.0 - np.minimum(p, q).sum(axis=-1), atol=1e-14)
         for k in KS:
             np.testing.assert_allclose(
-                columns[f"likeliest_k{k}"].reshape(5, -1)[:, place], np.sort(q, axis=-1)[:, -k:].sum(axis=-1), atol=1e-14
+                columns[f"likeliest_k{k}"].reshape(5, -1)[:, place],
+                np.sort(q, axis=-1)[:, -k:].sum(axis=-1),
+                atol=1e-14,
             )
         rounded = otm.losses.draft_rounding(draft=p, target=q)
-        np.testing.assert_array_equal(columns["rounding_tv"].reshape(5, -1)[:, place], rounded.output_tv)
-        np.testing.assert_array_equal(columns["lost_rounding"].reshape(5, -1)[:, place], -rounded.gain)
+        np.testing.assert_array_equal(
+            columns["rounding_tv"].reshape(5, -1)[:, place], rounded.output_tv
+        )
+        np.testing.assert_array_equal(
+            columns["lost_rounding"].reshape(5, -1)[:, place], -rounded.gain
+        )
     unknown = columns["lost_vocabulary"].reshape(5, -1)
-    np.testing.assert_allclose(unknown[:, 0], SETTINGS[0].target(target)[:, -3:].sum(axis=-1), atol=1e-14)
-    assert columns["lost_truncation"].reshape(5, -1)[:, 0].max() < 1e-15 < columns["lost_truncation"].reshape(5, -1)[:, 1].max()
+    np.testing.assert_allclose(
+        unknown[:, 0], SETTINGS[0].target(target)[:, -3:].sum(axis=-1), atol=1e-14
+    )
+    assert (
+        columns["lost_truncation"].reshape(5, -1)[:, 0].max()
+        < 1e-15
+        < columns["lost_truncation"].reshape(5, -1)[:, 1].max()
+    )
     assert columns["lost_excluded"].reshape(5, -1)[:, 1].max() > 0.01
 
 
-def test_rows_are_independent_of_how_many_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_independent_of_how_many_are_taken_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     whole = loss_columns(*logits(), SETTINGS, KS)
     monkeypatch.setattr(losses, "_NUMBERS_AT_ONCE", 24)
     for name, values in loss_columns(*logits(), SETTINGS, KS).items():

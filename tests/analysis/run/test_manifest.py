@@ -23,7 +23,9 @@ FIRST = Path(__file__).parent / "first_schema.json"
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run as the first schema had it: the manifest names its columns as the shards do, and labels the schemes."""
+    """A run as the first schema had it: the manifest names its columns as the shards do, and labels
+    the schemes.
+    """
     folder = tmp_path / "run"
     (folder / "shards").mkdir(parents=True)
     shutil.copy(FIRST, folder / "manifest.json")
@@ -31,10 +33,20 @@ def run(tmp_path: Path) -> Path:
     names = [entry["column"] for entry in record["schemes"] + record["statistics"]]
     for shard in range(2):
         rng = np.random.default_rng(shard)
-        columns = {"prompt": np.full(5, shard), "position": np.arange(5), "temperature": np.ones(5), "top_p": np.ones(5)}
+        columns = {
+            "prompt": np.full(5, shard),
+            "position": np.arange(5),
+            "temperature": np.ones(5),
+            "top_p": np.ones(5),
+        }
         columns |= {name: rng.random(5) for name in names}
-        shard_path(folder, shard).write_bytes(encode_shard(columns, {"shard": shard, "settings": {}}))
-    pq.write_table(pa.table({"prompt": [0, 1], "name": ["a", "b"], "text": ["", ""]}), folder / "prompts.parquet")
+        shard_path(folder, shard).write_bytes(
+            encode_shard(columns, {"shard": shard, "settings": {}})
+        )
+    pq.write_table(
+        pa.table({"prompt": [0, 1], "name": ["a", "b"], "text": ["", ""]}),
+        folder / "prompts.parquet",
+    )
     return folder
 
 
@@ -42,13 +54,27 @@ def test_columns_of_the_first_schema_have_today_s_identities(run: Path) -> None:
     found = read_manifest(run)
     assert found["schema_version"] == SCHEMA == 2
     assert [
-        (e["column"], e["scheme"], e["label"], e["law"], e["k"], e["lossless"], e["optimum_column"], e["definition"])
+        (
+            e["column"],
+            e["scheme"],
+            e["label"],
+            e["law"],
+            e["k"],
+            e["lossless"],
+            e["optimum_column"],
+            e["definition"],
+        )
         for e in found["schemes"]
-    ] == [(c.name, c.scheme, c.label, c.law, c.k, c.lossless, c.optimum, c.definition) for c in table_columns((1, 2))]
+    ] == [
+        (c.name, c.scheme, c.label, c.law, c.k, c.lossless, c.optimum, c.definition)
+        for c in table_columns((1, 2))
+    ]
 
 
 def test_identities_are_what_the_first_schema_measured(run: Path) -> None:
-    """Defaults may change; what such a run holds does not. If this fails, `_from_first_schema` has to name the old ones."""
+    """Defaults may change; what such a run holds does not. If this fails, `_from_first_schema` has
+    to name the old ones.
+    """
     assert {e["scheme"] for e in read_manifest(run)["schemes"]} == {
         "optimum",
         "KSeq(gamma=None)",
@@ -73,7 +99,12 @@ def test_a_column_that_nobody_knows_keeps_its_label(run: Path) -> None:
     record["schemes"][0] |= {"column": "own_k1", "scheme": "my own", "law": "Own"}
     (run / "manifest.json").write_text(json.dumps(record), encoding="utf-8")
     entry = read_manifest(run)["schemes"][0]
-    assert (entry["column"], entry["scheme"], entry["label"], entry["law"]) == ("own_k1", "my own", "my own", "Own")
+    assert (entry["column"], entry["scheme"], entry["label"], entry["law"]) == (
+        "own_k1",
+        "my own",
+        "my own",
+        "Own",
+    )
 
 
 def test_a_report_reads_the_shards_of_the_first_schema(run: Path, tmp_path: Path) -> None:
@@ -84,7 +115,9 @@ def test_a_report_reads_the_shards_of_the_first_schema(run: Path, tmp_path: Path
     np.testing.assert_array_equal(first["naive_top_k_k2"], stored)
     summary = write_report(run, out=tmp_path / "out").markdown.read_text(encoding="utf-8")
     mean = np.mean([read_shard(shard_path(run, shard))[0]["naive_top_k_k2"] for shard in range(2)])
-    assert f"{mean:.4f}" in next(line for line in summary.splitlines() if line.startswith("| naive (top k)"))
+    assert f"{mean:.4f}" in next(
+        line for line in summary.splitlines() if line.startswith("| naive (top k)")
+    )
 
 
 def test_parts_of_both_schemas_are_one_run(run: Path, tmp_path: Path) -> None:
@@ -113,6 +146,8 @@ def test_a_label_tells_no_runs_apart_and_an_identity_does(run: Path) -> None:
 
 def test_entries_that_are_no_objects_are_refused(run: Path) -> None:
     for schema in (1, 2):
-        (run / "manifest.json").write_text(json.dumps({"schema_version": schema, "schemes": ["kseq"]}), encoding="utf-8")
+        (run / "manifest.json").write_text(
+            json.dumps({"schema_version": schema, "schemes": ["kseq"]}), encoding="utf-8"
+        )
         with pytest.raises(AnalysisError, match="'schemes' is not a list of objects"):
             read_manifest(run)

@@ -26,7 +26,15 @@ from analysis.commands.measure import measure
 from analysis.errors import AnalysisError
 from analysis.layout import SHIPPED_PAIR
 from analysis.models.processing import Setting, settings_of
-from analysis.models.prompts import DataSet, Digest, JsonLines, ParquetFile, TextFile, open_prompts, prompts
+from analysis.models.prompts import (
+    DataSet,
+    Digest,
+    JsonLines,
+    ParquetFile,
+    TextFile,
+    open_prompts,
+    prompts,
+)
 from analysis.models.source import PairSource, loaded
 from analysis.report.aggregate import aggregate
 from analysis.report.reading import open_run
@@ -49,7 +57,14 @@ from tests.tolerance import rounding
 KILLING = Path(__file__).with_name("killing.py")
 CPU = PairSource(device="cpu")
 (PLAIN,) = settings_of([1.0], [1.0])
-SMALL = Settings(k=(1, 2, 4), temperatures=(0.7, 1.0), top_ps=(0.9, 1.0), shard_prompts=2, max_tokens=24, new_tokens=6)
+SMALL = Settings(
+    k=(1, 2, 4),
+    temperatures=(0.7, 1.0),
+    top_ps=(0.9, 1.0),
+    shard_prompts=2,
+    max_tokens=24,
+    new_tokens=6,
+)
 TEXTS = [
     "Return the number of elements.",
     "If True, the array is sorted.\n",
@@ -86,7 +101,9 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 def test_the_draft_may_have_its_own_processing_and_what_is_lost_to_it_is_told() -> None:
     own = Setting(Processing(top_k=50, top_p=0.9, order="vllm"), Processing(min_p=1e-4))
-    settings = Settings(k=(2,), draft_temperatures=(0.7, 1.3), max_tokens=12, otherwise=own, losses=True)
+    settings = Settings(
+        k=(2,), draft_temperatures=(0.7, 1.3), max_tokens=12, otherwise=own, losses=True
+    )
     recorded = {
         "min_p": 1e-4,
         "draft_min_p": None,
@@ -103,35 +120,50 @@ def test_the_draft_may_have_its_own_processing_and_what_is_lost_to_it_is_told() 
     tokens = pair.encode("Returns the number of items")
     draft, target = pair.next_logits(tokens)
     for temperature in (0.7, 1.3):
-        p = otm.from_logits(draft.double(), temperature=temperature, top_k=50, top_p=0.9, order="vllm").numpy()
+        p = otm.from_logits(
+            draft.double(), temperature=temperature, top_k=50, top_p=0.9, order="vllm"
+        ).numpy()
         q = otm.from_logits(target.double(), min_p=1e-4).numpy()
         problem = otm.Problem(draft=p, target=q, law=otm.IID(2))
         here = rows[(rows["position"] == len(tokens)) & (rows["draft_temperature"] == temperature)]
         # float32 logits of a batched pass and of a single one differ by about 1e-6
-        np.testing.assert_allclose(here["optimum_iid_k2"], otm.optimal_acceptance(problem), rtol=1e-4)
+        np.testing.assert_allclose(
+            here["optimum_iid_k2"], otm.optimal_acceptance(problem), rtol=1e-4
+        )
         lost = sum(here[f"lost_{name}"] for name in PARTS)
         np.testing.assert_allclose(1.0 - lost, np.minimum(p, q).sum(), rtol=1e-4)
-    assert set(rows["draft_top_p"]) == {0.9} and {name for name, _, _ in loss_statistics((2,))} <= set(rows)
+    assert set(rows["draft_top_p"]) == {0.9} and {
+        name for name, _, _ in loss_statistics((2,))
+    } <= set(rows)
 
 
 def test_bounds_leave_the_trees_of_the_run_and_checks_decode_them(tmp_path: Path) -> None:
-    asked = Settings(k=(1, 2), columns=("recursive_rejection_iid",), max_tokens=4, bounds=True, check=1)
+    asked = Settings(
+        k=(1, 2), columns=("recursive_rejection_iid",), max_tokens=4, bounds=True, check=1
+    )
     (tmp_path / "prompt.txt").write_text(TEXTS[0].strip() + "\n", encoding="utf-8")
     run = tmp_path / "run"
-    done = runs.measure_prompts(run, source=open_prompts(tmp_path / "prompt.txt"), models=CPU, settings=asked)
+    done = runs.measure_prompts(
+        run, source=open_prompts(tmp_path / "prompt.txt"), models=CPU, settings=asked
+    )
     (trees,) = done.trees
     rows = table(run)
     first, second = (float(rows[f"recursive_rejection_iid_k{k}"].mean()) for k in (1, 2))
     (scheme,) = trees.schemes
-    assert trees.positions == len(rows) and scheme.acceptance == pytest.approx((first, second - first))
-    assert scheme.rows[0].tokens.value == pytest.approx(1 + first) and (run / "trees.json").is_file()
+    assert trees.positions == len(rows) and scheme.acceptance == pytest.approx(
+        (first, second - first)
+    )
+    assert (
+        scheme.rows[0].tokens.value == pytest.approx(1 + first) and (run / "trees.json").is_file()
+    )
     assert (
         done.checked.trees == 4 * done.written and not done.checked.failures
     )  # every scheme's, whatever columns were asked for
 
 
 def test_values_are_those_of_the_library_on_the_models_logits(finished: Path) -> None:
-    """Prompt by prompt through the models, scheme by scheme through the library: no batch, no table.
+    """Prompt by prompt through the models, scheme by scheme through the library: no batch, no
+    table.
 
     Logits in float32 differ by about 1e-5 between batch shapes, and acceptances by as much.
     """
@@ -142,16 +174,26 @@ def test_values_are_those_of_the_library_on_the_models_logits(finished: Path) ->
     for position in (1, len(tokens)):
         logits = pair.next_logits(tokens[:position])
         for temperature in (0.7, 1.0):
-            p, q = (otm.from_logits(z.double(), temperature=temperature, top_p=0.9).numpy() for z in logits)
-            here = rows.query("prompt == 2 and position == @position and temperature == @temperature and top_p == 0.9")
+            p, q = (
+                otm.from_logits(z.double(), temperature=temperature, top_p=0.9).numpy()
+                for z in logits
+            )
+            here = rows.query(
+                "prompt == 2 and position == @position and temperature == @temperature and top_p "
+                "== 0.9"
+            )
             assert len(here) == 1
             row = here.iloc[0]
             problem = otm.Problem(draft=p, target=q, law=otm.IID(4))
             assert row.optimum_iid_k4 == pytest.approx(otm.optimal_acceptance(problem), abs=1e-4)
             assert row.kseq_iid_k4 == pytest.approx(otm.acceptance(otm.KSeq(), problem), abs=1e-4)
-            assert row.tv == pytest.approx(otm.divergences.total_variation(draft=p, target=q), abs=1e-4)
+            assert row.tv == pytest.approx(
+                otm.divergences.total_variation(draft=p, target=q), abs=1e-4
+            )
             greedy = problem.with_law(otm.Greedy(4))
-            assert row.greedy_optimal_greedy_k4 == pytest.approx(otm.acceptance(otm.GreedyOptimal(), greedy), abs=1e-4)
+            assert row.greedy_optimal_greedy_k4 == pytest.approx(
+                otm.acceptance(otm.GreedyOptimal(), greedy), abs=1e-4
+            )
 
 
 def test_the_manifest_describes_every_column(finished: Path) -> None:
@@ -165,16 +207,24 @@ def test_the_manifest_describes_every_column(finished: Path) -> None:
     assert manifest["settings"]["prompts"]["count"] == 4
     rows = pq.read_table(finished / "prompts.parquet").to_pylist()
     assert rows[3]["text"] == TEXTS[3]
-    metadata = json.loads(pq.read_schema(finished / "shards" / "shard-00001.parquet").metadata[b"otm"])
+    metadata = json.loads(
+        pq.read_schema(finished / "shards" / "shard-00001.parquet").metadata[b"otm"]
+    )
     assert metadata["first_prompt"] == 2
     assert metadata["threads"] == 1
     assert [prompt for prompt, _ in metadata["batches"][0]] == [2, 3]
 
 
-def test_a_run_holds_the_columns_that_were_asked_for(finished: Path, prompt_file: Path, tmp_path: Path) -> None:
-    """With their optima, the values of a run with all, and a manifest that says so, in whatever order they were named."""
+def test_a_run_holds_the_columns_that_were_asked_for(
+    finished: Path, prompt_file: Path, tmp_path: Path
+) -> None:
+    """With their optima, the values of a run with all, and a manifest that says so, in whatever
+    order they were named.
+    """
     few = dataclasses.replace(SMALL, columns=("tv", "kseq_iid"))
-    runs.measure_prompts(tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=few)
+    runs.measure_prompts(
+        tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=few
+    )
     manifest = read_manifest(tmp_path / "run")
     names = [f"{stem}_k{k}" for stem in ("optimum_iid", "kseq_iid") for k in SMALL.k]
     assert [entry["column"] for entry in manifest["schemes"]] == names
@@ -185,9 +235,17 @@ def test_a_run_holds_the_columns_that_were_asked_for(finished: Path, prompt_file
     keys = {"prompt", "position", "temperature", "top_p"}
     assert set(held.columns) == {*keys, *names, "tv"}
     for name in held.columns:
-        np.testing.assert_allclose(held[name].to_numpy(), whole[name].to_numpy(), rtol=0, atol=rounding(4096, 4), err_msg=name)
+        np.testing.assert_allclose(
+            held[name].to_numpy(),
+            whole[name].to_numpy(),
+            rtol=0,
+            atol=rounding(4096, 4),
+            err_msg=name,
+        )
     again = dataclasses.replace(few, columns=("kseq_iid", "tv"))
-    runs.measure_prompts(tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=again)
+    runs.measure_prompts(
+        tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=again
+    )
     with pytest.raises(AnalysisError, match="needs a scheme; tv name none"):
         runs.measure_prompts(
             tmp_path / "none",
@@ -209,9 +267,13 @@ def test_the_command_offers_the_positions_there_are() -> None:
 
 
 @pytest.mark.long  # each process loads torch and the models
-def test_two_processes_measure_the_same_bytes(finished: Path, prompt_file: Path, tmp_path: Path) -> None:
+def test_two_processes_measure_the_same_bytes(
+    finished: Path, prompt_file: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
-    runs.measure_prompts(run, source=open_prompts(prompt_file), models=CPU, settings=SMALL, workers=Workers(count=2))
+    runs.measure_prompts(
+        run, source=open_prompts(prompt_file), models=CPU, settings=SMALL, workers=Workers(count=2)
+    )
     for path in (finished / "shards").iterdir():
         assert path.read_bytes() == (run / "shards" / path.name).read_bytes()
 
@@ -241,7 +303,9 @@ def test_the_documented_way_to_read_results_gives_the_reports_numbers(finished: 
 
 @pytest.mark.parametrize("kind", ["target", "draft", "on-policy"])
 def test_sampled_paths(kind: str) -> None:
-    """A path is reproduced by its seed, differs between settings, and its contexts follow the prompt."""
+    """A path is reproduced by its seed, differs between settings, and its contexts follow the
+    prompt.
+    """
     pair = loaded(CPU)
     path = positions.WindowPlan(kind, settings_of([0.7, 1.0], [1.0]), 24, 12, 2, seed=3)
     first, second = (list(positions.windows(pair, 5, TEXTS[0], path)) for _ in range(2))
@@ -258,7 +322,9 @@ def test_sampled_paths(kind: str) -> None:
 
 
 def test_on_policy_contexts_leave_out_bonus_positions_and_follow_the_target() -> None:
-    """With one model as both, every draft is accepted: of each block of 2 drafts and a bonus token, two contexts are compared."""
+    """With one model as both, every draft is accepted: of each block of 2 drafts and a bonus token,
+    two contexts are compared.
+    """
     pair = loaded(CPU)
     twin = dataclasses.replace(pair, draft=pair.target)
     prompt = tuple(pair.encode(TEXTS[0]))
@@ -270,7 +336,9 @@ def test_on_policy_contexts_leave_out_bonus_positions_and_follow_the_target() ->
 
 
 def test_a_decoded_token_has_the_targets_law() -> None:
-    """One step of the decoder on a fixed pair of laws, over a grid of uniforms: exact up to the grid's mesh."""
+    """One step of the decoder on a fixed pair of laws, over a grid of uniforms: exact up to the
+    grid's mesh.
+    """
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.2, 0.6])
 
     class Fixed:
@@ -283,20 +351,29 @@ def test_a_decoded_token_has_the_targets_law() -> None:
             logits = torch.log(torch.tensor(self.law))[None, None]
             return type("Answer", (), {"logits": logits, "past_key_values": None})()
 
-    pair = positions.Pair(draft=Fixed(p), target=Fixed(q), tokenizer=None, device="cpu", num_tokens=3)
+    pair = positions.Pair(
+        draft=Fixed(p), target=Fixed(q), tokenizer=None, device="cpu", num_tokens=3
+    )
     size = 20
     middle = (np.arange(size) + 0.5) / size
     counts = np.zeros(3)
     for a in middle:
         for b in middle:
             for c in middle[::4]:
-                counts[positions.decode(pair, (0,), PLAIN, np.array([[a, b, c]]), block=4)[0][0]] += 1
-    # Each of the three uniforms misses its integral by at most 1/20, 1/20, 1/5 of the mass that it decides on (≤ ½ is rejected).
+                counts[
+                    positions.decode(pair, (0,), PLAIN, np.array([[a, b, c]]), block=4)[0][0]
+                ] += 1
+    # Each of the three uniforms misses its integral by at most 1/20, 1/20, 1/5 of the mass that it
+    # decides on (≤ ½ is rejected).
     np.testing.assert_allclose(counts / counts.sum(), q, atol=0.05)
 
 
-def test_no_forward_pass_waits_for_the_columns_of_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second batch goes through the models while the first is measured, and the bytes are the same as without."""
+def test_no_forward_pass_waits_for_the_columns_of_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second batch goes through the models while the first is measured, and the bytes are the
+    same as without.
+    """
     settings = dataclasses.replace(SMALL, batch_elements=1)
     task = ShardTask(0, CPU, settings, ((0, TEXTS[0]), (1, TEXTS[1])))
     with monkeypatch.context() as patch:
@@ -326,12 +403,19 @@ def test_no_forward_pass_waits_for_the_columns_of_the_last_one(monkeypatch: pyte
 def test_threads_change_no_value() -> None:
     rng = np.random.default_rng(0)
     draft, target = (rng.standard_normal((90, 4096)).astype(np.float32) for _ in range(2))
-    one, two = (table_of_logits(draft, target, settings_of([1.0], [1.0]), Wanted.of((1, 2), None), threads=n) for n in (1, 2))
+    one, two = (
+        table_of_logits(
+            draft, target, settings_of([1.0], [1.0]), Wanted.of((1, 2), None), threads=n
+        )
+        for n in (1, 2)
+    )
     assert np.array_equal(one, two)
 
 
 def test_one_order_serves_every_temperature(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of q/p, where both models have the same and nothing is dropped; equal differences in float32 are no disorder."""
+    """Of q/p, where both models have the same and nothing is dropped; equal differences in float32
+    are no disorder.
+    """
     from otm.table.compiled import rows
 
     sort, sorted_rows = rows.sort_packed, []
@@ -347,22 +431,40 @@ def test_one_order_serves_every_temperature(monkeypatch: pytest.MonkeyPatch) -> 
     alone = [table_of_logits(draft, target, [setting], wanted) for setting in settings]
     np.testing.assert_allclose(together, np.concatenate(alone), rtol=0, atol=1e-13)
     apart = table_of_logits(draft, target, settings_of([1.0], [1.0], [1.0, 0.5]), wanted)
-    np.testing.assert_allclose(apart[1], table_of_logits(draft, target, settings_of([1.0], [1.0], [0.5]), wanted)[0])
+    np.testing.assert_allclose(
+        apart[1], table_of_logits(draft, target, settings_of([1.0], [1.0], [0.5]), wanted)[0]
+    )
 
 
-@pytest.mark.parametrize("one_sided", [Processing(top_p=0.9), Processing(top_k=3), Processing(min_p=0.1)], ids=str)
+@pytest.mark.parametrize(
+    "one_sided", [Processing(top_p=0.9), Processing(top_k=3), Processing(min_p=0.1)], ids=str
+)
 def test_one_side_may_be_filtered_in_float32(one_sided: Processing) -> None:
     draft, target = (3.0 * np.random.default_rng(1).standard_normal((2, 5, 300))).astype(np.float32)
     wanted = Wanted.of((1, 2), None)
     for setting in (Setting(one_sided, Processing()), Setting(Processing(), one_sided)):
-        narrow, wide = (table_of_logits(draft, target, [setting], wanted, precision=name) for name in ("float32", "float64"))
-        np.testing.assert_allclose(narrow, wide, rtol=0, atol=2e-6)  # float32 logits of ± 15 are off by 1e-6 once shifted
+        narrow, wide = (
+            table_of_logits(draft, target, [setting], wanted, precision=name)
+            for name in ("float32", "float64")
+        )
+        np.testing.assert_allclose(
+            narrow, wide, rtol=0, atol=2e-6
+        )  # float32 logits of ± 15 are off by 1e-6 once shifted
 
 
 def kill(kind: str, source: Path, folder: Path, kills: int, seed: int) -> int:
     """Return how many kills hit between the first shard and the last."""
-    arguments = [kind, str(source), str(folder / "reference"), str(folder / "work"), str(kills), str(seed)]
-    done = subprocess.run([sys.executable, str(KILLING), *arguments], capture_output=True, text=True, check=False)
+    arguments = [
+        kind,
+        str(source),
+        str(folder / "reference"),
+        str(folder / "work"),
+        str(kills),
+        str(seed),
+    ]
+    done = subprocess.run(
+        [sys.executable, str(KILLING), *arguments], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)
     assert int(done.stdout.split()[0]) >= kills
@@ -375,7 +477,9 @@ def test_twenty_kills_on_a_trace(tmp_path: Path) -> None:
 
 
 def test_two_kills_with_models(prompt_file: Path, tmp_path: Path) -> None:
-    assert kill("models", prompt_file, tmp_path, 2, seed=35) >= 1  # just after the first shard and just after the second
+    assert (
+        kill("models", prompt_file, tmp_path, 2, seed=35) >= 1
+    )  # just after the first shard and just after the second
 
 
 @pytest.mark.long
@@ -389,15 +493,27 @@ def test_twenty_kills_with_models(prompt_file: Path, tmp_path: Path) -> None:
     assert kill("models", prompt_file, tmp_path, 20, seed=4) >= 3
 
 
-def test_an_existing_run_with_other_settings_is_not_touched(finished: Path, prompt_file: Path, tmp_path: Path) -> None:
+def test_an_existing_run_with_other_settings_is_not_touched(
+    finished: Path, prompt_file: Path, tmp_path: Path
+) -> None:
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     with pytest.raises(AnalysisError, match=r"settings\.k: ") as differing:
-        runs.measure_prompts(run, source=open_prompts(prompt_file), models=CPU, settings=dataclasses.replace(SMALL, k=(1,)))
-    assert "schemes" not in str(differing.value), "what follows from the settings hides them"
-    with pytest.raises(AnalysisError, match=r"settings\.temperatures: \[0\.5\] against \[0\.7, 1\.0\]"):
         runs.measure_prompts(
-            run, source=open_prompts(prompt_file), models=CPU, settings=dataclasses.replace(SMALL, temperatures=(0.5,))
+            run,
+            source=open_prompts(prompt_file),
+            models=CPU,
+            settings=dataclasses.replace(SMALL, k=(1,)),
+        )
+    assert "schemes" not in str(differing.value), "what follows from the settings hides them"
+    with pytest.raises(
+        AnalysisError, match=r"settings\.temperatures: \[0\.5\] against \[0\.7, 1\.0\]"
+    ):
+        runs.measure_prompts(
+            run,
+            source=open_prompts(prompt_file),
+            models=CPU,
+            settings=dataclasses.replace(SMALL, temperatures=(0.5,)),
         )
     other = tmp_path / "other.txt"
     other.write_text("Another prompt.\n")
@@ -408,7 +524,9 @@ def test_an_existing_run_with_other_settings_is_not_touched(finished: Path, prom
 
 def test_an_unfinished_share_goes_on(finished: Path, prompt_file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    share = runs.measure_prompts(run, source=open_prompts(prompt_file), models=CPU, settings=SMALL, share=range(1, 2))
+    share = runs.measure_prompts(
+        run, source=open_prompts(prompt_file), models=CPU, settings=SMALL, share=range(1, 2)
+    )
     assert (share.finished, share.written, share.num_shards) == (1, 1, 2)
     rest = runs.measure_prompts(run, source=open_prompts(prompt_file), models=CPU, settings=SMALL)
     assert (rest.finished, rest.written) == (2, 1)
@@ -416,9 +534,13 @@ def test_an_unfinished_share_goes_on(finished: Path, prompt_file: Path, tmp_path
         assert path.read_bytes() == (run / "shards" / path.name).read_bytes()
 
 
-def test_saved_logits_are_a_trace_that_brackets_the_full_values(prompt_file: Path, tmp_path: Path) -> None:
+def test_saved_logits_are_a_trace_that_brackets_the_full_values(
+    prompt_file: Path, tmp_path: Path
+) -> None:
     settings = Settings(k=(1, 2), shard_prompts=2, max_tokens=12, save_logits=64)
-    runs.measure_prompts(tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=settings)
+    runs.measure_prompts(
+        tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=settings
+    )
     trace = Settings(positions="trace", k=(1, 2), shard_prompts=16)
     runs.measure_trace_file(tmp_path / "again", trace=tmp_path / "run" / "logits", settings=trace)
     full, partial = table(tmp_path / "run"), table(tmp_path / "again")
@@ -442,8 +564,13 @@ def test_nan_and_infinite_logits_are_named(
         return tuple(sides)
 
     monkeypatch.setattr(positions.Pair, "logits", broken)
-    with pytest.raises(AnalysisError, match=f"the {('draft', 'target')[side]} model gives some at prompt 3, position 4"):
-        runs.measure_prompts(tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=SMALL)
+    with pytest.raises(
+        AnalysisError,
+        match=f"the {('draft', 'target')[side]} model gives some at prompt 3, position 4",
+    ):
+        runs.measure_prompts(
+            tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=SMALL
+        )
     assert [p.name for p in (tmp_path / "run" / "shards").iterdir()] == ["shard-00000.parquet"]
 
 
@@ -454,20 +581,49 @@ def test_nan_and_infinite_logits_are_named(
         (b"fine\n\xff\xfe\n", "latin.txt", r"UTF-8; line 2 .*byte 5"),
         (b"\n \n", "blank.txt", "at least one prompt"),
         (b'{"text": "a"}\nnot json\n', "bad.jsonl", "line 2"),
-        (b'{"prompt": "a"}\n', "other.jsonl", r"'text'; other.jsonl:1 has fields \['prompt'\]. Pass --field"),
-        (b'{"text": "a"}\n{"text": 3}\n', "n.jsonl", r"'text' of n\.jsonl:2 is a number, not a string\. Correct it\."),
+        (
+            b'{"prompt": "a"}\n',
+            "other.jsonl",
+            r"'text'; other.jsonl:1 has fields \['prompt'\]. Pass --field",
+        ),
+        (
+            b'{"text": "a"}\n{"text": 3}\n',
+            "n.jsonl",
+            r"'text' of n\.jsonl:2 is a number, not a string\. Correct it\.",
+        ),
         (b'{"text": null}\n', "n.jsonl", r"'text' of n\.jsonl:1 is null, not a string"),
         (b"PAR1 no", "bad.parquet", "Parquet"),
-        (b'{"text": "a"}\n{"text": "b \\ud800"}\n', "half.jsonl", r"half\.jsonl:2 holds half a surrogate pair at character 2"),
+        (
+            b'{"text": "a"}\n{"text": "b \\ud800"}\n',
+            "half.jsonl",
+            r"half\.jsonl:2 holds half a surrogate pair at character 2",
+        ),
     ],
 )
 def test_prompts_that_cannot_be_read(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, content, name: str, message: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    content,
+    name: str,
+    message: str,
 ) -> None:
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
-    assert command(monkeypatch, "measure", "--prompts", str(path), "--out", str(tmp_path / "run"), "--device", "cpu") == 2
+    assert (
+        command(
+            monkeypatch,
+            "measure",
+            "--prompts",
+            str(path),
+            "--out",
+            str(tmp_path / "run"),
+            "--device",
+            "cpu",
+        )
+        == 2
+    )
     error = capsys.readouterr().err
     assert re.search(message, error), error
     assert error.startswith("error: ")
@@ -494,7 +650,10 @@ LONG = "n" * 5_000
     ids=lambda arguments: " ".join(argument[:12] for argument in arguments),
 )
 def test_names_that_no_file_can_have_are_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: tuple[str, ...],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("Return the number.\n")
@@ -506,7 +665,9 @@ def test_names_that_no_file_can_have_are_told(
 
 
 def test_what_lies_beside_a_trace_is_not_read(tmp_path: Path) -> None:
-    """A link out of the folder, to a pipe without a writer or to a device, would hang; its digest would follow somebody's files."""
+    """A link out of the folder, to a pipe without a writer or to a device, would hang; its digest
+    would follow somebody's files.
+    """
     folder = tmp_path / "trace"
     folder.mkdir()
     write_small_trace(folder / "a.safetensors", positions=30)
@@ -515,11 +676,15 @@ def test_what_lies_beside_a_trace_is_not_read(tmp_path: Path) -> None:
     for number in range(2):
         run = tmp_path / f"run{number}"
         runs.measure_trace_file(run, trace=folder, settings=SETTINGS)
-        digests.append(json.loads((run / "manifest.json").read_text())["settings"]["trace"]["sha256"])
+        digests.append(
+            json.loads((run / "manifest.json").read_text())["settings"]["trace"]["sha256"]
+        )
         if number == 0:
             (tmp_path / "elsewhere").write_text("somebody's")
             (folder / "link").symlink_to(tmp_path / "elsewhere")
-            (folder / "kernel").symlink_to("/proc/kmsg")  # a regular file by its mode, whose end never comes
+            (folder / "kernel").symlink_to(
+                "/proc/kmsg"
+            )  # a regular file by its mode, whose end never comes
     assert digests[0] == digests[1]
 
 
@@ -553,15 +718,31 @@ def test_options_are_shown_whole_in_a_narrow_terminal(
     ],
 )
 def test_requests_that_make_no_sense(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], prompt_file: Path, tmp_path: Path, arguments, message
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    prompt_file: Path,
+    tmp_path: Path,
+    arguments,
+    message,
 ) -> None:
-    common = ("measure", "--prompts", str(prompt_file), "--out", str(tmp_path / "run"), "--device", "cpu")
+    common = (
+        "measure",
+        "--prompts",
+        str(prompt_file),
+        "--out",
+        str(tmp_path / "run"),
+        "--device",
+        "cpu",
+    )
     assert command(monkeypatch, *common, *arguments) == 2
     assert message in capsys.readouterr().err
 
 
 def test_tokenizers_that_differ_are_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], prompt_file: Path, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    prompt_file: Path,
+    tmp_path: Path,
 ) -> None:
     copied = Path(shutil.copytree(SHIPPED_PAIR / "draft", tmp_path / "draft"))
     record = json.loads((copied / "tokenizer.json").read_text(encoding="utf-8"))
@@ -570,30 +751,61 @@ def test_tokenizers_that_differ_are_refused(
     vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
     (copied / "tokenizer.json").write_text(json.dumps(record), encoding="utf-8")
     out = tmp_path / "run"
-    assert command(monkeypatch, "measure", "--prompts", str(prompt_file), "--out", str(out), "--draft", str(copied)) == 2
+    assert (
+        command(
+            monkeypatch,
+            "measure",
+            "--prompts",
+            str(prompt_file),
+            "--out",
+            str(out),
+            "--draft",
+            str(copied),
+        )
+        == 2
+    )
     assert "share one tokenizer" in capsys.readouterr().err
     assert not (out / "manifest.json").exists()
 
 
 def test_a_file_as_output_and_a_misspelt_kind_are_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], prompt_file: Path, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    prompt_file: Path,
+    tmp_path: Path,
 ) -> None:
     common = ("measure", "--prompts", str(prompt_file), "--device", "cpu")
     (tmp_path / "file").write_text("mine")
     assert command(monkeypatch, *common, "--out", str(tmp_path / "file")) == 2
     assert "--out must be a folder" in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "mine"
-    assert command(monkeypatch, *common, "--out", str(tmp_path / "run"), "--positions", "on-polcy") == 2
-    assert "positions must be one of text, target, draft, on-policy; got 'on-polcy'" in capsys.readouterr().err
+    assert (
+        command(monkeypatch, *common, "--out", str(tmp_path / "run"), "--positions", "on-polcy")
+        == 2
+    )
+    assert (
+        "positions must be one of text, target, draft, on-policy; got 'on-polcy'"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_run_that_never_began_leaves_no_folder(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], prompt_file: Path, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    prompt_file: Path,
+    tmp_path: Path,
 ) -> None:
     out = tmp_path / "run"
     (tmp_path / "mine").mkdir()
     for folder in (out, tmp_path / "mine"):
-        failing = ("--prompts", str(prompt_file), "--out", str(folder), "--draft", str(tmp_path / "missing"))
+        failing = (
+            "--prompts",
+            str(prompt_file),
+            "--out",
+            str(folder),
+            "--draft",
+            str(tmp_path / "missing"),
+        )
         assert command(monkeypatch, "measure", *failing) == 2
         assert "missing" in capsys.readouterr().err
     assert not out.exists()
@@ -603,7 +815,19 @@ def test_a_run_that_never_began_leaves_no_folder(
 def test_an_output_that_cannot_be_made_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], prompt_file: Path
 ) -> None:
-    assert command(monkeypatch, "measure", "--prompts", str(prompt_file), "--out", "/proc/run", "--device", "cpu") == 2
+    assert (
+        command(
+            monkeypatch,
+            "measure",
+            "--prompts",
+            str(prompt_file),
+            "--out",
+            "/proc/run",
+            "--device",
+            "cpu",
+        )
+        == 2
+    )
     error = capsys.readouterr().err
     assert "/proc/run" in error
     assert "The folder cannot be made; choose another --out." in error
@@ -616,10 +840,16 @@ def test_models_that_are_no_folders_are_told(tmp_path: Path) -> None:
     for path in bare.glob("tokenizer*"):
         path.unlink()
     for name, message in (
-        ("/nonexistent/model", "The draft model /nonexistent/model does not exist. Check the path."),
+        (
+            "/nonexistent/model",
+            "The draft model /nonexistent/model does not exist. Check the path.",
+        ),
         ("./nonexistent", "The draft model ./nonexistent does not exist. Check the path."),
         (str(tmp_path / "file"), "is a file; pass a folder in Hugging Face format."),
-        (str(tmp_path / "empty"), "has no config.json and no tokenizer.json; pass a folder in Hugging Face format."),
+        (
+            str(tmp_path / "empty"),
+            "has no config.json and no tokenizer.json; pass a folder in Hugging Face format.",
+        ),
         (str(bare), "has no tokenizer.json; pass a folder in Hugging Face format."),
     ):
         with pytest.raises(AnalysisError, match=re.escape(message)):
@@ -648,22 +878,35 @@ def test_a_trace_goes_without_what_was_chosen_when_it_was_recorded(
     )
     assert command(monkeypatch, *common, *useless) == 2
     error = capsys.readouterr().err
-    assert "temperature, top-p and positions it was recorded with; --from-trace goes without" in error
+    assert (
+        "temperature, top-p and positions it was recorded with; --from-trace goes without" in error
+    )
     assert all(name in error for name in useless[::2])
     assert "--k" not in error
     assert not (tmp_path / "run").exists()
     assert command(monkeypatch, *common, "--threads", "1", "--shard-size", "8") == 0
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["settings"].keys() == {"k", "positions", "shard_prompts", "threads", "trace"}
-    about = json.loads(pq.read_schema(tmp_path / "run" / "shards" / "shard-00000.parquet").metadata[b"otm"])
+    about = json.loads(
+        pq.read_schema(tmp_path / "run" / "shards" / "shard-00000.parquet").metadata[b"otm"]
+    )
     with pytest.raises(AnalysisError, match=r"That is a run without --save-logits\."):
         runs.measure_trace_file(tmp_path / "again", trace=tmp_path / "run", settings=SETTINGS)
-    assert about["settings"] == {"k": [1, 2], "positions": "trace", "shard_prompts": 8, "threads": 1}
+    assert about["settings"] == {
+        "k": [1, 2],
+        "positions": "trace",
+        "shard_prompts": 8,
+        "threads": 1,
+    }
 
 
 @pytest.mark.parametrize("kind", ["target", "draft", "on-policy"])
-def test_logits_of_several_sampled_paths_say_which_they_are_on(prompt_file: Path, tmp_path: Path, kind: str) -> None:
-    """The certified values of each path enclose what the run measured along it, and the report tells the paths apart."""
+def test_logits_of_several_sampled_paths_say_which_they_are_on(
+    prompt_file: Path, tmp_path: Path, kind: str
+) -> None:
+    """The certified values of each path enclose what the run measured along it, and the report
+    tells the paths apart.
+    """
     several = Settings(
         k=(1,),
         temperatures=(0.7, 1.0),
@@ -674,33 +917,59 @@ def test_logits_of_several_sampled_paths_say_which_they_are_on(prompt_file: Path
         positions=kind,
         save_logits=4096,
     )
-    runs.measure_prompts(tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=several)
+    runs.measure_prompts(
+        tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=several
+    )
     settings = dataclasses.replace(SETTINGS, shard_prompts=9)
-    runs.measure_trace_file(tmp_path / "again", trace=tmp_path / "run" / "logits", settings=settings)
+    runs.measure_trace_file(
+        tmp_path / "again", trace=tmp_path / "run" / "logits", settings=settings
+    )
     full, certified = table(tmp_path / "run"), table(tmp_path / "again")
     assert sorted(set(certified.path_temperature)) == [0.7, 1.0]
-    names = {"path_temperature": "temperature", "path_top_p": "top_p", "path_draft_temperature": "draft_temperature"}
+    names = {
+        "path_temperature": "temperature",
+        "path_top_p": "top_p",
+        "path_draft_temperature": "draft_temperature",
+    }
     keys = ["prompt", "position", *names.values()]
-    joined = full.merge(certified.drop(columns=["temperature", "top_p"]).rename(columns=names), on=keys)
+    joined = full.merge(
+        certified.drop(columns=["temperature", "top_p"]).rename(columns=names), on=keys
+    )
     assert len(joined) == len(full) == len(certified)
     plain = joined[joined.temperature == 1.0]  # the saved logits are at temperature 1
     assert len(plain) > 0
     assert (plain.maximal_iid_k1_lower <= plain.maximal_iid_k1 + 1e-5).all()
     assert (plain.maximal_iid_k1_upper >= plain.maximal_iid_k1 - 1e-5).all()
-    assert aggregate(open_run(tmp_path / "again")).survey.settings == ((1.0, 1.0, 0.7, 1.0, 1.0), (1.0, 1.0, 1.0, 1.0, 1.0))
-    assert "path temperature 0.7" in write_report(tmp_path / "again").markdown.read_text(encoding="utf-8")
+    assert aggregate(open_run(tmp_path / "again")).survey.settings == (
+        (1.0, 1.0, 0.7, 1.0, 1.0),
+        (1.0, 1.0, 1.0, 1.0, 1.0),
+    )
+    assert "path temperature 0.7" in write_report(tmp_path / "again").markdown.read_text(
+        encoding="utf-8"
+    )
 
 
 def test_logits_of_one_sampled_path_say_which_and_are_the_same_bytes_again() -> None:
-    settings = Settings(k=(1,), temperatures=(0.7,), positions="target", max_tokens=8, new_tokens=3, save_logits=20)
-    first, second = (measure_shard(ShardTask(0, CPU, settings, ((0, TEXTS[0]),))).logits for _ in range(2))
+    settings = Settings(
+        k=(1,), temperatures=(0.7,), positions="target", max_tokens=8, new_tokens=3, save_logits=20
+    )
+    first, second = (
+        measure_shard(ShardTask(0, CPU, settings, ((0, TEXTS[0]),))).logits for _ in range(2)
+    )
     assert first is not None
     assert first == second
     about = json.loads(first[8 : 8 + int.from_bytes(first[:8], "little")])["__metadata__"]
-    assert {"temperature": "1", "top_p": "1", "positions": "target", "path_temperature": "0.7"}.items() <= about.items()
+    assert {
+        "temperature": "1",
+        "top_p": "1",
+        "positions": "target",
+        "path_temperature": "0.7",
+    }.items() <= about.items()
 
 
-def test_the_speed_counts_from_the_first_shards_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_speed_counts_from_the_first_shards_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Half a second before the first shard, which a process may take to start, is none of the work."""
     trace = write_small_trace(tmp_path / "trace.safetensors", positions=30)
     original = runs.run_each
@@ -762,7 +1031,17 @@ def test_commands_measure_and_merge(
             "1-2",
         )
         assert command(monkeypatch, "measure", *arguments) == 0
-    assert command(monkeypatch, "merge", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "c")) == 0
+    assert (
+        command(
+            monkeypatch,
+            "merge",
+            str(tmp_path / "a"),
+            str(tmp_path / "b"),
+            "--out",
+            str(tmp_path / "c"),
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "2 of 4 shards, 2 of them now" in printed
     assert "4 shards, complete" in printed
@@ -790,7 +1069,11 @@ def test_every_kind_of_source_has_the_same_prompts(tmp_path: Path) -> None:
     folder = tmp_path / "set"
     folder.mkdir()
     shutil.copy(tmp_path / "a.jsonl", folder / "train.jsonl")
-    sources = [TextFile(tmp_path / "a.txt"), JsonLines(tmp_path / "a.jsonl"), ParquetFile(tmp_path / "a.parquet")]
+    sources = [
+        TextFile(tmp_path / "a.txt"),
+        JsonLines(tmp_path / "a.jsonl"),
+        ParquetFile(tmp_path / "a.parquet"),
+    ]
     pytest.importorskip("datasets")
     digests = set()
     for source in (*sources, DataSet(str(folder))):
@@ -819,7 +1102,9 @@ def test_memory_does_not_grow_with_the_number_of_prompts(tmp_path: Path) -> None
     peaks = []
     for count in (3_000, 30_000):
         path = tmp_path / f"{count}.txt"
-        path.write_text("".join(f"prompt number {i} of many, long enough to be counted\n" for i in range(count)))
+        path.write_text(
+            "".join(f"prompt number {i} of many, long enough to be counted\n" for i in range(count))
+        )
         tracemalloc.start()
         digest = Digest()
         runs._write_prompts(tmp_path / f"{count}.parquet", runs._digested(TextFile(path), digest))
@@ -837,13 +1122,17 @@ def test_padding_rows_of_one_model_are_cut_and_noted(prompt_file: Path, tmp_path
     copied = Path(shutil.copytree(SHIPPED_PAIR / "draft", tmp_path / "draft"))
     tensors = load_file(copied / "model.safetensors")
     name = "model.embed_tokens.weight"
-    tensors[name] = torch.cat([tensors[name], torch.full((64, tensors[name].shape[1]), 9.0, dtype=torch.float16)])
+    tensors[name] = torch.cat(
+        [tensors[name], torch.full((64, tensors[name].shape[1]), 9.0, dtype=torch.float16)]
+    )
     save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((copied / "config.json").read_text(encoding="utf-8"))
     (copied / "config.json").write_text(json.dumps(config | {"vocab_size": 4160}), encoding="utf-8")
     settings = Settings(k=(1,), shard_prompts=4, max_tokens=8)
     models = PairSource(draft=str(copied), device="cpu")
-    runs.measure_prompts(tmp_path / "run", source=open_prompts(prompt_file), models=models, settings=settings)
+    runs.measure_prompts(
+        tmp_path / "run", source=open_prompts(prompt_file), models=models, settings=settings
+    )
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert "4096..4159" in manifest["provenance"]["notes"][0]
     assert manifest["provenance"]["num_tokens"] == 4096
@@ -853,7 +1142,12 @@ def test_half_precision_models_and_a_device_map(prompt_file: Path) -> None:
     pytest.importorskip("accelerate")
     from analysis.run.measure import ShardTask
 
-    task = ShardTask(0, PairSource(dtype="bfloat16", device_map="cpu"), Settings(k=(1,), max_tokens=8), ((0, TEXTS[0]),))
+    task = ShardTask(
+        0,
+        PairSource(dtype="bfloat16", device_map="cpu"),
+        Settings(k=(1,), max_tokens=8),
+        ((0, TEXTS[0]),),
+    )
     result = measure_shard(task)
     assert result.contexts == result.rows > 0
     assert loaded(task.models).target.dtype == torch.bfloat16

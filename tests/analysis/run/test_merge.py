@@ -1,4 +1,6 @@
-"""Parts of one run from several machines: merged if they are parts of one run, refused with a place if not."""
+"""Parts of one run from several machines: merged if they are parts of one run, refused with a place
+if not.
+"""
 
 import json
 from pathlib import Path
@@ -57,7 +59,9 @@ def test_parts_make_the_whole(parts: list[Path], tmp_path: Path) -> None:
     ],
     ids=lambda value: ".".join(value) if isinstance(value, tuple) else "",
 )
-def test_another_provenance_is_refused_and_said_where(parts: list[Path], tmp_path: Path, keys, value) -> None:
+def test_another_provenance_is_refused_and_said_where(
+    parts: list[Path], tmp_path: Path, keys, value
+) -> None:
     _, left, right = parts
     change(right, *keys, to=value)
     with pytest.raises(AnalysisError, match=".".join(keys)):
@@ -65,7 +69,9 @@ def test_another_provenance_is_refused_and_said_where(parts: list[Path], tmp_pat
     assert not (tmp_path / "merged").exists()
 
 
-def test_a_named_difference_may_be_allowed_and_when_and_where_does_not_matter(parts: list[Path], tmp_path: Path) -> None:
+def test_a_named_difference_may_be_allowed_and_when_and_where_does_not_matter(
+    parts: list[Path], tmp_path: Path
+) -> None:
     _, left, right = parts
     change(right, "provenance", "processor", to="another")
     for key in ("host", "argv", "created"):
@@ -75,7 +81,9 @@ def test_a_named_difference_may_be_allowed_and_when_and_where_does_not_matter(pa
     assert merge([left, right], tmp_path / "merged", allow=["provenance.processor"]).finished == 3
 
 
-def test_what_earlier_versions_said_of_a_trace_without_meaning_does_not_matter(parts: list[Path], tmp_path: Path) -> None:
+def test_what_earlier_versions_said_of_a_trace_without_meaning_does_not_matter(
+    parts: list[Path], tmp_path: Path
+) -> None:
     """They named temperatures in the manifest and in each shard; here `left` is such a run."""
     _, left, right = parts
     change(left, "settings", "temperatures", to=[0.7])
@@ -148,27 +156,40 @@ def test_an_output_that_holds_another_run_is_told(parts: list[Path], tmp_path: P
     foreign = tmp_path / "foreign"
     trace = write_small_trace(tmp_path / "other.safetensors", positions=30, seed=1)
     measure_trace_file(foreign, trace=trace, settings=SETTINGS, share=range(0, 1))
-    with pytest.raises(AnalysisError, match=r"--out holds another run; choose another folder\..*settings\.trace\.sha256"):
+    with pytest.raises(
+        AnalysisError,
+        match=r"--out holds another run; choose another folder\..*settings\.trace\.sha256",
+    ):
         merge([left, right], foreign)
     with pytest.raises(AnalysisError, match="Parts of one run"):
         merge([left, foreign], right)
 
 
 def test_merged_logits_are_a_trace(tmp_path: Path) -> None:
-    """Shares of a run have no trace.json of their own; the merged run has, once every shard is there."""
+    """Shares of a run have no trace.json of their own; the merged run has, once every shard is
+    there.
+    """
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("Return the number.\nRaises an error.\n", encoding="utf-8")
     settings = Settings(k=(1,), shard_prompts=1, max_tokens=6, save_logits=5)
     parts = [tmp_path / "left", tmp_path / "right"]
     for number, part in enumerate(parts):
         share = range(number, number + 1)
-        measure_prompts(part, source=open_prompts(prompts), models=PairSource(device="cpu"), settings=settings, share=share)
+        measure_prompts(
+            part,
+            source=open_prompts(prompts),
+            models=PairSource(device="cpu"),
+            settings=settings,
+            share=share,
+        )
     with pytest.raises(AnalysisError, match="once all its shards are there"):
         open_trace(parts[0])
     merge(parts[:1], tmp_path / "merged")
     assert not (tmp_path / "merged" / "logits" / "trace.json").exists()
     merge(parts[1:], tmp_path / "merged")
-    rows = sum(len(read_shard(shard_path(part, number))[0]["prompt"]) for number, part in enumerate(parts))
+    rows = sum(
+        len(read_shard(shard_path(part, number))[0]["prompt"]) for number, part in enumerate(parts)
+    )
     assert open_trace(tmp_path / "merged" / "logits").num_positions == rows
     with pytest.raises(AnalysisError, match=f"Did you mean {tmp_path / 'merged' / 'logits'}?"):
         open_trace(tmp_path / "merged")

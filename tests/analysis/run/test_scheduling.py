@@ -1,4 +1,6 @@
-"""The same results from this process, local processes and a Dask cluster, also when a worker is killed in the middle."""
+"""The same results from this process, local processes and a Dask cluster, also when a worker is
+killed in the middle.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def test_inline_is_lazy() -> None:
 def test_an_error_ends_the_run_after_the_results_before_it() -> None:
     found = []
     with pytest.raises(AnalysisError, match="not three"):
-        found += run_each(Workers(), refuse, range(8))  # += keeps nothing of a generator that raises
+        found += run_each(
+            Workers(), refuse, range(8)
+        )  # += keeps nothing of a generator that raises
     results = run_each(Workers(), refuse, range(8))
     assert [next(results) for _ in range(3)] == [0, 1, 2]
 
@@ -94,8 +98,12 @@ def exhaust(number: int) -> int:
 def test_a_piece_that_takes_all_memory_is_named_and_this_process_lives() -> None:
     """One process is a process of its own, too; the pieces beside the one that dies are computed."""
     found = []
-    with pytest.raises(AnalysisError, match=r"the one that computed shard 3 was killed 4 times over\. Memory"):
-        for result in run_each(Workers(apart=True), die_at_three, [0, 1, 3, 5], name=lambda n: f"shard {n}"):
+    with pytest.raises(
+        AnalysisError, match=r"the one that computed shard 3 was killed 4 times over\. Memory"
+    ):
+        for result in run_each(
+            Workers(apart=True), die_at_three, [0, 1, 3, 5], name=lambda n: f"shard {n}"
+        ):
             found.append(result)
     assert found == [0, 1]
     with pytest.raises(AnalysisError, match="computed shard 3 found none left"):
@@ -109,7 +117,9 @@ def test_the_piece_that_dies_is_told_from_those_beside_it() -> None:
 
 
 def hold(argument: tuple[str, str]) -> None:
-    """Tell the process's number, then work for ever: in Python, or without letting another thread run."""
+    """Tell the process's number, then work for ever: in Python, or without letting another thread
+    run.
+    """
     folder, how = argument
     (Path(folder) / str(os.getpid())).touch()
     if how == "sleeps":
@@ -123,26 +133,41 @@ def alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     stat = Path(f"/proc/{process}/stat")
-    return not (stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z")  # nobody may wait for orphans here
+    return not (
+        stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    )  # nobody may wait for orphans here
 
 
 @pytest.mark.parametrize(
-    "how", ["sleeps", pytest.param("computes", marks=pytest.mark.skipif(sys.platform != "linux", reason=""))]
+    "how",
+    [
+        "sleeps",
+        pytest.param("computes", marks=pytest.mark.skipif(sys.platform != "linux", reason="")),
+    ],
 )
 @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM])
-def test_workers_end_with_their_parent_and_let_go_of_its_output(tmp_path: Path, kind: signal.Signals, how: str) -> None:
+def test_workers_end_with_their_parent_and_let_go_of_its_output(
+    tmp_path: Path, kind: signal.Signals, how: str
+) -> None:
     code = (
         "from analysis.run.scheduling import Workers, one_behind, run_each\n"
         "from tests.analysis.run.test_scheduling import hold\n"
-        f"if __name__ == '__main__': list(run_each(Workers(count=2), hold, [({str(tmp_path)!r}, {how!r})] * 2))\n"
+        f"if __name__ == '__main__': list(run_each(Workers(count=2), hold, [({str(tmp_path)!r}, "
+        f"{how!r})] * 2))\n"
     )
     script = tmp_path / "script.txt"
     script.write_text(code)
     root = str(ROOT)
     with subprocess.Popen(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": root}
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": root},
     ) as parent:
-        while len(workers := [int(path.name) for path in tmp_path.iterdir() if path.name.isdigit()]) < 2:
+        while (
+            len(workers := [int(path.name) for path in tmp_path.iterdir() if path.name.isdigit()])
+            < 2
+        ):
             assert parent.poll() is None
             time.sleep(0.01)
         time.sleep(0.1)
@@ -156,7 +181,8 @@ def test_workers_end_with_their_parent_and_let_go_of_its_output(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    "address", ["nonsense", "nonsense://x", "tcp://127.0.0.1:1", "tcp://127.0.0.1:99999", "tcp://:8786", ""]
+    "address",
+    ["nonsense", "nonsense://x", "tcp://127.0.0.1:1", "tcp://127.0.0.1:99999", "tcp://:8786", ""],
 )
 def test_a_scheduler_that_is_not_there_is_told_at_once(address: str, tmp_path: Path) -> None:
     from analysis.run.runs import measure_trace_file
@@ -165,7 +191,9 @@ def test_a_scheduler_that_is_not_there_is_told_at_once(address: str, tmp_path: P
     trace = write_small_trace(tmp_path / "trace.safetensors", positions=30)
     begin = time.monotonic()
     with pytest.raises(AnalysisError, match="running Dask scheduler"):
-        measure_trace_file(tmp_path / "run", trace=trace, settings=SETTINGS, workers=Workers(scheduler=address))
+        measure_trace_file(
+            tmp_path / "run", trace=trace, settings=SETTINGS, workers=Workers(scheduler=address)
+        )
     assert time.monotonic() - begin < 2
     assert not (tmp_path / "run").exists()
     pytest.importorskip("distributed")
@@ -174,8 +202,12 @@ def test_a_scheduler_that_is_not_there_is_told_at_once(address: str, tmp_path: P
 
 
 @pytest.mark.filterwarnings("ignore")  # distributed closes sockets late when its workers are killed
-def test_dask_cluster_of_processes_gives_the_same_and_survives_a_killed_worker(tmp_path: Path) -> None:
-    """A scheduler and two workers, each a process of its own; the trace measurement of a run equals the local one."""
+def test_dask_cluster_of_processes_gives_the_same_and_survives_a_killed_worker(
+    tmp_path: Path,
+) -> None:
+    """A scheduler and two workers, each a process of its own; the trace measurement of a run equals
+    the local one.
+    """
     distributed = pytest.importorskip("distributed")
     from analysis.run.runs import measure_trace_file
     from tests.analysis.traces_for_tests import SETTINGS, write_small_trace

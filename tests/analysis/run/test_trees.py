@@ -28,21 +28,36 @@ def test_a_run_keeps_its_trees_and_its_report_shows_them(tmp_path: Path) -> None
     first, second = (here[f"recursive_rejection_iid_k{k}"].mean() for k in (1, 2))
     last = here.recursive_rejection_iid_k4.mean()
     assert sampled.ks == (1, 2, 4)
-    assert sampled.acceptance == pytest.approx([first, second - first, (last - second) / 2, (last - second) / 2])
+    assert sampled.acceptance == pytest.approx(
+        [first, second - first, (last - second) / 2, (last - second) / 2]
+    )
     assert sampled.rows[1].tokens.value == pytest.approx(1 + max(second, first + first**2))
     assert (found[1].positions, found[1].prompts) == (48, 6)
-    assert all(row.tokens.low <= row.tokens.value <= row.upper.value <= row.upper.high for row in sampled.rows)  # type: ignore[operator]
+    assert all(
+        row.tokens.low <= row.tokens.value <= row.upper.value <= row.upper.high
+        for row in sampled.rows
+    )  # type: ignore[operator]
     record = json.loads((folder / "trees.json").read_text())
-    assert record["settings"][1]["schemes"][0]["rows"][6]["tokens"]["value"] == found[1].schemes[0].rows[6].tokens.value
+    assert (
+        record["settings"][1]["schemes"][0]["rows"][6]["tokens"]["value"]
+        == found[1].schemes[0].rows[6].tokens.value
+    )
     merge([folder], tmp_path / "merged")
     assert json.loads((tmp_path / "merged" / "trees.json").read_text()) == record
     shown = write_report(folder)
     row = found[1].schemes[0].rows[6]
-    for text in (shown.markdown.read_text(encoding="utf-8"), shown.html.read_text(encoding="utf-8")):
+    for text in (
+        shown.markdown.read_text(encoding="utf-8"),
+        shown.html.read_text(encoding="utf-8"),
+    ):
         assert str(row.tokens) in text and str(row.upper) in text
-    assert str(row.upper) in str(found[1]) and "every vertex as the mean of 48 positions" in str(found[1])
+    assert str(row.upper) in str(found[1]) and "every vertex as the mean of 48 positions" in str(
+        found[1]
+    )
     unasked = write_run(tmp_path / "unasked", prompts=2, positions=3)
-    assert write_trees(unasked, read_manifest(unasked)) == () and not (unasked / "trees.json").exists()
+    assert (
+        write_trees(unasked, read_manifest(unasked)) == () and not (unasked / "trees.json").exists()
+    )
     assert "What trees win" not in write_report(unasked).markdown.read_text(encoding="utf-8")
 
 

@@ -1,4 +1,6 @@
-"""Traces: every form gives the truth back inside its bounds; nothing malformed, oversized or outside the folder is read."""
+"""Traces: every form gives the truth back inside its bounds; nothing malformed, oversized or
+outside the folder is read.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from safetensors.numpy import save_file
 
 import otm
 from analysis.errors import AnalysisError
-from analysis.trace.traces import TraceSide, open_trace, top_log_probabilities, write_manifest, write_trace
+from analysis.trace.traces import (
+    TraceSide,
+    open_trace,
+    top_log_probabilities,
+    write_manifest,
+    write_trace,
+)
 from otm import partial
 from otm.partial import TopTokens
 from tests.paths import ROOT
@@ -53,7 +61,9 @@ def assert_encloses(trace: Any, laws: tuple[np.ndarray, np.ndarray], rows: int =
         lower.append(ends.lower)
         upper.append(ends.upper)
     low, high = np.concatenate(lower, axis=1), np.concatenate(upper, axis=1)
-    true = otm.optimal_acceptance_curve(otm.Problem(draft=laws[0], target=laws[1], law=otm.IID(1)), k=[1, 4])
+    true = otm.optimal_acceptance_curve(
+        otm.Problem(draft=laws[0], target=laws[1], law=otm.IID(1)), k=[1, 4]
+    )
     assert low.shape == true.shape
     assert (low <= true).all()
     assert (true <= high).all()
@@ -68,15 +78,24 @@ class TestSafetensors:
         assert_encloses(trace, laws)
         batches = list(trace.batches(rows=8))
         assert [len(batch.prompt) for batch in batches] == [8, 8, 8, 6]
-        np.testing.assert_array_equal(np.concatenate([b.prompt for b in batches]), np.arange(POSITIONS) // 7)
+        np.testing.assert_array_equal(
+            np.concatenate([b.prompt for b in batches]), np.arange(POSITIONS) // 7
+        )
         wanted = TopTokens.of(laws[1][:8], m=8)
         np.testing.assert_array_equal(batches[0].pair.target.tokens, wanted.tokens)
-        # float32 keeps log-probabilities down to −32 to 2e-6; the stored bound is the largest error made.
-        np.testing.assert_allclose(batches[0].pair.target.probabilities, wanted.probabilities, rtol=2e-6)
+        # float32 keeps log-probabilities down to −32 to 2e-6; the stored bound is the largest error
+        # made.
+        np.testing.assert_allclose(
+            batches[0].pair.target.probabilities, wanted.probabilities, rtol=2e-6
+        )
         assert 0 < batches[0].pair.target.rounding < 2e-6
 
-    def test_the_same_content_is_the_same_bytes(self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]) -> None:
-        """And the library's own reader finds what was given, aligned, whatever the order of the metadata."""
+    def test_the_same_content_is_the_same_bytes(
+        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]
+    ) -> None:
+        """And the library's own reader finds what was given, aligned, whatever the order of the
+        metadata.
+        """
         about = {f"key {i}": 'ü"\n' for i in range(9)}
         one, two = tmp_path / "one.safetensors", tmp_path / "two.safetensors"
         odd = tuple(side[:7] for side in laws)
@@ -87,29 +106,51 @@ class TestSafetensors:
             assert stored.metadata()["key 3"] == 'ü"\n'
             np.testing.assert_array_equal(stored.get_tensor("position"), np.arange(7))
             side = top_log_probabilities(np.log(odd[0]), 6)
-            np.testing.assert_array_equal(stored.get_tensor("draft.log_tail"), side.log_tail.astype(np.float32))
+            np.testing.assert_array_equal(
+                stored.get_tensor("draft.log_tail"), side.log_tail.astype(np.float32)
+            )
             np.testing.assert_array_equal(stored.get_tensor("draft.tokens"), side.tokens)
 
-    def test_reading_on_from_the_middle(self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]) -> None:
-        for name, part in (("s-0.safetensors", slice(0, 13)), ("s-1.safetensors", slice(13, POSITIONS))):
+    def test_reading_on_from_the_middle(
+        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]
+    ) -> None:
+        for name, part in (
+            ("s-0.safetensors", slice(0, 13)),
+            ("s-1.safetensors", slice(13, POSITIONS)),
+        ):
             # The second shard lists fewer tokens: a batch that spans both is padded.
-            lists = {} if part.start == 0 else {"draft": top_log_probabilities(np.log(laws[0][part]), 3)}
+            lists = (
+                {}
+                if part.start == 0
+                else {"draft": top_log_probabilities(np.log(laws[0][part]), 3)}
+            )
             write(tmp_path / name, (laws[0][part], laws[1][part]), **lists)
         write_manifest(tmp_path, ["s-0.safetensors", "s-1.safetensors"])
         trace = open_trace(tmp_path)
         assert trace.num_positions == POSITIONS
         assert_encloses(trace, laws)
         assert [len(batch.prompt) for batch in trace.batches(rows=8)] == [8, 8, 8, 6]
-        whole = np.concatenate([partial.optimal_acceptance(b.pair, k=[1]).upper[0] for b in trace.batches(rows=5)])
+        whole = np.concatenate(
+            [partial.optimal_acceptance(b.pair, k=[1]).upper[0] for b in trace.batches(rows=5)]
+        )
         for start in (0, 4, 13, 20, 29, 30, 99):
-            rest = [partial.optimal_acceptance(b.pair, k=[1]).upper[0] for b in trace.batches(rows=5, start=start)]
+            rest = [
+                partial.optimal_acceptance(b.pair, k=[1]).upper[0]
+                for b in trace.batches(rows=5, start=start)
+            ]
             # Padding changes the slack, by units of roundoff.
             np.testing.assert_allclose(np.concatenate([*rest, []]), whole[start:], atol=1e-12)
 
-    def test_paths_are_kept_or_refused(self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]) -> None:
-        paths = np.column_stack([np.linspace(0.0, 2.0, POSITIONS), np.full(POSITIONS, 0.9), np.ones(POSITIONS)])
+    def test_paths_are_kept_or_refused(
+        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]
+    ) -> None:
+        paths = np.column_stack(
+            [np.linspace(0.0, 2.0, POSITIONS), np.full(POSITIONS, 0.9), np.ones(POSITIONS)]
+        )
         trace = open_trace(write(tmp_path / "a.safetensors", laws, paths=paths))
-        np.testing.assert_array_equal(np.concatenate([batch.path for batch in trace.batches(rows=8)]), paths)
+        np.testing.assert_array_equal(
+            np.concatenate([batch.path for batch in trace.batches(rows=8)]), paths
+        )
         for number, wrong in enumerate((paths[:, :2], paths[:-1], -paths, paths * np.nan)):
             with pytest.raises(AnalysisError, match="path"):
                 write(tmp_path / f"{number}.safetensors", laws, paths=wrong)
@@ -126,7 +167,9 @@ class TestSafetensors:
         assert full.tokens.tolist() == [[0, -1]]
         assert full.log_tail.tolist() == [-np.inf]
 
-    def test_nothing_is_overwritten_or_left_behind(self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_nothing_is_overwritten_or_left_behind(
+        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]
+    ) -> None:
         path = write(tmp_path / "a.safetensors", laws)
         before = path.read_bytes()
         with pytest.raises(AnalysisError, match="must be new"):
@@ -146,7 +189,9 @@ class TestSafetensors:
             (
                 {
                     "draft": TraceSide(
-                        np.zeros((POSITIONS, 2), dtype=np.int64), np.full((POSITIONS, 2), -1.0), np.zeros(POSITIONS)
+                        np.zeros((POSITIONS, 2), dtype=np.int64),
+                        np.full((POSITIONS, 2), -1.0),
+                        np.zeros(POSITIONS),
                     )
                 },
                 "twice",
@@ -154,7 +199,9 @@ class TestSafetensors:
             (
                 {
                     "draft": TraceSide(
-                        np.zeros((POSITIONS, 1), dtype=np.int64), np.full((POSITIONS, 1), np.nan), np.zeros(POSITIONS)
+                        np.zeros((POSITIONS, 1), dtype=np.int64),
+                        np.full((POSITIONS, 1), np.nan),
+                        np.zeros(POSITIONS),
                     )
                 },
                 "finite",
@@ -162,7 +209,9 @@ class TestSafetensors:
             (
                 {
                     "draft": TraceSide(
-                        np.zeros((POSITIONS, 1), dtype=np.int64), np.full((POSITIONS, 1), 0.5), np.zeros(POSITIONS)
+                        np.zeros((POSITIONS, 1), dtype=np.int64),
+                        np.full((POSITIONS, 1), 0.5),
+                        np.zeros(POSITIONS),
                     )
                 },
                 "≤ 0",
@@ -170,7 +219,9 @@ class TestSafetensors:
             (
                 {
                     "draft": TraceSide(
-                        np.zeros((POSITIONS, 1), dtype=np.int64), np.full((POSITIONS, 1), -1.0), np.zeros(POSITIONS)
+                        np.zeros((POSITIONS, 1), dtype=np.int64),
+                        np.full((POSITIONS, 1), -1.0),
+                        np.zeros(POSITIONS),
                     )
                 },
                 "sum to 1",
@@ -179,7 +230,11 @@ class TestSafetensors:
         ids=["length", "V", "metadata", "rounding", "duplicate", "nan", "positive", "sum"],
     )
     def test_what_is_no_trace_is_not_written(
-        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray], change: dict[str, Any], message: str
+        self,
+        tmp_path: Path,
+        laws: tuple[np.ndarray, np.ndarray],
+        change: dict[str, Any],
+        message: str,
     ) -> None:
         with pytest.raises(AnalysisError, match=message):
             write(tmp_path / "a.safetensors", laws, **change)
@@ -200,16 +255,25 @@ class TestSafetensors:
             with pytest.raises(AnalysisError, match="safetensors file"):
                 open_trace(bad)
         # A header that claims a terabyte of positions over a file of a few bytes.
-        header = json.dumps({"prompt": {"dtype": "I64", "shape": [2**37], "data_offsets": [0, 2**40]}}).encode()
+        header = json.dumps(
+            {"prompt": {"dtype": "I64", "shape": [2**37], "data_offsets": [0, 2**40]}}
+        ).encode()
         bad.write_bytes(struct.pack("<Q", len(header)) + header)
         with pytest.raises(AnalysisError, match="safetensors file"):
             open_trace(bad)
 
-    def test_other_tensors_types_and_schemas(self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_other_tensors_types_and_schemas(
+        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]
+    ) -> None:
         from safetensors.numpy import load
 
         tensors = load(write(tmp_path / "good.safetensors", laws).read_bytes())
-        own = {"format": "otm-trace", "schema": "1", "num_tokens": str(NUM_TOKENS), "rounding": "1e-6"}
+        own = {
+            "format": "otm-trace",
+            "schema": "1",
+            "num_tokens": str(NUM_TOKENS),
+            "rounding": "1e-6",
+        }
         wide = tensors | {"draft.log_tail": tensors["draft.log_tail"].astype(np.float64)}
         short = {name: value for name, value in tensors.items() if name != "target.log_tail"}
         cases: list[tuple[dict[str, np.ndarray], dict[str, str], str]] = [
@@ -228,13 +292,17 @@ class TestSafetensors:
                 open_trace(tmp_path / f"{i}.safetensors")
         tensors["draft.log_probabilities"][17, 2] = np.nan
         save_file(tensors, tmp_path / "nan.safetensors", metadata=own)
-        trace = open_trace(tmp_path / "nan.safetensors")  # values count when they are read, and the position is named
+        trace = open_trace(
+            tmp_path / "nan.safetensors"
+        )  # values count when they are read, and the position is named
         with pytest.raises(AnalysisError, match=r"draft at position 17 of the trace"):
             list(trace.batches(rows=8))
 
 
 class TestManifest:
-    def test_paths_never_lead_outside(self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_paths_never_lead_outside(
+        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]
+    ) -> None:
         outside = write(tmp_path / "outside.safetensors", laws)
         folder = tmp_path / "trace"
         folder.mkdir()
@@ -268,7 +336,10 @@ class TestManifest:
             ("[" * 100_000, "readable"),
             ("[]", "manifest"),
             (json.dumps(good | {"schema": 2}), "schema"),
-            (json.dumps(good | {"form": "pickle"}), "must have the form 'safetensors' or 'jsonl'; got 'pickle'"),
+            (
+                json.dumps(good | {"form": "pickle"}),
+                "must have the form 'safetensors' or 'jsonl'; got 'pickle'",
+            ),
             (json.dumps(good | {"form": ["jsonl"]}), "form"),
             (json.dumps({key: value for key, value in good.items() if key != "form"}), "form"),
             (json.dumps(good | {"num_tokens": True}), "num_tokens"),
@@ -300,24 +371,33 @@ class TestManifest:
                 open_trace(folder)
 
 
-# One line of each shape for one prompt; `order` ranks the tokens of a position, `sampled` is listed besides.
+# One line of each shape for one prompt; `order` ranks the tokens of a position, `sampled` is listed
+# besides.
 
 
-def vllm_line(laws: np.ndarray, m: int, sampled: list[int], *, ranks: bool = True) -> dict[str, Any]:
+def vllm_line(
+    laws: np.ndarray, m: int, sampled: list[int], *, ranks: bool = True
+) -> dict[str, Any]:
     entries: list[dict[str, Any] | None] = [None]
     for law, token in zip(laws, sampled, strict=True):
         order = np.argsort(-law).tolist()
         listed = dict.fromkeys([token, *order[:m]])  # vLLM puts the prompt's own token first
         entries.append(
             {
-                str(t): {"logprob": math.log(law[t]), "rank": order.index(t) + 1 if ranks else None, "decoded_token": "x"}
+                str(t): {
+                    "logprob": math.log(law[t]),
+                    "rank": order.index(t) + 1 if ranks else None,
+                    "decoded_token": "x",
+                }
                 for t in listed
             }
         )
     return {"choices": [{"text": "", "prompt_logprobs": entries}]}
 
 
-def chat_line(laws: np.ndarray, m: int, sampled: list[int], *, first: bool = False) -> dict[str, Any]:
+def chat_line(
+    laws: np.ndarray, m: int, sampled: list[int], *, first: bool = False
+) -> dict[str, Any]:
     def item(law: np.ndarray, token: int) -> dict[str, Any]:
         return {"token": f"t{token}", "bytes": [token, 255], "logprob": math.log(law[token])}
 
@@ -329,7 +409,9 @@ def chat_line(laws: np.ndarray, m: int, sampled: list[int], *, first: bool = Fal
     return {"choices": [{"index": 0, "logprobs": {"content": content, "refusal": None}}]}
 
 
-def completion_line(laws: np.ndarray, m: int, sampled: list[int], *, prefix: str = "token_id:") -> dict[str, Any]:
+def completion_line(
+    laws: np.ndarray, m: int, sampled: list[int], *, prefix: str = "token_id:"
+) -> dict[str, Any]:
     tops = []
     for law, token in zip(laws, sampled, strict=True):
         listed = dict.fromkeys([*np.argsort(-law).tolist()[:m], token])
@@ -338,7 +420,14 @@ def completion_line(laws: np.ndarray, m: int, sampled: list[int], *, prefix: str
     own = [math.log(law[t]) for law, t in zip(laws, sampled, strict=True)]
     return {
         "choices": [
-            {"logprobs": {"tokens": tokens, "token_logprobs": own, "top_logprobs": tops, "text_offset": [0] * len(tops)}}
+            {
+                "logprobs": {
+                    "tokens": tokens,
+                    "token_logprobs": own,
+                    "top_logprobs": tops,
+                    "text_offset": [0] * len(tops),
+                }
+            }
         ]
     }
 
@@ -359,9 +448,17 @@ SHAPES: dict[str, Any] = {
 
 def jsonl_trace(folder: Path, draft: list[Any], target: list[Any], **manifest: Any) -> Path:
     for name, lines in (("draft.jsonl", draft), ("target.jsonl", target)):
-        text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+        text = "".join(
+            (line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines
+        )
         (folder / name).write_text(text, encoding="utf-8")
-    head = {"format": "otm-trace", "schema": 1, "form": "jsonl", "draft": "draft.jsonl", "target": "target.jsonl"}
+    head = {
+        "format": "otm-trace",
+        "schema": 1,
+        "form": "jsonl",
+        "draft": "draft.jsonl",
+        "target": "target.jsonl",
+    }
     (folder / "trace.json").write_text(json.dumps(head | manifest), encoding="utf-8")
     return folder
 
@@ -374,26 +471,51 @@ def chat_bytes(spelled: object) -> dict[str, Any]:
 
 class TestJsonLines:
     @pytest.mark.parametrize("shape", SHAPES)
-    def test_the_truth_is_inside(self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray], shape: str) -> None:
-        # The sampled token is the least likely of all at every third position: a reader that takes the least listed value for the
-        # cap would then exclude the truth. Three prompts of ten positions.
+    def test_the_truth_is_inside(
+        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray], shape: str
+    ) -> None:
+        # The sampled token is the least likely of all at every third position: a reader that takes
+        # the least listed value for the cap would then exclude the truth. Three prompts of ten
+        # positions.
         rng = np.random.default_rng(1)
-        sampled = [int(np.argmin(law)) if i % 3 == 0 else int(rng.integers(NUM_TOKENS)) for i, law in enumerate(laws[0])]
-        sides = [[SHAPES[shape](law[i : i + 10], 6, sampled[i : i + 10]) for i in range(0, POSITIONS, 10)] for law in laws]
+        sampled = [
+            int(np.argmin(law)) if i % 3 == 0 else int(rng.integers(NUM_TOKENS))
+            for i, law in enumerate(laws[0])
+        ]
+        sides = [
+            [
+                SHAPES[shape](law[i : i + 10], 6, sampled[i : i + 10])
+                for i in range(0, POSITIONS, 10)
+            ]
+            for law in laws
+        ]
         trace = open_trace(jsonl_trace(tmp_path, *sides, num_tokens=256, rounding=1e-9))
         assert trace.num_positions is None
         width = assert_encloses(trace, laws)
         batches = list(trace.batches(rows=1000))
         assert batches[0].prompt.tolist() == [i // 10 for i in range(POSITIONS)]
-        assert batches[0].position.tolist() == [i % 10 + shape.startswith("vllm") for i in range(POSITIONS)]
-        # The lists do narrow the answer, although two vocabularies of 40 and four drafts leave much open.
+        assert batches[0].position.tolist() == [
+            i % 10 + shape.startswith("vllm") for i in range(POSITIONS)
+        ]
+        # The lists do narrow the answer, although two vocabularies of 40 and four drafts leave much
+        # open.
         assert width < 0.6
-        rest = np.concatenate([partial.optimal_acceptance(b.pair, k=[1]).upper[0] for b in trace.batches(rows=4, start=11)])
-        np.testing.assert_allclose(rest, partial.optimal_acceptance(batches[0].pair, k=[1]).upper[0][11:], atol=1e-13)
+        rest = np.concatenate(
+            [
+                partial.optimal_acceptance(b.pair, k=[1]).upper[0]
+                for b in trace.batches(rows=4, start=11)
+            ]
+        )
+        np.testing.assert_allclose(
+            rest, partial.optimal_acceptance(batches[0].pair, k=[1]).upper[0][11:], atol=1e-13
+        )
 
-    def test_taking_the_least_listed_value_for_the_cap_would_be_wrong(self, laws: tuple[np.ndarray, np.ndarray]) -> None:
-        # The mutant that the test above must catch: with the sampled, least likely token in both lists, its probability as the cap
-        # contradicts the tail: 38 tokens of at most 1e-6 do not hold it.
+    def test_taking_the_least_listed_value_for_the_cap_would_be_wrong(
+        self, laws: tuple[np.ndarray, np.ndarray]
+    ) -> None:
+        # The mutant that the test above must catch: with the sampled, least likely token in both
+        # lists, its probability as the cap contradicts the tail: 38 tokens of at most 1e-6 do not
+        # hold it.
         excluded = 0
         for p, q in zip(*laws, strict=True):
             tops = []
@@ -401,7 +523,11 @@ class TestJsonLines:
                 listed = np.append(np.argsort(-law)[:6], np.argmin(p))
                 listed = np.unique(listed)
                 tops.append(
-                    otm.partial.TopTokens(tokens=listed, probabilities=law[listed], tail=max(0.0, 1 - law[listed].sum()))
+                    otm.partial.TopTokens(
+                        tokens=listed,
+                        probabilities=law[listed],
+                        tail=max(0.0, 1 - law[listed].sum()),
+                    )
                 )
             try:
                 pair = otm.partial.PartialPair(draft=tops[0], target=tops[1], num_tokens=NUM_TOKENS)
@@ -411,9 +537,13 @@ class TestJsonLines:
                 excluded += 1
         assert excluded > 20
 
-    def test_only_positions_of_one_context_are_compared(self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_only_positions_of_one_context_are_compared(
+        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]
+    ) -> None:
         same, other = [0, 1, 2, 3, 4], [0, 1, 9, 3, 4]
-        lines = [chat_line(law[:5], 6, tokens) for law, tokens in zip(laws, (same, other), strict=True)]
+        lines = [
+            chat_line(law[:5], 6, tokens) for law, tokens in zip(laws, (same, other), strict=True)
+        ]
         (batch,) = open_trace(jsonl_trace(tmp_path, lines[:1], lines[1:])).batches()
         assert batch.position.tolist() == [0, 1, 2]
 
@@ -421,8 +551,17 @@ class TestJsonLines:
         def item(token: str, value: float) -> dict[str, Any]:
             return {"token": token, "bytes": None, "logprob": value}
 
-        tops = [item("a", math.log(0.5)), item("�", math.log(0.2)), item("�", math.log(0.1)), item("b", -9999.0)]
-        line = {"choices": [{"logprobs": {"content": [item("a", math.log(0.5)) | {"top_logprobs": tops}]}}]}
+        tops = [
+            item("a", math.log(0.5)),
+            item("�", math.log(0.2)),
+            item("�", math.log(0.1)),
+            item("b", -9999.0),
+        ]
+        line = {
+            "choices": [
+                {"logprobs": {"content": [item("a", math.log(0.5)) | {"top_logprobs": tops}]}}
+            ]
+        }
         (batch,) = open_trace(jsonl_trace(tmp_path, [line], [line])).batches()
         assert batch.pair.draft.tokens.tolist() == [[0]]
         assert batch.pair.draft.cap[0] == pytest.approx(0.2, rel=1e-5)
@@ -436,7 +575,8 @@ class TestJsonLines:
             (
                 [{"prompt_logprobs": [{"1": -1.0}]}] * 7,
                 [{"prompt_logprobs": [{"1": -1.0}]}] * 8,
-                r"draft\.jsonl ends after 7 lines, target\.jsonl goes on\. Give a line per prompt in both\.",
+                r"draft\.jsonl ends after 7 lines, target\.jsonl goes on\. Give a line per prompt "
+                r"in both\.",
             ),
             (
                 [{"prompt_logprobs": []}] * 2,
@@ -444,32 +584,82 @@ class TestJsonLines:
                 r"target\.jsonl ends after 1 line, draft\.jsonl goes on",
             ),
             ([{"choices": [{}, {}]}], [{}], "n = 1"),
-            ([{"prompt_logprobs": [{"1": {"logprob": "x"}}]}], [{"prompt_logprobs": [{"1": -1.0}]}], "numbers ≤ 0"),
-            ([{"prompt_logprobs": [{"1": {"logprob": 0.7}}]}], [{"prompt_logprobs": [{"1": -1.0}]}], "numbers ≤ 0"),
-            (['{"prompt_logprobs": [{"1": NaN}]}'], [{"prompt_logprobs": [{"1": -1.0}]}], "NaN is no number"),
-            (['{"prompt_logprobs": [{"1": -Infinity}], "created": Infinity}'], [{}], "Infinity is no number"),
-            ([{"prompt_logprobs": [{"-1": -1.0}]}], [{"prompt_logprobs": [{"1": -1.0}]}], "by number"),
-            ([{"prompt_logprobs": [{"1": -1.0}]}], [{"prompt_logprobs": [{"1": -1.0}, None]}], "same positions"),
+            (
+                [{"prompt_logprobs": [{"1": {"logprob": "x"}}]}],
+                [{"prompt_logprobs": [{"1": -1.0}]}],
+                "numbers ≤ 0",
+            ),
+            (
+                [{"prompt_logprobs": [{"1": {"logprob": 0.7}}]}],
+                [{"prompt_logprobs": [{"1": -1.0}]}],
+                "numbers ≤ 0",
+            ),
+            (
+                ['{"prompt_logprobs": [{"1": NaN}]}'],
+                [{"prompt_logprobs": [{"1": -1.0}]}],
+                "NaN is no number",
+            ),
+            (
+                ['{"prompt_logprobs": [{"1": -Infinity}], "created": Infinity}'],
+                [{}],
+                "Infinity is no number",
+            ),
+            (
+                [{"prompt_logprobs": [{"-1": -1.0}]}],
+                [{"prompt_logprobs": [{"1": -1.0}]}],
+                "by number",
+            ),
+            (
+                [{"prompt_logprobs": [{"1": -1.0}]}],
+                [{"prompt_logprobs": [{"1": -1.0}, None]}],
+                "same positions",
+            ),
             ([{"prompt_logprobs": [{"1": -1.0}]}], [{"prompt_logprobs": [None]}], "in one of"),
-            ([{"prompt_logprobs": [{"1": -0.1, "2": -0.2}]}], [{"prompt_logprobs": [{"1": -1.0}]}], "no distributions"),
-            ([{"prompt_logprobs": [{"99": -0.1}]}], [{"prompt_logprobs": [{"1": -1.0}]}], "no distributions"),
-            ([{"logprobs": {"content": [{"token": "a"}]}}], [{"logprobs": {"content": []}}], "top_logprobs"),
+            (
+                [{"prompt_logprobs": [{"1": -0.1, "2": -0.2}]}],
+                [{"prompt_logprobs": [{"1": -1.0}]}],
+                "no distributions",
+            ),
+            (
+                [{"prompt_logprobs": [{"99": -0.1}]}],
+                [{"prompt_logprobs": [{"1": -1.0}]}],
+                "no distributions",
+            ),
+            (
+                [{"logprobs": {"content": [{"token": "a"}]}}],
+                [{"logprobs": {"content": []}}],
+                "top_logprobs",
+            ),
             (
                 [{"logprobs": {"top_logprobs": [{"a": -1.0, "token_id:3": -2.0}]}}],
                 [{"logprobs": {"top_logprobs": [{"a": -1.0}]}}],
                 "all by",
             ),
-            ([{"prompt_logprobs": [{"1": -1.0}]}], [{"logprobs": {"top_logprobs": [{"a": -1.0}]}}], "both by text"),
+            (
+                [{"prompt_logprobs": [{"1": -1.0}]}],
+                [{"logprobs": {"top_logprobs": [{"a": -1.0}]}}],
+                "both by text",
+            ),
             (['{"prompt_logprobs": [{"1": -1.0, "1": -2.0}]}'], [{}], "'1' is there twice"),
-            ([{"prompt_logprobs": [{"1": {"logprob": -1.0, "rank": -3}}]}], [{}], "rank tokens from 1 on.*got -3"),
-            ([{"prompt_logprobs": [{"1": {"logprob": -1.0, "rank": True}}]}], [{}], "rank tokens from 1 on"),
+            (
+                [{"prompt_logprobs": [{"1": {"logprob": -1.0, "rank": -3}}]}],
+                [{}],
+                "rank tokens from 1 on.*got -3",
+            ),
+            (
+                [{"prompt_logprobs": [{"1": {"logprob": -1.0, "rank": True}}]}],
+                [{}],
+                "rank tokens from 1 on",
+            ),
             ([{"prompt_logprobs": [{"1": 10**400}]}], [{}], "numbers ≤ 0"),
             ([chat_bytes([300])], [{}], r"bytes from 0 to 255, or null; got \[300\]"),
             ([chat_bytes([True])], [{}], "bytes from 0 to 255"),
             ([chat_bytes("a")], [{}], "bytes from 0 to 255"),
         ],
     )
-    def test_lines_that_are_no_lists(self, tmp_path: Path, draft: list[Any], target: list[Any], message: str) -> None:
+    def test_lines_that_are_no_lists(
+        self, tmp_path: Path, draft: list[Any], target: list[Any], message: str
+    ) -> None:
         trace = open_trace(jsonl_trace(tmp_path, draft, target, num_tokens=50))
         with pytest.raises(AnalysisError, match=message):
             list(trace.batches())
@@ -504,7 +694,9 @@ class TestJsonLines:
 def test_readers_need_no_torch() -> None:
     folder = ROOT / "analysis"
     for path in [folder / "errors.py", *(folder / "trace").glob("*.py")]:
-        imported = re.findall(r"^\s*(?:from|import) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        imported = re.findall(
+            r"^\s*(?:from|import) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
         assert "torch" not in imported
         assert "pickle" not in imported
 
@@ -524,5 +716,7 @@ def test_the_documented_example_runs(
         folder = tmp_path / str(i)
         folder.mkdir()
         (batch,) = open_trace(jsonl_trace(folder, [line], [line], num_tokens=128_256)).batches()
-        assert partial.optimal_acceptance(batch.pair, k=[1]).upper[0] == pytest.approx(1.0, abs=1e-4)
+        assert partial.optimal_acceptance(batch.pair, k=[1]).upper[0] == pytest.approx(
+            1.0, abs=1e-4
+        )
         assert batch.pair.draft.probabilities[0, 0] == pytest.approx(math.exp(-0.51), rel=1e-9)

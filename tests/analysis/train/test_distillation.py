@@ -1,4 +1,6 @@
-"""Distillation on the shipped target: what is kept of it is exact, a killed run goes on, a written draft is the trained one."""
+"""Distillation on the shipped target: what is kept of it is exact, a killed run goes on, a written
+draft is the trained one.
+"""
 
 import dataclasses
 
@@ -56,7 +58,10 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def corpus():
     text = (SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")[:9000]
-    halves = (Document("one", text[:8000], held_out=False), Document("two", text[8000:], held_out=True))
+    halves = (
+        Document("one", text[:8000], held_out=False),
+        Document("two", text[8000:], held_out=True),
+    )
     return Corpus(documents=halves, provenance={"kind": "a sample"})
 
 
@@ -76,9 +81,12 @@ def test_what_is_kept_of_the_target_gives_its_law(target, shards):
 
     stored = load_file(shards[1]["text"][0])
     weight = target.get_output_embeddings().weight.float()
-    kept = torch.exp(stored["hidden"].float() @ weight.T - stored["log_normaliser"][..., None]).double()
+    kept = torch.exp(
+        stored["hidden"].float() @ weight.T - stored["log_normaliser"][..., None]
+    ).double()
     exact = law(target, stored["tokens"])
-    # Hidden states are kept to 8 bits: logits of size up to 20 move by 2⁻⁹ of themselves, most cancelling over 256 coordinates.
+    # Hidden states are kept to 8 bits: logits of size up to 20 move by 2⁻⁹ of themselves, most
+    # cancelling over 256 coordinates.
     assert (kept - exact).abs().sum(dim=-1).div(2).max() < 0.02
     assert stored["tokens"].shape == (24, RECIPE.context)
 
@@ -89,8 +97,11 @@ def test_sampled_windows_continue_the_text_by_the_targets_law(target):
     assert (rows[:, :8] == prompts).all()
     exact = law(target, torch.from_numpy(rows[:1, :8]))[0, -1].numpy()
     counts = np.bincount(rows[:, 8], minlength=len(exact)) / len(rows)
-    # E TV of n draws is at most ½ Σ √(q(1 − q)/n), and one draw moves it by 1/n: beyond 4/√n more with probability e^{-32}.
-    assert np.abs(counts - exact).sum() / 2 < 0.5 * np.sqrt(exact * (1 - exact) / len(rows)).sum() + 4 / np.sqrt(len(rows))
+    # E TV of n draws is at most ½ Σ √(q(1 − q)/n), and one draw moves it by 1/n: beyond 4/√n more
+    # with probability e^{-32}.
+    assert np.abs(counts - exact).sum() / 2 < 0.5 * np.sqrt(
+        exact * (1 - exact) / len(rows)
+    ).sum() + 4 / np.sqrt(len(rows))
 
 
 def test_what_is_kept_while_sampling_is_what_a_pass_over_the_samples_gives(target, shards):
@@ -98,9 +109,12 @@ def test_what_is_kept_while_sampling_is_what_a_pass_over_the_samples_gives(targe
 
     stored = load_file(shards[1]["sampled"][0])
     again = d.features(target, stored["tokens"].numpy())
-    # The same sums in another order, in float32; the states are kept to 8 bits, which may round to either side.
+    # The same sums in another order, in float32; the states are kept to 8 bits, which may round to
+    # either side.
     assert (again["log_normaliser"] - stored["log_normaliser"]).abs().max() < 1e-3
-    assert (again["hidden"].float() - stored["hidden"].float()).abs().max() <= 2**-7 * stored["hidden"].float().abs().max()
+    assert (again["hidden"].float() - stored["hidden"].float()).abs().max() <= 2**-7 * stored[
+        "hidden"
+    ].float().abs().max()
 
 
 def test_the_vocabulary_holds_the_likely_tokens(target, shards):
@@ -108,7 +122,9 @@ def test_the_vocabulary_holds_the_likely_tokens(target, shards):
 
     paths = shards[1]["text"]
     chosen = d.likely_tokens(target, paths, 512)
-    mean = torch.stack([law(target, load_file(path)["tokens"]).flatten(0, 1)[::16].mean(dim=0) for path in paths]).mean(dim=0)
+    mean = torch.stack(
+        [law(target, load_file(path)["tokens"]).flatten(0, 1)[::16].mean(dim=0) for path in paths]
+    ).mean(dim=0)
     best = mean.topk(512).values.sum()
     # The kept law is within .02 of the exact one, so the two sums differ by at most twice that.
     assert (chosen.diff() > 0).all()
@@ -126,11 +142,14 @@ def test_the_gradient_is_that_of_the_loss(forward_kl):
     }
     found, accepted = d.score(hidden.detach(), head, stored, forward_kl=forward_kl)
     draft = torch.log_softmax(hidden.bfloat16().float() @ head.float().T, dim=-1)
-    target = torch.exp(stored["hidden"].float() @ head.float().T - stored["log_normaliser"][..., None])
+    target = torch.exp(
+        stored["hidden"].float() @ head.float().T - stored["log_normaliser"][..., None]
+    )
     overlap = torch.minimum(draft.exp(), target).sum(dim=-1)
     loss = -(target * draft).sum(dim=-1).mean() if forward_kl else -overlap.log().mean()
     loss.backward()
-    # Logits are rounded to 2⁻⁹ of themselves and lie within 20: probabilities to a few hundredths, and the gradient with them.
+    # Logits are rounded to 2⁻⁹ of themselves and lie within 20: probabilities to a few hundredths,
+    # and the gradient with them.
     assert accepted == pytest.approx(overlap.mean().item(), rel=0.03)
     assert (found - hidden.grad).norm() < 0.05 * hidden.grad.norm()
 
@@ -140,7 +159,9 @@ def test_a_killed_run_goes_on_where_it_was_and_ends_the_same(target, shards, tmp
     whole, _ = d.train_draft(target, shards[1], RECIPE, tmp_path / "whole")
     stopped = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
-        d.train_draft(target, shards[1], RECIPE, stopped, save_every=0.0, after_step=interrupt_at(last))
+        d.train_draft(
+            target, shards[1], RECIPE, stopped, save_every=0.0, after_step=interrupt_at(last)
+        )
     resumed, _ = d.train_draft(target, shards[1], RECIPE, stopped)
     for name, value in whole.trained().items():
         assert torch.equal(value, resumed.trained()[name]), name
@@ -172,10 +193,14 @@ def test_a_folder_of_another_recipe_is_refused(target, tokenizer, corpus, shards
 
 def test_training_raises_acceptance(target, shards, tmp_path):
     recipe = dataclasses.replace(RECIPE, steps=60)
-    start, _ = d.train_draft(target, shards[1], dataclasses.replace(recipe, steps=0, fall=0), tmp_path / "none")
+    start, _ = d.train_draft(
+        target, shards[1], dataclasses.replace(recipe, steps=0, fall=0), tmp_path / "none"
+    )
     trained, vocabulary = d.train_draft(target, shards[1], recipe, tmp_path / "some")
     plain = d.DraftModule(target, recipe, vocabulary)
-    none, before, after = (overlap(target, model, vocabulary, shards[1]["text"]) for model in (plain, start, trained))
+    none, before, after = (
+        overlap(target, model, vocabulary, shards[1]["text"]) for model in (plain, start, trained)
+    )
     assert before > none + 0.02
     assert after > before + 0.02
     assert kept_overlap(trained, shards[1]["text"]) == pytest.approx(after, abs=0.02)
@@ -186,7 +211,14 @@ def kept_overlap(model, shards):
     """The mean of Σ min(p, q) over all positions of shards, q the law that was kept."""
     stored = [load_file(path) for path in shards]
     head = model.head.bfloat16()
-    return float(np.mean([d.score(model.last_hidden(one["tokens"]), head, one, forward_kl=True)[1] for one in stored]))
+    return float(
+        np.mean(
+            [
+                d.score(model.last_hidden(one["tokens"]), head, one, forward_kl=True)[1]
+                for one in stored
+            ]
+        )
+    )
 
 
 def overlap(target, model, vocabulary, shards):
@@ -198,7 +230,9 @@ def overlap(target, model, vocabulary, shards):
     return torch.minimum(draft, law(target, rows)[..., vocabulary]).sum(dim=-1).mean().item()
 
 
-def test_a_written_draft_is_the_trained_one_and_proposes_likely_tokens_only(target, shards, tmp_path):
+def test_a_written_draft_is_the_trained_one_and_proposes_likely_tokens_only(
+    target, shards, tmp_path
+):
     model, vocabulary = d.train_draft(target, shards[1], RECIPE, tmp_path / "work")
     d.write_draft(model, vocabulary, tmp_path / "draft")
     assert is_distilled(tmp_path / "draft")
@@ -206,19 +240,26 @@ def test_a_written_draft_is_the_trained_one_and_proposes_likely_tokens_only(targ
     rows = torch.arange(10, 30)[None]
     with torch.inference_mode():
         logits = draft(rows).logits
-        mine = torch.log_softmax(model.lens(model.body(rows).last_hidden_state) @ model.head.T, dim=-1)
+        mine = torch.log_softmax(
+            model.lens(model.body(rows).last_hidden_state) @ model.head.T, dim=-1
+        )
     allowed = torch.zeros(logits.shape[-1], dtype=torch.bool)
     allowed[vocabulary] = True
     assert (logits[..., ~allowed] == -torch.inf).all()
     # Weights are written in float16, to 2⁻¹¹ of themselves.
     assert (torch.log_softmax(logits, dim=-1)[..., allowed] - mine).abs().max() < 0.05
-    assert draft.get_input_embeddings().weight.data_ptr() == target.get_input_embeddings().weight.data_ptr()
+    assert (
+        draft.get_input_embeddings().weight.data_ptr()
+        == target.get_input_embeddings().weight.data_ptr()
+    )
 
 
 def test_a_draft_of_another_target_is_refused(target, shards, tmp_path):
     from transformers import AutoModelForCausalLM
 
-    model, vocabulary = d.train_draft(target, shards[1], dataclasses.replace(RECIPE, steps=0, fall=0), tmp_path / "work")
+    model, vocabulary = d.train_draft(
+        target, shards[1], dataclasses.replace(RECIPE, steps=0, fall=0), tmp_path / "work"
+    )
     d.write_draft(model, vocabulary, tmp_path / "draft")
     other = AutoModelForCausalLM.from_pretrained(SHIPPED_PAIR / "draft")
     with pytest.raises(AnalysisError, match="distilled for"):

@@ -1,4 +1,6 @@
-"""A draft from one command: what is written loads beside its target, and its card says what was measured."""
+"""A draft from one command: what is written loads beside its target, and its card says what was
+measured.
+"""
 
 import json
 
@@ -36,8 +38,22 @@ def written(tmp_path_factory):
 
     place = tmp_path_factory.mktemp("distil")
     (place / "recipe.json").write_text(json.dumps(FIELDS))
-    words = ["--target", str(SHIPPED_PAIR / "target"), "--text", str(SHIPPED_PAIR / "held_out.txt"), "--threads", "1"]
-    places = ["--recipe", str(place / "recipe.json"), "--out", str(place / "draft"), "--work", str(place / "work")]
+    words = [
+        "--target",
+        str(SHIPPED_PAIR / "target"),
+        "--text",
+        str(SHIPPED_PAIR / "held_out.txt"),
+        "--threads",
+        "1",
+    ]
+    places = [
+        "--recipe",
+        str(place / "recipe.json"),
+        "--out",
+        str(place / "draft"),
+        "--work",
+        str(place / "work"),
+    ]
     threads = torch.get_num_threads()
     result = CliRunner().invoke(app, ["train", *words, *places], catch_exceptions=False)
     torch.set_num_threads(threads)
@@ -50,15 +66,25 @@ def test_the_draft_loads_beside_its_target_and_is_as_good_as_its_record_says(wri
     record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     pair = load_pair(draft=str(folder), target=str(SHIPPED_PAIR / "target"), device="cpu")
     assert pair.num_tokens == 4096
-    assert [model.fallback for model in pair_models(pair)] == [None, None]  # tokens without mass hinder no tree pass
+    assert [model.fallback for model in pair_models(pair)] == [
+        None,
+        None,
+    ]  # tokens without mass hinder no tree pass
     from safetensors.torch import load_file
 
     tokens = load_file(folder.parent / "work" / "held_text-00000.safetensors")["tokens"].long()
-    draft, target = (torch.softmax(logits[:, 15::16].double(), dim=-1) for logits in pair.logits(tokens))
+    draft, target = (
+        torch.softmax(logits[:, 15::16].double(), dim=-1) for logits in pair.logits(tokens)
+    )
     curves = record["acceptance"]["held_text"]
-    # One draft's acceptance is Σ min(p, q), read here from the whole laws and there from those on S.
-    assert curves["optimum"][0]["mean"] == pytest.approx(torch.minimum(draft, target).sum(dim=-1).mean().item(), abs=1e-9)
-    assert curves["Q(S)"][0]["mean"] == pytest.approx((target * (draft > 0)).sum(dim=-1).mean().item(), abs=1e-9)
+    # One draft's acceptance is Σ min(p, q), read here from the whole laws and there from those on
+    # S.
+    assert curves["optimum"][0]["mean"] == pytest.approx(
+        torch.minimum(draft, target).sum(dim=-1).mean().item(), abs=1e-9
+    )
+    assert curves["Q(S)"][0]["mean"] == pytest.approx(
+        (target * (draft > 0)).sum(dim=-1).mean().item(), abs=1e-9
+    )
     for kind in ("held_text", "held_sampled"):
         means = [cell["mean"] for cell in record["acceptance"][kind]["optimum"]]
         assert means == sorted(means)
@@ -99,8 +125,12 @@ def test_a_target_that_is_not_there_is_told_before_any_text_is_read(tmp_path):
     from typer.testing import CliRunner
 
     words = ["train", "--target", str(tmp_path / "nowhere"), "--text", str(tmp_path / "none.txt")]
-    found = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "draft"), "--work", str(tmp_path / "work")])
-    assert isinstance(found.exception, AnalysisError) and "nowhere does not exist" in str(found.exception)
+    found = CliRunner().invoke(
+        app, [*words, "--out", str(tmp_path / "draft"), "--work", str(tmp_path / "work")]
+    )
+    assert isinstance(found.exception, AnalysisError) and "nowhere does not exist" in str(
+        found.exception
+    )
 
 
 def test_a_recipe_that_the_target_has_no_layers_for_is_refused(tmp_path):

@@ -1,4 +1,6 @@
-"""Fine-tuning by different losses: the same batches for all, resumed bit for bit, intervals that are those of paired windows."""
+"""Fine-tuning by different losses: the same batches for all, resumed bit for bit, intervals that
+are those of paired windows.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from analysis.layout import SHIPPED_PAIR
 from analysis.train import fine_tuning, texts
 from analysis.train.fine_tuning import LOSSES, Bench, Candidate, Plan
 
-PLAN = Plan(steps=4, batch=1, context=24, rates=(1e-3, 5e-3), trial_steps=2, seeds=(0, 1), windows=2)
+PLAN = Plan(
+    steps=4, batch=1, context=24, rates=(1e-3, 5e-3), trial_steps=2, seeds=(0, 1), windows=2
+)
 DRAFT = str(SHIPPED_PAIR / "draft_small")
 
 
@@ -23,7 +27,10 @@ DRAFT = str(SHIPPED_PAIR / "draft_small")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("text") / "text.txt"
     path.write_text(
-        "\n\n".join(f"Paragraph {i}: return the {i % 7}th value of the list, or raise an error." for i in range(300))
+        "\n\n".join(
+            f"Paragraph {i}: return the {i % 7}th value of the list, or raise an error."
+            for i in range(300)
+        )
     )
     return path
 
@@ -32,10 +39,14 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bench(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     torch.set_num_threads(1)
     work = tmp_path_factory.mktemp("work")
-    found, source = fine_tuning.prepare_bench(lambda: texts.from_text_files([text]), PLAN, work=work, draft=DRAFT)
+    found, source = fine_tuning.prepare_bench(
+        lambda: texts.from_text_files([text]), PLAN, work=work, draft=DRAFT
+    )
     assert source["kind"] == "text files"
     # Read again from the folder: the text is not asked for.
-    again, _ = fine_tuning.prepare_bench(lambda: pytest.fail("gathered twice"), PLAN, work=work, draft=DRAFT)
+    again, _ = fine_tuning.prepare_bench(
+        lambda: pytest.fail("gathered twice"), PLAN, work=work, draft=DRAFT
+    )
     assert again.identity == found.identity
     np.testing.assert_array_equal(again.tokens, found.tokens)
     assert len(found.chosen_on) == PLAN.windows
@@ -68,13 +79,19 @@ def test_a_resumed_run_equals_an_uninterrupted_one(bench: Bench, tmp_path: Path)
         assert all(torch.equal(left[name], right[name]) for name in left)
         assert any(not torch.equal(left[name], start[name]) for name in left)
     with pytest.raises(AnalysisError, match="same recipe"):
-        fine_tuning.train_side_by_side(bench, candidates[:1], seed=0, steps=4, folder=tmp_path / "cut")
+        fine_tuning.train_side_by_side(
+            bench, candidates[:1], seed=0, steps=4, folder=tmp_path / "cut"
+        )
 
 
 def test_what_trains_beside_a_candidate_does_not_matter(bench: Bench, tmp_path: Path) -> None:
     candidates = [Candidate(loss, 1e-3) for loss in LOSSES]
-    together = fine_tuning.train_side_by_side(bench, candidates, seed=3, steps=2, folder=tmp_path / "together")
-    alone = fine_tuning.train_side_by_side(bench, candidates[-1:], seed=3, steps=2, folder=tmp_path / "alone")
+    together = fine_tuning.train_side_by_side(
+        bench, candidates, seed=3, steps=2, folder=tmp_path / "together"
+    )
+    alone = fine_tuning.train_side_by_side(
+        bench, candidates[-1:], seed=3, steps=2, folder=tmp_path / "alone"
+    )
     left, right = weights(together[candidates[-1]]), weights(alone[candidates[-1]])
     assert all(torch.equal(left[name], right[name]) for name in left)
 
@@ -108,21 +125,38 @@ def test_the_whole_way(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyP
         best = rows[f"optimum, k = {k}", "1 - acceptance, k = 4"]
         assert best["low"] < best["mean"] < best["high"]
         assert np.mean(best["gain_by_seed"]) == pytest.approx(best["gain"]["mean"])
-        assert best["mean"] - rows[f"optimum, k = {k}", record["baseline"]]["mean"] == pytest.approx(best["gain"]["mean"])
+        assert best["mean"] - rows[f"optimum, k = {k}", record["baseline"]][
+            "mean"
+        ] == pytest.approx(best["gain"]["mean"])
         # No scheme beats the optimum, and the baseline gains nothing over itself.
-        assert rows[f"K-SEQ, k = {k}", "start"]["mean"] <= rows[f"optimum, k = {k}", "start"]["mean"] + 1e-12
-        assert rows[f"optimum, k = {k}", record["baseline"]]["gain"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
+        assert (
+            rows[f"K-SEQ, k = {k}", "start"]["mean"]
+            <= rows[f"optimum, k = {k}", "start"]["mean"] + 1e-12
+        )
+        assert rows[f"optimum, k = {k}", record["baseline"]]["gain"] == {
+            "mean": 0.0,
+            "low": 0.0,
+            "high": 0.0,
+        }
     start = fine_tuning.acceptance_by_window(bench, {"start": bench.pair.draft})
-    assert np.mean(start["start"]["optimum, k = 4"]) == pytest.approx(rows["optimum, k = 4", "start"]["mean"], rel=1e-12)
+    assert np.mean(start["start"]["optimum, k = 4"]) == pytest.approx(
+        rows["optimum, k = 4", "start"]["mean"], rel=1e-12
+    )
     # What is finished is read, not computed again; another plan does not take it.
-    monkeypatch.setattr(fine_tuning, "train_side_by_side", lambda *_, **__: pytest.fail("trained twice"))
+    monkeypatch.setattr(
+        fine_tuning, "train_side_by_side", lambda *_, **__: pytest.fail("trained twice")
+    )
     assert fine_tuning.fine_tune(bench, work=tmp_path, losses=losses) == record
     with pytest.raises(AnalysisError, match="another run"):
-        fine_tuning.fine_tune(dataclasses.replace(bench, identity="other"), work=tmp_path, losses=losses)
+        fine_tuning.fine_tune(
+            dataclasses.replace(bench, identity="other"), work=tmp_path, losses=losses
+        )
 
 
 def test_short_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "short.txt"
     path.write_text("One block.\n\nAnother.")
     with pytest.raises(AnalysisError, match="Give more text"):
-        fine_tuning.prepare_bench(lambda: texts.from_text_files([path]), PLAN, work=tmp_path, draft=DRAFT)
+        fine_tuning.prepare_bench(
+            lambda: texts.from_text_files([path]), PLAN, work=tmp_path, draft=DRAFT
+        )

@@ -25,7 +25,10 @@ RECIPE = training.Recipe(vocabulary=300, context=16, batch=2, draft=TINY, target
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("text") / "text.txt"
     path.write_text(
-        "\n\n".join(f"Paragraph {i}: return the {i % 7}th value of the list, or raise an error." for i in range(600))
+        "\n\n".join(
+            f"Paragraph {i}: return the {i % 7}th value of the list, or raise an error."
+            for i in range(600)
+        )
     )
     return path
 
@@ -49,7 +52,9 @@ def test_resumed_run_equals_uninterrupted_run(tokens, tmp_path: Path) -> None:
             if step == stop_at:
                 raise KeyboardInterrupt
 
-        return training.train_model(TINY, RECIPE, train, len(tokenizer), folder=folder, save_every=0.0, after_step=after)
+        return training.train_model(
+            TINY, RECIPE, train, len(tokenizer), folder=folder, save_every=0.0, after_step=after
+        )
 
     whole = weights(once(tmp_path / "whole", None))
     with pytest.raises(KeyboardInterrupt):
@@ -62,13 +67,23 @@ def test_resumed_run_equals_uninterrupted_run(tokens, tmp_path: Path) -> None:
 
 
 def test_killed_process_resumes(tokens, text: Path, tmp_path: Path) -> None:
-    """SIGKILL in the middle: the checkpoint is whole, the next run finishes, and the result is the uninterrupted one.
+    """SIGKILL in the middle: the checkpoint is whole, the next run finishes, and the result is the
+    uninterrupted one.
 
     The processes are forks of one that has imported everything and computed nothing.
     """
     recipe = tmp_path / "recipe.json"
-    size = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32, "steps": 12, "learning_rate": 0.01}
-    recipe.write_text(json.dumps({"vocabulary": 300, "context": 16, "batch": 2, "draft": size, "target": size}))
+    size = {
+        "width": 16,
+        "layers": 1,
+        "heads": 2,
+        "feed_forward": 32,
+        "steps": 12,
+        "learning_rate": 0.01,
+    }
+    recipe.write_text(
+        json.dumps({"vocabulary": 300, "context": 16, "batch": 2, "draft": size, "target": size})
+    )
     program = f"""
         import os, signal, sys
         from pathlib import Path
@@ -96,11 +111,17 @@ def test_killed_process_resumes(tokens, text: Path, tmp_path: Path) -> None:
     """
     command = [sys.executable, "-c", textwrap.dedent(program)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=environment)
-    (killed, kept), (resumed, _), (alone, _) = (line.split() for line in done.stdout.splitlines()[-3:])
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, env=environment
+    )
+    (killed, kept), (resumed, _), (alone, _) = (
+        line.split() for line in done.stdout.splitlines()[-3:]
+    )
     assert (killed, kept, resumed, alone) == (str(-signal.SIGKILL), "True", "0", "0"), done.stderr
     for name in ("draft", "target"):
-        left, right = (load_file(tmp_path / f / "out" / name / "model.safetensors") for f in ("cut", "whole"))
+        left, right = (
+            load_file(tmp_path / f / "out" / name / "model.safetensors") for f in ("cut", "whole")
+        )
         assert left.keys() == right.keys()
         assert all(torch.equal(left[key], right[key]) for key in left)
     record = json.loads((tmp_path / "cut" / "out" / "training.json").read_text())
@@ -112,7 +133,9 @@ def test_training_lowers_the_loss(tokens, tmp_path: Path) -> None:
     tokenizer, train, held_out, num_bytes = tokens
     size = training.Size(width=32, layers=1, heads=2, feed_forward=64, steps=60, learning_rate=2e-2)
     recipe = training.Recipe(vocabulary=300, context=16, batch=8, draft=size, target=size)
-    before = training.evaluate(training.build_model(size, recipe, len(tokenizer), 0).eval(), held_out[:400], num_bytes, 16)
+    before = training.evaluate(
+        training.build_model(size, recipe, len(tokenizer), 0).eval(), held_out[:400], num_bytes, 16
+    )
     model = training.train_model(size, recipe, train, len(tokenizer), folder=tmp_path)
     after = training.evaluate(model, held_out[:400], num_bytes, 16)
     assert after.nats_per_token < 0.6 * before.nats_per_token
@@ -121,7 +144,9 @@ def test_training_lowers_the_loss(tokens, tmp_path: Path) -> None:
 def test_checkpoint_of_another_recipe_is_refused(tokens, tmp_path: Path) -> None:
     tokenizer, train, _, _ = tokens
     training.train_model(TINY, RECIPE, train, len(tokenizer), folder=tmp_path)
-    other = training.Size(width=16, layers=1, heads=2, feed_forward=32, steps=13, learning_rate=1e-2)
+    other = training.Size(
+        width=16, layers=1, heads=2, feed_forward=32, steps=13, learning_rate=1e-2
+    )
     with pytest.raises(AnalysisError, match="same recipe"):
         training.train_model(other, RECIPE, train, len(tokenizer), folder=tmp_path)
 
@@ -152,7 +177,9 @@ def test_recipe_with_unknown_field_is_refused(tmp_path: Path) -> None:
 
 def test_docstrings_are_gathered_once_each_and_split_by_file(tmp_path: Path) -> None:
     long = "Return a value that is long enough to be worth keeping."
-    (tmp_path / "a.py").write_text(f'"""{long}"""\ndef f():\n    """{long}"""\nclass A:\n    """Another {long}"""\n')
+    (tmp_path / "a.py").write_text(
+        f'"""{long}"""\ndef f():\n    """{long}"""\nclass A:\n    """Another {long}"""\n'
+    )
     seen: set[bytes] = set()
     texts = [t for t in corpus._docstrings(tmp_path / "a.py") if corpus._is_new(t, seen)]
     assert texts == [long, f"Another {long}"]
@@ -169,7 +196,9 @@ def test_closure_holds_what_pinned_packages_pull_in() -> None:
     assert names == sorted(names)
 
 
-def test_a_checkpoint_of_another_text_or_with_another_weight_is_refused(tokens, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_text_or_with_another_weight_is_refused(
+    tokens, tmp_path: Path
+) -> None:
     tokenizer, train, _, _ = tokens
     training.train_model(TINY, RECIPE, train, len(tokenizer), folder=tmp_path)
     with pytest.raises(AnalysisError, match="same recipe and text"):

@@ -26,7 +26,9 @@ def test_every_template_is_a_file_with_a_candidate(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["generate", "logits", "step"])
 def test_it_runs_and_its_stand_in_passes(name: str) -> None:
-    found = audit.battery(importlib.import_module(f"otm.audit.templates.{name}").candidate, seconds=SECONDS)
+    found = audit.battery(
+        importlib.import_module(f"otm.audit.templates.{name}").candidate, seconds=SECONDS
+    )
     assert found.verdict == "lossless", str(found)
 
 
@@ -45,14 +47,19 @@ def test_trees_in_every_convention(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["sglang", "eagle"])
 def test_arrays_in_another_order_show(engine: str) -> None:
-    """Siblings are linked to the wrong node: the arrays that the adapter hands over are the ones that are read."""
+    """Siblings are linked to the wrong node: the arrays that the adapter hands over are the ones
+    that are read.
+    """
     right = getattr(tree, engine)
 
     def wrong(drafted: tree.Any, rng: tree.Any) -> list[int]:
         return right.verify(type(drafted)(**{**vars(drafted), "target": drafted.target[::-1]}), rng)  # type: ignore[no-any-return]
 
     assert (
-        audit.battery(audit.WholeCandidate(wrong, kind="tree", siblings="likeliest"), seconds=SECONDS).verdict == "not lossless"
+        audit.battery(
+            audit.WholeCandidate(wrong, kind="tree", siblings="likeliest"), seconds=SECONDS
+        ).verdict
+        == "not lossless"
     )
 
 

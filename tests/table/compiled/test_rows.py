@@ -13,7 +13,9 @@ from tests.tolerance import rounding
 
 
 def test_rows_without_the_races_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But those whose groups are too long to be put in order by hand: nearly equal ratios in the middle, far ones around."""
+    """But those whose groups are too long to be put in order by hand: nearly equal ratios in the
+    middle, far ones around.
+    """
     rng = np.random.default_rng(8)
     q = np.full((2, 4096), 1 / 4096)
     p = q * np.exp(rng.standard_normal(q.shape))
@@ -29,16 +31,22 @@ def test_rows_without_the_races_are_not_sorted(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.undo()
     plain = acceptance_table(draft=p, target=q, k=[1, 4])
     for column in found.columns:
-        np.testing.assert_allclose(found[column.name], plain[column.name], rtol=0, atol=rounding(4096, column.k))
+        np.testing.assert_allclose(
+            found[column.name], plain[column.name], rtol=0, atol=rounding(4096, column.k)
+        )
 
 
-def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(6)
     q = np.full((2, 300), 1 / 300)
     p = q * (1 + 2.0**-50 * rng.permutation(300))
     q[1, ::2] = p[1, ::2] = 0.0  # only tokens with mass are sorted
     put, seen = rows.put_in_order, []
-    monkeypatch.setattr(rows, "put_in_order", lambda p, q, order: seen.append((put(p, q, order), order.copy())))
+    monkeypatch.setattr(
+        rows, "put_in_order", lambda p, q, order: seen.append((put(p, q, order), order.copy()))
+    )
     found, _, _ = rows.chunk_values(p, q, [1, 3], NAMES)
     assert [len(order) for _, order in seen] == [300, 150]
     unit_p, unit_q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
@@ -46,7 +54,9 @@ def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order(monkeypatch: 
         assert (np.diff(p[row, order] / q[row, order]) >= -(2.0**-50)).all()
         assert sorted(order.tolist()) == np.flatnonzero(p[row]).tolist()
         problem = otm.Problem(draft=unit_p[row], target=unit_q[row], law=otm.IID(3))
-        assert abs(found["list_race_rule_iid", 3][row] - otm.acceptance(otm.ListRace(), problem, by="rule")) < rounding(300, 3)
+        assert abs(
+            found["list_race_rule_iid", 3][row] - otm.acceptance(otm.ListRace(), problem, by="rule")
+        ) < rounding(300, 3)
 
 
 def test_read_only_arrays_are_compiled_for_no_anew() -> None:
@@ -60,8 +70,12 @@ def test_read_only_arrays_are_compiled_for_no_anew() -> None:
     assert [len(f.signatures) for f in made] == before  # type: ignore[attr-defined]
 
 
-def test_what_no_distribution_is_beside_a_row_changes_none_of_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A distribution is read as it stands; beside weights, signs or a row that is mostly empty it is not divided either."""
+def test_what_no_distribution_is_beside_a_row_changes_none_of_its_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A distribution is read as it stands; beside weights, signs or a row that is mostly empty it
+    is not divided either.
+    """
     rng = np.random.default_rng(9)
     p, q = (otm.examples.dirichlet(3000, rng=rng, rows=1, concentration=3.0) for _ in range(2))
     with monkeypatch.context() as patch:
@@ -72,7 +86,9 @@ def test_what_no_distribution_is_beside_a_row_changes_none_of_its_bits(monkeypat
     signed[0, 1] = -0.0
     empty[0, np.arange(3000) % (3000 // rows._SAMPLE) > 0] = 0.0  # but for what is looked at first
     for beside in (2.0 * p, signed, empty):
-        values, said, sums = rows.chunk_values(np.concatenate([p, beside]), np.concatenate([q, beside]), [1, 4], NAMES)
+        values, said, sums = rows.chunk_values(
+            np.concatenate([p, beside]), np.concatenate([q, beside]), [1, 4], NAMES
+        )
         np.testing.assert_allclose(sums[:, 1], beside.sum(), rtol=1e-14)
         for mine, others in ((alone, values), (described, said)):
             assert all(np.array_equal(mine[name], others[name][:1]) for name in mine)
@@ -83,20 +99,30 @@ def test_what_no_distribution_is_beside_a_row_changes_none_of_its_bits(monkeypat
 
 
 def test_logarithms_that_a_softmax_has_left_are_read() -> None:
-    """With zeros and tokens of one side only, in a distribution as it stands; of other rows they are taken, whatever is given."""
+    """With zeros and tokens of one side only, in a distribution as it stands; of other rows they
+    are taken, whatever is given.
+    """
     rng = np.random.default_rng(10)
     p, q = (otm.examples.dirichlet(2000, rng=rng, rows=2, concentration=3.0) for _ in range(2))
     p[1, 3::700] = q[1, 4::700] = p[1, 5] = q[1, 5] = 0.0  # not where a row is sampled
     p, q = otm.normalise(p), otm.normalise(q)
-    logs = tuple(np.where(a > 0, np.log(np.maximum(a, 1e-300)), -1.7976931348623157e308) for a in (p, q))
+    logs = tuple(
+        np.where(a > 0, np.log(np.maximum(a, 1e-300)), -1.7976931348623157e308) for a in (p, q)
+    )
     values, taken, _ = rows.chunk_values(p, q, [1, 2], NAMES)
     same, read, _ = rows.chunk_values(p, q, [1, 2], NAMES, logs)
     for name, value in taken.items():
         np.testing.assert_allclose(read[name], value, rtol=1e-13)
-    assert np.isinf(read["kl_target_draft"]).tolist() == np.isinf(read["kl_draft_target"]).tolist() == [False, True]
+    assert (
+        np.isinf(read["kl_target_draft"]).tolist()
+        == np.isinf(read["kl_draft_target"]).tolist()
+        == [False, True]
+    )
     for key, value in values.items():
         np.testing.assert_allclose(same[key], value, rtol=0, atol=1e-15)
     halves = tuple(0.5 * log for log in logs)
-    assert rows.chunk_values(p, q, [1], NAMES, halves)[1]["draft_entropy"] == pytest.approx(0.5 * taken["draft_entropy"])
+    assert rows.chunk_values(p, q, [1], NAMES, halves)[1]["draft_entropy"] == pytest.approx(
+        0.5 * taken["draft_entropy"]
+    )
     weights = rows.chunk_values(2.0 * p, 2.0 * q, [1], NAMES, halves)[1]
     np.testing.assert_allclose(weights["draft_entropy"], taken["draft_entropy"], rtol=1e-13)

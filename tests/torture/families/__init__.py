@@ -1,1 +1,3 @@
-"""Families of trials; every module here is imported by `tests.torture.frame.families`, so a new one needs no entry."""
+"""Families of trials; every module here is imported by `tests.torture.frame.families`, so a new one
+needs no entry.
+"""

@@ -35,7 +35,9 @@ def _divergence_bound(row: Row, truth: Decimal) -> float:
     if truth.is_infinite():
         return 0.0
     nu = gate(len(row.q)) * UNIT_ROUNDOFF
-    spread = sum(float(abs(oracles.log(q / p)) * q) for p, q in zip(row.p, row.q, strict=True) if p and q)
+    spread = sum(
+        float(abs(oracles.log(q / p)) * q) for p, q in zip(row.p, row.q, strict=True) if p and q
+    )
     apart = float(oracles.total(abs(p - q) for p, q in zip(row.p, row.q, strict=True)))
     return 1e-14 * float(truth) + 2 * nu * (spread + apart) + 16 * nu * nu
 
@@ -47,7 +49,9 @@ DIVERGENCE = Bound(
 )
 BITS = Bound(
     lambda row, truth: (
-        0.0 if truth.is_infinite() else 5 * _divergence_bound(row, truth) + 16 * UNIT_ROUNDOFF * (1 + float(truth))
+        0.0
+        if truth.is_infinite()
+        else 5 * _divergence_bound(row, truth) + 16 * UNIT_ROUNDOFF * (1 + float(truth))
     ),
     "five times the divergence's own, and 16 u",
     'docs/theory.md, "Divergences"',
@@ -103,11 +107,17 @@ def _table(case: Case) -> Rows:
 
 def _true_table(row: Row, case: Case) -> list[Decimal]:
     columns = otm.table.table_columns(_counts(case))
-    return [COLUMNS[column.stem](with_count(row, column.k)) for column in columns] + [of(row) for of in DESCRIBED.values()]
+    return [COLUMNS[column.stem](with_count(row, column.k)) for column in columns] + [
+        of(row) for of in DESCRIBED.values()
+    ]
 
 
-def off_thresholds(draw: Callable[[np.random.Generator], Case]) -> Callable[[np.random.Generator], Case]:
-    """Draw until no row is within 1e-6 of where a scheme decides otherwise: there either answer is right to rounding."""
+def off_thresholds(
+    draw: Callable[[np.random.Generator], Case],
+) -> Callable[[np.random.Generator], Case]:
+    """Draw until no row is within 1e-6 of where a scheme decides otherwise: there either answer is
+    right to rounding.
+    """
 
     def away(random: np.random.Generator) -> Case:
         while True:
@@ -128,7 +138,11 @@ def _compared(case: Case) -> Rows:
 
 def _true_comparison(row: Row, case: Case) -> list[Decimal]:
     best = oracles.optimum(row)
-    return [x for of in (oracles.kseq, oracles.naive_tree, oracles.recursive_rejection) for x in (of(row), best)]
+    return [
+        x
+        for of in (oracles.kseq, oracles.naive_tree, oracles.recursive_rejection)
+        for x in (of(row), best)
+    ]
 
 
 def _level(case: Case) -> float:
@@ -142,7 +156,9 @@ def _overlaps(case: Case) -> Rows:
 
 def _curve(case: Case) -> Rows:
     draft, target = case.problem.draft, case.problem.target
-    return per_row(case, otm.overlap.OverlapCurve.of(draft, target).at(draft[..., 0] * 0 + _level(case)))
+    return per_row(
+        case, otm.overlap.OverlapCurve.of(draft, target).at(draft[..., 0] * 0 + _level(case))
+    )
 
 
 one_draft_off = off_thresholds(functools.partial(iid, counts=(1,)))
@@ -186,10 +202,22 @@ DISTANCES = [
         SIXTY,
     ),
     Promise(
-        "otm.overlap.overlap_at", "exact", WIDE, _overlaps, lambda r, c: oracles.overlap(r, Decimal(_level(c))), SUM, SIXTY
+        "otm.overlap.overlap_at",
+        "exact",
+        WIDE,
+        _overlaps,
+        lambda r, c: oracles.overlap(r, Decimal(_level(c))),
+        SUM,
+        SIXTY,
     ),
     Promise(
-        "otm.overlap.OverlapCurve", "exact", WIDE, _curve, lambda r, c: oracles.overlap(r, Decimal(_level(c))), SCAN, SIXTY
+        "otm.overlap.OverlapCurve",
+        "exact",
+        WIDE,
+        _curve,
+        lambda r, c: oracles.overlap(r, Decimal(_level(c))),
+        SCAN,
+        SIXTY,
     ),
     Promise(
         "otm.bounds.index_entropy_lower",
@@ -266,7 +294,9 @@ TABLES = [
         SUM,
         SIXTY,
     ),
-    Promise("otm.Fuzzy", "exact", one_draft_off, accepted(otm.Fuzzy()), ours(oracles.fuzzy), SUM, SIXTY),
+    Promise(
+        "otm.Fuzzy", "exact", one_draft_off, accepted(otm.Fuzzy()), ours(oracles.fuzzy), SUM, SIXTY
+    ),
     Promise(
         "otm.acceptance_table",
         "exact",

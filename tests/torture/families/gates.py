@@ -1,4 +1,6 @@
-"""What comes in: weights, logits and distributions to play with; and kinds of arrays that must be refused by a typed error."""
+"""What comes in: weights, logits and distributions to play with; and kinds of arrays that must be
+refused by a typed error.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,10 @@ def _true_softmax(row: Row, case: Case) -> list[Decimal]:
     logits = _logits(case)[case.rows.index(row)]
 
     def exactly() -> list[Decimal]:
-        scaled = [(Decimal(float(z)) - Decimal(float(logits.max()))) / Decimal(_temperature(case)) for z in logits]
+        scaled = [
+            (Decimal(float(z)) - Decimal(float(logits.max()))) / Decimal(_temperature(case))
+            for z in logits
+        ]
         weights = [oracles.exp(z) if z > -2000 else Decimal(0) for z in scaled]
         return [w / oracles.total(weights) for w in weights]
 
@@ -69,10 +74,16 @@ def _softmax_bound(row: Row, truth: Decimal) -> float:
     return (2 * (exponent + 8) + gate(len(row.q)) + 8) * UNIT_ROUNDOFF * float(truth) + 5e-324
 
 
-SOFTMAX = Bound(_softmax_bound, "(2 |log p| + ν + 24) u, relative, of every mass", 'docs/theory.md, "Plain sums"')
+SOFTMAX = Bound(
+    _softmax_bound,
+    "(2 |log p| + ν + 24) u, relative, of every mass",
+    'docs/theory.md, "Plain sums"',
+)
 
 
-def _scalar(name: str, call: Callable[[Case], Any], truth: Callable[[Row, Case], Any], bound: Bound) -> Promise:
+def _scalar(
+    name: str, call: Callable[[Case], Any], truth: Callable[[Row, Case], Any], bound: Bound
+) -> Promise:
     return Promise(
         f"otm.examples.{name}",
         "exact",
@@ -98,12 +109,17 @@ def _ratio(case: Case) -> float:
 
 
 def _entropy_of(case: Case) -> float:
-    return float(otm.examples.describe(case.problem.single(purpose="torture").target)["entropy_bits"])
+    return float(
+        otm.examples.describe(case.problem.single(purpose="torture").target)["entropy_bits"]
+    )
 
 
 def _zipf(row: Row, case: Case) -> list[Decimal]:
     def exactly() -> list[Decimal]:
-        weights = [oracles.exp(-Decimal(case.extra) * oracles.log(Decimal(i))) for i in range(1, case.num_tokens + 1)]
+        weights = [
+            oracles.exp(-Decimal(case.extra) * oracles.log(Decimal(i)))
+            for i in range(1, case.num_tokens + 1)
+        ]
         return [w / oracles.total(weights) for w in weights]
 
     return row.exactly(exactly)
@@ -125,10 +141,20 @@ GATES = [
         SHARE,
         "exact division",
     ),
-    Promise("otm.from_logits", "exact", WIDE, _softmax, _true_softmax, SOFTMAX, "the softmax in 60 digits"),
+    Promise(
+        "otm.from_logits",
+        "exact",
+        WIDE,
+        _softmax,
+        _true_softmax,
+        SOFTMAX,
+        "the softmax in 60 digits",
+    ),
     _scalar(
         "two_token_optimum",
-        lambda c: otm.examples.two_token_optimum(draft=c.extra, target=float(c.target[0, 0]), k=c.k),
+        lambda c: otm.examples.two_token_optimum(
+            draft=c.extra, target=float(c.target[0, 0]), k=c.k
+        ),
         _two_tokens,
         SMALL,
     ),
@@ -142,7 +168,11 @@ GATES = [
         "describe",
         _entropy_of,
         lambda r, c: r.exactly(lambda: oracles.entropy(r) / oracles.LOG_2),
-        Bound(lambda r, t: 16 * gate(len(r.q)) * UNIT_ROUNDOFF * (1 + float(t)), "16ν u (1 + H)", "docstring"),
+        Bound(
+            lambda r, t: 16 * gate(len(r.q)) * UNIT_ROUNDOFF * (1 + float(t)),
+            "16ν u (1 + H)",
+            "docstring",
+        ),
     ),
     _scalar("zipf", lambda c: otm.examples.zipf(c.num_tokens, exponent=c.extra), _zipf, SHARE),
     _scalar(
@@ -190,17 +220,28 @@ TAKERS: dict[str, Callable[[Any, Any], Any]] = {
     "otm.Problem": lambda p, q: otm.Problem(draft=p, target=q, law=otm.IID(2)),
     "otm.acceptance_table": lambda p, q: otm.acceptance_table(draft=p, target=q, k=[1]),
     "otm.compare": lambda p, q: otm.compare(draft=p, target=q, k=[1], samples=2),
-    "otm.divergences.total_variation": lambda p, q: otm.divergences.total_variation(draft=p, target=q),
+    "otm.divergences.total_variation": lambda p, q: otm.divergences.total_variation(
+        draft=p, target=q
+    ),
     "otm.divergences.kl_divergence": lambda p, q: otm.divergences.kl_divergence(draft=p, target=q),
-    "otm.divergences.harmonic_mean_distance": lambda p, q: otm.divergences.harmonic_mean_distance(draft=p, target=q),
-    "otm.divergences.hockey_stick": lambda p, q: otm.divergences.hockey_stick(draft=p, target=q, level=1.0),
-    "otm.partial.TopTokens": lambda p, q: (otm.partial.TopTokens.of(p, m=2), otm.partial.TopTokens.of(q, m=2)),
+    "otm.divergences.harmonic_mean_distance": lambda p, q: otm.divergences.harmonic_mean_distance(
+        draft=p, target=q
+    ),
+    "otm.divergences.hockey_stick": lambda p, q: otm.divergences.hockey_stick(
+        draft=p, target=q, level=1.0
+    ),
+    "otm.partial.TopTokens": lambda p, q: (
+        otm.partial.TopTokens.of(p, m=2),
+        otm.partial.TopTokens.of(q, m=2),
+    ),
 }
 
 
 @family("refusals")
 def refusals(random: np.random.Generator) -> Iterator[Trial]:
-    """Arrays that are no distributions raise an `OtmError`, whichever argument they are and whichever function takes them."""
+    """Arrays that are no distributions raise an `OtmError`, whichever argument they are and
+    whichever function takes them.
+    """
     names, kinds = list(TAKERS), list(REFUSED)
     while True:
         name, kind = names[random.integers(len(names))], kinds[random.integers(len(kinds))]
@@ -215,4 +256,10 @@ def refusals(random: np.random.Generator) -> Iterator[Trial]:
         except Exception as error:
             yield Trial(name, 1, math.inf, "", f"{kind}: {type(error).__name__}: {error}")
         else:
-            yield Trial(name, 1, math.inf, "", f"{kind} is taken for a distribution: {bad!r} gives {found!r}")
+            yield Trial(
+                name,
+                1,
+                math.inf,
+                "",
+                f"{kind} is taken for a distribution: {bad!r} gives {found!r}",
+            )

@@ -56,7 +56,11 @@ def _kseq_equation(row: Row, gamma: Decimal) -> Decimal:
 
 
 REPRESENTATION = Bound(
-    lambda row, truth: 2 * (3 * gate(len(row.q)) + 4 * (min(len(row.q), 256) + len(row.q) / 256) + 32) * UNIT_ROUNDOFF,
+    lambda row, truth: (
+        2
+        * (3 * gate(len(row.q)) + 4 * (min(len(row.q), 256) + len(row.q) / 256) + 32)
+        * UNIT_ROUNDOFF
+    ),
     "rounded down, by at most twice (4 (256 + V/256) + 3ν + 32) u",
     "docstring",
 )
@@ -100,8 +104,25 @@ IID = [
         SCAN,
         "the cut, evaluated exactly",
     ),
-    Promise("otm.KSeq", "exact", iid, accepted(otm.KSeq()), ours(oracles.kseq), SCAN, "bisection in 60 digits"),
-    Promise("otm.KSeq", "exact", middling, accepted(otm.KSeq()), ours(oracles.kseq), SCAN, "bisection in 60 digits", times=2),
+    Promise(
+        "otm.KSeq",
+        "exact",
+        iid,
+        accepted(otm.KSeq()),
+        ours(oracles.kseq),
+        SCAN,
+        "bisection in 60 digits",
+    ),
+    Promise(
+        "otm.KSeq",
+        "exact",
+        middling,
+        accepted(otm.KSeq()),
+        ours(oracles.kseq),
+        SCAN,
+        "bisection in 60 digits",
+        times=2,
+    ),
     Promise(
         "otm.acceptance_curve",
         "exact",
@@ -121,8 +142,18 @@ IID = [
         SCAN,
         "its equation, evaluated exactly at the answer",
     ),
-    Promise("otm.Optimal", "exact", iid, accepted(otm.Optimal()), ours(oracles.optimum), SCAN, ALL_SETS),
-    Promise("otm.Maximal", "exact", one_draft, accepted(otm.Maximal()), ours(oracles.overlap), SUM, SIXTY),
+    Promise(
+        "otm.Optimal", "exact", iid, accepted(otm.Optimal()), ours(oracles.optimum), SCAN, ALL_SETS
+    ),
+    Promise(
+        "otm.Maximal",
+        "exact",
+        one_draft,
+        accepted(otm.Maximal()),
+        ours(oracles.overlap),
+        SUM,
+        SIXTY,
+    ),
     Promise(
         "otm.RecursiveRejection",
         "exact",
@@ -133,11 +164,33 @@ IID = [
         "stage by stage in exact arithmetic",
     ),
     Promise("otm.Naive", "exact", iid, accepted(otm.Naive()), ours(oracles.naive), POWERS, SIXTY),
-    Promise("otm.NaiveTree", "exact", iid, accepted(otm.NaiveTree()), ours(oracles.naive_tree), POWERS, SIXTY),
     Promise(
-        "otm.MinHash", "exact", one_draft, accepted(otm.MinHash(), by="rule"), ours(oracles.minhash, by="rule"), SUM, SIXTY
+        "otm.NaiveTree",
+        "exact",
+        iid,
+        accepted(otm.NaiveTree()),
+        ours(oracles.naive_tree),
+        POWERS,
+        SIXTY,
     ),
-    Promise("otm.MinHash", "exact", one_draft, accepted(otm.MinHash()), ours(oracles.minhash, by="membership"), SUM, SIXTY),
+    Promise(
+        "otm.MinHash",
+        "exact",
+        one_draft,
+        accepted(otm.MinHash(), by="rule"),
+        ours(oracles.minhash, by="rule"),
+        SUM,
+        SIXTY,
+    ),
+    Promise(
+        "otm.MinHash",
+        "exact",
+        one_draft,
+        accepted(otm.MinHash()),
+        ours(oracles.minhash, by="membership"),
+        SUM,
+        SIXTY,
+    ),
     Promise(
         "otm.Lenience",
         "exact",
@@ -147,7 +200,15 @@ IID = [
         SUM,
         SIXTY,
     ),
-    Promise("otm.ListRace", "exact", iid, accepted(otm.ListRace(), by="rule"), ours(oracles.list_race_rule), SCAN, SIXTY),
+    Promise(
+        "otm.ListRace",
+        "exact",
+        iid,
+        accepted(otm.ListRace(), by="rule"),
+        ours(oracles.list_race_rule),
+        SCAN,
+        SIXTY,
+    ),
     Promise("otm.Race", "exact", one_draft, accepted(otm.Race()), ours(oracles.race), SCAN, SIXTY),
     Promise(
         "otm.bounds.kseq_lower",

@@ -1,4 +1,6 @@
-"""Every draft law enumerated: optimum, containment, inclusion; exact values and couplings of every verifier on small problems."""
+"""Every draft law enumerated: optimum, containment, inclusion; exact values and couplings of every
+verifier on small problems.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,14 @@ from tests.torture.promises import UNIT_ROUNDOFF, Bound, Promise, Rows, promised
 
 LAWS = ("WithoutReplacement", "Greedy", "Product", "TopK")
 GATE = 3 * 40 * UNIT_ROUNDOFF
-NODES = absolute(1e-14 + GATE, "1e-14 and the gate's rounding", 'docs/theory.md, "Without replacement"')
+NODES = absolute(
+    1e-14 + GATE, "1e-14 and the gate's rounding", 'docs/theory.md, "Without replacement"'
+)
 QUADRATURE = absolute(2e-12, "2e-12, quadrature", 'docs/theory.md, "Races"')
 CERTIFIED = absolute(1e-9, "1e-9, the certified gap")
-CHOICE = absolute(1e-13, "1e-13, quadrature", 'docs/theory.md, "The optimal verifier without replacement"')
+CHOICE = absolute(
+    1e-13, "1e-13, quadrature", 'docs/theory.md, "The optimal verifier without replacement"'
+)
 SEARCH = absolute(1e-6 + 1e-13, "1e-6, the tolerance", "docstring")
 SCORES = absolute(1e-12, "1e-12", 'docs/theory.md, "Score blocks"')
 KERNEL = Bound(
@@ -42,7 +48,12 @@ KERNEL = Bound(
     "32 (V + min(k, 64) + 8) u: sums of products over the draft sequences",
     'docs/theory.md, "Plain sums"',
 )
-BOUNDS = {"WithoutReplacement": NODES, "Product": absolute(1e-11, "1e-11, the certified gap"), "Greedy": POWERS, "TopK": POWERS}
+BOUNDS = {
+    "WithoutReplacement": NODES,
+    "Product": absolute(1e-11, "1e-11, the certified gap"),
+    "Greedy": POWERS,
+    "TopK": POWERS,
+}
 
 
 def _containment(case: Case) -> Rows:
@@ -51,9 +62,14 @@ def _containment(case: Case) -> Rows:
 
 
 def _enumerated(case: Case) -> Rows:
-    """Return the masses of the enumerated sequences in the oracle's order, and of those that it does not have."""
+    """Return the masses of the enumerated sequences in the oracle's order, and of those that it
+    does not have.
+    """
     table = case.otm_law.enumerate(case.problem.single(purpose="torture").draft)
-    listed = {tuple(row): mass for row, mass in zip(table.tokens.tolist(), table.mass.tolist(), strict=True)}
+    listed = {
+        tuple(row): mass
+        for row, mass in zip(table.tokens.tolist(), table.mass.tolist(), strict=True)
+    }
     known = [x for x, _ in oracles.sequences(case.rows[0])]
     stray = sum(mass for x, mass in listed.items() if x not in known)
     return Rows([[*(Decimal(listed.get(x, 0.0)) for x in known), Decimal(stray)]])
@@ -67,9 +83,28 @@ def _of(law: str) -> list[Promise]:
     name, small, single = f"otm.{law}", of_law(law), of_law(law, rows=(1,), kinds=("float64",))
     loose = BOUNDS[law].plus(60)
     return [
-        Promise(name, "exact", small, of_problem(otm.optimal_acceptance), ours(oracles.optimum), BOUNDS[law], ENUMERATED, 5),
-        Promise(name, "exact", single, _containment, lambda r, c: oracles.containment(r, mask(c)), loose, ENUMERATED),
-        Promise(name, "exact", small, of_problem(_inclusion), ours(oracles.inclusion), loose, ENUMERATED),
+        Promise(
+            name,
+            "exact",
+            small,
+            of_problem(otm.optimal_acceptance),
+            ours(oracles.optimum),
+            BOUNDS[law],
+            ENUMERATED,
+            5,
+        ),
+        Promise(
+            name,
+            "exact",
+            single,
+            _containment,
+            lambda r, c: oracles.containment(r, mask(c)),
+            loose,
+            ENUMERATED,
+        ),
+        Promise(
+            name, "exact", small, of_problem(_inclusion), ours(oracles.inclusion), loose, ENUMERATED
+        ),
         Promise(name, "exact", single, _enumerated, _true_sequences, STAGES, ENUMERATED),
     ]
 
@@ -88,7 +123,9 @@ def _certified_exactly(case: Case) -> Rows:
 
 
 def _marginals(verifier: otm.Verifier) -> Callable[[Case], Rows]:
-    """Return output marginal and draft marginal by set, as the oracle lists them, and what is drafted besides."""
+    """Return output marginal and draft marginal by set, as the oracle lists them, and what is
+    drafted besides.
+    """
 
     def call(case: Case) -> Rows:
         found = otm.coupling(verifier, case.problem)
@@ -114,11 +151,17 @@ def _coupled(verifier: otm.Verifier) -> Callable[[Case], Rows]:
 
 
 def _kernels(verifier: otm.Verifier) -> Callable[[Case], Rows]:
-    """Return the output's law put together from the kernel of every draft sequence and that sequence's exact mass."""
+    """Return the output's law put together from the kernel of every draft sequence and that
+    sequence's exact mass.
+    """
 
     def call(case: Case) -> Rows:
-        found, races = oracles.sequences(case.rows[0]), isinstance(verifier, otm.Race | otm.ListRace)
-        # Joint laws that are quadratures leave too little to condition on where the drafts hardly ever come.
+        found, races = (
+            oracles.sequences(case.rows[0]),
+            isinstance(verifier, otm.Race | otm.ListRace),
+        )
+        # Joint laws that are quadratures leave too little to condition on where the drafts hardly
+        # ever come.
         drawn = [(x, mass) for x, mass in found if mass > Decimal("1e-12" if races else "1e-290")]
         laws = otm.kernel(verifier, case.problem, np.array([x for x, _ in drawn]))
         weights = np.array([float(mass) for _, mass in drawn])
@@ -134,7 +177,9 @@ def _small(law: str) -> Callable[[np.random.Generator], Case]:
 
 
 def _with_left_out(bound: Bound) -> Bound:
-    """Return the bound of a kernel's law; with quadratures 27 sequences of up to 1e-12 are left out."""
+    """Return the bound of a kernel's law; with quadratures 27 sequences of up to 1e-12 are left
+    out.
+    """
     return bound.plus(3e5) if bound is QUADRATURE else bound.plus(100)
 
 
@@ -164,26 +209,73 @@ BISECTION = "bisection in 60 digits"
 VALUES: list[tuple[otm.Verifier, str, Bound, Any, str]] = [
     (otm.KSeq(), "IID", KERNEL, oracles.kseq, BISECTION),
     (otm.Optimal(), "IID", SCORES, oracles.optimum, ENUMERATED),
-    (otm.RecursiveRejection(), "IID", KERNEL, oracles.recursive_rejection, "stage by stage, exactly"),
+    (
+        otm.RecursiveRejection(),
+        "IID",
+        KERNEL,
+        oracles.recursive_rejection,
+        "stage by stage, exactly",
+    ),
     (otm.NaiveTree(), "IID", KERNEL, oracles.naive_tree, SIXTY),
-    (otm.RecursiveRejection(), "WithoutReplacement", KERNEL, oracles.recursive_rejection, "every path, exactly"),
-    (otm.Race(), "WithoutReplacement", QUADRATURE, oracles.race, "the integral expanded term by term, exactly"),
+    (
+        otm.RecursiveRejection(),
+        "WithoutReplacement",
+        KERNEL,
+        oracles.recursive_rejection,
+        "every path, exactly",
+    ),
+    (
+        otm.Race(),
+        "WithoutReplacement",
+        QUADRATURE,
+        oracles.race,
+        "the integral expanded term by term, exactly",
+    ),
 ]
 
 SINGLE = of_law("IID", rows=(1,), kinds=("float64",))
 ENUMERATIONS = [
     *(promise for law in LAWS for promise in _of(law)),
-    Promise("otm.IID", "exact", SINGLE, _containment, lambda r, c: oracles.containment(r, mask(c)), POWERS, ENUMERATED),
+    Promise(
+        "otm.IID",
+        "exact",
+        SINGLE,
+        _containment,
+        lambda r, c: oracles.containment(r, mask(c)),
+        POWERS,
+        ENUMERATED,
+    ),
     Promise("otm.IID", "exact", SINGLE, _enumerated, _true_sequences, STAGES, ENUMERATED),
-    Promise("otm.IID", "exact", of_law("IID"), of_problem(_inclusion), ours(oracles.inclusion), POWERS, ENUMERATED),
+    Promise(
+        "otm.IID",
+        "exact",
+        of_law("IID"),
+        of_problem(_inclusion),
+        ours(oracles.inclusion),
+        POWERS,
+        ENUMERATED,
+    ),
     *(
         Promise(
-            "otm.Naive", "exact", of_law(law), accepted(otm.Naive()), ours(oracles.naive), BOUNDS[law].plus(60), ENUMERATED, 5
+            "otm.Naive",
+            "exact",
+            of_law(law),
+            accepted(otm.Naive()),
+            ours(oracles.naive),
+            BOUNDS[law].plus(60),
+            ENUMERATED,
+            5,
         )
         for law in LAWS
     ),
     Promise(
-        "otm.GreedyOptimal", "exact", of_law("Greedy"), accepted(otm.GreedyOptimal()), ours(oracles.optimum), POWERS, ENUMERATED
+        "otm.GreedyOptimal",
+        "exact",
+        of_law("Greedy"),
+        accepted(otm.GreedyOptimal()),
+        ours(oracles.optimum),
+        POWERS,
+        ENUMERATED,
     ),
     Promise(
         "otm.SpecHub",
@@ -251,7 +343,9 @@ PROGRAMS = [
         ENUMERATED,
         2,
     ),
-    Promise("otm.optimum", "interval", any_law, _optimum, ours(oracles.optimum), OUTWARD, ENUMERATED, 2),
+    Promise(
+        "otm.optimum", "interval", any_law, _optimum, ours(oracles.optimum), OUTWARD, ENUMERATED, 2
+    ),
     Promise(
         "otm.transport.certify_exactly",
         "interval",
@@ -280,12 +374,28 @@ COUPLINGS = [
     ),
     *(
         Promise(
-            "otm.kernel", "exact", _small(law), _kernels(verifier), lambda r, c: r.q, _with_left_out(bound), "the target", 2
+            "otm.kernel",
+            "exact",
+            _small(law),
+            _kernels(verifier),
+            lambda r, c: r.q,
+            _with_left_out(bound),
+            "the target",
+            2,
         )
         for verifier, law, bound in LOSSLESS
     ),
     *(
-        Promise(f"otm.{type(verifier).__name__}", "exact", _small(law), _coupled(verifier), ours(truth), bound, witness, 2)
+        Promise(
+            f"otm.{type(verifier).__name__}",
+            "exact",
+            _small(law),
+            _coupled(verifier),
+            ours(truth),
+            bound,
+            witness,
+            2,
+        )
         for verifier, law, bound, truth, witness in VALUES
     ),
 ]

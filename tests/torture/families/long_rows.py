@@ -1,4 +1,6 @@
-"""Rows of language models' length, up to V = 128,256, in 60 digits; that the best cut is a prefix is a theorem."""
+"""Rows of language models' length, up to V = 128,256, in 60 digits; that the best cut is a prefix
+is a theorem.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,28 @@ from tests.torture.families.divergences import DIVERGENCE
 from tests.torture.problems import Case, Row
 from tests.torture.promises import Promise, Rows, promised
 
-LENGTHS = (1023, 1024, 1025, 1500, 2047, 2048, 3001, 1023, 1024, 1025, 1500, 2047, 2048, 3001, 32_000, 50_257, 128_256)
-long = functools.partial(cases, law="IID", tokens=LENGTHS, rows=(1,), kinds=("float64", "float64", "float32", "torch64"))
+LENGTHS = (
+    1023,
+    1024,
+    1025,
+    1500,
+    2047,
+    2048,
+    3001,
+    1023,
+    1024,
+    1025,
+    1500,
+    2047,
+    2048,
+    3001,
+    32_000,
+    50_257,
+    128_256,
+)
+long = functools.partial(
+    cases, law="IID", tokens=LENGTHS, rows=(1,), kinds=("float64", "float64", "float32", "torch64")
+)
 PREFIXES = "every prefix in 60 digits"
 FEW = (1, 3, 64)
 
@@ -59,7 +81,14 @@ def _true_columns(row: Row, case: Case) -> list[Decimal]:
 
 LONG = [
     Promise(
-        "otm.optimal_acceptance", "exact", long, of_problem(otm.optimal_acceptance), ours(oracles.optimum), SCAN, PREFIXES, 1
+        "otm.optimal_acceptance",
+        "exact",
+        long,
+        of_problem(otm.optimal_acceptance),
+        ours(oracles.optimum),
+        SCAN,
+        PREFIXES,
+        1,
     ),
     Promise(
         "otm.optimal_acceptance_curve",
@@ -71,12 +100,39 @@ LONG = [
         PREFIXES,
         1,
     ),
-    Promise("otm.KSeq", "exact", long, accepted(otm.KSeq()), ours(oracles.kseq), SCAN, "bisection in 60 digits", 1),
     Promise(
-        "otm.Race", "exact", functools.partial(long, counts=(1,)), accepted(otm.Race()), ours(oracles.race), SCAN, SIXTY, 1
+        "otm.KSeq",
+        "exact",
+        long,
+        accepted(otm.KSeq()),
+        ours(oracles.kseq),
+        SCAN,
+        "bisection in 60 digits",
+        1,
     ),
-    Promise("otm.ListRace", "exact", long, accepted(otm.ListRace(), by="rule"), ours(oracles.list_race_rule), SCAN, SIXTY, 1),
-    Promise("otm.Naive", "exact", long, accepted(otm.Naive()), ours(oracles.naive), POWERS, SIXTY, 1),
+    Promise(
+        "otm.Race",
+        "exact",
+        functools.partial(long, counts=(1,)),
+        accepted(otm.Race()),
+        ours(oracles.race),
+        SCAN,
+        SIXTY,
+        1,
+    ),
+    Promise(
+        "otm.ListRace",
+        "exact",
+        long,
+        accepted(otm.ListRace(), by="rule"),
+        ours(oracles.list_race_rule),
+        SCAN,
+        SIXTY,
+        1,
+    ),
+    Promise(
+        "otm.Naive", "exact", long, accepted(otm.Naive()), ours(oracles.naive), POWERS, SIXTY, 1
+    ),
     Promise(
         "otm.RecursiveRejection",
         "exact",
@@ -118,7 +174,14 @@ LONG = [
         1,
     ),
     Promise(
-        "otm.bounds.kseq_lower", "lower", long, of_problem(otm.bounds.kseq_lower), ours(oracles.kseq), OUTWARD, "bisection", 1
+        "otm.bounds.kseq_lower",
+        "lower",
+        long,
+        of_problem(otm.bounds.kseq_lower),
+        ours(oracles.kseq),
+        OUTWARD,
+        "bisection",
+        1,
     ),
     Promise(
         "otm.acceptance_table",

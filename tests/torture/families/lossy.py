@@ -1,4 +1,6 @@
-"""Lossy schemes and frontiers: output laws by definition, budgets in 60 digits, and rivals that must not get past the frontier."""
+"""Lossy schemes and frontiers: output laws by definition, budgets in 60 digits, and rivals that
+must not get past the frontier.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,13 @@ def _rule_law(row: Row, keep: Numbers, residual: Numbers) -> Numbers:
 def _lenience(residual_of: int) -> Callable[[Row], Numbers]:
     def law(row: Row) -> Numbers:
         def exactly() -> Numbers:
-            keep = [min(Decimal(1), 2 * q / p) if p else Decimal(0) for p, q in zip(row.p, row.q, strict=True)]
-            excess = [max(q - p / residual_of, Decimal(0)) for p, q in zip(row.p, row.q, strict=True)]
+            keep = [
+                min(Decimal(1), 2 * q / p) if p else Decimal(0)
+                for p, q in zip(row.p, row.q, strict=True)
+            ]
+            excess = [
+                max(q - p / residual_of, Decimal(0)) for p, q in zip(row.p, row.q, strict=True)
+            ]
             return _rule_law(row, keep, excess)
 
         return row.exactly(exactly)
@@ -81,12 +88,16 @@ def _opt(row: Row) -> Numbers:
 
 
 def _matching(passes: Callable[[Row], list[bool]], greedy: bool) -> Callable[[Row], Numbers]:
-    """Return the law of accepting the tokens that pass, with the likeliest token or the target behind it."""
+    """Return the law of accepting the tokens that pass, with the likeliest token or the target
+    behind it.
+    """
 
     def law(row: Row) -> Numbers:
         def exactly() -> Numbers:
             likeliest = max(range(len(row.q)), key=lambda y: (row.q[y], -y))
-            rest = [Decimal(int(y == likeliest)) for y in range(len(row.q))] if greedy else list(row.q)
+            rest = (
+                [Decimal(int(y == likeliest)) for y in range(len(row.q))] if greedy else list(row.q)
+            )
             return _rule_law(row, [Decimal(int(passing)) for passing in passes(row)], rest)
 
         return row.exactly(exactly)
@@ -113,7 +124,10 @@ def _thresholds(row: Row) -> Numbers:
         for x, (p, q, k) in enumerate(zip(row.p, row.q, keep, strict=True)):
             others = oracles.total(row.q) - q
             if p and k < 1:
-                law = [m + (p * (1 - k) * row.q[y] / others if y != x else 0) for y, m in enumerate(law)]
+                law = [
+                    m + (p * (1 - k) * row.q[y] / others if y != x else 0)
+                    for y, m in enumerate(law)
+                ]
         return law
 
     return row.exactly(exactly)
@@ -122,7 +136,11 @@ def _thresholds(row: Row) -> Numbers:
 def _raised(row: Row) -> Numbers:
     """Return min(1, q + √(q (1 − q)/10)), the aim of Cactus(0.05) on each token."""
     delta = Decimal(otm.Cactus().delta)
-    return row.exactly(lambda: [min(Decimal(1), q + (2 * delta * q * max(1 - q, Decimal(0))).sqrt()) for q in row.q])
+    return row.exactly(
+        lambda: [
+            min(Decimal(1), q + (2 * delta * q * max(1 - q, Decimal(0))).sqrt()) for q in row.q
+        ]
+    )
 
 
 def _cactus(row: Row) -> Numbers:
@@ -133,16 +151,22 @@ def _cactus(row: Row) -> Numbers:
         for x, (p, q, h) in enumerate(zip(row.p, row.q, raised, strict=True)):
             if p > h:
                 excess = [
-                    max(b * (1 - h) / (1 - q) - a, Decimal(0)) if y != x else Decimal(0) for y, (a, b) in enumerate(pairs)
+                    max(b * (1 - h) / (1 - q) - a, Decimal(0)) if y != x else Decimal(0)
+                    for y, (a, b) in enumerate(pairs)
                 ]
-                law = [m + (p - h) * e / oracles.total(excess) for m, e in zip(law, excess, strict=True)]
+                law = [
+                    m + (p - h) * e / oracles.total(excess)
+                    for m, e in zip(law, excess, strict=True)
+                ]
         return law
 
     raised, pairs = _raised(row), list(zip(row.p, row.q, strict=True))
     return row.exactly(exactly)
 
 
-SCHEMES: list[tuple[otm.Verifier, Callable[[Row], Numbers], Callable[[np.random.Generator], Case]]] = [
+SCHEMES: list[
+    tuple[otm.Verifier, Callable[[Row], Numbers], Callable[[np.random.Generator], Case]]
+] = [
     (otm.Lenience(), _lenience(1), single),
     (otm.Lenience(residual="scaled"), _lenience(2), single),
     (otm.TypicalAcceptance(), _typical, off),
@@ -168,7 +192,9 @@ def _distortion(verifier: otm.Verifier) -> Callable[[Case], Rows]:
 
 def _variation(law: Callable[[Row], Numbers]) -> Callable[[Row, Case], Decimal]:
     def truth(row: Row, case: Case) -> Decimal:
-        return row.exactly(lambda: oracles.total(abs(a - q) for a, q in zip(law(row), row.q, strict=True)) / 2)
+        return row.exactly(
+            lambda: oracles.total(abs(a - q) for a, q in zip(law(row), row.q, strict=True)) / 2
+        )
 
     return truth
 
@@ -176,11 +202,27 @@ def _variation(law: Callable[[Row], Numbers]) -> Callable[[Row, Case], Decimal]:
 RULE = "the rule's law by its definition, exactly"
 LAWS = [
     *(
-        Promise("otm.lossy.output_law", "exact", draw, _law(v), lambda r, c, law=law: law(r), SUM.plus(60), RULE)
+        Promise(
+            "otm.lossy.output_law",
+            "exact",
+            draw,
+            _law(v),
+            lambda r, c, law=law: law(r),
+            SUM.plus(60),
+            RULE,
+        )
         for v, law, draw in SCHEMES
     ),
     *(
-        Promise("otm.lossy.distortion", "exact", draw, _distortion(v), _variation(law), SUM.plus(60), RULE)
+        Promise(
+            "otm.lossy.distortion",
+            "exact",
+            draw,
+            _distortion(v),
+            _variation(law),
+            SUM.plus(60),
+            RULE,
+        )
         for v, law, draw in SCHEMES
     ),
 ]
@@ -188,7 +230,9 @@ LAWS = [
 
 def _towards(law: Callable[[Row], Numbers]) -> Callable[[Row, Case], Decimal]:
     """Return Σ min(p, π)."""
-    return lambda row, case: row.exactly(lambda: oracles.total(min(p, a) for p, a in zip(row.p, law(row), strict=True)))
+    return lambda row, case: row.exactly(
+        lambda: oracles.total(min(p, a) for p, a in zip(row.p, law(row), strict=True))
+    )
 
 
 def _relaxed(row: Row, case: Case) -> Decimal:
@@ -196,26 +240,37 @@ def _relaxed(row: Row, case: Case) -> Decimal:
 
     def exactly() -> Decimal:
         likeliest = sorted(range(len(row.q)), key=lambda y: (-row.q[y], y))[:10]
-        good = [y in likeliest and q >= max(row.q) - Decimal("0.6") - TIE for y, q in enumerate(row.q)]
-        return oracles.total(p if passes else p * q for p, q, passes in zip(row.p, row.q, good, strict=True))
+        good = [
+            y in likeliest and q >= max(row.q) - Decimal("0.6") - TIE for y, q in enumerate(row.q)
+        ]
+        return oracles.total(
+            p if passes else p * q for p, q, passes in zip(row.p, row.q, good, strict=True)
+        )
 
     return row.exactly(exactly)
 
 
 def _by_test(passes: Callable[[Row], list[bool]]) -> Callable[[Row, Case], Decimal]:
     """Return P(A), and the likeliest token, which is in A, caught no more."""
-    return lambda row, case: row.exactly(lambda: oracles.total(p for p, good in zip(row.p, passes(row), strict=True) if good))
+    return lambda row, case: row.exactly(
+        lambda: oracles.total(p for p, good in zip(row.p, passes(row), strict=True) if good)
+    )
 
 
 def _by_thresholds(row: Row, case: Case) -> Decimal:
     half, most = Decimal("0.5") - TIE, Decimal("0.8")
     return row.exactly(
-        lambda: oracles.total(p if q >= half else p * min(Decimal(1), q / most) for p, q in zip(row.p, row.q, strict=True))
+        lambda: oracles.total(
+            p if q >= half else p * min(Decimal(1), q / most)
+            for p, q in zip(row.p, row.q, strict=True)
+        )
     )
 
 
 def _by_bonus(row: Row, case: Case) -> Decimal:
-    return row.exactly(lambda: oracles.total(min(p, h) for p, h in zip(row.p, _raised(row), strict=True)))
+    return row.exactly(
+        lambda: oracles.total(min(p, h) for p, h in zip(row.p, _raised(row), strict=True))
+    )
 
 
 def _within(row: Row, case: Case) -> Decimal:
@@ -223,15 +278,51 @@ def _within(row: Row, case: Case) -> Decimal:
 
 
 ACCEPTED = [
-    Promise("otm.Ensemble", "exact", single, accepted(otm.Ensemble()), _towards(_ensemble), SUM, RULE),
+    Promise(
+        "otm.Ensemble", "exact", single, accepted(otm.Ensemble()), _towards(_ensemble), SUM, RULE
+    ),
     Promise("otm.Cascade", "exact", off, accepted(otm.Cascade()), _towards(_token_v3), SUM, RULE),
-    Promise("otm.Cascade", "exact", off, accepted(otm.Cascade(rule="opt")), _towards(_opt), SUM, RULE),
-    Promise("otm.RelaxedAcceptance", "exact", off, accepted(otm.RelaxedAcceptance()), _relaxed, SUM, RULE),
-    Promise("otm.BoundedRegret", "exact", off, accepted(otm.BoundedRegret()), _by_test(_regret), SUM, RULE),
+    Promise(
+        "otm.Cascade", "exact", off, accepted(otm.Cascade(rule="opt")), _towards(_opt), SUM, RULE
+    ),
+    Promise(
+        "otm.RelaxedAcceptance",
+        "exact",
+        off,
+        accepted(otm.RelaxedAcceptance()),
+        _relaxed,
+        SUM,
+        RULE,
+    ),
+    Promise(
+        "otm.BoundedRegret",
+        "exact",
+        off,
+        accepted(otm.BoundedRegret()),
+        _by_test(_regret),
+        SUM,
+        RULE,
+    ),
     Promise("otm.Mars", "exact", off, accepted(otm.Mars()), _by_test(_runner_up), SUM, RULE),
-    Promise("otm.ThresholdMatching", "exact", off, accepted(otm.ThresholdMatching()), _by_thresholds, SUM, RULE),
+    Promise(
+        "otm.ThresholdMatching",
+        "exact",
+        off,
+        accepted(otm.ThresholdMatching()),
+        _by_thresholds,
+        SUM,
+        RULE,
+    ),
     Promise("otm.Cactus", "exact", single, accepted(otm.Cactus()), _by_bonus, SUM, RULE),
-    Promise("otm.TvOptimal", "exact", iid, accepted(otm.TvOptimal()), _within, SCAN.plus(8), "every token set in 60 digits"),
+    Promise(
+        "otm.TvOptimal",
+        "exact",
+        iid,
+        accepted(otm.TvOptimal()),
+        _within,
+        SCAN.plus(8),
+        "every token set in 60 digits",
+    ),
 ]
 
 promised("lossy laws", LAWS + ACCEPTED)
@@ -250,7 +341,9 @@ def _reached(row: Row, law: np.ndarray) -> Decimal:
 
 
 def _rivals(random: np.random.Generator, case: Case, budget: float) -> list[np.ndarray]:
-    """Return laws within the budget: as far from the target as it allows towards the draft, what is drafted, and at random."""
+    """Return laws within the budget: as far from the target as it allows towards the draft, what is
+    drafted, and at random.
+    """
     q, width = case.target[0], case.num_tokens
     drafted = np.array([float(x) for x in oracles.inclusion(case.rows[0])])
     rivals = []
@@ -274,19 +367,24 @@ def _rivals(random: np.random.Generator, case: Case, budget: float) -> list[np.n
 
 
 def _budget(random: np.random.Generator) -> float:
-    return float(random.choice([0.0, 1e-12, 1e-6, 0.01, 0.1, 0.5, 2.0, 50.0, 10.0 ** random.uniform(-9, 1)]))
+    return float(
+        random.choice([0.0, 1e-12, 1e-6, 0.01, 0.1, 0.5, 2.0, 50.0, 10.0 ** random.uniform(-9, 1)])
+    )
 
 
 @checks.add(
     "otm.lossy.kl_frontier",
-    "1e-12 between the certificates, in the law's acceptance, and past its rivals; 1e-12 (1 + D) in the budget",
+    "1e-12 between the certificates, in the law's acceptance, and past its rivals; 1e-12 (1 + D) "
+    "in the budget",
     'docs/theory.md, "Lossy frontiers"',
     "the law's own budget and acceptance, exactly; rival laws",
     direction="interval",
 )
 def _frontier(random: np.random.Generator) -> tuple[float, str]:
     law = "IID" if random.random() < 0.5 else "WithoutReplacement"
-    case = of_law(law, rows=(1,), tokens=(1, 2, 3, 4) if law == "IID" else (2, 3, 4), kinds=("float64",))(random)
+    case = of_law(
+        law, rows=(1,), tokens=(1, 2, 3, 4) if law == "IID" else (2, 3, 4), kinds=("float64",)
+    )(random)
     budget, row = _budget(random), case.rows[0]
     found = lossy.kl_frontier(case.problem, kl=budget)
     told = f"{case!r}, kl={budget!r}: {found!r}"
@@ -296,7 +394,10 @@ def _frontier(random: np.random.Generator) -> tuple[float, str]:
         (found.upper - found.lower) / SLACK,
         float(Decimal(float(found.lower)) - attained) / SLACK,
         float(_spent(row, found.law) - Decimal(budget)) / (SLACK * (1 + budget)),
-        *(float(_reached(row, rival) - Decimal(float(found.upper))) / SLACK for rival in _rivals(random, case, budget)),
+        *(
+            float(_reached(row, rival) - Decimal(float(found.upper))) / SLACK
+            for rival in _rivals(random, case, budget)
+        ),
     ]
     worst = int(np.argmax(errors))
     named = ["ends inverted", "ends apart", "not attained", "over budget", *["a rival"] * 9][worst]
@@ -312,15 +413,20 @@ def _frontier(random: np.random.Generator) -> tuple[float, str]:
 def _mentored(random: np.random.Generator) -> tuple[float, str]:
     case, budget = single(random, kinds=("float64",)), _budget(random)
     row, verifier = case.rows[0], otm.Mentored(budget)
-    law, reached = lossy.output_law(verifier, case.problem), Decimal(float(otm.acceptance(verifier, case.problem)))
+    law, reached = (
+        lossy.output_law(verifier, case.problem),
+        Decimal(float(otm.acceptance(verifier, case.problem))),
+    )
     errors = [
         abs(float(reached - _reached(row, law))) / (1e-13 + 40 * UNIT_ROUNDOFF),
         float(_spent(row, law) - Decimal(budget)) / (SLACK * (1 + budget)),
         *(float(_reached(row, rival) - reached) / SLACK for rival in _rivals(random, case, budget)),
     ]
-    return max(
-        *errors, 0.0
-    ), f"{['its law', 'over budget', *['a rival'] * 9][int(np.argmax(errors))]}: {case!r}, kl={budget!r}, {reached}"
+    return (
+        max(*errors, 0.0),
+        f"{['its law', 'over budget', *['a rival'] * 9][int(np.argmax(errors))]}: {case!r}, "
+        f"kl={budget!r}, {reached}",
+    )
 
 
 @checks.add(
@@ -331,9 +437,13 @@ def _mentored(random: np.random.Generator) -> tuple[float, str]:
 )
 def _program(random: np.random.Generator) -> tuple[float, str]:
     case = iid(random, rows=(1,), tokens=(2, 3), counts=(1, 2), kinds=("float64",))
-    while case.target.min() < 1e-6 or case.draft.min() < 1e-6:  # an interior-point method wants an interior
+    while (
+        case.target.min() < 1e-6 or case.draft.min() < 1e-6
+    ):  # an interior-point method wants an interior
         case = iid(random, rows=(1,), tokens=(2, 3), counts=(1, 2), kinds=("float64",))
     budget = float(random.choice([0.01, 0.1, 0.5]))
     program = lossy.kl_frontier_program(case.problem, kl=budget).problem()
     value = program.solve(solver="CLARABEL")
-    return abs(value - lossy.kl_frontier(case.problem, kl=budget).value) / 1e-6, f"{case!r}, kl={budget}: {value}"
+    return abs(
+        value - lossy.kl_frontier(case.problem, kl=budget).value
+    ) / 1e-6, f"{case!r}, kl={budget}: {value}"

@@ -1,4 +1,6 @@
-"""Intervals from lists of top tokens: the pair that the lists were taken from is one completion, so its truth lies inside."""
+"""Intervals from lists of top tokens: the pair that the lists were taken from is one completion, so
+its truth lies inside.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,33 @@ from tests.torture.problems import Case, Row
 from tests.torture.promises import Promise, Rows, promised
 
 SOME = functools.partial(
-    cases, law="IID", tokens=(1, 2, 3, 4, 6, 8, 20), counts=(1, 2, 3, 8, 64, 1000), rows=(1, 2), kinds=("float64", "list")
+    cases,
+    law="IID",
+    tokens=(1, 2, 3, 4, 6, 8, 20),
+    counts=(1, 2, 3, 8, 64, 1000),
+    rows=(1, 2),
+    kinds=("float64", "list"),
 )
 
 
 def _known(case: Case) -> otm.partial.PartialPair:
-    """Return what is left of the pair: m tokens of each side, of the draft perhaps fewer, V told or not."""
+    """Return what is left of the pair: m tokens of each side, of the draft perhaps fewer, V told or
+    not.
+    """
     m = 1 + int(case.extra * case.num_tokens)
-    draft, target = (otm.partial.TopTokens.of(case.given(masses), m=m) for masses in (case.draft, case.target))
-    return otm.partial.PartialPair(draft=draft, target=target, num_tokens=case.num_tokens if case.extra > 0.4 else None)
+    draft, target = (
+        otm.partial.TopTokens.of(case.given(masses), m=m) for masses in (case.draft, case.target)
+    )
+    return otm.partial.PartialPair(
+        draft=draft, target=target, num_tokens=case.num_tokens if case.extra > 0.4 else None
+    )
 
 
 def _ends(interval: Any, case: Case) -> Rows:
     shape = (len(case.target),)
-    lower, upper = (np.asarray(end, dtype=np.float64).reshape(shape) for end in (interval.lower, interval.upper))
+    lower, upper = (
+        np.asarray(end, dtype=np.float64).reshape(shape) for end in (interval.lower, interval.upper)
+    )
     return Rows(zip(lower.tolist(), upper.tolist(), strict=True))
 
 
@@ -66,7 +81,13 @@ BETWEEN = [
     Promise(ACCEPT, "interval", SOME, _acceptance(otm.KSeq()), ours(oracles.kseq), OUTWARD, KSEQ),
     Promise(ACCEPT, "interval", SOME, _acceptance(otm.Optimal()), _optimum, OUTWARD, ALL_SETS),
     Promise(
-        ACCEPT, "interval", FEWER, _acceptance(otm.RecursiveRejection()), ours(oracles.recursive_rejection), OUTWARD, "stages"
+        ACCEPT,
+        "interval",
+        FEWER,
+        _acceptance(otm.RecursiveRejection()),
+        ours(oracles.recursive_rejection),
+        OUTWARD,
+        "stages",
     ),
     Promise(
         ACCEPT,
@@ -87,7 +108,15 @@ BETWEEN = [
         KSEQ,
     ),
     *(
-        Promise("otm.partial.divergences", "interval", SOME, _divergence(name), ours(oracle), OUTWARD, SIXTY)
+        Promise(
+            "otm.partial.divergences",
+            "interval",
+            SOME,
+            _divergence(name),
+            ours(oracle),
+            OUTWARD,
+            SIXTY,
+        )
         for name, oracle in [
             ("total_variation", functools.partial(oracles.hockey_stick, level=Decimal(1))),
             ("kl_target_draft", oracles.kl),

@@ -1,4 +1,6 @@
-"""What draws: tokens that cannot come must not come, intervals hold at a confidence of 1 − 10⁻⁹, and audits judge as they state."""
+"""What draws: tokens that cannot come must not come, intervals hold at a confidence of 1 − 10⁻⁹,
+and audits judge as they state.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,12 @@ VERIFIERS: list[tuple[otm.Verifier, str]] = [(verifier, law) for verifier, law, 
 
 
 def _case(random: np.random.Generator, law: str) -> Case:
-    return of_law(law, rows=(1,), tokens=(1, 2, 3, 4) if law == "IID" else (2, 3, 4), kinds=("float64", "torch64", "list"))(
-        random
-    )
+    return of_law(
+        law,
+        rows=(1,),
+        tokens=(1, 2, 3, 4) if law == "IID" else (2, 3, 4),
+        kinds=("float64", "torch64", "list"),
+    )(random)
 
 
 @checks.add(
@@ -44,12 +49,18 @@ def _sample(random: np.random.Generator) -> tuple[float, str]:
     drawn = otm.sample(verifier, case.problem, size=200, rng=random)
     row = case.rows[0]
     possible = {x for x, _ in oracles.sequences(row)}
-    fine = all(tuple(x) in possible for x in drawn.drafts.tolist()) and all(row.q[y] > 0 for y in drawn.output.tolist())
+    fine = all(tuple(x) in possible for x in drawn.drafts.tolist()) and all(
+        row.q[y] > 0 for y in drawn.output.tolist()
+    )
     return 0.0 if fine else math.inf, f"{verifier!r}, {case!r}: {drawn!r}"
 
 
 @checks.add(
-    "otm.estimate", "misses with probability at most 1e-9", "docstring", "acceptances in exact arithmetic", direction="estimate"
+    "otm.estimate",
+    "misses with probability at most 1e-9",
+    "docstring",
+    "acceptances in exact arithmetic",
+    direction="estimate",
 )
 def _estimate(random: np.random.Generator) -> tuple[float, str]:
     verifier, law, _, truth, _ = VALUES[random.integers(len(VALUES))]
@@ -69,7 +80,9 @@ def _estimate(random: np.random.Generator) -> tuple[float, str]:
 )
 def _rao_blackwell(random: np.random.Generator) -> tuple[float, str]:
     case = of_law("WithoutReplacement", rows=(1,), counts=(1, 2, 3, 4), tokens=(2, 3, 4, 5))(random)
-    found = otm.verifiers.rao_blackwell_acceptance(case.problem, samples=200, rng=random, confidence=SURE)
+    found = otm.verifiers.rao_blackwell_acceptance(
+        case.problem, samples=200, rng=random, confidence=SURE
+    )
     true = float(oracles.recursive_rejection(case.rows[0]))
     fine = found.low - 1e-12 <= true <= found.high + 1e-12
     return 0.0 if fine else math.inf, f"{case!r}: {found} for {true!r}"
@@ -77,7 +90,8 @@ def _rao_blackwell(random: np.random.Generator) -> tuple[float, str]:
 
 @checks.add(
     "otm.verifiers.prepare_batch",
-    "1e-12 in the selected draft's law (Σ = 1, s(y) ≤ Pr(y is drafted)), and between its ends and the optimum",
+    "1e-12 in the selected draft's law (Σ = 1, s(y) ≤ Pr(y is drafted)), and between its ends and "
+    "the optimum",
     "docstring",
     "every token set, exactly",
     direction="interval",
@@ -86,7 +100,9 @@ def _batch(random: np.random.Generator) -> tuple[float, str]:
     case = iid(random, rows=(3,), counts=(1, 2, 3, 8), kinds=("float64", "torch64"))
     rule = otm.verifiers.prepare_batch(otm.Optimal(bins=64), case.problem)
     worst = 0.0
-    for row, law, low, high in zip(case.rows, rule.selection_law, rule.lower, rule.upper, strict=True):
+    for row, law, low, high in zip(
+        case.rows, rule.selection_law, rule.lower, rule.upper, strict=True
+    ):
         best = float(oracles.optimum(row))
         drafted = [float(x) for x in oracles.inclusion(row)]
         over = max(float(s) - x for s, x in zip(law, drafted, strict=True))
@@ -94,13 +110,26 @@ def _batch(random: np.random.Generator) -> tuple[float, str]:
     return worst / 1e-12, f"{case!r}: {rule.lower}, {rule.upper}"
 
 
-@checks.add("otm.verifiers.selection_with_law", "1e-9 in the selected draft's law", "docstring", "the law asked for")
+@checks.add(
+    "otm.verifiers.selection_with_law",
+    "1e-9 in the selected draft's law",
+    "docstring",
+    "the law asked for",
+)
 def _selection(random: np.random.Generator) -> tuple[float, str]:
     case = of_law("IID", rows=(1,), tokens=(2, 3), kinds=("float64",))(random)
-    goal = 0.5 * (case.draft[0] + np.array([float(x) / case.k for x in oracles.inclusion(case.rows[0])]))
+    goal = 0.5 * (
+        case.draft[0] + np.array([float(x) / case.k for x in oracles.inclusion(case.rows[0])])
+    )
     goal = goal / goal.sum()
     row = case.rows[0]
-    wanted = Row(row.drafts, tuple(row.exactly(lambda: [Decimal(float(x)) for x in goal])), row.law, row.k, row.digits)
+    wanted = Row(
+        row.drafts,
+        tuple(row.exactly(lambda: [Decimal(float(x)) for x in goal])),
+        row.law,
+        row.k,
+        row.digits,
+    )
     if oracles.optimum(wanted) < 1 - Decimal("1e-12"):
         return 0.0, "outside the core"
     made = otm.SelectThenReject(otm.verifiers.selection_with_law(case.problem, law=goal))
@@ -109,11 +138,18 @@ def _selection(random: np.random.Generator) -> tuple[float, str]:
 
 
 def _total_variation(law: Callable[[Row], Any], row: Row) -> float:
-    return float(row.exactly(lambda: oracles.total(abs(a - q) for a, q in zip(law(row), row.q, strict=True)) / 2))
+    return float(
+        row.exactly(
+            lambda: oracles.total(abs(a - q) for a, q in zip(law(row), row.q, strict=True)) / 2
+        )
+    )
 
 
 @checks.add(
-    "otm.audit.exact", "its own tolerance and error", 'docs/theory.md, "Audits"', "the law of single-draft rejection, exactly"
+    "otm.audit.exact",
+    "its own tolerance and error",
+    'docs/theory.md, "Audits"',
+    "the law of single-draft rejection, exactly",
 )
 def _audited(random: np.random.Generator) -> tuple[float, str]:
     """A callable that accepts with min(1, q/(l p)): lossless at l = 1, of known distance elsewhere."""
@@ -139,19 +175,38 @@ def _audited(random: np.random.Generator) -> tuple[float, str]:
     truth = 0.0 if lossless else _total_variation(SCHEMES[0][1], case.rows[0])
     allowed = found.tolerance + found.error + 1e-14
     said = abs(found.total_variation - truth) / allowed
-    wrong = found.verdict == "not lossless" if lossless else found.verdict == "lossless" and truth > 2 * allowed
-    return math.inf if wrong else said, f"{case!r}, {factor}: {found.verdict}, {found.total_variation!r} for {truth!r}"
+    wrong = (
+        found.verdict == "not lossless"
+        if lossless
+        else found.verdict == "lossless" and truth > 2 * allowed
+    )
+    return (
+        math.inf if wrong else said,
+        f"{case!r}, {factor}: {found.verdict}, {found.total_variation!r} for {truth!r}",
+    )
 
 
-@checks.add("otm.audit.sampler", "its own tolerance", 'docs/theory.md, "Audits"', "lossless verifiers of the library")
+@checks.add(
+    "otm.audit.sampler",
+    "its own tolerance",
+    'docs/theory.md, "Audits"',
+    "lossless verifiers of the library",
+)
 def _sampler(random: np.random.Generator) -> tuple[float, str]:
-    verifier, law = [(otm.KSeq(), "IID"), (otm.RecursiveRejection(), "IID"), (otm.NaiveTree(), "IID"), (otm.Naive(), "TopK")][
-        random.integers(4)
-    ]
+    verifier, law = [
+        (otm.KSeq(), "IID"),
+        (otm.RecursiveRejection(), "IID"),
+        (otm.NaiveTree(), "IID"),
+        (otm.Naive(), "TopK"),
+    ][random.integers(4)]
     case = of_law(law, rows=(1,), tokens=(2, 3), counts=(1, 2), kinds=("float64",))(random)
     found = audit.sampler(verifier, case.problem)
     told = f"{verifier!r}, {case!r}: {found.verdict}, {found.total_variation!r}"
-    return (math.inf if found.verdict == "not lossless" else found.total_variation / (found.tolerance + found.error)), told
+    return (
+        math.inf
+        if found.verdict == "not lossless"
+        else found.total_variation / (found.tolerance + found.error)
+    ), told
 
 
 @checks.add(
@@ -166,7 +221,10 @@ def _outputs(random: np.random.Generator) -> tuple[float, str]:
     target = case.problem.target
     drawn = random.choice(case.num_tokens, size=500, p=target / target.sum())
     found = audit.outputs(drawn, target=target)
-    return 0.0 if found.verdict in ("no difference found", "no verdict") else math.inf, f"{case!r}: {found!r}"
+    return 0.0 if found.verdict in (
+        "no difference found",
+        "no verdict",
+    ) else math.inf, f"{case!r}: {found!r}"
 
 
 @checks.add(
@@ -188,7 +246,9 @@ def _needed(random: np.random.Generator) -> tuple[float, str]:
 
     needed = row.exactly(exactly)
     error = max(needed - found, Decimal(found) - needed - 1)
-    return max(float(error / (needed * Decimal("1e-12"))), 0.0), f"{case!r}, {detect!r}: {found} for {needed:.20g}"
+    return max(
+        float(error / (needed * Decimal("1e-12"))), 0.0
+    ), f"{case!r}, {detect!r}: {found} for {needed:.20g}"
 
 
 @checks.add(
@@ -201,6 +261,10 @@ def _needed(random: np.random.Generator) -> tuple[float, str]:
 def _tolerance(random: np.random.Generator) -> tuple[float, str]:
     case = of_law("IID", rows=(1,), tokens=(2, 3), kinds=("float64",))(random)
     law = otm.coupling(otm.KSeq(), case.problem).output_marginal
-    off = 0.5 * sum(abs(float(Decimal(float(a)) - b)) for a, b in zip(law, case.rows[0].q, strict=True))
+    off = 0.5 * sum(
+        abs(float(Decimal(float(a)) - b)) for a, b in zip(law, case.rows[0].q, strict=True)
+    )
     allowed = audit.rounding_tolerance(case.num_tokens, case.k)
-    return off / (allowed + 2 * case.num_tokens * UNIT_ROUNDOFF), f"{case!r}: {off!r} beside {allowed!r}"
+    return off / (
+        allowed + 2 * case.num_tokens * UNIT_ROUNDOFF
+    ), f"{case!r}: {off!r} beside {allowed!r}"

@@ -1,4 +1,6 @@
-"""Toy models through every decoder: the law of what comes out against the target's, exactly; expected tokens by formulas."""
+"""Toy models through every decoder: the law of what comes out against the target's, exactly;
+expected tokens by formulas.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ checks = Checks("sequences", times=3)
 
 MOST_TREES = 64
 ROUNDING, QUADRATURE, CERTIFIED = 3e-14, 5e-11, 1e-8
-"""A completed law sums products of at most 26 probabilities, each right to a few units; races and programs as they promise."""
+"""A completed law sums products of at most 26 probabilities, each right to a few units; races and
+programs as they promise.
+"""
 
 
 def tolerance(decoder: sequence.Decoder) -> tuple[float, str]:
@@ -50,7 +54,9 @@ def exact_law(model: sequence.LanguageModel, length: int) -> list[Decimal]:
 
 def apart(found: np.ndarray, truth: list[Decimal]) -> float:
     """Return the largest difference of two laws."""
-    return max(abs(float(Decimal(float(a)) - b)) for a, b in zip(found.reshape(-1), truth, strict=True))
+    return max(
+        abs(float(Decimal(float(a)) - b)) for a, b in zip(found.reshape(-1), truth, strict=True)
+    )
 
 
 for _cls in sequence.DECODERS:
@@ -74,15 +80,23 @@ def losslessness(random: np.random.Generator) -> Iterator[Trial]:
         draft, target = random_models(size.num_tokens, size.length, random)
         chosen = decoders(size, index, random)
         decoder = chosen[random.integers(len(chosen))]
-        deferred = num_trees(decoder, size.num_tokens) > MOST_TREES and isinstance(decoder, DEFERRABLE)
+        deferred = num_trees(decoder, size.num_tokens) > MOST_TREES and isinstance(
+            decoder, DEFERRABLE
+        )
         step: Any = sequence.expected_step if deferred else sequence.step_law
         found = step(decoder, draft=draft, target=target, context=[])
         length = decoder.depth + 1
-        law = sequence.completed_law(getattr(found, "law", found), target=target, context=[], length=length)
+        law = sequence.completed_law(
+            getattr(found, "law", found), target=target, context=[], length=length
+        )
         with decimal.localcontext(context(DIGITS)):
             error = apart(law, exact_law(target, length))
         yield Trial(
-            f"otm.sequence.{type(decoder).__name__}", 1, error / tolerance(decoder)[0], "", f"{decoder!r}, {draft}, {target}"
+            f"otm.sequence.{type(decoder).__name__}",
+            1,
+            error / tolerance(decoder)[0],
+            "",
+            f"{decoder!r}, {draft}, {target}",
         )
 
 
@@ -95,10 +109,17 @@ def _tokens(law: sequence.StepLaw) -> float:
     return 1.0 + float(law.mass @ law.accepted)
 
 
-@checks.add("otm.sequence.expected_step", "1e-12; with races 1e-10", "docstring", "the enumerated law of the step")
+@checks.add(
+    "otm.sequence.expected_step",
+    "1e-12; with races 1e-10",
+    "docstring",
+    "the enumerated law of the step",
+)
 def _expected(random: np.random.Generator) -> tuple[float, str]:
     size, draft, target = _toy(random)
-    known = [d for d in decoders(size, int(random.integers(1000)), random) if isinstance(d, DEFERRABLE)]
+    known = [
+        d for d in decoders(size, int(random.integers(1000)), random) if isinstance(d, DEFERRABLE)
+    ]
     chosen = [d for d in known if num_trees(d, size.num_tokens) <= MOST_TREES]
     decoder = chosen[random.integers(len(chosen))]
     whole = sequence.step_law(decoder, draft=draft, target=target, context=[])
@@ -111,12 +132,21 @@ def _rows(draft: Any, target: Any) -> Any:
     return functools.cache(lambda prefix: exact_row(draft.next(prefix), target.next(prefix)))
 
 
-@checks.add("otm.sequence.step_law", "3e-14 (γ + 1)", "docstring", "chains: Σ of products of exact acceptances; blocks: Σ E[w]")
+@checks.add(
+    "otm.sequence.step_law",
+    "3e-14 (γ + 1)",
+    "docstring",
+    "chains: Σ of products of exact acceptances; blocks: Σ E[w]",
+)
 def _chains(random: np.random.Generator) -> tuple[float, str]:
     size, draft, target = _toy(random)
     rows = _rows(draft, target)
     block = bool(random.random() < 0.5)
-    decoder: Any = sequence.BlockVerification(size.length) if block else sequence.SpeculativeSampling(size.length)
+    decoder: Any = (
+        sequence.BlockVerification(size.length)
+        if block
+        else sequence.SpeculativeSampling(size.length)
+    )
 
     def chain(prefix: tuple[int, ...]) -> Decimal:
         """Expected tokens from here on: a draft is kept with min(p, q)."""
@@ -124,7 +154,11 @@ def _chains(random: np.random.Generator) -> tuple[float, str]:
             return Decimal(1)
         row = rows(prefix)
         return 1 + sum(
-            (min(p, q) * chain((*prefix, x)) for x, (p, q) in enumerate(zip(row.p, row.q, strict=True)) if min(p, q)),
+            (
+                min(p, q) * chain((*prefix, x))
+                for x, (p, q) in enumerate(zip(row.p, row.q, strict=True))
+                if min(p, q)
+            ),
             Decimal(0),
         )
 
@@ -162,16 +196,27 @@ def _best(random: np.random.Generator) -> tuple[float, str]:
         truth = row.exactly(lambda: 1 + oracles.optimum(row))
         found = sequence.best_step(decoder, draft=draft, target=target, context=[])
         inside = Decimal(float(found.lower)) <= truth <= Decimal(float(found.upper))
-        return 0.0 if inside else math.inf, f"{decoder!r}, {draft}, {target}: {found!r} for {truth:.20g}"
-    chosen = [d for d in decoders(size, int(random.integers(1000)), random) if num_trees(d, size.num_tokens) <= MOST_TREES]
+        return (
+            0.0 if inside else math.inf,
+            f"{decoder!r}, {draft}, {target}: {found!r} for {truth:.20g}",
+        )
+    chosen = [
+        d
+        for d in decoders(size, int(random.integers(1000)), random)
+        if num_trees(d, size.num_tokens) <= MOST_TREES
+    ]
     decoder = chosen[random.integers(len(chosen))]
     found = sequence.best_step(decoder, draft=draft, target=target, context=[])
     reached = _tokens(sequence.step_law(decoder, draft=draft, target=target, context=[]))
-    fine = found.lower <= found.upper and reached <= found.upper + (1e-10 if isinstance(decoder, sequence.Ersd) else 1e-12)
+    fine = found.lower <= found.upper and reached <= found.upper + (
+        1e-10 if isinstance(decoder, sequence.Ersd) else 1e-12
+    )
     return 0.0 if fine else math.inf, f"{decoder!r}, {draft}, {target}: {found!r}, {reached!r}"
 
 
-@checks.add("otm.sequence.sequence_law", "4 (L + 1) (V + 2) u", "docstring", "products of the rows, exactly")
+@checks.add(
+    "otm.sequence.sequence_law", "4 (L + 1) (V + 2) u", "docstring", "products of the rows, exactly"
+)
 def _law(random: np.random.Generator) -> tuple[float, str]:
     size, _, target = _toy(random)
     length = int(random.integers(1, size.length + 2))
@@ -180,34 +225,58 @@ def _law(random: np.random.Generator) -> tuple[float, str]:
     return error / (4 * (length + 1) * (size.num_tokens + 2) * UNIT_ROUNDOFF), f"{target}"
 
 
-@checks.add("otm.sequence.generated_law", "1e-13; with races 1e-10", "docstring", "the target's law, exactly")
+@checks.add(
+    "otm.sequence.generated_law",
+    "1e-13; with races 1e-10",
+    "docstring",
+    "the target's law, exactly",
+)
 def _generated(random: np.random.Generator) -> tuple[float, str]:
     size = SIZES[random.integers(len(SIZES))]
     draft, target = random_models(size.num_tokens, size.length + 2, random)
-    chosen = [d for d in decoders(size, int(random.integers(1000)), random) if num_trees(d, size.num_tokens) <= 8]
+    chosen = [
+        d
+        for d in decoders(size, int(random.integers(1000)), random)
+        if num_trees(d, size.num_tokens) <= 8
+    ]
     if not chosen:
         return 0.0, "too many trees"
     decoder = chosen[random.integers(len(chosen))]
     found = sequence.generated_law(decoder, draft=draft, target=target, context=[], length=2)
     with decimal.localcontext(context(DIGITS)):
         error = apart(found, exact_law(target, 2))
-    return error / (1e-10 if isinstance(decoder, sequence.Ersd) else 1e-12), f"{decoder!r}, {draft}, {target}"
+    return error / (
+        1e-10 if isinstance(decoder, sequence.Ersd) else 1e-12
+    ), f"{decoder!r}, {draft}, {target}"
 
 
-@checks.add("otm.sequence.completed_law", "3e-14", "docstring", "a step that decodes one token: the target's law, exactly")
+@checks.add(
+    "otm.sequence.completed_law",
+    "3e-14",
+    "docstring",
+    "a step that decodes one token: the target's law, exactly",
+)
 def _completed(random: np.random.Generator) -> tuple[float, str]:
     size, _, target = _toy(random)
     length = int(random.integers(1, size.length + 2))
     law = sequence.StepLaw(
-        tokens=np.arange(size.num_tokens)[:, None], accepted=np.zeros(size.num_tokens, dtype=np.int64), mass=target.next(())
+        tokens=np.arange(size.num_tokens)[:, None],
+        accepted=np.zeros(size.num_tokens, dtype=np.int64),
+        mass=target.next(()),
     )
     with decimal.localcontext(context(DIGITS)):
-        error = apart(sequence.completed_law(law, target=target, context=[], length=length), exact_law(target, length))
+        error = apart(
+            sequence.completed_law(law, target=target, context=[], length=length),
+            exact_law(target, length),
+        )
     return error / ROUNDING, f"{target}"
 
 
 @checks.add(
-    "otm.sequence.divergence_by_position", "1e-13 (1 + value)", 'docs/theory.md, "Divergences"', "the chain rule in 60 digits"
+    "otm.sequence.divergence_by_position",
+    "1e-13 (1 + value)",
+    'docs/theory.md, "Divergences"',
+    "the chain rule in 60 digits",
 )
 def _positions(random: np.random.Generator) -> tuple[float, str]:
     shape = (int(random.integers(1, 4)),) * int(random.integers(1, 4))
@@ -222,33 +291,67 @@ def _positions(random: np.random.Generator) -> tuple[float, str]:
         sums = [Decimal(0)]
         for count in range(1, len(shape) + 1):
             axes = tuple(range(count, len(shape)))
-            parts = [np.asarray(a.sum(axis=axes) if axes else a).reshape(-1) for a in (q / whole_q, pi / whole_pi)]
-            sums.append(sum((a * oracles.log(a / b) for a, b in zip(*parts, strict=True) if a), Decimal(0)))
+            parts = [
+                np.asarray(a.sum(axis=axes) if axes else a).reshape(-1)
+                for a in (q / whole_q, pi / whole_pi)
+            ]
+            sums.append(
+                sum((a * oracles.log(a / b) for a, b in zip(*parts, strict=True) if a), Decimal(0))
+            )
         truth = [b - a for a, b in itertools.pairwise(sums)]
-    worst = max(abs(float(Decimal(float(f)) - t)) / (1 + abs(float(t))) for f, t in zip(found, truth, strict=True))
+    worst = max(
+        abs(float(Decimal(float(f)) - t)) / (1 + abs(float(t)))
+        for f, t in zip(found, truth, strict=True)
+    )
     return worst / 1e-13, f"{law.tolist()}, {target.tolist()}: {found.tolist()}"
 
 
-@checks.add("otm.sequence.rank_decoders", "1e-12; with races 1e-10", "docstring", "the enumerated law of each step")
+@checks.add(
+    "otm.sequence.rank_decoders",
+    "1e-12; with races 1e-10",
+    "docstring",
+    "the enumerated law of each step",
+)
 def _ranked(random: np.random.Generator) -> tuple[float, str]:
     size, draft, target = _toy(random)
-    chosen = [d for d in decoders(size, int(random.integers(1000)), random) if num_trees(d, size.num_tokens) <= MOST_TREES]
+    chosen = [
+        d
+        for d in decoders(size, int(random.integers(1000)), random)
+        if num_trees(d, size.num_tokens) <= MOST_TREES
+    ]
     found = sequence.rank_decoders(chosen, draft=draft, target=target, context=[])
     worst = 0.0
     for one in found:
         law = sequence.step_law(one.decoder, draft=draft, target=target, context=[])
         bound = 1e-10 if isinstance(one.decoder, sequence.Ersd) else 1e-12
-        worst = max(worst, abs(_tokens(law) - one.block_efficiency) / bound, (one.block_efficiency - one.best) / 1e-8)
+        worst = max(
+            worst,
+            abs(_tokens(law) - one.block_efficiency) / bound,
+            (one.block_efficiency - one.best) / 1e-8,
+        )
     return worst, f"{chosen}, {draft}, {target}"
 
 
-@checks.add("otm.sequence.markov_pair", "2 (V + 2) u in a row's sum", "docstring", "sums of the rows, exactly")
+@checks.add(
+    "otm.sequence.markov_pair",
+    "2 (V + 2) u in a row's sum",
+    "docstring",
+    "sums of the rows, exactly",
+)
 def _markov(random: np.random.Generator) -> tuple[float, str]:
     size, order = int(random.integers(1, 6)), int(random.integers(0, 3))
     pair = sequence.markov_pair(
-        size, order=order, similarity=float(random.random()), concentration=float(10 ** random.uniform(-3, 2)), rng=random
+        size,
+        order=order,
+        similarity=float(random.random()),
+        concentration=float(10 ** random.uniform(-3, 2)),
+        rng=random,
     )
-    sums = [abs(float(sum(exact(row), Decimal(0)) - 1)) for model in pair for row in model.table.reshape(-1, size)]
+    sums = [
+        abs(float(sum(exact(row), Decimal(0)) - 1))
+        for model in pair
+        for row in model.table.reshape(-1, size)
+    ]
     return max(sums) / (2 * (size + 2) * UNIT_ROUNDOFF), f"{size}, {order}"
 
 
@@ -264,7 +367,11 @@ def _generate(random: np.random.Generator) -> tuple[float, str]:
     chosen = decoders(size, int(random.integers(1000)), random)
     decoder = chosen[random.integers(len(chosen))]
     count = 1  # the toys know no contexts beyond one step
-    made = sequence.generate(decoder, draft=draft, target=target, context=[], num_tokens=count, rng=random)
+    made = sequence.generate(
+        decoder, draft=draft, target=target, context=[], num_tokens=count, rng=random
+    )
     text = made.tokens[: size.length + 1]
-    fine = len(made.tokens) >= count and all(target.next(text[:i])[text[i]] > 0 for i in range(len(text)))
+    fine = len(made.tokens) >= count and all(
+        target.next(text[:i])[text[i]] > 0 for i in range(len(text))
+    )
     return 0.0 if fine else math.inf, f"{decoder!r}, {draft}, {target}: {made!r}"

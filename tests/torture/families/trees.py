@@ -1,4 +1,6 @@
-"""Drafting trees: values by explicit products, optima by a recursion over all shapes, bounds against these optima."""
+"""Drafting trees: values by explicit products, optima by a recursion over all shapes, bounds
+against these optima.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import otm
-from otm import trees
+from otm import engines, trees
 from tests.torture import oracles
 from tests.torture.calls import UNIT_ROUNDOFF, of_law
 from tests.torture.checks import Checks, exact, off
@@ -24,7 +26,9 @@ checks = Checks("trees")
 
 
 def vector(random: np.random.Generator, *, rising: bool = False) -> Vector:
-    """Return an acceptance vector: smooth, steep, with ties, zeros or tiny entries, summing to 1 or less."""
+    """Return an acceptance vector: smooth, steep, with ties, zeros or tiny entries, summing to 1 or
+    less.
+    """
     width = int(random.integers(1, 5))
     kind = random.integers(5)
     if kind == 0:
@@ -43,8 +47,12 @@ def vector(random: np.random.Generator, *, rising: bool = False) -> Vector:
     return random.permutation(weights) if rising else -np.sort(-weights)
 
 
-def best_tokens(values: Vector, nodes: int, depth: int | None = None, width: int | None = None) -> Decimal:
-    """Return the most expected tokens of any tree of at most `nodes` drafted vertices, over every way to share them out."""
+def best_tokens(
+    values: Vector, nodes: int, depth: int | None = None, width: int | None = None
+) -> Decimal:
+    """Return the most expected tokens of any tree of at most `nodes` drafted vertices, over every
+    way to share them out.
+    """
     steps = exact(values)[:width]
 
     @functools.cache
@@ -56,7 +64,9 @@ def best_tokens(values: Vector, nodes: int, depth: int | None = None, width: int
         if budget == 0 or rank == len(steps):
             return Decimal(0)
         return max(
-            steps[rank] * below(size - 1, levels - 1) + spread(budget - size, rank + 1, levels) if size else Decimal(0)
+            steps[rank] * below(size - 1, levels - 1) + spread(budget - size, rank + 1, levels)
+            if size
+            else Decimal(0)
             for size in range(budget + 1)
         )
 
@@ -72,7 +82,10 @@ def tokens_of(values: Vector, shape: trees.TreeShape) -> Decimal:
     """Return 1 + Σ Π A along the paths."""
     steps = exact(values)
     return sum(
-        (math.prod((steps[r] if r < len(steps) else Decimal(0) for r in path), start=Decimal(1)) for path in shape.paths()),
+        (
+            math.prod((steps[r] if r < len(steps) else Decimal(0) for r in path), start=Decimal(1))
+            for path in shape.paths()
+        ),
         Decimal(0),
     )
 
@@ -84,31 +97,59 @@ DEPTH = "(depth + 1) u: a product along each path, positive terms"
 def _tree_acceptance(random: np.random.Generator) -> tuple[float, str]:
     values, shape = vector(random, rising=True), shape_of(random, int(random.integers(0, 9)))
     found = trees.tree_acceptance(values, shape=shape).expected_tokens
-    return off(found, tokens_of(values, shape), shape.depth + 1), f"{values.tolist()}, {shape.parents.tolist()}"
+    return off(
+        found, tokens_of(values, shape), shape.depth + 1
+    ), f"{values.tolist()}, {shape.parents.tolist()}"
 
 
-@checks.add("otm.trees.tree_expected_tokens", DEPTH, "docstring", "reaching probabilities as exact products")
+@checks.add(
+    "otm.trees.tree_expected_tokens", DEPTH, "docstring", "reaching probabilities as exact products"
+)
 def _tree_expected_tokens(random: np.random.Generator) -> tuple[float, str]:
     values, shape = vector(random, rising=True), shape_of(random, int(random.integers(0, 9)))
     found = trees.tree_expected_tokens(values, shape=shape)
-    return off(found, tokens_of(values, shape), shape.depth + 1), f"{values.tolist()}, {shape.parents.tolist()}"
+    return off(
+        found, tokens_of(values, shape), shape.depth + 1
+    ), f"{values.tolist()}, {shape.parents.tolist()}"
 
 
-@checks.add("otm.trees.split_budget", "4 n u, relative", "docstring", "every way to share the budget out, exactly")
+@checks.add(
+    "otm.engines.split_budget",
+    "4 n u, relative",
+    "docstring",
+    "every way to share the budget out, exactly",
+)
 def _split_budget(random: np.random.Generator) -> tuple[float, str]:
-    requests, length, budget = int(random.integers(1, 4)), int(random.integers(1, 4)), int(random.integers(0, 8))
-    survival = np.sort(random.random((requests, length)) ** random.choice([0.1, 1.0, 10.0]), axis=1)[:, ::-1]
-    found = trees.split_budget(survival, budget=budget)
+    requests, length, budget = (
+        int(random.integers(1, 4)),
+        int(random.integers(1, 4)),
+        int(random.integers(0, 8)),
+    )
+    survival = np.sort(
+        random.random((requests, length)) ** random.choice([0.1, 1.0, 10.0]), axis=1
+    )[:, ::-1]
+    found = engines.split_budget(survival, budget=budget)
     best = max(
-        sum((Fraction(value) for row, n in zip(survival, lengths, strict=True) for value in row[:n]), Fraction(requests))
+        sum(
+            (
+                Fraction(value)
+                for row, n in zip(survival, lengths, strict=True)
+                for value in row[:n]
+            ),
+            Fraction(requests),
+        )
         for lengths in itertools.product(range(length + 1), repeat=requests)
         if sum(lengths) <= budget
     )
     told = f"{survival.tolist()}, budget={budget}"
-    return off(found.tokens, Decimal(best.numerator) / Decimal(best.denominator), 4 * survival.size + 4), told
+    return off(
+        found.tokens, Decimal(best.numerator) / Decimal(best.denominator), 4 * survival.size + 4
+    ), told
 
 
-@checks.add("otm.trees.optimal_tree", DEPTH, "docstring", "every way to share the vertices out, exactly")
+@checks.add(
+    "otm.trees.optimal_tree", DEPTH, "docstring", "every way to share the vertices out, exactly"
+)
 def _optimal_tree(random: np.random.Generator) -> tuple[float, str]:
     values, nodes = vector(random), int(random.integers(0, 13))
     depth = int(random.integers(1, 5)) if random.random() < 0.5 else None
@@ -121,7 +162,12 @@ def _optimal_tree(random: np.random.Generator) -> tuple[float, str]:
     return off(found.expected_tokens, truth, found.shape.depth + 2), told
 
 
-@checks.add("otm.trees.tree_program", "4 (N + 1) u", "docstring", "every way to share the vertices out, exactly")
+@checks.add(
+    "otm.trees.tree_program",
+    "4 (N + 1) u",
+    "docstring",
+    "every way to share the vertices out, exactly",
+)
 def _tree_program(random: np.random.Generator) -> tuple[float, str]:
     values, nodes = vector(random, rising=True), int(random.integers(0, 11))
     depth = int(random.integers(1, 5)) if random.random() < 0.5 else None
@@ -131,11 +177,25 @@ def _tree_program(random: np.random.Generator) -> tuple[float, str]:
     ), f"{values.tolist()}, {nodes}, {depth}"
 
 
-@checks.add("otm.trees.chain_expected_tokens", "16 u, relative", "docstring", "the sum in 60 digits")
+@checks.add(
+    "otm.engines.chain_expected_tokens", "16 u, relative", "docstring", "the sum in 60 digits"
+)
 def _chain(random: np.random.Generator) -> tuple[float, str]:
-    a = float(random.choice([random.random(), 1 - 10.0 ** random.uniform(-17, 0), 10.0 ** random.uniform(-300, 0), 0.0, 1.0]))
+    a = float(
+        random.choice(
+            [
+                random.random(),
+                1 - 10.0 ** random.uniform(-17, 0),
+                10.0 ** random.uniform(-300, 0),
+                0.0,
+                1.0,
+            ]
+        )
+    )
     length = int(10 ** random.uniform(0, 4)) - 1
-    return off(trees.chain_expected_tokens(a, length=length), _chain_truth(a, length), 16), f"{a!r}, length={length}"
+    return off(
+        engines.chain_expected_tokens(a, length=length), _chain_truth(a, length), 16
+    ), f"{a!r}, length={length}"
 
 
 def _chain_truth(a: float, length: int) -> Decimal:
@@ -144,25 +204,40 @@ def _chain_truth(a: float, length: int) -> Decimal:
         return Decimal(length + 1) if x == 1 else (1 - oracles.power(x, length + 1)) / (1 - x)
 
 
-@checks.add("otm.trees.chain_speedup", "20 u, relative", "docstring", "the formula in 60 digits")
+@checks.add("otm.engines.chain_speedup", "20 u, relative", "docstring", "the formula in 60 digits")
 def _speedup(random: np.random.Generator) -> tuple[float, str]:
-    a, length, cost = float(random.random()), int(random.integers(0, 50)), float(random.choice([0.0, random.random(), 3.0]))
+    a, length, cost = (
+        float(random.random()),
+        int(random.integers(0, 50)),
+        float(random.choice([0.0, random.random(), 3.0])),
+    )
     with decimal.localcontext(context(DIGITS)):
         truth = _chain_truth(a, length) / (length * Decimal(cost) + 1)
     return off(
-        trees.chain_speedup(a, length=length, cost_ratio=cost), truth, 20
+        engines.chain_speedup(a, length=length, cost_ratio=cost), truth, 20
     ), f"{a!r}, length={length}, cost_ratio={cost!r}"
 
 
 @checks.add(
-    "otm.trees.optimal_chain_length", "40 u of the best speed-up", "docstring", "every length up to the limit, in 60 digits"
+    "otm.engines.optimal_chain_length",
+    "40 u of the best speed-up",
+    "docstring",
+    "every length up to the limit, in 60 digits",
 )
 def _chain_length(random: np.random.Generator) -> tuple[float, str]:
-    a, cost, most = float(random.random()), float(random.choice([0.01, 0.1, 0.5, random.random()])), int(random.integers(1, 60))
-    found = trees.optimal_chain_length(a, cost_ratio=cost, max_length=most)
+    a, cost, most = (
+        float(random.random()),
+        float(random.choice([0.01, 0.1, 0.5, random.random()])),
+        int(random.integers(1, 60)),
+    )
+    found = engines.optimal_chain_length(a, cost_ratio=cost, max_length=most)
     with decimal.localcontext(context(DIGITS)):
-        speeds = [_chain_truth(a, length) / (length * Decimal(cost) + 1) for length in range(most + 1)]
-    return off(float(speeds[found]), max(speeds), 40), f"{a!r}, cost_ratio={cost!r}, max_length={most}: {found}"
+        speeds = [
+            _chain_truth(a, length) / (length * Decimal(cost) + 1) for length in range(most + 1)
+        ]
+    return off(
+        float(speeds[found]), max(speeds), 40
+    ), f"{a!r}, cost_ratio={cost!r}, max_length={most}: {found}"
 
 
 def _entropy(masses: list[Decimal]) -> Decimal:
@@ -170,17 +245,24 @@ def _entropy(masses: list[Decimal]) -> Decimal:
 
 
 def _rest(values: Vector) -> Decimal:
-    """Return what the library takes for the mass of no acceptance: 1 − Σ, nothing where that is rounding."""
+    """Return what the library takes for the mass of no acceptance: 1 − Σ, nothing where that is
+    rounding.
+    """
     return Decimal(trees.rejected_mass(values))
 
 
 @checks.add(
-    "otm.trees.rejected_mass", "2 u, absolute; at most 64 u is taken for rounding of a sum of 1", "docstring", "exact sums"
+    "otm.trees.rejected_mass",
+    "2 u, absolute; at most 64 u is taken for rounding of a sum of 1",
+    "docstring",
+    "exact sums",
 )
 def _rejected(random: np.random.Generator) -> tuple[float, str]:
     values = vector(random, rising=True)
     truth, found = max(1 - sum(exact(values)), Decimal(0)), trees.rejected_mass(values)
-    error = 0 if found == 0.0 and truth <= Decimal(65 * UNIT_ROUNDOFF) else abs(Decimal(found) - truth)
+    error = (
+        0 if found == 0.0 and truth <= Decimal(65 * UNIT_ROUNDOFF) else abs(Decimal(found) - truth)
+    )
     return float(error / Decimal(2 * UNIT_ROUNDOFF)), f"{values.tolist()}"
 
 
@@ -189,7 +271,9 @@ def _entropy_bits(random: np.random.Generator) -> tuple[float, str]:
     values = vector(random, rising=True)
     truth = _entropy(exact(values))
     error = abs(Decimal(trees.entropy_bits(values)) - truth)
-    return float(error / (Decimal((8 + len(values)) * UNIT_ROUNDOFF) * (1 + truth))), f"{values.tolist()}"
+    return float(
+        error / (Decimal((8 + len(values)) * UNIT_ROUNDOFF) * (1 + truth))
+    ), f"{values.tolist()}"
 
 
 @checks.add(
@@ -204,9 +288,14 @@ def _tunstall(random: np.random.Generator) -> tuple[float, str]:
     found = trees.tunstall_upper(values, num_nodes=nodes)
     # The same vector as a function, after any rank and after none, bounds the same tree.
     order, steps = int(random.integers(0, 3)), [*values.tolist(), 0.0]
-    by_state = trees.tunstall_upper(lambda path: steps[min(path[-1], len(values))], num_nodes=nodes, order=order)
+    by_state = trees.tunstall_upper(
+        lambda path: steps[min(path[-1], len(values))], num_nodes=nodes, order=order
+    )
     short = Decimal(min(found, by_state)) < best_tokens(values, nodes)
-    return math.inf if short else 0.0, f"{values.tolist()}, num_nodes={nodes}, order={order}: {found!r}, {by_state!r}"
+    return (
+        math.inf if short else 0.0,
+        f"{values.tolist()}, num_nodes={nodes}, order={order}: {found!r}, {by_state!r}",
+    )
 
 
 @checks.add(
@@ -221,9 +310,13 @@ def _explored(random: np.random.Generator) -> tuple[float, str]:
     explored = int(random.integers(1, len(values) + 1))
     rest = math.fsum([*values[explored:], trees.rejected_mass(values)])
     extra = 0 if rest == 0 else int(10 ** random.uniform(0, 5))
-    found = trees.tunstall_explored_upper(values, num_nodes=nodes, num_explored=explored, num_extra=extra)
+    found = trees.tunstall_explored_upper(
+        values, num_nodes=nodes, num_explored=explored, num_extra=extra
+    )
     truth = best_tokens(values, nodes, width=explored)
-    return math.inf if Decimal(found) < truth else 0.0, f"{values.tolist()}, {nodes}, {explored}, {extra}: {found!r}"
+    return math.inf if Decimal(
+        found
+    ) < truth else 0.0, f"{values.tolist()}, {nodes}, {explored}, {extra}: {found!r}"
 
 
 @checks.add(
@@ -251,7 +344,12 @@ def _minimum(random: np.random.Generator) -> tuple[float, str]:
     return math.inf if found.value > min(others) * (1 + 1e-12) else 0.0, told
 
 
-@checks.add("otm.trees.leaf_entropy", "(8 N + 40) u (1 + value)", 'docs/theory.md, "Bounds"', "E[tokens] · H(A) in 60 digits")
+@checks.add(
+    "otm.trees.leaf_entropy",
+    "(8 N + 40) u (1 + value)",
+    'docs/theory.md, "Bounds"',
+    "E[tokens] · H(A) in 60 digits",
+)
 def _leaf_entropy(random: np.random.Generator) -> tuple[float, str]:
     values, shape = vector(random), shape_of(random, int(random.integers(0, 9)))
     with decimal.localcontext(context(DIGITS)):
@@ -261,7 +359,12 @@ def _leaf_entropy(random: np.random.Generator) -> tuple[float, str]:
     return float(error / bound), f"{values.tolist()}, {shape.parents.tolist()}"
 
 
-@checks.add("otm.trees.even_spread", "0, but for quotients within 1e-12 of an integer", "docstring", "the quotient, exactly")
+@checks.add(
+    "otm.trees.even_spread",
+    "0, but for quotients within 1e-12 of an integer",
+    "docstring",
+    "the quotient, exactly",
+)
 def _even(random: np.random.Generator) -> tuple[float, str]:
     values = np.maximum(vector(random), 1e-6)
     values = values / max(values.sum(), 1.0)
@@ -270,10 +373,14 @@ def _even(random: np.random.Generator) -> tuple[float, str]:
     quotient = rest / Decimal(float(values[explored - 1]))
     found = trees.even_spread(values, num_explored=explored)
     near = abs(quotient - round(quotient)) <= quotient * Decimal("2e-12") + Decimal("1e-15")
-    return 0.0 if found == math.ceil(quotient) or near else math.inf, f"{values.tolist()}, {explored}: {found}"
+    return 0.0 if found == math.ceil(
+        quotient
+    ) or near else math.inf, f"{values.tolist()}, {explored}: {found}"
 
 
-@checks.add("otm.trees.acceptance_to_sequoia", "4 (k + 2) u for there and back", "docstring", "the way back")
+@checks.add(
+    "otm.trees.acceptance_to_sequoia", "4 (k + 2) u for there and back", "docstring", "the way back"
+)
 def _sequoia(random: np.random.Generator) -> tuple[float, str]:
     values = vector(random)
     back = trees.acceptance_from_sequoia(trees.acceptance_to_sequoia(values))
@@ -283,9 +390,16 @@ def _sequoia(random: np.random.Generator) -> tuple[float, str]:
 
 @checks.add("otm.trees.tree_to_json", "0: every bit comes back", "docstring", "the way back")
 def _json(random: np.random.Generator) -> tuple[float, str]:
-    values, shape = trees.check_acceptance(vector(random)), shape_of(random, int(random.integers(0, 9)))
+    values, shape = (
+        trees.check_acceptance(vector(random)),
+        shape_of(random, int(random.integers(0, 9))),
+    )
     back = trees.tree_from_json(trees.tree_to_json(acceptance=values, shape=shape))
-    same = back.acceptance is not None and np.array_equal(back.acceptance, values) and back.shape == shape
+    same = (
+        back.acceptance is not None
+        and np.array_equal(back.acceptance, values)
+        and back.shape == shape
+    )
     return 0.0 if same else math.inf, f"{values.tolist()}, {shape.parents.tolist()}"
 
 
@@ -298,18 +412,28 @@ def _levels(random: np.random.Generator) -> tuple[float, str]:
     return 0.0 if same else math.inf, f"{shape.parents.tolist()}"
 
 
-@checks.add("otm.trees.acceptance_vector", "4e-14 of α_k − α_{k−1}", "docstring", "differences of exact acceptances")
+@checks.add(
+    "otm.trees.acceptance_vector",
+    "4e-14 of α_k − α_{k−1}",
+    "docstring",
+    "differences of exact acceptances",
+)
 def _acceptance_vector(random: np.random.Generator) -> tuple[float, str]:
     case = of_law("WithoutReplacement", rows=(1,), tokens=(2, 3, 4))(random)
     found = trees.acceptance_vector(otm.RecursiveRejection(), case.problem)
     row = case.rows[0]
 
     def exactly() -> list[Decimal]:
-        reached = [Decimal(0), *(oracles.recursive_rejection(_with(row, k)) for k in range(1, case.k + 1))]
+        reached = [
+            Decimal(0),
+            *(oracles.recursive_rejection(_with(row, k)) for k in range(1, case.k + 1)),
+        ]
         return [b - a for a, b in itertools.pairwise(reached)]
 
     truth = row.exactly(exactly)
-    return max(float(abs(Decimal(float(a)) - b)) for a, b in zip(found, truth, strict=True)) / 4e-14, f"{case!r}"
+    return max(
+        float(abs(Decimal(float(a)) - b)) for a, b in zip(found, truth, strict=True)
+    ) / 4e-14, f"{case!r}"
 
 
 def _with(row: Any, k: int) -> Any:
@@ -317,24 +441,47 @@ def _with(row: Any, k: int) -> Any:
 
 
 @checks.add(
-    "otm.trees.choose_tree", "(depth + 8) u against every budget and depth", "docstring", "every tree up to the limits, exactly"
+    "otm.trees.choose_tree",
+    "(depth + 8) u against every budget and depth",
+    "docstring",
+    "every tree up to the limits, exactly",
 )
 def _choose(random: np.random.Generator) -> tuple[float, str]:
     values, most = vector(random), int(random.integers(1, 8))
-    step, base, slope = float(random.random()), float(random.uniform(0.5, 2)), float(random.uniform(0, 0.5))
-    found = trees.choose_tree(values, draft_seconds=step, target_seconds=lambda n: base + slope * n, max_nodes=most)
+    step, base, slope = (
+        float(random.random()),
+        float(random.uniform(0.5, 2)),
+        float(random.uniform(0, 0.5)),
+    )
+    found = trees.choose_tree(
+        values, draft_seconds=step, target_seconds=lambda n: base + slope * n, max_nodes=most
+    )
     with decimal.localcontext(context(DIGITS)):
         speeds = [Decimal(1) / Decimal(base)]
         for nodes in range(1, most + 1):
             cost = Decimal(base + slope * nodes)
-            speeds += [best_tokens(values, nodes, depth) / (depth * Decimal(step) + cost) for depth in range(1, nodes + 1)]
-        told = f"{values.tolist()}, {step!r}, {base!r}, {slope!r}, {most}: {found.tokens_per_second!r}"
+            speeds += [
+                best_tokens(values, nodes, depth) / (depth * Decimal(step) + cost)
+                for depth in range(1, nodes + 1)
+            ]
+        told = (
+            f"{values.tolist()}, {step!r}, {base!r}, {slope!r}, {most}: {found.tokens_per_second!r}"
+        )
         return off(found.tokens_per_second, max(speeds), most + 8), told
 
 
-@checks.add("otm.trees.target_seconds_at", "8 u of the larger neighbour", "docstring", "linear interpolation, exactly")
+@checks.add(
+    "otm.trees.target_seconds_at",
+    "8 u of the larger neighbour",
+    "docstring",
+    "linear interpolation, exactly",
+)
 def _seconds(random: np.random.Generator) -> tuple[float, str]:
-    points = {0: float(random.random()) + 0.01, 16: float(random.random()) + 0.01, 64: float(random.random()) + 0.01}
+    points = {
+        0: float(random.random()) + 0.01,
+        16: float(random.random()) + 0.01,
+        64: float(random.random()) + 0.01,
+    }
     at = int(random.integers(0, 65))
     low, high = (0, 16) if at <= 16 else (16, 64)
     a, b = Decimal(points[low]), Decimal(points[high])
@@ -343,7 +490,12 @@ def _seconds(random: np.random.Generator) -> tuple[float, str]:
     return float(error / (Decimal(8 * UNIT_ROUNDOFF) * max(a, b))), f"{points}, {at}"
 
 
-@checks.add("otm.trees.empirical_acceptance", "8 (k + 1) u", "docstring", "the product-limit estimate, exactly")
+@checks.add(
+    "otm.trees.empirical_acceptance",
+    "8 (k + 1) u",
+    "docstring",
+    "the product-limit estimate, exactly",
+)
 def _empirical(random: np.random.Generator) -> tuple[float, str]:
     tried = -np.sort(-random.integers(1, 50, int(random.integers(1, 5))))
     accepted = np.array([int(random.integers(0, n + 1)) for n in tried])
@@ -353,4 +505,6 @@ def _empirical(random: np.random.Generator) -> tuple[float, str]:
         left *= 1 - Decimal(a) / n
     found = trees.empirical_acceptance(accepted, tried)
     worst = max(float(abs(Decimal(float(f)) - t)) for f, t in zip(found, truth, strict=True))
-    return worst / (8 * (len(truth) + 1) * UNIT_ROUNDOFF), f"{accepted.tolist()}, {tried.tolist()}: {found.tolist()}"
+    return worst / (
+        8 * (len(truth) + 1) * UNIT_ROUNDOFF
+    ), f"{accepted.tolist()}, {tried.tolist()}: {found.tolist()}"

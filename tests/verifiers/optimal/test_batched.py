@@ -1,4 +1,6 @@
-"""The binned optimal verifier for batches: one body over NumPy, torch on the CPU, and torch on CUDA where there is one."""
+"""The binned optimal verifier for batches: one body over NumPy, torch on the CPU, and torch on CUDA
+where there is one.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from tests import strategies
 from tests.conftest import Backend
 from tests.tolerance import rounding
 
-# Zeros, ties, p = q, disjoint supports, tiny masses, one draft token, and two pairs without structure.
+# Zeros, ties, p = q, disjoint supports, tiny masses, one draft token, and two pairs without
+# structure.
 UGLY_DRAFTS = np.asarray(
     [
         [0.5, 0.5, 0.0, 0.0],
@@ -51,7 +54,9 @@ NEARLY_ONE = 1.0 - 2.0**-53
 def language_rows(num_tokens: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     logits = 3 * rng.standard_normal((count, num_tokens))
-    return otm.from_logits(logits), otm.from_logits(logits + rng.standard_normal((count, num_tokens)))
+    return otm.from_logits(logits), otm.from_logits(
+        logits + rng.standard_normal((count, num_tokens))
+    )
 
 
 def rescaled(values: np.ndarray, dtype: str) -> np.ndarray:
@@ -60,8 +65,12 @@ def rescaled(values: np.ndarray, dtype: str) -> np.ndarray:
     return np.asarray(wide / wide.sum(axis=-1, keepdims=True))
 
 
-def prepared(backend: Backend, p: np.ndarray, q: np.ndarray, k: int, bins: int) -> BatchedOptimalRule:
-    return otm.verifiers.prepare_batch(Optimal(bins=bins), Problem(draft=backend.array(p), target=backend.array(q), law=IID(k)))
+def prepared(
+    backend: Backend, p: np.ndarray, q: np.ndarray, k: int, bins: int
+) -> BatchedOptimalRule:
+    return otm.verifiers.prepare_batch(
+        Optimal(bins=bins), Problem(draft=backend.array(p), target=backend.array(q), law=IID(k))
+    )
 
 
 def _as(backend: Backend, values: np.ndarray) -> Any:
@@ -73,7 +82,8 @@ def _as(backend: Backend, values: np.ndarray) -> Any:
     return torch.asarray(values.copy(), device=backend.device)
 
 
-# --- against the single row -----------------------------------------------------------------------------------------------------
+# --- against the single row
+# -----------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=80)
@@ -91,7 +101,10 @@ def test_on_numpy_every_row_is_the_single_rule(
     rule = otm.verifiers.prepare_batch(Optimal(bins=bins), problem)
     rng = np.random.default_rng(seed)
     draws = 1 if k > 100 else 20
-    drafts, uniforms = rng.integers(0, 5, (len(p), draws, min(k, 1000))), rng.random((len(p), draws, min(k, 1000) + 2))
+    drafts, uniforms = (
+        rng.integers(0, 5, (len(p), draws, min(k, 1000))),
+        rng.random((len(p), draws, min(k, 1000) + 2)),
+    )
     for row in range(len(p)):
         single = otm.prepare(Optimal(bins=bins), _row(problem, row))
         np.testing.assert_array_equal(rule.selection_law[row], single.selection_law)
@@ -104,7 +117,9 @@ def test_on_numpy_every_row_is_the_single_rule(
         output, accepted = rule.verify(drafts, uniforms)
         for row in range(len(p)):
             single = otm.prepare(Optimal(bins=bins), _row(problem, row))
-            np.testing.assert_array_equal(selected[row], single.select(drafts[row], uniforms[row][:, :-2]))
+            np.testing.assert_array_equal(
+                selected[row], single.select(drafts[row], uniforms[row][:, :-2])
+            )
             wanted, flags = single.verify(drafts[row], uniforms[row], None)
             np.testing.assert_array_equal(accepted[row], flags)
             np.testing.assert_array_equal(output[row], wanted)
@@ -113,7 +128,11 @@ def test_on_numpy_every_row_is_the_single_rule(
 def _row(problem: Problem, row: int) -> Problem:
     """One row as the batch holds it, not sent through the gate again."""
     one = object.__new__(Problem)
-    for name, value in {"draft": problem.draft[row], "target": problem.target[row], "law": problem.law}.items():
+    for name, value in {
+        "draft": problem.draft[row],
+        "target": problem.target[row],
+        "law": problem.law,
+    }.items():
         object.__setattr__(one, name, value)
     return one
 
@@ -148,37 +167,56 @@ def test_broadcast_drafts_are_read(backend: Backend) -> None:
     p, q = language_rows(40, 5, seed=2)
     rule = prepared(backend, p[0], q, 4, 64)
     wanted = prepared(backend, np.repeat(p[:1], 5, axis=0), q, 4, 64)
-    np.testing.assert_array_equal(backend.numpy(rule.selection_law), backend.numpy(wanted.selection_law))
+    np.testing.assert_array_equal(
+        backend.numpy(rule.selection_law), backend.numpy(wanted.selection_law)
+    )
 
 
-def test_chunks_of_rows_make_no_difference(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_of_rows_make_no_difference(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     p, q = language_rows(50, 7, seed=3)
     rng = np.random.default_rng(4)
-    drafts, uniforms = _as(backend, rng.integers(0, 50, (7, 30, 3))), _as(backend, rng.random((7, 30, 5)))
+    drafts, uniforms = (
+        _as(backend, rng.integers(0, 50, (7, 30, 3))),
+        _as(backend, rng.random((7, 30, 5))),
+    )
     whole = prepared(backend, p, q, 3, 32)
     wanted = [backend.numpy(x) for x in (whole.selection_law, *whole.verify(drafts, uniforms))]
     monkeypatch.setattr(_arrays, "CHUNK_ELEMENTS", 1)  # row by row
     pieces = prepared(backend, p, q, 3, 32)
-    for got, want in zip((pieces.selection_law, *pieces.verify(drafts, uniforms)), wanted, strict=True):
+    for got, want in zip(
+        (pieces.selection_law, *pieces.verify(drafts, uniforms)), wanted, strict=True
+    ):
         np.testing.assert_allclose(backend.numpy(got), want, rtol=0, atol=1e-15)
 
 
-# --- exact output law -----------------------------------------------------------------------------------------------------------
+# --- exact output law
+# -----------------------------------------------------------------------------------------------------------
 
 
-def output_law(rule: BatchedOptimalRule, backend: Backend, row: int, draft: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Laws of the selected token and of the output for drafts from `draft`: enumerate them, integrate the scores exactly."""
+def output_law(
+    rule: BatchedOptimalRule, backend: Backend, row: int, draft: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Laws of the selected token and of the output for drafts from `draft`: enumerate them,
+    integrate the scores exactly.
+    """
     level = backend.numpy(rule._level)[row][backend.numpy(rule._index)[row].astype(int)]
     level = np.where(backend.numpy(rule._rows.draft)[row] > 0, level, -1.0)
     table = enumerate_drafts(rule.problem.law, draft)
     live = table.mass > 0
     tokens, mass = table.tokens[live], table.mass[live]
     selected = np.bincount(
-        tokens.reshape(-1), weights=(mass[:, None] * rule.scores[row].winning(level[tokens])).reshape(-1), minlength=len(draft)
+        tokens.reshape(-1),
+        weights=(mass[:, None] * rule.scores[row].winning(level[tokens])).reshape(-1),
+        minlength=len(draft),
     )
     planned = backend.numpy(rule.selection_law)[row]
     target = rescaled(backend.numpy(rule._rows.target)[row], "float64")
-    accepted = np.minimum(1.0, np.divide(target, planned, out=np.zeros_like(target), where=planned > 0)) * selected
+    accepted = (
+        np.minimum(1.0, np.divide(target, planned, out=np.zeros_like(target), where=planned > 0))
+        * selected
+    )
     excess = np.maximum(target - planned, 0.0)
     residual = excess / excess.sum() if excess.any() else target
     return selected, accepted + (1.0 - accepted.sum()) * residual
@@ -192,9 +230,12 @@ def test_the_output_has_the_target_law(backend: Backend, k: int, bins: int) -> N
         draft, target = (rescaled(x[row], backend.dtype) for x in (UGLY_DRAFTS, UGLY_TARGETS))
         selected, output = output_law(rule, backend, row, draft)
         # float32 rows are rescaled in float64, so both kinds keep the float64 bound.
-        np.testing.assert_allclose(selected, backend.numpy(rule.selection_law)[row], rtol=0, atol=rounding(4 + bins, k))
+        np.testing.assert_allclose(
+            selected, backend.numpy(rule.selection_law)[row], rtol=0, atol=rounding(4 + bins, k)
+        )
         np.testing.assert_allclose(output, target, rtol=0, atol=rounding(4 + bins, k))
-        # Drafts from the float64 rows, a verifier that sees the rounded ones: at most k + 1 roundings, as the module derives.
+        # Drafts from the float64 rows, a verifier that sees the rounded ones: at most k + 1
+        # roundings, as the module derives.
         output = output_law(rule, backend, row, rescaled(UGLY_DRAFTS[row], "float64"))[1]
         unit = 2.0**-53 if backend.dtype == "float64" else 2.0**-24
         allowed = (k + 1) * unit + rounding(4 + bins, k)
@@ -211,8 +252,11 @@ def test_scores_are_those_of_the_host(backend: Backend) -> None:
     levels, uniforms = np.take_along_axis(level, bins, axis=1), rng.random((5, 4000))
     gaps = backend.numpy(rule._tables.gaps(_as(backend, levels), _as(backend, uniforms)))
     for row, scores in enumerate(rule.scores):
-        # Ten operations on numbers up to 1 that both sides do in float64; fused multiply-adds may differ by a unit each.
-        np.testing.assert_allclose(gaps[row], scores.gaps(levels[row], uniforms[row]), rtol=0, atol=10 * 2.0**-53)
+        # Ten operations on numbers up to 1 that both sides do in float64; fused multiply-adds may
+        # differ by a unit each.
+        np.testing.assert_allclose(
+            gaps[row], scores.gaps(levels[row], uniforms[row]), rtol=0, atol=10 * 2.0**-53
+        )
 
 
 def test_the_accept_step_turns_at_q_over_s(backend: Backend) -> None:
@@ -220,11 +264,15 @@ def test_the_accept_step_turns_at_q_over_s(backend: Backend) -> None:
     rule = prepared(backend, p, q, 3, 32)
     law, target = backend.numpy(rule.selection_law), rescaled(q, backend.dtype)
     keep = np.minimum(1.0, target / law)
-    drafts = np.repeat(np.arange(200)[None, :, None], 4, axis=0).repeat(3, axis=2)  # the same token three times: it is selected
+    drafts = np.repeat(np.arange(200)[None, :, None], 4, axis=0).repeat(
+        3, axis=2
+    )  # the same token three times: it is selected
     uniforms = np.full((4, 200, 5), 0.5)
     for factor, wanted in ((1 - 1e-9, np.full(keep.shape, True)), (1 + 1e-9, keep >= 1.0)):
         uniforms[..., 3] = np.minimum(keep * factor, NEARLY_ONE)
-        output, accepted = (backend.numpy(x) for x in rule.verify(_as(backend, drafts), _as(backend, uniforms)))
+        output, accepted = (
+            backend.numpy(x) for x in rule.verify(_as(backend, drafts), _as(backend, uniforms))
+        )
         np.testing.assert_array_equal(accepted, wanted)
         np.testing.assert_array_equal(output[accepted], drafts[..., 0][accepted])
     assert (keep < 1).any()
@@ -241,10 +289,13 @@ def test_residual_draws_invert_the_residual(backend: Backend) -> None:
     drafts = np.broadcast_to(rejected[:, None, None], (4, size, 3)).copy()
     uniforms = np.full((4, size, 5), NEARLY_ONE)
     uniforms[..., 4] = (np.arange(size) + 0.5) / size
-    output, accepted = (backend.numpy(x) for x in rule.verify(_as(backend, drafts), _as(backend, uniforms)))
+    output, accepted = (
+        backend.numpy(x) for x in rule.verify(_as(backend, drafts), _as(backend, uniforms))
+    )
     assert not accepted.any()
     for row in range(4):
-        # An interval of length r holds between r·size − 1 and r·size + 1 of the equidistant uniforms.
+        # An interval of length r holds between r·size − 1 and r·size + 1 of the equidistant
+        # uniforms.
         counts = np.bincount(output[row], minlength=60)
         assert (abs(counts - size * residual[row]) <= 1 + 1e-6).all()
         assert not counts[excess[row] == 0].any()
@@ -255,11 +306,18 @@ def test_tokens_without_mass_are_never_drawn(backend: Backend) -> None:
     rng = np.random.default_rng(9)
     drafts, uniforms = rng.integers(0, 4, (8, 3000, 2)), rng.random((8, 3000, 4))
     uniforms[:, :500, 3], uniforms[:, 500:1000, 3] = NEARLY_ONE, 0.0
-    output, accepted = (backend.numpy(x) for x in rule.verify(_as(backend, drafts), _as(backend, uniforms)))
+    output, accepted = (
+        backend.numpy(x) for x in rule.verify(_as(backend, drafts), _as(backend, uniforms))
+    )
     target = UGLY_TARGETS.astype(backend.dtype)
     assert (np.take_along_axis(target, output, axis=1) > 0).all()
     # A token that is never drafted loses to any other and is never accepted.
-    drafted = np.take_along_axis(UGLY_DRAFTS.astype(backend.dtype), drafts.reshape(8, -1), axis=1).reshape(drafts.shape) > 0
+    drafted = (
+        np.take_along_axis(
+            UGLY_DRAFTS.astype(backend.dtype), drafts.reshape(8, -1), axis=1
+        ).reshape(drafts.shape)
+        > 0
+    )
     selected = backend.numpy(rule.select(_as(backend, drafts), _as(backend, uniforms[..., :2])))
     taken = np.take_along_axis(UGLY_DRAFTS.astype(backend.dtype), selected, axis=1) > 0
     np.testing.assert_array_equal(taken, drafted.any(axis=2))
@@ -267,30 +325,51 @@ def test_tokens_without_mass_are_never_drawn(backend: Backend) -> None:
 
 
 def test_a_uniform_that_rounds_up_to_the_total(backend: Backend) -> None:
-    mass = np.asarray([[0.0, 1e-323, 0.0], [0.0, 0.0, 1e-323]])  # two units of 2⁻¹⁰⁷⁴: (1 − 2⁻⁵³) of it is all of it
-    tokens = backend.numpy(batched._draws(_as(backend, mass), _as(backend, np.full((2, 1), NEARLY_ONE))))
+    mass = np.asarray(
+        [[0.0, 1e-323, 0.0], [0.0, 0.0, 1e-323]]
+    )  # two units of 2⁻¹⁰⁷⁴: (1 − 2⁻⁵³) of it is all of it
+    tokens = backend.numpy(
+        batched._draws(_as(backend, mass), _as(backend, np.full((2, 1), NEARLY_ONE)))
+    )
     np.testing.assert_array_equal(tokens, [[1], [2]])
 
 
-# --- Monte Carlo ----------------------------------------------------------------------------------------------------------------
+# --- Monte Carlo
+# ----------------------------------------------------------------------------------------------------------------
 
 ROWS, GROUPS, SAMPLES = 2, 16, 50_000
-# Hoeffding over groups, acceptances and rows: every frequency is within RADIUS of its probability but with probability 1e-9.
+# Hoeffding over groups, acceptances and rows: every frequency is within RADIUS of its probability
+# but with probability 1e-9.
 RADIUS = float(np.sqrt(np.log(2 * ROWS * (GROUPS + 1) / 1e-9) / (2 * SAMPLES)))
 
 
-def deviations(rule: BatchedOptimalRule, backend: Backend, p: np.ndarray, q: np.ndarray, seed: int) -> tuple[float, float]:
-    """Largest deviations of a group's frequency from the target and of the acceptance from `lower`, over rows."""
+def deviations(
+    rule: BatchedOptimalRule, backend: Backend, p: np.ndarray, q: np.ndarray, seed: int
+) -> tuple[float, float]:
+    """Largest deviations of a group's frequency from the target and of the acceptance from `lower`,
+    over rows.
+    """
     rng = np.random.default_rng(seed)
-    drafts = np.stack([rule.problem.law.draw(row, rng.random((SAMPLES, rule.problem.law.k))) for row in p])
+    drafts = np.stack(
+        [rule.problem.law.draw(row, rng.random((SAMPLES, rule.problem.law.k))) for row in p]
+    )
     uniforms = rng.random((ROWS, SAMPLES, rule.num_uniforms))
-    output, accepted = (backend.numpy(x) for x in rule.verify(_as(backend, drafts), _as(backend, uniforms)))
-    law = [abs(_groups(p[i], q[i], np.bincount(output[i], minlength=p.shape[1]) / SAMPLES - q[i])).max() for i in range(ROWS)]
+    output, accepted = (
+        backend.numpy(x) for x in rule.verify(_as(backend, drafts), _as(backend, uniforms))
+    )
+    law = [
+        abs(
+            _groups(p[i], q[i], np.bincount(output[i], minlength=p.shape[1]) / SAMPLES - q[i])
+        ).max()
+        for i in range(ROWS)
+    ]
     return float(max(law)), float(abs(accepted.mean(axis=1) - backend.numpy(rule.lower)).max())
 
 
 def _groups(p: np.ndarray, q: np.ndarray, masses: np.ndarray) -> np.ndarray:
-    """Sum masses over sixteen groups of equal draft mass in the order of q/p, where every error of the scores would show."""
+    """Sum masses over sixteen groups of equal draft mass in the order of q/p, where every error of
+    the scores would show.
+    """
     order = np.argsort(q / p)
     group = np.minimum(np.cumsum(p[order]) * GROUPS, GROUPS - 1).astype(np.int64)
     return np.bincount(group, weights=masses[order], minlength=GROUPS)
@@ -302,7 +381,8 @@ def test_monte_carlo(backend: Backend) -> None:
     law, acceptance = deviations(rule, backend, p, q, seed=11)
     assert law <= RADIUS
     assert acceptance <= RADIUS
-    # Mutant: accepts with q/p instead of q/(p·a). Its true deviation is known; at 2·RADIUS it is missed with probability 1e-9.
+    # Mutant: accepts with q/p instead of q/(p·a). Its true deviation is known; at 2·RADIUS it is
+    # missed with probability 1e-9.
     bad = dataclasses.replace(rule, _achieved=0.0 * rule._achieved + 1.0)
     worst = 0.0
     for row in range(ROWS):
@@ -314,7 +394,8 @@ def test_monte_carlo(backend: Backend) -> None:
     assert deviations(bad, backend, p, q, seed=12)[0] > RADIUS
 
 
-# --- size -----------------------------------------------------------------------------------------------------------------------
+# --- size
+# -----------------------------------------------------------------------------------------------------------------------
 
 
 def test_full_vocabulary(backend: Backend) -> None:
@@ -324,8 +405,9 @@ def test_full_vocabulary(backend: Backend) -> None:
     law, lower, upper = (backend.numpy(x) for x in (rule.selection_law, rule.lower, rule.upper))
     for row in range(2):
         single = otm.prepare(Optimal(bins=4096), Problem(draft=p[row], target=q[row], law=IID(8)))
-        # float64: running sums in another order differ by √V·u = 4e-14 in practice, V·u = 1.4e-11 at worst. float32: roundings of
-        # 6e-8 move a handful of tokens across the edge of a bin, where s changes by half a per cent of their p.
+        # float64: running sums in another order differ by √V·u = 4e-14 in practice, V·u = 1.4e-11
+        # at worst. float32: roundings of 6e-8 move a handful of tokens across the edge of a bin,
+        # where s changes by half a per cent of their p.
         loose = 2e-11 if backend.dtype == "float64" else backend.tolerance
         assert abs(law[row] - single.selection_law).sum() <= loose
         assert lower[row] == pytest.approx(single.lower, abs=loose)
@@ -356,7 +438,8 @@ def test_peak_memory_is_below_four_times_the_input(dtype: str, count: int) -> No
     assert peak < limit, f"{peak / limit * 4:.2f} times the input"
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------------------
+# --- errors
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_refused(backend: Backend) -> None:
@@ -389,7 +472,9 @@ def test_drafts_of_narrow_integers(backend: Backend, kind: str) -> None:
     p, q = (backend.array(otm.examples.dirichlet(70_000, rng=rng, rows=2)) for _ in range(2))
     rule = otm.verifiers.prepare_batch(Optimal(bins=64), Problem(draft=p, target=q, law=IID(2)))
     drafts, uniforms = np.array([[3, 120], [0, 7]]), rng.random((2, 4))
-    wide, narrow = (rule.verify(_as(backend, d), _as(backend, uniforms)) for d in (drafts, drafts.astype(kind)))
+    wide, narrow = (
+        rule.verify(_as(backend, d), _as(backend, uniforms)) for d in (drafts, drafts.astype(kind))
+    )
     for one, other in zip(wide, narrow, strict=True):
         assert np.array_equal(backend.numpy(one), backend.numpy(other))
 
@@ -410,7 +495,9 @@ def test_a_rule_made_without_gradients_keeps_no_graph() -> None:
     problem = Problem(draft=logits.softmax(-1), target=logits.softmax(-1), law=IID(2))
     with torch.no_grad():
         rule = otm.verifiers.prepare_batch(Optimal(bins=64), problem)
-    kept = [getattr(part, name) for part in (rule.problem, rule._rows) for name in ("draft", "target")]
+    kept = [
+        getattr(part, name) for part in (rule.problem, rule._rows) for name in ("draft", "target")
+    ]
     assert not any(array.requires_grad for array in kept)
 
 
@@ -436,4 +523,6 @@ def test_search_rows(backend: Backend) -> None:
     table[:, 17:] = np.inf
     values = rng.integers(-1, 12, (3, 50)).astype(np.float64)
     wanted = (table[:, None, :] <= values[:, :, None]).sum(axis=2)
-    np.testing.assert_array_equal(backend.numpy(_arrays.search_rows(_as(backend, table), _as(backend, values))), wanted)
+    np.testing.assert_array_equal(
+        backend.numpy(_arrays.search_rows(_as(backend, table), _as(backend, values))), wanted
+    )

@@ -13,7 +13,9 @@ WIDTHS = (1, 511, 512, 513, 3000)
 
 
 def agrees(residual: np.ndarray, uniforms: np.ndarray, drawn: np.ndarray) -> None:
-    """Same token, or one whose share of [0, 1) ends within rounding of the uniform; never one without mass."""
+    """Same token, or one whose share of [0, 1) ends within rounding of the uniform; never one
+    without mass.
+    """
     assert (residual[drawn] > 0).all()
     ends = np.cumsum(residual) / residual.sum()
     wanted = inverse_cdf(residual, uniforms)
@@ -78,4 +80,6 @@ def test_a_rule_draws_one_or_many_from_the_same_law(monkeypatch: pytest.MonkeyPa
     assert not accepted.any()
     agrees(rule.residual, uniforms[:, -1], output)
     monkeypatch.setattr("otm.verifiers.optimal.verifier.compiled", lambda _: None)
-    np.testing.assert_array_equal(rule.verify(drafts, uniforms, None)[0], inverse_cdf(rule.residual, uniforms[:, -1]))
+    np.testing.assert_array_equal(
+        rule.verify(drafts, uniforms, None)[0], inverse_cdf(rule.residual, uniforms[:, -1])
+    )

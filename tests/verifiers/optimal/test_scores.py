@@ -1,4 +1,6 @@
-"""Scores at real size: exact deviations at full vocabulary, Monte Carlo, and broken rules that show."""
+"""Scores at real size: exact deviations at full vocabulary, Monte Carlo, and broken rules that
+show.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,15 @@ from tests.verifiers.optimal.large import language_model_pair
 
 GROUPS = 16
 SAMPLES = 400_000
-# Hoeffding over the groups and the acceptance: all frequencies are within RADIUS of their probabilities but with probability 1e-9.
+# Hoeffding over the groups and the acceptance: all frequencies are within RADIUS of their
+# probabilities but with probability 1e-9.
 RADIUS = float(np.sqrt(np.log(2 * (GROUPS + 1) / 1e-9) / (2 * SAMPLES)))
 
 
 def groups_by_ratio(problem: Problem) -> np.ndarray:
-    """Sixteen groups of equal draft mass in the order of q/p, where every error of the scores would show."""
+    """Sixteen groups of equal draft mass in the order of q/p, where every error of the scores would
+    show.
+    """
     order = np.argsort(problem.target / problem.draft)
     group = np.empty(problem.num_tokens, dtype=np.int64)
     group[order] = np.minimum(np.cumsum(problem.draft[order]) * GROUPS, GROUPS - 1).astype(np.int64)
@@ -28,16 +33,22 @@ def groups_by_ratio(problem: Problem) -> np.ndarray:
 
 
 def deviations(rule: OptimalRule, seed: int) -> tuple[float, float]:
-    """Largest deviation of a group's output frequency from the target, and of the acceptance from α*."""
+    """Largest deviation of a group's output frequency from the target, and of the acceptance from
+    α*.
+    """
     draws = run(rule, size=SAMPLES, rng=np.random.default_rng(seed))
     group = groups_by_ratio(rule.problem)
     frequency = np.bincount(group[draws.output], minlength=GROUPS) / SAMPLES
     truth = np.bincount(group, weights=rule.problem.target, minlength=GROUPS)
-    return float(abs(frequency - truth).max()), abs(float(draws.accepted.mean()) - otm.optimal_acceptance(rule.problem))
+    return float(abs(frequency - truth).max()), abs(
+        float(draws.accepted.mean()) - otm.optimal_acceptance(rule.problem)
+    )
 
 
 def exact_deviation(rule: OptimalRule, selection: np.ndarray, keep: np.ndarray) -> float:
-    """What the largest deviation of a group's mass is in truth when the selected token has this law and this acceptance."""
+    """What the largest deviation of a group's mass is in truth when the selected token has this law
+    and this acceptance.
+    """
     accepted = selection * keep
     law = accepted + (1 - accepted.sum()) * rule.residual
     group = groups_by_ratio(rule.problem)
@@ -45,13 +56,17 @@ def exact_deviation(rule: OptimalRule, selection: np.ndarray, keep: np.ndarray) 
 
 
 def wrong_pieces(rule: OptimalRule) -> OptimalRule:
-    """Mutant: the pieces are stacked from the wrong end, so each atom draws its score from another place."""
+    """Mutant: the pieces are stacked from the wrong end, so each atom draws its score from another
+    place.
+    """
     scores = rule.scores
     order = np.argsort(-scores.gap, kind="stable")
     gap = scores.gap.copy()
     gap[order] = np.cumsum(scores.length[order]) - scores.length[order]
     gap[0] = 1.0
-    return dataclasses.replace(rule, built=dataclasses.replace(rule.built, scores=dataclasses.replace(scores, gap=gap)))
+    return dataclasses.replace(
+        rule, built=dataclasses.replace(rule.built, scores=dataclasses.replace(scores, gap=gap))
+    )
 
 
 class ForgetsTheLevel(OptimalRule):
@@ -68,7 +83,8 @@ def test_monte_carlo_at_32000_tokens(k: int) -> None:
     law, acceptance = deviations(rule, seed=100 + k)
     assert law <= RADIUS
     assert acceptance <= RADIUS
-    # Power: a mutant whose true deviation is at least 2·RADIUS is missed with probability below 1e-9. Theirs is known exactly.
+    # Power: a mutant whose true deviation is at least 2·RADIUS is missed with probability below
+    # 1e-9. Theirs is known exactly.
     bad = wrong_pieces(rule)
     i = np.searchsorted(bad.scores.level, bad.level[:-1], side="right") - 1
     theta = (bad.level[:-1] - bad.scores.level[i]) / bad.scores.steps[i]
@@ -77,7 +93,9 @@ def test_monte_carlo_at_32000_tokens(k: int) -> None:
     assert selection.sum() == pytest.approx(1, abs=1e-9)
     assert exact_deviation(rule, selection, rule.keep(np.arange(len(p)))) >= 2 * RADIUS
     assert deviations(bad, seed=200 + k)[0] > RADIUS
-    bad = ForgetsTheLevel(**{field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)})
+    bad = ForgetsTheLevel(
+        **{field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)}
+    )
     assert exact_deviation(rule, rule.selection_law, bad.keep(np.arange(len(p)))) >= 2 * RADIUS
     assert deviations(bad, seed=300 + k)[0] > RADIUS
 
@@ -90,9 +108,12 @@ def test_exact_at_full_vocabulary(k: int) -> None:
     best = otm.optimal_acceptance(problem)
     assert rule.lower == pytest.approx(best, abs=1e-12)
     assert rule.upper == pytest.approx(best, abs=1e-12)
-    # Running sums of 128,256 masses err by √V·u ≈ 4e-14 in practice: planned and true law agree to 1e-12 in total variation.
+    # Running sums of 128,256 masses err by √V·u ≈ 4e-14 in practice: planned and true law agree to
+    # 1e-12 in total variation.
     assert rule.scores.moment_residual <= 1e-12
-    assert rule.scores.num_atoms <= 300  # "below a hundred on language models": a few times that would still fit the cache
+    assert (
+        rule.scores.num_atoms <= 300
+    )  # "below a hundred on language models": a few times that would still fit the cache
     binned = otm.prepare(Optimal(bins=4096), problem)
     assert best - 1e-3 <= binned.lower <= best + 1e-12
     assert best - 1e-12 <= binned.upper <= best + 1e-6
@@ -104,6 +125,10 @@ def test_top_k_truncation_and_float32() -> None:
     p = otm.from_logits(logits, top_k=100)
     q = otm.from_logits(logits + rng.standard_normal(32_000), top_p=0.9)
     problem = Problem(draft=p, target=q, law=IID(4))
-    assert otm.prepare(Optimal(), problem).lower == pytest.approx(otm.optimal_acceptance(problem), abs=1e-12)
+    assert otm.prepare(Optimal(), problem).lower == pytest.approx(
+        otm.optimal_acceptance(problem), abs=1e-12
+    )
     narrow = Problem(draft=p.astype(np.float32), target=q.astype(np.float32), law=IID(4))
-    assert otm.prepare(Optimal(), narrow).lower == pytest.approx(otm.optimal_acceptance(problem), abs=2e-5)
+    assert otm.prepare(Optimal(), narrow).lower == pytest.approx(
+        otm.optimal_acceptance(problem), abs=2e-5
+    )

@@ -1,4 +1,6 @@
-"""The optimal verifier against rational arithmetic, enumeration and its own sampler; small vocabularies and ugly distributions."""
+"""The optimal verifier against rational arithmetic, enumeration and its own sampler; small
+vocabularies and ugly distributions.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from tests.tolerance import UNIT_ROUNDOFF, rounding
 COUNTS = st.sampled_from([1, 2, 3, 4, 7, 64, 65, 1000, 10**6])
 
 
-# --- step 1 and 2: the law of the selected draft --------------------------------------------------------------------------------
+# --- step 1 and 2: the law of the selected draft
+# --------------------------------------------------------------------------------
 
 
 def rational_selection(p: exact.Masses, q: exact.Masses, k: int) -> tuple[exact.Masses, Fraction]:
@@ -56,7 +59,9 @@ def rational_selection(p: exact.Masses, q: exact.Masses, k: int) -> tuple[exact.
 
 @settings(max_examples=150)
 @given(strategies.pairs(max_tokens=6), st.integers(2, 4))
-def test_the_selection_law_in_rational_arithmetic(pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
+def test_the_selection_law_in_rational_arithmetic(
+    pair: tuple[np.ndarray, np.ndarray], k: int
+) -> None:
     problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
     p, q = exact.exact(problem.draft), exact.exact(problem.target)
     s, best = rational_selection(p, q, k)
@@ -72,7 +77,9 @@ def test_the_selection_law_in_rational_arithmetic(pair: tuple[np.ndarray, np.nda
 def law_of_the_pieces(scores: Scores, k: int) -> list[Fraction]:
     """E[g(U)] of each atom in rational arithmetic, from the float ends of its pieces."""
     moments, lengths = [Fraction(0)] * len(scores.level), [Fraction(0)] * len(scores.level)
-    for owner, gap, length in zip(scores.owner.tolist(), scores.gap.tolist(), scores.length.tolist(), strict=True):
+    for owner, gap, length in zip(
+        scores.owner.tolist(), scores.gap.tolist(), scores.length.tolist(), strict=True
+    ):
         top = 1 - Fraction(gap)
         bottom = max(Fraction(0), top - Fraction(length))
         moments[owner] += top**k - bottom**k
@@ -83,7 +90,8 @@ def law_of_the_pieces(scores: Scores, k: int) -> list[Fraction]:
 @settings(max_examples=100)
 @given(strategies.pairs(max_tokens=6), st.sampled_from([1, 2, 3, 4, 7, 40]))
 def test_the_pieces_have_the_selection_law(pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
-    # Independent of `achieved`: moments of the pieces as exact fractions; what a token draws is a mixture of two atoms.
+    # Independent of `achieved`: moments of the pieces as exact fractions; what a token draws is a
+    # mixture of two atoms.
     problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
     rule = otm.prepare(Optimal(), problem)
     scores, atoms = rule.scores, law_of_the_pieces(rule.scores, k)
@@ -91,8 +99,11 @@ def test_the_pieces_have_the_selection_law(pair: tuple[np.ndarray, np.ndarray], 
         i = int(np.searchsorted(scores.level, rule.level[y], side="right")) - 1
         theta = Fraction(float((rule.level[y] - scores.level[i]) / scores.steps[i]))
         mean = (1 - theta) * atoms[i] + theta * atoms[min(i + 1, scores.num_atoms)]
-        assert abs(float(Fraction(float(problem.draft[y])) * mean) - rule.selection_law[y]) <= rounding(problem.num_tokens, k)
-    # The mixture of the score laws is uniform: disjoint pieces from 0 to 1, each atom's total length its mass.
+        assert abs(
+            float(Fraction(float(problem.draft[y])) * mean) - rule.selection_law[y]
+        ) <= rounding(problem.num_tokens, k)
+    # The mixture of the score laws is uniform: disjoint pieces from 0 to 1, each atom's total
+    # length its mass.
     assert all(value <= scores.tolerance for value in scores.residuals.values()), scores.residuals
     p = np.zeros(len(scores.level))
     i = np.searchsorted(scores.level, rule.level[:-1], side="right") - 1
@@ -102,13 +113,16 @@ def test_the_pieces_have_the_selection_law(pair: tuple[np.ndarray, np.ndarray], 
     np.testing.assert_allclose(scores.measure, p, atol=rounding(problem.num_tokens, k))
 
 
-# --- losslessness and optimality ------------------------------------------------------------------------------------------------
+# --- losslessness and optimality
+# ------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=150)
 @given(strategies.iid_problems(max_tokens=5, max_k=4))
 def test_enumeration_gives_the_target_and_the_optimum(problem: Problem) -> None:
-    best = float(exact.optimum_iid(exact.exact(problem.draft), exact.exact(problem.target), problem.law.k))
+    best = float(
+        exact.optimum_iid(exact.exact(problem.draft), exact.exact(problem.target), problem.law.k)
+    )
     for verifier in (Optimal(), Optimal(bins=5)):
         table = enumerate_drafts(problem.law, problem.draft)
         rule = otm.prepare(verifier, problem)
@@ -123,14 +137,18 @@ def test_enumeration_gives_the_target_and_the_optimum(problem: Problem) -> None:
             assert enumerated_acceptance(rule, "membership") == pytest.approx(best, abs=1e-12)
         else:
             rule_acceptance = float(table.mass @ accepted.sum(axis=1))
-            assert rule_acceptance == pytest.approx(otm.acceptance(verifier, problem, by="rule"), abs=1e-12)
+            assert rule_acceptance == pytest.approx(
+                otm.acceptance(verifier, problem, by="rule"), abs=1e-12
+            )
             assert rule_acceptance - 1e-12 <= otm.acceptance(verifier, problem) <= best + 1e-12
             assert rule.upper >= best - 1e-12
 
 
 @settings(max_examples=200)
 @given(strategies.pairs(max_tokens=40), COUNTS)
-def test_ugly_distributions_at_every_number_of_drafts(pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
+def test_ugly_distributions_at_every_number_of_drafts(
+    pair: tuple[np.ndarray, np.ndarray], k: int
+) -> None:
     problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
     rule = otm.prepare(Optimal(), problem)
     s, q = rule.selection_law, problem.target
@@ -140,7 +158,8 @@ def test_ugly_distributions_at_every_number_of_drafts(pair: tuple[np.ndarray, np
     assert rule.upper == pytest.approx(otm.optimal_acceptance(problem), abs=1e-12)
     accepted = s * rule.keep(np.arange(len(s)))
     np.testing.assert_allclose(accepted + (1 - accepted.sum()) * rule.residual, q, atol=close)
-    # The core, set by set of low levels (a superset of what holds for all sets), against P^k from the definition.
+    # The core, set by set of low levels (a superset of what holds for all sets), against P^k from
+    # the definition.
     order = np.argsort(rule.level[:-1], kind="stable")
     x, G = np.cumsum(problem.draft[order]), np.cumsum(s[order])
     with np.errstate(under="ignore"):
@@ -162,14 +181,17 @@ def test_atoms_at_some_levels_select_like_atoms_at_all() -> None:
         level = rule.level[:-1][order]
         scores = build_scores(nodes_of(p[order], level), np.arange(V), k, V)
         assert rule.scores.num_atoms <= scores.num_atoms
-        assert abs(p[order] * scores.mean(level) - rule.selection_law[order]).sum() <= rounding(V, k)
+        assert abs(p[order] * scores.mean(level) - rule.selection_law[order]).sum() <= rounding(
+            V, k
+        )
     assert rule.scores.num_atoms < scores.num_atoms
 
 
 @pytest.mark.parametrize("V", [200, 3000])
 @pytest.mark.parametrize("k", [2, 3, 8])
 def test_ratios_that_leave_no_room_make_every_token_an_atom(k: int, V: int) -> None:
-    # q(T) = P(T)^k for every prefix: each is a minimising cut, the core is tight everywhere, the scores are intervals in order.
+    # q(T) = P(T)^k for every prefix: each is a minimising cut, the core is tight everywhere, the
+    # scores are intervals in order.
     p = otm.examples.dirichlet(V, rng=np.random.default_rng(5))
     x = np.append(0.0, np.cumsum(p))
     q = np.diff((x / x[-1]) ** k)
@@ -177,12 +199,17 @@ def test_ratios_that_leave_no_room_make_every_token_an_atom(k: int, V: int) -> N
     rule = otm.prepare(Optimal(), problem)
     assert otm.optimal_acceptance(problem) == pytest.approx(1, abs=1e-12)
     assert rule.lower == pytest.approx(1, abs=1e-12)
-    assert rule.scores.num_atoms > 0.5 * V  # at the low end the masses q fall below rounding and share an atom
+    assert (
+        rule.scores.num_atoms > 0.5 * V
+    )  # at the low end the masses q fall below rounding and share an atom
     drafts = np.array([[3, 150, 20, 7, 90, 11, 4, 6][:k]])
-    assert otm.kernel(Optimal(), problem, drafts)[0].argmax() == drafts.max()  # the largest ratio wins, and is accepted
+    assert (
+        otm.kernel(Optimal(), problem, drafts)[0].argmax() == drafts.max()
+    )  # the largest ratio wins, and is accepted
 
 
-# --- the construction -----------------------------------------------------------------------------------------------------------
+# --- the construction
+# -----------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=200)
@@ -197,7 +224,8 @@ def test_places_invert_moments(k: int, width: float, at: float) -> None:
     with mpmath.workdps(60):
         top = 1 - mpmath.mpf(gap)
         truth = top**k - (top - width if top > width else 0) ** k
-        # k log1p(−h) has relative error 2u and absolute size up to 745 before the moment underflows; width/(1−h) likewise.
+        # k log1p(−h) has relative error 2u and absolute size up to 745 before the moment
+        # underflows; width/(1−h) likewise.
         assert abs(value - truth) <= 3000 * UNIT_ROUNDOFF * truth + 1e-300
     found = upper_gap(width, value, k)
     assert 0 <= found <= 1 - width
@@ -206,28 +234,41 @@ def test_places_invert_moments(k: int, width: float, at: float) -> None:
 
 @settings(max_examples=100)
 @given(
-    st.lists(st.integers(1, 9), min_size=1, max_size=8), st.lists(st.integers(0, 20), min_size=8, max_size=8), st.integers(2, 5)
+    st.lists(st.integers(1, 9), min_size=1, max_size=8),
+    st.lists(st.integers(0, 20), min_size=8, max_size=8),
+    st.integers(2, 5),
 )
 def test_pieces_of_random_atoms(weights: list[int], rises: list[int], k: int) -> None:
-    # Any convex G above x^k is allowed: mix x^k's own increments with an arbitrary ascending profile.
+    # Any convex G above x^k is allowed: mix x^k's own increments with an arbitrary ascending
+    # profile.
     mass = np.array(weights) / sum(weights)
     x = np.append(0.0, np.cumsum(mass))
     slopes = np.diff(x**k) / mass
     for share in (0.0, 0.5, 1.0):
-        # G = (1 − share)·x^k + share·(a convex curve above x^k, here the largest one: slope 1 throughout).
+        # G = (1 − share)·x^k + share·(a convex curve above x^k, here the largest one: slope 1
+        # throughout).
         level = (1 - share) * slopes + share * np.ones_like(slopes)
         owner, length = score_pieces(mass.tolist(), level.tolist(), k)
         gap = np.cumsum(length) - length
-        moments = np.bincount(owner, weights=[moment(g, w, k) for g, w in zip(gap, length, strict=True)], minlength=len(mass))
-        np.testing.assert_allclose(np.bincount(owner, weights=length, minlength=len(mass)), mass, atol=1e-15)
+        moments = np.bincount(
+            owner,
+            weights=[moment(g, w, k) for g, w in zip(gap, length, strict=True)],
+            minlength=len(mass),
+        )
+        np.testing.assert_allclose(
+            np.bincount(owner, weights=length, minlength=len(mass)), mass, atol=1e-15
+        )
         np.testing.assert_allclose(moments, mass * level, atol=1e-14)
 
 
-# --- the kernel against the sampler --------------------------------------------------------------------------------------------
+# --- the kernel against the sampler
+# --------------------------------------------------------------------------------------------
 
 
 def hoeffding_radius(samples: int, comparisons: int) -> float:
-    """Frequencies of `comparisons` events all lie this close to their probabilities with probability 1 − 1e-9."""
+    """Frequencies of `comparisons` events all lie this close to their probabilities with
+    probability 1 − 1e-9.
+    """
     return float(np.sqrt(np.log(2 * comparisons / 1e-9) / (2 * samples)))
 
 
@@ -244,7 +285,8 @@ def test_the_sampler_follows_the_kernel() -> None:
         output, _ = rule.verify(drafts, rng.random((samples, rule.num_uniforms)), None)
         law = np.add(*rule.split(drafts[:1]))[0]
         assert abs(np.bincount(output, minlength=5) / samples - law).max() <= radius
-    # Power: drafts in order of preference would be told apart from scores by far more than twice the radius.
+    # Power: drafts in order of preference would be told apart from scores by far more than twice
+    # the radius.
     fixed = np.zeros(5)
     fixed[0] = 1.0
     assert abs(np.add(*rule.split(np.array([rows[0]])))[0] - fixed).max() > 2 * radius
@@ -284,7 +326,8 @@ def test_bins_must_be_a_count(bins: object) -> None:
         Optimal(bins=bins)
 
 
-# --- the self-checks ------------------------------------------------------------------------------------------------------------
+# --- the self-checks
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _scores() -> Scores:
@@ -313,7 +356,8 @@ def test_a_wrong_law_is_never_returned(broken: object, condition: str) -> None:
 
 
 def test_a_law_outside_the_core_is_refused() -> None:
-    # Two atoms of mass ½ with levels 0.2 and 1.8: s = (0.1, 0.9), but both drafts are token 0 with probability ¼.
+    # Two atoms of mass ½ with levels 0.2 and 1.8: s = (0.1, 0.9), but both drafts are token 0 with
+    # probability ¼.
     with pytest.raises(SolverFailure, match="moment"):
         build_scores(nodes_of(np.array([0.5, 0.5]), np.array([1.8, 0.2])), np.arange(2), 2, 2)
 
@@ -335,12 +379,20 @@ def test_bins_of_many_equal_tokens(bins: int) -> None:
         ([7.5e-18, 0.375, 5e-324, 0.0, 0.625], [0.0, 0.78, 5e-324, 0.217, 0.003]),
     ],
 )
-def test_a_token_of_the_least_mass_needs_no_pieces(draft: list[float], target: list[float], k: int) -> None:
+def test_a_token_of_the_least_mass_needs_no_pieces(
+    draft: list[float], target: list[float], k: int
+) -> None:
     """Products of its mass lose all digits; it would upset the places of the others."""
-    problem = otm.Problem(draft=otm.normalise(np.array(draft)), target=otm.normalise(np.array(target)), law=otm.IID(k))
+    problem = otm.Problem(
+        draft=otm.normalise(np.array(draft)), target=otm.normalise(np.array(target)), law=otm.IID(k)
+    )
     rule = otm.prepare(otm.Optimal(), problem)
     assert rule.selection_law.sum() == pytest.approx(1.0, abs=1e-13)
     plan = otm.coupling(otm.Optimal(), problem)
     assert np.abs(plan.output_marginal - problem.target).max() <= 1e-13
-    assert otm.acceptance(otm.Optimal(), problem) == pytest.approx(otm.optimal_acceptance(problem), abs=1e-13)
-    np.testing.assert_allclose(otm.kernel(otm.Optimal(), problem, plan.drafts).sum(axis=1), 1.0, rtol=0, atol=1e-12)
+    assert otm.acceptance(otm.Optimal(), problem) == pytest.approx(
+        otm.optimal_acceptance(problem), abs=1e-13
+    )
+    np.testing.assert_allclose(
+        otm.kernel(otm.Optimal(), problem, plan.drafts).sum(axis=1), 1.0, rtol=0, atol=1e-12
+    )

@@ -1,0 +1,70 @@
+"""What engines write and want: records of acceptance by position, costs, and the number of drafts
+planned from them.
+"""
+
+from otm.engines.chain import chain_expected_tokens, chain_speedup, optimal_chain_length
+from otm.engines.planning import (
+    BudgetPlan,
+    BudgetSplit,
+    LengthChoice,
+    LengthPlan,
+    Speedup,
+    plan_budget,
+    plan_lengths,
+    split_budget,
+)
+from otm.engines.positions import PositionAcceptance
+from otm.engines.records import (
+    AcceptanceRecord,
+    LengthCheck,
+    SurvivalBounds,
+    TokensEstimate,
+    check_lengths,
+    estimate_tokens,
+    kaplan_meier,
+    parse_acceptance,
+    read_acceptance,
+    request_mean_interval,
+    survival_bounds,
+)
+from otm.engines.settings import (
+    Simulation,
+    sglang_simulation,
+    tensorrt_llm_simulation,
+    vllm_lengths,
+    vllm_simulation,
+)
+from otm.engines.surface import CostSurface, read_costs
+
+__all__ = [
+    "AcceptanceRecord",
+    "BudgetPlan",
+    "BudgetSplit",
+    "CostSurface",
+    "LengthCheck",
+    "LengthChoice",
+    "LengthPlan",
+    "PositionAcceptance",
+    "Simulation",
+    "Speedup",
+    "SurvivalBounds",
+    "TokensEstimate",
+    "chain_expected_tokens",
+    "chain_speedup",
+    "check_lengths",
+    "estimate_tokens",
+    "kaplan_meier",
+    "optimal_chain_length",
+    "parse_acceptance",
+    "plan_budget",
+    "plan_lengths",
+    "read_acceptance",
+    "read_costs",
+    "request_mean_interval",
+    "sglang_simulation",
+    "split_budget",
+    "survival_bounds",
+    "tensorrt_llm_simulation",
+    "vllm_lengths",
+    "vllm_simulation",
+]

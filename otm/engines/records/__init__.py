@@ -1,0 +1,35 @@
+"""What engines write about acceptance: one file for each form, one class for what they hold, one
+call that recognises them.
+"""
+
+from otm.engines.records.document import Form
+from otm.engines.records.estimates import (
+    LengthCheck,
+    SurvivalBounds,
+    TokensEstimate,
+    check_lengths,
+    estimate_tokens,
+    kaplan_meier,
+    request_mean_interval,
+    survival_bounds,
+)
+from otm.engines.records.reader import FORMS, parse_acceptance, read_acceptance
+from otm.engines.records.record import AcceptanceRecord
+from otm.engines.records.tally import Tally
+
+__all__ = [
+    "FORMS",
+    "AcceptanceRecord",
+    "Form",
+    "LengthCheck",
+    "SurvivalBounds",
+    "Tally",
+    "TokensEstimate",
+    "check_lengths",
+    "estimate_tokens",
+    "kaplan_meier",
+    "parse_acceptance",
+    "read_acceptance",
+    "request_mean_interval",
+    "survival_bounds",
+]

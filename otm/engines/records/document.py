@@ -1,0 +1,222 @@
+"""A record's text, taken apart once for all forms, and what a form is.
+
+Text is read as if somebody hostile had written it: size, nesting and duplicate keys are refused
+before a form sees them, and numbers that JSON does not know (engines write NaN where nothing was
+drafted) count as missing. Nothing is executed or unpickled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from otm._json import plain_json
+from otm.engines.records.record import AcceptanceRecord
+from otm.errors import InvalidParameter, TooLarge
+
+MAX_TEXT = 256 * 2**20
+"""Largest record read, in characters: detailed records of a long benchmark are large."""
+
+_MOST_STREAMED = 64 * 2**20  # bytes of a pipe or a device, which may have no end
+
+MAX_DEPTH = 64
+"""Deepest nesting that is searched."""
+
+
+def read_text(path: Path) -> str:
+    """Return the UTF-8 text of a file, or of a pipe, which may have no end.
+
+    Raises:
+        TooLarge: if it is larger than a record may be.
+        OSError, ValueError: if it cannot be read, or is no UTF-8.
+    """
+    regular = path.is_file()
+    most = 4 * MAX_TEXT if regular else _MOST_STREAMED
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size if regular else 0
+        content = b"" if size > most else file.read(most + 1)
+    if max(size, len(content)) > most:
+        raise TooLarge(
+            f"A record may have {MAX_TEXT:,} characters; {path.name} has more than {most:,} bytes. "
+            "Split it."
+        )
+    return io.StringIO(
+        content.decode("utf-8-sig"), newline=None
+    ).read()  # lines end alike, whoever wrote them
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Document:
+    """The text of a record, and the JSON values in it."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise InvalidParameter(
+                f"Pass the text itself; got {type(self.text).__name__}. Decode it as UTF-8."
+            )
+        if len(self.text) > MAX_TEXT:
+            raise TooLarge(
+                f"A record may have {MAX_TEXT:,} characters; this one has {len(self.text):,}. "
+                "Split it."
+            )
+
+    @functools.cached_property
+    def values(self) -> tuple[Any, ...]:
+        """The JSON values: of the whole text, or else of its lines that are JSON objects or lists,
+        "data: " in front or not.
+        """
+        stripped = self.text.strip()
+        if stripped[:1] in ("{", "["):
+            try:
+                return (plain_json(stripped, constant=_missing),)
+            except json.JSONDecodeError:
+                pass  # JSON lines begin as JSON does
+            except RecursionError as error:
+                raise InvalidParameter(
+                    "The record must be nested less deeply than Python reads JSON. Flatten it."
+                ) from error
+        found = []
+        for line in stripped.splitlines():
+            line = line.strip().removeprefix("data:").strip()
+            if line[:1] in ("{", "["):
+                try:
+                    found.append(plain_json(line, constant=_missing))
+                except json.JSONDecodeError:
+                    continue  # a log may quote braces
+                except RecursionError as error:
+                    raise InvalidParameter(
+                        "A line must be nested less deeply than Python reads JSON. Flatten it."
+                    ) from error
+        return tuple(found)
+
+    @functools.cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The names in the first line, if it is a header of CSV; at most the names of its first 64
+        Ki characters.
+        """
+        first = self.text.lstrip()[: 2**16].partition("\n")[0]
+        return tuple(name.strip().strip('"').strip() for name in first.split(","))
+
+    @functools.cached_property
+    def _index(self) -> tuple[tuple[dict[str, Any], int], ...]:
+        """Every JSON object in order, an outer one before what is in it, with the number of the
+        first that is not in it.
+        """
+        found: list[dict[str, Any]] = []
+        ends: list[int] = []
+
+        def visit(value: Any, depth: int) -> None:
+            if isinstance(value, dict):
+                place = len(found)
+                found.append(value)
+                ends.append(0)
+                inner = list(value.values())
+            elif isinstance(value, list) and value and not isinstance(value[0], int | float | str):
+                place, inner = -1, value  # a list of numbers holds no object, and may be long
+            else:
+                return
+            if depth < MAX_DEPTH:
+                for one in inner:
+                    if isinstance(one, dict | list):
+                        visit(one, depth + 1)
+            if place >= 0:
+                ends[place] = len(found)
+
+        for value in self.values:
+            visit(value, 0)
+        return tuple(zip(found, ends, strict=True))
+
+    def objects(self, *keys: str) -> Iterator[dict[str, Any]]:
+        """Yield every JSON object, at any depth, that has all the keys, in order; what is inside
+        one is not searched again.
+        """
+        i = 0
+        while i < len(self._index):
+            value, end = self._index[i]
+            if all(key in value for key in keys):
+                yield value
+                i = end
+            else:
+                i += 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """One way in which an engine writes acceptance down.
+
+    Attributes:
+        name: what it is called.
+        marks: what is looked for, as an error says it.
+        recognises: whether a document is of this form.
+        read: the record in it.
+    """
+
+    name: str
+    marks: str
+    recognises: Callable[[Document], bool]
+    read: Callable[[Document], AcceptanceRecord]
+
+
+def count(value: object, name: str) -> int:
+    """Return a whole number ≥ 0, also if it is written 10.0.
+
+    >>> count(10.0, "num_drafts")
+    10
+    """
+    number_ = number(value, name)
+    if number_ != int(number_) or number_ > 2**53:
+        raise InvalidParameter(
+            f"{name} must be a whole number; got {value!r:.40}. Check the export."
+        )
+    return int(number_)
+
+
+def number(value: object, name: str) -> float:
+    """Return a finite number ≥ 0.
+
+    >>> number("0.5", "rate")
+    0.5
+    """
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError("no number")
+        found = float(value)
+    except (ValueError, OverflowError) as error:
+        raise InvalidParameter(
+            f"{name} must be a number; got {value!r:.40}. Check the export."
+        ) from error
+    if not math.isfinite(found) or found < 0:
+        raise InvalidParameter(
+            f"{name} must be finite and at least 0; got {found}. Check the export."
+        )
+    return found
+
+
+def integers(value: object, name: str) -> list[int]:
+    """Return a JSON list of integers.
+
+    >>> integers([1, 2], "per_step_accepted")
+    [1, 2]
+    """
+    if not isinstance(value, list) or not all(
+        type(one) is int and 0 <= one <= 2**53 for one in value
+    ):
+        raise InvalidParameter(
+            f"{name} must be a list of integers ≥ 0; got {value!r:.60}. Check the export."
+        )
+    return value
+
+
+def _missing(name: str) -> float:
+    return (
+        math.nan
+    )  # benchmarks write NaN into fields that do not matter here; a field that does is checked

@@ -1,0 +1,112 @@
+"""One call for every form: the registry of forms, and what recognises them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from otm.engines.records import (
+    aiperf,
+    llama_cpp,
+    positions_csv,
+    prometheus,
+    sglang_bench,
+    sglang_meta,
+    specforge,
+    speculators,
+    tensorrt_llm,
+    vllm_bench,
+    vllm_log,
+    vllm_request,
+)
+from otm.engines.records.document import Document, Form, read_text
+from otm.engines.records.record import AcceptanceRecord
+from otm.errors import InvalidParameter, TooLarge
+
+FORMS: tuple[Form, ...] = (
+    prometheus.FORM,
+    vllm_log.FORM,
+    vllm_request.FORM,
+    vllm_bench.FORM,
+    sglang_meta.FORM,
+    sglang_bench.FORM,
+    aiperf.FORM,
+    tensorrt_llm.FORM,
+    llama_cpp.FORM,
+    specforge.FORM,
+    speculators.FORM,
+    positions_csv.FORM,
+)
+"""Every form that is recognised; the next one is a file with a FORM and an entry here."""
+
+
+def read_acceptance(path: str | os.PathLike[str]) -> AcceptanceRecord:
+    r"""Read what an engine wrote about acceptance, whichever of the known forms it is.
+
+    Args:
+        path: a file of text: counters, a log, JSON, JSON lines or CSV.
+
+    Returns:
+        AcceptanceRecord, its conventions converted: drafts are counted without the token that the
+        target adds, means with it.
+
+    Raises:
+        InvalidParameter: if the file cannot be read as UTF-8 text, is of no known form or of
+            several, or contradicts itself.
+        TooLarge: beyond 256 Mi characters.
+
+    Cost: O(length of the file).
+
+    >>> import tempfile
+    >>> log = "draft acceptance = 0.7 (14 accepted / 20 generated), mean len = 2.40\nacc per pos = (0.800, 0.600)"
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "server.log"
+    ...     _ = file.write_text(log)
+    ...     read_acceptance(file)
+    AcceptanceRecord(llama.cpp log: 1 request, 10 steps, 2.4 tokens a step, 2 positions)
+    """
+    try:
+        file = Path(path)
+        text = read_text(file)
+    except (OSError, TypeError, ValueError) as error:
+        if isinstance(error, TooLarge):
+            raise
+        raise InvalidParameter(
+            f"path must name a file of UTF-8 text; {path!r:.80} cannot be read ({error})."
+        ) from error
+    return parse_acceptance(text)
+
+
+def parse_acceptance(text: str) -> AcceptanceRecord:
+    """Read the text of a record, as `read_acceptance` reads a file.
+
+    Args:
+        text: counters, a log, JSON, JSON lines or CSV.
+
+    Returns:
+        AcceptanceRecord.
+
+    Raises:
+        InvalidParameter: if the text is of no known form or of several, or contradicts itself.
+        TooLarge: beyond 256 Mi characters.
+
+    Cost: O(length of the text).
+
+    >>> parse_acceptance(
+    ...     '{"meta_info": {"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}}'
+    ... ).pooled_mean
+    2.4
+    """
+    document = Document(text)
+    found = [form for form in FORMS if form.recognises(document)]
+    if len(found) > 1:
+        raise InvalidParameter(
+            f"A record is of one form; this one is of {len(found)}: "
+            f"{'; '.join(form.marks for form in found)}. Split it."
+        )
+    if not found:
+        looked = "".join(f"\n  {form.name}: {form.marks}" for form in FORMS)
+        raise InvalidParameter(
+            f"The text must be of a known form; it is of none. Looked for:{looked}"
+        )
+    return found[0].read(document)

@@ -1,0 +1,226 @@
+"""What an engine's record says about acceptance, in one convention, and what it cannot say."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.engines.positions import PositionAcceptance
+from otm.engines.records.tally import Tally
+from otm.errors import InvalidParameter
+
+Censoring = Literal["none", "observed", "hidden", "unknown"]
+"""Whether steps drafted fewer tokens than others, so that what was not drafted reads as rejected.
+
+none: every step drafted the same number; observed: they differ, and how is recorded; hidden: sums
+show that they differ, not
+    how;
+unknown: the record does not say how much was drafted.
+"""
+
+REQUEST = "request"
+"""The unit of records whose parts are independent requests."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AcceptanceRecord:
+    """What an engine wrote down about acceptance: parts, conventions, and what is missing.
+
+    Attributes:
+        form: the form that was recognised, such as "vLLM counters".
+        unit: what a part is: "request", "window" of a log, "run", "drafter", "iteration" or
+            "server".
+        parts: a `Tally` each, at least one with a step.
+        convention: whether the file's own lengths count the token that the target adds; here *a*
+            never does and means do.
+        length: drafts per step that the engine was set to, if the record says so.
+        reported_mean: a mean over requests that the file states without listing them, in tokens per
+            step; None otherwise.
+        notes: what a reader of the numbers must know.
+
+    >>> parts = (Tally.of_histogram([2, 2, 6], name="a"),)
+    >>> record = AcceptanceRecord(form="example", unit="request", parts=parts, convention="")
+    >>> record.pooled_mean, record.survival.survival.tolist(), record.censoring
+    (2.4, [0.8, 0.6], 'unknown')
+    """
+
+    form: str
+    unit: str
+    parts: tuple[Tally, ...]
+    convention: str
+    length: int | None = None
+    reported_mean: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        kept = tuple(part for part in self.parts if part.steps > 0)
+        if not kept:
+            raise InvalidParameter(
+                f"The record must hold at least one verification step; this {self.form} has none. "
+                "Run longer."
+            )
+        object.__setattr__(self, "parts", kept)
+
+    @property
+    def counted(self) -> bool:
+        """Whether steps are counted, so that parts can be pooled."""
+        return all(part.counted for part in self.parts) or len(self.parts) == 1
+
+    @property
+    def steps(self) -> float | None:
+        """Verification steps in all; None where only rates are known."""
+        return (
+            sum(part.steps for part in self.parts)
+            if all(part.counted for part in self.parts)
+            else None
+        )
+
+    @property
+    def requests(self) -> int | None:
+        """Number of requests with a step; None if the parts are no requests."""
+        return len(self.parts) if self.unit == REQUEST else None
+
+    @property
+    def pooled_mean(self) -> float:
+        """Tokens per step over all steps, 1 + Σ accepted/Σ steps, whatever request they belong to.
+
+        Raises:
+            InvalidParameter: if several parts have rates without counts.
+        """
+        self._require_counts()
+        return 1.0 + sum(part.accepted for part in self.parts) / sum(
+            part.steps for part in self.parts
+        )
+
+    @property
+    def request_mean(self) -> float | None:
+        """Mean over requests of each one's tokens per step: short requests weigh as much as long
+        ones; None if unknown.
+        """
+        if self.unit != REQUEST:
+            return self.reported_mean
+        return math.fsum(part.mean for part in self.parts) / len(self.parts)
+
+    @property
+    def drafts_per_step(self) -> float | None:
+        """Tokens drafted per step, on average; None if unknown."""
+        if any(part.drafted is None for part in self.parts) or not self.counted:
+            return (
+                float(self.length) if self.length is not None and self.censoring == "none" else None
+            )
+        return sum(part.drafted or 0.0 for part in self.parts) / sum(
+            part.steps for part in self.parts
+        )
+
+    @property
+    def unlocated(self) -> float:
+        """Accepted drafts per step that no list reaches: with lists cut short 1 + Σ survival is not
+        the mean.
+        """
+        return sum(part.unlocated for part in self.parts) / sum(part.steps for part in self.parts)
+
+    @property
+    def measured(self) -> int:
+        """Number of positions with a measured survival; 0 where there are means only."""
+        lists = [part.survivors for part in self.parts]
+        return (
+            0
+            if any(one is None for one in lists)
+            else max(one.size for one in lists if one is not None)
+        )
+
+    @functools.cached_property
+    def survivors(self) -> NDArray[np.float64]:
+        """Steps that accepted at least i drafts in all parts, `(measured,)`.
+
+        Raises:
+            InvalidParameter: if the record holds means only, or several parts have rates without
+                counts.
+        """
+        if not self.measured:
+            mean = (
+                self.pooled_mean
+                if self.counted
+                else math.fsum(part.mean for part in self.parts) / len(self.parts)
+            )
+            raise InvalidParameter(
+                f"A plan needs how often each position was accepted; this {self.form} holds means "
+                f"only, {mean:.4g} "
+                "tokens a step. Record per-position rates or a histogram of accepted drafts."
+            )
+        self._require_counts()
+        total = np.zeros(self.measured)
+        for part in self.parts:
+            if part.survivors is not None:
+                total[: part.survivors.size] += part.survivors
+        return total
+
+    @functools.cached_property
+    def survival(self) -> PositionAcceptance:
+        """What the engine saw, pooled: steps that accepted at least i drafts over all steps; what
+        was not drafted is not accepted.
+
+        Raises:
+            InvalidParameter: if the record holds means only, or several parts have rates without
+                counts.
+        """
+        return PositionAcceptance(
+            np.minimum(1.0, self.survivors / sum(part.steps for part in self.parts))
+        )
+
+    @functools.cached_property
+    def censoring(self) -> Censoring:
+        """Whether draft lengths differ between steps, and whether the record says how."""
+        parts, length = self.parts, self.measured
+        if not length:
+            return "unknown"
+        if all(part.offered is not None for part in parts):
+            full = all(_reach(part.offered, length) == part.steps for part in parts)
+            return "none" if full else "observed"
+        if any(part.drafted is None for part in parts) or not self.counted:
+            return "unknown"
+        if any(part.unlocated > 0 for part in parts):
+            return "hidden"  # a list cut short: drafts went beyond it, in some steps
+        tokens, most = (
+            sum(part.drafted or 0.0 for part in parts),
+            sum(part.steps for part in parts) * length,
+        )
+        return "none" if abs(tokens - most) <= _inexact(parts) * most else "hidden"
+
+    def _require_counts(self) -> None:
+        if not self.counted:
+            raise InvalidParameter(
+                f"Parts are pooled by their steps; this {self.form} has {len(self.parts)} parts "
+                "with rates only. Read one of them, "
+                "or record counts."
+            )
+
+    def __repr__(self) -> str:
+        steps = f"{self.steps:,.0f} steps" if self.steps is not None else "rates only"
+        parts = f"{len(self.parts):,} {self.unit}{'s' if len(self.parts) > 1 else ''}"
+        mean = f", {self.pooled_mean:.4g} tokens a step" if self.counted else ""
+        return f"AcceptanceRecord({self.form}: {parts}, {steps}{mean}, {self.measured} positions)"
+
+
+def _reach(offered: NDArray[np.float64] | None, length: int) -> float:
+    """Return how many steps were to draft at least `length`."""
+    return 0.0 if offered is None or offered.size < length else float(offered[length - 1])
+
+
+def _inexact(parts: tuple[Tally, ...]) -> float:
+    """Return the relative error of counts: none if they are whole numbers, that of three printed
+    decimals otherwise.
+    """
+    whole = all(
+        part.steps == round(part.steps) and part.survivors is not None for part in parts
+    ) and all(
+        (part.survivors == np.round(part.survivors)).all()
+        for part in parts
+        if part.survivors is not None
+    )
+    return 0.0 if whole else 5e-3

@@ -1,0 +1,255 @@
+"""What was counted in one part of a record: a request, a log window, a benchmark's data set, or all
+of it.
+
+A verification step drafts d tokens and accepts the first a of them, a ≤ d; the target then adds one
+token of its own, so the step emits a + 1. Forms differ in how much they keep of the pairs (a, d):
+all of them, in order; how many steps accepted at least i; how many were to draft at least i; sums;
+or a mean. A `Tally` holds what there is, in one convention: *a* counts drafts only, never the token
+that the target adds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from otm.errors import InvalidParameter
+from otm.pmf import any_array, check_instance, check_real, plain_reals
+
+MAX_POSITIONS = 100_000
+"""Longest chain of drafts that is believed."""
+
+MAX_STEPS = 50_000_000
+"""Most verification steps of one part that are listed one by one."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tally:
+    """Counts of the verification steps of one part of a record.
+
+    Attributes:
+        name: what the part is called in the record.
+        steps: number of verification steps; 1 where only rates are known (see `counted`).
+        accepted: accepted drafts in all of them, never counting the token that the target adds.
+        drafted: drafted tokens in all of them; None if unknown.
+        survivors: `(L,)`, how many steps accepted at least i drafts, i = 1..L; None if unknown. Σ
+            survivors is `accepted`, unless the record's list was cut short: then some drafts were
+            accepted beyond it.
+        pairs: `(steps, 2)` int64, accepted and drafted of each step in order; None if unknown.
+        offered: `(L,)`, how many steps were to draft at least i; None if unknown.
+        counted: whether steps and sums are counts; False where the record has rates only.
+    """
+
+    name: str
+    steps: float
+    accepted: float
+    drafted: float | None = None
+    survivors: NDArray[np.float64] | None = None
+    pairs: NDArray[np.int64] | None = None
+    offered: NDArray[np.float64] | None = None
+    counted: bool = True
+
+    @property
+    def mean(self) -> float:
+        """Tokens per step, 1 + accepted/steps."""
+        return 1.0 + self.accepted / self.steps
+
+    @property
+    def unlocated(self) -> float:
+        """Accepted drafts that the list of survivors does not reach: what a list cut short leaves
+        out; 0 without a list.
+        """
+        return (
+            0.0 if self.survivors is None else max(0.0, self.accepted - float(self.survivors.sum()))
+        )
+
+    @staticmethod
+    def of_steps(accepted: ArrayLike, drafted: ArrayLike, *, name: str) -> Tally:
+        """Count steps that are listed one by one.
+
+        Args:
+            accepted, drafted: `(n,)` integers, 0 ≤ accepted ≤ drafted.
+            name: what the part is called.
+
+        Raises:
+            InvalidParameter: unless they are such integers, equally many.
+
+        >>> Tally.of_steps([0, 2, 1], [2, 2, 1], name="request 1").survivors.tolist()
+        [2.0, 1.0]
+        """
+        check_instance(name, str, name="name")
+        a, d = (
+            _integers(accepted, "accepted drafts by step", name),
+            _integers(drafted, "drafted tokens by step", name),
+        )
+        if a.shape != d.shape or (a > d).any():
+            raise InvalidParameter(
+                "A step accepts at most what it drafts, and both are listed for every step; "
+                f"{name} lists {a.size} and {d.size} "
+                "steps, or accepts more than it drafts. Check the export."
+            )
+        positions = int(d.max(initial=0))
+        return Tally(
+            name=name,
+            steps=float(a.size),
+            accepted=float(a.sum()),
+            drafted=float(d.sum()),
+            survivors=_at_least(np.bincount(a, minlength=positions + 1)),
+            pairs=np.stack([a, d], axis=1),
+            offered=_at_least(np.bincount(d, minlength=positions + 1)),
+        )
+
+    @staticmethod
+    def of_histogram(
+        counts: ArrayLike,
+        *,
+        name: str,
+        drafted: float | None = None,
+        offered: ArrayLike | None = None,
+    ) -> Tally:
+        """Count steps by how many drafts they accepted.
+
+        Args:
+            counts: `(L + 1,)` integers: how many steps accepted exactly 0, 1, …, L drafts.
+            name: what the part is called.
+            drafted: drafted tokens in all steps, if known.
+            offered: `(M + 1,)` integers: how many steps were to draft exactly 0, 1, …, M, if known.
+
+        Raises:
+            InvalidParameter: unless the counts are integers ≥ 0, of equally many steps, and no more
+                is accepted than drafted.
+
+        >>> tally = Tally.of_histogram([2, 2, 6], name="all")
+        >>> tally.survivors.tolist(), tally.mean
+        ([8.0, 6.0], 2.4)
+        """
+        check_instance(name, str, name="name")
+        exactly = _integers(counts, "steps by accepted drafts", name)
+        survivors, caps = _at_least(exactly), None
+        steps, accepted = float(exactly.sum()), float(survivors.sum())
+        if offered is not None:
+            listed = _integers(offered, "steps by drafts on offer", name)
+            length = max(listed.size, exactly.size) - 1
+            caps, survivors = _padded(_at_least(listed), length), _padded(survivors, length)
+            if listed.sum() != steps or (caps < survivors).any():
+                raise InvalidParameter(
+                    f"Steps accept at most what is on offer; {name} counts {steps:g} steps by what "
+                    "they accepted and "
+                    f"{listed.sum():g} by what was on offer, or accepts more. Check the export."
+                )
+            drafted = float(caps.sum())
+        if drafted is not None and drafted < accepted:
+            raise InvalidParameter(
+                f"No more is accepted than drafted; {name} accepts {accepted:g} of {drafted:g}. "
+                "Check the export."
+            )
+        return Tally(
+            name=name,
+            steps=steps,
+            accepted=accepted,
+            drafted=drafted,
+            survivors=survivors,
+            offered=caps,
+        )
+
+    @staticmethod
+    def of_survivors(
+        survivors: ArrayLike,
+        *,
+        steps: float,
+        name: str,
+        accepted: float | None = None,
+        drafted: float | None = None,
+    ) -> Tally:
+        """Count steps by how many accepted at least 1, 2, …, L drafts; a rate times a number of
+        steps will do.
+
+        Args:
+            survivors: `(L,)` numbers, at most `steps`, non-increasing but for rounding, which is
+                levelled.
+            steps: number of steps > 0.
+            name: what the part is called.
+            accepted: accepted drafts in all steps, if known beside the list; Σ survivors if None.
+            drafted: drafted tokens in all steps, if known.
+
+        Raises:
+            InvalidDistribution: if the survivors are no array of real numbers.
+            InvalidParameter: if they are no counts, or rise by more than the rounding to three
+                decimals that engines print.
+
+        >>> Tally.of_survivors([8, 6], steps=10, name="all", accepted=17).unlocated
+        3.0
+        """
+        check_instance(name, str, name="name")
+        number = check_real(steps, name="steps", low=0.0, open_low=True)
+        array = plain_reals(survivors, "survivors")
+        values = (
+            array.astype(np.float64)
+            if array.ndim == 1 and array.dtype.kind in "iuf"
+            else np.empty(0)
+        )
+        if not (
+            np.isfinite(values).all() and np.isfinite(number) and 0 < values.size <= MAX_POSITIONS
+        ):
+            raise InvalidParameter(
+                f"{name} must count the steps that accepted at least 1, 2, … drafts, (L,); got "
+                f"shape {array.shape} of {number:g} "
+                "steps. Record some verifications first."
+            )
+        level = np.minimum.accumulate(values)
+        slack = ROUNDING * number
+        if (
+            values.min() < 0
+            or values[0] > number * (1 + 1e-9) + slack
+            or (values - level).max() > slack
+        ):
+            raise InvalidParameter(
+                f"Steps that accept at least i drafts must become fewer with i; {name} has rates "
+                f"{np.round(values / number, 4).tolist()[:8]}. Are these per cent, or conditional "
+                "acceptances?"
+            )
+        level = np.minimum(level, number)
+        total = (
+            float(level.sum())
+            if accepted is None
+            else check_real(accepted, name="accepted", low=0.0)
+        )
+        if total < level.sum() - slack * level.size - 1e-9 * level.sum():
+            raise InvalidParameter(
+                f"Accepted drafts are at least the sum by position; {name} has {total:g} and "
+                f"{level.sum():g}. Check the export."
+            )
+        return Tally(name=name, steps=number, accepted=total, drafted=drafted, survivors=level)
+
+
+ROUNDING = 2e-3
+"""Engines print three decimals, so neighbours may be out of order by one unit in each."""
+
+
+def _integers(values: ArrayLike, what: str, name: str) -> NDArray[np.int64]:
+    array = any_array(values)
+    if array.ndim == 1 and array.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    largest = MAX_POSITIONS if "by step" in what else 2**53
+    if (
+        array.ndim != 1
+        or array.dtype.kind not in "iu"
+        or array.min() < 0
+        or array.max() > largest
+        or array.size > MAX_STEPS
+    ):
+        raise InvalidParameter(
+            f"{what} must be a list of integers ≥ 0; {name} has {values!s:.60}. Check the export."
+        )
+    return array.astype(np.int64)
+
+
+def _at_least(exactly: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return how many are at least 1, 2, … from how many are exactly 0, 1, …."""
+    return np.cumsum(exactly[::-1])[::-1][1:].astype(np.float64)
+
+
+def _padded(values: NDArray[np.float64], length: int) -> NDArray[np.float64]:
+    return np.concatenate([values, np.zeros(length - values.size)])

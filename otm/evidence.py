@@ -1,0 +1,234 @@
+"""Tests of an output law from samples whose level is proved for every sample size, and their plan.
+
+Two designs, complementary. *Distance*: T = ½ Σ |N/n − q| exceeds its mean by t with probability at
+most e^{−2nt²} (McDiarmid: one sample moves T by at most 1/n), and under the null its mean is at
+most ½ Σ √(q(1−q)/n). Under any law at total variation ε the mean is at least ε (Jensen). Level,
+power and sample size follow for every alternative, in closed form. *Evidence*: a likelihood ratio
+against q, averaged over alternatives by a prior chosen beforehand, is a martingale of mean 1 under
+the null, so that it ever reaches 1/δ with probability at most δ (Ville): it may be looked at after
+every sample, stops early on gross faults, and one token that the target cannot emit settles it. The
+audits run both, each at half the level.
+
+A third kind of evidence needs no vocabulary: a lossless verifier's output is among the drafts with
+probability at most α*, the optimum. Acceptance beyond it proves that the output law is wrong by at
+least the excess, over any number of tokens.
+
+Proofs: docs/theory.md, "Audits".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from otm._arrays import to_numpy
+from otm.errors import ShapeMismatch
+from otm.pmf import as_pmf, check_real
+
+_CONCENTRATIONS = (10.0, 100.0, 1000.0)
+"""Priors centred at the target, for alternatives near it; beside them Dirichlet(1/2), for any."""
+
+_EXCESSES = tuple(2.0**-j for j in range(1, 11))
+"""Alternatives to acceptance at the optimum: this part of what is missing to 1."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfidenceInterval:
+    """A confidence interval."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"[{self.low:.6g}, {self.high:.6g}]"
+
+
+_ROUNDING = 1e-9
+_LEAST_PARAMETER = 1e-300
+
+
+def spread(mass: NDArray[Any]) -> float:
+    """Return ½ Σ √(q(1−q)): √n times the bound on the mean distance under the null.
+
+    1 − q of the largest mass is the sum of the others: beside 1 a mass of 1e-17 still has the root
+    3e-9.
+    """
+    others = 1.0 - mass
+    largest = int(mass.argmax())
+    others[largest] = np.delete(mass, largest).sum()
+    return float(0.5 * np.sqrt(mass * others).sum())
+
+
+def deviation(probability: float) -> float:
+    """Return √(log(1/δ)/2): √n times the deviation of the distance that has probability at most δ."""
+    return math.sqrt(0.5 * math.log(1.0 / probability))
+
+
+def samples_needed(mass: NDArray[Any], *, detect: float, false_alarm: float, missed: float) -> int:
+    """Return how many samples the distance test needs to find any law at total variation `detect`
+    or more.
+
+    n = ((½ Σ √(q(1−q)) + √(log(1/δ)/2) + √(log(1/β)/2)) / ε)².
+
+    Args:
+        mass: q, the target `(V,)`, a distribution.
+        detect: ε in (0, 1], the total variation not to miss.
+        false_alarm: δ in (0, 1], probability at most that a lossless verifier is called lossy.
+        missed: β in (0, 1], probability at most that a law at ε or beyond is not.
+
+    Returns:
+        n, rounded up.
+
+    Raises:
+        InvalidDistribution: if `mass` is no distribution; ShapeMismatch: if it has leading axes.
+        InvalidParameter: if a probability is out of its range.
+
+    Cost: O(V). Reference: McDiarmid 1989; docs/theory.md, "Audits".
+
+    >>> samples_needed(np.array([0.5, 0.5]), detect=0.02, false_alarm=1e-9, missed=1e-3)
+    77769
+    """
+    target = to_numpy(as_pmf(mass, name="mass"))
+    if target.ndim > 1:
+        raise ShapeMismatch(
+            f"samples_needed plans for one distribution (V,); mass has shape {target.shape}. Plan "
+            "row by row."
+        )
+    smallest = check_real(detect, name="detect", low=0.0, high=1.0, open_low=True)
+    alarm = check_real(false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True)
+    miss = check_real(missed, name="missed", low=0.0, high=1.0, open_low=True)
+    return math.ceil(((spread(target) + deviation(alarm) + deviation(miss)) / smallest) ** 2)
+
+
+def detectable(mass: NDArray[Any], samples: int, *, false_alarm: float, missed: float) -> float:
+    """Return the total variation from which on the distance test finds every law, at this number of
+    samples; at most 1.
+    """
+    return min(
+        1.0, (spread(mass) + deviation(false_alarm) + deviation(missed)) / math.sqrt(samples)
+    )
+
+
+def distance(counts: NDArray[np.int64], mass: NDArray[Any]) -> float:
+    """Return T = ½ Σ |N/n − q|."""
+    return float(0.5 * np.abs(counts / counts.sum() - mass).sum())
+
+
+def distance_threshold(mass: NDArray[Any], samples: int, *, false_alarm: float) -> float:
+    """Return what T exceeds under the null with probability at most `false_alarm`."""
+    return (spread(mass) + deviation(false_alarm)) / math.sqrt(samples)
+
+
+def variation_interval(
+    counts: NDArray[np.int64], mass: NDArray[Any], *, uncertainty: float
+) -> ConfidenceInterval:
+    """Return an interval for the total variation between the law of the samples and q, wrong with
+    probability `uncertainty`.
+
+    TV ≤ E[T] and E[T] ≤ TV + ½√((C−1)/n) over C cells, whatever the law.
+    """
+    samples = int(counts.sum())
+    observed, slack = distance(counts, mass), deviation(uncertainty / 2) / math.sqrt(samples)
+    bias = 0.5 * math.sqrt((len(mass) - 1) / samples)
+    return ConfidenceInterval(
+        low=max(0.0, observed - bias - slack), high=min(1.0, observed + slack)
+    )
+
+
+def proportion_interval(hits: int, samples: int, *, uncertainty: float) -> ConfidenceInterval:
+    """Return the Clopper–Pearson interval of a probability."""
+    low = float(scipy.stats.beta.ppf(uncertainty / 2, hits, samples - hits + 1)) if hits else 0.0
+    high = (
+        float(scipy.stats.beta.isf(uncertainty / 2, hits + 1, samples - hits))
+        if hits < samples
+        else 1.0
+    )
+    return ConfidenceInterval(low=low, high=high)
+
+
+def log_evidence(counts: NDArray[np.int64], mass: NDArray[Any]) -> Any:
+    """Return the logarithm of a mixture likelihood ratio against q, a martingale of mean 1 under
+    the null.
+
+    E = mean over priors of ∫ Π (π/q)^N dPrior(π), the priors Dirichlet: with all parameters 1/2,
+    and κq for κ = 10, 100, 1000. It depends on the counts `(..., C)` alone; the result is `(...)`.
+    ∞ as soon as a token with q = 0 has come out.
+    """
+    live = mass > 0
+    seen, q = counts[..., live], mass[live]
+    samples = seen.sum(axis=-1)
+    likelihood = (seen * np.log(q)).sum(axis=-1)
+    priors = [np.full(len(q), 0.5), *(kappa * q for kappa in _CONCENTRATIONS)]
+    marginals = []
+    for prior in priors:
+        # Γ(a + N)/Γ(a) where N = 0 is exactly 1: parameters whose Γ overflows stay out of it.
+        some = np.maximum(prior, _LEAST_PARAMETER)
+        gain = np.where(
+            seen > 0, scipy.special.gammaln(some + seen) - scipy.special.gammaln(some), 0.0
+        ).sum(axis=-1)
+        total = prior.sum()
+        marginals.append(
+            gain
+            + scipy.special.gammaln(total)
+            - scipy.special.gammaln(total + samples)
+            - likelihood
+        )
+    mixed = scipy.special.logsumexp(np.stack(marginals), axis=0) - math.log(len(marginals))
+    return np.where(counts[..., ~live].any(axis=-1), math.inf, mixed)[()]
+
+
+def log_excess_evidence(hits: int, samples: int, optimum: float) -> float:
+    """Return the logarithm of evidence that the output is among the drafts more often than the
+    optimum allows.
+
+    Mean over c = 1/2, 1/4, …, 2^-10 of Π (a/α*) over hits and Π (1−a)/(1−α*) over misses, a = α* +
+    c(1−α*): each factor is 1 + λ(hit − α*) with λ ≥ 0, of mean at most 1 whenever Pr(hit) ≤ α*. 0
+    where α* = 1 (nothing can be seen).
+    """
+    level = optimum + _ROUNDING  # the optimum is known to rounding
+    if level >= 1.0:
+        return 0.0
+    parts = np.asarray(_EXCESSES)
+    terms = hits * np.log1p(parts * (1.0 - level) / level) + (samples - hits) * np.log1p(-parts)
+    return float(scipy.special.logsumexp(terms) - math.log(len(parts)))
+
+
+def log_mean(*logarithms: float) -> float:
+    """Return the logarithm of the mean of e-values, an e-value again.
+
+    >>> log_mean(0.0, 0.0)
+    0.0
+    """
+    largest = max(logarithms)
+    if math.isinf(largest):
+        return largest
+    return largest + math.log(
+        math.fsum(math.exp(logarithm - largest) for logarithm in logarithms) / len(logarithms)
+    )
+
+
+def pool(draft: NDArray[np.float64], target: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+    """Return a cell for every token `(V,)`: tokens of similar q/p together, where the vocabulary
+    has more than `most` of them.
+
+    Faults of verification depend on a token through p and q, and mostly through their ratio. Cells
+    hold about equal target mass; tokens that the target cannot emit have a cell of their own, and
+    so has any token heavier than a cell.
+    """
+    num_tokens = len(target)
+    if num_tokens <= most:
+        return np.arange(num_tokens)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(target > 0, target / draft, -1.0)
+    order = np.argsort(ratio, kind="stable")
+    before = np.cumsum(target[order]) - target[order]
+    cells = np.empty(num_tokens, dtype=np.int64)
+    cells[order] = np.minimum((before * (most - 1)).astype(np.int64), most - 2) + 1
+    cells[target == 0] = 0
+    _, compact = np.unique(cells, return_inverse=True)
+    return np.asarray(compact.reshape(-1), dtype=np.int64)

@@ -1,0 +1,883 @@
+"""What torch draws, and what code computes with it: real tensors with numbers that can be followed
+in their shadow.
+
+Every operation passes a dispatcher, below autograd, `torch.nn.functional` and
+`torch.distributions`. Random ones are executed, so that their generators move on, and the result
+gets a *shadow*: an array of objects beside its storage, shared by all its views, however they were
+taken. Where an operation reads elements with a shadow
+
+* what moves elements moves their shadows (found by moving indices in their place),
+* arithmetic and comparisons are done on the objects, answers kept open until somebody looks
+  (`Later`),
+* the extreme of several is a race (`otm.tracing.traced_numbers.extreme`),
+* what asks for open answers gets them in its memory, each a decision of the execution, and is then
+  executed as it is,
+* anything else stops the execution. Values in memory under a number's shadow are NaN.
+
+Nothing here imports torch: the module is handed in by whoever finds it loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import math
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.tracing.draws.sources import Choice, Draws, Later, Traced, outcome
+from otm.tracing.traced_numbers import Number, TracedArray, extreme, order_of
+
+_FLOAT32 = 2.0**-24
+
+Objects = NDArray[np.object_]
+_OPEN = (Number, Later, Choice)
+
+
+@contextlib.contextmanager
+def torch_draws(torch: Any, draws: Draws) -> Iterator[_Shadows]:
+    """Take what torch draws from `draws`."""
+    function_mode, dispatch_mode = _modes("torch._dynamo" in sys.modules)
+    shadows = _Shadows(torch, draws)
+    from_numpy = torch.from_numpy
+    torch.from_numpy = lambda array: (
+        torch.as_tensor(array) if _has_numbers(array) else from_numpy(array)
+    )
+    try:
+        with function_mode(shadows), dispatch_mode(shadows):
+            yield shadows
+    finally:
+        torch.from_numpy = from_numpy
+
+
+@functools.cache
+def _modes(compiles: bool) -> tuple[Any, Any]:
+    """Return the two interceptors: of calls from Python, and of operations.
+
+    Args:
+        compiles: whether torch's compiler is loaded, which must then be kept out of them; it takes
+            seconds to load only for that.
+    """
+    overrides, dispatch = (
+        importlib.import_module(f"torch.{name}") for name in ("overrides", "utils._python_dispatch")
+    )
+
+    class Calls(overrides.TorchFunctionMode):  # type: ignore[name-defined, misc]
+        def __init__(self, shadows: _Shadows) -> None:
+            super().__init__()
+            self.shadows = shadows
+
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return self.shadows.called(func, args, kwargs or {})
+
+    class Operations(dispatch.TorchDispatchMode):  # type: ignore[name-defined, misc]
+        def __init__(self, shadows: _Shadows) -> None:
+            super().__init__()
+            self.shadows = shadows
+
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return compiles
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return self.shadows.operated(func, args, kwargs or {})
+
+    return Calls, Operations
+
+
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": operator.neg,
+    "log": Number.log,
+    "log1p": Number.log1p,
+    "exp": Number.exp,
+    "expm1": Number.expm1,
+    "sqrt": Number.sqrt,
+    "reciprocal": Number.reciprocal,
+    "abs": abs,
+    "floor": Number.floor,
+}
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "rsub": lambda a, b: b - a,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "pow": operator.pow,
+    "maximum": lambda a, b: _bounded(a, b, 0),
+    "minimum": lambda a, b: _bounded(a, b, 1),
+}
+_ASKED: dict[str, Callable[[float], bool]] = {
+    "isnan": math.isnan,
+    "isinf": math.isinf,
+    "isfinite": math.isfinite,
+}
+_ORDER: dict[str, Callable[[Any, Any], Any]] = {
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
+_MOVED: dict[str, tuple[str, ...]] = {
+    "clone": ("self",),
+    "copy": ("self", "src"),
+    "where": ("self", "other"),
+    "index": ("self",),
+    "index_put": ("self", "values"),
+    "_index_put_impl": ("self", "values"),
+    "masked_fill": ("self", "value"),
+    "masked_select": ("self",),
+    "gather": ("self",),
+    "index_select": ("self",),
+    "take": ("self",),
+    "cat": ("tensors",),
+    "stack": ("tensors",),
+    "repeat": ("self",),
+    "scatter": ("self", "src", "value"),
+    "flip": ("self",),
+    "roll": ("self",),
+    "constant_pad_nd": ("self", "value"),
+    "index_copy": ("self", "source"),
+    "index_fill": ("self", "value"),
+    "fill": ("self", "value"),
+    "zero": ("self",),
+    "slice_scatter": ("self", "src"),
+    "select_scatter": ("self", "src"),
+}
+_DATALESS = {
+    "empty_like",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "new_empty",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "_unsafe_view",
+}
+_READ = {
+    "item",
+    "tolist",
+    "numpy",
+    "__array__",
+    "__float__",
+    "__int__",
+    "__bool__",
+    "__index__",
+    "__contains__",
+}
+_BELOW = {
+    "data_ptr",
+    "untyped_storage",
+    "storage",
+    "__dlpack__",
+    "__deepcopy__",
+    "__reduce_ex__",
+    "__repr__",
+    "__format__",
+}
+
+
+class _Shadows:
+    """The shadows of one execution's tensors, by their storage."""
+
+    def __init__(self, torch: Any, draws: Draws) -> None:
+        self.torch, self.draws = torch, draws
+        self.traced = False
+        self._of: dict[int, tuple[Any, Objects]] = {}
+        self._quiet = False
+        self._run: Any = None
+
+    def begin(self, draws: Draws) -> None:
+        self.traced, self._run = isinstance(draws, Traced), getattr(draws, "run", None)
+        self._of.clear()
+
+    def end(self) -> None:
+        self.traced = False
+        self._of.clear()
+
+    # Elements and their shadows.
+    def shadow(self, tensor: Any) -> Objects | None:
+        """Return the objects beside a tensor, None where there is none; None if there are none at
+        all.
+        """
+        if not self._of or not tensor.numel():
+            return None
+        found = self._of.get(tensor.untyped_storage().data_ptr())
+        if found is None:
+            return None
+        view = _seen_as(found[1], tensor)
+        return view if any(thing is not None for thing in _listed(view)) else None
+
+    def put(self, tensor: Any, objects: Objects) -> Any:
+        """Give a tensor its elements: numbers and open answers in its shadow, plain ones in memory,
+        None leaves what is there.
+        """
+        if not tensor.numel():
+            return tensor
+        storage = tensor.untyped_storage()
+        key = storage.data_ptr()
+        things = _listed(objects)
+        shadows = [thing if _open(thing) else None for thing in things]
+        if key not in self._of:
+            if all(thing is None for thing in things):
+                return tensor
+            self._of[key] = (
+                storage,
+                np.full(storage.nbytes() // tensor.element_size(), None, dtype=object),
+            )
+        _seen_as(self._of[key][1], tensor)[...] = _objects(shadows, tuple(tensor.shape))
+        with self.torch.no_grad():
+            plain = tensor.detach()
+            if None not in shadows:
+                if tensor.is_floating_point():
+                    plain.fill_(math.nan)
+                return tensor
+            for place, thing, hidden in zip(
+                np.ndindex(*tensor.shape), things, shadows, strict=True
+            ):
+                if hidden is not None:
+                    if tensor.is_floating_point():
+                        plain[place] = math.nan
+                elif thing is not None:
+                    plain[place] = thing
+        return tensor
+
+    def elements(self, thing: Any) -> Objects:
+        """Return the elements of a tensor or scalar as objects: those of the shadow, plain values
+        elsewhere.
+        """
+        if not isinstance(thing, self.torch.Tensor):
+            return _objects([thing], ())
+        plain = thing.detach()
+        if plain.is_floating_point():
+            plain = plain.to(self.torch.float64)
+        values = plain.reshape(-1).tolist()
+        shadow = self.shadow(thing)
+        if shadow is not None:
+            values = [
+                value if hidden is None else hidden
+                for value, hidden in zip(values, _listed(shadow), strict=True)
+            ]
+        return _objects(values, tuple(thing.shape))
+
+    def settle(self, thing: Any) -> bool:
+        """Look at every open answer of a tensor, so that its memory is right; return whether
+        numbers remain in its shadow.
+        """
+        shadow = self.shadow(thing) if isinstance(thing, self.torch.Tensor) else None
+        if shadow is None:
+            return False
+        things = _listed(shadow)
+        if not any(isinstance(element, Later | Choice) for element in things):
+            return True
+        self.put(thing, _objects([_settled(element) for element in things], shadow.shape))
+        return any(isinstance(element, Number) for element in things)
+
+    def tensor_of(self, data: Any, dtype: Any, device: Any = None) -> Any:
+        """Return a tensor of numbers and plain values."""
+        array = np.asarray(data, dtype=object)
+        if dtype is None:
+            dtype = (
+                self.torch.float64
+                if isinstance(data, np.ndarray | Number)
+                else self.torch.get_default_dtype()
+            )
+        return self.put(self.torch.empty(array.shape, dtype=dtype, device=device), array)
+
+    def met(self, *things: Any) -> None:
+        """Note the precision of plain tensors that random numbers meet."""
+        for thing in things:
+            if (
+                self.traced
+                and isinstance(thing, self.torch.Tensor)
+                and thing.dtype == self.torch.float32
+                and self.shadow(thing) is None
+            ):
+                self._run.coarsest = _FLOAT32
+
+    # Calls from Python: what reads a tensor without an operation, and what mixes tensors with
+    # numbers.
+    def called(self, func: Any, args: Any, kwargs: Any) -> Any:
+        name = getattr(func, "__name__", "")
+        if not self.traced:
+            return func(*args, **kwargs)
+        self._quiet = True  # the operations on shadows' tensors are no operations of the code
+        try:
+            answer, args, kwargs = self._asked(name, args, kwargs)
+        finally:
+            self._quiet = False
+        return func(*args, **kwargs) if answer is None else answer[0]
+
+    def _asked(self, name: str, args: Any, kwargs: Any) -> tuple[list[Any] | None, Any, Any]:
+        """Return the answer, if there is one without the function itself, and what to call it with."""
+        if name in ("tensor", "as_tensor", "asarray") and args and _has_numbers(args[0]):
+            return (
+                [self.tensor_of(args[0], kwargs.get("dtype"), kwargs.get("device"))],
+                args,
+                kwargs,
+            )
+        if any(isinstance(thing, Number) for thing in (*args, *kwargs.values())):
+            args = [
+                self.tensor_of(thing, None) if isinstance(thing, Number) else thing
+                for thing in args
+            ]
+            kwargs = {
+                k: self.tensor_of(v, None) if isinstance(v, Number) else v
+                for k, v in kwargs.items()
+            }
+        if args and name in _READ | _BELOW and self.settle(args[0]):
+            return [self._read(name, args[0])], args, kwargs
+        return None, args, kwargs
+
+    def _read(self, name: str, tensor: Any) -> Any:
+        """Return the numbers of a tensor, as far as they can go on as numbers."""
+        objects = self.elements(tensor)
+        if name == "item" and tensor.numel() == 1:
+            return objects.reshape(-1)[0]
+        if name == "tolist":
+            return objects.tolist()
+        if name in ("numpy", "__array__"):
+            return objects.view(TracedArray)
+        if name == "__int__":
+            return int(objects.reshape(-1)[0])
+        if name == "__bool__":
+            return bool(objects.reshape(-1)[0])
+        raise self.draws.escape(f"a tensor of random numbers was read by {name}")
+
+    # Operations.
+    def operated(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if self._quiet:
+            return func(*args, **kwargs)
+        base, drawn, random = _described(func)
+        if drawn is not None:
+            return self._draw(getattr(self, drawn), func, args, kwargs)
+        if random:
+            raise self.draws.escape(f"torch.{base} has no branches")
+        if not self._of:
+            return func(*args, **kwargs)
+        tensors = [
+            thing
+            for thing in _flat((*args, *kwargs.values()))
+            if isinstance(thing, self.torch.Tensor)
+        ]
+        shadowed = [tensor for tensor in tensors if self.shadow(tensor) is not None]
+        if not shadowed or base in _DATALESS:
+            return func(*args, **kwargs)
+        if func.is_view or base in ("detach", "lift_fresh", "alias", "_reshape_alias"):
+            if base == "view" and func._overloadname == "dtype":
+                raise self.draws.escape("the bits of random numbers were looked at")
+            return func(*args, **kwargs)
+        return self._computed(func, base, args, kwargs, shadowed)
+
+    def _computed(self, func: Any, base: str, args: Any, kwargs: Any, shadowed: list[Any]) -> Any:
+        plain = base[:-1] if base.endswith("_") and not base.endswith("__") else base
+        plain = {"_to_copy": "to_copy"}.get(plain, plain)
+        given = self._bound(func, args, kwargs)
+        if plain in _MOVED:
+            return self._move(func, plain, args, kwargs, given)
+        numbers = any(
+            isinstance(thing, Number) for tensor in shadowed for thing in self.shadow(tensor).flat
+        )  # type: ignore[union-attr]
+        if plain == "to_copy":
+            return self._converted(func, args, kwargs)
+        if plain in _ORDER and given.get("out") is None:
+            self.met(given["self"], given["other"])
+            return self._each(
+                func,
+                args,
+                kwargs,
+                (given["self"], given["other"]),
+                functools.partial(_later, _ORDER[plain]),
+            )
+        if plain in ("logical_not", "bitwise_not"):
+            return self._each(
+                func, args, kwargs, (given["self"],), functools.partial(_later, operator.not_)
+            )
+        if (
+            plain in ("logical_and", "bitwise_and", "logical_or", "bitwise_or")
+            and given["self"].dtype == self.torch.bool
+        ):
+            both = _and if plain.endswith("and") else _or
+            return self._each(func, args, kwargs, (given["self"], given["other"]), both)
+        special = getattr(self, f"_on_{plain}", None)
+        if special is not None and (numbers or plain in ("cumprod", "all", "any")):
+            return special(func, args, kwargs, given)
+        if numbers and given.get("out") is None:
+            self.met(*given.values())
+            if plain in _ASKED:  # NumPy and Python answer the same of numbers
+                return self._each(
+                    func,
+                    args,
+                    kwargs,
+                    (given["self"],),
+                    functools.partial(_asked_of, _ASKED[plain]),
+                )
+            if plain in _UNARY:
+                return self._each(
+                    func, args, kwargs, (given["self"],), functools.partial(_unary, plain)
+                )
+            if plain in _BINARY and given.get("rounding_mode") is None:
+                other = given.get("other", given.get("exponent"))
+                if plain in ("add", "sub", "rsub") and given.get("alpha", 1) != 1:
+                    raise self.draws.escape(f"torch.{plain} with alpha on random numbers")
+                return self._each(
+                    func, args, kwargs, (given["self"], other), functools.partial(_binary, plain)
+                )
+            if plain in ("clamp", "clamp_min", "clamp_max"):
+                return self._each(
+                    func,
+                    args,
+                    kwargs,
+                    (given["self"], given.get("min"), given.get("max")),
+                    _clamped,
+                )
+        for tensor in shadowed:
+            if self.settle(tensor):
+                raise self.draws.escape(f"torch.{base} on random numbers")
+        return func(*args, **kwargs)
+
+    def _bound(self, func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+        names, defaults = _signature(func)
+        return {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+
+    def _each(
+        self, func: Any, args: Any, kwargs: Any, operands: Any, function: Callable[..., Any]
+    ) -> Any:
+        """Apply a function to the elements at every place where one of them is open, after the
+        operation itself.
+        """
+        objects = [self.elements(thing) for thing in operands]
+        result = func(*args, **kwargs)
+        shape = tuple(result.shape)
+        rows = [_listed(np.broadcast_to(row, shape)) for row in objects]
+        found = [
+            function(*here) if any(map(_open, here)) else None for here in zip(*rows, strict=True)
+        ]
+        return self.put(result, _objects(found, shape))
+
+    def _move(self, func: Any, base: str, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
+        """Do to numbered places what the operation does to elements, and take the shadows along."""
+        table: list[Any] = [None]
+        data = _MOVED[base]
+
+        def numbered(thing: Any) -> Any:
+            if isinstance(thing, list | tuple):
+                return [numbered(one) for one in thing]
+            if not isinstance(thing, self.torch.Tensor):
+                return 0
+            places = np.zeros(tuple(thing.shape), dtype=np.int64)
+            shadow = self.shadow(thing)
+            if shadow is not None:
+                for place in np.ndindex(*shadow.shape):
+                    if shadow[place] is not None:
+                        places[place] = len(table)
+                        table.append(shadow[place])
+            return self.torch.from_numpy(places).to(thing.device)
+
+        places = {name: numbered(thing) if name in data else thing for name, thing in given.items()}
+        for name, thing in given.items():
+            for tensor in _flat([thing]) if name not in data else ():
+                if self.settle(tensor):
+                    raise self.draws.escape(f"torch.{base} by random numbers")
+        if base == "clone":
+            moved = places["self"]
+        elif base == "copy":
+            moved = places["src"].expand(given["self"].shape)
+        elif base in ("fill", "zero"):
+            moved = self.torch.zeros_like(places["self"])
+        else:
+            packet = getattr(self.torch.ops.aten, base.removesuffix("_impl").removeprefix("_"))
+            given_names = [
+                argument.name
+                for argument in func._schema.arguments
+                if argument.name in {**kwargs, **given}
+            ]
+            moved = packet(
+                **{name: places[name] for name in given_names if name not in ("out", "unsafe")}
+            )
+        result = func(*args, **kwargs)
+        ids = moved.cpu().numpy()
+        found: Objects = np.full(ids.shape, None, dtype=object)
+        for place in np.ndindex(*ids.shape):
+            found[place] = table[ids[place]]
+        return self._replaced(result, found)
+
+    def _replaced(self, tensor: Any, found: Objects) -> Any:
+        """Give a tensor that was written its shadow, and none where it got plain elements."""
+        shadow = self.shadow(tensor)
+        if shadow is not None:
+            shadow[...] = None
+        return self.put(tensor, found)
+
+    def _converted(self, func: Any, args: Any, kwargs: Any) -> Any:
+        objects = self.elements(args[0])
+        result = func(*args, **kwargs)
+        kind = (
+            bool
+            if result.dtype == self.torch.bool
+            else float
+            if result.is_floating_point()
+            else int
+        )
+        found: Objects = np.full(objects.shape, None, dtype=object)
+        for place in np.ndindex(*objects.shape):
+            thing: Any = objects[place]
+            if isinstance(thing, Number):
+                found[place] = thing if kind is float else Later(functools.partial(kind, thing))
+            elif _open(thing):
+                found[place] = Later(lambda thing=thing: kind(thing.resolve()))  # type: ignore[misc]
+        return self.put(result, found)
+
+    # Operations on several elements at once.
+    def _rows(self, tensor: Any, dim: Any) -> tuple[Objects, tuple[int, ...]]:
+        """Return the elements `(n, length)` along an axis (all of them for None), and the shape of
+        the others.
+        """
+        objects = self.elements(tensor)
+        if dim is None:
+            return objects.reshape(1, -1), ()
+        moved = np.moveaxis(objects, dim, -1) if objects.ndim else objects.reshape(1)
+        return moved.reshape(-1, moved.shape[-1]), moved.shape[:-1]
+
+    def _on_argmax(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
+        rows, _ = self._rows(given["self"], given.get("dim"))
+        result = func(*args, **kwargs)
+        largest = "argmax" in func._schema.name
+        found: Objects = np.empty(len(rows), dtype=object)
+        for i, row in enumerate(rows):
+            found[i] = Later(functools.partial(_extreme, row, largest))
+        return self.put(result, found.reshape(tuple(result.shape)))
+
+    _on_argmin = _on_argmax
+
+    def _on_max(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
+        if isinstance(given.get("other"), self.torch.Tensor):
+            raise self.draws.escape("torch.max of two tensors of random numbers")
+        rows, _ = self._rows(given["self"], given.get("dim"))
+        result = func(*args, **kwargs)
+        winners = [_extreme(row, "max" in func._schema.name) for row in rows]
+        values: Objects = np.empty(len(rows), dtype=object)
+        values[:] = [row[i] for row, i in zip(rows, winners, strict=True)]
+        if isinstance(result, self.torch.Tensor):
+            return self.put(result, values.reshape(tuple(result.shape)))
+        self.put(result[0], values.reshape(tuple(result[0].shape)))
+        result[1].copy_(self.torch.tensor(winners).reshape(result[1].shape))
+        return result
+
+    _on_min = _on_max
+
+    def _on_sort(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
+        dim = given.get("dim", -1)
+        rows, others = self._rows(given["self"], dim)
+        result = func(*args, **kwargs)
+        topk = "topk" in func._schema.name
+        size = given["k"] if topk else rows.shape[1]
+        largest = given.get("largest", True) if topk else given.get("descending", False)
+        orders = [
+            order_of([_settled(thing) for thing in row], size, largest=largest) for row in rows
+        ]
+        places = np.moveaxis(np.asarray(orders, dtype=np.int64).reshape(*others, size), -1, dim)
+        values: Objects = np.empty((len(rows), size), dtype=object)
+        for i, order in enumerate(orders):
+            values[i] = [rows[i][j] for j in order]
+        of_places, of_values = (
+            (result, None) if isinstance(result, self.torch.Tensor) else (result[1], result[0])
+        )
+        of_places.copy_(self.torch.tensor(places.tolist()).reshape(of_places.shape))
+        if of_values is not None:
+            self.put(of_values, np.moveaxis(values.reshape(*others, size), -1, dim))
+        return result
+
+    _on_topk = _on_argsort = _on_sort
+
+    def _on_searchsorted(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
+        bucketize = "bucketize" in func._schema.name
+        table, values = (
+            (given["boundaries"], given["self"])
+            if bucketize
+            else (given["sorted_sequence"], given["self"])
+        )
+        if self.settle(table):
+            raise self.draws.escape("torch.searchsorted in random numbers")
+        self.met(table)
+        right = given.get("right", False) or given.get("side") == "right"
+        ends, wanted = self.elements(table), self.elements(values)
+        result = func(*args, **kwargs)
+        shape = tuple(result.shape)
+        wanted = np.broadcast_to(wanted, shape)
+        found: Objects = np.full(shape, None, dtype=object)
+        for place in np.ndindex(*shape):
+            if _open(wanted[place]):
+                row = ends if ends.ndim == 1 else ends[place[:-1]]
+                found[place] = Later(
+                    functools.partial(_position, row.tolist(), wanted[place], right)
+                )
+        return self.put(result, found)
+
+    _on_bucketize = _on_searchsorted
+
+    def _on_all(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
+        if isinstance(given.get("dim"), list | tuple):
+            if self.settle(given["self"]):
+                raise self.draws.escape("torch.all of random numbers")
+            return func(*args, **kwargs)
+        rows, _ = self._rows(given["self"], given.get("dim"))
+        result = func(*args, **kwargs)
+        every = all if func._schema.name.endswith("all") else any
+        found: Objects = np.empty(len(rows), dtype=object)
+        for i, row in enumerate(rows):
+            found[i] = Later(lambda row=row: every(bool(_settled(thing)) for thing in row))  # type: ignore[misc]
+        return self.put(result, found.reshape(tuple(result.shape)))
+
+    _on_any = _on_all
+
+    def _on_cumprod(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
+        dim = given["dim"]
+        rows, others = self._rows(given["self"], dim)
+        if any(isinstance(thing, Number) for thing in rows.flat):
+            raise self.draws.escape("torch.cumprod of random numbers")
+        result = func(*args, **kwargs)
+        found: Objects = np.empty(rows.shape, dtype=object)
+        for i, row in enumerate(rows):
+            for j in range(len(row)):
+                found[i, j] = Later(functools.partial(_product, row[: j + 1]))
+        return self.put(result, np.moveaxis(found.reshape(*others, rows.shape[1]), -1, dim))
+
+    # Draws. Each returns the values of the result, from the arguments by name.
+    def _draw(self, drawn: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:
+        given = self._bound(func, args, kwargs)
+        generator = given.get("generator")
+        generator = self.torch.default_generator if generator is None else generator
+        state = "torch", generator.get_state().numpy().tobytes()
+        for thing in _flat(given.values()):
+            parameter = thing is not given.get("self") or not func._schema.name.endswith("_")
+            if parameter and self.traced and self.settle(thing):
+                raise self.draws.escape(f"{func._schema.name} with random numbers as parameters")
+        result = func(*args, **kwargs)
+        values = drawn(state, given, result)
+        if not self.traced:
+            with self.torch.no_grad():
+                result.copy_(
+                    self.torch.as_tensor(np.asarray(values, dtype=np.float64)).reshape(result.shape)
+                )
+            return result
+        found: Objects = np.empty(len(values), dtype=object)
+        found[:] = values
+        return self._replaced(result, found.reshape(tuple(result.shape)))
+
+    def _draw_rand(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
+        return self.draws.uniforms(state, result.numel())
+
+    def _draw_uniform(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
+        low, high = given.get("from", 0.0), given.get("to", 1.0)
+        found = self.draws.uniforms(state, result.numel())
+        return found if (low, high) == (0.0, 1.0) else [u * (high - low) + low for u in found]
+
+    def _draw_exponential(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
+        rate = given.get("lambd", 1.0)
+        found = self.draws.exponentials(state, result.numel())
+        return found if rate == 1.0 else [e / rate for e in found]
+
+    def _draw_randn(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
+        return self.draws.normals(state, result.numel())
+
+    def _draw_normal(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
+        mean, std = given.get("mean", 0.0), given.get("std", 1.0)
+        if isinstance(mean, self.torch.Tensor) or isinstance(std, self.torch.Tensor):
+            raise self.draws.escape("torch.normal with tensors has no branches")
+        return [z * std + mean for z in self.draws.normals(state, result.numel())]
+
+    def _draw_bernoulli(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
+        chance = given.get("p")
+        chance = given["self"] if chance is None else chance
+        if isinstance(chance, self.torch.Tensor):
+            self.met(chance)
+            chances = (
+                chance.detach().to(self.torch.float64).expand(result.shape).reshape(-1).tolist()
+            )
+        else:
+            chances = [chance] * result.numel()
+        return self.draws.choices(state, [(1.0 - p, p) for p in chances])
+
+    def _draw_multinomial(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
+        self.met(given["self"])
+        rows = given["self"].detach().to(self.torch.float64)
+        rows = rows.reshape(-1, rows.shape[-1]).tolist()
+        size = given["num_samples"]
+        if given.get("replacement", False) or size == 1:
+            return self.draws.choices(state, [tuple(row) for row in rows for _ in range(size)])
+        return [
+            i
+            for n, row in enumerate(rows)
+            for i in self.draws.without_replacement((state, n), row, size)
+        ]
+
+    def _draw_randint(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
+        low, high = given.get("low", 0), given["high"]
+        return self._integers(state, low, high, result)
+
+    def _draw_random(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
+        high = given.get("to")
+        return self._integers(
+            state, given.get("from", 0), 1 << 53 if high is None else high, result
+        )
+
+    def _draw_randperm(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
+        return list(self.draws.permutation(state, result.numel()))
+
+    def _integers(self, state: Any, low: int, high: int, result: Any) -> list[Any]:
+        seeds = result.reshape(-1).tolist()
+        found = self.draws.integers(state, result.numel(), high - low, 0)
+        if any(type(choice) is not int and isinstance(choice, int) for choice in found):
+            return list(seeds)  # good for seeds only; executions on real randomness see to the rest
+        return [
+            Later(lambda choice=choice: low + outcome(choice)) if self.traced else low + choice
+            for choice in found
+        ]  # type: ignore[misc]
+
+
+@functools.cache
+def _described(func: Any) -> tuple[str, str | None, bool]:
+    """Return an operation's name, the method that draws for it if one does, and whether it is
+    random.
+    """
+    base = func._schema.name.removeprefix("aten::")
+    method = f"_draw_{base.rstrip('_').removesuffix('_like')}"
+    seeded = type(func.tags[0]).nondeterministic_seeded in func.tags if func.tags else False
+    return base, method if method in vars(_Shadows) else None, seeded
+
+
+@functools.cache
+def _signature(func: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return the names of an operation's arguments, and their defaults."""
+    arguments = func._schema.arguments
+    defaults = {
+        argument.name: argument.default_value
+        for argument in arguments
+        if argument.has_default_value()
+    }
+    return tuple(argument.name for argument in arguments), defaults
+
+
+def _seen_as(objects: Objects, tensor: Any) -> Objects:
+    """Return the view of a storage's objects that the tensor is of the storage."""
+    flat = objects[tensor.storage_offset() :]
+    if tensor.is_contiguous():
+        return flat[: tensor.numel()].reshape(tuple(tensor.shape))
+    return np.lib.stride_tricks.as_strided(
+        flat, tuple(tensor.shape), [8 * n for n in tensor.stride()]
+    )
+
+
+def _listed(objects: Objects) -> list[Any]:
+    found: list[Any] = objects.reshape(-1).tolist()
+    return found
+
+
+def _objects(things: list[Any], shape: tuple[int, ...]) -> Objects:
+    """Return things as an array of objects."""
+    found: Objects = np.empty(len(things), dtype=object)
+    found[:] = things
+    return found.reshape(shape)
+
+
+def _open(thing: Any) -> bool:
+    return isinstance(thing, _OPEN)
+
+
+def _settled(thing: Any) -> Any:
+    return thing.resolve() if isinstance(thing, Later | Choice) else thing
+
+
+def _later(function: Callable[..., Any], *things: Any) -> Later:
+    return Later(lambda: bool(function(*map(_settled, things))))
+
+
+def _and(a: Any, b: Any) -> Later:
+    return Later(lambda: bool(_settled(a)) and bool(_settled(b)))
+
+
+def _or(a: Any, b: Any) -> Later:
+    return Later(lambda: bool(_settled(a)) or bool(_settled(b)))
+
+
+def _asked_of(question: Callable[[float], bool], thing: Any) -> bool:
+    """Ask an element whether it is finite or the like; random numbers are, but on a set of
+    probability 0.
+    """
+    return question(0.0 if isinstance(thing, Number) else float(_settled(thing)))
+
+
+def _unary(name: str, x: Any) -> Any:
+    return _UNARY[name](_settled(x))
+
+
+def _binary(name: str, a: Any, b: Any) -> Any:
+    one, other = _settled(a), _settled(b)
+    if name == "div" and not isinstance(one, Number) and not isinstance(other, Number):
+        return float(np.float64(one) / np.float64(other))
+    return _BINARY[name](one, other)
+
+
+def _bounded(a: Any, b: Any, side: int) -> Any:
+    """Return the larger (side 0) or smaller of two."""
+    if isinstance(b, Number) and not isinstance(a, Number):
+        a, b = b, a
+    if not isinstance(b, Number):
+        return a.clamped(b, None) if side == 0 else a.clamped(None, b)
+    return a if (a > b) == (side == 0) else b
+
+
+def _clamped(x: Any, low: Any, high: Any) -> Any:
+    thing = _settled(x)
+    if isinstance(thing, Number) and not (isinstance(low, Number) or isinstance(high, Number)):
+        return thing.clamped(low, high)
+    raise TypeError("clamped by random numbers")
+
+
+def _extreme(row: Any, largest: bool) -> int:
+    return extreme([_settled(thing) for thing in row], largest=largest)
+
+
+def _position(ends: list[float], value: Any, right: bool) -> int:
+    x = _settled(value)
+    for i, end in enumerate(ends):
+        if x < end or (not right and x == end):
+            return i
+    return len(ends)
+
+
+def _product(row: Any) -> Any:
+    found: Any = 1
+    for thing in row:
+        found = found * _settled(thing)
+        if not found:
+            break
+    return found
+
+
+def _flat(things: Any) -> list[Any]:
+    found = []
+    for thing in things:
+        found += _flat(thing) if isinstance(thing, list | tuple) else [thing]
+    return found
+
+
+def _has_numbers(data: Any) -> bool:
+    if isinstance(data, np.ndarray):
+        return data.dtype == object and any(isinstance(thing, Number) for thing in data.flat)
+    if isinstance(data, list | tuple):
+        return any(map(_has_numbers, data))
+    return isinstance(data, Number)

@@ -1,0 +1,321 @@
+"""Races, exactly: comparing sums of independent exponential variables without dividing their space.
+
+−log u of a uniform u is exponential, and a great deal of sampling code is a race of such variables:
+argmin E/w draws with probabilities proportional to w, and so do argmax w/E, argmax(log w − log E)
+(Gumbel noise) and argmax u^(1/w). No box of uniforms is on one side of such a comparison, but
+memoryless variables need none: where c_j F_j race, j wins with probability (1/c_j)/Λ, Λ = Σ 1/c_j,
+and *given* that i wins,
+
+    F_i = G/(Λ c_i),   F_j = G/(Λ c_j) + F_j'   (j ≠ i)
+
+with G and F_j' fresh, independent, exponential. So after every race all variables are again sums of
+independent exponentials, and noise that is used a second time is known as exactly as fresh noise.
+The sign of Σ d_k F_k is found by racing a positive against a negative term: the loser's lead is all
+that is left of the two. A number beside them is compared with one term first: F > t leaves t + F'.
+What F < t leaves has a memory, and where more than its interval matters this gives up (`None`) and
+boxes are halved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from otm.tracing.boxes import Execution
+
+_CANCELS = 2.0**-46
+"""Terms that differ by less than this part are equal: what rounding leaves of a difference."""
+
+_NEGLIGIBLE = 2.0**-16
+"""A uniform known to exceed less than this still counts as memoryless, at the price of that much
+total variation.
+"""
+
+
+_BELOW_ONE = math.nextafter(1.0, 0.0)
+
+
+class Source:
+    """A uniform that the code drew: along an axis of the box, or exp(−form) with a form of
+    exponentials along several.
+    """
+
+    __slots__ = ("_axis", "_mirror", "form", "run")
+
+    def __init__(self, run: Execution) -> None:
+        self.run = run
+        self._axis: int | None = None
+        self._mirror: Source | None = None
+        self.form: Linear | None = None
+
+    @property
+    def axes(self) -> frozenset[int]:
+        """The axes that it depends on; it gets one when this is first asked."""
+        if self._mirror is not None:
+            return self._mirror.axes
+        if self.form is not None:
+            return frozenset(self.form.terms)
+        if self._axis is None:
+            self._axis = self.run.axis()
+        return frozenset([self._axis])
+
+    @property
+    def known(self) -> bool:
+        """Whether anything has depended on it."""
+        return (
+            self.form is not None
+            or self._axis is not None
+            or (self._mirror is not None and self._mirror.known)
+        )
+
+    def mirrored(self) -> Source | None:
+        """Return 1 − u as a source in its own right, of which u is then a function; None if u has
+        been asked about.
+        """
+        if self._mirror is None and not self.known:
+            self._mirror = Source(self.run)
+        return self._mirror
+
+    def value(self, point: Sequence[float]) -> float:
+        """Return it at a point of the box."""
+        if self._mirror is not None:
+            return 1.0 - self._mirror.value(point)
+        if self.form is None:
+            (axis,) = self.axes
+            return point[axis]
+        terms = (c * _exponential(point[k]) for k, c in self.form.terms.items())
+        return min(math.exp(-self.form.constant - math.fsum(terms)), _BELOW_ONE)
+
+    def bounds(self) -> tuple[float, float]:
+        """Return its bounds on the box."""
+        if self._mirror is not None:
+            bottom, top = self._mirror.bounds()
+            return 1.0 - top, 1.0 - bottom
+        low, high = self.run.low, self.run.high
+        if self.form is None:
+            (axis,) = self.axes
+            return low[axis], math.nextafter(high[axis], 0.0)  # the box is half-open
+        tops = {k: math.nextafter(high[k], 0.0) for k in self.form.terms}
+        return self.value(low), self.value([tops.get(k, 0.5) for k in range(len(high))])
+
+    def exponential(self) -> Linear | None:
+        """Return −log of it as a form over axes; None where 1 − u is what is known."""
+        if self._mirror is not None:
+            return None
+        if self.form is None:
+            (axis,) = self.axes
+            self.form = Linear({axis: 1.0}, 0.0)
+            self.run.exponentials.append(self)
+        return self.form
+
+
+def _exponential(uniform: float) -> float:
+    return -math.log(uniform) if uniform > 0.0 else math.inf
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Linear:
+    """Σ c_k F_k + c over exponentials: those of sources, or those along axes.
+
+    Attributes:
+        terms: coefficients by source or axis.
+        constant: c.
+        slack: what was neglected for it, by reason.
+    """
+
+    terms: Mapping[Any, float]
+    constant: float
+    slack: frozenset[tuple[Any, float]] = frozenset()
+
+    def scaled(self, by: float) -> Linear:
+        """Return it times a number."""
+        return Linear({k: c * by for k, c in self.terms.items()}, self.constant * by, self.slack)
+
+    def shifted(self, by: float) -> Linear:
+        """Return it plus a number; a tiny one beside a single fresh variable is neglected, 1 −
+        e^{−|by|} of total variation.
+        """
+        if 0.0 < abs(by) < _NEGLIGIBLE and len(self.terms) == 1 and self.constant == 0.0:
+            ((source, coefficient),) = self.terms.items()
+            if coefficient == 1.0:
+                return Linear(self.terms, 0.0, self.slack | {((id(source), by), abs(by))})
+        return Linear(self.terms, self.constant + by, self.slack)
+
+    def plus(self, other: Linear) -> Linear:
+        """Return the sum, without the terms that cancel."""
+        terms = dict(self.terms)
+        for k, c in other.terms.items():
+            terms[k] = _sum(terms[k], c) if k in terms else c
+        constant = _sum(self.constant, other.constant)
+        return Linear({k: c for k, c in terms.items() if c}, constant, self.slack | other.slack)
+
+    def replaced(self, axis: int, by: Linear) -> Linear:
+        """Return it with the variable along an axis expressed otherwise."""
+        if axis not in self.terms:
+            return self
+        rest = Linear({k: c for k, c in self.terms.items() if k != axis}, self.constant, self.slack)
+        return rest.plus(by.scaled(self.terms[axis]))
+
+    def over_axes(self) -> Linear:
+        """Return a form over sources, none of them mirrored, as one over axes."""
+        found = Linear({}, self.constant, self.slack)
+        for source, coefficient in self.terms.items():
+            found = found.plus(source.exponential().scaled(coefficient))
+        return found
+
+    @property
+    def plain(self) -> bool:
+        """Whether all sources are known by themselves, not by 1 − u."""
+        return all(source.exponential() is not None for source in self.terms)
+
+
+def _sum(a: float, b: float) -> float:
+    total = a + b
+    return 0.0 if abs(total) <= _CANCELS * max(abs(a), abs(b)) else total
+
+
+def sign(run: Execution, form: Linear) -> int | None:
+    """Return the sign of a form over sources, dividing the execution where it is open; None if that
+    takes more than races.
+    """
+    if not form.plain:
+        return None
+    while True:
+        found = form.over_axes()
+        run.slack.update(found.slack)
+        low, high = _range(run, found)
+        if low >= 0.0:
+            return 1 if high > 0.0 else 0
+        if high <= 0.0:
+            return -1
+        if found.constant and len(found.terms) == 1:
+            ((axis, c),) = found.terms.items()
+            _split_at(run, axis, -found.constant / c)
+            continue
+        if not all(_memoryless(run, axis) for axis in found.terms):
+            return None
+        if _forget(run, found.terms):
+            continue
+        positive = {k: c for k, c in found.terms.items() if c > 0.0}
+        negative = {k: -c for k, c in found.terms.items() if c < 0.0}
+        if found.constant:
+            against = negative if found.constant > 0.0 else positive
+            axis = max(against, key=against.__getitem__)
+            _split_at(run, axis, abs(found.constant) / against[axis])
+        else:
+            one, other = (max(part, key=part.__getitem__) for part in (positive, negative))
+            _run(run, [(one, positive[one]), (other, negative[other])])
+
+
+def least(run: Execution, forms: Sequence[Linear]) -> int | None:
+    """Return which of several forms over sources is least, dividing the execution where it is open;
+    None as for `sign`.
+    """
+    if not all(form.plain for form in forms):
+        return None
+    found = [form.over_axes() for form in forms]
+    axes = set().union(*(form.terms for form in found))
+    if all(_memoryless(run, axis) for axis in axes):
+        if _forget(run, axes):
+            found = [form.over_axes() for form in forms]
+        runners = _simple(found)
+        if runners is not None:
+            for form in found:
+                run.slack.update(form.slack)
+            return _run(run, runners)
+    best = 0
+    for j in range(1, len(forms)):
+        answer = sign(run, forms[j].plus(forms[best].scaled(-1.0)))
+        if answer is None:
+            return None
+        best = j if answer < 0 else best
+    return best
+
+
+def _simple(forms: Sequence[Linear]) -> list[tuple[int, float]] | None:
+    """Return (axis, coefficient) for forms that are one term each beside what all of them share;
+    None if they are not.
+    """
+    first = forms[0]
+    shared = {
+        k: c
+        for k, c in first.terms.items()
+        if all(_sum(form.terms.get(k, 0.0), -c) == 0.0 for form in forms[1:])
+    }
+    if any(_sum(form.constant, -first.constant) for form in forms[1:]):
+        return None
+    rest = [{k: c for k, c in form.terms.items() if k not in shared} for form in forms]
+    if len(forms) < 2 or any(len(terms) != 1 for terms in rest):
+        return None
+    runners = [next(iter(terms.items())) for terms in rest]
+    if len({axis for axis, _ in runners}) < len(runners) or any(c <= 0.0 for _, c in runners):
+        return None
+    return runners
+
+
+def _run(run: Execution, runners: Sequence[tuple[int, float]]) -> int:
+    """Race c_j F_j, and express the variables anew given the winner."""
+    rates = [1.0 / c for _, c in runners]
+    winner = run.choose(rates)
+    total = math.fsum(rates)
+    first = run.axis()
+    replaced: dict[int, Linear] = {}
+    for j, ((axis, _), rate) in enumerate(zip(runners, rates, strict=True)):
+        run.retire(axis)
+        fresh = {} if j == winner else {run.axis(): 1.0}
+        replaced[axis] = Linear({first: rate / total, **fresh}, 0.0)
+    _replace(run, replaced)
+    return winner
+
+
+def _replace(run: Execution, replaced: Mapping[int, Linear]) -> None:
+    for source in run.exponentials:
+        for axis in replaced.keys() & source.form.terms.keys():
+            source.form = source.form.replaced(axis, replaced[axis])
+
+
+def _memoryless(run: Execution, axis: int) -> bool:
+    return run.low[axis] < _NEGLIGIBLE * run.high[axis]
+
+
+def _forget(run: Execution, axes: Any) -> bool:
+    """Begin anew along axes whose exponential is known to exceed a number: t + F' instead of F;
+    return whether there were any.
+    """
+    known = [axis for axis in axes if run.low[axis] > 0.0 or run.high[axis] < 1.0]
+    for axis in sorted(known):
+        low, high = run.low[axis], run.high[axis]
+        if low > 0.0:
+            run.slack["a bounded exponential", axis] = low / high
+        run.retire(axis)
+        _replace(run, {axis: Linear({run.axis(): 1.0}, -math.log(high))})
+    return bool(known)
+
+
+def _range(run: Execution, form: Linear) -> tuple[float, float]:
+    """Return the bounds of a form over axes on the box; rounding at an end counts as none."""
+    ends: list[list[float]] = [[form.constant], [form.constant]]
+    for axis, c in form.terms.items():
+        bottom, top = -math.log(run.high[axis]), _exponential(run.low[axis])
+        ends[0].append(c * (bottom if c > 0.0 else top))
+        ends[1].append(c * (top if c > 0.0 else bottom))
+    return _total(ends[0]), _total(ends[1])
+
+
+def _total(parts: Sequence[float]) -> float:
+    total = sum(parts)
+    if not math.isfinite(total):
+        return total
+    return 0.0 if abs(total) <= _CANCELS * max(map(abs, parts)) else total
+
+
+def _split_at(run: Execution, axis: int, exponential: float) -> None:
+    """Divide the box where the exponential along an axis takes a value."""
+    if run.follow_split():
+        return
+    at = math.exp(-exponential)
+    low, high = run.low[axis], run.high[axis]
+    at = min(max(at, math.nextafter(low, 1.0)), math.nextafter(high, 0.0))
+    run.split(axis, at, keep_low=at - low >= high - at)

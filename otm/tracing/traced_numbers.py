@@ -1,0 +1,787 @@
+"""Numbers that record how they are compared: each knows only which box of uniforms it is in.
+
+A comparison that the box decides is answered. One that it does not decide divides the execution
+(`otm.tracing.boxes`):
+
+* a comparison with a number, of any monotone function of one uniform (``u * total < c``, ``log(u) <
+  c``), splits the box once, at the very float where the comparison changes its answer;
+* a comparison of functions of −log u, linear up to a monotone map (``w/E``, ``log w + g``,
+  ``u**(1/w)``), is a race, and exact (`otm.tracing.exponentials`);
+* any other comparison between uniforms has a slanted boundary: boxes are halved there until the
+  audit's budget is spent.
+
+The numbers travel in NumPy arrays of dtype object, whose comparison, arithmetic, `searchsorted`,
+`argmin`, `where`, `sort` and elementary functions call the methods below, and beside torch tensors
+(`otm.tracing.draws.of_torch`). Code that converts them to plain floats is stopped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from otm.tracing.boxes import Execution
+from otm.tracing.exponentials import Linear, Source, least, sign
+
+_SPLITS_PER_COMPARISON = 400
+
+Evaluation = Callable[[Sequence[float]], float]
+Bounds = Callable[[], tuple[float, float]]
+
+_UNKNOWN = math.nan, math.nan
+"""Bounds of what may be NaN on the box, or anything at all: no comparison with it is decided."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Shape:
+    """A number as a monotone map of a form L of exponentials.
+
+    Attributes:
+        kind: "line" L, "power" e^{−L}, "log" s·log L, "inverse" 1/L.
+        form: L, over sources.
+        scale: s.
+    """
+
+    kind: Literal["line", "power", "log", "inverse"]
+    form: Linear
+    scale: float = 1.0
+
+    @property
+    def falling(self) -> bool:
+        """Whether the number falls where L grows."""
+        return self.kind in ("power", "inverse") or (self.kind == "log" and self.scale < 0.0)
+
+    def like(self, other: Shape) -> bool:
+        """Whether two numbers are ordered as their forms are."""
+        return self.kind == other.kind and self.scale == other.scale
+
+    def plus(self, c: float) -> Shape | None:
+        """Return the shape of the number plus c."""
+        if c == 0.0:
+            return self
+        if self.kind == "line":
+            return Shape("line", self.form.shifted(c))
+        if self.kind == "log":
+            exponent = c / self.scale
+            return (
+                Shape("log", self.form.scaled(math.exp(exponent)), self.scale)
+                if abs(exponent) < 700.0
+                else None
+            )
+        if self.kind == "power" and len(self.form.terms) == 1 and self.form.constant == 0.0:
+            near = self.form.shifted(c)  # u + ε: uniform on [ε, 1 + ε), which is [0, 1) but for ε
+            return Shape("power", near) if near.constant == 0.0 else None
+        return None
+
+    def times(self, c: float) -> Shape | None:
+        """Return the shape of c times the number."""
+        if c == 0.0 or not math.isfinite(c):
+            return None
+        if self.kind == "line":
+            return Shape("line", self.form.scaled(c))
+        if self.kind == "inverse":
+            return Shape("inverse", self.form.scaled(1.0 / c))
+        if self.kind == "log":
+            return Shape("log", self.form, self.scale * c)
+        return Shape("power", self.form.shifted(-math.log(c))) if c > 0.0 else None
+
+    def inverted(self, c: float) -> Shape | None:
+        """Return the shape of c over the number."""
+        if c == 0.0 or not math.isfinite(c) or self.kind not in ("line", "inverse"):
+            return None
+        if self.kind == "line":
+            return Shape("inverse", self.form.scaled(1.0 / c))
+        return Shape("line", self.form.scaled(c))
+
+    def exp(self) -> Shape | None:
+        """Return the shape of its exponential."""
+        if self.kind == "line":
+            return Shape("power", self.form.scaled(-1.0))
+        if self.kind == "log" and self.scale in (1.0, -1.0):
+            return Shape("line" if self.scale > 0 else "inverse", self.form)
+        return None
+
+    def log(self) -> Shape | None:
+        """Return the shape of its logarithm."""
+        if self.kind == "power":
+            return Shape("line", self.form.scaled(-1.0))
+        return (
+            Shape("log", self.form, 1.0 if self.kind == "line" else -1.0)
+            if self.kind != "log"
+            else None
+        )
+
+    def power(self, c: float) -> Shape | None:
+        """Return the shape of the number to the c."""
+        if self.kind == "power" and c > 0.0 and math.isfinite(c):
+            return Shape("power", self.form.scaled(c))
+        return self.inverted(1.0) if c == -1.0 else None
+
+
+class Number:
+    """A function of the uniforms, known on the current box: what the code under audit computes
+    with.
+
+    Args:
+        run: the execution that it belongs to.
+        sources: which uniforms it depends on.
+        value: evaluates it at a point.
+        bounds: bounds it on the current box.
+        monotone: whether it is a monotone function of a single uniform.
+        shape: what it is as a function of exponentials, where that is simple.
+    """
+
+    __slots__ = ("bounds", "monotone", "negative_of", "run", "shape", "sources", "value")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        run: Execution,
+        sources: frozenset[Source],
+        value: Evaluation,
+        bounds: Bounds,
+        monotone: bool,
+        shape: Shape | None = None,
+    ) -> None:
+        self.run, self.sources, self.value, self.bounds, self.monotone, self.shape = (
+            run,
+            sources,
+            value,
+            bounds,
+            monotone,
+            shape,
+        )
+        self.negative_of: Number | None = None
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Be seen by torch as something to ask about; the interceptor is asked first."""
+        return NotImplemented
+
+    @property
+    def axes(self) -> frozenset[int]:
+        """The axes of the box that it depends on."""
+        return frozenset().union(*(source.axes for source in self.sources))
+
+    def __repr__(self) -> str:
+        self.run.escape("a random number was printed")  # digits are a way to read the number, too
+        low, high = self.bounds()
+        return f"Number({low:.6g}..{high:.6g})"
+
+    def __format__(self, specification: str) -> str:
+        return format(float(self), specification)
+
+    # Comparisons: everything the law of the output depends on.
+    def __lt__(self, other: Any) -> Any:
+        return _compare(self, other, operator.lt)
+
+    def __le__(self, other: Any) -> Any:
+        return _compare(self, other, operator.le)
+
+    def __gt__(self, other: Any) -> Any:
+        return _compare(other, self, operator.lt)
+
+    def __ge__(self, other: Any) -> Any:
+        return _compare(other, self, operator.le)
+
+    def __eq__(self, other: object) -> Any:
+        below = _compare(self, other, operator.le)
+        return (
+            below
+            if below is NotImplemented
+            else bool(below) and bool(_compare(other, self, operator.le))
+        )
+
+    def __ne__(self, other: object) -> Any:
+        equal = self == other
+        return equal if equal is NotImplemented else not equal
+
+    def __bool__(self) -> bool:
+        return bool(self != 0.0)
+
+    # Arithmetic.
+    def __neg__(self) -> Number:
+        negative = _unary(self, lambda x: -x, self.shape and self.shape.times(-1.0))
+        negative.negative_of = self
+        return negative
+
+    def __pos__(self) -> Number:
+        return self
+
+    def __abs__(self) -> Number:
+        return -self if self < 0.0 else self
+
+    def __add__(self, other: Any) -> Any:
+        return _binary(self, other, operator.add, Shape.plus)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return _binary(self, other, operator.sub, lambda shape, c: shape.plus(-c))
+
+    def __rsub__(self, other: Any) -> Any:
+        mirrored = _mirrored(self) if _as_float(other) == 1.0 else None
+        return -self + other if mirrored is None else mirrored
+
+    def __mul__(self, other: Any) -> Any:
+        return _binary(self, other, operator.mul, Shape.times)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return _quotient(self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _quotient(other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        exponent = _as_float(other)
+        if exponent is None:
+            return NotImplemented
+        if exponent == 0.0:
+            return 1.0
+        if math.isinf(exponent) and self.bounds()[0] >= 0.0 and self.bounds()[1] < 1.0:
+            return 0.0 if exponent > 0.0 else math.inf  # u ** (1/0): no weight
+        if exponent != 1.0 and not self >= 0.0:
+            raise self.run.escape("a power of a random number of either sign")
+        return _unary(
+            self, lambda x: _power(x, exponent), self.shape and self.shape.power(exponent)
+        )
+
+    # Elementary functions, by the names under which NumPy's object loops look for them.
+    def exp(self) -> Number:
+        """Return e^x."""
+        return _unary(self, _quietly(np.exp), self.shape and self.shape.exp())
+
+    def expm1(self) -> Number:
+        """Return e^x − 1."""
+        return _unary(self, _quietly(np.expm1))
+
+    def log(self) -> Number:
+        """Return the natural logarithm, −∞ at 0."""
+        return _unary(self, _quietly(np.log), self.shape and self.shape.log())
+
+    def log1p(self) -> Any:
+        """Return log(1 + x)."""
+        if self.negative_of is not None and (rest := 1.0 - self.negative_of).shape is not None:
+            return rest.log()  # log1p(−u)
+        return _unary(self, _quietly(np.log1p))
+
+    def sqrt(self) -> Number:
+        """Return the square root."""
+        return _unary(self, _quietly(np.sqrt))
+
+    def reciprocal(self) -> Any:
+        """Return 1/x."""
+        return _quotient(1.0, self)
+
+    def clamped(self, low: float | None, high: float | None) -> Any:
+        """Return the number within bounds; what a bound takes from a uniform's ends is neglected
+        where it is tiny.
+        """
+        found = self
+        for bound, inside in ((low, max), (high, min)):
+            if bound is not None:
+                found = found._bounded(float(bound), inside)
+        return found
+
+    def _bounded(self, bound: float, inside: Callable[[float, float], float]) -> Number:
+        shape = None
+        if self.shape is not None:
+            below = inside is max
+            changed = {
+                "power": bound if below else 1.0 - bound,
+                "line": bound if below else math.exp(-bound),
+            }.get(self.shape.kind)
+            shape = None if changed is None else _neglecting(self.shape, changed)
+        return _unary(self, lambda x: inside(x, bound), shape)
+
+    # Conversions that leave the trace.
+    def __float__(self) -> float:
+        raise self.run.escape("a random number was converted to a plain float")
+
+    def __index__(self) -> int:
+        raise self.run.escape("a uniform is no index")
+
+    def __int__(self) -> int:
+        """Truncate; each integer in reach is a comparison (``int(u * n)`` draws uniformly)."""
+        return self.__floor__() if self >= 0.0 else -(-self).__floor__()
+
+    __trunc__ = __int__
+
+    def __floor__(self) -> int:
+        """Round down."""
+        assert self.axes  # which gives them to sources that nobody asked about yet
+        # A box that was split goes on elsewhere than at its old middle: begin again there, not one
+        # integer further.
+        while True:
+            floor = math.floor(self.value(self.run.middle))
+            if not self < float(floor) and not self >= float(floor + 1):
+                return floor
+
+    def floor(self) -> float:
+        """Round down, as `numpy.floor` does."""
+        return float(self.__floor__())
+
+    def item(self) -> Number:
+        """Return itself, as NumPy's scalars do their plain number."""
+        return self
+
+
+def _neglecting(shape: Shape, amount: float) -> Shape | None:
+    """Return the shape of a number that differs on a set of this probability, if it is tiny."""
+    if amount <= 0.0:
+        return shape
+    terms = shape.form.terms
+    if len(terms) == 1 and shape.form.constant == 0.0 and set(terms.values()) == {1.0}:
+        near = shape.form.shifted(amount)
+        return Shape(shape.kind, near) if near.constant == 0.0 else None
+    return None
+
+
+def _power(x: float, exponent: float) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.float64(x) ** exponent)
+
+
+class TracedArray(np.ndarray[Any, Any]):
+    """An object array of numbers; it makes `searchsorted`, `argmax` and `argmin` ask no more than
+    they need.
+
+    NumPy's own `searchsorted` compares neighbouring values with each other first, to narrow its
+    search: a comparison that the law of the output does not depend on and that would split the box
+    along a diagonal. And the winner of a race is one question.
+    """
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if (
+            func is np.searchsorted
+            and len(args) >= 2
+            and isinstance(args[1], np.ndarray)
+            and args[1].dtype == object
+        ):
+            table, values = np.asarray(args[0]), np.asarray(args[1])
+            found = [func(table, value, *args[2:], **kwargs) for value in values.reshape(-1)]
+            return np.asarray(found, dtype=np.int64).reshape(values.shape)
+        if func in (np.argmax, np.argmin) and isinstance(args[0], TracedArray):
+            return _along(args[0], func is np.argmax, *args[1:], **kwargs)
+        if (
+            func is np.argsort
+            and isinstance(args[0], TracedArray)
+            and args[0].ndim == 1
+            and args[0].dtype == object
+        ):
+            return np.asarray(
+                order_of(list(np.asarray(args[0])), len(args[0]), largest=False), dtype=np.int64
+            )
+        return super().__array_function__(func, types, args, kwargs)
+
+    def argmax(self, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
+        """Return where the largest is."""
+        return _along(self, True, axis, keepdims=keepdims)
+
+    def argmin(self, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
+        """Return where the least is."""
+        return _along(self, False, axis, keepdims=keepdims)
+
+
+def _along(
+    values: Any, largest: bool, axis: Any = None, out: Any = None, *, keepdims: Any = False
+) -> Any:
+    plain = np.asarray(values)
+    if plain.dtype != object:
+        return (np.argmax if largest else np.argmin)(plain, axis=axis, out=out, keepdims=keepdims)
+    rows = plain.reshape(1, -1) if axis is None else np.moveaxis(plain, axis, -1)
+    found = np.asarray(
+        [extreme(list(row), largest=largest) for row in rows.reshape(-1, rows.shape[-1])],
+        dtype=np.int64,
+    )
+    if axis is None:
+        return found.reshape((1,) * plain.ndim) if keepdims else found[0]
+    found = found.reshape(rows.shape[:-1])
+    return np.expand_dims(found, axis) if keepdims else found
+
+
+def extreme(values: Sequence[Any], *, largest: bool) -> int:
+    """Return the index of the largest or least of numbers and constants, the first of equals: one
+    question where they race.
+
+    Args:
+        values: numbers and plain floats, at least one.
+        largest: which.
+    """
+    plain = {i: float(value) for i, value in enumerate(values) if not isinstance(value, Number)}
+    numbers = [i for i in range(len(values)) if i not in plain]
+    best = None
+    if plain:
+        for i, value in plain.items():
+            if math.isnan(value):
+                return i  # as argmax does
+            if best is None or (value > plain[best] if largest else value < plain[best]):
+                best = i
+    if not numbers:
+        assert best is not None
+        return best
+    winner = _race([values[i] for i in numbers], largest)
+    first = numbers[0]
+    if winner is None:
+        for i in numbers[1:]:
+            if values[i] > values[first] if largest else values[i] < values[first]:
+                first = i
+    else:
+        first = numbers[winner]
+    if best is None:
+        return first
+    beaten = values[first] > plain[best] if largest else values[first] < plain[best]
+    return first if beaten or (first < best and bool(values[first] == plain[best])) else best
+
+
+def order_of(values: Sequence[Any], size: int, *, largest: bool) -> list[int]:
+    """Return the indices of the first `size` in descending or ascending order: one winner after the
+    other.
+    """
+    left, order = list(range(len(values))), []
+    for _ in range(size):
+        order.append(left.pop(extreme([values[i] for i in left], largest=largest)))
+    return order
+
+
+def _race(numbers: Sequence[Number], largest: bool) -> int | None:
+    """Return which of several numbers is extreme if they are a race."""
+    shapes = [number.shape for number in numbers if number.shape is not None]
+    if len(numbers) == 1:
+        return 0
+    if len(shapes) < len(numbers) or not all(shapes[0].like(shape) for shape in shapes):
+        return None
+    turned = 1.0 if largest == shapes[0].falling else -1.0
+    return least(numbers[0].run, [shape.form.scaled(turned) for shape in shapes])
+
+
+def _compare(left: Any, right: Any, order: Callable[[float, float], bool]) -> Any:
+    """Return whether left < right, or ≤ as `order` says, dividing the execution until the answer is
+    the same all over.
+    """
+    run: Execution = left.run if isinstance(left, Number) else right.run
+    one, other = _as_number(left, run), _as_number(right, run)
+    if one is None or other is None:
+        return NotImplemented
+    if any(not side.sources and math.isnan(side.bounds()[0]) for side in (one, other)):
+        return False
+    comparison = _Comparison(run, one, other, order)
+    known = comparison.answer()
+    if known is None and not run.undecided and (ordered := comparison.race()) is not None:
+        return order(ordered, 0)
+    for _ in range(_SPLITS_PER_COMPARISON):
+        if known is not None:
+            return known
+        if run.undecided or not (run.follow_split() or comparison.narrow()):
+            break
+        known = comparison.answer()
+    run.undecided = True
+    return comparison.at(run.middle)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class _Comparison:
+    """A comparison of two numbers, as a function of the uniforms; `order` is < or ≤."""
+
+    run: Execution
+    left: Number
+    right: Number
+    order: Callable[[float, float], bool]
+
+    def at(self, point: Sequence[float]) -> bool:
+        return self.order(self.left.value(point), self.right.value(point))
+
+    def answer(self) -> bool | None:
+        """Return the answer if the bounds give the same all over the box."""
+        (least_left, most), (lowest, highest) = self.left.bounds(), self.right.bounds()
+        if math.isnan(least_left) or math.isnan(lowest):
+            return None
+        if self.left is self.right:
+            return self.order(least_left, least_left)
+        if self.order(most, lowest):
+            return True
+        return None if self.order(least_left, highest) else False
+
+    def race(self) -> int | None:
+        """Return the sign of left − right if both sides are forms of exponentials under one
+        monotone map.
+        """
+        sides = [side for side in (self.left, self.right) if side.sources]
+        if len(sides) == 1 and len(sides[0].axes) == 1 and sides[0].monotone:
+            return None  # a split, at the code's own float
+        shapes = [side.shape for side in sides if side.shape is not None]
+        if len(shapes) < len(sides):
+            return None
+        shape = shapes[0]
+        if len(sides) == 2:
+            difference = (
+                shape.form.plus(shapes[1].form.scaled(-1.0)) if shape.like(shapes[1]) else None
+            )
+            found = None if difference is None else sign(self.run, difference)
+            return -found if found is not None and shape.falling else found
+        constant = (self.right if sides[0] is self.left else self.left).bounds()[0]
+        found = _against(self.run, shape, constant)
+        return found if found is None or sides[0] is self.left else -found
+
+    def narrow(self) -> bool:
+        """Divide the box so that the comparison comes closer to an answer; return False if it
+        cannot be divided further.
+        """
+        run, number = self.run, self.left if self.left.sources else self.right
+        axes = self.left.axes | self.right.axes
+        if not number.monotone or (self.left.sources and self.right.sources) or len(axes) > 1:
+            return run.halve(axes, self.at)
+        (axis,) = axes
+        if run.split_at_change(axis, self.at):
+            return True
+        # The same answer at both ends, yet the bounds leave it open.
+        origin = [0.0] * len(run.low)
+        if (
+            run.low[axis] == 0.0
+            and run.high[axis] > math.ulp(0.0)
+            and math.isnan(number.value(origin))
+        ):
+            run.split(axis, math.ulp(0.0), keep_low=False)  # log(0)·0, 0/0: that one point apart
+            return True
+        # Something may be NaN inside (a logarithm of negative numbers): tracing gives up. Otherwise
+        # rounding made the bounds wider than the function: nothing to split, nothing to decide.
+        if math.isnan(number.bounds()[0]):
+            raise run.escape("a comparison with what may be NaN")
+        return False
+
+
+def _against(run: Execution, shape: Shape, constant: float) -> int | None:
+    """Return the sign of a number minus a constant, dividing the execution where it is open; None
+    as for `sign`.
+    """
+    if math.isinf(constant):
+        return -1 if constant > 0.0 else 1
+    level: float | None = constant
+    if shape.kind == "power":
+        if constant <= 0.0:
+            return 1
+        level = -math.log(constant)
+    elif shape.kind == "log":
+        exponent = constant / shape.scale
+        level = math.exp(exponent) if abs(exponent) < 700.0 else None
+    elif shape.kind == "inverse":
+        if not all(c > 0.0 for c in shape.form.terms.values()) or shape.form.constant < 0.0:
+            return None
+        if constant <= 0.0:
+            return 1
+        level = 1.0 / constant
+    if level is None or math.isinf(level):
+        return None
+    found = sign(run, Linear(shape.form.terms, shape.form.constant - level, shape.form.slack))
+    return -found if found is not None and shape.falling else found
+
+
+def _as_number(thing: Any, run: Execution) -> Number | None:
+    """Return one side of a comparison, a constant as a number that depends on no uniform; None for
+    what is none.
+    """
+    if isinstance(thing, Number):
+        return thing
+    constant = _as_float(thing)
+    if constant is None:
+        return None
+    return Number(run, frozenset(), lambda point: constant, lambda: (constant, constant), True)
+
+
+def uniform(source: Source) -> Number:
+    """Return a uniform that the code drew."""
+    return Number(
+        source.run,
+        frozenset([source]),
+        source.value,
+        source.bounds,
+        True,
+        Shape("power", Linear({source: 1.0}, 0.0)),
+    )
+
+
+def _mirrored(number: Number) -> Number | None:
+    """Return 1 − u as a uniform again, if nothing has been asked of u yet."""
+    if len(number.sources) != 1:
+        return None
+    (source,) = number.sources
+    if number.value != source.value or (mirror := source.mirrored()) is None:
+        return None
+    return uniform(mirror)
+
+
+def mapped(number: Number, function: Callable[[float], float]) -> Number:
+    """Return a monotone function of a number, of which nothing more is known."""
+    return _unary(number, _quietly(function))
+
+
+def _unary(child: Number, function: Callable[[float], float], shape: Shape | None = None) -> Number:
+    """Apply a monotone function."""
+
+    def bounds() -> tuple[float, float]:
+        low, high = child.bounds()
+        first, last = function(low), function(high)
+        if math.isnan(first) or math.isnan(last):
+            return _UNKNOWN
+        return (first, last) if first <= last else (last, first)
+
+    return Number(
+        child.run,
+        child.sources,
+        lambda point: function(child.value(point)),
+        bounds,
+        child.monotone,
+        shape,
+    )
+
+
+@functools.cache
+def _quietly(function: Any) -> Callable[[float], float]:
+    """Return one of NumPy's functions, of floats and without a warning."""
+
+    def quiet(x: float) -> float:
+        with np.errstate(all="ignore"):
+            return float(function(x))
+
+    return quiet
+
+
+def _binary(
+    left: Any,
+    right: Any,
+    function: Callable[[float, float], float],
+    shaped: Callable[[Shape, float], Shape | None] = lambda shape, c: None,
+) -> Any:
+    """Combine by +, − or ×, the left side a number: monotone in each argument, so the extremes lie
+    at the corners.
+    """
+    if isinstance(right, Number):
+        one, other = left, right
+
+        def bounds() -> tuple[float, float]:
+            corners = [function(a, b) for a in one.bounds() for b in other.bounds()]
+            # ∞ − ∞ or 0·∞ at a corner: min and max would depend on the order.
+            return _UNKNOWN if any(map(math.isnan, corners)) else (min(corners), max(corners))
+
+        def value(point: Sequence[float]) -> float:
+            return function(one.value(point), other.value(point))
+
+        return Number(
+            left.run,
+            left.sources | right.sources,
+            value,
+            bounds,
+            False,
+            _joined(one.shape, other.shape, function),
+        )
+    constant = _as_float(right)
+    if constant is None:
+        return NotImplemented
+    if math.isnan(constant):
+        return constant
+    if left.shape is not None and (settled := _overruled(left, constant, function)) is not None:
+        return settled
+    return _unary(
+        left, lambda x: function(x, constant), left.shape and shaped(left.shape, constant)
+    )
+
+
+def _overruled(number: Number, constant: float, function: Any) -> float | None:
+    """Return what a constant makes of a number whatever its value: ±∞ added, or 0 times a finite
+    number.
+    """
+    if function is operator.mul:
+        return 0.0 if constant == 0.0 else None
+    if math.isinf(constant):
+        return constant if function is operator.add else -constant
+    return None
+
+
+def _joined(one: Shape | None, other: Shape | None, function: Any) -> Shape | None:
+    """Return the shape of a sum of lines, or of a product of powers."""
+    if one is None or other is None or one.kind != other.kind:
+        return None
+    if one.kind == "line" and function in (operator.add, operator.sub):
+        return Shape(
+            "line", one.form.plus(other.form.scaled(1.0 if function is operator.add else -1.0))
+        )
+    if one.kind == "power" and function is operator.mul:
+        return Shape("power", one.form.plus(other.form))
+    return None
+
+
+def _quotient(left: Any, right: Any) -> Any:
+    """Divide; by a number whose sign the box leaves open the bounds say nothing."""
+    if not isinstance(right, Number):
+        divisor_constant = _as_float(right)
+        if divisor_constant is None:
+            return NotImplemented
+        if (
+            divisor_constant
+            and math.isfinite(divisor_constant)
+            and math.isfinite(1.0 / divisor_constant)
+        ):
+            return _binary(left, divisor_constant, _divide, lambda shape, c: shape.times(1.0 / c))
+        return _binary(left, divisor_constant, _divide)
+    if isinstance(left, Number):
+        return _binary(left, _quotient(1.0, right), operator.mul)
+    constant = _as_float(left)
+    if constant is None:
+        return NotImplemented
+    if math.isnan(constant):
+        return constant
+    if constant == 0.0 and right.shape is not None:
+        return 0.0
+    divisor, exact = (
+        right,
+        _unary(
+            right, lambda x: _divide(constant, x), right.shape and right.shape.inverted(constant)
+        ),
+    )
+
+    def bounds() -> tuple[float, float]:
+        low, high = divisor.bounds()
+        # The sign of a zero at an end may be the other one than that of everything else in the box.
+        if low < 0.0 <= high or (low == 0.0 and math.copysign(1.0, low) < 0.0):
+            return (-math.inf, math.inf) if constant and math.isfinite(constant) else _UNKNOWN
+        return exact.bounds()
+
+    monotone = right.monotone and right.bounds()[0] >= 0.0
+    return Number(right.run, right.sources, exact.value, bounds, monotone, exact.shape)
+
+
+def _divide(a: float, b: float) -> float:
+    """Divide as IEEE floats do: ±∞ by zero, NaN where that has no sign."""
+    if b:
+        return a / b
+    return (
+        math.nan
+        if a == 0.0 or math.isnan(a)
+        else math.copysign(math.inf, a) * math.copysign(1.0, b)
+    )
+
+
+def _as_float(value: Any) -> float | None:
+    """Return a plain number as a float; None for what arithmetic with a number does not apply to
+    (arrays take over then).
+    """
+    if isinstance(value, float | int):
+        return float(value)
+    torch = sys.modules.get("torch")
+    if (isinstance(value, np.ndarray) and value.ndim) or (
+        torch is not None and isinstance(value, torch.Tensor)
+    ):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,42 @@
+"""The table and the example of docs/audit.md."""
+
+from __future__ import annotations
+
+import pytest
+
+import otm
+from benchmarks.corpus import BROKEN, CONTROLS
+from benchmarks.corpus.report import corpus_row, whole_row
+from benchmarks.corpus.wholes import WHOLES
+from otm.tabular import markdown, section, with_section
+from tests.paths import ROOT
+
+DOCUMENT = ROOT / "docs" / "audit.md"
+
+
+@pytest.mark.parametrize("number", range(len(BROKEN) + len(CONTROLS)))
+def test_committed_table_is_current(number: int) -> None:
+    """`python -m benchmarks.corpus --write docs/audit.md` writes it."""
+    mutant = (*BROKEN, *CONTROLS)[number]
+    lines = section(DOCUMENT.read_text(encoding="utf-8"), "corpus").splitlines()
+    assert lines[2 + number] == markdown(corpus_row(mutant), ()).splitlines()[0]
+    assert len(lines) == 2 + len(BROKEN) + len(CONTROLS)
+
+
+def test_committed_table_of_steps_and_trees_is_current() -> None:
+    lines = section(DOCUMENT.read_text(encoding="utf-8"), "wholes").splitlines()
+    assert lines[2:] == markdown((), map(whole_row, WHOLES)).splitlines()[2:]
+
+
+def test_the_example_is_a_report() -> None:
+    """Its smallest problem: p = (1/2, 1/2, 0), q = (0, 1/2, 1/2); a rejected 0 gives (0, 1/2, 1/2)
+    instead of token 2.
+    """
+    example = section(DOCUMENT.read_text(encoding="utf-8"), "example")
+    assert "not lossless" in example
+    assert "**1/4**" in example
+
+
+def test_document_without_markers_is_refused() -> None:
+    with pytest.raises(otm.errors.InvalidParameter, match="markers"):
+        with_section("no markers", "corpus", "table")

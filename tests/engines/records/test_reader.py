@@ -1,0 +1,530 @@
+"""Every form, written by hand from its field names; one run wherever a form can hold it.
+
+Ten verifications in two requests: request 1 accepts 0, 1, 2, 2 and 2 drafts of two, request 2
+accepts 0, 1, 2, 2, 2. So two steps accept none, two one and six two; survival .8 and .6; 2.4 tokens
+a step.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otm
+from otm.engines import records
+from otm.engines.records import FORMS, parse_acceptance, read_acceptance
+from otm.engines.records.record import AcceptanceRecord
+
+STEPS = [0, 1, 2, 2, 2]
+
+
+def payload(**changed: Any) -> dict[str, Any]:
+    """What vLLM says of one of the two requests, in summary."""
+    return {
+        "mean_acceptance_length": 2.4,
+        "draft_acceptance_rate": 0.7,
+        "acceptance_histogram": [1, 1, 3],
+        "num_spec_steps": 5,
+        "num_accepted_draft_tokens": 7,
+        "num_draft_tokens": 10,
+        "num_spec_tokens": 2,
+    } | changed
+
+
+def response(found: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        "choices": [{"text": "x"}],
+        "usage": {"completion_tokens": 12},
+        "metrics": {"speculative_decoding": found},
+    }
+
+
+def lines(*values: Any) -> str:
+    return "".join(json.dumps(value) + "\n" for value in values)
+
+
+DETAIL = {"per_step_accepted": STEPS, "per_step_drafted": [2] * 5}
+META = {
+    "prompt_tokens": 9,
+    "completion_tokens": 13,
+    "spec_verify_ct": 5,
+    "spec_accept_length": 2.6,
+    "spec_accepted_drafts": 7,
+}
+COUNTERS = """# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
+# TYPE vllm:spec_decode_num_drafts_total counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 4.0
+vllm:spec_decode_num_drafts_total{engine="1",model_name="m"} 6.0
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 20.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 1.4e1
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="0"} 8.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="1"} 6.0
+vllm:spec_decode_num_drafts_created{engine="0",model_name="m"} 1.7e9
+"""
+VLLM_LOG = (
+    "INFO 01-01 loggers.py: SpecDecoding metrics: Mean acceptance length: 2.40, Accepted throughput: 1.4 tokens/s, Drafted "
+    "throughput: 2.0 tokens/s, Accepted: 14 tokens, Drafted: 20 tokens, Per-position acceptance rate: 0.800, 0.600, Avg Draft "
+    "acceptance rate: 70.0%\n"
+)
+BENCH = {
+    "request_throughput": 1.0,
+    "mean_ttft_ms": 3.0,
+    "std_itl_ms": float("nan"),
+    "spec_decode_acceptance_rate": 70.0,
+    "spec_decode_acceptance_length": 2.4,
+    "spec_decode_num_drafts": 10,
+    "spec_decode_draft_tokens": 20,
+    "spec_decode_accepted_tokens": 14,
+    "spec_decode_per_position_acceptance_rates": [0.8, 0.6],
+}
+PREFIX = "slot print_timing: id  {0} | task {0}7 | "
+LLAMA_ONE_LINE = "".join(
+    PREFIX.format(i)
+    + "draft acceptance = 0.70000 (    7 accepted /    10 generated), mean acceptance length =  2.40, acceptance rate "
+    "per position = (0.800, 0.600)\n"
+    for i in range(2)
+)
+LLAMA_TWO_LINES = "".join(  # the two slots are interleaved
+    PREFIX.format(i) + text
+    for text in (
+        "draft acceptance = 0.70000 (    7 accepted /    10 generated), mean len =  2.40\n",
+        "     acc per pos = (0.800, 0.600)\n",
+    )
+    for i in range(2)
+)
+LLAMA_TOTALS = "".join(
+    f"statistics        draft-mtp: #calls(b,g,a) =    1  {n:5} {n:5}, #gen drafts = {n:5}, #acc drafts = {n - 2}, "
+    f"#gen tokens = {2 * n:5}, "
+    f"#acc tokens = {a:4}, #mean acc len = {1 + a / n:.2f}, #acc rate/pos = ({r}), dur(b,g,a) = 0.004, 1.0, 0.1 ms\n"
+    for n, a, r in ((5, 7, "0.800, 0.600"), (10, 14, "0.800, 0.600"))
+)
+TRT = {"iter": 3, "iterLatencyMS": 20.0, "kvCacheStats": {}}
+
+
+def iteration(requests: int, accepted: int, drafted: int) -> dict[str, Any]:
+    stats = {
+        "numDraftTokens": drafted,
+        "numAcceptedTokens": accepted,
+        "numRequestsWithDraftTokens": requests,
+        "acceptanceLength": (accepted + requests) / requests if requests else 0.0,
+    }
+    return TRT | {"specDecodingStats": stats}
+
+
+SPECULATORS = (
+    "subset,num_drafts,num_draft_tokens,num_accepted_tokens,acceptance_length,acceptance_at_pos_0,acceptance_at_pos_1\n"
+    "qa,4.0,8.0,6.0,2.5,0.75,0.75\nrag,6.0,12.0,8.0,2.3333333333333335,0.8333333333333334,0.5\n"
+)
+
+WITH_LAW = {
+    "vLLM counters": COUNTERS,
+    "llama.cpp counters": COUNTERS.replace("vllm:", "llamacpp:"),
+    "vLLM log": VLLM_LOG,
+    "vLLM per-request metrics, summary": lines(
+        response(payload()), response(None), response(payload())
+    ),
+    "vLLM per-request metrics, detailed": "".join(
+        f"data: {json.dumps(response(payload(**DETAIL)))}\n\n" for _ in range(2)
+    ),
+    "vLLM per-request metrics, summary, of a choice": json.dumps(
+        {
+            "choices": [
+                {
+                    "speculative_decoding_stats": payload(
+                        acceptance_histogram={"0": 1, "1": 1, "2": 3}
+                    )
+                }
+            ]
+            * 2
+        }
+    ),
+    "vLLM bench": json.dumps(BENCH, indent=1),
+    "vLLM bench, per cent": json.dumps(
+        BENCH | {"spec_decode_per_position_acceptance_rates": [80.0, 60.0]}
+    ),
+    "SGLang meta_info": json.dumps(
+        [{"text": "x", "meta_info": META | {"spec_accept_histogram": [1, 1, 3]}}] * 2
+    ),
+    "SGLang meta_info, new names": lines(
+        *[{"meta_info": META | {"spec_correct_drafts_histogram": [1, 1, 3]}}] * 2
+    ),
+    "SGLang meta_info, caps": lines(
+        *[
+            {
+                "meta_info": META
+                | {"spec_accept_histogram": [1, 1, 3], "spec_cap_lens_histogram": [0, 0, 5]}
+            }
+        ]
+        * 2
+    ),
+    "AIPerf records of vllm": lines(
+        *[payload(engine="vllm", acceptance_histogram={"0": 1, "2": 3, "1": 1})] * 2
+    ),
+    "TensorRT-LLM iterations": lines(
+        iteration(0, 0, 0),
+        *[iteration(1, a, 2) for a in STEPS * 2],
+        iteration(1, 2, 2) | {"attentionDpRank": 1},
+    ),
+    "llama.cpp log": LLAMA_ONE_LINE,
+    "llama.cpp log, two lines": LLAMA_TWO_LINES,
+    "llama.cpp log, totals": LLAMA_TOTALS,
+    "speculators acceptance.csv": SPECULATORS,
+}
+
+
+@pytest.mark.parametrize(("name", "text"), WITH_LAW.items(), ids=WITH_LAW)
+def test_engines_agree_on_one_run(name: str, text: str) -> None:
+    record = parse_acceptance(text)
+    assert name.startswith(record.form)
+    assert record.steps == pytest.approx(10, rel=1e-9)
+    assert record.pooled_mean == pytest.approx(2.4, rel=1e-12)
+    np.testing.assert_allclose(record.survival.survival, [0.8, 0.6], rtol=1e-9)
+    assert record.measured == 2
+    assert record.convention
+
+
+@pytest.mark.parametrize(
+    ("name", "requests", "censoring"),
+    [
+        ("vLLM counters", None, "none"),
+        ("vLLM log", None, "none"),
+        ("vLLM per-request metrics, summary", 2, "none"),
+        ("vLLM per-request metrics, detailed", 2, "none"),
+        ("vLLM bench", None, "none"),
+        ("SGLang meta_info", 2, "unknown"),
+        ("SGLang meta_info, caps", 2, "none"),
+        ("AIPerf records of vllm", 2, "none"),
+        ("TensorRT-LLM iterations", None, "none"),
+        ("llama.cpp log", 2, "none"),
+        ("llama.cpp log, two lines", 2, "none"),
+        ("llama.cpp log, totals", None, "none"),
+        ("speculators acceptance.csv", None, "none"),
+    ],
+)
+def test_what_each_form_knows(name: str, requests: int | None, censoring: str) -> None:
+    record = parse_acceptance(WITH_LAW[name])
+    assert (record.requests, record.censoring) == (requests, censoring)
+    assert record.request_mean == (None if requests is None else pytest.approx(2.4))
+
+
+MEANS_ONLY = {
+    "SGLang bench": (
+        lines(BENCH | {"accept_length": 2.4, "backend": "sglang"}).replace("spec_decode", "x"),
+        2.4,
+        None,
+    ),
+    "SGLang meta_info": (lines(*[{"meta_info": META}] * 2), 2.4, 2.4),
+    "TensorRT-LLM iterations": (lines(iteration(4, 6, 8), iteration(6, 8, 12)), 2.4, None),
+    # Three prefills gave three of the 27 tokens; the mean over requests is as the file says.
+    "SpecForge benchmark": (
+        json.dumps(
+            {
+                "backend": "sglang",
+                "dataset": "gsm8k",
+                "samples": 3,
+                "output_tokens": 27,
+                "latency_seconds": 1.0,
+                "throughput_tokens_per_second": 27.0,
+                "average_acceptance_length": 2.5,
+                "spec_verify_count": 10,
+            }
+        ),
+        2.4,
+        2.5,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "pooled", "of_requests"),
+    [(k, *v) for k, v in MEANS_ONLY.items()],
+    ids=MEANS_ONLY,
+)
+def test_means_without_a_law(
+    name: str, text: str, pooled: float, of_requests: float | None
+) -> None:
+    record = parse_acceptance(text)
+    assert (record.form, record.measured, record.censoring) == (name, 0, "unknown")
+    assert record.pooled_mean == pytest.approx(pooled)
+    assert record.request_mean == (None if of_requests is None else pytest.approx(of_requests))
+    with pytest.raises(otm.errors.InvalidParameter, match=r"means only, 2\.4 tokens"):
+        _ = record.survival
+
+
+def test_pooled_and_per_request_means_differ() -> None:
+    """A long request that accepts little weighs in the one, not in the other."""
+    long = {"spec_verify_ct": 30, "spec_accept_histogram": [30, 0, 0]}
+    short = {"spec_verify_ct": 10, "spec_accept_histogram": [0, 0, 10]}
+    record = parse_acceptance(lines(long, short))
+    assert (record.pooled_mean, record.request_mean) == (1.5, 2.0)
+
+
+def test_conventions_are_converted() -> None:
+    """SGLang's length counts the root and the prefill's token, TensorRT-LLM's accepted tokens
+    exclude the bonus; all mean 2.4.
+    """
+    sglang = parse_acceptance(
+        json.dumps({"spec_verify_ct": 10, "completion_tokens": 25, "spec_accept_length": 2.5})
+    )
+    tensorrt = parse_acceptance(json.dumps(iteration(10, 14, 20)))
+    assert sglang.pooled_mean == tensorrt.pooled_mean == 2.4
+    # Where nothing but the length is told, its root is taken off and put back.
+    assert parse_acceptance(
+        '{"spec_verify_ct": 10, "spec_accept_length": 2.4}'
+    ).pooled_mean == pytest.approx(2.4)
+
+
+def test_sglang_says_what_was_configured_and_counts_a_response_once() -> None:
+    meta = META | {"spec_accept_histogram": [1, 1, 3], "spec_proposed_drafts": 15}
+    twice = {"choices": [{"meta_info": meta}], "usage": {"spec_tokens_details": meta}}
+    record = parse_acceptance(lines(twice, twice))
+    assert (record.requests, record.steps, record.length, record.censoring) == (2, 10, 3, "unknown")
+    assert (
+        parse_acceptance(
+            lines({"meta_info": meta}, {"meta_info": meta | {"spec_proposed_drafts": 10}})
+        ).length
+        is None
+    )
+    assert (
+        parse_acceptance(lines({"meta_info": meta | {"spec_proposed_drafts": 12}})).length is None
+    )
+
+
+def test_draft_lengths_that_differ_are_seen() -> None:
+    counters = COUNTERS.replace(
+        'num_draft_tokens_total{engine="0",model_name="m"} 20.0', "num_draft_tokens_total{} 17.0"
+    )
+    assert parse_acceptance(counters).censoring == "hidden"
+    assert parse_acceptance(counters.replace("draft_tokens", "other")).censoring == "unknown"
+    assert parse_acceptance(VLLM_LOG.replace("Drafted: 20", "Drafted: 17")).censoring == "hidden"
+    detail = DETAIL | {"per_step_drafted": [2, 1, 2, 2, 2], "num_draft_tokens": 9}
+    assert parse_acceptance(json.dumps(response(payload(**detail)))).censoring == "observed"
+    assert parse_acceptance(json.dumps(response(payload(num_draft_tokens=9)))).censoring == "hidden"
+    caps = META | {"spec_accept_histogram": [1, 1, 3], "spec_cap_lens_histogram": [1, 1, 3]}
+    assert parse_acceptance(json.dumps(caps)).censoring == "observed"
+
+
+def test_positions_that_were_never_accepted_are_there() -> None:
+    """A histogram may end early; the draft length is in the record."""
+    sparse = payload(
+        engine="vllm",
+        acceptance_histogram={"0": 1, "1": 1, "2": 3},
+        num_spec_tokens=4,
+        num_draft_tokens=20,
+    )
+    record = parse_acceptance(json.dumps(sparse))
+    assert record.survival.survival.tolist() == [0.8, 0.6, 0, 0]
+    assert (record.length, record.censoring) == (4, "none")
+
+
+def test_a_csv_by_position() -> None:
+    record = parse_acceptance("position,acceptance_rate\n0,0.8\n1,0.6\n")
+    assert (record.form, record.steps, record.survival.survival.tolist()) == (
+        "CSV by position",
+        None,
+        [0.8, 0.6],
+    )
+    assert record.pooled_mean == pytest.approx(2.4)
+    several = parse_acceptance(
+        "dataset,acceptance_rate_pos_0,acceptance_rate_pos_1\na,0.8,0.6\nb,0.5,\n"
+    )
+    assert len(several.parts) == 2
+    with pytest.raises(otm.errors.InvalidParameter, match="pooled by their steps"):
+        _ = several.pooled_mean
+
+
+def test_windows_of_a_log_are_weighted_by_their_steps() -> None:
+    second = (
+        VLLM_LOG.replace("Accepted: 14", "Accepted: 4")
+        .replace("Drafted: 20", "Drafted: 80")
+        .replace("0.800, 0.600", "0.100, 0.000")
+    )
+    record = parse_acceptance(VLLM_LOG + "other\n" + second)
+    assert record.steps == pytest.approx(50)
+    assert record.pooled_mean == pytest.approx(1 + 18 / 50)
+    np.testing.assert_allclose(record.survival.survival, [12 / 50, 6 / 50])
+    idle = VLLM_LOG.replace("Accepted: 14", "Accepted: 0").replace("0.800, 0.600", "0.000, 0.000")
+    assert parse_acceptance(idle).pooled_mean == 1.0
+    assert (
+        parse_acceptance(VLLM_LOG.replace("Accepted: 14 tokens, Drafted: 20 tokens, ", "")).steps
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "hello", "{}", "[]", "1", "{}\n{}", "a,b\n1,2\n", '{"accept_length": 2.4}', "\x00"]
+)
+def test_what_is_not_recognised_says_what_was_looked_for(text: str) -> None:
+    with pytest.raises(otm.errors.InvalidParameter) as caught:
+        parse_acceptance(text)
+    for form in FORMS:
+        assert form.marks in str(caught.value)
+
+
+def test_what_is_of_several_forms_is_refused() -> None:
+    for text in (
+        VLLM_LOG + COUNTERS,
+        VLLM_LOG + LLAMA_ONE_LINE,
+        lines(response(payload()), META | {"a": 1}),
+    ):
+        with pytest.raises(otm.errors.InvalidParameter, match="of 2"):
+            parse_acceptance(text)
+    with pytest.raises(otm.errors.InvalidParameter, match="counters of one engine"):
+        parse_acceptance(COUNTERS + COUNTERS.replace("vllm:", "llamacpp:"))
+
+
+def wrong(**changed: Any) -> str:
+    return json.dumps(response(payload(**changed)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        COUNTERS.replace("8.0", "7.5"),
+        COUNTERS.replace("8.0", "NaN"),
+        COUNTERS.replace("8.0", "-8"),
+        COUNTERS.replace('position="1"', 'position="2"'),
+        COUNTERS.replace("8.0", "5.0"),
+        COUNTERS.replace("1.4e1", "3.0"),
+        COUNTERS.replace("vllm:", "other:"),
+        wrong(num_spec_steps=6),
+        wrong(num_accepted_draft_tokens=8),
+        wrong(num_draft_tokens=6),
+        wrong(acceptance_histogram=[1, 1, -3]),
+        wrong(acceptance_histogram=[1, 1, "3"]),
+        wrong(acceptance_histogram={"0": 1, "1": 1, "9999999": 3}),
+        wrong(num_spec_steps="x"),
+        wrong(num_spec_steps=True),
+        wrong(**(DETAIL | {"per_step_drafted": [2] * 4})),
+        wrong(**(DETAIL | {"per_step_drafted": [2, 2, 2, 2, 1]})),
+        wrong(**(DETAIL | {"per_step_accepted": [1, 1, 1, 2, 2]})),
+        wrong(**(DETAIL | {"per_step_accepted": [0.0, 1, 2, 2, 2]})),
+        wrong(
+            acceptance_histogram=[0, 0, 0],
+            num_spec_steps=0,
+            num_accepted_draft_tokens=0,
+            num_draft_tokens=0,
+        ),
+        json.dumps(BENCH | {"spec_decode_per_position_acceptance_rates": [0.9, 0.8]}),
+        json.dumps(BENCH | {"spec_decode_per_position_acceptance_rates": "0.8"}),
+        json.dumps(BENCH | {"spec_decode_num_drafts": 0}),
+        json.dumps(BENCH | {"spec_decode_accepted_tokens": None}),
+        json.dumps(
+            {
+                "spec_verify_ct": 5,
+                "spec_accept_histogram": [1, 1],
+                "spec_cap_lens_histogram": [2, 0],
+            }
+        ),
+        json.dumps(
+            {
+                "spec_verify_ct": 5,
+                "spec_accept_histogram": [1, 1],
+                "spec_cap_lens_histogram": [0, 3],
+            }
+        ),
+        json.dumps({"spec_verify_ct": 0}),
+        json.dumps({"spec_verify_ct": 5}),
+        json.dumps(iteration(1, 3, 2)),
+        json.dumps({"specDecodingStats": {"numDraftTokens": 3}}),
+        json.dumps({"accept_length": None, "request_throughput": 1, "mean_ttft_ms": 1}),
+        json.dumps({"accept_length": 0.5, "request_throughput": 1, "mean_ttft_ms": 1}),
+        json.dumps(
+            {"average_acceptance_length": 2.0, "spec_verify_count": None, "output_tokens": 9}
+        ),
+        SPECULATORS.replace("0.75,0.75", "0.75,0.9"),
+        SPECULATORS.replace("0.75,0.75", "75,75"),
+        SPECULATORS.replace("4.0", "x"),
+        SPECULATORS.replace("pos_1", "pos_2"),
+        LLAMA_TOTALS.replace("#calls(b,g,a)", "#calls"),
+        '{"spec_verify_ct": 1, "spec_verify_ct": 2}',
+        '{"spec_verify_ct": 5, "spec_accept_histogram": [1, NaN]}',
+        "[" * 100_000,
+        '{"a":' * 100_000,
+    ],
+    ids=lambda text: text[:60],
+)
+def test_damage_is_refused(text: str) -> None:
+    with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):
+        _ = parse_acceptance(text).survival
+
+
+def test_files(tmp_path: Path) -> None:
+    file = tmp_path / "record.txt"
+    file.write_bytes(b"\xef\xbb\xbf" + VLLM_LOG.encode())
+    assert read_acceptance(file).steps == pytest.approx(10)
+    assert read_acceptance(str(file)).form == "vLLM log"
+    file.write_bytes(b"\xff\xfe\x00")
+    for path in (file, tmp_path, tmp_path / "absent", 3.5, None, b"x\x00"):
+        with pytest.raises(otm.errors.InvalidParameter, match="path must name a file"):
+            read_acceptance(path)  # type: ignore[arg-type]
+
+
+def test_every_form_is_found_by_its_own_marks() -> None:
+    texts = [
+        *WITH_LAW.values(),
+        *(text for text, *_ in MEANS_ONLY.values()),
+        "position,rate\n0,0.5\n",
+    ]
+    found = [
+        [form for form in FORMS if form.recognises(records.document.Document(text))]
+        for text in texts
+    ]
+    assert all(len(one) == 1 for one in found)
+    assert {one[0].name for one in found} == {form.name for form in FORMS}
+
+
+def test_nothing_is_unpickled_or_executed() -> None:
+    allowed = {
+        "collections",
+        "csv",
+        "dataclasses",
+        "functools",
+        "io",
+        "json",
+        "math",
+        "numpy",
+        "os",
+        "otm",
+        "pathlib",
+        "re",
+        "typing",
+    }
+    folder = Path(inspect.getfile(records)).parent
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert {name.split(".")[0] for name in names} <= allowed | {"__future__", "scipy"}, path
+
+
+def test_a_record_says_what_it_is() -> None:
+    assert (
+        repr(parse_acceptance(COUNTERS))
+        == "AcceptanceRecord(vLLM counters: 1 server, 10 steps, 2.4 tokens a step, 2 positions)"
+    )
+    with pytest.raises(otm.errors.InvalidParameter, match="at least one verification step"):
+        AcceptanceRecord(form="x", unit="request", parts=(), convention="")
+
+
+def test_every_form_names_its_source() -> None:
+    for form in FORMS:
+        module = inspect.getmodule(form.read)
+        assert module is not None and module.__doc__ is not None
+        if module.__name__.endswith("positions_csv"):
+            continue  # no engine's
+        assert "Source of the form: github.com/" in module.__doc__ and " at " in " ".join(
+            module.__doc__.split()
+        ), module.__name__
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no endless file")
+def test_a_file_without_end_is_refused() -> None:
+    with pytest.raises(otm.errors.TooLarge, match="zero has more than"):
+        read_acceptance("/dev/zero")

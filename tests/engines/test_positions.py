@@ -1,0 +1,197 @@
+"""Acceptance by position, from engines' reports: read, converted, and refused where damaged."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import otm
+from otm.engines.positions import (
+    PositionAcceptance,
+)
+from otm.engines.records import parse_acceptance
+from otm.trees.optimal import optimal_tree
+from otm.trees.shape import TreeShape
+
+
+class TestPositions:
+    """Every engine's report of one run: of ten verifications two accept no draft, two accept one,
+    six accept two.
+    """
+
+    survival = (0.8, 0.6)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "position,acceptance_rate\n0,0.8\n1,0.6\n",
+            "Position,Survival\r\n1,0.8\r\n2,0.6\r\n",
+            'run,position,rate\n"a, b",1,0.6\n"a, b",0,0.8\n',
+            "position,accepted,drafts\n0,8,10\n1,6,10\n",
+            "dataset,acceptance_rate_pos_0,acceptance_rate_pos_1,num_drafts\nmt_bench,0.8,0.6,10\n",
+            "dataset,variant,pos_0,pos_1,pos_2\nmt_bench,tpu,0.8,0.6,\n",
+        ],
+    )
+    def test_csv(self, text: str) -> None:
+        (chain,) = PositionAcceptance.from_csv(text)
+        assert chain.survival.tolist() == list(self.survival)
+
+    def test_engines_agree(self) -> None:
+        vllm = (
+            "INFO metrics.py: SpecDecoding metrics: Mean acceptance length: 2.40, Accepted "
+            "throughput: 9.8 tokens/s, Accepted: 14 "
+            "tokens, Drafted: 20 tokens, Per-position acceptance rate: 0.800, 0.600, Avg Draft "
+            "acceptance rate: 70.0%\nother\n"
+        )
+        llama = (
+            "slot print_timing: id 0 | draft acceptance = 0.70000 ( 14 accepted / 20 generated), "
+            "mean len = 2.40\n"
+        )
+        llama += "slot print_timing: id 0 |      acc per pos = (0.800, 0.600)\n"
+        page = "\n".join(
+            f"{engine}:spec_decode_num_drafts_total{labels} {count}"
+            for engine, labels, count in (
+                ("vllm", '{engine="0",model_name="m"}', 4.0),
+                ("vllm", '{engine="1",model_name="m"}', 6.0),
+            )
+        )
+        page += (
+            "\n# HELP vllm:spec_decode_num_accepted_tokens_per_pos_total "
+            "x\nvllm:spec_decode_num_accepted_tokens_total{} 14.0"
+        )
+        for i, counts in enumerate([(4, 4), (2, 4)]):
+            for engine, count in enumerate(counts):
+                page += (
+                    f'\nvllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="{engine}",position="{i}"}} '
+                    f"{count}.0"
+                )
+        other = page.replace("vllm:", "llamacpp:")
+        reports = [
+            *(parse_acceptance(text).survival for text in (vllm, llama, page, other)),
+            PositionAcceptance.from_histogram([2, 2, 6]),
+            PositionAcceptance.from_conditional([0.8, 0.75]),
+        ]
+        assert len(reports) == 6
+        for chain in reports:
+            np.testing.assert_allclose(chain.survival, self.survival, rtol=1e-15)
+
+    def test_what_it_means(self) -> None:
+        chain = PositionAcceptance(self.survival)
+        assert chain.expected_tokens == pytest.approx(
+            1 + 14 / 10
+        )  # ten verifications, fourteen accepted drafts
+        np.testing.assert_allclose(chain.conditional, [8 / 10, 6 / 8])
+        np.testing.assert_allclose(chain.accepted_law, [0.2, 0.2, 0.6])
+        assert chain.rate == pytest.approx(14 / 18)  # eighteen drafts were reached
+        tree = optimal_tree(chain.by_path(), num_nodes=9)
+        assert tree.shape == TreeShape.chain(2)
+        assert tree.expected_tokens == pytest.approx(chain.expected_tokens)
+        # The mutant that multiplies survivals once more: .8 + .8·.6.
+        assert PositionAcceptance.from_conditional(self.survival).expected_tokens == pytest.approx(
+            2.28
+        )
+
+    @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+    def test_csv_reads_back_exactly(self, values: list[float]) -> None:
+        chain = PositionAcceptance(sorted(values, reverse=True))
+        (again,) = PositionAcceptance.from_csv(chain.to_csv())
+        assert again.survival.tolist() == chain.survival.tolist()
+
+    def test_several_runs(self) -> None:
+        chains = PositionAcceptance.from_csv("dataset,pos_0,pos_1\na,0.8,0.6\nb,0.5,\n")
+        assert [chain.survival.tolist() for chain in chains] == [[0.8, 0.6], [0.5]]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "position\n0\n",
+            "position,accepted\n0,3\n",
+            "dataset,rate\na,0.5\n",
+            "position,rate\n0,0.8\n2,0.6\n",
+            "position,rate\n0,0.8\n0,0.6\n",
+            "position,rate\n0.5,0.8\n",
+            "position,rate\n5,0.8\n",
+            "position,rate\n0,nan\n",
+            "position,rate\n0,1e999\n",
+            "position,rate\n0,80%\n",
+            "position,rate\n0\n",
+            "position,accepted,drafts\n0,3,0\n",
+            "a,pos_0,pos_2\nx,0.8,0.6\n",
+            "a,pos_0,pos_1\nx,,0.6\n",
+            'position,rate\n0,"0.8\n',
+            "position,rate\n0,80\n",
+            "position,rate\n0,0.6\n1,0.8\n",
+        ],
+        ids=repr,
+    )
+    def test_damaged_csv_is_refused(self, text: str) -> None:
+        with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):
+            PositionAcceptance.from_csv(text)
+
+    def test_other_damaged_input_is_refused(self) -> None:
+        for call in (
+            lambda: parse_acceptance("nothing here"),
+            lambda: parse_acceptance("vllm:spec_decode_num_drafts_total 0.0"),
+            lambda: parse_acceptance(
+                'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 3'
+            ),
+            lambda: parse_acceptance("vllm:spec_decode_num_drafts_total NaN"),
+            lambda: PositionAcceptance.from_histogram([5]),
+            lambda: PositionAcceptance.from_histogram([0, 0]),
+            lambda: PositionAcceptance.from_histogram([-1, 2]),
+            lambda: PositionAcceptance([]),
+            lambda: PositionAcceptance([math.nan]),
+            lambda: PositionAcceptance([[0.5]]),
+            lambda: PositionAcceptance([0.5, 0.7]),
+            lambda: PositionAcceptance.from_conditional([1.5]),
+        ):
+            with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):
+                call()
+
+    def test_rounding_to_three_decimals_is_forgiven(self) -> None:
+        assert PositionAcceptance([0.5, 0.501]).survival.tolist() == [0.5, 0.5]
+
+
+def test_short_rows_under_many_columns_are_counted_before_they_are_read() -> None:
+    text = ",".join(f"pos_{i}" for i in range(3_000)) + "\n" + "0.5\n" * 10_000
+    with pytest.raises(otm.errors.TooLarge, match="cells"):
+        PositionAcceptance.from_csv(text)
+
+
+@pytest.mark.parametrize("values", [["a"], [True], [[0.5]], [1.5], [-0.1], [float("nan")]])
+def test_conditional_acceptances_that_are_none(values: object) -> None:
+    with pytest.raises(otm.errors.InvalidDistribution):
+        PositionAcceptance.from_conditional(values)
+
+
+@pytest.mark.parametrize("counts", [["a", "b"], [True, False]])
+def test_histograms_without_numbers(counts: object) -> None:
+    with pytest.raises(otm.errors.InvalidParameter, match="counts"):
+        PositionAcceptance.from_histogram(counts)
+
+
+class TestExtended:
+    """A chain continued beyond its measured positions says so."""
+
+    def test_continues_at_the_last_rate(self) -> None:
+        chain = PositionAcceptance([0.8, 0.6])
+        longer = chain.extended(5)
+        np.testing.assert_allclose(
+            longer.survival, [0.8, 0.6, 0.6 * 0.75, 0.6 * 0.75**2, 0.6 * 0.75**3], rtol=1e-15
+        )
+        assert (chain.measured, longer.measured, longer.extended(3).measured) == (2, 2, 2)
+        assert chain.extended(2) is chain
+        np.testing.assert_allclose(
+            longer.extended(7).survival, chain.extended(7).survival, rtol=1e-14
+        )
+        assert PositionAcceptance([0.0]).extended(3).survival.tolist() == [0, 0, 0]
+
+    @pytest.mark.parametrize("measured", [0, 3, 1.0, True])
+    def test_measured_is_a_number_of_positions(self, measured: object) -> None:
+        with pytest.raises(otm.errors.InvalidParameter, match="measured"):
+            PositionAcceptance([0.8, 0.6], measured=measured)  # type: ignore[arg-type]

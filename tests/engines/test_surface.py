@@ -1,0 +1,181 @@
+"""Cost surfaces: points between measured ones, nothing beyond them unasked, both files read."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otm
+from otm.engines.surface import CostSurface, read_costs
+from otm.errors import InvalidParameter
+
+BATCHES, CONTEXTS, TOKENS = (1, 4, 16), (128, 1024), (1, 2, 9)
+
+
+def draft(b: float, c: float) -> float:
+    return 0.001 + 1e-4 * b + 1e-6 * c + 1e-8 * b * c
+
+
+def target(b: float, c: float, n: float) -> float:
+    """Linear in each: what interpolation gives back exactly."""
+    return 0.01 + 1e-3 * b + 1e-5 * c + 2e-4 * n + 1e-4 * b * n + 1e-8 * b * c * n
+
+
+def surface() -> CostSurface:
+    cells = list(itertools.product(BATCHES, CONTEXTS))
+    return CostSurface.of_points(
+        {cell: draft(*cell) for cell in cells},
+        {(*cell, n): target(*cell, n) for cell in cells for n in TOKENS},
+        source="test",
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "context", "length"),
+    [(1, 128, 0), (4, 1024, 8), (3, 500, 4), (16, 128, 1), (10, 1000, 7)],
+)
+def test_multilinear_costs_are_reproduced(batch: int, context: int, length: int) -> None:
+    cost = surface().at(batch=batch, context=context, length=length)
+    assert cost.draft == pytest.approx(draft(batch, context), rel=1e-12)
+    assert cost.plain == pytest.approx(target(batch, context, 1), rel=1e-12)
+    assert cost.target == pytest.approx(target(batch, context, length + 1), rel=1e-12)
+    assert not cost.extrapolated
+
+
+@pytest.mark.parametrize(
+    ("batch", "context", "length"), [(32, 128, 0), (1, 64, 0), (1, 4096, 2), (1, 128, 9)]
+)
+def test_nothing_is_extrapolated_unasked(batch: int, context: int, length: int) -> None:
+    with pytest.raises(otm.errors.InvalidParameter, match="outside"):
+        surface().at(batch=batch, context=context, length=length)
+    cost = surface().at(batch=batch, context=context, length=length, extrapolate=True)
+    assert cost.extrapolated
+    assert cost.target == pytest.approx(target(batch, context, length + 1), rel=1e-12)
+
+
+def test_times_of_one_cell_stand_for_all_and_say_so() -> None:
+    flat = CostSurface.flat(draft=0.002, target=0.02)
+    cost = flat.at(batch=64, context=9999, length=30)
+    assert (cost.draft, cost.target, cost.plain, cost.extrapolated) == (0.002, 0.02, 0.02, False)
+    assert flat.longest is None and len(flat.assumptions) == 2
+    by_drafts = CostSurface.flat(draft=0.002, target={0: 0.02, 8: 0.024})
+    assert by_drafts.at(batch=64, context=0, length=4).target == pytest.approx(0.022)
+    assert by_drafts.longest == 8 and len(by_drafts.assumptions) == 1
+    with pytest.raises(otm.errors.InvalidParameter, match="tokens per sequence 10"):
+        by_drafts.at(batch=1, context=0, length=9)
+    assert surface().longest == 8 and not surface().assumptions
+
+
+def test_the_format_reads_back_exactly(tmp_path: Path) -> None:
+    file = tmp_path / "costs.json"
+    file.write_text(surface().to_json(), encoding="utf-8")
+    again = read_costs(file)
+    assert (again.batches, again.contexts, again.tokens) == (BATCHES, CONTEXTS, TOKENS)
+    assert (again.draft == surface().draft).all() and (again.target == surface().target).all()
+    assert again.source == "costs.json: test"
+    document = json.loads(surface().to_json())
+    document |= {"unit": "ms", "draft": [[b, c, 1e3 * t] for b, c, t in document["draft"]]}
+    document["target"] = [[b, c, n, 1e3 * t] for b, c, n, t in document["target"]]
+    file.write_text(json.dumps(document), encoding="utf-8")
+    assert read_costs(file).target == pytest.approx(surface().target, rel=1e-12)
+
+
+def latency(context: int) -> dict[str, Any]:
+    """What the command `latency` writes, as far as it is used here."""
+    lengths, batches = [1, 2, 4], [1, 8]
+
+    def table(scale: float) -> list[list[dict[str, float]]]:
+        return [
+            [{"median": scale * (1 + n * b + context), "low": 0.0, "high": 9.0} for b in batches]
+            for n in lengths
+        ]
+
+    passes = {"draft": table(0.001), "target": table(0.01)}
+    manifest = {"device": "cpu"}
+    return {
+        "unit": "seconds",
+        "context": context,
+        "lengths": lengths,
+        "batches": batches,
+        "passes": passes,
+        "manifest": manifest,
+    }
+
+
+def test_a_record_of_advise_holds_a_surface(tmp_path: Path) -> None:
+    costs = CostSurface.of_points(
+        {(1, 0): 0.002}, {(1, 0, 1): 0.02, (1, 0, 3): 0.021}, source="by hand"
+    )
+    path = tmp_path / "advice.json"
+    path.write_text(
+        json.dumps({"format": "otm.advice", "costs": {"passes": costs.to_json()}}), encoding="utf-8"
+    )
+    np.testing.assert_array_equal(read_costs(path).target, costs.target)
+    for damaged in ({}, {"costs": 3}, {"costs": {"passes": "[]"}}, {"costs": {"passes": {}}}):
+        path.write_text(json.dumps({"format": "otm.advice"} | damaged), encoding="utf-8")
+        with pytest.raises(InvalidParameter, match=r"costs\.passes"):
+            read_costs(path)
+
+
+def test_records_of_latency_are_put_together_by_context(tmp_path: Path) -> None:
+    files = [tmp_path / f"{context}.json" for context in (128, 512)]
+    for file, context in zip(files, (128, 512), strict=True):
+        file.write_text(json.dumps(latency(context)), encoding="utf-8")
+    costs = read_costs(*files)
+    assert (costs.batches, costs.contexts, costs.tokens) == ((1, 8), (128, 512), (1, 2, 4))
+    cost = costs.at(batch=8, context=512, length=3)
+    assert (cost.draft, cost.plain, cost.target) == pytest.approx((0.521, 5.21, 5.45))
+    assert "latency, forward passes on cpu" in costs.source
+
+
+GOOD: dict[str, Any] = {
+    "format": "otm.cost-surface",
+    "version": 1,
+    "unit": "s",
+    "draft": [[1, 0, 0.1]],
+    "target": [[1, 0, 1, 1.0]],
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"format": "x"},
+        {"version": 2},
+        {"unit": "us"},
+        {"draft": []},
+        {"draft": [[1, 0]]},
+        {"draft": [[1, 0, "0.1"]]},
+        {"draft": [[1, 0, -0.1]]},
+        {"draft": [[1.0, 0, 0.1]]},
+        {"draft": None},
+        {"target": [[1, 0, 2, 1.0]]},
+        {"target": [[1, 0, 1, 0.0]]},
+        {"target": [[1, 0, 1, 1.0], [2, 0, 1, 1.0]]},
+        {"target": [[1, 0, 1, 1.0], [1, 0, 3, 1.0], [1, 5, 1, 1.0]]},
+        {"target": [[0, 0, 1, 1.0]]},
+        {"passes": 3},
+        {"passes": {"draft": [], "target": []}, "context": 1, "lengths": [2], "batches": [1]},
+    ],
+    ids=str,
+)
+def test_damaged_costs_are_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    file = tmp_path / "costs.json"
+    file.write_text(json.dumps(GOOD | changed), encoding="utf-8")
+    with pytest.raises(otm.errors.InvalidParameter):
+        read_costs(file)
+
+
+def test_what_is_no_file_of_costs(tmp_path: Path) -> None:
+    file = tmp_path / "costs.json"
+    file.write_text("[1]", encoding="utf-8")
+    for paths in ((), (file,), (tmp_path / "absent",), (tmp_path,), (None,)):
+        with pytest.raises(otm.errors.InvalidParameter):
+            read_costs(*paths)  # type: ignore[arg-type]
+    file.write_text(json.dumps(GOOD), encoding="utf-8")
+    assert read_costs(file).tokens == (1,)

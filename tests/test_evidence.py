@@ -1,0 +1,160 @@
+"""Evidence: level by simulation with the same code, power against known laws, plans, intervals,
+pooling.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import otm
+from otm.evidence import (
+    detectable,
+    distance,
+    distance_threshold,
+    log_evidence,
+    log_excess_evidence,
+    pool,
+    proportion_interval,
+    samples_needed,
+    spread,
+    variation_interval,
+)
+
+SUITE_FALSE_ALARM = 1e-9
+
+
+def alarms(runs: int, level: float, samples: int, rng: np.random.Generator) -> tuple[int, int]:
+    """How often each test fires on samples of the target itself; the evidence is looked at eight
+    times a run.
+    """
+    mass = np.array([0.6, 0.3, 0.08, 0.02])
+    counts = rng.multinomial(samples // 8, mass, size=(runs, 8)).cumsum(axis=1)
+    evidence = log_evidence(counts, mass) >= math.log(1 / level)
+    far = [
+        distance(seen, mass) >= distance_threshold(mass, samples, false_alarm=level)
+        for seen in counts[:, -1]
+    ]
+    return sum(far), int(evidence.any(axis=1).sum())
+
+
+@pytest.mark.parametrize(("level", "runs"), [(1e-2, 4_000), (1e-3, 4_000)])
+def test_the_level_is_what_it_says(level: float, runs: int) -> None:
+    """At most the level, by a bound that a correct test breaks with probability 1e-9."""
+    most = binom.isf(SUITE_FALSE_ALARM, runs, level)
+    by_distance, by_evidence = alarms(runs, level, 800, np.random.default_rng(1))
+    assert by_distance <= most
+    assert by_evidence <= most
+    # and the bound has teeth: a test at ten times the level would be caught with probability 1 −
+    # 1e-3
+    assert binom.cdf(most, runs, 10 * level) < 1e-3
+
+
+def test_the_evidence_fires_at_its_level_and_not_far_below() -> None:
+    """Ville's bound is nearly attained by a martingale with small steps: the simulation can see
+    false alarms at all.
+    """
+    by_distance, by_evidence = alarms(2_000, 0.2, 800, np.random.default_rng(2))
+    assert 0 < by_evidence < binom.isf(SUITE_FALSE_ALARM, 2_000, 0.2)
+    assert by_distance < binom.isf(SUITE_FALSE_ALARM, 2_000, 0.2)
+
+
+def test_the_evidence_has_mean_one_exactly() -> None:
+    """E[E] = 1 summed over every count vector of 12 samples; and at most 1 for the excess, at the
+    optimum itself.
+    """
+    mass, n = np.array([0.7, 0.2, 0.1]), 12
+    total = 0.0
+    for a in range(n + 1):
+        for b in range(n + 1 - a):
+            counts = np.array([a, b, n - a - b])
+            ways = math.factorial(n) / math.prod(math.factorial(int(c)) for c in counts)
+            total += ways * float(np.prod(mass**counts)) * math.exp(log_evidence(counts, mass))
+    assert math.isclose(total, 1.0, abs_tol=1e-10)
+    for truth, bound in ((0.6, 1.0), (0.5, 1.0), (0.7, math.inf)):
+        mean = sum(
+            binom.pmf(hits, n, truth) * math.exp(log_excess_evidence(hits, n, 0.6))
+            for hits in range(n + 1)
+        )
+        assert mean <= bound + 1e-7  # the optimum is taken 1e-9 higher than it is, n times
+        assert (mean > 1.2) == (truth == 0.7)
+
+
+@pytest.mark.parametrize("detect", [0.05, 0.1])
+def test_the_plan_has_the_power_that_it_promises(detect: float) -> None:
+    """Laws at exactly the promised total variation, near and far from the target, are missed less
+    often than 1e-2.
+    """
+    mass = np.array([0.4, 0.3, 0.2, 0.1])
+    n = samples_needed(mass, detect=detect, false_alarm=1e-3, missed=1e-2)
+    assert math.isclose(detectable(mass, n, false_alarm=1e-3, missed=1e-2), detect, rel_tol=1e-3)
+    rng = np.random.default_rng(3)
+    for shift in ([1, -1, 0, 0], [0.5, 0.5, -0.5, -0.5], [0, 0, 1, -1]):
+        law = mass + detect * np.array(shift)
+        runs = 1_000
+        missed = sum(
+            distance(counts, mass) < distance_threshold(mass, n, false_alarm=1e-3)
+            for counts in rng.multinomial(n, law, size=runs)
+        )
+        assert missed <= binom.isf(SUITE_FALSE_ALARM, runs, 1e-2)
+
+
+def test_intervals_cover() -> None:
+    rng = np.random.default_rng(4)
+    mass, law = np.array([0.5, 0.3, 0.2]), np.array([0.42, 0.36, 0.22])
+    outside = [
+        not (interval.low <= 0.08 <= interval.high)
+        for interval in (
+            variation_interval(counts, mass, uncertainty=0.05)
+            for counts in rng.multinomial(2_000, law, size=1_000)
+        )
+    ]
+    assert sum(outside) <= binom.isf(SUITE_FALSE_ALARM, 1_000, 0.05)
+    hits = rng.binomial(300, 0.9, size=1_000)
+    missed = [
+        not (i.low <= 0.9 <= i.high)
+        for i in (proportion_interval(int(h), 300, uncertainty=0.05) for h in hits)
+    ]
+    assert 0 < sum(missed) <= binom.isf(SUITE_FALSE_ALARM, 1_000, 0.05)
+    assert (
+        proportion_interval(0, 9, uncertainty=0.1).low,
+        proportion_interval(9, 9, uncertainty=0.1).high,
+    ) == (0.0, 1.0)
+
+
+def test_cells_hold_everything_once() -> None:
+    rng = np.random.default_rng(8)
+    draft, target = rng.dirichlet(np.full(1_000, 0.1)), rng.dirichlet(np.full(1_000, 0.1))
+    target[:300] = 0.0
+    target /= target.sum()
+    cells = pool(draft, target, 64)
+    assert cells.shape == (1_000,)
+    assert len(np.unique(cells)) == cells.max() + 1 <= 64
+    assert np.array_equal(np.unique(cells[target == 0]), [0])
+    assert target[cells == 0].sum() == 0.0
+    assert np.array_equal(pool(draft[:5], target[:5], 64), np.arange(5))
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"mass": [0.5, 0.6]}, "mass must sum to 1"),
+        ({"mass": [[0.5, 0.5]]}, r"one distribution \(V,\); mass has shape \(1, 2\)"),
+        ({"detect": 0.0}, r"detect must lie in \(0, 1\]"),
+        ({"false_alarm": 0.0}, r"false_alarm must lie in \(0, 1\]"),
+        ({"missed": 2.0}, r"missed must lie in \(0, 1\]"),
+    ],
+)
+def test_plans_that_cannot_be_made(bad: dict[str, Any], said: str) -> None:
+    arguments = {"mass": [0.5, 0.5], "detect": 0.1, "false_alarm": 1e-3, "missed": 1e-2} | bad
+    with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution), match=said):
+        samples_needed(arguments.pop("mass"), **arguments)
+
+
+def test_the_spread_sees_what_is_left_beside_a_mass_of_one() -> None:
+    """1 − 1 is 0, but √1e-17 = 3.2e-9 is not, twice."""
+    assert spread(np.array([1e-17, 1.0])) == pytest.approx(math.sqrt(1e-17), rel=1e-12)

@@ -1,0 +1,175 @@
+"""Interception as a whole: states between executions, and audits of code that draws by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import otm
+from otm import audit
+from otm.tracing import exploration as tracing
+from otm.tracing.draws.interception import intercepted
+from otm.tracing.draws.sources import Recorded
+
+
+def test_every_execution_begins_at_the_same_state() -> None:
+    def states() -> Any:
+        return np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+
+    found = []
+    with intercepted() as interception:
+        for _ in range(2):
+            with interception.into(Recorded([[0.5], [0.25]])):
+                found.append((states(), np.random.rand(), torch.rand(1).item()))
+    assert found[0] == found[1]
+    assert found[0][1:] == (0.5, 0.25)
+
+
+def test_draws_are_intercepted_once_for_all_drafts_of_an_audit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = []
+    before = tracing.intercepted
+    monkeypatch.setattr(tracing, "intercepted", lambda: begun.append(1) or before())  # type: ignore[func-returns-value]
+    problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], law=otm.IID(2))
+    found = audit.exact(single, problem)
+    assert (found.method, found.cells > 9) == ("branched", True)
+    assert begun == [1]
+
+
+def test_the_compiler_of_torch_is_not_loaded_for_it() -> None:
+    """It takes seconds."""
+    code = (
+        "import sys, torch; from otm.tracing.exploration import explore; "
+        "print(explore(lambda u: bool(torch.rand(()) < 0.5)).mass, 'torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("}")[1].strip() == "False"
+
+
+def test_a_battery_seeds_what_draws_by_itself() -> None:
+    """The same seed gives the same samples, whatever was drawn before."""
+
+    def found() -> Any:
+        torch.rand(3)
+        return audit.battery(
+            slanted, laws=[otm.IID(1)], seed=3, false_alarm=0.1, missed=0.4, seconds=120.0
+        ).audits
+
+    first, second = ({label: one.row() for label, one in found().items()} for _ in range(2))
+    assert first == second
+
+
+def slanted(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+    """Sample the target from a sum of two uniforms, which has no branches."""
+    u = float((torch.rand(()) + torch.rand(())) % 1.0)
+    return int(np.searchsorted(np.cumsum(q)[:-1], u, side="right"))
+
+
+def single(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    """Speculative sampling in torch, with torch's randomness."""
+    draft, target = torch.as_tensor(p), torch.as_tensor(q)
+    x = int(drafts[0])
+    if torch.rand((), dtype=torch.float64) * draft[x] < target[x]:
+        return x, True
+    residual = (target - draft).clamp(min=0)
+    return int(torch.multinomial(residual / residual.sum(), 1)), False
+
+
+def recursive(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    """Recursive rejection of several drafts, residual by an exponential race."""
+    draft, rest = torch.as_tensor(p), torch.as_tensor(q)
+    for x in drafts.tolist():
+        if torch.rand(1, dtype=torch.float64).item() * draft[x] < rest[x]:
+            return x, True
+        rest = (rest - draft).clamp(min=0)
+        rest = rest / rest.sum()
+    return int((rest / torch.empty_like(rest).exponential_()).argmax()), False
+
+
+def lossy(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+    """After a rejection the target is sampled."""
+    x = int(drafts[0])
+    accept = bool(torch.rand((), dtype=torch.float64) < torch.as_tensor(q / p)[x])
+    return x if accept else int(torch.multinomial(torch.as_tensor(q), 1))
+
+
+@pytest.mark.parametrize(("candidate", "k"), [(single, 1), (recursive, 2)])
+def test_a_lossless_candidate_with_torchs_randomness_is_lossless(candidate: Any, k: int) -> None:
+    begun = time.process_time()
+    problem = otm.Problem(
+        draft=[0.5, 0.3, 0.15, 0.05], target=[0.2, 0.35, 0.2, 0.25], law=otm.IID(k)
+    )
+    found = audit.exact(candidate, problem)
+    assert (found.verdict, found.method, found.error) == ("lossless", "branched", 0.0)
+    assert found.cells < 250
+    assert time.process_time() - begun < 30.0  # a hang, not a benchmark
+
+
+def test_a_lossy_one_is_found_with_its_exact_distance() -> None:
+    problem = otm.Problem(
+        draft=[0.5, 0.3, 0.15, 0.05], target=[0.2, 0.35, 0.2, 0.25], law=otm.IID(1)
+    )
+    found = audit.exact(lossy, problem)
+    assert found.verdict == "not lossless"
+    assert found.total_variation == pytest.approx(1 / 8, abs=1e-14)
+
+
+def test_blocks_too() -> None:
+    def chain(p: Any, q: Any, drafts: Any, uniforms: Any) -> list[int]:
+        p, q = torch.as_tensor(p), torch.as_tensor(q)
+        x = torch.as_tensor(drafts)
+        u = torch.rand(len(x), dtype=torch.float64)
+        ratio = q[:-1].gather(1, x[:, None])[:, 0] / p.gather(1, x[:, None])[:, 0]
+        n = int((u < ratio).to(torch.int64).cumprod(0).sum())
+        rest = q[-1] if n == len(x) else (q[n] - p[n]).clamp(min=0)
+        return [*x[:n].tolist(), int(torch.multinomial(rest / rest.sum(), 1))]
+
+    p, q = otm.sequence.ZerothOrder([2 / 3, 1 / 3]), otm.sequence.ZerothOrder([1 / 3, 2 / 3])
+    found = audit.sequence(chain, draft=p, target=q, num_drafts=2)
+    assert (found.verdict, found.method) == ("lossless", "branched")
+
+
+@pytest.mark.parametrize(
+    ("candidate", "verdict"), [(recursive, "lossless"), (lossy, "not lossless")]
+)
+def test_a_battery_branches_too_and_says_so(candidate: Any, verdict: str) -> None:
+    found = audit.exact_battery(candidate, laws=[otm.IID(2)], shrink_for=0)
+    assert found.verdict == verdict
+    assert [means for means, _ in found.coverage.by] == ["branching on draws"]
+    assert "by branching on draws" in str(found).splitlines()[1]
+    assert found.reason == ""
+
+
+def unfollowed(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+    torch.poisson(torch.ones(1))
+    return single(p, q, drafts, uniforms)[0]
+
+
+def test_a_battery_of_what_escapes_is_sampled_and_says_why() -> None:
+    found = audit.battery(unfollowed, laws=[otm.IID(1)])
+    assert found.verdict == "no difference found"
+    assert str(found).splitlines()[2] == "Not exact, since torch.poisson has no branches."
+    assert [means for means, _ in found.coverage.by] == ["samples"]
+
+
+def test_a_probed_one_says_why() -> None:
+    problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
+    found = audit.exact(lambda p, q, drafts, uniforms: int(float(uniforms[0]) < q[1]), problem)
+    assert (found.verdict, found.method) == ("lossless", "probed")
+    assert (
+        str(found).splitlines()[2]
+        == "Not exact, since a random number was converted to a plain float."
+    )
+
+
+def test_a_race_in_the_steps_of_a_verifier_is_exact() -> None:
+    problem = otm.Problem(draft=[0.6, 0.4], target=[0.25, 0.75], law=otm.IID(2))
+    found = audit.sampler(otm.ListRace(), problem)
+    assert (found.verdict, found.error) == ("lossless", 0.0)

@@ -1,0 +1,110 @@
+"""Draws from NumPy, by generators and by the functions of before."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy
+
+from otm.tracing.boxes import Escape
+from otm.tracing.exploration import explore, surprising
+from tests.tracing.draws.laws import assert_law, even
+
+W = np.array([0.5, 0.3, 0.2])
+BY_WEIGHT = {0: 0.5, 1: 0.3, 2: 0.2}
+ABOVE_ONE = float(scipy.special.ndtr(-1.0))
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda g: bool(g.random() < 0.3), {True: 0.3, False: 0.7}),
+        (
+            lambda g: tuple((g.random(2) < 0.5).tolist()),
+            even(*itertools.product((True, False), repeat=2)),
+        ),
+        (lambda g: bool(g.uniform(1.0, 3.0) < 1.5), {True: 0.25, False: 0.75}),
+        (lambda g: int(g.choice(3, p=W)), BY_WEIGHT),
+        (lambda g: str(g.choice(["a", "b"])), even("a", "b")),
+        (
+            lambda g: tuple(g.choice(3, 2, replace=False, p=W).tolist()),
+            {(i, j): W[i] * W[j] / (1 - W[i]) for i, j in itertools.permutations(range(3), 2)},
+        ),
+        (lambda g: int(np.argmax(g.multinomial(1, W))), BY_WEIGHT),
+        (lambda g: int(np.argmax(W / g.exponential(size=3))), BY_WEIGHT),
+        (lambda g: int((np.log(W) + g.gumbel(size=3)).argmax()), BY_WEIGHT),
+        (lambda g: int(np.searchsorted(np.cumsum(W), g.random())), BY_WEIGHT),
+        (lambda g: int(g.binomial(1, 0.25)), {1: 0.25, 0: 0.75}),
+        (lambda g: tuple(g.permutation(3).tolist()), even(*itertools.permutations(range(3)))),
+        (lambda g: bool(g.normal() > 1.0), {True: ABOVE_ONE, False: 1 - ABOVE_ONE}),
+    ],
+)
+@pytest.mark.parametrize(
+    "make", [lambda: np.random.default_rng(None), lambda: np.random], ids=["generator", "functions"]
+)
+def test_laws(make: Any, function: Any, expected: Any) -> None:
+    assert_law(lambda: function(make()), expected)
+
+
+def test_a_seed_that_is_drawn_is_a_seed() -> None:
+    assert_law(
+        lambda: int(np.random.default_rng(int(np.random.randint(2**31))).integers(3)), even(0, 1, 2)
+    )
+
+
+def test_a_fixed_seed_repeats_itself_and_is_noticed() -> None:
+    """As traced, the seed's numbers are any; the executions on real randomness are the same every
+    time.
+    """
+    law = explore(lambda uniforms: tuple(np.random.default_rng(7).integers(4, size=2).tolist()))
+    assert len(law.mass) == 16
+    assert surprising([law])
+
+
+def test_a_state_that_is_set_back_repeats_itself() -> None:
+    def function(uniforms: Any) -> Any:
+        state = np.random.get_state()
+        first = bool(np.random.rand() < 0.5)
+        np.random.set_state(state)
+        return first, bool(np.random.rand() < 0.5)
+
+    assert explore(function).mass == {(True, True): 0.5, (False, False): 0.5}
+
+
+@pytest.mark.parametrize(
+    ("function", "how"),
+    [
+        (lambda: np.random.default_rng().beta(1, 2) < 0.5, "no branches"),
+        (lambda: np.random.beta(1, 2) < 0.5, "no branches"),
+        (lambda: float(np.random.default_rng().random()) < 0.5, "plain float"),
+        (lambda: np.asarray(np.random.rand(2), dtype=np.float64)[0] < 0.5, "plain float"),
+    ],
+)
+def test_what_cannot_be_followed_is_said(function: Any, how: str) -> None:
+    with pytest.raises(Escape, match=how):
+        explore(lambda uniforms: bool(function()))
+
+
+def test_a_generator_made_before_cannot_pass_unseen() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(Escape, match="another answer"):
+        explore(lambda uniforms: [int(rng.integers(2)) for _ in range(64)].count(1))
+
+
+def test_everything_is_as_before_afterwards() -> None:
+    def state() -> Any:
+        return [
+            part.tolist() if isinstance(part, np.ndarray) else part
+            for part in np.random.get_state()
+        ]
+
+    before, functions = (
+        state(),
+        (np.random.rand, np.random.default_rng, np.random.Generator, np.random.seed),
+    )
+    explore(lambda uniforms: bool(np.random.rand() < 0.5))
+    assert state() == before
+    assert (np.random.rand, np.random.default_rng, np.random.Generator, np.random.seed) == functions

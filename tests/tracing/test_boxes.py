@@ -1,0 +1,99 @@
+"""Executions: splits at the exact float, halves where a comparison is likely settled, and nothing
+lost on the way.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from otm.tracing.boxes import Decision, Escape, Execution
+
+
+def execution(*ends: tuple[float, float]) -> Execution:
+    run = Execution()
+    for low, high in ends:
+        axis = run.axis()
+        run.low[axis], run.high[axis] = low, high
+    return run
+
+
+def followed(decisions: tuple[Decision, ...], axes: int) -> Execution:
+    """Go where an execution that was set aside begins."""
+    run = Execution(prescribed=decisions)
+    for _ in range(axes):
+        run.axis()
+    while len(run.made) < len(decisions):
+        if decisions[len(run.made)][0] == "split":
+            run.follow_split()
+        else:
+            run.choose([0.5, 0.25, 0.25])
+    return run
+
+
+@pytest.mark.parametrize("threshold", [0.3, 5e-324, 1e-300, math.nextafter(1.0, 0.0)])
+def test_a_split_is_at_the_first_float_that_changes_the_answer(threshold: float) -> None:
+    run = execution((0.0, 1.0), (0.0, 1.0))
+    assert run.split_at_change(0, lambda point: point[0] >= threshold)
+    ((mass, decisions),) = run.pending
+    other = followed(decisions, 2)
+    assert {run.low[0], run.high[0], other.low[0], other.high[0]} == {0.0, threshold, 1.0}
+    assert math.isclose(run.volume + mass, 1.0, abs_tol=1e-15)
+    assert other.volume == mass
+    assert run.volume >= 0.5  # on in the larger part
+
+
+def test_nothing_is_split_where_the_answer_stays() -> None:
+    run = execution((0.25, 0.5))
+    assert not run.split_at_change(0, lambda point: point[0] < 0.5)
+    assert run.pending == []
+
+
+@pytest.mark.parametrize(
+    ("level", "kept"), [(0.5, [0.5, 0.0]), (1.5, [0.0, 0.0]), (0.9, [0.0, 0.0])]
+)
+def test_the_half_that_is_settled_comes_first(level: float, kept: list[float]) -> None:
+    """x + y < level on [0, 1) × [0, 1/2): false all over the upper half, true all over the lower,
+    open in both.
+    """
+    run = execution((0.0, 1.0), (0.0, 0.5))
+    assert run.halve([0, 1], lambda point: sum(point) < level)
+    assert (run.low, run.slanted, run.volume) == (kept, True, 0.25)
+    assert run.pending[0][0] == 0.25
+
+
+def test_a_box_too_small_to_halve_is_left() -> None:
+    run = execution((0.5, math.nextafter(0.5, 1.0)))
+    assert not run.halve([0], lambda point: True)
+    assert run.middle == [0.5]
+
+
+def test_every_outcome_of_a_choice_has_its_turn_with_its_probability() -> None:
+    run = Execution()
+    assert run.choose([0.5, 0.25, 0.25]) == 0
+    assert run.choose([0.0, 3.0, 1.0]) == 1
+    assert run.volume == 0.375
+    assert [(mass, [decision[1] for decision in decisions]) for mass, decisions in run.pending] == [
+        (0.25, [1]),
+        (0.25, [2]),
+        (0.125, [0, 2]),
+    ]
+    assert followed(run.pending[0][1], 0).volume == 0.25
+
+
+def test_a_second_execution_that_decides_otherwise_is_stopped() -> None:
+    run = Execution(prescribed=(("choice", 1),))
+    run.axis()
+    with pytest.raises(Escape, match="other decisions"):
+        run.split_at_change(0, lambda point: point[0] < 0.5) if run.follow_split() else None
+    assert run.escaped
+    with pytest.raises(Escape, match="other outcomes"):
+        Execution(prescribed=(("choice", 1),)).choose([1.0, 0.0])
+
+
+def test_what_leaves_the_box_keeps_its_probability() -> None:
+    run = execution((0.0, 0.25), (0.5, 1.0))
+    before = run.volume
+    run.retire(0)
+    assert (run.volume, run.factor) == (before, 0.25)

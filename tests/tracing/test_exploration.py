@@ -1,0 +1,122 @@
+"""Integration by tracing: exact volumes, bounds that hold, and attempts that are void."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otm.tracing.exploration import integrate
+
+
+@given(
+    st.lists(st.floats(0.01, 1.0), min_size=1, max_size=5), st.floats(0.1, 2.0), st.floats(0.0, 1.0)
+)
+def test_cells_of_two_uniforms_have_their_exact_volume(
+    weights: list[float], scale: float, threshold: float
+) -> None:
+    ends = np.cumsum(weights) / np.sum(weights)
+
+    def function(u: Any) -> Any:
+        return (
+            bool(scale * u[0] <= threshold),
+            int(np.minimum(np.searchsorted(ends, u[1], side="right"), len(ends) - 1)),
+        )
+
+    law = integrate(function, 2)
+    assert law is not None
+    assert law.error == 0.0
+    first = min(threshold / scale, 1.0)
+    for j, length in enumerate(np.diff(ends, prepend=0.0)):
+        # Cell ends are floats in [0, 1], each off by 2^-53; the last sum may miss 1 by V times
+        # that.
+        assert math.isclose(law.mass.get((True, j), 0.0), first * length, abs_tol=1e-14)
+        assert math.isclose(law.mass.get((False, j), 0.0), (1 - first) * length, abs_tol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda u: int(u[0] * 5), dict.fromkeys(range(5), 0.2)),
+        (lambda u: bisect.bisect([0.25, 0.5], u[0]), {0: 0.25, 1: 0.25, 2: 0.5}),
+        (lambda u: bool(-np.log(u[0]) > 1.0), {True: math.exp(-1), False: 1 - math.exp(-1)}),
+        (lambda u: bool(1.0 / (1.0 + u[0]) < 0.8), {True: 0.75, False: 0.25}),
+        (lambda u: bool((np.array([0.3, 0.9]) > u[0]).all()), {True: 0.3, False: 0.7}),
+        (lambda u: int(np.asarray([0.1, 0.6]).searchsorted(u[0])), {0: 0.1, 1: 0.5, 2: 0.4}),
+        (
+            lambda u: tuple(np.searchsorted([0.5], u).tolist()),
+            {(i, j): 0.25 for i in (0, 1) for j in (0, 1)},
+        ),
+        (lambda u: bool(abs(u[0] - 0.5) < 0.125), {True: 0.25, False: 0.75}),
+        (lambda u: bool(u[0] == 0.5), {False: 1.0}),
+    ],
+)
+def test_ways_to_compare(function: Any, expected: dict[Any, float]) -> None:
+    law = integrate(function, 2)
+    assert law is not None
+    assert law.error == 0.0
+    for value, mass in expected.items():
+        assert math.isclose(law.mass[value], mass, abs_tol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("function", "area"),
+    [
+        (lambda u: bool(u[0] < u[1]), 0.5),
+        (lambda u: bool(u[0] + u[1] < 0.5), 0.125),
+        (lambda u: bool(u[0] * u[1] < 0.25), None),
+    ],
+)
+def test_a_slanted_boundary_comes_with_a_bound_that_holds(
+    function: Any, area: float | None
+) -> None:
+    exact = 0.25 * (1 + math.log(4)) if area is None else area
+    for budget in (100, 1600):
+        law = integrate(function, 2, most_slanted=budget)
+        assert law is not None
+        assert law.mass[True] <= exact + 1e-12
+        assert law.mass[True] + law.error >= exact - 1e-12
+        # A boundary of length at most 2 crosses at most 4/h squares of side h: halving gains what
+        # the budget allows.
+        assert law.error < 8 / budget
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda u: float(u[0]) < 0.5,
+        lambda u: bool((np.asarray(u, dtype=np.float64) < 0.5)[0]),
+        lambda u: isinstance(u[0], float),
+        lambda u: [0, 1][u[0] < 0.5] if isinstance(u[0], np.floating) else 7,
+    ],
+)
+def test_leaving_the_trace_is_noticed(function: Any) -> None:
+    assert integrate(function, 2) is None
+
+
+def test_randomness_of_its_own_is_noticed() -> None:
+    rng = np.random.default_rng(0)
+    assert integrate(lambda u: int(rng.integers(2)), 1) is None
+
+
+def test_nan_is_not_equal_to_itself() -> None:
+    def function(u: Any) -> bool:
+        root = np.sqrt(u[0] - 0.25)
+        return bool(root == root)
+
+    law = integrate(
+        function, 1, most_slanted=50
+    )  # 1/4 of NaN: undecided or given up, never "always equal"
+    assert law is None or law.mass.get(True, 0.0) <= 0.75 + 1e-12
+
+
+def test_integers_without_end_are_undecided_within_the_budget() -> None:
+    law = integrate(lambda u: int(u[0] * 2.0**32) % 2, 1, most_work=500)
+    assert law is not None
+    assert law.error > 0.9
+    assert law.cells <= 500

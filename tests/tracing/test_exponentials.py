@@ -1,0 +1,118 @@
+"""Races: probabilities against closed forms and integrals, also of noise that is used a second
+time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate as quadrature
+
+from otm.tracing.exploration import explore
+
+W, R = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6])
+CLOSE = 1e-14  # races to some 1e-15 each
+
+
+def law_of(function: Callable[[Any], Hashable], num_uniforms: int) -> dict[Hashable, float]:
+    law = explore(function, num_uniforms)
+    assert math.isclose(math.fsum(law.mass.values()) + law.error, 1.0, abs_tol=CLOSE)
+    return law.mass if law.error == 0.0 else {}
+
+
+WAYS: dict[str, Callable[[Any, Any], Any]] = {
+    "exponential race": lambda w, u: np.argmax(w / -np.log(u)),
+    "least arrival": lambda w, u: np.argmin(-np.log(u) / w),
+    "Gumbel": lambda w, u: np.argmax(np.log(w) - np.log(-np.log(u))),
+    "temperature": lambda w, u: np.argmax((2 * np.log(w) - 2 * np.log(-np.log(u))) / 2 + 1),
+    "powers": lambda w, u: np.argmax(u ** (1 / w)),
+    "the other tail": lambda w, u: np.argmin(-np.log1p(-u) / w),
+    "a loop": lambda w, u: max(range(len(w)), key=lambda i: u[i] ** (1 / w[i])),
+    "descending": lambda w, u: np.argsort(np.log(-np.log(u)) - np.log(w))[0],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(weights=st.lists(st.floats(1e-3, 1.0), min_size=2, max_size=5))
+@settings(max_examples=15)
+def test_a_race_draws_by_weight(way: str, weights: list[float]) -> None:
+    mass = np.array(weights) / np.sum(weights)
+    law = law_of(lambda u: int(WAYS[way](mass, u)), len(mass))
+    for i, p in enumerate(mass):
+        assert math.isclose(law[i], p, abs_tol=CLOSE)
+
+
+def twice(i: int, j: int) -> float:
+    """Pr(argmax W/E = i, argmax R/E = j): with t = E_i, s = E_j the others exceed both t·W/W_i and
+    s·R/R_j.
+    """
+
+    def density(s: float, t: float) -> float:
+        others = sum(max(t * W[m] / W[i], s * R[m] / R[j]) for m in range(3) if m not in (i, j))
+        return math.exp(-t - s - others)
+
+    if i == j:
+        return float(1.0 / np.maximum(W / W[i], R / R[i]).sum())
+    if W[j] / W[i] >= R[j] / R[i]:
+        return 0.0
+    bounds = (lambda t: t * W[j] / W[i], lambda t: t * R[j] / R[i])
+    return float(quadrature.dblquad(density, 0, 60, *bounds, epsabs=1e-11)[0])
+
+
+def test_noise_that_is_used_twice_is_known_exactly() -> None:
+    law = law_of(lambda u: tuple(int(np.argmax(weights / -np.log(u))) for weights in (W, R)), 3)
+    for i, j in itertools.product(range(3), repeat=2):
+        assert math.isclose(law.get((i, j), 0.0), twice(i, j), abs_tol=1e-10)  # of the quadrature
+
+
+def test_the_winners_key_is_a_power_of_its_uniform() -> None:
+    """E_i of the winner is exponential with rate 1/W_i: Pr(i, u_i < x) = W_i x^{1/W_i}."""
+
+    def function(u: Any) -> Any:
+        i = int(np.argmax(np.log(W) - np.log(-np.log(u))))
+        return i, bool(u[i] < 0.7)
+
+    law = law_of(function, 3)
+    for i, w in enumerate(W):
+        assert math.isclose(law[i, True], w * 0.7 ** (1 / w), abs_tol=CLOSE)
+
+
+def test_an_order_of_arrivals_draws_without_replacement() -> None:
+    law = law_of(lambda u: tuple(np.argsort(-np.log(u) / W).tolist()), 3)
+    for i, j, k in itertools.permutations(range(3)):
+        assert math.isclose(law[i, j, k], W[i] * W[j] / (1 - W[i]), abs_tol=CLOSE)
+
+
+def test_a_uniform_known_to_be_small_races_on_without_memory() -> None:
+    """Given u₀ < 1/4, −log u₀ = log 4 + F: Pr(−log u₀ < −log u₁ · 1/2) = ½·e^{−2 log 4}·… =
+    (1/16)·(1/3)·… by the integral.
+    """
+
+    def function(u: Any) -> Any:
+        return bool(u[0] < 0.25) and bool(-np.log(u[0]) < -np.log(u[1]) / 2)
+
+    # Pr = ∫_{log 4}^∞ e^{−s} e^{−2s} ds = (1/3) 4^{−3}
+    assert math.isclose(law_of(function, 2)[True], 4.0**-3 / 3, abs_tol=CLOSE)
+
+
+@pytest.mark.parametrize("tiny", [1e-10, 1e-6])
+def test_a_guard_against_zero_is_neglected_and_its_price_stated(tiny: float) -> None:
+    law = explore(lambda u: int(np.argmax(np.log(W) - np.log(-np.log(u + tiny) + tiny))), 3)
+    assert 2 * tiny <= law.error <= 6.1 * tiny
+    for i, w in enumerate(W):
+        assert abs(law.mass[i] - w) <= law.error
+
+
+def test_what_has_a_memory_is_bracketed() -> None:
+    """A race of uniforms of which one is known to be large: halved, and the bound holds."""
+    law = explore(lambda u: bool(u[0] >= 0.5) and bool(u[0] ** 2 < u[1]), 2, most_slanted=200)
+    exact = 0.5 - (1 - 0.125) / 3
+    assert 0.0 < law.error < 0.05
+    assert law.mass[True] - 1e-12 <= exact <= law.mass[True] + law.error + 1e-12
