@@ -109,7 +109,9 @@ def imports(folder: str) -> Graph:
 
 
 def statements(path: Path) -> int:
-    """Return the number of statements of a file, docstrings apart: a size that no layout changes."""
+    """Return the number of statements of a file, docstrings apart: a size that no
+    layout changes.
+    """
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     return sum(isinstance(node, ast.stmt) and not _is_text(node) for node in nodes)
 
@@ -224,7 +226,9 @@ Place = tuple[float, int, float]
 
 
 def _ways(rooms: dict[str, Any], arrows: list[list[str]]) -> list[list[str]]:
-    """Return each arrow as the points that it passes: room, a passage on every floor between, room."""
+    """Return each arrow as the points that it passes: room, a passage on every floor
+    between, room.
+    """
     floor = {name: room["floor"] for name, room in rooms.items()}
     return [
         [

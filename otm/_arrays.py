@@ -70,7 +70,9 @@ def host_views(arrays: Sequence[Array]) -> list[NDArray[Any]] | None:
 
 
 def device_of(array: Array) -> Any:
-    """Return the device that new arrays beside this one are made on; None for NumPy, which has one."""
+    """Return the device that new arrays beside this one are made on; None for NumPy,
+    which has one.
+    """
     return None if isinstance(array, np.ndarray) else array.device
 
 

@@ -117,7 +117,9 @@ def _extremes(array: Array, sums: Array) -> Array | list[float]:
 
 
 def _read(asked: Sequence[Array | list[float]]) -> list[list[float]]:
-    """Return the numbers of several distributions, waiting once for a device that they are all on."""
+    """Return the numbers of several distributions, waiting once for a device that they
+    are all on.
+    """
     if all(isinstance(each, list) for each in asked):
         return list(asked)
     if len({(type(each), str(getattr(each, "device", ""))) for each in asked}) == 1:
@@ -365,7 +367,9 @@ def _plain_numpy(array: Any, name: str) -> Any:
 
 
 def from_sequence(values: object, name: str) -> Array:
-    """Convert a nested sequence to a NumPy array of real numbers, or raise `InvalidDistribution`."""
+    """Convert a nested sequence to a NumPy array of real numbers, or raise
+    `InvalidDistribution`.
+    """
     try:
         array = np.asarray(values)
         if array.dtype == object:

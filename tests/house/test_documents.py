@@ -156,7 +156,9 @@ def test_every_document_is_listed() -> None:
 
 
 def _theory_titles() -> set[str]:
-    """Return headings, and the bold titles of paragraphs without their marks: **Trees [proved].**"""
+    """Return headings, and the bold titles of paragraphs without their marks: **Trees
+    [proved].**
+    """
     text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
     bold = re.findall(r"^(?:\d+\. )?\*\*([^*]+?)(?: \[[^\]]*\])?\.?\*\*", text, re.MULTILINE)
     return {
