@@ -237,6 +237,6 @@ def test_python_in_documents_parses_and_imports_what_exists(document: Path) -> N
             ):
                 module = importlib.import_module(str(node.module))
                 for alias in node.names:
-                    assert alias.name in vars(module), (
+                    assert hasattr(module, alias.name), (
                         f"{document.name}: {node.module} has no {alias.name}"
                     )

@@ -54,7 +54,7 @@ def public_names() -> dict[str, object]:
     for name in ["otm", *inner]:
         module = importlib.import_module(name)
         for exported in vars(module).get("__all__", []):
-            thing = vars(module)[exported]
+            thing = getattr(module, exported)
             if not any(thing is other for other in seen):
                 seen.append(thing)
                 found[f"{name}.{exported}"] = thing
