@@ -84,8 +84,6 @@ NOT_TRIED: dict[str, str] = {
     "otm.audit.battery": (
         "the audits of its kinds on fixed instances (tests/audit/test_batteries.py)"
     ),
-    "benchmarks.corpus.Mutant": "broken on purpose",
-    "benchmarks.corpus.ToyModels": "holds two models",
     "otm.audit.generate": "held against exact laws of texts (tests/audit/test_generation_audit.py)",
     "otm.audit.step": "held against exact laws of steps (tests/audit/test_step_audit.py)",
     "otm.audit.tree": "held against exact laws of paths (tests/audit/test_tree_audit.py)",
