@@ -157,9 +157,8 @@ def running_sum(array: Array) -> Array:
     if width < 2 * BLOCK or not is_on_host(array):
         return add_up(array)
     whole = width - width % BLOCK
-    blocks = add_up(
-        xp.reshape(array[..., :whole], (*tuple(array.shape[:-1]), -1, BLOCK))
-    )  # on NumPy a view: an axis is split
+    # on NumPy a view: an axis is split
+    blocks = add_up(xp.reshape(array[..., :whole], (*tuple(array.shape[:-1]), -1, BLOCK)))
     ends = xp.cumulative_sum(blocks[..., -1], axis=-1)
     blocks[..., 1:, :] += ends[..., :-1, None]
     rest = add_up(array[..., whole:])
@@ -178,9 +177,8 @@ def total(array: Array) -> Array:
     """
     xp = namespace(array)
     if isinstance(array, np.ndarray) and array.ndim > 1 and array.strides[-1] != array.itemsize:
-        array = np.ascontiguousarray(
-            array
-        )  # NumPy adds such rows up column by column, one term after the other
+        # NumPy adds such rows up column by column, one term after the other
+        array = np.ascontiguousarray(array)
     return xp.sum(array, axis=-1, dtype=xp.float64)
 
 
@@ -196,14 +194,12 @@ def gather(array: Array, indices: Array) -> Array:
     ):
         picked = np.empty(indices.shape, array.dtype)
         for row, (values, wanted) in enumerate(zip(array, indices, strict=True)):
-            np.take(
-                values, wanted, out=picked[row], mode="clip"
-            )  # a third of take_along_axis's time
+            # a third of take_along_axis's time
+            np.take(values, wanted, out=picked[row], mode="clip")
         return picked
     if array_api_compat.is_torch_array(array):
-        return array.gather(
-            -1, indices
-        )  # the wrapper, which also takes negative indices, makes four passes more
+        # the wrapper, which also takes negative indices, makes four passes more
+        return array.gather(-1, indices)
     return xp.take_along_axis(array, indices, axis=-1)
 
 
@@ -378,6 +374,5 @@ def inverse_cdf(mass: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]
     cumulative = np.cumsum(mass)
     last = int(np.flatnonzero(mass)[-1])
     tokens = np.searchsorted(cumulative, uniforms * cumulative[-1], side="right")
-    return np.asarray(
-        np.minimum(tokens, last), dtype=np.int64
-    )  # u·total can round up to the total itself
+    # u·total can round up to the total itself
+    return np.asarray(np.minimum(tokens, last), dtype=np.int64)

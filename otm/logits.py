@@ -139,15 +139,13 @@ class Processing:
         heat = float(self.temperature)
         with quiet():
             cold = array - xp.max(untracked(array), axis=-1, keepdims=True)
-            if heat < float(
-                xp.finfo(array.dtype).smallest_normal
-            ):  # zero, or a temperature that the dtype cannot divide by
+            # zero, or a temperature that the dtype cannot divide by
+            if heat < float(xp.finfo(array.dtype).smallest_normal):
                 return _softmax(xp.where(_first_largest(array), cold, _minus_infinity(cold)))
             warm = cold / heat
             if heat == float("inf"):
-                warm = xp.where(
-                    array == -xp.inf, array, xp.zeros_like(array)
-                )  # uniform on what is allowed
+                # uniform on what is allowed
+                warm = xp.where(array == -xp.inf, array, xp.zeros_like(array))
             kept = self._kept(untracked(cold), untracked(warm))
             return _softmax(warm if kept is None else xp.where(kept, warm, _minus_infinity(warm)))
 
@@ -168,9 +166,8 @@ class Processing:
         if filters == ["min_p"]:
             return seen["min_p"] >= self._floor
         ranked = seen[filters[0]]
-        order = xp.argsort(
-            -ranked, axis=-1, stable=True
-        )  # descending; stable, so the lowest index wins ties
+        # descending; stable, so the lowest index wins ties
+        order = xp.argsort(-ranked, axis=-1, stable=True)
         position = _positions(cold)
         keep = gather(ranked, order) > -xp.inf
         for step in filters:

@@ -339,9 +339,8 @@ def _best_by_row(
     """
     found, some = np.zeros(len(q)), np.isfinite(logits).any(-1)
     if some.any():
-        with np.errstate(
-            over="ignore"
-        ):  # below the largest by more than there are numbers: −∞, without mass either way
+        # below the largest by more than there are numbers: −∞, without mass either way
+        with np.errstate(over="ignore"):
             rows, targets = logits[some] - logits[some].max(-1, keepdims=True), q[some]
             found[some] = _search(
                 lambda heat: _optimum(np.asarray(Processing()(rows / heat[:, None])), targets, k),

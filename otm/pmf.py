@@ -108,9 +108,8 @@ def _extremes(array: Array, sums: Array) -> Array | list[float]:
     xp = namespace(array)
     if is_on_host(array):
         smallest = float(xp.min(array))
-        signed = smallest == 0.0 and bool(
-            xp.any(xp.signbit(array))
-        )  # only 0 can have a sign unseen
+        # only 0 can have a sign unseen
+        signed = smallest == 0.0 and bool(xp.any(xp.signbit(array)))
         return [smallest, float(xp.max(xp.abs(sums - 1))), signed, float(xp.min(sums))]
     found = xp.min(array), xp.max(xp.abs(sums - 1)), xp.any(xp.signbit(array)), xp.min(sums)
     return xp.stack([xp.astype(x, xp.float64, copy=False) for x in found], axis=0)
@@ -149,13 +148,11 @@ def _checked(given: Array, given_sums: Array, extremes: Sequence[float], name: s
             f"{offending:.12g}. "
             "Call otm.normalise if rescaling is what you mean."
         )
-    if tracks_gradient(
-        given
-    ):  # also where every sum is 1: the gradient is that of p/Σp, whatever the sums round to
+    # also where every sum is 1: the gradient is that of p/Σp, whatever the sums round to
+    if tracks_gradient(given):
         array, sums = given, given_sums
-    array = (
-        array + 0.0 if signed else array
-    )  # −0 as 0: q/(−0) would be −∞, and the token the last of the order, not the first
+    # −0 as 0: q/(−0) would be −∞, and the token the last of the order, not the first
+    array = array + 0.0 if signed else array
     if not tracks_gradient(given):
         if array.dtype == xp.float32:
             sums = xp.where(abs(sums - 1.0) <= _ROUNDED_FLOAT32, xp.ones_like(sums), sums)
@@ -304,9 +301,8 @@ def any_array(values: object) -> NDArray[Any]:
     (dtype('bool'), ())
     """
     if not np.ma.is_masked(values):
-        with contextlib.suppress(
-            TypeError, ValueError, RuntimeError
-        ):  # ragged lists; tensors without data
+        # ragged lists; tensors without data
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
             return (
                 to_numpy(values) if array_api_compat.is_torch_array(values) else np.asarray(values)
             )

@@ -29,9 +29,8 @@ def keyword_only(
 
     def around(function: Callable[_Arguments, _Answer]) -> Callable[_Arguments, _Answer]:
         kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
-        most = sum(
-            kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds
-        )  # self, of a method
+        # self, of a method
+        most = sum(kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
 
         @functools.wraps(function)
         def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:

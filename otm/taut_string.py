@@ -196,10 +196,11 @@ def upper_hull(
     """
     ends: list[tuple[float, float, int, float]] = []
     for width, rise in zip(q.tolist(), b.tolist(), strict=True):
+        # finite for every width; products of tiny masses would underflow
         count, slope = (
             1,
             rise / (_ROOM * width),
-        )  # finite for every width; products of tiny masses would underflow
+        )
         while ends and slope >= ends[-1][3]:
             before_width, before_rise, before_count, _ = ends.pop()
             width, rise, count = width + before_width, rise + before_rise, count + before_count
