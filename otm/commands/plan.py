@@ -30,7 +30,7 @@ from otm.engines import (
     plan_lengths,
     read_acceptance,
     read_costs,
-    request_mean_interval,
+    request_mean,
     sglang_simulation,
     survival_bounds,
     tensorrt_llm_simulation,
@@ -258,16 +258,16 @@ def _headline(plan: LengthPlan) -> Iterator[str]:
         length, best = choice.best
         yield "DO NOT SPECULATE"
         if length:
-            yield f"  the best number of drafts, {length}, gives {best.over('plain decoding')}"
+            yield f"  the best number of drafts, {length}, gives {best.words(unit=' x plain decoding')}"
         else:
             yield "  no number of drafts has measured costs"
     else:
         doubt = "" if choice.verdict == "speculate" else ", MAYBE: the interval contains 1"
         yield f"SPECULATE{doubt}: {choice.length} draft{'s' if choice.length > 1 else ''} a step"
-        yield f"  {choice.over_plain.over('plain decoding')}, {choice.tokens:.2f} tokens a step"
+        yield f"  {choice.over_plain.words(unit=' x plain decoding')}, {choice.tokens:.2f} tokens a step"
     if choice.over_engine is not None and plan.engine_length is not None:
         who = "" if choice.length else "plain decoding is "
-        yield f"  {who}{choice.over_engine.over('what the engine ran')}: {_drafts(plan.engine_length)} a step"
+        yield f"  {who}{choice.over_engine.words(unit=' x what the engine ran')}: {_drafts(plan.engine_length)} a step"
     yield from paragraph("", _interval_words(plan), indent=2)
 
 
@@ -291,8 +291,8 @@ def _record(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[s
     )
     means = f"tokens a step: {record.pooled_mean:.3f} pooled over steps"
     if record.unit == "request" and len(record.parts) > 1:
-        low, high = request_mean_interval(record, confidence=options.confidence)
-        means += f"; {record.request_mean:.3f} mean of requests ({low:.3f} to {high:.3f})"
+        found = request_mean(record, confidence=options.confidence)
+        means += f"; {found.words(digits=3, unit=' mean of requests')}"
     elif record.reported_mean is not None:
         means += f"; {record.reported_mean:.3f} mean of requests, as the file says"
     yield from paragraph("", means)
@@ -353,8 +353,10 @@ def _table(plan: LengthPlan) -> Iterator[str]:
         return
     rows = [("batch", "context", "drafts", "x plain", "x what the engine ran")]
     for choice in plan.choices[:MAX_ROWS]:
-        engine = "" if choice.over_engine is None else str(choice.over_engine)
-        plain = str(choice.over_plain) if choice.length else f"1; best {choice.best[1].value:.2f}"
+        engine = "" if choice.over_engine is None else choice.over_engine.words()
+        plain = (
+            choice.over_plain.words() if choice.length else f"1; best {choice.best[1].value:.2f}"
+        )
         marks = ("*" if choice.reach == "at the limit" or choice.limited_by_costs else "") + (
             "?" * (choice.verdict == "undecided")
         )

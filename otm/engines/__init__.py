@@ -8,7 +8,6 @@ from otm.engines.planning import (
     BudgetSplit,
     LengthChoice,
     LengthPlan,
-    Speedup,
     plan_budget,
     plan_lengths,
     split_budget,
@@ -24,7 +23,7 @@ from otm.engines.records import (
     kaplan_meier,
     parse_acceptance,
     read_acceptance,
-    request_mean_interval,
+    request_mean,
     survival_bounds,
 )
 from otm.engines.settings import (
@@ -46,7 +45,6 @@ __all__ = [
     "LengthPlan",
     "PositionAcceptance",
     "Simulation",
-    "Speedup",
     "SurvivalBounds",
     "TokensEstimate",
     "chain_expected_tokens",
@@ -60,7 +58,7 @@ __all__ = [
     "plan_lengths",
     "read_acceptance",
     "read_costs",
-    "request_mean_interval",
+    "request_mean",
     "sglang_simulation",
     "split_budget",
     "survival_bounds",

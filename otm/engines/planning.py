@@ -26,6 +26,7 @@ from otm.engines.records.record import AcceptanceRecord
 from otm.engines.surface import CostSurface
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
 from otm.pmf import check_count, check_counts, check_instance, plain_reals
+from otm.statistics import Estimate
 
 Floats = NDArray[np.float64]
 Verdict = Literal["speculate", "do not speculate", "undecided"]
@@ -33,29 +34,6 @@ Verdict = Literal["speculate", "do not speculate", "undecided"]
 
 MAX_LENGTH = 10_000
 """Longest chain that is planned."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Speedup:
-    """A speed-up with its limits; NaN where the record supports no interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def over(self, baseline: str) -> str:
-        """Return it in words, with its baseline.
-
-        >>> Speedup(1.9, 1.7, 2.1).over("plain decoding")
-        '1.90 x plain decoding (1.70 to 2.10)'
-        """
-        return f"{self.value:.2f} x {baseline}{self._limits()}"
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f}{self._limits()}"
-
-    def _limits(self) -> str:
-        return "" if np.isnan(self.low) else f" ({self.low:.2f} to {self.high:.2f})"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,9 +58,9 @@ class LengthChoice:
     context: int
     length: int
     tokens: float
-    over_plain: Speedup
-    over_engine: Speedup | None
-    best: tuple[int, Speedup]
+    over_plain: Estimate
+    over_engine: Estimate | None
+    best: tuple[int, Estimate]
     curve: Floats
     reach: Reach
     limited_by_costs: bool
@@ -233,12 +211,10 @@ def _choice(
     plain = rounds[0].plain
     gain = plain / seconds
     curve = tokens[: timed + 1] * gain
-    low, high = estimate.interval(
+    speedups = estimate.interval(
         curve, replicates[:, : timed + 1] * gain, confidence=level, comparisons=max(1, timed)
-    )
-    low, high = np.maximum(low, gain), np.minimum(high, (1 + np.arange(timed + 1)) * gain)
-    low[0] = high[0] = 1.0
-    speedups = [Speedup(float(curve[n]), float(low[n]), float(high[n])) for n in range(timed + 1)]
+    ).clipped(gain, (1 + np.arange(timed + 1)) * gain)
+    speedups.low[0] = speedups.high[0] = 1.0
     best = int(np.argmax(curve[1:])) + 1 if timed else 0
     length = best if timed and curve[best] > 1.0 + 4 * np.finfo(np.float64).eps else 0
     return LengthChoice(
@@ -246,7 +222,7 @@ def _choice(
         context=context,
         length=length,
         tokens=float(tokens[length]),
-        over_plain=speedups[length],
+        over_plain=speedups.at(length),
         over_engine=_over_engine(
             estimate,
             tokens,
@@ -260,7 +236,7 @@ def _choice(
             extrapolate_costs,
             level,
         ),
-        best=(best, speedups[best]),
+        best=(best, speedups.at(best)),
         curve=curve,
         reach=reach_of(length, measured),
         limited_by_costs=timed < longest and length == timed,
@@ -280,7 +256,7 @@ def _over_engine(
     engine: float | None,
     extrapolate: bool,
     level: float,
-) -> Speedup | None:
+) -> Estimate | None:
     """Return the speed-up over what the engine ran: its own tokens per step, its drafts per step at
     the same costs.
     """
@@ -299,10 +275,8 @@ def _over_engine(
     scale = theirs / seconds[length]
     value = np.array([tokens[length] / estimate.engine_tokens * scale])
     ratio = (replicates[:, length] / estimate.engine_replicates * scale)[:, None]
-    low, high = estimate.interval(
-        value, ratio, confidence=level, comparisons=max(1, tokens.size - 1)
-    )
-    return Speedup(float(value[0]), float(low[0]), float(high[0]))
+    found = estimate.interval(value, ratio, confidence=level, comparisons=max(1, tokens.size - 1))
+    return found.at(0)
 
 
 def _usable(estimate: TokensEstimate) -> int:

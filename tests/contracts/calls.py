@@ -501,7 +501,7 @@ def _planning() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     chain = engines.PositionAcceptance([0.5, 0.25])
     for verb in (engines.estimate_tokens, engines.kaplan_meier, engines.survival_bounds):
         yield verb, {"record": record}
-    for verb in (engines.request_mean_interval, engines.check_lengths):
+    for verb in (engines.request_mean, engines.check_lengths):
         yield verb, {"record": record, "confidence": 0.9}
     yield (
         engines.parse_acceptance,

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import otm
 from otm.engines.chain import chain_speedup, optimal_chain_length
-from otm.engines.planning import Speedup, plan_budget, plan_lengths, split_budget
+from otm.engines.planning import plan_budget, plan_lengths, split_budget
 from otm.engines.records import Tally, parse_acceptance
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.surface import CostSurface
+from otm.statistics import Estimate
 
 
 def record_of(*parts: Tally, length: int | None = None) -> AcceptanceRecord:
@@ -162,7 +163,7 @@ def test_undecided_where_the_interval_contains_one() -> None:
 
 
 def test_speedups_in_words() -> None:
-    assert Speedup(1.5, float("nan"), float("nan")).over("plain") == "1.50 x plain"
+    assert Estimate(1.5, float("nan"), float("nan")).words(unit=" x plain") == "1.50 x plain"
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -10,7 +10,7 @@ from otm.engines.records.estimates import (
     check_lengths,
     estimate_tokens,
     kaplan_meier,
-    request_mean_interval,
+    request_mean,
     survival_bounds,
 )
 from otm.engines.records.reader import FORMS, parse_acceptance, read_acceptance
@@ -30,6 +30,6 @@ __all__ = [
     "kaplan_meier",
     "parse_acceptance",
     "read_acceptance",
-    "request_mean_interval",
+    "request_mean",
     "survival_bounds",
 ]

@@ -31,13 +31,13 @@ import dataclasses
 from typing import Literal
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from otm.engines.positions import PositionAcceptance
 from otm.engines.records.record import REQUEST, AcceptanceRecord
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_confidence, check_count, check_instance
+from otm.statistics import Certified, Estimate, jackknife_error, ratio_of_means, t_quantile
 
 Floats = NDArray[np.float64]
 Clusters = Literal["request", "step", "none"]
@@ -48,16 +48,13 @@ MAX_TABLE = 2**25
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SurvivalBounds:
+class SurvivalBounds(Certified):
     """What survival can be without an assumption about drafts that were never made.
 
     Attributes:
         lower, upper: `(L,)`, survival if every draft that was not made had been rejected, and
             accepted.
     """
-
-    lower: Floats
-    upper: Floats
 
     @property
     def tokens(self) -> tuple[Floats, Floats]:
@@ -93,8 +90,8 @@ class TokensEstimate:
 
     def interval(
         self, values: Floats, replicates: Floats, *, confidence: float = 0.95, comparisons: int = 1
-    ) -> tuple[Floats, Floats]:
-        """Return limits for functions of the estimate.
+    ) -> Estimate:
+        """Return functions of the estimate with jackknife t intervals.
 
         Args:
             values: `(m,)`, the functions at the estimate.
@@ -103,7 +100,7 @@ class TokensEstimate:
             comparisons: number of intervals that hold at once (Bonferroni).
 
         Returns:
-            Lower and upper limits `(m,)`; NaN where a cluster cannot be left out.
+            Estimate of arrays `(m,)`; NaN where a cluster cannot be left out.
 
         Raises:
             InvalidParameter: if confidence is not in (0, 1).
@@ -112,34 +109,27 @@ class TokensEstimate:
         """
         level = check_confidence(confidence)
         number = float(self.multiplicity.sum())
-        if number < 2:
-            nothing = np.full(np.shape(values), np.nan)
-            return nothing, nothing.copy()
-        weights = self.multiplicity[:, None]
-        centre = (weights * replicates).sum(axis=0) / number
-        error = np.sqrt((number - 1) / number * (weights * (replicates - centre) ** 2).sum(axis=0))
-        quantile = scipy.special.stdtrit(
-            number - 1, 0.5 + 0.5 * (1 - (1 - level) / check_count(comparisons, name="comparisons"))
+        quantile = t_quantile(
+            number, level, comparisons=check_count(comparisons, name="comparisons")
         )
-        return values - quantile * error, values + quantile * error
+        half = quantile * jackknife_error(replicates, self.multiplicity)
+        return Estimate(values, values - half, values + half, int(number), level)
 
-    def token_interval(self, *, confidence: float = 0.95) -> tuple[Floats, Floats]:
-        """Return limits of `tokens`, each with the confidence, within what is possible."""
-        low, high = self.interval(self.tokens, self.replicates, confidence=confidence)
-        return np.maximum(low, 1.0), np.minimum(high, 1.0 + np.arange(self.tokens.size))
+    def token_interval(self, *, confidence: float = 0.95) -> Estimate:
+        """Return `tokens` with intervals, each with the confidence, within what is possible."""
+        found = self.interval(self.tokens, self.replicates, confidence=confidence)
+        return found.clipped(1.0, 1.0 + np.arange(self.tokens.size))
 
 
-def request_mean_interval(
-    record: AcceptanceRecord, *, confidence: float = 0.95
-) -> tuple[float, float]:
-    """Return the t interval of the mean over requests of their tokens per step.
+def request_mean(record: AcceptanceRecord, *, confidence: float = 0.95) -> Estimate:
+    """Estimate the mean over requests of their tokens per step, with a t interval.
 
     Args:
         record: requests, at least two of them.
         confidence: coverage, in (0, 1).
 
     Returns:
-        Lower and upper limit.
+        Estimate, whose samples are the requests.
 
     Raises:
         InvalidParameter: if the record does not tell two requests apart.
@@ -148,11 +138,9 @@ def request_mean_interval(
 
     >>> from otm.engines.records import Tally
     >>> parts = tuple(Tally.of_histogram(counts, name="") for counts in ([2, 2, 6], [5, 5], [1, 3]))
-    >>> low, high = request_mean_interval(
-    ...     AcceptanceRecord(form="", unit="request", parts=parts, convention="")
-    ... )
-    >>> round(low, 3), round(high, 3)
-    (1.0, 3.037)
+    >>> record = AcceptanceRecord(form="", unit="request", parts=parts, convention="")
+    >>> request_mean(record).words(digits=3)
+    '1.883 (1.000 to 3.037)'
     """
     level = check_confidence(confidence)
     if (
@@ -163,15 +151,10 @@ def request_mean_interval(
             "An interval over requests needs two of them; the record tells none apart. Record per "
             "request."
         )
-    means = np.array([part.mean for part in record.parts])
-    half = (
-        scipy.special.stdtrit(means.size - 1, 0.5 + 0.5 * level)
-        * means.std(ddof=1)
-        / np.sqrt(means.size)
-    )
-    return max(float(means.mean() - half), 1.0), float(
-        means.mean() + half
-    )  # a step yields a token at least
+    means = np.array([[part.mean] for part in record.parts])
+    found = ratio_of_means(means, np.ones_like(means), confidence=level).at(0)
+    least = 1.0  # a step yields a token at least
+    return dataclasses.replace(found.clipped(least, np.inf), samples=len(means))
 
 
 def kaplan_meier(record: AcceptanceRecord) -> PositionAcceptance:
@@ -269,21 +252,19 @@ class LengthCheck:
     Attributes:
         longer, shorter: share of first drafts accepted in steps that drafted more than the mean
             length, and at most that.
-        low, high: interval of the difference longer − shorter; NaN where there is nothing to leave
-            out.
+        difference: longer − shorter; without interval where there is nothing to leave out.
     """
 
     longer: float
     shorter: float
-    low: float
-    high: float
+    difference: Estimate
 
     @property
     def contradicted(self) -> bool:
         """Whether the interval excludes 0: the correction of `kaplan_meier` then rests on what is
         not so.
         """
-        return self.low > 0 or self.high < 0
+        return bool(self.difference.low > 0 or self.difference.high < 0)
 
 
 def check_lengths(record: AcceptanceRecord, *, confidence: float = 0.99) -> LengthCheck:
@@ -342,13 +323,9 @@ def check_lengths(record: AcceptanceRecord, *, confidence: float = 0.99) -> Leng
         replicates = left[:, 0] / left[:, 1] - left[:, 2] / left[:, 3]
     accepted_long, long, accepted_short, short = table.sum(axis=0).tolist()
     longer, shorter, number = accepted_long / long, accepted_short / short, len(table)
-    error = np.sqrt((number - 1) / number * ((replicates - replicates.mean()) ** 2).sum())
-    half = scipy.special.stdtrit(max(1, number - 1), 0.5 + 0.5 * level) * (
-        error if number > 1 else np.nan
-    )
-    return LengthCheck(
-        longer, shorter, float(longer - shorter - half), float(longer - shorter + half)
-    )
+    half, found = float(t_quantile(number, level) * jackknife_error(replicates)), longer - shorter
+    difference = Estimate(found, found - half, found + half, number, level)
+    return LengthCheck(longer, shorter, difference)
 
 
 def estimate_tokens(record: AcceptanceRecord) -> TokensEstimate:
@@ -377,9 +354,8 @@ def estimate_tokens(record: AcceptanceRecord) -> TokensEstimate:
     >>> estimate = estimate_tokens(
     ...     AcceptanceRecord(form="", unit="request", parts=parts, convention="")
     ... )
-    >>> low, high = estimate.token_interval()
-    >>> estimate.tokens.tolist(), low.round(2).tolist(), high.round(2).tolist()
-    ([1.0, 1.7, 2.1], [1.0, 1.41, 1.45], [1.0, 1.99, 2.75])
+    >>> estimate.tokens.tolist(), estimate.token_interval().at(2).words()
+    ([1.0, 1.7, 2.1], '2.10 (1.45 to 2.75)')
     """
     check_instance(record, AcceptanceRecord, name="record")
     total = record.survivors  # refuses what has none
