@@ -54,7 +54,7 @@ def spread(mass: NDArray[Any]) -> float:
 
 
 def deviation(probability: float) -> float:
-    """Return √(log(1/δ)/2): √n times the deviation of the distance that has probability at most δ."""
+    """Return √(log(1/δ)/2): √n times the deviation of the distance that has probability δ."""
     return math.sqrt(0.5 * math.log(1.0 / probability))
 
 

@@ -4,13 +4,13 @@ planned from them.
 
 from otm.engines.chain import chain_expected_tokens, chain_speedup, optimal_chain_length
 from otm.engines.planning import (
-    BudgetPlan,
     BudgetSplit,
     LengthChoice,
     LengthPlan,
     plan_budget,
     plan_lengths,
     split_budget,
+    vllm_lengths,
 )
 from otm.engines.positions import PositionAcceptance
 from otm.engines.records import (
@@ -26,25 +26,16 @@ from otm.engines.records import (
     request_mean,
     survival_bounds,
 )
-from otm.engines.settings import (
-    Simulation,
-    sglang_simulation,
-    tensorrt_llm_simulation,
-    vllm_lengths,
-    vllm_simulation,
-)
 from otm.engines.surface import CostSurface, read_costs
 
 __all__ = [
     "AcceptanceRecord",
-    "BudgetPlan",
     "BudgetSplit",
     "CostSurface",
     "LengthCheck",
     "LengthChoice",
     "LengthPlan",
     "PositionAcceptance",
-    "Simulation",
     "SurvivalBounds",
     "TokensEstimate",
     "chain_expected_tokens",
@@ -59,10 +50,7 @@ __all__ = [
     "read_acceptance",
     "read_costs",
     "request_mean",
-    "sglang_simulation",
     "split_budget",
     "survival_bounds",
-    "tensorrt_llm_simulation",
     "vllm_lengths",
-    "vllm_simulation",
 ]

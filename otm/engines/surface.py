@@ -34,6 +34,8 @@ VERSION = 1
 ADVICE = "otm.advice"
 _UNITS = {"ms": 1e-3, "s": 1.0}
 Floats = NDArray[np.float64]
+Axis = tuple[tuple[int, ...], float]
+"""Measured points, and where between them to interpolate."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,7 +87,7 @@ class CostSurface:
         ...     {(1, 0): 0.002}, {(1, 0, 1): 0.020, (1, 0, 5): 0.024}, source="by hand"
         ... )
         >>> costs.at(batch=1, context=0, length=2)
-        Cost(draft=0.002, plain=0.02, target=0.022, extrapolated=False)
+        Cost(length=2, draft=0.002, plain=0.02, target=0.022, extrapolated=False)
         """
         if not isinstance(draft, Mapping) or not isinstance(target, Mapping):
             raise InvalidParameter(
@@ -187,12 +189,12 @@ class CostSurface:
             surface, assumptions=(*same, "one batch size and context stand for all")
         )
 
-    def at(self, *, batch: int, context: int, length: int, extrapolate: bool = False) -> Cost:
+    def at(self, *, batch: int, context: int, length: float, extrapolate: bool = False) -> Cost:
         """Return what a round of `length` drafts costs.
 
         Args:
             batch, context: the cell; between measured ones linearly.
-            length: drafts checked, so length + 1 tokens for each sequence.
+            length: drafts checked, so length + 1 tokens for each sequence; a mean number, too.
             extrapolate: whether to continue the last two measurements beyond the grid.
 
         Returns:
@@ -208,7 +210,7 @@ class CostSurface:
         ... ).target.__round__(6)
         0.021
         """
-        axes: list[tuple[tuple[int, ...], int]] = [(self.batches, batch), (self.contexts, context)]
+        axes: list[Axis] = [(self.batches, batch), (self.contexts, context)]
         if "one batch size and context stand for all" in self.assumptions:
             axes = [(self.batches, 1), (self.contexts, 0)]
         widths = (self.tokens, length + 1 if len(self.tokens) > 1 or not self.assumptions else 1)
@@ -224,9 +226,9 @@ class CostSurface:
                 f"Costs are measured on a grid; {', '.join(outside)} is outside. Measure it, or "
                 "pass extrapolate."
             )
-        draft = _interpolated(self.draft, axes)
         return Cost(
-            draft=max(draft, 0.0),
+            length=length,
+            draft=max(_interpolated(self.draft, axes), 0.0),
             plain=_interpolated(self.target, [*axes, (self.tokens, 1)]),
             target=_interpolated(self.target, [*axes, widths]),
             extrapolated=bool(outside),
@@ -278,14 +280,26 @@ class CostSurface:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Seconds of a draft step, of a target call without drafts and of one that checks them; whether
-    any was extrapolated.
+    """Seconds of one round of drafts.
+
+    Attributes:
+        length: drafts.
+        draft: seconds of one draft step.
+        plain: seconds of a target call without drafts.
+        target: seconds of a target call that checks the drafts.
+        extrapolated: whether any of these lies beyond what was measured.
     """
 
+    length: float
     draft: float
     plain: float
     target: float
     extrapolated: bool
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the round."""
+        return self.length * self.draft + self.target
 
 
 def read_costs(*paths: str | os.PathLike[str]) -> CostSurface:
@@ -429,7 +443,7 @@ def _latency(value: dict[str, Any]) -> Points:
     return draft, target, f"latency, forward passes{f' on {device}' if device else ''}"[:80]
 
 
-def _interpolated(values: Floats, axes: Sequence[tuple[tuple[int, ...], int]]) -> float:
+def _interpolated(values: Floats, axes: Sequence[Axis]) -> float:
     """Return the multilinear interpolation, continued beyond the ends."""
     for axis, value in axes:
         points = np.asarray(axis, dtype=np.float64)

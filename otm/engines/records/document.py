@@ -7,6 +7,7 @@ drafted) count as missing. Nothing is executed or unpickled.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import functools
 import io
@@ -23,6 +24,9 @@ from otm.errors import InvalidParameter, TooLarge
 
 MAX_TEXT = 256 * 2**20
 """Largest record read, in characters: detailed records of a long benchmark are large."""
+
+MAX_CELLS = 10_000_000
+"""Largest CSV table read, rows times columns."""
 
 _MOST_STREAMED = 64 * 2**20  # bytes of a pipe or a device, which may have no end
 
@@ -100,11 +104,36 @@ class Document:
 
     @functools.cached_property
     def columns(self) -> tuple[str, ...]:
-        """The names in the first line, if it is a header of CSV; at most the names of its first 64
-        Ki characters.
+        """The names in the first 64 Ki characters of the first line, as a header of CSV has them,
+        in lower case.
         """
         first = self.text.lstrip()[: 2**16].partition("\n")[0]
-        return tuple(name.strip().strip('"').strip() for name in first.split(","))
+        return tuple(name.strip().strip('"').strip().lower() for name in first.split(","))
+
+    @functools.cached_property
+    def rows(self) -> tuple[dict[str, str], ...]:
+        """The rows of a CSV table by the names of its header in lower case; "" where one is short.
+
+        Raises:
+            InvalidParameter: if the text is no CSV.
+            TooLarge: beyond ten million cells.
+        """
+        try:
+            text = self.text.lstrip()
+            table = csv.DictReader(io.StringIO(text, newline=""), restval="", strict=True)
+            table.fieldnames = [name.strip().lower() for name in table.fieldnames or ()]
+            # Every row becomes a cell for each column, however short it is.
+            num_cells = len(table.fieldnames) * (text.count("\n") + text.count("\r"))
+            if num_cells > MAX_CELLS:
+                raise TooLarge(
+                    f"A table may have {MAX_CELLS:,} cells; this one has up to {num_cells:,}. Keep "
+                    "the columns that matter."
+                )
+            return tuple(table)
+        except csv.Error as error:
+            raise InvalidParameter(
+                f"The text must be CSV; it does not parse ({error}). Check quotes and separators."
+            ) from error
 
     @functools.cached_property
     def _index(self) -> tuple[tuple[dict[str, Any], int], ...]:

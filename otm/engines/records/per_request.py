@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from otm.engines.positions import MAX_POSITIONS
 from otm.engines.records.document import count, integers
-from otm.engines.records.tally import MAX_POSITIONS, Tally
+from otm.engines.records.tally import Tally
 from otm.errors import InvalidParameter
 
 KEYS = ("acceptance_histogram", "num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")

@@ -58,7 +58,10 @@ def read_acceptance(path: str | os.PathLike[str]) -> AcceptanceRecord:
     Cost: O(length of the file).
 
     >>> import tempfile
-    >>> log = "draft acceptance = 0.7 (14 accepted / 20 generated), mean len = 2.40\nacc per pos = (0.800, 0.600)"
+    >>> log = (
+    ...     "draft acceptance = 0.7 (14 accepted / 20 generated), mean len = 2.40\n"
+    ...     "acc per pos = (0.800, 0.600)"
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "server.log"
     ...     _ = file.write_text(log)

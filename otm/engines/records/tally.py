@@ -15,11 +15,9 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from otm.engines.positions import MAX_POSITIONS, ROUNDING
 from otm.errors import InvalidParameter
 from otm.pmf import any_array, check_instance, check_real, plain_reals
-
-MAX_POSITIONS = 100_000
-"""Longest chain of drafts that is believed."""
 
 MAX_STEPS = 50_000_000
 """Most verification steps of one part that are listed one by one."""
@@ -222,10 +220,6 @@ class Tally:
                 f"{level.sum():g}. Check the export."
             )
         return Tally(name=name, steps=number, accepted=total, drafted=drafted, survivors=level)
-
-
-ROUNDING = 2e-3
-"""Engines print three decimals, so neighbours may be out of order by one unit in each."""
 
 
 def _integers(values: ArrayLike, what: str, name: str) -> NDArray[np.int64]:

@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from otm.engines.positions import ROUNDING
 from otm.engines.records.document import Document, Form, count, number
 from otm.engines.records.record import AcceptanceRecord
-from otm.engines.records.tally import ROUNDING, Tally
+from otm.engines.records.tally import Tally
 from otm.errors import InvalidParameter
 
 _RATES = "spec_decode_per_position_acceptance_rates"
