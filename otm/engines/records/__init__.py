@@ -1,6 +1,4 @@
-"""What engines write about acceptance: one file for each form, one class for what they hold, one
-call that recognises them.
-"""
+"""What engines write about acceptance: a file for each form, and one call that reads them all."""
 
 from otm.engines.records.document import Form
 from otm.engines.records.estimates import (

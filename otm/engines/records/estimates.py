@@ -271,9 +271,7 @@ class LengthCheck:
 
     @property
     def contradicted(self) -> bool:
-        """Whether the interval excludes 0: the correction of `kaplan_meier` then rests on what is
-        not so.
-        """
+        """Whether the interval excludes 0, and with it the assumption of `kaplan_meier`."""
         return bool(self.difference.low > 0 or self.difference.high < 0)
 
 

@@ -27,13 +27,7 @@ def _read(document: Document) -> AcceptanceRecord:
     names = [name for name in (document.rows[0] if document.rows else ()) if name]
     of_rows = _one_chain if "position" in names else _chain_of_each_row
     parts = tuple(
-        Tally(
-            name=f"run {i}",
-            steps=1.0,
-            accepted=float(chain.survival.sum()),
-            survivors=chain.survival,
-            counted=False,
-        )
+        Tally.of_rates(chain.survival, name=f"run {i}")
         for i, chain in enumerate(of_rows(document.rows, names), start=1)
     )
     return AcceptanceRecord(

@@ -14,7 +14,7 @@ import re
 
 from otm.engines.records.document import Document, Form, count, number
 from otm.engines.records.record import AcceptanceRecord
-from otm.engines.records.tally import Tally
+from otm.engines.records.tally import Tally, near_count
 from otm.errors import InvalidParameter
 
 MARKS = frozenset(("num_drafts", "acceptance_at_pos_0"))
@@ -47,12 +47,8 @@ def _tally(row: dict[str, str], length: int, name: str) -> Tally:
     if not drafts:
         return Tally(name=name, steps=0.0, accepted=0.0)
     rates = [number(row[f"acceptance_at_pos_{i}"], f"acceptance_at_pos_{i}") for i in range(length)]
-    counts = [rate * drafts for rate in rates]
     return Tally.of_survivors(
-        [
-            round(value) if abs(value - round(value)) < 1e-6 * max(1.0, value) else value
-            for value in counts
-        ],
+        [near_count(rate * drafts) for rate in rates],
         steps=drafts,
         name=name,
         accepted=count(row.get("num_accepted_tokens"), "num_accepted_tokens"),
