@@ -28,12 +28,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     import typer
 
     from otm import OtmError
-    from otm.commands.printing import give_up_output, take_every_letter
+    from otm.commands.printing import discard_stdout, escape_unencodable
 
     from .commands.app import app
     from .errors import AnalysisError
 
-    take_every_letter()
+    escape_unencodable()
     try:
         app(args=arguments, prog_name=None if arguments is None else "otm")
     except (AnalysisError, OtmError) as error:
@@ -46,7 +46,7 @@ def _run(arguments: Sequence[str] | None) -> int:
                 f"{str(error.filename)[:80]!r}…."
             )
         elif error.filename is None and error.errno == errno.ENOSPC:
-            give_up_output()
+            discard_stdout()
             said = f"The output cannot be written ({error.strerror}). Send it elsewhere."
         else:
             raise

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import machine
-from otm.commands.printing import take_every_letter
+from otm.commands.printing import escape_unencodable
 from otm.tabular import markdown
 
 RESULTS = Path(__file__).parent / "results"
@@ -35,7 +35,7 @@ _CODE = ("gbv",)
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the suites and write `results/NAME.json` and `results/NAME.md`."""
-    take_every_letter()
+    escape_unencodable()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "names",

@@ -19,7 +19,7 @@ from figures.paths import OUT
 from figures.provenance import manifest
 from figures.work import Work
 from otm import drawing
-from otm.commands.printing import give_up_output, take_every_letter
+from otm.commands.printing import discard_stdout, escape_unencodable
 
 DEFAULT = ("figure1", "figure2", "figure3", "figure4", "figure5")
 FURTHER = (
@@ -45,7 +45,7 @@ SAMPLES_FAST = 1_000
 
 def main(arguments: list[str] | None = None) -> int:
     """Rebuild figures: data with a manifest as JSON, pictures as PDF, SVG and PNG."""
-    take_every_letter()
+    escape_unencodable()
     parser = argparse.ArgumentParser(prog="python -m figures", description=__doc__)
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"1 to 5, or one of {', '.join(DEFAULT + FURTHER)}"
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        give_up_output()
+        discard_stdout()
         print(
             f"error: there is no room for what is written ({error.strerror}); send it elsewhere",
             file=sys.stderr,

@@ -41,7 +41,7 @@ def monte_carlo(
             rng=work.rng,
             confidence=CONFIDENCE,
         )
-        rows.append({"k": int(k), "mean": found.mean, "low": found.low, "high": found.high})
+        rows.append({"k": int(k), "mean": found.value, "low": found.low, "high": found.high})
         work.tick()
     return rows
 

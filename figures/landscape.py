@@ -134,7 +134,7 @@ def _schemes(
     axes: Axes, panel: dict[str, Any], colours: dict[str, str], markers: dict[str, str]
 ) -> None:
     for law in _laws([panel]):
-        line = drawing.LAW_LINES[law]
+        line = otm.plot.LAW_LINES[law]
         points = [(o["k"], o["value"]) for o in panel["optima"] if o["law"] == law]
         axes.plot(*zip(*points, strict=True), color="black", ls=line, lw=1.8)
         for name in colours:
@@ -182,7 +182,7 @@ def _legend_handles(
             [],
             [],
             color="black",
-            ls=drawing.LAW_LINES[law],
+            ls=otm.plot.LAW_LINES[law],
             lw=1.8,
             label=f"optimum, {TITLES[law]}",
         )

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from importlib import metadata
 from types import ModuleType
 
-from otm.commands.printing import take_every_letter
+from otm.commands import audit, completion, plan
+from otm.commands.printing import escape_unencodable
 
 COMMANDS = "otm.commands"
 EXTRA = "analysis"
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ## `Maximal()`: lossless...
     0
     """
-    take_every_letter()
+    escape_unencodable()
     words = sys.argv[1:] if arguments is None else list(arguments)
     further = {entry.name: entry for entry in metadata.entry_points(group=COMMANDS)}
     if words and words[0] in further:

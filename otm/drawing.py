@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.drafts import LAWS
 from otm.errors import InvalidParameter, MissingPackage
 
 if TYPE_CHECKING:
@@ -52,8 +51,6 @@ LINES: tuple[Any, ...] = (
 )
 DASHED = (0, (4, 2))
 """Of what stands beside a solid line of the same colour."""
-LAW_LINES = {law.__name__: LINES[number % len(LINES)] for number, law in enumerate(LAWS)}
-"""The line style of each draft law, by its name, in every figure that shows several."""
 _WIDTH = 5.6
 MARKERS = "osD^vP<>X*"
 FORMATS = ("pdf", "svg", "png")

@@ -18,7 +18,6 @@ Proofs: docs/theory.md, "Audits".
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -29,23 +28,13 @@ from numpy.typing import NDArray
 from otm._arrays import to_numpy
 from otm.errors import ShapeMismatch
 from otm.pmf import as_pmf, check_real
+from otm.statistics import Estimate
 
 _CONCENTRATIONS = (10.0, 100.0, 1000.0)
 """Priors centred at the target, for alternatives near it; beside them Dirichlet(1/2), for any."""
 
 _EXCESSES = tuple(2.0**-j for j in range(1, 11))
 """Alternatives to acceptance at the optimum: this part of what is missing to 1."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ConfidenceInterval:
-    """A confidence interval."""
-
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"[{self.low:.6g}, {self.high:.6g}]"
 
 
 _ROUNDING = 1e-9
@@ -65,9 +54,7 @@ def spread(mass: NDArray[Any]) -> float:
 
 
 def deviation(probability: float) -> float:
-    """Return √(log(1/δ)/2): √n times the deviation of the distance that has
-    probability at most δ.
-    """
+    """Return √(log(1/δ)/2): √n times the deviation of the distance that has probability δ."""
     return math.sqrt(0.5 * math.log(1.0 / probability))
 
 
@@ -128,7 +115,7 @@ def distance_threshold(mass: NDArray[Any], samples: int, *, false_alarm: float) 
 
 def variation_interval(
     counts: NDArray[np.int64], mass: NDArray[Any], *, uncertainty: float
-) -> ConfidenceInterval:
+) -> Estimate:
     """Return an interval for the total variation between the law of the samples and q, wrong with
     probability `uncertainty`.
 
@@ -137,20 +124,8 @@ def variation_interval(
     samples = int(counts.sum())
     observed, slack = distance(counts, mass), deviation(uncertainty / 2) / math.sqrt(samples)
     bias = 0.5 * math.sqrt((len(mass) - 1) / samples)
-    return ConfidenceInterval(
-        low=max(0.0, observed - bias - slack), high=min(1.0, observed + slack)
-    )
-
-
-def proportion_interval(hits: int, samples: int, *, uncertainty: float) -> ConfidenceInterval:
-    """Return the Clopper–Pearson interval of a probability."""
-    low = float(scipy.stats.beta.ppf(uncertainty / 2, hits, samples - hits + 1)) if hits else 0.0
-    high = (
-        float(scipy.stats.beta.isf(uncertainty / 2, hits + 1, samples - hits))
-        if hits < samples
-        else 1.0
-    )
-    return ConfidenceInterval(low=low, high=high)
+    low, high = max(0.0, observed - bias - slack), min(1.0, observed + slack)
+    return Estimate(observed, low, high, samples, 1.0 - uncertainty, "total variation")
 
 
 def log_evidence(counts: NDArray[np.int64], mass: NDArray[Any]) -> Any:

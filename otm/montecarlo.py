@@ -4,14 +4,12 @@ steps.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import scipy
 
 from otm.pmf import check_confidence, check_count, check_rng
 from otm.problem import Problem
-from otm.results import Definition, Estimate
+from otm.results import Definition
+from otm.statistics import Estimate, binomial_interval
 from otm.verbs import prepare, runs
 from otm.verifiers.base import Rule, Verifier, check_definition
 
@@ -37,7 +35,7 @@ def estimate(
         by: which acceptance.
 
     Returns:
-        Estimate(mean, low, high, ...).
+        Estimate(value, low, high, ...).
 
     Raises:
         InvalidParameter: if `samples`, `confidence` or `by` is out of range.
@@ -54,17 +52,7 @@ def estimate(
     definition = check_definition(by)
     check_rng(rng)
     hits = count_accepted(prepare(verifier, problem), count, rng, definition)
-    interval: Any = scipy.stats.binomtest(hits, count).proportion_ci(
-        confidence_level=level, method="exact"
-    )
-    return Estimate(
-        mean=hits / count,
-        low=float(interval.low),
-        high=float(interval.high),
-        samples=count,
-        confidence=level,
-        by=definition,
-    )
+    return binomial_interval(hits, count, confidence=level, quantity=f"acceptance by {definition}")
 
 
 def count_accepted(rule: Rule, samples: int, rng: np.random.Generator, by: Definition) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -12,14 +11,14 @@ import scipy
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm._arrays import Array
 from otm.drafts.base import PAD, DraftTable, SetTable
+from otm.statistics import Certified
 from otm.tabular import OneTable, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Certified", "Coupling", "Estimate", "Optimum", "Samples"]
+__all__ = ["Coupling", "Optimum", "Samples"]
 
 
 def __dir__() -> list[str]:
@@ -127,26 +126,6 @@ class Coupling(OneTable):
             )
             names.append("rest")
         return names, joint, member
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Certified(abc.ABC):  # abstract by intent: each certificate says what attains its ends
-    """A quantity between two certificates: something attains at least `lower`, nothing exceeds
-    `upper`; floats or `(...)`.
-    """
-
-    lower: Array
-    upper: Array
-
-    @property
-    def value(self) -> Array:
-        """The midpoint of the certified interval."""
-        return 0.5 * (self.lower + self.upper)
-
-    @property
-    def gap(self) -> Array:
-        """Upper − lower: what the certificates leave open."""
-        return self.upper - self.lower
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -274,43 +253,6 @@ class Samples:
     def member(self) -> NDArray[np.bool_]:
         """Whether the output is among the drafts `(n,)`; a residual draw can be, by luck."""
         return is_member(self.output, self.drafts)
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate(OneTable):
-    """A Monte Carlo estimate of an acceptance, with an interval that holds for every number of
-    samples.
-
-    Attributes:
-        mean: the estimate.
-        low, high: the interval: Clopper–Pearson's from `otm.estimate`, which counts accepted
-            outputs, an empirical Bernstein bound from `otm.verifiers.rao_blackwell_acceptance`,
-            which averages exact probabilities.
-        samples: number of independent draws.
-        confidence: the probability with which the interval covers the acceptance is at least this.
-        by: which acceptance.
-    """
-
-    mean: float
-    low: float
-    high: float
-    samples: int
-    confidence: float
-    by: Definition
-
-    def __str__(self) -> str:
-        return f"{self.mean:.4f} [{self.low:.4f}, {self.high:.4f}]"
-
-    def data(self) -> Table:
-        """Return its fields in a row."""
-        names = tuple(field.name for field in dataclasses.fields(self))
-        return Table(columns=names, rows=(tuple(getattr(self, name) for name in names),))
-
-    def _draw(self, ax: Axes) -> None:
-        drawing.draw_intervals(
-            ax, [f"by {self.by}"], [(self.mean, self.low, self.high)], xlabel="acceptance"
-        )
-        ax.set_title(f"{self.samples:,} draws, {self.confidence:.0%} interval", fontsize=10)
 
 
 def is_member(output: NDArray[Any], drafts: NDArray[Any]) -> NDArray[np.bool_]:

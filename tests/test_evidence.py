@@ -19,11 +19,11 @@ from otm.evidence import (
     log_evidence,
     log_excess_evidence,
     pool,
-    proportion_interval,
     samples_needed,
     spread,
     variation_interval,
 )
+from otm.statistics import binomial_interval
 
 SUITE_FALSE_ALARM = 1e-9
 
@@ -115,14 +115,11 @@ def test_intervals_cover() -> None:
     ]
     assert sum(outside) <= binom.isf(SUITE_FALSE_ALARM, 1_000, 0.05)
     hits = rng.binomial(300, 0.9, size=1_000)
-    missed = [
-        not (i.low <= 0.9 <= i.high)
-        for i in (proportion_interval(int(h), 300, uncertainty=0.05) for h in hits)
-    ]
+    missed = [not (i.low <= 0.9 <= i.high) for i in (binomial_interval(int(h), 300) for h in hits)]
     assert 0 < sum(missed) <= binom.isf(SUITE_FALSE_ALARM, 1_000, 0.05)
     assert (
-        proportion_interval(0, 9, uncertainty=0.1).low,
-        proportion_interval(9, 9, uncertainty=0.1).high,
+        binomial_interval(0, 9, confidence=0.9).low,
+        binomial_interval(9, 9, confidence=0.9).high,
     ) == (0.0, 1.0)
 
 

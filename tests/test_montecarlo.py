@@ -18,11 +18,15 @@ def test_the_interval_is_clopper_pearsons() -> None:
     found = otm.estimate(
         RecursiveRejection(), PROBLEM, samples=500, rng=np.random.default_rng(0), confidence=0.9
     )
-    hits = round(found.mean * 500)
+    hits = round(found.value * 500)
     assert found.low == pytest.approx(beta.ppf(0.05, hits, 500 - hits + 1), rel=1e-9)
     assert found.high == pytest.approx(beta.ppf(0.95, hits + 1, 500 - hits), rel=1e-9)
-    assert (found.samples, found.confidence, found.by) == (500, 0.9, "membership")
-    assert str(found) == f"{found.mean:.4f} [{found.low:.4f}, {found.high:.4f}]"
+    assert (found.samples, found.confidence, found.quantity) == (
+        500,
+        0.9,
+        "acceptance by membership",
+    )
+    assert str(found) == f"{found.value:.4f} [{found.low:.4f}, {found.high:.4f}]"
 
 
 def test_all_and_none() -> None:
@@ -32,11 +36,11 @@ def test_all_and_none() -> None:
         samples=100,
         rng=np.random.default_rng(0),
     )
-    assert (sure.mean, sure.high) == (1.0, 1.0)
+    assert (sure.value, sure.high) == (1.0, 1.0)
     assert sure.low == pytest.approx(0.025 ** (1 / 100), rel=1e-9)
     apart = Problem(draft=[1.0, 0.0], target=[0.0, 1.0], law=IID(3))
     never = otm.estimate(KSeq(), apart, samples=100, rng=np.random.default_rng(0))
-    assert (never.mean, never.low) == (0.0, 0.0)
+    assert (never.value, never.low) == (0.0, 0.0)
     assert never.high == pytest.approx(1 - 0.025 ** (1 / 100), rel=1e-9)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from otm.engines import Speedup
 from otm.sequence import Decoder, LikeliestTree
+from otm.statistics import Estimate
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
@@ -66,8 +66,8 @@ class Row:
     plan: Plan
     tokens: float
     seconds: tuple[float, float, float]
-    over_plain: Speedup
-    over_chain: Speedup
+    over_plain: Estimate
+    over_chain: Estimate
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.engines import Speedup
+from otm.statistics import Estimate
 
 from ..statistics import t_quantile
 from .families import Plan
@@ -110,7 +110,7 @@ class Tokens:
 
 def speedup(
     ratio: float, influence: Floats, tokens: Tokens, *, clock_error: float, critical: float
-) -> Speedup:
+) -> Estimate:
     """Return a speed-up with its interval.
 
     Args:
@@ -121,13 +121,13 @@ def speedup(
         critical: standard errors on each side.
     """
     half = critical * float(np.hypot(tokens.errors(influence), clock_error))
-    return Speedup(ratio, ratio * float(np.exp(-half)), ratio * float(np.exp(half)))
+    return Estimate(ratio, ratio * float(np.exp(-half)), ratio * float(np.exp(half)))
 
 
-def verdict_of(best: Speedup, others: Sequence[Speedup]) -> Verdict:
+def verdict_of(best: Estimate, others: Sequence[Estimate]) -> Verdict:
     """Return whether the best plan is faster than plain decoding, no plan is, or neither is sure.
 
-    >>> verdict_of(Speedup(1.2, 1.1, 1.3), [])
+    >>> verdict_of(Estimate(1.2, 1.1, 1.3), [])
     'speculate'
     """
     if best.low > 1.0:

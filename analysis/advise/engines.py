@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from otm.engines import Speedup
 from otm.sequence import LikeliestTree
+from otm.statistics import Estimate
 from otm.trees import TreeShape
 
 from .costs import StepModel
@@ -30,7 +30,7 @@ class EngineChain:
     """
 
     length: int
-    speedup: Speedup
+    speedup: Estimate
 
     @property
     def may_pay(self) -> bool:
@@ -38,7 +38,7 @@ class EngineChain:
         return self.speedup.value > 1.0
 
 
-def engine_chain(tokens: Sequence[float], model: StepModel, *, timed: Speedup) -> EngineChain:
+def engine_chain(tokens: Sequence[float], model: StepModel, *, timed: Estimate) -> EngineChain:
     """Choose a chain by E_γ t(0)/(γ d + t(γ)).
 
     Args:
@@ -48,8 +48,8 @@ def engine_chain(tokens: Sequence[float], model: StepModel, *, timed: Speedup) -
             proportion.
 
     >>> model = StepModel((1.0, 0.0), ((0, 2), (10.0, 10.0)), {})
-    >>> engine_chain([1.8, 2.4], model, timed=Speedup(1.0, 0.75, 1.25))
-    EngineChain(length=2, speedup=Speedup(value=2.0, low=1.5, high=2.5))
+    >>> engine_chain([1.8, 2.4], model, timed=Estimate(1.0, 0.75, 1.25))
+    EngineChain(length=2, speedup=Estimate(value=2.0, low=1.5, high=2.5))
     """
     draft = sum(model.draft)
     speeds = [
@@ -59,7 +59,7 @@ def engine_chain(tokens: Sequence[float], model: StepModel, *, timed: Speedup) -
     best = int(np.argmax(speeds))
     value = float(speeds[best])
     return EngineChain(
-        best + 1, Speedup(value, value * timed.low / timed.value, value * timed.high / timed.value)
+        best + 1, Estimate(value, value * timed.low / timed.value, value * timed.high / timed.value)
     )
 
 

@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from otm.engines import CostSurface, Speedup
+from otm.engines import CostSurface
 from otm.sequence import Gsd, LikeliestTree
+from otm.statistics import Estimate
 
 from ..files import json_values
 from .advice import Advice, Row
@@ -93,6 +94,6 @@ def _row(row: Row, draft: str) -> dict[str, Any]:
     }
 
 
-def _limits(speedup: Speedup) -> dict[str, float | None]:
+def _limits(speedup: Estimate) -> dict[str, float | None]:
     limits: dict[str, float | None] = json_values(dataclasses.asdict(speedup))
     return limits

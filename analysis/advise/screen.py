@@ -111,20 +111,20 @@ def _headline(advice: Advice) -> Iterator[str]:
     where = "plain decoding"
     if advice.verdict == "speculate":
         yield f"SPECULATE: {named(best)}"
-        yield f"  {best.over_plain.over(where)}, {best.tokens:.2f} tokens a call"
+        yield f"  {best.over_plain.words(unit=f' x {where}')}, {best.tokens:.2f} tokens a call"
         if best is not advice.chain:
-            yield f"  {best.over_chain.over(f'the best chain, of {advice.chain.plan.decoder.depth}')}"
+            yield f"  {best.over_chain.words(unit=f' x the best chain, of {advice.chain.plan.decoder.depth}')}"
             if not best.over_chain.low > 1.0:
                 yield "  not surely faster than that chain, which is simpler"
         else:
             yield "  no other plan within the limits is faster than this chain"
     elif advice.verdict == "do not speculate":
         yield "DO NOT SPECULATE with this pair on this machine"
-        yield f"  fastest: {named(best)}, {best.over_plain.over(where)}"
+        yield f"  fastest: {named(best)}, {best.over_plain.words(unit=f' x {where}')}"
     else:
         lean = "SPECULATE, MAYBE" if best.over_plain.value > 1.0 else "DO NOT SPECULATE, PROBABLY"
         yield f"{lean}: the interval of the fastest plan contains 1"
-        yield f"  {named(best)}: {best.over_plain.over(where)}"
+        yield f"  {named(best)}: {best.over_plain.words(unit=f' x {where}')}"
         yield "  more --seconds or more prompts may decide"
     yield f"  ({100 * advice.asked.confidence:g} % over prompts, for all {advice.num_plans} plans and every look at once)"
 
@@ -268,7 +268,7 @@ def _engines(advice: Advice, draft: str) -> Iterator[str]:
     chain = engine_chain(advice.chains, advice.model, timed=advice.chain.over_plain)
     gives = (
         f"where only the passes cost, a chain of {chain.length} gives "
-        f"{chain.speedup.over('plain decoding')}"
+        f"{chain.speedup.words(unit=' x plain decoding')}"
     )
     if not chain.may_pay:
         yield from paragraph(

@@ -186,7 +186,7 @@ def _picture(result: PromptComparison) -> Figure:
     ]
     names = sorted({str(row.verifier) for row in rows})
     for law in sorted({type(row.law) for row in rows}, key=lambda law: law.title):
-        line = drawing.LAW_LINES[law.__name__]
+        line = otm.plot.LAW_LINES[law.__name__]
         here = [row for row in rows if type(row.law) is law]
         best = {row.law.k: row.optimum for row in here if row.optimum is not None}
         axes.plot(
@@ -249,4 +249,4 @@ def _picture(result: PromptComparison) -> Figure:
 def _shown(row: otm.comparison.ComparisonRow) -> float | None:
     if row.exact is not None:
         return row.exact
-    return None if row.monte_carlo is None else row.monte_carlo.mean
+    return None if row.monte_carlo is None else row.monte_carlo.value

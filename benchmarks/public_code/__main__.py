@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.public_code import report
 from benchmarks.public_code.checkouts import commands
-from otm.commands.printing import take_every_letter
+from otm.commands.printing import escape_unencodable
 
 MOST_SECONDS = 600
 """Time for one subject, shrinking and confirmation included."""
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Audit, write the results and the table of the page."""
     from benchmarks.public_code.subjects import PINS, SUBJECTS
 
-    take_every_letter()
+    escape_unencodable()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.public_code", description=__doc__)
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="subjects of the table (default: all)"

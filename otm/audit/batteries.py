@@ -217,9 +217,9 @@ class BatteryAudit(Audit):
             rows = [
                 (
                     label,
-                    str(audit.total_variation),
+                    audit.total_variation.interval_text,
                     f"{audit.detect:.3g}",
-                    str(audit.membership or audit.rule or ""),
+                    accepted.interval_text if (accepted := audit.membership or audit.rule) else "",
                 )
                 for label, audit in sorted(
                     unfound.items(), key=lambda entry: _extent(entry[1]), reverse=True

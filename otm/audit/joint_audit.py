@@ -93,7 +93,7 @@ class JointAudit(SingleAudit):
         """½ Σ |π − q|; of samples the lower end of the 95 % interval."""
         if self.law is None:
             assert self.samples is not None
-            return self.samples.total_variation.low
+            return float(self.samples.total_variation.low)
         missing = max(0.0, 1.0 - float(self.law.sum()) - self.error)
         return float(0.5 * (np.abs(self.law - self.target_law).sum() + missing))
 

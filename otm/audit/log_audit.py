@@ -43,9 +43,10 @@ from otm.audit.records import LogRecord, read_log
 from otm.audit.verdicts import SingleAudit, Verdict
 from otm.drafts import IID, Law, WithoutReplacement
 from otm.errors import InvalidParameter
-from otm.evidence import ConfidenceInterval, deviation, log_mean
+from otm.evidence import deviation, log_mean
 from otm.pmf import check_instance, check_real
 from otm.problem import Problem
+from otm.statistics import Estimate
 from otm.tabular import markdown
 from otm.verbs import optimal_acceptance
 
@@ -94,7 +95,7 @@ class LogAudit(SingleAudit):
     log_e_value: float
     alarm_at: int | None
     variation_above: float
-    membership: ConfidenceInterval | None
+    membership: Estimate | None
     optimum: float | None
     contexts: int
     drift: float
@@ -192,7 +193,9 @@ class LogAudit(SingleAudit):
         ]
         if self.membership is not None:
             optimum = "" if self.optimum is None else f"; the mean optimum is {self.optimum:.6g}"
-            rows.append(("acceptance", f"by membership {self.membership} (95 %){optimum}"))
+            rows.append(
+                ("acceptance", f"by membership {self.membership.interval_text} (95 %){optimum}")
+            )
         return markdown(("", ""), rows)
 
     def _power(self) -> str:
@@ -345,7 +348,7 @@ def log(
         variation_above=max(
             0.0, state.surplus / state.records - deviation(0.05) / math.sqrt(state.records)
         ),
-        membership=ConfidenceInterval(max(0.0, mean - slack), min(1.0, mean + slack))
+        membership=Estimate(mean, max(0.0, mean - slack), min(1.0, mean + slack))
         if state.drafted
         else None,
         optimum=state.optima / state.judged if state.judged else None,

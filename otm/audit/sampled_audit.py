@@ -25,7 +25,6 @@ from otm.audit.probabilities import number
 from otm.audit.verdicts import SingleAudit, Verdict
 from otm.errors import InvalidParameter, TooLarge
 from otm.evidence import (
-    ConfidenceInterval,
     detectable,
     distance,
     distance_threshold,
@@ -33,13 +32,13 @@ from otm.evidence import (
     log_excess_evidence,
     log_mean,
     pool,
-    proportion_interval,
     samples_needed,
     variation_interval,
 )
 from otm.pmf import as_pmf, check_instance, check_real, check_rng, plain_integers
 from otm.problem import Problem, check_problem
 from otm.results import is_member
+from otm.statistics import Estimate, binomial_interval
 from otm.tabular import markdown
 from otm.verbs import optimal_acceptance, prepare, run
 from otm.verifiers.base import Verifier
@@ -95,9 +94,9 @@ class SampledAudit(SingleAudit):
     distance: float
     threshold: float
     log_e_value: float
-    total_variation: ConfidenceInterval
-    membership: ConfidenceInterval | None
-    rule: ConfidenceInterval | None
+    total_variation: Estimate
+    membership: Estimate | None
+    rule: Estimate | None
     optimum: float | None
     detect: float
     asked: float
@@ -107,7 +106,7 @@ class SampledAudit(SingleAudit):
     def __repr__(self) -> str:
         return (
             f"SampledAudit({self.name!r}, {self.verdict}, samples={self.samples}, "
-            f"total_variation={self.total_variation})"
+            f"total_variation={self.total_variation.interval_text})"
         )
 
     @property
@@ -149,7 +148,7 @@ class SampledAudit(SingleAudit):
     @property
     def severity(self) -> float:
         """The lower end of the interval."""
-        return self.total_variation.low
+        return float(self.total_variation.low)
 
     def _draw(self, ax: Axes) -> None:
         named = {
@@ -172,7 +171,7 @@ class SampledAudit(SingleAudit):
             if self.found_by
             else f"≥ {self.detect:.3g} missed with ≤ {self.missed:g}"
         )
-        return str(self.total_variation), "", power
+        return self.total_variation.interval_text, "", power
 
     def figures(self) -> str:
         """Return the report without its heading."""
@@ -192,19 +191,19 @@ class SampledAudit(SingleAudit):
             ("samples", f"{self.samples:,} of {self.planned:,} planned, in {self.cells} cells"),
             ("found", found),
             ("errors", f"false alarm ≤ {self.false_alarm:g}; {missed}"),
-            ("total variation", f"{self.total_variation} (95 %)"),
+            ("total variation", f"{self.total_variation.interval_text} (95 %)"),
         ]
         if self.membership is not None and self.optimum is not None:
-            rule = "" if self.rule is None else f"; by the rule {self.rule}"
+            rule = "" if self.rule is None else f"; by the rule {self.rule.interval_text}"
             rows.append(
                 (
                     "acceptance",
-                    f"by membership {self.membership}{rule} (95 %); the optimum is "
+                    f"by membership {self.membership.interval_text}{rule} (95 %); the optimum is "
                     f"{number(self.optimum)}",
                 )
             )
         elif self.rule is not None:
-            rows.append(("acceptance", f"of whole blocks {self.rule} (95 %)"))
+            rows.append(("acceptance", f"of whole blocks {self.rule.interval_text} (95 %)"))
         return markdown(("", ""), rows)
 
 
@@ -414,8 +413,8 @@ def _conclude(
 ) -> SampledAudit:
     n = tally.samples
 
-    def interval(hits: int) -> ConfidenceInterval:
-        return proportion_interval(hits, n, uncertainty=uncertainty)
+    def interval(hits: int) -> Estimate:
+        return binomial_interval(hits, n, confidence=1.0 - uncertainty)
 
     return SampledAudit(
         name=name,

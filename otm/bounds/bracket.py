@@ -9,7 +9,7 @@ import dataclasses
 from otm._arrays import UNIT_ROUNDOFF, as_scalar_or_array, clip
 from otm.drafts.iid import IID
 from otm.problem import Problem, require_law
-from otm.results import Certified
+from otm.statistics import Certified
 from otm.verifiers.optimal.bins import bracket_ends, check_bins
 
 

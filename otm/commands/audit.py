@@ -42,7 +42,7 @@ from otm.audit.kinds import Fitting, arguments_of, described, fitting, reads_a_r
 from otm.audit.records import InvalidRecord
 from otm.audit.templates import TEMPLATES, template
 from otm.audit.verdicts import PASSED, Audit
-from otm.commands.printing import shown
+from otm.commands.printing import print_report
 from otm.drafts import LAWS, Law
 from otm.errors import InvalidParameter, OtmError
 from otm.logits import ORDERS
@@ -87,7 +87,7 @@ _MOST_PRINTED = 1 << 16
 def run(options: argparse.Namespace) -> int:
     """Carry out what the options ask for and return the exit status."""
     if options.template is not None:
-        return 0 if shown(template(options.template), command="audit") else 2
+        return 0 if print_report(template(options.template), command="audit") else 2
     try:
         return _audited(options)
     except OtmError as error:
@@ -238,7 +238,7 @@ def _audited(options: argparse.Namespace) -> int:
         result.summary() if isinstance(result, BatteryAudit) else result.figures(),
     ]
     silent = "-" in (options.json, options.junit, options.sarif)
-    reads = silent or shown("\n\n".join(known), command="audit")
+    reads = silent or print_report("\n\n".join(known), command="audit")
     if (
         isinstance(result, BatteryAudit)
         and fit is not None
@@ -252,7 +252,7 @@ def _audited(options: argparse.Namespace) -> int:
         parts = [result.example()]
         if result.counterexample is not None:
             parts.append(f"```python\n{exports.as_test(result.counterexample, result.name)}\n```")
-        reads = reads and (silent or shown("\n" + "\n\n".join(parts), command="audit"))
+        reads = reads and (silent or print_report("\n" + "\n\n".join(parts), command="audit"))
     written = [
         _written(options.json, lambda: exports.as_json(result)),
         _written(options.junit, lambda: exports.as_junit(result)),
@@ -300,7 +300,7 @@ def _written(path: str | None, text: Callable[[], str]) -> bool:
     if path is None:
         return True
     if path == "-":
-        return shown(text(), command="audit")
+        return print_report(text(), command="audit")
     try:
         Path(path).write_text(text() + "\n", encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the commands print, and what becomes of it."""
+"""How the commands print."""
 
 from __future__ import annotations
 
@@ -12,29 +12,26 @@ WIDTH = 80
 """Columns of a screen."""
 
 
-def give_up_output() -> None:
-    """Send what is left of the standard output nowhere: Python flushes it once more when it ends,
-    and would complain again.
-    """
+def discard_stdout() -> None:
+    """Send what is left of the standard output nowhere."""
+    # Python flushes it once more when it ends, and would complain again.
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def take_every_letter() -> None:
-    """Let an output of few letters show the others by their numbers, in help as in reports."""
+def escape_unencodable() -> None:
+    """Write letters that the standard output cannot encode by their numbers."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def shown(text: str, *, command: str) -> bool:
-    """Print a report and return whether it arrived; a reader that has left, such as `head`, takes
-    nothing from the verdict.
-    """
+def print_report(text: str, *, command: str) -> bool:
+    """Print a report and return whether it arrived; a reader that has left counts as served."""
     try:
-        take_every_letter()
+        escape_unencodable()
         print(text, flush=True)
     except OSError as error:
-        give_up_output()
+        discard_stdout()
         if not isinstance(error, BrokenPipeError):
             print(
                 f"otm {command}: the report cannot be written ({error.strerror}). Send it "

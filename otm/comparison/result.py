@@ -102,7 +102,7 @@ class Comparison(Tabular):
                 if row.distortion is None
                 else row.distortion.total_variation,
                 "kl": None if row.distortion is None else row.distortion.kl,
-                "monte_carlo": None if row.monte_carlo is None else row.monte_carlo.mean,
+                "monte_carlo": None if row.monte_carlo is None else row.monte_carlo.value,
                 "monte_carlo_low": None if row.monte_carlo is None else row.monte_carlo.low,
                 "monte_carlo_high": None if row.monte_carlo is None else row.monte_carlo.high,
                 "note": row.note,

@@ -17,7 +17,7 @@ from otm.errors import TooLarge
 from otm.lossy.induced import Distortion, distortion
 from otm.montecarlo import estimate
 from otm.problem import Problem
-from otm.results import Estimate
+from otm.statistics import Estimate
 from otm.verbs import acceptance, optimal_acceptance
 from otm.verifiers import PLANS, KSeq, ListRace, Race, Verifier
 

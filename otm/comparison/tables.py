@@ -164,7 +164,7 @@ def short_name(verifier: Verifier) -> str:
 def value_of(row: ComparisonRow) -> float | Approximate | None:
     """Return a row's acceptance: exact where it is known, else by samples."""
     if row.exact is None and row.monte_carlo is not None:
-        return Approximate(row.monte_carlo.mean)
+        return Approximate(row.monte_carlo.value)
     return row.exact
 
 
@@ -230,7 +230,7 @@ def _top(rows: Sequence[ComparisonRow]) -> float | Approximate | None:
     exact = max((row.exact for row in rows if row.exact is not None), default=-1.0)
     sampled = [row.monte_carlo for row in rows if row.exact is None and row.monte_carlo is not None]
     if any(interval.high > exact for interval in sampled):
-        return Approximate(max(exact, *(interval.mean for interval in sampled)))
+        return Approximate(max(exact, *(interval.value for interval in sampled)))
     return None if exact < 0 else exact
 
 

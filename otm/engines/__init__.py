@@ -1,17 +1,14 @@
-"""What engines write and want: records of acceptance by position, costs, and the number of drafts
-planned from them.
-"""
+"""What engines write and want: records of acceptance, costs, and draft lengths planned from both."""
 
 from otm.engines.chain import chain_expected_tokens, chain_speedup, optimal_chain_length
 from otm.engines.planning import (
-    BudgetPlan,
     BudgetSplit,
     LengthChoice,
     LengthPlan,
-    Speedup,
     plan_budget,
     plan_lengths,
     split_budget,
+    vllm_lengths,
 )
 from otm.engines.positions import PositionAcceptance
 from otm.engines.records import (
@@ -24,29 +21,19 @@ from otm.engines.records import (
     kaplan_meier,
     parse_acceptance,
     read_acceptance,
-    request_mean_interval,
+    request_mean,
     survival_bounds,
-)
-from otm.engines.settings import (
-    Simulation,
-    sglang_simulation,
-    tensorrt_llm_simulation,
-    vllm_lengths,
-    vllm_simulation,
 )
 from otm.engines.surface import CostSurface, read_costs
 
 __all__ = [
     "AcceptanceRecord",
-    "BudgetPlan",
     "BudgetSplit",
     "CostSurface",
     "LengthCheck",
     "LengthChoice",
     "LengthPlan",
     "PositionAcceptance",
-    "Simulation",
-    "Speedup",
     "SurvivalBounds",
     "TokensEstimate",
     "chain_expected_tokens",
@@ -60,11 +47,8 @@ __all__ = [
     "plan_lengths",
     "read_acceptance",
     "read_costs",
-    "request_mean_interval",
-    "sglang_simulation",
+    "request_mean",
     "split_budget",
     "survival_bounds",
-    "tensorrt_llm_simulation",
     "vllm_lengths",
-    "vllm_simulation",
 ]

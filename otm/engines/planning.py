@@ -1,5 +1,4 @@
-"""From a record and costs to a number of drafts: by batch size and context length, with interval,
-baseline and limits named.
+"""From a record and costs to a number of drafts, by batch size and context length.
 
 A round of γ drafts takes γ draft steps and one target call on γ + 1 tokens of each sequence,
 
@@ -15,47 +14,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from otm.engines.chain import MAX_LENGTH, fastest
 from otm.engines.positions import Reach, reach_of
 from otm.engines.records.estimates import TokensEstimate, estimate_tokens, require_table
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.surface import CostSurface
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
 from otm.pmf import check_count, check_counts, check_instance, plain_reals
+from otm.statistics import Estimate
 
 Floats = NDArray[np.float64]
 Verdict = Literal["speculate", "do not speculate", "undecided"]
 """Undecided: the best length is faster on average, but the interval of its speed-up contains 1."""
 
-MAX_LENGTH = 10_000
-"""Longest chain that is planned."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Speedup:
-    """A speed-up with its limits; NaN where the record supports no interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def over(self, baseline: str) -> str:
-        """Return it in words, with its baseline.
-
-        >>> Speedup(1.9, 1.7, 2.1).over("plain decoding")
-        '1.90 x plain decoding (1.70 to 2.10)'
-        """
-        return f"{self.value:.2f} x {baseline}{self._limits()}"
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f}{self._limits()}"
-
-    def _limits(self) -> str:
-        return "" if np.isnan(self.low) else f" ({self.low:.2f} to {self.high:.2f})"
+MAX_BATCH = 4_096
+"""Largest batch size of a table for vLLM."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,9 +58,9 @@ class LengthChoice:
     context: int
     length: int
     tokens: float
-    over_plain: Speedup
-    over_engine: Speedup | None
-    best: tuple[int, Speedup]
+    over_plain: Estimate
+    over_engine: Estimate | None
+    best: tuple[int, Estimate]
     curve: Floats
     reach: Reach
     limited_by_costs: bool
@@ -102,7 +80,8 @@ class LengthPlan:
 
     Attributes:
         choices: one for each (batch, context), in order.
-        estimate: tokens by length, and the clusters of its intervals.
+        estimate: tokens by length, extrapolated beyond `measured`, and the clusters of its
+            intervals.
         measured: positions that were measured.
         engine_length: drafts per step that the engine ran, on average; None if unknown.
         costs: the surface.
@@ -127,10 +106,10 @@ def plan_lengths(
     extrapolate_costs: bool = False,
     confidence: float = 0.95,
 ) -> LengthPlan:
-    """Choose the number of drafts with the most tokens per second, for every batch size and context
-    length.
+    """Choose the number of drafts with the most tokens per second in every cell.
 
-    argmax_γ E_γ/(γ·d + t(γ + 1)) over γ = 0..L, the smallest on ties.
+    argmax_γ E_γ/(γ·d + t(γ + 1)) over γ = 0..L, the smallest on ties, for every batch size and
+    context length.
 
     Args:
         record: what the engine wrote; one with per-position counts.
@@ -150,9 +129,8 @@ def plan_lengths(
         TooLarge: beyond 10,000 measured positions, or 2^25 numbers, one for each cluster and
             length.
 
-    Cost: O(cells · R · L). Reference: Leviathan et al. 2023, Theorem 3.8, with measured survival;
-        docs/theory.md, "Unequal
-    draft lengths".
+    Cost: O(cells · R · L) for R clusters. Reference: Leviathan et al. 2023, Theorem 3.8, with
+        measured survival; docs/theory.md, "Unequal draft lengths".
 
     >>> from otm.engines.records import parse_acceptance
     >>> record = parse_acceptance(
@@ -167,184 +145,179 @@ def plan_lengths(
     if positions > MAX_LENGTH:
         raise TooLarge(
             f"Chains of up to {MAX_LENGTH:,} drafts are planned; this {record.form} has "
-            f"{positions:,} positions. Shorten the "
-            "record's positions."
+            f"{positions:,} positions. Shorten the record's positions."
         )
     estimate = estimate_tokens(record)
-    measured = _usable(estimate)
+    measured = estimate.measured
     longest = measured if extend is None else max(measured, check_count(extend, name="extend"))
     if longest > MAX_LENGTH:
         raise InvalidParameter(
             f"extend is at most {MAX_LENGTH:,} drafts; got {longest:,}. Ask for fewer."
         )
-    require_table(len(estimate.replicates), longest)
-    tokens, replicates = (
-        _extended(table, measured, longest) for table in (estimate.tokens, estimate.replicates)
+    theirs = record.drafts_per_step
+    plan = LengthPlan(
+        choices=(),
+        estimate=estimate.at_length(longest),
+        measured=measured,
+        engine_length=(record.length or None) if theirs is None else theirs,
+        costs=costs,
+        confidence=confidence,
     )
-    engine = (
-        record.drafts_per_step if record.drafts_per_step is not None else (record.length or None)
-    )
-    wanted = [
-        list(axis) if given is None else check_counts(given, name=name, minimum=least)
-        for axis, given, name, least in (
-            (costs.batches, batches, "batches", 1),
-            (costs.contexts, contexts, "contexts", 0),
-        )
-    ]
-    choices = tuple(
-        _choice(
-            estimate,
-            tokens,
-            replicates,
-            costs,
-            batch,
-            context,
-            measured,
-            engine,
-            extrapolate_costs=extrapolate_costs,
-            level=confidence,
-        )
-        for context in wanted[1]
-        for batch in wanted[0]
-    )
-    return LengthPlan(choices, estimate, measured, engine, costs, confidence)
+    of_batches = _axis(batches, costs.batches, name="batches", minimum=1)
+    of_contexts = _axis(contexts, costs.contexts, name="contexts", minimum=0)
+    cells = [(batch, context) for context in of_contexts for batch in of_batches]
+    choices = tuple(_choice(plan, *cell, extrapolate=extrapolate_costs) for cell in cells)
+    return dataclasses.replace(plan, choices=choices)
 
 
-def _choice(
-    estimate: TokensEstimate,
-    tokens: Floats,
-    replicates: Floats,
-    costs: CostSurface,
-    batch: int,
-    context: int,
-    measured: int,
-    engine: float | None,
-    *,
-    extrapolate_costs: bool,
-    level: float,
-) -> LengthChoice:
-    longest = tokens.size - 1
-    timed = longest if extrapolate_costs or costs.longest is None else min(longest, costs.longest)
+def _axis(
+    given: Iterable[int] | None, measured: tuple[int, ...], *, name: str, minimum: int
+) -> tuple[int, ...]:
+    """Return the numbers that are asked for, the measured ones if there are none."""
+    return measured if given is None else tuple(check_counts(given, name=name, minimum=minimum))
+
+
+def _choice(plan: LengthPlan, batch: int, context: int, *, extrapolate: bool) -> LengthChoice:
+    """Return the number of drafts for one cell."""
+    estimate, costs = plan.estimate, plan.costs
+    longest = estimate.tokens.size - 1
+    timed = longest if extrapolate or costs.longest is None else min(longest, costs.longest)
     rounds = [
-        costs.at(batch=batch, context=context, length=n, extrapolate=extrapolate_costs)
+        costs.at(batch=batch, context=context, length=n, extrapolate=extrapolate)
         for n in range(timed + 1)
     ]
-    seconds = np.array([n * one.draft + one.target for n, one in enumerate(rounds)])
-    plain = rounds[0].plain
-    gain = plain / seconds
-    curve = tokens[: timed + 1] * gain
-    low, high = estimate.interval(
-        curve, replicates[:, : timed + 1] * gain, confidence=level, comparisons=max(1, timed)
-    )
-    low, high = np.maximum(low, gain), np.minimum(high, (1 + np.arange(timed + 1)) * gain)
-    low[0] = high[0] = 1.0
-    speedups = [Speedup(float(curve[n]), float(low[n]), float(high[n])) for n in range(timed + 1)]
-    best = int(np.argmax(curve[1:])) + 1 if timed else 0
-    length = best if timed and curve[best] > 1.0 + 4 * np.finfo(np.float64).eps else 0
+    seconds = np.array([one.seconds for one in rounds])
+    tokens = estimate.tokens[: timed + 1]
+    length = fastest(tokens, seconds)
+    best = 1 + fastest(tokens[1:], seconds[1:]) if timed else 0
+    # A speed-up is at least that of accepting nothing, at most that of accepting all.
+    gain = rounds[0].plain / seconds
+    speedups = estimate.interval(
+        tokens * gain,
+        estimate.replicates[:, : timed + 1] * gain,
+        confidence=plan.confidence,
+        comparisons=max(1, timed),
+    ).clipped(gain, (1 + np.arange(timed + 1)) * gain)
+    speedups.low[0] = speedups.high[0] = 1.0
     return LengthChoice(
         batch=batch,
         context=context,
         length=length,
         tokens=float(tokens[length]),
-        over_plain=speedups[length],
-        over_engine=_over_engine(
-            estimate,
-            tokens,
-            replicates,
-            costs,
-            batch,
-            context,
-            length,
-            seconds,
-            engine,
-            extrapolate_costs,
-            level,
-        ),
-        best=(best, speedups[best]),
-        curve=curve,
-        reach=reach_of(length, measured),
+        over_plain=speedups.at(length),
+        over_engine=_over_engine(plan, batch, context, length, seconds[length], extrapolate),
+        best=(best, speedups.at(best)),
+        curve=speedups.value,
+        reach=reach_of(length, plan.measured),
         limited_by_costs=timed < longest and length == timed,
         costs_extrapolated=rounds[length].extrapolated,
     )
 
 
 def _over_engine(
-    estimate: TokensEstimate,
-    tokens: Floats,
-    replicates: Floats,
-    costs: CostSurface,
-    batch: int,
-    context: int,
-    length: int,
-    seconds: Floats,
-    engine: float | None,
-    extrapolate: bool,
-    level: float,
-) -> Speedup | None:
-    """Return the speed-up over what the engine ran: its own tokens per step, its drafts per step at
-    the same costs.
-    """
-    if engine is None:
+    plan: LengthPlan, batch: int, context: int, length: int, seconds: float, extrapolate: bool
+) -> Estimate | None:
+    """Return the speed-up of a length over the engine's own tokens and drafts, at equal costs."""
+    theirs, estimate, longest = plan.engine_length, plan.estimate, plan.costs.longest
+    if theirs is None or (not extrapolate and longest is not None and theirs > longest):
         return None
-    below = int(np.floor(engine))
-    if not extrapolate and costs.longest is not None and engine > costs.longest:
-        return None
-    ends = [
-        costs.at(batch=batch, context=context, length=n, extrapolate=extrapolate or n > engine)
-        for n in (below, below + 1)
-    ]
-    share = engine - below
-    call = ends[0].target if share == 0 else (1 - share) * ends[0].target + share * ends[1].target
-    theirs = engine * ends[0].draft + call
-    scale = theirs / seconds[length]
-    value = np.array([tokens[length] / estimate.engine_tokens * scale])
-    ratio = (replicates[:, length] / estimate.engine_replicates * scale)[:, None]
-    low, high = estimate.interval(
-        value, ratio, confidence=level, comparisons=max(1, tokens.size - 1)
+    cost = plan.costs.at(batch=batch, context=context, length=theirs, extrapolate=extrapolate)
+    gain = cost.seconds / seconds
+    found = estimate.interval(
+        estimate.tokens[[length]] / estimate.engine_tokens * gain,
+        (estimate.replicates[:, length] / estimate.engine_replicates * gain)[:, None],
+        confidence=plan.confidence,
+        comparisons=max(1, estimate.tokens.size - 1),
     )
-    return Speedup(float(value[0]), float(low[0]), float(high[0]))
+    return found.at(0)
 
 
-def _usable(estimate: TokensEstimate) -> int:
-    """Return the number of positions whose survival some step measured."""
-    known = np.flatnonzero(np.isnan(estimate.tokens))
-    return int(known[0] if known.size else estimate.tokens.size) - 1
+def vllm_lengths(
+    record: AcceptanceRecord,
+    costs: CostSurface,
+    *,
+    context: int,
+    max_batch: int | None = None,
+    extend: int | None = None,
+    extrapolate_costs: bool = False,
+) -> dict[str, Any]:
+    """Write the planned draft lengths as vLLM's table by batch size.
 
+    Args:
+        record, costs, extend, extrapolate_costs: as for `plan_lengths`.
+        context: the context length that the table is for.
+        max_batch: the largest batch size in the table; the largest measured one if None.
 
-def _extended(tokens: Floats, measured: int, longest: int) -> Floats:
-    """Return tokens by length `(..., longest + 1)`, acceptance continued at the rate of the last
-    measured position.
+    Returns:
+        Entries for `--speculative-config`: num_speculative_tokens, and
+        num_speculative_tokens_per_batch_size, a list of [first batch, last batch, drafts] that
+        covers 1 to max_batch; drafts are 0 where speculation does not pay.
+
+    Raises:
+        InvalidParameter: if batch size 1 or `max_batch` is not within the measured ones and costs
+            are not extrapolated, or what is given cannot be planned with.
+
+    Cost: that of planning every batch size. Reference: vLLM,
+        docs/features/speculative_decoding/dynamic_speculative_decoding.md at 015a47e1.
+
+    >>> from otm.engines.records import parse_acceptance
+    >>> record = parse_acceptance(
+    ...     '{"meta_info": {"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}}'
+    ... )
+    >>> points = {(1, 0, 1): 0.020, (1, 0, 3): 0.021, (64, 0, 1): 0.030, (64, 0, 3): 0.080}
+    >>> costs = CostSurface.of_points({(1, 0): 0.002, (64, 0): 0.003}, points, source="by hand")
+    >>> vllm_lengths(record, costs, context=0)["num_speculative_tokens_per_batch_size"]
+    [[1, 24, 2], [25, 49, 1], [50, 64, 0]]
     """
-    known = tokens[..., : measured + 1]
-    if longest == measured:
-        return known
-    survival = np.diff(known, axis=-1)
-    last = survival[..., -1:]
-    before = survival[..., -2:-1] if measured > 1 else np.ones_like(last)
-    rate = np.divide(last, before, out=np.zeros_like(last), where=before > 0)
-    tail = last * rate ** np.arange(1, longest - measured + 1)
-    return np.concatenate([known, known[..., -1:] + np.cumsum(tail, axis=-1)], axis=-1)
+    largest = check_instance(costs, CostSurface, name="costs").batches[-1]
+    if max_batch is not None:
+        largest = check_count(max_batch, name="max_batch")
+    if largest > MAX_BATCH:
+        raise InvalidParameter(
+            f"A table covers up to {MAX_BATCH:,} sequences; got {largest:,}. Pass a smaller "
+            "max_batch."
+        )
+    plan = plan_lengths(
+        record,
+        costs,
+        batches=range(1, largest + 1),
+        contexts=[context],
+        extend=extend,
+        extrapolate_costs=extrapolate_costs,
+    )
+    table: list[list[int]] = []
+    for choice in plan.choices:
+        if table and table[-1][2] == choice.length:
+            table[-1][1] = choice.batch
+        else:
+            table.append([choice.batch, choice.batch, choice.length])
+    return {
+        "num_speculative_tokens": max(1, *(row[2] for row in table)),
+        "num_speculative_tokens_per_batch_size": table,
+    }
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BudgetSplit:
-    """How many drafts of each request one target call checks.
+    """How many drafts of each request one target call checks, and what that yields.
 
     Attributes:
         lengths: `(R,)` drafts checked of each request.
-        tokens: expected tokens of the call, R + Σ of the survivals that were chosen.
+        tokens: expected tokens of the call.
         even_tokens: the same if every request had an equal share, the remainder going to the first
             ones.
+        held_out: whether `tokens` was counted on steps that the split had not seen. If not, and the
+            survivals are counts, it is too large: the split was chosen on the same counts.
     """
 
     lengths: NDArray[np.int64]
     tokens: float
     even_tokens: float
+    held_out: bool = False
 
 
 def split_budget(survival: ArrayLike, *, budget: int) -> BudgetSplit:
-    """Split one target call's budget of drafts over the requests of a batch: the `budget` largest
-    survivals.
+    """Split a target call's budget of drafts over requests by taking the largest survivals.
 
     max Σ_r Σ_{i≤n_r} s_{r,i} subject to Σ n_r ≤ B. Survival does not increase along a request, so
     the B largest survivals are prefixes of the requests: choosing them greedily is exact.
@@ -355,8 +328,8 @@ def split_budget(survival: ArrayLike, *, budget: int) -> BudgetSplit:
         budget: B ≥ 0 drafts in all.
 
     Returns:
-        BudgetSplit; on ties the earlier position, then the earlier request. Drafts that are never
-        accepted are not checked.
+        BudgetSplit, tokens = R + Σ of the survivals that were chosen; on ties the earlier position,
+        then the earlier request. Drafts that are never accepted are not checked.
 
     Raises:
         InvalidDistribution: if the numbers are no survivals.
@@ -376,48 +349,28 @@ def split_budget(survival: ArrayLike, *, budget: int) -> BudgetSplit:
             "the rows."
         )
     rows = array.astype(np.float64)
-    if not (
-        np.isfinite(rows).all()
-        and rows.min() >= 0
-        and rows.max() <= 1
-        and (np.diff(rows, axis=1) <= 0).all()
-    ):
+    within = np.isfinite(rows).all() and rows.min() >= 0 and rows.max() <= 1
+    if not within or (np.diff(rows, axis=1) > 0).any():
         raise InvalidDistribution(
             "Each row of survival must lie in [0, 1] and not increase; entries are "
-            f"{rows.min():.6g} to {rows.max():.6g}. If these "
-            "are conditional acceptances, take their running product."
+            f"{rows.min():.6g} to {rows.max():.6g}. If these are conditional acceptances, take "
+            "their running product."
         )
     limit = check_count(budget, name="budget", minimum=0)
     requests, length = rows.shape
-    position = np.broadcast_to(np.arange(length), rows.shape).ravel()
-    order = np.lexsort((np.repeat(np.arange(requests), length), position, -rows.ravel()))[:limit]
-    chosen = order[rows.ravel()[order] > 0]
-    lengths = np.bincount(chosen // length, minlength=requests)
+    # Position by position, so that a stable sort prefers the earlier position, then request.
+    flat = rows.T.ravel()
+    order = np.argsort(-flat, kind="stable")[:limit]
+    chosen = order[flat[order] > 0]
+    lengths = np.bincount(chosen % requests, minlength=requests)
     even = np.minimum(limit // requests + (np.arange(requests) < limit % requests), length)
     checked = np.arange(length) < even[:, None]
     return BudgetSplit(
-        lengths, requests + float(rows.ravel()[chosen].sum()), requests + float(rows[checked].sum())
+        lengths, requests + float(flat[chosen].sum()), requests + float(rows[checked].sum())
     )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class BudgetPlan:
-    """A budget split over the requests of a record, and what it yields.
-
-    Attributes:
-        lengths: `(R,)` drafts checked of each request.
-        tokens, even_tokens: expected tokens of one call with that split, and with equal shares.
-        held_out: whether they were counted on steps that the split had not seen; if not, `tokens`
-            is too large, for the split was chosen on the same counts.
-    """
-
-    lengths: NDArray[np.int64]
-    tokens: float
-    even_tokens: float
-    held_out: bool
-
-
-def plan_budget(record: AcceptanceRecord, *, budget: int) -> BudgetPlan:
+def plan_budget(record: AcceptanceRecord, *, budget: int) -> BudgetSplit:
     """Split a budget of drafts over the requests of a record, as if they were one batch.
 
     Where steps are listed, every second step chooses the split and the others count its tokens, and
@@ -428,7 +381,7 @@ def plan_budget(record: AcceptanceRecord, *, budget: int) -> BudgetPlan:
         budget: drafts that one target call checks, of all requests together.
 
     Returns:
-        BudgetPlan.
+        BudgetSplit.
 
     Raises:
         InvalidParameter: if the record tells no requests apart, or holds means only.
@@ -453,27 +406,26 @@ def plan_budget(record: AcceptanceRecord, *, budget: int) -> BudgetPlan:
             f"A budget is split over requests; this {record.form} tells none apart. Record per "
             "request."
         )
-
-    def rows(first: int, stride: int) -> Floats:
-        """Return survival by request over every `stride`-th of its steps."""
-        found = np.zeros((len(record.parts), length))
-        for row, part in zip(found, record.parts, strict=True):
-            if stride > 1 and part.pairs is not None:
-                accepted = part.pairs[first::stride, 0]
-                row[:] = (
-                    accepted.size - np.cumsum(np.bincount(accepted, minlength=length))[:length]
-                ) / max(1, accepted.size)
-            elif part.survivors is not None:
-                row[: part.survivors.size] = np.minimum(1.0, part.survivors / part.steps)
-        return found
-
-    whole = split_budget(rows(0, 1), budget=budget)
+    whole = split_budget(_survival_by_request(record), budget=budget)
     if not all(part.pairs is not None and part.steps >= 2 for part in record.parts):
-        return BudgetPlan(whole.lengths, whole.tokens, whole.even_tokens, held_out=False)
+        return whole
+    halves = [_survival_by_request(record, half) for half in (0, 1)]
     tokens = 0.0
-    for half in (0, 1):
-        lengths, other = split_budget(rows(half, 2), budget=budget).lengths, rows(1 - half, 2)
-        tokens += 0.5 * (
-            len(record.parts) + float(other[np.arange(length) < lengths[:, None]].sum())
-        )
-    return BudgetPlan(whole.lengths, tokens, whole.even_tokens, held_out=True)
+    for chosen_on, counted_on in (halves, halves[::-1]):
+        lengths = split_budget(chosen_on, budget=budget).lengths
+        checked = np.arange(length) < lengths[:, None]
+        tokens += 0.5 * (len(record.parts) + float(counted_on[checked].sum()))
+    return dataclasses.replace(whole, tokens=tokens, held_out=True)
+
+
+def _survival_by_request(record: AcceptanceRecord, half: int | None = None) -> Floats:
+    """Return survival `(R, L)` over all steps of each request, or over every second listed one."""
+    found = np.zeros((len(record.parts), record.measured))
+    for row, part in zip(found, record.parts, strict=True):
+        if half is not None and part.pairs is not None:
+            accepted = part.pairs[half::2, 0]
+            fewer = np.cumsum(np.bincount(accepted, minlength=row.size))[: row.size]
+            row[:] = (accepted.size - fewer) / max(1, accepted.size)
+        elif part.survivors is not None:
+            row[: part.survivors.size] = np.minimum(1.0, part.survivors / part.steps)
+    return found

@@ -1,5 +1,4 @@
-"""What a draft step and a target call cost, by batch size, context length and tokens checked:
-measured, and read from a file.
+"""What a draft step and a target call cost, by batch size, context length and tokens checked.
 
 A *cost surface* is measured points and the plane pieces between them; beyond the points it is asked
 for explicitly, and says so. Two files are read:
@@ -25,15 +24,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.engines.records.document import Document, number, read_text
-from otm.errors import InvalidParameter, TooLarge
+from otm.engines.records.document import Document, number, read_document
+from otm.errors import InvalidParameter
 from otm.pmf import check_real
 
 FORMAT = "otm.cost-surface"
 VERSION = 1
 ADVICE = "otm.advice"
+ONE_CALL = "a target call takes the same whatever it checks"
+ONE_CELL = "one batch size and context stand for all"
 _UNITS = {"ms": 1e-3, "s": 1.0}
 Floats = NDArray[np.float64]
+Axis = tuple[tuple[int, ...], float]
+"""Measured points, and where between them to interpolate."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -79,13 +82,11 @@ class CostSurface:
             InvalidParameter: if the points fill no grid, lack calls of one token, or a time is not
                 positive and finite (a draft step may take none).
 
-        Cost: O(points).
-
         >>> costs = CostSurface.of_points(
         ...     {(1, 0): 0.002}, {(1, 0, 1): 0.020, (1, 0, 5): 0.024}, source="by hand"
         ... )
         >>> costs.at(batch=1, context=0, length=2)
-        Cost(draft=0.002, plain=0.02, target=0.022, extrapolated=False)
+        Cost(length=2, draft=0.002, plain=0.02, target=0.022, extrapolated=False)
         """
         if not isinstance(draft, Mapping) or not isinstance(target, Mapping):
             raise InvalidParameter(
@@ -97,21 +98,8 @@ class CostSurface:
                 "A surface needs a draft step and a target call; one of them has no point. Measure "
                 "both."
             )
-        axes = []
-        for points, width in ((draft, 2), (target, 3)):
-            keys = list(points)
-            if not all(
-                isinstance(key, tuple)
-                and len(key) == width
-                and all(type(one) is int for one in key)
-                for key in keys
-            ):
-                raise InvalidParameter(
-                    f"Points are named by {width} integers; got {keys[0]!r:.60}. Pass tuples of "
-                    "them."
-                )
-            axes.append([tuple(sorted({key[i] for key in keys})) for i in range(width)])
-        batches, contexts, tokens = axes[1]
+        batches, contexts, tokens = _axes(target, 3)
+        _axes(draft, 2)
         if batches[0] < 1 or contexts[0] < 0 or tokens[0] != 1:
             raise InvalidParameter(
                 "Batches start at 1, contexts at 0 and tokens at 1, a call without drafts; the "
@@ -127,31 +115,23 @@ class CostSurface:
                 "missing. Measure it, or leave its row "
                 "out."
             )
+        steps = [_seconds(draft[key], "a draft step", zero=True) for key in grid]
+        calls = [_seconds(target[*key, n], "a target call") for key in grid for n in tokens]
+        cells = (len(batches), len(contexts))
         return cls(
-            batches,
-            contexts,
-            tokens,
-            np.array(
-                [
-                    [_seconds(draft[b, c], "a draft step", zero=True) for c in contexts]
-                    for b in batches
-                ]
-            ),
-            np.array(
-                [
-                    [[_seconds(target[b, c, n], "a target call") for n in tokens] for c in contexts]
-                    for b in batches
-                ]
-            ),
-            str(source),
+            batches=batches,
+            contexts=contexts,
+            tokens=tokens,
+            draft=np.array(steps).reshape(cells),
+            target=np.array(calls).reshape(*cells, len(tokens)),
+            source=str(source),
         )
 
     @classmethod
     def flat(
         cls, *, draft: float, target: float | Mapping[int, float], source: str = "given"
     ) -> CostSurface:
-        """Build a surface from one draft step and one target call, the same for every batch and
-        context.
+        """Build a surface from one draft step and target call for every batch and context.
 
         Args:
             draft: seconds of a draft step.
@@ -165,8 +145,6 @@ class CostSurface:
         Raises:
             InvalidParameter: if a time is not positive and finite (a draft step may take none), or
                 0 drafts are missing.
-
-        Cost: O(measurements).
 
         >>> CostSurface.flat(draft=0.002, target=0.020).assumptions[0]
         'a target call takes the same whatever it checks'
@@ -182,17 +160,15 @@ class CostSurface:
             {(1, 0, n + 1): seconds for n, seconds in by_drafts.items()},
             source=source,
         )
-        same = ("a target call takes the same whatever it checks",) if len(by_drafts) == 1 else ()
-        return dataclasses.replace(
-            surface, assumptions=(*same, "one batch size and context stand for all")
-        )
+        same = (ONE_CALL,) if len(by_drafts) == 1 else ()
+        return dataclasses.replace(surface, assumptions=(*same, ONE_CELL))
 
-    def at(self, *, batch: int, context: int, length: int, extrapolate: bool = False) -> Cost:
-        """Return what a round of `length` drafts costs.
+    def at(self, *, batch: int, context: int, length: float, extrapolate: bool = False) -> Cost:
+        """Interpolate what a round of drafts costs.
 
         Args:
             batch, context: the cell; between measured ones linearly.
-            length: drafts checked, so length + 1 tokens for each sequence.
+            length: drafts checked, so length + 1 tokens for each sequence; a mean number, too.
             extrapolate: whether to continue the last two measurements beyond the grid.
 
         Returns:
@@ -201,15 +177,13 @@ class CostSurface:
         Raises:
             InvalidParameter: beyond the grid, unless `extrapolate`.
 
-        Cost: O(grid).
-
         >>> CostSurface.flat(draft=0.002, target={0: 0.020, 4: 0.024}).at(
         ...     batch=1, context=0, length=1
         ... ).target.__round__(6)
         0.021
         """
-        axes: list[tuple[tuple[int, ...], int]] = [(self.batches, batch), (self.contexts, context)]
-        if "one batch size and context stand for all" in self.assumptions:
+        axes: list[Axis] = [(self.batches, batch), (self.contexts, context)]
+        if ONE_CELL in self.assumptions:
             axes = [(self.batches, 1), (self.contexts, 0)]
         widths = (self.tokens, length + 1 if len(self.tokens) > 1 or not self.assumptions else 1)
         outside = [
@@ -224,9 +198,9 @@ class CostSurface:
                 f"Costs are measured on a grid; {', '.join(outside)} is outside. Measure it, or "
                 "pass extrapolate."
             )
-        draft = _interpolated(self.draft, axes)
         return Cost(
-            draft=max(draft, 0.0),
+            length=length,
+            draft=max(_interpolated(self.draft, axes), 0.0),
             plain=_interpolated(self.target, [*axes, (self.tokens, 1)]),
             target=_interpolated(self.target, [*axes, widths]),
             extrapolated=bool(outside),
@@ -234,9 +208,7 @@ class CostSurface:
 
     @property
     def longest(self) -> int | None:
-        """Most drafts that a measured call checks; None if calls are taken to cost the same
-        whatever they check.
-        """
+        """Most drafts that a measured call checks; None if calls are taken to cost the same."""
         return None if len(self.tokens) == 1 and self.assumptions else self.tokens[-1] - 1
 
     def to_json(self) -> str:
@@ -245,12 +217,9 @@ class CostSurface:
         Returns:
             JSON text, times in seconds.
 
-        Cost: O(grid).
-
-        >>> CostSurface.of_points({(1, 0): 0.002}, {(1, 0, 1): 0.020}, source="by hand").to_json()[
-        ...     :60
-        ... ]
-        '{"format": "otm.cost-surface", "version": 1, "unit": "s", "s'
+        >>> costs = CostSurface.of_points({(1, 0): 0.002}, {(1, 0, 1): 0.020}, source="by hand")
+        >>> costs.to_json()[-54:]
+        '"draft": [[1, 0, 0.002]], "target": [[1, 0, 1, 0.02]]}'
         """
         cells = list(itertools.product(enumerate(self.batches), enumerate(self.contexts)))
         draft = [[b, c, float(self.draft[i, j])] for (i, b), (j, c) in cells]
@@ -278,31 +247,41 @@ class CostSurface:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Seconds of a draft step, of a target call without drafts and of one that checks them; whether
-    any was extrapolated.
+    """Seconds of one round of drafts.
+
+    Attributes:
+        length: drafts.
+        draft: seconds of one draft step.
+        plain: seconds of a target call without drafts.
+        target: seconds of a target call that checks the drafts.
+        extrapolated: whether any of these lies beyond what was measured.
     """
 
+    length: float
     draft: float
     plain: float
     target: float
     extrapolated: bool
 
+    @property
+    def seconds(self) -> float:
+        """Seconds of the round."""
+        return self.length * self.draft + self.target
+
 
 def read_costs(*paths: str | os.PathLike[str]) -> CostSurface:
-    """Read a cost surface: files of the format above, records of `latency`, one for each context,
-    or records of `advise`.
+    """Read a cost surface from one file or several, whose points are put together.
 
     Args:
-        paths: the files; their points are put together.
+        paths: files of the format above, records of `latency`, one for each context, or records of
+            `advise`.
 
     Returns:
         CostSurface.
 
     Raises:
-        InvalidParameter: if a file is neither, or the points fill no grid.
+        InvalidParameter: if a file is none of these, or the points fill no grid.
         TooLarge: beyond the size of a record.
-
-    Cost: O(length of the files).
 
     >>> import tempfile
     >>> costs = CostSurface.of_points(
@@ -320,16 +299,8 @@ def read_costs(*paths: str | os.PathLike[str]) -> CostSurface:
     target: dict[tuple[int, int, int], float] = {}
     sources = []
     for path in paths:
-        try:
-            document = Document(read_text(Path(path)))
-        except (OSError, TypeError, ValueError) as error:
-            if isinstance(error, TooLarge | InvalidParameter):
-                raise
-            raise InvalidParameter(
-                f"path must name a file of UTF-8 text; {path!r:.80} cannot be read ({error})."
-            ) from error
-        (value,) = document.values if len(document.values) == 1 else (None,)
-        if not isinstance(value, dict):
+        value = _only_object(read_document(path))
+        if value is None:
             raise InvalidParameter(
                 f"Costs are one JSON object; {Path(path).name} is none. Write CostSurface.to_json, "
                 "or run latency."
@@ -342,6 +313,13 @@ def read_costs(*paths: str | os.PathLike[str]) -> CostSurface:
 
 
 Points = tuple[dict[tuple[int, int], float], dict[tuple[int, int, int], float], str]
+"""Seconds of draft steps and of target calls by their cells, and where they come from."""
+
+
+def _only_object(document: Document) -> dict[str, Any] | None:
+    """Return the one JSON object that a document is, None if it is something else."""
+    found = document.values
+    return found[0] if len(found) == 1 and isinstance(found[0], dict) else None
 
 
 def _advised(value: dict[str, Any]) -> dict[str, Any]:
@@ -350,27 +328,23 @@ def _advised(value: dict[str, Any]) -> dict[str, Any]:
         return value
     costs = value.get("costs")
     text = costs.get("passes") if isinstance(costs, dict) else None
-    inner = Document(text).values if isinstance(text, str) else ()
-    if len(inner) != 1 or not isinstance(inner[0], dict):
+    inner = _only_object(Document(text)) if isinstance(text, str) else None
+    if inner is None:
         raise InvalidParameter(
             "A record of advise holds its costs under costs.passes; this one has none. Run advise "
             "again."
         )
-    return inner[0]
+    return inner
 
 
 def _surface(value: dict[str, Any]) -> Points:
     """Return the points of the documented format."""
-    if (
-        value.get("format") != FORMAT
-        or value.get("version") != VERSION
-        or value.get("unit") not in _UNITS
-    ):
+    told = [value.get(key) for key in ("format", "version", "unit")]
+    if told[:2] != [FORMAT, VERSION] or told[2] not in _UNITS:
         raise InvalidParameter(
             f'Costs must have "format": "{FORMAT}", "version": {VERSION} and "unit" "ms" or "s"; '
-            f"got {value.get('format')!r:.40}, "
-            f"{value.get('version')!r:.20} and {value.get('unit')!r:.20}. Or pass a record of the "
-            "command latency."
+            f"got {', '.join(f'{one!r:.40}' for one in told)}. Or pass a record of the command "
+            "latency."
         )
     unit = _UNITS[value["unit"]]
     draft = {(row[0], row[1]): row[2] * unit for row in _rows(value, "draft", 3)}
@@ -379,14 +353,9 @@ def _surface(value: dict[str, Any]) -> Points:
 
 
 def _rows(value: dict[str, Any], name: str, width: int) -> list[Any]:
+    """Return rows of integers that end with a time."""
     rows = value.get(name)
-    if not isinstance(rows, list) or not all(
-        isinstance(row, list)
-        and len(row) == width
-        and all(type(one) is int for one in row[:-1])
-        and type(row[-1]) in (int, float)
-        for row in rows
-    ):
+    if not isinstance(rows, list) or not all(_is_row(row, width) for row in rows):
         raise InvalidParameter(
             f'"{name}" must be a list of rows of {width - 1} integers and a time; got '
             f"{rows!r:.60}. Write it so."
@@ -394,61 +363,63 @@ def _rows(value: dict[str, Any], name: str, width: int) -> list[Any]:
     return rows
 
 
+def _is_row(row: Any, width: int) -> bool:
+    if not isinstance(row, list) or len(row) != width:
+        return False
+    return all(type(one) is int for one in row[:-1]) and type(row[-1]) in (int, float)
+
+
 def _latency(value: dict[str, Any]) -> Points:
     """Return the points of a latency record: medians of forward passes over length × batch."""
+    draft: dict[tuple[int, int], float] = {}
+    target: dict[tuple[int, int, int], float] = {}
     try:
-        lengths, batches, context = (
-            list(map(int, value["lengths"])),
-            list(map(int, value["batches"])),
-            int(value["context"]),
-        )
-        tables = {
-            side: [
-                [number(cell["median"], "a median") for cell in row]
-                for row in value["passes"][side]
-            ]
-            for side in ("draft", "target")
-        }
-        one = lengths.index(1)
-        draft = {(b, context): tables["draft"][one][j] for j, b in enumerate(batches)}
-        target = {
-            (b, context, n): tables["target"][i][j]
-            for i, n in enumerate(lengths)
-            for j, b in enumerate(batches)
-        }
+        context, passes = int(value["context"]), value["passes"]
+        lengths, batches = (list(map(int, value[name])) for name in ("lengths", "batches"))
+        for j, batch in enumerate(batches):
+            one = passes["draft"][lengths.index(1)][j]
+            draft[batch, context] = number(one["median"], "a median")
+            for i, length in enumerate(lengths):
+                cell = passes["target"][i][j]
+                target[batch, context, length] = number(cell["median"], "a median")
+    except InvalidParameter:
+        raise
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        if isinstance(error, InvalidParameter):
-            raise
         raise InvalidParameter(
             "A latency record must hold context, lengths with 1 among them, batches and passes of "
-            "both models; this one does not "
-            f"({type(error).__name__}: {str(error)[:60]}). Run the command latency again."
+            f"both models; this one does not ({type(error).__name__}: {str(error)[:60]}). Run the "
+            "command latency again."
         ) from error
     manifest = value.get("manifest")
     device = manifest.get("device", "") if isinstance(manifest, dict) else ""
     return draft, target, f"latency, forward passes{f' on {device}' if device else ''}"[:80]
 
 
-def _interpolated(values: Floats, axes: Sequence[tuple[tuple[int, ...], int]]) -> float:
+def _interpolated(values: Floats, axes: Sequence[Axis]) -> float:
     """Return the multilinear interpolation, continued beyond the ends."""
     for axis, value in axes:
-        points = np.asarray(axis, dtype=np.float64)
-        if points.size == 1:
+        if len(axis) == 1:
             values = values[0]
             continue
-        i = int(np.clip(np.searchsorted(points, value, side="right") - 1, 0, points.size - 2))
-        share = (value - points[i]) / (points[i + 1] - points[i])
-        values = (
-            values[i]
-            if share == 0
-            else values[i + 1]
-            if share == 1
-            else (1 - share) * values[i] + share * values[i + 1]
-        )
+        i = int(np.clip(np.searchsorted(axis, value, side="right") - 1, 0, len(axis) - 2))
+        share = (value - axis[i]) / (axis[i + 1] - axis[i])
+        values = (1 - share) * values[i] + share * values[i + 1]
     return float(values)
 
 
+def _axes(points: Mapping[Any, float], width: int) -> list[tuple[int, ...]]:
+    """Return the different numbers in each place of the points' names."""
+    for key in points:
+        named = isinstance(key, tuple) and len(key) == width
+        if not named or any(type(one) is not int for one in key):
+            raise InvalidParameter(
+                f"Points are named by {width} integers; got {key!r:.60}. Pass tuples of them."
+            )
+    return [tuple(sorted({key[i] for key in points})) for i in range(width)]
+
+
 def _seconds(value: Any, name: str, *, zero: bool = False) -> float:
+    """Return a positive finite time."""
     seconds = check_real(value, name=name, low=0.0, open_low=not zero)
     if math.isinf(seconds):
         raise InvalidParameter(f"{name} must take finite time; got inf. Pass measured seconds.")

@@ -18,7 +18,7 @@ from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
 from otm.pmf import check_real
 from otm.problem import Problem, require_law
-from otm.results import Certified
+from otm.statistics import Certified
 from otm.taut_string import Hull, by_ratio, string_law, upper_hull
 
 MAX_PREFIXES = 4096

@@ -6,10 +6,11 @@ import dataclasses
 from typing import Any
 
 from otm._arrays import Array
+from otm.statistics import Certified
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Interval:
+class Interval(Certified):
     """Certified bounds of a quantity over every completion of partly known distributions; floats or
     arrays of one shape.
 
@@ -21,8 +22,6 @@ class Interval:
             floating point; 0 on an end that is infinite or a natural limit of the quantity.
     """
 
-    lower: Array
-    upper: Array
     lower_is_attained: Array
     upper_is_attained: Array
     slack: Array

@@ -38,11 +38,11 @@ import scipy
 from numpy.typing import NDArray
 
 from otm.errors import SolverFailure, TooLarge
-from otm.results import Certified
 from otm.sequence.decoder import Decoder, check_asked, independent_sequences
 from otm.sequence.models import Context, LanguageModel, Memoised, next_distributions
 from otm.sequence.source import outcomes
 from otm.sequence.tree_cuts import PathTree, TreeCut, best_of_paths
+from otm.statistics import Certified
 
 GAP_TOLERANCE = 1e-9
 MAX_VARIABLES = 1_000_000

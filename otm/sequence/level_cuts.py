@@ -14,7 +14,6 @@ nothing is fitted to the sample that it is estimated on.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,6 +23,7 @@ from otm.errors import InvalidParameter
 from otm.pmf import check_confidence, check_count, check_rng
 from otm.sequence.decoder import check_pair
 from otm.sequence.models import LanguageModel, check_context, next_distribution
+from otm.statistics import Estimate, bernstein_deviation
 
 _SLOPES = 64
 _PILOT = 3
@@ -35,22 +35,17 @@ class LevelCutBound:
     """An estimated upper bound on the tokens per call of any verification.
 
     Attributes:
-        mean: the estimate of the bound.
-        high: with probability `confidence` the bound, and so every decoder of these drafts, lies
-            below this.
-        samples: paths that the mean was taken over.
-        confidence: as asked for.
+        tokens: the estimate of the bound, with a one-sided interval: `low` is 1, and with
+            probability `confidence` the bound, and so every decoder of these drafts, lies below
+            `high`. Its samples are the paths that the mean was taken over.
         slopes: λ of each level.
     """
 
-    mean: float
-    high: float
-    samples: int
-    confidence: float
+    tokens: Estimate
     slopes: tuple[float, ...]
 
     def __str__(self) -> str:
-        return f"{self.mean:.4f} [≤ {self.high:.4f}]"
+        return f"{self.tokens.value:.4f} [≤ {self.tokens.high:.4f}]"
 
 
 def level_cut_upper(
@@ -78,7 +73,7 @@ def level_cut_upper(
         confidence: of the one-sided interval.
 
     Returns:
-        LevelCutBound; its `high` fails to bound every verification with probability at most 1 −
+        LevelCutBound; `tokens.high` fails to bound every verification with probability at most 1 −
         confidence, for every n.
 
     Raises:
@@ -98,7 +93,7 @@ def level_cut_upper(
     >>> found = level_cut_upper(
     ...     draft=draft, target=target, context=[], num_drafts=2, length=1, samples=3000, rng=rng
     ... )
-    >>> round(found.mean, 3), found.high < 1.96
+    >>> round(found.tokens.value, 3), found.tokens.high < 1.96
     (1.938, True)
     """
     check_pair(draft, target)
@@ -129,16 +124,14 @@ def level_cut_upper(
             for _ in range(total - num_pilot)
         ]
     )
-    count, span = len(values), float(chosen.sum())
-    doubt = math.log(2.0 / (1.0 - level))
-    spread = float(values.var(ddof=1)) if count > 1 else span**2
-    width = math.sqrt(2.0 * spread * doubt / count) + 7.0 * span * doubt / (3.0 * max(count - 1, 1))
+    span = float(chosen.sum())
+    width = bernstein_deviation(values, span=span, uncertainty=1.0 - level)
     fixed = 1.0 + float(offsets[best].sum())
     most = depth + 1.0  # no step yields more, whatever the cuts of a sample say
     mean = fixed + float(values.mean())
     high = min(mean + width, most)
-    mean = min(mean, most)
-    return LevelCutBound(mean, high, count, level, tuple(float(slope) for slope in chosen[:, 0]))
+    tokens = Estimate(min(mean, most), 1.0, high, len(values), level, "tokens per call")
+    return LevelCutBound(tokens, tuple(float(slope) for slope in chosen[:, 0]))
 
 
 def conjugate(slopes: NDArray[np.float64], k: int) -> NDArray[np.float64]:

@@ -1,15 +1,8 @@
-"""Draft trees: their shapes, the best one for measured acceptances and costs, entropy bounds, and
-how trees are written.
-"""
+"""Draft trees: shapes, the best one for measured acceptances and costs, entropy bounds, JSON."""
 
 from otm.trees.cost import TreeChoice, choose_tree, target_seconds_at
 from otm.trees.interchange import (
     TreeRecord,
-    acceptance_from_sequoia,
-    acceptance_from_sequoia_static,
-    acceptance_to_sequoia,
-    sequoia_growmap,
-    shape_from_successors,
     tree_from_json,
     tree_to_json,
 )
@@ -41,9 +34,6 @@ __all__ = [
     "TreeChoice",
     "TreeRecord",
     "TreeShape",
-    "acceptance_from_sequoia",
-    "acceptance_from_sequoia_static",
-    "acceptance_to_sequoia",
     "acceptance_vector",
     "check_acceptance",
     "choose_tree",
@@ -55,8 +45,6 @@ __all__ = [
     "optimal_tree",
     "rank_counts",
     "rejected_mass",
-    "sequoia_growmap",
-    "shape_from_successors",
     "target_seconds_at",
     "tree_acceptance",
     "tree_expected_tokens",

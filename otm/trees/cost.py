@@ -3,7 +3,8 @@
 One round drafts a tree level by level, one draft step for each level, and then scores all of it in
 one target call:
 
-    seconds(tree) = depth · draft_seconds + target_seconds(n),      tokens per second = E[tokens]/seconds.
+    seconds(tree) = depth · draft_seconds + target_seconds(n),
+    tokens per second = E[tokens]/seconds(tree).
 
 For every depth the optimal trees of all budgets are prefixes of one construction (`optimal_tree`),
 so the search over (depth, budget, tree) is exact: a tree of depth d and n vertices has no more
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from otm.engines.chain import fastest
 from otm.engines.positions import ChainPaths, Reach, reach_of
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_count, check_counts, check_real
@@ -191,15 +193,15 @@ def choose_tree(
         tree = optimal_tree(
             acceptance, num_nodes=sizes[-1], max_depth=depth, max_width=max_width, order=order
         )
-        drafted = np.minimum(
-            sizes, tree.num_nodes
-        )  # a budget beyond what can be accepted is padded
-        seconds = depth * step + target[1:]
-        rates = tree.curve[drafted] / seconds
-        i = int(np.argmax(rates))
-        if rates[i] > best.tokens_per_second * (1 + 4 * np.finfo(np.float64).eps):
-            best = TreeChoice(
-                tree.first(int(drafted[i])), sizes[i], float(seconds[i]), float(target[0]), measured
+        # A budget beyond what can be accepted is padded.
+        drafted = np.minimum(sizes, tree.num_nodes)
+        tokens = np.append(best.tree.expected_tokens, tree.curve[drafted])
+        seconds = np.append(best.seconds, depth * step + target[1:])
+        found = fastest(tokens, seconds)
+        if found:
+            chosen = tree.first(int(drafted[found - 1]))
+            best = dataclasses.replace(
+                best, tree=chosen, budget=sizes[found - 1], seconds=float(seconds[found])
             )
     return best
 

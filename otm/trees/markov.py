@@ -4,7 +4,8 @@ A visit to a vertex in state s, the last m ranks of its path, yields one token a
 the leaf that verification ends in; the whole leaf has log₂(number of leaves) at most. What a tree
 adds is where to stop, so nothing it does beats the price y of a bit at which stopping is best,
 
-    E[tokens] ≤ y log₂ L + 1 − y H_root + Σ_i A_root(i) w_i,      w_s = max(0, 1 − y H_s + Σ_i A_s(i) w_{s·i}),
+    E[tokens] ≤ y log₂ L + 1 − y H_root + Σ_i A_root(i) w_i,
+    w_s = max(0, 1 − y H_s + Σ_i A_s(i) w_{s·i}),
 
 for every y ≥ 0 (docs/theory.md, "Bounds"). The best price and the values w of the states are one
 linear program with a variable for each state. No answer of a solver is trusted: any y, w ≥ 0 give a

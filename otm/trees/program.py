@@ -5,7 +5,8 @@ likely child comes with an unlikely elder sibling that must be drafted first. Th
 pays for elder siblings. With G_l(n) the best expected number of accepted vertices of a subtree with
 n vertices, its root (accepted) included, and at most l levels below the root,
 
-    H_l(0, 1) = 1,      H_l(b, n) = max_{1≤y<n} H_l(b − 1, n − y) + A(b) G_{l−1}(y),      G_l(n) = max_b H_l(b, n):
+    H_l(0, 1) = 1,      H_l(b, n) = max_{1≤y<n} H_l(b − 1, n − y) + A(b) G_{l−1}(y),
+    G_l(n) = max_b H_l(b, n):
 
 the b-th child receives y of the vertices. This is Sequoia's program with its table of b children
 turned into a running maximum, and the oracle of `optimal_tree`, which is linear in N but for a

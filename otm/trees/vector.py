@@ -52,8 +52,7 @@ _NO_REST = 64 * 2.0**-53  # a sum of masses misses 1 by this much through roundi
 
 
 def check_acceptance(acceptance: ArrayLike) -> NDArray[np.float64]:
-    """Return an acceptance vector as float64 `(k,)`, or raise unless it is a sub-distribution over
-    child ranks.
+    """Return an acceptance vector as float64 `(k,)`, or raise unless it is a sub-distribution.
 
     Args:
         acceptance: A(1), …, A(k), `(k,)`; what is missing to 1 is the probability that every draft
@@ -67,66 +66,57 @@ def check_acceptance(acceptance: ArrayLike) -> NDArray[np.float64]:
             or a sum above 1 by more than 1e-9 (3e-5 in float32). A smaller excess is rounding and
             divided out.
 
-    Cost: O(k).
-
     >>> check_acceptance([0.5, 0.25]).tolist()
     [0.5, 0.25]
     """
     raw = plain_reals(acceptance, "acceptance")
     if raw.ndim != 1 or raw.size == 0 or raw.dtype.kind not in "iuf":
-        raise InvalidDistribution(
-            "acceptance must hold one probability per child rank, (k,) with k ≥ 1; got "
-            f"{raw.dtype} of shape {raw.shape}. "
-            "Pass [A(1), A(2), …]; the rejected mass is what is missing to 1."
-        )
+        raise _no_vector(raw, "(k,)")
     array = raw.astype(np.float64)
-    if not np.isfinite(array).all() or array.min() < 0:
-        bad = array[~(np.isfinite(array) & (array >= 0))][0]
-        raise InvalidDistribution(
-            f"acceptance must hold finite numbers ≥ 0; it holds {bad}. Check how it was measured."
-        )
-    total = math.fsum(array)
-    tolerance = SUM_TOLERANCE_FLOAT32 if raw.dtype == np.float32 else SUM_TOLERANCE_FLOAT64
-    if total > 1 + tolerance:
-        raise InvalidDistribution(
-            "acceptance must sum to at most 1, one draft being accepted at most; it sums to "
-            f"{total:.9g}. If these are the "
-            "probabilities of accepting within the first i drafts, take differences."
-        )
+    total = math.fsum(array) if np.isfinite(array).all() else math.nan
+    _require_masses(float(array.min()), total, single=raw.dtype == np.float32)
     return array / total if total > 1 else array
 
 
 def check_acceptances(values: object) -> Array:
-    """Return acceptance vectors `(..., k)` of any array kind in float64, as `check_acceptance` does
-    for one; gradients are kept.
-    """
+    """Check acceptance vectors `(..., k)` of any array kind; gradients are kept."""
     array = plain_array(values, "acceptance", gradients=True)
     if array.ndim == 0 or 0 in tuple(array.shape):
-        raise InvalidDistribution(
-            "acceptance must hold one probability per child rank, (..., k) with k ≥ 1; got the "
-            f"shape {tuple(array.shape)}. "
-            "Pass [A(1), A(2), …]; the rejected mass is what is missing to 1."
-        )
+        raise _no_vector(array, "(..., k)")
     xp = namespace(array)
-    plain, single = xp.astype(untracked(array), xp.float64), array.dtype == xp.float32
+    plain = xp.astype(untracked(array), xp.float64)
     sums = total(plain)
-    largest = float(xp.max(sums))
-    if not bool(xp.all(xp.isfinite(plain))) or float(xp.min(plain)) < 0:
-        raise InvalidDistribution(
-            "acceptance must hold finite numbers ≥ 0; some are not. Check how they were measured."
-        )
-    if largest > 1 + (SUM_TOLERANCE_FLOAT32 if single else SUM_TOLERANCE_FLOAT64):
-        raise InvalidDistribution(
-            "acceptance must sum to at most 1, one draft being accepted at most; it sums to "
-            f"{largest:.9g}. If these are the "
-            "probabilities of accepting within the first i drafts, take differences."
-        )
+    largest = float(xp.max(sums)) if bool(xp.all(xp.isfinite(plain))) else math.nan
+    _require_masses(float(xp.min(plain)), largest, single=array.dtype == xp.float32)
     wide = xp.astype(array, xp.float64)
     return wide / xp.maximum(sums, xp.ones_like(sums))[..., None] if largest > 1 else wide
 
 
+def _no_vector(array: Array, shape: str) -> InvalidDistribution:
+    return InvalidDistribution(
+        f"acceptance must hold one probability per child rank, {shape} with k ≥ 1; got "
+        f"{array.dtype} of shape {tuple(array.shape)}. Pass [A(1), A(2), …]; the rejected mass is "
+        "what is missing to 1."
+    )
+
+
+def _require_masses(least: float, total: float, *, single: bool) -> None:
+    """Raise `InvalidDistribution` unless masses are finite, none negative, and sum to at most 1."""
+    if math.isnan(total) or least < 0:
+        raise InvalidDistribution(
+            f"acceptance must hold finite numbers ≥ 0; the least is {least}. Check how it was "
+            "measured."
+        )
+    if total > 1 + (SUM_TOLERANCE_FLOAT32 if single else SUM_TOLERANCE_FLOAT64):
+        raise InvalidDistribution(
+            "acceptance must sum to at most 1, one draft being accepted at most; it sums to "
+            f"{total:.9g}. If these are the probabilities of accepting within the first i drafts, "
+            "take differences."
+        )
+
+
 def refuse_order(order: int | None) -> None:
-    """Raise `InvalidParameter` if a vector came with a Markov order, which only a function has."""
+    """Raise `InvalidParameter` if a vector comes with a Markov order, which functions have."""
     if order is not None:
         raise InvalidParameter(
             f"order is that of a function; a vector's is 0, and order={order!r} was given. Leave "
@@ -135,19 +125,18 @@ def refuse_order(order: int | None) -> None:
 
 
 def rejected_mass(acceptance: ArrayLike) -> float:
-    """Return the probability that no draft is accepted, 1 − Σ A; exactly 0 where the sum misses 1
-    by rounding alone.
+    """Return the probability that no draft is accepted, 1 − Σ A.
 
     Args:
         acceptance: A, `(k,)`.
 
     Returns:
-        A probability.
+        A probability; exactly 0 where the sum misses 1 by rounding alone.
 
     Raises:
-        InvalidDistribution: see `check_acceptance`.
+        InvalidDistribution: if A is no sub-distribution.
 
-    Cost: O(k). Accuracy: 2⁻⁵², absolute; at most 2⁻⁴⁷ is taken for rounding.
+    Accuracy: 2⁻⁵², absolute; at most 2⁻⁴⁷ is taken for rounding.
 
     >>> rejected_mass([0.5, 0.25])
     0.25
@@ -157,18 +146,16 @@ def rejected_mass(acceptance: ArrayLike) -> float:
 
 
 def entropy_bits(mass: ArrayLike) -> float:
-    """Return the entropy −Σ m log₂ m of masses `(n,)`, in bits; masses of zero count nothing.
+    """Return the entropy −Σ m log₂ m of masses, in bits.
 
     Args:
-        mass: finite non-negative numbers `(n,)`; not normalised.
+        mass: finite non-negative numbers `(n,)`; not normalised. Zeros count nothing.
 
     Returns:
         Bits.
 
     Raises:
         InvalidDistribution: on anything but one axis of finite, non-negative numbers.
-
-    Cost: O(n).
 
     >>> entropy_bits([0.5, 0.25, 0.25])
     1.5
@@ -190,7 +177,7 @@ def entropy_bits(mass: ArrayLike) -> float:
 
 
 def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
-    """Return the exact acceptance vector of a verifier on a problem.
+    """Return the exact acceptance vector of a verifier by differences of its acceptance in k.
 
     A(i) = Pr(the i-th draft is the accepted one) = α_i − α_{i−1}, i = 1..k.
 
@@ -225,8 +212,7 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
     if k > 1 and not isinstance(verifier, NESTED):
         raise Unsupported(
             f"An acceptance vector needs accept events that are nested in k; those of {verifier!r} "
-            "are not: what happens to the "
-            "first draft depends on how many follow. Choose "
+            "are not: what happens to the first draft depends on how many follow. Choose "
             f"{', '.join(cls.__name__ for cls in NESTED)}, or k = 1."
         )
     if tracks_gradient(problem.draft, problem.target):
@@ -258,8 +244,7 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
 def rank_counts(
     ranks: Sequence[int], num_children: Sequence[int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count, from the visits of a decoder to vertices, how often each child rank was tried and how
-    often accepted.
+    """Count how often each child rank was tried and accepted, from a decoder's visits to vertices.
 
     A visit that accepts rank r has tried the ranks 0..r; one that accepts none has tried all its
     children.
@@ -276,8 +261,6 @@ def rank_counts(
             num_children).
         TooLarge: beyond ten million ranks.
 
-    Cost: O(n + k).
-
     >>> [counts.tolist() for counts in rank_counts([0, 1, -1], [2, 2, 1])]
     [[1, 1], [3, 1]]
     """
@@ -285,14 +268,14 @@ def rank_counts(
     if rank.ndim != 1 or rank.shape != offered.shape or rank.size == 0:
         raise InvalidParameter(
             f"ranks and num_children must be integers of one shape (n,), n ≥ 1; got {rank.dtype} "
-            f"{rank.shape} and "
-            f"{offered.dtype} {offered.shape}. Pass one entry of each per visited vertex."
+            f"{rank.shape} and {offered.dtype} {offered.shape}. Pass one entry of each per visited "
+            "vertex."
         )
     if offered.min() < 1 or rank.min() < -1 or (rank >= offered).any():
         raise InvalidParameter(
             "Each rank must lie in [−1, num_children) with num_children ≥ 1; got ranks "
-            f"{rank.min()} to {rank.max()} and "
-            f"num_children from {offered.min()}. Leave out visits to vertices without children."
+            f"{rank.min()} to {rank.max()} and num_children from {offered.min()}. Leave out visits "
+            "to vertices without children."
         )
     k = int(offered.max())
     if k > MAX_RANKS:
@@ -307,12 +290,11 @@ def rank_counts(
 
 
 def empirical_acceptance(accepted: ArrayLike, tried: ArrayLike) -> NDArray[np.float64]:
-    """Estimate an acceptance vector from counts, also where vertices had different numbers of
-    children.
+    """Estimate an acceptance vector from counts by the product-limit estimate.
 
-    A(i) = h_i Π_{j<i} (1 − h_j) with h_i = accepted_i / tried_i, the product-limit estimate: a
-    vertex that ran out of children says nothing about the ranks it did not have. If every vertex
-    had k children, A(i) = accepted_i / visits.
+    A(i) = h_i Π_{j<i} (1 − h_j) with h_i = accepted_i / tried_i. Vertices may have different numbers
+    of children: one that ran out of them says nothing about the ranks it did not have. If every
+    vertex had k children, A(i) = accepted_i / visits.
 
     Args:
         accepted: `(k,)`, how often rank i was the accepted one.
@@ -324,7 +306,7 @@ def empirical_acceptance(accepted: ArrayLike, tried: ArrayLike) -> NDArray[np.fl
     Raises:
         InvalidParameter: unless 0 ≤ accepted ≤ tried, with tried ≥ 1, all of one shape.
 
-    Cost: O(k). Reference: Kaplan & Meier 1958, for the ranks in place of times.
+    Reference: Kaplan & Meier 1958, for the ranks in place of times.
 
     >>> empirical_acceptance([6, 1], [10, 2]).tolist()
     [0.6, 0.2]
@@ -346,8 +328,7 @@ def empirical_acceptance(accepted: ArrayLike, tried: ArrayLike) -> NDArray[np.fl
     ):
         raise InvalidParameter(
             "Counts must satisfy 0 ≤ accepted ≤ tried and tried > 0 at every rank; got "
-            f"{hits.tolist()} of {trials.tolist()}. "
-            "Leave out ranks that were never tried."
+            f"{hits.tolist()} of {trials.tolist()}. Leave out ranks that were never tried."
         )
     rate = hits / trials
     return np.asarray(rate * np.cumprod(np.concatenate([[1.0], 1.0 - rate[:-1]])))

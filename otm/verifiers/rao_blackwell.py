@@ -8,8 +8,6 @@ and the last draft itself, are integrated.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +15,7 @@ from otm._arrays import inverse_cdf, quiet
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.pmf import check_confidence, check_count, check_rng
 from otm.problem import Problem, require_law
-from otm.results import Estimate
+from otm.statistics import Estimate, bernstein_deviation
 from otm.verifiers.rejection_without_replacement import (
     SCALE,
     RecursiveRejectionWithoutReplacementRule,
@@ -49,7 +47,7 @@ def rao_blackwell_acceptance(
         confidence: coverage of the interval, in (0, 1).
 
     Returns:
-        Estimate(mean, low, high, ...).
+        Estimate(value, low, high, ...).
 
     Raises:
         Unsupported: for another law.
@@ -84,18 +82,15 @@ def rao_blackwell_acceptance(
     # Every sample lies in [0, TV]: the first stage rejects with probability TV = Σ (q − p)₊
     # whatever is drafted.
     widest = float(rule.residuals.mass(np.full(1, SCALE))[0] / SCALE)
-    log_term = math.log(4.0 / (1.0 - level))
-    reach = math.sqrt(
-        2.0 * float(values.var(ddof=1)) * log_term / count
-    ) + widest * 7.0 * log_term / (3.0 * (count - 1))
+    reach = bernstein_deviation(values, span=widest, uncertainty=(1.0 - level) / 2)
     mean = 1.0 - float(values.mean())
     return Estimate(
-        mean=mean,
+        value=mean,
         low=max(0.0, mean - reach),
         high=min(1.0, mean + reach),
         samples=count,
         confidence=level,
-        by="membership",
+        quantity="acceptance by membership",
     )
 
 

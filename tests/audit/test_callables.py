@@ -58,7 +58,9 @@ class TestLaw:
         assert otm.acceptance(mine, problem(2), by="rule") == pytest.approx(1.0, abs=1e-14)
         assert otm.lossy.output_law(mine, problem(2)) == pytest.approx(DRAFT, abs=1e-14)
         assert (
-            otm.estimate(mine, problem(2), samples=50, rng=np.random.default_rng(0), by="rule").mean
+            otm.estimate(
+                mine, problem(2), samples=50, rng=np.random.default_rng(0), by="rule"
+            ).value
             == 1.0
         )
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from otm.__main__ import main
-from otm.commands.plan import _tidied
 from otm.commands.printing import WIDTH
 from otm.engines.surface import CostSurface
 from tests.paths import ROOT
@@ -157,13 +156,6 @@ def test_lengths_that_follow_acceptance_are_called_out(
     )
 
 
-def test_settings_have_no_digits_of_binary_fractions() -> None:
-    assert _tidied({"rates": (0.19999999999999996, 3), "name": "a"}) == {
-        "rates": [0.2, 3],
-        "name": "a",
-    }
-
-
 def test_batch_sizes_and_settings(
     capsys: pytest.CaptureFixture[str], counters: Path, tmp_path: Path
 ) -> None:
@@ -186,15 +178,6 @@ def test_batch_sizes_and_settings(
     )
     assert table["num_speculative_tokens"] == 6
     assert table["num_speculative_tokens_per_batch_size"][-1][1:] == [40, 0]
-    rates = json.loads(answer_json(capsys, counters, "--settings", "vllm-simulation"))[
-        "synthetic_acceptance_rates"
-    ]
-    assert rates == [0.8, 0.55, 0.4]
-    for engine in ("sglang", "tensorrt-llm"):
-        runs = json.loads(answer_json(capsys, counters, "--settings", f"{engine}-simulation"))[
-            "runs"
-        ]
-        assert [run["weight"] for run in runs] == pytest.approx([0.2, 0.25, 0.15, 0.4])
 
 
 def answer_json(capsys: pytest.CaptureFixture[str], *words: object) -> str:
@@ -255,7 +238,7 @@ def test_the_page_on_records_shows_what_is_printed(
     commands = re.findall(
         r"^\.venv/bin/python -m otm (plan .*)\n((?:(?!\.venv|```).*\n)+)", page, re.MULTILINE
     )
-    assert len(commands) == 6
+    assert len(commands) == 5
     for words, shown in commands:
         assert main(shlex.split(words)) == 0
         assert capsys.readouterr().out == shown, words

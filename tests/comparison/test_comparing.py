@@ -108,7 +108,7 @@ class TestRows:
         )  # what needs a program cannot be sampled either
         assert tournament.exact is None and tournament.monte_carlo.samples == DEFAULT_SAMPLES
         shown = str(compare(**pair, **named))
-        assert f"≈{tournament.monte_carlo.mean:.4f}" in shown
+        assert f"≈{tournament.monte_carlo.value:.4f}" in shown
 
     def test_without_samples_there_is_no_monte_carlo(self) -> None:
         (row,) = compare(

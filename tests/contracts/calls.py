@@ -436,9 +436,6 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield trees.TreeShape, {"parents": [0, 0, 1]}
     yield engines.PositionAcceptance, {"survival": [0.5, 0.25]}
     yield from _planning()
-    yield trees.acceptance_from_sequoia, {"values": [0.0, 0.5, 0.25, 0.25]}
-    yield trees.acceptance_from_sequoia_static, {"values": [0.0, 0.5, 0.25]}
-    yield trees.acceptance_to_sequoia, {"acceptance": vector}
     yield engines.chain_expected_tokens, {"acceptance": 0.5, "length": 2}
     yield engines.chain_speedup, {"acceptance": 0.5, "length": 2, "cost_ratio": 0.1}
     yield trees.check_acceptance, {"acceptance": vector}
@@ -458,8 +455,6 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield trees.optimal_tree, {"acceptance": vector, "num_nodes": 3, "max_depth": 2, "max_width": 2}
     yield trees.rank_counts, {"ranks": [0, 1, -1], "num_children": [2, 2, 1]}
     yield trees.rejected_mass, {"acceptance": vector}
-    yield trees.sequoia_growmap, {"shape": SHAPE}
-    yield trees.shape_from_successors, {"successors": [[1, 2], [3], [], []]}
     yield trees.target_seconds_at, {"target_seconds": {1: 1.0, 8: 2.0}, "num_nodes": [1, 2]}
     yield trees.tree_acceptance, {"acceptance": vector, "shape": SHAPE}
     yield trees.tree_expected_tokens, {"acceptance": vector, "shape": SHAPE}
@@ -501,7 +496,7 @@ def _planning() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     chain = engines.PositionAcceptance([0.5, 0.25])
     for verb in (engines.estimate_tokens, engines.kaplan_meier, engines.survival_bounds):
         yield verb, {"record": record}
-    for verb in (engines.request_mean_interval, engines.check_lengths):
+    for verb in (engines.request_mean, engines.check_lengths):
         yield verb, {"record": record, "confidence": 0.9}
     yield (
         engines.parse_acceptance,
@@ -517,12 +512,6 @@ def _planning() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield engines.plan_budget, {"record": record, "budget": 3}
     yield engines.split_budget, {"survival": [[0.5, 0.25]], "budget": 1}
     yield engines.vllm_lengths, planned | {"context": 0, "max_batch": 1}
-    for writer in (
-        engines.vllm_simulation,
-        engines.sglang_simulation,
-        engines.tensorrt_llm_simulation,
-    ):
-        yield writer, {"acceptance": chain}
     yield chain.extended, {"length": 3}
     yield engines.CostSurface.flat, {"draft": 0.002, "target": 0.020}
     yield engines.records.Tally.of_steps, {"accepted": [0, 1], "drafted": [1, 1], "name": ""}

@@ -12,10 +12,17 @@ from hypothesis import strategies as st
 
 import otm
 from otm.engines.chain import chain_speedup, optimal_chain_length
-from otm.engines.planning import Speedup, plan_budget, plan_lengths, split_budget
+from otm.engines.planning import (
+    MAX_BATCH,
+    plan_budget,
+    plan_lengths,
+    split_budget,
+    vllm_lengths,
+)
 from otm.engines.records import Tally, parse_acceptance
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.surface import CostSurface
+from otm.statistics import Estimate
 
 
 def record_of(*parts: Tally, length: int | None = None) -> AcceptanceRecord:
@@ -162,7 +169,7 @@ def test_undecided_where_the_interval_contains_one() -> None:
 
 
 def test_speedups_in_words() -> None:
-    assert Speedup(1.5, float("nan"), float("nan")).over("plain") == "1.50 x plain"
+    assert Estimate(1.5, float("nan"), float("nan")).words(unit=" x plain") == "1.50 x plain"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -275,3 +282,45 @@ def test_records_too_wide_to_plan_are_refused_before_memory_is_taken() -> None:
             call()
     with pytest.raises(otm.errors.TooLarge, match="4,000 clusters at 10,000 positions"):
         plan_lengths(record_of(*[short] * 4_000), costs, extend=10_000)
+
+
+def test_vllm_s_table_is_the_plan_of_every_batch_size() -> None:
+    record = parse_acceptance('{"spec_verify_ct": 100, "spec_accept_histogram": [20, 20, 20, 40]}')
+    points = {
+        (b, c, n): max(1.0, b * n / 24) + c / 1e3
+        for b in (1, 8, 32)
+        for c in (0, 50)
+        for n in (1, 2, 3, 4)
+    }
+    costs = CostSurface.of_points(
+        {(b, c): 0.04 for b in (1, 8, 32) for c in (0, 50)}, points, source=""
+    )
+    settings = vllm_lengths(record, costs, context=50)
+    table = settings["num_speculative_tokens_per_batch_size"]
+    assert [row[0] for row in table] == [1, *(row[1] + 1 for row in table[:-1])] and table[-1][
+        1
+    ] == 32
+    plan = plan_lengths(record, costs, batches=range(1, 33), contexts=[50])
+    assert [row[2] for row in table for _ in range(row[0], row[1] + 1)] == [
+        choice.length for choice in plan.choices
+    ]
+    assert settings["num_speculative_tokens"] == max(row[2] for row in table) == 3
+    assert table[-1][2] == 0
+    assert vllm_lengths(record, costs, context=50, max_batch=4)[
+        "num_speculative_tokens_per_batch_size"
+    ] == [[1, 4, 3]]
+    further = vllm_lengths(
+        record, costs, context=50, max_batch=40, extend=6, extrapolate_costs=True
+    )
+    plan = plan_lengths(
+        record, costs, batches=range(1, 41), contexts=[50], extend=6, extrapolate_costs=True
+    )
+    lengths = [
+        row[2]
+        for row in further["num_speculative_tokens_per_batch_size"]
+        for _ in range(row[0], row[1] + 1)
+    ]
+    assert lengths == [choice.length for choice in plan.choices] and max(lengths) == 6
+    for wrong in (33, MAX_BATCH + 1):
+        with pytest.raises(otm.errors.InvalidParameter):
+            vllm_lengths(record, costs, context=50, max_batch=wrong)

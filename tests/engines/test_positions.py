@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import otm
-from otm.engines.positions import (
-    PositionAcceptance,
-)
+from otm.engines.positions import PositionAcceptance
 from otm.engines.records import parse_acceptance
 from otm.trees.optimal import optimal_tree
 from otm.trees.shape import TreeShape
@@ -37,8 +35,7 @@ class TestPositions:
         ],
     )
     def test_csv(self, text: str) -> None:
-        (chain,) = PositionAcceptance.from_csv(text)
-        assert chain.survival.tolist() == list(self.survival)
+        assert parse_acceptance(text).survival.survival.tolist() == list(self.survival)
 
     def test_engines_agree(self) -> None:
         vllm = (
@@ -98,12 +95,12 @@ class TestPositions:
     @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
     def test_csv_reads_back_exactly(self, values: list[float]) -> None:
         chain = PositionAcceptance(sorted(values, reverse=True))
-        (again,) = PositionAcceptance.from_csv(chain.to_csv())
+        again = parse_acceptance(chain.to_csv()).survival
         assert again.survival.tolist() == chain.survival.tolist()
 
     def test_several_runs(self) -> None:
-        chains = PositionAcceptance.from_csv("dataset,pos_0,pos_1\na,0.8,0.6\nb,0.5,\n")
-        assert [chain.survival.tolist() for chain in chains] == [[0.8, 0.6], [0.5]]
+        record = parse_acceptance("dataset,pos_0,pos_1\na,0.8,0.6\nb,0.5,\n")
+        assert [part.survivors.tolist() for part in record.parts] == [[0.8, 0.6], [0.5]]
 
     @pytest.mark.parametrize(
         "text",
@@ -131,7 +128,7 @@ class TestPositions:
     )
     def test_damaged_csv_is_refused(self, text: str) -> None:
         with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):
-            PositionAcceptance.from_csv(text)
+            parse_acceptance(text)
 
     def test_other_damaged_input_is_refused(self) -> None:
         for call in (
@@ -160,7 +157,7 @@ class TestPositions:
 def test_short_rows_under_many_columns_are_counted_before_they_are_read() -> None:
     text = ",".join(f"pos_{i}" for i in range(3_000)) + "\n" + "0.5\n" * 10_000
     with pytest.raises(otm.errors.TooLarge, match="cells"):
-        PositionAcceptance.from_csv(text)
+        parse_acceptance(text)
 
 
 @pytest.mark.parametrize("values", [["a"], [True], [[0.5]], [1.5], [-0.1], [float("nan")]])

@@ -17,7 +17,6 @@ import otm
 from figures import __main__ as command
 from figures import figure4, lossy_rules
 from figures.paths import DATA
-from otm import drawing
 from tests.paths import ROOT
 
 # 150 points are checked per run; each fails by chance with probability at most 1e-9 / 150.
@@ -194,8 +193,8 @@ def test_landscape_holds_every_lossless_scheme_below_its_law_s_optimum(built: Pa
 
 
 def test_every_law_has_a_line_of_its_own() -> None:
-    assert list(drawing.LAW_LINES) == [law.__name__ for law in otm.drafts.LAWS]
-    assert len(set(drawing.LAW_LINES.values())) == len(otm.drafts.LAWS)
+    assert list(otm.plot.LAW_LINES) == [law.__name__ for law in otm.drafts.LAWS]
+    assert len(set(otm.plot.LAW_LINES.values())) == len(otm.drafts.LAWS)
 
 
 def test_score_pieces_tile_the_unit_interval_and_give_the_selection_law(built: Path) -> None:

@@ -198,9 +198,12 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.trees.interchange.MAX_TEXT": {
         "64 Mi": ["otm/trees/interchange.py: beyond {} characters or"]
     },
-    "otm.trees.interchange.MAX_MASK": {"5,000": ["otm/trees/interchange.py: beyond {} vertices"]},
-    "otm.engines.planning.MAX_LENGTH": {
-        "10,000": ["otm/engines/planning.py: beyond {} measured positions"]
+    "otm.engines.chain.MAX_LENGTH": {
+        "10,000": [
+            "otm/engines/chain.py: considered, at most {};",
+            "otm/engines/chain.py: max_length is beyond {}.",
+            "otm/engines/planning.py: beyond {} measured positions",
+        ]
     },
     "otm.engines.records.estimates.MAX_TABLE": {
         "2^25": [
@@ -208,18 +211,11 @@ SAID: dict[str, dict[str, list[str]]] = {
             "otm/engines/planning.py: beyond {} numbers, one for each request",
         ],
     },
-    "otm.trees.interchange._SEQUOIA_TOLERANCE": {
-        "1e-4": ["otm/trees/interchange.py: does not sum to 1 within {}"]
-    },
-    "otm.engines.positions.MAX_TEXT": {
-        "64 Mi": ["otm/engines/positions.py: beyond {} characters or"],
-    },
     "otm.engines.records.document.MAX_TEXT": {
         "256 Mi": ["otm/engines/records/reader.py: beyond {} characters."]
     },
-    "otm.engines.settings.NEVER": {"1e-9": ['otm/engines/settings.py: "none accepted" is {}.']},
-    "otm.engines.positions.MAX_CELLS": {
-        "ten million": ["otm/engines/positions.py: characters or {} cells"]
+    "otm.engines.records.document.MAX_CELLS": {
+        "ten million": ["otm/engines/records/document.py: beyond {} cells"]
     },
     "otm.sequence.enumeration.MAX_LAW": {
         "2²⁴": ["otm/sequence/enumeration.py: beyond {} sequences"]

@@ -46,12 +46,16 @@ def test_it_bounds_the_best_step(seed: int) -> None:
             rng=rng,
             confidence=0.9,
         )
-        inside += exact <= found.high
-        assert found.mean <= found.high and found.samples == 200 and len(found.slopes) == 2
+        inside += exact <= found.tokens.high
+        assert (
+            found.tokens.value <= found.tokens.high
+            and found.tokens.samples == 200
+            and len(found.slopes) == 2
+        )
     assert (
         inside >= 17
     )  # Pr(Binomial(20, .9) < 17) = .13, and the bound is wider than it need be: 20 of 20 here
-    assert found.mean == pytest.approx(exact, abs=0.3)
+    assert found.tokens.value == pytest.approx(exact, abs=0.3)
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
@@ -82,4 +86,4 @@ def test_no_mean_above_what_a_step_can_yield() -> None:
         found = level_cut_upper(
             draft=draft, target=target, context=[], num_drafts=8, length=3, samples=3, rng=rng
         )
-        assert found.mean <= found.high <= 4.0
+        assert found.tokens.value <= found.tokens.high <= 4.0

@@ -126,9 +126,9 @@ NOT_TRIED: dict[str, str] = {
     "otm.plot.overlap": "a picture; its numbers are tested in tests/test_plot.py",
     "otm.plot.pair": "a picture; its numbers are tested in tests/test_plot.py",
     "otm.plot.tree": "a picture; its numbers are tested in tests/test_plot.py",
-    "otm.results.Certified": "abstract",
+    "otm.statistics.Certified": "abstract",
     "otm.results.Coupling": "a result",
-    "otm.results.Estimate": "a result",
+    "otm.statistics.Estimate": "a result",
     "otm.results.Optimum": "a result",
     "otm.results.Samples": "a result",
     "otm.sequence.Absorbing": "a model",
@@ -188,7 +188,6 @@ NOT_TRIED: dict[str, str] = {
         "a program; its solution is held against `otm.optimum` in tests/transport"
     ),
     "otm.engines.AcceptanceRecord": "a record",
-    "otm.engines.BudgetPlan": "a result",
     "otm.engines.BudgetSplit": "a result",
     "otm.engines.CostSurface": "measured costs",
     "otm.trees.ExploredBound": "a result",
@@ -197,20 +196,12 @@ NOT_TRIED: dict[str, str] = {
     "otm.engines.LengthPlan": "a result",
     "otm.trees.OptimalTree": "a result",
     "otm.trees.PathAcceptance": "a type",
-    "otm.engines.PositionAcceptance": (
-        "reads and writes engines' counts; tests/engines/test_positions.py"
-    ),
-    "otm.engines.Simulation": "a result",
-    "otm.engines.Speedup": "a result",
+    "otm.engines.PositionAcceptance": "reads and writes engines' counts; tests/engines/test_positions.py",
     "otm.engines.SurvivalBounds": "a result",
     "otm.engines.TokensEstimate": "a result",
     "otm.trees.TreeChoice": "a result",
     "otm.trees.TreeRecord": "a result",
     "otm.trees.TreeShape": "a shape, no numbers",
-    "otm.trees.acceptance_from_sequoia": "the way back of `otm.trees.acceptance_to_sequoia`",
-    "otm.trees.acceptance_from_sequoia_static": (
-        "as `otm.trees.acceptance_from_sequoia`, another layout"
-    ),
     "otm.trees.check_acceptance": "a gate",
     "otm.engines.check_lengths": (
         "its error rate is tested by simulation (tests/engines/records/test_estimates.py)"
@@ -233,19 +224,10 @@ NOT_TRIED: dict[str, str] = {
     "otm.engines.read_costs": "reads measured costs (tests/engines/test_surface.py)",
     "otm.engines.records.Form": "a form of record",
     "otm.engines.records.Tally": "counts",
-    "otm.engines.request_mean_interval": (
-        "its coverage is tested by simulation (tests/engines/records/test_estimates.py)"
-    ),
-    "otm.trees.sequoia_growmap": "a shape, no numbers",
-    "otm.engines.sglang_simulation": "settings, read back in tests/engines/test_settings.py",
-    "otm.trees.shape_from_successors": "a shape, no numbers",
-    "otm.engines.survival_bounds": (
-        "held against every completion of a record (tests/engines/records/test_estimates.py)"
-    ),
-    "otm.engines.tensorrt_llm_simulation": "settings, read back in tests/engines/test_settings.py",
+    "otm.engines.request_mean": "its coverage is tested by simulation (tests/engines/records/test_estimates.py)",
+    "otm.engines.survival_bounds": "held against every completion of a record (tests/engines/records/test_estimates.py)",
     "otm.trees.tree_from_json": "the way back of `otm.trees.tree_to_json`",
-    "otm.engines.vllm_lengths": "settings, read back in tests/engines/test_settings.py",
-    "otm.engines.vllm_simulation": "settings, read back in tests/engines/test_settings.py",
+    "otm.engines.vllm_lengths": "the plan of every batch size (tests/engines/test_planning.py)",
     "otm.verifiers.BatchedOptimalRule": "made and tried by `otm.verifiers.prepare_batch`",
     "otm.verifiers.Conditional": "abstract",
     "otm.verifiers.CurvedVerifier": "abstract",

@@ -499,6 +499,10 @@ def _read_positions(name: str, read: Callable[[str], Any]) -> Callable[[Path], A
     return reading
 
 
+def _chains(text: str) -> tuple[PositionAcceptance, ...]:
+    return tuple(PositionAcceptance(part.survivors) for part in parse_acceptance(text).parts)
+
+
 def _survivals(folder: Path, found: Any, expected: Any) -> Fault:
     """What is read of such loose texts must at least be a survival function; what the numbers are,
     the text alone says.
@@ -1192,22 +1196,19 @@ READERS: dict[str, Reader] = {
         place=False,
         weight=2,
     ),
-    "otm.engines.PositionAcceptance.from_csv": Reader(
-        "otm.engines.PositionAcceptance.from_csv",
-        lambda folder: (folder / "rates.csv").write_text(PositionAcceptance([0.8, 0.6,
-        0.1]).to_csv()),
-        _read_positions("rates.csv", PositionAcceptance.from_csv),
+    "otm.engines.read_acceptance, CSV by position": Reader(
+        "otm.engines.read_acceptance",
+        lambda folder: (folder / "rates.csv").write_text(PositionAcceptance([0.8, 0.6, 0.1]).to_csv()),
+        _read_positions("rates.csv", _chains),
         {"rates.csv": damage.TEXT},
         _survivals,
         place=False,
         weight=2,
     ),
-    "otm.engines.PositionAcceptance.from_csv, wide": Reader(
-        "otm.engines.PositionAcceptance.from_csv",
-        lambda folder: (folder / "wide.csv").write_text(
-            "dataset,pos_0,pos_1,pos_2\nmt_bench,0.8,0.6,0.1\ngsm8k,0.9,0.7,\n"
-        ),
-        _read_positions("wide.csv", PositionAcceptance.from_csv),
+    "otm.engines.read_acceptance, CSV by run": Reader(
+        "otm.engines.read_acceptance",
+        lambda folder: (folder / "wide.csv").write_text("dataset,pos_0,pos_1,pos_2\nmt_bench,0.8,0.6,0.1\ngsm8k,0.9,0.7,\n"),
+        _read_positions("wide.csv", _chains),
         {"wide.csv": damage.TEXT},
         _survivals,
         place=False,

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
-import math
 
 import numpy as np
 import pytest
@@ -15,21 +13,13 @@ from hypothesis import given
 
 import otm
 from otm.engines import positions
-from otm.engines.positions import (
-    PositionAcceptance,
-)
-from otm.engines.records import document, parse_acceptance
+from otm.engines.records import document, parse_acceptance, positions_csv
 from otm.trees import interchange
 from otm.trees.interchange import (
-    acceptance_from_sequoia,
-    acceptance_from_sequoia_static,
-    acceptance_to_sequoia,
-    sequoia_growmap,
-    shape_from_successors,
     tree_from_json,
     tree_to_json,
 )
-from otm.trees.shape import TreeShape, level_order
+from otm.trees.shape import TreeShape
 from otm.trees.vector import check_acceptance
 from tests.trees.instances import shapes, vectors
 
@@ -90,29 +80,21 @@ def test_hostile_documents_are_refused(text: str) -> None:
         tree_from_json(text)
 
 
-def test_masks_are_spelled_out_up_to_a_limit() -> None:
-    chain = TreeShape(np.arange(interchange.MAX_MASK + 1))
-    with pytest.raises(otm.errors.TooLarge, match="up to 5,000 vertices; this tree has 5,001"):
-        sequoia_growmap(chain)
-
-
 def test_size_and_type_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(otm.errors.InvalidParameter, match="must be text"):
         tree_from_json(tree_to_json().encode())
     monkeypatch.setattr(interchange, "MAX_TEXT", 10)
     with pytest.raises(otm.errors.TooLarge):
         tree_from_json(tree_to_json())
-    monkeypatch.setattr(positions, "MAX_TEXT", 10)
     monkeypatch.setattr(document, "MAX_TEXT", 10)
-    for reader in (parse_acceptance, PositionAcceptance.from_csv):
-        with pytest.raises(otm.errors.TooLarge):
-            reader("x" * 11)
-        with pytest.raises(otm.errors.InvalidParameter):
-            reader(b"x")
+    with pytest.raises(otm.errors.TooLarge):
+        parse_acceptance("x" * 11)
+    with pytest.raises(otm.errors.InvalidParameter):
+        parse_acceptance(b"x")
 
 
 def test_nothing_is_unpickled() -> None:
-    for module in (interchange, positions):
+    for module in (interchange, positions, positions_csv):
         imported = {
             name.name.split(".")[0]
             for node in ast.walk(ast.parse(inspect.getsource(module)))
@@ -134,99 +116,3 @@ def test_nothing_is_unpickled() -> None:
             "re",
             "typing",
         }
-
-
-class TestSequoia:
-    measured = np.array(
-        [0.0, 0.62, 0.2, 0.08, 0.1], dtype=np.float32
-    )  # 0, A(1..3), rejected: as test_accept.py saves it
-
-    def test_the_measured_layout(self) -> None:
-        acceptance = acceptance_from_sequoia(self.measured)
-        np.testing.assert_allclose(acceptance, [0.62, 0.2, 0.08], rtol=2e-7)
-        np.testing.assert_allclose(acceptance_to_sequoia(acceptance), self.measured, atol=1e-7)
-        # Sequoia's tree_search.py drops the last entry and calls p[i] the acceptance of the i-th
-        # child, i ≥ 1.
-        np.testing.assert_allclose(
-            acceptance_to_sequoia(acceptance)[:-1][1:], acceptance, rtol=1e-15
-        )
-
-    def test_the_static_layout_lacks_the_rejected_mass(self) -> None:
-        static = self.measured[:-1]
-        with pytest.raises(
-            otm.errors.InvalidDistribution, match=r"fast_test\.py.*acceptance_from_sequoia_static"
-        ):
-            acceptance_from_sequoia(static)
-        np.testing.assert_allclose(
-            acceptance_from_sequoia_static(static), [0.62, 0.2, 0.08], rtol=1e-6
-        )
-
-    @pytest.mark.parametrize(
-        "bad",
-        [[], [0.0], [0.5, 0.5, 0.0], [[0.0, 0.5, 0.5]], [0.0, math.nan, 1.0], [0.0, -0.5, 1.5]],
-        ids=repr,
-    )
-    def test_other_arrays_are_refused(self, bad: object) -> None:
-        for reader in (acceptance_from_sequoia, acceptance_from_sequoia_static):
-            with pytest.raises(otm.errors.InvalidDistribution):
-                reader(bad)
-
-    @given(vectors(is_sorted=False))
-    def test_vectors_read_back(self, acceptance: np.ndarray) -> None:
-        np.testing.assert_allclose(
-            acceptance_from_sequoia(acceptance_to_sequoia(acceptance)), acceptance, atol=1e-15
-        )
-
-    @given(shapes())
-    def test_grow_maps(self, shape: TreeShape) -> None:
-        growmap = sequoia_growmap(shape)
-        tree = level_order(shape)
-        assert shape_from_successors(growmap["Successors"]) == tree
-        assert growmap["size"] == shape.num_nodes + 1
-        assert growmap["depth"] == tree.levels.tolist()
-        assert sorted(v for level in growmap["roots"] for v in level) == list(
-            range(shape.num_nodes + 1)
-        )
-        assert [
-            [len(growmap["Successors"][v]) for v in level] for level in growmap["roots"]
-        ] == growmap["branches"]
-        for vertex in range(shape.num_nodes + 1):
-            above, here = {vertex}, vertex
-            while here:
-                here = int(tree.parents[here - 1])
-                above.add(here)
-            assert {i for i, seen in enumerate(growmap["mask"][vertex]) if seen} == above
-        json.dumps(growmap)  # plain lists and integers
-
-    @pytest.mark.parametrize(
-        "successors",
-        [
-            [],
-            [[1]],
-            [[1], [1]],
-            [[], [2], [1]],
-            [[1, 1], []],
-            [[0]],
-            [[2], []],
-            [[1, 2], [], [1]],
-            [[True], []],
-            [[1.0], []],
-        ],
-        ids=repr,
-    )
-    def test_what_is_no_tree_is_refused(self, successors: list[list[int]]) -> None:
-        with pytest.raises(otm.errors.InvalidParameter):
-            shape_from_successors(successors)
-
-
-@pytest.mark.parametrize("values", [["a"], [object()], [0, 1j], None])
-def test_sequoia_vectors_that_hold_no_numbers(values: object) -> None:
-    for read in (interchange.acceptance_from_sequoia, interchange.acceptance_from_sequoia_static):
-        with pytest.raises(otm.errors.InvalidDistribution):
-            read(values)
-
-
-@pytest.mark.parametrize("successors", [None, [1, 2], 3])
-def test_successors_that_are_no_lists(successors: object) -> None:
-    with pytest.raises(otm.errors.InvalidParameter, match="lists of vertices"):
-        interchange.shape_from_successors(successors)

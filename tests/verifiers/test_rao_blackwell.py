@@ -87,7 +87,7 @@ class TestRaoBlackwell:
             problem = otm.Problem(draft=p, target=p, law=otm.WithoutReplacement(3))
             assert otm.verifiers.rao_blackwell_acceptance(
                 problem, samples=20, rng=rng
-            ).mean == pytest.approx(1.0, abs=rounding(5, 3))
+            ).value == pytest.approx(1.0, abs=rounding(5, 3))
 
     @pytest.mark.parametrize("apart", [0, 1])
     def test_equal_to_the_last_place(self, apart: int) -> None:
@@ -100,7 +100,7 @@ class TestRaoBlackwell:
             found = otm.verifiers.rao_blackwell_acceptance(
                 otm.Problem(draft=p, target=q, law=law), samples=20, rng=rng
             )
-            assert found.mean == pytest.approx(1.0, abs=rounding(8, 5))
+            assert found.value == pytest.approx(1.0, abs=rounding(8, 5))
 
     def test_full_vocabulary_beyond_the_exact_sum(self) -> None:
         rng = np.random.default_rng(0)
@@ -137,4 +137,4 @@ class TestRaoBlackwell:
             otm.verifiers.rao_blackwell_acceptance(good, samples=10, rng=0)  # type: ignore[arg-type]
         assert otm.verifiers.rao_blackwell_acceptance(
             good, samples=10, rng=rng
-        ).mean == pytest.approx(1.0, abs=1e-15)
+        ).value == pytest.approx(1.0, abs=1e-15)

@@ -1,6 +1,4 @@
-"""What engines write about acceptance: one file for each form, one class for what they hold, one
-call that recognises them.
-"""
+"""What engines write about acceptance: a file for each form, and one call that reads them all."""
 
 from otm.engines.records.document import Form
 from otm.engines.records.estimates import (
@@ -10,7 +8,7 @@ from otm.engines.records.estimates import (
     check_lengths,
     estimate_tokens,
     kaplan_meier,
-    request_mean_interval,
+    request_mean,
     survival_bounds,
 )
 from otm.engines.records.reader import FORMS, parse_acceptance, read_acceptance
@@ -30,6 +28,6 @@ __all__ = [
     "kaplan_meier",
     "parse_acceptance",
     "read_acceptance",
-    "request_mean_interval",
+    "request_mean",
     "survival_bounds",
 ]

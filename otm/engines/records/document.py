@@ -7,13 +7,14 @@ drafted) count as missing. Nothing is executed or unpickled.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import functools
 import io
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,33 @@ from otm.errors import InvalidParameter, TooLarge
 MAX_TEXT = 256 * 2**20
 """Largest record read, in characters: detailed records of a long benchmark are large."""
 
+MAX_CELLS = 10_000_000
+"""Largest CSV table read, rows times columns."""
+
 _MOST_STREAMED = 64 * 2**20  # bytes of a pipe or a device, which may have no end
 
 MAX_DEPTH = 64
 """Deepest nesting that is searched."""
 
 
-def read_text(path: Path) -> str:
-    """Return the UTF-8 text of a file, or of a pipe, which may have no end.
+def read_document(path: str | os.PathLike[str]) -> Document:
+    """Return the document in a file of UTF-8 text, or in a pipe, which may have no end.
 
     Raises:
+        InvalidParameter: if it cannot be read, or is no UTF-8.
         TooLarge: if it is larger than a record may be.
-        OSError, ValueError: if it cannot be read, or is no UTF-8.
     """
+    try:
+        return Document(_text_of(Path(path)))
+    except (OSError, TypeError, ValueError) as error:
+        if isinstance(error, TooLarge | InvalidParameter):
+            raise
+        raise InvalidParameter(
+            f"path must name a file of UTF-8 text; {path!r:.80} cannot be read ({error})."
+        ) from error
+
+
+def _text_of(path: Path) -> str:
     regular = path.is_file()
     most = 4 * MAX_TEXT if regular else _MOST_STREAMED
     with path.open("rb") as file:
@@ -47,9 +62,8 @@ def read_text(path: Path) -> str:
             f"A record may have {MAX_TEXT:,} characters; {path.name} has more than {most:,} bytes. "
             "Split it."
         )
-    return io.StringIO(
-        content.decode("utf-8-sig"), newline=None
-    ).read()  # lines end alike, whoever wrote them
+    # Lines end alike, whoever wrote them.
+    return io.StringIO(content.decode("utf-8-sig"), newline=None).read()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,46 +85,51 @@ class Document:
 
     @functools.cached_property
     def values(self) -> tuple[Any, ...]:
-        """The JSON values: of the whole text, or else of its lines that are JSON objects or lists,
-        "data: " in front or not.
+        """The JSON values of the text, or else of its lines.
+
+        Objects and lists only; lines may begin with "data: ", and others are left out.
         """
         stripped = self.text.strip()
-        if stripped[:1] in ("{", "["):
-            try:
-                return (plain_json(stripped, constant=_missing),)
-            except json.JSONDecodeError:
-                pass  # JSON lines begin as JSON does
-            except RecursionError as error:
-                raise InvalidParameter(
-                    "The record must be nested less deeply than Python reads JSON. Flatten it."
-                ) from error
-        found = []
-        for line in stripped.splitlines():
-            line = line.strip().removeprefix("data:").strip()
-            if line[:1] in ("{", "["):
-                try:
-                    found.append(plain_json(line, constant=_missing))
-                except json.JSONDecodeError:
-                    continue  # a log may quote braces
-                except RecursionError as error:
-                    raise InvalidParameter(
-                        "A line must be nested less deeply than Python reads JSON. Flatten it."
-                    ) from error
-        return tuple(found)
+        # JSON lines begin as JSON does, and a log may quote braces.
+        whole = _json_values([stripped])
+        return whole or _json_values(
+            [line.strip().removeprefix("data:").strip() for line in stripped.splitlines()]
+        )
 
     @functools.cached_property
     def columns(self) -> tuple[str, ...]:
-        """The names in the first line, if it is a header of CSV; at most the names of its first 64
-        Ki characters.
-        """
+        """The names in the first line (64 Ki characters of it) as a CSV header, in lower case."""
         first = self.text.lstrip()[: 2**16].partition("\n")[0]
-        return tuple(name.strip().strip('"').strip() for name in first.split(","))
+        return tuple(name.strip().strip('"').strip().lower() for name in first.split(","))
+
+    @functools.cached_property
+    def rows(self) -> tuple[dict[str, str], ...]:
+        """The rows of a CSV table by the names of its header in lower case; "" where one is short.
+
+        Raises:
+            InvalidParameter: if the text is no CSV.
+            TooLarge: beyond ten million cells.
+        """
+        try:
+            text = self.text.lstrip()
+            table = csv.DictReader(io.StringIO(text, newline=""), restval="", strict=True)
+            table.fieldnames = [name.strip().lower() for name in table.fieldnames or ()]
+            # Every row becomes a cell for each column, however short it is.
+            num_cells = len(table.fieldnames) * (text.count("\n") + text.count("\r"))
+            if num_cells > MAX_CELLS:
+                raise TooLarge(
+                    f"A table may have {MAX_CELLS:,} cells; this one has up to {num_cells:,}. Keep "
+                    "the columns that matter."
+                )
+            return tuple(table)
+        except csv.Error as error:
+            raise InvalidParameter(
+                f"The text must be CSV; it does not parse ({error}). Check quotes and separators."
+            ) from error
 
     @functools.cached_property
     def _index(self) -> tuple[tuple[dict[str, Any], int], ...]:
-        """Every JSON object in order, an outer one before what is in it, with the number of the
-        first that is not in it.
-        """
+        """Every JSON object, outer ones first, with the number of the first not inside it."""
         found: list[dict[str, Any]] = []
         ends: list[int] = []
 
@@ -136,8 +155,9 @@ class Document:
         return tuple(zip(found, ends, strict=True))
 
     def objects(self, *keys: str) -> Iterator[dict[str, Any]]:
-        """Yield every JSON object, at any depth, that has all the keys, in order; what is inside
-        one is not searched again.
+        """Yield every JSON object, at any depth, that has all the keys.
+
+        They come in order; what is inside one is not searched again.
         """
         i = 0
         while i < len(self._index):
@@ -216,7 +236,23 @@ def integers(value: object, name: str) -> list[int]:
     return value
 
 
+def _json_values(texts: Iterable[str]) -> tuple[Any, ...]:
+    """Return the values of the texts that are JSON objects or lists."""
+    found = []
+    for text in texts:
+        if text[:1] in ("{", "["):
+            try:
+                found.append(plain_json(text, constant=_missing))
+            except json.JSONDecodeError:
+                continue
+            except RecursionError as error:
+                raise InvalidParameter(
+                    "A record must be nested less deeply than Python reads JSON. Flatten it."
+                ) from error
+    return tuple(found)
+
+
 def _missing(name: str) -> float:
-    return (
-        math.nan
-    )  # benchmarks write NaN into fields that do not matter here; a field that does is checked
+    """Return NaN for a number that JSON does not know."""
+    # Benchmarks write NaN into fields that do not matter here; a field that does is checked.
+    return math.nan

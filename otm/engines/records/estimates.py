@@ -1,5 +1,4 @@
-"""What a record supports: tokens by draft length with intervals clustered by request, and survival
-where lengths differ.
+"""What a record supports: tokens by draft length with intervals, and survival where lengths differ.
 
 **Censoring.** If steps draft different numbers of tokens, a draft that was never made reads as a
 rejected one, and steps that accepted at least i drafts over *all* steps fall short of Pr(at least i
@@ -31,13 +30,14 @@ import dataclasses
 from typing import Literal
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from otm.engines.positions import PositionAcceptance
 from otm.engines.records.record import REQUEST, AcceptanceRecord
+from otm.engines.records.tally import Tally
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_confidence, check_count, check_instance
+from otm.statistics import Certified, Estimate, jackknife_error, ratio_of_means, t_quantile
 
 Floats = NDArray[np.float64]
 Clusters = Literal["request", "step", "none"]
@@ -48,16 +48,13 @@ MAX_TABLE = 2**25
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SurvivalBounds:
+class SurvivalBounds(Certified):
     """What survival can be without an assumption about drafts that were never made.
 
     Attributes:
         lower, upper: `(L,)`, survival if every draft that was not made had been rejected, and
             accepted.
     """
-
-    lower: Floats
-    upper: Floats
 
     @property
     def tokens(self) -> tuple[Floats, Floats]:
@@ -93,8 +90,8 @@ class TokensEstimate:
 
     def interval(
         self, values: Floats, replicates: Floats, *, confidence: float = 0.95, comparisons: int = 1
-    ) -> tuple[Floats, Floats]:
-        """Return limits for functions of the estimate.
+    ) -> Estimate:
+        """Return functions of the estimate with jackknife t intervals.
 
         Args:
             values: `(m,)`, the functions at the estimate.
@@ -103,7 +100,7 @@ class TokensEstimate:
             comparisons: number of intervals that hold at once (Bonferroni).
 
         Returns:
-            Lower and upper limits `(m,)`; NaN where a cluster cannot be left out.
+            Estimate of arrays `(m,)`; NaN where a cluster cannot be left out.
 
         Raises:
             InvalidParameter: if confidence is not in (0, 1).
@@ -112,34 +109,44 @@ class TokensEstimate:
         """
         level = check_confidence(confidence)
         number = float(self.multiplicity.sum())
-        if number < 2:
-            nothing = np.full(np.shape(values), np.nan)
-            return nothing, nothing.copy()
-        weights = self.multiplicity[:, None]
-        centre = (weights * replicates).sum(axis=0) / number
-        error = np.sqrt((number - 1) / number * (weights * (replicates - centre) ** 2).sum(axis=0))
-        quantile = scipy.special.stdtrit(
-            number - 1, 0.5 + 0.5 * (1 - (1 - level) / check_count(comparisons, name="comparisons"))
+        quantile = t_quantile(
+            number, level, comparisons=check_count(comparisons, name="comparisons")
         )
-        return values - quantile * error, values + quantile * error
+        half = quantile * jackknife_error(replicates, self.multiplicity)
+        return Estimate(values, values - half, values + half, int(number), level)
 
-    def token_interval(self, *, confidence: float = 0.95) -> tuple[Floats, Floats]:
-        """Return limits of `tokens`, each with the confidence, within what is possible."""
-        low, high = self.interval(self.tokens, self.replicates, confidence=confidence)
-        return np.maximum(low, 1.0), np.minimum(high, 1.0 + np.arange(self.tokens.size))
+    @property
+    def measured(self) -> int:
+        """Number of positions whose survival some step measured."""
+        unknown = np.flatnonzero(np.isnan(self.tokens))
+        return int(unknown[0] if unknown.size else self.tokens.size) - 1
+
+    def at_length(self, longest: int) -> TokensEstimate:
+        """Return the estimate for 0..`longest` drafts, at least as many as were measured.
+
+        Beyond them each draft is accepted at the rate of the last measured position.
+        """
+        require_table(len(self.replicates), longest)
+        tokens, replicates = (
+            _extended(table, self.measured, longest) for table in (self.tokens, self.replicates)
+        )
+        return dataclasses.replace(self, tokens=tokens, replicates=replicates)
+
+    def token_interval(self, *, confidence: float = 0.95) -> Estimate:
+        """Return `tokens` with intervals, each with the confidence, within what is possible."""
+        found = self.interval(self.tokens, self.replicates, confidence=confidence)
+        return found.clipped(1.0, 1.0 + np.arange(self.tokens.size))
 
 
-def request_mean_interval(
-    record: AcceptanceRecord, *, confidence: float = 0.95
-) -> tuple[float, float]:
-    """Return the t interval of the mean over requests of their tokens per step.
+def request_mean(record: AcceptanceRecord, *, confidence: float = 0.95) -> Estimate:
+    """Estimate the mean over requests of their tokens per step, with a t interval.
 
     Args:
         record: requests, at least two of them.
         confidence: coverage, in (0, 1).
 
     Returns:
-        Lower and upper limit.
+        Estimate, whose samples are the requests.
 
     Raises:
         InvalidParameter: if the record does not tell two requests apart.
@@ -148,11 +155,9 @@ def request_mean_interval(
 
     >>> from otm.engines.records import Tally
     >>> parts = tuple(Tally.of_histogram(counts, name="") for counts in ([2, 2, 6], [5, 5], [1, 3]))
-    >>> low, high = request_mean_interval(
-    ...     AcceptanceRecord(form="", unit="request", parts=parts, convention="")
-    ... )
-    >>> round(low, 3), round(high, 3)
-    (1.0, 3.037)
+    >>> record = AcceptanceRecord(form="", unit="request", parts=parts, convention="")
+    >>> request_mean(record).words(digits=3)
+    '1.883 (1.000 to 3.037)'
     """
     level = check_confidence(confidence)
     if (
@@ -163,20 +168,14 @@ def request_mean_interval(
             "An interval over requests needs two of them; the record tells none apart. Record per "
             "request."
         )
-    means = np.array([part.mean for part in record.parts])
-    half = (
-        scipy.special.stdtrit(means.size - 1, 0.5 + 0.5 * level)
-        * means.std(ddof=1)
-        / np.sqrt(means.size)
-    )
-    return max(float(means.mean() - half), 1.0), float(
-        means.mean() + half
-    )  # a step yields a token at least
+    means = np.array([[part.mean] for part in record.parts])
+    found = ratio_of_means(means, np.ones_like(means), confidence=level).at(0)
+    least = 1.0  # a step yields a token at least
+    return dataclasses.replace(found.clipped(least, np.inf), samples=len(means))
 
 
 def kaplan_meier(record: AcceptanceRecord) -> PositionAcceptance:
-    """Return survival with unequal draft lengths allowed for, assuming that draft lengths are
-    independent of acceptance.
+    """Correct survival for unequal draft lengths, taken as independent of acceptance.
 
     S_i = Π_{j≤i} A_j/N_j from steps listed one by one; A_i/C_i where only the numbers of drafts on
     offer are counted.
@@ -207,14 +206,12 @@ def kaplan_meier(record: AcceptanceRecord) -> PositionAcceptance:
             f"in this {record.form} that is "
             f"{record.censoring}. Record steps in detail, or use survival_bounds."
         )
-    accepted, tried, multiplicity = _tables(record)
-    return PositionAcceptance(
-        _survival(multiplicity @ accepted, multiplicity @ tried, products=_products(record))
-    )
+    table = _Clusters.of(record)
+    return PositionAcceptance(table.survival(table.sum(table.accepted), table.sum(table.tried)))
 
 
 def survival_bounds(record: AcceptanceRecord) -> SurvivalBounds:
-    """Return what survival can be, whatever drafts that were never made would have met.
+    """Bound survival, whatever drafts that were never made would have met.
 
     A_i/n ≤ S_i ≤ 1 − (steps that must have rejected within i drafts)/n. Steps that must have: all
     that accepted fewer, but for those that may have drafted no more than they accepted. Listed
@@ -244,22 +241,18 @@ def survival_bounds(record: AcceptanceRecord) -> SurvivalBounds:
     survivors = check_instance(record, AcceptanceRecord, name="record").survivors
     steps = sum(part.steps for part in record.parts)
     lower = np.minimum(1.0, survivors / steps)
-    missing = steps * survivors.size - sum(
-        part.drafted or 0.0 for part in record.parts
-    )  # < 0: drafts went beyond the list
-    open_ = np.zeros(
-        survivors.size
-    )  # steps that accepted fewer than i drafts and may not have drafted more
+    # Drafts that L a step would have made beyond those made; < 0 where these went beyond the list.
+    missing = steps * survivors.size - sum(part.drafted or 0.0 for part in record.parts)
+    # How many steps accepted fewer than i drafts and may not have drafted more.
+    stopped = np.zeros(survivors.size)
     if record.censoring == "observed":
         for part in record.parts:
-            open_ += _open_steps(
-                part.survivors, part.offered, part.pairs, part.steps, survivors.size
-            )
+            stopped += _most_stopped(part, survivors.size)
     elif record.censoring == "hidden" and not record.unlocated and missing >= 0:
-        open_ = _affordable(-np.diff(np.concatenate([[steps], survivors])), missing)
+        stopped = _affordable(-np.diff(np.concatenate([[steps], survivors])), missing)
     elif record.censoring != "none":
-        open_ = steps - survivors
-    return SurvivalBounds(lower, np.minimum(1.0, (survivors + open_) / steps))
+        stopped = steps - survivors
+    return SurvivalBounds(lower, np.minimum(1.0, (survivors + stopped) / steps))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,26 +262,21 @@ class LengthCheck:
     Attributes:
         longer, shorter: share of first drafts accepted in steps that drafted more than the mean
             length, and at most that.
-        low, high: interval of the difference longer − shorter; NaN where there is nothing to leave
-            out.
+        difference: longer − shorter; without interval where there is nothing to leave out.
     """
 
     longer: float
     shorter: float
-    low: float
-    high: float
+    difference: Estimate
 
     @property
     def contradicted(self) -> bool:
-        """Whether the interval excludes 0: the correction of `kaplan_meier` then rests on what is
-        not so.
-        """
-        return self.low > 0 or self.high < 0
+        """Whether the interval excludes 0, and with it the assumption of `kaplan_meier`."""
+        return bool(self.difference.low > 0 or self.difference.high < 0)
 
 
 def check_lengths(record: AcceptanceRecord, *, confidence: float = 0.99) -> LengthCheck:
-    """Test the assumption that draft lengths are independent of acceptance where it can be tested:
-    on first drafts.
+    """Test on first drafts whether draft lengths are independent of acceptance.
 
     Every step that drafts at all has a first draft, so its acceptance is never censored; were
     lengths independent, it would be the same in long steps and in short ones. That it is the same
@@ -315,9 +303,8 @@ def check_lengths(record: AcceptanceRecord, *, confidence: float = 0.99) -> Leng
     (1.0, 0.3333, True)
     """
     level = check_confidence(confidence)
-    if check_instance(
-        record, AcceptanceRecord, name="record"
-    ).censoring != "observed" or not _listed(record):
+    check_instance(record, AcceptanceRecord, name="record")
+    if record.censoring != "observed" or not record.listed:
         raise InvalidParameter(
             "Lengths are checked where steps are listed and draft different numbers; in this "
             f"{record.form} lengths are "
@@ -342,17 +329,13 @@ def check_lengths(record: AcceptanceRecord, *, confidence: float = 0.99) -> Leng
         replicates = left[:, 0] / left[:, 1] - left[:, 2] / left[:, 3]
     accepted_long, long, accepted_short, short = table.sum(axis=0).tolist()
     longer, shorter, number = accepted_long / long, accepted_short / short, len(table)
-    error = np.sqrt((number - 1) / number * ((replicates - replicates.mean()) ** 2).sum())
-    half = scipy.special.stdtrit(max(1, number - 1), 0.5 + 0.5 * level) * (
-        error if number > 1 else np.nan
-    )
-    return LengthCheck(
-        longer, shorter, float(longer - shorter - half), float(longer - shorter + half)
-    )
+    half, found = float(t_quantile(number, level) * jackknife_error(replicates)), longer - shorter
+    difference = Estimate(found, found - half, found + half, number, level)
+    return LengthCheck(longer, shorter, difference)
 
 
 def estimate_tokens(record: AcceptanceRecord) -> TokensEstimate:
-    """Return tokens per step by draft length, with what intervals need.
+    """Estimate tokens per step by draft length.
 
     E_γ = 1 + Σ_{i≤γ} S_i, S from `kaplan_meier` where draft lengths differ and are recorded, as the
     engine saw it otherwise.
@@ -377,9 +360,8 @@ def estimate_tokens(record: AcceptanceRecord) -> TokensEstimate:
     >>> estimate = estimate_tokens(
     ...     AcceptanceRecord(form="", unit="request", parts=parts, convention="")
     ... )
-    >>> low, high = estimate.token_interval()
-    >>> estimate.tokens.tolist(), low.round(2).tolist(), high.round(2).tolist()
-    ([1.0, 1.7, 2.1], [1.0, 1.41, 1.45], [1.0, 1.99, 2.75])
+    >>> estimate.tokens.tolist(), estimate.token_interval().at(2).words()
+    ([1.0, 1.7, 2.1], '2.10 (1.45 to 2.75)')
     """
     check_instance(record, AcceptanceRecord, name="record")
     total = record.survivors  # refuses what has none
@@ -395,76 +377,99 @@ def estimate_tokens(record: AcceptanceRecord) -> TokensEstimate:
         return TokensEstimate(
             tokens, record.pooled_mean, "none", assumption, empty, np.empty(0), np.empty(0)
         )
-    accepted, tried, multiplicity = _tables(record)
-    engine = _engine(record, accepted, multiplicity)
-    products = _products(record)
-    sums = [multiplicity @ table for table in (accepted, tried)]
-    engine_sums = multiplicity @ engine
-    left_out = [whole - table for whole, table in zip(sums, (accepted, tried), strict=True)]
+    table = _Clusters.of(record)
+    accepted, tried, engine = (
+        table.sum(one) for one in (table.accepted, table.tried, table.engine)
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
-        replicates = _tokens(_survival(*left_out, products=products))
-        engine_replicates = 1.0 + (engine_sums[0] - engine[:, 0]) / (engine_sums[1] - engine[:, 1])
+        survival = table.survival(accepted - table.accepted, tried - table.tried)
+        left_out = engine - table.engine
+        engine_replicates = 1.0 + left_out[:, 0] / left_out[:, 1]
     return TokensEstimate(
-        tokens=_tokens(_survival(*sums, products=products)),
-        engine_tokens=float(1.0 + engine_sums[0] / engine_sums[1]),
-        clusters=_clusters(record),
+        tokens=_tokens(table.survival(accepted, tried)),
+        engine_tokens=float(1.0 + engine[0] / engine[1]),
+        clusters=table.kind,
         assumption=assumption,
-        replicates=replicates,
+        replicates=_tokens(survival),
         engine_replicates=engine_replicates,
-        multiplicity=multiplicity,
+        multiplicity=table.multiplicity,
     )
 
 
-def _clusters(record: AcceptanceRecord) -> Clusters:
-    """Return what may be taken as independent: requests, else steps where what each one did is
-    known.
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Clusters:
+    """What is added up over a record, by cluster.
+
+    Attributes:
+        kind: what a cluster is.
+        products: whether survival is the product of conditional acceptances.
+        accepted, tried: `(R, L)`, steps that accepted and that tried each position.
+        engine: `(R, 2)`, accepted drafts and steps.
+        multiplicity: `(R,)`, how many equal clusters a row stands for.
     """
-    if record.unit == REQUEST and len(record.parts) > 1:
-        return "request"
-    return "none" if record.censoring == "observed" and not _listed(record) else "step"
 
+    kind: Clusters
+    products: bool
+    accepted: Floats
+    tried: Floats
+    engine: Floats
+    multiplicity: Floats
 
-def _listed(record: AcceptanceRecord) -> bool:
-    return all(part.pairs is not None for part in record.parts)
-
-
-def _products(record: AcceptanceRecord) -> bool:
-    return record.censoring == "observed" and _listed(record)
-
-
-def _tables(record: AcceptanceRecord) -> tuple[Floats, Floats, Floats]:
-    """Return what is added up: accepted and tried by cluster and position `(R, L)`, and clusters of
-    each kind `(R,)`.
-    """
-    length, products = record.measured, _products(record)
-    if _clusters(record) != "step":
-        require_table(len(record.parts), length)
-        rows = [
-            _row(part.survivors, part.offered, part.pairs, part.steps, length, products)
-            for part in record.parts
-        ]
-        return (
-            np.stack([row[0] for row in rows]),
-            np.stack([row[1] for row in rows]),
-            np.ones(len(rows)),
+    @classmethod
+    def of(cls, record: AcceptanceRecord) -> _Clusters:
+        """Count a record by request, else by step where what each one did is known."""
+        products = record.censoring == "observed" and record.listed
+        kind: Clusters = "step"
+        if record.unit == REQUEST and len(record.parts) > 1:
+            kind = "request"
+        elif record.censoring == "observed" and not record.listed:
+            kind = "none"
+        tallies, multiplicity = list(record.parts), np.ones(len(record.parts))
+        beyond = 0.0
+        if kind == "step":
+            tallies, multiplicity = _kinds_of_steps(record, products)
+            beyond = record.unlocated  # drafts beyond every list shift the mean, not its spread
+        require_table(len(tallies), record.measured)
+        rows = [_accepted_and_tried(one, record.measured, products) for one in tallies]
+        return cls(
+            kind=kind,
+            products=products,
+            accepted=np.stack([accepted for accepted, _ in rows]),
+            tried=np.stack([tried for _, tried in rows]),
+            engine=np.array([[one.accepted + beyond, one.steps] for one in tallies]),
+            multiplicity=multiplicity,
         )
-    positions = np.arange(1, length + 1)
+
+    def sum(self, table: Floats) -> Floats:
+        """Return the sum of a table over all clusters."""
+        return np.asarray(self.multiplicity @ table)
+
+    def survival(self, accepted: Floats, tried: Floats) -> Floats:
+        """Return survival along the last axis; NaN from where on nothing tried a position."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = accepted / tried
+        if not self.products:
+            return np.minimum(np.minimum.accumulate(ratio, axis=-1), 1.0)
+        # A position that nothing reached because nothing was accepted before it has survival 0, not
+        # none.
+        before = np.concatenate([np.ones((*accepted.shape[:-1], 1)), accepted[..., :-1]], axis=-1)
+        return np.asarray(np.cumprod(np.where(before == 0, 0.0, ratio), axis=-1), dtype=np.float64)
+
+
+def _kinds_of_steps(record: AcceptanceRecord, products: bool) -> tuple[list[Tally], Floats]:
+    """Return the different steps of a record as tallies of one step, and how often each occurs."""
     if products:
-        kinds, counts = np.unique(
-            np.concatenate([part.pairs for part in record.parts if part.pairs is not None]),
-            axis=0,
-            return_counts=True,
-        )
-        require_table(len(kinds), length)
-        accepted, drafted = kinds[:, :1], kinds[:, 1:]
-        tried = (accepted >= positions - 1) & (drafted >= positions)
-        return (accepted >= positions).astype(float), tried.astype(float), counts.astype(float)
-    steps = sum(part.steps for part in record.parts)
-    exactly = -np.diff(np.concatenate([[steps], record.survivors, [0.0]]))
+        pairs = np.concatenate([part.pairs for part in record.parts if part.pairs is not None])
+        kinds, counts = np.unique(pairs, axis=0, return_counts=True)
+        require_table(len(kinds), record.measured)
+        steps = [Tally.of_steps([a], [d], name="") for a, d in kinds.tolist()]
+        return steps, counts.astype(np.float64)
+    survivors = np.concatenate([[sum(part.steps for part in record.parts)], record.survivors, [0]])
+    exactly = -np.diff(survivors)
     kept = np.flatnonzero(exactly > 0)
-    require_table(kept.size, length)
-    accepted_by_kind = (kept[:, None] >= positions).astype(float)
-    return accepted_by_kind, np.ones_like(accepted_by_kind), exactly[kept]
+    require_table(kept.size, record.measured)
+    steps = [Tally(name="", steps=1.0, accepted=a, survivors=np.ones(a)) for a in kept.tolist()]
+    return steps, exactly[kept]
 
 
 def require_table(clusters: int, length: int) -> None:
@@ -472,57 +477,36 @@ def require_table(clusters: int, length: int) -> None:
     if clusters * length > MAX_TABLE:
         raise TooLarge(
             f"Clusters are told apart at every position, in tables of up to {MAX_TABLE:,} numbers; "
-            f"{clusters:,} clusters at "
-            f"{length:,} positions are {clusters * length:,}. Shorten the record's positions."
+            f"{clusters:,} clusters at {length:,} positions are {clusters * length:,}. Shorten the "
+            "record's positions."
         )
 
 
-def _row(
-    survivors: Floats | None,
-    offered: Floats | None,
-    pairs: NDArray[np.int64] | None,
-    steps: float,
-    length: int,
-    products: bool,
-) -> tuple[Floats, Floats]:
-    """Return accepted and tried by position of one part."""
-    accepted = np.zeros(length)
-    if survivors is not None:
-        accepted[: survivors.size] = survivors
-    if products and pairs is not None:
-        positions = np.arange(1, length + 1)
+def _accepted_and_tried(part: Tally, length: int, products: bool) -> tuple[Floats, Floats]:
+    """Return steps that accepted and steps that tried each position, `(length,)` each."""
+    accepted = _padded(part.survivors, length)
+    if products:
         # Steps that accepted i − 1 and drafted an i-th: those that accepted i − 1, but for those
         # that drafted just that.
-        stopped = np.bincount(pairs[pairs[:, 0] == pairs[:, 1], 0], minlength=length + 1)[:length]
-        before = np.concatenate([[steps], accepted[:-1]])
-        return accepted, before - stopped[positions - 1]
-    if offered is not None:
-        tried = np.zeros(length)
-        tried[: offered.size] = offered
-        return accepted, tried
-    return accepted, np.full(length, steps)
+        before = np.concatenate([[part.steps], accepted[:-1]])
+        return accepted, before - _stopped(part, length)
+    if part.offered is not None:
+        return accepted, _padded(part.offered, length)
+    return accepted, np.full(length, part.steps)
 
 
-def _engine(record: AcceptanceRecord, accepted: Floats, multiplicity: Floats) -> Floats:
-    """Return accepted drafts and steps `(R, 2)` by cluster: what the engine's own tokens per step
-    are made of.
-    """
-    if _clusters(record) != "step":
-        return np.array([[part.accepted, part.steps] for part in record.parts])
-    # Drafts that no list reaches are spread over all steps: they shift the mean, not its spread.
-    return np.stack([accepted.sum(axis=1) + record.unlocated, np.ones(multiplicity.size)], axis=1)
+def _padded(values: Floats | None, length: int) -> Floats:
+    """Return the values with zeros behind them; all zeros if there are none."""
+    padded = np.zeros(length)
+    padded[: 0 if values is None else values.size] = 0.0 if values is None else values
+    return padded
 
 
-def _survival(accepted: Floats, tried: Floats, *, products: bool) -> Floats:
-    """Return survival along the last axis; NaN from the first position on that nothing tried."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = accepted / tried
-    if products:
-        # A position that nothing reached because nothing was accepted before it has survival 0, not
-        # none.
-        before = np.concatenate([np.ones((*accepted.shape[:-1], 1)), accepted[..., :-1]], axis=-1)
-        return np.asarray(np.cumprod(np.where(before == 0, 0.0, ratio), axis=-1), dtype=np.float64)
-    return np.minimum(np.minimum.accumulate(ratio, axis=-1), 1.0)
+def _stopped(part: Tally, length: int) -> Floats:
+    """Return, for a < length, how many listed steps drafted a tokens and accepted them all."""
+    pairs = np.empty((0, 2), dtype=np.int64) if part.pairs is None else part.pairs
+    all_accepted = pairs[pairs[:, 0] == pairs[:, 1], 0]
+    return np.bincount(all_accepted, minlength=length)[:length].astype(np.float64)
 
 
 def _tokens(survival: Floats) -> Floats:
@@ -530,35 +514,35 @@ def _tokens(survival: Floats) -> Floats:
     return np.concatenate([ones, 1.0 + np.cumsum(survival, axis=-1)], axis=-1)
 
 
-def _open_steps(
-    survivors: Floats | None,
-    offered: Floats | None,
-    pairs: NDArray[np.int64] | None,
-    steps: float,
-    length: int,
-) -> Floats:
-    """Return, for i = 1..L, how many steps accepted fewer than i drafts and may have drafted no
-    more than they accepted.
-    """
-    if pairs is not None:
-        stopped = np.bincount(pairs[pairs[:, 0] == pairs[:, 1], 0], minlength=length + 1)[:length]
-        return np.cumsum(stopped).astype(np.float64)
-    both = []
-    for values in (survivors, offered):
-        padded = np.zeros(length + 1)
-        padded[: 0 if values is None else values.size] = 0.0 if values is None else values
-        both.append(np.concatenate([[steps], padded[:length]]) - padded)  # exactly 0, 1, …, L
-    fewest: Floats = np.minimum(both[0], both[1])[:length]
-    return np.asarray(np.cumsum(fewest), dtype=np.float64)
+def _extended(tokens: Floats, measured: int, longest: int) -> Floats:
+    """Return tokens by length `(..., longest + 1)` at the last measured position's rate."""
+    known = tokens[..., : measured + 1]
+    if longest == measured:
+        return known
+    survival = np.diff(known, axis=-1)
+    last = survival[..., -1:]
+    before = survival[..., -2:-1] if measured > 1 else np.ones_like(last)
+    rate = np.divide(last, before, out=np.zeros_like(last), where=before > 0)
+    tail = last * rate ** np.arange(1, longest - measured + 1)
+    return np.concatenate([known, known[..., -1:] + np.cumsum(tail, axis=-1)], axis=-1)
+
+
+def _most_stopped(part: Tally, length: int) -> Floats:
+    """Return, for i = 1..L, how many steps that accepted fewer than i may have drafted no more."""
+    if part.pairs is not None:
+        return np.cumsum(_stopped(part, length))
+    # At most as many as accepted exactly j, and as drafted exactly j.
+    exactly = [
+        -np.diff(np.concatenate([[part.steps], _padded(values, length)]))
+        for values in (part.survivors, part.offered)
+    ]
+    return np.cumsum(np.minimum(*exactly))
 
 
 def _affordable(exactly: Floats, missing: float) -> Floats:
-    """Return, for i = 1..L, how many steps that accepted fewer than i may have stopped there, given
-    how many drafts are missing.
-
-    A step that accepted j and drafted no more is missing L − j drafts; the cheapest are those that
-    accepted most.
-    """
+    """Return, for i = 1..L, how many steps that accepted fewer than i may have drafted no more."""
+    # A step that accepted j and drafted no more is missing L − j drafts; the cheapest are those
+    # that accepted most.
     price = exactly.size - np.arange(exactly.size)
     steps, paid = (np.concatenate([[0.0], np.cumsum(each)]) for each in (exactly, exactly * price))
     # Of the steps that accepted fewer than i, those that accepted `first` or more are all

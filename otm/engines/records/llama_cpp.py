@@ -75,33 +75,22 @@ def _read(document: Document) -> AcceptanceRecord:
 
 
 def _requests(lines: list[str]) -> list[Tally]:
-    """Return the requests whose rates are printed: their sums are on the same line, or on an
-    earlier one of the same task.
-    """
+    """Return the requests whose rates are printed."""
+    # Their sums are on the same line, or on an earlier one of the same task.
     found: list[Tally] = []
     sums: dict[tuple[str, str] | None, tuple[str, str, str]] = {}
     for line in lines:
-        task = match.groups() if (match := _TASK.search(line)) else None
-        key = None if task is None else (task[0], task[1])
+        task = _TASK.search(line)
+        key = None if task is None else (task.group(1), task.group(2))
         if match := _SUMS.search(line):
             sums[key] = (match.group(1), match.group(2), match.group(3))
         if "#acc rate/pos" not in line and (match := _RATES.search(line)):
             name = f"request {len(found) + 1}"
             told = sums.pop(key, None)
             rates = _numbers(match.group(1))
-            if told is None:
-                rated = Tally.of_survivors(rates, steps=1.0, name=name)
-                found.append(
-                    Tally(
-                        name=name,
-                        steps=1.0,
-                        accepted=rated.accepted,
-                        survivors=rated.survivors,
-                        counted=False,
-                    )
-                )
-            else:
-                found.append(_request(rates, told, name))
+            found.append(
+                Tally.of_rates(rates, name=name) if told is None else _request(rates, told, name)
+            )
     return found
 
 
@@ -115,11 +104,8 @@ def _means(lines: list[str]) -> list[Tally]:
 
 
 def _request(rates: list[float], told: tuple[str, str, str], name: str) -> Tally:
-    accepted, drafted, mean = (
-        count(told[0], "accepted"),
-        count(told[1], "generated"),
-        number(told[2], "mean len"),
-    )
+    accepted, drafted = count(told[0], "accepted"), count(told[1], "generated")
+    mean = number(told[2], "mean len")
     steps = _steps(rates, accepted, drafted, mean)
     return Tally.of_survivors(
         np.round(np.multiply(rates, steps)),
@@ -131,9 +117,7 @@ def _request(rates: list[float], told: tuple[str, str, str], name: str) -> Tally
 
 
 def _steps(rates: list[float], accepted: int, drafted: int, mean: float) -> int:
-    """Return the number of steps: of those that the printed mean allows, the one that makes rates ×
-    steps whole.
-    """
+    """Return the number of steps that the mean allows and that makes rates × steps whole."""
     if not accepted:
         return max(1, round(drafted / len(rates)))
     half = 0.5e-2  # two decimals
@@ -155,10 +139,8 @@ def _drafters(lines: list[str]) -> list[Tally]:
         totals, rates = _TOTALS.search(line), _RATES.search(line)
         if totals is None or rates is None:
             continue
-        name, calls, drafted, accepted = (
-            totals.group(1),
-            *(count(value, "a total") for value in totals.groups()[1:]),
-        )
+        name = totals.group(1)
+        calls, drafted, accepted = (count(value, "a total") for value in totals.groups()[1:])
         known = runs.setdefault(name, [])
         if known and calls >= known[-1][0]:
             known.pop()
@@ -181,8 +163,7 @@ def _drafters(lines: list[str]) -> list[Tally]:
     if not parts:
         raise InvalidParameter(
             'The log must hold "#acc rate/pos = (" behind "statistics …: #calls(b,g,a) = …" with '
-            "calls; none is complete. Keep "
-            "whole lines."
+            "calls; none is complete. Keep whole lines."
         )
     return parts
 

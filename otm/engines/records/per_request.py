@@ -1,5 +1,6 @@
-"""The payload that vLLM's per-request metrics and AIPerf's records share: a histogram, sums, and in
-detail every step.
+"""The payload that vLLM's per-request metrics and AIPerf's records share.
+
+It holds a histogram, sums, and in detail every step.
 """
 
 from __future__ import annotations
@@ -7,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from otm.engines.positions import MAX_POSITIONS
 from otm.engines.records.document import count, integers
-from otm.engines.records.tally import MAX_POSITIONS, Tally
+from otm.engines.records.tally import Tally
 from otm.errors import InvalidParameter
 
 KEYS = ("acceptance_histogram", "num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
@@ -90,8 +92,6 @@ def _dense(histogram: object) -> list[int]:
 
 
 def _at_length(histogram: list[int], payload: dict[str, Any]) -> list[int]:
-    """Return the histogram with the positions that were drafted and never accepted, up to the
-    length that is set.
-    """
+    """Return the histogram up to the length that is set, with positions never accepted."""
     length = count(payload.get("num_spec_tokens") or 0, "num_spec_tokens")
     return histogram + [0] * (min(length, MAX_POSITIONS) + 1 - len(histogram))

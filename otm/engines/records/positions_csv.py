@@ -1,35 +1,34 @@
-"""CSV of benchmark scripts: a row for each position, or a row for each run with a column for each
-position.
+"""CSV of benchmark scripts: survival by position, as rates without counts that could be pooled.
 
-Columns "position" and "acceptance_rate" ("survival", "rate"), or "accepted" and "drafts"; or
-"…pos_0", "…pos_1", …: survival in each case, without counts that could be pooled.
-`PositionAcceptance.from_csv` reads the same.
+Either a row for each position, with columns "position" (from 0 or 1) and "acceptance_rate"
+("survival", "rate"), or "accepted" and "drafts", which are divided: one chain. Or a row for each
+run, with columns "…pos_0", "…pos_1", …: a chain a row, empty cells at the end making it shorter.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from otm.engines.positions import PositionAcceptance
-from otm.engines.records.document import Document, Form
+from otm.engines.records.document import Document, Form, count, number
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.records.speculators import MARKS
 from otm.engines.records.tally import Tally
+from otm.errors import InvalidParameter
 
-_COLUMN = re.compile(r"position|(?:\w*_)?pos(?:ition)?_?0", re.IGNORECASE)
+_COLUMN = re.compile(r"(?:\w*_)?pos(?:ition)?_?(\d{1,6})")
+_RATE_COLUMNS = ("acceptance_rate", "survival", "rate")
+
+Rows = Sequence[dict[str, str]]
 
 
 def _read(document: Document) -> AcceptanceRecord:
-    chains = PositionAcceptance.from_csv(document.text.lstrip())
+    names = [name for name in (document.rows[0] if document.rows else ()) if name]
+    of_rows = _one_chain if "position" in names else _chain_of_each_row
     parts = tuple(
-        Tally(
-            name=f"run {i}",
-            steps=1.0,
-            accepted=float(chain.survival.sum()),
-            survivors=chain.survival,
-            counted=False,
-        )
-        for i, chain in enumerate(chains, start=1)
+        Tally.of_rates(chain.survival, name=f"run {i}")
+        for i, chain in enumerate(of_rows(document.rows, names), start=1)
     )
     return AcceptanceRecord(
         form="CSV by position",
@@ -40,11 +39,63 @@ def _read(document: Document) -> AcceptanceRecord:
     )
 
 
+def _one_chain(rows: Rows, names: Sequence[str]) -> list[PositionAcceptance]:
+    """Return survival from rows with a position, and a rate or two counts."""
+    rate = next((name for name in _RATE_COLUMNS if name in names), None)
+    if rate is None and not {"accepted", "drafts"} <= set(names):
+        raise InvalidParameter(
+            "Beside position there must be acceptance_rate, or accepted and drafts; got "
+            f"{names[:8]}. Add them."
+        )
+    found: dict[int, float] = {}
+    for row in rows:
+        position = count(row["position"], "position")
+        if position in found:
+            raise InvalidParameter(
+                f"Every position may occur once; {position} occurs again. Keep one run."
+            )
+        if rate is not None:
+            found[position] = number(row[rate], rate)
+        else:
+            drafts = number(row["drafts"], "drafts")
+            if not drafts:
+                raise InvalidParameter(
+                    "drafts must be above 0 to divide by; got 0. Leave such rows out."
+                )
+            found[position] = number(row["accepted"], "accepted") / drafts
+    return [PositionAcceptance([found[position] for position in _contiguous(found)])]
+
+
+def _chain_of_each_row(rows: Rows, names: Sequence[str]) -> list[PositionAcceptance]:
+    """Return survival from rows with a column for each position."""
+    matches = ((_COLUMN.fullmatch(name), name) for name in names)
+    by_position = {int(match.group(1)): name for match, name in matches if match}
+    columns = [by_position[position] for position in _contiguous(by_position)]
+    chains = []
+    for row in rows:
+        cells = [row[name].strip() for name in columns]
+        while cells and not cells[-1]:
+            cells.pop()
+        rates = [number(cell, name) for cell, name in zip(cells, columns, strict=False)]
+        chains.append(PositionAcceptance(rates))
+    return chains
+
+
+def _contiguous(positions: Iterable[int]) -> list[int]:
+    """Return the positions in order, which must run from 0 or 1 without a gap."""
+    ordered = sorted(positions)
+    first = ordered[0] if ordered else -1
+    if first not in (0, 1) or ordered != list(range(first, first + len(ordered))):
+        raise InvalidParameter(
+            f"Positions must run from 0 or 1 without a gap; got {ordered[:8]}. Fill in the missing "
+            "ones."
+        )
+    return ordered
+
+
 def _recognises(document: Document) -> bool:
-    return (
-        any(_COLUMN.fullmatch(name) for name in document.columns)
-        and not set(document.columns) >= MARKS
-    )
+    named = any(name == "position" or _COLUMN.fullmatch(name) for name in document.columns)
+    return named and not set(document.columns) >= MARKS
 
 
 FORM = Form(

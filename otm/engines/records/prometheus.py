@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import re
 
+from otm.engines.positions import MAX_POSITIONS
 from otm.engines.records.document import Document, Form, count
 from otm.engines.records.record import AcceptanceRecord
-from otm.engines.records.tally import MAX_POSITIONS, Tally
+from otm.engines.records.tally import Tally
 from otm.errors import InvalidParameter
 
 _SAMPLE = re.compile(

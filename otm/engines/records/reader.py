@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from otm.engines.records import (
     aiperf,
@@ -19,9 +18,9 @@ from otm.engines.records import (
     vllm_log,
     vllm_request,
 )
-from otm.engines.records.document import Document, Form, read_text
+from otm.engines.records.document import Document, Form, read_document
 from otm.engines.records.record import AcceptanceRecord
-from otm.errors import InvalidParameter, TooLarge
+from otm.errors import InvalidParameter
 
 FORMS: tuple[Form, ...] = (
     prometheus.FORM,
@@ -41,7 +40,7 @@ FORMS: tuple[Form, ...] = (
 
 
 def read_acceptance(path: str | os.PathLike[str]) -> AcceptanceRecord:
-    r"""Read what an engine wrote about acceptance, whichever of the known forms it is.
+    r"""Read what an engine wrote about acceptance, in whichever known form.
 
     Args:
         path: a file of text: counters, a log, JSON, JSON lines or CSV.
@@ -55,26 +54,18 @@ def read_acceptance(path: str | os.PathLike[str]) -> AcceptanceRecord:
             several, or contradicts itself.
         TooLarge: beyond 256 Mi characters.
 
-    Cost: O(length of the file).
-
-    >>> import tempfile
-    >>> log = "draft acceptance = 0.7 (14 accepted / 20 generated), mean len = 2.40\nacc per pos = (0.800, 0.600)"
+    >>> import pathlib, tempfile
+    >>> log = (
+    ...     "draft acceptance = 0.7 (14 accepted / 20 generated), mean len = 2.40\n"
+    ...     "acc per pos = (0.800, 0.600)"
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "server.log"
+    ...     file = pathlib.Path(folder) / "server.log"
     ...     _ = file.write_text(log)
     ...     read_acceptance(file)
     AcceptanceRecord(llama.cpp log: 1 request, 10 steps, 2.4 tokens a step, 2 positions)
     """
-    try:
-        file = Path(path)
-        text = read_text(file)
-    except (OSError, TypeError, ValueError) as error:
-        if isinstance(error, TooLarge):
-            raise
-        raise InvalidParameter(
-            f"path must name a file of UTF-8 text; {path!r:.80} cannot be read ({error})."
-        ) from error
-    return parse_acceptance(text)
+    return _record_in(read_document(path))
 
 
 def parse_acceptance(text: str) -> AcceptanceRecord:
@@ -90,14 +81,16 @@ def parse_acceptance(text: str) -> AcceptanceRecord:
         InvalidParameter: if the text is of no known form or of several, or contradicts itself.
         TooLarge: beyond 256 Mi characters.
 
-    Cost: O(length of the text).
-
     >>> parse_acceptance(
     ...     '{"meta_info": {"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}}'
     ... ).pooled_mean
     2.4
     """
-    document = Document(text)
+    return _record_in(Document(text))
+
+
+def _record_in(document: Document) -> AcceptanceRecord:
+    """Return the record that a document holds in the one form that recognises it."""
     found = [form for form in FORMS if form.recognises(document)]
     if len(found) > 1:
         raise InvalidParameter(

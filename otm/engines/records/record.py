@@ -72,6 +72,11 @@ class AcceptanceRecord:
         return all(part.counted for part in self.parts) or len(self.parts) == 1
 
     @property
+    def listed(self) -> bool:
+        """Whether every step is listed, with what it accepted and drafted."""
+        return all(part.pairs is not None for part in self.parts)
+
+    @property
     def steps(self) -> float | None:
         """Verification steps in all; None where only rates are known."""
         return (

@@ -1,7 +1,6 @@
-"""`sglang.bench_serving --output-file`: JSON lines with a mean, `accept_length`, which counts the
-root.
+"""`sglang.bench_serving --output-file`: JSON lines with a mean, `accept_length`.
 
-The server's average since it started, over all of its steps: a mean, no law, no number of steps.
+The root is counted. It is the server's average since it started, over all of its steps: a mean, no law, no number of steps.
 
 Source of the form: github.com/sgl-project/sglang, python/sglang/bench_serving.py at 0033168f.
 """

@@ -28,9 +28,7 @@ _ACCEPTED = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_tok
 
 
 def _requests(document: Document) -> list[dict[str, Any]]:
-    """Return what is told of each request; a response that repeats it beside its meta_info counts
-    once.
-    """
+    """Return what is told of each request, once where a response repeats its meta_info."""
     inside = [
         found["meta_info"]
         for found in document.objects("meta_info")
@@ -68,9 +66,7 @@ def _read(document: Document) -> AcceptanceRecord:
 
 
 def _configured(found: list[dict[str, Any]]) -> int | None:
-    """Return the drafts per step that were configured, None if they are not told, or differ between
-    requests.
-    """
+    """Return the drafts per step that all requests were configured for, None without such."""
     lengths = set()
     for meta in found:
         proposed = next((meta[key] for key in _PROPOSED if meta.get(key)), None)

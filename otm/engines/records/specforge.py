@@ -45,10 +45,8 @@ def _read(document: Document) -> AcceptanceRecord:
 
 def _tally(run: dict[str, Any]) -> Tally:
     steps = count(run["spec_verify_count"], "spec_verify_count")
-    tokens, samples = (
-        count(run["output_tokens"], "output_tokens"),
-        count(run.get("samples", 0), "samples"),
-    )
+    tokens = count(run["output_tokens"], "output_tokens")
+    samples = count(run.get("samples", 0), "samples")
     # Completion tokens include that of each prefill, which no verification emitted.
     return Tally(
         name=str(run.get("dataset", "run"))[:40],

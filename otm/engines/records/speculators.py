@@ -10,13 +10,11 @@ Source of the form: github.com/vllm-project/speculators, scripts/evaluate/perf_u
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 
 from otm.engines.records.document import Document, Form, count, number
 from otm.engines.records.record import AcceptanceRecord
-from otm.engines.records.tally import Tally
+from otm.engines.records.tally import Tally, near_count
 from otm.errors import InvalidParameter
 
 MARKS = frozenset(("num_drafts", "acceptance_at_pos_0"))
@@ -26,16 +24,8 @@ _COLUMN = re.compile(r"acceptance_at_pos_(\d{1,6})")
 
 
 def _read(document: Document) -> AcceptanceRecord:
-    try:
-        rows = list(csv.DictReader(io.StringIO(document.text.lstrip(), newline=""), strict=True))
-    except csv.Error as error:
-        raise InvalidParameter(
-            f"The text must be CSV; it does not parse ({error}). Check quotes and separators."
-        ) from error
     columns = sorted(
-        int(match.group(1))
-        for name in (rows[0] if rows else {})
-        if name and (match := _COLUMN.fullmatch(name))
+        int(match.group(1)) for name in document.columns if (match := _COLUMN.fullmatch(name))
     )
     if columns != list(range(len(columns))):
         raise InvalidParameter(
@@ -44,23 +34,21 @@ def _read(document: Document) -> AcceptanceRecord:
     return AcceptanceRecord(
         form="speculators acceptance.csv",
         unit="subset",
-        parts=tuple(_tally(row, len(columns), f"row {i}") for i, row in enumerate(rows, start=1)),
+        parts=tuple(
+            _tally(row, len(columns), f"row {i}") for i, row in enumerate(document.rows, start=1)
+        ),
         convention="acceptance_length counts the bonus token",
     )
 
 
 def _tally(row: dict[str, str], length: int, name: str) -> Tally:
-    drafts = count(row.get("num_drafts"), "num_drafts")
+    drafts = count(row["num_drafts"], "num_drafts")
     name = (row.get("subset") or name)[:40]
     if not drafts:
         return Tally(name=name, steps=0.0, accepted=0.0)
     rates = [number(row[f"acceptance_at_pos_{i}"], f"acceptance_at_pos_{i}") for i in range(length)]
-    counts = [rate * drafts for rate in rates]
     return Tally.of_survivors(
-        [
-            round(value) if abs(value - round(value)) < 1e-6 * max(1.0, value) else value
-            for value in counts
-        ],
+        [near_count(rate * drafts) for rate in rates],
         steps=drafts,
         name=name,
         accepted=count(row.get("num_accepted_tokens"), "num_accepted_tokens"),

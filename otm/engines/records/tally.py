@@ -1,5 +1,4 @@
-"""What was counted in one part of a record: a request, a log window, a benchmark's data set, or all
-of it.
+"""What was counted in one part of a record: a request, a log window, a data set, or all of it.
 
 A verification step drafts d tokens and accepts the first a of them, a ≤ d; the target then adds one
 token of its own, so the step emits a + 1. Forms differ in how much they keep of the pairs (a, d):
@@ -15,11 +14,9 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from otm.engines.positions import MAX_POSITIONS, ROUNDING
 from otm.errors import InvalidParameter
 from otm.pmf import any_array, check_instance, check_real, plain_reals
-
-MAX_POSITIONS = 100_000
-"""Longest chain of drafts that is believed."""
 
 MAX_STEPS = 50_000_000
 """Most verification steps of one part that are listed one by one."""
@@ -58,12 +55,10 @@ class Tally:
 
     @property
     def unlocated(self) -> float:
-        """Accepted drafts that the list of survivors does not reach: what a list cut short leaves
-        out; 0 without a list.
-        """
-        return (
-            0.0 if self.survivors is None else max(0.0, self.accepted - float(self.survivors.sum()))
-        )
+        """Accepted drafts that the list of survivors, if there is one, does not reach."""
+        if self.survivors is None:
+            return 0.0
+        return max(0.0, self.accepted - float(self.survivors.sum()))
 
     @staticmethod
     def of_steps(accepted: ArrayLike, drafted: ArrayLike, *, name: str) -> Tally:
@@ -80,15 +75,13 @@ class Tally:
         [2.0, 1.0]
         """
         check_instance(name, str, name="name")
-        a, d = (
-            _integers(accepted, "accepted drafts by step", name),
-            _integers(drafted, "drafted tokens by step", name),
-        )
+        a = _integers(accepted, "accepted drafts by step", name)
+        d = _integers(drafted, "drafted tokens by step", name)
         if a.shape != d.shape or (a > d).any():
             raise InvalidParameter(
                 "A step accepts at most what it drafts, and both are listed for every step; "
-                f"{name} lists {a.size} and {d.size} "
-                "steps, or accepts more than it drafts. Check the export."
+                f"{name} lists {a.size} and {d.size} steps, or accepts more than it drafts. Check "
+                "the export."
             )
         positions = int(d.max(initial=0))
         return Tally(
@@ -136,8 +129,8 @@ class Tally:
             if listed.sum() != steps or (caps < survivors).any():
                 raise InvalidParameter(
                     f"Steps accept at most what is on offer; {name} counts {steps:g} steps by what "
-                    "they accepted and "
-                    f"{listed.sum():g} by what was on offer, or accepts more. Check the export."
+                    f"they accepted and {listed.sum():g} by what was on offer, or accepts more. "
+                    "Check the export."
                 )
             drafted = float(caps.sum())
         if drafted is not None and drafted < accepted:
@@ -155,6 +148,23 @@ class Tally:
         )
 
     @staticmethod
+    def of_rates(rates: ArrayLike, *, name: str) -> Tally:
+        """Hold the shares of steps that accepted at least 1, 2, …, L drafts, without a count.
+
+        Args:
+            rates: `(L,)`, in [0, 1], non-increasing but for rounding, which is levelled.
+            name: what the part is called.
+
+        Raises:
+            InvalidDistribution: if the rates are no array of real numbers.
+            InvalidParameter: if they are no such rates.
+
+        >>> Tally.of_rates([0.8, 0.6], name="run 1").mean
+        2.4
+        """
+        return dataclasses.replace(Tally.of_survivors(rates, steps=1.0, name=name), counted=False)
+
+    @staticmethod
     def of_survivors(
         survivors: ArrayLike,
         *,
@@ -163,12 +173,11 @@ class Tally:
         accepted: float | None = None,
         drafted: float | None = None,
     ) -> Tally:
-        """Count steps by how many accepted at least 1, 2, …, L drafts; a rate times a number of
-        steps will do.
+        """Count steps by how many accepted at least 1, 2, …, L drafts.
 
         Args:
             survivors: `(L,)` numbers, at most `steps`, non-increasing but for rounding, which is
-                levelled.
+                levelled; a rate times a number of steps will do.
             steps: number of steps > 0.
             name: what the part is called.
             accepted: accepted drafts in all steps, if known beside the list; Σ survivors if None.
@@ -195,8 +204,7 @@ class Tally:
         ):
             raise InvalidParameter(
                 f"{name} must count the steps that accepted at least 1, 2, … drafts, (L,); got "
-                f"shape {array.shape} of {number:g} "
-                "steps. Record some verifications first."
+                f"shape {array.shape} of {number:g} steps. Record some verifications first."
             )
         level = np.minimum.accumulate(values)
         slack = ROUNDING * number
@@ -224,8 +232,13 @@ class Tally:
         return Tally(name=name, steps=number, accepted=total, drafted=drafted, survivors=level)
 
 
-ROUNDING = 2e-3
-"""Engines print three decimals, so neighbours may be out of order by one unit in each."""
+def near_count(value: float) -> float:
+    """Return a rate times a number of steps without its rounding where that is a whole number.
+
+    >>> near_count(0.7 * 10), near_count(6.5)
+    (7, 6.5)
+    """
+    return round(value) if abs(value - round(value)) < 1e-6 * max(1.0, value) else value
 
 
 def _integers(values: ArrayLike, what: str, name: str) -> NDArray[np.int64]:

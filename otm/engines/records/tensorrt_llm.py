@@ -1,7 +1,6 @@
-"""TensorRT-LLM's iteration statistics, JSON lines of `trtllm-bench --iteration_log` or of
-`get_stats`.
+"""TensorRT-LLM's iteration statistics, as JSON lines.
 
-`specDecodingStats`: `numDraftTokens`, `numAcceptedTokens` (the bonus token excluded),
+`trtllm-bench --iteration_log` and `get_stats` write them. `specDecodingStats`: `numDraftTokens`, `numAcceptedTokens` (the bonus token excluded),
 `numRequestsWithDraftTokens`, and `acceptanceLength` = (accepted + requests)/requests, which counts
 it. One line sums up the requests of one iteration; where there was one request with drafts, the
 line is one step. With attention data parallelism other ranks repeat the counters of rank 0, and are

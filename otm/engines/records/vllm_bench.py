@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from otm.engines.positions import ROUNDING
 from otm.engines.records.document import Document, Form, count, number
 from otm.engines.records.record import AcceptanceRecord
-from otm.engines.records.tally import ROUNDING, Tally
+from otm.engines.records.tally import Tally, near_count
 from otm.errors import InvalidParameter
 
 _RATES = "spec_decode_per_position_acceptance_rates"
@@ -50,15 +51,10 @@ def _run(run: dict[str, Any], name: str) -> Tally:
     if not scales or (len(scales) > 1 and total > 0):
         raise InvalidParameter(
             f"{_RATES} must add up to accepted tokens over drafts, {mean:.6g}, or to "
-            f"{100 * mean:.6g} in per cent; they add up to "
-            f"{total:.6g}. Check the export."
+            f"{100 * mean:.6g} in per cent; they add up to {total:.6g}. Check the export."
         )
-    counts = [rate / scales[0] * drafts for rate in rates]
-    exact = [
-        round(value) if abs(value - round(value)) < 1e-6 * max(1.0, value) else value
-        for value in counts
-    ]
-    return Tally.of_survivors(exact, steps=drafts, name=name, accepted=accepted, drafted=drafted)
+    counts = [near_count(rate / scales[0] * drafts) for rate in rates]
+    return Tally.of_survivors(counts, steps=drafts, name=name, accepted=accepted, drafted=drafted)
 
 
 def _either(run: dict[str, Any], name: str) -> object:

@@ -21,10 +21,8 @@ from otm.engines.records.record import AcceptanceRecord
 from otm.engines.records.tally import Tally
 
 _LINE = re.compile(r"^.*Per-position acceptance rate: ([0-9., ]*[0-9]).*$", re.MULTILINE)
-_ACCEPTED, _DRAFTED = (
-    re.compile(r"\bAccepted: (\d+) tokens"),
-    re.compile(r"\bDrafted: (\d+) tokens"),
-)
+_ACCEPTED = re.compile(r"\bAccepted: (\d+) tokens")
+_DRAFTED = re.compile(r"\bDrafted: (\d+) tokens")
 
 
 def _read(document: Document) -> AcceptanceRecord:
@@ -46,10 +44,7 @@ def _window(line: str, rates: str, name: str) -> Tally:
     values = [number(value, "a rate") for value in re.findall(r"\d+(?:\.\d+)?", rates)]
     accepted, drafted = _ACCEPTED.search(line), _DRAFTED.search(line)
     if accepted is None or drafted is None:
-        rated = Tally.of_survivors(values, steps=1.0, name=name)
-        return Tally(
-            name=name, steps=1.0, accepted=rated.accepted, survivors=rated.survivors, counted=False
-        )
+        return Tally.of_rates(values, name=name)
     tokens, tried = count(accepted.group(1), "Accepted"), count(drafted.group(1), "Drafted")
     total = math.fsum(values)
     steps = tokens / total if tokens and total else tried / len(values)

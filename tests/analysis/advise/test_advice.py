@@ -30,7 +30,7 @@ from analysis.run.losses import PARTS
 from analysis.statistics import Interval
 from otm import Processing
 from otm.commands.printing import WIDTH
-from otm.engines import CostSurface, Speedup, read_costs
+from otm.engines import CostSurface, read_costs
 from otm.sequence import (
     DraftSelection,
     Gsd,
@@ -39,6 +39,7 @@ from otm.sequence import (
     SpeculativeSampling,
     markov_pair,
 )
+from otm.statistics import Estimate
 from otm.trees import TreeShape
 
 MODEL = StepModel((1e-3, 0.0), ((0, 8, 64), (4e-3, 5e-3, 12e-3)), {})
@@ -63,7 +64,7 @@ def row(decoder: object, value: float, *, over_chain: float = 1.0, spread: float
         (),
         Work.of(decoder),
     )  # type: ignore[arg-type]
-    limits = [Speedup(v, v * (1 - spread), v * (1 + spread)) for v in (value, over_chain)]
+    limits = [Estimate(v, v * (1 - spread), v * (1 + spread)) for v in (value, over_chain)]
     return Row(plan, 2.4, (2e-3, 5e-3, 1e-3), *limits)
 
 
@@ -193,7 +194,7 @@ def test_engines_are_told_what_passes_alone_say() -> None:
 def test_a_likeliest_tree_is_told_to_the_engine_that_drafts_one() -> None:
     decoder = LikeliestTree(12, 3)
     plan = Plan("likeliest tree", "LikeliestTree(12, 3)", decoder, (), Work(2.5, 9.0, 12))
-    best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Speedup(1.4, 1.3, 1.5), Speedup(1.1, 1.05, 1.15))
+    best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Estimate(1.4, 1.3, 1.5), Estimate(1.1, 1.05, 1.15))
     text = screen(
         advice("speculate", best, CHAIN, chain=CHAIN),
         draft="small",

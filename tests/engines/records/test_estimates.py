@@ -20,7 +20,7 @@ from otm.engines.records import (
     check_lengths,
     estimate_tokens,
     kaplan_meier,
-    request_mean_interval,
+    request_mean,
     survival_bounds,
 )
 
@@ -281,14 +281,14 @@ def test_intervals_cover_and_steps_in_place_of_requests_do_not(adaptive: bool) -
     covered, naive, means = np.zeros(4), 0, 0
     for _ in range(TRIALS):
         record = simulate(rng, 40, adaptive=adaptive)
-        low, high = estimate_tokens(record).token_interval()
-        covered += (low - 1e-12 <= tokens) & (tokens <= high + 1e-12)
+        found = estimate_tokens(record).token_interval()
+        covered += (found.low - 1e-12 <= tokens) & (tokens <= found.high + 1e-12)
         mixed = record_of(*record.parts, unit="window")
-        below, above = estimate_tokens(mixed).token_interval()
-        naive += below[3] <= tokens[3] <= above[3]
+        over_steps = estimate_tokens(mixed).token_interval()
+        naive += over_steps.low[3] <= tokens[3] <= over_steps.high[3]
         if not adaptive:
-            least, most = request_mean_interval(record)
-            means += least <= mean <= most
+            over_requests = request_mean(record)
+            means += over_requests.low <= mean <= over_requests.high
     deviation = np.sqrt(0.95 * 0.05 / TRIALS)
     assert (covered[1:] / TRIALS >= 0.95 - 5 * deviation).all(), covered
     assert naive / TRIALS < 0.8
@@ -302,7 +302,7 @@ def test_simultaneous_intervals_are_wider_and_single_requests_have_none() -> Non
     estimate = estimate_tokens(simulate(rng, 30, adaptive=True))
     one = estimate.interval(estimate.tokens, estimate.replicates)
     all_ = estimate.interval(estimate.tokens, estimate.replicates, comparisons=10)
-    assert (all_[0][1:] < one[0][1:]).all() and (one[1][1:] < all_[1][1:]).all()
+    assert (all_.low[1:] < one.low[1:]).all() and (one.high[1:] < all_.high[1:]).all()
     single = estimate_tokens(record_of(steps([0, 1, 2], [2, 2, 2])))
     assert single.clusters == "step"
     rates = record_of(
@@ -310,9 +310,9 @@ def test_simultaneous_intervals_are_wider_and_single_requests_have_none() -> Non
         unit="run",
     )
     bare = estimate_tokens(rates)
-    assert bare.clusters == "none" and np.isnan(bare.token_interval()[0][1])
+    assert bare.clusters == "none" and np.isnan(bare.token_interval().low[1])
     with pytest.raises(otm.errors.InvalidParameter, match="two of them"):
-        request_mean_interval(rates)
+        request_mean(rates)
 
 
 def test_step_intervals_are_the_textbook_s() -> None:
@@ -321,9 +321,9 @@ def test_step_intervals_are_the_textbook_s() -> None:
     estimate = estimate_tokens(
         record_of(Tally.of_histogram(np.bincount(accepted), name="", drafted=200), unit="server")
     )
-    low, high = estimate.token_interval()
+    found = estimate.token_interval()
     error = accepted.std(ddof=1) / np.sqrt(accepted.size)
-    assert high[2] - low[2] == pytest.approx(
+    assert found.high[2] - found.low[2] == pytest.approx(
         2 * 1.9842169515 * error, rel=1e-8
     )  # t, 99 degrees of freedom
 

@@ -378,16 +378,6 @@ def _even(random: np.random.Generator) -> tuple[float, str]:
     ) or near else math.inf, f"{values.tolist()}, {explored}: {found}"
 
 
-@checks.add(
-    "otm.trees.acceptance_to_sequoia", "4 (k + 2) u for there and back", "docstring", "the way back"
-)
-def _sequoia(random: np.random.Generator) -> tuple[float, str]:
-    values = vector(random)
-    back = trees.acceptance_from_sequoia(trees.acceptance_to_sequoia(values))
-    worst = float(np.max(np.abs(back[: len(values)] - values)))
-    return worst / (4 * (len(values) + 2) * UNIT_ROUNDOFF), f"{values.tolist()}"
-
-
 @checks.add("otm.trees.tree_to_json", "0: every bit comes back", "docstring", "the way back")
 def _json(random: np.random.Generator) -> tuple[float, str]:
     values, shape = (

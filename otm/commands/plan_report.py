@@ -1,0 +1,370 @@
+"""What ``otm plan`` prints: the answer first, then what it rests on.
+
+What it rests on: the record and its conventions, the costs and where they come from, every length
+compared, and where the answer ends because the measurements end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from otm.commands.printing import paragraph
+from otm.engines import (
+    AcceptanceRecord,
+    CostSurface,
+    LengthChoice,
+    LengthPlan,
+    check_lengths,
+    plan_budget,
+    plan_lengths,
+    read_acceptance,
+    read_costs,
+    request_mean,
+    survival_bounds,
+    vllm_lengths,
+)
+from otm.errors import InvalidParameter
+from otm.tabular import columns
+
+MAX_ROWS = 10
+"""Rows of a table by batch and context that are shown."""
+
+MAX_COLUMNS = 10
+"""Draft lengths that are shown side by side."""
+
+COST_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""Draft steps in target calls that are gone through where no costs are given."""
+
+
+def answer(options: argparse.Namespace) -> str:
+    """Return the answer that the options ask for."""
+    record = read_acceptance(options.file)
+    costs = _costs(options)
+    if options.settings is not None:
+        return json.dumps(_vllm_table(options, record, costs))
+    if costs is None:
+        return "\n".join(_without_costs(options, record))
+    plan = plan_lengths(
+        record,
+        costs,
+        batches=options.batch,
+        contexts=options.context,
+        extend=options.extend,
+        extrapolate_costs=options.extrapolate_costs,
+        confidence=options.confidence,
+    )
+    lines = [
+        *_headline(plan),
+        *paragraph("", _interval_words(plan), indent=2),
+        "",
+        *_record(options, record),
+        *paragraph("costs", _described(costs)),
+        "",
+        *_table(plan),
+        *_limits(plan, record),
+        *_budget(options, record),
+    ]
+    return "\n".join(lines)
+
+
+def _costs(options: argparse.Namespace) -> CostSurface | None:
+    """Return the surface that the options give, None if they give none."""
+    given = [options.draft_ms is not None, options.target_ms is not None]
+    if options.costs is not None:
+        if any(given):
+            raise InvalidParameter(
+                "--costs stands for --draft-ms and --target-ms; got both. Drop one of them."
+            )
+        return read_costs(*options.costs)
+    if not any(given):
+        return None
+    if not all(given):
+        raise InvalidParameter(
+            "--draft-ms and --target-ms go together; got one of them. Give both, or neither."
+        )
+    return CostSurface.flat(
+        draft=options.draft_ms / 1e3,
+        target=_by_drafts(options.target_ms),
+        source="--draft-ms and --target-ms",
+    )
+
+
+def _by_drafts(text: str) -> dict[int, float]:
+    """Read 20, or 0:20,4:21, and return seconds by number of drafts."""
+    pairs = text.split(",") if ":" in text else [f"0:{text}"]
+    try:
+        split = [pair.split(":") for pair in pairs]
+        return {int(drafts): float(ms) / 1e3 for drafts, ms in split}
+    except ValueError as error:
+        raise InvalidParameter(
+            f"--target-ms is a time, or times by number of drafts; got {text!r:.60}. Pass "
+            "0:20,8:24."
+        ) from error
+
+
+def _vllm_table(
+    options: argparse.Namespace, record: AcceptanceRecord, costs: CostSurface | None
+) -> dict[str, object]:
+    if costs is None:
+        raise InvalidParameter(
+            "Draft lengths by batch size need costs; none are given. Pass --costs."
+        )
+    contexts = options.context or costs.contexts[-1:]
+    if len(contexts) > 1:
+        raise InvalidParameter(
+            f"vLLM's table is for one context length; got {contexts}. Pass one --context."
+        )
+    return vllm_lengths(
+        record,
+        costs,
+        context=contexts[0],
+        max_batch=None if options.batch is None else max(options.batch),
+        extend=options.extend,
+        extrapolate_costs=options.extrapolate_costs,
+    )
+
+
+def _headline(plan: LengthPlan) -> Iterator[str]:
+    """Say what to do."""
+    if len(plan.choices) > 1:
+        yield _of_all_cells(plan.choices)
+        return
+    (choice,) = plan.choices
+    who = ""
+    if choice.length:
+        doubt = "" if choice.verdict == "speculate" else ", MAYBE: the interval contains 1"
+        yield f"SPECULATE{doubt}: {choice.length} draft{'s' if choice.length > 1 else ''} a step"
+        faster = choice.over_plain.words(unit=" x plain decoding")
+        yield f"  {faster}, {choice.tokens:.2f} tokens a step"
+    else:
+        who = "plain decoding is "
+        length, best = choice.best
+        gives = best.words(unit=" x plain decoding")
+        yield "DO NOT SPECULATE"
+        yield (
+            f"  the best number of drafts, {length}, gives {gives}"
+            if length
+            else "  no number of drafts has measured costs"
+        )
+    if choice.over_engine is not None and plan.engine_length is not None:
+        faster = choice.over_engine.words(unit=" x what the engine ran")
+        drafts = f"{plan.engine_length:.3g} draft{'' if plan.engine_length == 1 else 's'}"
+        yield f"  {who}{faster}: {drafts} a step"
+
+
+def _of_all_cells(choices: Sequence[LengthChoice]) -> str:
+    """Return what to do in all cells together."""
+    lengths = sorted({choice.length for choice in choices if choice.verdict == "speculate"})
+    drafting = sum(choice.verdict == "speculate" for choice in choices)
+    undecided = sum(choice.verdict == "undecided" for choice in choices)
+    if not drafting:
+        but = f", but {undecided} of {len(choices)} cells are undecided" if undecided else ""
+        return f"DO NOT SPECULATE{but}"
+    if drafting < len(choices):
+        return (
+            f"SPECULATE in {drafting} of {len(choices)} cells; {undecided} undecided; in the "
+            "others do not"
+        )
+    if len(lengths) == 1:
+        return f"SPECULATE: {lengths[0]} drafts a step in every cell"
+    return f"SPECULATE: {lengths[0]} to {lengths[-1]} drafts a step, by cell"
+
+
+def _interval_words(plan: LengthPlan, where: str = "in brackets") -> str:
+    level = f"{100 * plan.confidence:g} %"
+    return {
+        "request": f"{where} {level} over requests, for all lengths at once",
+        "step": (
+            f"{where} {level} if steps were independent: requests are not told apart, so too "
+            "narrow where they differ"
+        ),
+        "none": "no interval: the record has nothing independent to count",
+    }[plan.estimate.clusters]
+
+
+def _record(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[str]:
+    """Say what was read, and what it cannot say."""
+    steps = f"{record.steps:,.0f} steps" if record.steps is not None else "rates without counts"
+    parts = f"{len(record.parts):,} {record.unit}{'s' if len(record.parts) > 1 else ''}"
+    held = f"{record.form}, {parts}, {steps}; {record.convention}"
+    yield from paragraph("record", f"{Path(options.file).name}: {held}")
+    means = f"tokens a step: {record.pooled_mean:.3f} pooled over steps"
+    if record.unit == "request" and len(record.parts) > 1:
+        found = request_mean(record, confidence=options.confidence)
+        means += f"; {found.words(digits=3, unit=' mean of requests')}"
+    elif record.reported_mean is not None:
+        means += f"; {record.reported_mean:.3f} mean of requests, as the file says"
+    yield from paragraph("", means)
+    yield from paragraph("", _lengths_words(record))
+    with contextlib.suppress(InvalidParameter):  # no steps listed, or no long ones beside short
+        check = check_lengths(record)
+        if check.contradicted:
+            yield from paragraph(
+                "",
+                f"THEY ARE NOT independent: of first drafts {check.longer:.2f} are accepted in "
+                f"long steps, {check.shorter:.2f} in short ones. What is corrected is off: go by "
+                "the bounds",
+            )
+    for note in record.notes:
+        yield from paragraph("", note)
+
+
+def _lengths_words(record: AcceptanceRecord) -> str:
+    """Say what is known about draft lengths, and what follows."""
+    low, high = survival_bounds(record).tokens
+    bounds = f"{low[-1]:.2f} to {high[-1]:.2f} tokens at {record.measured} drafts"
+    return {
+        "none": f"every step drafted {record.measured}",
+        "observed": (
+            "draft lengths differ and are recorded: corrected, if they are independent of "
+            f"acceptance; without that {bounds}"
+        ),
+        "hidden": (
+            "draft lengths differ and are not recorded: undrafted reads as rejected and cannot be "
+            f"corrected here; {bounds}. Record steps in detail"
+        ),
+        "unknown": (
+            "draft lengths are not recorded: taken as equal; if they differ, undrafted reads as "
+            "rejected, which a histogram cannot correct"
+        ),
+    }[record.censoring]
+
+
+def _described(costs: CostSurface) -> str:
+    """Say where costs come from, what they span and what they take as the same."""
+    size = (
+        f"batches of {_range(costs.batches)}, contexts of {_range(costs.contexts)}, calls of "
+        f"{_range(costs.tokens)} tokens"
+    )
+    if len(costs.batches) * len(costs.contexts) == 1:
+        draft, *calls = 1e3 * np.concatenate([costs.draft[0], costs.target[0, 0]])
+        size = f"{draft:.4g} ms a draft, {calls[0]:.4g} ms a target call"
+        if len(calls) > 1:
+            size += f", {calls[-1]:.4g} ms checking {costs.tokens[-1] - 1} drafts"
+    assumed = f". Assumed: {'; '.join(costs.assumptions)}" if costs.assumptions else ""
+    return f"from {costs.source}: {size}{assumed}"
+
+
+def _range(values: Sequence[int]) -> str:
+    return f"{values[0]}" if len(values) == 1 else f"{values[0]} to {values[-1]}"
+
+
+def _table(plan: LengthPlan) -> Iterator[str]:
+    """Show the speed-ups of every length, or of every cell."""
+    if len(plan.choices) == 1:
+        yield from _by_length(plan, plan.choices[0])
+        return
+    rows = [("batch", "context", "drafts", "x plain", "x what the engine ran")]
+    for choice in plan.choices[:MAX_ROWS]:
+        engine = "" if choice.over_engine is None else choice.over_engine.words()
+        plain = f"1; best {choice.best[1].value:.2f}"
+        if choice.length:
+            plain = choice.over_plain.words()
+        ends = choice.reach == "at the limit" or choice.limited_by_costs
+        marks = "*" * ends + "?" * (choice.verdict == "undecided")
+        drafts = f"{choice.length}{marks:2}"
+        rows.append((f"{choice.batch}", f"{choice.context}", drafts, plain, engine))
+    yield from columns(rows, right=(0, 1, 2))
+    if any(choice.verdict == "undecided" for choice in plan.choices):
+        yield "  ? the interval contains 1"
+    if len(plan.choices) > MAX_ROWS:
+        yield f"  … {len(plan.choices) - MAX_ROWS} more; --batch and --context choose"
+
+
+def _by_length(plan: LengthPlan, choice: LengthChoice) -> Iterator[str]:
+    """Show every length, or a selection that holds the ends and the chosen one."""
+    last = len(choice.curve) - 1
+    wanted = {1, 2, 3, 4, last, *range(max(1, choice.length - 2), choice.length + 3)}
+    shown = sorted(wanted & set(range(1, last + 1)))[-MAX_COLUMNS:]
+    tokens = [f"{plan.estimate.tokens[n]:.2f}" if n <= plan.measured else "+" for n in shown]
+    rows = [
+        ("drafts", *map(str, shown)),
+        ("tokens", *tokens),
+        ("x plain", *(f"{choice.curve[n]:.2f}" for n in shown)),
+    ]
+    yield from columns(rows, right=range(1, len(rows[0])))
+
+
+def _limits(plan: LengthPlan, record: AcceptanceRecord) -> Iterator[str]:
+    """Say where the answer ends because the measurements end."""
+    star = "* " * (len(plan.choices) > 1)
+    reached = {choice.reach for choice in plan.choices}
+    limits = {
+        f"{star}{plan.measured} drafts are the most that were measured: more may pay. Run the "
+        f"engine with more, or --extend {2 * plan.measured}.": "at the limit" in reached,
+        f"beyond {plan.measured} drafts acceptance is extrapolated, at the last position's rate.": (
+            "beyond" in reached
+        ),
+        f"costs are measured up to {plan.costs.longest} drafts: measure longer calls, or "
+        "--extrapolate-costs.": any(choice.limited_by_costs for choice in plan.choices),
+        "some costs are extrapolated beyond what was measured.": any(
+            choice.costs_extrapolated for choice in plan.choices
+        ),
+        f"{record.unlocated:.2f} accepted drafts a step lie beyond the record's list.": (
+            record.unlocated > 0.02
+        ),
+    }
+    for said, holds in limits.items():
+        if holds:
+            yield from paragraph("limit", said)
+
+
+def _budget(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[str]:
+    """Say what a budget of drafts yields, if one is given."""
+    if options.budget is None:
+        return
+    plan = plan_budget(record, budget=options.budget)
+    lengths = sorted(plan.lengths.tolist(), reverse=True)
+    seen = (
+        "counted on steps that the split had not seen"
+        if plan.held_out
+        else "too large: chosen on the same counts"
+    )
+    yield from paragraph(
+        "budget",
+        f"{options.budget} drafts a call over {len(lengths)} requests: {plan.tokens:.2f} tokens "
+        f"split by survival ({seen}), {plan.even_tokens:.2f} in equal shares; {lengths[0]} to "
+        f"{lengths[-1]} drafts a request.",
+    )
+
+
+def _without_costs(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[str]:
+    """Answer for a range of costs, and ask for them."""
+    plans = [
+        plan_lengths(
+            record,
+            CostSurface.flat(draft=ratio, target=1.0),
+            extend=options.extend,
+            confidence=options.confidence,
+        )
+        for ratio in COST_RATIOS
+    ]
+    choices = [plan.choices[0] for plan in plans]
+    speedups = [choice.over_plain for choice in choices]
+    at_limit = [choice.reach == "at the limit" for choice in choices]
+    yield "IT DEPENDS ON COSTS, and none are given: pass --draft-ms and --target-ms,"
+    yield "or --costs with what was measured (a record of `latency`, say)."
+    yield ""
+    yield from _record(options, record)
+    yield from paragraph("", _interval_words(plans[0], "at least:"))
+    yield ""
+    marked = (f"{choice.length}{'*' * at}" for choice, at in zip(choices, at_limit, strict=True))
+    least = (f"{one.low:.2f}" if one.has_interval else "-" for one in speedups)
+    rows = [
+        ("a draft costs, in target calls", *(f"{ratio:g}" for ratio in COST_RATIOS)),
+        ("drafts a step", *marked),
+        ("x plain decoding", *(f"{one.value:.2f}" for one in speedups)),
+        ("  at least", *least),
+    ]
+    yield from columns(rows, right=range(1, len(rows[0])))
+    yield "(0 drafts: do not speculate. A target call is taken to cost the same whatever it"
+    yield "checks, which flatters long drafts: give --target-ms by number of drafts.)"
+    if any(at_limit):
+        yield f"* the most that was measured: more may pay. --extend {2 * plans[0].measured} goes on."
+    yield from _budget(options, record)
