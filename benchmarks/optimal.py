@@ -68,6 +68,11 @@ def _full(rng: np.random.Generator, seconds: float) -> list[dict[str, Any]]:
         single, k=range(1, 33)
     )
     functions["acceptance(Race()), k = 1"] = lambda: otm.acceptance(otm.Race(), single)
+    for k in (2, 8, 64):
+        distinct = otm.Problem(draft=draft, target=target, law=otm.WithoutReplacement(k))
+        functions[f"optimal_acceptance without replacement, k = {k}"] = lambda p=distinct: (
+            otm.optimal_acceptance(p)
+        )
     for name, function in functions.items():
         measured[name] = f"{_peak(function) / (8 * NUM_TOKENS):.1f}"
     rule = otm.prepare(otm.Optimal(), otm.Problem(draft=draft, target=target, law=otm.IID(8)))
