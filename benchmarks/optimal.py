@@ -22,6 +22,7 @@ import otm
 from benchmarks.core import language_like, pot_value
 from benchmarks.timing import medians
 from otm.drafts.base import collapse, enumerate_drafts
+from otm.verifiers.base import members
 
 NUM_TOKENS = 128_256
 _MOST_SETS = 200_000
@@ -148,7 +149,7 @@ def _alternatives(problem: otm.Problem) -> dict[str, Callable[[], float]]:
 def _max_flow(problem: otm.Problem) -> float:
     """Solve the collapsed graph with SciPy's integer maximum flow; masses are rounded to 2^-30."""
     sets = collapse(enumerate_drafts(problem.law, problem.draft))
-    rows, columns = np.nonzero(sets.membership(problem.num_tokens))
+    rows, columns = np.nonzero(members(sets.tokens, problem.num_tokens))
     num_sets, scale = len(sets.mass), 2.0**30
     source, sink = num_sets + problem.num_tokens, num_sets + problem.num_tokens + 1
     heads = np.concatenate(
