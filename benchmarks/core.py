@@ -18,6 +18,7 @@ from scipy.sparse import coo_array
 import otm
 from benchmarks.timing import medians
 from otm.drafts.base import collapse, enumerate_drafts
+from otm.verifiers.base import members
 
 
 def language_like(num_tokens: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -47,7 +48,7 @@ def _row(task: str, ours: str, other: str, times: dict[str, float]) -> dict[str,
 
 def _programs(rng: np.random.Generator, seconds: float) -> list[dict[str, Any]]:
     rows = []
-    for num_tokens, k in ((10, 3), (10, 4), (16, 3)):
+    for num_tokens, k in ((10, 3), (10, 4), (16, 3), (16, 4)):
         problem = otm.Problem(
             draft=otm.examples.dirichlet(num_tokens, rng=rng),
             target=otm.examples.dirichlet(num_tokens, rng=rng),
@@ -161,7 +162,7 @@ def _linprog(problem: otm.Problem) -> float:
 
 def _linprog_sets(problem: otm.Problem) -> float:
     sets = collapse(enumerate_drafts(problem.law, problem.draft))
-    rows, columns = np.nonzero(sets.membership(problem.num_tokens))
+    rows, columns = np.nonzero(members(sets.tokens, problem.num_tokens))
     size = len(sets.mass) + problem.num_tokens
     ends = np.concatenate([rows, columns + len(sets.mass)])
     matrix = coo_array(

@@ -22,6 +22,7 @@ import otm
 from benchmarks.core import language_like, pot_value
 from benchmarks.timing import medians
 from otm.drafts.base import collapse, enumerate_drafts
+from otm.verifiers.base import members
 
 NUM_TOKENS = 128_256
 _MOST_SETS = 200_000
@@ -68,6 +69,11 @@ def _full(rng: np.random.Generator, seconds: float) -> list[dict[str, Any]]:
         single, k=range(1, 33)
     )
     functions["acceptance(Race()), k = 1"] = lambda: otm.acceptance(otm.Race(), single)
+    for k in (2, 8, 64):
+        distinct = otm.Problem(draft=draft, target=target, law=otm.WithoutReplacement(k))
+        functions[f"optimal_acceptance without replacement, k = {k}"] = lambda p=distinct: (
+            otm.optimal_acceptance(p)
+        )
     for name, function in functions.items():
         measured[name] = f"{_peak(function) / (8 * NUM_TOKENS):.1f}"
     rule = otm.prepare(otm.Optimal(), otm.Problem(draft=draft, target=target, law=otm.IID(8)))
@@ -143,7 +149,7 @@ def _alternatives(problem: otm.Problem) -> dict[str, Callable[[], float]]:
 def _max_flow(problem: otm.Problem) -> float:
     """Solve the collapsed graph with SciPy's integer maximum flow; masses are rounded to 2^-30."""
     sets = collapse(enumerate_drafts(problem.law, problem.draft))
-    rows, columns = np.nonzero(sets.membership(problem.num_tokens))
+    rows, columns = np.nonzero(members(sets.tokens, problem.num_tokens))
     num_sets, scale = len(sets.mass), 2.0**30
     source, sink = num_sets + problem.num_tokens, num_sets + problem.num_tokens + 1
     heads = np.concatenate(

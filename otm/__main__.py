@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from importlib import metadata
 from types import ModuleType
 
-from otm.commands import audit, completion, plan
 from otm.commands.printing import escape_unencodable
 
 COMMANDS = "otm.commands"

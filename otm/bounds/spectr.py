@@ -1,6 +1,4 @@
-"""SpecTr's Theorem 1: an upper bound on the optimal acceptance for every choice of a token set Ω₀,
-and tight for the best one.
-"""
+"""SpecTr's Theorem 1: an upper bound on the optimum for every token set Ω₀, tight for the best."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.bounds.outward import sum_units, up
+from otm.bounds.rounding import round_up, sum_units
 from otm.drafts.base import collapse, enumerate_drafts
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
@@ -34,8 +32,8 @@ def spectr_upper(problem: Problem, *, subset: object) -> float:
         TooLarge: beyond four million sequences.
         InvalidParameter: if `subset` is neither a mask `(V,)` nor tokens of the vocabulary.
 
-    Cost: O(V^k). Accuracy: rounded up, by k (ν + 1) + 3ν + V + 16 units of roundoff. Reference:
-        SpecTr, Theorem 1.
+    Cost: O(V^k). Accuracy: rounded up, by k (ν + 1) + 3ν + V + 16 units of roundoff.
+    Reference: SpecTr, Theorem 1.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> round(spectr_upper(problem, subset=[0, 1]), 12)  # the paper's choice for Bernoullis
@@ -54,18 +52,12 @@ def spectr_upper(problem: Problem, *, subset: object) -> float:
     bound = first + math.fsum(np.minimum(table.mass, outside[sets.of_sequence]))
     # A sequence's mass has k factors, the mass outside Ω₀ up to V terms.
     width = single.num_tokens
-    return float(
-        up(
-            np.asarray(bound),
-            width,
-            units=k * (sum_units(width) + 1.0) + width + 16.0,
-            weight=len(table.mass),
-        )
-    )
+    units = k * (sum_units(width) + 1.0) + width + 16.0
+    return float(round_up(np.asarray(bound), width, units=units, weight=len(table.mass)))
 
 
 def spectr_minimum_upper(problem: Problem) -> float:
-    """Evaluate Theorem 1's bound minimised over Ω₀, which equals the optimal acceptance exactly.
+    """Evaluate Theorem 1's bound for the best Ω₀, which is the optimal acceptance.
 
     At Ω₀ = T, the minimising set of the cut formula, the first sum is at most Q(T) and the second
     at most 1 − P(T)^k, so α* ≤ bound ≤ 1 + Q(T) − P(T)^k = α* (docs/theory.md, "Theorem 1 is
@@ -82,15 +74,11 @@ def spectr_minimum_upper(problem: Problem) -> float:
         TooLarge: beyond four million sequences, where `otm.optimal_acceptance` gives the same
             number.
 
-    Cost: O(V^k). Accuracy: rounded up, as above. Reference: SpecTr, Theorem 1; tightness:
-        docs/theory.md, "Theorem 1 is tight".
+    Cost: O(V^k). Accuracy: rounded up, as `spectr_upper`.
+    Reference: SpecTr, Theorem 1; tightness: docs/theory.md, "Theorem 1 is tight".
 
-    >>> round(
-    ...     spectr_minimum_upper(
-    ...         otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    ...     ),
-    ...     12,
-    ... )
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> round(spectr_minimum_upper(problem), 12)
     0.9375
     """
     single = _iid(problem)
@@ -107,7 +95,8 @@ def as_mask(subset: object, num_tokens: int) -> NDArray[np.bool_]:
     )
     if tokens is None or (tokens.size and (tokens.min() < 0 or tokens.max() >= num_tokens)):
         raise InvalidParameter(
-            f"subset must be a Boolean mask ({num_tokens},) or tokens in [0, {num_tokens}); got {subset!r}. Pass one of these."
+            f"subset must be a Boolean mask ({num_tokens},) or tokens in [0, {num_tokens}); got "
+            f"{subset!r}. Pass one of these."
         )
     mask = np.zeros(num_tokens, dtype=bool)
     mask[tokens] = True
@@ -118,7 +107,7 @@ def _iid(problem: Problem) -> Problem:
     require_law(
         problem,
         IID,
-        message="Theorem 1 of SpecTr is stated for i.i.d. drafts; the problem has {law!r}. Use otm.optimal_acceptance, "
-        "which is exact for every law.",
+        message="Theorem 1 of SpecTr is stated for i.i.d. drafts; the problem has {law!r}. Use "
+        "otm.optimal_acceptance, which is exact for every law.",
     )
     return problem.single(purpose="Theorem 1's bound")

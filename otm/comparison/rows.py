@@ -9,9 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from otm._arrays import Array
-from otm.bounds.kseq import kseq_lower
-from otm.bounds.list_matching import list_matching_lower
-from otm.bounds.poisson_matching import poisson_representation_lower
+from otm.bounds.acceptance import kseq_lower
+from otm.bounds.lists import list_matching_lower, poisson_representation_lower
 from otm.drafts import Law
 from otm.errors import TooLarge
 from otm.lossy.induced import Distortion, distortion

@@ -1,5 +1,4 @@
-"""Drafts without replacement seen as a race: containment, inclusion and the minimum cut by one
-quadrature.
+"""The containment, the inclusion and the minimum cut of drafts without replacement, by quadrature.
 
 Give every token an exponential clock with rate p(x). The tokens in order of arrival are a
 successive sample, so "the first k drafts lie in T" says that at least k clocks of T ring before the
@@ -11,6 +10,17 @@ N_T(t) the number of arrivals in T, a sum of independent indicators with probabi
 e^{−p(x)t}. Adding a token x to T mixes F_j with F_{j−1}, F_j ← F_j + (1 − e^{−p(x)t})(F_{j−1} −
 F_j): a convex combination, so nothing cancels however far the masses are apart. One pass over the
 tokens in the order of q/p gives every prefix, and every number of drafts up to k on the way.
+
+*Many tokens at once.* At a given time most tokens of a large set are unlikely to have arrived.
+Where z = p(x)t ≤ δ the factors e^{−z}(1 + v(e^z − 1)) of the generating function are multiplied out
+from the power sums Σ (e^z − 1)^m, and these are series in the sums Σ p^j, the same for all t.
+Newton's identities alternate in sign and lose at most the factor e^{kδ} ≤ e². The few other tokens,
+some (k + 40)/δ before F_{k−1} vanishes, are added one by one.
+
+*Few prefixes.* b has rising slopes (docs/theory.md, "The prefix property"), so that along the
+prefixes 1 − b_j is a concave function of the mass C_j outside. A chord between two prefixes lies
+below it, and Q_j plus the chord below every value between them: on long rows prefixes are
+evaluated only until that bound leaves few that could be the least, and these are scanned.
 
 *The step.* With t = e^u the integrand is analytic in |Im u| < π/2, and the trapezoid rule with step h errs by at most
 2M/(e^{2πθ/h} − 1) if the integrand's integral along Im u = ±θ is at most M. Put z = p(x)t with arg z = θ. Since
@@ -45,18 +55,25 @@ _LARGEST_START = 0.5  # where the series for the nodes below t₀ needs 15 terms
 _BLOCK_ELEMENTS = 1 << 16
 _ROW_ELEMENTS = 1 << 18
 _LARGEST_EXPONENT = 700.0  # e^700 is representable
+_LONG_ROW = 4096  # from here on a search costs less than a scan of all prefixes
+_SEARCHES = 12  # rounds of bounds; what they leave over is scanned
+_SPLITS = 4  # prefixes evaluated per round, evenly by mass and as many by number
+_FEW_PREFIXES = 512  # a scan of so many costs as much as one more prefix by itself
+_POWERS = 20  # of z ≤ 1/8: what is left out of a series is below 1e-17
+_LARGEST_LIGHT = 0.125
+_HEAVY_AT_ONCE = 32
 
 _Floats = NDArray[np.float64]
 
 
 def successive_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
-    """Return α*_k = 1 + min_j [Q(T_j) − b_k(T_j)] over prefixes T_j in the order of q/p, for each
-    k, `(len(ks), ...)` in float64.
+    """Return the optimal acceptance for each number of drafts, `(len(ks), ...)` in float64.
 
-    Computed on the host in NumPy and returned as the kind of array that came in.
+    α*_k = 1 + min_j [Q(T_j) − b_k(T_j)] over the prefixes T_j in the order of q/p. Computed on the
+    host in NumPy and returned as the kind of array that came in.
 
-    Cost: O(V·max(ks)·nodes) with some 50 to 300 nodes. Accuracy: 1e-14 absolute, whatever the
-    masses.
+    Cost: O(V·max(ks)·nodes) with some 50 to 300 nodes; on rows of more than 4,096 tokens one sort
+    and some 20 prefixes at O(V + heads·max(ks)·nodes) each. Accuracy: 1e-14 absolute.
     """
     xp = namespace(draft, target)
     p, q = (unit_rows(to_numpy(array)) for array in (draft, target))
@@ -65,20 +82,16 @@ def successive_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     p, q = p.reshape(-1, num_tokens), q.reshape(-1, num_tokens)
     values = np.empty((len(ks), len(p)))
     for rows in _row_chunks(len(p), max(ks)):
-        order, escape = _prefix_scan(p[rows], q[rows], ks)
-        inside = running_sum(np.take_along_axis(q[rows], order, axis=-1))
-        values[:, rows] = np.clip((inside + escape).min(axis=-1), 0.0, 1.0)
+        values[:, rows] = np.clip(_least_losses(p[rows], q[rows], ks)[1], 0.0, 1.0)
     return xp.asarray(values.reshape(len(ks), *leading), device=draft.device)
 
 
 def successive_worst_set(draft: _Floats, target: _Floats, k: int) -> NDArray[np.bool_]:
     """Return the minimising prefix T as a mask `(V,)`; the empty set where nothing beats it."""
-    order, escape = _prefix_scan(draft[None], target[None], [k])
-    gain = 1.0 - escape[0, 0] - running_sum(target[order[0]])
+    order, loss, length = _least_losses(draft[None], target[None], [k])
     members = np.zeros(len(draft), dtype=bool)
-    best = int(np.argmax(gain))
-    if gain[best] > 0.0:
-        members[order[0, : best + 1]] = True
+    if loss[0, 0] < 1.0:
+        members[order[0, : length[0, 0]]] = True
     return members
 
 
@@ -95,9 +108,7 @@ def successive_containment(draft: _Floats, members: NDArray[np.bool_], k: int) -
     c = np.array([outside])
     race = _Race.over(k, k, outside)
     state = race.start(1, k)
-    live = race.nodes
-    for block in _blocks(len(inside), live):
-        live = race.advance(state, inside[None, block], live, None)
+    live = race.add_many(state, np.sort(inside)[::-1])
     missed = race.below(c) + (race.weights(c, live)[0] * state[0, k, :live]).sum()
     return float(np.clip(1.0 - missed[0], 0.0, 1.0))
 
@@ -180,11 +191,12 @@ class _Race:
         state[:, 0] = 0.0
         return state
 
-    def exponents(self, rates: _Floats, live: int) -> _Floats:
-        """Return rate·t at the first `live` nodes, `(..., live)`."""
+    def exponents(self, rates: _Floats, nodes: int | slice) -> _Floats:
+        """Return rate·t at a slice of the nodes, or the first few, `(..., nodes)`."""
+        part = nodes if isinstance(nodes, slice) else slice(nodes)
         with quiet():
-            scaled: _Floats = rates[..., None] * self.first[:live]
-            return scaled if self.second is None else scaled * self.second[:live]
+            scaled: _Floats = rates[..., None] * self.first[part]
+            return scaled if self.second is None else scaled * self.second[part]
 
     def weights(self, rates: _Floats, live: int) -> _Floats:
         """Return h·ct·e^{−ct} for each rate c, `(..., live)`."""
@@ -229,6 +241,32 @@ class _Race:
         alive = np.flatnonzero((state[:, -1, :live] > _NEGLIGIBLE).any(axis=0))
         return int(alive[-1]) + 1 if len(alive) else 0
 
+    def add_many(self, state: _Floats, rates: _Floats) -> int:
+        """Add tokens of descending rates `(n,)` to the T of one row, in place; return as `advance`."""
+        k = state.shape[1] - 1
+        light, live, added = min(_LARGEST_LIGHT, 2.0 / k), self.nodes, 0
+        # The heaviest first: they end the latest nodes, where the others would be heavy too.
+        while live and added < len(rates):
+            if self.exponents(rates[added : added + 1], live)[0, -1] <= light:
+                return self._add_light(state, rates[added:], live)
+            live = self.advance(state, rates[None, added : added + _HEAVY_AT_ONCE], live, None)
+            added += _HEAVY_AT_ONCE
+        return live
+
+    def _add_light(self, state: _Floats, rates: _Floats, live: int) -> int:
+        """Add tokens that are light at all live nodes, in place; return as `advance`."""
+        last = slice(live - 1, live)
+        scaled = self.exponents(rates, last)[:, 0]
+        counts = _light_counts(
+            scaled, np.exp(self.step * np.arange(1 - live, 1)), state.shape[1] - 1
+        )
+        k, live = counts.shape
+        before = state[0, 1:, :live].copy()
+        state[0, 1:, :live] = counts[0] * before
+        for j in range(1, k):
+            state[0, 1 + j :, :live] += counts[j] * before[: k - j]
+        return live
+
     def counts_before_each(self, state: _Floats, rates: _Floats, live: int) -> _Floats:
         """Return F_0, .., F_{k−1} before each token of the given rates, `(B, k, live)`; T gains all
         but the last one.
@@ -240,49 +278,161 @@ class _Race:
         return counts[:, 0]
 
 
-def _prefix_scan(
+def _light_counts(scaled: _Floats, ratio: _Floats, k: int) -> _Floats:
+    """Return Pr(j of the tokens have arrived), j < k, at the nodes where it is not negligible.
+
+    Args:
+        scaled: z = p·t at the last node, in descending order, at most 2/k, `(n,)`.
+        ratio: the nodes' times, in parts of the last one's, ascending `(live,)`.
+    """
+    # Σ z^j: of high powers only the tokens that can be seen beside the first.
+    moments = np.zeros(_POWERS)
+    power, rising = scaled.copy(), -scaled
+    moments[0] = power.sum()
+    for j in range(1, _POWERS):
+        seen = np.searchsorted(rising, rising[0] * 1e-20 ** (1.0 / j))
+        power = power[:seen]
+        power *= scaled[:seen]
+        moments[j] = power.sum()
+    # Pr(N < k) ≤ e^{−Σz} (1 + Σ(e^z − 1))^{k−1}, and Σ(e^z − 1) ≤ 1.1 Σz.
+    seen_all = moments[0] * ratio
+    alive = seen_all - (k - 1) * np.log1p(1.1 * seen_all) < -math.log(_NEGLIGIBLE)
+    ratio = ratio[: int(np.flatnonzero(alive)[-1]) + 1]
+    powers = moments[:, None] * ratio ** np.arange(1, _POWERS + 1)[:, None]
+    sums = _SERIES @ powers  # Σ (e^z − 1)^m, m = 1.._POWERS
+    sums[1::2] *= -1.0
+    counts = np.empty((k, len(ratio)))
+    counts[0] = np.exp(-powers[0])
+    for j in range(1, k):  # Newton's identities
+        terms = min(j, _POWERS)
+        counts[j] = (sums[:terms] * counts[j - terms : j][::-1]).sum(axis=0) / j
+    return counts
+
+
+def _series() -> _Floats:
+    """Return the coefficients of z^j in (e^z − 1)^m, rows m and columns j from 1 to `_POWERS`."""
+    first = np.array([0.0, *(1.0 / math.factorial(j) for j in range(1, _POWERS + 1))])
+    rows = [first]
+    for _ in range(_POWERS - 1):
+        rows.append(np.convolve(rows[-1], first)[: _POWERS + 1])
+    return np.stack(rows)[:, 1:]
+
+
+_SERIES = _series()
+
+
+def _least_losses(
     draft: _Floats, target: _Floats, ks: Sequence[int]
-) -> tuple[NDArray[np.intp], _Floats]:
-    """Return the ascending order of q/p `(rows, V)` and 1 − b_k of each prefix `(len(ks), rows,
-    V)`.
+) -> tuple[NDArray[np.intp], _Floats, NDArray[np.intp]]:
+    """Return the order of q/p `(rows, V)`, min_j [Q(T_j) + 1 − b_k(T_j)] and the number of tokens
+    of a T_j that attains it, `(len(ks), rows)`.
     """
     with quiet():
         order = np.asarray(ascending(draft, target))
     p = np.take_along_axis(draft, order, axis=-1)
+    inside = running_sum(np.take_along_axis(target, order, axis=-1))
     outside = np.zeros_like(p)
     outside[:, :-1] = running_sum(p[:, :0:-1].copy())[:, ::-1]
-    support = (p > 0).sum(axis=-1)
+    if p.shape[1] <= _LONG_ROW:
+        losses = inside + _escape(p, outside, ks, support=np.count_nonzero(p, axis=-1))
+        return order, losses.min(axis=-1), losses.argmin(axis=-1) + 1
+    found = [_search(*row, ks) for row in zip(p, inside, outside, strict=True)]
+    least, length = (np.stack(part, axis=-1) for part in zip(*found, strict=True))
+    return order, least, length
+
+
+def _search(
+    p: _Floats, inside: _Floats, outside: _Floats, ks: Sequence[int]
+) -> tuple[_Floats, NDArray[np.intp]]:
+    """Return the least Q + 1 − b_k over the prefixes of a long row and the number of tokens that
+    attains it, `(len(ks),)` each.
+    """
+    size = int(np.count_nonzero(outside)) + 1  # of the first prefix that holds all of supp p
+    cost, left = np.append(0.0, inside[:size]), np.append(1.0, outside[:size])
+    support, by_mass = np.array([np.count_nonzero(p)]), np.argsort(-p[:size])
+
+    def escapes(first: int, last: int) -> _Floats:
+        run = slice(first - 1, last)
+        before = p[by_mass[by_mass < first - 1]]
+        return _escape(p[None, run], outside[None, run], ks, support=support, before=before)[:, 0]
+
+    # Known are the empty prefix, which surely lets a draft escape, and the whole support.
+    known, escape = np.array([0, size]), np.tile([1.0, 0.0], (len(ks), 1))
+    unknown = np.arange(1, size)
+    for _ in range(_SEARCHES):
+        best = (cost[known] + escape).min(axis=1, keepdims=True)
+        chords = [np.interp(-left[unknown], -left[known], row) for row in escape]
+        bounds = cost[unknown] + np.stack(chords)
+        kept = (bounds < best).any(axis=0)
+        unknown, bounds = unknown[kept], bounds[:, kept]
+        if len(unknown) <= _FEW_PREFIXES:
+            break
+        parts = np.arange(1, _SPLITS + 1) / (_SPLITS + 1)
+        mass = np.cumsum(p[unknown - 1])
+        by_share = np.searchsorted(mass[:-1], parts * mass[-1])
+        by_number = (parts * len(unknown)).astype(np.intp)
+        chosen = unknown[np.unique([*bounds.argmin(axis=1), *by_share, *by_number])]
+        known = np.append(known, chosen)
+        escape = np.hstack([escape, *(escapes(length, length) for length in chosen)])
+        place = np.argsort(known)
+        known, escape = known[place], escape[:, place]
+        unknown = np.setdiff1d(unknown, chosen, assume_unique=True)
+    # What is left is scanned, from the first to the last between two known prefixes.
+    gaps = np.searchsorted(known, unknown)
+    for gap in np.unique(gaps):
+        first, last = unknown[gaps == gap][[0, -1]]
+        known = np.append(known, np.arange(first, last + 1))
+        escape = np.hstack([escape, escapes(first, last)])
+    losses = cost[known] + escape
+    return losses.min(axis=1), known[losses.argmin(axis=1)]
+
+
+def _escape(
+    p: _Floats,
+    outside: _Floats,
+    ks: Sequence[int],
+    *,
+    support: NDArray[np.intp],
+    before: _Floats | None = None,
+) -> _Floats:
+    """Return 1 − b_k of T after each of some tokens is added in turn, `(len(ks), rows, n)`.
+
+    Args:
+        p: masses of the tokens `(rows, n)`.
+        outside: mass outside T after each `(rows, n)`.
+        ks: numbers of drafts.
+        support: number of tokens that can be drafted `(rows,)`.
+        before: masses of the tokens that T starts with, descending `(m,)`, for one row only.
+    """
     escape = np.empty((len(ks), *p.shape))
     counts = sorted({k for k in ks if k > 1 and (support > k).any()})
-    if counts:
-        found = dict(zip(counts, _escape(p, outside, counts), strict=True))
+    raced = {}
+    if counts and outside.any():
+        raced = dict(zip(counts, _race_escape(p, outside, counts, before), strict=True))
     for number, k in enumerate(ks):
         # One draft escapes with probability c; as many drafts as there are tokens escape unless T
         # holds them all.
-        here = found[k] if k in counts else outside
-        escape[number] = np.where(
-            (support <= k)[:, None], outside > 0, np.where(outside > 0, here, 0.0)
-        )
-    return order, escape
+        here = np.where(outside > 0, raced.get(k, outside), 0.0)
+        escape[number] = np.where((support <= k)[:, None], outside > 0, here)
+    return escape
 
 
-def _escape(p: _Floats, outside: _Floats, ks: Sequence[int]) -> _Floats:
-    """Return 1 − b_k for every prefix of the rows of p, `(len(ks), rows, V)`; ks ascending, at
-    least 2.
-    """
-    rows, num_tokens = p.shape
+def _race_escape(
+    p: _Floats, outside: _Floats, ks: Sequence[int], before: _Floats | None
+) -> _Floats:
+    """Return what `_escape` does, by quadrature; ks ascending, at least 2."""
+    rows, size = p.shape
     race = _Race.over(ks[0], ks[-1], float(outside[outside > 0].min()))
-    state, live = race.start(rows, ks[-1]), race.nodes
-    escape = np.empty((len(ks), rows, num_tokens))
-    for block in _blocks(num_tokens, race.nodes * rows * len(ks)):
-        size = block.stop - block.start
-        history = np.empty((size, rows, len(ks), live))
-        before = live
-        live = race.advance(state, p[:, block], before, history, ks)
-        weights = race.weights(outside[:, block], before)
-        escape[:, :, block] = np.einsum("brkn,rbn->krb", history, weights) + race.below(
-            outside[:, block]
-        )
+    state = race.start(rows, ks[-1])
+    live = race.nodes if before is None else race.add_many(state, before)
+    escape = np.empty((len(ks), rows, size))
+    for block in _blocks(size, race.nodes * rows * len(ks)):
+        history = np.empty((block.stop - block.start, rows, len(ks), live))
+        nodes = live
+        live = race.advance(state, p[:, block], nodes, history, ks)
+        weights = race.weights(outside[:, block], nodes)
+        escape[:, :, block] = np.einsum("brkn,rbn->krb", history, weights)
+        escape[:, :, block] += race.below(outside[:, block])
     return np.minimum(escape, 1.0)
 
 

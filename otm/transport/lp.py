@@ -1,34 +1,28 @@
-"""Optimal couplings by linear programming, in the paper's form and in a collapsed one that must
-agree with it.
+"""Optimal couplings by a linear program over the drafted sets, lifted to draft sequences on request.
 
-*sequences*: SpecTr's (4) to the letter. Variables π(x, y) for every x ∈ Ω^k and y ∈ Ω; minimise Σ
-             π(x, y)·1{y ∉ S(x)} subject to
-both marginals: V^{k+1} variables, V^k + V equalities.
+The cost sees a sequence x only through its set S(x), so sequences with one set merge, and only
+edges y ∈ S can carry accepted mass: maximise the flow along them under the masses of both sides. At
+most k·Σ_{j≤k} C(V, j) variables, and the value of the literal program over Ω^k
+(`otm.transport.optimum_program`). Its order tells nothing more about the output, so every sequence
+takes the share P(x)/P(S) of its set's flow: the optimum of the literal program, too
+(docs/theory.md, "Collapse").
 
-*sets*: the cost sees x only through S(x), so sequences with one set merge, and only edges y ∈ S can
-        carry accepted mass: maximise
-the flow along them under the masses of both sides. At most k·Σ_{j≤k} C(V, j) variables, and the
-same value.
-
-Both go to HiGHS's interior point method with crossover, which ends in a vertex: the constraint
-matrix is a network, so a vertex is exact up to rounding. Right-hand sides are multiplied by 2^20,
-because solver tolerances are absolute and token masses are small.
-
-Neither answer is believed: `certify` re-evaluates flow and cut, and a gap above 1e-9 is an error,
-not a number.
+HiGHS's interior point method with crossover ends in a vertex, and a vertex of a network is exact up
+to rounding. Right-hand sides are multiplied by 2^20, because solver tolerances are absolute and
+token masses are small. The answer is not believed: `certify` re-evaluates flow and cut, and a gap
+above 1e-9 is an error, not a number.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm.drafts.base import PAD, DraftTable, SetTable, collapse, enumerate_drafts, readable
+from otm.drafts.base import PAD, SetTable, collapse, enumerate_drafts, readable
 from otm.errors import InvalidParameter, SolverFailure, TooLarge
 from otm.problem import Problem, check_problem
 from otm.results import Optimum
@@ -42,16 +36,6 @@ _LOGGER = logging.getLogger(__name__)
 _SCALE = 2.0**20
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Program:
-    """min cost·x subject to lower ≤ A x ≤ upper, x ≥ 0, with A in column-compressed form."""
-
-    cost: NDArray[np.float64]
-    matrix: scipy.sparse.csc_array
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
-
-
 def optimum(problem: Problem, *, method: Method = "sets") -> Optimum:
     """Solve the optimal transport problem with membership cost, with certificates from both sides.
 
@@ -59,8 +43,8 @@ def optimum(problem: Problem, *, method: Method = "sets") -> Optimum:
 
     Args:
         problem: one pair of distributions `(V,)`, any law.
-        method: "sets" (collapsed, the default) or "sequences" (the literal program of SpecTr over
-            Ω^k).
+        method: where the certificates are evaluated: "sets" (the default), or "sequences", on the
+            literal program of SpecTr over Ω^k, to which the sets' optimum is lifted.
 
     Returns:
         Optimum with lower ≤ α* ≤ upper, upper − lower ≤ 1e-9, a cut, and the coupling over Ω^k on
@@ -82,41 +66,41 @@ def optimum(problem: Problem, *, method: Method = "sets") -> Optimum:
     single = check_problem(problem).single(purpose="otm.optimum")
     if not isinstance(method, str) or method not in ("sets", "sequences"):
         raise InvalidParameter(f"method must be 'sets' or 'sequences'; got {method!r}. Choose one.")
-    size = single.law.num_sequences(single.num_tokens) * (
-        single.num_tokens if method == "sequences" else 1
-    )
+    size = single.law.num_sequences(single.num_tokens)
+    if method == "sequences":
+        size *= single.num_tokens
     if size > MAX_VARIABLES:
         raise TooLarge(
             f"The linear program is limited to {MAX_VARIABLES:,} variables; {single.law!r} over V "
-            f"= {single.num_tokens} needs "
-            f"{readable(size)} with method={method!r}. Call otm.optimal_acceptance for the value "
-            "at any size; for i.i.d. drafts "
-            "otm.Optimal() verifies there too."
+            f"= {single.num_tokens} needs {readable(size)} with method={method!r}. Call "
+            "otm.optimal_acceptance for the value at any size; for i.i.d. drafts otm.Optimal() "
+            "verifies there too."
         )
     drafts = enumerate_drafts(single.law, single.draft)
     sets = collapse(drafts)
-    propose = _propose_by_sets if method == "sets" else _propose_by_sequences
-    rows, columns, flow, cut = propose(drafts, sets, single.target)
-    cut |= (
-        single.target == 0
-    )  # costs nothing in Q(T) and can only raise b(T); such tokens have no edge and hence no price
-    checked = certify(sets, single.target, rows, columns, flow, cut)
+    rows, columns, flow, cut = _propose(sets, single.target)
+    # A token without target mass costs nothing in Q(T) and can only raise b(T); it has no edge and
+    # hence no price.
+    cut |= single.target == 0
+    table, set_of_row = sets, np.arange(len(sets.mass))
+    if method == "sequences":
+        set_of_row = sets.of_sequence
+        table = SetTable(drafts.tokens, drafts.mass, of_sequence=np.arange(len(drafts.mass)))
+        rows, columns, flow = _lift(rows, columns, flow, sets, drafts.mass)
+    checked = certify(table, single.target, rows, columns, flow, cut)
     if not checked.upper - checked.lower <= GAP_TOLERANCE:
         raise SolverFailure(
             f"Flow and cut must agree within {GAP_TOLERANCE:g}; HiGHS's answer gives "
-            f"[{checked.lower!r}, {checked.upper!r}]. "
-            f"Try the other method, or otm.optimal_acceptance for the value alone."
+            f"[{checked.lower!r}, {checked.upper!r}]. Call otm.optimal_acceptance for the value "
+            "alone."
         )
-    matrix = scipy.sparse.csr_array(
-        scipy.sparse.coo_array(
-            (checked.flow, (rows, columns)), shape=(len(sets.mass), single.num_tokens)
-        )
-    )
+    shape = (len(sets.mass), single.num_tokens)
+    merged = scipy.sparse.coo_array((checked.flow, (set_of_row[rows], columns)), shape=shape)
     return Optimum(
         lower=checked.lower,
         upper=checked.upper,
         cut=cut,
-        flow=matrix,
+        flow=scipy.sparse.csr_array(merged),
         sets=sets,
         drafts=drafts,
         target=single.target,
@@ -124,107 +108,98 @@ def optimum(problem: Problem, *, method: Method = "sets") -> Optimum:
     )
 
 
-_Proposal = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]
+_Flow = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 
 
-def _propose_by_sets(drafts: DraftTable, sets: SetTable, target: NDArray[np.float64]) -> _Proposal:
+def _propose(sets: SetTable, target: NDArray[np.float64]) -> tuple[*_Flow, NDArray[np.bool_]]:
+    """Return an optimal flow by edges, from set `rows` to token `columns`, and a minimum cut."""
     num_sets, num_tokens = len(sets.mass), len(target)
     # An edge with no mass at one end carries none; leaving it out keeps the basis clean.
     live = (sets.tokens != PAD) & (sets.mass > 0)[:, None]
     live &= target[sets.tokens] > 0
     rows, slots = np.nonzero(live)
     columns = sets.tokens[rows, slots]
-    matrix = _incidence(rows, columns + num_sets, num_sets + num_tokens)
-    limits = np.concatenate([sets.mass, target])
-    program = _Program(
-        cost=-np.ones(len(rows)), matrix=matrix, lower=np.full(len(limits), -np.inf), upper=limits
-    )
-    flow, prices = _solve(program)
+    flow, prices = _solve(rows, columns + num_sets, np.concatenate([sets.mass, target]))
     # Dual feasibility reads a_S + b_y ≥ 1 on edges with a, b ≥ 0; y lies in T where its arc is the
     # one that is cut.
-    return rows, columns, flow, -prices[num_sets:] > 0.5
+    return rows, columns, flow, prices[num_sets:] > 0.5
 
 
-def _propose_by_sequences(
-    drafts: DraftTable, sets: SetTable, target: NDArray[np.float64]
-) -> _Proposal:
-    num_sequences, num_tokens = len(drafts.mass), len(target)
-    x = np.repeat(np.arange(num_sequences), num_tokens)
-    y = np.tile(np.arange(num_tokens), num_sequences)
-    hit = (drafts.tokens[x] == y[:, None]).any(axis=1)
-    matrix = _incidence(x, y + num_sequences, num_sequences + num_tokens)
-    marginals = np.concatenate([drafts.mass, target])
-    # One equality is redundant; totals differ by rounding, which HiGHS calls infeasible, so the
-    # heaviest token's goes.
-    lower = marginals.copy()
-    heaviest = num_sequences + int(np.argmax(target))
-    upper = marginals.copy()
-    lower[heaviest], upper[heaviest] = -np.inf, np.inf
-    plan, prices = _solve(
-        _Program(cost=(~hit).astype(np.float64), matrix=matrix, lower=lower, upper=upper)
-    )
-    price = -prices[num_sequences:]
-    flow = scipy.sparse.coo_array(
-        (plan[hit], (sets.of_sequence[x[hit]], y[hit])), shape=(len(sets.mass), num_tokens)
-    )
-    entries = scipy.sparse.coo_array(scipy.sparse.csr_array(flow))
-    return (
-        entries.row.astype(np.int64),
-        entries.col.astype(np.int64),
-        entries.data,
-        price - price[target > 0].min() > 0.5,
-    )
+def _lift(
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    flow: NDArray[np.float64],
+    sets: SetTable,
+    mass: NDArray[np.float64],
+) -> _Flow:
+    """Split the flow of each set over its sequences, of masses `(n,)`, in proportion to them."""
+    edges_of = np.bincount(rows, minlength=len(sets.mass))
+    number = edges_of[sets.of_sequence]
+    sequence = np.repeat(np.arange(len(mass)), number)
+    # The edges of a set are contiguous: each of its sequences runs through them.
+    first = (np.cumsum(edges_of) - edges_of)[sets.of_sequence] - (np.cumsum(number) - number)
+    edge = np.arange(len(sequence)) + first[sequence]
+    # A set that has edges has mass.
+    share = mass[sequence] / sets.mass[rows[edge]]
+    return sequence, columns[edge], flow[edge] * share
 
 
-def _incidence(
-    rows: NDArray[np.int64], columns: NDArray[np.int64], size: int
-) -> scipy.sparse.csc_array:
-    """Return the node–edge incidence matrix: two ones per column."""
-    indices = np.stack([rows, columns], axis=1).reshape(-1)
-    starts = np.arange(0, len(indices) + 1, 2)
-    return scipy.sparse.csc_array((np.ones(len(indices)), indices, starts), shape=(size, len(rows)))
-
-
-def _solve(program: _Program) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (x, row duals) at an optimal vertex."""
+def _solve(
+    tails: NDArray[np.int64], heads: NDArray[np.int64], limits: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the largest flow along edges between nodes of limited throughput, at an optimal
+    vertex, and the nodes' duals.
+    """
     import highspy  # noqa: PLC0415  # a compiled library: not before a program is solved
 
-    num_rows, num_columns = program.matrix.shape
-    if num_columns == 0:
-        return np.zeros(0), np.zeros(num_rows)
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = num_columns, num_rows
-    lp.col_cost_ = program.cost
-    lp.col_lower_, lp.col_upper_ = np.zeros(num_columns), np.full(num_columns, np.inf)
-    lp.row_lower_, lp.row_upper_ = program.lower * _SCALE, program.upper * _SCALE
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = program.matrix.indptr
-    lp.a_matrix_.index_ = program.matrix.indices
-    lp.a_matrix_.value_ = program.matrix.data
+    num_edges = len(tails)
+    if num_edges == 0:
+        return np.zeros(0), np.zeros(len(limits))
     solver = highspy.Highs()
-    options: dict[str, Any] = {
+    options: dict[str, str | float | bool] = {
         "output_flag": False,
-        "solver": "ipm" if num_columns > 2000 else "simplex",
+        "solver": "ipm" if num_edges > 2000 else "simplex",
         "run_crossover": "on",
+        # The zero flow is feasible: the primal simplex starts there, and presolving small programs
+        # takes longer than solving them.
+        "simplex_strategy": 4,
+        "presolve": "choose" if num_edges > 2000 else "off",
         "primal_feasibility_tolerance": 1e-9,
         "dual_feasibility_tolerance": 1e-9,
     }
     for name, value in options.items():
         solver.setOptionValue(name, value)
-    solver.passModel(lp)
+    solver.passModel(
+        num_edges,
+        len(limits),
+        2 * num_edges,
+        int(highspy.MatrixFormat.kColwise),
+        int(highspy.ObjSense.kMaximize),
+        0.0,  # the value of no flow
+        np.ones(num_edges),
+        np.zeros(num_edges),
+        np.full(num_edges, np.inf),
+        np.full(len(limits), -np.inf),
+        limits * _SCALE,
+        # The incidence matrix: a column for each edge, with a one at either end.
+        np.arange(0, 2 * num_edges, 2, dtype=np.int32),
+        np.stack([tails, heads], axis=1).reshape(-1).astype(np.int32),
+        np.ones(2 * num_edges),
+        np.zeros(num_edges, dtype=np.int32),  # no variable is an integer
+    )
     solver.run()
     status = solver.getModelStatus()
     _LOGGER.debug(
         "program of %d rows and %d variables solved in %.3f s",
-        num_rows,
-        num_columns,
+        len(limits),
+        num_edges,
         solver.getRunTime(),
     )
     if status != highspy.HighsModelStatus.kOptimal:
         raise SolverFailure(
             "HiGHS must reach an optimal vertex; it stopped with "
-            f"{solver.modelStatusToString(status)!r} on {num_columns} "
-            "variables. Call otm.optimal_acceptance for the value alone."
+            f"{solver.modelStatusToString(status)!r} on {num_edges} variables. Call "
+            "otm.optimal_acceptance for the value alone."
         )
     solution = solver.getSolution()
     return np.asarray(solution.col_value) / _SCALE, np.asarray(solution.row_dual)

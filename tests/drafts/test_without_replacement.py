@@ -241,6 +241,80 @@ def test_full_vocabulary_with_a_uniform_draft_has_a_closed_form(k: int) -> None:
     assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=num_tokens * 2.0**-53)
 
 
+class TestSearch:
+    """On long rows few prefixes are evaluated: the scan of all of them is the witness."""
+
+    @given(pair=strategies.pairs(max_tokens=7), k=st.integers(1, 4))
+    def test_the_search_finds_the_smallest_cut(
+        self, pair: tuple[np.ndarray, np.ndarray], k: int
+    ) -> None:
+        draft, target = pair
+        k = min(k, len(draft))
+        problem = otm.Problem(draft=draft, target=target, law=otm.WithoutReplacement(k))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(successive_cut, "_LONG_ROW", 0)
+            patch.setattr(successive_cut, "_FEW_PREFIXES", 0)
+            value, cut = otm.optimal_acceptance(problem), otm.optimal_cut(problem)
+        wanted = float(smallest_cut(exact.exact(draft), exact.exact(target), k))
+        assert value == pytest.approx(wanted, abs=ACCURACY)
+        contained = successive_containment(problem.draft, cut, k)
+        assert 1 + problem.target[cut].sum() - contained == pytest.approx(wanted, abs=ACCURACY)
+
+    @pytest.mark.parametrize("kind", ["peaked", "uniform", "equal", "three hundred digits", "one"])
+    @pytest.mark.parametrize("ks", [[2], [8], [1, 3, 40]])
+    def test_the_search_finds_what_the_scan_does(
+        self, kind: str, ks: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rng = np.random.default_rng(5)
+        num_tokens = 5000
+        target = otm.examples.dirichlet(num_tokens, rng=rng, concentration=0.3)
+        draft = {
+            "peaked": lambda: otm.examples.dirichlet(num_tokens, rng=rng, concentration=0.1),
+            "uniform": lambda: otm.examples.uniform(num_tokens),
+            "equal": lambda: target,
+            "three hundred digits": lambda: otm.normalise(10.0 ** -rng.uniform(0, 300, num_tokens)),
+            "one": lambda: otm.normalise(np.append(1.0, rng.random(num_tokens - 1) * 1e-13)),
+        }[kind]()
+        problem = otm.Problem(draft=draft, target=target, law=otm.WithoutReplacement(1))
+        found = otm.optimal_acceptance_curve(problem, k=ks)
+        monkeypatch.setattr(successive_cut, "_LONG_ROW", num_tokens)
+        scanned = otm.optimal_acceptance_curve(problem, k=ks)
+        np.testing.assert_allclose(found, scanned, atol=rounding_of(num_tokens), rtol=0)
+
+    @pytest.mark.parametrize("k", [2, 8, 64])
+    def test_tokens_added_at_once_are_those_added_in_turn(
+        self, k: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rng = np.random.default_rng(k)
+        p = otm.normalise(rng.exponential(size=3000) * 10.0 ** -rng.uniform(0, 6, 3000))
+        for size in (2900, 1500, 100):
+            members = np.arange(3000) < size
+            together = successive_containment(p, members, k)
+            with monkeypatch.context() as patch:
+                patch.setattr(successive_cut, "_LARGEST_LIGHT", 0.0)
+                alone = successive_containment(p, members, k)
+            assert together == pytest.approx(alone, abs=rounding_of(size))
+
+    def test_few_prefixes_are_evaluated(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        rng = np.random.default_rng(0)
+        logits = 3 * rng.normal(size=50_000)
+        problem = otm.Problem(
+            draft=otm.from_logits(logits),
+            target=otm.from_logits(logits + rng.normal(size=50_000)),
+            law=otm.WithoutReplacement(8),
+        )
+        evaluated = []
+        whole = successive_cut._race_escape
+
+        def counted(p: np.ndarray, *rest: object) -> np.ndarray:
+            evaluated.append(p.shape[1])
+            return whole(p, *rest)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(successive_cut, "_race_escape", counted)
+        otm.optimal_acceptance(problem)
+        assert sum(evaluated) < 1000
+
+
 class TestQuadrature:
     @pytest.mark.parametrize("k", [2, 8, 33])
     def test_half_the_step_changes_nothing(self, k: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,11 +102,11 @@ def test_a_wrong_cut_is_seen_in_the_upper_certificate() -> None:
 def test_a_solver_that_returns_nothing_is_a_failure_and_not_a_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def idle(drafts, sets, target):
+    def idle(sets, target):
         nothing = np.zeros(0, dtype=np.int64)
         return nothing, nothing, np.zeros(0), np.zeros(len(target), dtype=bool)
 
-    monkeypatch.setattr(lp, "_propose_by_sets", idle)
+    monkeypatch.setattr(lp, "_propose", idle)
     problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     with pytest.raises(
         otm.errors.SolverFailure, match=r"agree within 1e-09.*otm\.optimal_acceptance"
@@ -115,14 +115,9 @@ def test_a_solver_that_returns_nothing_is_a_failure_and_not_a_number(
 
 
 def test_an_infeasible_program_is_a_failure_and_not_a_plan() -> None:
-    program = lp._Program(
-        cost=np.zeros(1),
-        matrix=sp.csc_array(np.ones((1, 1))),
-        lower=np.array([-np.inf]),
-        upper=np.array([-1.0]),
-    )
+    edge = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
     with pytest.raises(otm.errors.SolverFailure, match=r"Infeasible.*otm\.optimal_acceptance"):
-        lp._solve(program)
+        lp._solve(*edge, np.array([-1.0, 1.0]))
 
 
 def test_masses_are_normalised_exactly() -> None:

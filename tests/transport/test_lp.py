@@ -1,5 +1,5 @@
-"""The optimum five ways on random instances: cut, two linear programs, cvxpy, POT, and brute force
-over all token sets.
+"""The optimum six ways on random instances: the cut, the program on sets, the literal program by
+HiGHS and by cvxpy, POT, and brute force over all token sets.
 """
 
 from __future__ import annotations
@@ -9,12 +9,31 @@ import numpy as np
 import ot
 import pytest
 from hypothesis import given, settings
+from scipy.optimize import linprog
 
 import otm
 from otm.drafts.base import enumerate_drafts
 from otm.verifiers.base import members
 from tests import exact, strategies
 from tests.tolerance import CERTIFIED_GAP, rounding
+
+
+def literal_program(problem: otm.Problem) -> float:
+    """SpecTr's program (4) over Ω^k × Ω as it is printed, by HiGHS, without the library's edges."""
+    table = enumerate_drafts(problem.law, problem.draft)
+    size, num_tokens = len(table.mass), problem.num_tokens
+    miss = ~members(table.tokens, num_tokens)
+    by_draft = np.kron(np.eye(size), np.ones(num_tokens))
+    by_output = np.tile(np.eye(num_tokens), size)
+    # One equality is redundant, and totals that differ by rounding make HiGHS call all of them
+    # infeasible: the last one goes.
+    solved = linprog(
+        miss.reshape(-1).astype(float),
+        A_eq=np.vstack([by_draft, by_output])[:-1],
+        b_eq=np.concatenate([table.mass, problem.target])[:-1],
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    return 1.0 - solved.fun
 
 
 def brute_force(problem: otm.Problem) -> float:
@@ -95,6 +114,9 @@ class TestAllAgree:
                 value, abs=CERTIFIED_GAP
             )
 
+    def test_the_literal_program(self, problem: otm.Problem) -> None:
+        assert literal_program(problem) == pytest.approx(brute_force(problem), abs=CERTIFIED_GAP)
+
     def test_cvxpy(self, problem: otm.Problem) -> None:
         program = otm.transport.optimum_program(problem)
         # HiGHS's default feasibility tolerance is 1e-7 in absolute terms.
@@ -130,6 +152,27 @@ def test_sizes_that_go_to_the_interior_point_method(num_tokens: int, k: int, met
     )
     np.testing.assert_allclose(solved.coupling.output_marginal, problem.target, atol=1e-12)
     assert solved.coupling.acceptance == pytest.approx(value, abs=CERTIFIED_GAP)
+
+
+@pytest.mark.parametrize(
+    "law", [otm.IID(3), otm.WithoutReplacement(3), otm.Greedy(3), otm.TopK(2)], ids=str
+)
+def test_the_lifted_flow_is_an_optimum_of_the_literal_program(law: otm.Law) -> None:
+    rng = np.random.default_rng(2)
+    draft, target = otm.examples.dirichlet(6, rng=rng, rows=2, concentration=0.5)
+    problem = otm.Problem(draft=draft, target=target, law=law)
+    by_sets, lifted = otm.optimum(problem), otm.optimum(problem, method="sequences")
+    assert lifted.value == pytest.approx(by_sets.value, abs=CERTIFIED_GAP)
+    coupling = lifted.coupling
+    np.testing.assert_allclose(coupling.draft_marginal, lifted.drafts.mass, atol=1e-12)
+    np.testing.assert_allclose(coupling.output_marginal, target, atol=1e-12)
+    assert coupling.acceptance == pytest.approx(lifted.value, abs=CERTIFIED_GAP)
+    # Sequences of one set share its conditional law.
+    given_draft = coupling.joint.toarray() / coupling.draft_marginal[:, None]
+    accepted = np.where(members(lifted.drafts.tokens, 6), given_draft, 0.0)
+    for number in range(len(lifted.sets.mass)):
+        of_set = accepted[lifted.sets.of_sequence == number]
+        np.testing.assert_allclose(of_set, of_set[:1].repeat(len(of_set), axis=0), atol=1e-9)
 
 
 def test_extra_constraints_lower_the_value_as_they_should() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otm
-from otm import IID, MinHash, Problem, Race, WithoutReplacement
+from otm import IID, ListRace, MinHash, Problem, Race, WithoutReplacement
 from tests import strategies
 
 SLACK = 1e-11  # quadrature (2e-12) and rounding on both sides of an inequality
@@ -124,3 +124,15 @@ def test_other_laws_are_refused(bound: object) -> None:
     if bound is not otm.bounds.list_matching_lower:
         with pytest.raises(otm.errors.Unsupported, match=r"IID\(k=2\).*list_matching_lower"):
             bound(Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2)))  # type: ignore[operator]
+
+
+@settings(max_examples=150)
+@given(problem=strategies.iid_problems(max_tokens=6))
+def test_the_order_of_the_list_race_and_its_bound(problem: Problem) -> None:
+    chain = [
+        otm.optimal_acceptance(problem),
+        otm.acceptance(ListRace(), problem),
+        otm.acceptance(ListRace(), problem, by="rule"),
+        otm.bounds.list_matching_lower(problem),
+    ]
+    assert all(left >= right - SLACK for left, right in itertools.pairwise(chain)), chain
