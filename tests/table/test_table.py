@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import otm
-from otm import _arrays
 from otm._numba import code_path
 from otm.overlap import OverlapCurve
 from otm.table import TableColumn, acceptance_table, arrays, table_columns
@@ -478,20 +477,9 @@ def test_both_ways_compute_what_is_declared_with_the_same_constants() -> None:
     """A column that only one of them has, or that none declares, would go unnoticed where the other
     runs.
     """
-    from otm.drafts import iid_cut
-    from otm.overlap import bins
     from otm.table import arrays
-    from otm.table.compiled import columns, curve, parts, rows
-    from otm.verifiers import kseq
+    from otm.table.compiled import columns, rows
 
-    assert (
-        parts.LARGEST_MULTIPLIED_POWER
-        == bins._LARGEST_MULTIPLIED_POWER
-        == iid_cut.LARGEST_MULTIPLIED_POWER
-    )
-    for name in ("_NEWTON_STEPS", "_BISECTIONS", "_SETTLED"):
-        assert getattr(curve, name) == getattr(kseq, name), name
-    assert parts.BLOCK == _arrays.BLOCK
     assert columns.DESCRIBED == DESCRIPTIONS
     mass = otm.examples.dirichlet(9, rng=np.random.default_rng(8), rows=2)
     declared = {(column.stem, column.k) for column in table_columns((1, 2, 3))}
