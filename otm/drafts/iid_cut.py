@@ -31,13 +31,9 @@ from otm._arrays import (
     untracked,
 )
 from otm.overlap import OverlapCurve
+from otm.overlap.curve import LARGEST_MULTIPLIED_POWER
 from otm.overlap.gradient import along_curve
-from otm.overlap.rows import on_rows
-
-LARGEST_MULTIPLIED_POWER = 64
-"""Up to this exponent (1 − C)^k is multiplied out: a tenth of the cost of exp and log, at most k/2
-units in the last place lost.
-"""
+from otm.overlap.rows import dispatch_by_length
 
 
 def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
@@ -58,7 +54,7 @@ def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
         found, left = way.optimum(p, q, ks)
         return found[:n, :], left
 
-    return on_rows(in_bins, lambda curve: optimum_along(curve, ks), draft, target)
+    return dispatch_by_length(in_bins, lambda curve: optimum_along(curve, ks), draft, target)
 
 
 def iid_values_and_levels(draft: Array, target: Array, ks: Sequence[int]) -> tuple[Array, Array]:
@@ -80,7 +76,7 @@ def iid_values_and_levels(draft: Array, target: Array, ks: Sequence[int]) -> tup
             [optimum_along(curve, ks), levels_along(curve, ks)], axis=0
         )
 
-    found = on_rows(in_bins, by_sort, draft, target)
+    found = dispatch_by_length(in_bins, by_sort, draft, target)
     return found[:n, ...], found[n:, ...]
 
 

@@ -1,7 +1,7 @@
 r"""The overlap curve without a sort, as array operations: for rows on a device, and for the host
 where numba is missing.
 
-As in the compiled form (`otm.overlap.bins`) the leading bits of q/p, read as an integer, are a
+As in the compiled form (`otm.overlap.compiled`) the leading bits of q/p, read as an integer, are a
 bin's number: the exponent and five bits of the mantissa. One pass adds p and q up by bin, and
 running sums over the bins give H exactly at every edge. A question is then open inside one or two
 bins only; their tokens are listed, put in order, and join the masses of the bins before them:
@@ -43,17 +43,20 @@ from otm._arrays import (
     total,
     true_places,
 )
-from otm.overlap.curve import Piece, find_piece, ratios
+from otm.overlap.curve import (
+    LARGEST_MULTIPLIED_POWER,
+    LOWEST_BIN,
+    NEGLIGIBLE,
+    NUM_BINS,
+    RATIO_SHIFT,
+    Piece,
+    find_piece,
+    ratios,
+)
 
-_BINS = 4096
-_SHIFT = 47  # what is left of 52 bits of mantissa once five are kept
-_HIGHEST = (
-    (1023 + 64) * 32 - 1
-)  # the bin that ends at 2⁶⁴: the first one, since bins are counted from the largest ratios
+_HIGHEST = LOWEST_BIN + NUM_BINS - 1  # bins are counted from the largest ratios
 _STRANDS = 16
 _MOST_IN_ORDER = 8  # at most one in so many tokens is put in order
-_NEGLIGIBLE = 2.0**-56  # a bound that exceeds the best edge by less is rounding
-_LARGEST_MULTIPLIED_POWER = 64  # as in otm.drafts.iid_cut
 
 
 def optimum(p: Array, q: Array, ks: Sequence[int]) -> tuple[Array, Array]:
@@ -84,7 +87,7 @@ def optimum(p: Array, q: Array, ks: Sequence[int]) -> tuple[Array, Array]:
                 edges, bins.above_draft
             )  # the first edge is T = Ω: 1, and nothing outside
             wanted = wanted | (
-                xp.minimum(from_above, from_below) > (best[k][0] + _NEGLIGIBLE)[:, None]
+                xp.minimum(from_above, from_below) > (best[k][0] + NEGLIGIBLE)[:, None]
             )
         some = bins.in_order(wanted)
         for k, (value, outside) in best.items():
@@ -114,7 +117,7 @@ def piece(
     low, _ = _ends(p)
     edges = low + xp.zeros_like(bins.draft)
     coarse = find_piece(edges, bins.above_draft[:, 1:], bins.below_target, whole, beyond, like=like)
-    numbers = xp.arange(_BINS, dtype=xp.int64, device=device_of(p))
+    numbers = xp.arange(NUM_BINS, dtype=xp.int64, device=device_of(p))
     some = bins.in_order(xp.any(coarse.num_beyond[..., None] == numbers, axis=0))
     fine = find_piece(some.ratio, some.above_draft, some.below_target, whole, beyond, like=like)
     nearer = fine.high < coarse.high
@@ -173,10 +176,10 @@ class _Bins:
     def of(cls, p: Array, q: Array) -> _Bins:
         """Put the tokens into bins and add them up."""
         xp, ratio = namespace(p, q), ratios(p, q)
-        bits = ratio.view(xp.int64) >> _SHIFT
+        bits = ratio.view(xp.int64) >> RATIO_SHIFT
         bits *= -1
         bits += _HIGHEST
-        place = clip(bits, 0, _BINS - 1)
+        place = clip(bits, 0, NUM_BINS - 1)
         return cls(p, q, ratio, place, *(_sums(place, masses) for masses in (p, q)))
 
     @functools.cached_property
@@ -224,8 +227,10 @@ def _sums(place: Array, masses: Array) -> Array:
     xp, (rows, width) = namespace(masses), masses.shape
     whole = width - width % _STRANDS
     strands = [xp.reshape(a[:, :whole], (rows, _STRANDS, -1)) for a in (place, masses)]
-    sums = xp.sum(histogram(strands[0], strands[1], _BINS), axis=1)
-    return sums if whole == width else sums + histogram(place[:, whole:], masses[:, whole:], _BINS)
+    sums = xp.sum(histogram(strands[0], strands[1], NUM_BINS), axis=1)
+    return (
+        sums if whole == width else sums + histogram(place[:, whole:], masses[:, whole:], NUM_BINS)
+    )
 
 
 def _edges(sums: Array) -> Array:
@@ -245,7 +250,7 @@ def _ends(like: Array) -> tuple[Array, Array]:
     first ends at ∞.
     """
     xp = namespace(like)
-    number = np.arange(_HIGHEST, _HIGHEST - _BINS, -1)
+    number = np.arange(_HIGHEST, _HIGHEST - NUM_BINS, -1)
     low = (1.0 + (number & 31) / 32.0) * 2.0 ** ((number >> 5) - 1023.0)
     ends = xp.asarray(
         np.stack([np.append(low[:-1], 0.0), np.append(np.inf, low[:-1])]), device=device_of(like)
@@ -255,7 +260,7 @@ def _ends(like: Array) -> tuple[Array, Array]:
 
 def _contained(outside: Array, k: int) -> Array:
     """Return (1 − C)^k; multiplied out, k/2 units in the last place are lost at most."""
-    if k <= _LARGEST_MULTIPLIED_POWER:
+    if k <= LARGEST_MULTIPLIED_POWER:
         return integer_power(clip(1.0 - outside, 0.0, 1.0), k)
     xp = namespace(outside)
     return xp.exp(k * xp.log1p(-clip(outside, 0.0, 1.0)))

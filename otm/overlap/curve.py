@@ -59,6 +59,22 @@ ROOM = 2.0**64
 q/p meets p again the factor cancels exactly.
 """
 
+# Bins of the ratio: read as an integer, q/p begins with its exponent and its mantissa.
+NUM_BINS = 4096
+RATIO_SHIFT = 47  # what is left of 52 bits of mantissa once five are kept: 32 bins to an octave
+LOWEST_BIN = (1023 - 64) * 32  # the bits of 2⁻⁶⁴, where the last bin ends
+
+LARGEST_MULTIPLIED_POWER = 64
+"""Up to this exponent (1 − C)^k is multiplied out: a tenth of the cost of exp and log, at most k/2
+units in the last place lost.
+"""
+
+NEGLIGIBLE = 2.0**-56
+"""A bound that exceeds the best value known, of about 1, by less is rounding."""
+
+# K-SEQ's root: this many of Newton's steps at most, then bisection, until it moves by less.
+NEWTON_STEPS, BISECTIONS, SETTLED = 16, 60, 2.0**-52
+
 _INFINITY = np.int64(
     0x7FF0 << 48
 )  # the bits of ∞, the largest of all non-negative floats read as integers

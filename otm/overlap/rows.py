@@ -26,7 +26,7 @@ as NumPy sorts this many.
 """
 
 
-def on_rows(
+def dispatch_by_length(
     by_bins: Callable[[Any, Array, Array], tuple[Array, Array]],
     by_sort: Callable[[OverlapCurve], Array],
     draft: Array,
@@ -36,7 +36,7 @@ def on_rows(
     curve elsewhere.
 
     Args:
-        by_bins: given `otm.overlap.bins` or, where it is not compiled or the rows lie on a device,
+        by_bins: given `otm.overlap.compiled` or, where it is not compiled or the rows lie on a device,
             `otm.overlap.arrays`, and rows `(rows, V)`, returns answers `(n, rows)` and which rows
             it leaves out.
         by_sort: given a curve, returns answers `(n, ...)`.
@@ -50,7 +50,7 @@ def on_rows(
     xp, width, shape = namespace(draft, target), int(draft.shape[-1]), tuple(draft.shape[:-1])
     known = isinstance(draft, np.ndarray) or array_api_compat.is_torch_array(draft)
     fast = (
-        compiled("otm.overlap.bins")
+        compiled("otm.overlap.compiled")
         if known and width >= SHORTEST_BINNED and is_on_host(draft)
         else None
     )

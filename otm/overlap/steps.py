@@ -8,8 +8,8 @@ at the ends of steps whatever they hold, so a scan runs over steps as it would o
 finds that a step may hide what it looks for, it has that step resolved (`Steps.resolve`) and goes
 on. A row that was sorted has one token a step and nothing to resolve: the same scans serve both.
 
-Where numba is installed, long rows start as the bins of `otm.overlap.bins`, a few hundred steps for
-100,000 tokens.
+Where numba is installed, long rows start as the bins of `otm.overlap.compiled`, a few hundred
+steps for 100,000 tokens.
 """
 
 from __future__ import annotations
@@ -23,16 +23,13 @@ from numpy.typing import NDArray
 
 from otm._arrays import running_sum
 from otm._numba import compiled
-from otm.overlap.curve import OverlapCurve
+from otm.overlap.curve import OverlapCurve, ratios
 from otm.overlap.rows import SHORTEST_BINNED
 
 if TYPE_CHECKING:
-    from otm.overlap.bins import Bins
+    from otm.overlap.compiled import Lumps
 
 Vector = NDArray[np.float64]
-
-NEGLIGIBLE = 2.0**-56
-"""A bound that exceeds the best value known, of about 1, by less is rounding."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,19 +51,19 @@ class Steps:
     high: Vector
     low: Vector
     _row: tuple[Vector, Vector]
-    _bins: Bins | None = None  # of the row, where it was put into bins
-    _bin: NDArray[np.int64] | None = None  # of each step, −1 for a token
+    _lumps: Lumps | None = None  # of the row, where it was put into bins
+    _lump: NDArray[np.int64] | None = None  # of each step, −1 for a token
 
     @classmethod
     def of(cls, draft: Vector, target: Vector) -> Steps:
         """Lump the tokens of a row `(V,)` into bins, or sort them where numba is missing or the row
         is short.
         """
-        bins = compiled("otm.overlap.bins") if len(draft) >= SHORTEST_BINNED else None
-        if bins is None:
+        engine = compiled("otm.overlap.compiled") if len(draft) >= SHORTEST_BINNED else None
+        if engine is None:
             return cls.sorted(draft, target)
         p, q = (np.ascontiguousarray(a, dtype=np.float64) for a in (draft, target))
-        return cls._in_bins(bins.Bins.of(p, q), p, q, np.empty(0, dtype=np.int64))
+        return cls._in_lumps(engine.Lumps(p, q), p, q, np.empty(0, dtype=np.int64))
 
     @classmethod
     def sorted(cls, draft: Vector, target: Vector) -> Steps:
@@ -77,12 +74,19 @@ class Steps:
         )
 
     @classmethod
-    def _in_bins(cls, bins: Bins, p: Vector, q: Vector, resolved: NDArray[np.int64]) -> Steps:
-        found = bins.steps(p, q, resolved)
+    def _in_lumps(cls, lumps: Lumps, p: Vector, q: Vector, resolved: NDArray[np.int64]) -> Steps:
+        """Replace some lumps of a row by their tokens; sort it where these are too many."""
+        found = lumps.in_order(resolved)
         if found is None:
             return cls.sorted(p, q)
-        (draft, target, high, low), of_bin = found
-        return cls(draft, target, high, low, (p, q), bins, of_bin)
+        tokens, count = found
+        is_resolved = np.isin(np.arange(len(count)), resolved)
+        lump = np.repeat(np.arange(len(count)), np.where(is_resolved, count, 1))
+        single = is_resolved[lump]
+        draft, target, high, low = lumps.steps[:, lump]
+        draft[single], target[single] = p[tokens], q[tokens]
+        high[single] = low[single] = ratios(draft[single], target[single])
+        return cls(draft, target, high, low, (p, q), lumps, np.where(single, -1, lump))
 
     @functools.cached_property
     def above_draft(self) -> Vector:
@@ -105,6 +109,6 @@ class Steps:
         Cost: one pass over the row and the order of the tokens resolved so far, or a sort where
         they are a quarter of the row.
         """
-        assert self._bins is not None and self._bin is not None, "a sorted row has no lumps"
-        before = np.setdiff1d(self._bins.number, self._bin)
-        return self._in_bins(self._bins, *self._row, np.union1d(before, self._bin[which]))
+        assert self._lumps is not None and self._lump is not None, "a sorted row has no lumps"
+        before = np.setdiff1d(np.arange(self._lumps.steps.shape[1]), self._lump)
+        return self._in_lumps(self._lumps, *self._row, np.union1d(before, self._lump[which]))

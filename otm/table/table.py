@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import os
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
@@ -48,6 +49,7 @@ from otm.pmf import (
     align_pair,
     as_pmfs,
     as_rows,
+    check_count,
     plain_array,
 )
 from otm.problem import keyword_only
@@ -342,6 +344,7 @@ def acceptance_table(
     columns: Iterable[str] | None = None,
     log_draft: Array | None = None,
     log_target: Array | None = None,
+    threads: int | None = None,
 ) -> AcceptanceTable:
     """Return the exact acceptance of every scheme that has a batched closed form, for every k, from
     one sort at most.
@@ -358,6 +361,9 @@ def acceptance_table(
             where a softmax has left them; anything but NaN where the mass is 0. Computed if absent.
             Only the descriptions and the gate of `Fuzzy` read them, and compiled rows not even
             those.
+        threads: how many threads share the rows on the host, an integer ≥ 1; None for one per core,
+            or as many as torch is set to if the rows are torch's. The values are the same to the
+            last bit, whatever their number.
 
     Returns:
         AcceptanceTable(columns, values `(columns, ...)`, description).
@@ -365,7 +371,8 @@ def acceptance_table(
     Raises:
         InvalidDistribution, ShapeMismatch: see `otm.Problem`; if logarithms are NaN or of another
             shape.
-        InvalidParameter: on an empty list, a k below 1, or k > V; on a column that there is not.
+        InvalidParameter: on an empty list, a k below 1, or k > V; on a column that there is not; on
+            threads below 1.
 
     Cost: O(V log V + V·max(k)) per row: one sort and some 25 passes per k. Rows are worked on in
         chunks, so extra memory is
@@ -376,8 +383,8 @@ def acceptance_table(
     the Poisson bound) need the sort: without them a row is O(V + V max(k) of the likely tokens),
     and half as long; without entropies, divergences and the gates that look at them (typical
     acceptance, Fuzzy) two thirds of that. A machine's first call compiles the loops, some ten
-    seconds. Rows of torch are shared among torch's threads. A device is waited for once, at the
-    gate, and once for each logarithm that is given.
+    seconds. A device is waited for once, at the gate, and once for each
+    logarithm that is given.
     Accuracy: absolute, about 1e-13 at V = 128,256; a row's values do not depend on the rows beside
         it.
     Reference: the verifiers' own; one sort for all k: docs/theory.md, "The cut formula", "K-SEQ"
@@ -398,10 +405,12 @@ def acceptance_table(
     ['tv']
     """
     wanted = Wanted.of(k, columns)
+    if threads is not None:
+        threads = check_count(threads, name="threads")
     given = {"draft": draft, "target": target}
     found = None
     if log_draft is None and log_target is None:
-        found = _as_given(given, wanted)
+        found = _as_given(given, wanted, threads)
     if found is not None:
         return found
     masses = as_pmfs(given)
@@ -420,10 +429,12 @@ def acceptance_table(
                 f"log_{name} must not be NaN; some entries are. Leave it out: it is computed where "
                 "it is absent."
             )
-    return _table(p, q, logs[0], logs[1], wanted)[0]
+    return _table(p, q, logs[0], logs[1], wanted, threads)[0]
 
 
-def _as_given(given: dict[str, object], wanted: Wanted) -> AcceptanceTable | None:
+def _as_given(
+    given: dict[str, object], wanted: Wanted, threads: int | None
+) -> AcceptanceTable | None:
     """Return the table of compiled rows, which are divided by their sums as they are read; None
     where they may be no distributions.
 
@@ -437,7 +448,7 @@ def _as_given(given: dict[str, object], wanted: Wanted) -> AcceptanceTable | Non
     ):
         return None
     p, q = align_pair(p, q)
-    table, sums = _table(p, q, None, None, wanted)
+    table, sums = _table(p, q, None, None, wanted, threads)
     tolerance = SUM_TOLERANCE_FLOAT32 if p.dtype == namespace(p).float32 else SUM_TOLERANCE_FLOAT64
     return table if sums is not None and np.abs(sums - 1.0).max() <= tolerance else None
 
@@ -476,7 +487,8 @@ def unchecked_table(
     rows of float64 too. `orders` is empty at first and given to each table whose rows have the same
     order of q/p, as logits at several temperatures have.
     """
-    return _table(p, q, log_draft, log_target, wanted, read_logs=True, orders=orders)[0]
+    threads = num_threads(p)  # callers that share their work out do so themselves
+    return _table(p, q, log_draft, log_target, wanted, threads, read_logs=True, orders=orders)[0]
 
 
 def _table(
@@ -485,6 +497,7 @@ def _table(
     log_draft: Array | None,
     log_target: Array | None,
     wanted: Wanted,
+    threads: int | None,
     *,
     read_logs: bool = False,
     orders: dict[int, list[NDArray[np.int64]]] | None = None,
@@ -508,7 +521,8 @@ def _table(
         None if views is None else compiled("otm.table.compiled.rows")
     )  # loaded once, before threads ask for it
     reserve((8 if fast is None else 3) * min(step, count) * width)
-    threads = 1 if views is None else num_threads(p)
+    if threads is None:
+        threads = _num_cores() if isinstance(p, np.ndarray) else num_threads(p)
     pieces = share(
         lambda start: _chunk(
             fast,
@@ -518,7 +532,7 @@ def _table(
             None if orders is None else orders.setdefault(start, []),
         ),
         range(0, count, step),
-        threads,
+        1 if views is None else threads,
     )
     joined = xp.asarray(namespace(pieces[0]).concat(pieces, axis=-1))
     sums = None if fast is None else to_numpy(joined[-2:, ...])
@@ -529,6 +543,13 @@ def _table(
         for i, name in enumerate(wanted.descriptions)
     }
     return AcceptanceTable(columns=columns, values=values, description=described), sums
+
+
+def _num_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _chunk(

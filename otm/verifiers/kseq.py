@@ -39,18 +39,16 @@ from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
 from otm.overlap import OverlapCurve, Piece, arrays
+from otm.overlap.curve import BISECTIONS, NEWTON_STEPS, SETTLED
 from otm.overlap.gradient import along_curve, height_and_slope
-from otm.overlap.rows import on_rows
+from otm.overlap.rows import dispatch_by_length
 from otm.pmf import check_real
 from otm.problem import Problem, refuse_gradients, require_law
 from otm.results import Definition
 from otm.verifiers.base import CurvedVerifier
 from otm.verifiers.rules import AcceptInTurn
 
-_NEWTON_STEPS = 16
-_BISECTIONS = 60
 _BESIDE = 2.0**-40  # relative: between a ratio and the next, and more than its rounding
-_SETTLED = 2.0**-52
 _SECTIONS, _ROUNDS = 256, 8  # 2⁵² log k for every k up to 2⁵³
 
 
@@ -176,7 +174,7 @@ def _iid(problem: object) -> Law:
 def gamma_star_curve(problem: Problem, ks: Sequence[int]) -> Array:
     """Return γ* for each k, shape `(len(ks), ...)`, all from one curve (see `gamma_star`)."""
     _iid(problem)
-    return _at_root(problem, ks, lambda pieces, ks: _root(pieces, ks)[0], _slopes_of_root)
+    return _at_root(problem, ks, lambda roots, _: roots[0, ...], _slopes_of_root)
 
 
 def _at_root(
@@ -189,12 +187,12 @@ def _at_root(
     fixed γ*, for gradients.
     """
     draft, target = problem.draft, problem.target
-    pieces = _pieces(untracked(draft), untracked(target), ks)
-    values = answer(pieces, ks)
+    roots = kseq_roots(untracked(draft), untracked(target), ks)
+    values = answer(roots, ks)
     if not tracks_gradient(draft, target):
         return values
-    xp, (gamma, beta) = namespace(pieces), _root(pieces, ks)
-    k, slope, offset = _exponents(ks, pieces[0, 0, ...]), pieces[3, ...], pieces[4, ...]
+    xp, (gamma, slope, offset) = namespace(roots), (roots[i, ...] for i in range(3))
+    k, beta = _exponents(ks, gamma[0, ...]), _beta(roots)
     # Where (1 − β)^k is lost in rounding the root is found at the largest ratio, with nothing
     # beyond. It lies below, on the last piece of the curve.
     lost, below = (slope == 0) & (offset > 0) & (gamma > 1.0), gamma * (1.0 - _BESIDE)
@@ -275,43 +273,40 @@ def _gamma(verifier: KSeq, problem: Problem) -> Array:
 
 def kseq_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
     """Return the acceptance at γ* for each k, `(len(ks), ...)`."""
-    return _acceptance_at_root(_pieces_along(curve, ks), ks)
+    return _acceptance_at_root(_roots_along(curve, ks), ks)
 
 
-def _pieces(draft: Array, target: Array, ks: Sequence[int]) -> Array:
-    """Return the linear piece of each row's curve on which γ*_k lies, `(5, len(ks), ...)`, without
-    a sort where that can be had.
+def kseq_roots(draft: Array, target: Array, ks: Sequence[int]) -> Array:
+    """Return γ*_k with slope and offset of the linear piece of H on which it lies, `(3, len(ks),
+    ...)`, without a sort where that can be had.
     """
 
-    def in_bins(way: Any, p: Array, q: Array) -> tuple[Array, Array]:
-        if way is arrays:
-            like = _exponents(ks, p[..., 0]) + namespace(p).zeros_like(p[..., 0])
-            piece, left = arrays.piece(p, q, _beyond(ks, p[..., 0]), like=like)
-            pieces = _stacked(piece)
-        else:
-            pieces, left = way.kseq_pieces(p, q, ks)
-        return namespace(p).reshape(pieces, (5 * len(ks), -1)), left
+    def in_bins(engine: Any, p: Array, q: Array) -> tuple[Array, Array]:
+        if engine is not arrays:
+            answers: tuple[Array, Array] = engine.kseq_roots(p, q, ks)
+            return answers
+        beyond, like = _question(ks, p[..., 0])
+        piece, left = arrays.piece(p, q, beyond, like=like)
+        return flat(_roots_on(piece, ks)), left
 
-    def by_sort(curve: OverlapCurve) -> Array:
-        pieces = _pieces_along(curve, ks)
-        return namespace(pieces).reshape(pieces, (5 * len(ks), *tuple(pieces.shape[2:])))
+    def flat(roots: Array) -> Array:
+        return namespace(roots).reshape(roots, (3 * len(ks), *tuple(roots.shape[2:])))
 
-    flat = on_rows(in_bins, by_sort, draft, target)
-    return namespace(flat).reshape(flat, (5, len(ks), *tuple(flat.shape[1:])))
+    found = dispatch_by_length(in_bins, lambda curve: flat(_roots_along(curve, ks)), draft, target)
+    return namespace(found).reshape(found, (3, len(ks), *tuple(found.shape[1:])))
 
 
-def _pieces_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
-    """Return the pieces on which H(γ) crosses p_acc(H(γ)/γ): number of tokens beyond, both ends,
-    slope, offset.
+def _roots_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
+    beyond, like = _question(ks, curve.ratio[..., 0])
+    return _roots_on(curve.piece(beyond, like=like), ks)
+
+
+def _question(
+    ks: Sequence[int], like: Array
+) -> tuple[Callable[[Array, Array, Array], Array], Array]:
+    """Return the condition that γ > γ*, which lies in [1, k]: H(γ) > p_acc(γ); and an array of the
+    answer's shape.
     """
-    like = _exponents(ks, curve.ratio[..., 0]) + namespace(curve.ratio).zeros_like(
-        curve.ratio[..., 0]
-    )
-    return _stacked(curve.piece(_beyond(ks, curve.ratio[..., 0]), like=like))
-
-
-def _beyond(ks: Sequence[int], like: Array) -> Callable[[Array, Array, Array], Array]:
-    """Return the condition that γ > γ*, which lies in [1, k]: H(γ) > p_acc(γ)."""
     k = _exponents(ks, like)
 
     def beyond(gamma: Array, slope: Array, offset: Array) -> Array:
@@ -319,19 +314,7 @@ def _beyond(ks: Sequence[int], like: Array) -> Callable[[Array, Array, Array], A
             (gamma > 1.0) & (gamma * slope + offset > _accept(slope + offset / gamma, k))
         )
 
-    return beyond
-
-
-def _stacked(piece: Piece) -> Array:
-    xp = namespace(piece.slope)
-    parts = (
-        xp.astype(piece.num_beyond, xp.float64),
-        piece.low,
-        piece.high,
-        piece.slope,
-        piece.offset,
-    )
-    return xp.stack(parts, axis=0)
+    return beyond, k + namespace(like).zeros_like(like)
 
 
 def _exponents(ks: Sequence[int], like: Array) -> Array:
@@ -341,27 +324,28 @@ def _exponents(ks: Sequence[int], like: Array) -> Array:
     return xp.reshape(column, (len(ks), *(1,) * like.ndim))
 
 
-def _root(pieces: Array, ks: Sequence[int]) -> tuple[Array, Array]:
-    """Return γ* and β(γ*), each `(len(ks), ...)`, from the pieces on which they lie."""
-    xp, (num_beyond, low, high, slope, offset) = (
-        namespace(pieces),
-        (pieces[i, ...] for i in range(5)),
-    )
-    k = _exponents(ks, pieces[0, 0, ...])
-    # Where no ratio exceeds 1, p = q: γ* = 1 and every draft is accepted.
-    equal = num_beyond == 0
-    left = clip(low, 1.0, np.inf)
-    right = xp.where(equal, left, xp.maximum(left, xp.minimum(high, k + xp.zeros_like(left))))
-    outside = xp.where(equal, xp.ones_like(left), offset)
+def _roots_on(piece: Piece, ks: Sequence[int]) -> Array:
+    """Solve for γ* on the pieces on which it lies; see `kseq_roots`."""
+    xp, k = namespace(piece.slope), _exponents(ks, piece.slope[0, ...])
+    # Where no ratio exceeds γ*, p = q: γ* = 1 and every draft is accepted.
+    equal, left = piece.num_beyond == 0, clip(piece.low, 1.0, np.inf)
+    right = xp.maximum(left, xp.minimum(piece.high, k + xp.zeros_like(left)))
+    right = xp.where(equal, left, right)
+    offset = xp.where(equal, xp.ones_like(left), piece.offset)
+    solve = _solve_between if is_on_host(left) else _solve_in_sections
     with quiet():
-        solve = _solve_between if is_on_host(left) else _solve_in_sections
-        gamma = solve(left, right, slope, outside, k)
-        return gamma, clip(slope + outside / gamma, 0.0, 1.0)
+        gamma = solve(left, right, piece.slope, offset, k)
+    return xp.stack([gamma, piece.slope, offset], axis=0)
 
 
-def _acceptance_at_root(pieces: Array, ks: Sequence[int]) -> Array:
+def _beta(roots: Array) -> Array:
+    """Return β(γ*) = A + B/γ*, `(len(ks), ...)`."""
+    return clip(roots[1, ...] + roots[2, ...] / roots[0, ...], 0.0, 1.0)
+
+
+def _acceptance_at_root(roots: Array, ks: Sequence[int]) -> Array:
     with quiet():
-        return _accept(_root(pieces, ks)[1], _exponents(ks, pieces[0, 0, ...]))
+        return _accept(_beta(roots), _exponents(ks, roots[0, 0, ...]))
 
 
 def _slopes_of_acceptance(beta: Array, gamma: Array, s: Array, steepness: Array) -> Array:
@@ -406,14 +390,14 @@ def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: 
     xp = namespace(left)
     gamma = 0.5 * (left + right)
     settled, smallest = gamma != gamma, left
-    for step in range(_NEWTON_STEPS + _BISECTIONS):
+    for step in range(NEWTON_STEPS + BISECTIONS):
         beta = inside + outside / gamma
         value = gamma * inside + outside - _accept(beta, k)
         left, right = xp.where(value < 0, gamma, left), xp.where(value < 0, right, gamma)
         middle = 0.5 * (left + right)
         # p_acc(γ) lies between p_acc(γ*) and γβ(γ) = p_acc(γ) + value: it is that close.
-        settled = settled | (xp.abs(value) <= _SETTLED)
-        if step < _NEWTON_STEPS:
+        settled = settled | (xp.abs(value) <= SETTLED)
+        if step < NEWTON_STEPS:
             slope = inside + k * clip(1.0 - beta, 0.0, 1.0) ** (k - 1.0) * outside / gamma**2
             guess = gamma - value / slope
             middle = xp.where(
@@ -421,7 +405,7 @@ def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: 
             )  # NaN where the slope is 0: the middle
         # Each root stops where it is settled, so that a row does not depend on those beside it.
         middle = xp.where(settled, gamma, middle)
-        settled = settled | (xp.abs(middle - gamma) <= _SETTLED * gamma)
+        settled = settled | (xp.abs(middle - gamma) <= SETTLED * gamma)
         gamma = middle
         if bool(xp.all(settled)):
             break

@@ -64,7 +64,7 @@ SAID: dict[str, dict[str, list[str]]] = {
         ],
     },
     "otm.drafts.product_cut.CERTIFIED_GAP": {"1e-11": ["otm/drafts/product.py: certified to {}"]},
-    "otm.drafts.iid_cut.LARGEST_MULTIPLIED_POWER": {"64": ["docs/theory.md: 2k u·[k ≤ {}]"]},
+    "otm.overlap.curve.LARGEST_MULTIPLIED_POWER": {"64": ["docs/theory.md: 2k u·[k ≤ {}]"]},
     "otm.drafts.successive_cut._QUADRATURE_ERROR": {
         "1e-15": ["otm/drafts/successive_cut.py: keeps the error below {}"]
     },

@@ -12,6 +12,7 @@ import otm
 from otm._arrays import true_places
 from otm.drafts.iid_cut import iid_values_and_levels, optimum_along
 from otm.overlap import OverlapCurve, arrays, rows
+from otm.overlap.curve import NUM_BINS
 from otm.verifiers.kseq import kseq_along
 from tests.overlap.instances import KS, problems, slack
 
@@ -46,16 +47,14 @@ def test_kseq_is_that_of_the_sorted_curve(width: int, monkeypatch: pytest.Monkey
 
 
 def test_bins_are_those_of_the_compiled_form() -> None:
-    from otm.overlap import bins
+    from otm.overlap import compiled
 
     low, high = arrays._ends(np.empty(0))
-    assert (bins._BINS, bins._SHIFT, arrays._HIGHEST) == (
-        arrays._BINS,
-        arrays._SHIFT,
-        bins._LOWEST + bins._BINS - 1,
-    )
-    assert low[:-1].tolist() == [bins._edge(number) for number in range(bins._BINS - 1, 0, -1)]
-    assert (low[-1], high[0], high[1:].tolist()) == (0.0, np.inf, low[:-1].tolist())
+    p, q = np.full(NUM_BINS, 1.0), low.copy()
+    q[-1] = 2.0**-64
+    assert arrays._Bins.of(p[None], q[None]).place[0].tolist() == list(range(NUM_BINS))
+    _, _, highest, lowest = compiled.Lumps(p, q).steps
+    assert (lowest.tolist(), highest.tolist()) == (low.tolist(), high.tolist())
 
 
 def test_a_row_that_is_left_out_does_not_depend_on_its_neighbours() -> None:

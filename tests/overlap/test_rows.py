@@ -30,7 +30,7 @@ def test_short_rows_are_sorted_and_of_long_ones_those_that_are_left_out() -> Non
 
     for width, shapes in ((1023, [(11, 1023)]), (1024, [(4, 1024)])):
         p, q = batch(width)
-        answers = rows.on_rows(by_bins, by_sort, p, q)
+        answers = rows.dispatch_by_length(by_bins, by_sort, p, q)
         assert (asked, answers.shape) == (shapes, (1, 11))
         asked.clear()
     assert answers[0].tolist() == [1.0, 2.0, 1.0] * 3 + [1.0, 2.0]
@@ -47,7 +47,7 @@ def test_rows_of_torch_on_the_host_have_the_values_of_numpy_whatever_the_threads
     try:
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            for function in (iid_values, kseq._pieces):
+            for function in (iid_values, kseq.kseq_roots):
                 found = function(*tensors, [8])
                 assert isinstance(found, torch.Tensor)
                 np.testing.assert_array_equal(found, function(p, q, [8]))

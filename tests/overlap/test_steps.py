@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import otm
-from otm.overlap import bins
 from otm.overlap.curve import overlap_at, ratios
-from otm.overlap.steps import NEGLIGIBLE, Steps
+from otm.overlap.steps import Steps
 from otm.verifiers.optimal import scores
 from tests.overlap.instances import problems
 from tests.tolerance import rounding
@@ -119,7 +118,6 @@ def test_a_cut_inside_a_bin_is_found_by_its_bound(monkeypatch: pytest.MonkeyPatc
                 abs(1 - scores.optimal_selection(Steps.of(p, q), 0.0, 2)[1].gain - best) > 1e-8
             )
     assert missed
-    assert NEGLIGIBLE == bins._NEGLIGIBLE
 
 
 def test_short_rows_and_hosts_without_numba_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:

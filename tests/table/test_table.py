@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import otm
-from otm import _arrays
 from otm._numba import code_path
 from otm.overlap import OverlapCurve
 from otm.table import TableColumn, acceptance_table, arrays, table_columns
@@ -402,6 +402,26 @@ def test_a_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -> 
     assert digests[0] == digests[1]
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [np.asarray, torch.asarray])
+def test_threads_change_no_bit(way: str, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of the batch are cut without regard to their number; each row is worked on alone."""
+    monkeypatch.setattr(module, "_ON_HOST", 1 << 13)  # pieces of four rows
+    rng = np.random.default_rng(11)
+    draft, target = (
+        otm.examples.dirichlet(2000, rng=rng, rows=22, concentration=0.3) for _ in range(2)
+    )
+    with by(way):
+        tables = [
+            acceptance_table(draft=kind(draft), target=kind(target), k=[1, 2, 9], threads=threads)
+            for threads in (1, 2, 3, None)
+        ]
+    for table in tables[1:]:
+        np.testing.assert_array_equal(table.values, tables[0].values)
+        for name in DESCRIPTIONS:
+            np.testing.assert_array_equal(table.description[name], tables[0].description[name])
+
+
 def test_numba_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     with_numba = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
     monkeypatch.setitem(sys.modules, "numba", None)  # as where it is not installed
@@ -457,20 +477,9 @@ def test_both_ways_compute_what_is_declared_with_the_same_constants() -> None:
     """A column that only one of them has, or that none declares, would go unnoticed where the other
     runs.
     """
-    from otm.drafts import iid_cut
-    from otm.overlap import bins
     from otm.table import arrays
-    from otm.table.compiled import columns, curve, parts, rows
-    from otm.verifiers import kseq
+    from otm.table.compiled import columns, rows
 
-    assert (
-        parts.LARGEST_MULTIPLIED_POWER
-        == bins._LARGEST_MULTIPLIED_POWER
-        == iid_cut.LARGEST_MULTIPLIED_POWER
-    )
-    for name in ("_NEWTON_STEPS", "_BISECTIONS", "_SETTLED"):
-        assert getattr(curve, name) == getattr(kseq, name), name
-    assert parts.BLOCK == _arrays.BLOCK
     assert columns.DESCRIBED == DESCRIPTIONS
     mass = otm.examples.dirichlet(9, rng=np.random.default_rng(8), rows=2)
     declared = {(column.stem, column.k) for column in table_columns((1, 2, 3))}
@@ -619,6 +628,9 @@ def test_impossible_requests() -> None:
         acceptance_table(draft=[0.5, 0.6], target=[0.5, 0.5], k=[1])
     with pytest.raises(otm.errors.InvalidParameter, match="column"):
         acceptance_table(draft=[1.0], target=[1.0], k=[1])["no such"]
+    for threads in (0, 1.5, True):
+        with pytest.raises(otm.errors.InvalidParameter, match="threads"):
+            acceptance_table(draft=[1.0], target=[1.0], k=[1], threads=threads)
     for columns, said in (
         (["kseq_iid_k1"], "got 'kseq_iid_k1'"),
         ([], "at least one"),

@@ -83,10 +83,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import UNIT_ROUNDOFF, integer_power, quiet, running_sum
-from otm.drafts.iid_cut import LARGEST_MULTIPLIED_POWER
 from otm.errors import SolverFailure
-from otm.overlap.curve import ratios
-from otm.overlap.steps import NEGLIGIBLE, Steps
+from otm.overlap.curve import LARGEST_MULTIPLIED_POWER, NEGLIGIBLE, ratios
+from otm.overlap.steps import Steps
 from otm.verifiers.optimal.curtain import score_pieces
 
 Vector = NDArray[np.float64]

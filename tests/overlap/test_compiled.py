@@ -13,7 +13,8 @@ import pytest
 
 import otm
 from otm.drafts.iid_cut import iid_values, optimum_along
-from otm.overlap import OverlapCurve, bins, rows
+from otm.overlap import OverlapCurve, compiled, rows
+from otm.overlap.curve import LOWEST_BIN, NUM_BINS, RATIO_SHIFT
 from otm.verifiers import kseq
 from otm.verifiers.kseq import kseq_along
 from tests.overlap.instances import KS, problems, slack
@@ -78,12 +79,12 @@ def test_the_optimum_of_a_long_row_is_that_of_fractions() -> None:
 def test_rows_do_not_depend_on_their_neighbours_and_leading_axes_return() -> None:
     names, drafts, targets = zip(*problems(1500, 4), strict=True)
     p, q = (np.stack(rows[:10]).reshape(2, 5, -1) for rows in (drafts, targets))
-    together, pieces = iid_values(p, q, [8]), kseq._pieces(p, q, [8])
+    together, pieces = iid_values(p, q, [8]), kseq.kseq_roots(p, q, [8])
     for i in range(2):
         for j in range(5):
             assert together[0, i, j] == iid_values(p[i, j], q[i, j], [8])[0], names[5 * i + j]
             np.testing.assert_array_equal(
-                pieces[:, 0, i, j], kseq._pieces(p[i, j], q[i, j], [8])[:, 0], names[5 * i + j]
+                pieces[:, 0, i, j], kseq.kseq_roots(p[i, j], q[i, j], [8])[:, 0], names[5 * i + j]
             )
 
 
@@ -91,8 +92,8 @@ def test_some_rows_are_left_to_the_sort_and_most_are_not() -> None:
     left = {}
     for name, p, q in problems(20_000, 5):
         left[name] = (
-            bool(bins.optimum(p[None], q[None], [2, 8])[1][0]),
-            bool(bins.kseq_pieces(p[None], q[None], [8])[1][0]),
+            bool(compiled.optimum(p[None], q[None], [2, 8])[1][0]),
+            bool(compiled.kseq_roots(p[None], q[None], [8])[1][0]),
         )
     assert left["a minimum on every piece"][0]
     assert left["one bin, all different"][1]
@@ -104,11 +105,18 @@ def test_some_rows_are_left_to_the_sort_and_most_are_not() -> None:
 def test_a_bin_is_its_ratios() -> None:
     """Edges are where the leading bits change; what lies beyond 2^±64 joins the end bins."""
     for number in (0, 1, 31, 32, 2047, 4095):
-        edge = bins._edge(number)
-        bits = np.asarray([np.nextafter(edge, 0), edge]).view(np.int64) >> 47
-        assert (bits - 959 * 32).tolist() == [number - 1, number]
-    assert bins._edge(0) == 2.0**-64
-    assert bins._edge(4096) == 2.0**64
+        edge = float(np.int64((LOWEST_BIN + number) << RATIO_SHIFT).view(np.float64))
+        p, q = np.full(1024, 1.0), np.full(1024, edge)
+        q[::2] = np.nextafter(edge, 0)
+        lumps = compiled.Lumps(p, q)
+        _, _, high, low = lumps.steps
+        assert low[0] == (edge if number > 0 else 0.0)
+        assert (high[-1] == edge) == (number > 0)
+        assert len(low) == (2 if number > 0 else 1)
+    outermost = compiled.Lumps(np.full(2, 1.0), np.asarray([1e300, 1e-300])).steps
+    assert (outermost[2, 0], outermost[3, 1]) == (np.inf, 0.0)
+    top = np.int64((LOWEST_BIN + NUM_BINS) << RATIO_SHIFT).view(np.float64)
+    assert (np.int64(LOWEST_BIN << RATIO_SHIFT).view(np.float64), top) == (2.0**-64, 2.0**64)
 
 
 def test_read_only_rows_and_single_precision() -> None:
@@ -143,7 +151,7 @@ def test_a_row_decided_inside_one_bin_needs_its_order() -> None:
 def test_many_tokens_of_one_ratio_lose_nothing_to_their_sum(width: int, k: int) -> None:
     """All are in one bin, and added up one by one they were off by a hundredth of V u."""
     p = np.full((1, width), 1.0 / width)
-    values, left = bins.optimum(p, p.copy(), [k])
+    values, left = compiled.optimum(p, p.copy(), [k])
     assert not left.any()
     # docs/theory.md, "The optimum from bins": 2 (22 + ν) u + 2k u·[k ≤ 64] + 12 u with ν ≤ 64.
     assert abs(values[0, 0] - 1.0) <= (2 * (22 + 64) + 2 * k * (k <= 64) + 12) * 2.0**-53
