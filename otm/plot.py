@@ -26,7 +26,7 @@ from otm.results import Coupling, Optimum
 from otm.sequence import DraftTree
 from otm.trees import OptimalTree, TreeShape
 from otm.verbs import acceptance, check_ks, optimal_acceptance
-from otm.verifiers import PLANS, VERIFIERS, Verifier, gamma_star
+from otm.verifiers import VERIFIERS, Verifier, gamma_star
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,7 +91,7 @@ def curves(
             make()
             for make in VERIFIERS
             if make.lossless
-            and not issubclass(make, PLANS)
+            and not make.is_plan
             and any(make().supports(law(count)) for count in ks)
         ]
     elif len(check_verifiers(verifiers)) >= drawing.MOST_LINES:

@@ -6,12 +6,10 @@ rest. `PartialPair` holds what is known of both models; the functions here bound
 rest, over every way it may look.
 """
 
-from otm.partial.completion import Completion
+from otm.partial.completion import Completion, PartialPair
 from otm.partial.distances import PartialDivergences, divergences
-from otm.partial.interval import Interval
-from otm.partial.pair import PartialPair
 from otm.partial.top import TopTokens
-from otm.partial.values import acceptance, gamma_star, optimal_acceptance
+from otm.partial.values import Interval, acceptance, gamma_star, optimal_acceptance
 
 __all__ = [
     "Completion",

@@ -19,12 +19,21 @@ tail on the target's tokens of least q, and q's on the draft's.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
 from otm._arrays import quiet
 from otm.drafts.base import Law
-from otm.partial.known import Floats, Known, Mask
+from otm.errors import InvalidParameter
+from otm.partial.top import (
+    Floats,
+    ListedTokens,
+    Mask,
+    TopTokens,
+    check_pair_sizes,
+    match_lists,
+)
 from otm.problem import Problem
 
 # Twelve halvings of the exponent's range 2^±1000 leave a factor 2; 54 halvings of that leave the
@@ -67,7 +76,81 @@ class Completion:
         return Problem(draft=self.draft, target=self.target, law=law)
 
 
-def complete_closely(known: Known, shape: tuple[int, ...]) -> Completion:
+@dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
+class PartialPair:
+    """A draft and a target of which only the likely tokens are known, at the same positions.
+
+    Args:
+        draft, target: what is known of p and of q, of the same batch shape; the listed tokens may
+            differ.
+        num_tokens: V if known. It limits how disjoint the tails can be, which raises lower ends on
+            flat distributions; with None there may be any number of further tokens.
+
+    Raises:
+        ShapeMismatch: if the batch shapes differ.
+        InvalidParameter: if V is not above every listed token, or below the number of listed
+            tokens.
+        InvalidDistribution: if V tokens cannot hold a tail under its cap.
+
+    Cost: O(m log m) per row. NumPy only.
+
+    >>> pair = PartialPair(
+    ...     draft=TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25]),
+    ...     target=TopTokens(tokens=[0, 2], probabilities=[0.25, 0.25]),
+    ... )
+    >>> pair.batch_shape
+    ()
+    """
+
+    draft: TopTokens
+    target: TopTokens
+    num_tokens: int | None
+    layout: ListedTokens
+
+    def __init__(
+        self, *, draft: TopTokens, target: TopTokens, num_tokens: int | None = None
+    ) -> None:
+        for name, side in (("draft", draft), ("target", target)):
+            if not isinstance(side, TopTokens):
+                raise InvalidParameter(
+                    f"{name} must be an otm.partial.TopTokens; got {type(side).__name__}. Call "
+                    "otm.partial.TopTokens.of."
+                )
+        object.__setattr__(self, "draft", draft)
+        object.__setattr__(self, "target", target)
+        object.__setattr__(self, "num_tokens", check_pair_sizes(draft, target, num_tokens))
+        object.__setattr__(self, "layout", match_lists(draft, target, self.num_tokens))
+
+    def __repr__(self) -> str:
+        return f"PartialPair(shape={self.batch_shape}, num_tokens={self.num_tokens})"
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes; `()` for one position."""
+        return self.draft.batch_shape
+
+    @functools.cached_property
+    def closest(self) -> Completion:
+        """The completion with the highest overlap curve: largest Σ min, α*_k and K-SEQ, smallest
+        divergences.
+
+        Cost: O(m) per row and step, 66 steps, once. Accuracy: its level ρ to the last place.
+        """
+        return complete_closely(self.layout, self.batch_shape)
+
+    @functools.cached_property
+    def furthest(self) -> Completion:
+        """The completion with the lowest overlap curve: smallest Σ min, α*_k and K-SEQ, largest
+        divergences.
+
+        Where tokens run out in a row that lists tokens below the cap (the sampled token, say),
+        those are forgotten first: the curve is then a lower bound that need not be attained. Cost:
+        O(m log m) per row, once.
+        """
+        return complete_furthest(self.layout, self.batch_shape)
+
+
+def complete_closely(known: ListedTokens, shape: tuple[int, ...]) -> Completion:
     """Return the completion with the highest overlap curve, batch shape `shape` (see
     `PartialPair.closest`).
     """
@@ -87,7 +170,7 @@ def complete_closely(known: Known, shape: tuple[int, ...]) -> Completion:
     )
 
 
-def complete_furthest(known: Known, shape: tuple[int, ...]) -> Completion:
+def complete_furthest(known: ListedTokens, shape: tuple[int, ...]) -> Completion:
     """Return the completion with the lowest overlap curve, batch shape `shape` (see
     `PartialPair.furthest`).
     """
@@ -117,11 +200,11 @@ def _completion(
     return Completion(p.reshape(wide), q.reshape(wide), count.reshape(wide), extreme.reshape(shape))
 
 
-def _caps(known: Known) -> tuple[Floats, Floats]:
+def _caps(known: ListedTokens) -> tuple[Floats, Floats]:
     return known.draft_cap, known.target_cap
 
 
-def _shares(known: Known) -> tuple[Floats, Floats]:
+def _shares(known: ListedTokens) -> tuple[Floats, Floats]:
     """Find the masses P, Q of the spare tokens at the level ρ where Q = ρP, by bisection: ρP − Q
     never decreases.
 
@@ -139,7 +222,7 @@ def _shares(known: Known) -> tuple[Floats, Floats]:
     return p, np.minimum(np.maximum(high * p, least_q), most_q)
 
 
-def _on_spare(known: Known, level: Floats) -> tuple[Floats, Floats]:
+def _on_spare(known: ListedTokens, level: Floats) -> tuple[Floats, Floats]:
     """Return the masses of p and q left for the spare tokens at level ρ, `(rows,)` each, in [0,
     spare·cap].
     """
@@ -190,7 +273,7 @@ def _fill(other: Floats, free: Mask, cap: Floats, mass: Floats) -> Floats:
     return np.where(idle, share[:, None], filled)
 
 
-def _tokens_needed(known: Known) -> Floats:
+def _tokens_needed(known: ListedTokens) -> Floats:
     """Return how many tokens the two tails take if they avoid each other and every listed token,
     `(rows,)`.
     """
@@ -204,13 +287,13 @@ def _fewest(tail: Floats, cap: Floats) -> Floats:
     return np.where(tail > 0, np.maximum(np.ceil(tail / cap - _TIE), 1.0), 0.0)
 
 
-def _below_cap(known: Known) -> Mask:
+def _below_cap(known: ListedTokens) -> Mask:
     """Mark tokens known to one model only and less likely there than the cap of that model."""
     low_p = known.only_draft & (known.draft < known.draft_cap[:, None])
     return low_p | (known.only_target & (known.target < known.target_cap[:, None]))
 
 
-def _forget(known: Known, rows: Mask) -> Known:
+def _forget(known: ListedTokens, rows: Mask) -> ListedTokens:
     """Forget, in these rows, what is known of tokens below the cap: fewer facts, more completions,
     a valid bound.
     """
@@ -228,7 +311,7 @@ def _forget(known: Known, rows: Mask) -> Known:
     )
 
 
-def _free_lumps(known: Known) -> Floats:
+def _free_lumps(known: ListedTokens) -> Floats:
     """Put each tail on tokens of its own: lumps `(rows, 5, 3)` of p-mass, q-mass and number of
     tokens.
     """
@@ -241,7 +324,7 @@ def _free_lumps(known: Known) -> Floats:
     return lumps
 
 
-def _crowded_lumps(known: Known) -> Floats:
+def _crowded_lumps(known: ListedTokens) -> Floats:
     """Let p's tail fill the spare tokens from the front and q's from the back; lumps as in
     `_free_lumps`.
 
@@ -272,7 +355,7 @@ def _left_after(number: Floats, tail: Floats, cap: Floats) -> Floats:
     return np.where((number > 0) & (left < _TIE * cap[:, None]), 0.0, left)
 
 
-def _spill(known: Known, rows: Mask) -> tuple[Floats, Floats]:
+def _spill(known: ListedTokens, rows: Mask) -> tuple[Floats, Floats]:
     """Return the listed tokens' masses, with what the spare tokens cannot hold on the least likely
     tokens of the other model.
     """

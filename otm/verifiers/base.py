@@ -31,19 +31,36 @@ _ENTRIES_AT_ONCE = 1 << 22
 
 @dataclasses.dataclass(frozen=True)
 class Verifier(Scheme):
-    """A verification scheme; frozen, hashable, its parameters are its fields.
+    """A verification scheme: a frozen, hashable object whose fields are its parameters.
+
+    What the rest of the library needs to know of a scheme it says itself, as class attributes; the
+    first three have no default.
 
     Attributes:
-        lossless: whether the output has exactly the target's law, for every problem that the
-            verifier supports.
-        laws: the draft laws that it applies to: a class with any number of drafts, or one law where
+        title: the field's name for the scheme.
+        lossless: whether the output has exactly the target's law on every supported problem.
+        laws: the draft laws that it applies to: a class for any number of drafts, or one law where
             the number matters.
+        summary: what the scheme does, in one clause, for the glossary of a report; empty for none.
         differentiable: whether `acceptance` passes gradients on to tensors that require them.
+        nested_in_k: whether where the rule stops among the first i drafts is independent of how
+            many more were drafted, so that the i-th is accepted with probability α_i − α_{i−1}.
+        is_plan: whether the rule is by default a linear program's plan over the enumerated drafts:
+            its value is the optimum, and beyond the enumeration it has neither value nor sample.
+        proven_lower: name in `otm.bounds` of a lower bound on the acceptance that is proven for
+            the default parameters under every supported law; empty for none.
+        table_columns: columns of `otm.acceptance_table`, without their k, that hold the acceptance;
+            empty where the table leaves the scheme out.
     """
 
     lossless: ClassVar[bool]
     laws: ClassVar[tuple[type[Law] | Law, ...]]
+    summary: ClassVar[str] = ""
     differentiable: ClassVar[bool] = False
+    nested_in_k: ClassVar[bool] = False
+    is_plan: ClassVar[bool] = False
+    proven_lower: ClassVar[str] = ""
+    table_columns: ClassVar[tuple[str, ...]] = ()
 
     def supports(self, law: Law) -> bool:
         """Whether this verifier applies to drafts drawn by `law`."""

@@ -9,7 +9,7 @@ import math
 
 from otm._arrays import Array, namespace
 from otm.pmf import check_real
-from otm.verifiers.lossy_rule import TIE, Fallback, LossyVerifier, check_fallback, matching_steps
+from otm.verifiers.lossy_rule import TIE, Fallback, LossyVerifier, check_fallback, keep_passing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class BoundedRegret(LossyVerifier):
     """
 
     title = "bounded regret"
-    telling = ("regret",)
+    display_fields = ("regret",)
 
     regret: float = 2.0625
     fallback: Fallback = "greedy"
@@ -53,11 +53,11 @@ class BoundedRegret(LossyVerifier):
         object.__setattr__(self, "regret", check_real(self.regret, name="regret", low=0.0))
         check_fallback(self.fallback)
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass
         drafted outside.
         """
         xp = namespace(draft, target)
         q = xp.astype(target, xp.float64)
         passes = q >= math.exp(-self.regret) * xp.max(q, axis=-1, keepdims=True) - TIE
-        return matching_steps(draft, target, passes, self.fallback)
+        return keep_passing(draft, target, passes, self.fallback)

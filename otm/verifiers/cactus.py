@@ -54,7 +54,7 @@ class Cactus(Lossy):
     """
 
     title = "Cactus"
-    telling = ("delta",)
+    display_fields = ("delta",)
     laws = (IID(1),)
 
     delta: float = 0.05

@@ -47,7 +47,7 @@ class Cascade(AimedVerifier):
     """
 
     title = "speculative cascade"
-    telling = ("rule", "alpha")
+    display_fields = ("rule", "alpha")
 
     rule: Literal["opt", "token_v3"] = "token_v3"
     alpha: float = 0.5
@@ -59,7 +59,7 @@ class Cascade(AimedVerifier):
                 f"rule must be 'opt' or 'token_v3'; got {str(self.rule)[:40]!r}. Choose one."
             )
 
-    def aim(self, draft: Array, target: Array) -> Array:
+    def aimed_law(self, draft: Array, target: Array) -> Array:
         """Return the cascade's law."""
         xp = namespace(draft)
         largest = xp.max(target, axis=-1, keepdims=True)

@@ -33,7 +33,7 @@ class Ensemble(AimedVerifier):
     """
 
     title = "static ensemble"
-    telling = ("weight",)
+    display_fields = ("weight",)
 
     weight: float = 0.5
 
@@ -42,6 +42,6 @@ class Ensemble(AimedVerifier):
             self, "weight", check_real(self.weight, name="weight", low=0.0, high=1.0)
         )
 
-    def aim(self, draft: Array, target: Array) -> Array:
+    def aimed_law(self, draft: Array, target: Array) -> Array:
         """Return w q + (1 − w) p."""
         return self.weight * target + (1.0 - self.weight) * draft

@@ -11,7 +11,7 @@ from otm._arrays import Array, namespace, normalised_excess, quiet, total
 from otm.divergences import divergence_term
 from otm.errors import InvalidParameter
 from otm.pmf import check_real
-from otm.verifiers.lossy_rule import LossyVerifier, rejection
+from otm.verifiers.lossy_rule import LossyVerifier, rejected_mass
 
 Divergence = Literal["js", "kl", "tv"]
 
@@ -52,7 +52,9 @@ class Fuzzy(LossyVerifier):
     """
 
     title = "fuzzy"
-    telling = ("threshold",)
+    summary = "accepts wherever the two distributions are close (Holsman et al. 2025)"
+    display_fields = ("threshold",)
+    table_columns = ("fuzzy_iid",)
 
     threshold: float = 0.1
     divergence: Divergence = "js"
@@ -71,7 +73,7 @@ class Fuzzy(LossyVerifier):
                 "them."
             )
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return all ones where the gate is open, else the fallback's acceptance probabilities; and
         its residual.
         """
@@ -80,11 +82,11 @@ class Fuzzy(LossyVerifier):
         is_open = (_divergence(p, q, self.divergence) <= self.threshold)[..., None]
         if self.fallback == "target":
             keep = xp.where(is_open, xp.ones_like(p), xp.zeros_like(p))
-            return keep, q, rejection(p, keep)
+            return keep, q, rejected_mass(p, keep)
         with quiet():
             keep = xp.where(p > 0, xp.clip(q / p, 0.0, 1.0), xp.zeros_like(p))
         keep = xp.where(is_open, xp.ones_like(p), keep)
-        return keep, normalised_excess(xp.clip(q - p, 0.0, None), q), rejection(p, keep)
+        return keep, normalised_excess(xp.clip(q - p, 0.0, None), q), rejected_mass(p, keep)
 
 
 def _divergence(p: Array, q: Array, kind: Divergence) -> Array:

@@ -40,8 +40,10 @@ class GreedyOptimal(Verifier):
     """
 
     title = "optimal for greedy drafts"
+    summary = "the optimal verifier for top k−1 and one draw (Hu et al. 2025)"
     lossless = True
     laws = (Greedy,)
+    table_columns = ("greedy_optimal_greedy",)
 
     def prepare(self, problem: Problem) -> AcceptOneOrCatch:
         """Compute the accept probabilities of the last draft and the law of the output after a

@@ -8,7 +8,7 @@ from typing import Literal
 from otm._arrays import Array, namespace, normalised_excess, quiet
 from otm.errors import InvalidParameter
 from otm.pmf import check_real
-from otm.verifiers.lossy_rule import LossyVerifier, rejection
+from otm.verifiers.lossy_rule import LossyVerifier, rejected_mass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,9 @@ class Lenience(LossyVerifier):
     """
 
     title = "lenience"
-    telling = ("lenience",)
+    summary = "accepts more than is lossless by a factor (Leviathan et al. 2023, A.5)"
+    display_fields = ("lenience",)
+    table_columns = ("lenience_iid",)
 
     lenience: float = 0.5
     residual: Literal["plain", "scaled"] = "plain"
@@ -63,11 +65,11 @@ class Lenience(LossyVerifier):
                 f"{self.residual!r}. Choose one of them."
             )
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return min(1, q/(l p)), the chosen residual and Σ (p − q/l)₊."""
         xp = namespace(draft, target)
         p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
         with quiet():
             keep = xp.where(p > 0, xp.clip(q / self.lenience / p, 0.0, 1.0), xp.zeros_like(p))
         scale = 1.0 if self.residual == "plain" else self.lenience
-        return keep, normalised_excess(xp.clip(q - scale * p, 0.0, None), q), rejection(p, keep)
+        return keep, normalised_excess(xp.clip(q - scale * p, 0.0, None), q), rejected_mass(p, keep)

@@ -71,8 +71,11 @@ class ListRace(Verifier):
     """
 
     title = "list race"
+    summary = "k draft races against one target race (Rowan et al. 2025)"
     lossless = True
     laws = (IID,)
+    proven_lower = "list_matching_lower"
+    table_columns = ("list_race_rule_iid",)
 
     def prepare(self, problem: Problem) -> ListRaceRule:
         """Nothing depends on the problem alone: a race compares arrival times."""

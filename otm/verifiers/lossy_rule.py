@@ -56,7 +56,7 @@ class LossyVerifier(Lossy):
     laws = (IID(1),)
 
     @abc.abstractmethod
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return acceptance probabilities `(..., V)`, normalised residual `(..., V)` and rejection
         probability `(...)`, in float64.
 
@@ -66,19 +66,19 @@ class LossyVerifier(Lossy):
 
     def prepare(self, problem: Problem) -> AcceptInTurn:
         """Compute acceptance probabilities and residual."""
-        keep, residual, _ = self.steps(problem.draft, problem.target)
+        keep, residual, _ = self.keep_and_residual(problem.draft, problem.target)
         return AcceptInTurn(problem=problem, keep=keep[None], residual=residual)
 
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
         """Return π = p·keep + e·residual `(V,)` of a problem of one row, float64 NumPy."""
-        keep, residual, rejected = self.steps(problem.draft, problem.target)
+        keep, residual, rejected = self.keep_and_residual(problem.draft, problem.target)
         return np.asarray(problem.draft * keep + rejected * residual)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return Σ p·keep, by membership + Σ p·(1 − keep)·residual, batched."""
 
         def values(p: Array, q: Array) -> Array:
-            keep, residual, _ = self.steps(p, q)
+            keep, residual, _ = self.keep_and_residual(p, q)
             p = namespace(p).astype(p, namespace(p).float64)
             rule = total(p * keep)
             return (rule if by == "rule" else rule + total(p * (1.0 - keep) * residual))[None]
@@ -95,14 +95,14 @@ class AimedVerifier(LossyVerifier):
     """
 
     @abc.abstractmethod
-    def aim(self, draft: Array, target: Array) -> Array:
+    def aimed_law(self, draft: Array, target: Array) -> Array:
         """Return π `(..., V)` for p and q in float64."""
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return min(1, π/p), (π − p)₊ over its sum and Σ (p − π)₊."""
         xp = namespace(draft, target)
         p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
-        aim = self.aim(p, q)
+        aim = self.aimed_law(p, q)
         with quiet():
             keep = xp.where(p > 0, xp.clip(aim / p, 0.0, 1.0), xp.zeros_like(p))
         return (
@@ -112,7 +112,7 @@ class AimedVerifier(LossyVerifier):
         )
 
 
-def matching_steps(
+def keep_passing(
     draft: Array, target: Array, passes: Array, fallback: Fallback
 ) -> tuple[Array, Array, Array]:
     """Return the `steps` of accepting the tokens that pass `(..., V)`, and whatever else is drawn
@@ -124,7 +124,7 @@ def matching_steps(
     return (
         keep,
         q if fallback == "target" else xp.astype(by_rank(q) == 0, xp.float64),
-        rejection(p, keep),
+        rejected_mass(p, keep),
     )
 
 
@@ -142,6 +142,6 @@ def check_fallback(fallback: object) -> None:
         )
 
 
-def rejection(draft: Array, keep: Array) -> Array:
+def rejected_mass(draft: Array, keep: Array) -> Array:
     """Return Σ p·(1 − keep), `(...)`: summed, never 1 − Σ p·keep."""
     return total(draft * (1.0 - keep))

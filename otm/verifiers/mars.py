@@ -15,7 +15,7 @@ from otm.verifiers.lossy_rule import (
     LossyVerifier,
     by_rank,
     check_fallback,
-    matching_steps,
+    keep_passing,
 )
 
 
@@ -57,7 +57,7 @@ class Mars(LossyVerifier):
     """
 
     title = "MARS"
-    telling = ("theta", "top_logit")
+    display_fields = ("theta", "top_logit")
 
     theta: float = 0.9
     top_logit: float = 20.0
@@ -70,7 +70,7 @@ class Mars(LossyVerifier):
         )
         check_fallback(self.fallback)
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass
         drafted outside.
         """
@@ -79,4 +79,4 @@ class Mars(LossyVerifier):
         rank = by_rank(q)
         margin = math.exp(-(1.0 - self.theta) * self.top_logit) if self.theta < 1.0 else 1.0
         close = q > margin * xp.max(q, axis=-1, keepdims=True) + TIE
-        return matching_steps(draft, target, (rank == 0) | ((rank == 1) & close), self.fallback)
+        return keep_passing(draft, target, (rank == 0) | ((rank == 1) & close), self.fallback)

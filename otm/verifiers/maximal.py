@@ -33,9 +33,13 @@ class Maximal(Verifier):
     """
 
     title = "single-draft rejection"
+    summary = (
+        "standard speculative sampling with one draft (Leviathan et al. 2023; Chen et al. 2023)"
+    )
     lossless = True
     laws = (IID(1),)
     differentiable = True
+    table_columns = ("maximal_iid",)
 
     def prepare(self, problem: Problem) -> AcceptInTurn:
         """Compute acceptance probabilities and residual."""

@@ -46,14 +46,14 @@ class Mentored(LossyVerifier):
     """
 
     title = "mentored decoding"
-    telling = ("kl",)
+    display_fields = ("kl",)
 
     kl: float = 0.1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kl", check_real(self.kl, name="kl", low=0.0))
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return min(1, π/p), the residual ∝ (π − p)₊ and e."""
         xp = namespace(draft, target)
         shape, width = tuple(target.shape), int(target.shape[-1])

@@ -54,8 +54,10 @@ class MinHash(Verifier):
     """
 
     title = "MinHash"
+    summary = "shared darts thrown until each model accepts one (Daliri et al. 2024)"
     lossless = True
     laws = (IID(1),)
+    table_columns = ("minhash_iid", "minhash_rule_iid")
 
     def prepare(self, problem: Problem) -> MinHashRule:
         """Nothing depends on the problem alone: darts are compared with heights."""

@@ -35,8 +35,14 @@ class Naive(Verifier):
     """
 
     title = "naive"
+    summary = (
+        "samples the target and looks whether a draft hit it; with top-k drafts nothing "
+        "lossless does better"
+    )
     lossless = True
     laws = (Law,)
+    nested_in_k = True
+    table_columns = ("naive_iid", "naive_greedy", "naive_top_k")
 
     def prepare(self, problem: Problem) -> NaiveRule:
         """Nothing to compute."""

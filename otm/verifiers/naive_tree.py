@@ -37,8 +37,11 @@ class NaiveTree(Verifier):
     """
 
     title = "naive tree"
+    summary = "the maximal coupling on the first draft; its residual may hit the others"
     lossless = True
     laws = (IID,)
+    nested_in_k = True
+    table_columns = ("naive_tree_iid",)
 
     def prepare(self, problem: Problem) -> AcceptOneOrCatch:
         """Compute acceptance probabilities and residual of the first draft."""

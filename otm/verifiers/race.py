@@ -98,8 +98,15 @@ class Race(Verifier):
     """
 
     title = "race"
+    summary = (
+        "both models use the same Gumbel noise; accepted where both pick the same token "
+        "(ERSD; Daliri et al. 2024)"
+    )
     lossless = True
     laws = (IID(1), WithoutReplacement)
+    nested_in_k = True
+    proven_lower = "poisson_representation_lower"
+    table_columns = ("race_iid",)
 
     def prepare(self, problem: Problem) -> RaceRule:
         """Nothing depends on the problem alone: a race compares arrival times."""

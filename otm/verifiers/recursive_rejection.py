@@ -65,9 +65,12 @@ class RecursiveRejection(CurvedVerifier):
     """
 
     title = "recursive rejection"
+    summary = "tries the drafts in turn, each against what the target has left (SpecInfer, RSD)"
     lossless = True
     laws = (IID, WithoutReplacement)
     differentiable = True
+    nested_in_k = True
+    table_columns = ("recursive_rejection_iid",)
 
     def prepare(self, problem: Problem) -> AcceptInTurn | RecursiveRejectionWithoutReplacementRule:
         """Compute the k acceptance vectors and the last residual; without replacement, running sums

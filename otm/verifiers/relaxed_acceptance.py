@@ -12,7 +12,7 @@ from otm.verifiers.lossy_rule import (
     LossyVerifier,
     by_rank,
     check_fallback,
-    matching_steps,
+    keep_passing,
 )
 
 
@@ -45,7 +45,7 @@ class RelaxedAcceptance(LossyVerifier):
     """
 
     title = "relaxed acceptance"
-    telling = ("top", "delta")
+    display_fields = ("top", "delta")
 
     top: int = 10
     delta: float = 0.6
@@ -56,7 +56,7 @@ class RelaxedAcceptance(LossyVerifier):
         object.__setattr__(self, "delta", check_real(self.delta, name="delta", low=0.0, high=1.0))
         check_fallback(self.fallback)
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass
         drafted outside.
         """
@@ -65,4 +65,4 @@ class RelaxedAcceptance(LossyVerifier):
         passes = (by_rank(q) < self.top) & (
             q >= xp.max(q, axis=-1, keepdims=True) - self.delta - TIE
         )
-        return matching_steps(draft, target, passes, self.fallback)
+        return keep_passing(draft, target, passes, self.fallback)

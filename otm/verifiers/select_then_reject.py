@@ -76,6 +76,7 @@ class SelectThenReject(Verifier):
     title = "select, then reject"
     lossless = True
     laws = (Law,)
+    is_plan = True
 
     selection: Selection | None = None
 

@@ -50,8 +50,10 @@ class SpecHub(Verifier):
     """
 
     title = "SpecHub"
+    summary = "two drafts, the most likely token as a hub (SpecHub)"
     lossless = True
     laws = (Greedy(2),)
+    table_columns = ("spechub_greedy",)
 
     def prepare(self, problem: Problem) -> SpecHubRule:
         """Compute the four kinds of accept probabilities and the residual."""

@@ -51,7 +51,7 @@ class ThresholdMatching(Lossy):
     """
 
     title = "sample and match with thresholds"
-    telling = ("single", "accumulated")
+    display_fields = ("single", "accumulated")
     laws = (TopK, IID(1))
 
     single: float = 0.5

@@ -70,7 +70,7 @@ class Tournament(Verifier):
     title = "tournament"
     lossless = True
     laws = (IID,)
-    telling = ("tokens",)
+    display_fields = ("tokens",)
 
     tokens: int = 5
 

@@ -39,14 +39,15 @@ class TransportPlan(Verifier):
     title = "transport plan"
     lossless = True
     laws = (Law,)
+    is_plan = True
 
-    def prepare(self, problem: Problem) -> OtmRule:
+    def prepare(self, problem: Problem) -> TransportPlanRule:
         """Solve the collapsed program and keep the flow."""
         solved = optimum(problem)
         excess = np.maximum(problem.target - np.asarray(solved.flow.sum(axis=0)).reshape(-1), 0.0)
         total = excess.sum()
         residual = excess / total if total > 0 else problem.target
-        return OtmRule(problem=problem, solved=solved, residual=residual)
+        return TransportPlanRule(problem=problem, solved=solved, residual=residual)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return the value of the plan."""
@@ -55,7 +56,7 @@ class TransportPlan(Verifier):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class OtmRule(Conditional):
+class TransportPlanRule(Conditional):
     """The optimum, whose plan is a law of accepted outputs for each drafted set, and the residual
     `(V,)`.
     """

@@ -48,7 +48,7 @@ class TvOptimal(Lossy):
     """
 
     title = "optimal within TV"
-    telling = ("tv",)
+    display_fields = ("tv",)
     laws = (IID,)
 
     tv: float = 0.05

@@ -8,7 +8,7 @@ import dataclasses
 
 from otm._arrays import Array, namespace, quiet, total
 from otm.pmf import check_real
-from otm.verifiers.lossy_rule import LossyVerifier, rejection
+from otm.verifiers.lossy_rule import LossyVerifier, rejected_mass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,9 @@ class TypicalAcceptance(LossyVerifier):
     """
 
     title = "typical acceptance"
-    telling = ("eps", "delta")
+    summary = "accepts what the target finds typical (Medusa)"
+    display_fields = ("eps", "delta")
+    table_columns = ("typical_acceptance_iid",)
 
     eps: float = 0.09
     delta: float = 0.3
@@ -53,7 +55,7 @@ class TypicalAcceptance(LossyVerifier):
         object.__setattr__(self, "eps", check_real(self.eps, name="eps", low=0.0, high=1.0))
         object.__setattr__(self, "delta", check_real(self.delta, name="delta", low=0.0))
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return the indicator of the typical tokens, the target, and the mass drafted outside."""
         xp = namespace(draft, target)
         p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
@@ -61,4 +63,4 @@ class TypicalAcceptance(LossyVerifier):
             entropy = -total(xp.where(q > 0, q * xp.log(q), xp.zeros_like(q)))
         threshold = xp.clip(self.delta * xp.exp(-entropy), None, self.eps)
         keep = xp.astype(q > threshold[..., None], xp.float64)
-        return keep, q, rejection(p, keep)
+        return keep, q, rejected_mass(p, keep)

@@ -56,7 +56,7 @@ def test_library_imports_neither_torch_nor_applications_nor_what_is_slow_to_load
 
 
 REGISTRIES = [
-    pytest.param(otm.Verifier, otm.verifiers.VERIFIERS, otm, id="verifiers"),
+    pytest.param(otm.Verifier, otm.verifiers.VERIFIERS, otm.verifiers, id="verifiers"),
     pytest.param(otm.Law, otm.drafts.LAWS, otm, id="laws"),
     pytest.param(
         sequence.Decoder, sequence.DECODERS + sequence.LOSSY_DECODERS, sequence, id="decoders"
