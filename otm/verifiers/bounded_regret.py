@@ -8,8 +8,8 @@ import dataclasses
 import math
 
 from otm._arrays import Array, namespace
-from otm.pmf import check_real
-from otm.verifiers.lossy_rule import TIE, Fallback, LossyVerifier, check_fallback, keep_passing
+from otm.pmf import check_choice, check_real
+from otm.verifiers.lossy_rule import FALLBACKS, TIE, Fallback, LossyVerifier, keep_passing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,13 +51,10 @@ class BoundedRegret(LossyVerifier):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "regret", check_real(self.regret, name="regret", low=0.0))
-        check_fallback(self.fallback)
+        check_choice(self.fallback, FALLBACKS, name="fallback")
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass
-        drafted outside.
-        """
-        xp = namespace(draft, target)
-        q = xp.astype(target, xp.float64)
-        passes = q >= math.exp(-self.regret) * xp.max(q, axis=-1, keepdims=True) - TIE
-        return keep_passing(draft, target, passes, self.fallback)
+        """Accept the tokens of small regret."""
+        xp = namespace(target)
+        least = math.exp(-self.regret) * xp.max(target, axis=-1, keepdims=True) - TIE
+        return keep_passing(draft, target, target >= least, self.fallback)

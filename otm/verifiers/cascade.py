@@ -6,8 +6,7 @@ import dataclasses
 from typing import Literal
 
 from otm._arrays import Array, namespace, total
-from otm.errors import InvalidParameter
-from otm.pmf import check_real
+from otm.pmf import check_choice, check_real
 from otm.verifiers.lossy_rule import TIE, AimedVerifier
 
 
@@ -54,10 +53,7 @@ class Cascade(AimedVerifier):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alpha", check_real(self.alpha, name="alpha", low=0.0, high=1.0))
-        if not isinstance(self.rule, str) or self.rule not in ("opt", "token_v3"):
-            raise InvalidParameter(
-                f"rule must be 'opt' or 'token_v3'; got {str(self.rule)[:40]!r}. Choose one."
-            )
+        check_choice(self.rule, ("opt", "token_v3"), name="rule")
 
     def aimed_law(self, draft: Array, target: Array) -> Array:
         """Return the cascade's law."""

@@ -7,11 +7,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from otm._arrays import Array, namespace, normalised_excess, quiet, total
+from otm._arrays import Array, namespace, normalised_excess, total
 from otm.divergences import divergence_term
-from otm.errors import InvalidParameter
-from otm.pmf import check_real
-from otm.verifiers.lossy_rule import LossyVerifier, rejected_mass
+from otm.pmf import check_choice, check_real
+from otm.verifiers.lossy_rule import LossyVerifier, keep_passing, keep_towards, rejected_mass
 
 Divergence = Literal["js", "kl", "tv"]
 
@@ -62,31 +61,18 @@ class Fuzzy(LossyVerifier):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", check_real(self.threshold, name="threshold", low=0.0))
-        if not isinstance(self.divergence, str) or self.divergence not in ("js", "kl", "tv"):
-            raise InvalidParameter(
-                f"divergence must be 'js', 'kl' or 'tv'; got {self.divergence!r}. Choose one of "
-                "them."
-            )
-        if not isinstance(self.fallback, str) or self.fallback not in ("target", "speculative"):
-            raise InvalidParameter(
-                f"fallback must be 'target' or 'speculative'; got {self.fallback!r}. Choose one of "
-                "them."
-            )
+        check_choice(self.divergence, ("js", "kl", "tv"), name="divergence")
+        check_choice(self.fallback, ("target", "speculative"), name="fallback")
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return all ones where the gate is open, else the fallback's acceptance probabilities; and
-        its residual.
-        """
+        """Keep everything where the gate is open, otherwise what the fallback keeps."""
         xp = namespace(draft, target)
-        p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
-        is_open = (_divergence(p, q, self.divergence) <= self.threshold)[..., None]
+        is_open = (_divergence(draft, target, self.divergence) <= self.threshold)[..., None]
         if self.fallback == "target":
-            keep = xp.where(is_open, xp.ones_like(p), xp.zeros_like(p))
-            return keep, q, rejected_mass(p, keep)
-        with quiet():
-            keep = xp.where(p > 0, xp.clip(q / p, 0.0, 1.0), xp.zeros_like(p))
-        keep = xp.where(is_open, xp.ones_like(p), keep)
-        return keep, normalised_excess(xp.clip(q - p, 0.0, None), q), rejected_mass(p, keep)
+            return keep_passing(draft, target, is_open & (draft >= 0), "target")
+        keep = xp.where(is_open, xp.ones_like(draft), keep_towards(target, draft))
+        residual = normalised_excess(xp.clip(target - draft, 0.0, None), target)
+        return keep, residual, rejected_mass(draft, keep)
 
 
 def _divergence(p: Array, q: Array, kind: Divergence) -> Array:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from otm._arrays import Array, namespace, normalised_excess, quiet
-from otm.errors import InvalidParameter
-from otm.pmf import check_real
-from otm.verifiers.lossy_rule import LossyVerifier, rejected_mass
+from otm._arrays import Array, namespace, normalised_excess
+from otm.pmf import check_choice, check_real
+from otm.verifiers.lossy_rule import LossyVerifier, keep_towards, rejected_mass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,17 +58,12 @@ class Lenience(LossyVerifier):
             "lenience",
             check_real(self.lenience, name="lenience", low=0.0, high=1.0, open_low=True),
         )
-        if not isinstance(self.residual, str) or self.residual not in ("plain", "scaled"):
-            raise InvalidParameter(
-                "residual must be 'plain', (q − p)₊, or 'scaled', (q − l p)₊; got "
-                f"{self.residual!r}. Choose one of them."
-            )
+        check_choice(self.residual, ("plain", "scaled"), name="residual")
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return min(1, q/(l p)), the chosen residual and Σ (p − q/l)₊."""
         xp = namespace(draft, target)
-        p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
-        with quiet():
-            keep = xp.where(p > 0, xp.clip(q / self.lenience / p, 0.0, 1.0), xp.zeros_like(p))
+        keep = keep_towards(target / self.lenience, draft)
         scale = 1.0 if self.residual == "plain" else self.lenience
-        return keep, normalised_excess(xp.clip(q - scale * p, 0.0, None), q), rejected_mass(p, keep)
+        residual = normalised_excess(xp.clip(target - scale * draft, 0.0, None), target)
+        return keep, residual, rejected_mass(draft, keep)

@@ -8,13 +8,13 @@ import dataclasses
 import math
 
 from otm._arrays import Array, namespace
-from otm.pmf import check_real
+from otm.pmf import check_choice, check_real
 from otm.verifiers.lossy_rule import (
+    FALLBACKS,
     TIE,
     Fallback,
     LossyVerifier,
     by_rank,
-    check_fallback,
     keep_passing,
 )
 
@@ -68,15 +68,13 @@ class Mars(LossyVerifier):
         object.__setattr__(
             self, "top_logit", check_real(self.top_logit, name="top_logit", low=0.0, open_low=True)
         )
-        check_fallback(self.fallback)
+        check_choice(self.fallback, FALLBACKS, name="fallback")
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass
-        drafted outside.
-        """
-        xp = namespace(draft, target)
-        q = xp.astype(target, xp.float64)
-        rank = by_rank(q)
+        """Accept the likeliest token, and the second where it is close."""
+        xp = namespace(target)
+        rank = by_rank(target)
         margin = math.exp(-(1.0 - self.theta) * self.top_logit) if self.theta < 1.0 else 1.0
-        close = q > margin * xp.max(q, axis=-1, keepdims=True) + TIE
-        return keep_passing(draft, target, (rank == 0) | ((rank == 1) & close), self.fallback)
+        close = target > margin * xp.max(target, axis=-1, keepdims=True) + TIE
+        passes = (rank == 0) | ((rank == 1) & close)
+        return keep_passing(draft, target, passes, self.fallback)

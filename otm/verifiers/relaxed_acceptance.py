@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from otm._arrays import Array, namespace
-from otm.pmf import check_count, check_real
+from otm.pmf import check_choice, check_count, check_real
 from otm.verifiers.lossy_rule import (
+    FALLBACKS,
     TIE,
     Fallback,
     LossyVerifier,
     by_rank,
-    check_fallback,
     keep_passing,
 )
 
@@ -54,15 +54,11 @@ class RelaxedAcceptance(LossyVerifier):
     def __post_init__(self) -> None:
         object.__setattr__(self, "top", check_count(self.top, name="top"))
         object.__setattr__(self, "delta", check_real(self.delta, name="delta", low=0.0, high=1.0))
-        check_fallback(self.fallback)
+        check_choice(self.fallback, FALLBACKS, name="fallback")
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass
-        drafted outside.
-        """
-        xp = namespace(draft, target)
-        q = xp.astype(target, xp.float64)
-        passes = (by_rank(q) < self.top) & (
-            q >= xp.max(q, axis=-1, keepdims=True) - self.delta - TIE
-        )
+        """Accept the tokens that are both likely enough and among the likeliest."""
+        xp = namespace(target)
+        likely = target >= xp.max(target, axis=-1, keepdims=True) - self.delta - TIE
+        passes = likely & (by_rank(target) < self.top)
         return keep_passing(draft, target, passes, self.fallback)

@@ -8,7 +8,7 @@ import dataclasses
 
 from otm._arrays import Array, namespace, quiet, total
 from otm.pmf import check_real
-from otm.verifiers.lossy_rule import LossyVerifier, rejected_mass
+from otm.verifiers.lossy_rule import LossyVerifier, keep_passing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +56,9 @@ class TypicalAcceptance(LossyVerifier):
         object.__setattr__(self, "delta", check_real(self.delta, name="delta", low=0.0))
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return the indicator of the typical tokens, the target, and the mass drafted outside."""
-        xp = namespace(draft, target)
-        p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
+        """Accept the typical tokens."""
+        xp = namespace(target)
         with quiet():
-            entropy = -total(xp.where(q > 0, q * xp.log(q), xp.zeros_like(q)))
+            entropy = -total(xp.where(target > 0, target * xp.log(target), xp.zeros_like(target)))
         threshold = xp.clip(self.delta * xp.exp(-entropy), None, self.eps)
-        keep = xp.astype(q > threshold[..., None], xp.float64)
-        return keep, q, rejected_mass(p, keep)
+        return keep_passing(draft, target, target > threshold[..., None], "target")
