@@ -1,5 +1,4 @@
-"""Pictures of one's own problems: each draws into `ax` if given, else into a new figure, and
-returns the axes.
+"""Pictures of one's own problems; each draws into `ax` if given and returns the axes.
 
 Colours are safe for colour-blind readers, lines are told apart by dashes and markers, too, and
 labelled where they end. matplotlib is loaded when one of these is called. Results have a `plot()`
@@ -21,6 +20,7 @@ from otm.drafts import IID
 from otm.errors import InvalidParameter, TooLarge
 from otm.lossy import distortion, kl_frontier, tv_frontier
 from otm.overlap import OverlapCurve
+from otm.pmf import check_choice
 from otm.problem import Problem, check_problem, keyword_only, require_law
 from otm.results import Coupling, Optimum
 from otm.sequence import DraftTree
@@ -51,8 +51,7 @@ def curves(
     samples: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw acceptance against the number of drafts: the optimum in black, at most five schemes
-    beside it.
+    """Draw acceptance against the number of drafts: the optimum and at most five schemes.
 
     Exact values have full markers; where a scheme has none, a hollow one and a bar show the
     estimate and its interval.
@@ -114,8 +113,7 @@ def curves(
 def pair(
     *, draft: object, target: object, tokens: Sequence[str] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw two distributions side by side with what they have in common, Σ min(p, q): the
-    acceptance of one draft.
+    """Draw two distributions side by side with Σ min(p, q), the acceptance of one draft.
 
     Args:
         draft, target: probabilities `(V,)`; beyond twelve tokens those with the most mass are shown
@@ -150,8 +148,9 @@ def pair(
 def coupling(
     joint: Coupling | Optimum, *, tokens: Sequence[str] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw the joint law of drafts and output between its marginals: blue cells are accepted,
-    orange ones rejected.
+    """Draw the joint law of drafts and output between its marginals.
+
+    Blue cells are accepted, orange ones rejected.
 
     Args:
         joint: from `otm.coupling` or `otm.optimum`; beyond 32 draft sequences the likeliest are
@@ -190,8 +189,9 @@ def tree(
     tokens: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a tree of drafts from its root on the left: ranks, drafted tokens, or acceptances where
-    they are known.
+    """Draw a tree of drafts from its root on the left.
+
+    Vertices show ranks, drafted tokens, or acceptances where they are known.
 
     Args:
         drafted: a shape, an optimal tree (a vertex is the darker the likelier it is accepted), or
@@ -243,8 +243,7 @@ def tree(
 
 
 def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
-    """Draw the overlap curve H(t) = Σ min(q, t p) below its ceiling min(1, t), with the points
-    where the schemes sit.
+    """Draw the overlap curve H(t) = Σ min(q, t p) with the points where the schemes sit.
 
     One draft sits at t = 1, recursive rejection at t_k of its recursion t ← t + 1 − H(t), K-SEQ at
     γ*, the optimum at the level above which the optimal verifier cuts q off; the height of each is
@@ -260,7 +259,8 @@ def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
     Raises:
         Unsupported: for another law. MissingPackage: without matplotlib.
 
-    Cost: a sort. Reference: docs/theory.md, "The overlap curve".
+    Cost: a sort.
+    Reference: docs/theory.md, "The overlap curve".
 
     >>> from matplotlib.figure import Figure
     >>> ax = overlap(
@@ -273,7 +273,8 @@ def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
     law = require_law(
         problem,
         IID,
-        message="The overlap curve answers for i.i.d. drafts; got {law!r}. Use law=otm.IID({law.k}).",
+        message="The overlap curve answers for i.i.d. drafts; got {law!r}. "
+        "Use law=otm.IID({law.k}).",
     )
     single = problem.single(purpose="otm.plot.overlap")
     curve = OverlapCurve.of(single.draft, single.target)
@@ -343,8 +344,8 @@ def frontier(
             frontiers.
         MissingPackage: without matplotlib.
 
-    Cost: 33 points of the frontier, and each scheme's output law. Reference: docs/theory.md, "Lossy
-        frontiers".
+    Cost: 33 points of the frontier, and each scheme's output law.
+    Reference: docs/theory.md, "Lossy frontiers".
 
     >>> from matplotlib.figure import Figure
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
@@ -352,8 +353,7 @@ def frontier(
     >>> [text.get_text() for text in ax.texts]
     ['optimum 0.7500', 'lenience']
     """
-    if by not in ("tv", "kl"):
-        raise InvalidParameter(f"by must be 'tv' or 'kl'; got {by!r}. Choose one.")
+    check_choice(by, ("tv", "kl"), name="by")
     single = check_problem(problem).single(purpose="otm.plot.frontier")
     best = float(optimal_acceptance(single))
     chosen = [make() for make in VERIFIERS if not make.lossless and make().supports(single.law)]

@@ -1,6 +1,4 @@
-"""What draft laws, verifiers and decoders have in common: parameters that identify them, and one
-name to show.
-"""
+"""What draft laws, verifiers and decoders share: parameters that identify them, and a name."""
 
 from __future__ import annotations
 

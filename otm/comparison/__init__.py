@@ -1,5 +1,4 @@
-"""One table of schemes: exact acceptance, proven bound, Monte Carlo interval, distance to the
-optimum, side by side.
+"""One table of schemes: exact acceptance, proven bound, Monte Carlo interval, optimum.
 
 `comparing` chooses the schemes and computes a row for each; `result` holds the rows and lays them
 out as tables and as a picture.

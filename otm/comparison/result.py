@@ -25,7 +25,7 @@ is the target: what the quadrature of races leaves open.
 """
 
 CONFIDENCE = 0.999
-"""Of each Monte Carlo interval: of ten tables of a hundred rows, one has an interval that misses."""
+"""Of each Monte Carlo interval: in one of ten tables of a hundred rows, one interval misses."""
 
 _ROUNDING = 1e-12  # a gap below it is shown as none
 _LONGEST_NAME = 50
@@ -80,7 +80,7 @@ class ComparisonRow:
 
     @property
     def frontier(self) -> float | None:
-        """min(1, optimum + TV), the most that any scheme with this one's TV to the target accepts."""
+        """min(1, optimum + TV), the most that any scheme with this one's TV accepts."""
         if self.optimum is None or self.distortion is None:
             return self.optimum
         return min(1.0, self.optimum + self.distortion.total_variation)
@@ -236,7 +236,7 @@ def _by_law(rows: Sequence[ComparisonRow]) -> list[_Group]:
 
 
 def _is_lossy(verifier: Verifier, rows: Sequence[ComparisonRow]) -> bool:
-    """Whether a verifier is lossy: by its definition, or, if it promises nothing, by what is found."""
+    """Whether a verifier is lossy, by its definition or, if it promises nothing, as found."""
     if verifier.lossless or isinstance(verifier, VERIFIERS):
         return not verifier.lossless
     known = [
@@ -248,7 +248,7 @@ def _is_lossy(verifier: Verifier, rows: Sequence[ComparisonRow]) -> bool:
 
 
 def _matrix(group: _Group, *, folded: bool) -> Table:
-    """Lay out verifiers by k, the best of each k marked, below the optimum and the best one's gap."""
+    """Lay out verifiers by k, the best of each k marked, below optimum and gap of the best."""
     optimum = {row.law.k: row.optimum for row in group.kept}
     ks = sorted(optimum)
     verifiers = distinct(row.verifier for row in group.kept)

@@ -1,6 +1,4 @@
-"""What an engine tells of a next-token distribution, its most likely tokens and the mass of the
-rest, and two such lists side by side.
-"""
+"""Lists of the most likely tokens, as engines return them, and two of them side by side."""
 
 from __future__ import annotations
 
@@ -30,8 +28,9 @@ _LARGEST_ROUNDING = 0.1
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
 class TopTokens:
-    """Probabilities of some tokens, the mass of all others, and a cap on each of the others;
-    batched over leading axes.
+    """Probabilities of some tokens, the mass of all others, and a cap on each of the others.
+
+    Batched over leading axes.
 
     Which distributions it admits, its *completions*: the listed tokens have the listed
     probabilities, every other token has one in [0, cap], and the others sum to `tail`.
@@ -247,8 +246,7 @@ def _smallest(numbers: NDArray[np.int64], mass: NDArray[np.float64]) -> NDArray[
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ListedTokens:
-    """The union of both lists, one row per position, `(rows, W)` with W = m of the draft + m of the
-    target.
+    """The union of two lists, `(rows, W)`, W = m of the draft + m of the target.
 
     Attributes:
         draft, target: known probabilities, 0 where unknown.
@@ -275,9 +273,7 @@ class ListedTokens:
 
 
 def match_lists(draft: TopTokens, target: TopTokens, num_tokens: int | None) -> ListedTokens:
-    """Match the two lists row by row, or raise if `num_tokens` tokens cannot hold them or their
-    tails. Cost: one sort.
-    """
+    """Match the two lists row by row, or raise if `num_tokens` tokens cannot hold them."""
     p_tokens, q_tokens = _rows(draft.tokens), _rows(target.tokens)
     p_listed, q_listed = p_tokens >= 0, q_tokens >= 0
     tokens = np.concatenate([p_tokens, q_tokens], axis=1)
@@ -328,9 +324,7 @@ def _rows(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
 
 
 def _fit_tail(side: TopTokens, room: Floats, name: str) -> tuple[Floats, Floats]:
-    """Return the tail that `room` tokens can hold and the row's shift, or raise if what is left
-    over is more than rounding.
-    """
+    """Return the tail that `room` tokens can hold and the row's shift, or raise if much is left."""
     tail, cap = side.tail.reshape(-1), side.cap.reshape(-1)
     holds = np.where(cap > 0, np.where(cap > 0, room, 0.0) * cap, 0.0)
     stuck = np.maximum(tail - holds, 0.0)
@@ -344,9 +338,7 @@ def _fit_tail(side: TopTokens, room: Floats, name: str) -> tuple[Floats, Floats]
 
 
 def check_pair_sizes(draft: TopTokens, target: TopTokens, num_tokens: object) -> int | None:
-    """Return the vocabulary size, or raise `InvalidParameter` / `ShapeMismatch` if it or the batch
-    shapes do not fit.
-    """
+    """Return the vocabulary size, or raise if it or the batch shapes do not fit."""
     if draft.batch_shape != target.batch_shape:
         raise ShapeMismatch(
             f"draft and target must have the same leading axes; they have {draft.batch_shape} and "

@@ -28,8 +28,7 @@ from otm.verifiers import KSeq, Maximal, Optimal, RecursiveRejection, Verifier
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Interval:
-    """Certified bounds of a quantity over every completion of partly known distributions; floats or
-    arrays of one shape.
+    """Certified bounds of a quantity over every completion; floats or arrays of one shape.
 
     Attributes:
         lower, upper: no completion lies outside [lower, upper].
@@ -55,9 +54,7 @@ class Interval:
 
     @property
     def is_tight(self) -> Array:
-        """Whether both ends are attained: no narrower interval is true of every completion (up to
-        `slack`).
-        """
+        """Whether both ends are attained, up to `slack`: no narrower interval is always true."""
         return self.lower_is_attained & self.upper_is_attained
 
     def contains(self, value: Any) -> Array:
@@ -106,10 +103,12 @@ def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> In
 
     Each is a functional of the overlap curve H, evaluated on the two extreme completions:
 
-        `KSeq()`                1 − (1 − H(γ)/γ)^k by the rule, at each completion's own γ* or at a given γ;
-        `RecursiveRejection()`  H(t_k), t_1 = 1, t_{i+1} = t_i + 1 − H(t_i): t ↦ t + 1 − H(t) is non-decreasing, so that t_i and
-                                then H(t_k) are enclosed;
-        `Maximal()`             H(1); `Optimal()`  the optimum.
+        `KSeq()`                1 − (1 − H(γ)/γ)^k by the rule, at each completion's own γ* or at
+                                a given γ;
+        `RecursiveRejection()`  H(t_k), t_1 = 1, t_{i+1} = t_i + 1 − H(t_i): t ↦ t + 1 − H(t) is
+                                non-decreasing, so that t_i and then H(t_k) are enclosed;
+        `Maximal()`             H(1);
+        `Optimal()`             the optimum.
 
     Args:
         verifier: one of these four.
@@ -174,7 +173,8 @@ def gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     Raises:
         InvalidParameter: unless every k is an integer ≥ 1.
 
-    Cost: as `acceptance`. Reference: SpecTr, (6); docs/theory.md, "Partial knowledge".
+    Cost: as `acceptance`.
+    Reference: SpecTr, (6); docs/theory.md, "Partial knowledge".
 
     >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.75, 0.25])
     >>> two = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5])
@@ -261,17 +261,14 @@ def _rows(completion: Completion) -> tuple[Floats, Floats]:
 
 
 def _overlap(completion: Completion, level: Floats | float) -> Floats:
-    """Evaluate H(t) of a completion at one level, or one per row, `(rows,)`."""
+    """Evaluate H(t) of a completion at one level, or at one for each row, `(rows,)`."""
     return np.asarray(overlap_at(*_rows(completion), level))
 
 
 def _slack(pair: PartialPair, ks: Sequence[int]) -> Floats:
-    """Bound, `(len(ks), rows)`, what rounding can do to an acceptance, here and in the given
-    log-probabilities.
-
-    The truth is within the shifts of a completion in total variation, and every cut moves by at
-    most k·shift(draft) + shift(target).
-    """
+    """Bound what rounding can do to an acceptance, here and in the input, `(len(ks), rows)`."""
+    # The truth is within the shifts of a completion in total variation, and every cut moves by at
+    # most k·shift(draft) + shift(target).
     known = pair.layout
     counts = np.asarray(ks, dtype=np.float64)[:, None]
     bound: Floats = _floating(pair, ks) + counts * known.shift_draft + known.shift_target
@@ -279,9 +276,7 @@ def _slack(pair: PartialPair, ks: Sequence[int]) -> Floats:
 
 
 def _floating(pair: PartialPair, ks: Sequence[int]) -> Floats:
-    """Bound, `(len(ks), 1)`, our own rounding: sums of W + 5 masses and powers, 32 (W + min(k, 64)
-    + 8) units of roundoff.
-    """
+    """Bound our own rounding, `(len(ks), 1)`: sums of W + 5 masses, and powers."""
     counts = np.asarray(ks, dtype=np.float64)[:, None]
     width = pair.layout.draft.shape[1] + 5
     bound: Floats = 32.0 * (width + np.minimum(counts, 64.0) + 8.0) * UNIT_ROUNDOFF

@@ -1,6 +1,4 @@
-"""Acceptance by bounded regret, one token of approximate speculative decoding: what is nearly the
-likeliest will do.
-"""
+"""Acceptance by bounded regret: what is nearly the likeliest token will do."""
 
 from __future__ import annotations
 
@@ -14,8 +12,7 @@ from otm.verifiers.lossy_rule import FALLBACKS, TIE, Fallback, LossyVerifier, ke
 
 @dataclasses.dataclass(frozen=True)
 class BoundedRegret(LossyVerifier):
-    """Accept x iff its regret log(max q/q(x)) is at most r; otherwise take the target's likeliest
-    token.
+    """Accept x iff log(max q/q(x)) ≤ r, otherwise take the target's likeliest token.
 
     The regret is a difference of logits, so that a temperature divides it. Masses within 1e-12 of
     the bound e^{−r} max q pass.
@@ -32,7 +29,8 @@ class BoundedRegret(LossyVerifier):
     Raises:
         InvalidParameter: if one is out of range.
 
-    Cost: O(V log V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V log V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: ASD (2608.03447; transformers#48636), its reference code at 4228d0f; whole blocks:
         `otm.sequence.RegretBudget`.
 

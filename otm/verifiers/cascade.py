@@ -1,4 +1,4 @@
-"""Speculative cascades: where the draft is good enough its law is the one to verify towards."""
+"""Speculative cascades: verify towards the draft's law where it is good enough."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Cascade(AimedVerifier):
     Raises:
         InvalidParameter: if either is out of range.
 
-    Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: Narasimhan et al. 2025, rules OPT and Token v3, with their q (small) and p (large)
         exchanged.
 

@@ -1,4 +1,4 @@
-"""Static ensemble: verify towards a mixture of target and draft."""
+"""The static ensemble: verify towards a mixture of target and draft."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Ensemble(AimedVerifier):
     Raises:
         InvalidParameter: if it is out of range.
 
-    Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: docs/theory.md, "Lossy rules"; proposed for Hugging Face transformers
         (transformers#45979).
 

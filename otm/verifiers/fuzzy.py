@@ -1,6 +1,4 @@
-"""Fuzzy speculative decoding: accept the draft wherever the two models are close, whatever the
-draft is.
-"""
+"""Fuzzy speculative decoding: accept any draft wherever the two models are close."""
 
 from __future__ import annotations
 
@@ -22,8 +20,10 @@ class Fuzzy(LossyVerifier):
     The gate looks at the two distributions only, so the output law is p where it opens and q where
     it does not:
 
-        fallback="target":       reject and draw from the target; acceptance by rule 1 or 0, by membership 1 or Σ p q;
-        fallback="speculative":  verify by single-draft rejection; acceptance 1 or Σ min(p, q), the same output law.
+        fallback="target":       reject and draw from the target; acceptance by rule 1 or 0, by
+                                 membership 1 or Σ p q;
+        fallback="speculative":  verify by single-draft rejection; acceptance 1 or Σ min(p, q), the
+                                 same output law.
 
     Lossy where 0 < Div ≤ threshold. Law: IID(1).
 
@@ -37,10 +37,10 @@ class Fuzzy(LossyVerifier):
     Raises:
         InvalidParameter: if an argument is out of range.
 
-    Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: Holsman, Huang & Dhingra 2025 (2502.20704), divergence gate with a tunable threshold.
-        The
-    default threshold is this library's; the paper tunes it per model pair.
+        The default threshold is this library's; the paper tunes it per model pair.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))  # TV = 1/4
     >>> [
@@ -76,7 +76,7 @@ class Fuzzy(LossyVerifier):
 
 
 def _divergence(p: Array, q: Array, kind: Divergence) -> Array:
-    """Return the divergence `(...)`, as a sum of non-negative terms: exactly 0 at p = q."""
+    """Return the divergence `(...)` as a sum of non-negative terms, exactly 0 at p = q."""
     if kind == "tv":
         return 0.5 * total(abs(p - q))
     if kind == "kl":

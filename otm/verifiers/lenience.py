@@ -1,4 +1,4 @@
-"""Lenience: speculative decoding that forgives a draft a bounded excess over the target."""
+"""Lenience: speculative decoding that accepts a draft up to a factor above the target."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from otm.verifiers.lossy_rule import LossyVerifier, keep_towards, rejected_mass
 
 @dataclasses.dataclass(frozen=True)
 class Lenience(LossyVerifier):
-    """Accept x with probability min(1, q(x)/(l p(x))), otherwise draw from a residual; l = 1 is
-    speculative decoding.
+    """Accept x with probability min(1, q(x)/(l p(x))), otherwise draw from a residual.
+
+    l = 1 is speculative decoding.
 
     Rule acceptance Σ min(p, q/l). With R = Σ (p − q/l)₊ and a residual ρ the output law is min(p,
     q/l) + R ρ, where
@@ -33,7 +34,8 @@ class Lenience(LossyVerifier):
     Raises:
         InvalidParameter: if either is out of range.
 
-    Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: Leviathan et al. 2023, Appendix A.5.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))

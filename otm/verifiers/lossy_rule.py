@@ -110,7 +110,7 @@ class AimedVerifier(LossyVerifier):
 
 
 def keep_towards(law: Array, draft: Array) -> Array:
-    """Return min(1, law/p) `(..., V)`, the acceptance probabilities towards a law; 0 where p = 0."""
+    """Return min(1, law/p) `(..., V)`, the acceptance probabilities towards a law; 0 at p = 0."""
     xp = namespace(law, draft)
     with quiet():
         return xp.where(draft > 0, xp.clip(law / draft, 0.0, 1.0), xp.zeros_like(draft))
@@ -127,7 +127,7 @@ def keep_passing(
 
 
 def by_rank(target: Array) -> Array:
-    """Return each token's place `(..., V)` by falling mass, of equal ones the lowest index first."""
+    """Return each token's place `(..., V)` by falling mass, of equals the lowest index first."""
     xp = namespace(target)
     return xp.argsort(xp.argsort(-target, axis=-1, stable=True), axis=-1)
 

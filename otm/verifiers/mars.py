@@ -1,6 +1,4 @@
-"""Margin-aware verification (MARS): where the target hardly prefers its likeliest token to the
-next, the next will do as well.
-"""
+"""Margin-aware verification (MARS): a small margin lets the second likeliest token pass too."""
 
 from __future__ import annotations
 
@@ -21,8 +19,9 @@ from otm.verifiers.lossy_rule import (
 
 @dataclasses.dataclass(frozen=True)
 class Mars(LossyVerifier):
-    """Accept the target's likeliest token, and its second if their logits z₂/z₁ > θ; otherwise take
-    the likeliest.
+    """Accept the target's likeliest token, and its second if their logits z₂/z₁ > θ.
+
+    Otherwise take the likeliest.
 
     A ratio of logits is no function of the distribution: adding a constant to all of them changes
     it, and nothing else. With z₁ given it is a test on masses, z₂ = z₁ + log(q₂/q₁):
@@ -45,7 +44,8 @@ class Mars(LossyVerifier):
     Raises:
         InvalidParameter: if one is out of range.
 
-    Cost: O(V log V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V log V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: MARS [Song et al. 2026], 2601.15498v1, the rule of its abstract and its ratio r =
         z₂/z₁ with θ = .9.
 

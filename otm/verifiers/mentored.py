@@ -33,10 +33,10 @@ class Mentored(AimedVerifier):
     Raises:
         InvalidParameter: if `kl` is negative or not a number.
 
-    Cost: O(V log V), row by row on the host. Accuracy: 1e-13 in the acceptance, about 1e-15 in the
-        budget spent by π. (Where the
-    draft model gives a token of the target no mass, e can be too small for any uniform to exceed 1
-    − e; π is still the law meant.)
+    Cost: O(V log V), row by row on the host.
+    Accuracy: 1e-13 in the acceptance, about 1e-15 in the budget spent by π. (Where the draft model
+        gives a token of the target no mass, e can be too small for any uniform to exceed 1 − e; π
+        is still the law meant.)
     Reference: Tran-Thien 2023, "An optimal lossy variant of speculative decoding"; zeros:
         docs/theory.md, "Lossy frontiers".
 
@@ -66,6 +66,8 @@ def mentored_law(
     draft: NDArray[np.float64], target: NDArray[np.float64], kl: float
 ) -> NDArray[np.float64]:
     """Return the output law π `(V,)` of mentored decoding; one row.
+
+    The obstacle's steps are (q, p) in ascending order of q/p, already concave: no hull is built.
 
     The obstacle's steps are (q, p) in ascending order of q/p: already concave, so no hull has to be
     built.

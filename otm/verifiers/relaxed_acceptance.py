@@ -18,8 +18,7 @@ from otm.verifiers.lossy_rule import (
 
 @dataclasses.dataclass(frozen=True)
 class RelaxedAcceptance(LossyVerifier):
-    """Accept x iff it is among the target's N likeliest tokens and q(x) ≥ max q − δ; otherwise draw
-    from the target.
+    """Accept x iff it is among the target's N likeliest and q(x) ≥ max q − δ, else draw from q.
 
     Sides within 1e-12 count as equal.
 
@@ -35,7 +34,8 @@ class RelaxedAcceptance(LossyVerifier):
     Raises:
         InvalidParameter: if one is out of range.
 
-    Cost: O(V log V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V log V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: NVIDIA TensorRT-LLM's relaxed acceptance for thinking phases (relaxed_topk,
         relaxed_delta), greedy there.
 

@@ -1,6 +1,4 @@
-"""Typical acceptance: a deterministic threshold on the target's probability, lower where the target
-is undecided.
-"""
+"""Typical acceptance: a threshold on the target's mass, lower where the target is undecided."""
 
 from __future__ import annotations
 
@@ -28,10 +26,11 @@ class TypicalAcceptance(LossyVerifier):
     Raises:
         InvalidParameter: if either is out of range.
 
-    Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: Medusa [Cai et al. 2024], section 2.3.1. There the rule extends a sequence and a
-        rejection ends
-    it at the last accepted token; for one token, what follows is a draw from the target.
+        rejection ends it at the last accepted token; for one token, what follows is a draw from the
+        target.
 
     >>> problem = otm.Problem(
     ...     draft=[0.6, 0.4, 0.0], target=[0.05, 0.55, 0.4], law=otm.IID(1)
