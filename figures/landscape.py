@@ -3,8 +3,8 @@ a little distortion buys.
 
 Top: exact acceptances; black lines are the optima of the draft laws, which no lossless scheme of
 that law exceeds. Lossy schemes have open markers: they may. (Left out: laws of different drafters,
-`Product`, which have no single draft distribution to show, and plans of linear programs,
-`otm.verifiers.PLANS`, whose curves are the optima.) Bottom: the largest acceptance of any scheme
+`Product`, which have no single draft distribution to show, and plans of linear programs, whose
+curves are the optima.) Bottom: the largest acceptance of any scheme
 whose output is within a given KL of the target, for one, two and four i.i.d. drafts.
 """
 
@@ -79,7 +79,7 @@ def _belongs(verifier: type[otm.Verifier], law: otm.Law) -> bool:
     """Whether the verifier has a curve of its own here: that of a plan is the law's optimum, which
     is drawn anyway.
     """
-    return verifier not in otm.verifiers.PLANS and verifier().supports(law)
+    return not verifier.is_plan and verifier().supports(law)
 
 
 def _row(verifier: otm.Verifier, problem: otm.Problem) -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""One look for every picture, and the parts pictures are made of: legible at column width, safe for
-colour-blind readers.
+"""The parts that pictures are made of, in one look that is safe for colour-blind readers.
 
 What is drawn here is given as plain numbers: `otm.plot`, the results' own `plot()` and the figures
 all draw with these parts. matplotlib is loaded when something is drawn, not before.
@@ -98,9 +97,7 @@ def note(canvas: Figure, text: str) -> None:
 
 
 def save(canvas: Figure, folder: Path, name: str) -> list[Path]:
-    """Write one figure in every format; metadata carries no date, so that equal data gives equal
-    files.
-    """
+    """Write one figure in every format, without a date: equal data gives equal files."""
     folder.mkdir(parents=True, exist_ok=True)
     return [save_single(canvas, folder / f"{name}.{suffix}") for suffix in FORMATS]
 
@@ -285,8 +282,7 @@ def draw_lines(
 
 
 def label_points(ax: Axes, points_: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write a label for each point (x, y, text, colour) beside the axes on the right, moved up or
-    down until none covers another.
+    """Label each point (x, y, text, colour) beside the axes, so that no label covers another.
 
     A label that stands away from its point is tied to it by a thin line.
     """
@@ -329,8 +325,7 @@ def plain(text: str) -> str:
 
 
 def spread(wanted: NDArray[np.float64], apart: float) -> NDArray[np.float64]:
-    """Return heights in ascending order, each at least `apart` above the one before, as near to
-    those wanted as least squares.
+    """Return heights at least `apart` from each other, as near to those wanted as can be.
 
     With the steps taken off it is an isotonic regression: neighbours that are out of order are
     pooled to their mean.
@@ -419,9 +414,7 @@ def draw_matrix(
     rows: Sequence[str],
     columns: Sequence[str],
 ) -> None:
-    """Draw a joint law as a heat map, blue where the output is among the drafts and orange where
-    not, between its marginals.
-    """
+    """Draw a joint law as a heat map between its marginals, blue where drafted, else orange."""
     most = max(float(joint.max()), 1e-300)
     shade = np.sqrt(joint / most)[..., None]  # by the root, so that small masses are seen
     inside, outside = np.array([0.0, 0.27, 0.5]), np.array([0.78, 0.32, 0.0])
@@ -462,9 +455,7 @@ def draw_matrix(
 def draw_tree(
     ax: Axes, parents: Sequence[int], texts: Sequence[str], weights: NDArray[np.float64]
 ) -> None:
-    """Draw a tree from its root on the left: `texts` and shades, by weights in [0, 1], of the
-    vertices, root first.
-    """
+    """Draw a tree from its root on the left, vertices shaded by weights in [0, 1], root first."""
     below: list[list[int]] = [[] for _ in texts]
     depth = [0] * len(texts)
     for vertex, parent in enumerate(parents, start=1):
@@ -519,9 +510,7 @@ def draw_tree(
 def draw_intervals(
     ax: Axes, names: Sequence[str], found: Sequence[tuple[float, float, float]], *, xlabel: str
 ) -> None:
-    """Draw (mean, low, high) as points with bars from the top down, each with its name and its
-    numbers.
-    """
+    """Draw (mean, low, high) as points with bars from the top down, with names and numbers."""
     place = np.arange(len(names))[::-1]
     mean, low, high = np.asarray(found, dtype=float).T
     bars = np.maximum(np.stack([mean - low, high - mean]), 0.0)

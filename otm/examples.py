@@ -41,7 +41,8 @@ def uniform(num_tokens: int, *, vocabulary: int | None = None) -> NDArray[np.flo
     Raises:
         InvalidParameter: unless 1 ≤ d ≤ V are integers.
 
-    Cost: O(V). Reference: SpecTr, Figure 1.
+    Cost: O(V).
+    Reference: SpecTr, Figure 1.
 
     >>> uniform(2, vocabulary=4)
     array([0.5, 0.5, 0. , 0. ])
@@ -69,7 +70,8 @@ def bernoulli(q: float) -> NDArray[np.float64]:
     Raises:
         InvalidParameter: outside [0, 1].
 
-    Cost: O(1). Reference: SpecTr, Figures 2 and 3.
+    Cost: O(1).
+    Reference: SpecTr, Figures 2 and 3.
 
     >>> bernoulli(0.25)
     array([0.75, 0.25])
@@ -123,8 +125,9 @@ def dirichlet(
     Raises:
         InvalidParameter: on V < 1, rows < 1 or a concentration that is not positive.
 
-    Cost: O(rows · V). Accuracy: drawn in the log domain, so that small concentrations do not
-        underflow to rows of zeros.
+    Cost: O(rows · V).
+    Accuracy: drawn in the log domain, so that small concentrations do not underflow to rows of
+        zeros.
 
     >>> dirichlet(3, rng=np.random.default_rng(0), rows=2).shape
     (2, 3)
@@ -144,8 +147,7 @@ def dirichlet(
 
 
 def describe(mass: Array) -> dict[str, float]:
-    """Return the size, entropy (bits) and largest mass of one distribution `(V,)`, for tables and
-    plots.
+    """Return the size, entropy (bits) and largest mass of one distribution `(V,)`.
 
     Args:
         mass: one distribution `(V,)`; not validated further.
@@ -198,7 +200,8 @@ def uniform_optimum(*, ratio: float, k: int) -> float:
     Raises:
         InvalidParameter: outside these ranges.
 
-    Cost: O(1). Reference: SpecTr, appendix B.2 and D.1.
+    Cost: O(1).
+    Reference: SpecTr, appendix B.2 and D.1.
 
     >>> uniform_optimum(ratio=2, k=3)
     0.875
@@ -224,7 +227,8 @@ def two_token_optimum(*, draft: float, target: float, k: int) -> float:
     Raises:
         InvalidParameter: outside these ranges.
 
-    Cost: O(1). Reference: SpecTr, appendix B.2.
+    Cost: O(1).
+    Reference: SpecTr, appendix B.2.
 
     >>> two_token_optimum(draft=0.25, target=0.5, k=2)
     0.9375

@@ -1,6 +1,4 @@
-"""Monte Carlo estimates with exact binomial intervals, from the samplers that execute the published
-steps.
-"""
+"""Monte Carlo estimates with exact binomial intervals."""
 
 from __future__ import annotations
 
@@ -41,7 +39,8 @@ def estimate(
         InvalidParameter: if `samples`, `confidence` or `by` is out of range.
         Unsupported, ShapeMismatch: as `otm.prepare`.
 
-    Cost: O(samples · k log V). Reference: Clopper & Pearson 1934.
+    Cost: O(samples · k log V).
+    Reference: Clopper & Pearson 1934.
 
     >>> problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2))
     >>> print(estimate(otm.KSeq(), problem, samples=1000, rng=np.random.default_rng(0)))

@@ -1,5 +1,4 @@
-"""Pictures of one's own problems: each draws into `ax` if given, else into a new figure, and
-returns the axes.
+"""Pictures of one's own problems; each draws into `ax` if given and returns the axes.
 
 Colours are safe for colour-blind readers, lines are told apart by dashes and markers, too, and
 labelled where they end. matplotlib is loaded when one of these is called. Results have a `plot()`
@@ -21,12 +20,13 @@ from otm.drafts import IID, LAWS
 from otm.errors import InvalidParameter, TooLarge
 from otm.lossy import distortion, kl_frontier, tv_frontier
 from otm.overlap import OverlapCurve
+from otm.pmf import check_choice
 from otm.problem import Problem, check_problem, keyword_only, require_law
 from otm.results import Coupling, Optimum
 from otm.sequence import DraftTree
 from otm.trees import OptimalTree, TreeShape
 from otm.verbs import acceptance, check_ks, optimal_acceptance
-from otm.verifiers import PLANS, VERIFIERS, Verifier, gamma_star
+from otm.verifiers import VERIFIERS, Verifier, gamma_star
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,8 +57,7 @@ def curves(
     samples: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw acceptance against the number of drafts: the optimum in black, at most five schemes
-    beside it.
+    """Draw acceptance against the number of drafts: the optimum and at most five schemes.
 
     Exact values have full markers; where a scheme has none, a hollow one and a bar show the
     estimate and its interval.
@@ -97,7 +96,7 @@ def curves(
             make()
             for make in VERIFIERS
             if make.lossless
-            and not issubclass(make, PLANS)
+            and not make.is_plan
             and any(make().supports(law(count)) for count in ks)
         ]
     elif len(check_verifiers(verifiers)) >= drawing.MOST_LINES:
@@ -120,8 +119,7 @@ def curves(
 def pair(
     *, draft: object, target: object, tokens: Sequence[str] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw two distributions side by side with what they have in common, Σ min(p, q): the
-    acceptance of one draft.
+    """Draw two distributions side by side with Σ min(p, q), the acceptance of one draft.
 
     Args:
         draft, target: probabilities `(V,)`; beyond twelve tokens those with the most mass are shown
@@ -156,8 +154,9 @@ def pair(
 def coupling(
     joint: Coupling | Optimum, *, tokens: Sequence[str] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw the joint law of drafts and output between its marginals: blue cells are accepted,
-    orange ones rejected.
+    """Draw the joint law of drafts and output between its marginals.
+
+    Blue cells are accepted, orange ones rejected.
 
     Args:
         joint: from `otm.coupling` or `otm.optimum`; beyond 32 draft sequences the likeliest are
@@ -196,8 +195,9 @@ def tree(
     tokens: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a tree of drafts from its root on the left: ranks, drafted tokens, or acceptances where
-    they are known.
+    """Draw a tree of drafts from its root on the left.
+
+    Vertices show ranks, drafted tokens, or acceptances where they are known.
 
     Args:
         drafted: a shape, an optimal tree (a vertex is the darker the likelier it is accepted), or
@@ -249,8 +249,7 @@ def tree(
 
 
 def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
-    """Draw the overlap curve H(t) = Σ min(q, t p) below its ceiling min(1, t), with the points
-    where the schemes sit.
+    """Draw the overlap curve H(t) = Σ min(q, t p) with the points where the schemes sit.
 
     One draft sits at t = 1, recursive rejection at t_k of its recursion t ← t + 1 − H(t), K-SEQ at
     γ*, the optimum at the level above which the optimal verifier cuts q off; the height of each is
@@ -266,7 +265,8 @@ def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
     Raises:
         Unsupported: for another law. MissingPackage: without matplotlib.
 
-    Cost: a sort. Reference: docs/theory.md, "The overlap curve".
+    Cost: a sort.
+    Reference: docs/theory.md, "The overlap curve".
 
     >>> from matplotlib.figure import Figure
     >>> ax = overlap(
@@ -279,9 +279,8 @@ def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
     law = require_law(
         problem,
         IID,
-        message=(
-            "The overlap curve answers for i.i.d. drafts; got {law!r}. Use law=otm.IID({law.k})."
-        ),
+        message="The overlap curve answers for i.i.d. drafts; got {law!r}. "
+        "Use law=otm.IID({law.k}).",
     )
     single = problem.single(purpose="otm.plot.overlap")
     curve = OverlapCurve.of(single.draft, single.target)
@@ -351,8 +350,8 @@ def frontier(
             frontiers.
         MissingPackage: without matplotlib.
 
-    Cost: 33 points of the frontier, and each scheme's output law. Reference: docs/theory.md, "Lossy
-        frontiers".
+    Cost: 33 points of the frontier, and each scheme's output law.
+    Reference: docs/theory.md, "Lossy frontiers".
 
     >>> from matplotlib.figure import Figure
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
@@ -360,8 +359,7 @@ def frontier(
     >>> [text.get_text() for text in ax.texts]
     ['optimum 0.7500', 'lenience']
     """
-    if by not in ("tv", "kl"):
-        raise InvalidParameter(f"by must be 'tv' or 'kl'; got {by!r}. Choose one.")
+    check_choice(by, ("tv", "kl"), name="by")
     single = check_problem(problem).single(purpose="otm.plot.frontier")
     best = float(optimal_acceptance(single))
     chosen = [make() for make in VERIFIERS if not make.lossless and make().supports(single.law)]

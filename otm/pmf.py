@@ -537,3 +537,12 @@ def check_confidence(confidence: Any) -> float:
             "confidence must be below 1: an interval that is never wrong is [0, 1]. Pass 0.95, say."
         )
     return level
+
+
+def check_choice(value: object, choices: Sequence[str], *, name: str) -> None:
+    """Raise `InvalidParameter` unless a text is one of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        *others, last = (repr(choice) for choice in choices)
+        raise InvalidParameter(
+            f"{name} must be {', '.join(others)} or {last}; got {value!r:.80}. Choose one."
+        )

@@ -20,8 +20,7 @@ _Answer = TypeVar("_Answer")
 def keyword_only(
     call: str,
 ) -> Callable[[Callable[_Arguments, _Answer]], Callable[_Arguments, _Answer]]:
-    """Say, where draft and target are passed by position, why they are not: acceptance is not
-    symmetric in them.
+    """Refuse draft and target by position, with the reason: acceptance is not symmetric in them.
 
     Args:
         call: how it is called instead.
@@ -68,8 +67,7 @@ class Problem:
     the gradient on refuses it.
 
     Cost: O(V) per row; a device is waited for once. An array whose rows sum to exactly 1 is kept,
-        not copied: do not overwrite it
-    while the problem is in use.
+        not copied: do not overwrite it while the problem is in use.
 
     >>> problem = Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> problem.num_tokens, problem.law
@@ -143,16 +141,14 @@ class Problem:
 
 
 def check_problem(problem: object, *, gradients: bool = False) -> Problem:
-    """Return `problem` if it is one, or raise `InvalidParameter`: the arguments may be swapped, or
-    the arrays passed bare.
+    """Return `problem` if it is one, or raise `InvalidParameter`.
 
     Raises `Unsupported` on tensors that require gradients, unless the caller passes them on.
 
     >>> check_problem(0.75)
     Traceback (most recent call last):
     otm.errors.InvalidParameter: A problem must be an otm.Problem; got 0.75. Build one from draft=,
-    target=, law=; it comes after
-    the verifier, where there is one.
+    target=, law=; it comes after the verifier, where there is one.
     """
     if isinstance(problem, Problem):
         if not gradients:
@@ -166,9 +162,7 @@ def check_problem(problem: object, *, gradients: bool = False) -> Problem:
 
 
 def refuse_gradients(problem: Problem, what: str) -> None:
-    """Raise `Unsupported` if the problem's tensors require gradients, which `what` does not pass
-    on.
-    """
+    """Raise `Unsupported` if tensors require gradients, which `what` does not pass on."""
     if tracks_gradient(problem.draft, problem.target):
         raise Unsupported(
             f"{what} passes no gradient on, and a tensor of this problem requires one. Call "

@@ -36,8 +36,7 @@ Definition = Literal["membership", "rule"]
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Coupling(OneTable):
-    """A joint law of (drafts, output): row i is the draft sequence `drafts[i]`, column y an output
-    token.
+    """A joint law of drafts and output, a row for each draft sequence, a column for each token.
 
     Attributes:
         drafts: `(n, k)` int64, −1 where a law could draft no further token.
@@ -60,9 +59,7 @@ class Coupling(OneTable):
 
     @property
     def output_marginal(self) -> NDArray[np.float64]:
-        """The law of the output, `(V,)`; equal to the target exactly when the coupling
-        is lossless.
-        """
+        """The law of the output `(V,)`; the target's exactly if the coupling is lossless."""
         return np.asarray(self.joint.sum(axis=0)).reshape(-1)
 
     @property
@@ -73,10 +70,8 @@ class Coupling(OneTable):
         return float(np.sum(entries.data[hits]))
 
     def data(self) -> Table:
-        """Return the joint law, a row for each draft sequence and a column for each token; the rest
-        of many as one row.
-        """
-        names, joint, _ = self._shown()
+        """Return the joint law as a table; the rest of many rows or columns as one."""
+        names, joint, _ = self._likeliest()
         width = min(joint.shape[1], _MOST_COLUMNS)
         head = (
             "drafts",
@@ -100,16 +95,14 @@ class Coupling(OneTable):
         )
 
     def _draw(self, ax: Axes) -> None:
-        names, joint, member = self._shown()
+        names, joint, member = self._likeliest()
         drawing.draw_matrix(
             ax, joint, member, rows=names, columns=[str(token) for token in range(joint.shape[1])]
         )
         ax.set_title(f"accepted {self.acceptance:.4f} (blue)", fontsize=10, loc="left", y=1.19)
 
-    def _shown(self) -> tuple[list[str], NDArray[np.float64], NDArray[np.bool_]]:
-        """Return names, masses and memberships of the likeliest draft sequences, in their order,
-        and of the rest as one.
-        """
+    def _likeliest(self) -> tuple[list[str], NDArray[np.float64], NDArray[np.bool_]]:
+        """Return names, masses and memberships of the likeliest draft sequences and of the rest."""
         mass = self.draft_marginal
         kept = np.sort(np.argsort(-mass, kind="stable")[:_MOST_ROWS])
         joint = self.joint.tocsr()[kept].toarray()
@@ -130,8 +123,7 @@ class Coupling(OneTable):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Optimum(Certified, OneTable):
-    """The optimal acceptance between two certificates, each evaluated without the solver that
-    proposed it.
+    """The optimal acceptance between two certificates, each evaluated without the solver.
 
     Their gap is at most 1e-9: a wider one is raised as a solver failure.
 
@@ -162,9 +154,7 @@ class Optimum(Certified, OneTable):
 
     @functools.cached_property
     def plan(self) -> scipy.sparse.csr_array:
-        """The law of an accepted output given each drafted set, `(m, V)`: the flow in parts of the
-        set's mass.
-        """
+        """The law of an accepted output given each drafted set `(m, V)`, flow over mass."""
         mass = np.repeat(self.sets.mass, np.diff(self.flow.indptr))
         share = np.divide(self.flow.data, mass, out=np.zeros(len(mass)), where=mass > 0)
         return scipy.sparse.csr_array(
@@ -189,9 +179,7 @@ class Optimum(Certified, OneTable):
         return Coupling(drafts=self.drafts.tokens, joint=scipy.sparse.csr_array(joint))
 
     def data(self) -> Table:
-        """Return the two certificates, their gap, the set of the cut, and the size of
-        the program.
-        """
+        """Return the two certificates, their gap, the cut's set, and the size of the program."""
         cut = np.flatnonzero(self.cut)
         tokens = ", ".join(map(str, cut[:_MOST_COLUMNS])) + (
             ", …" if len(cut) > _MOST_COLUMNS else ""
@@ -215,9 +203,7 @@ class Optimum(Certified, OneTable):
 def _north_west_corner(
     rows: NDArray[np.float64], columns: NDArray[np.float64]
 ) -> scipy.sparse.csr_array:
-    """Match two mass vectors of equal total in order: interval by interval of their merged running
-    sums.
-    """
+    """Match two mass vectors of equal total in order, interval by interval of their sums."""
     ends_of_rows, ends_of_columns = np.cumsum(rows), np.cumsum(columns)
     shape = (len(rows), len(columns))
     if ends_of_rows[-1] <= 0 or ends_of_columns[-1] <= 0:
@@ -234,9 +220,7 @@ def _north_west_corner(
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Samples:
-    """Draws of a scheme: drafts `(n, k)`, output `(n,)`, and whether the rule accepted a draft
-    `(n,)`.
-    """
+    """Draws of a scheme: drafts, output, and whether the rule accepted a draft."""
 
     drafts: NDArray[np.int64]
     output: NDArray[np.int64]

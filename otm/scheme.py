@@ -1,6 +1,4 @@
-"""What draft laws, verifiers and decoders have in common: parameters that identify them, and one
-name to show.
-"""
+"""What draft laws, verifiers and decoders share: parameters that identify them, and a name."""
 
 from __future__ import annotations
 
@@ -19,17 +17,17 @@ class Scheme(abc.ABC):  # abstract by intent: a law, a verifier or a decoder
 
     Attributes:
         title: the field's name for the scheme.
-        telling: names of the parameters that are shown even at their default.
+        display_fields: names of the parameters that are shown even at their default.
     """
 
     title: ClassVar[str]
-    telling: ClassVar[tuple[str, ...]] = ()
+    display_fields: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
         shown = []
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name in self.telling or value != field.default:
+            if field.name in self.display_fields or value != field.default:
                 shown.append(
                     f"{field.name} = {value:g}"
                     if isinstance(value, float)

@@ -1,5 +1,4 @@
-"""How tables are written, and what every result that is one can do: print, go to notebooks, pandas
-and LaTeX, draw itself.
+"""How tables are written, and what every result that is a table can do.
 
 A result says what its table is (`data`) and how it is drawn (`_draw`); the rest is here. `columns`
 and `markdown` write tables whose cells are text already, on a screen and on a page.
@@ -84,7 +83,7 @@ class Table:
         marks = bool(self.best)
         cells = [
             [
-                shortened(shown(v), self.longest)
+                shortened(format_cell(v), self.longest)
                 + ("★" if (i, j) in self.best else " " * (marks and j > 0))
                 for j, v in enumerate(row)
             ]
@@ -97,7 +96,7 @@ class Table:
         right = [j for j, is_left in enumerate(self._left()) if not is_left]
         lines = columns(rows, right=right)[0 if any(self.columns) else 1 :]
         cut = dict.fromkeys(
-            text for row in self.rows for text in map(shown, row) if len(text) > self.longest
+            text for row in self.rows for text in map(format_cell, row) if len(text) > self.longest
         )
         notes = (
             line for note in (*self.notes, *(f"… {text}" for text in cut)) for line in wrapped(note)
@@ -121,7 +120,7 @@ class Table:
         body = []
         for i, row in enumerate(self.rows):
             under = ";border-bottom:1px solid #999" if i in self.ruled else ""
-            texts = [html.escape(shown(value)) for value in row]
+            texts = [html.escape(format_cell(value)) for value in row]
             texts = [
                 f"<b>{text}</b>" if (i, j) in self.best else text for j, text in enumerate(texts)
             ]
@@ -150,7 +149,7 @@ class Table:
         )
         body = []
         for i, row in enumerate(self.rows):
-            texts = [latex_escaped(shown(value)) for value in row]
+            texts = [latex_escaped(format_cell(value)) for value in row]
             body.append(
                 " & ".join(
                     rf"\textbf{{{t}}}" if (i, j) in self.best else t for j, t in enumerate(texts)
@@ -266,8 +265,7 @@ def wrapped(note: str) -> list[str]:
 
 
 def columns(rows: Iterable[Sequence[str] | None], *, right: Collection[int] = ()) -> list[str]:
-    """Pad texts into columns, two blanks apart; `right` are those that end at the same place, and
-    None is a rule.
+    """Pad texts into columns, two blanks apart; `right` are aligned right, None is a rule.
 
     >>> columns([("", "k = 1"), ("optimum", "0.75")], right=[1])
     ['         k = 1', 'optimum   0.75']
@@ -288,8 +286,7 @@ def columns(rows: Iterable[Sequence[str] | None], *, right: Collection[int] = ()
 def markdown(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()
 ) -> str:
-    """Lay out cells, which are Markdown, under a head; of empty words where the rows are pairs
-    (name, value).
+    """Lay out cells, which are Markdown, under a head of column names.
 
     >>> print(markdown(["", ""], [("optimum", "3/4")]))
     | | |
@@ -327,11 +324,11 @@ def _markdown_line(cells: Sequence[str]) -> str:
     return f"|{'|'.join(f' {line} ' if line else ' ' for line in lines)}|"
 
 
-def shown(value: Any) -> str:
+def format_cell(value: Any) -> str:
     """Write a cell: six decimals, integers with separators, a dash for what is not there.
 
     >>> [
-    ...     shown(value)
+    ...     format_cell(value)
     ...     for value in (0.25, 1200, None, "text", 1e-9, Approximate(0.25), float("inf"))
     ... ]
     ['0.250000', '1,200', '—', 'text', '1.0e-09', '≈0.2500', '∞']

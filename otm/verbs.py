@@ -51,10 +51,9 @@ def optimal_acceptance(problem: Problem) -> Array:
             replacement.
 
     Cost: O(V) for i.i.d. drafts from 1,024 tokens on, below it one sort and one scan; on the host
-        most of it compiled where numba
-    is installed, and rows of torch on torch's threads. A device is waited for once. A gradient
-    costs one more pass, forwards and backwards each. Accuracy: about 1e-14 at V = 128,256; proved
-    bounds in docs/theory.md, "Accuracy".
+        most of it compiled where numba is installed, and rows of torch on torch's threads. A device
+        is waited for once. A gradient costs one more pass, forwards and backwards each.
+    Accuracy: about 1e-14 at V = 128,256; proved bounds in docs/theory.md, "Accuracy".
     Reference: Hu et al. 2025 (cut formula); SpecTr, (3); docs/theory.md, "The cut formula",
         "Gradients".
 
@@ -71,8 +70,7 @@ def optimal_acceptance(problem: Problem) -> Array:
 
 
 def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
-    """Return the optimal acceptance for each number of drafts, with the work that they share done
-    once.
+    """Return the optimal acceptance for each number of drafts, sharing the work between them.
 
     Args:
         problem: any batch `(..., V)`; its law gives the kind of drafts, `k` their number.
@@ -84,9 +82,8 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
     Raises:
         InvalidParameter: on an empty list or a k below 1.
 
-    Cost: O(V) for i.i.d. drafts, as above, and O(4,096·len(k)). Reference: as `optimal_acceptance`;
-        monotone by
-    SpecTr, Lemma 1.
+    Cost: O(V) for i.i.d. drafts, as above, and O(4,096·len(k)).
+    Reference: as `optimal_acceptance`; monotone by SpecTr, Lemma 1.
 
     >>> optimal_acceptance_curve(
     ...     Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]
@@ -97,9 +94,7 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
 
 
 def _law_with_optimum(problem: Problem) -> Law:
-    """Return the problem's law, or raise `Unsupported` where gradients are asked of an optimum that
-    passes none on.
-    """
+    """Return the problem's law, or raise `Unsupported` where its optimum passes no gradient on."""
     law = check_problem(problem, gradients=True).law
     if not law.differentiable:
         refuse_gradients(problem, f"The optimum of {law!r}")
@@ -107,8 +102,7 @@ def _law_with_optimum(problem: Problem) -> Law:
 
 
 def optimal_cut(problem: Problem) -> NDArray[np.bool_]:
-    """Return a token set T that attains the cut formula's minimum, the certificate that no verifier
-    does better.
+    """Return a token set T that attains the cut formula's minimum, a certificate of the optimum.
 
     Args:
         problem: one pair of distributions `(V,)`.
@@ -119,7 +113,8 @@ def optimal_cut(problem: Problem) -> NDArray[np.bool_]:
     Raises:
         ShapeMismatch: if the problem has leading axes.
 
-    Cost: O(V log V) for i.i.d. drafts. Reference: Hu et al. 2025.
+    Cost: O(V log V) for i.i.d. drafts.
+    Reference: Hu et al. 2025.
 
     >>> optimal_cut(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
     array([ True, False])
@@ -189,8 +184,7 @@ def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "member
 def acceptance_curve(
     verifier: Verifier, problem: Problem, *, k: Iterable[int], by: Definition = "membership"
 ) -> Array:
-    """Return the exact acceptance of a verifier for each number of drafts, sharing sorts and
-    recursions between them.
+    """Return the exact acceptance of a verifier for each number of drafts, sharing the work.
 
     Args:
         verifier, problem, by: as for `acceptance`; the problem's law gives the kind of drafts.
@@ -203,8 +197,7 @@ def acceptance_curve(
         As `acceptance`.
 
     Cost: for a `CurvedVerifier` that of its `curve` (K-SEQ at γ*: one search for all k; recursive
-        rejection of i.i.d.
-    drafts: one recursion to max(k)); others: one call per k.
+        rejection of i.i.d. drafts: one recursion to max(k)); others: one call per k.
 
     >>> acceptance_curve(
     ...     KSeq(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]
@@ -291,7 +284,8 @@ def coupling(verifier: Verifier, problem: Problem) -> Coupling:
         TooLarge: beyond 2^27 entries, sequences × V: a table of 1.6 GB.
         Unsupported, ShapeMismatch: as `prepare`.
 
-    Cost: O(V^k · V). Reference: SpecTr, Definition 1.
+    Cost: O(V^k · V).
+    Reference: SpecTr, Definition 1.
 
     >>> coupling(KSeq(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2))).output_marginal
     array([0.5, 0.5])
@@ -329,8 +323,7 @@ def _require_room(rule: Rule, remedy: str) -> None:
 
 
 def output_marginal(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
-    """Return the law of the output token, `(V,)`, summed over every draft sequence without holding
-    their table.
+    """Sum the law of the output token `(V,)` over every draft sequence, without their table.
 
     Raises as `coupling`, of conditional rules for the number of sequences only. Cost: O(V^k · V),
     memory of a few million entries.
@@ -382,23 +375,21 @@ def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Ge
 
 
 def runs(rule: Rule, *, size: int, rng: np.random.Generator) -> Iterator[Samples]:
-    """Draw from a prepared rule, so many at once that their uniforms take little memory."""
+    """Draw from a prepared rule in batches whose uniforms take little memory."""
     step = max(1, _UNIFORMS_AT_ONCE // max(1, rule.num_draft_uniforms + rule.num_uniforms))
     for start in range(0, size, step):
         yield run(rule, size=min(step, size - start), rng=rng)
 
 
 def run(rule: Rule, *, size: int, rng: np.random.Generator) -> Samples:
-    """Draw from a prepared rule; `sample` without the preparation."""
+    """Draw from a prepared rule in one batch; `sample` without the preparation."""
     drafts, state = rule.draw(rng.random((size, rule.num_draft_uniforms)))
     output, accepted = rule.verify(drafts, rng.random((size, rule.num_uniforms)), state)
     return Samples(drafts=drafts, output=output, accepted=accepted)
 
 
 def check_ks(k: Iterable[int]) -> list[int]:
-    """Return the numbers of drafts as a list, or raise `InvalidParameter` if it is empty or holds
-    anything but integers ≥ 1.
-    """
+    """Return numbers of drafts as a list, or raise `InvalidParameter` unless each is ≥ 1."""
     try:
         ks = [] if isinstance(k, bytes) else [check_count(value, name="k") for value in k]
     except (TypeError, RuntimeError) as error:  # the latter from a tensor without data

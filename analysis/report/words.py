@@ -4,6 +4,8 @@ made.
 
 from __future__ import annotations
 
+from otm.verifiers import VERIFIERS
+
 from ..run.identity import caution
 from ..run.manifest import class_of
 from .aggregate import Aggregates
@@ -68,24 +70,6 @@ _LAW_TERMS = {
     "TopK": "the k most likely tokens of the draft model, nothing drawn",
 }
 
-_SCHEME_TERMS = {
-    "KSeq": "tries the drafts in turn with acceptance min(1, q/(γp)) for the best γ (SpecTr, Algorithm 2)",
-    "RecursiveRejection": "tries the drafts in turn, each against what the target has left (SpecInfer, RSD)",
-    "Naive": "samples the target and looks whether a draft hit it; with top-k drafts nothing lossless does better",
-    "NaiveTree": "the maximal coupling on the first draft; its residual may hit the others",
-    "Maximal": "standard speculative sampling with one draft (Leviathan et al. 2023; Chen et al. 2023)",
-    "Race": "both models use the same Gumbel noise; accepted where both pick the same token (ERSD; Daliri et al. 2024)",
-    "ListRace": "k draft races against one target race (Rowan et al. 2025)",
-    "MinHash": "shared darts thrown until each model accepts one (Daliri et al. 2024)",
-    "Optimal": "selects a draft by independent scores, then one rejection step; no verifier of i.i.d. drafts accepts more",
-    "GreedyOptimal": "the optimal verifier for top k−1 and one draw (Hu et al. 2025)",
-    "SpecHub": "two drafts, the most likely token as a hub (SpecHub)",
-    "Lenience": "accepts more than is lossless by a factor (Leviathan et al. 2023, A.5)",
-    "TypicalAcceptance": "accepts what the target finds typical (Medusa)",
-    "Fuzzy": "accepts wherever the two distributions are close (Holsman et al. 2025)",
-}
-"""What each verifier does, by its class."""
-
 _POSITIONS = {
     "text": "Both models were compared along the given text (teacher forcing). The numbers describe how well the draft "
     "predicts the target on this text; text that neither model would write can be harder or easier than what a decoder meets.",
@@ -110,6 +94,7 @@ def terms(schemes: tuple[Scheme, ...]) -> list[tuple[str, str]]:
         if law in _LAW_TERMS
     ]
     lossy = "Lossy: the output no longer has the target's distribution. Shown for comparison, never recommended."
+    summaries = {verifier.__name__: verifier.summary for verifier in VERIFIERS}
     seen: dict[str, str] = {}
     for scheme in (scheme for scheme in schemes if scheme.kind != "bound"):
         verifier = (
@@ -117,7 +102,7 @@ def terms(schemes: tuple[Scheme, ...]) -> list[tuple[str, str]]:
             if scheme.kind == "optimum" and scheme.usable
             else scheme.identity
         )
-        known = _SCHEME_TERMS.get(class_of(verifier))
+        known = summaries.get(class_of(verifier))
         parts = [
             known[0].upper() + known[1:] + "." if known else "",
             lossy if scheme.kind == "lossy" else "",

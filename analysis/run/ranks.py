@@ -33,8 +33,8 @@ from otm.trees import (
     tree_program,
     tunstall_minimum_upper,
 )
-from otm.trees.vector import NESTED
 from otm.verbs import run as draw
+from otm.verifiers import VERIFIERS
 
 from ..statistics import Floats, Interval, t_quantile
 from .manifest import class_of
@@ -42,7 +42,7 @@ from .manifest import class_of
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Drafted tokens of a call."""
 
-_NESTED = {verifier.__name__ for verifier in NESTED}
+_NESTED = {verifier.__name__ for verifier in VERIFIERS if verifier.nested_in_k}
 _NESTED_LAWS = ("IID", "WithoutReplacement", "TopK")
 _DRAWS_AT_ONCE = 500
 

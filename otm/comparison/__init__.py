@@ -1,12 +1,10 @@
-"""One table of schemes: exact acceptance, proven bound, Monte Carlo interval and distance to the
-optimum, side by side.
+"""One table of schemes: exact acceptance, proven bound, Monte Carlo interval, optimum.
 
-`rows` computes, `comparing` says of which schemes, `tables` and `picture` lay out, `result` holds
-it all.
+`comparing` chooses the schemes and computes a row for each; `result` holds the rows and lays them
+out as tables and as a picture.
 """
 
 from otm.comparison.comparing import compare as compare
-from otm.comparison.result import Comparison as Comparison
-from otm.comparison.rows import ComparisonRow as ComparisonRow
+from otm.comparison.result import Comparison as Comparison, ComparisonRow as ComparisonRow
 
 __all__ = ["Comparison", "ComparisonRow", "compare"]

@@ -1,19 +1,22 @@
-"""`otm.compare`: which schemes meet which laws, and a row for each."""
+"""Choose the schemes of a comparison and compute a row of numbers for each."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from otm.comparison.result import Comparison
-from otm.comparison.rows import Draws, distinct, optimum_or_none, row_of
+from otm import bounds
+from otm.comparison.result import CONFIDENCE, Comparison, ComparisonRow, distinct
 from otm.drafts import IID, SINGLE_DRAFTER_LAWS, Law
-from otm.errors import InvalidParameter
+from otm.errors import InvalidParameter, TooLarge
+from otm.lossy.induced import Distortion, distortion
+from otm.montecarlo import estimate
 from otm.pmf import check_count, check_instance, check_rng
 from otm.problem import Problem, keyword_only
-from otm.verbs import check_ks
-from otm.verifiers import PLANS, VERIFIERS, Verifier
+from otm.verbs import acceptance, check_ks, optimal_acceptance
+from otm.verifiers import VERIFIERS, Verifier
 from otm.verifiers.base import require_support
 
 DEFAULT_SAMPLES = 20_000
@@ -75,9 +78,9 @@ def compare(
     if samples is not None and (not isinstance(samples, int) or samples != 0):
         check_count(samples, name="samples")
     check_instance(full, bool, name="full")
-    draws = Draws(everywhere=DEFAULT_SAMPLES if full else 0, otherwise=DEFAULT_SAMPLES)
+    draws = _Draws(with_exact=DEFAULT_SAMPLES if full else 0, without=DEFAULT_SAMPLES)
     if samples is not None:
-        draws = Draws(everywhere=int(samples), otherwise=int(samples))
+        draws = _Draws(with_exact=int(samples), without=int(samples))
     generator = np.random.default_rng(_SEED) if rng is None else check_rng(rng)
     chosen_verifiers = (
         [make() for make in VERIFIERS] if verifiers is None else check_verifiers(verifiers)
@@ -104,11 +107,11 @@ def compare(
                     raise
                 skipped.add(f"left out: {make(count)}: {error}")
                 continue
-            best = optimum_or_none(here)
+            best = _optimum_or_none(here)
             seen = IID in chosen_laws and make is not IID and _is_one_draw(here)
             enumerable = here.law.num_sequences(problem.num_tokens) <= _MOST_SEQUENCES_BY_DEFAULT
             for verifier in chosen_verifiers:
-                if verifiers is None and isinstance(verifier, PLANS) and not enumerable:
+                if verifiers is None and verifier.is_plan and not enumerable:
                     skipped.add(
                         f"left out beyond {_MOST_SEQUENCES_BY_DEFAULT:,} draft sequences: "
                         f"{verifier}; its value is the "
@@ -116,7 +119,7 @@ def compare(
                     )
                 elif verifier.supports(here.law):
                     if not (seen and (verifiers is None or verifier.supports(IID(1)))):
-                        rows.append(row_of(verifier, here, best, draws, generator))
+                        rows.append(_row(verifier, here, best, draws, generator))
                 elif verifiers is None:
                     skipped.add(
                         "left out: pairs of verifier and draft law that do not fit each other "
@@ -131,6 +134,65 @@ def compare(
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Draws:
+    """How many draws a row gets that has an exact value, and one that has none."""
+
+    with_exact: int
+    without: int
+
+
+def _row(
+    verifier: Verifier,
+    problem: Problem,
+    best: float | None,
+    draws: _Draws,
+    rng: np.random.Generator,
+) -> ComparisonRow:
+    """Compute a row; where the problem is too large for a number it is None, with a note."""
+    note, exact, samples = "", None, draws.with_exact
+    try:
+        exact = float(acceptance(verifier, problem))
+    except TooLarge as error:
+        note = str(error).split(";")[0]
+        # The plan of a program that cannot be solved cannot be sampled either; others can.
+        samples = 0 if verifier.is_plan else draws.without
+    interval = None
+    if samples:
+        interval = estimate(verifier, problem, samples=samples, confidence=CONFIDENCE, rng=rng)
+    return ComparisonRow(
+        law=problem.law,
+        verifier=verifier,
+        exact=exact,
+        lower=_proven_lower(verifier, problem),
+        optimum=best,
+        monte_carlo=interval,
+        note=note,
+        distortion=None if verifier.lossless else _distortion_or_none(verifier, problem),
+    )
+
+
+def _proven_lower(verifier: Verifier, problem: Problem) -> float | None:
+    """Return the bound that is proven for a scheme with its default parameters, if there is one."""
+    if not verifier.proven_lower or verifier != type(verifier)():
+        return None
+    return float(getattr(bounds, verifier.proven_lower)(problem))
+
+
+def _distortion_or_none(verifier: Verifier, problem: Problem) -> Distortion | None:
+    try:
+        return distortion(verifier, problem)
+    except TooLarge:
+        return None
+
+
+def _optimum_or_none(problem: Problem) -> float | None:
+    try:
+        return float(optimal_acceptance(problem))
+    except TooLarge:
+        return None
+
+
 def _is_one_draw(problem: Problem) -> bool:
     """Whether the law is that of one draw from the draft."""
     return problem.law.k == 1 and np.allclose(
@@ -139,9 +201,7 @@ def _is_one_draw(problem: Problem) -> bool:
 
 
 def check_verifiers(verifiers: object) -> list[Verifier]:
-    """Return the verifiers that the caller names, or raise `InvalidParameter` for a class or a bare
-    verifier.
-    """
+    """Return a list of verifiers, or raise `InvalidParameter` for a class or a bare verifier."""
     if isinstance(verifiers, Sequence) and all(
         isinstance(verifier, Verifier) for verifier in verifiers
     ):
@@ -153,9 +213,7 @@ def check_verifiers(verifiers: object) -> list[Verifier]:
 
 
 def _classes(laws: object) -> list[type[Law]]:
-    """Return the draft laws that the caller names, or raise `InvalidParameter` for an instance or a
-    bare class.
-    """
+    """Return a list of draft law classes, or raise `InvalidParameter` for anything else."""
     if isinstance(laws, Sequence) and all(
         isinstance(law, type) and issubclass(law, Law) for law in laws
     ):
@@ -169,9 +227,7 @@ def _classes(laws: object) -> list[type[Law]]:
 def _require_some_pair(
     verifiers: Sequence[Verifier], laws: Sequence[type[Law]], counts: Sequence[int], *, strict: bool
 ) -> None:
-    """A verifier that the caller names must fit some law and k, and every named law if laws are
-    named too.
-    """
+    """Raise unless each verifier fits some law and k; if `strict`, every law."""
     for verifier in verifiers:
         fits = [any(verifier.supports(make(count)) for count in counts) for make in laws]
         if not (all(fits) if strict else any(fits)):

@@ -1,23 +1,103 @@
-"""What a comparison returns: the rows, as tables, records and a picture."""
+"""What a comparison returns: rows of numbers, shown as tables, records and a picture."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from otm.comparison.picture import draw
-from otm.comparison.rows import ComparisonRow, distinct
-from otm.comparison.tables import full_table, lossy_table, matrix, notes, sorted_out
-from otm.tabular import Table, Tabular, wrapped
+import numpy as np
+
+from otm import drawing
+from otm.drafts import Law
+from otm.lossy.induced import Distortion
+from otm.statistics import Estimate
+from otm.tabular import Approximate, Table, Tabular, shortened, wrapped
+from otm.verifiers import VERIFIERS, Verifier
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+SAME = 1e-9
+"""Difference below which two acceptances are equal, and total variation below which an output law
+is the target: what the quadrature of races leaves open.
+"""
+
+CONFIDENCE = 0.999
+"""Of each Monte Carlo interval: in one of ten tables of a hundred rows, one interval misses."""
+
+_ROUNDING = 1e-12  # a gap below it is shown as none
+_LONGEST_NAME = 50
+_LONGEST_BESIDE_ALL = 45
+_LONGEST_LABEL = 28
+
+_LOSSY_NOTE = "frontier: min(1, optimum + TV), which no scheme of this TV exceeds."
+_SAMPLED_NOTE = (
+    "≈: by Monte Carlo, where no exact value was computed; full=True shows the intervals."
+)
+
+_Thing = TypeVar("_Thing")
+
+
+@dataclasses.dataclass(frozen=True)
+class ComparisonRow:
+    """One scheme at one number of drafts.
+
+    Attributes:
+        law, verifier: the scheme.
+        exact: acceptance by membership, None where it cannot be computed (see `note`).
+        lower: proven lower bound on this scheme's acceptance, None where there is none.
+        optimum: the law's optimal acceptance, None where it cannot be computed.
+        monte_carlo: estimate from the sampler, None if no samples were asked for.
+        note: why a cell is empty.
+        distortion: distances of the output law to the target for a lossy verifier, None for a
+            lossless one.
+    """
+
+    law: Law
+    verifier: Verifier
+    exact: float | None
+    lower: float | None
+    optimum: float | None
+    monte_carlo: Estimate | None
+    note: str = ""
+    distortion: Distortion | None = None
+
+    @property
+    def value(self) -> float | Approximate | None:
+        """The acceptance: exact where it is known, else by samples."""
+        if self.exact is None and self.monte_carlo is not None:
+            return Approximate(self.monte_carlo.value)
+        return self.exact
+
+    @property
+    def distances(self) -> tuple[float | None, float | None]:
+        """Total variation and KL (nats) between target and output, None where they are unknown."""
+        if self.distortion is None:
+            return None, None
+        return self.distortion.total_variation, self.distortion.kl
+
+    @property
+    def frontier(self) -> float | None:
+        """min(1, optimum + TV), the most that any scheme with this one's TV accepts."""
+        if self.optimum is None or self.distortion is None:
+            return self.optimum
+        return min(1.0, self.optimum + self.distortion.total_variation)
+
+    @property
+    def gap(self) -> float | None:
+        """Frontier − exact: the acceptance that this scheme leaves on the table."""
+        if self.frontier is None or self.exact is None:
+            return None
+        return max(0.0, self.frontier - self.exact)
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Comparison(Tabular):
-    """The rows, and what was left out and why; prints as a matrix of verifiers by k for each law,
-    lossy schemes apart.
+    """Rows of a comparison, which print as a matrix of verifiers by k for each draft law.
+
+    Lossy schemes stand in a table of their own.
 
     Attributes:
         rows: one for each scheme and number of drafts.
@@ -33,14 +113,12 @@ class Comparison(Tabular):
     folded: bool = False
 
     def __repr__(self) -> str:
-        laws, verifiers = (
-            distinct(what)
-            for what in ([type(row.law) for row in self.rows], [row.verifier for row in self.rows])
-        )
-        ks = ", ".join(map(str, distinct([row.law.k for row in self.rows])))
+        verifiers = distinct(row.verifier for row in self.rows)
+        laws = distinct(type(row.law) for row in self.rows)
+        ks = ", ".join(map(str, distinct(row.law.k for row in self.rows)))
         return (
-            f"Comparison({len(self.rows)} rows: {len(verifiers)} verifiers, {len(laws)} laws, k = "
-            f"{ks})"
+            f"Comparison({len(self.rows)} rows: {len(verifiers)} verifiers, {len(laws)} laws, "
+            f"k = {ks})"
         )
 
     def __str__(self) -> str:
@@ -49,31 +127,12 @@ class Comparison(Tabular):
         return "\n\n".join([*blocks, *(["\n".join(below)] if below else [])])
 
     def tables(self) -> tuple[Table, ...]:
-        """Return the matrix of each law, the best marked, below its optimum and the gap of the
-        best; then the lossy schemes.
+        """Return for each law the matrix of its lossless schemes and the table of its lossy ones.
 
-        If `full`, every figure of every row instead, by law. What is to be said of all of them
-        stands below the last.
+        If `full`, every figure of every row instead. The notes on all of them stand below the last.
         """
         *others, last = self._tables()
         return (*others, dataclasses.replace(last, notes=(*last.notes, *self._notes())))
-
-    def _tables(self) -> tuple[Table, ...]:
-        found = []
-        for law, exact, lossy in sorted_out(self.rows):
-            if self.full:
-                found += [
-                    full_table(law, rows, lossy=apart)
-                    for rows, apart in ((exact, False), (lossy, True))
-                    if rows
-                ]
-            else:
-                found += [matrix(law, exact, folded=self.folded)] if exact else []
-                found += [lossy_table(law, lossy)] if lossy else []
-        return tuple(found)
-
-    def _notes(self) -> tuple[str, ...]:
-        return (*notes(self.rows, full=self.full), *self.left_out)
 
     def data(self) -> Table:
         """Return the records as a table."""
@@ -81,12 +140,10 @@ class Comparison(Tabular):
         columns = tuple(records[0]) if records else ("law", "verifier", "k", "exact")
         return Table(columns=columns, rows=tuple(tuple(record.values()) for record in records))
 
-    def _draw(self, ax: Axes) -> None:
-        draw(ax, self.rows, folded=self.folded)
-
     def records(self) -> list[dict[str, object]]:
-        """Return the rows as plain dictionaries, for a data frame or JSON; law and verifier are
-        their identities (`repr`).
+        """Return the rows as plain dictionaries for a data frame or JSON.
+
+        Law and verifier are given by their identities (`repr`).
         """
         return [
             {
@@ -98,14 +155,292 @@ class Comparison(Tabular):
                 "optimum": row.optimum,
                 "frontier": row.frontier,
                 "gap": row.gap,
-                "total_variation": None
-                if row.distortion is None
-                else row.distortion.total_variation,
-                "kl": None if row.distortion is None else row.distortion.kl,
-                "monte_carlo": None if row.monte_carlo is None else row.monte_carlo.value,
-                "monte_carlo_low": None if row.monte_carlo is None else row.monte_carlo.low,
-                "monte_carlo_high": None if row.monte_carlo is None else row.monte_carlo.high,
+                "total_variation": row.distances[0],
+                "kl": row.distances[1],
+                "monte_carlo": row.monte_carlo and row.monte_carlo.value,
+                "monte_carlo_low": row.monte_carlo and row.monte_carlo.low,
+                "monte_carlo_high": row.monte_carlo and row.monte_carlo.high,
                 "note": row.note,
             }
             for row in self.rows
         ]
+
+    def _tables(self) -> list[Table]:
+        found = []
+        for group in _by_law(self.rows):
+            if self.full:
+                found += [_full_table(group.law, rows) for rows in group[1:] if rows]
+            else:
+                found += [_matrix(group, folded=self.folded)] if group.kept else []
+                found += [_lossy_table(group)] if group.lossy else []
+        return found
+
+    def _notes(self) -> list[str]:
+        said = [_LOSSY_NOTE] if any(group.lossy for group in _by_law(self.rows)) else []
+        if not self.full and any(isinstance(row.value, Approximate) for row in self.rows):
+            said.append(_SAMPLED_NOTE)
+        return [*said, *_empty_cell_notes(self.rows), *_falling_notes(self.rows), *self.left_out]
+
+    def _draw(self, ax: Axes) -> None:
+        """Draw acceptance against k under the first law: the optimum and the best five curves."""
+        first, *others = _by_law(self.rows)
+        optimum = {row.law.k: row.optimum for row in self.rows if type(row.law) is first.law}
+        ks = list(optimum)
+        best = [_or_nan(optimum[k]) for k in ks]
+        top = drawing.Line("optimum", ks, best, best=True)
+        curves = _curves(first.kept, ks)
+        if not self.folded:
+            curves += _curves(first.lossy, ks, ", lossy")
+        curves.sort(key=lambda line: -float(np.nanmean(line.y)))
+        if self.folded:  # nobody asked for a scheme of one k, or for one along the optimum
+            attaining = [line for line in curves if np.allclose(line.y, best, rtol=0, atol=SAME)]
+            if attaining:
+                top = dataclasses.replace(top, label="optimum, attained")
+            curves = [
+                line
+                for line in curves
+                if line not in attaining and np.isfinite(line.y).sum() > (len(ks) > 1)
+            ]
+        lines = [top, *curves[: drawing.MOST_LINES - 1]]
+        drawing.draw_lines(ax, lines, xlabel="number of drafts k", ticks=ks)
+        beside = f" (the first of {1 + len(others)} laws)" if others else ""
+        ax.set_title(f"{first.law.title} drafts{beside}", fontsize=10)
+
+
+def distinct(things: Iterable[_Thing]) -> list[_Thing]:
+    """Return the first of equals, in order; a verifier from outside need not be hashable."""
+    found: list[_Thing] = []
+    for thing in things:
+        if thing not in found:
+            found.append(thing)
+    return found
+
+
+class _Group(NamedTuple):
+    """The rows of one law: of schemes that keep the target's law, and of those that do not."""
+
+    law: type[Law]
+    kept: list[ComparisonRow]
+    lossy: list[ComparisonRow]
+
+
+def _by_law(rows: Sequence[ComparisonRow]) -> list[_Group]:
+    """Group rows by draft law, and by whether the scheme keeps the target's law."""
+    groups = []
+    for law in distinct(type(row.law) for row in rows):
+        here = [row for row in rows if type(row.law) is law]
+        lossy = [row for row in here if _is_lossy(row.verifier, here)]
+        kept = [row for row in here if not _is_lossy(row.verifier, here)]
+        groups.append(_Group(law, kept, lossy))
+    return groups
+
+
+def _is_lossy(verifier: Verifier, rows: Sequence[ComparisonRow]) -> bool:
+    """Whether a verifier is lossy, by its definition or, if it promises nothing, as found."""
+    if verifier.lossless or isinstance(verifier, VERIFIERS):
+        return not verifier.lossless
+    known = [
+        row.distortion.total_variation
+        for row in rows
+        if row.verifier == verifier and row.distortion is not None
+    ]
+    return not known or max(known) > SAME
+
+
+def _matrix(group: _Group, *, folded: bool) -> Table:
+    """Lay out verifiers by k, the best of each k marked, below optimum and gap of the best."""
+    optimum = {row.law.k: row.optimum for row in group.kept}
+    ks = sorted(optimum)
+    verifiers = distinct(row.verifier for row in group.kept)
+    cells = [
+        {row.law.k: row for row in group.kept if row.verifier == verifier} for verifier in verifiers
+    ]
+    top = {k: _largest([row[k] for row in cells if k in row]) for k in ks}
+
+    def rank(i: int) -> tuple[list[int], bool]:
+        """Of schemes that accept alike, one that is called optimal stands for the others."""
+        values = [cells[i][k].value if k in cells[i] else None for k in reversed(ks)]
+        accepted = [-1.0 if value is None else float(value) for value in values]
+        return [-round(value / SAME) for value in accepted], not verifiers[i].title.startswith(
+            "optimal"
+        )
+
+    body: list[tuple[object, ...]] = [
+        ("optimum", *(optimum[k] for k in ks)),
+        ("gap of the best", *(_gap(optimum[k], top[k]) for k in ks)),
+    ]
+    best: set[tuple[int, int]] = set()
+    shown: list[int] = []  # verifiers that have a row
+    same: dict[int, list[str]] = {}  # names of those that agree with one of them
+    for i in sorted(range(len(verifiers)), key=rank):
+        like = next((j for j in shown if folded and _agrees(cells[i], cells[j])), None)
+        if like is not None:
+            fewer = cells[i].keys() != cells[like].keys()
+            only = f" (k = {', '.join(map(str, sorted(cells[i])))})" if fewer else ""
+            same.setdefault(like, []).append(str(verifiers[i]) + only)
+            continue
+        shown.append(i)
+        best |= {
+            (len(body), at)
+            for at, k in enumerate(ks, start=1)
+            if k in cells[i] and _attains(cells[i][k], top[k])
+        }
+        name = str(verifiers[i]) + ("" if verifiers[i].lossless else ", lossless here")
+        body.append((name, *(cells[i][k].value if k in cells[i] else "" for k in ks)))
+    return Table(
+        columns=(f"drafts: {group.law.title}", *(f"k = {k}" for k in ks)),
+        rows=tuple(body),
+        best=frozenset(best),
+        ruled=frozenset({1}),
+        notes=tuple(f"{verifiers[j]} = {' = '.join(names)}" for j, names in same.items()),
+        longest=_LONGEST_NAME,
+    )
+
+
+def _lossy_table(group: _Group) -> Table:
+    """Lay out lossy schemes with their distances to the target and the frontier there."""
+    body = [
+        (
+            str(row.verifier),
+            row.law.k,
+            row.value,
+            row.distortion and row.frontier,
+            *row.distances,
+        )
+        for row in group.lossy
+    ]
+    head = (f"lossy, drafts: {group.law.title}", "k", "acceptance", "frontier", "TV", "KL (nats)")
+    return Table(columns=head, rows=tuple(body), longest=_LONGEST_NAME)
+
+
+def _full_table(law: type[Law], rows: Sequence[ComparisonRow]) -> Table:
+    """Lay out every figure of every row, ruled where the number of drafts changes."""
+    lossy = _is_lossy(rows[0].verifier, rows)
+    body: list[tuple[object, ...]] = []
+    for row in rows:
+        found = row.monte_carlo
+        interval = "" if found is None else f"{found.low:.4f}–{found.high:.4f}"
+        figures: tuple[object, ...]
+        if lossy:
+            figures = (row.distortion and row.frontier, *map(_four_digits, row.distances))
+        else:
+            lower = "" if row.lower is None else row.lower
+            figures = (row.optimum, _gap(row.optimum, row.exact), lower)
+        body.append((row.law.k, str(row.verifier), row.value, *figures, interval))
+    columns = ("frontier", "TV", "KL") if lossy else ("optimum", "gap", "proven ≥")
+    changes = [i for i, (one, next_) in enumerate(itertools.pairwise(body)) if one[0] != next_[0]]
+    title = f"{'lossy, ' if lossy else ''}drafts: {law.title}"
+    percent = f"{CONFIDENCE:.1%}".replace("%", " %")
+    return Table(
+        columns=("k", title, "accepted", *columns, f"{percent} MC"),
+        rows=tuple(body),
+        ruled=frozenset(changes),
+        longest=_LONGEST_BESIDE_ALL,
+    )
+
+
+def _empty_cell_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Return a line per scheme and reason of an empty cell, with the k that it concerns."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        if row.note:
+            key = (str(row.verifier), row.law.title, row.note)
+            found.setdefault(key, []).append(str(row.law.k))
+    return [
+        f"— {verifier}, {law}, k = {', '.join(ks)}: {note}"
+        for (verifier, law, note), ks in found.items()
+    ]
+
+
+def _falling_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Return a line for each scheme that accepts less of more drafts, and what may limit it."""
+    found = []
+    for verifier, law in distinct((row.verifier, type(row.law)) for row in rows):
+        here = [row for row in rows if row.verifier == verifier and type(row.law) is law]
+        values = {row.law.k: row.exact for row in here if row.exact is not None}
+        pairs = itertools.pairwise(sorted(values))
+        falls = next((pair for pair in pairs if values[pair[1]] < values[pair[0]] - SAME), None)
+        if falls is not None:
+            limits = [f"{name} = {getattr(verifier, name)}" for name in verifier.display_fields]
+            why = f": {' and '.join(limits)} may be why, the optimum never falls" if limits else ""
+            found.append(
+                f"— {verifier}, {law.title}: accepts less of {falls[1]} drafts than of "
+                f"{falls[0]}{why}."
+            )
+    return found
+
+
+def _largest(rows: Sequence[ComparisonRow]) -> float | Approximate | None:
+    """Return the largest acceptance, approximate where a sampled one may exceed all exact ones."""
+    exact = max((row.exact for row in rows if row.exact is not None), default=-1.0)
+    sampled = [row.monte_carlo for row in rows if row.exact is None and row.monte_carlo is not None]
+    if any(interval.high > exact for interval in sampled):
+        return Approximate(max(exact, *(interval.value for interval in sampled)))
+    return None if exact < 0 else exact
+
+
+def _gap(optimum: float | None, accepted: float | Approximate | None) -> float | Approximate | None:
+    if optimum is None or accepted is None:
+        return None
+    if isinstance(accepted, Approximate):
+        return Approximate(max(0.0, optimum - accepted.value))
+    return 0.0 if optimum - accepted < _ROUNDING else optimum - accepted
+
+
+def _attains(row: ComparisonRow, top: float | Approximate | None) -> bool:
+    """Whether a row has the largest acceptance of all, for certain."""
+    if row.exact is None or top is None or isinstance(top, Approximate):
+        return False
+    return row.exact >= top - SAME
+
+
+def _agrees(some: Mapping[int, ComparisonRow], others: Mapping[int, ComparisonRow]) -> bool:
+    """Whether a verifier accepts as much as another, wherever it has a value at all."""
+    if not some.keys() <= others.keys():
+        return False
+    pairs = [(row.exact, others[k].exact) for k, row in some.items()]
+    return all(a is not None and b is not None and abs(a - b) <= SAME for a, b in pairs)
+
+
+def _curves(
+    rows: Sequence[ComparisonRow], ks: Sequence[int], remark: str = ""
+) -> list[drawing.Line]:
+    """Return a line for each verifier; verifiers that agree everywhere share one."""
+    lines: list[drawing.Line] = []
+    for verifier in distinct(row.verifier for row in rows):
+        mine = {row.law.k: row for row in rows if row.verifier == verifier}
+        found = [mine.get(k) for k in ks]
+        sampled = [(row and row.exact is None and row.monte_carlo) or None for row in found]
+        y = [_or_nan(row and row.value) for row in found]
+        low = [_or_nan(interval and interval.low) for interval in sampled]
+        high = [_or_nan(interval and interval.high) for interval in sampled]
+        if np.isfinite(y).any():
+            name = shortened(str(verifier), _LONGEST_NAME)
+            lines.append(drawing.Line(name + remark, list(ks), y, low, high))
+    lines.sort(key=lambda line: -int(np.isfinite(line.y).sum()))  # those known everywhere first
+    kept: list[drawing.Line] = []
+    for line in lines:
+        same = next((i for i, other in enumerate(kept) if _covers(other, line)), None)
+        if same is None:
+            kept.append(line)
+        elif len(kept[same].label) + len(line.label) < _LONGEST_LABEL:
+            kept[same] = dataclasses.replace(kept[same], label=f"{kept[same].label}, {line.label}")
+    return kept
+
+
+def _covers(line: drawing.Line, other: drawing.Line) -> bool:
+    """Whether a line runs through all the points of another."""
+    known = np.isfinite(other.y)
+    return bool(
+        np.allclose(np.asarray(line.y)[known], np.asarray(other.y)[known], rtol=0, atol=SAME)
+    )
+
+
+def _or_nan(value: float | Approximate | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _four_digits(value: float | None) -> str:
+    if value is None:
+        return "—"
+    return f"{value:.4f}" if np.isfinite(value) else "∞"

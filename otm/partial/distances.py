@@ -1,6 +1,4 @@
-"""Divergences over every completion: f-divergences are monotone in the overlap curve, so two
-completions give their range.
-"""
+"""Divergences over every completion, from the two extreme ones."""
 
 from __future__ import annotations
 
@@ -11,11 +9,9 @@ import numpy as np
 from otm._arrays import LEAST, UNIT_ROUNDOFF, as_scalar_or_array, quiet
 from otm.divergences import harmonic_mean_distance, kl_divergence, total_variation
 from otm.overlap import OverlapCurve
-from otm.partial.completion import Completion
-from otm.partial.interval import Interval
-from otm.partial.known import Floats, Mask
-from otm.partial.pair import PartialPair
-from otm.partial.top import TopTokens
+from otm.partial.completion import Completion, PartialPair
+from otm.partial.top import Floats, Mask, TopTokens
+from otm.partial.values import Interval
 from otm.pmf import check_instance
 
 
@@ -50,7 +46,8 @@ def divergences(pair: PartialPair) -> PartialDivergences:
         their lower ends to D ≥ ∫ (min(1, t) − H(t) − shift(target) − t·shift(draft))₊ dt/t, H being
         the curve of the closest completion.
 
-    Cost: both completions, O(m log m). Reference: docs/theory.md, "Partial knowledge".
+    Cost: both completions, O(m log m).
+    Reference: docs/theory.md, "Partial knowledge".
 
     >>> one = otm.partial.TopTokens(tokens=[0], probabilities=[0.5])
     >>> two = otm.partial.TopTokens(tokens=[0], probabilities=[0.75])
@@ -125,12 +122,9 @@ def divergences(pair: PartialPair) -> PartialDivergences:
 
 
 def _unlisted_errors(pair: PartialPair, completion: Completion) -> tuple[Floats, Floats]:
-    """Return how far the masses of p and of q that are not listed may be off by rounding, `(rows,
-    W)` each.
-
-    They are differences: of 1 and the listed ones, of a tail and its share elsewhere. They err
-    absolutely, by a small part of the tail and by the least float for each of its tokens.
-    """
+    """Return how far unlisted masses of p and of q may be off by rounding, `(rows, W)` each."""
+    # They are differences: of 1 and the listed ones, of a tail and its share elsewhere. They err
+    # absolutely, by a small part of the tail and by the least float for each of its tokens.
     known, width = pair.layout, completion.draft.shape[-1]
     errors = []
     for side, listed, tail in (
@@ -147,12 +141,9 @@ def _unlisted_errors(pair: PartialPair, completion: Completion) -> tuple[Floats,
 
 
 def _tail_rounding(pair: PartialPair, completion: Completion, swap: bool) -> tuple[Floats, Floats]:
-    """Return how much a relative entropy may lose and gain by the rounding of what is left of the
-    tails, `(...)` each.
-
-    That is q log(1 ± ε/p) where p is such a mass, of error ε, and ε (1 + |log q| + |log p|) where q
-    is.
-    """
+    """Return how much a relative entropy may lose and gain by rounding of the tails `(...)`."""
+    # That is q log(1 ± ε/p) where p is such a mass, of error ε, and ε (1 + |log q| + |log p|) where
+    # q is.
     masses = [side.reshape(-1, side.shape[-1]) for side in (completion.draft, completion.target)]
     errors = _unlisted_errors(pair, completion)
     (p, q), (p_error, q_error) = (masses[::-1], errors[::-1]) if swap else (masses, errors)
@@ -166,9 +157,7 @@ def _tail_rounding(pair: PartialPair, completion: Completion, swap: bool) -> tup
 
 
 def _inexact(side: TopTokens, num_tokens: int | None) -> Mask:
-    """Whether masses are rounded, or a tail too small to be told from rounding may hold any of the
-    other tokens.
-    """
+    """Whether masses are rounded, or a tail is no larger than its rounding."""
     full = num_tokens is not None and (side.tokens >= 0).sum(axis=-1) == num_tokens
     return np.asarray((side.rounding > 0) | (side.tail_unknown & ~np.asarray(full)))
 
@@ -179,9 +168,7 @@ def _packed(lower: Floats, upper: Floats, slack: Floats, upper_is_attained: Mask
 
 
 def _log_size(draft: Floats, target: Floats) -> Floats:
-    """Return Σ q (|log q| + |log p|) over p, q > 0, `(...)`: the relative entropy errs by this many
-    times the relative errors.
-    """
+    """Return Σ q (|log q| + |log p|) over p, q > 0, the factor of relative errors `(...)`."""
     with quiet():
         size = np.where(
             (target > 0) & (draft > 0),
@@ -193,12 +180,10 @@ def _log_size(draft: Floats, target: Floats) -> Floats:
 
 
 def _shifted_kl(draft: Floats, target: Floats, shift_draft: Floats, shift_target: Floats) -> Floats:
-    """Integrate (min(1, t) − H(t) − shift_target − t·shift_draft)₊/t over t > 0, `(...)`; parts
-    that would diverge count 0.
-
-    Between neighbouring ratios H(t) = t·P(ratios above) + Q(ratios below), so that on either side
-    of 1 the bracket is linear.
-    """
+    """Integrate (min(1, t) − H(t) − shift_target − t·shift_draft)₊/t over t > 0, `(...)`."""
+    # Parts that would diverge count 0.
+    # Between neighbouring ratios H(t) = t·P(ratios above) + Q(ratios below), so that on either side
+    # of 1 the bracket is linear.
     curve = OverlapCurve.of(draft, target)
     total = np.zeros(draft.shape[:-1])
     for lowest, highest, level, rise in ((0.0, 1.0, 0.0, 1.0), (1.0, np.inf, 1.0, 0.0)):

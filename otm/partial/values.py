@@ -7,23 +7,58 @@ range. Recursive rejection is not: a pair that agrees less at every level can be
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from otm._arrays import UNIT_ROUNDOFF, quiet
+from otm._arrays import UNIT_ROUNDOFF, Array, quiet
 from otm.drafts.iid import IID
 from otm.drafts.iid_cut import iid_values
 from otm.errors import InvalidParameter, Unsupported
 from otm.overlap import overlap_at
-from otm.partial.completion import Completion
-from otm.partial.interval import Interval
-from otm.partial.known import Floats, Mask
-from otm.partial.pair import PartialPair
+from otm.partial.completion import Completion, PartialPair
+from otm.partial.top import Floats, Mask
 from otm.pmf import check_instance
 from otm.problem import Problem
+from otm.statistics import Certified
 from otm.verbs import check_ks
 from otm.verifiers import KSeq, Maximal, Optimal, RecursiveRejection, Verifier
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Interval(Certified):
+    """Certified bounds of a quantity over every completion; floats or arrays of one shape.
+
+    Attributes:
+        lower, upper: no completion lies outside [lower, upper].
+        lower_is_attained, upper_is_attained: whether some completion comes within `slack` of that
+            end. With an unknown vocabulary size that completion may use as many tokens as it needs.
+        slack: how far each end was moved outwards for the stated rounding of the input and for
+            floating point; 0 on an end that is infinite or a natural limit of the quantity.
+    """
+
+    lower_is_attained: Array
+    upper_is_attained: Array
+    slack: Array
+
+    def __repr__(self) -> str:
+        return f"Interval(lower={self.lower!s}, upper={self.upper!s}, is_tight={self.is_tight!s})"
+
+    @property
+    def width(self) -> Array:
+        """Upper − lower; infinite where the upper end is."""
+        return self.upper - self.lower
+
+    @property
+    def is_tight(self) -> Array:
+        """Whether both ends are attained, up to `slack`: no narrower interval is always true."""
+        return self.lower_is_attained & self.upper_is_attained
+
+    def contains(self, value: Any) -> Array:
+        """Return whether lower ≤ value ≤ upper."""
+        return (self.lower <= value) & (value <= self.upper)
 
 
 def optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interval:
@@ -67,10 +102,12 @@ def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> In
 
     Each is a functional of the overlap curve H, evaluated on the two extreme completions:
 
-        `KSeq()`                1 − (1 − H(γ)/γ)^k by the rule, at each completion's own γ* or at a given γ;
-        `RecursiveRejection()`  H(t_k), t_1 = 1, t_{i+1} = t_i + 1 − H(t_i): t ↦ t + 1 − H(t) is non-decreasing, so that t_i and
-                                then H(t_k) are enclosed;
-        `Maximal()`             H(1); `Optimal()`  the optimum.
+        `KSeq()`                1 − (1 − H(γ)/γ)^k by the rule, at each completion's own γ* or at
+                                a given γ;
+        `RecursiveRejection()`  H(t_k), t_1 = 1, t_{i+1} = t_i + 1 − H(t_i): t ↦ t + 1 − H(t) is
+                                non-decreasing, so that t_i and then H(t_k) are enclosed;
+        `Maximal()`             H(1);
+        `Optimal()`             the optimum.
 
     Args:
         verifier: one of these four.
@@ -135,7 +172,8 @@ def gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     Raises:
         InvalidParameter: unless every k is an integer ≥ 1.
 
-    Cost: as `acceptance`. Reference: SpecTr, (6); docs/theory.md, "Partial knowledge".
+    Cost: as `acceptance`.
+    Reference: SpecTr, (6); docs/theory.md, "Partial knowledge".
 
     >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.75, 0.25])
     >>> two = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5])
@@ -222,17 +260,14 @@ def _rows(completion: Completion) -> tuple[Floats, Floats]:
 
 
 def _overlap(completion: Completion, level: Floats | float) -> Floats:
-    """Evaluate H(t) of a completion at one level, or one per row, `(rows,)`."""
+    """Evaluate H(t) of a completion at one level, or at one for each row, `(rows,)`."""
     return np.asarray(overlap_at(*_rows(completion), level))
 
 
 def _slack(pair: PartialPair, ks: Sequence[int]) -> Floats:
-    """Bound, `(len(ks), rows)`, what rounding can do to an acceptance, here and in the given
-    log-probabilities.
-
-    The truth is within the shifts of a completion in total variation, and every cut moves by at
-    most k·shift(draft) + shift(target).
-    """
+    """Bound what rounding can do to an acceptance, here and in the input, `(len(ks), rows)`."""
+    # The truth is within the shifts of a completion in total variation, and every cut moves by at
+    # most k·shift(draft) + shift(target).
     known = pair.layout
     counts = np.asarray(ks, dtype=np.float64)[:, None]
     bound: Floats = _floating(pair, ks) + counts * known.shift_draft + known.shift_target
@@ -240,9 +275,7 @@ def _slack(pair: PartialPair, ks: Sequence[int]) -> Floats:
 
 
 def _floating(pair: PartialPair, ks: Sequence[int]) -> Floats:
-    """Bound, `(len(ks), 1)`, our own rounding: sums of W + 5 masses and powers, 32 (W + min(k, 64)
-    + 8) units of roundoff.
-    """
+    """Bound our own rounding, `(len(ks), 1)`: sums of W + 5 masses, and powers."""
     counts = np.asarray(ks, dtype=np.float64)[:, None]
     width = pair.layout.draft.shape[1] + 5
     bound: Floats = 32.0 * (width + np.minimum(counts, 64.0) + 8.0) * UNIT_ROUNDOFF

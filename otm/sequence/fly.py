@@ -62,7 +62,7 @@ class Fly(GreedyChain):
     """
 
     title = "FLy"
-    telling = ("window", "entropy", "samples")
+    display_fields = ("window", "entropy", "samples")
 
     window: int = 6
     entropy: float = 0.3

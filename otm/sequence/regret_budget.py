@@ -59,7 +59,7 @@ class RegretBudget(GreedyChain):
     """
 
     title = "regret budget"
-    telling = ("budget", "gate", "mismatches")
+    display_fields = ("budget", "gate", "mismatches")
 
     budget: float = 2.0625
     gate: float = 2.0625

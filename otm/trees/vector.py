@@ -33,12 +33,8 @@ from otm.pmf import (
 )
 from otm.problem import Problem, check_problem
 from otm.verbs import acceptance_curve
-from otm.verifiers import Naive, NaiveTree, Race, RecursiveRejection, Verifier
+from otm.verifiers import VERIFIERS, Verifier
 from otm.verifiers.base import require_support
-
-NESTED: tuple[type[Verifier], ...] = (RecursiveRejection, Race, Naive, NaiveTree)
-"""Verifiers whose accept events are nested in k, so that they have an acceptance vector at every k.
-"""
 
 PathAcceptance = Callable[[tuple[int, ...]], float]
 """Probability that a vertex, given by its rank path, is accepted given that its parent is; depends
@@ -186,7 +182,7 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
     Averages over the contexts of a text usually do.
 
     Args:
-        verifier: one of `NESTED`, or any verifier at k = 1.
+        verifier: one whose `nested_in_k` is true, or any verifier at k = 1.
         problem: any batch `(..., V)`; its law gives k.
 
     Returns:
@@ -209,11 +205,12 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
     """
     require_support(verifier, check_problem(problem, gradients=True).law)
     k = problem.law.k
-    if k > 1 and not isinstance(verifier, NESTED):
+    if k > 1 and not verifier.nested_in_k:
         raise Unsupported(
             f"An acceptance vector needs accept events that are nested in k; those of {verifier!r} "
-            "are not: what happens to the first draft depends on how many follow. Choose "
-            f"{', '.join(cls.__name__ for cls in NESTED)}, or k = 1."
+            "are not: what happens to the "
+            "first draft depends on how many follow. Choose "
+            f"{', '.join(cls.__name__ for cls in VERIFIERS if cls.nested_in_k)}, or k = 1."
         )
     if tracks_gradient(problem.draft, problem.target):
         curve = acceptance_curve(verifier, problem, k=range(1, k + 1))

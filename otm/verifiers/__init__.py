@@ -59,18 +59,9 @@ VERIFIERS: tuple[type[Verifier], ...] = (
     TvOptimal,
     Fuzzy,
 )
-"""Every verifier class; `compare` and the contract tests walk this list."""
-
-PLANS: tuple[type[Verifier], ...] = (SelectThenReject, TransportPlan)
-"""Those of `VERIFIERS` whose rule is a plan over the enumerated drafts, by default a linear
-program's: their value is the optimum.
-
-Beyond the enumeration they have no rule, hence neither a value nor a sample. The plan is one of
-many of the same value, which is accurate to the program's certified gap.
-"""
+"""Every verifier class; `otm.compare`, the contract tests and the documents walk this list."""
 
 __all__ = [
-    "PLANS",
     "VERIFIERS",
     "BatchedOptimalRule",
     "BoundedRegret",

@@ -31,19 +31,36 @@ _ENTRIES_AT_ONCE = 1 << 22
 
 @dataclasses.dataclass(frozen=True)
 class Verifier(Scheme):
-    """A verification scheme; frozen, hashable, its parameters are its fields.
+    """A verification scheme: a frozen, hashable object whose fields are its parameters.
+
+    What the rest of the library needs to know of a scheme it says itself, as class attributes; the
+    first three have no default.
 
     Attributes:
-        lossless: whether the output has exactly the target's law, for every problem that the
-            verifier supports.
-        laws: the draft laws that it applies to: a class with any number of drafts, or one law where
+        title: the field's name for the scheme.
+        lossless: whether the output has exactly the target's law on every supported problem.
+        laws: the draft laws that it applies to: a class for any number of drafts, or one law where
             the number matters.
+        summary: what the scheme does, in one clause, for the glossary of a report; empty for none.
         differentiable: whether `acceptance` passes gradients on to tensors that require them.
+        nested_in_k: whether where the rule stops among the first i drafts is independent of how
+            many more were drafted, so that the i-th is accepted with probability α_i − α_{i−1}.
+        is_plan: whether the rule is by default a linear program's plan over the enumerated drafts:
+            its value is the optimum, and beyond the enumeration it has neither value nor sample.
+        proven_lower: name in `otm.bounds` of a lower bound on the acceptance that is proven for
+            the default parameters under every supported law; empty for none.
+        table_columns: columns of `otm.acceptance_table`, without their k, that hold the acceptance;
+            empty where the table leaves the scheme out.
     """
 
     lossless: ClassVar[bool]
     laws: ClassVar[tuple[type[Law] | Law, ...]]
+    summary: ClassVar[str] = ""
     differentiable: ClassVar[bool] = False
+    nested_in_k: ClassVar[bool] = False
+    is_plan: ClassVar[bool] = False
+    proven_lower: ClassVar[str] = ""
+    table_columns: ClassVar[tuple[str, ...]] = ()
 
     def supports(self, law: Law) -> bool:
         """Whether this verifier applies to drafts drawn by `law`."""
@@ -62,15 +79,14 @@ class Verifier(Scheme):
 
 @dataclasses.dataclass(frozen=True)
 class CurvedVerifier(Verifier):
-    """A verifier whose acceptances for several numbers of drafts share work, one sort or one
-    recursion, whatever k is asked.
+    """A verifier that computes its acceptance for several numbers of drafts at once.
+
+    They share one sort or one recursion, whatever k is asked.
     """
 
     @abc.abstractmethod
     def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
-        """Return the exact acceptance for each k of `ks`, `(len(ks), ...)` in float64, of the
-        problem's array kind.
-        """
+        """Return the exact acceptance `(len(ks), ...)` in float64, of the problem's array kind."""
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return the curve's one value at the problem's own k."""
@@ -95,9 +111,7 @@ class Rule(abc.ABC):
 
     @abc.abstractmethod
     def draw(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-        """Draw drafts `(n, k)` and the state that travels with them from uniforms `(n,
-        num_draft_uniforms)`.
-        """
+        """Draw drafts `(n, k)` and their state from uniforms `(n, num_draft_uniforms)`."""
 
     @property
     @abc.abstractmethod
@@ -108,12 +122,12 @@ class Rule(abc.ABC):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Execute the scheme's published steps: output `(n,)` and the rule's accept flags `(n,)`."""
+        """Execute the published steps: output `(n,)` and the rule's accept flags `(n,)`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Conditional(Rule):
-    """A rule that needs nothing but the drafts: its law given them is all there is to know."""
+    """A rule that is known by its law of the output given the drafts."""
 
     @property
     def num_draft_uniforms(self) -> int:
@@ -126,15 +140,17 @@ class Conditional(Rule):
 
     @abc.abstractmethod
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return, for drafts `(n, k)`, two sub-distributions `(n, V)`: mass of accepted drafts and
-        mass of residual draws.
+        """Return the law of the output given drafts `(n, k)`, in two parts `(n, V)` each.
+
+        The mass of accepted drafts and the mass of residual draws.
         """
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shared(Rule):
-    """A rule that shares randomness with the drafter (races, hashing): its joint law comes first,
-    the kernel follows.
+    """A rule that shares randomness with the drafter, as races and hashing do.
+
+    Its joint law comes first, the kernel follows.
     """
 
     @abc.abstractmethod
@@ -143,8 +159,9 @@ class Shared(Rule):
 
 
 def require_support(verifier: Verifier, law: Law) -> None:
-    """Raise `Unsupported`, naming both, unless the verifier applies to the law; `InvalidParameter`
-    if it is no verifier at all.
+    """Raise unless a verifier applies to a law.
+
+    `InvalidParameter` if either is none, `Unsupported`, naming both, if they do not fit.
     """
     if not isinstance(verifier, Verifier) or not isinstance(law, Law):
         raise InvalidParameter(
@@ -160,6 +177,16 @@ def require_support(verifier: Verifier, law: Law) -> None:
         )
 
 
+def require_state(state: NDArray[Any] | None) -> NDArray[Any]:
+    """Return the randomness that the drafter shared, or raise `TypeError` where there is none."""
+    if state is None:
+        raise TypeError(
+            "Shared randomness is verified as it drew the drafts; state is None. Pass the state "
+            "that draw() returned."
+        )
+    return state
+
+
 def check_definition(by: str) -> Definition:
     """Return `by` if it names a definition of acceptance, else raise `InvalidParameter`."""
     if isinstance(by, str) and by in ("membership", "rule"):
@@ -171,9 +198,7 @@ def check_definition(by: str) -> Definition:
 
 
 def check_drafts(drafts: object, problem: Problem) -> NDArray[np.int64]:
-    """Return drafts as int64 `(n, k)`, or raise `InvalidParameter` on a wrong shape or a token
-    outside the vocabulary.
-    """
+    """Return drafts as int64 `(n, k)`, or raise `InvalidParameter` on a wrong shape or token."""
     array = any_array(drafts)
     if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or array.shape[-1] != problem.law.k:
         raise InvalidParameter(
@@ -192,8 +217,9 @@ def check_drafts(drafts: object, problem: Problem) -> NDArray[np.int64]:
 
 
 def enumerated_acceptance(rule: Conditional, by: Definition) -> float:
-    """Sum the acceptance over every draft sequence: the oracle of closed forms, and the value of
-    schemes without one.
+    """Sum the acceptance over every draft sequence.
+
+    The oracle of closed forms, and the value of schemes without one.
 
     Cost: O(sequences × V); raises `TooLarge` beyond four million sequences.
     """
@@ -211,8 +237,9 @@ def enumerated_acceptance(rule: Conditional, by: Definition) -> float:
 
 
 def live_blocks(rule: Rule) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Yield the draft sequences `(n, k)` that can be drawn and their masses `(n,)`, so many that a
-    table of `(n, V)` stays small.
+    """Yield the draft sequences `(n, k)` that can be drawn, with their masses `(n,)`, in blocks.
+
+    A block is so long that a table of `(n, V)` stays small.
 
     Raises `TooLarge` beyond four million sequences.
     """

@@ -1,6 +1,4 @@
-"""Acceptance by bounded regret, one token of approximate speculative decoding: what is nearly the
-likeliest will do.
-"""
+"""Acceptance by bounded regret: what is nearly the likeliest token will do."""
 
 from __future__ import annotations
 
@@ -8,14 +6,13 @@ import dataclasses
 import math
 
 from otm._arrays import Array, namespace
-from otm.pmf import check_real
-from otm.verifiers.lossy_rule import TIE, Fallback, LossyVerifier, check_fallback, matching_steps
+from otm.pmf import check_choice, check_real
+from otm.verifiers.lossy_rule import FALLBACKS, TIE, Fallback, LossyVerifier, keep_passing
 
 
 @dataclasses.dataclass(frozen=True)
 class BoundedRegret(LossyVerifier):
-    """Accept x iff its regret log(max q/q(x)) is at most r; otherwise take the target's likeliest
-    token.
+    """Accept x iff log(max q/q(x)) ≤ r, otherwise take the target's likeliest token.
 
     The regret is a difference of logits, so that a temperature divides it. Masses within 1e-12 of
     the bound e^{−r} max q pass.
@@ -32,7 +29,8 @@ class BoundedRegret(LossyVerifier):
     Raises:
         InvalidParameter: if one is out of range.
 
-    Cost: O(V log V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V log V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: ASD (2608.03447; transformers#48636), its reference code at 4228d0f; whole blocks:
         `otm.sequence.RegretBudget`.
 
@@ -44,20 +42,17 @@ class BoundedRegret(LossyVerifier):
     """
 
     title = "bounded regret"
-    telling = ("regret",)
+    display_fields = ("regret",)
 
     regret: float = 2.0625
     fallback: Fallback = "greedy"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "regret", check_real(self.regret, name="regret", low=0.0))
-        check_fallback(self.fallback)
+        check_choice(self.fallback, FALLBACKS, name="fallback")
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass
-        drafted outside.
-        """
-        xp = namespace(draft, target)
-        q = xp.astype(target, xp.float64)
-        passes = q >= math.exp(-self.regret) * xp.max(q, axis=-1, keepdims=True) - TIE
-        return matching_steps(draft, target, passes, self.fallback)
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+        """Accept the tokens of small regret."""
+        xp = namespace(target)
+        least = math.exp(-self.regret) * xp.max(target, axis=-1, keepdims=True) - TIE
+        return keep_passing(draft, target, target >= least, self.fallback)

@@ -1,6 +1,4 @@
-"""Constrained acceptance (Cactus): a drafted token is verified towards the target with a bonus for
-that token.
-"""
+"""Constrained acceptance (Cactus): a draft is verified towards the target with a bonus for it."""
 
 from __future__ import annotations
 
@@ -16,13 +14,14 @@ from otm.pmf import check_real
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.lossy_rule import Lossy
-from otm.verifiers.rules import RedrawByDrafts
+from otm.verifiers.rules import ResidualByDrafts
 
 
 @dataclasses.dataclass(frozen=True)
 class Cactus(Lossy):
-    """Accept x with min(1, h(x)/p(x)), h(x) = min(1, q(x) + √(2δ q(x)(1 − q(x)))); otherwise draw
-    what is left of x's own aim.
+    """Accept x with min(1, h(x)/p(x)), otherwise draw from what is left of x's own aim.
+
+    h(x) = min(1, q(x) + √(2δ q(x)(1 − q(x)))) is what x is raised to.
 
     The aim of a draft x has h(x) on x, and on y ≠ x what keeps the proportions of q: c q(y), c = (1
     − h(x))/(1 − q(x)). A rejected x is followed by a draw from ∝ (c q − p)₊. To second order the
@@ -39,8 +38,8 @@ class Cactus(Lossy):
     Raises:
         InvalidParameter: if it is negative.
 
-    Cost: O(V), batched; the output law a sort, O(V log V). Accuracy: (3ν + 16) u (docs/theory.md,
-        "Plain sums").
+    Cost: O(V), batched; the output law a sort, O(V log V).
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: Cactus [Hao & Mou 2026], 2604.04987v1; its public code at 3b01b81, which this is.
 
     >>> problem = otm.Problem(
@@ -54,7 +53,7 @@ class Cactus(Lossy):
     """
 
     title = "Cactus"
-    telling = ("delta",)
+    display_fields = ("delta",)
     laws = (IID(1),)
 
     delta: float = 0.05
@@ -86,8 +85,7 @@ class Cactus(Lossy):
         return by_rows(values, problem.draft, problem.target)[0]
 
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
-        """Return the law of the output: drafts below their aim first, then what the rejected ones
-        leave, in the order of p/q.
+        """Return the law of the output `(V,)`, by one pass in the order of p/q.
 
         Of a rejected x weight w(x)/S(c_x) falls on every token with p/q < c_x: two sums over those
         x, w c/S for q and w/S for p.
@@ -118,7 +116,7 @@ class Cactus(Lossy):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class CactusRule(RedrawByDrafts):
+class CactusRule(ResidualByDrafts):
     """Cactus prepared for one problem.
 
     Attributes:
@@ -127,23 +125,21 @@ class CactusRule(RedrawByDrafts):
 
     raised: NDArray[np.float64]
 
-    def covers(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+    def cumulative_acceptance(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return min(1, h/p) of each draft."""
         drawn = self.problem.draft[drafts]
         with quiet():
             return np.where(drawn > 0, np.minimum(1.0, self.raised[drafts] / drawn), 0.0)
 
-    def redrawn(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return (c q − p)₊ for the one draft, where nothing can be left of what q keeps for it: q
-        ≤ h < p.
-        """
+    def residual_weights(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return (c q − p)₊ for the one draft; nothing is left there of q(x) ≤ h(x) < p(x)."""
         shrunk = _shrunk(self.problem.target[drafts], self.raised[drafts])
         excess = np.maximum(shrunk * self.problem.target - self.problem.draft, 0.0)
         return np.asarray(excess if excess.any() else self.problem.target)
 
 
 def _shrunk(target: NDArray[np.float64], raised: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return c = (1 − h)/(1 − q); where q is 1 nothing is rejected, and it does not matter."""
+    """Return c = (1 − h)/(1 − q); where q = 1 nothing is rejected and c does not matter."""
     return np.asarray(
         np.divide(1.0 - raised, 1.0 - target, out=np.ones_like(target), where=target < 1.0)
     )

@@ -1,4 +1,4 @@
-"""Speculative cascades: where the draft is good enough its law is the one to verify towards."""
+"""Speculative cascades: verify towards the draft's law where it is good enough."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import dataclasses
 from typing import Literal
 
 from otm._arrays import Array, namespace, total
-from otm.errors import InvalidParameter
-from otm.pmf import check_real
+from otm.pmf import check_choice, check_real
 from otm.verifiers.lossy_rule import TIE, AimedVerifier
 
 
@@ -33,7 +32,8 @@ class Cascade(AimedVerifier):
     Raises:
         InvalidParameter: if either is out of range.
 
-    Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: Narasimhan et al. 2025, rules OPT and Token v3, with their q (small) and p (large)
         exchanged.
 
@@ -47,19 +47,16 @@ class Cascade(AimedVerifier):
     """
 
     title = "speculative cascade"
-    telling = ("rule", "alpha")
+    display_fields = ("rule", "alpha")
 
     rule: Literal["opt", "token_v3"] = "token_v3"
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alpha", check_real(self.alpha, name="alpha", low=0.0, high=1.0))
-        if not isinstance(self.rule, str) or self.rule not in ("opt", "token_v3"):
-            raise InvalidParameter(
-                f"rule must be 'opt' or 'token_v3'; got {str(self.rule)[:40]!r}. Choose one."
-            )
+        check_choice(self.rule, ("opt", "token_v3"), name="rule")
 
-    def aim(self, draft: Array, target: Array) -> Array:
+    def aimed_law(self, draft: Array, target: Array) -> Array:
         """Return the cascade's law."""
         xp = namespace(draft)
         largest = xp.max(target, axis=-1, keepdims=True)

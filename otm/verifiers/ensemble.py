@@ -1,4 +1,4 @@
-"""Static ensemble: verify towards a mixture of target and draft."""
+"""The static ensemble: verify towards a mixture of target and draft."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Ensemble(AimedVerifier):
     Raises:
         InvalidParameter: if it is out of range.
 
-    Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: docs/theory.md, "Lossy rules"; proposed for Hugging Face transformers
         (transformers#45979).
 
@@ -33,7 +34,7 @@ class Ensemble(AimedVerifier):
     """
 
     title = "static ensemble"
-    telling = ("weight",)
+    display_fields = ("weight",)
 
     weight: float = 0.5
 
@@ -42,6 +43,6 @@ class Ensemble(AimedVerifier):
             self, "weight", check_real(self.weight, name="weight", low=0.0, high=1.0)
         )
 
-    def aim(self, draft: Array, target: Array) -> Array:
+    def aimed_law(self, draft: Array, target: Array) -> Array:
         """Return w q + (1 − w) p."""
         return self.weight * target + (1.0 - self.weight) * draft

@@ -1,17 +1,14 @@
-"""Fuzzy speculative decoding: accept the draft wherever the two models are close, whatever the
-draft is.
-"""
+"""Fuzzy speculative decoding: accept any draft wherever the two models are close."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Literal
 
-from otm._arrays import Array, namespace, normalised_excess, quiet, total
+from otm._arrays import Array, namespace, normalised_excess, total
 from otm.divergences import divergence_term
-from otm.errors import InvalidParameter
-from otm.pmf import check_real
-from otm.verifiers.lossy_rule import LossyVerifier, rejection
+from otm.pmf import check_choice, check_real
+from otm.verifiers.lossy_rule import LossyVerifier, keep_passing, keep_towards, rejected_mass
 
 Divergence = Literal["js", "kl", "tv"]
 
@@ -23,8 +20,10 @@ class Fuzzy(LossyVerifier):
     The gate looks at the two distributions only, so the output law is p where it opens and q where
     it does not:
 
-        fallback="target":       reject and draw from the target; acceptance by rule 1 or 0, by membership 1 or Σ p q;
-        fallback="speculative":  verify by single-draft rejection; acceptance 1 or Σ min(p, q), the same output law.
+        fallback="target":       reject and draw from the target; acceptance by rule 1 or 0, by
+                                 membership 1 or Σ p q;
+        fallback="speculative":  verify by single-draft rejection; acceptance 1 or Σ min(p, q), the
+                                 same output law.
 
     Lossy where 0 < Div ≤ threshold. Law: IID(1).
 
@@ -38,10 +37,10 @@ class Fuzzy(LossyVerifier):
     Raises:
         InvalidParameter: if an argument is out of range.
 
-    Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: Holsman, Huang & Dhingra 2025 (2502.20704), divergence gate with a tunable threshold.
-        The
-    default threshold is this library's; the paper tunes it per model pair.
+        The default threshold is this library's; the paper tunes it per model pair.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))  # TV = 1/4
     >>> [
@@ -52,7 +51,9 @@ class Fuzzy(LossyVerifier):
     """
 
     title = "fuzzy"
-    telling = ("threshold",)
+    summary = "accepts wherever the two distributions are close (Holsman et al. 2025)"
+    display_fields = ("threshold",)
+    table_columns = ("fuzzy_iid",)
 
     threshold: float = 0.1
     divergence: Divergence = "js"
@@ -60,35 +61,22 @@ class Fuzzy(LossyVerifier):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", check_real(self.threshold, name="threshold", low=0.0))
-        if not isinstance(self.divergence, str) or self.divergence not in ("js", "kl", "tv"):
-            raise InvalidParameter(
-                f"divergence must be 'js', 'kl' or 'tv'; got {self.divergence!r}. Choose one of "
-                "them."
-            )
-        if not isinstance(self.fallback, str) or self.fallback not in ("target", "speculative"):
-            raise InvalidParameter(
-                f"fallback must be 'target' or 'speculative'; got {self.fallback!r}. Choose one of "
-                "them."
-            )
+        check_choice(self.divergence, ("js", "kl", "tv"), name="divergence")
+        check_choice(self.fallback, ("target", "speculative"), name="fallback")
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return all ones where the gate is open, else the fallback's acceptance probabilities; and
-        its residual.
-        """
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+        """Keep everything where the gate is open, otherwise what the fallback keeps."""
         xp = namespace(draft, target)
-        p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
-        is_open = (_divergence(p, q, self.divergence) <= self.threshold)[..., None]
+        is_open = (_divergence(draft, target, self.divergence) <= self.threshold)[..., None]
         if self.fallback == "target":
-            keep = xp.where(is_open, xp.ones_like(p), xp.zeros_like(p))
-            return keep, q, rejection(p, keep)
-        with quiet():
-            keep = xp.where(p > 0, xp.clip(q / p, 0.0, 1.0), xp.zeros_like(p))
-        keep = xp.where(is_open, xp.ones_like(p), keep)
-        return keep, normalised_excess(xp.clip(q - p, 0.0, None), q), rejection(p, keep)
+            return keep_passing(draft, target, is_open & (draft >= 0), "target")
+        keep = xp.where(is_open, xp.ones_like(draft), keep_towards(target, draft))
+        residual = normalised_excess(xp.clip(target - draft, 0.0, None), target)
+        return keep, residual, rejected_mass(draft, keep)
 
 
 def _divergence(p: Array, q: Array, kind: Divergence) -> Array:
-    """Return the divergence `(...)`, as a sum of non-negative terms: exactly 0 at p = q."""
+    """Return the divergence `(...)` as a sum of non-negative terms, exactly 0 at p = q."""
     if kind == "tv":
         return 0.5 * total(abs(p - q))
     if kind == "kl":

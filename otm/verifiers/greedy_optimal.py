@@ -16,8 +16,7 @@ from otm.verifiers.rules import AcceptOneOrCatch, single_draft_rejection
 
 @dataclasses.dataclass(frozen=True)
 class GreedyOptimal(Verifier):
-    """Single-draft rejection on the one random draft; whatever it leaves over, the fixed drafts may
-    take.
+    """Reject the one random draft against the target; the fixed drafts may take the residual.
 
     With s the law of the last draft x (p renormalised off the top tokens): accept x with
     probability min(1, q(x)/s(x)), else draw Y ∝ q on the top tokens and (q − s)₊ off them. A token
@@ -28,7 +27,8 @@ class GreedyOptimal(Verifier):
     the optimum of the law: a rejected x has q(x) < s(x), so the residual cannot hit it. Rule and
     membership agree. Lossless. Law: Greedy(k).
 
-    Cost: O(V log V). Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V log V).
+    Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums").
     Reference: Hu et al. 2025, verification of greedy draft sampling.
 
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.Greedy(2))
@@ -40,13 +40,13 @@ class GreedyOptimal(Verifier):
     """
 
     title = "optimal for greedy drafts"
+    summary = "the optimal verifier for top k−1 and one draw (Hu et al. 2025)"
     lossless = True
     laws = (Greedy,)
+    table_columns = ("greedy_optimal_greedy",)
 
     def prepare(self, problem: Problem) -> AcceptOneOrCatch:
-        """Compute the accept probabilities of the last draft and the law of the output after a
-        rejection.
-        """
+        """Compute the last draft's acceptance probabilities and the residual."""
         law = problem.law
         if not isinstance(
             law, Greedy

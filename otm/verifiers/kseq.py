@@ -81,9 +81,15 @@ class KSeq(CurvedVerifier):
     """
 
     title = "K-SEQ"
+    summary = (
+        "tries the drafts in turn with acceptance min(1, q/(γp)) for the best γ (SpecTr, "
+        "Algorithm 2)"
+    )
     lossless = True
     laws = (IID,)
     differentiable = True
+    proven_lower = "kseq_lower"
+    table_columns = ("kseq_iid",)
 
     gamma: float | None = None
 

@@ -1,20 +1,20 @@
-"""Lenience: speculative decoding that forgives a draft a bounded excess over the target."""
+"""Lenience: speculative decoding that accepts a draft up to a factor above the target."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Literal
 
-from otm._arrays import Array, namespace, normalised_excess, quiet
-from otm.errors import InvalidParameter
-from otm.pmf import check_real
-from otm.verifiers.lossy_rule import LossyVerifier, rejection
+from otm._arrays import Array, namespace, normalised_excess
+from otm.pmf import check_choice, check_real
+from otm.verifiers.lossy_rule import LossyVerifier, keep_towards, rejected_mass
 
 
 @dataclasses.dataclass(frozen=True)
 class Lenience(LossyVerifier):
-    """Accept x with probability min(1, q(x)/(l p(x))), otherwise draw from a residual; l = 1 is
-    speculative decoding.
+    """Accept x with probability min(1, q(x)/(l p(x))), otherwise draw from a residual.
+
+    l = 1 is speculative decoding.
 
     Rule acceptance Σ min(p, q/l). With R = Σ (p − q/l)₊ and a residual ρ the output law is min(p,
     q/l) + R ρ, where
@@ -34,7 +34,8 @@ class Lenience(LossyVerifier):
     Raises:
         InvalidParameter: if either is out of range.
 
-    Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: Leviathan et al. 2023, Appendix A.5.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
@@ -46,7 +47,9 @@ class Lenience(LossyVerifier):
     """
 
     title = "lenience"
-    telling = ("lenience",)
+    summary = "accepts more than is lossless by a factor (Leviathan et al. 2023, A.5)"
+    display_fields = ("lenience",)
+    table_columns = ("lenience_iid",)
 
     lenience: float = 0.5
     residual: Literal["plain", "scaled"] = "plain"
@@ -57,17 +60,12 @@ class Lenience(LossyVerifier):
             "lenience",
             check_real(self.lenience, name="lenience", low=0.0, high=1.0, open_low=True),
         )
-        if not isinstance(self.residual, str) or self.residual not in ("plain", "scaled"):
-            raise InvalidParameter(
-                "residual must be 'plain', (q − p)₊, or 'scaled', (q − l p)₊; got "
-                f"{self.residual!r}. Choose one of them."
-            )
+        check_choice(self.residual, ("plain", "scaled"), name="residual")
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return min(1, q/(l p)), the chosen residual and Σ (p − q/l)₊."""
         xp = namespace(draft, target)
-        p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
-        with quiet():
-            keep = xp.where(p > 0, xp.clip(q / self.lenience / p, 0.0, 1.0), xp.zeros_like(p))
+        keep = keep_towards(target / self.lenience, draft)
         scale = 1.0 if self.residual == "plain" else self.lenience
-        return keep, normalised_excess(xp.clip(q - scale * p, 0.0, None), q), rejection(p, keep)
+        residual = normalised_excess(xp.clip(target - scale * draft, 0.0, None), target)
+        return keep, residual, rejected_mass(draft, keep)

@@ -1,5 +1,4 @@
-"""List races: k drafts from k independent exponential races, and a target that races on all of them
-at once.
+"""List races: k independent races draw the drafts, the target races on all of them at once.
 
 Draft l is the winner of its own race, argmin_i E_i^l/p_i, so the drafts are i.i.d.; the output is
 argmin_i min_l E_i^l/q_i, whose law is q because the minimum over the lists of standard exponentials
@@ -42,7 +41,7 @@ from otm.races import (
     sequences,
 )
 from otm.results import Coupling, Definition
-from otm.verifiers.base import Shared, Verifier
+from otm.verifiers.base import Shared, Verifier, require_state
 
 _TINY = 1e-300
 _ENTRIES_AT_ONCE = 1 << 18
@@ -50,8 +49,9 @@ _ENTRIES_AT_ONCE = 1 << 18
 
 @dataclasses.dataclass(frozen=True)
 class ListRace(Verifier):
-    """Output the winner of the target's race over all k lists; the rule accepts if it is the
-    winning list's own draft.
+    """Output the winner of the target's race over all k lists.
+
+    The rule accepts if that is the winning list's own draft.
 
     By rule:       α = Σ_j k / Σ_i [max(p_i/p_j, q_i/q_j) + (k−1) q_i/q_j] = Σ_j k q_j/(k + g_j);
     by membership: α = Σ_j q_j ∫₀^∞ k e^{−kt} [1 − (1 − e^{−t g_j})(1 − H_j(t))^{k−1}] dt.
@@ -59,9 +59,11 @@ class ListRace(Verifier):
     Lossless, and the output does not depend on which drafts the verifier is told. Law: IID(k).
 
     Cost: by rule O(V log V), batched; by membership O(V · nodes) after a sort, some 110 (k = 1) to
-    600 (k = 64) nodes, row by row. Accuracy: by rule about 1e-14; by membership quadrature error
-    below 2e-12, derived in `otm.races`. Reference: Rowan, Phan & Khisti 2025 (2506.05632), list
-    matching; the membership value: docs/theory.md, "Races".
+        600 (k = 64) nodes, row by row.
+    Accuracy: by rule about 1e-14; by membership quadrature error below 2e-12, derived in
+        `otm.races`.
+    Reference: Rowan, Phan & Khisti 2025 (2506.05632), list matching; the membership value:
+        docs/theory.md, "Races".
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> otm.acceptance(ListRace(), problem, by="rule")  # g = (0, 1): .5·2/2 + .5·2/3
@@ -71,8 +73,11 @@ class ListRace(Verifier):
     """
 
     title = "list race"
+    summary = "k draft races against one target race (Rowan et al. 2025)"
     lossless = True
     laws = (IID,)
+    proven_lower = "list_matching_lower"
+    table_columns = ("list_race_rule_iid",)
 
     def prepare(self, problem: Problem) -> ListRaceRule:
         """Nothing depends on the problem alone: a race compares arrival times."""
@@ -88,8 +93,9 @@ class ListRace(Verifier):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ListRaceRule(Shared):
-    """k draft races and the target's race over them; the state is the logarithms of their
-    exponentials `(n, k, V)`.
+    """k draft races and the target's race over them.
+
+    The state is the logarithms of their exponentials `(n, k, V)`.
     """
 
     num_uniforms = 0  # none: the races are the randomness
@@ -109,15 +115,8 @@ class ListRaceRule(Shared):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Find the first of all arrivals under the target's rates; accept if it is its own list's
-        draft.
-        """
-        if state is None:
-            raise TypeError(
-                "A race is verified with the exponentials that drew its drafts; state is None. "
-                "Pass draw()'s state."
-            )
-        times = log_arrivals(state, self.problem.target)
+        """Find the first of all arrivals under q; accept if it is its own list's draft."""
+        times = log_arrivals(require_state(state), self.problem.target)
         winner = np.argmin(times.reshape(len(times), -1), axis=1)
         lists, output = np.divmod(winner, self.problem.num_tokens)
         return output, drafts[np.arange(len(drafts)), lists] == output
@@ -148,7 +147,7 @@ def _own_list_match(draft: Array, target: Array, k: int) -> Array:
 
 
 def any_list_match(draft: NDArray[np.float64], target: NDArray[np.float64], k: int) -> float:
-    """Return Pr(the output is one of the k drafts) by the integral; one row."""
+    """Integrate the probability that the output is one of the k drafts; one row."""
     order = drafted_ascending(draft, target)
     p, q = draft[order], target[order]
     rates = overtaking_rates(p, q)
@@ -165,11 +164,9 @@ def any_list_match(draft: NDArray[np.float64], target: NDArray[np.float64], k: i
 
 
 def _list_nodes(k: int, smallest: float = 1.0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return nodes and weights for the law Exp(k).
-
-    On the ray arg t = φ, c = cos φ: |e^{−t g}| ≤ 1 and |H| ≤ H/c ≤ 1/c, so 1 − Π(1 − ·) over k
-    lists is within (1 + 1/c)^k.
-    """
+    """Return quadrature nodes and weights for the law Exp(k)."""
+    # On the ray arg t = φ, c = cos φ: |e^{−t g}| ≤ 1 and |H| ≤ H/c ≤ 1/c, so 1 − Π(1 − ·) over k
+    # lists is within (1 + 1/c)^k.
     t, weights = exponential_nodes(lambda c: k * np.log1p(1.0 / c), smallest=smallest)
     return t / k, weights
 
@@ -177,12 +174,9 @@ def _list_nodes(k: int, smallest: float = 1.0) -> tuple[NDArray[np.float64], NDA
 def _suffix_rates(
     draft: NDArray[Any], rates: NDArray[Any], now: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """Return H_j(t)/p_j = Σ_{m≥j} (e^{−t g_m} − e^{−t g_{m+1}})/P_m for tokens in ascending order,
-    `(nodes, n)`.
-
-    A prefix mass below 1e-300 multiplies rates that vanish with it; flooring it there keeps 1/P
-    finite.
-    """
+    """Return H_j(t)/p_j = Σ_{m≥j} (e^{−t g_m} − e^{−t g_{m+1}})/P_m in ascending order."""
+    # A prefix mass below 1e-300 multiplies rates that vanish with it; flooring it there keeps 1/P
+    # finite.
     with quiet():
         alive = np.exp(-now * rates)
     alive[:, :-1] -= alive[:, 1:]
@@ -194,12 +188,9 @@ def _suffix_rates(
 def _conditional_winners(
     draft: NDArray[np.float64], target: NDArray[np.float64], t: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return, given the target's time, the law of the draft of the winning list and of another,
-    `(nodes, x, y)` and `(nodes, x)`.
-
-    In the winning list y arrives at exactly r_y t: x ≠ y wins the draft race if it arrives before,
-    Σ_{x≤m<y} of the same terms.
-    """
+    """Return the draft's law in the winning list `(nodes, x, y)` and in another `(nodes, x)`."""
+    # In the winning list y arrives at exactly r_y t: x ≠ y wins the draft race if it arrives
+    # before, Σ_{x≤m<y} of the same terms.
     order = drafted_ascending(draft, target)
     p = draft[order]
     rates = overtaking_rates(p, target[order])

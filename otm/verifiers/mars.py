@@ -1,6 +1,4 @@
-"""Margin-aware verification (MARS): where the target hardly prefers its likeliest token to the
-next, the next will do as well.
-"""
+"""Margin-aware verification (MARS): a small margin lets the second likeliest token pass too."""
 
 from __future__ import annotations
 
@@ -8,21 +6,22 @@ import dataclasses
 import math
 
 from otm._arrays import Array, namespace
-from otm.pmf import check_real
+from otm.pmf import check_choice, check_real
 from otm.verifiers.lossy_rule import (
+    FALLBACKS,
     TIE,
     Fallback,
     LossyVerifier,
     by_rank,
-    check_fallback,
-    matching_steps,
+    keep_passing,
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Mars(LossyVerifier):
-    """Accept the target's likeliest token, and its second if their logits z₂/z₁ > θ; otherwise take
-    the likeliest.
+    """Accept the target's likeliest token, and its second if their logits z₂/z₁ > θ.
+
+    Otherwise take the likeliest.
 
     A ratio of logits is no function of the distribution: adding a constant to all of them changes
     it, and nothing else. With z₁ given it is a test on masses, z₂ = z₁ + log(q₂/q₁):
@@ -45,7 +44,8 @@ class Mars(LossyVerifier):
     Raises:
         InvalidParameter: if one is out of range.
 
-    Cost: O(V log V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V log V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: MARS [Song et al. 2026], 2601.15498v1, the rule of its abstract and its ratio r =
         z₂/z₁ with θ = .9.
 
@@ -57,7 +57,7 @@ class Mars(LossyVerifier):
     """
 
     title = "MARS"
-    telling = ("theta", "top_logit")
+    display_fields = ("theta", "top_logit")
 
     theta: float = 0.9
     top_logit: float = 20.0
@@ -68,15 +68,13 @@ class Mars(LossyVerifier):
         object.__setattr__(
             self, "top_logit", check_real(self.top_logit, name="top_logit", low=0.0, open_low=True)
         )
-        check_fallback(self.fallback)
+        check_choice(self.fallback, FALLBACKS, name="fallback")
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass
-        drafted outside.
-        """
-        xp = namespace(draft, target)
-        q = xp.astype(target, xp.float64)
-        rank = by_rank(q)
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+        """Accept the likeliest token, and the second where it is close."""
+        xp = namespace(target)
+        rank = by_rank(target)
         margin = math.exp(-(1.0 - self.theta) * self.top_logit) if self.theta < 1.0 else 1.0
-        close = q > margin * xp.max(q, axis=-1, keepdims=True) + TIE
-        return matching_steps(draft, target, (rank == 0) | ((rank == 1) & close), self.fallback)
+        close = target > margin * xp.max(target, axis=-1, keepdims=True) + TIE
+        passes = (rank == 0) | ((rank == 1) & close)
+        return keep_passing(draft, target, passes, self.fallback)

@@ -1,4 +1,4 @@
-"""Single-draft rejection: the maximal coupling, the rule that speculative decoding began with."""
+"""Single-draft rejection, the maximal coupling that speculative decoding began with."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from otm.verifiers.rules import AcceptInTurn, single_draft_rejection
 
 @dataclasses.dataclass(frozen=True)
 class Maximal(Verifier):
-    """Accept the single draft x with probability min(1, q(x)/p(x)), otherwise draw from the
-    residual ∝ (q − p)₊.
+    """Accept x with probability min(1, q(x)/p(x)), otherwise draw from ∝ (q − p)₊.
 
     α = Σ_x min(p(x), q(x)) = 1 − TV(p, q), which no coupling exceeds. Rule and membership agree: a
     rejected draft has no residual mass. Lossless. Law: IID(1).
 
-    Cost: O(V). Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums"). Reference: Leviathan et al.
-    2023, Algorithm 1; Chen et al. 2023; SpecTr, Algorithm 1 and (1) (which prints this acceptance
-    as the cost).
+    Cost: O(V).
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Reference: Leviathan et al. 2023, Algorithm 1; Chen et al. 2023; SpecTr, Algorithm 1 and (1)
+        (which prints this acceptance as the cost).
 
     >>> otm.acceptance(
     ...     Maximal(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
@@ -33,9 +33,13 @@ class Maximal(Verifier):
     """
 
     title = "single-draft rejection"
+    summary = (
+        "standard speculative sampling with one draft (Leviathan et al. 2023; Chen et al. 2023)"
+    )
     lossless = True
     laws = (IID(1),)
     differentiable = True
+    table_columns = ("maximal_iid",)
 
     def prepare(self, problem: Problem) -> AcceptInTurn:
         """Compute acceptance probabilities and residual."""

@@ -7,14 +7,14 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, normalised_excess, quiet, to_numpy, total
+from otm._arrays import Array, namespace, to_numpy
 from otm.pmf import check_real
 from otm.taut_string import Hull, by_ratio, string_law
-from otm.verifiers.lossy_rule import LossyVerifier
+from otm.verifiers.lossy_rule import AimedVerifier
 
 
 @dataclasses.dataclass(frozen=True)
-class Mentored(LossyVerifier):
+class Mentored(AimedVerifier):
     """Single-draft rejection towards the law π that maximises Σ min(p, π) subject to KL(q‖π) ≤ D.
 
     Off Z = {q = 0 < p}:  π = clip(p, q/β, q/α),  α ≤ 1 ≤ β,  Σ (p − q/α)₊ = Σ (q/β − p)₊ =: e;
@@ -33,10 +33,10 @@ class Mentored(LossyVerifier):
     Raises:
         InvalidParameter: if `kl` is negative or not a number.
 
-    Cost: O(V log V), row by row on the host. Accuracy: 1e-13 in the acceptance, about 1e-15 in the
-        budget spent by π. (Where the
-    draft model gives a token of the target no mass, e can be too small for any uniform to exceed 1
-    − e; π is still the law meant.)
+    Cost: O(V log V), row by row on the host.
+    Accuracy: 1e-13 in the acceptance, about 1e-15 in the budget spent by π. (Where the draft model
+        gives a token of the target no mass, e can be too small for any uniform to exceed 1 − e; π
+        is still the law meant.)
     Reference: Tran-Thien 2023, "An optimal lossy variant of speculative decoding"; zeros:
         docs/theory.md, "Lossy frontiers".
 
@@ -46,33 +46,28 @@ class Mentored(LossyVerifier):
     """
 
     title = "mentored decoding"
-    telling = ("kl",)
+    display_fields = ("kl",)
 
     kl: float = 0.1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kl", check_real(self.kl, name="kl", low=0.0))
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return min(1, π/p), the residual ∝ (π − p)₊ and e."""
-        xp = namespace(draft, target)
-        shape, width = tuple(target.shape), int(target.shape[-1])
-        rows = [np.reshape(to_numpy(a).astype(np.float64), (-1, width)) for a in (draft, target)]
-        law = np.stack(
-            [mentored_law(p, q, float(self.kl)) for p, q in zip(*rows, strict=True)]
-        ).reshape(shape)
-        goal = law if isinstance(target, np.ndarray) else xp.asarray(law, device=target.device)
-        p = xp.astype(draft, xp.float64)
-        with quiet():
-            keep = xp.where(p > 0, xp.clip(goal / p, 0.0, 1.0), xp.zeros_like(p))
-        excess = xp.clip(goal - p, 0.0, None)
-        return keep, normalised_excess(excess, goal), total(excess)
+    def aimed_law(self, draft: Array, target: Array) -> Array:
+        """Return the law π that the budget buys, row by row on the host."""
+        xp, width = namespace(draft, target), int(target.shape[-1])
+        rows = [np.reshape(to_numpy(masses), (-1, width)) for masses in (draft, target)]
+        laws = [mentored_law(p, q, float(self.kl)) for p, q in zip(*rows, strict=True)]
+        law = np.stack(laws).reshape(tuple(target.shape))
+        return law if isinstance(target, np.ndarray) else xp.asarray(law, device=target.device)
 
 
 def mentored_law(
     draft: NDArray[np.float64], target: NDArray[np.float64], kl: float
 ) -> NDArray[np.float64]:
     """Return the output law π `(V,)` of mentored decoding; one row.
+
+    The obstacle's steps are (q, p) in ascending order of q/p, already concave: no hull is built.
 
     The obstacle's steps are (q, p) in ascending order of q/p: already concave, so no hull has to be
     built.

@@ -1,5 +1,4 @@
-"""Weighted MinHash: drafter and verifier throw the same darts, and each takes the first that lands
-under its own distribution.
+"""Weighted MinHash: drafter and verifier take the first shared dart under their distribution.
 
 Darts (token, height) fall uniformly on Ω × [0, 1]; the drafter stops at the first with height ≤
 p(token), the verifier at the first with height ≤ q(token). Both stop at the same dart when the
@@ -28,13 +27,14 @@ from otm._arrays import Array, by_rows, namespace, quiet, total
 from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.results import Coupling, Definition
-from otm.verifiers.base import Shared, Verifier
+from otm.verifiers.base import Shared, Verifier, require_state
 
 
 @dataclasses.dataclass(frozen=True)
 class MinHash(Verifier):
-    """Output the token of the first shared dart under q; the rule accepts if it is the dart that
-    the drafter took.
+    """Output the token of the first shared dart under q.
+
+    The rule accepts if it is the dart that the drafter took.
 
     By rule:       α = (1 − TV)/(1 + TV);
     by membership: α = [Σ min(p, q) + Σ |p − q|·min(p, q)] / (1 + TV).
@@ -42,8 +42,10 @@ class MinHash(Verifier):
     Lossless: the verifier's dart does not depend on p. At most the race's acceptance on every pair.
     Law: IID(1).
 
-    Cost: O(V), batched. Accuracy: a few units in the last place. Reference: Daliri, Musco & Suresh
-    2024 (2408.07978), weighted MinHash; membership: docs/theory.md, "Races".
+    Cost: O(V), batched.
+    Accuracy: a few units in the last place.
+    Reference: Daliri, Musco & Suresh 2024 (2408.07978), weighted MinHash; membership:
+        docs/theory.md, "Races".
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> (
@@ -54,8 +56,10 @@ class MinHash(Verifier):
     """
 
     title = "MinHash"
+    summary = "shared darts thrown until each model accepts one (Daliri et al. 2024)"
     lossless = True
     laws = (IID(1),)
+    table_columns = ("minhash_iid", "minhash_rule_iid")
 
     def prepare(self, problem: Problem) -> MinHashRule:
         """Nothing depends on the problem alone: darts are compared with heights."""
@@ -68,8 +72,10 @@ class MinHash(Verifier):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MinHashRule(Shared):
-    """The dart process; the state is each token's first dart under p: its time and its height as a
-    fraction of p `(n, 2, V)`.
+    """The dart process.
+
+    The state is each token's first dart under p `(n, 2, V)`: its time, and its height in parts of
+    p.
     """
 
     @property
@@ -91,16 +97,9 @@ class MinHashRule(Shared):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Find each token's first dart under q, from the drafter's where it counts; the earliest is
-        the output.
-        """
-        if state is None:
-            raise TypeError(
-                "Darts are verified as they were thrown; state is None. Pass the state that draw() "
-                "returned."
-            )
+        """Find each token's first dart under q; the earliest is the output."""
         p, q = self.problem.draft, self.problem.target
-        first, height = state[:, 0], state[:, 1]
+        first, height = np.moveaxis(require_state(state), 1, 0)
         low_enough = height * p < q
         with quiet():
             later = first + _waiting_times(uniforms, q)
@@ -112,9 +111,7 @@ class MinHashRule(Shared):
         return output, same & (output == drafts[:, 0])
 
     def joint(self) -> Coupling:
-        """Return [diag(min) + (p − q)₊ qᵀ + p ((q − p)₊)ᵀ] / (1 + TV): the second to stop starts
-        afresh.
-        """
+        """Return [diag(min) + (p − q)₊ qᵀ + p ((q − p)₊)ᵀ] / (1 + TV)."""
         p, q = self.problem.draft, self.problem.target
         surplus, deficit = np.maximum(p - q, 0.0), np.maximum(q - p, 0.0)
         joint = np.diag(np.minimum(p, q)) + np.outer(surplus, q) + np.outer(p, deficit)

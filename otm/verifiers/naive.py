@@ -1,4 +1,4 @@
-"""Sample the target and look whether the token was drafted: what one gets without any coupling."""
+"""Sample the target and look whether the token was drafted: no coupling at all."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class Naive(Verifier):
     it is optimal.
 
     Cost: that of the law's inclusion probabilities: O(V), without replacement O(V·k·nodes).
-    Accuracy: theirs, and (3ν + 16) u (docs/theory.md, "Plain sums"). Reference: naive sampling,
-    SpecInfer [Miao et al. 2024], the baseline of multi-step speculative sampling.
+    Accuracy: theirs, and (3ν + 16) u (docs/theory.md, "Plain sums").
+    Reference: naive sampling, SpecInfer [Miao et al. 2024], the baseline of multi-step speculative
+        sampling.
 
     >>> otm.acceptance(
     ...     Naive(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
@@ -35,11 +36,17 @@ class Naive(Verifier):
     """
 
     title = "naive"
+    summary = (
+        "samples the target and looks whether a draft hit it; with top-k drafts nothing "
+        "lossless does better"
+    )
     lossless = True
     laws = (Law,)
+    nested_in_k = True
+    table_columns = ("naive_iid", "naive_greedy", "naive_top_k")
 
     def prepare(self, problem: Problem) -> NaiveRule:
-        """Nothing to compute."""
+        """Return the rule, which needs the problem only."""
         return NaiveRule(problem=problem)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
@@ -49,7 +56,7 @@ class Naive(Verifier):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NaiveRule(Conditional):
-    """The target is all there is."""
+    """The rule that draws from the target."""
 
     num_uniforms = 1  # one, for the draw from the target
 
@@ -61,6 +68,6 @@ class NaiveRule(Conditional):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Draw from the target and look."""
+        """Draw from the target and accept if the token was drafted."""
         output = inverse_cdf(self.problem.target, uniforms[:, 0])
         return output, is_member(output, drafts)

@@ -1,4 +1,4 @@
-"""Single-draft rejection on the first draft; the other drafts may catch the residual by luck."""
+"""Single-draft rejection on the first draft; other drafts may equal the residual's token."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from otm.verifiers.rules import AcceptOneOrCatch, single_draft_rejection
 
 @dataclasses.dataclass(frozen=True)
 class NaiveTree(Verifier):
-    """Couple Y maximally with the first draft, then walk on in the tree wherever Y happens to have
-    been drafted.
+    """Couple Y maximally with the first draft, and accept it if it equals any of the drafts.
 
     Accept x₁ with probability min(1, q/p), else draw Y ∝ (q − p)₊; Y counts as accepted if it is
     any of the drafts.
@@ -26,9 +25,10 @@ class NaiveTree(Verifier):
 
     The rule accepts what is among the drafts, so rule and membership agree. Lossless. Law: IID(k).
 
-    Cost: O(V). Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums"). Reference: the
-    naive tree baseline of Dynamic Delayed Tree Expansion 2026 (arXiv 2602.16994); Leviathan et al.
-    2023 for k = 1.
+    Cost: O(V).
+    Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums").
+    Reference: the naive tree baseline of Dynamic Delayed Tree Expansion 2026 (arXiv 2602.16994);
+        Leviathan et al. 2023 for k = 1.
 
     >>> otm.acceptance(
     ...     NaiveTree(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
@@ -37,8 +37,11 @@ class NaiveTree(Verifier):
     """
 
     title = "naive tree"
+    summary = "the maximal coupling on the first draft; its residual may hit the others"
     lossless = True
     laws = (IID,)
+    nested_in_k = True
+    table_columns = ("naive_tree_iid",)
 
     def prepare(self, problem: Problem) -> AcceptOneOrCatch:
         """Compute acceptance probabilities and residual of the first draft."""

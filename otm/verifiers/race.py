@@ -1,5 +1,4 @@
-"""Exponential races: drafter and verifier run their races on the same random numbers, and agree
-more often than chance.
+"""Exponential races: drafter and verifier race on the same random numbers.
 
 Token i has one standard exponential E_i. The draft race is won by argmin E_i/p_i ~ p, the target's
 by argmin E_i/q_i ~ q, whatever the other one does: the scheme is lossless for every drafter,
@@ -54,7 +53,7 @@ from otm.races import (
     sequences,
 )
 from otm.results import Coupling, Definition, is_member
-from otm.verifiers.base import Shared, Verifier
+from otm.verifiers.base import Shared, Verifier, require_state
 
 MAX_DRAFTABLE = 512
 """Largest number of tokens of positive draft probability for the exact value with k > 1."""
@@ -70,8 +69,9 @@ _FASTEST = 2.0**50
 
 @dataclasses.dataclass(frozen=True)
 class Race(Verifier):
-    """Output the winner of the target's exponential race; it is accepted if it is among the first k
-    arrivals of the draft's.
+    """Output the winner of the target's exponential race.
+
+    It is accepted if it is among the first k arrivals of the draft's race.
 
     k = 1:  α = Σ_i 1 / Σ_j max(p_j/p_i, q_j/q_i), terms with p_i q_i = 0 being 0; k > 1:  α =
     Σ_{p_i>0} q_i ∫₀^∞ e^{−t} Pr(PoissonBinomial{1 − e^{−t(q_i p_j/p_i − q_j)₊}}_{j≠i} ≤ k − 1) dt.
@@ -88,8 +88,7 @@ class Race(Verifier):
     Accuracy: k = 1: about 1e-14 at V = 128,256; k > 1: quadrature error below 2e-12, derived in
         `otm.races`.
     Reference: ERSD [Kobus & Gündüz 2025], Algorithms 2 and 5 (one vertex); Maddison 2017; k = 1:
-        Daliri et al. 2024 (Gumbel
-    coupling). The exact values: docs/theory.md, "Races".
+        Daliri et al. 2024 (Gumbel coupling). The exact values: docs/theory.md, "Races".
 
     >>> p, q = [0.5, 0.2, 0.15, 0.1, 0.05], [0.1, 0.3, 0.05, 0.25, 0.3]
     >>> laws = [otm.IID(1), otm.WithoutReplacement(2), otm.WithoutReplacement(4)]
@@ -98,8 +97,15 @@ class Race(Verifier):
     """
 
     title = "race"
+    summary = (
+        "both models use the same Gumbel noise; accepted where both pick the same token "
+        "(ERSD; Daliri et al. 2024)"
+    )
     lossless = True
     laws = (IID(1), WithoutReplacement)
+    nested_in_k = True
+    proven_lower = "poisson_representation_lower"
+    table_columns = ("race_iid",)
 
     def prepare(self, problem: Problem) -> RaceRule:
         """Nothing depends on the problem alone: a race compares arrival times."""
@@ -133,12 +139,7 @@ class RaceRule(Shared):
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Run the target's race on the drafter's exponentials; accept if its winner was drafted."""
-        if state is None:
-            raise TypeError(
-                "A race is verified with the exponentials that drew its drafts; state is None. "
-                "Pass draw()'s state."
-            )
-        output = np.argmin(log_arrivals(state, self.problem.target), axis=1)
+        output = np.argmin(log_arrivals(require_state(state), self.problem.target), axis=1)
         return output, is_member(output, drafts)
 
     def joint(self) -> Coupling:
@@ -164,9 +165,7 @@ class RaceRule(Shared):
 
 
 def first_arrivals(log_times: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """Return the k earliest tokens of each row `(n, V)` in order of arrival, −1 where a token never
-    arrives.
-    """
+    """Return the k earliest tokens `(n, k)` of each row in order, −1 for one that never arrives."""
     count = min(k, log_times.shape[1])
     early = np.argpartition(log_times, count - 1, axis=1)[:, :count]
     times = np.take_along_axis(log_times, early, axis=1)
@@ -178,8 +177,7 @@ def first_arrivals(log_times: NDArray[np.float64], k: int) -> NDArray[np.int64]:
 
 
 def first_arrivals_match(draft: NDArray[np.float64], target: NDArray[np.float64], k: int) -> float:
-    """Return Pr(the target's winner is among the first k arrivals of the draft race) by the
-    integral; one row.
+    """Integrate the probability that the target's winner is among the draft's first k; one row.
 
     The Poisson-binomial counts 0..k−1 of every target token are updated together, one overtaking
     token at a time: in ascending order of q/p, only earlier tokens overtake.
@@ -246,13 +244,11 @@ def winners_coupling(
 def _arrivals_coupling(
     problem: Problem, drafts: NDArray[np.int64], smallest: float
 ) -> NDArray[np.float64]:
-    """Return Pr(first k arrivals = drafts[i], the target's winner = y) for k > 1, `(n, V)`.
-
-    With the target's winner y at time t, the draft race in units of t: token j joins at r_j, where
-    its memoryless clock with rate t p_j starts; y itself arrives at exactly r_y. Between two
-    joining times the number of arrivals along the drafted sequence is a birth process that dies
-    when any other token arrives first; after the last one only the order matters.
-    """
+    """Return Pr(first k arrivals = drafts[i], the target's winner = y) for k > 1, `(n, V)`."""
+    # With the target's winner y at time t, the draft race in units of t: token j joins at r_j,
+    # where its memoryless clock with rate t p_j starts; y itself arrives at exactly r_y. Between
+    # two joining times the number of arrivals along the drafted sequence is a birth process that
+    # dies when any other token arrives first; after the last one only the order matters.
     p, q = problem.draft, problem.target
     length = int(np.count_nonzero(drafts[0] != PAD))
     drafts = drafts[:, :length]
@@ -279,9 +275,7 @@ def _arrivals_coupling(
 def _next_arrivals(
     drafts: NDArray[np.int64], active: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return, per sequence, winner and stage, the rate of arrivals and the chance that one is the
-    next drafted, `(n, V, k)`.
-    """
+    """Return the rate of arrivals and the chance that one is the next drafted, `(n, V, k)`."""
     num_tokens, length = len(active), drafts.shape[1]
     exits, chances = (np.zeros((len(drafts), num_tokens, length)) for _ in range(2))
     left = np.tile(active, (len(drafts), 1))
@@ -298,9 +292,7 @@ def _next_arrivals(
 def _arrive_now(
     state: NDArray[np.float64], drafts: NDArray[np.int64], winners: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Let the winners y that arrive at this instant be the next drafted token; other unfinished
-    paths die.
-    """
+    """Let the winners y that arrive now be the next drafted token; other unfinished paths end."""
     state = state.copy()
     length = drafts.shape[1]
     for winner in winners:
@@ -320,7 +312,7 @@ def _evolve(
     chances: NDArray[np.float64],
     duration: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Advance the birth processes by `duration` (one per node)."""
+    """Advance the birth processes by `duration`, one for each node."""
     with quiet():
         # A stage left 2^50 times over is left at once: capping its rate shifts the later clocks by
         # 1e-15 of the duration.
@@ -330,13 +322,10 @@ def _evolve(
 
 
 def _transitions(rates: NDArray[np.float64], steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return exp of the generator with (−rates, 0) on its diagonal and 0 ≤ steps ≤ rates above it,
-    `(..., k + 1, k + 1)`.
-
-    Scaling and squaring. With rates below 1/8 the Taylor series of an entry is led by its first
-    term and hardly cancels, and later products have non-negative terms only; the diagonal, known
-    exactly, is put in at every squaring, so errors add up instead of doubling.
-    """
+    """Return exp of the generator with −rates on its diagonal and `steps` above it."""
+    # Scaling and squaring. With rates below 1/8 the Taylor series of an entry is led by its first
+    # term and hardly cancels, and later products have non-negative terms only; the diagonal, known
+    # exactly, is put in at every squaring, so errors add up instead of doubling.
     halvings = max(0, math.frexp(8.0 * rates.max())[1])
     stage = np.arange(rates.shape[-1] + 1)
     diagonal = np.concatenate([-rates, np.zeros_like(rates[..., :1])], axis=-1)
@@ -354,9 +343,7 @@ def _transitions(rates: NDArray[np.float64], steps: NDArray[np.float64]) -> NDAr
 
 
 def _settle(state: NDArray[np.float64], chances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Let the race run on for ever: each stage moves on with the chance that the next arrival is
-    the next drafted token.
-    """
+    """Let the race run on for ever: a stage moves on by the chance of the next drafted token."""
     state = state.copy()
     for stage in range(chances.shape[2]):
         state[..., stage + 1] += state[..., stage] * chances[..., stage, None]

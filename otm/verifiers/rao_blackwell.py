@@ -1,5 +1,4 @@
-"""Recursive rejection without replacement beyond enumeration: paths are sampled, and everything
-that can be integrated is.
+"""The acceptance of recursive rejection without replacement from sampled paths.
 
 By the Rao–Blackwell theorem an expectation given part of the randomness varies less than what it is
 the expectation of. Here the part that is drawn are the rejected drafts; whether each is rejected,
@@ -29,8 +28,7 @@ _RESOLVED = 1e-8
 def rao_blackwell_acceptance(
     problem: Problem, *, samples: int, rng: np.random.Generator, confidence: float = 0.95
 ) -> Estimate:
-    """Estimate the acceptance of recursive rejection without replacement from sampled paths, with a
-    guaranteed interval.
+    """Estimate the acceptance of recursive rejection without replacement from sampled paths.
 
     Paths are drawn as they are given that every draft on them is rejected, and each stage counts
     with its exact rejection probability: the sample is B = Π_i G(θ_i)/G(θ_{i−1}), whose mean is 1 −
@@ -54,7 +52,8 @@ def rao_blackwell_acceptance(
         InvalidParameter: if `samples` or `confidence` is out of range, or `rng` is no generator.
         ShapeMismatch: if the problem has leading axes.
 
-    Cost: O(samples · k log V). Reference: Maurer & Pontil 2009, Theorem 4 (both sides at δ/2).
+    Cost: O(samples · k log V).
+    Reference: Maurer & Pontil 2009, Theorem 4 (both sides at δ/2).
 
     >>> problem = otm.Problem(
     ...     draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.WithoutReplacement(2)
@@ -66,8 +65,9 @@ def rao_blackwell_acceptance(
     law = require_law(
         problem,
         WithoutReplacement,
-        message="rao_blackwell_acceptance is about drafts without replacement; the problem has {law!r}. "
-        "Choose law=otm.WithoutReplacement({law.k}), or otm.acceptance, which is exact for i.i.d. drafts.",
+        message="rao_blackwell_acceptance is about drafts without replacement; the problem has "
+        "{law!r}. Choose law=otm.WithoutReplacement({law.k}), or otm.acceptance, which is exact "
+        "for i.i.d. drafts.",
     )
     count = check_count(samples, name="samples", minimum=2)
     level = check_confidence(confidence)
@@ -97,13 +97,11 @@ def rao_blackwell_acceptance(
 def _rejected_on_paths(
     rule: RecursiveRejectionWithoutReplacementRule, size: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return unbiased samples `(size,)` in [0, 1] of the probability that every draft is rejected.
-
-    A stage multiplies by its exact rejection probability and draws the next draft as it is given
-    that it was rejected, the first from (p − q)₊. Where the mass left is too small for running sums
-    to tell its tokens apart, a later stage draws from what is left and multiplies by the
-    probability of rejecting that draft instead: the same mean.
-    """
+    """Return unbiased samples `(size,)` in [0, 1] of the probability that all are rejected."""
+    # A stage multiplies by its exact rejection probability and draws the next draft as it is given
+    # that it was rejected, the first from (p − q)₊. Where the mass left is too small for running
+    # sums to tell its tokens apart, a later stage draws from what is left and multiplies by the
+    # probability of rejecting that draft instead: the same mean.
     k = min(rule.problem.law.k, rule.remaining.size)
     drafts = np.empty((size, 0), dtype=np.int64)
     theta, mass = np.zeros(size), np.full(size, rule.residuals.mass(np.zeros(1))[0])

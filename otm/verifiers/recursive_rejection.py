@@ -1,6 +1,4 @@
-"""Recursive rejection sampling: single-draft rejection against the residual of the previous round,
-draft after draft.
-"""
+"""Recursive rejection: single-draft rejection against the residual of the round before."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ from otm.verifiers.rules import AcceptInTurn, single_draft_rejection
 
 @dataclasses.dataclass(frozen=True)
 class RecursiveRejection(CurvedVerifier):
-    """Try the drafts in turn, each by single-draft rejection with the residual left by the
-    rejections before it.
+    """Try the drafts in turn, each by single-draft rejection with the residual left so far.
 
     r₀ = q; draft i is accepted with probability min(1, r_{i−1}(x)/p(x)); on rejection r_i ∝
     (r_{i−1} − p)₊. After k rejections the output is drawn from r_k.
@@ -52,12 +49,13 @@ class RecursiveRejection(CurvedVerifier):
     IID(k), WithoutReplacement(k).
 
     Cost: O(k V) for i.i.d. drafts; without replacement V!/(V − k + 1)! paths, at most ten million
-    (else `TooLarge`; intervals from `otm.verifiers.rao_blackwell_acceptance`). Accuracy: each
-    residual is normalised by its own sum, so the rejection probability keeps relative accuracy.
-    Gradients: under both laws; without replacement see `MAX_DIFFERENTIATED_PATHS`. Reference: RRS,
-    SpecInfer [Miao et al. 2024, multi-step speculative sampling]; without replacement RSD [Jeon et
-    al. 2024], Sequoia [Chen et al. 2024], and the batch of ERSD's generalised speculative decoding
-    [Kobus & Gündüz 2025, Algorithm 4].
+        (else `TooLarge`; intervals from `otm.verifiers.rao_blackwell_acceptance`).
+    Accuracy: each residual is normalised by its own sum, so the rejection probability keeps
+        relative accuracy.
+    Gradients: under both laws; without replacement see `MAX_DIFFERENTIATED_PATHS`.
+    Reference: RRS, SpecInfer [Miao et al. 2024, multi-step speculative sampling]; without
+        replacement RSD [Jeon et al. 2024], Sequoia [Chen et al. 2024], and the batch of ERSD's
+        generalised speculative decoding [Kobus & Gündüz 2025, Algorithm 4].
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> otm.acceptance(RecursiveRejection(), problem)  # 1 − (1/4)(3/4)
@@ -65,14 +63,15 @@ class RecursiveRejection(CurvedVerifier):
     """
 
     title = "recursive rejection"
+    summary = "tries the drafts in turn, each against what the target has left (SpecInfer, RSD)"
     lossless = True
     laws = (IID, WithoutReplacement)
     differentiable = True
+    nested_in_k = True
+    table_columns = ("recursive_rejection_iid",)
 
     def prepare(self, problem: Problem) -> AcceptInTurn | RecursiveRejectionWithoutReplacementRule:
-        """Compute the k acceptance vectors and the last residual; without replacement, running sums
-        that give them on a path.
-        """
+        """Compute k acceptance vectors and the last residual, or running sums that give them."""
         if isinstance(problem.law, WithoutReplacement):
             return RecursiveRejectionWithoutReplacementRule.of(problem)
         residual = problem.target
@@ -83,9 +82,7 @@ class RecursiveRejection(CurvedVerifier):
         return AcceptInTurn(problem=problem, keep=np.stack(stages), residual=residual)
 
     def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
-        """Read every prefix of one recursion to max(ks), batched; without replacement, sum over
-        paths for each k, one row.
-        """
+        """Evaluate one recursion to max(ks), batched; without replacement sum over paths, a row."""
         if not isinstance(problem.law, WithoutReplacement):
             return _without_order(problem.draft, problem.target, ks)
         purpose = "The exact acceptance without replacement"
@@ -105,8 +102,7 @@ class RecursiveRejection(CurvedVerifier):
 
 
 def rejection_levels(height: Callable[[Array], Array], whole: Array, ks: Sequence[int]) -> Array:
-    """Return the acceptance after each of `ks` drafts, `(len(ks), ...)`, by a walk along the
-    overlap curve.
+    """Walk along the overlap curve to the acceptance `(len(ks), ...)` after each of `ks` drafts.
 
     With m_i the probability that i drafts were rejected and t_i = m_0 + … + m_{i−1}, the residual
     after i rejections is (q − t_i p)₊/m_i, so that m_i = Σ (q − t_i p)₊ = 1 − H(t_i)
@@ -143,9 +139,7 @@ def _without_order(draft: Array, target: Array, ks: Sequence[int]) -> Array:
 
 
 def _levels_in_turn(draft: Array, target: Array, ks: Sequence[int]) -> Array:
-    """Return H(t_k) for each k with the gradient that the levels before it pass on: dt_{i+1} = (1 −
-    P(r ≥ t_i)) dt_i − dH(t_i).
-    """
+    """Return H(t_k) for each k with the gradient that the levels before it pass on."""
     xp = namespace(draft, target)
     level = xp.ones_like(total(untracked(target)))
     moved, heights = 0.0 * level, {}

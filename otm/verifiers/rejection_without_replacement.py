@@ -1,5 +1,4 @@
-"""Recursive rejection of drafts without replacement, where the residual depends on which drafts
-were rejected.
+"""Recursive rejection of drafts without replacement: the residual depends on the drafts.
 
 Stage i compares the residual r of the stages before with p renormalised over the tokens not drafted
 yet. Let R be their mass. If r = (q − θp)₊/G(θ), with G(θ) = Σ_y (q − θp)₊, then after a rejection
@@ -57,7 +56,7 @@ _Floats = NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RecursiveRejectionWithoutReplacementRule(Conditional):
-    """The running sums behind the residuals (`residuals`) and behind the masses left (`remaining`)."""
+    """Recursive rejection on running sums of residuals and of masses left."""
 
     residuals: Residuals
     remaining: Remaining
@@ -78,9 +77,7 @@ class RecursiveRejectionWithoutReplacementRule(Conditional):
         return self.problem.law.k + 1
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[_Floats, _Floats]:
-        """Follow the definition on whole vectors, path by path: subtract, clip, normalise; the
-        running sums are not used.
-        """
+        """Follow the definition on whole vectors, path by path, without the running sums."""
         rows = np.arange(len(drafts))
         residual = np.tile(self.problem.target, (len(drafts), 1))
         left = np.tile(self.problem.draft, (len(drafts), 1))
@@ -105,18 +102,14 @@ class RecursiveRejectionWithoutReplacementRule(Conditional):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the first draft with η_i < r_{i−1}(x)/p_i(x), p_i renormalised, else a draw from
-        the last residual.
-        """
+        """Return the first draft with η_i < r_{i−1}(x)/p_i(x), else draw from the last residual."""
         keep, theta, _ = self.stages(drafts)
         wins = np.zeros(drafts.shape, dtype=bool)
         wins[:, : keep.shape[1]] = uniforms[:, : keep.shape[1]] < keep
         return first_accepted(drafts, wins, self.residuals.draw(theta, uniforms[:, -1]))
 
     def stages(self, drafts: NDArray[np.int64]) -> tuple[_Floats, _Floats, _Floats]:
-        """Return the accept probabilities `(n, j)` along each path, and θ after it and the last
-        stage's rejection `(n,)` each.
-        """
+        """Return acceptances `(n, j)` along each path, the last θ and the last rejection `(n,)`."""
         positions = self.position[drafts[:, : min(self.problem.law.k, self.remaining.size)]]
         theta, mass = (
             np.zeros(len(drafts)),
@@ -135,8 +128,7 @@ class RecursiveRejectionWithoutReplacementRule(Conditional):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Residuals:
-    """Running sums of p and q in descending order of q/p: everything about (q − θp)₊ for any θ in
-    O(log V).
+    """Running sums of p and q in descending order of q/p, which give (q − θp)₊ for any θ.
 
     θ adds up to q/p of the last token left, so q is counted in parts of `SCALE`: neither then
     overflows, whatever p is.
@@ -174,9 +166,7 @@ class Residuals:
         return cls(order.astype(np.int64), ratio, -ratio[order], drafted, wanted, target, place)
 
     def mass(self, theta: _Floats) -> _Floats:
-        """Return G(θ) = Σ (q − θp)₊ for each θ `(n,)`; 0 at the least, where rounding would make it
-        negative.
-        """
+        """Return G(θ) = Σ (q − θp)₊ ≥ 0 for each θ `(n,)`."""
         return np.maximum(self._sum(self._count_above(theta), theta), 0.0)
 
     def next(self, theta: _Floats, mass: _Floats, left: _Floats) -> _Floats:
@@ -184,18 +174,14 @@ class Residuals:
         return theta + np.divide(mass, left, out=np.zeros_like(mass), where=left > 0)
 
     def keep(self, tokens: NDArray[np.int64], theta: _Floats, scale: _Floats) -> _Floats:
-        """Return min(1, r(x)/(p(x)/R)) = min(1, (q/p − θ)₊/(G/R)) for drafted tokens, `scale` =
-        G/R; 1 where G = 0.
-        """
+        """Return min(1, (q/p − θ)₊/(G/R)) of drafted tokens, `scale` = G/R; 1 where G = 0."""
         above = np.maximum(self.ratio[tokens] - theta, 0.0)
         return np.where(
             above < scale, np.divide(above, scale, out=np.ones_like(above), where=scale > 0), 1.0
         )
 
     def draw(self, theta: _Floats, uniforms: _Floats) -> NDArray[np.int64]:
-        """Return a token ∝ (q − θp)₊ for each θ and uniform `(n,)`: bisection in the running sums;
-        from q where nothing is left.
-        """
+        """Draw a token ∝ (q − θp)₊ for each θ and uniform `(n,)`; from q where nothing is left."""
         end = self._count_above(theta)
         mass = self._sum(end, theta)
         found = _first_beyond(
@@ -208,8 +194,10 @@ class Residuals:
     def draw_rejected(
         self, theta: _Floats, after: _Floats, taken: NDArray[np.int64], uniforms: _Floats
     ) -> NDArray[np.int64]:
-        """Return a draft as it is given that this stage rejects it: ∝ (θ′p − max(q, θp))₊ off the
-        tokens `taken` `(n, j)`.
+        """Draw a draft as it is given that this stage rejects it.
+
+        Its law is ∝ (θ′p − max(q, θp))₊ off the tokens `taken` `(n, j)`. First the gap between
+        taken tokens is drawn, then the token in it.
 
         First the gap between taken tokens is drawn, then the token in it.
         """
@@ -217,9 +205,7 @@ class Residuals:
         start, bend = self._count_above(new), self._count_above(old)
 
         def reach(count: NDArray[np.int64]) -> _Floats:
-            """Sum over the first `count` tokens: they count from q ≤ θ′p on, and no longer with q
-            from q ≤ θp on.
-            """
+            """Sum the first `count` tokens: from q ≤ θ′p on, and without q from q ≤ θp on."""
             between, beyond = np.clip(count, start, bend), np.maximum(count, bend)
             with quiet():
                 rising = new * (self.drafted[between] - self.drafted[start]) - (
@@ -240,9 +226,7 @@ class Residuals:
         return np.asarray(np.searchsorted(self.falling, -theta, side="left"))
 
     def _sum(self, count: NDArray[np.intp], theta: _Floats) -> _Floats:
-        """Return Σ (q − θp) over the first `count` tokens; where none of them is ever drafted θ may
-        be anything.
-        """
+        """Return Σ (q − θp) over the first `count` tokens."""
         drafted = self.drafted[count]
         with quiet():
             return np.asarray(self.wanted[count] - np.where(drafted > 0, theta * drafted, 0.0))
@@ -254,9 +238,7 @@ def _first_beyond(
     low: NDArray[np.int64],
     high: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return the first i in [low, high) whose running sum reach(i + 1) exceeds the point, else
-    `high`, by bisection in each row.
-    """
+    """Bisect in each row for the first i in [low, high) with reach(i + 1) > point, else `high`."""
     while (low < high).any():
         middle = (low + high) // 2
         beyond = (reach(middle + 1) > point) | (low >= high)
@@ -265,14 +247,13 @@ def _first_beyond(
 
 
 def exact_acceptance(problem: Problem) -> float:
-    """Return the acceptance of recursive rejection without replacement, summed over every path of
-    rejected drafts.
+    """Sum the acceptance of recursive rejection without replacement over paths of rejected drafts.
 
     Raises:
         TooLarge: beyond ten million paths of k − 1 drafts.
 
-    Cost: S!/(S − k + 1)! paths, S = |supp p|, each O(k log k + log V). Accuracy: rounding, about
-        1e-14 at V = 128,256, k = 2.
+    Cost: S!/(S − k + 1)! paths, S = |supp p|, each O(k log k + log V).
+    Accuracy: rounding, about 1e-14 at V = 128,256, k = 2.
     """
     rule = RecursiveRejectionWithoutReplacementRule.of(problem)
     k = min(problem.law.k, rule.remaining.size)
@@ -298,8 +279,7 @@ def exact_acceptance(problem: Problem) -> float:
 
 
 def with_path_gradient(value: float, draft: Array, target: Array, k: int) -> Array:
-    """Return an exact acceptance with its gradient, from the same sum over paths of rejected
-    drafts, all paths at once.
+    """Attach its gradient to an exact acceptance, from the same sum over paths.
 
     On a path every stage is a quotient of numbers θ, G(θ), R, and G(θ) is linear in p and q over
     the tokens with q > θp: once these are found nothing is left but arithmetic.
@@ -373,9 +353,7 @@ def with_path_gradient(value: float, draft: Array, target: Array, k: int) -> Arr
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Paths:
-    """Paths of rejected drafts: positions taken `(n, j)`, θ and G(θ) `(n,)`, and the probability of
-    each path `(n,)`.
-    """
+    """Paths of rejected drafts: positions taken `(n, j)`; θ, G(θ) and probability `(n,)` each."""
 
     taken: NDArray[np.int64]
     theta: _Floats

@@ -5,21 +5,20 @@ from __future__ import annotations
 import dataclasses
 
 from otm._arrays import Array, namespace
-from otm.pmf import check_count, check_real
+from otm.pmf import check_choice, check_count, check_real
 from otm.verifiers.lossy_rule import (
+    FALLBACKS,
     TIE,
     Fallback,
     LossyVerifier,
     by_rank,
-    check_fallback,
-    matching_steps,
+    keep_passing,
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class RelaxedAcceptance(LossyVerifier):
-    """Accept x iff it is among the target's N likeliest tokens and q(x) ≥ max q − δ; otherwise draw
-    from the target.
+    """Accept x iff it is among the target's N likeliest and q(x) ≥ max q − δ, else draw from q.
 
     Sides within 1e-12 count as equal.
 
@@ -35,7 +34,8 @@ class RelaxedAcceptance(LossyVerifier):
     Raises:
         InvalidParameter: if one is out of range.
 
-    Cost: O(V log V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V log V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: NVIDIA TensorRT-LLM's relaxed acceptance for thinking phases (relaxed_topk,
         relaxed_delta), greedy there.
 
@@ -45,7 +45,7 @@ class RelaxedAcceptance(LossyVerifier):
     """
 
     title = "relaxed acceptance"
-    telling = ("top", "delta")
+    display_fields = ("top", "delta")
 
     top: int = 10
     delta: float = 0.6
@@ -54,15 +54,11 @@ class RelaxedAcceptance(LossyVerifier):
     def __post_init__(self) -> None:
         object.__setattr__(self, "top", check_count(self.top, name="top"))
         object.__setattr__(self, "delta", check_real(self.delta, name="delta", low=0.0, high=1.0))
-        check_fallback(self.fallback)
+        check_choice(self.fallback, FALLBACKS, name="fallback")
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass
-        drafted outside.
-        """
-        xp = namespace(draft, target)
-        q = xp.astype(target, xp.float64)
-        passes = (by_rank(q) < self.top) & (
-            q >= xp.max(q, axis=-1, keepdims=True) - self.delta - TIE
-        )
-        return matching_steps(draft, target, passes, self.fallback)
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+        """Accept the tokens that are both likely enough and among the likeliest."""
+        xp = namespace(target)
+        likely = target >= xp.max(target, axis=-1, keepdims=True) - self.delta - TIE
+        passes = likely & (by_rank(target) < self.top)
+        return keep_passing(draft, target, passes, self.fallback)

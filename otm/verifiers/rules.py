@@ -1,5 +1,4 @@
-"""The rules that several verifiers share: try drafts in turn, or one draft and luck, or redraw as
-the drafts were.
+"""The rules that several verifiers share: drafts in turn, one draft, or residuals by drafts.
 
 A rejected draft leaves a residual, the law of the output if nothing is accepted. What sets the
 verifiers apart is which keep probabilities and which residual they compute; what follows, as a law
@@ -58,8 +57,9 @@ class AcceptInTurn(Conditional):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AcceptOneOrCatch(Conditional):
-    """Accept one of the drafts with η < keep(x), otherwise draw from the residual; what comes out
-    counts if any draft caught it.
+    """Accept one of the drafts with η < keep(x), otherwise draw from the residual.
+
+    A residual draw counts as accepted if any draft equals it.
 
     Attributes:
         position: which draft is tried, 0 the first, −1 the last.
@@ -75,7 +75,7 @@ class AcceptOneOrCatch(Conditional):
     residual: NDArray[np.float64]
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Put keep on the draft and the rest on the residual; what lies on any draft is accepted."""
+        """Put keep on the draft, the rest on the residual; what lies on any draft is accepted."""
         tried = drafts[:, self.position]
         law = (1.0 - self.keep[tried])[:, None] * self.residual
         law[np.arange(len(drafts)), tried] += self.keep[tried]
@@ -94,51 +94,48 @@ class AcceptOneOrCatch(Conditional):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class RedrawByDrafts(Conditional):
-    """Accept the first draft whose cover exceeds one uniform, otherwise draw from a residual that
-    depends on the drafts.
-    """
+class ResidualByDrafts(Conditional):
+    """Accept drafts in turn by one uniform, otherwise draw from a residual of these drafts."""
 
     num_uniforms = 2  # one for the drafts together, one for the draw after their rejection
 
     @abc.abstractmethod
-    def covers(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+    def cumulative_acceptance(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the probability `(n, k)` that one of the drafts up to each is accepted."""
 
     @abc.abstractmethod
-    def redrawn(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+    def residual_weights(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the weights `(V,)` of the draw after the rejection of drafts `(k,)`."""
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Put what each cover adds on its draft, and what is not covered on the residual."""
-        covers, rows = self.covers(drafts), np.arange(len(drafts))
+        """Put what each draft adds on it, and what is left after the last on the residual."""
+        reached, rows = self.cumulative_acceptance(drafts), np.arange(len(drafts))
         accepted, residual = np.zeros((2, len(drafts), self.problem.num_tokens))
-        for draft, chance in zip(drafts.T, np.diff(covers, axis=1, prepend=0.0).T, strict=True):
+        for draft, chance in zip(drafts.T, np.diff(reached, axis=1, prepend=0.0).T, strict=True):
             accepted[rows, draft] += chance
-        for row in np.flatnonzero(covers[:, -1] < 1.0).tolist():
-            weights = self.redrawn(drafts[row])
-            residual[row] = (1.0 - covers[row, -1]) * weights / weights.sum()
+        for row in np.flatnonzero(reached[:, -1] < 1.0).tolist():
+            weights = self.residual_weights(drafts[row])
+            residual[row] = (1.0 - reached[row, -1]) * weights / weights.sum()
         return accepted, residual
 
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Look where the uniform falls; drafts that are rejected alike share a residual."""
-        wins = uniforms[:, :1] < self.covers(drafts)
+        """Look up where the uniform falls; drafts that are rejected alike share a residual."""
+        wins = uniforms[:, :1] < self.cumulative_acceptance(drafts)
         otherwise = np.zeros(len(drafts), dtype=np.int64)
         lost = np.flatnonzero(~wins.any(axis=1))
         kinds, kind = np.unique(drafts[lost], axis=0, return_inverse=True)
         for number, rejected in enumerate(kinds):
             rows = lost[kind.reshape(-1) == number]
-            otherwise[rows] = inverse_cdf(self.redrawn(rejected), uniforms[rows, 1])
+            otherwise[rows] = inverse_cdf(self.residual_weights(rejected), uniforms[rows, 1])
         return first_accepted(drafts, wins, otherwise)
 
 
 def accepted_in_turn(
     drafts: NDArray[np.int64], keep: NDArray[np.float64], num_tokens: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mass accepted on each token `(n, V)`, and left over `(n,)`, by trying drafts in
-    turn with `keep`, `(n, k)` each.
+    """Try drafts in turn with `keep` `(n, k)`; return accepted mass `(n, V)` and the rest `(n,)`.
 
     Where there is no draft, keep is 0.
     """
@@ -153,9 +150,7 @@ def accepted_in_turn(
 def first_accepted(
     drafts: NDArray[np.int64], wins: NDArray[np.bool_], otherwise: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the first draft of each row whose accept step won, or `otherwise` where none did, and
-    whether any did.
-    """
+    """Return the first draft of each row that won, or `otherwise`, and whether any did."""
     accepted = np.asarray(wins.any(axis=1))
     first = np.take_along_axis(drafts, wins.argmax(axis=1)[:, None], axis=1)[:, 0]
     return np.where(accepted, first, otherwise), accepted
@@ -164,8 +159,9 @@ def first_accepted(
 def single_draft_rejection(
     selection: NDArray[np.float64], target: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return min(1, q/s) and the residual ∝ (q − s)₊ for a draft with law s; tokens that are never
-    drafted get 0.
+    """Return min(1, q/s) and the residual ∝ (q − s)₊ for a draft with law s.
+
+    Tokens that are never drafted get 0.
 
     The residual is normalised by its own sum, never by 1 − Σ min, which loses every digit when s is
     close to q. Where s = q nothing is ever rejected and the target stands in as a law to draw from.

@@ -1,5 +1,4 @@
-"""The canonical decomposition: select one of the drafts, then single-draft rejection with the law
-of the selected token.
+"""The canonical decomposition: select one draft, then reject it against its own law.
 
 Whatever rule selects, the selected token has some law s, and accepting it with probability min(1,
 q/s), else drawing from (q − s)₊, gives the target exactly and accepts Σ min(s, q). Some selection
@@ -10,6 +9,7 @@ full vocabulary").
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -39,9 +39,28 @@ _IN_CORE = 1e-8  # ten times the gap that otm.optimum certifies
 
 
 @dataclasses.dataclass(frozen=True)
-class SelectThenReject(Verifier):
-    """Select one draft by any rule, then accept it with probability min(1, q/s), s the true law of
-    the selected token.
+class SelectionVerifier(Verifier):
+    """A verifier that selects one draft, of some law s, and accepts it with min(1, q/s)."""
+
+    lossless = True
+
+    @abc.abstractmethod
+    def prepare(self, problem: Problem) -> SelectThenRejectRule:
+        """Compute the selection, its law s, and acceptance and residual against it."""
+
+    def acceptance(self, problem: Problem, by: Definition) -> Array:
+        """Return Σ min(s, q); by membership sum over every draft sequence."""
+        rule = self.prepare(problem.single(purpose=f"The exact acceptance of {self!r}"))
+        if by == "rule":
+            return np.asarray(np.minimum(rule.law, rule.problem.target).sum())
+        return np.asarray(enumerated_acceptance(rule, by))
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectThenReject(SelectionVerifier):
+    """Select one draft by any rule, then accept it with probability min(1, q/s).
+
+    s is the true law of the selected token.
 
     Acceptance by the rule Σ min(s, q); by membership a residual draw may also hit another draft. s
     is summed over every draft sequence, so the scheme is lossless whatever the selection does.
@@ -74,8 +93,8 @@ class SelectThenReject(Verifier):
     """
 
     title = "select, then reject"
-    lossless = True
     laws = (Law,)
+    is_plan = True
 
     selection: Selection | None = None
 
@@ -87,7 +106,7 @@ class SelectThenReject(Verifier):
             )
 
     def prepare(self, problem: Problem) -> SelectThenRejectRule:
-        """Enumerate the drafts for the law of the selected token; single-draft rejection with it."""
+        """Enumerate the drafts for the law s of the selected token, and reject against it."""
         selection = _PlanSelection.of(_plan(problem)) if self.selection is None else self.selection
         table = enumerate_drafts(problem.law, problem.draft)
         live = table.mass > 0
@@ -101,19 +120,10 @@ class SelectThenReject(Verifier):
             problem=problem, selection=selection, law=law, keep=keep, residual=residual
         )
 
-    def acceptance(self, problem: Problem, by: Definition) -> Array:
-        """Sum min(s, q), and by membership the residual's luck over every draft sequence."""
-        rule = self.prepare(problem.single(purpose=f"The exact acceptance of {self!r}"))
-        if by == "rule":
-            return np.asarray(np.minimum(rule.law, rule.problem.target).sum())
-        return np.asarray(enumerated_acceptance(rule, by))
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SelectThenRejectRule(Conditional):
-    """The selection, the law s of the selected token `(V,)`, and acceptance probabilities and
-    residual against it `(V,)`.
-    """
+    """A selection, the law s of what it selects `(V,)`, and acceptance and residual against it."""
 
     num_uniforms = 3  # one for the selection, one for the accept step, one for the residual draw
 
@@ -163,8 +173,8 @@ def selection_with_law(problem: Problem, *, law: object) -> Selection:
         InvalidParameter: if s lies outside the core; the message names a set B with s(B) < b(B).
         TooLarge, SolverFailure: as `otm.optimum`.
 
-    Cost: one linear program. Reference: docs/theory.md, "The optimal verifier at full vocabulary";
-        Strassen 1965.
+    Cost: one linear program.
+    Reference: docs/theory.md, "The optimal verifier at full vocabulary"; Strassen 1965.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> rule = selection_with_law(
@@ -203,8 +213,9 @@ def _plan(problem: Problem) -> Optimum:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class _PlanSelection:
-    """The selection by an optimal plan: each set's flow as weights; mass that no token takes is
-    spread evenly over the set.
+    """The selection by an optimal plan: each set's flow as weights.
+
+    Mass that no token takes is spread evenly over the set.
 
     It is selected all the same, and Σ min(s, q) ≥ Σ_y flow(y) = α*, because s ≥ flow and q ≥ flow.
     """

@@ -1,5 +1,4 @@
-"""SpecHub: two drafts, one of them always the draft model's favourite, which takes over what the
-other one leaves.
+"""SpecHub: the draft model's favourite is one of two drafts and takes what the other leaves.
 
 The hub a = argmax p is one draft, the other is x ~ p renormalised off the hub. SpecHub draws the
 pair in an order of its own: (x, a) with mass p(x), (a, x) with mass p(a)·p(x)/(1 − p(a)), so that
@@ -27,8 +26,7 @@ from otm.verifiers.rules import accepted_in_turn, first_accepted
 
 @dataclasses.dataclass(frozen=True)
 class SpecHub(Verifier):
-    """Accept the other token as far as the target allows, first as a first draft, then as a second
-    one; then the hub.
+    """Accept the other token as far as the target allows, then the favourite (the hub).
 
     From (x, a) accept x with probability min(1, q(x)/p(x)); from (a, x) accept x with probability
     min(1, (q(x) − p(x))₊ / Q(a, x)), Q(a, x) = p(a)p(x)/(1 − p(a)). What is left of each kind of
@@ -41,7 +39,8 @@ class SpecHub(Verifier):
     and optimal for its drafts. Against recursive rejection without replacement it goes either way.
     Law: Greedy(2).
 
-    Cost: O(V). Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V).
+    Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums").
     Reference: SpecHub [Sun et al. 2024, arXiv 2411.05289].
 
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.Greedy(2))
@@ -50,8 +49,10 @@ class SpecHub(Verifier):
     """
 
     title = "SpecHub"
+    summary = "two drafts, the most likely token as a hub (SpecHub)"
     lossless = True
     laws = (Greedy(2),)
+    table_columns = ("spechub_greedy",)
 
     def prepare(self, problem: Problem) -> SpecHubRule:
         """Compute the four kinds of accept probabilities and the residual."""

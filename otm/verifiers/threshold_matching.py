@@ -1,4 +1,4 @@
-"""Sampling the target and looking, with thresholds that let a draft pass before it is sampled."""
+"""Sample the target and match, with thresholds that let a draft pass before."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from otm.pmf import check_real
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.lossy_rule import TIE, Lossy
-from otm.verifiers.rules import RedrawByDrafts
+from otm.verifiers.rules import ResidualByDrafts
 
 
 @dataclasses.dataclass(frozen=True)
 class ThresholdMatching(Lossy):
-    """Accept the first draft d_i with u ≤ (q(d_1) + … + q(d_i))/a or q(d_i) ≥ s; otherwise draw
-    from q off the drafts.
+    """Accept the first draft d_i with u ≤ (q(d_1) + … + q(d_i))/a or q(d_i) ≥ s.
+
+    Otherwise draw from q off the drafts.
 
     One uniform u serves all siblings. At a = s = 1 this is sampling the target and looking, without
     loss. A draft that s lets pass comes out whatever else is likely; a gives likely drafts 1/a of
@@ -38,11 +39,10 @@ class ThresholdMatching(Lossy):
     Raises:
         InvalidParameter: if one is out of range.
 
-    Cost: one sort for `TopK`, O(V) for one i.i.d. draft, batched. Accuracy: (3ν + 16) u
-        (docs/theory.md, "Plain sums").
+    Cost: one sort for `TopK`, O(V) for one i.i.d. draft, batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: SGLang's kernel TreeSpeculativeSamplingTargetOnly at 120affb (threshold_single,
-        threshold_acc; both 1 by default). It
-    caps a at 1e-9 from below.
+        threshold_acc; both 1 by default). It caps a at 1e-9 from below.
 
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.3, 0.2, 0.5], law=otm.TopK(2))
     >>> rule = ThresholdMatching(single=1.0, accumulated=0.625)  # .3/.625 = .48, .5/.625 = .8
@@ -51,7 +51,7 @@ class ThresholdMatching(Lossy):
     """
 
     title = "sample and match with thresholds"
-    telling = ("single", "accumulated")
+    display_fields = ("single", "accumulated")
     laws = (TopK, IID(1))
 
     single: float = 0.5
@@ -67,11 +67,11 @@ class ThresholdMatching(Lossy):
         object.__setattr__(self, "accumulated", max(accumulated, _LEAST))
 
     def prepare(self, problem: Problem) -> ThresholdRule:
-        """Nothing is computed beforehand."""
+        """Return the rule, which needs the thresholds only."""
         return ThresholdRule(problem=problem, single=self.single, accumulated=self.accumulated)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
-        """Return the mean over what is drafted: the only row of `TopK`, or every token."""
+        """Return the mean acceptance over what is drafted, batched."""
         law = problem.law
 
         def values(p: Array, q: Array) -> Array:
@@ -97,15 +97,13 @@ class ThresholdMatching(Lossy):
         return by_rows(values, problem.draft, problem.target)[0]
 
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
-        """Return the rule's split of the only row, or of every token as the one draft, whose
-        residuals are all q but for itself.
-        """
+        """Return the law of the output `(V,)`, over every token as the one draft if it is i.i.d."""
         rule = self.prepare(problem)
         if isinstance(problem.law, TopK):
             accepted, residual = rule.split(problem.law.enumerate(problem.draft).tokens)
             return np.asarray((accepted + residual)[0])
         p, q = problem.draft, problem.target
-        keep = rule.covers(np.arange(problem.num_tokens)[:, None])[:, 0]
+        keep = rule.cumulative_acceptance(np.arange(problem.num_tokens)[:, None])[:, 0]
         with quiet():
             rejected = np.where(keep < 1.0, p * (1.0 - keep) / _others(q), 0.0)
         return np.asarray(p * keep + q * (rejected.sum() - rejected))
@@ -115,13 +113,13 @@ _LEAST = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ThresholdRule(RedrawByDrafts):
+class ThresholdRule(ResidualByDrafts):
     """The thresholds s and a, for one problem."""
 
     single: float
     accumulated: float
 
-    def covers(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+    def cumulative_acceptance(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Add the masses up; from a draft beyond the single threshold on nothing is left."""
         mass = np.where(drafts == PAD, 0.0, self.problem.target[drafts])
         passed = np.maximum.accumulate((drafts != PAD) & (mass >= self.single - TIE), axis=1)
@@ -129,7 +127,7 @@ class ThresholdRule(RedrawByDrafts):
             np.where(passed, 1.0, np.minimum(1.0, np.cumsum(mass, axis=1) / self.accumulated))
         )
 
-    def redrawn(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+    def residual_weights(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return q off the drafts."""
         left = self.problem.target.copy()
         left[drafts[drafts != PAD]] = 0.0
@@ -137,8 +135,6 @@ class ThresholdRule(RedrawByDrafts):
 
 
 def _others(mass: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return Σ of all other masses for each, `(V,)`: summed from both sides, for 1 − q has lost it
-    where q is nearly 1.
-    """
+    """Return Σ of all other masses for each, `(V,)`, summed from both sides: never 1 − q."""
     before, after = np.cumsum(mass), np.cumsum(mass[::-1])[::-1]
     return np.asarray(np.append(0.0, before[:-1]) + np.append(after[1:], 0.0))

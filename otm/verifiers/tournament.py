@@ -1,5 +1,4 @@
-"""Khisti et al.'s deployable scheme: drafts meet in pairs, a small linear program decides for the
-few tokens that matter.
+"""Khisti et al.'s scheme: drafts meet in pairs, and a small linear program decides.
 
 The selected draft of the canonical decomposition need not come from a plan over all draft
 sequences. Two drafts at a time are enough to describe a selection: x beats y with a probability of
@@ -18,15 +17,12 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Array
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter, SolverFailure
 from otm.pmf import check_count
 from otm.problem import Problem
-from otm.results import Definition
-from otm.verifiers.base import Verifier, enumerated_acceptance
 from otm.verifiers.rules import single_draft_rejection
-from otm.verifiers.select_then_reject import SelectThenRejectRule
+from otm.verifiers.select_then_reject import SelectionVerifier, SelectThenRejectRule
 
 MOST_TOKENS = 64
 """Largest number of tokens in the program: 2,016 pairs."""
@@ -35,9 +31,8 @@ _SCALE = 2.0**20  # solver tolerances are absolute, masses of pairs are small
 
 
 @dataclasses.dataclass(frozen=True)
-class Tournament(Verifier):
-    """The winner of two drafts meets the third, and so on; the last one is accepted with min(1,
-    q/s), s the winner's law.
+class Tournament(SelectionVerifier):
+    """Let drafts meet in pairs and accept the last winner with min(1, q/s), s its law.
 
     The winner so far, of law p₁, meets a draft of law p₂ = p: among the tokens with the largest q −
     p₁p₂ the shares are those that maximise Σ min(law, q) over them; otherwise the token with the
@@ -68,9 +63,8 @@ class Tournament(Verifier):
     """
 
     title = "tournament"
-    lossless = True
     laws = (IID,)
-    telling = ("tokens",)
+    display_fields = ("tokens",)
 
     tokens: int = 5
 
@@ -97,13 +91,6 @@ class Tournament(Verifier):
             keep=keep,
             residual=residual,
         )
-
-    def acceptance(self, problem: Problem, by: Definition) -> Array:
-        """Sum min(s, q), and by membership the residual's luck over every draft sequence."""
-        rule = self.prepare(problem.single(purpose=f"The exact acceptance of {self!r}"))
-        if by == "rule":
-            return np.asarray(np.minimum(rule.law, rule.problem.target).sum())
-        return np.asarray(enumerated_acceptance(rule, by))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -179,11 +166,8 @@ class Matches:
 def _shares(
     meeting: NDArray[np.float64], certain: NDArray[np.float64], wanted: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the shares `(h, h)`, 0 on the diagonal, that maximise Σ min(certain + Σ_j
-    meeting·share, wanted).
-
-    Variables: the share of i against j for i < j, then what of each token's law counts, z.
-    """
+    """Solve for the shares `(h, h)` that maximise Σ min(certain + Σ_j meeting·share, wanted)."""
+    # Variables: the share of i against j for i < j, then what of each token's law counts, z.
     size = len(wanted)
     row, column = np.triu_indices(size, k=1)
     share = np.zeros((size, size))

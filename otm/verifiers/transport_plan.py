@@ -1,6 +1,4 @@
-"""The linear program's plan used as a verifier: SpecTr's Algorithm 3, line 1, exactly optimal for
-small vocabularies.
-"""
+"""The linear program's plan as a verifier: SpecTr's Algorithm 3, optimal for few tokens."""
 
 from __future__ import annotations
 
@@ -28,8 +26,9 @@ class TransportPlan(Verifier):
     drafts, so both definitions agree. Lossless. Law: any whose drafted sets can be enumerated.
 
     Cost: one linear program with Σ_{j≤k} C(V, j) rows (see `otm.optimum`), then O(V) per
-    verification. Accuracy: acceptance within the certified gap, 1e-9; the output law is the
-    target's to rounding. Reference: SpecTr, (4) and Algorithm 3, line 1.
+        verification.
+    Accuracy: acceptance within the certified gap, 1e-9; the output law is the target's to rounding.
+    Reference: SpecTr, (4) and Algorithm 3, line 1.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> round(otm.acceptance(TransportPlan(), problem), 12)
@@ -39,14 +38,15 @@ class TransportPlan(Verifier):
     title = "transport plan"
     lossless = True
     laws = (Law,)
+    is_plan = True
 
-    def prepare(self, problem: Problem) -> OtmRule:
+    def prepare(self, problem: Problem) -> TransportPlanRule:
         """Solve the collapsed program and keep the flow."""
         solved = optimum(problem)
         excess = np.maximum(problem.target - np.asarray(solved.flow.sum(axis=0)).reshape(-1), 0.0)
         total = excess.sum()
         residual = excess / total if total > 0 else problem.target
-        return OtmRule(problem=problem, solved=solved, residual=residual)
+        return TransportPlanRule(problem=problem, solved=solved, residual=residual)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return the value of the plan."""
@@ -55,10 +55,8 @@ class TransportPlan(Verifier):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class OtmRule(Conditional):
-    """The optimum, whose plan is a law of accepted outputs for each drafted set, and the residual
-    `(V,)`.
-    """
+class TransportPlanRule(Conditional):
+    """The optimum, whose plan is the law of accepted outputs, and the residual `(V,)`."""
 
     num_uniforms = 2  # one for the choice within the plan's row, one for the residual draw
 
@@ -74,9 +72,7 @@ class OtmRule(Conditional):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Draw from f_π(S): walk along the plan's row, and fall through to the residual where it
-        ends.
-        """
+        """Draw from the plan's row of the drafted set, and from the residual where it ends."""
         plan = self.solved.plan
         rows, which = np.unique(self._sets(drafts), return_inverse=True)
         output = inverse_cdf(self.residual, uniforms[:, 1])

@@ -1,6 +1,4 @@
-"""The best verifier within a total variation distance of the target: the optimal one, forgiving
-part of what it rejects.
-"""
+"""The best verifier within a total variation distance of the target."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ from otm.verifiers.optimal.verifier import Optimal, OptimalRule
 
 @dataclasses.dataclass(frozen=True)
 class TvOptimal(Lossy):
-    """Select a draft as the optimal verifier does, and verify it towards π = q + λ (s − q), s its
-    law, λ = min(1, ε/(1 − α*)).
+    """Select a draft as the optimal verifier does, and verify it towards π = q + λ (s − q).
+
+    s is the law of the selected draft, λ = min(1, ε/(1 − α*)).
 
     A selected draft that the optimal verifier rejects is accepted all the same with probability λ.
     α = min(1, α* + ε), which no scheme whose output law is within ε of q in total variation exceeds
@@ -34,7 +33,8 @@ class TvOptimal(Lossy):
     Raises:
         InvalidParameter: if it is out of range. SolverFailure: on `prepare`, as `Optimal`.
 
-    Cost: as `Optimal`. Accuracy: acceptance and output law to rounding.
+    Cost: as `Optimal`.
+    Accuracy: acceptance and output law to rounding.
     Reference: docs/theory.md, "Lossy rules".
 
     >>> problem = otm.Problem(
@@ -48,7 +48,7 @@ class TvOptimal(Lossy):
     """
 
     title = "optimal within TV"
-    telling = ("tv",)
+    display_fields = ("tv",)
     laws = (IID,)
 
     tv: float = 0.05

@@ -1,6 +1,4 @@
-"""Typical acceptance: a deterministic threshold on the target's probability, lower where the target
-is undecided.
-"""
+"""Typical acceptance: a threshold on the target's mass, lower where the target is undecided."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import dataclasses
 
 from otm._arrays import Array, namespace, quiet, total
 from otm.pmf import check_real
-from otm.verifiers.lossy_rule import LossyVerifier, rejection
+from otm.verifiers.lossy_rule import LossyVerifier, keep_passing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,10 +26,11 @@ class TypicalAcceptance(LossyVerifier):
     Raises:
         InvalidParameter: if either is out of range.
 
-    Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Cost: O(V), batched.
+    Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: Medusa [Cai et al. 2024], section 2.3.1. There the rule extends a sequence and a
-        rejection ends
-    it at the last accepted token; for one token, what follows is a draw from the target.
+        rejection ends it at the last accepted token; for one token, what follows is a draw from the
+        target.
 
     >>> problem = otm.Problem(
     ...     draft=[0.6, 0.4, 0.0], target=[0.05, 0.55, 0.4], law=otm.IID(1)
@@ -44,7 +43,9 @@ class TypicalAcceptance(LossyVerifier):
     """
 
     title = "typical acceptance"
-    telling = ("eps", "delta")
+    summary = "accepts what the target finds typical (Medusa)"
+    display_fields = ("eps", "delta")
+    table_columns = ("typical_acceptance_iid",)
 
     eps: float = 0.09
     delta: float = 0.3
@@ -53,12 +54,10 @@ class TypicalAcceptance(LossyVerifier):
         object.__setattr__(self, "eps", check_real(self.eps, name="eps", low=0.0, high=1.0))
         object.__setattr__(self, "delta", check_real(self.delta, name="delta", low=0.0))
 
-    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return the indicator of the typical tokens, the target, and the mass drafted outside."""
-        xp = namespace(draft, target)
-        p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
+    def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+        """Accept the typical tokens."""
+        xp = namespace(target)
         with quiet():
-            entropy = -total(xp.where(q > 0, q * xp.log(q), xp.zeros_like(q)))
+            entropy = -total(xp.where(target > 0, target * xp.log(target), xp.zeros_like(target)))
         threshold = xp.clip(self.delta * xp.exp(-entropy), None, self.eps)
-        keep = xp.astype(q > threshold[..., None], xp.float64)
-        return keep, q, rejection(p, keep)
+        return keep_passing(draft, target, target > threshold[..., None], "target")

@@ -16,5 +16,5 @@ def value_accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
     """What this verifier's acceptance is accurate to."""
     return max(
         accuracy(verifier, problem),
-        CERTIFIED_GAP if isinstance(verifier, otm.verifiers.PLANS) else 0.0,
+        CERTIFIED_GAP if verifier.is_plan else 0.0,
     )

@@ -14,8 +14,7 @@ import pytest
 from scipy.stats import binom
 
 import otm
-from figures import __main__ as command
-from figures import figure4, lossy_rules
+from figures import __main__ as command, figure4, lossy_rules
 from figures.paths import DATA
 from tests.paths import ROOT
 
@@ -179,9 +178,7 @@ def test_landscape_holds_every_lossless_scheme_below_its_law_s_optimum(built: Pa
             # Without replacement values are quadratures, exact to 1e-8.
             assert not row["lossless"] or row["value"] <= optima[row["law"], row["k"]] + 1e-8, row
         shown = {row["verifier"] for row in panel["rows"]}
-        assert shown == {
-            v.__name__ for v in otm.verifiers.VERIFIERS if v not in otm.verifiers.PLANS
-        }
+        assert shown == {v.__name__ for v in otm.verifiers.VERIFIERS if not v.is_plan}
         assert {law for law, _ in optima} == {law.__name__ for law in otm.drafts.LAWS} - {"Product"}
         assert all(optima["WithoutReplacement", k] >= optima["IID", k] - 1e-8 for _, k in optima)
         for curve in panel["frontier"]:

@@ -74,7 +74,7 @@ def test_the_top_has_no_name_that_its_stub_does_not_list() -> None:
 
 
 REGISTRIES = [
-    pytest.param(otm.Verifier, otm.verifiers.VERIFIERS, otm, id="verifiers"),
+    pytest.param(otm.Verifier, otm.verifiers.VERIFIERS, otm.verifiers, id="verifiers"),
     pytest.param(otm.Law, otm.drafts.LAWS, otm, id="laws"),
     pytest.param(
         sequence.Decoder, sequence.DECODERS + sequence.LOSSY_DECODERS, sequence, id="decoders"

@@ -1,11 +1,13 @@
-"""Completions: admissible, and they reach the ends."""
+"""Pairs that cannot be; completions: admissible, and they reach the ends."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from otm.partial import TopTokens
+import otm
+from otm import partial
+from otm.partial import PartialPair, TopTokens
 from tests.partial.oracles import (
     LEVELS,
     SOLVER,
@@ -85,3 +87,39 @@ def _pour(side: TopTokens, num_tokens: int, rng: np.random.Generator) -> np.ndar
         mass[token] = min(left, float(side.cap))
         left -= mass[token]
     return mass / mass.sum()
+
+
+def test_pairs_that_cannot_be() -> None:
+    half, wide = (
+        TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25]),
+        TopTokens(tokens=[[0, 1]], probabilities=[[0.5, 0.25]]),
+    )
+    for arguments, error, message in (
+        ({"draft": half, "target": wide}, otm.errors.ShapeMismatch, "same leading axes"),
+        (
+            {"draft": half, "target": half, "num_tokens": 1},
+            otm.errors.InvalidParameter,
+            "exceed every listed",
+        ),
+        (
+            {"draft": half, "target": half, "num_tokens": 2},
+            otm.errors.InvalidDistribution,
+            "cannot hold its tail",
+        ),
+        ({"draft": half, "target": [0.5, 0.5]}, otm.errors.InvalidParameter, "TopTokens.of"),
+        (
+            {
+                "draft": half,
+                "target": TopTokens(tokens=[2, 3], probabilities=[0.5, 0.5]),
+                "num_tokens": 3,
+            },
+            otm.errors.InvalidParameter,
+            "exceed every listed",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            PartialPair(**arguments)
+    pair = PartialPair(draft=half, target=half)
+    for bad in ([], [0], 2, [1.5]):
+        with pytest.raises(otm.errors.InvalidParameter):
+            partial.optimal_acceptance(pair, k=bad)

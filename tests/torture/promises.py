@@ -1,7 +1,9 @@
 """What a public function promises, as data: how to call it, what is true, how far it may be off;
 and how a promise is tried.
 
-A new function is an entry in the list of a module of `tests.torture.families`:
+A registered verifier and a bound of a problem are promised by default what their definition says
+(`tests.torture.families.registered`). Another new function is an entry in the list of a module of
+`tests.torture.families`:
 
     Promise("otm.new_function", "exact", iid, lambda c: otm.new_function(c.problem), lambda r, c:
     oracles.new_function(r), …)
@@ -260,10 +262,26 @@ def promised(name: str, promises: Sequence[Promise]) -> None:
     family(name)(functools.partial(trials, promises))
 
 
-def promises() -> list[Promise]:
-    """Return every promise of every family."""
+_DEFAULTS: list[Promise] = []
+
+
+def promised_by_default(promises: Sequence[Promise]) -> None:
+    """Enter what holds of public names unless a family names them."""
+    _DEFAULTS.extend(promises)
+
+
+def unnamed() -> list[Promise]:
+    """Return the promises by default of those names that no family names."""
     families()
-    return [promise for group in _PROMISES.values() for promise in group]
+    named = {promise.name for group in _PROMISES.values() for promise in group}
+    named |= {name for name, _, _ in _STATEMENTS}
+    return [promise for promise in _DEFAULTS if promise.name not in named]
+
+
+def promises() -> list[Promise]:
+    """Return every promise: those of the families, and by default of what they do not name."""
+    rest = unnamed()
+    return [promise for group in _PROMISES.values() for promise in group] + rest
 
 
 def promises_of(name: str) -> list[Promise]:

@@ -9,8 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import otm
 from otm.trees.vector import (
@@ -132,7 +131,10 @@ def test_verifiers_that_look_at_all_drafts_have_no_acceptance_vector(
     verifier: otm.Verifier,
 ) -> None:
     problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    with pytest.raises(otm.errors.Unsupported, match=r"nested in k.*Choose RecursiveRejection"):
+    with pytest.raises(
+        otm.errors.Unsupported,
+        match=r"nested in k.*Choose Naive, NaiveTree, RecursiveRejection, Race",
+    ):
         acceptance_vector(verifier, problem)
     single = problem.with_law(otm.IID(1))
     if verifier.supports(otm.IID(1)):

@@ -71,6 +71,10 @@ class Optimal(Verifier):
     """
 
     title = "optimal"
+    summary = (
+        "selects a draft by independent scores, then one rejection step; no verifier of "
+        "i.i.d. drafts accepts more"
+    )
     lossless = True
     laws = (IID,)
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from analysis import __main__ as command
-from analysis.advise import advice as advice_module
-from analysis.advise import comparison
+from analysis.advise import advice as advice_module, comparison
 from analysis.advise.advice import Advice, Asked, Row, advise
 from analysis.advise.comparison import Tokens, speedup, verdict_of
 from analysis.advise.costs import StepModel

@@ -39,8 +39,7 @@ from analysis.models.source import PairSource, loaded
 from analysis.report.aggregate import aggregate
 from analysis.report.reading import open_run
 from analysis.report.write import write_report
-from analysis.run import measure as shard
-from analysis.run import positions, runs
+from analysis.run import measure as shard, positions, runs
 from analysis.run.columns import table_of_logits
 from analysis.run.losses import PARTS, loss_statistics
 from analysis.run.manifest import manifest_of, read_manifest

@@ -13,8 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from analysis.errors import AnalysisError
-from analysis.train import pair_training, training
-from analysis.train import texts as corpus
+from analysis.train import pair_training, texts as corpus, training
 from tests.paths import ROOT
 
 TINY = training.Size(width=16, layers=1, heads=2, feed_forward=32, steps=12, learning_rate=1e-2)

@@ -1,0 +1,116 @@
+"""What is promised by default: of every registered verifier, that its exact acceptance is that of
+its rule enumerated; of every bound of a problem, that it bounds.
+
+An entry of another family takes the place of the default.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+import otm
+from otm import bounds
+from otm.verifiers import VERIFIERS, Verifier
+from tests.torture import oracles
+from tests.torture.calls import absolute, accepted, of_law, of_problem
+from tests.torture.frame import Trial, family
+from tests.torture.problems import Case, Row
+from tests.torture.promises import Promise, promised_by_default, trials, unnamed
+
+LAWS = ("IID", "WithoutReplacement", "Greedy", "TopK")
+COUNTS = (1, 2, 3)
+CLOSE = absolute(1e-12, "1e-12")
+
+
+def public_name(thing: Any, namespace: str) -> str:
+    """Return the name of the accuracy page: at the top level where it is exported there."""
+    return f"{'otm' if thing.__name__ in otm.__all__ else namespace}.{thing.__name__}"
+
+
+def of_verifier(make: type[Verifier]) -> list[Promise]:
+    """Return the promise of a verifier with default parameters, under each law that it supports."""
+    counts = {
+        law: tuple(k for k in COUNTS if make().supports(getattr(otm, law)(k))) for law in LAWS
+    }
+    return [
+        Promise(
+            public_name(make, "otm.verifiers"),
+            "exact",
+            of_law(law, rows=(1,), counts=ks),
+            accepted(make()),
+            functools.partial(_enumerated, make()),
+            CLOSE,
+            "its rule, enumerated",
+            5,
+        )
+        for law, ks in counts.items()
+        if ks
+    ]
+
+
+def _enumerated(verifier: Verifier, row: Row, case: Case) -> Decimal:
+    return Decimal(otm.coupling(verifier, case.problem).acceptance)
+
+
+def of_bound(bound: Callable[[otm.Problem], Any]) -> list[Promise]:
+    """Return the promise of a bound: on what it is proven for, else on the optimum."""
+    name = bound.__name__  # type: ignore[attr-defined]
+    proven = [make() for make in VERIFIERS if make.proven_lower == name]
+
+    def truth(row: Row, case: Case) -> Any:
+        for verifier in proven:
+            if verifier.supports(case.otm_law):
+                return Decimal(float(otm.acceptance(verifier, case.problem)))
+        return oracles.optimum(row)
+
+    return [
+        Promise(
+            public_name(bound, "otm.bounds"),
+            "upper" if name.endswith("_upper") else "lower",
+            of_law(law, rows=(1,)),
+            of_problem(bound),
+            truth,
+            CLOSE,
+            "the verifier that it is proven for" if proven else "every token set, exactly",
+            5,
+        )
+        for law in LAWS
+        if _answers(bound, getattr(otm, law)(2))
+    ]
+
+
+def _answers(bound: Callable[[otm.Problem], Any], law: otm.Law) -> bool:
+    try:
+        bound(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=law))
+    except otm.errors.Unsupported:
+        return False
+    return True
+
+
+def bounds_of_problems() -> list[Callable[[otm.Problem], Any]]:
+    """Return the public bounds that are functions of a problem alone."""
+    functions = [getattr(bounds, name) for name in bounds.__all__]
+    return [
+        function
+        for function in functions
+        if inspect.isfunction(function) and [*inspect.signature(function).parameters] == ["problem"]
+    ]
+
+
+for _make in VERIFIERS:
+    promised_by_default(of_verifier(_make))
+for _bound in bounds_of_problems():
+    promised_by_default(of_bound(_bound))
+
+
+@family("promised by default")
+def _by_default(random: np.random.Generator) -> Iterator[Trial]:
+    """Try what no other family names; if it names everything, a verifier and a bound that hold."""
+    known = [*of_verifier(otm.NaiveTree), *of_bound(bounds.kseq_lower)]
+    yield from trials(unnamed() or known, random)
