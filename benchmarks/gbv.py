@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 import otm
 from benchmarks.public_code.checkouts import folder, load
 from benchmarks.timing import medians
-from otm.sequence import GreedyMultipath, Uniforms
-from otm.sequence.greedy_multipath import Ranked
+from otm.sequence import GreedyMultipath, Sampled
+from otm.sequence.greedy_multipath import RankedTokens
 from otm.sequence.models import OneByOne
 
 REPOSITORY = "Rmuk655/Distill-Spec-Research"
@@ -82,7 +82,7 @@ class Pair(OneByOne):
 
 def _step(verifier: Any, torch: Any, k: int, num_tokens: int, seconds: float) -> dict[str, Any]:
     pair, scheme, rng = Pair(num_tokens), GreedyMultipath(k, LENGTH), np.random.default_rng(0)
-    tree = scheme.draft(pair, (0,), Uniforms(rng))
+    tree = scheme.draft(pair, (0,), Sampled(rng))
     contexts = [context for context in tree.contexts() if context is not None]
     leaves = [context for context in contexts if len(context) == LENGTH + 1]
     names = [",".join(map(str, context)) for context in dict.fromkeys(contexts)]
@@ -98,7 +98,7 @@ def _step(verifier: Any, torch: Any, k: int, num_tokens: int, seconds: float) ->
     times = medians(
         {
             "ours": lambda: scheme.verify(
-                tree, lambda context: pair.both(tuple(context))[1], Uniforms(rng)
+                tree, lambda context: pair.both(tuple(context))[1], Sampled(rng)
             ),
             "other": lambda: theirs().verify("gbv"),
         },
@@ -121,7 +121,7 @@ def _step(verifier: Any, torch: Any, k: int, num_tokens: int, seconds: float) ->
         'TreeVerifier(…).verify("gbv")',
         REVISIONS["verifiers/verifier.py"],
         times,
-        float(np.abs(selected - Ranked.of(p, q, 0.0, k).selected).max()),
+        float(np.abs(selected - RankedTokens.of(p, q, 0.0, k).selected).max()),
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm.sequence import Decoder, LanguageModel, StaticDecoder, Uniforms, step
+from otm.sequence import Decoder, LanguageModel, Sampled, StaticDecoder, step
 
 from ..decode.plain import plain_step
 from ..models.causal import CausalModel
@@ -129,13 +129,13 @@ class Clock:
         """Take a step that fills the caches and some that are timed; return their mean time."""
         self.draft.model.forget()
         self.target.model.forget()
-        source = Uniforms(self.rng)
+        randomness = Sampled(self.rng)
         rows = []
         for number in range(1 + STEPS * (1 if decoder is not None else 2)):
             self.draft.reset()
             self.target.reset()
             began = time.perf_counter()
-            tokens = self._step(decoder, context, source)
+            tokens = self._step(decoder, context, randomness)
             whole = time.perf_counter() - began
             calls = self.draft.seconds, self.target.seconds
             if not number and reads_prompt:
@@ -155,12 +155,12 @@ class Clock:
         return float(mean[:3].sum())
 
     def _step(
-        self, decoder: Decoder | None, context: tuple[int, ...], source: Uniforms
+        self, decoder: Decoder | None, context: tuple[int, ...], randomness: Sampled
     ) -> tuple[int, ...]:
         if decoder is None:
-            return (plain_step(self.target, context, source),)
+            return (plain_step(self.target, context, randomness),)
         models: dict[str, LanguageModel] = {"draft": self.draft, "target": self.target}
-        return step(decoder, **models, context=context, source=source, eos=self.eos).tokens
+        return step(decoder, **models, context=context, randomness=randomness, eos=self.eos).tokens
 
     def work(self, decoder: Decoder) -> Work:
         """Return the work of a step of a decoder that was timed, as counted where its tree depends

@@ -21,7 +21,7 @@ import torch
 
 from otm.losses import acceptance_losses, draft_rounding
 from otm.sequence import Decoder, DraftSelection, LanguageModel, LikeliestTree, StaticDecoder
-from otm.sequence.likeliest_tree import Path, levels
+from otm.sequence.likeliest_tree import WeightedPath, grow_likeliest_trees
 from otm.sequence.models import next_distributions
 
 from ..models.causal import CausalModel
@@ -204,8 +204,8 @@ def first_drafts(
 
 def _grown(
     tree: LikeliestTree, model: LanguageModel, contexts: Sequence[tuple[int, ...]]
-) -> list[list[Path]]:
-    *_, (grown, _) = levels(tree, model, contexts)
+) -> list[list[WeightedPath]]:
+    *_, (grown, _) = grow_likeliest_trees(tree, model, contexts)
     return grown
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.sequence import Absorbing, LanguageModel, LikeliestTree
-from otm.sequence.likeliest_tree import Path, levels
+from otm.sequence.likeliest_tree import WeightedPath, grow_likeliest_trees
 
 from .texts import Text
 from .walk import Walk, tally
@@ -88,7 +88,7 @@ def matches(
         asked = [text.context(t) for t in places]
         drafting[0, :, places] = calls[0, :, places] = 1.0
         level = -1
-        for level, (trees, _) in enumerate(levels(decoder, model, asked)):
+        for level, (trees, _) in enumerate(grow_likeliest_trees(decoder, model, asked)):
             for t, tree in zip(places, trees, strict=True):
                 _enter(reached[level, :, :, t], gained[level, :, :, t], text, t, tree, many, eos)
                 if level + 1 < depth:
@@ -107,7 +107,7 @@ def _enter(
     gained: Floats,
     text: Text,
     start: int,
-    tree: Sequence[Path],
+    tree: Sequence[WeightedPath],
     sizes: NDArray[np.int64],
     eos: int | None,
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otm.sequence import LanguageModel, Source, Uniforms
+from otm.sequence import LanguageModel, Randomness, Sampled
 
 from .results import Task, TextRecord
 
@@ -15,14 +15,14 @@ PLAIN = "plain decoding"
 """What stands for a decoder's text where nothing is drafted."""
 
 
-def plain_step(target: LanguageModel, context: Sequence[int], source: Source) -> int:
+def plain_step(target: LanguageModel, context: Sequence[int], randomness: Randomness) -> int:
     """Return one token of the target.
 
     >>> from otm.sequence import ZerothOrder
-    >>> plain_step(ZerothOrder([0.0, 1.0]), [], Uniforms(np.random.default_rng(0)))
+    >>> plain_step(ZerothOrder([0.0, 1.0]), [], Sampled(np.random.default_rng(0)))
     1
     """
-    return source.choose(target.next(context))
+    return randomness.choose(target.next(context))
 
 
 def plain_text(
@@ -35,10 +35,10 @@ def plain_text(
     task: Task,
 ) -> TextRecord:
     """Decode a text one token at a time, and time it."""
-    source, tokens = Uniforms(rng), list[int]()
+    randomness, tokens = Sampled(rng), list[int]()
     began = time.perf_counter()
     while len(tokens) < num_tokens and (not tokens or tokens[-1] != eos):
-        tokens.append(plain_step(target, [*context, *tokens], source))
+        tokens.append(plain_step(target, [*context, *tokens], randomness))
     seconds = time.perf_counter() - began
     none = (0,) * len(tokens)
     return TextRecord(

@@ -20,15 +20,14 @@ from otm.sequence import (
     Gsd,
     LanguageModel,
     RefinedScores,
+    Sampled,
     TraversalVerification,
-    Uniforms,
 )
-from otm.sequence.decoder import Conditionals, DraftTree, evaluate
-from otm.sequence.greedy_multipath import Ranked
+from otm.sequence.decoder import Conditionals, DraftTree, children_of, evaluate
+from otm.sequence.greedy_multipath import RankedTokens
 from otm.sequence.level_cuts import conjugate
 from otm.sequence.models import Context
 from otm.sequence.refined_scores import ScoredPaths
-from otm.sequence.vertex_decoder import children_of
 from otm.tabular import columns
 from otm.trees import TreeShape
 
@@ -127,7 +126,7 @@ def compare_steps(
             f"Intervals and the bound's slopes need at least 6 contexts; got {len(contexts)}. Take "
             "a longer text."
         )
-    source = Uniforms(rng)
+    randomness = Sampled(rng)
     slopes = num_drafts * np.linspace(0.0, 1.0, _SLOPES + 1)[1:]
     records: list[dict[str, float]] = []
     cuts = np.zeros((len(contexts), length, _SLOPES))
@@ -135,21 +134,21 @@ def compare_steps(
         for model in (draft, target):
             if isinstance(model, CausalModel):
                 model.forget()
-        drafted = RefinedScores(num_drafts, length).draft(draft, context, source)
+        drafted = RefinedScores(num_drafts, length).draft(draft, context, randomness)
         known = evaluate(target, drafted)
-        records.append(_values(drafted, known, num_drafts, length, source))
+        records.append(_values(drafted, known, num_drafts, length, randomness))
         cuts[number] = _level_cuts(drafted, known, length, slopes)
         tree = Gsd(TreeShape.sequences(num_drafts, length))
-        other = tree.draft(draft, context, source)
+        other = tree.draft(draft, context, randomness)
         asked = evaluate(target, other)
-        records[-1][_TREE] = 1.0 + tree.verify(other, asked.__getitem__, source).accepted
+        records[-1][_TREE] = 1.0 + tree.verify(other, asked.__getitem__, randomness).accepted
     for record, term in zip(records, _bound(cuts, slopes, num_drafts).tolist(), strict=True):
         record[BOUND] = term
     return _table(records, num_drafts, length)
 
 
 def _values(
-    tree: DraftTree, known: dict[Context, Floats], num_drafts: int, length: int, source: Uniforms
+    tree: DraftTree, known: dict[Context, Floats], num_drafts: int, length: int, randomness: Sampled
 ) -> dict[str, float]:
     """Return the tokens that each decoder has to expect of these drafts."""
     ends, target = _ends(tree), known.__getitem__
@@ -160,9 +159,9 @@ def _values(
         "greedy multi-path block verification": _greedy(tree, target, ends, num_drafts),
     }
     for name, verifier in _BY_VERTEX.items():
-        values[name] = _by_vertex(tree, target, ends, verifier, source)
+        values[name] = _by_vertex(tree, target, ends, verifier, randomness)
     traversal = TraversalVerification(TreeShape.sequences(num_drafts, length), otm.IID(1))
-    values["traversal verification"] = 1.0 + traversal.verify(tree, target, source).accepted
+    values["traversal verification"] = 1.0 + traversal.verify(tree, target, randomness).accepted
     return values
 
 
@@ -216,7 +215,7 @@ def _greedy(tree: DraftTree, target: Conditionals, ends: list[Context], num_draf
         end for end in ends if len(end) > len(context) and end[: len(context)] == context
     ]:
         q = target(context)
-        ranked = Ranked.of(tree.draft[context], q, odds, num_drafts)
+        ranked = RankedTokens.of(tree.draft[context], q, odds, num_drafts)
         total += float(np.minimum(weight * q, ranked.selected).sum())
         token = max((end[len(context)] for end in ends), key=ranked.place.__getitem__)
         weight = min(weight * float(q[token]) / float(ranked.selected[token]), 1.0)
@@ -229,7 +228,7 @@ def _by_vertex(
     target: Conditionals,
     ends: list[Context],
     verifier: otm.Verifier,
-    source: Uniforms,
+    randomness: Sampled,
 ) -> float:
     """Return 1 + the acceptances on the way that the verifier takes."""
     context, total = tree.context, 1.0
@@ -238,8 +237,8 @@ def _by_vertex(
     ]:
         p, q, law = tree.draft[context], target(context), otm.IID(len(ends))
         total += float(otm.acceptance(verifier, otm.Problem(draft=p, target=q, law=law)))
-        token, _ = source.verify(
-            source.rule(verifier, p, q, law), np.array([end[len(context)] for end in ends])
+        token, _ = randomness.verify(
+            randomness.rule(verifier, p, q, law), np.array([end[len(context)] for end in ends])
         )
         context = (*context, token)
     return total

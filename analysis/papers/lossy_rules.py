@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
-from otm.sequence import Fly, Memoised, Outcomes, loose_step
+from otm.sequence import Enumerated, Fly, Memoised, loose_step
 from otm.sequence.decoder import evaluate
-from otm.sequence.greedy_chain import along
+from otm.sequence.greedy_chain import read_chain
 
 from ..models.causal import CausalModel
 from ..models.pair import Pair, to_numpy
@@ -145,8 +145,8 @@ def _chains(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
         for key, decoder in decoders.items():
             found = loose_step(decoder, draft=drafter, target=judge, context=prompt)
             points[key].append((found.block_efficiency, found.total_variation, found.frontier))
-        tree = decoders[1, WINDOWS[0]].draft(drafter, tuple(prompt), Outcomes({}))
-        _, tokens, rows = along(tree, evaluate(judge, tree).__getitem__)
+        tree = decoders[1, WINDOWS[0]].draft(drafter, tuple(prompt), Enumerated({}))
+        _, tokens, rows = read_chain(tree, evaluate(judge, tree).__getitem__)
         matches += decoders[1, WINDOWS[0]].kept_law(tokens, rows[:-1]) / len(prompts)
     rows_out = []
     for (samples, window), found_there in points.items():

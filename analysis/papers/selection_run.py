@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import otm
-from otm.sequence import DraftSelection, DraftTree, LanguageModel, Step, Uniforms
+from otm.sequence import DraftSelection, DraftTree, LanguageModel, Sampled, Step
 from otm.sequence.decoder import evaluate
 
 NUM_DRAFTS, LENGTH = 6, 4
@@ -21,12 +21,12 @@ SCHEME = DraftSelection(NUM_DRAFTS, LENGTH, otm.KSeq())
 
 def draft(model: LanguageModel, context: Sequence[int], rng: np.random.Generator) -> DraftTree:
     """Draw the six drafts of four tokens."""
-    return SCHEME.draft(model, tuple(context), Uniforms(rng))
+    return SCHEME.draft(model, tuple(context), Sampled(rng))
 
 
 def select(target: LanguageModel, tree: DraftTree, rng: np.random.Generator) -> Step:
     """Select among the drafts."""
-    return SCHEME.verify(tree, evaluate(target, tree).__getitem__, Uniforms(rng))
+    return SCHEME.verify(tree, evaluate(target, tree).__getitem__, Sampled(rng))
 
 
 def table_of(tree: DraftTree) -> list[list[int]]:

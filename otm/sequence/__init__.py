@@ -6,7 +6,7 @@ verified, a *model* is anything with next-token distributions. `step` and `gener
 `step_law` enumerates it exactly.
 """
 
-from otm.sequence.best import BestStep, best_step
+from otm.sequence.best_step_lp import BestStep, best_step
 from otm.sequence.best_verification import BestVerification
 from otm.sequence.block_kseq import BlockKSeq
 from otm.sequence.block_verification import BlockVerification
@@ -20,8 +20,8 @@ from otm.sequence.decoder import (
     step,
     steps,
 )
+from otm.sequence.deferred import DeferredDecoder, ExpectedStep, expected_step
 from otm.sequence.delayed_expansion import DelayedExpansion, delayed_expansions
-from otm.sequence.draft_selection import DraftSelection
 from otm.sequence.enumeration import (
     StepLaw,
     completed_law,
@@ -30,11 +30,9 @@ from otm.sequence.enumeration import (
     step_law,
 )
 from otm.sequence.ersd import Ersd
-from otm.sequence.expected import ExpectedStep, expected_step
 from otm.sequence.fly import Fly
 from otm.sequence.greedy_chain import GreedyChain, LooseStep, loose_step
 from otm.sequence.greedy_multipath import GreedyMultipath
-from otm.sequence.gsd import Gsd
 from otm.sequence.level_cuts import LevelCutBound, level_cut_upper
 from otm.sequence.likeliest_tree import LikeliestTree, matched_tokens
 from otm.sequence.marginals import BlockMarginals, block_marginals
@@ -48,18 +46,23 @@ from otm.sequence.models import (
     markov_pair,
     sequence_law,
 )
-from otm.sequence.prefix_tree import PrefixTree
+from otm.sequence.randomness import Enumerated, Randomness, Sampled, outcomes
 from otm.sequence.ranking import DecoderRanking, RankedDecoder, rank_decoders
 from otm.sequence.refined_scores import RefinedScores
 from otm.sequence.regret_budget import RegretBudget
 from otm.sequence.sampled_tree import PredictableTree, SampledTree
-from otm.sequence.source import Outcomes, Source, Uniforms, outcomes
-from otm.sequence.speculative_sampling import SpeculativeSampling
 from otm.sequence.staged import Staged, expected_calls
 from otm.sequence.stochastic_beam import StochasticBeam
 from otm.sequence.traversal_verification import TraversalVerification
 from otm.sequence.tree_cuts import TreeCut
-from otm.sequence.tree_verification import TreeVerification
+from otm.sequence.vertex_decoder import (
+    DraftSelection,
+    Gsd,
+    PrefixTree,
+    SpeculativeSampling,
+    TreeVerification,
+    VertexDecoder,
+)
 
 DECODERS = (
     SpeculativeSampling,
@@ -94,9 +97,11 @@ __all__ = [
     "BlockVerification",
     "Decoder",
     "DecoderRanking",
+    "DeferredDecoder",
     "DelayedExpansion",
     "DraftSelection",
     "DraftTree",
+    "Enumerated",
     "Ersd",
     "ExpectedStep",
     "Fly",
@@ -110,14 +115,14 @@ __all__ = [
     "LooseStep",
     "MarkovModel",
     "Memoised",
-    "Outcomes",
     "PredictableTree",
     "PrefixTree",
+    "Randomness",
     "RankedDecoder",
     "RefinedScores",
     "RegretBudget",
+    "Sampled",
     "SampledTree",
-    "Source",
     "SpeculativeSampling",
     "Staged",
     "StaticDecoder",
@@ -128,7 +133,7 @@ __all__ = [
     "TraversalVerification",
     "TreeCut",
     "TreeVerification",
-    "Uniforms",
+    "VertexDecoder",
     "ZerothOrder",
     "best_step",
     "block_marginals",

@@ -1,6 +1,4 @@
-"""The verification that attains the best step of K sequences on small trees: every sequence draws
-an end and a score by itself.
-"""
+"""The verification that attains the best step of K sequences on small trees."""
 
 from __future__ import annotations
 
@@ -13,13 +11,13 @@ from numpy.typing import NDArray
 
 from otm.drafts.iid import IID
 from otm.errors import SolverFailure
-from otm.pmf import check_count
-from otm.sequence.best import GAP_TOLERANCE
-from otm.sequence.decoder import Step
+from otm.pmf import settle_counts
+from otm.sequence.best_step_lp import GAP_TOLERANCE
+from otm.sequence.decoder import Step, longest_paths
+from otm.sequence.law_decoder import grow_by_law
 from otm.sequence.models import Context, LanguageModel, check_model, next_distribution
-from otm.sequence.source import Source
+from otm.sequence.randomness import Randomness
 from otm.sequence.tree_cuts import PathTree, Vector, best_of_paths
-from otm.sequence.vertex_decoder import children_of, grow_by_law
 from otm.trees.shape import TreeShape
 from otm.verifiers.optimal.verifier import Optimal
 
@@ -55,7 +53,8 @@ class BestVerification:
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
     >>> best = BestVerification(2, 2, draft, target)
     >>> attained = sum(
-    ...     mass * len(one.tokens) for one, mass in outcomes(lambda source: best.step((), source))
+    ...     mass * len(one.tokens)
+    ...     for one, mass in outcomes(lambda randomness: best.step((), randomness))
     ... )
     >>> abs(
     ...     attained - best_step(BlockKSeq(2, 2), draft=draft, target=target, context=[]).value
@@ -69,40 +68,29 @@ class BestVerification:
     judge: LanguageModel
 
     def __post_init__(self) -> None:
-        for name in ("num_drafts", "length"):
-            object.__setattr__(self, name, check_count(getattr(self, name), name=name))
+        settle_counts(self, num_drafts=1, length=1)
         check_model(self.drafter, name="drafter")
         check_model(self.judge, name="judge")
 
-    def step(self, context: Context, source: Source) -> Step:
+    def step(self, context: Context, randomness: Randomness) -> Step:
         """Draft K sequences, let each draw its end, select one, and add a token."""
         shape = TreeShape.sequences(self.num_drafts, self.length)
-        tree = grow_by_law(shape, self.drafter, context, IID, source)
+        tree = grow_by_law(shape, self.drafter, context, IID, randomness)
         ends = _ends(self, context)
-        below = children_of(tree.shape)
-        sequences: list[tuple[list[int], Context]] = []
-        for vertex in below[0]:
-            vertices = [vertex]
-            while below[vertices[-1]]:
-                vertices.append(below[vertices[-1]][0])
-            sequences.append((vertices, tuple(tree.tokens[vertices].tolist())))
-        drawn = np.array([ends.draw(tokens, source) for _, tokens in sequences], dtype=np.int64)
-        rule = source.rule(Optimal(), ends.law, ends.wanted, IID(self.num_drafts))
-        chosen, _ = source.verify(rule, drawn)
+        sequences = [
+            (vertices, tuple(tree.tokens[list(vertices)].tolist()))
+            for vertices in longest_paths(shape)
+        ]
+        drawn = np.array([ends.draw(tokens, randomness) for _, tokens in sequences], dtype=np.int64)
+        rule = randomness.rule(Optimal(), ends.law, ends.wanted, IID(self.num_drafts))
+        chosen, _ = randomness.verify(rule, drawn)
         if chosen not in drawn:  # g was rounded beyond what the ends can give
             chosen = len(ends.law) - 1
         path = ends.paths[chosen]
-        token = source.choose(
-            ends.following(chosen, next_distribution(self.judge, (*context, *path), name="judge"))
-        )
-        vertices = next((found for found, tokens in sequences if tokens[: len(path)] == path), [])
-        survivors = tuple((vertex,) for vertex in vertices[: len(path)])
-        return Step(
-            (*path, token),
-            len(path),
-            "end_of_draft" if len(path) == self.length else "rejected",
-            survivors,
-        )
+        target = next_distribution(self.judge, (*context, *path), name="judge")
+        token = randomness.choose(ends.following(chosen, target))
+        vertices = next(found for found, tokens in sequences if tokens[: len(path)] == path)
+        return tree.step_along(vertices[: len(path)], token)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -123,7 +111,7 @@ class _Ends:
     accepted: Vector
     children: list[dict[int, int]]
 
-    def draw(self, tokens: Context, source: Source) -> int:
+    def draw(self, tokens: Context, randomness: Randomness) -> int:
         """Walk a sequence from its last token up, and end where it says so; at the empty path at
         last.
         """
@@ -133,7 +121,7 @@ class _Ends:
                 break
             number.append(self.children[number[-1]][token])
         for place in reversed(number[1:]):
-            if source.accept(float(self.stop[place])):
+            if randomness.accept(float(self.stop[place])):
                 return place
         return number[0]
 

@@ -1,29 +1,29 @@
-"""Block K-SEQ: each drafted sequence is verified as a block against the target over γ*, and the
-first that is accepted wins.
-"""
+"""Block K-SEQ: each of K sequences is verified as a block, and the first that is accepted wins."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import numpy as np
+from numpy.typing import NDArray
 
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
-from otm.pmf import check_count
+from otm.pmf import settle_counts
 from otm.problem import Problem
-from otm.sequence.block_verification import next_weight, pass_probability
-from otm.sequence.decoder import Conditionals, DraftTree, Step
-from otm.sequence.source import Source
-from otm.sequence.vertex_decoder import LawDecoder, children_of
+from otm.sequence.block_weights import next_weight, pass_probability
+from otm.sequence.decoder import Conditionals, DraftTree, Step, longest_paths
+from otm.sequence.deferred import StepModels, StepTally, walk_sequences
+from otm.sequence.law_decoder import LawDecoder
+from otm.sequence.models import Context
+from otm.sequence.randomness import Randomness
 from otm.trees.shape import TreeShape
 from otm.verifiers.kseq import gamma_star
 
 
 @dataclasses.dataclass(frozen=True)
 class BlockKSeq(LawDecoder):
-    """Draft K sequences; verify each as a block with starting weight 1/γ*; take the first that
-    keeps a token.
+    """Draft K sequences, verify each as a block from weight 1/γ*, take the first that keeps a token.
 
     w₀ = 1/γ*, w_i = min(1, w_{i−1} q/p), and prefix i ≥ 1 of a sequence passes with probability
     Z_i/(Z_i + 1 − w_i), as in block verification. If no sequence passes, the token is drawn ∝ (q −
@@ -42,26 +42,19 @@ class BlockKSeq(LawDecoder):
 
     >>> from otm.sequence import ZerothOrder, expected_step
     >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
-    >>> round(
-    ...     expected_step(BlockKSeq(2, 1), draft=draft, target=target, context=[]).block_efficiency,
-    ...     6,
-    ... )  # 1 + K-SEQ's .847597
+    >>> found = expected_step(BlockKSeq(2, 1), draft=draft, target=target, context=[])
+    >>> round(found.block_efficiency, 6)  # 1 + K-SEQ's .847597
     1.847597
     """
 
     title = "block K-SEQ"
+    lossless = True  # docs/theory.md, "Block K-SEQ"
 
     num_drafts: int
     length: int
 
     def __post_init__(self) -> None:
-        for name in ("num_drafts", "length"):
-            object.__setattr__(self, name, check_count(getattr(self, name), name=name))
-
-    @property
-    def lossless(self) -> bool:
-        """Always (docs/theory.md, "Block K-SEQ")."""
-        return True
+        settle_counts(self, num_drafts=1, length=1)
 
     @property
     def shape(self) -> TreeShape:
@@ -72,19 +65,17 @@ class BlockKSeq(LawDecoder):
         """Independent drafts."""
         return IID(num_drafts)
 
-    def gamma(self, draft: np.ndarray, target: np.ndarray) -> float:
+    def gamma(self, draft: NDArray[np.float64], target: NDArray[np.float64]) -> float:
         """Return γ* of the first token."""
         return float(gamma_star(Problem(draft=draft, target=target, law=IID(self.num_drafts))))
 
-    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
-        """Go through the sequences in their order; each is tested from its longest prefix down."""
-        start, below = tree.context, children_of(tree.shape)
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+        """Test the sequences in their order, each from its longest prefix down."""
+        start = tree.context
         gamma = self.gamma(tree.draft[start], target(start))
-        for vertex in below[0]:
-            vertices, weights, contexts = [vertex], [1.0 / gamma], [start]
-            while below[vertices[-1]]:
-                vertices.append(below[vertices[-1]][0])
-            for token in tree.tokens[vertices].tolist():
+        for path in longest_paths(self.shape):
+            weights, contexts = [1.0 / gamma], [start]
+            for token in tree.tokens[list(path)].tolist():
                 here = contexts[-1]
                 weights.append(next_weight(weights[-1], tree.draft[here], target(here), token))
                 contexts.append((*here, token))
@@ -95,15 +86,27 @@ class BlockKSeq(LawDecoder):
                     excess = np.maximum(weights[kept] * after - tree.draft[here], 0.0)
                     chance = pass_probability(float(excess.sum()), weights[kept])
                     after = excess if excess.sum() > 0 else after
-                if source.accept(chance):
-                    token = source.choose(after)
-                    survivors = tuple((v,) for v in vertices[:kept])
-                    tokens = (*here[len(start) :], token)
-                    return Step(
-                        tokens,
-                        kept,
-                        "end_of_draft" if kept == self.length else "rejected",
-                        survivors,
-                    )
+                if randomness.accept(chance):
+                    return tree.step_along(path[:kept], randomness.choose(after))
         excess = np.maximum(target(start) - gamma * tree.draft[start], 0.0)
-        return Step((source.choose(excess if excess.sum() > 0 else target(start)),), 0, "rejected")
+        after = excess if excess.sum() > 0 else target(start)
+        return tree.step_along((), randomness.choose(after))
+
+    def tally(self, models: StepModels) -> StepTally:
+        """Follow the paths by f(uy) = min(f(u) q(y | u), γ* P(uy))."""
+        gamma = self.gamma(models.draft(models.start), models.target(models.start))
+        weights = {models.start: 1.0}
+
+        def weight(context: Context) -> float:
+            if context not in weights:
+                before, token = context[:-1], context[-1]
+                weights[context] = gamma * next_weight(
+                    weight(before) / gamma, models.draft(before), models.target(before), token
+                )
+            return weights[context]
+
+        def accepted(context: Context) -> NDArray[np.float64]:
+            wanted = weight(context) * models.target(context)
+            return np.minimum(wanted, gamma * models.draft(context))
+
+        return walk_sequences(self.shape, models, weight=weight, accepted=accepted)

@@ -3,14 +3,15 @@ against the target.
 
 Drafting sees the draft model only. Between drafting and verification the target is evaluated at
 every vertex of the drafted tree together, in one batch: the one serial call of the target that a
-step costs. Verification then reads those distributions. Both stages ask a `Source` for their
-randomness, so a decoder runs on uniforms and is enumerated exactly by the same lines.
+step costs. Verification then reads those distributions. Both stages take their random steps from a
+`Randomness`, so that the same lines of a decoder are sampled and enumerated exactly.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
@@ -29,32 +30,27 @@ from otm.sequence.models import (
     check_model,
     next_distributions,
 )
-from otm.sequence.source import RaceState, Source, Uniforms
+from otm.sequence.randomness import RaceState, Randomness, Sampled
 from otm.trees.shape import TreeShape
 
 Stop = Literal["rejected", "end_of_draft", "end_of_sequence"]
-"""Why a step ended: no draft agreed with the output, the drafts were used up (bonus token), or the
-text ended.
-"""
+"""Why a step ended: no draft agreed with the output, no draft was left, or the text ended."""
 
 Conditionals = Callable[[Context], NDArray[np.float64]]
-"""The target's next-token distribution `(V,)` after any context of the drafted tree, already
-evaluated.
-"""
+"""A model's next-token distribution `(V,)` after a context."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DraftTree:
-    """Drafted tokens in a tree, with all that the verifier needs to know of how they were drawn.
+    """A drafted tree of tokens, with the distributions that they were drawn from.
 
     Attributes:
         shape: the tree's shape.
         context: tokens before the root.
         tokens: `(n + 1,)` int64, the token of each vertex; −1 at the root and where there is no
             draft.
-        draft: the draft model's distribution `(V,)` by context, for every context that drafted.
-        races: by vertex, the race that drew its children; empty for drafts that share no
-            randomness.
+        draft: the draft model's distribution `(V,)` after every context that drafted.
+        races: the race that drew the children of each vertex; empty without races.
     """
 
     shape: TreeShape
@@ -64,23 +60,59 @@ class DraftTree:
     races: dict[int, RaceState] = dataclasses.field(default_factory=dict)
 
     def contexts(self) -> list[Context | None]:
-        """Return the context that each vertex completes, root first; None for vertices without a
-        draft.
-        """
+        """Return the context that ends with each vertex, root first; None where no draft is."""
         found: list[Context | None] = [self.context]
         for vertex in range(1, self.shape.num_nodes + 1):
             before, token = found[int(self.shape.parents[vertex - 1])], int(self.tokens[vertex])
             found.append(None if before is None or token < 0 else (*before, token))
         return found
 
+    def step_along(self, vertices: Sequence[int], token: int) -> Step:
+        """Return the step that accepts a path of vertices from the root and adds a token.
+
+        >>> tree = DraftTree(TreeShape.chain(2), (), np.array([-1, 5, 7]), draft={})
+        >>> tree.step_along([1], 3)
+        Step(tokens=(5, 3), accepted=1, stopped='rejected', survivors=((1,),))
+        """
+        path = list(vertices)
+        last = path[-1] if path else 0
+        return Step(
+            tokens=(*self.tokens[path].tolist(), token),
+            accepted=len(path),
+            stopped="rejected" if children_of(self.shape)[last] else "end_of_draft",
+            survivors=tuple((vertex,) for vertex in path),
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def children_of(shape: TreeShape) -> list[tuple[int, ...]]:
+    """Return the children of every vertex, listed once per shape.
+
+    >>> children_of(TreeShape.sequences(2, 2))
+    [(1, 2), (3,), (4,), (), ()]
+    """
+    return [shape.children(vertex) for vertex in range(shape.num_nodes + 1)]
+
+
+@functools.lru_cache(maxsize=64)
+def longest_paths(shape: TreeShape) -> list[tuple[int, ...]]:
+    """Return the vertices below the root on the way to each vertex of the last level.
+
+    >>> longest_paths(TreeShape.delayed(1, 2, 2))
+    [(1, 2, 4), (1, 3, 5)]
+    """
+    below, found = children_of(shape), [(0,)]
+    while longer := [(*path, child) for path in found for child in below[path[-1]]]:
+        found = longer
+    return [path[1:] for path in found]
+
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The outcome of one step, one serial call of the target.
+    """What one step decoded with its one serial call of the target.
 
     Attributes:
-        tokens: the decoded tokens; `accepted + 1` of them unless the text ended with an accepted
-            draft.
+        tokens: the decoded tokens, `accepted + 1` unless the text ended with an accepted draft.
         accepted: how many of them agree with a draft.
         stopped: why the step ended.
         survivors: for each accepted token, the drafted vertices that agree with the output so far.
@@ -94,7 +126,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Decoder(Scheme):
-    """A decoding algorithm; frozen, hashable, its parameters are its fields."""
+    """A decoding algorithm whose fields are its parameters."""
 
     @property
     @abc.abstractmethod
@@ -112,19 +144,17 @@ class Decoder(Scheme):
         """The largest number of drafts that a step can accept."""
 
     @abc.abstractmethod
-    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
+    def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
         """Draft a tree after `context`, from the draft model alone."""
 
     @abc.abstractmethod
-    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Decode tokens from a drafted tree and the target's distributions at its vertices."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StaticDecoder(Decoder):
-    """A decoder whose tree has one shape in every context; the others choose the shape as they
-    draft.
-    """
+    """A decoder whose drafted tree has one shape in every context."""
 
     @property
     @abc.abstractmethod
@@ -144,7 +174,7 @@ class StaticDecoder(Decoder):
 
 @dataclasses.dataclass(frozen=True)
 class SizedTree(Decoder):
-    """A decoder that drafts up to N tokens on at most L levels, wherever in the tree it likes."""
+    """A decoder that drafts up to N tokens on at most L levels, in a shape of its choice."""
 
     size: int
     length: int
@@ -159,7 +189,7 @@ class SizedTree(Decoder):
 
     @property
     def depth(self) -> int:
-        """L, or N if that is less."""
+        """The smaller of L and N."""
         return min(self.length, self.size)
 
 
@@ -169,7 +199,7 @@ class Generation:
 
     Attributes:
         tokens: the decoded tokens, without the context.
-        steps: the steps; the last may have decoded more than was asked for, `tokens` is cut.
+        steps: the steps; the last one may have decoded more tokens than were asked for.
         ended: whether the end-of-sequence token was reached.
     """
 
@@ -185,11 +215,8 @@ class Generation:
     @property
     def tokens_per_call(self) -> float:
         """Mean number of tokens that a step decoded; NaN before the first."""
-        return (
-            sum(len(step.tokens) for step in self.steps) / len(self.steps)
-            if self.steps
-            else float("nan")
-        )
+        decoded = sum(len(step.tokens) for step in self.steps)
+        return decoded / len(self.steps) if self.steps else float("nan")
 
 
 def step(
@@ -198,7 +225,7 @@ def step(
     draft: LanguageModel,
     target: LanguageModel,
     context: Sequence[int],
-    source: Source,
+    randomness: Randomness,
     eos: int | None = None,
 ) -> Step:
     """Decode once: draft a tree, evaluate the target on all of it in one batch, verify.
@@ -207,34 +234,34 @@ def step(
         decoder: any of `otm.sequence.DECODERS`, or your own.
         draft, target: the two models, over one vocabulary.
         context: tokens so far.
-        source: the randomness, `Uniforms(rng)` to sample.
+        randomness: `Sampled(rng)` to sample.
         eos: the end-of-sequence token; the step's tokens end with the first one.
 
     Returns:
         Step.
 
     Raises:
-        InvalidParameter: if the context already ends with `eos`. ShapeMismatch: if the vocabularies
-            differ.
+        InvalidParameter: if the context already ends with `eos`.
+        ShapeMismatch: if the vocabularies differ.
         InvalidDistribution: if a model returns something else than a distribution.
         Unsupported: if the decoder's verifier does not verify its drafts.
 
     Cost: one draft call per level, one target call.
 
-    >>> from otm.sequence import SpeculativeSampling, Uniforms, ZerothOrder
+    >>> from otm.sequence import SpeculativeSampling, Sampled, ZerothOrder
     >>> model = ZerothOrder([0.0, 1.0])
     >>> once = step(
     ...     SpeculativeSampling(2),
     ...     draft=model,
     ...     target=model,
     ...     context=[],
-    ...     source=Uniforms(np.random.default_rng(0)),
+    ...     randomness=Sampled(np.random.default_rng(0)),
     ... )
     >>> once.tokens, once.accepted, once.stopped
     ((1, 1, 1), 2, 'end_of_draft')
     """
-    prefix = check_asked(decoder, draft=draft, target=target, context=context)
-    check_instance(source, Source, name="source")
+    prefix = check_step_arguments(decoder, draft=draft, target=target, context=context)
+    check_instance(randomness, Randomness, name="randomness")
     if eos is not None:
         draft, target = (Absorbing(model, eos, start=len(prefix)) for model in (draft, target))
         if prefix and prefix[-1] == eos:
@@ -242,13 +269,13 @@ def step(
                 f"The context already ends with the end-of-sequence token {eos}: nothing follows "
                 "it. Stop, or pass eos=None."
             )
-    tree = decoder.draft(draft, prefix, source)
+    tree = decoder.draft(draft, prefix, randomness)
     known = evaluate(target, tree)
-    return _until(decoder.verify(tree, known.__getitem__, source), eos)
+    return _cut_at_eos(decoder.verify(tree, known.__getitem__, randomness), eos)
 
 
 def evaluate(target: LanguageModel, tree: DraftTree) -> dict[Context, NDArray[np.float64]]:
-    """Return the target's distribution after every vertex of a drafted tree: its one serial call.
+    """Return the target's distribution after every vertex of a drafted tree, by one call.
 
     >>> from otm.sequence import ZerothOrder
     >>> tree = DraftTree(TreeShape.chain(1), (), np.array([-1, 0]), draft={})
@@ -267,18 +294,14 @@ def steps(
     rng: np.random.Generator,
     eos: int | None = None,
 ) -> Iterator[Step]:
-    """Decode step after step, each handed out before the next begins, until the text ends; without
-    `eos` it never does.
+    """Decode step after step until the text ends; without `eos` it never does.
 
     Args:
         decoder, draft, target, context, eos: as for `step`.
         rng: the generator.
 
     Yields:
-        Step: the next one; it continues the context with the tokens of those before.
-
-    Raises:
-        As `step`, when the step is asked for.
+        Step: the next one; its context is continued by the tokens of those before.
 
     Cost: one target call per step.
 
@@ -296,9 +319,11 @@ def steps(
     [(1, 1, 1), (1, 1, 1)]
     """
     prefix = check_context(context)
-    source = Uniforms(rng)
+    randomness = Sampled(rng)
     while True:
-        one = step(decoder, draft=draft, target=target, context=prefix, source=source, eos=eos)
+        one = step(
+            decoder, draft=draft, target=target, context=prefix, randomness=randomness, eos=eos
+        )
         yield one
         if one.stopped == "end_of_sequence":
             return
@@ -367,34 +392,29 @@ def generate(
     return Generation(tokens=tuple(tokens[:wanted]), steps=tuple(done), ended=ended)
 
 
-def check_asked(
+def check_step_arguments(
     decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
 ) -> Context:
-    """Return the context, or raise `InvalidParameter` unless a decoder, two models and a context
-    are what they should be.
-    """
+    """Return the context, or raise `InvalidParameter` on anything that is no argument of a step."""
     check_instance(decoder, Decoder, name="decoder")
     check_pair(draft, target)
     return check_context(context)
 
 
 def check_pair(draft: LanguageModel, target: LanguageModel) -> None:
-    """Raise `InvalidParameter` unless both are models, `ShapeMismatch` unless they have one number
-    of tokens.
-    """
+    """Raise `ShapeMismatch` unless two models share one vocabulary."""
     check_model(draft, name="draft")
     check_model(target, name="target")
     if draft.num_tokens != target.num_tokens:
         raise ShapeMismatch(
             f"Draft and target must share one vocabulary; they have {draft.num_tokens} and "
-            f"{target.num_tokens} tokens. Cut padding "
-            "rows off, or choose two models of one family."
+            f"{target.num_tokens} tokens. Cut padding rows off, or "
+            "choose two models of one family."
         )
 
 
 def num_sequences(shape: TreeShape) -> int | None:
-    """Return K for K chains of equal length from the root, in whatever order of vertices; None for
-    any other shape.
+    """Return K for K chains of equal length from the root, None for any other shape.
 
     >>> (
     ...     num_sequences(TreeShape.sequences(3, 2)),
@@ -409,12 +429,8 @@ def num_sequences(shape: TreeShape) -> int | None:
 
 
 def independent_sequences(decoder: Decoder) -> int | None:
-    """Return K if a decoder drafts K independent sequences from the draft model, as long as its
-    shape is deep; None if not.
-
-    A decoder says by a method `law` how a number of siblings is drawn.
-    """
-    law = getattr(decoder, "law", None)
+    """Return K if a decoder drafts K independent sequences of equal length, None if not."""
+    law = getattr(decoder, "law", None)  # how a decoder draws siblings, where that is by a law
     if not isinstance(decoder, StaticDecoder) or law is None or not isinstance(law(1), IID):
         return None
     return num_sequences(decoder.shape)
@@ -429,12 +445,11 @@ def require_drafts(shape: TreeShape) -> None:
     if shape.num_nodes == 0:
         raise InvalidParameter(
             f"A decoder needs a tree of at least one drafted token; got {shape!r}. For plain "
-            "sampling from the target draw from "
-            "target.next."
+            "sampling from the target draw from target.next."
         )
 
 
-def _until(one: Step, eos: int | None) -> Step:
+def _cut_at_eos(one: Step, eos: int | None) -> Step:
     """Cut a step after the first end-of-sequence token."""
     if eos is None or eos not in one.tokens:
         return one

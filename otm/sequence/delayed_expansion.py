@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from otm.errors import InvalidParameter
 from otm.pmf import check_count, check_real
-from otm.sequence.decoder import Decoder, check_asked
-from otm.sequence.expected import expected_step
+from otm.sequence.decoder import Decoder, check_step_arguments
+from otm.sequence.deferred import expected_step
 from otm.sequence.models import LanguageModel, Memoised
 
 MakeDelayed = Callable[[int, int, int], Decoder]
@@ -95,7 +95,7 @@ def delayed_expansions(
             "Pass the function itself."
         ) from error
     budget = check_count(num_nodes, name="num_nodes")
-    check_asked(make(0, 1, 1), draft=draft, target=target, context=context)
+    check_step_arguments(make(0, 1, 1), draft=draft, target=target, context=context)
     cost = check_real(draft_cost, name="draft_cost", low=0.0)
     drafter, judge = Memoised(draft), Memoised(target)
     found = []

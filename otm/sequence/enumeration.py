@@ -1,9 +1,9 @@
-"""The exact law of a decoder on models small enough to enumerate: what it outputs, how many drafts
-are accepted.
+"""The exact law of a step by enumeration: what it outputs, how many drafts it accepts.
 
 Drafting and verification are enumerated one inside the other: for every drafted tree, every
-verdict. Nothing is assumed of the decoder but that it takes its randomness from its source, so the
-result is an oracle for closed forms and a proof of losslessness on the instance, to rounding.
+verdict. Nothing is assumed of the decoder but that all its random steps are those of a
+`Randomness`, so the result is an oracle for closed forms and a proof of losslessness on the
+instance, to rounding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from otm.divergences import divergence_term
 from otm.drafts.base import PAD
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_count, check_instance, plain_reals
-from otm.sequence.decoder import Decoder, check_asked, evaluate
+from otm.sequence.decoder import Decoder, check_step_arguments, evaluate
 from otm.sequence.models import (
     Context,
     LanguageModel,
@@ -29,7 +29,7 @@ from otm.sequence.models import (
     check_model,
     sequence_law,
 )
-from otm.sequence.source import outcomes
+from otm.sequence.randomness import outcomes
 
 MAX_LAW = 1 << 24
 """Largest number of entries of a joint law over token sequences."""
@@ -89,28 +89,23 @@ def step_law(
 
     Raises:
         TooLarge: beyond twenty million outcomes of drafting or verification.
-        ShapeMismatch, Unsupported, InvalidDistribution: as `otm.sequence.step`.
 
     Cost: number of drafted trees × verdicts per tree × a few microseconds per vertex: V^n trees of
         n i.i.d. drafts.
-    Accuracy: rounding, about 1e-14; races: 1e-12. Reference: SpecTr, Theorem 3, is what it checks.
+    Accuracy: rounding, about 1e-14; races: 1e-12.
+    Reference: SpecTr, Theorem 3, is what it checks.
 
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
-    >>> law = step_law(
-    ...     SpeculativeSampling(1),
-    ...     draft=ZerothOrder([0.75, 0.25]),
-    ...     target=ZerothOrder([0.5, 0.5]),
-    ...     context=[],
-    ... )
-    >>> law.accepted_law
+    >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
+    >>> step_law(SpeculativeSampling(1), draft=draft, target=target, context=[]).accepted_law
     array([0.25, 0.75])
     """
-    prefix = check_asked(decoder, draft=draft, target=target, context=context)
+    prefix = check_step_arguments(decoder, draft=draft, target=target, context=context)
     drafter, judge = Memoised(draft), Memoised(target)
     known: dict[object, Any] = {} if memory is None else memory
     found: dict[tuple[Context, int], float] = {}
     for tree, drafted in outcomes(
-        lambda source: decoder.draft(drafter, prefix, source), memory=known
+        lambda randomness: decoder.draft(drafter, prefix, randomness), memory=known
     ):
         conditionals = evaluate(judge, tree).__getitem__
         for one, decided in outcomes(
@@ -118,13 +113,13 @@ def step_law(
         ):
             key = (one.tokens, one.accepted)
             found[key] = found.get(key, 0.0) + drafted * decided
-    return collect(found)
+    return law_of_outcomes(found)
 
 
-def collect(found: dict[tuple[Context, int], float]) -> StepLaw:
+def law_of_outcomes(found: dict[tuple[Context, int], float]) -> StepLaw:
     """Return the law whose outcomes (decoded tokens, accepted drafts) have these masses.
 
-    >>> collect({((1, 0), 1): 0.25, ((0,), 0): 0.75}).tokens.tolist()
+    >>> law_of_outcomes({((1, 0), 1): 0.25, ((0,), 0): 0.75}).tokens.tolist()
     [[0, -1], [1, 0]]
     """
     width = max(len(tokens) for tokens, _ in found)
@@ -141,8 +136,7 @@ def collect(found: dict[tuple[Context, int], float]) -> StepLaw:
 def completed_law(
     law: StepLaw, *, target: LanguageModel, context: Sequence[int], length: int
 ) -> NDArray[np.float64]:
-    """Return the joint law of the first `length` tokens when a step's output is followed by samples
-    from the target.
+    """Return the law of the first `length` tokens where target samples follow a step's output.
 
     A decoder is lossless when this is `sequence_law(target, context, length)`: SpecTr, Theorem 3.
 
@@ -185,7 +179,7 @@ def generated_law(
     context: Sequence[int],
     length: int,
 ) -> NDArray[np.float64]:
-    """Return the joint law of the first `length` tokens of a text decoded step after step.
+    """Return the law of the first `length` tokens of a text decoded step after step.
 
     For lossy decoders this differs from `completed_law`: every further step is lossy as well.
 
@@ -197,22 +191,18 @@ def generated_law(
         Probabilities of shape `(V,) * L`.
 
     Raises:
-        TooLarge, ShapeMismatch, Unsupported, InvalidDistribution: as `step_law` and
-            `completed_law`.
+        TooLarge: beyond the limits of `step_law` and `completed_law`.
 
     Cost: one `step_law` per context that a step may begin at.
 
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
     >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
-    >>> lossy = SpeculativeSampling(
-    ...     1, otm.Lenience(0.5)
-    ... )  # accepts every draft: p, then a bonus token from q
-    >>> generated_law(lossy, draft=draft, target=target, context=[], length=3).sum(
-    ...     axis=(1, 2)
-    ... ).tolist()
+    >>> lossy = SpeculativeSampling(1, otm.Lenience(0.5))  # accepts every draft, a token from p
+    >>> law = generated_law(lossy, draft=draft, target=target, context=[], length=3)
+    >>> law.sum(axis=(1, 2)).tolist()
     [0.75, 0.25]
     """
-    start = check_asked(decoder, draft=draft, target=target, context=context)
+    start = check_step_arguments(decoder, draft=draft, target=target, context=context)
     drafter, judge = Memoised(draft), Memoised(target)
     memory: dict[object, Any] = {}
     known: dict[tuple[Context, int], NDArray[np.float64]] = {}
@@ -236,13 +226,10 @@ def _followed(
 ) -> NDArray[np.float64]:
     """Return the joint law of `length` tokens: a step's, then `rest(tokens, how many more)`."""
     count = check_count(length, name="length")
-    if (
-        num_tokens ** min(count, 64) > MAX_LAW
-    ):  # 2^64 is far beyond it: larger powers are neither computed nor printed
+    if num_tokens ** min(count, 64) > MAX_LAW:  # no larger powers are computed or printed
         raise TooLarge(
             f"A joint law is limited to {MAX_LAW:,} sequences; V = {num_tokens} and length {count} "
-            f"have V^{count}. "
-            "Sample instead: otm.sequence.generate."
+            f"have V^{count}. Sample instead: otm.sequence.generate."
         )
     joint = np.zeros((num_tokens,) * count)
     prefixes: dict[Context, float] = {}
@@ -259,7 +246,7 @@ def _followed(
 def divergence_by_position(
     law: NDArray[np.float64], *, target: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the KL divergence of an output law from the target's, position by position, in nats.
+    """Return the KL divergence of an output law from the target's by position, in nats.
 
     The chain rule: KL(Q‖Π) = Σ_i E_{y ~ Q} KL(Q(· | y₁ … y_{i−1}) ‖ Π(· | y₁ … y_{i−1})); the
     entries are its terms.

@@ -1,6 +1,4 @@
-"""Exponential-race speculative decoding: one race per vertex, shared by drafter and verifier (ERSD,
-Algorithms 2 and 5).
-"""
+"""Exponential-race speculative decoding: drafter and verifier share one race per vertex."""
 
 from __future__ import annotations
 
@@ -10,17 +8,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.drafts.without_replacement import WithoutReplacement
+from otm.problem import Problem
 from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step, require_drafts
+from otm.sequence.deferred import (
+    DeferredDecoder,
+    StepModels,
+    StepTally,
+    Transition,
+    require_table,
+    sum_by_agreement,
+    walk_levels,
+)
+from otm.sequence.law_decoder import descend, grow
 from otm.sequence.models import Context, LanguageModel
-from otm.sequence.source import RaceState, Source
-from otm.sequence.vertex_decoder import descend, grow
+from otm.sequence.randomness import RaceState, Randomness
 from otm.trees.shape import TreeShape
+from otm.verifiers.race import Race
+
+MAX_RACE_ENTRIES = 1 << 27
+"""Largest number of (draft, output) pairs of a race, whose table is held."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Ersd(StaticDecoder):
-    """Run one exponential race at every vertex of a tree: first arrivals under p are children, the
-    winner under q is output.
+class Ersd(StaticDecoder, DeferredDecoder):
+    """Run a race per vertex: the first arrivals under p are children, the winner under q is output.
 
     The clocks travel with the drafts. The output descends while the winner is a child; at a vertex
     without children its race is run all the same, on fresh clocks: the bonus token.
@@ -36,18 +47,15 @@ class Ersd(StaticDecoder):
     Reference: ERSD [Kobus & Gündüz 2025], Section 3, Algorithms 2 and 5.
 
     >>> from otm.sequence import ZerothOrder, step_law
-    >>> draft, target = (
-    ...     ZerothOrder([0.5, 0.2, 0.15, 0.1, 0.05]),
-    ...     ZerothOrder([0.1, 0.3, 0.05, 0.25, 0.3]),
-    ... )
-    >>> pair = Ersd(TreeShape.batch(2))
-    >>> round(
-    ...     step_law(pair, draft=draft, target=target, context=[]).block_efficiency, 6
-    ... )  # 1 + the race's .724113
+    >>> draft = ZerothOrder([0.5, 0.2, 0.15, 0.1, 0.05])
+    >>> target = ZerothOrder([0.1, 0.3, 0.05, 0.25, 0.3])
+    >>> law = step_law(Ersd(TreeShape.batch(2)), draft=draft, target=target, context=[])
+    >>> round(law.block_efficiency, 6)  # 1 + the race's .724113
     1.724113
     """
 
     title = "ERSD"
+    lossless = True  # the target's winner has the target's law, whatever the drafter does
 
     tree: TreeShape
 
@@ -55,33 +63,41 @@ class Ersd(StaticDecoder):
         require_drafts(self.tree)
 
     @property
-    def lossless(self) -> bool:
-        """Always: the target's winner has the target's law, whatever the drafter does."""
-        return True
-
-    @property
     def shape(self) -> TreeShape:
         """The tree."""
         return self.tree
 
-    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
+    def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
         """Race level by level, one call of the draft model per level."""
         races: dict[int, RaceState] = {}
 
         def children(vertex: int, mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
             WithoutReplacement(count).align(mass, mass)  # refuses more children than tokens
-            races[vertex] = source.race(mass, count)
+            races[vertex] = randomness.race(mass, count)
             return races[vertex].drafts
 
         return dataclasses.replace(grow(self.tree, model, context, children), races=races)
 
-    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Run the target's race at each vertex that the output reaches."""
 
         def output(vertices: list[int], context: Context, proposals: NDArray[np.int64]) -> int:
-            (vertex,) = (
-                vertices  # children of one race differ, so one vertex agrees with the output
-            )
-            return source.winner(target(context), tree.races[vertex])
+            (vertex,) = vertices  # children of one race differ, so only one equals the output
+            return randomness.winner(target(context), tree.races[vertex])
 
-        return descend(tree, target, source, output)
+        return descend(tree, target, randomness, output)
+
+    def tally(self, models: StepModels) -> StepTally:
+        """Couple first arrivals and winner at one vertex at a time."""
+
+        def transitions(context: Context, count: int) -> list[Transition]:
+            law = WithoutReplacement(count)
+            problem = Problem(draft=models.draft(context), target=models.target(context), law=law)
+            num_live = int(np.count_nonzero(problem.draft))
+            require_table(num_live, problem.num_tokens, MAX_RACE_ENTRIES)
+            joint = Race().prepare(problem).joint()
+            return sum_by_agreement(
+                joint.drafts, problem.num_tokens, lambda block: joint.joint[block].toarray()
+            )
+
+        return walk_levels(self.tree, models, transitions)

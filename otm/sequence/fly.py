@@ -1,6 +1,4 @@
-"""Loose speculative decoding (FLy): a mismatch is forgiven if the target agrees with what the draft
-says next.
-"""
+"""Loose speculative decoding (FLy): a mismatch is forgiven if the drafts after it match."""
 
 from __future__ import annotations
 
@@ -11,17 +9,16 @@ from numpy.typing import NDArray
 
 from otm.pmf import check_real, settle_counts
 from otm.sequence.decoder import Conditionals, DraftTree, Step
-from otm.sequence.greedy_chain import GreedyChain, along, ended
-from otm.sequence.source import Source
+from otm.sequence.greedy_chain import GreedyChain, read_chain
+from otm.sequence.randomness import Randomness
 
 TOP = 3
-"""The entropy counts this many likeliest tokens."""
+"""The number of likeliest tokens whose entropy decides."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Fly(GreedyChain):
-    """Keep greedy drafts that match the target's tokens, and a mismatch where the next W − 1 match
-    and the target is undecided.
+    """Keep greedy drafts that match, and a mismatch before W − 1 matches where the target wavers.
 
     At position j the target's token is its likeliest one (m = 0), or m independent samples, any of
     which may match. A mismatch is forgiven if −Σ q log q over the three likeliest tokens is at
@@ -42,23 +39,20 @@ class Fly(GreedyChain):
     Raises:
         InvalidParameter: if one is out of range.
 
-    Cost: L draft calls, one target call. Reference: FLy [Li et al. 2025], 2511.22972v2, as its
-        public code AMD-AGI/FLy at 39ed6f8
-    has it, without its n-gram drafter: L = 15, W = 6, h = .3, m = 0 in its configuration, m = 2 at
-    any other temperature. There a threshold of at most .01 means none, and the entropy, of three
-    tokens, is not the one of the paper.
+    Cost: L draft calls, one target call.
+    Reference: FLy [Li et al. 2025], 2511.22972v2, as its public code AMD-AGI/FLy at 39ed6f8 has it,
+        without its n-gram drafter: L = 15, W = 6, h = .3, m = 0 in its configuration, m = 2 at any
+        other temperature. There a threshold of at most .01 means none, and the entropy, of three
+        tokens, is not the one of the paper.
 
     >>> from otm.sequence import ZerothOrder, expected_step
-    >>> draft, target = (
-    ...     ZerothOrder([0.6, 0.4]),
-    ...     ZerothOrder([0.5, 0.5]),
-    ... )  # three matches of ½ in a row; W = 1: one is enough
-    >>> models = {"draft": draft, "target": target, "context": []}
-    >>> [
-    ...     expected_step(Fly(3, window=w, entropy=0.3, samples=1), **models).block_efficiency
-    ...     for w in (4, 1)
-    ... ]
-    [1.875, 3.5]
+    >>> models = {"draft": ZerothOrder([0.6, 0.4]), "target": ZerothOrder([0.5, 0.5])}
+    >>> exact = Fly(3, window=4, samples=1)  # three matches of ½ in a row
+    >>> expected_step(exact, **models, context=[]).block_efficiency
+    1.875
+    >>> loose = Fly(3, window=1, samples=1)  # one is enough
+    >>> expected_step(loose, **models, context=[]).block_efficiency
+    3.5
     """
 
     title = "FLy"
@@ -73,35 +67,31 @@ class Fly(GreedyChain):
         settle_counts(self, window=1, samples=0)
         object.__setattr__(self, "entropy", check_real(self.entropy, name="entropy", low=0.0))
 
-    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
-        """Compare with the target's tokens, then look where the pattern of a mismatch and W − 1
-        matches stands.
-        """
-        _, tokens, rows = along(tree, target)
-        drawn = [self._tokens(row, source) for row in rows]
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+        """Compare all drafts with the target's tokens, then keep those before the first failure."""
+        _, tokens, rows = read_chain(tree, target)
+        drawn = [self._tokens(row, randomness) for row in rows]
         matches = [int(token) in at for token, at in zip(tokens, drawn, strict=False)]
         kept = 0
         while kept < self.length and (matches[kept] or self._forgiven(kept, matches, rows[kept])):
             kept += 1
-        return ended(tree, kept, drawn[kept][0])
+        return tree.step_along(range(1, kept + 1), drawn[kept][0])
 
     def kept_law(self, tokens: NDArray[np.int64], rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Follow the drafts: the chance that all before stand and that a run of `owed` matches is
-        still due for a mismatch.
-        """
+        """Follow the drafts by the number of matches that a forgiven mismatch still needs."""
         kept = np.zeros(self.length + 1)
-        owed = np.zeros(self.window)  # by matches still due; 0 if none
+        owed = np.zeros(self.window)  # the chance that all stand so far, by matches still due
         owed[0] = 1.0
         for place, (token, row) in enumerate(zip(tokens.tolist(), rows, strict=True)):
             match = self._match(token, row)
-            for due in (
-                np.flatnonzero(owed[1:]) + 1
-            ).tolist():  # a second mismatch: the drafts before the first are kept
+            # A second mismatch while matches are due: the drafts before the first are kept.
+            for due in (np.flatnonzero(owed[1:]) + 1).tolist():
                 kept[place - (self.window - due)] += owed[due] * (1.0 - match)
             missed = owed[0] * (1.0 - match)
-            owed = np.append(owed[1:], 0.0) * match + np.append(
-                owed[:1] * match, np.zeros(self.window - 1)
-            )
+            # A match: one fewer is due.
+            settled = owed[0] * match
+            owed = np.append(owed[1:], 0.0) * match
+            owed[0] += settled
             if self._forgiving(place, row):
                 owed[self.window - 1] += missed
             else:
@@ -110,7 +100,7 @@ class Fly(GreedyChain):
         return kept
 
     def following(self, row: NDArray[np.float64], rejected: int | None) -> NDArray[np.float64]:
-        """Return q, off the rejected draft if there is one; at temperature 0 the likeliest token."""
+        """Return q without a rejected draft; at temperature 0 the likeliest token."""
         if self.samples == 0:
             return np.asarray(np.arange(len(row)) == np.argmax(row), dtype=np.float64)
         left = row.copy()
@@ -118,16 +108,14 @@ class Fly(GreedyChain):
             left[rejected] = 0.0
         return np.asarray(left / left.sum())
 
-    def _tokens(self, row: NDArray[np.float64], source: Source) -> list[int]:
-        return [source.choose(row) for _ in range(self.samples)] or [int(np.argmax(row))]
+    def _tokens(self, row: NDArray[np.float64], randomness: Randomness) -> list[int]:
+        return [randomness.choose(row) for _ in range(self.samples)] or [int(np.argmax(row))]
 
     def _match(self, token: int, row: NDArray[np.float64]) -> float:
         """Return the probability of a match."""
-        return (
-            1.0 - (1.0 - float(row[token])) ** self.samples
-            if self.samples
-            else float(token == np.argmax(row))
-        )
+        if self.samples == 0:
+            return float(token == np.argmax(row))
+        return 1.0 - (1.0 - float(row[token])) ** self.samples
 
     def _forgiven(self, place: int, matches: list[bool], row: NDArray[np.float64]) -> bool:
         return self._forgiving(place, row) and all(matches[place + 1 : place + self.window])

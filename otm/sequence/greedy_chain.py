@@ -1,5 +1,4 @@
-"""Chains of the draft model's likeliest tokens, judged by tests that relax exact matching; what
-these rules share.
+"""Chains of the draft model's likeliest tokens, kept by tests that relax exact matching.
 
 A greedy chain is no random draft: what is random, if anything, is the target's part. So the law of
 a step follows from the target's distributions along one path: the probability with which each
@@ -19,28 +18,24 @@ from otm.divergences import divergence_term
 from otm.drafts.base import Law
 from otm.drafts.top_k import TopK
 from otm.pmf import check_instance, settle_counts
-from otm.sequence.decoder import Conditionals, DraftTree, Step, check_asked, evaluate
+from otm.sequence.decoder import Conditionals, DraftTree, check_step_arguments, evaluate
+from otm.sequence.deferred import StepModels, StepTally
+from otm.sequence.law_decoder import LawDecoder
 from otm.sequence.models import Context, LanguageModel
-from otm.sequence.source import Outcomes
-from otm.sequence.vertex_decoder import LawDecoder
+from otm.sequence.randomness import Enumerated
 from otm.trees.shape import TreeShape
 
 
 @dataclasses.dataclass(frozen=True)
 class GreedyChain(LawDecoder):
-    """A decoder that drafts the likeliest token again and again, and keeps drafts by a test of its
-    own: lossy.
-    """
+    """A lossy decoder that drafts the likeliest token again and again and tests the chain."""
+
+    lossless = False
 
     length: int
 
     def __post_init__(self) -> None:
         settle_counts(self, length=1)
-
-    @property
-    def lossless(self) -> bool:
-        """Not in general."""
-        return False
 
     @property
     def shape(self) -> TreeShape:
@@ -61,9 +56,25 @@ class GreedyChain(LawDecoder):
 
     @abc.abstractmethod
     def following(self, row: NDArray[np.float64], rejected: int | None) -> NDArray[np.float64]:
-        """Return the law `(V,)` of the token after the kept drafts, given the target's there and
-        the draft rejected, if one is.
+        """Return the law `(V,)` of the token after the kept drafts.
+
+        Args:
+            row: the target's distribution there `(V,)`.
+            rejected: the draft that is not kept there; None after the whole chain.
         """
+
+    def tally(self, models: StepModels) -> StepTally:
+        """Weigh every number of drafts with the probability that it is kept."""
+        tree = self.draft(models.drafter, models.start, Enumerated({}))
+        contexts, tokens, rows = read_chain(tree, models.target)
+        tally = StepTally(tree.shape, models.start)
+        kept = self.kept_law(tokens, rows[:-1])
+        for level, (context, mass) in enumerate(zip(contexts, kept.tolist(), strict=True)):
+            if mass > 0:
+                rejected = int(tokens[level]) if level < self.length else None
+                tally.end_by(context, mass * self.following(rows[level], rejected))
+        tally.reached[1:] = np.cumsum(kept[::-1])[::-1][1:]
+        return tally
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +99,7 @@ class LooseStep:
 def loose_step(
     decoder: GreedyChain, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
 ) -> LooseStep:
-    """Return the exact tokens of one step of a greedy chain, its exact distance to the target, and
-    the best at that distance.
+    """Return what one step of a greedy chain decodes, and how far from the target, exactly.
 
     Texts fall into those that follow the chain for exactly j tokens and go on with y, and beyond
     both laws are the target's. So with K_j the probability of keeping j drafts, f_j the law of the
@@ -108,28 +118,24 @@ def loose_step(
     Returns:
         LooseStep.
 
-    Raises:
-        As `otm.sequence.step`.
-
-    Cost: L draft calls, one target call, O(L V). Accuracy: rounding of sums and of products along
-        the chain.
+    Cost: L draft calls, one target call, O(L V).
+    Accuracy: rounding of sums and of products along the chain.
     Reference: docs/theory.md, "Greedy chains".
 
     >>> from otm.sequence import Fly, ZerothOrder
     >>> half = ZerothOrder([0.5, 0.5])
-    >>> loose_step(
-    ...     Fly(1, samples=2), draft=half, target=half, context=[]
-    ... )  # ¾ in the place of ½: it costs ¼ and wins ¼
+    >>> pair = Fly(1, samples=2)  # keeps with ¾ in the place of ½: that costs ¼ and wins ¼
+    >>> loose_step(pair, draft=half, target=half, context=[])
     LooseStep(block_efficiency=1.75, total_variation=0.25, kl=0.14384103622589045, frontier=1.75)
     """
-    start = check_asked(
+    start = check_step_arguments(
         check_instance(decoder, GreedyChain, name="decoder"),
         draft=draft,
         target=target,
         context=context,
     )
-    tree = decoder.draft(draft, start, Outcomes({}))
-    _, tokens, rows = along(tree, evaluate(target, tree).__getitem__)
+    tree = decoder.draft(draft, start, Enumerated({}))
+    _, tokens, rows = read_chain(tree, evaluate(target, tree).__getitem__)
     kept, follows, leaving = decoder.kept_law(tokens, rows[:-1]), 1.0, np.empty(decoder.length + 1)
     distance, divergence = 0.0, 0.0
     for level, row in enumerate(rows):
@@ -138,11 +144,9 @@ def loose_step(
         if rejected is not None:
             follows, wanted[rejected] = float(wanted[rejected]), 0.0
         leaving[level] = wanted.sum()
-        output = (
-            kept[level] * decoder.following(row, rejected)
-            if kept[level] > 0
-            else np.zeros_like(row)
-        )
+        output = np.zeros_like(row)
+        if kept[level] > 0:
+            output = kept[level] * decoder.following(row, rejected)
         distance += 0.5 * float(np.abs(output - wanted).sum())
         divergence += float(divergence_term(wanted, output).sum())
     moved = np.minimum(np.cumsum(leaving), distance)
@@ -153,22 +157,15 @@ def loose_step(
     )
 
 
-def along(
+def read_chain(
     tree: DraftTree, target: Conditionals
 ) -> tuple[list[Context], NDArray[np.int64], NDArray[np.float64]]:
-    """Return a chain's contexts, its tokens `(L,)` and the target's distributions before each and
-    after the last `(L + 1, V)`.
+    """Return a chain's contexts, its tokens, and the target's distributions along it.
+
+    Returns:
+        The L + 1 contexts before each token and after the last, the tokens `(L,)`, and the rows
+        `(L + 1, V)` of the contexts.
     """
-    contexts = [
-        context for context in tree.contexts() if context is not None
-    ]  # the likeliest token is never missing
+    # The likeliest token is never missing.
+    contexts = [context for context in tree.contexts() if context is not None]
     return contexts, tree.tokens[1:], np.stack([target(context) for context in contexts])
-
-
-def ended(tree: DraftTree, kept: int, token: int) -> Step:
-    """Return the step that keeps so many drafts of a chain and goes on with a token."""
-    decoded = (*tree.tokens[1 : kept + 1].tolist(), token)
-    survivors = tuple((vertex,) for vertex in range(1, kept + 1))
-    return Step(
-        decoded, kept, "end_of_draft" if kept == tree.shape.num_nodes else "rejected", survivors
-    )

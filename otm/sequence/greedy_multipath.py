@@ -1,5 +1,4 @@
-"""Greedy multi-path block verification: the best-ranked of several drafted sequences, verified as a
-block (Thomas & Pal 2026).
+"""Greedy multi-path block verification: the best-ranked of K sequences, verified as a block.
 
 Tokens after a context are ranked by q/p, sequences by their first token, then by the second, and so
 on. The highest-ranked of K sequences is a sequence with a law of its own, known exactly along it,
@@ -15,8 +14,9 @@ given that it passes the node, with probability
 a quotient of differences of high powers of numbers that may nearly agree, or underflow. Only the
 odds α = A/u enter,
 
-    s(x) = ((α + F)/(α + 1))^K · [1 − (1 − p/(α + F))^K] / [1 − (1 − 1/(α + 1))^K],     α ← (α + F − p)/p in the child,
+    s(x) = ((α + F)/(α + 1))^K · [1 − (1 − p/(α + F))^K] / [1 − (1 − 1/(α + 1))^K],
 
+with α ← (α + F − p)/p in the child,
 where every factor is computed to full relative accuracy, by log1p and expm1, for any K and any
 length.
 """
@@ -31,11 +31,12 @@ from numpy.typing import NDArray
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.pmf import settle_counts
-from otm.sequence.block_verification import verify_block
-from otm.sequence.decoder import Conditionals, DraftTree, Step
+from otm.sequence.block_weights import next_weight, pass_probability, verify_block
+from otm.sequence.decoder import Conditionals, DraftTree, Step, longest_paths
+from otm.sequence.deferred import StepModels, StepTally
+from otm.sequence.law_decoder import LawDecoder
 from otm.sequence.models import Context
-from otm.sequence.source import Source
-from otm.sequence.vertex_decoder import LawDecoder, children_of
+from otm.sequence.randomness import Randomness
 from otm.trees.shape import TreeShape
 
 MOST_ODDS = 1e100
@@ -44,8 +45,7 @@ MOST_ODDS = 1e100
 
 @dataclasses.dataclass(frozen=True)
 class GreedyMultipath(LawDecoder):
-    """Draw K i.i.d. sequences, select the one that is highest in the order of q/p, and verify it as
-    a block.
+    """Draw K i.i.d. sequences, select the highest in the order of q/p, and verify it as a block.
 
     Selected with probability s(x) after each of its prefixes (the formula of the module), the
     sequence goes through block verification with s in the place of p: w_i = min(1, w_{i−1}
@@ -66,8 +66,7 @@ class GreedyMultipath(LawDecoder):
     Accuracy: the law of the selected sequence is right to a few units in the last place of its
         largest entries, for any K.
     Reference: Thomas & Pal 2026 (2602.16961); stem: Thomas et al. 2026 (2602.16994); proof:
-        docs/theory.md, "Greedy multi-path
-    block verification".
+        docs/theory.md, "Greedy multi-path block verification".
 
     >>> from otm.sequence import ZerothOrder, step_law
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
@@ -77,6 +76,7 @@ class GreedyMultipath(LawDecoder):
     """
 
     title = "greedy multi-path block verification"
+    lossless = True  # docs/theory.md, "Greedy multi-path block verification"
 
     num_drafts: int
     length: int
@@ -84,11 +84,6 @@ class GreedyMultipath(LawDecoder):
 
     def __post_init__(self) -> None:
         settle_counts(self, num_drafts=1, length=1, stem=0)
-
-    @property
-    def lossless(self) -> bool:
-        """Always (docs/theory.md, "Greedy multi-path block verification")."""
-        return True
 
     @property
     def shape(self) -> TreeShape:
@@ -99,36 +94,73 @@ class GreedyMultipath(LawDecoder):
         """Independent drafts."""
         return IID(num_drafts)
 
-    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
-        """Descend to the highest-ranked sequence, then verify it as a block against the law by
-        which it was selected.
-        """
-        below, context = children_of(tree.shape), tree.context
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+        """Select the highest-ranked sequence and verify it as a block against its own law."""
+        context, odds = tree.context, 0.0
+        contexts = [context]
         selected: dict[Context, NDArray[np.float64]] = {}
-        contexts, odds = [context], 0.0
-        ways: list[tuple[int, ...]] = [(0,)]
-        while ahead := [(*way, child) for way in ways for child in below[way[-1]]]:
-            tokens = [int(tree.tokens[way[-1]]) for way in ahead]
+        paths = longest_paths(tree.shape)
+        for level in range(self.stem + self.length):
+            tokens = [int(tree.tokens[path[level]]) for path in paths]
             token = tokens[0]
-            if len(contexts) <= self.stem:
+            if level < self.stem:
                 selected[context] = tree.draft[context]
             else:
-                ranked = Ranked.of(tree.draft[context], target(context), odds, self.num_drafts)
+                ranked = RankedTokens.of(
+                    tree.draft[context], target(context), odds, self.num_drafts
+                )
                 token = max(tokens, key=ranked.place.__getitem__)
                 selected[context], odds = ranked.selected, ranked.odds(token)
             context = (*context, token)
             contexts.append(context)
-            ways = [way for way, drafted in zip(ahead, tokens, strict=True) if drafted == token]
-        kept, after = verify_block(contexts, selected.__getitem__, target, source)
-        tokens_out = (*contexts[kept][len(tree.context) :], after)
-        survivors = tuple((vertex,) for vertex in ways[0][1 : kept + 1])
-        return Step(
-            tokens_out, kept, "end_of_draft" if kept == len(contexts) - 1 else "rejected", survivors
-        )
+            paths = [path for path, drafted in zip(paths, tokens, strict=True) if drafted == token]
+        kept, after = verify_block(contexts, selected.__getitem__, target, randomness)
+        return tree.step_along(paths[0][:kept], after)
+
+    def tally(self, models: StepModels) -> StepTally:
+        """Follow the selected sequence, whose law is known, and its block verification.
+
+        What a node and all beyond it rejects is handed back by the place j of the selected sequence
+        among the K, so that each vertex's share is known. The first of the highest is j with
+        probability ∝ (1 − t)^j, t = 1/(α + 1) the sequence's mass among those that are not ranked
+        higher.
+        """
+        tally = StepTally(self.shape, models.start)
+        paths = longest_paths(self.shape)
+
+        def visit(context: Context, weight: float, odds: float, mass: float) -> NDArray[np.float64]:
+            level = len(context) - len(models.start)
+            target = models.target(context)
+            if level == self.depth:
+                # 1 − t, which 1 − 1/(α + 1) loses for small odds.
+                before = 1.0 / (1.0 + 1.0 / odds) if odds > 0 else 0.0
+                places = before ** np.arange(self.num_drafts)
+                left, passed, after = mass * places / places.sum(), weight, target
+            else:
+                left, law, ranked = np.zeros(len(paths)), models.draft(context), None
+                if level >= self.stem:
+                    ranked = RankedTokens.of(law, target, odds, self.num_drafts)
+                    law = ranked.selected
+                for token in np.flatnonzero(law > 0).tolist():
+                    following = next_weight(weight, law, target, token)
+                    beyond = odds if ranked is None else ranked.odds(token)
+                    left += visit((*context, token), following, beyond, mass * float(law[token]))
+                excess = np.maximum(weight * target - law, 0.0)
+                passed = pass_probability(float(excess.sum()), weight) if level else 1.0
+                after = excess / excess.sum() if excess.sum() > 0 else target
+            accepted = left * passed
+            if accepted.any():
+                tally.end_by(context, float(accepted.sum()) * after)
+                for path, share in zip(paths, accepted.tolist(), strict=True):
+                    tally.reached[list(path[:level])] += share
+            return np.asarray(left - accepted)
+
+        visit(models.start, 1.0, 0.0, 1.0)
+        return tally
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Ranked:
+class RankedTokens:
     """The tokens after a node of the selected sequence.
 
     Attributes:
@@ -148,14 +180,14 @@ class Ranked:
     @classmethod
     def of(
         cls, draft: NDArray[np.float64], target: NDArray[np.float64], odds: float, count: int
-    ) -> Ranked:
+    ) -> RankedTokens:
         """Rank the tokens after a node with odds α = A/u, of K = `count` sequences."""
         with np.errstate(divide="ignore", over="ignore"):
             ratio = np.divide(target, draft, out=np.full_like(draft, np.inf), where=draft > 0)
         order = np.argsort(ratio)
         if (
             ratio[order[1:]] == ratio[order[:-1]]
-        ).any():  # a strict order: by the tokens' numbers, by a slower sort
+        ).any():  # equal ratios: a slower sort keeps the order of the tokens' numbers
             order = np.argsort(ratio, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
@@ -178,18 +210,16 @@ def selected_law(
     odds: float,
     count: int,
 ) -> NDArray[np.float64]:
-    """Return the law of the next token of the highest of K sequences, given that it passes the
-    node.
+    """Return the law of the highest sequence's next token, given that it passes the node.
 
     Args:
-        mass: p in ascending order of rank `(V,)`; lower, higher: what stands below and above each.
+        mass: p in ascending order of rank `(V,)`.
+        lower, higher: the mass below and above each token `(V,)`.
         odds: α ≥ 0.
         count: K.
 
-    >>> half = np.array([0.5, 0.5])
-    >>> selected_law(
-    ...     half, lower=np.array([0, 0.5]), higher=np.array([0.5, 0]), odds=0.0, count=2
-    ... )  # both are low; one is high
+    >>> half = np.array([0.5, 0.5])  # both are low; one is high
+    >>> selected_law(half, lower=np.array([0, 0.5]), higher=np.array([0.5, 0]), odds=0.0, count=2)
     array([0.25, 0.75])
     """
     whole, upto = odds + 1.0, odds + lower + mass

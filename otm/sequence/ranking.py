@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from otm import drawing
 from otm.errors import InvalidParameter, Unsupported
-from otm.sequence.best import best_step
-from otm.sequence.decoder import Decoder, check_asked
+from otm.sequence.best_step_lp import best_step
+from otm.sequence.decoder import Decoder, check_step_arguments
+from otm.sequence.deferred import expected_step
 from otm.sequence.enumeration import step_law
-from otm.sequence.expected import expected_step
 from otm.sequence.models import LanguageModel
 from otm.tabular import OneTable, Table
 
@@ -127,7 +127,7 @@ def rank_decoders(
             "[SpeculativeSampling(2)], say."
         )
     for decoder in decoders:
-        check_asked(decoder, draft=draft, target=target, context=context)
+        check_step_arguments(decoder, draft=draft, target=target, context=context)
         if not decoder.lossless:
             raise Unsupported(
                 f"Only lossless decoders have the best lossless step as their bound; {decoder!r} "
@@ -145,5 +145,5 @@ def _efficiency(
 ) -> float:
     try:
         return expected_step(decoder, draft=draft, target=target, context=context).block_efficiency
-    except Unsupported:  # a decoder of one's own
+    except Unsupported:  # drafts that are not fresh when they are looked at
         return step_law(decoder, draft=draft, target=target, context=context).block_efficiency

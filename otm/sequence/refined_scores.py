@@ -1,5 +1,4 @@
-"""Scores refined along the path, then block verification of the winner: several drafted sequences,
-verified as blocks.
+"""Scores of drafted sequences refined along their paths, then block verification of the winner.
 
 Verification vertex by vertex picks the first token without a look at what follows it. Here every
 sequence carries a score that all its tokens have a say in, the largest wins, and the winner is
@@ -9,16 +8,20 @@ verified as a block against the law that winners have.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
-from otm.pmf import check_count
-from otm.sequence.block_verification import verify_block
-from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step
+from otm.pmf import settle_counts
+from otm.sequence.block_weights import verify_block
+from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step, longest_paths
+from otm.sequence.deferred import DeferredDecoder, StepModels, StepTally, walk_sequences
+from otm.sequence.law_decoder import grow_by_law
 from otm.sequence.models import Context, LanguageModel
+from otm.sequence.randomness import Randomness
 from otm.sequence.score_law import (
     Refinement,
     ScoreLaw,
@@ -28,27 +31,20 @@ from otm.sequence.score_law import (
     refine_first,
     winning,
 )
-from otm.sequence.source import Source
-from otm.sequence.vertex_decoder import children_of, grow_by_law
 from otm.trees.shape import TreeShape
 
-MOST_CELLS = 4096
-
 _NEGLIGIBLE = 2.0**-44
-"""Draft mass of a token that is not drafted: sums up to 1 keep it to nine bits at most."""
+"""Tokens of less draft mass are not drafted: sums up to 1 keep nine bits of them at most."""
 
 RARELY = 0.01
-"""Below this part of the winners on a path that are accepted, F(u)/a(u), its score is not refined
-any more.
-"""
+"""Scores are refined no further where a smaller part F(u)/a(u) of the winners is accepted."""
 
 
 @dataclasses.dataclass(frozen=True)
-class RefinedScores(StaticDecoder):
-    """Draft K sequences; give each a score, uniform given nothing, that leans on its tokens; verify
-    the best one as a block.
+class RefinedScores(StaticDecoder, DeferredDecoder):
+    """Draft K sequences, score each by all its tokens, and verify the one with the largest score.
 
-    After path u a sequence's score has law κ_u, uniform at the root, and the next token y splits
+    After path u a sequence's score has law κ_u, uniform on [0, 1] at the root, and the next token y splits
     it, Σ_y p(y | u) κ_{uy} = κ_u. So the winner passes uy with probability s(uy) = P(uy) a(uy), a =
     ∫ K u^{K−1} dκ, known from the conditionals on the way. Levels a maximise Σ_y min(f(u) q(y | u),
     s(uy)), f(uy) being that minimum: the flat clip of `Optimal`, on the resource κ_u. The winner is
@@ -73,32 +69,23 @@ class RefinedScores(StaticDecoder):
 
     >>> from otm.sequence import ZerothOrder, expected_step
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
-    >>> one, two = (
-    ...     expected_step(
-    ...         RefinedScores(k, 2), draft=draft, target=target, context=[]
-    ...     ).block_efficiency
-    ...     for k in (1, 2)
-    ... )
-    >>> round(one, 9), round(two, 4)  # one sequence: block verification's 1 + 11/9
-    (2.222222222, 2.617)
+    >>> one = expected_step(RefinedScores(1, 2), draft=draft, target=target, context=[])
+    >>> two = expected_step(RefinedScores(2, 2), draft=draft, target=target, context=[])
+    >>> round(one.block_efficiency, 9)  # block verification's 1 + 11/9
+    2.222222222
+    >>> round(two.block_efficiency, 4)
+    2.617
     """
 
     title = "refined scores"
+    lossless = True  # docs/theory.md, "Refined scores"
 
     num_drafts: int
     length: int
     cells: int = 64
 
     def __post_init__(self) -> None:
-        for name, least in (("num_drafts", 1), ("length", 1), ("cells", 2)):
-            object.__setattr__(
-                self, name, check_count(getattr(self, name), name=name, minimum=least)
-            )
-
-    @property
-    def lossless(self) -> bool:
-        """Always (docs/theory.md, "Refined scores")."""
-        return True
+        settle_counts(self, num_drafts=1, length=1, cells=2)
 
     @property
     def shape(self) -> TreeShape:
@@ -109,43 +96,39 @@ class RefinedScores(StaticDecoder):
         """Independent drafts."""
         return IID(num_drafts)
 
-    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
+    def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
         """Draw K sequences level by level, from the draft model without its negligible tokens."""
-        return grow_by_law(self.shape, Registered(model), context, self.law, source)
+        return grow_by_law(self.shape, WithoutNegligible(model), context, self.law, randomness)
 
-    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
-        """Refine every sequence's score, choose the winner with the probability that its score is
-        the largest, verify it.
-        """
-        contexts, below = tree.contexts(), children_of(tree.shape)
-        vertices = [[first] for first in below[0]]
-        for path in vertices:
-            while below[path[-1]]:
-                path.append(below[path[-1]][0])
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+        """Draw the winner with the probability that its score is the largest, and verify it."""
         passed = ScoredPaths(
             self.num_drafts, self.cells, tree.context, tree.draft.__getitem__, target
         )
-        ends = [contexts[path[-1]] for path in vertices]
-        assert None not in ends  # independent drafts never run out
-        laws = [passed.law(end) for end in ends if end is not None]
-        chosen = source.choose(winning(laws)) if len(laws) > 1 else 0
-        winner = ends[chosen] or ()
-        start = len(tree.context)
-        along = [winner[: start + i] for i in range(self.length + 1)]
-        kept, token = verify_block(along, passed.chain_law, target, source)
-        survivors = tuple((vertex,) for vertex in vertices[chosen][:kept])
-        return Step(
-            (*winner[start : start + kept], token),
-            kept,
-            "end_of_draft" if kept == self.length else "rejected",
-            survivors,
+        contexts, paths = tree.contexts(), longest_paths(tree.shape)
+        laws = [passed.law(end) for path in paths if (end := contexts[path[-1]]) is not None]
+        assert len(laws) == len(paths)  # independent drafts never run out
+        chosen = paths[randomness.choose(winning(laws)) if len(laws) > 1 else 0]
+        winner, start = contexts[chosen[-1]] or (), len(tree.context)
+        prefixes = [winner[: start + level] for level in range(self.length + 1)]
+        kept, token = verify_block(prefixes, passed.chain_law, target, randomness)
+        return tree.step_along(chosen[:kept], token)
+
+    def tally(self, models: StepModels) -> StepTally:
+        """Follow the paths by the probabilities with which they are accepted."""
+        draft = functools.cache(lambda context: drop_negligible(models.draft(context)))
+        paths = ScoredPaths(self.num_drafts, self.cells, models.start, draft, models.target)
+        return walk_sequences(
+            self.shape,
+            dataclasses.replace(models, draft=draft),
+            weight=paths.weight,
+            accepted=paths.accepted,
         )
 
 
 @dataclasses.dataclass(frozen=True)
-class Registered:
-    """A model without its negligible tokens: a mass that a sum up to 1 hardly registers has no
-    scores to itself.
+class WithoutNegligible:
+    """A model that never says tokens whose mass hardly changes a sum up to 1.
 
     Whatever is drafted, verification towards the target is lossless for the law that it was drafted
     by, so that nothing is lost but what those tokens might have won.
@@ -160,17 +143,17 @@ class Registered:
 
     def next(self, context: Sequence[int]) -> Vector:
         """Return the model's answer without what is negligible."""
-        return registered(self.model.next(context))
+        return drop_negligible(self.model.next(context))
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> Vector:
         """Return the model's answers without what is negligible."""
-        return registered(self.model.next_batch(contexts))
+        return drop_negligible(self.model.next_batch(contexts))
 
 
-def registered(masses: Vector) -> Vector:
+def drop_negligible(masses: Vector) -> Vector:
     """Return rows `(..., V)` without masses below 2⁻⁴⁴, over what is left.
 
-    >>> registered(np.array([1e-20, 0.25, 0.75]))
+    >>> drop_negligible(np.array([1e-20, 0.25, 0.75]))
     array([0.  , 0.25, 0.75])
     """
     rows = np.asarray(masses, dtype=np.float64)
@@ -182,9 +165,10 @@ class ScoredPaths:
     """Score laws and acceptances along paths, each computed when it is first asked for.
 
     Args:
-        k: number of sequences; cells: of the score.
+        k: number of sequences.
+        cells: how many cells resolve the score.
         start: the context before the paths.
-        draft, target: the conditionals after a context.
+        draft, target: the models' distributions after a context.
     """
 
     def __init__(
@@ -206,10 +190,8 @@ class ScoredPaths:
         """Return F(u) = f(u)/P(u): how much of the path is accepted, per unit of draft mass."""
         if context not in self._weights:
             before, token = context[:-1], context[-1]
-            drawn, wanted = (
-                float(self._draft(before)[token]),
-                self.weight(before) * float(self._target(before)[token]),
-            )
+            drawn = float(self._draft(before)[token])
+            wanted = self.weight(before) * float(self._target(before)[token])
             level = self.law(context).level
             self._weights[context] = level if wanted >= level * drawn else wanted / drawn
         return self._weights[context]

@@ -1,6 +1,4 @@
-"""Approximate speculative decoding (ASD): greedy decoding that spends a budget of regret on drafts
-that are not the likeliest.
-"""
+"""Approximate speculative decoding (ASD): greedy decoding with a budget of regret."""
 
 from __future__ import annotations
 
@@ -12,14 +10,13 @@ from numpy.typing import NDArray
 from otm._arrays import quiet
 from otm.pmf import check_real, settle_counts
 from otm.sequence.decoder import Conditionals, DraftTree, Step
-from otm.sequence.greedy_chain import GreedyChain, along, ended
-from otm.sequence.source import Source
+from otm.sequence.greedy_chain import GreedyChain, read_chain
+from otm.sequence.randomness import Randomness
 
 
 @dataclasses.dataclass(frozen=True)
 class RegretBudget(GreedyChain):
-    """Decode greedily; keep a draft that is not the target's likeliest token while its regret
-    log(max q/q(x)) can be afforded.
+    """Decode greedily, but keep other drafts x while their regret log(max q/q(x)) is affordable.
 
     At position i of L, counted from 0, a mismatch of regret r is kept if r/v ≤ g with v = (L −
     i)/L, the regrets of the block and `spent` add up to at most B, less was spent before, and it is
@@ -31,31 +28,27 @@ class RegretBudget(GreedyChain):
 
     Args:
         length: L ≥ 1.
-        budget: B ≥ 0 in nats; gate: g ≥ 0.
+        budget: B ≥ 0 in nats.
+        gate: g ≥ 0 in nats.
         mismatches: m ≥ 0 in a block.
         spent: what earlier blocks have spent, at most B.
 
     Raises:
         InvalidParameter: if one is out of range.
 
-    Cost: L draft calls, one target call. Reference: ASD (2608.03447; transformers#48636), as its
-        reference code
-    Kissmetothemoon/ASD at 4228d0f has it; the request's text and the code at c9d6b68 divide by L −
-    i in the place of (L − i)/L, a gate L times as wide. One token: `otm.BoundedRegret`.
+    Cost: L draft calls, one target call.
+    Reference: ASD (2608.03447; transformers#48636), as its reference code Kissmetothemoon/ASD at
+        4228d0f has it; the request's text and the code at c9d6b68 divide by L − i in the place of
+        (L − i)/L, a gate L times as wide. One token: `otm.BoundedRegret`.
 
     >>> from otm.sequence import ZerothOrder, expected_step
-    >>> draft, target = (
-    ...     ZerothOrder([0.6, 0.4]),
-    ...     ZerothOrder([0.4, 0.6]),
-    ... )  # a regret of .405 each, over values 1, 2/3 and 1/3
-    >>> found = [
-    ...     RegretBudget(3, budget=b, gate=g, mismatches=3) for b, g in ((1, 1), (2, 1), (2, 2))
-    ... ]
-    >>> [
-    ...     expected_step(one, draft=draft, target=target, context=[]).block_efficiency
-    ...     for one in found
-    ... ]
-    [3.0, 3.0, 4.0]
+    >>> models = {"draft": ZerothOrder([0.6, 0.4]), "target": ZerothOrder([0.4, 0.6])}
+    >>> narrow = RegretBudget(3, budget=2, gate=1, mismatches=3)
+    >>> wide = RegretBudget(3, budget=2, gate=2, mismatches=3)
+    >>> expected_step(narrow, **models, context=[]).block_efficiency  # regrets of .405 are kept
+    3.0
+    >>> expected_step(wide, **models, context=[]).block_efficiency  # while .405/v ≤ g
+    4.0
     """
 
     title = "regret budget"
@@ -75,11 +68,11 @@ class RegretBudget(GreedyChain):
             self, "spent", check_real(self.spent, name="spent", low=0.0, high=self.budget)
         )
 
-    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
-        """Keep what can be afforded, then go on with the likeliest token."""
-        _, tokens, rows = along(tree, target)
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+        """Keep the drafts that can be afforded, then go on with the likeliest token."""
+        _, tokens, rows = read_chain(tree, target)
         kept = self._kept(tokens, rows[:-1])
-        return ended(tree, kept, int(np.argmax(rows[kept])))
+        return tree.step_along(range(1, kept + 1), int(np.argmax(rows[kept])))
 
     def kept_law(self, tokens: NDArray[np.int64], rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return 1 for the one number of drafts that is kept."""

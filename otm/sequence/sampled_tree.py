@@ -1,5 +1,4 @@
-"""Trees that grow while they are sampled: where the next draft goes may depend on all that has been
-drafted before.
+"""Trees that grow while they are sampled: each draft goes where those before it point to.
 
 Every drafted token is drawn from what its elder siblings leave of the draft model's distribution.
 *Where* it is drawn, and whether at all, is decided on what was drafted before it: growth is
@@ -23,10 +22,10 @@ from otm.drafts.base import PAD
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
 from otm.sequence.decoder import Conditionals, Decoder, DraftTree, SizedTree, Step
+from otm.sequence.law_decoder import descend
 from otm.sequence.models import Context, LanguageModel, next_distribution
-from otm.sequence.source import Source
+from otm.sequence.randomness import Randomness
 from otm.sequence.traversal_verification import DISTINCT, traverse
-from otm.sequence.vertex_decoder import descend
 from otm.trees.shape import TreeShape
 from otm.verifiers.base import Verifier
 from otm.verifiers.naive import Naive
@@ -37,49 +36,40 @@ from otm.verifiers.recursive_rejection import RecursiveRejection
 class PredictableTree(Decoder):
     """A decoder that samples distinct children and decides on the past where to draft next."""
 
+    lossless = True  # docs/theory.md, "Trees that depend on the context"
+
     @property
     @abc.abstractmethod
     def verifier(self) -> Verifier | None:
-        """Recursive rejection or sample and match, vertex by vertex; None for traversal from the
-        leaves.
-        """
+        """What judges the children of a vertex; None for traversal from the leaves."""
 
-    @property
-    def lossless(self) -> bool:
-        """Always (docs/theory.md, "Trees that depend on the context")."""
-        return True
-
-    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Judge siblings in the order in which they were drawn."""
         rule = self.verifier
         if rule is None:
-            return traverse(tree, target, source, DISTINCT)
+            return traverse(tree, target, randomness, DISTINCT)
 
         def output(vertices: list[int], context: Context, proposals: NDArray[np.int64]) -> int:
             law = WithoutReplacement(len(proposals))
-            return source.verify(
-                source.rule(rule, tree.draft[context], target(context), law), proposals
-            )[0]
+            prepared = randomness.rule(rule, tree.draft[context], target(context), law)
+            return randomness.verify(prepared, proposals)[0]
 
-        return descend(tree, target, source, output)
+        return descend(tree, target, randomness, output)
 
 
 def require_successive(verifier: Verifier | None) -> None:
-    """Raise `Unsupported` unless a verifier judges the first children of a vertex without looking
-    at later ones.
-    """
+    """Raise `Unsupported` unless a verifier judges children without looking at later ones."""
     if not isinstance(verifier, RecursiveRejection | Naive | None):
         raise Unsupported(
             "The number of children tells of their tokens here, so they are judged one by one: by "
-            "otm.RecursiveRejection() or "
-            f"otm.Naive(), or None for traversal from the leaves; got {verifier!r}."
+            "otm.RecursiveRejection() or otm.Naive(), or None for traversal from the leaves; got "
+            f"{verifier!r}."
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class SampledTree(SizedTree, PredictableTree):
-    """Grow a tree where the drafter believes that a draft is worth most: the next child of a
-    vertex, or a first grandchild.
+    """Draft each next token where the drafter holds it worth most: beside or below the last ones.
 
     A slot for the next child of u has a value v, the first slot of all 1. Its token x is drawn from
     what is left of p(· | u), with probability ρ(x); then the slot below x is worth v·ρ(x), the next
@@ -98,18 +88,15 @@ class SampledTree(SizedTree, PredictableTree):
         Unsupported: for other verifiers, which look at all children of a vertex at once: their
             number tells of their tokens.
 
-    Cost: one draft call per vertex with children, one target call. Reference: DySpec [Xiong et al.
-        2024], Algorithm 1; proof:
-    docs/theory.md, "Trees that depend on the context".
+    Cost: one draft call per vertex with children, one target call.
+    Reference: DySpec [Xiong et al. 2024], Algorithm 1; proof: docs/theory.md, "Trees that depend on
+        the context".
 
     >>> from otm.sequence import ZerothOrder, step_law
     >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
-    >>> pair = SampledTree(
-    ...     2, 2, otm.RecursiveRejection()
-    ... )  # after 0, worth 3/4, a draft below it; after 1, one beside it
-    >>> round(
-    ...     step_law(pair, draft=draft, target=target, context=[]).block_efficiency, 12
-    ... )  # 1 + ¾·⅔·(1 + ¾) + ¼
+    >>> pair = SampledTree(2, 2, otm.RecursiveRejection())  # below 0, worth 3/4, or beside 1
+    >>> law = step_law(pair, draft=draft, target=target, context=[])
+    >>> round(law.block_efficiency, 12)  # 1 + ¾·⅔·(1 + ¾) + ¼
     2.125
     """
 
@@ -121,13 +108,13 @@ class SampledTree(SizedTree, PredictableTree):
         super().__post_init__()
         require_successive(self.verifier)
 
-    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
+    def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
         """Draw into the slot of the largest value, of equals the oldest."""
-        growing, clock = Growing(model, context), itertools.count()
+        growing, clock = GrowingTree(model, context), itertools.count()
         slots = [(-1.0, next(clock), 0)]
         while slots and len(growing.parents) < self.size:
             value, _, vertex = heapq.heappop(slots)
-            child, share = growing.drop(vertex, source)
+            child, share = growing.draw_child(vertex, randomness)
             if growing.level(child) < self.length:
                 heapq.heappush(slots, (value * share, next(clock), child))
             if share < 1.0:
@@ -135,8 +122,8 @@ class SampledTree(SizedTree, PredictableTree):
         return growing.tree()
 
 
-class Growing:
-    """A tree under way: contexts, tokens, and what is left to draw at each vertex."""
+class GrowingTree:
+    """A tree that is being drafted, with what is left to draw at each vertex."""
 
     def __init__(self, model: LanguageModel, context: Context) -> None:
         self.parents: list[int] = []
@@ -150,7 +137,7 @@ class Growing:
         return len(self.contexts[vertex]) - len(self.contexts[0])
 
     def left(self, vertex: int) -> NDArray[np.float64]:
-        """Return the draft distribution off the children drawn so far `(V,)`, not normalised."""
+        """Return the draft masses `(V,)` of all tokens that are no child of a vertex yet."""
         if vertex not in self._left:
             here = self.contexts[vertex]
             if here not in self.known:
@@ -158,10 +145,10 @@ class Growing:
             self._left[vertex] = self.known[here].copy()
         return self._left[vertex]
 
-    def drop(self, vertex: int, source: Source) -> tuple[int, float]:
+    def draw_child(self, vertex: int, randomness: Randomness) -> tuple[int, float]:
         """Draw the next child; return it and the probability with which its token was drawn."""
         left = self.left(vertex)
-        token = source.choose(left)
+        token = randomness.choose(left)
         share = float(left[token] / left.sum())
         left[token] = 0.0
         self.parents.append(vertex)
@@ -169,7 +156,7 @@ class Growing:
         return len(self.parents), share
 
     def tree(self) -> DraftTree:
-        """Return what has grown."""
+        """Return the tree as it stands."""
         tokens = np.array([PAD, *(context[-1] for context in self.contexts[1:])], dtype=np.int64)
         shape = TreeShape(np.array(self.parents, dtype=np.int64))
         return DraftTree(shape=shape, context=self.contexts[0], tokens=tokens, draft=self.known)

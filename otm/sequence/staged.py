@@ -1,5 +1,4 @@
-"""Chains of models: a small one drafts for a middle one, whose text drafts for the target; staged
-and polybasic decoding.
+"""Chains of models: a small one drafts for a middle one, whose text drafts for the target.
 
 A step of a lossless decoder with the middle model as its target decodes tokens, each of which has
 the middle model's law given those before it, whatever it is that ends the step (docs/theory.md,
@@ -16,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.pmf import check_count, check_instance
+from otm.pmf import check_instance, settle_counts
 from otm.sequence.block_verification import BlockVerification
 from otm.sequence.decoder import (
     Conditionals,
@@ -24,12 +23,12 @@ from otm.sequence.decoder import (
     DraftTree,
     StaticDecoder,
     Step,
-    check_asked,
     check_pair,
+    check_step_arguments,
     evaluate,
 )
 from otm.sequence.models import Context, LanguageModel, check_model
-from otm.sequence.source import Source, outcomes
+from otm.sequence.randomness import Randomness, outcomes
 from otm.trees.shape import TreeShape
 
 
@@ -49,20 +48,15 @@ class Staged(StaticDecoder):
     Raises:
         InvalidParameter: if these are something else.
 
-    Cost: one target call per step; `expected_calls` counts those of the other models. Reference:
-        staged speculative decoding
-    [Spector & Ré 2023]; polybasic decoding 2025; docs/theory.md, "Chains of models".
+    Cost: one target call per step; `expected_calls` counts those of the other models.
+    Reference: staged speculative decoding [Spector & Ré 2023]; polybasic decoding 2025;
+        docs/theory.md, "Chains of models".
 
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder, step_law
-    >>> small, middle, target = (
-    ...     ZerothOrder([0.9, 0.1]),
-    ...     ZerothOrder([0.75, 0.25]),
-    ...     ZerothOrder([0.5, 0.5]),
-    ... )
+    >>> small, middle = ZerothOrder([0.9, 0.1]), ZerothOrder([0.75, 0.25])
     >>> staged = Staged(SpeculativeSampling(1), middle, 1)
-    >>> round(
-    ...     step_law(staged, draft=small, target=target, context=[]).block_efficiency, 12
-    ... )  # 1 + Σ min(middle, target)
+    >>> law = step_law(staged, draft=small, target=ZerothOrder([0.5, 0.5]), context=[])
+    >>> round(law.block_efficiency, 12)  # 1 + Σ min(middle, target)
     1.75
     """
 
@@ -75,7 +69,7 @@ class Staged(StaticDecoder):
     def __post_init__(self) -> None:
         check_instance(self.inner, Decoder, name="inner")
         check_model(self.middle, name="middle")
-        object.__setattr__(self, "length", check_count(self.length, name="length"))
+        settle_counts(self, length=1)
 
     @property
     def lossless(self) -> bool:
@@ -87,32 +81,29 @@ class Staged(StaticDecoder):
         """A chain."""
         return TreeShape.chain(self.length)
 
-    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
-        """Decode steps of the inner decoder; the middle model's distributions along the text are
-        those its steps evaluated.
-        """
+    def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
+        """Decode by the inner decoder, whose steps evaluate the middle model along the text."""
         check_pair(model, self.middle)
         text, known = context, dict[Context, NDArray[np.float64]]()
         while len(text) < len(context) + self.length:
-            tree = self.inner.draft(model, text, source)
+            tree = self.inner.draft(model, text, randomness)
             rows = evaluate(self.middle, tree)
-            decoded = self.inner.verify(tree, rows.__getitem__, source).tokens
+            decoded = self.inner.verify(tree, rows.__getitem__, randomness).tokens
             for token in decoded[: len(context) + self.length - len(text)]:
                 known[text] = rows[text]
                 text = (*text, token)
         tokens = np.array([-1, *text[len(context) :]], dtype=np.int64)
         return DraftTree(shape=self.shape, context=context, tokens=tokens, draft=known)
 
-    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Block verification against the middle model."""
-        return BlockVerification(self.length).verify(tree, target, source)
+        return BlockVerification(self.length).verify(tree, target, randomness)
 
 
 def expected_calls(
     decoder: Staged, *, draft: LanguageModel, context: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Return the exact expected number of serial calls of each drafting model per call of the
-    target.
+    """Return the exact expected calls of each drafting model per call of the target.
 
     A step takes 1 + Σ_i c_i·n_i target calls of time if a call of model i costs c_i and there are
     n_i of them.
@@ -126,18 +117,18 @@ def expected_calls(
         `(m,)`: the smallest model first, the middle model next to the target last.
 
     Raises:
-        TooLarge: as `otm.sequence.outcomes`.
+        TooLarge: beyond the limit of `otm.sequence.outcomes`.
 
-    Cost: one run of the drafting stage per outcome. Reference: docs/theory.md, "Chains of models".
+    Cost: one run of the drafting stage per outcome.
+    Reference: docs/theory.md, "Chains of models".
 
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
     >>> half = ZerothOrder([0.5, 0.5])
-    >>> expected_calls(
-    ...     Staged(SpeculativeSampling(2), half, 6), draft=half, context=[]
-    ... )  # three tokens of the middle model a call
+    >>> staged = Staged(SpeculativeSampling(2), half, 6)  # three tokens of the middle model a call
+    >>> expected_calls(staged, draft=half, context=[])
     array([4., 2.])
     """
-    start = check_asked(
+    start = check_step_arguments(
         check_instance(decoder, Staged, name="decoder"),
         draft=draft,
         target=decoder.middle,
@@ -147,10 +138,10 @@ def expected_calls(
     smallest = _Counted(draft)
     total = np.zeros(len(models) + 1)
 
-    def run(source: Source) -> list[int]:
+    def run(randomness: Randomness) -> list[int]:
         for model in (smallest, *models):
             model.calls = 0
-        counted.draft(smallest, start, source)
+        counted.draft(smallest, start, randomness)
         return [smallest.calls, *(model.calls for model in models)]
 
     for calls, mass in outcomes(run):

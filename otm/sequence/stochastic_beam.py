@@ -1,5 +1,4 @@
-"""Recursive speculative decoding with stochastic beams (RSD-S, Jeon et al. 2024): K sequences
-without replacement, as a tree.
+"""Recursive speculative decoding with stochastic beams: K sequences without replacement, as a tree.
 
 Stochastic beam search gives every sequence of ℓ tokens a clock, exponential with the sequence's
 probability as rate, and keeps the first K of each level; a prefix rings when the first of its
@@ -24,16 +23,15 @@ import numpy as np
 from otm.pmf import settle_counts
 from otm.sequence.decoder import DraftTree
 from otm.sequence.models import Context, LanguageModel, next_distributions
-from otm.sequence.sampled_tree import Growing, PredictableTree, require_successive
-from otm.sequence.source import Source
+from otm.sequence.randomness import Randomness
+from otm.sequence.sampled_tree import GrowingTree, PredictableTree, require_successive
 from otm.verifiers.base import Verifier
 from otm.verifiers.recursive_rejection import RecursiveRejection
 
 
 @dataclasses.dataclass(frozen=True)
 class StochasticBeam(PredictableTree):
-    """Draft K beams of L tokens by stochastic beam search; verify the tree they make, as published
-    by recursive rejection.
+    """Draft K beams of L tokens by stochastic beam search and verify the tree that they make.
 
     Siblings are judged in the order in which they rang. Level ℓ holds K different sequences of ℓ
     tokens, drawn without replacement from the draft model's law of sequences (fewer where there are
@@ -49,16 +47,14 @@ class StochasticBeam(PredictableTree):
         InvalidParameter: if a count is no integer of at least 1.
         Unsupported: for other verifiers.
 
-    Cost: L draft calls, one target call on K·L vertices. Reference: RSD-S [Jeon et al. 2024],
-        Algorithm 5; stochastic beam search
-    [Kool et al. 2019]; proof: docs/theory.md, "Stochastic beams".
+    Cost: L draft calls, one target call on K·L vertices.
+    Reference: RSD-S [Jeon et al. 2024], Algorithm 5; stochastic beam search [Kool et al. 2019];
+        proof: docs/theory.md, "Stochastic beams".
 
     >>> from otm.sequence import ZerothOrder, step_law
     >>> draft, target = ZerothOrder([0.937, 0.063]), ZerothOrder([0.777, 0.223])
-    >>> round(
-    ...     step_law(StochasticBeam(2, 1), draft=draft, target=target, context=[]).block_efficiency,
-    ...     12,
-    ... )  # both tokens drafted
+    >>> law = step_law(StochasticBeam(2, 1), draft=draft, target=target, context=[])
+    >>> round(law.block_efficiency, 12)  # both tokens drafted
     2.0
     """
 
@@ -82,34 +78,37 @@ class StochasticBeam(PredictableTree):
         """L."""
         return self.length
 
-    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
+    def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
         """Draw level by level in the order of the clocks."""
-        growing = Growing(model, context)
+        growing = GrowingTree(model, context)
         beams, masses, beyond = [0], [1.0], 0.0
         for _ in range(self.length):
             growing.known |= next_distributions(
                 model, (growing.contexts[beam] for beam in beams), name="draft"
             )
-            beams, masses, beyond = self._next_level(growing, beams, masses, beyond, source)
+            beams, masses, beyond = self._next_level(growing, beams, masses, beyond, randomness)
         return growing.tree()
 
     def _next_level(
-        self, growing: Growing, beams: list[int], masses: list[float], beyond: float, source: Source
+        self,
+        growing: GrowingTree,
+        beams: list[int],
+        masses: list[float],
+        beyond: float,
+        randomness: Randomness,
     ) -> tuple[list[int], list[float], float]:
-        """Return the next level's beams in the order in which they rang, their masses, and the mass
-        of all other sequences.
-        """
+        """Return the next level's beams as they rang, their masses, and that of all others."""
         rung: list[int] = []
         weights: list[float] = []
         heard, new, again = 0, beyond + sum(masses), 0.0
         left: list[float] = []  # by beam heard of: what is left of it
         while len(rung) < self.num_drafts and new + again > 0.0:
-            if heard < len(beams) and source.accept(new / (new + again)):
+            if heard < len(beams) and randomness.accept(new / (new + again)):
                 place, heard = heard, heard + 1
                 left.append(masses[place])
             else:
-                place = source.choose(np.array(left))
-            child, share = growing.drop(beams[place], source)
+                place = randomness.choose(np.array(left))
+            child, share = growing.draw_child(beams[place], randomness)
             rung.append(child)
             weights.append(left[place] * share)
             left[place] = masses[place] * float(growing.left(beams[place]).sum())

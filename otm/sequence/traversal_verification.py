@@ -20,11 +20,12 @@ from otm.drafts.base import PAD, Law
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
-from otm.sequence.block_verification import next_weight, pass_probability
-from otm.sequence.decoder import Conditionals, DraftTree, Step, require_drafts
+from otm.sequence.block_weights import next_weight, pass_probability
+from otm.sequence.decoder import Conditionals, DraftTree, Step, children_of, require_drafts
+from otm.sequence.deferred import StepModels, StepTally
+from otm.sequence.law_decoder import LawDecoder
 from otm.sequence.models import Context
-from otm.sequence.source import Source
-from otm.sequence.vertex_decoder import LawDecoder, children_of
+from otm.sequence.randomness import Randomness
 from otm.trees.shape import TreeShape
 
 DISTINCT = WithoutReplacement(1)
@@ -33,12 +34,11 @@ DISTINCT = WithoutReplacement(1)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pending:
-    """What is still to be decided at a vertex: accept below or at it with probability `weight`,
-    then go on by `target`.
+    """What is still to be decided at a vertex: whether a path to it or beyond is accepted.
 
     Attributes:
         weight: w, the probability that this vertex or something below it is to be accepted.
-        target: q `(V,)`, the law of the next token if so.
+        target: q `(V,)`, the law of the next token where this vertex is.
         draft: p `(V,)`, the law of the next child's token given its elder siblings; all 0 where no
             token is left.
     """
@@ -48,8 +48,7 @@ class Pending:
     draft: NDArray[np.float64]
 
     def after(self, token: int, law: Law) -> Pending:
-        """Return what is left to decide when the child with this token, and all below it, has been
-        rejected.
+        """Return what is left to decide once the child with this token is rejected with its subtree.
 
         w·q less what a child takes of it, min(p, w·q), is (w·q − p)₊ = (1 − Σ min) w'·q', and 1 − Σ
         min = Z + 1 − w.
@@ -67,7 +66,7 @@ class Pending:
 
 @dataclasses.dataclass(eq=False)
 class _Visit:
-    """A vertex on the way from the root to the place of the walk, with its undecided children."""
+    """A vertex between the root and where the walk is, with its undecided children."""
 
     vertex: int
     context: Context
@@ -97,19 +96,18 @@ class TraversalVerification(LawDecoder):
         Unsupported: for other draft laws.
 
     Cost: one draft call per level, one target call; O(V) per drafted vertex.
-    Reference: Weng et al. 2025 (2505.12398); losslessness: docs/theory.md, "Traversal
-        verification".
+    Reference: Weng et al. 2025 (2505.12398); proof: docs/theory.md, "Traversal verification".
 
     >>> from otm.sequence import ZerothOrder, step_law
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
     >>> chain = TraversalVerification(TreeShape.chain(2))
-    >>> round(
-    ...     step_law(chain, draft=draft, target=target, context=[]).block_efficiency, 12
-    ... )  # block verification: 1 + 11/9
+    >>> law = step_law(chain, draft=draft, target=target, context=[])
+    >>> round(law.block_efficiency, 12)  # block verification: 1 + 11/9
     2.222222222222
     """
 
     title = "traversal verification"
+    lossless = True  # docs/theory.md, "Traversal verification"
 
     tree: TreeShape
     drafts: Law = DISTINCT
@@ -119,15 +117,9 @@ class TraversalVerification(LawDecoder):
         if not isinstance(self.drafts, IID | WithoutReplacement):
             raise Unsupported(
                 "Traversal verification needs the law of each draft given its elder siblings, and "
-                "knows it for independent drafts "
-                f"and drafts without replacement; got {self.drafts!r}. Choose otm.IID(1) or "
-                "otm.WithoutReplacement(1)."
+                "knows it for independent drafts and drafts without replacement; got "
+                f"{self.drafts!r}. Choose otm.IID(1) or otm.WithoutReplacement(1)."
             )
-
-    @property
-    def lossless(self) -> bool:
-        """Always (docs/theory.md, "Traversal verification")."""
-        return True
 
     @property
     def shape(self) -> TreeShape:
@@ -138,15 +130,49 @@ class TraversalVerification(LawDecoder):
         """The draft law with that many drafts."""
         return self.drafts.with_k(num_drafts)
 
-    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Walk the tree in post-order until a vertex is accepted; the root is, if no other."""
-        return traverse(tree, target, source, self.drafts)
+        return traverse(tree, target, randomness, self.drafts)
+
+    def tally(self, models: StepModels) -> StepTally:
+        """Follow the walk, with all below a rejected child summed to 1 − w of that child."""
+        below, tally = children_of(self.tree), StepTally(self.tree, models.start)
+        independent = isinstance(self.drafts, IID)
+
+        def arrive(context: Context, weight: float, children: tuple[int, ...]) -> Pending:
+            target = models.target(context)
+            return Pending(weight, target, models.draft(context) if children else target)
+
+        def visit(
+            vertex: int, context: Context, state: Pending, rest: tuple[int, ...], mass: float
+        ) -> None:
+            tokens = np.flatnonzero(state.draft > 0).tolist() if rest else []
+            if not tokens:
+                tally.end_by(context, mass * state.weight * state.target)
+                return
+            child, younger = rest[0], rest[1:]
+            rejected = {}
+            for token in tokens:
+                drawn = mass * float(state.draft[token])
+                weight = next_weight(state.weight, state.draft, state.target, token)
+                tally.reached[child] += drawn * weight
+                rejected[token] = drawn * (1.0 - weight)
+                if weight > 0:
+                    after = (*context, token)
+                    visit(child, after, arrive(after, weight, below[child]), below[child], drawn)
+            if independent:  # what is left does not depend on the token
+                rejected = {tokens[0]: sum(rejected.values())}
+            for token, lost in rejected.items():
+                if lost > 0:
+                    visit(vertex, context, state.after(token, self.drafts), younger, lost)
+
+        self.law(self.tree.width).align(models.draft(models.start), models.target(models.start))
+        visit(0, models.start, arrive(models.start, 1.0, below[0]), below[0], 1.0)
+        return tally
 
 
-def traverse(tree: DraftTree, target: Conditionals, source: Source, drafts: Law) -> Step:
-    """Verify a tree from its leaves to its root; `drafts` says whether siblings are independent or
-    distinct.
-    """
+def traverse(tree: DraftTree, target: Conditionals, randomness: Randomness, drafts: Law) -> Step:
+    """Verify a tree from its leaves to its root, siblings drawn by one law."""
     below = children_of(tree.shape)
 
     def arrive(vertex: int, context: Context, weight: float) -> _Visit:
@@ -163,26 +189,21 @@ def traverse(tree: DraftTree, target: Conditionals, source: Source, drafts: Law)
         here = way[-1]
         child = next(here.children, None)
         token = PAD if child is None else int(tree.tokens[child])
-        if (
-            child is not None and token != PAD
-        ):  # where no token was left to draft, none was for the younger children either
+        # Where no token was left to draft, none was for the younger children either.
+        if child is not None and token != PAD:
             weight = next_weight(here.state.weight, here.state.draft, here.state.target, token)
             way.append(arrive(child, (*here.context, token), weight))
-        elif len(way) == 1 or source.accept(here.state.weight):
+        elif len(way) == 1 or randomness.accept(here.state.weight):
             break
         else:
             way.pop()
             way[-1].state = way[-1].state.after(here.context[-1], drafts)
-    tokens = (*here.context[len(tree.context) :], source.choose(here.state.target))
-    survivors = tuple((visit.vertex,) for visit in way[1:])
-    return Step(
-        tokens, len(survivors), "rejected" if below[here.vertex] else "end_of_draft", survivors
-    )
+    token = randomness.choose(here.state.target)
+    return tree.step_along([visit.vertex for visit in way[1:]], token)
 
 
 def younger_sibling_law(draft: NDArray[np.float64], token: int, law: Law) -> NDArray[np.float64]:
-    """Return the law of the next child given the last one: unchanged if independent, else
-    renormalised without its token.
+    """Return the law of the next child: unchanged if independent, else without the last token.
 
     >>> younger_sibling_law(np.array([0.5, 0.25, 0.25]), 0, otm.WithoutReplacement(2))
     array([0. , 0.5, 0.5])

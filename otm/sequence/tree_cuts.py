@@ -211,10 +211,10 @@ class PathTree:
         return sums[0], sums[1]
 
 
-def met(mass: Vector, k: int) -> Vector:
+def hit_probability(mass: Vector, k: int) -> Vector:
     """Return φ(x) = 1 − (1 − x)^K, the probability that one of K draws meets a set of mass x.
 
-    >>> met(np.array([0.0, 0.5, 1.0]), 2)
+    >>> hit_probability(np.array([0.0, 0.5, 1.0]), 2)
     array([0.  , 0.75, 1.  ])
     """
     with np.errstate(divide="ignore"):
@@ -278,7 +278,7 @@ def priced_bound(tree: PathTree, k: int, prices: Vector) -> float:
         level = tree.levels[i]
         beyond = np.maximum(0.0, 1.0 - prices[level] + tree.added(i, beyond))
         beyond *= tree.share[level]
-    return float(weights @ met(sizes, k)) + math.fsum(beyond)
+    return float(weights @ hit_probability(sizes, k)) + math.fsum(beyond)
 
 
 def _level_sizes(tree: PathTree, k: int) -> list[float]:
@@ -289,7 +289,7 @@ def _level_sizes(tree: PathTree, k: int) -> list[float]:
     for level in tree.levels:
         order = np.argsort(-tree.target[level] / tree.draft[level])
         mass = np.cumsum(tree.draft[level][order])
-        values = met(mass, k) - np.cumsum(tree.target[level][order])
+        values = hit_probability(mass, k) - np.cumsum(tree.target[level][order])
         best = int(np.argmin(values))
         sizes.append(float(mass[best]) if values[best] < 0 else 1e-3)
     return sizes
@@ -306,7 +306,7 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
     the prices of the small ones are uncertain. One way gives a good f, the other good prices.
     """
     size = len(tree.paths)
-    heights = met(knots, k)
+    heights = hit_probability(knots, k)
     slopes = np.diff(heights) / np.diff(knots)
     offsets = heights[:-1] - slopes * knots[:-1]
     most = np.minimum(1.0, heights_of(tree, k) / tree.target)
@@ -403,7 +403,7 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
 
 def heights_of(tree: PathTree, k: int) -> Vector:
     """Return φ(P(u)), the probability that u is drafted at all, `(n,)`."""
-    return met(tree.draft, k)
+    return hit_probability(tree.draft, k)
 
 
 def _repaired(tree: PathTree, k: int, proposed: Vector) -> Vector:
@@ -431,13 +431,18 @@ def largest_excess(tree: PathTree, k: int, accepted: Vector) -> float:
     sums = tree.heaviest(accepted, slopes)
     points = list(zip(slopes.tolist(), sums[0].tolist(), sums[1].tolist(), strict=True))
     worst, open_pairs = 1.0, list(itertools.pairwise(points))
-    worst = max([worst, *(f / float(met(np.array(p), k)) for _, f, p in points if p > 0)])
+    worst = max(
+        [worst, *(f / float(hit_probability(np.array(p), k)) for _, f, p in points if p > 0)]
+    )
     for turn in range(64):
         unsettled = []
         for left, right in open_pairs:
             at = left[1] - left[0] * left[2], right[1] - right[0] * right[2]
             crossing = min(max((at[1] - at[0]) / (left[0] - right[0]), right[2]), left[2])
-            height, allowed = at[0] + left[0] * crossing, float(met(np.array(crossing), k))
+            height, allowed = (
+                at[0] + left[0] * crossing,
+                float(hit_probability(np.array(crossing), k)),
+            )
             if crossing <= 0.0 or left[2] <= right[2] or height <= allowed * (1 + 1e-14):
                 continue
             chord = (left[1] - right[1]) / (left[2] - right[2])
@@ -454,7 +459,7 @@ def largest_excess(tree: PathTree, k: int, accepted: Vector) -> float:
         ):
             line = left[1] - chord * left[2]
             if p > 0:
-                worst = max(worst, f / float(met(np.array(p), k)))
+                worst = max(worst, f / float(hit_probability(np.array(p), k)))
             if f - chord * p > line + 1e-16 * abs(line) and p < left[2] and p > right[2]:
                 open_pairs += [(left, (chord, f, p)), ((chord, f, p), right)]
     return float(worst)
@@ -505,6 +510,6 @@ def _nested_cuts(tree: PathTree, k: int, prices: Vector) -> list[TreeCut]:
     for low, high in zip(steps[:-1].tolist(), steps[1:].tolist(), strict=True):
         if high - low > 1e-9:
             chosen = np.flatnonzero((along >= high) & (before < high))
-            hit = float(met(np.array(tree.draft[chosen].sum()), k))
+            hit = float(hit_probability(np.array(tree.draft[chosen].sum()), k))
             found.append(TreeCut(tuple(tree.paths[i] for i in chosen.tolist()), hit, high - low))
     return sorted(found, key=lambda cut: -cut.weight)

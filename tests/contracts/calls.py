@@ -390,7 +390,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield sequence.TableModel, {"table": {(): [0.5, 0.5]}}
     yield sequence.TraversalVerification, {"tree": SHAPE, "drafts": otm.WithoutReplacement(1)}
     yield sequence.TreeVerification, {"tree": SHAPE, "drafts": otm.IID(1), "verifier": otm.KSeq()}
-    yield sequence.Uniforms, {"rng": rng()}
+    yield sequence.Sampled, {"rng": rng()}
     yield sequence.ZerothOrder, {"mass": np.asarray(P)}
     for law_of in (sequence.best_step, sequence.expected_step, sequence.step_law):
         yield law_of, {"decoder": CHAIN, **MODELS}
@@ -416,11 +416,14 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         sequence.markov_pair,
         {"num_tokens": 2, "order": 1, "similarity": 0.5, "concentration": 1.0, "rng": rng()},
     )
-    yield _all(sequence.outcomes), {"run": lambda source: 0}
+    yield _all(sequence.outcomes), {"run": lambda randomness: 0}
     yield sequence.matched_tokens, {"decoder": sequence.LikeliestTree(2, 2), **MODELS}
     yield sequence.rank_decoders, {"decoders": [CHAIN], **MODELS}
     yield sequence.sequence_law, {"model": MARKOV, "context": (0,), "length": 2}
-    yield sequence.step, {"decoder": CHAIN, **MODELS, "source": sequence.Uniforms(rng()), "eos": 1}
+    yield (
+        sequence.step,
+        {"decoder": CHAIN, **MODELS, "randomness": sequence.Sampled(rng()), "eos": 1},
+    )
     yield _first(sequence.steps), {"decoder": CHAIN, **MODELS, "rng": rng(), "eos": 1}
     yield table.table_columns, {"k": [1, 2]}
     yield transport.certify_exactly, {"problem": PROBLEM, "solved": otm.optimum(PROBLEM)}

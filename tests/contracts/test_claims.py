@@ -22,7 +22,7 @@ from otm.sequence import (
     step_law,
 )
 from otm.sequence.decoder import Conditionals, DraftTree
-from otm.sequence.source import Source
+from otm.sequence.randomness import Randomness
 from tests.paths import ROOT
 from tests.sequence.toys import bias, distance, random_models, smooth_models
 
@@ -47,7 +47,7 @@ class Hierarchical(BlockVerification):
             else 0.0
         )
 
-    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         drafted = tuple(tree.tokens[1:].tolist())
         before = [drafted[:i] for i in range(self.length + 1)]
         ratios = [1.0]
@@ -55,16 +55,16 @@ class Hierarchical(BlockVerification):
             ratios.append(
                 ratios[-1] * float(target(before[i])[token] / tree.draft[before[i]][token])
             )
-        if source.accept(self.whole(ratios)):
-            return Step((*drafted, source.choose(target(drafted))), self.length, "end_of_draft")
+        if randomness.accept(self.whole(ratios)):
+            return Step((*drafted, randomness.choose(target(drafted))), self.length, "end_of_draft")
         for kept in reversed(range(self.length)):
             branch = self.capped(ratios, kept) * target(before[kept]) - tree.draft[before[kept]]
             more, less = np.maximum(branch, 0.0), np.maximum(-branch, 0.0)
             largest = max(more.sum(), less.sum())
-            if kept == 0 or source.accept(float(more.sum() / largest) if largest > 0 else 1.0):
+            if kept == 0 or randomness.accept(float(more.sum() / largest) if largest > 0 else 1.0):
                 break
         after = more if more.sum() > 0 else target(before[kept])
-        return Step((*drafted[:kept], source.choose(after)), kept, "rejected")
+        return Step((*drafted[:kept], randomness.choose(after)), kept, "rejected")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,18 +171,18 @@ class Truncated(SpeculativeSampling):
 
     looks_at_itself: bool = False
 
-    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         drafted = tree.tokens[1:].tolist()
         decided_on = drafted if self.looks_at_itself else [-1, *drafted]
         length = next(
             (i for i, token in enumerate(decided_on[: self.length]) if token == 0), self.length
         )
         if length == 0:
-            return Step((source.choose(target(())),), 0, "end_of_draft")
+            return Step((randomness.choose(target(())),), 0, "end_of_draft")
         cut = dataclasses.replace(
             tree, shape=otm.trees.TreeShape.chain(length), tokens=tree.tokens[: length + 1]
         )
-        return SpeculativeSampling(length).verify(cut, target, source)
+        return SpeculativeSampling(length).verify(cut, target, randomness)
 
 
 class TestTruncation:

@@ -75,7 +75,7 @@ SAID: dict[str, dict[str, list[str]]] = {
         "50": ["otm/drafts/successive_cut.py: no node beyond c t = {}"]
     },
     "otm.races.QUADRATURE_ERROR": {
-        "1e-12": ["otm/sequence/enumeration.py: races: {}", "otm/sequence/expected.py: races: {}"],
+        "1e-12": ["otm/sequence/enumeration.py: races: {}", "otm/sequence/deferred.py: races: {}"],
     },
     "otm.verifiers.tournament.MOST_TOKENS": {
         "64": ["otm/verifiers/tournament.py: an integer in [1, {}]"]
@@ -226,21 +226,23 @@ SAID: dict[str, dict[str, list[str]]] = {
             "otm/sequence/models.py: beyond {} sequences",
         ],
     },
-    "otm.sequence.source.MAX_OUTCOMES": {
+    "otm.sequence.randomness.MAX_OUTCOMES": {
         "twenty million": [
-            "otm/sequence/source.py: beyond {} outcomes",
+            "otm/sequence/randomness.py: beyond {} outcomes",
             "otm/sequence/enumeration.py: beyond {} outcomes",
-            "otm/sequence/best.py: or {} drafted trees",
+            "otm/sequence/best_step_lp.py: or {} drafted trees",
         ],
     },
-    "otm.sequence.expected.MAX_CONTEXTS": {
-        "a million": ["otm/sequence/expected.py: beyond {} contexts"]
+    "otm.sequence.deferred.MAX_CONTEXTS": {
+        "a million": ["otm/sequence/deferred.py: beyond {} contexts"]
     },
-    "otm.sequence.best.MAX_VARIABLES": {"a million": ["otm/sequence/best.py: beyond {} variables"]},
-    "otm.sequence.best.GAP_TOLERANCE": {
+    "otm.sequence.best_step_lp.MAX_VARIABLES": {
+        "a million": ["otm/sequence/best_step_lp.py: beyond {} variables"]
+    },
+    "otm.sequence.best_step_lp.GAP_TOLERANCE": {
         "1e-9": [
-            "otm/sequence/best.py: upper − lower ≤ {}",
-            "otm/sequence/best.py: does not certify to {}",
+            "otm/sequence/best_step_lp.py: upper − lower ≤ {}",
+            "otm/sequence/best_step_lp.py: does not certify to {}",
         ],
     },
     "otm.audit.sampled_audit.MOST_SAMPLES": {

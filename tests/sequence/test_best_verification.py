@@ -22,15 +22,15 @@ from otm.sequence import (
     outcomes,
     sequence_law,
 )
-from otm.sequence.enumeration import collect
+from otm.sequence.enumeration import law_of_outcomes
 from tests.sequence.toys import random_models, smooth_models
 
 
 def law_of(verification: BestVerification) -> StepLaw:
     found: dict[tuple[tuple[int, ...], int], float] = {}
-    for one, mass in outcomes(lambda source: verification.step((), source)):
+    for one, mass in outcomes(lambda randomness: verification.step((), randomness)):
         found[one.tokens, one.accepted] = found.get((one.tokens, one.accepted), 0.0) + mass
-    return collect(found)
+    return law_of_outcomes(found)
 
 
 @pytest.mark.parametrize(

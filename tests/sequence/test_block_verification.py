@@ -14,7 +14,7 @@ import otm
 from otm.sequence import (
     BlockVerification,
     DraftTree,
-    Outcomes,
+    Enumerated,
     SpeculativeSampling,
     TableModel,
     ZerothOrder,
@@ -22,7 +22,7 @@ from otm.sequence import (
     outcomes,
     step_law,
 )
-from otm.sequence.block_verification import next_weight, pass_probability
+from otm.sequence.block_weights import next_weight, pass_probability
 from otm.trees import TreeShape
 from tests.sequence.toys import random_models, smooth_models
 
@@ -159,11 +159,15 @@ class TestEdges:
             draft={c: draft.next(c) for c in [(), (0,)]},
         )
         found = dict(
-            outcomes(lambda source: BlockVerification(2).verify(tree, target.next, source).accepted)
+            outcomes(
+                lambda randomness: (
+                    BlockVerification(2).verify(tree, target.next, randomness).accepted
+                )
+            )
         )
         assert found == {2: 1.0}
         token_level = outcomes(
-            lambda source: SpeculativeSampling(2).verify(tree, target.next, source).accepted
+            lambda randomness: SpeculativeSampling(2).verify(tree, target.next, randomness).accepted
         )
         assert {accepted: mass for accepted, mass in token_level if accepted == 2} == {2: 0.5}
 
@@ -174,7 +178,7 @@ class TestEdges:
         )
         target = ZerothOrder([0.5, 0.5])
         for one, _ in outcomes(
-            lambda source: BlockVerification(2).verify(tree, target.next, source)
+            lambda randomness: BlockVerification(2).verify(tree, target.next, randomness)
         ):
             assert one.accepted == 0
             assert one.tokens == (0,)  # (q − p)₊ has mass on token 0 only
@@ -191,10 +195,10 @@ class TestEdges:
 
     def test_steps_say_where_they_stopped(self) -> None:
         draft, target = random_models(2, 2, np.random.default_rng(3))
-        source = Outcomes({})
-        tree = BlockVerification(2).draft(draft, (), source)
+        randomness = Enumerated({})
+        tree = BlockVerification(2).draft(draft, (), randomness)
         for one, _ in outcomes(
-            lambda source: BlockVerification(2).verify(tree, target.next, source)
+            lambda randomness: BlockVerification(2).verify(tree, target.next, randomness)
         ):
             assert one.stopped == ("end_of_draft" if one.accepted == 2 else "rejected")
             assert one.survivors == tuple((v,) for v in range(1, one.accepted + 1))

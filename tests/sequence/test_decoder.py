@@ -26,6 +26,7 @@ from otm.sequence import (
     LikeliestTree,
     PrefixTree,
     RefinedScores,
+    Sampled,
     SampledTree,
     SpeculativeSampling,
     Staged,
@@ -34,7 +35,6 @@ from otm.sequence import (
     StochasticBeam,
     TraversalVerification,
     TreeVerification,
-    Uniforms,
     ZerothOrder,
     best_step,
     completed_law,
@@ -46,11 +46,11 @@ from otm.sequence import (
     steps,
 )
 from otm.trees import TreeShape
-from tests.sequence.toys import IID
+from tests.sequence.toys import IID, with_further
 
 TREE = TreeShape([0, 0, 1])
 MIDDLE = ZerothOrder([0.3, 0.4, 0.3])
-INSTANCES: list[Decoder] = [
+LISTED: list[Decoder] = [
     SpeculativeSampling(2),
     DraftSelection(2, 2),
     PrefixTree((2, 1)),
@@ -67,6 +67,7 @@ INSTANCES: list[Decoder] = [
     RefinedScores(2, 2),
     BlockKSeq(2, 2),
 ]
+INSTANCES = with_further(LISTED, length=2, width=2, tree=TREE)
 DRAFT, TARGET = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.5, 0.3])
 
 
@@ -117,7 +118,7 @@ class TestEveryDecoder:
 
     def test_the_context_is_only_read(self, decoder: Decoder) -> None:
         context = [0, 1]
-        step(decoder, draft=DRAFT, target=TARGET, context=context, source=Uniforms(rng()))
+        step(decoder, draft=DRAFT, target=TARGET, context=context, randomness=Sampled(rng()))
         assert context == [0, 1]
 
     def test_lossless_up_to_the_end_of_the_text(self, decoder: Decoder) -> None:
@@ -128,9 +129,11 @@ class TestEveryDecoder:
         law = step_law(decoder, **models, context=[])
         found = completed_law(law, target=models["target"], context=[], length=3)
         np.testing.assert_allclose(found, sequence_law(models["target"], [], 3), atol=5e-11)
-        source = Uniforms(rng())
+        randomness = Sampled(rng())
         for _ in range(20):
-            one = step(decoder, draft=DRAFT, target=TARGET, context=[], source=source, eos=2)
+            one = step(
+                decoder, draft=DRAFT, target=TARGET, context=[], randomness=randomness, eos=2
+            )
             assert 2 not in one.tokens[:-1]
             assert (one.stopped == "end_of_sequence") == (one.tokens[-1] == 2)
             assert one.accepted in (len(one.tokens), len(one.tokens) - 1)
@@ -148,7 +151,14 @@ class TestEveryDecoder:
         with pytest.raises(
             otm.errors.InvalidParameter, match="already ends with the end-of-sequence token 2"
         ):
-            step(decoder, draft=DRAFT, target=TARGET, context=[0, 2], source=Uniforms(rng()), eos=2)
+            step(
+                decoder,
+                draft=DRAFT,
+                target=TARGET,
+                context=[0, 2],
+                randomness=Sampled(rng()),
+                eos=2,
+            )
         with pytest.raises(otm.errors.InvalidParameter, match="already ends"):
             generate(
                 decoder, draft=DRAFT, target=TARGET, context=[2], num_tokens=3, rng=rng(), eos=2
@@ -165,13 +175,13 @@ class TestEveryDecoder:
         with pytest.raises(
             otm.errors.ShapeMismatch, match="one vocabulary; they have 3 and 2 tokens"
         ):
-            step(decoder, draft=DRAFT, target=narrow, context=[], source=Uniforms(rng()))
+            step(decoder, draft=DRAFT, target=narrow, context=[], randomness=Sampled(rng()))
 
     def test_one_batch_per_step_for_the_target_one_per_level_for_the_draft(
         self, decoder: Decoder
     ) -> None:
         draft, target = Counting(DRAFT), Counting(TARGET)
-        step(decoder, draft=draft, target=target, context=[], source=Uniforms(rng()))
+        step(decoder, draft=draft, target=target, context=[], randomness=Sampled(rng()))
         assert target.calls == 1
         if isinstance(
             decoder, SampledTree | Staged
@@ -290,7 +300,7 @@ class TestRefusals:
     )
     def test_more_children_than_tokens(self, decoder: Decoder) -> None:
         with pytest.raises(otm.errors.InvalidParameter, match="4"):
-            step(decoder, draft=DRAFT, target=TARGET, context=[], source=Uniforms(rng()))
+            step(decoder, draft=DRAFT, target=TARGET, context=[], randomness=Sampled(rng()))
 
     def test_a_verifier_for_fewer_drafts(self) -> None:
         with pytest.raises(otm.errors.Unsupported, match=r"Maximal\(\).*IID\(k=2\)"):
@@ -299,7 +309,7 @@ class TestRefusals:
                 draft=DRAFT,
                 target=TARGET,
                 context=[],
-                source=Uniforms(rng()),
+                randomness=Sampled(rng()),
             )
 
     def test_verifiers_that_share_randomness(self) -> None:
@@ -312,7 +322,7 @@ class TestRefusals:
                     draft=DRAFT,
                     target=TARGET,
                     context=[],
-                    source=Uniforms(rng()),
+                    randomness=Sampled(rng()),
                 )
 
     def test_drafters_that_are_several(self) -> None:
@@ -352,7 +362,7 @@ class TestTheEnd:
             draft=model,
             target=model,
             context=[],
-            source=Uniforms(rng()),
+            randomness=Sampled(rng()),
             eos=1,
         )
         assert one == Step((1,), 1, "end_of_sequence", ((1,),))
@@ -391,7 +401,7 @@ class TestTheEnd:
             draft=model,
             target=model,
             context=[1, 0],
-            source=Uniforms(rng()),
+            randomness=Sampled(rng()),
             eos=1,
         )
         assert one.tokens == (1,)
@@ -428,7 +438,7 @@ def test_a_verifier_is_an_instance(make: Callable[[object], object], verifier: o
 
 
 def test_contexts_are_counted_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("otm.sequence.expected.MAX_CONTEXTS", 1_000)
+    monkeypatch.setattr("otm.sequence.deferred.MAX_CONTEXTS", 1_000)
     model = ZerothOrder([0.5, 0.5])
     for decoder in (SpeculativeSampling(40), TraversalVerification(TreeShape.chain(40))):
         with pytest.raises(otm.errors.TooLarge, match="at most 1,000 contexts"):

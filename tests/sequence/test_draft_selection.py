@@ -18,11 +18,11 @@ from otm.sequence import (
     DraftSelection,
     DraftTree,
     PrefixTree,
-    Source,
+    Randomness,
+    Sampled,
     SpeculativeSampling,
     Step,
     TableModel,
-    Uniforms,
     completed_law,
     outcomes,
     sequence_law,
@@ -142,7 +142,7 @@ def test_it_is_the_prefix_tree_that_branches_at_the_root() -> None:
 
 
 class Scripted(Remembering):
-    """Executes as `Uniforms` does, on uniforms that are given one after the other; asking for more
+    """Executes as `Sampled` does, on uniforms that are given one after the other; asking for more
     raises `Exhausted`.
     """
 
@@ -241,7 +241,9 @@ def verdicts(
     drafts: list[list[int]], decoder: DraftSelection, draft: TableModel, target: TableModel
 ) -> list[Step]:
     tree = tree_of(np.array(drafts), draft)
-    return [one for one, _ in outcomes(lambda source: decoder.verify(tree, target.next, source))]
+    return [
+        one for one, _ in outcomes(lambda randomness: decoder.verify(tree, target.next, randomness))
+    ]
 
 
 class TestSurvivors:
@@ -282,14 +284,16 @@ class TestSurvivors:
             draft=model,
             target=model,
             context=[7, 7],
-            source=Uniforms(np.random.default_rng(0)),
+            randomness=Sampled(np.random.default_rng(0)),
         )
         assert one == Step((1, 0), 1, "end_of_draft", ((1,),))
 
     def test_equal_models_accept_everything(self) -> None:
         model, _ = random_models(3, 4, np.random.default_rng(6))
-        source: Source = Uniforms(np.random.default_rng(0))
+        randomness: Randomness = Sampled(np.random.default_rng(0))
         for _ in range(20):
-            one = step(DraftSelection(4, 4), draft=model, target=model, context=[], source=source)
+            one = step(
+                DraftSelection(4, 4), draft=model, target=model, context=[], randomness=randomness
+            )
             assert one.accepted == 4
             assert one.stopped == "end_of_draft"

@@ -21,7 +21,7 @@ from otm.sequence import (
     MarkovModel,
     Memoised,
     PrefixTree,
-    Source,
+    Randomness,
     SpeculativeSampling,
     StepLaw,
     TraversalVerification,
@@ -143,9 +143,13 @@ def test_masses_and_lengths(decoder: Decoder) -> None:
 
 class TestOutcomes:
     def test_every_branch_once(self) -> None:
-        def run(source: Source) -> tuple[int, ...]:
-            first = source.choose(np.array([0.25, 0.0, 0.75]))
-            return (first, source.choose(np.array([0.5, 0.5]))) if source.accept(0.5) else (first,)
+        def run(randomness: Randomness) -> tuple[int, ...]:
+            first = randomness.choose(np.array([0.25, 0.0, 0.75]))
+            return (
+                (first, randomness.choose(np.array([0.5, 0.5])))
+                if randomness.accept(0.5)
+                else (first,)
+            )
 
         found = list(outcomes(run))
         assert sorted(result for result, _ in found) == [(0,), (0, 0), (0, 1), (2,), (2, 0), (2, 1)]
@@ -153,12 +157,12 @@ class TestOutcomes:
         assert sum(mass for _, mass in found) == 1
 
     def test_certain_steps_do_not_branch(self) -> None:
-        assert list(outcomes(lambda source: (source.accept(1.0), source.accept(0.0)))) == [
-            ((True, False), 1.0)
-        ]
+        assert list(
+            outcomes(lambda randomness: (randomness.accept(1.0), randomness.accept(0.0)))
+        ) == [((True, False), 1.0)]
 
     def test_too_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("otm.sequence.source.MAX_OUTCOMES", 10)
+        monkeypatch.setattr("otm.sequence.randomness.MAX_OUTCOMES", 10)
         model = ZerothOrder([0.5, 0.5])
         with pytest.raises(
             otm.errors.TooLarge, match=r"limited to 10 outcomes.*smaller vocabulary, tree or length"
@@ -305,13 +309,15 @@ class OneUniform(Remembering):
 
 
 def frequencies(
-    decoder: Decoder, draft: object, target: object, source: type[Remembering], seed: int
+    decoder: Decoder, draft: object, target: object, randomness: type[Remembering], seed: int
 ) -> Counter[object]:
     rng, rules = np.random.default_rng(seed), {}
     found: Counter[object] = Counter()
     draft, target = Memoised(draft), Memoised(target)  # type: ignore[arg-type]
     for _ in range(SAMPLES):
-        one = step(decoder, draft=draft, target=target, context=[], source=source(rng, rules))
+        one = step(
+            decoder, draft=draft, target=target, context=[], randomness=randomness(rng, rules)
+        )
         found[one.tokens, one.accepted] += 1
     return found
 

@@ -13,7 +13,7 @@ from otm.sequence import (
     LOSSY_DECODERS,
     Fly,
     RegretBudget,
-    Uniforms,
+    Sampled,
     ZerothOrder,
     completed_law,
     expected_step,
@@ -102,7 +102,7 @@ def test_registries_and_text() -> None:
         )
         with pytest.raises(otm.errors.Unsupported, match="lossy"):
             otm.sequence.rank_decoders([decoder], draft=draft, target=target, context=[])
-    assert isinstance(Uniforms(np.random.default_rng(0)), otm.sequence.Source)
+    assert isinstance(Sampled(np.random.default_rng(0)), otm.sequence.Randomness)
 
 
 def test_parameters() -> None:

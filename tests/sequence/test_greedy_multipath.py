@@ -19,10 +19,10 @@ from otm.sequence import (
     expected_step,
     step_law,
 )
-from otm.sequence.block_verification import verify_block
+from otm.sequence.block_weights import verify_block
 from otm.sequence.decoder import Conditionals, DraftTree, Step
-from otm.sequence.greedy_multipath import Ranked, selected_law
-from otm.sequence.source import Source
+from otm.sequence.greedy_multipath import RankedTokens, selected_law
+from otm.sequence.randomness import Randomness
 from tests.sequence.toys import bias, distance, random_models, smooth_models
 
 
@@ -56,11 +56,11 @@ class TestSelectedLaw:
 
     def test_one_sequence_is_not_skewed(self) -> None:
         draft = np.random.default_rng(0).dirichlet(np.ones(9))
-        found = Ranked.of(draft, draft[::-1].copy(), 3.0, 1).selected
+        found = RankedTokens.of(draft, draft[::-1].copy(), 3.0, 1).selected
         np.testing.assert_allclose(found, draft, rtol=1e-14)
 
     def test_a_token_that_is_not_drafted_is_not_selected(self) -> None:
-        ranked = Ranked.of(np.array([0.5, 0.0, 0.5]), np.array([0.0, 0.75, 0.25]), 0.0, 2)
+        ranked = RankedTokens.of(np.array([0.5, 0.0, 0.5]), np.array([0.0, 0.75, 0.25]), 0.0, 2)
         np.testing.assert_allclose(ranked.selected, [0.25, 0.0, 0.75], atol=1e-16)
         assert ranked.odds(0) == 0.0
         assert ranked.odds(2) == 1.0  # half of a sequence's mass is below the other half
@@ -138,13 +138,13 @@ class CappedRanks(GreedyMultipath):
     law assumes another order.
     """
 
-    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         drafted = tree.tokens[1:].tolist()
         p, q = tree.draft[()], target(())
         capped = np.minimum(q, p)  # as a target: min(1, q/p) = min(p, q)/p
-        ranked = Ranked.of(p, capped, 0.0, self.num_drafts)
+        ranked = RankedTokens.of(p, capped, 0.0, self.num_drafts)
         token = max(drafted, key=lambda x: min(1.0, q[x] / p[x]))  # the first of those that tie
-        kept, after = verify_block([(), (token,)], lambda _: ranked.selected, target, source)
+        kept, after = verify_block([(), (token,)], lambda _: ranked.selected, target, randomness)
         return Step((*(token,) * kept, after), kept, "rejected")
 
 
@@ -195,7 +195,7 @@ def test_a_long_improbable_block_of_many_sequences() -> None:
     draft, target = rng.dirichlet(np.ones(50)), rng.dirichlet(np.ones(50))
     odds = 0.0
     for _ in range(60):
-        ranked = Ranked.of(draft, target, odds, 64)
+        ranked = RankedTokens.of(draft, target, odds, 64)
         assert ranked.selected.sum() == pytest.approx(1.0, abs=1e-13)
         assert (ranked.selected >= 0).all()
         odds = ranked.odds(int(rng.integers(50)))

@@ -20,7 +20,7 @@ from otm.sequence import (
     matched_tokens,
     sequence_law,
 )
-from otm.sequence.source import Outcomes
+from otm.sequence.randomness import Enumerated
 from otm.trees import TreeShape
 from tests.sequence.toys import random_models
 
@@ -40,7 +40,7 @@ def test_no_other_paths_are_likelier(seed: int) -> None:
     draft, _ = random_models(3, 3, np.random.default_rng([21, seed]))
     every = products(draft, 3, 3)
     for size in (1, 4, 9, 39):
-        tree = LikeliestTree(size, 3).draft(draft, (), Outcomes({}))
+        tree = LikeliestTree(size, 3).draft(draft, (), Enumerated({}))
         drafted = [every[context] for context in tree.contexts() if context]
         live = sorted((mass for path, mass in every.items() if path and mass > 0), reverse=True)[
             :size
@@ -52,22 +52,27 @@ def test_no_other_paths_are_likelier(seed: int) -> None:
 
 def test_ties_go_to_the_elder_and_the_lower_token() -> None:
     draft = ZerothOrder([0.5, 0.0, 0.5])
-    tree = LikeliestTree(5, 2).draft(draft, (), Outcomes({}))
+    tree = LikeliestTree(5, 2).draft(draft, (), Enumerated({}))
     assert tree.contexts() == [(), (0,), (2,), (0, 0), (0, 2), (2, 0)]
-    certain = LikeliestTree(3, 3).draft(ZerothOrder([0.0, 1.0]), (7,), Outcomes({}))
+    certain = LikeliestTree(3, 3).draft(ZerothOrder([0.0, 1.0]), (7,), Enumerated({}))
     assert certain.contexts() == [(7,), (7, 1), (7, 1, 1), (7, 1, 1, 1)]
 
 
 def test_a_beam_expands_the_best_of_a_level_only() -> None:
     """Width 1 is a chain of argmaxes, though the second token weighs more than the chain's end."""
     draft = ZerothOrder([0.55, 0.45])
-    assert LikeliestTree(3, 3, width=1).draft(draft, (), Outcomes({})).contexts() == [
+    assert LikeliestTree(3, 3, width=1).draft(draft, (), Enumerated({})).contexts() == [
         (),
         (0,),
         (0, 0),
         (0, 0, 0),
     ]
-    assert LikeliestTree(3, 3).draft(draft, (), Outcomes({})).contexts() == [(), (0,), (1,), (0, 0)]
+    assert LikeliestTree(3, 3).draft(draft, (), Enumerated({})).contexts() == [
+        (),
+        (0,),
+        (1,),
+        (0, 0),
+    ]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -78,7 +83,7 @@ def test_sample_and_match_is_the_best_verification_of_a_fixed_tree(seed: int) ->
     tokens = matched_tokens(decoder, **models)
     assert tokens[-1] == pytest.approx(best_step(decoder, **models).value, abs=1e-9)
     every = products(target, 3, 3)
-    paths = [context for context in decoder.draft(draft, (), Outcomes({})).contexts() if context]
+    paths = [context for context in decoder.draft(draft, (), Enumerated({})).contexts() if context]
     np.testing.assert_allclose(
         tokens, 1 + np.cumsum([0.0, *(every[path] for path in paths)]), rtol=1e-14
     )
@@ -126,7 +131,7 @@ def test_at_a_vocabulary_of_a_hundred_thousand() -> None:
     rng = np.random.default_rng(5)
     mass = rng.integers(0, 5, 100_000).astype(float)
     mass /= mass.sum()
-    tree = LikeliestTree(300, 1).draft(ZerothOrder(mass), (), Outcomes({}))
+    tree = LikeliestTree(300, 1).draft(ZerothOrder(mass), (), Enumerated({}))
     assert tree.tokens[1:].tolist() == np.argsort(-mass, kind="stable")[:300].tolist()
 
 

@@ -16,8 +16,8 @@ from otm.sequence import (
     GreedyMultipath,
     MarkovModel,
     RefinedScores,
+    Sampled,
     TableModel,
-    Uniforms,
     best_step,
     completed_law,
     expected_step,
@@ -104,7 +104,7 @@ def test_a_sampled_step_names_the_winner() -> None:
             draft=draft,
             target=target,
             context=[],
-            source=Uniforms(np.random.default_rng(seed)),
+            randomness=Sampled(np.random.default_rng(seed)),
         )
         assert len(one.tokens) == one.accepted + 1
         assert [vertex for (vertex,) in one.survivors] in (

@@ -23,8 +23,8 @@ from otm.sequence import (
     step_law,
 )
 from otm.sequence.models import Context, LanguageModel
-from otm.sequence.sampled_tree import Growing
-from otm.sequence.source import Source
+from otm.sequence.randomness import Randomness
+from otm.sequence.sampled_tree import GrowingTree
 from otm.trees import TreeShape
 from tests.sequence.toys import SUCCESSIVE, bias, distance, random_models, smooth_models
 
@@ -33,7 +33,7 @@ def trees(
     decoder: PredictableTree, model: LanguageModel
 ) -> dict[tuple[Context | None, ...], float]:
     found: dict[tuple[Context | None, ...], float] = {}
-    for tree, mass in outcomes(lambda source: decoder.draft(model, (), source)):
+    for tree, mass in outcomes(lambda randomness: decoder.draft(model, (), randomness)):
         key = tuple(tree.contexts())
         found[key] = found.get(key, 0.0) + mass
     return found
@@ -96,8 +96,8 @@ class Whimsical(PredictableTree):
     def depth(self) -> int:
         return 2
 
-    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
-        growing, sum_so_far = Growing(model, context), 0
+    def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
+        growing, sum_so_far = GrowingTree(model, context), 0
         for _ in range(4):
             open_slots = [
                 v
@@ -106,7 +106,7 @@ class Whimsical(PredictableTree):
             ]
             if sum_so_far % 5 == 4 or not open_slots:
                 break
-            child, _ = growing.drop(open_slots[sum_so_far % len(open_slots)], source)
+            child, _ = growing.draw_child(open_slots[sum_so_far % len(open_slots)], randomness)
             sum_so_far += 1 + growing.contexts[child][-1]
         return growing.tree()
 
@@ -125,8 +125,8 @@ def test_any_growth_that_looks_at_the_past_is_lossless(rule: otm.Verifier | None
 class SkippedByToken(SampledTree):
     """Does without verification where the draft is token 0."""
 
-    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
-        tree = SampledTree(1, 1).draft(model, context, source)
+    def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
+        tree = SampledTree(1, 1).draft(model, context, randomness)
         if tree.tokens[1] != 0:
             return tree
         return dataclasses.replace(tree, shape=TreeShape([]), tokens=np.array([-1]))

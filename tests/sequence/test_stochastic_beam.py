@@ -27,7 +27,7 @@ def levels(
     rang.
     """
     found: dict[tuple[tuple[int, ...], ...], float] = {}
-    for tree, mass in outcomes(lambda source: decoder.draft(model, (), source)):  # type: ignore[arg-type]
+    for tree, mass in outcomes(lambda randomness: decoder.draft(model, (), randomness)):  # type: ignore[arg-type]
         key = tuple(
             tuple(
                 int(np.ravel_multi_index(c, (num_tokens,) * n))

@@ -14,9 +14,9 @@ from otm.sequence import (
     BlockVerification,
     DraftTree,
     Gsd,
+    Sampled,
     TraversalVerification,
     TreeVerification,
-    Uniforms,
     ZerothOrder,
     expected_step,
     markov_pair,
@@ -75,7 +75,7 @@ def test_a_pair_of_siblings_by_hand() -> None:
     first = half * half
     found: dict[tuple[int, ...], float] = {}
     decoder = TraversalVerification(tree.shape, IID)
-    for one, mass in outcomes(lambda source: decoder.verify(tree, target.next, source)):
+    for one, mass in outcomes(lambda randomness: decoder.verify(tree, target.next, randomness)):
         path = tuple(vertex for (vertex,) in one.survivors)
         found[path] = found.get(path, 0.0) + mass
     assert found == {(1, 3): float(first), (): float(1 - first)}
@@ -148,10 +148,10 @@ class TestSteps:
         draft, target = random_models(2, 2, np.random.default_rng(5))
         decoder = TraversalVerification(TreeShape([0, 0, 1]))
         shape = decoder.shape
-        for tree, _ in outcomes(lambda source: decoder.draft(draft, (), source)):
+        for tree, _ in outcomes(lambda randomness: decoder.draft(draft, (), randomness)):
             contexts = tree.contexts()
             for one, _ in outcomes(
-                lambda source, tree=tree: decoder.verify(tree, target.next, source)
+                lambda randomness, tree=tree: decoder.verify(tree, target.next, randomness)
             ):
                 path = [vertex for (vertex,) in one.survivors]
                 assert [shape.parents[v - 1] for v in path] == [0, *path][: len(path)]
@@ -187,7 +187,11 @@ class TestSteps:
         model = ZerothOrder([0.5, 0.5])
         chain = TraversalVerification(TreeShape.chain(1200))
         one = step(
-            chain, draft=model, target=model, context=[], source=Uniforms(np.random.default_rng(0))
+            chain,
+            draft=model,
+            target=model,
+            context=[],
+            randomness=Sampled(np.random.default_rng(0)),
         )
         assert one.accepted == 1200
 

@@ -24,15 +24,15 @@ from otm.sequence import (
     best_step,
     sequence_law,
 )
-from otm.sequence.best import _by_enumeration
+from otm.sequence.best_step_lp import _by_enumeration
 from otm.sequence.decoder import independent_sequences, num_sequences
 from otm.sequence.models import Context
 from otm.sequence.tree_cuts import (
     PathTree,
     TreeCut,
     best_of_paths,
+    hit_probability,
     largest_excess,
-    met,
     priced_bound,
 )
 from otm.trees import TreeShape
@@ -168,7 +168,9 @@ def test_certificates_hold_whatever_the_solver_says(seed: int) -> None:
     before = np.where(tree.parents >= 0, repaired[tree.parents], 1.0)
     assert np.all(repaired <= tree.share * before * (1 + 1e-15))
     for chosen in antichains(tree.paths):
-        assert repaired[list(chosen)].sum() <= met(tree.draft[list(chosen)].sum(), k) * (1 + 1e-14)
+        assert repaired[list(chosen)].sum() <= hit_probability(
+            tree.draft[list(chosen)].sum(), k
+        ) * (1 + 1e-14)
     for scale in (0.0, 0.5, 2.0):
         assert (
             1 + priced_bound(tree, k, scale * rng.exponential(size=len(tree.paths))) >= best.lower
@@ -185,7 +187,7 @@ def test_the_largest_excess_is_that_of_all_antichains(seed: int) -> None:
     )
     worst = max(
         (
-            float(accepted[list(chosen)].sum() / met(tree.draft[list(chosen)].sum(), k))
+            float(accepted[list(chosen)].sum() / hit_probability(tree.draft[list(chosen)].sum(), k))
             for chosen in antichains(tree.paths)[1:]
         ),
         default=1.0,

@@ -5,13 +5,16 @@ directory walk through.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 import otm
 from otm.sequence import (
+    DECODERS,
     BlockKSeq,
     BlockVerification,
     Decoder,
@@ -22,6 +25,7 @@ from otm.sequence import (
     LikeliestTree,
     PrefixTree,
     RefinedScores,
+    Sampled,
     SampledTree,
     SpeculativeSampling,
     Staged,
@@ -29,7 +33,6 @@ from otm.sequence import (
     TableModel,
     TraversalVerification,
     TreeVerification,
-    Uniforms,
     ZerothOrder,
 )
 from otm.trees import TreeShape
@@ -157,6 +160,24 @@ ANY_LAW: list[tuple[otm.Law, otm.Verifier]] = [
 ]
 
 
+def usual_arguments(cls: type[Decoder], *, length: int, width: int, tree: TreeShape) -> Any:
+    """Arguments of a decoder by the names that they have in all decoders; the rest have defaults."""
+    usual = {"length": length, "num_drafts": width, "size": 4, "tree": tree}
+    parameters = inspect.signature(cls).parameters.values()
+    return {one.name: usual[one.name] for one in parameters if one.default is one.empty}
+
+
+def with_further(
+    listed: list[Decoder], *, length: int, width: int, tree: TreeShape
+) -> list[Decoder]:
+    """These decoders, and one of each registered decoder that is not among them."""
+    further = set(DECODERS) - {type(decoder) for decoder in listed}
+    return listed + [
+        cls(**usual_arguments(cls, length=length, width=width, tree=tree))
+        for cls in sorted(further, key=lambda cls: cls.__name__)
+    ]
+
+
 def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
     """One instance of every registered decoder, traversal with both laws; verifiers and shapes
     change with the index.
@@ -170,7 +191,7 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
     ):  # about as many vertices as there are in the other trees
         factors = tuple(int(f) for f in rng.integers(1, size.width + 1, length))
         factors = factors if sum(np.cumprod(factors)) <= 8 else (1,) * length
-    return [
+    listed = [
         SpeculativeSampling(length, ONE_DRAFT[index % len(ONE_DRAFT)]),
         DraftSelection(size.width, length, INDEPENDENT[index % len(INDEPENDENT)]),
         PrefixTree(factors, INDEPENDENT[(index + 4) % len(INDEPENDENT)]),
@@ -192,6 +213,7 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
         RefinedScores(size.width, length, cells=(64, 5)[index % 2]),
         BlockKSeq(size.width, length),
     ]
+    return with_further(listed, length=length, width=size.width, tree=tree)
 
 
 def num_trees(decoder: Decoder, num_tokens: int) -> int:
@@ -222,8 +244,8 @@ def bias(
     return float(0.5 * np.abs(completed - otm.sequence.sequence_law(target, [], length)).sum())
 
 
-class Remembering(Uniforms):
-    """Executes as `Uniforms` does, but prepares a rule once per pair of distributions: preparation
+class Remembering(Sampled):
+    """Executes as `Sampled` does, but prepares a rule once per pair of distributions: preparation
     is not random.
     """
 

@@ -32,7 +32,7 @@ from otm.sequence import (
     markov_pair,
     matched_tokens,
 )
-from otm.sequence.source import Outcomes
+from otm.sequence.randomness import Enumerated
 from otm.trees import TreeShape, acceptance_vector
 
 LAWS = ((kseq_survivors, otm.KSeq()), (optimal_survivors, otm.Optimal()))
@@ -292,7 +292,7 @@ def test_likeliest_trees_walk_and_work_as_the_decoder_does() -> None:
         stands = []
         for start in range(starts):
             tree = LikeliestTree(size, 3).draft(
-                Absorbing(draft, eos, start=1), text.context(start), Outcomes({})
+                Absorbing(draft, eos, start=1), text.context(start), Enumerated({})
             )
             paths = {path[1 + start :] for path in tree.contexts() if path is not None}
             calls += len({len(context) for context in tree.draft})
@@ -310,6 +310,6 @@ def test_likeliest_trees_walk_and_work_as_the_decoder_does() -> None:
     # At the last position only the end is left to accept, which is not counted; before it the rest
     # of the tree's first level is.
     last = law.gained[2, -1, 0, -1]
-    drafted = LikeliestTree(7, 3).draft(draft, text.context(7), Outcomes({}))
+    drafted = LikeliestTree(7, 3).draft(draft, text.context(7), Enumerated({}))
     first = {path[-1] for path in drafted.contexts() if path is not None and len(path) == 9}
     assert last == pytest.approx(sum(text.target[7, token] for token in first - {eos}))

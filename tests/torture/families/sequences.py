@@ -16,7 +16,6 @@ import numpy as np
 
 import otm
 from otm import sequence
-from otm.sequence.expected import DEFERRABLE
 from tests.sequence.toys import INDEPENDENT, SIZES, decoders, num_trees, random_models
 from tests.torture import oracles
 from tests.torture.checks import Checks, exact
@@ -83,7 +82,7 @@ def losslessness(random: np.random.Generator) -> Iterator[Trial]:
         chosen = decoders(size, index, random)
         decoder = chosen[random.integers(len(chosen))]
         deferred = num_trees(decoder, size.num_tokens) > MOST_TREES and isinstance(
-            decoder, DEFERRABLE
+            decoder, sequence.DeferredDecoder
         )
         step: Any = sequence.expected_step if deferred else sequence.step_law
         found = step(decoder, draft=draft, target=target, context=[])
@@ -120,7 +119,9 @@ def _tokens(law: sequence.StepLaw) -> float:
 def _expected(random: np.random.Generator) -> tuple[float, str]:
     size, draft, target = _toy(random)
     known = [
-        d for d in decoders(size, int(random.integers(1000)), random) if isinstance(d, DEFERRABLE)
+        d
+        for d in decoders(size, int(random.integers(1000)), random)
+        if isinstance(d, sequence.DeferredDecoder)
     ]
     chosen = [d for d in known if num_trees(d, size.num_tokens) <= MOST_TREES]
     decoder = chosen[random.integers(len(chosen))]

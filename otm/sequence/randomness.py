@@ -1,12 +1,11 @@
 """The only randomness that a decoding algorithm sees.
 
-An algorithm asks a `Source` for its random steps: choose a token, accept with a probability, draw
-drafts, run a verifier's rule, run a race. Two sources answer. `Uniforms` executes: drafts are drawn
-and rules verified by their published steps on uniforms. `Outcomes` enumerates: it runs the same
-algorithm once for every sequence of outcomes and knows the probability of each, from the laws of
-the steps (a rule's conditional law, a race's coupling), never from their samplers. The exact law of
-any algorithm written against a source follows, and the two accounts of a rule stay independent
-witnesses.
+An algorithm asks a `Randomness` for its random steps: choose a token, accept with a probability,
+draw drafts, run a verifier's rule, run a race. There are two. `Sampled` executes: drafts are drawn
+and rules verified by their published steps on uniforms. `Enumerated` follows every sequence of
+outcomes in turn and knows the probability of each, from the laws of the steps (a rule's conditional
+law, a race's coupling), never from their samplers. The exact law of any algorithm that is written
+against a `Randomness` follows, and the two accounts of a rule stay independent witnesses.
 """
 
 from __future__ import annotations
@@ -37,8 +36,12 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RaceState:
-    """What travels with drafts that a race drew, for the target's race to use: the clocks, or what
-    an enumeration knows.
+    """A race that drew drafts, for the target to run on.
+
+    Attributes:
+        drafts: its first arrivals `(k,)`.
+        draft: the draft distribution `(V,)`, the tokens' rates.
+        log_clocks: logarithms of the clocks `(1, V)`; None in an enumeration.
     """
 
     drafts: NDArray[np.int64]
@@ -46,8 +49,8 @@ class RaceState:
     log_clocks: NDArray[np.float64] | None
 
 
-class Source(abc.ABC):
-    """Answers the random steps of a decoding algorithm."""
+class Randomness(abc.ABC):
+    """What takes the random steps of a decoding algorithm."""
 
     @abc.abstractmethod
     def choose(self, mass: NDArray[np.float64]) -> int:
@@ -69,7 +72,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def verify(self, rule: Conditional, drafts: NDArray[np.int64]) -> tuple[int, bool]:
-        """Run a rule on drafts `(k,)`: the output token, and whether the rule accepted a draft."""
+        """Return a rule's output token for drafts `(k,)`, and whether it accepted a draft."""
 
     @abc.abstractmethod
     def race(self, mass: NDArray[np.float64], k: int) -> RaceState:
@@ -80,17 +83,16 @@ class Source(abc.ABC):
         """Run the target's race on the same clocks; return its winner."""
 
 
-class Uniforms(Source):
+class Sampled(Randomness):
     """Executes every step on uniforms from a generator.
 
     Args:
-        rng: a `numpy.random.Generator`, or anything else whose `random(n)` returns n uniforms in
-            [0, 1).
+        rng: a `numpy.random.Generator`, or anything whose `random(n)` returns n uniforms in [0, 1).
 
     Raises:
         InvalidParameter: if `rng` is not a generator.
 
-    >>> Uniforms(np.random.default_rng(0)).choose(np.array([0.0, 1.0]))
+    >>> Sampled(np.random.default_rng(0)).choose(np.array([0.0, 1.0]))
     1
     """
 
@@ -106,13 +108,13 @@ class Uniforms(Source):
         return bool(self._rng.random() < probability)
 
     def draw(self, law: Law, mass: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw as the law draws."""
+        """Draw by the law's sampler."""
         return np.asarray(law.draw(mass, self._rng.random((1, law.num_uniforms(len(mass)))))[0])
 
     def rule(
         self, verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law
     ) -> Conditional:
-        """Prepare it afresh."""
+        """Prepare the verifier afresh."""
         return prepare_conditional(verifier, draft, target, law)
 
     def verify(self, rule: Conditional, drafts: NDArray[np.int64]) -> tuple[int, bool]:
@@ -133,14 +135,13 @@ class Uniforms(Source):
         if state.log_clocks is None:
             raise InvalidParameter(
                 "A race is decided on the clocks that drew its drafts; this state holds none. Use "
-                "the source that drew it."
+                "the Randomness that drew it."
             )
         return int(np.argmin(log_arrivals(state.log_clocks, target)))
 
 
-class Outcomes(Source):
-    """Follows one sequence of outcomes and knows its probability; `outcomes` runs it through all of
-    them.
+class Enumerated(Randomness):
+    """Follows one sequence of outcomes after another; `outcomes` leads it through all of them.
 
     Attributes:
         mass: probability of the outcomes followed so far in this run.
@@ -176,7 +177,7 @@ class Outcomes(Source):
     def rule(
         self, verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law
     ) -> Conditional:
-        """Prepare it once per pair of distributions."""
+        """Prepare the verifier once per pair of distributions."""
         key = ("rule", verifier, law, draft.tobytes(), target.tobytes())
         rule: Conditional = self._remember(
             key, lambda: prepare_conditional(verifier, draft, target, law)
@@ -185,9 +186,8 @@ class Outcomes(Source):
 
     def verify(self, rule: Conditional, drafts: NDArray[np.int64]) -> tuple[int, bool]:
         """Fork over the rule's conditional law."""
-        self._memory.setdefault(
-            ("rule", id(rule)), rule
-        )  # held, so that no other rule can come to have its id
+        # Held, so that no other rule can come to have its id.
+        self._memory.setdefault(("rule", id(rule)), rule)
         key = ("verify", id(rule), drafts.tobytes())
         pair: tuple[int, bool] = self._fork(*self._remember(key, lambda: _verdicts(rule, drafts)))
         return pair
@@ -241,14 +241,12 @@ class _Fork:
 
 
 def outcomes(
-    run: Callable[[Source], Result], *, memory: dict[object, Any] | None = None
+    run: Callable[[Randomness], Result], *, memory: dict[object, Any] | None = None
 ) -> Iterator[tuple[Result, float]]:
-    """Run an algorithm through every sequence of outcomes and give each result with its
-    probability.
+    """Run an algorithm through every sequence of outcomes and give each result's probability.
 
     Args:
-        run: the algorithm, a pure function of its source: the same outcomes lead to the same
-            result.
+        run: the algorithm, whose result is a function of the outcomes alone.
         memory: laws computed before, kept for further enumerations over the same models.
 
     Yields:
@@ -264,18 +262,17 @@ def outcomes(
     """
     if not callable(run):
         raise InvalidParameter(
-            f"run must be a function of a source; got {run!r:.80}. Pass the function itself."
+            f"run must be a function of a Randomness; got {run!r:.80}. Pass the function itself."
         )
-    source = Outcomes({} if memory is None else memory)
+    randomness = Enumerated({} if memory is None else memory)
     for _ in range(MAX_OUTCOMES):
-        result = run(source)
-        yield result, source.mass
-        if not source.advance():
+        result = run(randomness)
+        yield result, randomness.mass
+        if not randomness.advance():
             return
     raise TooLarge(
         f"An enumeration is limited to {MAX_OUTCOMES:,} outcomes; this one has more. Take a "
-        "smaller vocabulary, tree or length, or "
-        "sample with otm.sequence.generate."
+        "smaller vocabulary, tree or length, or sample with otm.sequence.generate."
     )
 
 
@@ -292,8 +289,7 @@ def prepare_conditional(
     if not isinstance(rule, Conditional):
         raise Unsupported(
             f"Drafts of {law!r} carry no shared randomness here; {verifier!r} needs it. Use "
-            "otm.sequence.Ersd for "
-            "exponential races, or choose another verifier."
+            "otm.sequence.Ersd for exponential races, or choose another verifier."
         )
     return rule
 

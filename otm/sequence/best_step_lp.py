@@ -38,9 +38,9 @@ import scipy
 from numpy.typing import NDArray
 
 from otm.errors import SolverFailure, TooLarge
-from otm.sequence.decoder import Decoder, check_asked, independent_sequences
+from otm.sequence.decoder import Decoder, check_step_arguments, independent_sequences
 from otm.sequence.models import Context, LanguageModel, Memoised, next_distributions
-from otm.sequence.source import outcomes
+from otm.sequence.randomness import outcomes
 from otm.sequence.tree_cuts import PathTree, TreeCut, best_of_paths
 from otm.statistics import Certified
 
@@ -135,7 +135,7 @@ def best_step(
     ... )  # block verification's 1 + 11/9, where token by token 1 + 10/9 is accepted
     2.222222222
     """
-    start = check_asked(decoder, draft=draft, target=target, context=context)
+    start = check_step_arguments(decoder, draft=draft, target=target, context=context)
     k = independent_sequences(decoder)
     if k is None:
         return _by_enumeration(decoder, draft, target, start)
@@ -189,7 +189,7 @@ def _instance(
 ) -> _Instance:
     drafter = Memoised(draft)
     masses: dict[frozenset[Context], float] = {}
-    for tree, mass in outcomes(lambda source: decoder.draft(drafter, start, source)):
+    for tree, mass in outcomes(lambda randomness: decoder.draft(drafter, start, randomness)):
         drafted = frozenset(found[len(start) :] for found in tree.contexts() if found is not None)
         masses[drafted] = masses.get(drafted, 0.0) + mass
     paths = sorted(

@@ -16,6 +16,7 @@ import otm
 from otm.sequence import (
     BlockVerification,
     Decoder,
+    DeferredDecoder,
     DraftSelection,
     Ersd,
     Gsd,
@@ -30,7 +31,6 @@ from otm.sequence import (
     sequence_law,
     step_law,
 )
-from otm.sequence.expected import DEFERRABLE
 from otm.trees import TreeShape
 from tests.sequence.toys import (
     DISTINCT,
@@ -46,7 +46,7 @@ CERTIFIED = 1e-9
 
 
 def module() -> Any:
-    return sys.modules["otm.sequence.best"]
+    return sys.modules["otm.sequence.best_step_lp"]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -82,7 +82,7 @@ def by_the_definition(decoder: Decoder, draft: Any, target: Any) -> float:
     """
     length, size = decoder.depth + 1, draft.num_tokens
     trees = []
-    for tree, mass in outcomes(lambda source: decoder.draft(draft, (), source)):
+    for tree, mass in outcomes(lambda randomness: decoder.draft(draft, (), randomness)):
         trees.append((sorted({c for c in tree.contexts() if c is not None}), mass))
     joint = sequence_law(target, [], length)
     prefix_mass = {
@@ -142,7 +142,7 @@ def test_no_decoder_beats_it(block: int) -> None:
         for decoder in decoders(size, index, rng):
             if num_trees(decoder, size.num_tokens) <= 256:
                 best = best_step(decoder, draft=draft, target=target, context=[])
-                law = expected_step if isinstance(decoder, DEFERRABLE) else step_law
+                law = expected_step if isinstance(decoder, DeferredDecoder) else step_law
                 efficiency = law(decoder, draft=draft, target=target, context=[]).block_efficiency
                 assert efficiency <= best.upper + 1e-11, decoder  # races: their law is a quadrature
                 assert 1 <= best.value <= decoder.depth + 1 + CERTIFIED

@@ -16,6 +16,7 @@ import otm
 from otm.sequence import (
     BlockVerification,
     Decoder,
+    DeferredDecoder,
     DraftSelection,
     Ersd,
     GreedyMultipath,
@@ -32,8 +33,7 @@ from otm.sequence import (
     step_law,
 )
 from otm.sequence.decoder import Conditionals, DraftTree, Step, evaluate
-from otm.sequence.expected import DEFERRABLE
-from otm.sequence.source import Source
+from otm.sequence.randomness import Randomness
 from otm.trees import TreeShape
 from tests.sequence.toys import DISTINCT, IID, SIZES, decoders, distance, num_trees, random_models
 
@@ -48,7 +48,7 @@ def test_the_law_is_that_of_the_enumeration(block: int) -> None:
         rng, size = np.random.default_rng([7, index]), SIZES[index % len(SIZES)]
         draft, target = random_models(size.num_tokens, size.length, rng)
         for decoder in decoders(size, index, rng):
-            if isinstance(decoder, DEFERRABLE) and num_trees(decoder, size.num_tokens) <= 81:
+            if isinstance(decoder, DeferredDecoder) and num_trees(decoder, size.num_tokens) <= 81:
                 models = {"draft": draft, "target": target, "context": []}
                 assert (
                     distance(expected_step(decoder, **models).law, step_law(decoder, **models))
@@ -63,10 +63,12 @@ def reached_by_enumeration(decoder: Decoder, draft: object, target: object) -> n
     """Pr(v ∈ survivors) for each vertex, from every step's own account."""
     reached = np.zeros(decoder.num_nodes + 1)
     reached[0] = 1.0
-    for tree, drafted in outcomes(lambda source: decoder.draft(draft, (), source)):  # type: ignore[arg-type]
+    for tree, drafted in outcomes(lambda randomness: decoder.draft(draft, (), randomness)):  # type: ignore[arg-type]
         known = evaluate(target, tree)  # type: ignore[arg-type]
         for one, decided in outcomes(
-            lambda source, tree=tree, known=known: decoder.verify(tree, known.__getitem__, source)
+            lambda randomness, tree=tree, known=known: decoder.verify(
+                tree, known.__getitem__, randomness
+            )
         ):
             for vertices in one.survivors:
                 reached[list(vertices)] += drafted * decided
@@ -207,10 +209,12 @@ def test_a_decoder_it_does_not_know_is_refused() -> None:
         def shape(self) -> TreeShape:
             return TreeShape.chain(1)
 
-        def draft(self, model: object, context: tuple[int, ...], source: Source) -> DraftTree:
+        def draft(
+            self, model: object, context: tuple[int, ...], randomness: Randomness
+        ) -> DraftTree:
             raise NotImplementedError
 
-        def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
             raise NotImplementedError
 
     model = ZerothOrder([0.5, 0.5])

@@ -1,0 +1,303 @@
+"""The exact law of a step without enumerating drafts: a draft is drawn when the verifier first
+looks at it.
+
+Drafts that the output never reaches do not matter, and those that it reaches are fresh given the
+past. So nothing needs to be enumerated but the drafts of one vertex at a time: V^m sequences for
+the m children that are verified together, instead of V^n trees. Each decoder whose drafts can be
+deferred so says how a step of it proceeds, by a tally of its outcomes: level by level, path by
+path, or in a way of its own. The enumeration of whole trees, `otm.sequence.step_law`, assumes
+nothing of the kind and is the oracle of all of them.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.errors import TooLarge, Unsupported
+from otm.sequence.decoder import (
+    Conditionals,
+    Decoder,
+    check_step_arguments,
+    children_of,
+)
+from otm.sequence.enumeration import StepLaw, law_of_outcomes
+from otm.sequence.models import Context, LanguageModel, next_distribution
+from otm.trees.shape import TreeShape
+
+Transition = tuple[int, tuple[int, ...], float]
+"""An output token, the positions of the drafts that equal it, and the probability of both."""
+
+MAX_CONTEXTS = 1_000_000
+"""Largest number of outcomes, or of contexts at one level, that are kept."""
+
+MAX_ENTRIES = 1 << 30
+"""Largest number of (drafts of one vertex, output) pairs that are gone through, block by block."""
+
+_ENTRIES_AT_ONCE = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StepModels:
+    """What a step is decoded from.
+
+    Attributes:
+        start: the context before the step.
+        drafter: the draft model.
+        draft, target: the two models' checked distributions after a context, each asked for once.
+    """
+
+    start: Context
+    drafter: LanguageModel
+    draft: Conditionals
+    target: Conditionals
+
+
+class StepTally:
+    """Probabilities of the outcomes of a step, and of the drafted vertices that it reaches.
+
+    Attributes:
+        outcomes: mass of each pair (decoded tokens, number of accepted drafts).
+        reached: `(n + 1,)` mass of the steps that accept each vertex; 1 at the root.
+    """
+
+    def __init__(self, shape: TreeShape, start: Context) -> None:
+        self.outcomes: dict[tuple[Context, int], float] = {}
+        self.reached = np.zeros(shape.num_nodes + 1)
+        self.reached[0] = 1.0
+        self._start = len(start)
+
+    def end(self, context: Context, token: int, mass: float) -> None:
+        """Count a step that accepts the drafts up to a context and adds a token."""
+        require_affordable(len(self.outcomes))
+        accepted = context[self._start :]
+        key = ((*accepted, token), len(accepted))
+        self.outcomes[key] = self.outcomes.get(key, 0.0) + mass
+
+    def end_by(self, context: Context, mass: NDArray[np.float64]) -> None:
+        """Count the steps that accept the drafts up to a context, by the token added `(V,)`."""
+        for token in np.flatnonzero(mass > 0).tolist():
+            self.end(context, token, float(mass[token]))
+
+
+@dataclasses.dataclass(frozen=True)
+class DeferredDecoder(Decoder):
+    """A decoder whose drafts are fresh when its verifier first looks at them."""
+
+    @abc.abstractmethod
+    def tally(self, models: StepModels) -> StepTally:
+        """Return the probabilities of a step, from the distributions along its paths only."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ExpectedStep:
+    """What one step does, exactly.
+
+    Attributes:
+        law: the joint law of the decoded tokens and the number of accepted drafts.
+        reached: `(n + 1,)`, the probability that each drafted vertex is among `Step.survivors`; 1
+            at the root.
+    """
+
+    law: StepLaw
+    reached: NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        return (
+            f"ExpectedStep({len(self.reached) - 1} vertices, "
+            f"block_efficiency={self.block_efficiency:.6g})"
+        )
+
+    @property
+    def block_efficiency(self) -> float:
+        """Expected number of decoded tokens per target call."""
+        return self.law.block_efficiency
+
+    @property
+    def accepted_law(self) -> NDArray[np.float64]:
+        """Probability of each number of accepted drafts."""
+        return self.law.accepted_law
+
+
+def expected_step(
+    decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
+) -> ExpectedStep:
+    """Return the exact law of one step by deferred decisions.
+
+    E[tokens] = 1 + Σ_i Pr(at least i drafts are accepted).
+
+    Args:
+        decoder: a `DeferredDecoder`; all lossless ones of the library are but `SampledTree`,
+            `StochasticBeam` and `Staged`, and all greedy chains.
+        draft, target: two models; a small vocabulary.
+        context: tokens so far.
+
+    Returns:
+        ExpectedStep: equal to `step_law` up to rounding, with the probability that each vertex is
+        reached.
+
+    Raises:
+        Unsupported: for other decoders; `otm.sequence.step_law` enumerates any.
+        TooLarge: where the drafts of one vertex, or these times V, are too many, or beyond a
+            million contexts.
+
+    Cost: at most V^i contexts at level i; V^m draft sequences at a vertex with m children, or where
+        survivors have m together.
+    Accuracy: rounding; races: 1e-12.
+    Reference: docs/theory.md, "Deferred decisions".
+
+    >>> from otm.sequence import Gsd, ZerothOrder
+    >>> from otm.trees import TreeShape
+    >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
+    >>> tree = TreeShape.from_paths([(0,), (1,), (0, 0)])  # first children pass with 3/4
+    >>> found = expected_step(Gsd(tree), draft=draft, target=target, context=[])
+    >>> found.reached.tolist(), found.block_efficiency  # 1 + 3/4 + 1/4 + 9/16
+    ([1.0, 0.75, 0.25, 0.5625], 2.5625)
+    """
+    start = check_step_arguments(decoder, draft=draft, target=target, context=context)
+    if not isinstance(decoder, DeferredDecoder):
+        raise Unsupported(
+            "Decisions can be deferred where a drafted token is fresh when it is first looked at, "
+            f"as a DeferredDecoder says; not for {decoder!r}. Call otm.sequence.step_law, which "
+            "enumerates any decoder."
+        )
+    models = StepModels(
+        start=start,
+        drafter=draft,
+        draft=functools.cache(lambda prefix: next_distribution(draft, prefix, name="draft")),
+        target=functools.cache(lambda prefix: next_distribution(target, prefix, name="target")),
+    )
+    tally = decoder.tally(models)
+    return ExpectedStep(law=law_of_outcomes(tally.outcomes), reached=tally.reached)
+
+
+def walk_levels(
+    shape: TreeShape,
+    models: StepModels,
+    transitions: Callable[[Context, int], list[Transition]],
+) -> StepTally:
+    """Carry the law of (context, vertices that agree with it) from level to level.
+
+    Args:
+        shape: of the drafted tree.
+        models: where the step starts, and the target for the token after the last draft.
+        transitions: (context, number of children that are verified together) → transitions.
+    """
+    known = functools.cache(transitions)
+    below, tally = children_of(shape), StepTally(shape, models.start)
+    level: dict[tuple[Context, tuple[int, ...]], float] = {(models.start, (0,)): 1.0}
+    while level:
+        following: dict[tuple[Context, tuple[int, ...]], float] = {}
+        for (context, vertices), mass in level.items():
+            children = [child for vertex in vertices for child in below[vertex]]
+            if not children:
+                tally.end_by(context, mass * models.target(context))
+                continue
+            for token, agreeing, share in known(context, len(children)):
+                current = tuple(children[position] for position in agreeing)
+                if current:
+                    tally.reached[list(current)] += mass * share
+                    require_affordable(len(following))
+                    state = ((*context, token), current)
+                    following[state] = following.get(state, 0.0) + mass * share
+                else:
+                    tally.end(context, token, mass * share)
+        level = following
+    return tally
+
+
+def walk_sequences(
+    shape: TreeShape,
+    models: StepModels,
+    *,
+    weight: Callable[[Context], float],
+    accepted: Callable[[Context], NDArray[np.float64]],
+) -> StepTally:
+    """Follow K independent sequences of which any is as likely as the others to win.
+
+    With f(u) the probability that path u is accepted and P(u) that one sequence begins with it, the
+    step ends after u with y with probability f(u) q(y | u) − f(uy).
+
+    Args:
+        shape: K chains.
+        models: the models.
+        weight: u → f(u)/P(u).
+        accepted: u → f(uy)/P(u) for every next token y `(V,)`.
+    """
+    tally = StepTally(shape, models.start)
+    level = {models.start: 1.0}  # P(u) of the paths that can be accepted
+    for depth in range(1, shape.depth + 1):
+        following: dict[Context, float] = {}
+        for context, mass in level.items():
+            passing, drawn = accepted(context), models.draft(context)
+            ending = mass * (weight(context) * models.target(context) - passing)
+            tally.end_by(context, np.maximum(ending, 0.0))
+            for token in np.flatnonzero((passing > 0) & (drawn > 0)).tolist():
+                require_affordable(len(following))
+                following[*context, token] = mass * float(drawn[token])
+        level = following
+        at_depth = np.flatnonzero(shape.levels == depth)
+        reached = sum(mass * weight(context) for context, mass in level.items())
+        tally.reached[at_depth] = reached / len(at_depth)
+    for context, mass in level.items():
+        tally.end_by(context, mass * weight(context) * models.target(context))
+    return tally
+
+
+def sum_by_agreement(
+    drafts: NDArray[np.int64], num_tokens: int, joint: Callable[[slice], NDArray[np.float64]]
+) -> list[Transition]:
+    """Sum a joint law of drafts and output over the drafts that differ from the output.
+
+    Args:
+        drafts: `(n, k)` draft sequences; −1 is no draft.
+        num_tokens: V.
+        joint: rows of the joint law `(m, V)` for a block of m sequences.
+    """
+    k = drafts.shape[1]
+    disagreeing, agreeing = np.zeros(num_tokens), dict[tuple[int, tuple[int, ...]], float]()
+    step = max(1, _ENTRIES_AT_ONCE // max(num_tokens, k * k))
+    for start in range(0, len(drafts), step):
+        block = slice(start, start + step)
+        rows, table = drafts[block], joint(block)
+        # Each token of a sequence once, where it stands first, with all the places that it has.
+        same = rows[:, :, None] == rows[:, None, :]
+        first = ~np.tril(same, -1).any(axis=2) & (rows >= 0)
+        sequence, token = np.nonzero(first)[0], rows[first]
+        patterns, group = np.unique(
+            np.column_stack([token, same[first]]), axis=0, return_inverse=True
+        )
+        masses = np.bincount(group.reshape(-1), weights=table[sequence, token])
+        for (output, *places), mass in zip(patterns.tolist(), masses.tolist(), strict=True):
+            key = output, tuple(np.flatnonzero(places).tolist())
+            agreeing[key] = agreeing.get(key, 0.0) + mass
+        # What is left of the table are outputs that no draft equals.
+        table[sequence, token] = 0.0
+        disagreeing += table.sum(axis=0)
+    found: list[Transition] = [(token, (), mass) for token, mass in enumerate(disagreeing.tolist())]
+    found += [(token, places, mass) for (token, places), mass in agreeing.items()]
+    return sorted(transition for transition in found if transition[2] > 0)
+
+
+def require_affordable(num_contexts: int) -> None:
+    """Raise `TooLarge` before contexts fill the memory: there are V^depth of them."""
+    if num_contexts >= MAX_CONTEXTS:
+        raise TooLarge(
+            f"A step's law is computed for at most {MAX_CONTEXTS:,} contexts; this one has more. "
+            "Take a smaller vocabulary or a shallower tree, or sample with otm.sequence.generate."
+        )
+
+
+def require_table(num_drafts: int, num_tokens: int, most: int) -> None:
+    """Raise `TooLarge` before a table of drafts and outputs is gone through that is too large."""
+    if num_drafts * num_tokens > most:
+        raise TooLarge(
+            f"A step's law is computed for at most {most:,} pairs of the drafts of one vertex and "
+            f"an output; here are {num_drafts:,} draft sequences × {num_tokens:,} tokens. Take a "
+            "smaller vocabulary or fewer children, or sample with otm.sequence.generate."
+        )
