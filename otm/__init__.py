@@ -72,7 +72,6 @@ from otm import (
     trees,
     verifiers,
 )
-from otm.audit.callables import from_callable
 from otm.comparison import compare
 from otm.drafts import IID, Greedy, Law, Product, TopK, WithoutReplacement
 from otm.errors import OtmError
@@ -122,6 +121,7 @@ from otm.verifiers import (
     TypicalAcceptance,
     Verifier,
     WithoutReplacementOptimal,
+    from_callable,
 )
 
 __version__ = "0.1.0"

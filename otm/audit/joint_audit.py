@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm.audit.candidate import CandidateFailure, Failed, WholeCandidate, outcome_of
+from otm.audit.candidate import WholeCandidate
 from otm.audit.coverage import SAMPLES, Coverage
-from otm.audit.integration import BRANCHING, CONTRADICTED, rounding_tolerance
+from otm.audit.integration import BRANCHING
 from otm.audit.probabilities import number
 from otm.audit.sampled_audit import SampledAudit, check_errors, outputs
 from otm.audit.verdicts import SingleAudit, Verdict
@@ -34,9 +34,11 @@ from otm.errors import InvalidParameter, TooLarge
 from otm.evidence import log_evidence, samples_needed
 from otm.pmf import check_count, check_real, check_rng
 from otm.tabular import markdown
+from otm.tracing.answers import CandidateFailure, Failed, outcome_of
 from otm.tracing.boxes import Escape
 from otm.tracing.draws.interception import preserved
 from otm.tracing.exploration import explore, surprising
+from otm.tracing.output_law import CONTRADICTED, rounding_tolerance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
