@@ -46,7 +46,7 @@ from otm.problem import Problem
 from otm.sequence.models import LanguageModel, TableModel
 from otm.tabular import markdown
 from otm.tracing.answers import CandidateFailure
-from otm.tracing.draws.interception import preserved
+from otm.tracing.intercept.interception import preserved
 from otm.tracing.probing import FALSE_ALARM, OwnRandomness
 from otm.verifiers.base import Verifier
 

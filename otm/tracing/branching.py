@@ -5,18 +5,18 @@ A verifier uses its uniforms by comparing them: with an acceptance probability, 
 sum, with each other. Inside a box of uniforms on which every comparison comes out the same way the
 output is constant, and the volume of the box is its probability. So the code is run on numbers that
 know only which box they are in (`otm.tracing.traced_numbers`), whether it was handed them or draws
-them itself (`otm.tracing.draws`). A comparison that the box does not decide divides the execution,
+them itself (`otm.tracing.intercept`). A comparison that the box does not decide divides the execution,
 a race or the draw of a token divides it by outcomes, and the run goes on in one part while the
 others wait, each with its exact probability. When nothing waits, the parts add up to 1 and the law
 of the output is a sum of probabilities.
 
 Where a boundary is slanted and no race, boxes are halved, the likeliest first, until the budget is
 spent, and what is then left undecided is an error bound that needs no assumption. Code that
-converts the numbers to plain floats, or draws what has no branches, is stopped (`Escape`), and the
+converts the numbers to plain floats, or draws what has no branches, is stopped (`TraceAborted`), and the
 attempt is void: see `otm.tracing.probing` for what is done then. Three more checks void it: every
 part is executed a second time on plain numbers from its middle, and must give the same output;
 decisions must be met again where they were made; and executions on real randomness must not be
-surprising under the law that was found.
+contradicts_samples under the law that was found.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.evidence import log_evidence
-from otm.tracing.boxes import Decision, Endless, Escape, Execution
-from otm.tracing.draws.interception import Interception, intercepted, preserved, seed_all
-from otm.tracing.draws.sources import Recorded, Traced
+from otm.tracing.execution import Decision, Execution, TraceAborted, TraceUnbounded
+from otm.tracing.intercept.draws import ReplayedDraws, TracingDraws
+from otm.tracing.intercept.interception import Interception, intercepted, preserved, seed_all
 from otm.tracing.traced_numbers import TracedArray
 
 MOST_SLANTED = 1_500
@@ -65,12 +65,12 @@ CHECKS = 64
 
 _LEAST_SIDE = 2.0**-20
 
-Function = Callable[[NDArray[Any]], Hashable]
+UniformFunction = Callable[[NDArray[Any]], Hashable]
 """A function of uniforms `(n,)`: an object array of traced numbers, or a float64 array."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Integral:
+class TracedLaw:
     """The law of a function of n uniforms, and of what it draws itself.
 
     Attributes:
@@ -92,43 +92,43 @@ class Integral:
 
 
 def integrate(
-    function: Function,
+    function: UniformFunction,
     num_uniforms: int,
     *,
     most_slanted: int = MOST_SLANTED,
     most_work: int = MOST_WORK,
-) -> Integral | None:
-    """Return the law of `function(uniforms)`, or None where `explore` says why there is none."""
+) -> TracedLaw | None:
+    """Return the law of `function(uniforms)`, or None where `trace` says why there is none."""
     try:
-        law = explore(function, num_uniforms, most_slanted=most_slanted, most_work=most_work)
-    except Escape:
+        law = trace(function, num_uniforms, most_slanted=most_slanted, most_work=most_work)
+    except TraceAborted:
         return None
-    return None if surprising([law]) else law
+    return None if contradicts_samples([law]) else law
 
 
-def explore(
-    function: Function,
+def trace(
+    function: UniformFunction,
     num_uniforms: int = 0,
     *,
     most_slanted: int = MOST_SLANTED,
     most_work: int = MOST_WORK,
     most_seconds: float = MOST_SECONDS,
-) -> Integral:
-    """Return the law of `function(uniforms)`: `explore_each` of one function."""
+) -> TracedLaw:
+    """Return the law of `function(uniforms)`: `trace_each` of one function."""
     bounds = {"most_slanted": most_slanted, "most_work": most_work}
-    (law,) = explore_each([function], num_uniforms, most_seconds=most_seconds, **bounds)
+    (law,) = trace_each([function], num_uniforms, most_seconds=most_seconds, **bounds)
     return law
 
 
-def explore_each(
-    functions: Sequence[Function],
+def trace_each(
+    functions: Sequence[UniformFunction],
     num_uniforms: int = 0,
     *,
     most_slanted: int = MOST_SLANTED,
     most_work: int = MOST_WORK,
     most_seconds: float = MOST_SECONDS,
     checks: int = CHECKS,
-) -> list[Integral]:
+) -> list[TracedLaw]:
     """Return the law of each `function(uniforms)` by running it on boxes of uniforms, and on every
     outcome of what it draws.
 
@@ -144,10 +144,10 @@ def explore_each(
         checks: number of executions of each on real randomness, of seeds of its own.
 
     Returns:
-        An Integral for each.
+        An TracedLaw for each.
 
     Raises:
-        Escape: if a function converted a uniform to a plain number, drew what cannot be followed,
+        TraceAborted: if a function converted a uniform to a plain number, drew what cannot be followed,
             or gave another value on plain numbers from the same box; the message says which.
 
     Cost: two runs per box and some more; draws are intercepted once for all. Accuracy: each
@@ -174,13 +174,13 @@ def explore_each(
 
 
 def _explored(
-    function: Function,
+    function: UniformFunction,
     num_uniforms: int,
     interception: Interception,
     most_slanted: int,
     most_work: int,
     until: float,
-) -> Integral:
+) -> TracedLaw:
     """Branch until nothing waits or a budget is spent; one part is looked at even if time is up."""
     tie = itertools.count()
     waiting: list[tuple[float, int, tuple[Decision, ...]]] = [(-1.0, next(tie), ())]
@@ -195,7 +195,7 @@ def _explored(
         and (not work or time.monotonic() < until)
     ):
         run = Execution(prescribed=heapq.heappop(waiting)[2])
-        draws = Traced(run)
+        draws = TracingDraws(run)
         value = _execute(function, num_uniforms, draws, interception)
         cells += 1
         work += 1 + len(run.pending)
@@ -211,11 +211,13 @@ def _explored(
             undecided.append(run.volume * min(1.0, math.fsum(run.slack.values())))
     undecided += [-size for size, _, _ in waiting]
     law = {value: math.fsum(parts) for value, parts in masses.items()}
-    return Integral(mass=law, error=math.fsum(undecided), cells=cells, drew=drew, coarsest=coarsest)
+    return TracedLaw(
+        mass=law, error=math.fsum(undecided), cells=cells, drew=drew, coarsest=coarsest
+    )
 
 
 def _execute(
-    function: Function, num_uniforms: int, draws: Traced, interception: Interception
+    function: UniformFunction, num_uniforms: int, draws: TracingDraws, interception: Interception
 ) -> Hashable:
     """Run the code on a box, then on plain numbers from what became of the box; disagreement or an
     exception voids the trace.
@@ -228,7 +230,7 @@ def _execute(
     try:
         with np.errstate(all="ignore"), interception.into(draws):
             value = function(numbers.view(TracedArray))
-    except Endless:
+    except TraceUnbounded:
         return None
     except Exception as error:  # whatever the code does with objects it was not written for
         failure = f"on symbols it raised {type(error).__name__}: {error}"
@@ -241,11 +243,11 @@ def _execute(
     if run.undecided or run.volume < _NO_VOLUME or min(sides, default=1.0) < least:
         return value
     values = draws.recorded()
-    again: Hashable = Failure
+    again: Hashable = Raised
     with (
         np.errstate(all="ignore"),
         contextlib.suppress(Exception),
-        interception.into(Recorded(values[1:])),
+        interception.into(ReplayedDraws(values[1:])),
     ):
         again = function(np.asarray(values[0], dtype=np.float64))
     if again != value:
@@ -255,12 +257,12 @@ def _execute(
     return value
 
 
-class Failure:
+class Raised:
     """In place of an answer: the code raised."""
 
 
 def _plainly(
-    function: Function, num_uniforms: int, checks: int, seed: int
+    function: UniformFunction, num_uniforms: int, checks: int, seed: int
 ) -> collections.Counter[Hashable]:
     """Run the code on real randomness, and count its answers."""
     rng = np.random.default_rng(seed)
@@ -271,11 +273,11 @@ def _plainly(
             try:
                 answers[function(rng.random(num_uniforms))] += 1
             except Exception:
-                answers[Failure] += 1
+                answers[Raised] += 1
     return answers
 
 
-def _surprise(answers: collections.Counter[Hashable], law: Integral) -> float:
+def _surprise(answers: collections.Counter[Hashable], law: TracedLaw) -> float:
     """Return the log-evidence of answers on real randomness against every law within the error of
     that found.
     """
@@ -287,7 +289,7 @@ def _surprise(answers: collections.Counter[Hashable], law: Integral) -> float:
     return float(log_evidence(np.asarray(counts), np.minimum(most, 1.0)))
 
 
-def surprising(laws: Sequence[Integral]) -> bool:
+def contradicts_samples(laws: Sequence[TracedLaw]) -> bool:
     """Whether executions on real randomness contradict the laws found, all together: independent
     e-values multiply.
     """

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otm.tracing.exploration import integrate
+from otm.tracing.branching import integrate
 
 
 @given(

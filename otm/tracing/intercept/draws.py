@@ -12,9 +12,9 @@ from typing import Any
 
 import scipy
 
-from otm.tracing.boxes import Escape, Execution
-from otm.tracing.exponentials import Source
-from otm.tracing.traced_numbers import Number, mapped, uniform
+from otm.tracing.execution import Execution, TraceAborted
+from otm.tracing.exponentials import UniformSource
+from otm.tracing.traced_numbers import TracedNumber, mapped, uniform
 
 MOST_OUTCOMES = 1 << 16
 """Integers drawn from more outcomes than this are taken for seeds."""
@@ -22,7 +22,7 @@ MOST_OUTCOMES = 1 << 16
 _GOLDEN = 0.6180339887498949
 
 
-class Choice:
+class DrawnOutcome:
     """One of several outcomes, drawn but not yet looked at."""
 
     __slots__ = ("_index", "run", "weights")
@@ -46,7 +46,7 @@ class Choice:
         )
 
 
-class Later:
+class DeferredDraw:
     """A plain answer that depends on random numbers and has not been asked for yet."""
 
     __slots__ = ("_answer", "_known", "_question")
@@ -79,10 +79,10 @@ class Draws(abc.ABC):
 
     @abc.abstractmethod
     def choices(self, state: Hashable, weights: Sequence[Sequence[float]]) -> list[Any]:
-        """Return a `Choice` or an index for every row of weights (not normalised)."""
+        """Return a `DrawnOutcome` or an index for every row of weights (not normalised)."""
 
     @abc.abstractmethod
-    def escape(self, how: str) -> Escape:
+    def escape(self, how: str) -> TraceAborted:
         """Return the exception to raise where a draw cannot be followed."""
 
     def exponentials(self, state: Hashable, size: int) -> list[Any]:
@@ -98,7 +98,7 @@ class Draws(abc.ABC):
         found = self.uniforms(state, size, "normal")
         return [
             mapped(u, scipy.special.ndtri)
-            if isinstance(u, Number)
+            if isinstance(u, TracedNumber)
             else float(scipy.special.ndtri(u))
             for u in found
         ]
@@ -108,7 +108,7 @@ class Draws(abc.ABC):
         for a seed and nothing else.
         """
         if outcomes > MOST_OUTCOMES:
-            return [Seed(seed)] * size
+            return [SeedInteger(seed)] * size
         return self.choices(state, [(1.0,) * outcomes] * size)
 
     def permutation(self, state: Hashable, size: int) -> list[int]:
@@ -135,18 +135,18 @@ class Draws(abc.ABC):
 
 def outcome(choice: Any) -> int:
     """Return the index that was chosen."""
-    return choice.resolve() if isinstance(choice, Choice) else int(choice)
+    return choice.resolve() if isinstance(choice, DrawnOutcome) else int(choice)
 
 
 def logarithm(x: Any) -> Any:
     """Return the logarithm of a number or a float, −∞ at 0."""
-    if isinstance(x, Number):
+    if isinstance(x, TracedNumber):
         return x.log()
     return math.log(x) if x > 0.0 else -math.inf
 
 
 @dataclasses.dataclass(eq=False)
-class Traced(Draws):
+class TracingDraws(Draws):
     """Draws of an execution that is traced.
 
     Attributes:
@@ -155,7 +155,7 @@ class Traced(Draws):
     """
 
     run: Execution
-    events: list[list[Source | Choice]] = dataclasses.field(default_factory=list)
+    events: list[list[UniformSource | DrawnOutcome]] = dataclasses.field(default_factory=list)
     _known: dict[Hashable, tuple[Hashable, list[Any]]] = dataclasses.field(default_factory=dict)
 
     def uniforms(self, state: Hashable, size: int, kind: str = "uniform") -> list[Any]:
@@ -163,7 +163,7 @@ class Traced(Draws):
         return [
             uniform(source)
             for source in self._take(
-                state, (kind, size), lambda: [Source(self.run) for _ in range(size)]
+                state, (kind, size), lambda: [UniformSource(self.run) for _ in range(size)]
             )
         ]
 
@@ -178,10 +178,10 @@ class Traced(Draws):
         return self._take(
             state,
             ("choice", tuple(map(tuple, weights))),
-            lambda: [Choice(self.run, row) for row in weights],
+            lambda: [DrawnOutcome(self.run, row) for row in weights],
         )
 
-    def escape(self, how: str) -> Escape:
+    def escape(self, how: str) -> TraceAborted:
         """Return the exception that stops the execution."""
         return self.run.escape(how)
 
@@ -204,7 +204,7 @@ class Traced(Draws):
         for elements in self.events:
             values: list[float | int] = []
             for element in elements:
-                if isinstance(element, Choice):
+                if isinstance(element, DrawnOutcome):
                     values.append(element.recorded())
                 elif element.known and max(element.axes, default=-1) < len(middle):
                     values.append(element.value(middle))
@@ -215,7 +215,7 @@ class Traced(Draws):
 
 
 @dataclasses.dataclass(eq=False)
-class Recorded(Draws):
+class ReplayedDraws(Draws):
     """Draws of an execution that was traced, given to it again as plain numbers.
 
     Attributes:
@@ -233,9 +233,9 @@ class Recorded(Draws):
         """Return an outcome for every row of weights."""
         return self._take(len(weights))
 
-    def escape(self, how: str) -> Escape:
+    def escape(self, how: str) -> TraceAborted:
         """Return the exception that stops the execution."""
-        return Escape(how)
+        return TraceAborted(how)
 
     def _take(self, size: int) -> list[Any]:
         if self._next >= len(self.values) or len(self.values[self._next]) != size:
@@ -244,16 +244,16 @@ class Recorded(Draws):
         return list(self.values[self._next - 1])
 
 
-class Seed(int):
+class SeedInteger(int):
     """A random integer from so many that it can only be a seed: computing with it is refused, but
     for an offset.
     """
 
     def _refuse(self, *others: Any) -> Any:
-        raise Escape("arithmetic on a random integer with very many outcomes")
+        raise TraceAborted("arithmetic on a random integer with very many outcomes")
 
     def _offset(self, other: Any) -> Any:
-        return Seed(int(self) + other) if isinstance(other, int) else self._refuse()
+        return SeedInteger(int(self) + other) if isinstance(other, int) else self._refuse()
 
     __add__ = __radd__ = _offset
     __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse

@@ -8,8 +8,8 @@ taken. Where an operation reads elements with a shadow
 
 * what moves elements moves their shadows (found by moving indices in their place),
 * arithmetic and comparisons are done on the objects, answers kept open until somebody looks
-  (`Later`),
-* the extreme of several is a race (`otm.tracing.traced_numbers.extreme`),
+  (`DeferredDraw`),
+* the extreme of several is a race (`otm.tracing.traced_numbers.arg_extreme`),
 * what asks for open answers gets them in its memory, each a decision of the execution, and is then
   executed as it is,
 * anything else stops the execution. Values in memory under a number's shadow are NaN.
@@ -31,13 +31,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.tracing.draws.sources import Choice, Draws, Later, Traced, outcome
-from otm.tracing.traced_numbers import Number, TracedArray, extreme, order_of
+from otm.tracing.intercept.draws import DeferredDraw, DrawnOutcome, Draws, TracingDraws, outcome
+from otm.tracing.traced_numbers import TracedArray, TracedNumber, arg_extreme, arg_order
 
 _FLOAT32 = 2.0**-24
 
 Objects = NDArray[np.object_]
-_OPEN = (Number, Later, Choice)
+_OPEN = (TracedNumber, DeferredDraw, DrawnOutcome)
 
 
 @contextlib.contextmanager
@@ -97,14 +97,14 @@ def _modes(compiles: bool) -> tuple[Any, Any]:
 
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": operator.neg,
-    "log": Number.log,
-    "log1p": Number.log1p,
-    "exp": Number.exp,
-    "expm1": Number.expm1,
-    "sqrt": Number.sqrt,
-    "reciprocal": Number.reciprocal,
+    "log": TracedNumber.log,
+    "log1p": TracedNumber.log1p,
+    "exp": TracedNumber.exp,
+    "expm1": TracedNumber.expm1,
+    "sqrt": TracedNumber.sqrt,
+    "reciprocal": TracedNumber.reciprocal,
     "abs": abs,
-    "floor": Number.floor,
+    "floor": TracedNumber.floor,
 }
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
@@ -200,7 +200,7 @@ class _Shadows:
         self._run: Any = None
 
     def begin(self, draws: Draws) -> None:
-        self.traced, self._run = isinstance(draws, Traced), getattr(draws, "run", None)
+        self.traced, self._run = isinstance(draws, TracingDraws), getattr(draws, "run", None)
         self._of.clear()
 
     def end(self) -> None:
@@ -280,10 +280,10 @@ class _Shadows:
         if shadow is None:
             return False
         things = _listed(shadow)
-        if not any(isinstance(element, Later | Choice) for element in things):
+        if not any(isinstance(element, DeferredDraw | DrawnOutcome) for element in things):
             return True
         self.put(thing, _objects([_settled(element) for element in things], shadow.shape))
-        return any(isinstance(element, Number) for element in things)
+        return any(isinstance(element, TracedNumber) for element in things)
 
     def tensor_of(self, data: Any, dtype: Any, device: Any = None) -> Any:
         """Return a tensor of numbers and plain values."""
@@ -291,12 +291,12 @@ class _Shadows:
         if dtype is None:
             dtype = (
                 self.torch.float64
-                if isinstance(data, np.ndarray | Number)
+                if isinstance(data, np.ndarray | TracedNumber)
                 else self.torch.get_default_dtype()
             )
         return self.put(self.torch.empty(array.shape, dtype=dtype, device=device), array)
 
-    def met(self, *things: Any) -> None:
+    def note_precision(self, *things: Any) -> None:
         """Note the precision of plain tensors that random numbers meet."""
         for thing in things:
             if (
@@ -328,13 +328,13 @@ class _Shadows:
                 args,
                 kwargs,
             )
-        if any(isinstance(thing, Number) for thing in (*args, *kwargs.values())):
+        if any(isinstance(thing, TracedNumber) for thing in (*args, *kwargs.values())):
             args = [
-                self.tensor_of(thing, None) if isinstance(thing, Number) else thing
+                self.tensor_of(thing, None) if isinstance(thing, TracedNumber) else thing
                 for thing in args
             ]
             kwargs = {
-                k: self.tensor_of(v, None) if isinstance(v, Number) else v
+                k: self.tensor_of(v, None) if isinstance(v, TracedNumber) else v
                 for k, v in kwargs.items()
             }
         if args and name in _READ | _BELOW and self.settle(args[0]):
@@ -388,12 +388,14 @@ class _Shadows:
         if plain in _MOVED:
             return self._move(func, plain, args, kwargs, given)
         numbers = any(
-            isinstance(thing, Number) for tensor in shadowed for thing in self.shadow(tensor).flat
+            isinstance(thing, TracedNumber)
+            for tensor in shadowed
+            for thing in self.shadow(tensor).flat
         )  # type: ignore[union-attr]
         if plain == "to_copy":
             return self._converted(func, args, kwargs)
         if plain in _ORDER and given.get("out") is None:
-            self.met(given["self"], given["other"])
+            self.note_precision(given["self"], given["other"])
             return self._each(
                 func,
                 args,
@@ -415,7 +417,7 @@ class _Shadows:
         if special is not None and (numbers or plain in ("cumprod", "all", "any")):
             return special(func, args, kwargs, given)
         if numbers and given.get("out") is None:
-            self.met(*given.values())
+            self.note_precision(*given.values())
             if plain in _ASKED:  # NumPy and Python answer the same of numbers
                 return self._each(
                     func,
@@ -534,10 +536,12 @@ class _Shadows:
         found: Objects = np.full(objects.shape, None, dtype=object)
         for place in np.ndindex(*objects.shape):
             thing: Any = objects[place]
-            if isinstance(thing, Number):
-                found[place] = thing if kind is float else Later(functools.partial(kind, thing))
+            if isinstance(thing, TracedNumber):
+                found[place] = (
+                    thing if kind is float else DeferredDraw(functools.partial(kind, thing))
+                )
             elif _open(thing):
-                found[place] = Later(lambda thing=thing: kind(thing.resolve()))  # type: ignore[misc]
+                found[place] = DeferredDraw(lambda thing=thing: kind(thing.resolve()))  # type: ignore[misc]
         return self.put(result, found)
 
     # Operations on several elements at once.
@@ -557,7 +561,7 @@ class _Shadows:
         largest = "argmax" in func._schema.name
         found: Objects = np.empty(len(rows), dtype=object)
         for i, row in enumerate(rows):
-            found[i] = Later(functools.partial(_extreme, row, largest))
+            found[i] = DeferredDraw(functools.partial(_extreme, row, largest))
         return self.put(result, found.reshape(tuple(result.shape)))
 
     _on_argmin = _on_argmax
@@ -586,7 +590,7 @@ class _Shadows:
         size = given["k"] if topk else rows.shape[1]
         largest = given.get("largest", True) if topk else given.get("descending", False)
         orders = [
-            order_of([_settled(thing) for thing in row], size, largest=largest) for row in rows
+            arg_order([_settled(thing) for thing in row], size, largest=largest) for row in rows
         ]
         places = np.moveaxis(np.asarray(orders, dtype=np.int64).reshape(*others, size), -1, dim)
         values: Objects = np.empty((len(rows), size), dtype=object)
@@ -611,7 +615,7 @@ class _Shadows:
         )
         if self.settle(table):
             raise self.draws.escape("torch.searchsorted in random numbers")
-        self.met(table)
+        self.note_precision(table)
         right = given.get("right", False) or given.get("side") == "right"
         ends, wanted = self.elements(table), self.elements(values)
         result = func(*args, **kwargs)
@@ -621,7 +625,7 @@ class _Shadows:
         for place in np.ndindex(*shape):
             if _open(wanted[place]):
                 row = ends if ends.ndim == 1 else ends[place[:-1]]
-                found[place] = Later(
+                found[place] = DeferredDraw(
                     functools.partial(_position, row.tolist(), wanted[place], right)
                 )
         return self.put(result, found)
@@ -638,7 +642,7 @@ class _Shadows:
         every = all if func._schema.name.endswith("all") else any
         found: Objects = np.empty(len(rows), dtype=object)
         for i, row in enumerate(rows):
-            found[i] = Later(lambda row=row: every(bool(_settled(thing)) for thing in row))  # type: ignore[misc]
+            found[i] = DeferredDraw(lambda row=row: every(bool(_settled(thing)) for thing in row))  # type: ignore[misc]
         return self.put(result, found.reshape(tuple(result.shape)))
 
     _on_any = _on_all
@@ -646,13 +650,13 @@ class _Shadows:
     def _on_cumprod(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
         dim = given["dim"]
         rows, others = self._rows(given["self"], dim)
-        if any(isinstance(thing, Number) for thing in rows.flat):
+        if any(isinstance(thing, TracedNumber) for thing in rows.flat):
             raise self.draws.escape("torch.cumprod of random numbers")
         result = func(*args, **kwargs)
         found: Objects = np.empty(rows.shape, dtype=object)
         for i, row in enumerate(rows):
             for j in range(len(row)):
-                found[i, j] = Later(functools.partial(_product, row[: j + 1]))
+                found[i, j] = DeferredDraw(functools.partial(_product, row[: j + 1]))
         return self.put(result, np.moveaxis(found.reshape(*others, rows.shape[1]), -1, dim))
 
     # Draws. Each returns the values of the result, from the arguments by name.
@@ -703,7 +707,7 @@ class _Shadows:
         chance = given.get("p")
         chance = given["self"] if chance is None else chance
         if isinstance(chance, self.torch.Tensor):
-            self.met(chance)
+            self.note_precision(chance)
             chances = (
                 chance.detach().to(self.torch.float64).expand(result.shape).reshape(-1).tolist()
             )
@@ -712,7 +716,7 @@ class _Shadows:
         return self.draws.choices(state, [(1.0 - p, p) for p in chances])
 
     def _draw_multinomial(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        self.met(given["self"])
+        self.note_precision(given["self"])
         rows = given["self"].detach().to(self.torch.float64)
         rows = rows.reshape(-1, rows.shape[-1]).tolist()
         size = given["num_samples"]
@@ -743,7 +747,9 @@ class _Shadows:
         if any(type(choice) is not int and isinstance(choice, int) for choice in found):
             return list(seeds)  # good for seeds only; executions on real randomness see to the rest
         return [
-            Later(lambda choice=choice: low + outcome(choice)) if self.traced else low + choice
+            DeferredDraw(lambda choice=choice: low + outcome(choice))
+            if self.traced
+            else low + choice
             for choice in found
         ]  # type: ignore[misc]
 
@@ -798,26 +804,26 @@ def _open(thing: Any) -> bool:
 
 
 def _settled(thing: Any) -> Any:
-    return thing.resolve() if isinstance(thing, Later | Choice) else thing
+    return thing.resolve() if isinstance(thing, DeferredDraw | DrawnOutcome) else thing
 
 
-def _later(function: Callable[..., Any], *things: Any) -> Later:
-    return Later(lambda: bool(function(*map(_settled, things))))
+def _later(function: Callable[..., Any], *things: Any) -> DeferredDraw:
+    return DeferredDraw(lambda: bool(function(*map(_settled, things))))
 
 
-def _and(a: Any, b: Any) -> Later:
-    return Later(lambda: bool(_settled(a)) and bool(_settled(b)))
+def _and(a: Any, b: Any) -> DeferredDraw:
+    return DeferredDraw(lambda: bool(_settled(a)) and bool(_settled(b)))
 
 
-def _or(a: Any, b: Any) -> Later:
-    return Later(lambda: bool(_settled(a)) or bool(_settled(b)))
+def _or(a: Any, b: Any) -> DeferredDraw:
+    return DeferredDraw(lambda: bool(_settled(a)) or bool(_settled(b)))
 
 
 def _asked_of(question: Callable[[float], bool], thing: Any) -> bool:
     """Ask an element whether it is finite or the like; random numbers are, but on a set of
     probability 0.
     """
-    return question(0.0 if isinstance(thing, Number) else float(_settled(thing)))
+    return question(0.0 if isinstance(thing, TracedNumber) else float(_settled(thing)))
 
 
 def _unary(name: str, x: Any) -> Any:
@@ -826,29 +832,31 @@ def _unary(name: str, x: Any) -> Any:
 
 def _binary(name: str, a: Any, b: Any) -> Any:
     one, other = _settled(a), _settled(b)
-    if name == "div" and not isinstance(one, Number) and not isinstance(other, Number):
+    if name == "div" and not isinstance(one, TracedNumber) and not isinstance(other, TracedNumber):
         return float(np.float64(one) / np.float64(other))
     return _BINARY[name](one, other)
 
 
 def _bounded(a: Any, b: Any, side: int) -> Any:
     """Return the larger (side 0) or smaller of two."""
-    if isinstance(b, Number) and not isinstance(a, Number):
+    if isinstance(b, TracedNumber) and not isinstance(a, TracedNumber):
         a, b = b, a
-    if not isinstance(b, Number):
+    if not isinstance(b, TracedNumber):
         return a.clamped(b, None) if side == 0 else a.clamped(None, b)
     return a if (a > b) == (side == 0) else b
 
 
 def _clamped(x: Any, low: Any, high: Any) -> Any:
     thing = _settled(x)
-    if isinstance(thing, Number) and not (isinstance(low, Number) or isinstance(high, Number)):
+    if isinstance(thing, TracedNumber) and not (
+        isinstance(low, TracedNumber) or isinstance(high, TracedNumber)
+    ):
         return thing.clamped(low, high)
     raise TypeError("clamped by random numbers")
 
 
 def _extreme(row: Any, largest: bool) -> int:
-    return extreme([_settled(thing) for thing in row], largest=largest)
+    return arg_extreme([_settled(thing) for thing in row], largest=largest)
 
 
 def _position(ends: list[float], value: Any, right: bool) -> int:
@@ -877,7 +885,7 @@ def _flat(things: Any) -> list[Any]:
 
 def _has_numbers(data: Any) -> bool:
     if isinstance(data, np.ndarray):
-        return data.dtype == object and any(isinstance(thing, Number) for thing in data.flat)
+        return data.dtype == object and any(isinstance(thing, TracedNumber) for thing in data.flat)
     if isinstance(data, list | tuple):
         return any(map(_has_numbers, data))
-    return isinstance(data, Number)
+    return isinstance(data, TracedNumber)

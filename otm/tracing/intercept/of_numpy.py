@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from otm.tracing.draws.of_python import patched
-from otm.tracing.draws.sources import Draws, Seed, outcome
-from otm.tracing.traced_numbers import Number, TracedArray
+from otm.tracing.intercept.draws import Draws, SeedInteger, outcome
+from otm.tracing.intercept.of_python import patched
+from otm.tracing.traced_numbers import TracedArray, TracedNumber
 
 _WORDS_AND_PLACE = 4 * (624 + 1)
 """Bytes of the state of NumPy's MT19937."""
@@ -154,14 +154,16 @@ class _Drawing:
             raise ValueError("low >= high")
         seed = self.seed() % outcomes
         found = self.draws.integers(self.moved(), _count(size), outcomes, seed)
-        if any(isinstance(choice, Seed) for choice in found):
-            return Seed(start + seed) if size is None else np.full(_shape(size), start + seed)
+        if any(isinstance(choice, SeedInteger) for choice in found):
+            return (
+                SeedInteger(start + seed) if size is None else np.full(_shape(size), start + seed)
+            )
         return self._shaped([start + outcome(choice) for choice in found], size)
 
     def _shaped(self, values: list[Any], size: Any) -> Any:
         if size is None:
             return values[0]
-        if not any(isinstance(value, Number) for value in values):
+        if not any(isinstance(value, TracedNumber) for value in values):
             return np.asarray(values).reshape(_shape(size))
         found: Any = np.empty(len(values), dtype=object)
         found[:] = values

@@ -27,11 +27,11 @@ Holds = Callable[[Sequence[float]], bool]
 """The answer of a comparison at a point."""
 
 
-class Escape(BaseException):  # no error of the code under audit, which may catch its own
+class TraceAborted(BaseException):  # no error of the code under audit, which may catch its own
     """The code used a random number in a way that cannot be followed; the message says in which."""
 
 
-class Endless(BaseException):  # as `Escape`
+class TraceUnbounded(BaseException):  # as `TraceAborted`
     """The code goes on where it is too unlikely to matter: a loop that leaves by luck has been
     followed long enough.
     """
@@ -84,12 +84,12 @@ class Execution:
         """The probability of coming here."""
         return self.factor * math.prod(b - a for a, b in zip(self.low, self.high, strict=True))
 
-    def escape(self, how: str) -> Escape:
+    def escape(self, how: str) -> TraceAborted:
         """Void the trace, whatever the code does with the exception, which is for the caller to
         raise.
         """
         self.escaped = self.escaped or how
-        return Escape(self.escaped)
+        return TraceAborted(self.escaped)
 
     def axis(self) -> int:
         """Return a further axis: a uniform independent of everything so far."""
@@ -220,7 +220,7 @@ class Execution:
         """
         if len(self.made) % _DECISIONS == 0 and self.volume < _NO_MATTER:
             self.undecided = True
-            raise Endless
+            raise TraceUnbounded
 
 
 def _opposite_corners_agree(box: tuple[Sequence[float], Sequence[float]], holds: Holds) -> bool:

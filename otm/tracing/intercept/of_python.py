@@ -13,15 +13,15 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from otm.tracing.draws.sources import Draws, logarithm, outcome
-from otm.tracing.traced_numbers import Number
+from otm.tracing.intercept.draws import Draws, logarithm, outcome
+from otm.tracing.traced_numbers import TracedNumber
 
-_FUNCTIONS: dict[str, Callable[[Number], Any]] = {
-    "log": Number.log,
-    "log1p": Number.log1p,
-    "exp": Number.exp,
-    "expm1": Number.expm1,
-    "sqrt": Number.sqrt,
+_FUNCTIONS: dict[str, Callable[[TracedNumber], Any]] = {
+    "log": TracedNumber.log,
+    "log1p": TracedNumber.log1p,
+    "exp": TracedNumber.exp,
+    "expm1": TracedNumber.expm1,
+    "sqrt": TracedNumber.sqrt,
     "isnan": lambda x: False,
     "isinf": lambda x: False,
     "isfinite": lambda x: True,
@@ -152,9 +152,11 @@ def _peek(generator: random.Random, n: int) -> int:
     return found
 
 
-def _also_of(original: Callable[..., Any], function: Callable[[Number], Any]) -> Callable[..., Any]:
+def _also_of(
+    original: Callable[..., Any], function: Callable[[TracedNumber], Any]
+) -> Callable[..., Any]:
     def called(x: Any, *rest: Any) -> Any:
-        if not isinstance(x, Number):
+        if not isinstance(x, TracedNumber):
             return original(x, *rest)
         return function(x) / original(rest[0]) if rest else function(x)  # math.log(x, base)
 
