@@ -10,14 +10,9 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import scipy
-
 from otm.tracing.execution import Execution, TraceAborted
 from otm.tracing.exponentials import UniformSource
-from otm.tracing.traced_numbers import TracedNumber, mapped, uniform
-
-MOST_OUTCOMES = 1 << 16
-"""Integers drawn from more outcomes than this are taken for seeds."""
+from otm.tracing.traced_numbers import uniform
 
 _GOLDEN = 0.6180339887498949
 
@@ -85,64 +80,10 @@ class Draws(abc.ABC):
     def escape(self, how: str) -> TraceAborted:
         """Return the exception to raise where a draw cannot be followed."""
 
-    def exponentials(self, state: Hashable, size: int) -> list[Any]:
-        """Return exponential variables of mean 1."""
-        return [-logarithm(u) for u in self.uniforms(state, size, "exponential")]
 
-    def gumbels(self, state: Hashable, size: int) -> list[Any]:
-        """Return standard Gumbel variables."""
-        return [-logarithm(-logarithm(u)) for u in self.uniforms(state, size, "gumbel")]
-
-    def normals(self, state: Hashable, size: int) -> list[Any]:
-        """Return standard normal variables."""
-        found = self.uniforms(state, size, "normal")
-        return [
-            mapped(u, scipy.special.ndtri)
-            if isinstance(u, TracedNumber)
-            else float(scipy.special.ndtri(u))
-            for u in found
-        ]
-
-    def integers(self, state: Hashable, size: int, outcomes: int, seed: int) -> list[Any]:
-        """Return indices of equally likely outcomes; of very many only the real one, which is good
-        for a seed and nothing else.
-        """
-        if outcomes > MOST_OUTCOMES:
-            return [SeedInteger(seed)] * size
-        return self.choices(state, [(1.0,) * outcomes] * size)
-
-    def permutation(self, state: Hashable, size: int) -> list[int]:
-        """Return a random order of `size` things."""
-        found = self.choices(state, [(1.0,) * (size - i) for i in range(size)])
-        rest, order = list(range(size)), []
-        for choice in found:
-            order.append(rest.pop(outcome(choice)))
-        return order
-
-    def without_replacement(
-        self, state: Hashable, weights: Sequence[float], size: int
-    ) -> list[int]:
-        """Return successive distinct indices, each with probability proportional to its weight
-        among those left.
-        """
-        left, order = list(weights), []
-        for place in range(size):
-            (choice,) = self.choices((state, place), [tuple(left)])
-            order.append(outcome(choice))
-            left[order[-1]] = 0.0
-        return order
-
-
-def outcome(choice: Any) -> int:
-    """Return the index that was chosen."""
-    return choice.resolve() if isinstance(choice, DrawnOutcome) else int(choice)
-
-
-def logarithm(x: Any) -> Any:
-    """Return the logarithm of a number or a float, −∞ at 0."""
-    if isinstance(x, TracedNumber):
-        return x.log()
-    return math.log(x) if x > 0.0 else -math.inf
+def settled(thing: Any) -> Any:
+    """Look at what is open; return anything else as it is."""
+    return thing.resolve() if isinstance(thing, DeferredDraw | DrawnOutcome) else thing
 
 
 @dataclasses.dataclass(eq=False)
@@ -244,19 +185,28 @@ class ReplayedDraws(Draws):
         return list(self.values[self._next - 1])
 
 
-class SeedInteger(int):
-    """A random integer from so many that it can only be a seed: computing with it is refused, but
-    for an offset.
+class CommonGenerator:
+    """The generator behind a library's functions, which must move only where it is seen.
+
+    Args:
+        draws: where the intercepted draws come from.
+        library: its name, for the message.
+        state: returns where the generator is.
     """
 
-    def _refuse(self, *others: Any) -> Any:
-        raise TraceAborted("arithmetic on a random integer with very many outcomes")
+    def __init__(self, draws: Draws, library: str, state: Callable[[], Any]) -> None:
+        self._draws, self._library, self._state = draws, library, state
+        self._last: Any = None
 
-    def _offset(self, other: Any) -> Any:
-        return SeedInteger(int(self) + other) if isinstance(other, int) else self._refuse()
+    def begin(self, draws: Draws) -> None:
+        """Take note of where it is when an execution begins."""
+        self.look()
 
-    __add__ = __radd__ = _offset
-    __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
-    __floordiv__ = __mod__ = __and__ = __rshift__ = __lt__ = __le__ = __gt__ = __ge__ = (
-        __float__
-    ) = _refuse
+    def look(self) -> None:
+        """Take note of where it is."""
+        self._last = self._state()
+
+    def end(self) -> None:
+        """Stop the execution if it is elsewhere."""
+        if self._state() != self._last:
+            raise self._draws.escape(f"{self._library} drew by a function imported before")

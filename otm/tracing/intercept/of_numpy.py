@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from otm.tracing.intercept.draws import Draws, SeedInteger, outcome
+from otm.tracing.intercept.draws import CommonGenerator, Draws, settled
+from otm.tracing.intercept.laws import NUMPY, categories, permutation
 from otm.tracing.intercept.of_python import patched
 from otm.tracing.traced_numbers import TracedArray, TracedNumber
 
@@ -23,75 +24,43 @@ _REFUSED = "numpy.random.{} has no branches"
 
 
 class _Drawing:
-    """The methods of NumPy's generators by their names, old and new, on intercepted draws.
+    """A generator of NumPy whose draws are intercepted.
 
     Args:
         draws: where the draws come from.
         moved: returns the state of the generator, and moves it on.
-        seed: returns a large random integer, without moving it.
     """
 
-    def __init__(self, draws: Draws, moved: Callable[[], Any], seed: Callable[[], int]) -> None:
-        self.draws, self.moved, self.seed = draws, moved, seed
+    def __init__(self, draws: Draws, moved: Callable[[], Any]) -> None:
+        self.draws, self.moved = draws, moved
 
-    # Uniforms and what is made of them.
-    def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
-        if out is not None:
+    def draw(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Return what the generator's method of this name draws."""
+        if name in _OF_OWN_SHAPE:
+            return getattr(self, name)(*args, **kwargs)
+        given = NUMPY[name].bound(args, kwargs)
+        if given.pop("out", None) is not None:
             raise self.draws.escape("numpy.random filled an array of plain floats")
-        return self._shaped(self.draws.uniforms(self.moved(), _count(size)), size)
-
-    def random_sample(self, size: Any = None) -> Any:
-        return self.random(size)
+        size, _, _ = (given.pop(own, None) for own in ("size", "dtype", "method"))
+        parameters = NUMPY[name].parameters(given)
+        if size is None:
+            shapes = (np.shape(parameter) for parameter in parameters.values())
+            size = np.broadcast_shapes(*shapes) or None
+        for name_of, parameter in parameters.items():
+            if np.ndim(parameter):
+                parameters[name_of] = np.broadcast_to(parameter, _shape(size)).reshape(-1)
+        values = NUMPY[name].law(self.draws, self.moved(), _count(size), **parameters)
+        return _shaped([settled(value) for value in values], size)
 
     def rand(self, *shape: int) -> Any:
-        return self.random(shape or None)
-
-    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
-        size = _common(size, low, high)
-        return low + (high - low) * self.random(size)
-
-    def standard_exponential(
-        self, size: Any = None, dtype: Any = np.float64, method: str = "zig", out: Any = None
-    ) -> Any:
-        if out is not None:
-            raise self.draws.escape("numpy.random filled an array of plain floats")
-        return self._shaped(self.draws.exponentials(self.moved(), _count(size)), size)
-
-    def exponential(self, scale: Any = 1.0, size: Any = None) -> Any:
-        return self.standard_exponential(_common(size, scale)) * scale
-
-    def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        size = _common(size, loc, scale)
-        return self._shaped(self.draws.gumbels(self.moved(), _count(size)), size) * scale + loc
-
-    def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
-        return self._shaped(self.draws.normals(self.moved(), _count(size)), size)
+        return self.draw("random", shape or None)
 
     def randn(self, *shape: int) -> Any:
-        return self.standard_normal(shape or None)
-
-    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        return self.standard_normal(_common(size, loc, scale)) * scale + loc
-
-    # Outcomes.
-    def integers(
-        self,
-        low: Any,
-        high: Any = None,
-        size: Any = None,
-        dtype: Any = np.int64,
-        endpoint: bool = False,
-    ) -> Any:
-        start, stop = (0, int(low)) if high is None else (int(low), int(high))
-        return self._integers(start, stop + bool(endpoint) - start, size)
-
-    def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
-        return self.integers(low, high, size)
+        return self.draw("standard_normal", shape or None)
 
     def random_integers(self, low: Any, high: Any = None, size: Any = None) -> Any:
-        return self.integers(
-            1 if high is None else low, low if high is None else high, size, endpoint=True
-        )
+        ends = (1, low) if high is None else (low, high)
+        return self.draw("integers", *ends, size, endpoint=True)
 
     def choice(
         self,
@@ -106,71 +75,35 @@ class _Drawing:
         weights = (1.0,) * len(things) if p is None else _weights(p)
         if len(weights) != len(things):
             raise ValueError("'a' and 'p' must have same size")
-        state = self.moved()
-        if replace:
-            found = [
-                outcome(choice) for choice in self.draws.choices(state, [weights] * _count(size))
-            ]
-        else:
-            if _count(size) > np.count_nonzero(weights):
-                raise ValueError("Fewer non-zero entries in p than size")
-            found = self.draws.without_replacement(state, weights, _count(size))
-        picked = things.take(found, axis=axis)
+        if not replace and _count(size) > np.count_nonzero(weights):
+            raise ValueError("Fewer non-zero entries in p than size")
+        found = categories(self.draws, self.moved(), _count(size), [weights], replace=replace)
+        picked = things.take([settled(choice) for choice in found], axis=axis)
         return picked[0] if size is None else picked.reshape((*_shape(size), *things.shape[1:]))
 
     def multinomial(self, n: int, pvals: Any, size: Any = None) -> Any:
         mass = np.asarray(pvals, dtype=np.float64)
-        rows = np.broadcast_to(
-            mass, (*_shape(size), *mass.shape[-1:]) if size is not None else mass.shape
-        )
-        flat = rows.reshape(-1, mass.shape[-1])
-        found = self.draws.choices(
-            self.moved(), [_weights(row) for row in flat for _ in range(int(n))]
-        )
-        counts = np.zeros((len(flat), mass.shape[-1]), dtype=np.int64)
+        shape = mass.shape if size is None else (*_shape(size), *mass.shape[-1:])
+        rows = np.broadcast_to(mass, shape).reshape(-1, mass.shape[-1])
+        weights = [_weights(row) for row in rows]
+        found = categories(self.draws, self.moved(), int(n), weights, replace=True)
+        counts = np.zeros(rows.shape, dtype=np.int64)
         for i, choice in enumerate(found):
-            counts[i // int(n), outcome(choice)] += 1
-        return counts.reshape(rows.shape)
-
-    def binomial(self, n: Any, p: Any, size: Any = None) -> Any:
-        size = _common(size, n, p)
-        trials, chances = (np.broadcast_to(x, _shape(size)).reshape(-1) for x in (n, p))
-        state, found = self.moved(), []
-        for i, (count, chance) in enumerate(zip(trials, chances, strict=True)):
-            rows = [(1.0 - float(chance), float(chance))] * int(count)
-            found.append(sum(outcome(choice) for choice in self.draws.choices((state, i), rows)))
-        return self._shaped(found, size)
+            counts[i // int(n), settled(choice)] += 1
+        return counts.reshape(shape)
 
     def permutation(self, x: Any, axis: int = 0) -> Any:
         things = np.arange(x) if np.ndim(x) == 0 else np.asarray(x)
-        return things.take(self.draws.permutation(self.moved(), things.shape[axis]), axis=axis)
+        order = permutation(self.draws, self.moved(), things.shape[axis])
+        return things.take(order, axis=axis)
 
     def shuffle(self, x: Any, axis: int = 0) -> None:
-        order = self.draws.permutation(self.moved(), len(x))
+        order = permutation(self.draws, self.moved(), len(x))
         x[:] = [x[i] for i in order] if isinstance(x, list) else np.asarray(x)[order]
 
-    def _integers(self, start: int, outcomes: int, size: Any) -> Any:
-        if outcomes <= 0:
-            raise ValueError("low >= high")
-        seed = self.seed() % outcomes
-        found = self.draws.integers(self.moved(), _count(size), outcomes, seed)
-        if any(isinstance(choice, SeedInteger) for choice in found):
-            return (
-                SeedInteger(start + seed) if size is None else np.full(_shape(size), start + seed)
-            )
-        return self._shaped([start + outcome(choice) for choice in found], size)
 
-    def _shaped(self, values: list[Any], size: Any) -> Any:
-        if size is None:
-            return values[0]
-        if not any(isinstance(value, TracedNumber) for value in values):
-            return np.asarray(values).reshape(_shape(size))
-        found: Any = np.empty(len(values), dtype=object)
-        found[:] = values
-        return found.reshape(_shape(size)).view(TracedArray)
-
-
-_DRAWN = [name for name in vars(_Drawing) if not name.startswith("_")]
+_OF_OWN_SHAPE = {name for name in vars(_Drawing) if not name.startswith("_")} - {"draw"}
+_DRAWN = _OF_OWN_SHAPE | NUMPY.keys()
 _SAFE = {"bit_generator", "seed", "get_state", "set_state", "spawn", "bytes"}
 
 
@@ -186,50 +119,33 @@ def common_state() -> bytes:
     return pickle.dumps(behind.state)
 
 
-class _Common:
-    """The generator behind the functions of `numpy.random`, which must move only where it is seen."""
+@contextlib.contextmanager
+def numpy_draws(draws: Draws) -> Iterator[CommonGenerator]:
+    """Take what NumPy draws from `draws`; stop where the common generator moves by itself."""
+    common = CommonGenerator(draws, "numpy.random", common_state)
+    behind: Any = np.random.mtrand._rand
 
-    def __init__(self, draws: Draws) -> None:
-        self._draws = draws
-        self._last: Any = None
-        self.generator: Any = np.random.mtrand._rand
-
-    def begin(self, draws: Draws) -> None:
-        self._last = common_state()
-
-    def end(self) -> None:
-        if common_state() != self._last:
-            raise self._draws.escape("numpy.random drew by a function imported before")
-
-    def moved(self) -> Any:
-        """Return the state, and move on."""
-        self.end()
-        state = self._last
-        self.generator.random_sample()
-        self._last = common_state()
+    def moved() -> Any:
+        common.end()
+        state = common_state()
+        behind.random_sample()
+        common.look()
         return "numpy.random", state
 
-    def seeding(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*args: Any, **kwargs: Any) -> None:
+    def seeding(original: Callable[..., Any]) -> Callable[..., Any]:
+        def seed(*args: Any, **kwargs: Any) -> None:
             original(*args, **kwargs)
-            self._last = common_state()
+            common.look()
 
-        return called
+        return seed
 
-
-@contextlib.contextmanager
-def numpy_draws(draws: Draws) -> Iterator[_Common]:
-    """Take what NumPy draws from `draws`; stop where the common generator moves by itself."""
-    common = _Common(draws)
-    drawing = _Drawing(draws, common.moved, lambda: int.from_bytes(common_state()[:8], "little"))
-    functions: dict[str, Any] = {name: getattr(drawing, name) for name in _DRAWN}
-    functions |= {
-        name: common.seeding(getattr(common.generator, name)) for name in ("seed", "set_state")
-    }
+    drawing = _Drawing(draws, moved)
+    functions: dict[str, Any] = {name: functools.partial(drawing.draw, name) for name in _DRAWN}
+    functions |= {name: seeding(getattr(behind, name)) for name in ("seed", "set_state")}
     places = []
     for name in dir(np.random):
         thing = getattr(np.random, name)
-        if getattr(thing, "__self__", None) is common.generator and name != "get_state":
+        if getattr(thing, "__self__", None) is behind and name != "get_state":
             places.append((np.random, name, functions.get(name) or _refusing(draws, name)))
     generator, state = (
         _subclass(np.random.Generator, draws),
@@ -265,11 +181,11 @@ def _subclass(base: Any, draws: Draws) -> Any:
                 base.random_sample(self) if base is np.random.RandomState else base.random(self)
                 return base.__name__, before
 
-            return _Drawing(draws, moved, lambda: int.from_bytes(state()[-40:], "little"))
+            return _Drawing(draws, moved)
 
     def method(name: str) -> Callable[..., Any]:
         def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return getattr(self._drawing(), name)(*args, **kwargs)
+            return self._drawing().draw(name, *args, **kwargs)
 
         return called
 
@@ -299,11 +215,15 @@ def _count(size: Any) -> int:
     return math.prod(_shape(size))
 
 
-def _common(size: Any, *parameters: Any) -> Any:
-    """Return the size asked for, or that of the parameters."""
-    if size is not None:
-        return size
-    return np.broadcast_shapes(*(np.shape(parameter) for parameter in parameters)) or None
+def _shaped(values: list[Any], size: Any) -> Any:
+    """Return values in the shape asked for, the value itself where none was."""
+    if size is None:
+        return values[0]
+    if not any(isinstance(value, TracedNumber) for value in values):
+        return np.asarray(values).reshape(_shape(size))
+    found: Any = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found.reshape(_shape(size)).view(TracedArray)
 
 
 def _weights(p: Any) -> tuple[float, ...]:

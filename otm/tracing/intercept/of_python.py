@@ -13,7 +13,8 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from otm.tracing.intercept.draws import Draws, logarithm, outcome
+from otm.tracing.intercept.draws import CommonGenerator, Draws, settled
+from otm.tracing.intercept.laws import PYTHON, Entry
 from otm.tracing.traced_numbers import TracedNumber
 
 _FUNCTIONS: dict[str, Callable[[TracedNumber], Any]] = {
@@ -48,78 +49,43 @@ def patched(*places: tuple[Any, str, Any]) -> Iterator[None]:
 _MISSING = object()
 
 
-class _Common:
-    """The generator behind the functions of `random`, which must move only where it is seen."""
-
-    def __init__(self, draws: Draws) -> None:
-        self._draws = draws
-        self._last: Any = None
-
-    def begin(self, draws: Draws) -> None:
-        self._last = _COMMON.getstate()
-
-    def end(self) -> None:
-        if _COMMON.getstate() != self._last:
-            raise self._draws.escape("random drew by a function imported before")
-
-    def moved(self, generator: random.Random) -> Any:
-        """Return the state of a generator, and move it on."""
-        state = generator.getstate()
-        if generator is _COMMON:
-            self.end()
-        _random.Random.getrandbits(generator, 64)
-        self.seeded(generator)
-        return "random", state
-
-    def seeded(self, generator: random.Random) -> None:
-        """Take the state as it is."""
-        if generator is _COMMON:
-            self._last = generator.getstate()
-
-
 @contextlib.contextmanager
-def python_draws(draws: Draws) -> Iterator[_Common]:
+def python_draws(draws: Draws) -> Iterator[CommonGenerator]:
     """Take what `random` draws from `draws`; stop where its common generator moves by itself."""
     counter = itertools.count()
-    common = _Common(draws)
+    common = CommonGenerator(draws, "random", _COMMON.getstate)
 
     def moved(generator: random.Random) -> Any:
-        return (
-            ("system", next(counter))
-            if isinstance(generator, random.SystemRandom)
-            else common.moved(generator)
-        )
+        """Return the state of a generator, and move it on."""
+        if isinstance(generator, random.SystemRandom):
+            return "system", next(counter)
+        state = generator.getstate()
+        if generator is _COMMON:
+            common.end()
+        _random.Random.getrandbits(generator, 64)
+        if generator is _COMMON:
+            common.look()
+        return "random", state
 
-    def uniform(self: random.Random) -> Any:
-        return draws.uniforms(moved(self), 1)[0]
+    def drawing(entry: Entry) -> Callable[..., Any]:
+        def draw(self: random.Random, *args: Any) -> Any:
+            parameters = entry.parameters(entry.bound(args, {}))
+            return settled(entry.law(draws, moved(self), 1, **parameters)[0])
 
-    def below(self: random.Random, n: int) -> Any:
-        seed = 0 if isinstance(self, random.SystemRandom) else _peek(self, n)
-        return _index(draws.integers(moved(self), 1, n, seed)[0])
-
-    def bits(self: random.Random, k: int) -> Any:
-        return below(self, 1 << k)
-
-    def exponential(self: random.Random, lambd: float = 1.0) -> Any:
-        return -logarithm(uniform(self)) / lambd
+        return draw
 
     def seeding(name: str) -> Callable[..., None]:
         original = getattr(random.Random, name)
 
         def seed(self: random.Random, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
-            common.seeded(self)
+            if self is _COMMON:
+                common.look()
 
         return seed
 
-    methods: dict[str, Any] = {
-        "random": uniform,
-        "_randbelow": below,
-        "getrandbits": bits,
-        "expovariate": exponential,
-        "seed": seeding("seed"),
-        "setstate": seeding("setstate"),
-    }
+    methods = {name: drawing(entry) for name, entry in PYTHON.items()}
+    methods |= {name: seeding(name) for name in ("seed", "setstate")}
     places: list[tuple[Any, str, Any]] = [
         (random.Random, name, method) for name, method in methods.items()
     ]
@@ -138,18 +104,6 @@ def python_draws(draws: Draws) -> Iterator[_Common]:
     ]
     with patched(*places):
         yield common
-
-
-def _index(choice: Any) -> Any:
-    return choice if type(choice) is not int and isinstance(choice, int) else outcome(choice)
-
-
-def _peek(generator: random.Random, n: int) -> int:
-    """Return what the generator would give, without moving it."""
-    state = generator.getstate()
-    found = _random.Random.getrandbits(generator, max(1, n.bit_length())) % n
-    _random.Random.setstate(generator, state[1])
-    return found
 
 
 def _also_of(

@@ -31,7 +31,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.tracing.intercept.draws import DeferredDraw, DrawnOutcome, Draws, TracingDraws, outcome
+from otm.tracing.intercept.draws import DeferredDraw, DrawnOutcome, Draws, TracingDraws, settled
+from otm.tracing.intercept.laws import TORCH, SeedInteger
 from otm.tracing.traced_numbers import TracedArray, TracedNumber, arg_extreme, arg_order
 
 _FLOAT32 = 2.0**-24
@@ -282,7 +283,7 @@ class _Shadows:
         things = _listed(shadow)
         if not any(isinstance(element, DeferredDraw | DrawnOutcome) for element in things):
             return True
-        self.put(thing, _objects([_settled(element) for element in things], shadow.shape))
+        self.put(thing, _objects([settled(element) for element in things], shadow.shape))
         return any(isinstance(element, TracedNumber) for element in things)
 
     def tensor_of(self, data: Any, dtype: Any, device: Any = None) -> Any:
@@ -362,7 +363,7 @@ class _Shadows:
             return func(*args, **kwargs)
         base, drawn, random = _described(func)
         if drawn is not None:
-            return self._draw(getattr(self, drawn), func, args, kwargs)
+            return self._draw(drawn, func, args, kwargs)
         if random:
             raise self.draws.escape(f"torch.{base} has no branches")
         if not self._of:
@@ -590,7 +591,7 @@ class _Shadows:
         size = given["k"] if topk else rows.shape[1]
         largest = given.get("largest", True) if topk else given.get("descending", False)
         orders = [
-            arg_order([_settled(thing) for thing in row], size, largest=largest) for row in rows
+            arg_order([settled(thing) for thing in row], size, largest=largest) for row in rows
         ]
         places = np.moveaxis(np.asarray(orders, dtype=np.int64).reshape(*others, size), -1, dim)
         values: Objects = np.empty((len(rows), size), dtype=object)
@@ -642,7 +643,7 @@ class _Shadows:
         every = all if func._schema.name.endswith("all") else any
         found: Objects = np.empty(len(rows), dtype=object)
         for i, row in enumerate(rows):
-            found[i] = DeferredDraw(lambda row=row: every(bool(_settled(thing)) for thing in row))  # type: ignore[misc]
+            found[i] = DeferredDraw(lambda row=row: every(bool(settled(thing)) for thing in row))  # type: ignore[misc]
         return self.put(result, found.reshape(tuple(result.shape)))
 
     _on_any = _on_all
@@ -659,8 +660,9 @@ class _Shadows:
                 found[i, j] = DeferredDraw(functools.partial(_product, row[: j + 1]))
         return self.put(result, np.moveaxis(found.reshape(*others, rows.shape[1]), -1, dim))
 
-    # Draws. Each returns the values of the result, from the arguments by name.
-    def _draw(self, drawn: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:
+    # Draws.
+    def _draw(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+        """Execute a random operation, so that its generator moves, and give the result its law."""
         given = self._bound(func, args, kwargs)
         generator = given.get("generator")
         generator = self.torch.default_generator if generator is None else generator
@@ -669,100 +671,43 @@ class _Shadows:
             parameter = thing is not given.get("self") or not func._schema.name.endswith("_")
             if parameter and self.traced and self.settle(thing):
                 raise self.draws.escape(f"{func._schema.name} with random numbers as parameters")
+        count, parameters = self._parameters(name, given)
         result = func(*args, **kwargs)
-        values = drawn(state, given, result)
-        if not self.traced:
-            with self.torch.no_grad():
-                result.copy_(
-                    self.torch.as_tensor(np.asarray(values, dtype=np.float64)).reshape(result.shape)
-                )
-            return result
-        found: Objects = np.empty(len(values), dtype=object)
-        found[:] = values
-        return self._replaced(result, found.reshape(tuple(result.shape)))
-
-    def _draw_rand(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        return self.draws.uniforms(state, result.numel())
-
-    def _draw_uniform(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        low, high = given.get("from", 0.0), given.get("to", 1.0)
-        found = self.draws.uniforms(state, result.numel())
-        return found if (low, high) == (0.0, 1.0) else [u * (high - low) + low for u in found]
-
-    def _draw_exponential(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        rate = given.get("lambd", 1.0)
-        found = self.draws.exponentials(state, result.numel())
-        return found if rate == 1.0 else [e / rate for e in found]
-
-    def _draw_randn(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        return self.draws.normals(state, result.numel())
-
-    def _draw_normal(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        mean, std = given.get("mean", 0.0), given.get("std", 1.0)
-        if isinstance(mean, self.torch.Tensor) or isinstance(std, self.torch.Tensor):
-            raise self.draws.escape("torch.normal with tensors has no branches")
-        return [z * std + mean for z in self.draws.normals(state, result.numel())]
-
-    def _draw_bernoulli(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        chance = given.get("p")
-        chance = given["self"] if chance is None else chance
-        if isinstance(chance, self.torch.Tensor):
-            self.note_precision(chance)
-            chances = (
-                chance.detach().to(self.torch.float64).expand(result.shape).reshape(-1).tolist()
-            )
-        else:
-            chances = [chance] * result.numel()
-        return self.draws.choices(state, [(1.0 - p, p) for p in chances])
-
-    def _draw_multinomial(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        self.note_precision(given["self"])
-        rows = given["self"].detach().to(self.torch.float64)
-        rows = rows.reshape(-1, rows.shape[-1]).tolist()
-        size = given["num_samples"]
-        if given.get("replacement", False) or size == 1:
-            return self.draws.choices(state, [tuple(row) for row in rows for _ in range(size)])
-        return [
-            i
-            for n, row in enumerate(rows)
-            for i in self.draws.without_replacement((state, n), row, size)
-        ]
-
-    def _draw_randint(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        low, high = given.get("low", 0), given["high"]
-        return self._integers(state, low, high, result)
-
-    def _draw_random(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        high = given.get("to")
-        return self._integers(
-            state, given.get("from", 0), 1 << 53 if high is None else high, result
+        values = TORCH[name].law(
+            self.draws, state, result.numel() if count is None else count, **parameters
         )
+        if values and isinstance(values[0], SeedInteger):
+            return result  # good for seeds only; executions on real randomness see to the rest
+        if self.traced:
+            return self._replaced(result, _objects(values, tuple(result.shape)))
+        with self.torch.no_grad():
+            plain = self.torch.as_tensor(np.asarray(values, dtype=np.float64))
+            result.copy_(plain.reshape(result.shape))
+        return result
 
-    def _draw_randperm(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        return list(self.draws.permutation(state, result.numel()))
-
-    def _integers(self, state: Any, low: int, high: int, result: Any) -> list[Any]:
-        seeds = result.reshape(-1).tolist()
-        found = self.draws.integers(state, result.numel(), high - low, 0)
-        if any(type(choice) is not int and isinstance(choice, int) for choice in found):
-            return list(seeds)  # good for seeds only; executions on real randomness see to the rest
-        return [
-            DeferredDraw(lambda choice=choice: low + outcome(choice))
-            if self.traced
-            else low + choice
-            for choice in found
-        ]  # type: ignore[misc]
+    def _parameters(self, name: str, given: dict[str, Any]) -> tuple[int | None, dict[str, Any]]:
+        """Return how many values are drawn, unless one for each element, and the law's parameters."""
+        if name in ("bernoulli", "multinomial"):
+            self.note_precision(given["self"])
+        weights = given["self"].detach().to(self.torch.float64) if "self" in given else None
+        if name == "multinomial":
+            rows = weights.reshape(-1, weights.shape[-1]).tolist()
+            return given["num_samples"], {"rows": rows, "replace": given.get("replacement", False)}
+        if name == "bernoulli" and given.get("p") is None:
+            return None, {"p": weights.reshape(-1).tolist()}
+        parameters = TORCH[name].parameters(given)
+        if any(isinstance(thing, self.torch.Tensor) for thing in parameters.values()):
+            raise self.draws.escape(f"torch.{name} with tensors has no branches")
+        return None, parameters
 
 
 @functools.cache
 def _described(func: Any) -> tuple[str, str | None, bool]:
-    """Return an operation's name, the method that draws for it if one does, and whether it is
-    random.
-    """
+    """Return an operation's name, that of what it draws in `TORCH`, and whether it is random."""
     base = func._schema.name.removeprefix("aten::")
-    method = f"_draw_{base.rstrip('_').removesuffix('_like')}"
+    drawn = base.rstrip("_").removesuffix("_like")
     seeded = type(func.tags[0]).nondeterministic_seeded in func.tags if func.tags else False
-    return base, method if method in vars(_Shadows) else None, seeded
+    return base, drawn if drawn in TORCH else None, seeded
 
 
 @functools.cache
@@ -803,35 +748,31 @@ def _open(thing: Any) -> bool:
     return isinstance(thing, _OPEN)
 
 
-def _settled(thing: Any) -> Any:
-    return thing.resolve() if isinstance(thing, DeferredDraw | DrawnOutcome) else thing
-
-
 def _later(function: Callable[..., Any], *things: Any) -> DeferredDraw:
-    return DeferredDraw(lambda: bool(function(*map(_settled, things))))
+    return DeferredDraw(lambda: bool(function(*map(settled, things))))
 
 
 def _and(a: Any, b: Any) -> DeferredDraw:
-    return DeferredDraw(lambda: bool(_settled(a)) and bool(_settled(b)))
+    return DeferredDraw(lambda: bool(settled(a)) and bool(settled(b)))
 
 
 def _or(a: Any, b: Any) -> DeferredDraw:
-    return DeferredDraw(lambda: bool(_settled(a)) or bool(_settled(b)))
+    return DeferredDraw(lambda: bool(settled(a)) or bool(settled(b)))
 
 
 def _asked_of(question: Callable[[float], bool], thing: Any) -> bool:
     """Ask an element whether it is finite or the like; random numbers are, but on a set of
     probability 0.
     """
-    return question(0.0 if isinstance(thing, TracedNumber) else float(_settled(thing)))
+    return question(0.0 if isinstance(thing, TracedNumber) else float(settled(thing)))
 
 
 def _unary(name: str, x: Any) -> Any:
-    return _UNARY[name](_settled(x))
+    return _UNARY[name](settled(x))
 
 
 def _binary(name: str, a: Any, b: Any) -> Any:
-    one, other = _settled(a), _settled(b)
+    one, other = settled(a), settled(b)
     if name == "div" and not isinstance(one, TracedNumber) and not isinstance(other, TracedNumber):
         return float(np.float64(one) / np.float64(other))
     return _BINARY[name](one, other)
@@ -847,7 +788,7 @@ def _bounded(a: Any, b: Any, side: int) -> Any:
 
 
 def _clamped(x: Any, low: Any, high: Any) -> Any:
-    thing = _settled(x)
+    thing = settled(x)
     if isinstance(thing, TracedNumber) and not (
         isinstance(low, TracedNumber) or isinstance(high, TracedNumber)
     ):
@@ -856,11 +797,11 @@ def _clamped(x: Any, low: Any, high: Any) -> Any:
 
 
 def _extreme(row: Any, largest: bool) -> int:
-    return arg_extreme([_settled(thing) for thing in row], largest=largest)
+    return arg_extreme([settled(thing) for thing in row], largest=largest)
 
 
 def _position(ends: list[float], value: Any, right: bool) -> int:
-    x = _settled(value)
+    x = settled(value)
     for i, end in enumerate(ends):
         if x < end or (not right and x == end):
             return i
@@ -870,7 +811,7 @@ def _position(ends: list[float], value: Any, right: bool) -> int:
 def _product(row: Any) -> Any:
     found: Any = 1
     for thing in row:
-        found = found * _settled(thing)
+        found = found * settled(thing)
         if not found:
             break
     return found
