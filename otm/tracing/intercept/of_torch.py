@@ -20,6 +20,7 @@ Nothing here imports torch: the module is handed in by whoever finds it loaded.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import math
@@ -96,40 +97,102 @@ def _modes(compiles: bool) -> tuple[Any, Any]:
     return Calls, Operations
 
 
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": operator.neg,
-    "log": TracedNumber.log,
-    "log1p": TracedNumber.log1p,
-    "exp": TracedNumber.exp,
-    "expm1": TracedNumber.expm1,
-    "sqrt": TracedNumber.sqrt,
-    "reciprocal": TracedNumber.reciprocal,
-    "abs": abs,
-    "floor": TracedNumber.floor,
+@dataclasses.dataclass(frozen=True)
+class Elementwise:
+    """What an operation does to elements, one by one.
+
+    Attributes:
+        function: from an iterator of elements to the result; it looks at what it takes.
+        operands: the arguments that hold the elements.
+        answers: whether it answers a question, which then stays open until somebody looks; what
+            computes numbers is done at once.
+    """
+
+    function: Callable[[Iterator[Any]], Any]
+    operands: tuple[str, ...] = ("self",)
+    answers: bool = False
+
+    def element(self, *things: Any) -> Any:
+        """Return an element of the result."""
+        if self.answers:
+            return DeferredDraw(lambda: bool(self.function(map(settled, things))))
+        return self.function(map(settled, things))
+
+
+def _of(function: Callable[..., Any]) -> Callable[[Iterator[Any]], Any]:
+    """Return a function of several elements as one of an iterator."""
+    return lambda elements: function(*elements)
+
+
+def _divided(a: Any, b: Any) -> Any:
+    if isinstance(a, TracedNumber) or isinstance(b, TracedNumber):
+        return a / b
+    return float(np.float64(a) / np.float64(b))
+
+
+def _bounded(a: Any, b: Any, *, largest: bool) -> Any:
+    """Return the larger or smaller of two."""
+    number, other = (a, b) if isinstance(a, TracedNumber) else (b, a)
+    if isinstance(other, TracedNumber):
+        return number if (number > other) == largest else other
+    return number.clamped(other, None) if largest else number.clamped(None, other)
+
+
+def _clamped(x: Any, low: Any = None, high: Any = None) -> Any:
+    if isinstance(low, TracedNumber) or isinstance(high, TracedNumber):
+        raise TypeError("clamped by random numbers")
+    return x.clamped(low, high)
+
+
+def _question(question: Callable[[float], bool]) -> Callable[[Iterator[Any]], bool]:
+    """Return what asks whether an element is finite or the like.
+
+    Random numbers are, but on a set of probability 0: NumPy and Python answer the same of them.
+    """
+    return lambda elements: all(
+        question(0.0 if isinstance(x, TracedNumber) else float(x)) for x in elements
+    )
+
+
+_TWO = ("self", "other")
+_ELEMENTWISE = {
+    "neg": Elementwise(_of(operator.neg)),
+    "log": Elementwise(_of(TracedNumber.log)),
+    "log1p": Elementwise(_of(TracedNumber.log1p)),
+    "exp": Elementwise(_of(TracedNumber.exp)),
+    "expm1": Elementwise(_of(TracedNumber.expm1)),
+    "sqrt": Elementwise(_of(TracedNumber.sqrt)),
+    "reciprocal": Elementwise(_of(TracedNumber.reciprocal)),
+    "abs": Elementwise(_of(abs)),
+    "floor": Elementwise(_of(TracedNumber.floor)),
+    "add": Elementwise(_of(operator.add), _TWO),
+    "sub": Elementwise(_of(operator.sub), _TWO),
+    "rsub": Elementwise(_of(operator.sub), ("other", "self")),
+    "mul": Elementwise(_of(operator.mul), _TWO),
+    "div": Elementwise(_of(_divided), _TWO),
+    "pow": Elementwise(_of(operator.pow), ("self", "exponent")),
+    "maximum": Elementwise(_of(functools.partial(_bounded, largest=True)), _TWO),
+    "minimum": Elementwise(_of(functools.partial(_bounded, largest=False)), _TWO),
+    "clamp": Elementwise(_of(_clamped), ("self", "min", "max")),
+    "clamp_min": Elementwise(_of(_clamped), ("self", "min")),
+    "clamp_max": Elementwise(_of(_clamped), ("self", "min", "max")),
+    "isnan": Elementwise(_question(math.isnan)),
+    "isinf": Elementwise(_question(math.isinf)),
+    "isfinite": Elementwise(_question(math.isfinite)),
+    "lt": Elementwise(_of(operator.lt), _TWO, answers=True),
+    "le": Elementwise(_of(operator.le), _TWO, answers=True),
+    "gt": Elementwise(_of(operator.gt), _TWO, answers=True),
+    "ge": Elementwise(_of(operator.ge), _TWO, answers=True),
+    "eq": Elementwise(_of(operator.eq), _TWO, answers=True),
+    "ne": Elementwise(_of(operator.ne), _TWO, answers=True),
+    "logical_not": Elementwise(_of(operator.not_), answers=True),
+    "bitwise_not": Elementwise(_of(operator.not_), answers=True),
+    "logical_and": Elementwise(all, _TWO, answers=True),
+    "bitwise_and": Elementwise(all, _TWO, answers=True),
+    "logical_or": Elementwise(any, _TWO, answers=True),
+    "bitwise_or": Elementwise(any, _TWO, answers=True),
 }
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "rsub": lambda a, b: b - a,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "pow": operator.pow,
-    "maximum": lambda a, b: _bounded(a, b, 0),
-    "minimum": lambda a, b: _bounded(a, b, 1),
-}
-_ASKED: dict[str, Callable[[float], bool]] = {
-    "isnan": math.isnan,
-    "isinf": math.isinf,
-    "isfinite": math.isfinite,
-}
-_ORDER: dict[str, Callable[[Any, Any], Any]] = {
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
-}
+_OF_TRUTH = {"logical_and", "bitwise_and", "logical_or", "bitwise_or"}
 _MOVED: dict[str, tuple[str, ...]] = {
     "clone": ("self",),
     "copy": ("self", "src"),
@@ -395,57 +458,19 @@ class _Shadows:
         )  # type: ignore[union-attr]
         if plain == "to_copy":
             return self._converted(func, args, kwargs)
-        if plain in _ORDER and given.get("out") is None:
-            self.note_precision(given["self"], given["other"])
-            return self._each(
-                func,
-                args,
-                kwargs,
-                (given["self"], given["other"]),
-                functools.partial(_later, _ORDER[plain]),
-            )
-        if plain in ("logical_not", "bitwise_not"):
-            return self._each(
-                func, args, kwargs, (given["self"],), functools.partial(_later, operator.not_)
-            )
-        if (
-            plain in ("logical_and", "bitwise_and", "logical_or", "bitwise_or")
-            and given["self"].dtype == self.torch.bool
-        ):
-            both = _and if plain.endswith("and") else _or
-            return self._each(func, args, kwargs, (given["self"], given["other"]), both)
         special = getattr(self, f"_on_{plain}", None)
         if special is not None and (numbers or plain in ("cumprod", "all", "any")):
             return special(func, args, kwargs, given)
-        if numbers and given.get("out") is None:
+        entry = _ELEMENTWISE.get(plain)
+        if plain in _OF_TRUTH and given["self"].dtype != self.torch.bool:
+            entry = None  # of integers it is arithmetic on bits
+        options = given.get("out"), given.get("rounding_mode")
+        if entry is not None and (entry.answers or numbers) and options == (None, None):
+            if given.get("alpha", 1) != 1:
+                raise self.draws.escape(f"torch.{plain} with alpha on random numbers")
             self.note_precision(*given.values())
-            if plain in _ASKED:  # NumPy and Python answer the same of numbers
-                return self._each(
-                    func,
-                    args,
-                    kwargs,
-                    (given["self"],),
-                    functools.partial(_asked_of, _ASKED[plain]),
-                )
-            if plain in _UNARY:
-                return self._each(
-                    func, args, kwargs, (given["self"],), functools.partial(_unary, plain)
-                )
-            if plain in _BINARY and given.get("rounding_mode") is None:
-                other = given.get("other", given.get("exponent"))
-                if plain in ("add", "sub", "rsub") and given.get("alpha", 1) != 1:
-                    raise self.draws.escape(f"torch.{plain} with alpha on random numbers")
-                return self._each(
-                    func, args, kwargs, (given["self"], other), functools.partial(_binary, plain)
-                )
-            if plain in ("clamp", "clamp_min", "clamp_max"):
-                return self._each(
-                    func,
-                    args,
-                    kwargs,
-                    (given["self"], given.get("min"), given.get("max")),
-                    _clamped,
-                )
+            operands = [given.get(name) for name in entry.operands]
+            return self._each(func, args, kwargs, operands, entry.element)
         for tensor in shadowed:
             if self.settle(tensor):
                 raise self.draws.escape(f"torch.{base} on random numbers")
@@ -746,54 +771,6 @@ def _objects(things: list[Any], shape: tuple[int, ...]) -> Objects:
 
 def _open(thing: Any) -> bool:
     return isinstance(thing, _OPEN)
-
-
-def _later(function: Callable[..., Any], *things: Any) -> DeferredDraw:
-    return DeferredDraw(lambda: bool(function(*map(settled, things))))
-
-
-def _and(a: Any, b: Any) -> DeferredDraw:
-    return DeferredDraw(lambda: bool(settled(a)) and bool(settled(b)))
-
-
-def _or(a: Any, b: Any) -> DeferredDraw:
-    return DeferredDraw(lambda: bool(settled(a)) or bool(settled(b)))
-
-
-def _asked_of(question: Callable[[float], bool], thing: Any) -> bool:
-    """Ask an element whether it is finite or the like; random numbers are, but on a set of
-    probability 0.
-    """
-    return question(0.0 if isinstance(thing, TracedNumber) else float(settled(thing)))
-
-
-def _unary(name: str, x: Any) -> Any:
-    return _UNARY[name](settled(x))
-
-
-def _binary(name: str, a: Any, b: Any) -> Any:
-    one, other = settled(a), settled(b)
-    if name == "div" and not isinstance(one, TracedNumber) and not isinstance(other, TracedNumber):
-        return float(np.float64(one) / np.float64(other))
-    return _BINARY[name](one, other)
-
-
-def _bounded(a: Any, b: Any, side: int) -> Any:
-    """Return the larger (side 0) or smaller of two."""
-    if isinstance(b, TracedNumber) and not isinstance(a, TracedNumber):
-        a, b = b, a
-    if not isinstance(b, TracedNumber):
-        return a.clamped(b, None) if side == 0 else a.clamped(None, b)
-    return a if (a > b) == (side == 0) else b
-
-
-def _clamped(x: Any, low: Any, high: Any) -> Any:
-    thing = settled(x)
-    if isinstance(thing, TracedNumber) and not (
-        isinstance(low, TracedNumber) or isinstance(high, TracedNumber)
-    ):
-        return thing.clamped(low, high)
-    raise TypeError("clamped by random numbers")
 
 
 def _extreme(row: Any, largest: bool) -> int:
