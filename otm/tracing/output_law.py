@@ -1,10 +1,11 @@
-"""The law of a candidate's answers over its uniforms and every draft, from the better of two sources.
+"""The law of a candidate's answers over its uniforms and every draft.
 
-Code that only compares its uniforms is run on tracing numbers (*traced*,
-`otm.tracing.branching`), and what it draws itself divides the run by outcomes (*branched*): the
-law is exact, or comes with a bound on the probability left undecided. Where a trace is void, code
-that takes its uniforms as floats is probed as a black box (*probed*, `otm.tracing.probing`): exact
-under the assumption stated there, and what is unproved without it is bounded by samples.
+Two ways lead to it, the better one first. Code that only compares its uniforms is run on tracing
+numbers (*traced*, `otm.tracing.branching`), and what it draws itself divides the run by outcomes
+(*branched*): the law is exact, or comes with a bound on the probability left undecided. Where a
+trace is void, code that takes its uniforms as floats is probed as a black box (*probed*,
+`otm.tracing.probing`): exact under the assumption stated there, and what is unproved without it is
+bounded by samples.
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ def output_law_of(
     given = functions, weights, num_uniforms
     try:
         return traced_law_of(*given, tolerance=tolerance, described=described)
-    except TraceAborted as escape:
-        reason = str(escape)
+    except TraceAborted as aborted:
+        reason = str(aborted)
     require_deterministic(*given, reason)
     predictions = [probe(function, num_uniforms) for function in functions]
     check = PredictionCheck(functions, predictions, weights, num_uniforms)

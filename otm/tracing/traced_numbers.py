@@ -171,7 +171,7 @@ class TracedNumber:
         return frozenset().union(*(source.axes for source in self.sources))
 
     def __repr__(self) -> str:
-        self.run.escape("a random number was printed")  # digits are a way to read the number, too
+        self.run.abort("a random number was printed")  # digits are a way to read the number, too
         low, high = self.bounds()
         return f"TracedNumber({low:.6g}..{high:.6g})"
 
@@ -250,7 +250,7 @@ class TracedNumber:
         if math.isinf(exponent) and self.bounds()[0] >= 0.0 and self.bounds()[1] < 1.0:
             return 0.0 if exponent > 0.0 else math.inf  # u ** (1/0): no weight
         if exponent != 1.0 and not self >= 0.0:
-            raise self.run.escape("a power of a random number of either sign")
+            raise self.run.abort("a power of a random number of either sign")
         return _unary(
             self, lambda x: _power(x, exponent), self.shape and self.shape.power(exponent)
         )
@@ -305,10 +305,10 @@ class TracedNumber:
 
     # Conversions that leave the trace.
     def __float__(self) -> float:
-        raise self.run.escape("a random number was converted to a plain float")
+        raise self.run.abort("a random number was converted to a plain float")
 
     def __index__(self) -> int:
-        raise self.run.escape("a uniform is no index")
+        raise self.run.abort("a uniform is no index")
 
     def __int__(self) -> int:
         """Truncate; each integer in reach is a comparison (``int(u * n)`` draws uniformly)."""
@@ -557,7 +557,7 @@ class _Comparison:
         # Something may be NaN inside (a logarithm of negative numbers): tracing gives up. Otherwise
         # rounding made the bounds wider than the function: nothing to split, nothing to decide.
         if math.isnan(number.bounds()[0]):
-            raise run.escape("a comparison with what may be NaN")
+            raise run.abort("a comparison with what may be NaN")
         return False
 
 

@@ -87,7 +87,7 @@ def test_a_second_execution_that_decides_otherwise_is_stopped() -> None:
     run.axis()
     with pytest.raises(TraceAborted, match="other decisions"):
         run.split_at_change(0, lambda point: point[0] < 0.5) if run.follow_split() else None
-    assert run.escaped
+    assert run.aborted
     with pytest.raises(TraceAborted, match="other outcomes"):
         Execution(prescribed=(("choice", 1),)).choose([1.0, 0.0])
 

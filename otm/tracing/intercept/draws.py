@@ -77,7 +77,7 @@ class Draws(abc.ABC):
         """Return a `DrawnOutcome` or an index for every row of weights (not normalised)."""
 
     @abc.abstractmethod
-    def escape(self, how: str) -> TraceAborted:
+    def abort(self, how: str) -> TraceAborted:
         """Return the exception to raise where a draw cannot be followed."""
 
 
@@ -122,14 +122,14 @@ class TracingDraws(Draws):
             lambda: [DrawnOutcome(self.run, row) for row in weights],
         )
 
-    def escape(self, how: str) -> TraceAborted:
+    def abort(self, how: str) -> TraceAborted:
         """Return the exception that stops the execution."""
-        return self.run.escape(how)
+        return self.run.abort(how)
 
     def _take(self, state: Hashable, signature: Hashable, make: Any) -> list[Any]:
         before, elements = self._known.get(state, (signature, None))
         if before != signature:
-            raise self.escape("a generator was set back and drew otherwise than before")
+            raise self.abort("a generator was set back and drew otherwise than before")
         if elements is None:
             elements = make()
             # a draw of nothing leaves the generator as it is: what comes next has the same state
@@ -174,13 +174,13 @@ class ReplayedDraws(Draws):
         """Return an outcome for every row of weights."""
         return self._take(len(weights))
 
-    def escape(self, how: str) -> TraceAborted:
+    def abort(self, how: str) -> TraceAborted:
         """Return the exception that stops the execution."""
         return TraceAborted(how)
 
     def _take(self, size: int) -> list[Any]:
         if self._next >= len(self.values) or len(self.values[self._next]) != size:
-            raise self.escape("other draws at a second execution")
+            raise self.abort("other draws at a second execution")
         self._next += 1
         return list(self.values[self._next - 1])
 
@@ -209,4 +209,4 @@ class CommonGenerator:
     def end(self) -> None:
         """Stop the execution if it is elsewhere."""
         if self._state() != self._last:
-            raise self._draws.escape(f"{self._library} drew by a function imported before")
+            raise self._draws.abort(f"{self._library} drew by a function imported before")

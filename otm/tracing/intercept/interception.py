@@ -48,9 +48,9 @@ class Interception(Draws):
         """Return an outcome for every row of weights."""
         return self._draws.choices(state, weights)
 
-    def escape(self, how: str) -> TraceAborted:
+    def abort(self, how: str) -> TraceAborted:
         """Return the exception that stops the execution."""
-        return self._draws.escape(how)
+        return self._draws.abort(how)
 
     @property
     def _draws(self) -> Draws:

@@ -40,7 +40,7 @@ class _Drawing:
             return getattr(self, name)(*args, **kwargs)
         given = NUMPY[name].bound(args, kwargs)
         if given.pop("out", None) is not None:
-            raise self.draws.escape("numpy.random filled an array of plain floats")
+            raise self.draws.abort("numpy.random filled an array of plain floats")
         size, _, _ = (given.pop(own, None) for own in ("size", "dtype", "method"))
         parameters = NUMPY[name].parameters(given)
         if size is None:
@@ -200,7 +200,7 @@ def _subclass(base: Any, draws: Draws) -> Any:
 
 def _refusing(draws: Draws, name: str) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise draws.escape(_REFUSED.format(name))
+        raise draws.abort(_REFUSED.format(name))
 
     return refuse
 

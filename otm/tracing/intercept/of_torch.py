@@ -418,7 +418,7 @@ class _Shadows:
             return int(objects.reshape(-1)[0])
         if name == "__bool__":
             return bool(objects.reshape(-1)[0])
-        raise self.draws.escape(f"a tensor of random numbers was read by {name}")
+        raise self.draws.abort(f"a tensor of random numbers was read by {name}")
 
     # Operations.
     def operated(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -428,7 +428,7 @@ class _Shadows:
         if drawn is not None:
             return self._draw(drawn, func, args, kwargs)
         if random:
-            raise self.draws.escape(f"torch.{base} has no branches")
+            raise self.draws.abort(f"torch.{base} has no branches")
         if not self._of:
             return func(*args, **kwargs)
         tensors = [
@@ -441,7 +441,7 @@ class _Shadows:
             return func(*args, **kwargs)
         if func.is_view or base in ("detach", "lift_fresh", "alias", "_reshape_alias"):
             if base == "view" and func._overloadname == "dtype":
-                raise self.draws.escape("the bits of random numbers were looked at")
+                raise self.draws.abort("the bits of random numbers were looked at")
             return func(*args, **kwargs)
         return self._computed(func, base, args, kwargs, shadowed)
 
@@ -467,13 +467,13 @@ class _Shadows:
         options = given.get("out"), given.get("rounding_mode")
         if entry is not None and (entry.answers or numbers) and options == (None, None):
             if given.get("alpha", 1) != 1:
-                raise self.draws.escape(f"torch.{plain} with alpha on random numbers")
+                raise self.draws.abort(f"torch.{plain} with alpha on random numbers")
             self.note_precision(*given.values())
             operands = [given.get(name) for name in entry.operands]
             return self._each(func, args, kwargs, operands, entry.element)
         for tensor in shadowed:
             if self.settle(tensor):
-                raise self.draws.escape(f"torch.{base} on random numbers")
+                raise self.draws.abort(f"torch.{base} on random numbers")
         return func(*args, **kwargs)
 
     def _bound(self, func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -518,7 +518,7 @@ class _Shadows:
         for name, thing in given.items():
             for tensor in _flat([thing]) if name not in data else ():
                 if self.settle(tensor):
-                    raise self.draws.escape(f"torch.{base} by random numbers")
+                    raise self.draws.abort(f"torch.{base} by random numbers")
         if base == "clone":
             moved = places["self"]
         elif base == "copy":
@@ -594,7 +594,7 @@ class _Shadows:
 
     def _on_max(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
         if isinstance(given.get("other"), self.torch.Tensor):
-            raise self.draws.escape("torch.max of two tensors of random numbers")
+            raise self.draws.abort("torch.max of two tensors of random numbers")
         rows, _ = self._rows(given["self"], given.get("dim"))
         result = func(*args, **kwargs)
         winners = [_extreme(row, "max" in func._schema.name) for row in rows]
@@ -640,7 +640,7 @@ class _Shadows:
             else (given["sorted_sequence"], given["self"])
         )
         if self.settle(table):
-            raise self.draws.escape("torch.searchsorted in random numbers")
+            raise self.draws.abort("torch.searchsorted in random numbers")
         self.note_precision(table)
         right = given.get("right", False) or given.get("side") == "right"
         ends, wanted = self.elements(table), self.elements(values)
@@ -661,7 +661,7 @@ class _Shadows:
     def _on_all(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
         if isinstance(given.get("dim"), list | tuple):
             if self.settle(given["self"]):
-                raise self.draws.escape("torch.all of random numbers")
+                raise self.draws.abort("torch.all of random numbers")
             return func(*args, **kwargs)
         rows, _ = self._rows(given["self"], given.get("dim"))
         result = func(*args, **kwargs)
@@ -677,7 +677,7 @@ class _Shadows:
         dim = given["dim"]
         rows, others = self._rows(given["self"], dim)
         if any(isinstance(thing, TracedNumber) for thing in rows.flat):
-            raise self.draws.escape("torch.cumprod of random numbers")
+            raise self.draws.abort("torch.cumprod of random numbers")
         result = func(*args, **kwargs)
         found: Objects = np.empty(rows.shape, dtype=object)
         for i, row in enumerate(rows):
@@ -695,7 +695,7 @@ class _Shadows:
         for thing in _flat(given.values()):
             parameter = thing is not given.get("self") or not func._schema.name.endswith("_")
             if parameter and self.traced and self.settle(thing):
-                raise self.draws.escape(f"{func._schema.name} with random numbers as parameters")
+                raise self.draws.abort(f"{func._schema.name} with random numbers as parameters")
         count, parameters = self._parameters(name, given)
         result = func(*args, **kwargs)
         values = TORCH[name].law(
@@ -722,7 +722,7 @@ class _Shadows:
             return None, {"p": weights.reshape(-1).tolist()}
         parameters = TORCH[name].parameters(given)
         if any(isinstance(thing, self.torch.Tensor) for thing in parameters.values()):
-            raise self.draws.escape(f"torch.{name} with tensors has no branches")
+            raise self.draws.abort(f"torch.{name} with tensors has no branches")
         return None, parameters
 
 
