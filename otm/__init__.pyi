@@ -16,14 +16,12 @@ from otm import (
     plot as plot,
     results as results,
     sequence as sequence,
+    statistics as statistics,
     table as table,
     tracing as tracing,
     transport as transport,
     trees as trees,
     verifiers as verifiers,
-)
-from otm.audit.callables import (
-    from_callable as from_callable,
 )
 from otm.comparison import (
     compare as compare,
@@ -98,6 +96,7 @@ from otm.verifiers import (
     TypicalAcceptance as TypicalAcceptance,
     Verifier as Verifier,
     WithoutReplacementOptimal as WithoutReplacementOptimal,
+    from_callable as from_callable,
 )
 
 __version__: str

@@ -40,7 +40,6 @@ from otm.audit.candidate import (
 )
 from otm.audit.exact_audit import exact, sampler
 from otm.audit.generation_audit import generate
-from otm.audit.integration import rounding_tolerance
 from otm.audit.log_audit import log, records_needed
 from otm.audit.sampled_audit import outputs, sampled
 from otm.audit.sequence_audit import sequence
@@ -48,6 +47,7 @@ from otm.audit.shrinking import shrink, shrink_sequence
 from otm.audit.step_audit import step
 from otm.audit.tree_audit import tree
 from otm.evidence import samples_needed
+from otm.tracing.output_law import rounding_tolerance
 
 __all__ = [
     "BatchCandidate",

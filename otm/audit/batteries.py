@@ -23,7 +23,6 @@ from otm.audit.block_samples import sampled_blocks
 from otm.audit.candidate import (
     BatchCandidate,
     BlockKernel,
-    CandidateFailure,
     LogitCandidate,
     WholeCandidate,
     as_candidate,
@@ -46,7 +45,8 @@ from otm.pmf import check_count, check_counts, check_real, check_rng
 from otm.problem import Problem
 from otm.sequence.models import LanguageModel, TableModel
 from otm.tabular import markdown
-from otm.tracing.draws.interception import preserved
+from otm.tracing.answers import CandidateFailure
+from otm.tracing.intercept.interception import preserved
 from otm.tracing.probing import FALSE_ALARM, OwnRandomness
 from otm.verifiers.base import Verifier
 

@@ -20,9 +20,7 @@ from otm.audit.candidate import (
     BatchCandidate,
     BlockKernel,
     Candidate,
-    CandidateFailure,
     as_candidate,
-    naming_failures,
     read_block,
 )
 from otm.audit.coverage import Coverage
@@ -33,6 +31,7 @@ from otm.errors import ShapeMismatch
 from otm.pmf import check_count
 from otm.problem import Problem
 from otm.sequence.models import LanguageModel, check_context, check_model
+from otm.tracing.answers import CandidateFailure, naming_failures
 
 
 def sampled_blocks(

@@ -20,10 +20,8 @@ a `LogitCandidate`. Code that drafts by itself, reads drafted trees or writes wh
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -31,28 +29,19 @@ from numpy.typing import NDArray
 
 from otm.audit import instances
 from otm.drafts import Law
-from otm.errors import InvalidParameter, OtmError
+from otm.errors import InvalidParameter
 from otm.logits import Processing
 from otm.pmf import check_count, check_instance, plain_reals
 from otm.problem import Problem
 from otm.sequence.models import TableModel
+from otm.tracing.answers import CandidateFailure, integer_of
 from otm.verifiers.base import Verifier
+from otm.verifiers.callables import CallableVerifier, one_per_draft_and_one
 
 SIBLINGS = ("with", "without", "likeliest")
 """How the siblings of a tree are drafted: drawn with or without replacement, or the likeliest
 tokens of the draft.
 """
-
-
-class CandidateFailure(OtmError, RuntimeError):
-    """The callable under audit raised, or returned something that is no answer; the message says on
-    which input.
-    """
-
-
-def one_per_draft_and_one(num_drafts: int, num_tokens: int) -> int:
-    """Return k + 1: a uniform for each accept step and one for the residual or bonus draw."""
-    return num_drafts + 1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -291,6 +280,16 @@ def _name_of(verify: object, name: str) -> str:
     return name or str(getattr(verify, "__name__", type(verify).__name__))
 
 
+def unwrapped(thing: object) -> object:
+    """Return the function behind a verifier that was made of one, which an audit asks itself;
+    anything else as it is.
+    """
+    if not isinstance(thing, CallableVerifier):
+        return thing
+    code = thing.code
+    return Candidate(code.verify, name=code.name, num_uniforms=code.num_uniforms)
+
+
 def as_candidate(thing: object) -> Candidate:
     """Return a function as a `Candidate` with the default number of uniforms; a `Candidate` as it
     is.
@@ -317,45 +316,6 @@ def as_candidate(thing: object) -> Candidate:
     return Candidate(thing)
 
 
-NO_TOKEN = -1
-"""What a candidate returned where it returned a number outside the vocabulary: mass that the target
-does not have.
-"""
-
-
-@dataclasses.dataclass(frozen=True)
-class Failed:
-    """In place of an output: the callable raised, or returned something that is no answer."""
-
-    message: str
-
-
-def read_token(answer: Any, num_tokens: int) -> tuple[int, bool | None]:
-    """Return (token, accepted) from what a candidate returned; accepted is None where it returned
-    the token alone.
-
-    Raises:
-        CandidateFailure: unless it is one integer, with or without a flag; one outside the
-            vocabulary reads as `NO_TOKEN`.
-    """
-    token, accepted = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
-    number = _as_int(token)
-    if number is None:
-        raise CandidateFailure(
-            f"The callable must return a token in [0, {num_tokens}), alone or as (token, "
-            f"accepted); it returned {answer!r}."
-        )
-    if isinstance(accepted, str) or (
-        isinstance(accepted, (int, float, np.number)) and accepted not in (0, 1)
-    ):
-        raise CandidateFailure(
-            f"The callable must say True or False of whether it accepted; it returned {answer!r}."
-        )
-    return number if 0 <= number < num_tokens else NO_TOKEN, None if accepted is None else bool(
-        accepted
-    )
-
-
 def read_block(answer: Any, num_tokens: int, longest: int) -> tuple[tuple[int, ...], int | None]:
     """Return (tokens, number accepted) from what a block candidate returned; trailing −1 is
     padding.
@@ -370,7 +330,7 @@ def read_block(answer: Any, num_tokens: int, longest: int) -> tuple[tuple[int, .
         else (answer, None)
     )
     try:
-        numbers = [_as_int(token) for token in np.asarray(tokens).reshape(-1).tolist()]
+        numbers = [integer_of(token) for token in np.asarray(tokens).reshape(-1).tolist()]
     except (TypeError, ValueError):
         numbers = [None]
     while numbers and numbers[-1] == -1:
@@ -382,7 +342,7 @@ def read_block(answer: Any, num_tokens: int, longest: int) -> tuple[tuple[int, .
             "(tokens, num_accepted); it "
             f"returned {answer!r}."
         )
-    return block, None if count is None else _as_int(count)
+    return block, None if count is None else integer_of(count)
 
 
 def read_batch(
@@ -408,47 +368,3 @@ def read_batch(
         )
     flags = None if accepted is None else np.asarray(accepted).reshape(-1).astype(bool)
     return array.reshape(-1).astype(np.int64), flags
-
-
-def _as_int(token: Any) -> int | None:
-    """Return an integer, of Python, NumPy or a tensor with one element; None for anything else,
-    whole floats included.
-    """
-    if isinstance(token, bool | np.bool_ | float | np.floating) or token is None:
-        return None
-    try:
-        array = np.asarray(token)
-        if array.size != 1 or array.dtype.kind not in "iuO":
-            return None
-        return operator.index(array.reshape(-1)[0])
-    except (TypeError, ValueError):
-        return None
-
-
-@contextlib.contextmanager
-def naming_failures(place: str = "") -> Iterator[None]:
-    """Raise `CandidateFailure` for whatever the callable raises, with what it was, and after it the
-    place.
-    """
-    try:
-        yield
-    except CandidateFailure as error:
-        raise CandidateFailure(f"{error}{place}") from error
-    except (Exception, SystemExit) as error:  # an exit must not end the audit with its own status
-        raise CandidateFailure(
-            f"The callable raised {type(error).__name__}: {error}.{place}"
-        ) from error
-
-
-def outcome_of(function: Callable[[], Any]) -> Any:
-    """Run a candidate and return its output, or `Failed` with what it raised: how often is for the
-    audit to say.
-
-    Warnings of NumPy are silenced: a 0/0 that the output does not depend on is no fault, and one
-    that it depends on shows.
-    """
-    try:
-        with naming_failures(), np.errstate(all="ignore"):
-            return function()
-    except CandidateFailure as error:
-        return Failed(str(error))

@@ -3,7 +3,7 @@ held against the target.
 
 The law of the output given the drafts comes from the best of three sources: a verifier of this
 library has it (*kernel*), other code is traced or, failing that, probed as a black box
-(`otm.audit.integration`).
+(`otm.tracing.output_law`).
 """
 
 from __future__ import annotations
@@ -18,25 +18,20 @@ import scipy
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm.audit.callables import answers_on, unwrapped
-from otm.audit.candidate import NO_TOKEN, as_candidate
+from otm.audit.candidate import as_candidate, unwrapped
 from otm.audit.coverage import Coverage, covering
-from otm.audit.integration import (
-    Answers,
-    IntegratedAudit,
-    allowed_by,
-    answers_of,
-    check_tolerance,
-    concluded,
-)
+from otm.audit.integration import IntegratedAudit, allowed_by, check_tolerance
 from otm.audit.probabilities import number, numbers
 from otm.divergences import divergence_term
 from otm.drafts.base import enumerate_drafts
 from otm.problem import Problem, check_problem
 from otm.results import Coupling
 from otm.tabular import markdown
+from otm.tracing.answers import NO_TOKEN
+from otm.tracing.output_law import OutputLaw, output_law_of, refine_until_decided
 from otm.verbs import coupling, optimal_acceptance, prepare
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
+from otm.verifiers.callables import output_law_on
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,12 +152,12 @@ def exact(candidate: object, problem: Problem, *, tolerance: float | None = None
     Raises:
         CandidateFailure: if the callable raises or returns no token; the message names the input.
         InvalidParameter: if it is no callable, or no function of its arguments.
-        TooLarge: beyond four million draft sequences; of code beyond 512 of them, where it cannot
-            be followed on all at once (`otm.tracing.lockstep`).
+        TooLarge: beyond four million draft sequences; of code that cannot be traced beyond 512.
 
     Cost: traced, two calls for each draft sequence and each box (k + V boxes for recursive
         rejection); probed, some ten thousand.
-    Beyond 512 sequences some seconds at most.
+    At most some 20 seconds: the draft sequences that there is no time for, the least likely, count
+    as `error`.
     Accuracy: 2^-53 per box beside the candidate's own rounding; `error` otherwise.
     Reference: docs/theory.md, "Audits".
 
@@ -183,9 +178,9 @@ def exact(candidate: object, problem: Problem, *, tolerance: float | None = None
     sequences = enumerate_drafts(single.law, single.draft)
     live = sequences.mass > 0
     drafts = sequences.tokens[live]
-    answers = answers_on(function, single, drafts, sequences.mass[live], tolerance=allowed)
+    answers = output_law_on(function, single, drafts, sequences.mass[live], tolerance=allowed)
     allowed = allowed_by(answers, tolerance, allowed)
-    return concluded(
+    return refine_until_decided(
         answers,
         lambda known: _from_answers(known, drafts, single, name=function.name, tolerance=allowed),
     )
@@ -227,7 +222,7 @@ def sampler(verifier: Verifier, problem: Problem, *, tolerance: float | None = N
         return tuple(drafts[0].tolist()), (int(output[0]), bool(accepted[0]))
 
     allowed = check_tolerance(tolerance, single.num_tokens, single.law.k)
-    answers = answers_of(
+    answers = output_law_of(
         [value], [1.0], before + rule.num_uniforms, tolerance=allowed, described="this problem"
     )
     rows = {
@@ -242,7 +237,7 @@ def sampler(verifier: Verifier, problem: Problem, *, tolerance: float | None = N
         ],
     )
     drawn = np.asarray(list(rows), dtype=np.int64)
-    return concluded(
+    return refine_until_decided(
         by_drafts,
         lambda known: _from_answers(
             known, drawn, single, name=f"the steps of {verifier!r}", tolerance=allowed
@@ -251,7 +246,7 @@ def sampler(verifier: Verifier, problem: Problem, *, tolerance: float | None = N
 
 
 def _from_answers(
-    answers: Answers, drafts: NDArray[np.int64], problem: Problem, *, name: str, tolerance: float
+    answers: OutputLaw, drafts: NDArray[np.int64], problem: Problem, *, name: str, tolerance: float
 ) -> ExactAudit:
     """Add up answers (token, accepted) to the joint law of (drafts, output) and the acceptance by
     the rule.

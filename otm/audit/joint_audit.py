@@ -2,7 +2,7 @@
 branches, else sampled.
 
 The code is a function without arguments that returns rows of tokens; all randomness is its own.
-Where every draw can be followed (`otm.tracing.exploration`) its law is known exactly. Where one
+Where every draw can be followed (`otm.tracing.branching`) its law is known exactly. Where one
 cannot, the verdict is that of samples with proved error rates, and the report says what stood in
 the way. A row that is shorter than the length looked at is followed by samples of the target, as it
 would be: a lossless step leaves the law of the text untouched (SpecTr, Theorem 3).
@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm.audit.candidate import CandidateFailure, Failed, WholeCandidate, outcome_of
+from otm.audit.candidate import WholeCandidate
 from otm.audit.coverage import SAMPLES, Coverage
-from otm.audit.integration import BRANCHING, CONTRADICTED, rounding_tolerance
+from otm.audit.integration import BRANCHING
 from otm.audit.probabilities import number
 from otm.audit.sampled_audit import SampledAudit, check_errors, outputs
 from otm.audit.verdicts import SingleAudit, Verdict
@@ -34,9 +34,11 @@ from otm.errors import InvalidParameter, TooLarge
 from otm.evidence import log_evidence, samples_needed
 from otm.pmf import check_count, check_real, check_rng
 from otm.tabular import markdown
-from otm.tracing.boxes import Escape
-from otm.tracing.draws.interception import preserved
-from otm.tracing.exploration import explore, surprising
+from otm.tracing.answers import CandidateFailure, Failed, outcome_of
+from otm.tracing.branching import contradicts_samples, trace
+from otm.tracing.execution import TraceAborted
+from otm.tracing.intercept.interception import preserved
+from otm.tracing.output_law import CONTRADICTED, rounding_tolerance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -262,10 +264,10 @@ def joint(
 
     found, reason = None, ""
     try:
-        found = explore(value, most_seconds=branching)
-        if surprising([found]):
+        found = trace(value, most_seconds=branching)
+        if contradicts_samples([found]):
             reason = CONTRADICTED
-    except Escape as error:
+    except TraceAborted as error:
         reason = str(error)
     allowed = rounding_tolerance(num_tokens * size, length) if unit is None else unit
     common: dict[str, Any] = {

@@ -20,17 +20,15 @@ from otm.audit.candidate import (
     BatchCandidate,
     BlockKernel,
     Candidate,
-    CandidateFailure,
     LogitCandidate,
     WholeCandidate,
-    naming_failures,
-    one_per_draft_and_one,
     read_batch,
     read_block,
-    read_token,
 )
 from otm.errors import InvalidParameter
+from otm.tracing.answers import CandidateFailure, naming_failures, read_token
 from otm.verifiers.base import Verifier
+from otm.verifiers.callables import one_per_draft_and_one
 
 Kind = Candidate | BatchCandidate | BlockKernel | LogitCandidate | WholeCandidate | Verifier
 """What a battery audits."""

@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm.audit.callables import run_rows, unwrapped
 from otm.audit.candidate import (
     BatchCandidate,
     as_candidate,
-    naming_failures,
     read_batch,
+    unwrapped,
 )
 from otm.audit.coverage import SAMPLES, Coverage, covering
 from otm.audit.probabilities import number
@@ -40,8 +39,10 @@ from otm.problem import Problem, check_problem
 from otm.results import is_member
 from otm.statistics import Estimate, binomial_interval
 from otm.tabular import markdown
+from otm.tracing.answers import naming_failures
 from otm.verbs import optimal_acceptance, prepare, run
 from otm.verifiers.base import Verifier
+from otm.verifiers.callables import run_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

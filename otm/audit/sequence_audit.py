@@ -4,7 +4,7 @@ token are what goes wrong.
 A block verifier sees γ drafted tokens with the laws along them and returns 1 to γ + 1 tokens. It is
 lossless when its output, followed by samples of the target, has the target's law over γ + 1 tokens
 (SpecTr, Theorem 3). On toy models all of it is enumerated: every drafted block with its
-probability, the law of the output given it (`otm.audit.integration`), every completion by the
+probability, the law of the output given it (`otm.tracing.output_law`), every completion by the
 target. A fault at one position is a fault at every later one, so the laws of the first 1, 2, …
 tokens tell where it begins.
 """
@@ -22,16 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm.audit.candidate import Candidate, as_candidate, outcome_of, read_block
+from otm.audit.candidate import Candidate, as_candidate, read_block
 from otm.audit.coverage import Coverage
-from otm.audit.integration import (
-    Answers,
-    IntegratedAudit,
-    allowed_by,
-    answers_of,
-    check_tolerance,
-    concluded,
-)
+from otm.audit.integration import IntegratedAudit, allowed_by, check_tolerance
 from otm.audit.probabilities import MOST_ENTRIES, number, numbers
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES, all_sequences
@@ -39,6 +32,8 @@ from otm.errors import ShapeMismatch, TooLarge
 from otm.pmf import check_count
 from otm.sequence.models import LanguageModel, check_context, check_model, next_distribution
 from otm.tabular import markdown
+from otm.tracing.answers import outcome_of
+from otm.tracing.output_law import OutputLaw, output_law_of, refine_until_decided
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -240,7 +235,7 @@ def sequence(
     allowed = check_tolerance(tolerance, num_tokens * (gamma + 1), gamma)
     blocks = [tuple(row) for row in all_sequences(num_tokens, gamma).tolist()]
     live = {block: weight for block in blocks if (weight := _chain(draft_tables, block)) > 0}
-    answers = answers_of(
+    answers = output_law_of(
         [_block_of(function, draft_tables, target_tables, block) for block in live],
         list(live.values()),
         function.count(gamma, num_tokens),
@@ -251,7 +246,7 @@ def sequence(
     counted = all(count is not None for (_, count), _ in answers.totals)
     law = _completed(answers, target_tables, gamma + 1)
 
-    def conclude(known: Answers) -> SequenceAudit:
+    def conclude(known: OutputLaw) -> SequenceAudit:
         return SequenceAudit(
             name=function.name,
             context=start,
@@ -271,7 +266,7 @@ def sequence(
             reason=known.reason,
         )
 
-    return concluded(answers, conclude)
+    return refine_until_decided(answers, conclude)
 
 
 def tables_of(model: LanguageModel, start: tuple[int, ...], depth: int, name: str) -> Tables:
@@ -298,7 +293,7 @@ def _chain(tables: Tables, block: tuple[int, ...]) -> float:
     return math.prod(float(tables[block[:i]][token]) for i, token in enumerate(block))
 
 
-def _completed(answers: Answers, tables: Tables, length: int) -> NDArray[np.float64]:
+def _completed(answers: OutputLaw, tables: Tables, length: int) -> NDArray[np.float64]:
     """Return the law of the answers, each followed by samples of the target up to `length` tokens
     in all.
     """

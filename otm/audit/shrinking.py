@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.candidate import CandidateFailure
 from otm.audit.exact_audit import ExactAudit, exact
 from otm.audit.instances import one_per_drafter, standard_problems, table_model
 from otm.audit.integration import Integrated
@@ -33,6 +32,7 @@ from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import check_count, check_counts, check_instance, normalise
 from otm.problem import Problem
 from otm.sequence.models import TableModel
+from otm.tracing.answers import CandidateFailure
 
 BUDGET = 300
 """Problems tried."""

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.candidate import CandidateFailure
 from otm.audit.joint_audit import Affordable, Errors, JointAudit, Next, joint, seeded_rng, whole_of
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, plain_integers
 from otm.sequence.models import LanguageModel, check_model, next_distribution
-from otm.tracing.exploration import MOST_SECONDS
+from otm.tracing.answers import CandidateFailure
+from otm.tracing.branching import MOST_SECONDS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from otm.verifiers.base import Conditional, CurvedVerifier, Rule, Shared, Verifier
 from otm.verifiers.bounded_regret import BoundedRegret
 from otm.verifiers.cactus import Cactus
+from otm.verifiers.callables import AcceptanceInterval, CallableVerifier, from_callable
 from otm.verifiers.cascade import Cascade
 from otm.verifiers.ensemble import Ensemble
 from otm.verifiers.fuzzy import Fuzzy
@@ -63,9 +64,11 @@ VERIFIERS: tuple[type[Verifier], ...] = (
 
 __all__ = [
     "VERIFIERS",
+    "AcceptanceInterval",
     "BatchedOptimalRule",
     "BoundedRegret",
     "Cactus",
+    "CallableVerifier",
     "Cascade",
     "Conditional",
     "CurvedVerifier",
@@ -96,6 +99,7 @@ __all__ = [
     "TypicalAcceptance",
     "Verifier",
     "WithoutReplacementOptimal",
+    "from_callable",
     "gamma_star",
     "prepare_batch",
     "rao_blackwell_acceptance",

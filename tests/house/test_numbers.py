@@ -37,6 +37,7 @@ SAID: dict[str, dict[str, list[str]]] = {
         "four million": [
             "otm/drafts/base.py: TooLarge: beyond {} sequences",
             "otm/verifiers/base.py: `TooLarge` beyond {} sequences",
+            "otm/verifiers/callables.py: beyond {} draft sequences, or",
             "otm/verifiers/select_then_reject.py: beyond {} draft sequences",
             "otm/verifiers/tournament.py: beyond {} draft sequences",
             "otm/verifiers/optimal/verifier.py: beyond {} draft sequences",
@@ -163,12 +164,21 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.comparison.comparing.DEFAULT_SAMPLES": {
         "20,000": ["otm/comparison/comparing.py: None takes {} where no exact value"]
     },
-    "otm.audit.instances.MOST_SEQUENCES": {
+    "otm.verifiers.callables.MOST_SEQUENCES": {
         "512": [
-            "otm/audit/callables.py: Beyond {} draft sequences it is run on all at once",
-            "otm/audit/exact_audit.py: of code beyond {} of them",
-            "otm/audit/callables.py: for each of up to {} draft sequences",
-            "docs/audit.md: Beyond {} draft sequences it is run on all at once",
+            "otm/verifiers/callables.py: Up to {} draft sequences are run one by one",
+            "otm/verifiers/callables.py: beyond {} draft sequences, of code that cannot be traced",
+            "otm/verifiers/callables.py: probed as a black box on up to {} draft sequences",
+            "otm/audit/exact_audit.py: of code that cannot be traced beyond {}",
+            "docs/audit.md: Beyond {} draft sequences the drafts are drawn while it runs",
+        ]
+    },
+    "otm.tracing.branching.MOST_SECONDS": {
+        "20": [
+            "otm/verifiers/callables.py: takes more than {} seconds",
+            "otm/verifiers/callables.py: some thousands of ways within the {} seconds",
+            "otm/audit/exact_audit.py: At most some {} seconds",
+            "docs/audit.md: After {} seconds `acceptance` raises",
         ]
     },
     "otm.trees.shape.MAX_NODES": {
@@ -277,7 +287,10 @@ SAID: dict[str, dict[str, list[str]]] = {
         ]
     },
     "otm.tracing.probing.FALSE_ALARM": {
-        "1e-9": ["otm/audit/integration.py: at most {}; 0 where it was no black box"]
+        "1e-9": [
+            "otm/audit/integration.py: at most {}; 0 where it was no black box",
+            "otm/tracing/output_law.py: a probability of at most {}; 0 where it was no black box",
+        ]
     },
     "benchmarks.corpus.one_token.CLAMP": {
         "1e-8": [

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import otm
-from otm.audit.callables import unwrapped
-from otm.audit.candidate import CandidateFailure
-from otm.audit.instances import MOST_SEQUENCES
+from otm.audit.candidate import unwrapped
+from otm.drafts.base import enumerate_drafts
+from otm.tracing.answers import CandidateFailure, outcome_of, read_token
+from otm.tracing.branching import trace
+from otm.verifiers.callables import MOST_SEQUENCES, output_law_on
 
 DRAFT, TARGET = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
 
@@ -131,18 +133,42 @@ class TestEverywhere:
         assert "_lossless" in str(rows[1].verifier)
 
     @pytest.mark.parametrize("by", ["membership", "rule"])
-    def test_eight_drafts_are_exact(self, by: Any) -> None:
-        mine, eight = otm.from_callable(recursive), problem(8)
-        exact = otm.acceptance(otm.RecursiveRejection(), eight, by=by)
-        assert otm.acceptance(mine, eight, by=by) == pytest.approx(exact, abs=1e-13)
-        assert otm.lossy.output_law(mine, eight) == pytest.approx(TARGET, abs=1e-13)
-        audit = otm.audit.exact(recursive, eight)
+    def test_thousands_of_draft_sequences_are_exact(self, by: Any) -> None:
+        mine, six = otm.from_callable(recursive), problem(6)
+        assert six.law.num_sequences(4) > MOST_SEQUENCES
+        exact = otm.acceptance(otm.RecursiveRejection(), six, by=by)
+        assert otm.acceptance(mine, six, by=by) == pytest.approx(exact, abs=1e-13)
+        assert otm.lossy.output_law(mine, six) == pytest.approx(TARGET, abs=1e-13)
+        audit = otm.audit.exact(recursive, six)
         assert (audit.verdict, audit.method) == ("lossless", "traced")
         assert (audit.membership if by == "membership" else audit.rule) == pytest.approx(
             exact, abs=1e-13
         )
 
-    def test_eight_drafts_that_are_all_looked_at_are_estimated(self) -> None:
+    @pytest.mark.parametrize("by", ["membership", "rule"])
+    def test_an_interval_holds_what_there_was_no_time_for(self, by: Any) -> None:
+        eight = problem(8)
+        exact = otm.acceptance(otm.RecursiveRejection(), eight, by=by)
+        wide = otm.from_callable(recursive).acceptance_interval(eight, by=by, seconds=0.2)
+        assert wide.lower <= exact <= wide.upper
+        assert 1e-3 < wide.gap < 0.9
+        mine = otm.from_callable(recursive)
+        narrow = mine.acceptance_interval(problem(3), by=by)
+        assert narrow.gap < 1e-11
+        assert otm.acceptance(mine, problem(3), by=by) == pytest.approx(narrow.value, abs=1e-13)
+
+    def test_an_interval_is_narrowed_by_more_seconds(self) -> None:
+        mine, six = otm.from_callable(recursive), problem(6)
+        gaps = [mine.acceptance_interval(six, seconds=seconds).gap for seconds in (1e-3, 30, 1e-3)]
+        assert gaps[0] > 0.01 > 1e-11 > gaps[1] == gaps[2]  # what was found is kept
+
+    @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), "long"])
+    def test_seconds(self, seconds: Any) -> None:
+        with pytest.raises(otm.errors.InvalidParameter, match="seconds must"):
+            otm.from_callable(recursive).acceptance_interval(problem(1), seconds=seconds)
+
+    def test_eight_drafts_that_are_all_looked_at_are_estimated(self, monkeypatch: Any) -> None:
+        monkeypatch.setattr(otm.verifiers.callables, "MOST_SECONDS", 0.5)
         calls = []
 
         def every(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
@@ -152,7 +178,7 @@ class TestEverywhere:
         mine, eight = otm.from_callable(every), problem(8)
         with pytest.raises(
             otm.errors.TooLarge,
-            match=r"65,536 draft sequences \(it goes too many ways: .*; otm\.estimate gives",
+            match=r"65,536 draft sequences is known to .* only, not exactly; otm\.estimate gives",
         ):
             otm.acceptance(mine, eight)
         before = len(calls)
@@ -174,6 +200,173 @@ class TestEverywhere:
 
 def _lossless(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
     return recursive(draft, target, drafts[:1], uniforms)
+
+
+def _left(p: Any, q: Any) -> Any:
+    return np.maximum(q - p, 0.0) / np.maximum(q - p, 0.0).sum()
+
+
+def _of(q: Any, u: Any) -> int:
+    return int(np.searchsorted(np.cumsum(q), u))
+
+
+def by_numbers(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+    return recursive(p, q, [int(x) for x in drafts], u)
+
+
+def by_ratio(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+    for i in range(len(drafts)):
+        if min(1, q[drafts[i]] / (2.0 * p[drafts[i]])) >= u[i]:
+            return drafts[i]
+    return int((np.cumsum(q) > u[-1]).argmax())
+
+
+def at_once(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+    kept = np.flatnonzero(1.0 - u[:-1] > 1.0 - q[drafts] / (3.0 * p[drafts]))
+    return (drafts[kept[0]], True) if len(kept) else (_of(q, u[-1]), False)
+
+
+def naive(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+    y = _of(q, u[-1])
+    return y, y in drafts
+
+
+def naive_array(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+    y = _of(q, u[0])
+    return y, (drafts[::-1] == y).any()
+
+
+def counted(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+    likeliest = int(np.argmax(np.bincount(drafts, minlength=4) * q))
+    return (likeliest, True) if u[0] < 0.5 else (_of(q, u[1]), False)
+
+
+def by_set(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+    some = sorted(set(drafts.tolist()))
+    return some[_of(q[some] / q[some].sum(), u[0])]
+
+
+def differences(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+    x, y = drafts[0], drafts[1]
+    return x if abs(q[x] - q[y]) * 2 < 0.3 + 0.5 * u[0] and x != y else y
+
+
+def by_torch(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+    import torch
+
+    some = torch.as_tensor(drafts)
+    return (int(some[0]), True) if u[0] < 0.5 * q[int(some[1])] else (int(some.max()), False)
+
+
+def drawing(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+    return drafts[np.random.randint(2)]  # noqa: NPY002
+
+
+CODE = [
+    recursive, by_numbers, by_ratio, at_once, naive, naive_array, counted, by_set, differences,
+    by_torch,
+]  # fmt: skip
+
+_CALLS = [0]
+
+
+def hidden(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+    _CALLS[0] += 1
+    return int(drafts[_CALLS[0] % 2])
+
+
+class TestDrawnDrafts:
+    """Drafts that are drawn while the function is traced: the law is that of each by itself."""
+
+    @pytest.fixture(autouse=True)
+    def _few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(otm.verifiers.callables, "MOST_SEQUENCES", 0)
+
+    def joint(self, code: Any, single: otm.Problem) -> tuple[Any, Any]:
+        table = enumerate_drafts(single.law, single.draft)
+        live = table.mass > 0
+        drafts, mass = table.tokens[live], table.mass[live]
+        verifier = otm.from_callable(code, law=type(single.law))
+        law = output_law_on(verifier.code, single, drafts, mass, tolerance=1e-13)
+        found = np.zeros((len(drafts), 4))
+        for rows, (token, _), masses in law.found:
+            found[rows, token] += masses
+        return law, found
+
+    def one_by_one(self, code: Any, single: otm.Problem) -> Any:
+        table = enumerate_drafts(single.law, single.draft)
+        found = []
+        for drafts, mass in zip(table.tokens, table.mass, strict=True):
+            if mass > 0:
+                law = trace(
+                    lambda u, x=drafts: outcome_of(
+                        lambda: read_token(
+                            code(single.draft.copy(), single.target.copy(), x.copy(), u), 4
+                        )
+                    ),
+                    single.law.k + 1,
+                )
+                found.append(np.zeros(4))
+                for (token, _), share in law.mass.items():  # type: ignore[misc]
+                    found[-1][token] += mass * share
+        return np.stack(found)
+
+    @pytest.mark.parametrize("code", CODE, ids=lambda code: code.__name__)
+    def test_the_law_is_that_of_every_sequence_by_itself(self, code: Any) -> None:
+        law, joint = self.joint(code, problem(2))
+        assert joint == pytest.approx(self.one_by_one(code, problem(2)), abs=1e-14)
+        assert law.error < 1e-14
+
+    @pytest.mark.parametrize(
+        "law", [otm.WithoutReplacement(3), otm.Greedy(3), otm.TopK(3), otm.Product(2)], ids=repr
+    )
+    def test_other_laws(self, law: otm.Law) -> None:
+        draft = np.stack([DRAFT, TARGET]) if isinstance(law, otm.Product) else DRAFT
+        other = otm.Problem(draft=draft, target=TARGET, law=law)
+
+        def code(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+            for i, x in enumerate(drafts):
+                if u[i] * (p[i, x] if p.ndim == 2 else p[x]) < 0.7 * q[x]:
+                    return x
+            return _of(q, u[-1])
+
+        _, joint = self.joint(code, other)
+        assert joint == pytest.approx(self.one_by_one(code, other), abs=1e-14)
+
+    def test_drafts_that_are_not_looked_at_divide_nothing(self) -> None:
+        few, _ = self.joint(lambda p, q, drafts, u: int(drafts[-1]), problem(6))
+        assert few.cells == 4
+        some, _ = self.joint(recursive, problem(4))
+        every, _ = self.joint(by_numbers, problem(4))
+        assert some.cells < 0.5 * every.cells
+
+    def test_a_function_may_write_into_the_distributions(self) -> None:
+        def code(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+            q *= 2
+            p /= 2
+            return int(drafts[0])
+
+        _, joint = self.joint(code, problem(1))
+        assert joint == pytest.approx(np.diag(DRAFT), abs=1e-15)
+
+    @pytest.mark.parametrize(
+        ("code", "reason"),
+        [
+            (lambda p, q, drafts, u: drafts[int(float(u[0]) < 0.5)], "plain float"),
+            (lambda p, q, drafts, u: int(type(drafts) is np.ndarray), "another answer"),
+            (lambda p, q, drafts, u: drafts.fill(1) or int(drafts[0]), "another answer"),
+            (hidden, "hidden state"),
+            (drawing, "other draws"),
+        ],
+        ids=["float", "type", "write", "state", "draws"],
+    )
+    def test_what_cannot_be_followed_is_refused(self, code: Any, reason: str) -> None:
+        with pytest.raises(otm.errors.TooLarge, match=f"cannot be followed on 16.*{reason}"):
+            self.joint(code, problem(2))
+
+    def test_failures_are_named(self) -> None:
+        with pytest.raises(CandidateFailure, match=r"ZeroDivisionError.*probability 0\.4 "):
+            self.joint(lambda p, q, drafts, u: 1 // drafts[1].item(), problem(2))
 
 
 class TestAnswers:

@@ -1,0 +1,107 @@
+"""What somebody's code answered: a token, whether it was accepted, or a failure."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from otm.errors import OtmError
+
+NO_TOKEN = -1
+"""Stands for a returned number outside the vocabulary: mass that the target does not have."""
+
+
+class CandidateFailure(OtmError, RuntimeError):
+    """The code raised, or returned something that is no answer; the message says on which input."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Failed:
+    """In place of an output: the code raised, or returned something that is no answer."""
+
+    message: str
+
+
+def read_token(answer: Any, num_tokens: int) -> tuple[int, bool | None]:
+    """Return (token, accepted) from what a verifier of one token returned.
+
+    Args:
+        answer: one integer (of Python, NumPy, or a tensor with one element), alone or with a flag.
+        num_tokens: V.
+
+    Returns:
+        The token, `NO_TOKEN` for an integer outside [0, V), and the flag, None where it returned
+        the token alone.
+
+    Raises:
+        CandidateFailure: if the answer is something else.
+
+    >>> read_token((2, True), 3), read_token(7, 3)
+    ((2, True), (-1, None))
+    """
+    token, accepted = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
+    number = integer_of(token)
+    if number is None:
+        raise CandidateFailure(
+            f"The callable must return a token in [0, {num_tokens}), alone or as (token, "
+            f"accepted); it returned {answer!r}."
+        )
+    if isinstance(accepted, str) or (
+        isinstance(accepted, (int, float, np.number)) and accepted not in (0, 1)
+    ):
+        raise CandidateFailure(
+            f"The callable must say True or False of whether it accepted; it returned {answer!r}."
+        )
+    inside = 0 <= number < num_tokens
+    return number if inside else NO_TOKEN, None if accepted is None else bool(accepted)
+
+
+def integer_of(token: Any) -> int | None:
+    """Return an integer of Python, NumPy or a tensor with one element as an `int`, else None.
+
+    Whole floats and booleans are no integers.
+    """
+    if isinstance(token, bool | np.bool_ | float | np.floating) or token is None:
+        return None
+    try:
+        array = np.asarray(token)
+        if array.size != 1 or array.dtype.kind not in "iuO":
+            return None
+        return operator.index(array.reshape(-1)[0])
+    except (TypeError, ValueError):
+        return None
+
+
+@contextlib.contextmanager
+def naming_failures(place: str = "") -> Iterator[None]:
+    """Turn whatever the code raises into a `CandidateFailure` that says what it was.
+
+    Args:
+        place: what the message ends with, such as the drafts.
+    """
+    try:
+        yield
+    except CandidateFailure as error:
+        raise CandidateFailure(f"{error}{place}") from error
+    except (Exception, SystemExit) as error:  # an exit must not end the audit with its own status
+        raise CandidateFailure(
+            f"The callable raised {type(error).__name__}: {error}.{place}"
+        ) from error
+
+
+def outcome_of(function: Callable[[], Any]) -> Any:
+    """Run the code and return its output, or `Failed` with what it raised.
+
+    NumPy's warnings are silenced: a 0/0 that the output does not depend on is no fault, and one
+    that it depends on shows.
+    """
+    try:
+        with naming_failures(), np.errstate(all="ignore"):
+            return function()
+    except CandidateFailure as error:
+        return Failed(str(error))
