@@ -46,8 +46,7 @@ def decode(
     from ..decode.decode_run import RunSettings, run_decode, summary_table
     from ..decode.decoder_text import decoder_from_text
     from ..decode.plain import PLAIN
-    from ..models.prompts import open_prompts
-    from ..models.prompts import prompts as numbered
+    from ..models.prompts import open_prompts, prompts as numbered
     from ..models.source import loaded
 
     use_threads(threads)

@@ -15,8 +15,7 @@ def fetch(
     """Fetch a public target model (93 MB) and convert it to safetensors (540 MB) in the cache
     folder, once.
     """
-    from ..models.public import PUBLIC
-    from ..models.public import fetch as fetched
+    from ..models.public import PUBLIC, fetch as fetched
 
     folder = fetched(name)
     typer.echo(f"{name}  {PUBLIC[name].title}, {PUBLIC[name].licence}")

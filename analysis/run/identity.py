@@ -15,8 +15,7 @@ from typing import Any
 
 from ..errors import AnalysisError
 from ..layout import LOGITS
-from ..trace.base import MANIFEST as LIST
-from ..trace.base import inside
+from ..trace.base import MANIFEST as LIST, inside
 from ..trace.tensors import place_in_run
 from ..trace.traces import complete_trace, open_trace
 from .manifest import Manifest, compared, meaningful

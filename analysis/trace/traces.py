@@ -21,8 +21,7 @@ from otm._json import plain_json
 
 from ..errors import AnalysisError
 from ..files import is_file, is_folder, read_small, shortened, write_json
-from ..layout import LOGITS
-from ..layout import MANIFEST as RUN_MANIFEST
+from ..layout import LOGITS, MANIFEST as RUN_MANIFEST
 from ..provenance import file_digest
 from .base import (
     FORMAT,
