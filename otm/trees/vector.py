@@ -292,9 +292,9 @@ def rank_counts(
 def empirical_acceptance(accepted: ArrayLike, tried: ArrayLike) -> NDArray[np.float64]:
     """Estimate an acceptance vector from counts by the product-limit estimate.
 
-    A(i) = h_i Π_{j<i} (1 − h_j) with h_i = accepted_i / tried_i. Vertices may have different numbers
-    of children: one that ran out of them says nothing about the ranks it did not have. If every
-    vertex had k children, A(i) = accepted_i / visits.
+    A(i) = h_i Π_{j<i} (1 − h_j) with h_i = accepted_i / tried_i. Vertices may have different
+    numbers of children: one that ran out of them says nothing about the ranks it did not have. If
+    every vertex had k children, A(i) = accepted_i / visits.
 
     Args:
         accepted: `(k,)`, how often rank i was the accepted one.
