@@ -76,7 +76,7 @@ def samples_needed(mass: NDArray[Any], *, detect: float, false_alarm: float, mis
         InvalidDistribution: if `mass` is no distribution; ShapeMismatch: if it has leading axes.
         InvalidParameter: if a probability is out of its range.
 
-    Reference: McDiarmid 1989; docs/theory.md, "Audits".
+    Cost: O(V). Reference: McDiarmid 1989; docs/theory.md, "Audits".
 
     >>> samples_needed(np.array([0.5, 0.5]), detect=0.02, false_alarm=1e-9, missed=1e-3)
     77769

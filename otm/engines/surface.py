@@ -291,6 +291,8 @@ def read_costs(*paths: str | os.PathLike[str]) -> CostSurface:
         InvalidParameter: if a file is none of these, or the points fill no grid.
         TooLarge: beyond the size of a record.
 
+    Cost: O(length of the files).
+
     >>> import tempfile
     >>> costs = CostSurface.of_points(
     ...     {(1, 0): 0.002}, {(1, 0, 1): 0.02, (1, 0, 3): 0.021}, source="by hand"

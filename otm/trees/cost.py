@@ -91,6 +91,8 @@ def target_seconds_at(
         InvalidParameter: if a time is not a positive finite number, or a number lies outside the
             measured range: nothing is extrapolated.
 
+    Cost: one call or one interpolation for each number.
+
     >>> target_seconds_at({0: 0.020, 64: 0.024}, num_nodes=[0, 32]).tolist()
     [0.02, 0.022]
     """
