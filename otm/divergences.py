@@ -1,5 +1,6 @@
-"""Distances between a draft and a target, batched over leading axes; and the terms that sum to a
-relative entropy.
+"""Distances between a draft and a target, batched over leading axes.
+
+And the terms that sum to a relative entropy.
 """
 
 from __future__ import annotations
