@@ -78,7 +78,9 @@ def run(*, seconds: float) -> list[dict[str, Any]]:
 
 
 def heap_tree(acceptance: list[float], num_nodes: int) -> float:
-    """Return the expected tokens of the optimal tree, as one would write it down: a heap of paths."""
+    """Return the expected tokens of the optimal tree, as one would write it down: a
+    heap of paths.
+    """
     heap = [(-acceptance[0], (0,))]
     expected = 1.0
     for _ in range(num_nodes):

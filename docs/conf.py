@@ -1,4 +1,6 @@
-"""How `make docs` builds the site: offline, from the library as it is, with every warning an error."""
+"""How `make docs` builds the site: offline, from the library as it is, with every
+warning an error.
+"""
 
 import sys
 from importlib import metadata

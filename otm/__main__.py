@@ -9,12 +9,13 @@ that return an exit status; what they need is imported when one is called.
 from __future__ import annotations
 
 import argparse
+import importlib
 import re
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from types import ModuleType
 
-from otm.commands import audit, completion, plan
 from otm.commands.printing import escape_unencodable
 
 COMMANDS = "otm.commands"
@@ -38,8 +39,8 @@ _ON_MODELS = {
 }
 """What the commands do that the extra adds."""
 
-OWN = {"audit": audit, "completion": completion, "plan": plan}
-"""The library's commands by name."""
+OWN = ("audit", "completion", "plan")
+"""The library's commands: modules of `otm.commands`, loaded when they are called or listed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,11 +57,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     further = {entry.name: entry for entry in metadata.entry_points(group=COMMANDS)}
     if words and words[0] in further:
         return _run_further(further[words[0]], words)
-    options = _parser(sorted(further)).parse_args(words)
+    called = words[:1] if words and words[0] in OWN else OWN
+    options = _parser(sorted(further), called).parse_args(words)
     if options.command == "completion":
-        options.own, options.further = OWN, sorted(further)
-    status: int = OWN[options.command].run(options)
+        options.own, options.further = {name: _module(name) for name in OWN}, sorted(further)
+    status: int = _module(options.command).run(options)
     return status
+
+
+def _module(command: str) -> ModuleType:
+    return importlib.import_module(f"otm.commands.{command}")
 
 
 def _run_further(entry: metadata.EntryPoint, words: list[str]) -> int:
@@ -96,14 +102,16 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _parser(further: Sequence[str] = ()) -> argparse.ArgumentParser:
+def _parser(further: Sequence[str] = (), own: Sequence[str] = OWN) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="otm",
         description=(
             "Speculative decoding: audits of verifiers, plans from records, advice and "
             "measurements on models."
         ),
-        epilog=f"otm COMMAND --help says more. Commands on language models need the extra `{EXTRA}`.",
+        epilog=(
+            f"otm COMMAND --help says more. Commands on language models need the extra `{EXTRA}`."
+        ),
     )
     parser.add_argument(
         "--version",
@@ -111,8 +119,8 @@ def _parser(further: Sequence[str] = ()) -> argparse.ArgumentParser:
         version=f"otm {_version('otm-speculative') or 'not installed'}",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in OWN.values():
-        command.register(commands)
+    for name in own:
+        _module(name).register(commands)
     for name in further:  # `main` has handed these over already; here they are only listed
         commands.add_parser(name, help=_ON_MODELS.get(name, "on language models"))
     return parser

@@ -1,5 +1,4 @@
-"""The few array operations that the array-API standard lacks, or where accuracy needs a choice that
-it leaves open.
+"""Array operations that the array-API standard lacks, or whose accuracy it leaves open.
 
 Every function takes arrays of any namespace that `array_api_compat` knows (NumPy, torch on CPU or
 CUDA) and returns the same kind on the same device. Nothing here imports torch.
@@ -51,15 +50,12 @@ def namespace(*arrays: Array) -> Any:
 
 
 def is_on_host(array: Array) -> bool:
-    """Return whether the array lies in the host's memory, where asking for a number waits for
-    nothing.
-    """
+    """Return whether an array lies in the host's memory, where reading waits for nothing."""
     return str(getattr(array, "device", "cpu")) == "cpu"
 
 
 def host_views(arrays: Sequence[Array]) -> list[NDArray[Any]] | None:
-    """Return NumPy views of arrays that lie in the host's memory, without a copy; None if one lies
-    elsewhere.
+    """Return NumPy views of arrays on the host, without a copy; None if one lies elsewhere.
 
     What NumPy and compiled loops do fastest need not be done twice: a torch tensor on the CPU is a
     NumPy array by another name.
@@ -70,21 +66,17 @@ def host_views(arrays: Sequence[Array]) -> list[NDArray[Any]] | None:
 
 
 def device_of(array: Array) -> Any:
-    """Return the device that new arrays beside this one are made on; None for NumPy, which has one."""
+    """Return the device for new arrays beside this one; None for NumPy, which has one."""
     return None if isinstance(array, np.ndarray) else array.device
 
 
 def num_threads(array: Array) -> int:
-    """Return how many threads the array's own library uses on the host: as many as torch is set to,
-    one for NumPy.
-    """
+    """Return how many threads the array's own library uses on the host; 1 for NumPy."""
     return int(getattr(namespace(array), "get_num_threads", lambda: 1)())
 
 
 def share(function: Callable[[Any], Any], pieces: Sequence[Any], threads: int) -> list[Any]:
-    """Apply a function to every piece, in order, on as many threads: for work that leaves the
-    interpreter's lock alone.
-    """
+    """Apply a function that releases the interpreter's lock to every piece, on some threads."""
     if threads == 1 or len(pieces) == 1:
         return [function(piece) for piece in pieces]
     with cf.ThreadPoolExecutor(min(threads, len(pieces))) as pool:
@@ -101,8 +93,7 @@ def to_numpy(array: Array) -> NDArray[Any]:
 
 
 def tracks_gradient(*arrays: Array) -> bool:
-    """Whether what is computed from one of the arrays is recorded to be differentiated: a torch
-    tensor that requires a gradient.
+    """Whether torch records what is computed from one of the arrays, to differentiate it.
 
     Under `torch.no_grad()` nothing is, not even from such a tensor.
     """
@@ -122,8 +113,9 @@ def untracked(array: Array) -> Array:
 
 
 def with_gradient(values: Array, function: Array) -> Array:
-    """Return the values with the gradient of another array of their shape: what that array itself
-    is does not matter, if finite.
+    """Return the values with the gradient of another, finite array of their shape.
+
+    What that array is does not matter, if it is finite.
 
     So an answer that took a search keeps every bit of it, and its gradient is that of a formula
     which the search has made simple.
@@ -132,8 +124,7 @@ def with_gradient(values: Array, function: Array) -> Array:
 
 
 def running_sum(array: Array) -> Array:
-    """Sum along the last axis cumulatively, in float64 whatever the input, `(..., V)`; may
-    overwrite its argument.
+    """Sum along the last axis cumulatively in float64, `(..., V)`; may overwrite its argument.
 
     In blocks of `BLOCK` whose ends are summed in turn: a sum of non-negative terms errs by BLOCK +
     V/BLOCK units of roundoff at worst, relative to itself, instead of V, and never falls. Devices
@@ -155,9 +146,8 @@ def running_sum(array: Array) -> Array:
     if width < 2 * BLOCK or not is_on_host(array):
         return add_up(array)
     whole = width - width % BLOCK
-    blocks = add_up(
-        xp.reshape(array[..., :whole], (*tuple(array.shape[:-1]), -1, BLOCK))
-    )  # on NumPy a view: an axis is split
+    # on NumPy a view: an axis is split
+    blocks = add_up(xp.reshape(array[..., :whole], (*tuple(array.shape[:-1]), -1, BLOCK)))
     ends = xp.cumulative_sum(blocks[..., -1], axis=-1)
     blocks[..., 1:, :] += ends[..., :-1, None]
     rest = add_up(array[..., whole:])
@@ -176,9 +166,8 @@ def total(array: Array) -> Array:
     """
     xp = namespace(array)
     if isinstance(array, np.ndarray) and array.ndim > 1 and array.strides[-1] != array.itemsize:
-        array = np.ascontiguousarray(
-            array
-        )  # NumPy adds such rows up column by column, one term after the other
+        # NumPy adds such rows up column by column, one term after the other
+        array = np.ascontiguousarray(array)
     return xp.sum(array, axis=-1, dtype=xp.float64)
 
 
@@ -194,20 +183,19 @@ def gather(array: Array, indices: Array) -> Array:
     ):
         picked = np.empty(indices.shape, array.dtype)
         for row, (values, wanted) in enumerate(zip(array, indices, strict=True)):
-            np.take(
-                values, wanted, out=picked[row], mode="clip"
-            )  # a third of take_along_axis's time
+            # a third of take_along_axis's time
+            np.take(values, wanted, out=picked[row], mode="clip")
         return picked
     if array_api_compat.is_torch_array(array):
-        return array.gather(
-            -1, indices
-        )  # the wrapper, which also takes negative indices, makes four passes more
+        # the wrapper, which also takes negative indices, makes four passes more
+        return array.gather(-1, indices)
     return xp.take_along_axis(array, indices, axis=-1)
 
 
 def search_rows(table: Array, values: Array) -> Array:
-    """Count, for each value `(rows, n)`, the entries of its row of the ascending table `(rows, m)`
-    that do not exceed it, int64.
+    """Count the entries of each row's ascending table that do not exceed each value.
+
+    `table` is `(rows, m)`, `values` `(rows, n)`, the counts are `(rows, n)` in int64.
 
     The standard's `searchsorted` takes one table: NumPy goes row by row, other kinds use their own
     batched one.
@@ -225,8 +213,9 @@ def search_rows(table: Array, values: Array) -> Array:
 
 
 def histogram(index: Array, weights: Array, bins: int) -> Array:
-    """Sum the weights `(..., V)` that fall into each bin, `(..., bins)` in float64; `index` holds
-    integers in [0, bins).
+    """Sum the weights `(..., V)` that fall into each bin, `(..., bins)` in float64.
+
+    `index` holds integers in [0, bins).
 
     The standard has no scatter-add: NumPy counts rows side by side, other kinds use their own
     `scatter_add`.
@@ -246,8 +235,9 @@ def histogram(index: Array, weights: Array, bins: int) -> Array:
 
 
 def true_places(flags: Array, room: int) -> tuple[Array, Array]:
-    """Return where the first `room` true flags of each row `(rows, V)` are, `(rows, room)`, V for
-    none, and whether there are more.
+    """Return the places of the first `room` true flags of each row, and whether there are more.
+
+    `flags` is `(rows, V)`, the places are `(rows, room)`, V for none.
 
     On the host, which can look, the result is no wider than the fullest row needs.
     """
@@ -265,8 +255,7 @@ def true_places(flags: Array, room: int) -> tuple[Array, Array]:
 
 
 def reserve(elements: int) -> None:
-    """Allocate and free room for the caller's float64 temporaries together, so that the allocator
-    keeps their pages afterwards.
+    """Make the allocator keep the pages of the caller's float64 temporaries.
 
     Arrays of 100,000 entries cost more in page faults than in arithmetic. glibc hands freed memory
     back to the kernel beyond twice the size of the largest block it has seen freed (32 MiB at
@@ -280,8 +269,9 @@ _LARGEST_RESERVED = (1 << 22) - 1024  # just below the 32 MiB at which glibc sto
 
 
 def clip(array: Array, low: float, high: float) -> Array:
-    """Limit entries to [low, high]; on NumPy without the wrapper's checks, which cost more than
-    small arrays do.
+    """Limit entries to [low, high], on NumPy without the wrapper's checks.
+
+    The checks cost more than small arrays do.
     """
     if isinstance(array, np.ndarray | np.generic):
         return np.minimum(np.maximum(array, low), high)
@@ -302,8 +292,9 @@ def integer_power(base: Array, exponent: int) -> Array:
 
 
 def unit_rows(array: Array) -> Array:
-    """Return distributions `(..., V)` in float64: float32 rows, which miss a unit sum by up to
-    1e-7, divided by their sum.
+    """Return distributions `(..., V)` in float64, float32 rows divided by their sums.
+
+    A float32 row misses a unit sum by up to 1e-7.
 
     Else an acceptance could pass 1 by as much, a lower bound its upper one, and p = q would not be
     p = q after a cast.
@@ -320,17 +311,16 @@ def unit_rows(array: Array) -> Array:
 
 
 def normalised_excess(excess: Array, fallback: Array) -> Array:
-    """Divide non-negative weights `(..., V)` by their sum; rows without weight, which are never
-    drawn from, take the fallback.
-    """
+    """Divide non-negative weights `(..., V)` by their sums; rows without take the fallback."""
     xp = namespace(excess)
     mass = total(excess)[..., None]
     return xp.where(mass > 0, excess / xp.where(mass > 0, mass, xp.ones_like(mass)), fallback)
 
 
 def by_rows(function: Callable[..., Array], *arrays: Array) -> Array:
-    """Apply `function` to chunks of distributions `(..., V)`, each by way of `unit_rows`; join `(n,
-    rows)` results.
+    """Apply a function to chunks of distributions `(..., V)` and join its `(n, rows)` results.
+
+    Each chunk goes by way of `unit_rows`.
 
     Rows in the host's memory go through NumPy, or what is compiled, whatever their kind; those of
     torch on torch's threads. Rows that track a gradient stay what they are. The results are of the
@@ -361,21 +351,17 @@ def _by_rows(function: Callable[..., Array], arrays: Sequence[Array], threads: i
 
 
 def as_scalar_or_array(array: Array) -> Any:
-    """Return a Python float for a 0-dimensional result, unless it carries a gradient, and the array
-    itself otherwise.
-    """
+    """Return a 0-dimensional result as a Python float unless it carries a gradient."""
     return float(array) if array.ndim == 0 and not tracks_gradient(array) else array
 
 
 def inverse_cdf(mass: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-    """Map uniforms in [0, 1) to tokens with probability mass / Σ mass; a token without mass is
-    never returned.
+    """Map uniforms in [0, 1) to tokens with probability mass / Σ mass, never to massless ones.
 
     NumPy only; `mass` is `(V,)`, `uniforms` and the result have any one shape.
     """
     cumulative = np.cumsum(mass)
     last = int(np.flatnonzero(mass)[-1])
     tokens = np.searchsorted(cumulative, uniforms * cumulative[-1], side="right")
-    return np.asarray(
-        np.minimum(tokens, last), dtype=np.int64
-    )  # u·total can round up to the total itself
+    # u·total can round up to the total itself
+    return np.asarray(np.minimum(tokens, last), dtype=np.int64)

@@ -1,6 +1,4 @@
-"""JSON that every reader understands alike: no key twice in an object, and numbers that JSON has,
-none too large for one.
-"""
+"""Strict JSON: no key twice in an object, and finite numbers only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Distances between a draft and a target, batched over leading axes; and the terms that sum to a
-relative entropy.
+"""Distances between a draft and a target, batched over leading axes.
+
+And the terms that sum to a relative entropy.
 """
 
 from __future__ import annotations
@@ -176,13 +177,11 @@ def divergence_term(q: Array, mass: Array) -> Array:
         ratio, d = mass / q, (mass - q) / q
         logarithm = xp.log(ratio)
         lost = (ratio < _LEAST_RATIO) & (mass > 0)
-        if not is_on_host(q) or bool(
-            xp.any(lost)
-        ):  # asking a device takes longer than two logarithms
+        # asking a device takes longer than two logarithms
+        if not is_on_host(q) or bool(xp.any(lost)):
             logarithm = xp.where(lost, xp.log(mass) - xp.log(q), logarithm)
-        far = xp.where(
-            d < xp.inf, q * (d - logarithm), mass
-        )  # d is not finite where q = 0, or next to nothing beside m
+        # d is not finite where q = 0, or next to nothing beside m
+        far = xp.where(d < xp.inf, q * (d - logarithm), mass)
         s = d / (d + 2.0)
         square = s * s
         tail = xp.zeros_like(d)

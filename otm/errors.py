@@ -26,8 +26,9 @@ class OtmError(Exception):
 
 
 class InvalidDistribution(OtmError, ValueError):
-    """An array is not a probability distribution (negative mass, NaN, wrong sum, wrong dtype,
-    empty).
+    """An array is not a probability distribution.
+
+    Negative mass, NaN, a wrong sum, a wrong dtype, or no entry at all.
     """
 
 
@@ -40,15 +41,14 @@ class InvalidParameter(OtmError, ValueError):
 
 
 class Unsupported(OtmError, TypeError):
-    """A verifier does not apply to this draft law, the message names both; or a gradient is
-    required that is not passed on.
+    """A verifier does not apply to this draft law, or passes no gradient on.
+
+    The message names both.
     """
 
 
 class TooLarge(OtmError, ValueError):
-    """An exact enumeration or program would be too large; the message gives its size and what to
-    call instead.
-    """
+    """An exact enumeration or program would be too large; the message says what to call instead."""
 
 
 class SolverFailure(OtmError, RuntimeError):
@@ -60,8 +60,7 @@ class MissingPackage(OtmError, ImportError):
 
 
 class DecodingInterrupted(OtmError, RuntimeError):
-    """Decoding stopped half-way because of the error that caused this one; nothing that was decoded
-    before it is lost.
+    """Decoding stopped half-way; nothing that was decoded before is lost.
 
     Attributes:
         generation: what was decoded until then, an `otm.sequence.Generation`.

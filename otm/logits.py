@@ -1,6 +1,4 @@
-"""From logits to probabilities, with the temperature, top-k, top-p and min-p of serving engines, in
-their orders.
-"""
+"""From logits to probabilities: temperature, top-k, top-p and min-p in engines' orders."""
 
 from __future__ import annotations
 
@@ -39,8 +37,9 @@ def from_logits(
     min_p: float | None = None,
     order: str | Sequence[str] = "transformers",
 ) -> Array:
-    """Turn logits into probabilities as serving engines do: temperature, top-k, top-p and min-p in
-    an engine's order, a softmax.
+    """Turn logits into probabilities as serving engines do.
+
+    Temperature, top-k, top-p and min-p in an engine's order, then a softmax.
 
     p(x) ∝ exp(z(x)/T) on the kept tokens. Top-k keeps the k largest logits; top-p keeps the
     shortest prefix of the tokens in descending order whose mass reaches top_p, with the token that
@@ -82,8 +81,9 @@ def from_logits(
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Processing:
-    """What an engine does with one model's logits; call it with logits. See `otm.from_logits` for
-    the arguments.
+    """What an engine does with one model's logits; call it with logits.
+
+    See `otm.from_logits` for the arguments.
 
     Raises:
         InvalidParameter: if an argument is out of range.
@@ -131,29 +131,26 @@ class Processing:
         return ORDERS[self.order] if isinstance(self.order, str) else tuple(self.order)
 
     def __call__(self, logits: object) -> Array:
-        """Return the probabilities `(..., V)` of logits `(..., V)`; raises and costs as
-        `otm.from_logits`.
-        """
+        """Return the probabilities `(..., V)` of logits `(..., V)`."""
         array = _check_logits(logits)
         xp = namespace(array)
         heat = float(self.temperature)
         with quiet():
             cold = array - xp.max(untracked(array), axis=-1, keepdims=True)
-            if heat < float(
-                xp.finfo(array.dtype).smallest_normal
-            ):  # zero, or a temperature that the dtype cannot divide by
+            # zero, or a temperature that the dtype cannot divide by
+            if heat < float(xp.finfo(array.dtype).smallest_normal):
                 return _softmax(xp.where(_first_largest(array), cold, _minus_infinity(cold)))
             warm = cold / heat
             if heat == float("inf"):
-                warm = xp.where(
-                    array == -xp.inf, array, xp.zeros_like(array)
-                )  # uniform on what is allowed
+                # uniform on what is allowed
+                warm = xp.where(array == -xp.inf, array, xp.zeros_like(array))
             kept = self._kept(untracked(cold), untracked(warm))
             return _softmax(warm if kept is None else xp.where(kept, warm, _minus_infinity(warm)))
 
     def _kept(self, cold: Array, warm: Array) -> Array | None:
-        """Return which tokens the filters keep, None for all, from logits less their maximum
-        without and with temperature.
+        """Return which tokens the filters keep, None for all.
+
+        The logits come less their maximum, without and with temperature.
         """
         xp = namespace(cold)
         filters = [
@@ -168,9 +165,8 @@ class Processing:
         if filters == ["min_p"]:
             return seen["min_p"] >= self._floor
         ranked = seen[filters[0]]
-        order = xp.argsort(
-            -ranked, axis=-1, stable=True
-        )  # descending; stable, so the lowest index wins ties
+        # descending; stable, so the lowest index wins ties
+        order = xp.argsort(-ranked, axis=-1, stable=True)
         position = _positions(cold)
         keep = gather(ranked, order) > -xp.inf
         for step in filters:

@@ -339,9 +339,8 @@ def _best_by_row(
     """
     found, some = np.zeros(len(q)), np.isfinite(logits).any(-1)
     if some.any():
-        with np.errstate(
-            over="ignore"
-        ):  # below the largest by more than there are numbers: −∞, without mass either way
+        # below the largest by more than there are numbers: −∞, without mass either way
+        with np.errstate(over="ignore"):
             rows, targets = logits[some] - logits[some].max(-1, keepdims=True), q[some]
             found[some] = _search(
                 lambda heat: _optimum(np.asarray(Processing()(rows / heat[:, None])), targets, k),
@@ -358,7 +357,8 @@ def best_ranked_acceptance(*, draft: object, target: object) -> float:
     p(x) > p(y): what calibration alone could reach. By linear duality, tokens in descending order
     of p, the better of equals first,
 
-        min over s in [0, 1] of c(s) + 1 − s,    c(s) = min Σ y q  with 0 ≤ y ≤ 1 and Σ_{i ≤ j} y_i ≥ s j for every j,
+        min over s in [0, 1] of c(s) + 1 − s,
+           c(s) = min Σ y q  with 0 ≤ y ≤ 1 and Σ_{i ≤ j} y_i ≥ s j for every j,
 
     and c is found greedily: at each token buy s, always of the cheapest left. c is convex, so
     tangents find the minimum.
@@ -403,7 +403,9 @@ def _best_ranked(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
 
 
 def _lowest(prices: list[float]) -> float:
-    """Return the minimum of c(s) + 1 − s over s, by intersecting the tangents on both sides of it."""
+    """Return the minimum of c(s) + 1 − s over s, by intersecting the tangents on both
+    sides of it.
+    """
     left, right = (0.0, *_cost(prices, 0.0)), (1.0, sum(prices), np.inf)
     best = min(left[1] + 1.0, right[1])
     for _ in range(_MOST_TANGENTS):

@@ -1,5 +1,4 @@
-"""The single gate for input: every distribution enters the library through `as_pmf`, once, and is
-exact to rounding after it.
+"""The single gate for input: every distribution enters through `as_pmf`, once.
 
 A distribution computed in floating point misses a unit sum by a little. Inside the tolerance the
 gate divides by the float64 sum, a rounding repair; outside it raises, because silently
@@ -43,8 +42,7 @@ _ROUNDED_FLOAT32 = 2.0**-23 + 2.0**-40
 
 
 def as_pmf(values: object, *, name: str) -> Array:
-    """Check that `values` holds probability distributions along its last axis and return it,
-    divided by its float64 sum.
+    """Return distributions along the last axis, checked and divided by their float64 sums.
 
     Args:
         values: array or nested sequence `(..., V)` of probabilities; NumPy, torch or anything in
@@ -69,8 +67,7 @@ def as_pmf(values: object, *, name: str) -> Array:
 
 
 def as_pmfs(named: Mapping[str, object], *, gradients: bool = False) -> list[Array]:
-    """Return `as_pmf` of several distributions by name; of those on one device the device is waited
-    for once.
+    """Return `as_pmf` of several distributions by name, waiting for a device once.
 
     >>> as_pmfs({"draft": [0.25, 0.75], "target": [1, 0]})[1]
     array([1., 0.])
@@ -89,8 +86,7 @@ def as_pmfs(named: Mapping[str, object], *, gradients: bool = False) -> list[Arr
 
 
 def as_rows(named: Mapping[str, object], *, gradients: bool = False) -> list[Array]:
-    """Return arrays of float32 or float64 by name, of which it is not yet known whether they are
-    distributions.
+    """Return arrays of float32 or float64 by name, not yet checked to be distributions.
 
     >>> as_rows({"draft": [3, 1]})[0]
     array([3., 1.])
@@ -99,8 +95,7 @@ def as_rows(named: Mapping[str, object], *, gradients: bool = False) -> list[Arr
 
 
 def _extremes(array: Array, sums: Array) -> Array | list[float]:
-    """Return the smallest entry, the largest |sum − 1|, whether an entry has a sign, the least sum:
-    on a device an array `(4,)`.
+    """Return smallest entry, largest |sum − 1|, whether a sign is set, and least sum, `(4,)`.
 
     A NaN or infinity anywhere makes its row's sum NaN or infinite, and so the second number: one
     pass finds both.
@@ -108,16 +103,15 @@ def _extremes(array: Array, sums: Array) -> Array | list[float]:
     xp = namespace(array)
     if is_on_host(array):
         smallest = float(xp.min(array))
-        signed = smallest == 0.0 and bool(
-            xp.any(xp.signbit(array))
-        )  # only 0 can have a sign unseen
+        # only 0 can have a sign unseen
+        signed = smallest == 0.0 and bool(xp.any(xp.signbit(array)))
         return [smallest, float(xp.max(xp.abs(sums - 1))), signed, float(xp.min(sums))]
     found = xp.min(array), xp.max(xp.abs(sums - 1)), xp.any(xp.signbit(array)), xp.min(sums)
     return xp.stack([xp.astype(x, xp.float64, copy=False) for x in found], axis=0)
 
 
 def _read(asked: Sequence[Array | list[float]]) -> list[list[float]]:
-    """Return the numbers of several distributions, waiting once for a device that they are all on."""
+    """Return the numbers of several distributions, waiting once for a device they are all on."""
     if all(isinstance(each, list) for each in asked):
         return list(asked)
     if len({(type(each), str(getattr(each, "device", ""))) for each in asked}) == 1:
@@ -147,13 +141,11 @@ def _checked(given: Array, given_sums: Array, extremes: Sequence[float], name: s
             f"{offending:.12g}. "
             "Call otm.normalise if rescaling is what you mean."
         )
-    if tracks_gradient(
-        given
-    ):  # also where every sum is 1: the gradient is that of p/Σp, whatever the sums round to
+    # also where every sum is 1: the gradient is that of p/Σp, whatever the sums round to
+    if tracks_gradient(given):
         array, sums = given, given_sums
-    array = (
-        array + 0.0 if signed else array
-    )  # −0 as 0: q/(−0) would be −∞, and the token the last of the order, not the first
+    # −0 as 0: q/(−0) would be −∞, and the token the last of the order, not the first
+    array = array + 0.0 if signed else array
     if not tracks_gradient(given):
         if array.dtype == xp.float32:
             sums = xp.where(abs(sums - 1.0) <= _ROUNDED_FLOAT32, xp.ones_like(sums), sums)
@@ -239,8 +231,7 @@ def _as_real_array(values: object, name: str, *, gradients: bool) -> Array:
 
 
 def plain_array(values: object, name: str, *, gradients: bool = False) -> Array:
-    """Return real numbers as a dense array that means what it shows, of any shape, or raise
-    `InvalidDistribution`.
+    """Return real numbers of any shape as a dense array that means what it shows.
 
     Refused are masked entries, half precision, anything but real numbers, and gradients that the
     caller does not pass on: left behind, they would be a term of a loss that trains nothing.
@@ -295,16 +286,14 @@ def plain_reals(values: object, name: str) -> NDArray[Any]:
 
 
 def any_array(values: object) -> NDArray[Any]:
-    """Return whatever was given as a NumPy array; a float without axes stands for what is none, or
-    is masked.
+    """Return whatever was given as a NumPy array, a scalar where it is none or is masked.
 
     >>> any_array([True, False]).dtype, any_array([[0], [0, 1]]).shape
     (dtype('bool'), ())
     """
     if not np.ma.is_masked(values):
-        with contextlib.suppress(
-            TypeError, ValueError, RuntimeError
-        ):  # ragged lists; tensors without data
+        # ragged lists; tensors without data
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
             return (
                 to_numpy(values) if array_api_compat.is_torch_array(values) else np.asarray(values)
             )
@@ -312,8 +301,7 @@ def any_array(values: object) -> NDArray[Any]:
 
 
 def plain_integers(values: object, name: str) -> NDArray[np.int64]:
-    """Return integers of any shape as int64, or raise `InvalidParameter`; no entries at all are
-    integers.
+    """Return integers of any shape as int64; an empty array counts as integers.
 
     >>> plain_integers([0, 0, 1], "parents")
     array([0, 0, 1])
@@ -334,8 +322,7 @@ def plain_integers(values: object, name: str) -> NDArray[np.int64]:
 
 
 def check_instance(value: Any, kind: Callable[..., Kind], *, name: str) -> Kind:
-    """Return `value`, or raise `InvalidParameter` unless it is an instance of `kind`, a class,
-    which may be abstract.
+    """Return `value`, which must be an instance of the class `kind`.
 
     >>> check_instance(3, int, name="count")
     3
@@ -349,9 +336,7 @@ def check_instance(value: Any, kind: Callable[..., Kind], *, name: str) -> Kind:
 
 
 def _plain_numpy(array: Any, name: str) -> Any:
-    """Return a plain, native-endian ndarray: subclasses may redefine what a sum or a comparison
-    means.
-    """
+    """Return a plain, native-endian ndarray: a subclass may redefine sums and comparisons."""
     if isinstance(array, np.ma.MaskedArray):
         if np.ma.getmaskarray(array).any():
             raise InvalidDistribution(
@@ -365,7 +350,7 @@ def _plain_numpy(array: Any, name: str) -> Any:
 
 
 def from_sequence(values: object, name: str) -> Array:
-    """Convert a nested sequence to a NumPy array of real numbers, or raise `InvalidDistribution`."""
+    """Convert a nested sequence to a NumPy array of real numbers."""
     try:
         array = np.asarray(values)
         if array.dtype == object:
@@ -426,9 +411,7 @@ def align_pair(draft: Array, target: Array) -> tuple[Array, Array]:
 
 
 def shared_namespace(draft: Array, target: Array) -> Any:
-    """Return the namespace of two arrays, or raise `ShapeMismatch` if they are of different kinds
-    or devices.
-    """
+    """Return the namespace of two arrays, which must be of one kind and on one device."""
     try:
         xp = namespace(draft, target)
     except TypeError as error:
@@ -446,8 +429,7 @@ def shared_namespace(draft: Array, target: Array) -> Any:
 
 
 def check_count(value: object, *, name: str, minimum: int = 1) -> int:
-    """Return `value` as an int, or raise `InvalidParameter` unless it is a true integer of at least
-    `minimum`.
+    """Return `value` as an int, which must be a true integer of at least `minimum`.
 
     Raises:
         InvalidParameter: on booleans, floats (even whole ones) and values below the minimum.
@@ -473,9 +455,7 @@ def check_count(value: object, *, name: str, minimum: int = 1) -> int:
 
 
 def settle_counts(instance: object, **minimum: int) -> None:
-    """Check counts of a frozen dataclass by name, each against its minimum, and store them as
-    integers.
-    """
+    """Check the named counts of a frozen dataclass and store them as integers."""
     for name, least in minimum.items():
         object.__setattr__(
             instance, name, check_count(getattr(instance, name), name=name, minimum=least)
@@ -483,8 +463,7 @@ def settle_counts(instance: object, **minimum: int) -> None:
 
 
 def check_counts(values: object, *, name: str, minimum: int = 1) -> list[int]:
-    """Return integers as a list, or raise `InvalidParameter` unless each is one of at least
-    `minimum`.
+    """Return integers as a list, each of at least `minimum`.
 
     >>> check_counts((1, 2), name="num_drafts")
     [1, 2]
@@ -500,8 +479,7 @@ def check_counts(values: object, *, name: str, minimum: int = 1) -> list[int]:
 
 
 def check_rng(rng: object) -> np.random.Generator:
-    """Return `rng` if it is a NumPy generator, or raise `InvalidParameter`: no sampler makes one of
-    its own.
+    """Return `rng`, which must be a NumPy generator: no sampler makes one of its own.
 
     >>> check_rng(np.random.default_rng(0)).random() < 1
     True

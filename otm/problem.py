@@ -29,9 +29,8 @@ def keyword_only(
 
     def around(function: Callable[_Arguments, _Answer]) -> Callable[_Arguments, _Answer]:
         kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
-        most = sum(
-            kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds
-        )  # self, of a method
+        # self, of a method
+        most = sum(kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
 
         @functools.wraps(function)
         def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
@@ -151,7 +150,8 @@ def check_problem(problem: object, *, gradients: bool = False) -> Problem:
 
     >>> check_problem(0.75)
     Traceback (most recent call last):
-    otm.errors.InvalidParameter: A problem must be an otm.Problem; got 0.75. Build one from draft=, target=, law=; it comes after
+    otm.errors.InvalidParameter: A problem must be an otm.Problem; got 0.75. Build one from draft=,
+    target=, law=; it comes after
     the verifier, where there is one.
     """
     if isinstance(problem, Problem):

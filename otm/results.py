@@ -60,7 +60,9 @@ class Coupling(OneTable):
 
     @property
     def output_marginal(self) -> NDArray[np.float64]:
-        """The law of the output, `(V,)`; equal to the target exactly when the coupling is lossless."""
+        """The law of the output, `(V,)`; equal to the target exactly when the coupling
+        is lossless.
+        """
         return np.asarray(self.joint.sum(axis=0)).reshape(-1)
 
     @property
@@ -187,7 +189,9 @@ class Optimum(Certified, OneTable):
         return Coupling(drafts=self.drafts.tokens, joint=scipy.sparse.csr_array(joint))
 
     def data(self) -> Table:
-        """Return the two certificates, their gap, the set of the cut, and the size of the program."""
+        """Return the two certificates, their gap, the set of the cut, and the size of
+        the program.
+        """
         cut = np.flatnonzero(self.cut)
         tokens = ", ".join(map(str, cut[:_MOST_COLUMNS])) + (
             ", …" if len(cut) > _MOST_COLUMNS else ""

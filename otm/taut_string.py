@@ -4,7 +4,8 @@ Which output law π with KL(q‖π) ≤ D has the largest optimal acceptance? In
 q/p let F_j = π(T_j) be its distribution function over the prefixes T_j and b_j = b(T_j). An
 acceptance of 1 − e needs F_j ≥ b_j − e on every prefix. Given e,
 
-    minimise KL(q‖π) = Σ_j q_j log(q_j/(F_j − F_{j−1}))   subject to   F_j ≥ b_j − e,   F from 0 to 1.
+    minimise KL(q‖π) = Σ_j q_j log(q_j/(F_j − F_{j−1}))   subject to   F_j ≥ b_j − e,
+      F from 0 to 1.
 
 This is a length ∫ −log(dF/dQ) dQ, convex in the slope, under an obstacle from below: whatever the
 convex function, the shortest path is the *taut string*, here the least concave majorant of the
@@ -195,10 +196,11 @@ def upper_hull(
     """
     ends: list[tuple[float, float, int, float]] = []
     for width, rise in zip(q.tolist(), b.tolist(), strict=True):
+        # finite for every width; products of tiny masses would underflow
         count, slope = (
             1,
             rise / (_ROOM * width),
-        )  # finite for every width; products of tiny masses would underflow
+        )
         while ends and slope >= ends[-1][3]:
             before_width, before_rise, before_count, _ = ends.pop()
             width, rise, count = width + before_width, rise + before_rise, count + before_count

@@ -30,7 +30,9 @@ settings.load_profile("suite")
 
 @dataclasses.dataclass(frozen=True)
 class Backend:
-    """One kind of array: how to make it, how to read it, and how far float32 may be from float64."""
+    """One kind of array: how to make it, how to read it, and how far float32 may be
+    from float64.
+    """
 
     library: str
     device: str

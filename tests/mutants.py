@@ -87,7 +87,9 @@ def _stages(problem: otm.Problem, *, renormalise: bool) -> tuple[np.ndarray, np.
 
 @dataclasses.dataclass(frozen=True)
 class Faithful(Mutant):
-    """No mistake: recursive rejection. The control that shows the checks do not fire on everything."""
+    """No mistake: recursive rejection. The control that shows the checks do not fire
+    on everything.
+    """
 
     def prepare(self, problem: otm.Problem) -> Sequential:
         return Sequential(problem, *_stages(problem, renormalise=True))

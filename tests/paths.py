@@ -11,7 +11,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def tracked() -> list[Path]:
-    """Files that are in the repository or would be, if they were added; skips where there is none."""
+    """Files that are in the repository or would be, if they were added; skips where
+    there is none.
+    """
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"],
         cwd=ROOT,

@@ -58,7 +58,9 @@ def distributions(num_tokens: int) -> st.SearchStrategy[np.ndarray]:
 def pairs(
     draw: st.DrawFn, *, min_tokens: int = 1, max_tokens: int = 5
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(draft, target) on one vocabulary: unrelated, equal, nearly equal, or with disjoint supports."""
+    """(draft, target) on one vocabulary: unrelated, equal, nearly equal, or with
+    disjoint supports.
+    """
     num_tokens = draw(st.integers(min_tokens, max_tokens))
     draft = draw(distributions(num_tokens))
     relation = draw(st.sampled_from(["unrelated"] * 4 + ["equal", "nearly equal", "disjoint"]))

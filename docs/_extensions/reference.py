@@ -34,7 +34,7 @@ def public_objects() -> dict[str, object]:
     for space in ["otm", *inner]:
         module = importlib.import_module(space)
         for name in vars(module).get("__all__", ()):
-            thing = vars(module)[name]
+            thing = getattr(module, name)
             if not inspect.ismodule(thing) and id(thing) not in seen and not name.startswith("__"):
                 seen.add(id(thing))
                 found[f"{space}.{name}"] = thing

@@ -59,7 +59,9 @@ def keys(drafts: np.ndarray, num_tokens: int) -> np.ndarray:
 
 
 def which_row(drafts: np.ndarray, rows: np.ndarray, num_tokens: int) -> np.ndarray:
-    """Row number of each draft sequence; one that is not in the table fails, an alarm of its own."""
+    """Row number of each draft sequence; one that is not in the table fails, an alarm
+    of its own.
+    """
     known, asked = keys(rows, num_tokens), keys(drafts, num_tokens)
     found = np.minimum(np.searchsorted(known, asked), len(known) - 1)
     assert (known[found] == asked).all(), "a draft sequence without mass was drawn"

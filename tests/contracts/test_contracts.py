@@ -11,8 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import otm
 from otm.drafts.base import PAD, collapse, enumerate_drafts
@@ -72,7 +71,7 @@ def problems_for(draw: st.DrawFn, law: otm.Law) -> otm.Problem:
 
 
 # --- laws
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("law", instances.law_params())

@@ -576,7 +576,9 @@ class TestRefusals:
 
 @pytest.mark.parametrize("k", [64, 1000, 100_000])
 def test_where_every_draft_is_accepted_to_rounding(k: int) -> None:
-    """(1 − β)^k is lost, γ* is the largest ratio q/p, here of token 1, and nothing is left to gain."""
+    """(1 − β)^k is lost, γ* is the largest ratio q/p, here of token 1, and nothing is
+    left to gain.
+    """
     rows = {"draft": [9 / 14, 5 / 14], "target": [4 / 11, 7 / 11]}
     p, q = (torch.tensor(row, dtype=torch.float64, requires_grad=True) for row in rows.values())
     problem = otm.Problem(draft=p, target=q, law=otm.IID(k))

@@ -1,4 +1,6 @@
-"""Races and MinHash: couplings against simulation, and outputs that do not depend on the drafter."""
+"""Races and MinHash: couplings against simulation, and outputs that do not depend on
+the drafter.
+"""
 
 from __future__ import annotations
 

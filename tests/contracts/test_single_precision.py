@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import scipy.special
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import otm
 from tests import instances, strategies

@@ -14,8 +14,7 @@ from collections.abc import Callable
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import otm
 from otm.errors import OtmError

@@ -60,7 +60,7 @@ def test_the_picture_of_the_house_is_up_to_date(drawn: Any) -> None:
     record = json.loads((ROOT / "docs" / "images" / "house.json").read_text(encoding="utf-8"))
     for package, now in drawn.items():
         shown = record["data"]["packages"][package]
-        for key in ("name", "floor", "asks"):
+        for key in ("name", "floor", "asks", "files", "statements"):
             assert [room[key] for room in shown["rooms"]] == [room[key] for room in now["rooms"]], (
                 REDRAW
             )

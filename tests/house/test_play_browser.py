@@ -163,7 +163,7 @@ return arguments[0].map((one) => {
   return Object.fromEntries(named.map((verifier) => [verifier,
     otm.coupling({ p, q, k: one.k, law: one.law, verifier }, sets).map((row) => [row.set, row.mass, ...row.output])]));
 });
-"""
+"""  # noqa: E501
 
 
 def test_the_coupling_is_that_of_the_library(page: Any) -> None:
@@ -216,7 +216,7 @@ return Object.fromEntries(otm.VERIFIERS.filter((name) => otm.supports(name, law,
   }
   return [verifier, { words, kept, exact: otm.sum(otm.accepted(setting, sets)) }];
 }));
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("law", ["i.i.d.", "without replacement"])
@@ -330,7 +330,7 @@ return {
     (one) => /NaN|undefined|Infinity/.test(one.value)))
     .map((node) => node.outerHTML),
 };
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])

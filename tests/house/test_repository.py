@@ -55,6 +55,24 @@ def test_library_imports_neither_torch_nor_applications_nor_what_is_slow_to_load
     assert done.stdout.strip() == "[]"
 
 
+def test_the_top_loads_nothing_before_it_is_asked() -> None:
+    """A name is loaded with its room when it is used, and `dir` shows what is public."""
+    code = (
+        "import sys, otm; first = [m for m in sys.modules if m.split('.')[0] in ('otm', 'numpy')]\n"
+        "otm.Problem(draft=[1.0], target=[1.0], law=otm.IID(1))\n"
+        "print(first, dir(otm) == otm.__all__, 'otm.verifiers' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "['otm'] True False"
+
+
+def test_the_top_has_no_name_that_its_stub_does_not_list() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Problme'"):
+        otm.Problme  # type: ignore[attr-defined]  # noqa: B018
+
+
 REGISTRIES = [
     pytest.param(otm.Verifier, otm.verifiers.VERIFIERS, otm, id="verifiers"),
     pytest.param(otm.Law, otm.drafts.LAWS, otm, id="laws"),
@@ -95,11 +113,11 @@ def _subclasses(cls: type) -> set[type]:
 
 @pytest.mark.parametrize("name", ["otm", *NAMESPACES])
 def test_a_namespace_holds_what_it_names_and_hides_no_module(name: str) -> None:
-    """`import otm.x.y` and the attribute otm.x.y are one thing; every name in `__all__` is there."""
+    """`import otm.x.y` and the attribute otm.x.y are one thing; every name of `__all__` exists."""
     module = importlib.import_module(name)
     assert len(set(module.__all__)) == len(module.__all__)
     for exported in module.__all__:
-        assert exported in vars(module), f"{name} has no {exported}"
+        assert hasattr(module, exported), f"{name} has no {exported}"
     if not hasattr(module, "__path__") and name.rpartition(".")[2] in otm.__all__:
         assert dir(module) == sorted(module.__all__)  # what a prompt completes
     for found in pkgutil.iter_modules(getattr(module, "__path__", [])):
@@ -121,7 +139,7 @@ def test_one_name_means_one_thing() -> None:
     for name in ["otm", *NAMESPACES]:
         module = importlib.import_module(name)
         for exported in module.__all__:
-            thing = vars(module)[exported]
+            thing = getattr(module, exported)
             if meant.setdefault(exported, thing) is not thing:
                 twice.add(exported)
     drawn = {"coupling", "tree", "overlap"}
@@ -196,7 +214,7 @@ def test_tests_mirror_the_tree() -> None:
     crosses modules stands apart.
     """
     tests = ROOT / "tests"
-    homes = {"figures": ROOT / "figures", "analysis": ROOT / "analysis"}
+    homes = {name: ROOT / name for name in ("analysis", "benchmarks", "figures")}
     for path in sorted(tests.rglob("test_*.py")):
         room, *inside = path.relative_to(tests).parent.parts or ("",)
         if room in ("contracts", "house", "torture"):

@@ -14,7 +14,7 @@ from otm._arrays import to_numpy
 from tests.torture.problems import Case, Row, cases
 from tests.torture.promises import UNIT_ROUNDOFF, Bound, Rows
 
-# -------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # bounds
 
 BLOCK = 256
@@ -80,7 +80,7 @@ def absolute(size: float, said: str, source: str = "docstring") -> Bound:
     return Bound(lambda row, truth: size, said, source)
 
 
-# -------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # inputs
 
 FEW = (1, 2, 3, 4, 5, 6)

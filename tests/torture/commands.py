@@ -42,7 +42,10 @@ from tests.torture.isolation import ROOT, scratch
 Random = np.random.Generator
 
 # fmt: off
-COUNTS = ("-1", "0", "1", "2", "x", "", "1.5", "nan", "9" * 20, "1e3", "２", "1_0", "+1", " 2 ", "0x10", "-0", "None")
+COUNTS = ("-1", "0", "1", "2", "x", "", "1.5", "nan", "9" * 20, "1e3", "２", "1_0", "+1", " 2 ",
+"0x10", "-0", (
+    "None"
+))
 LISTS = (
     "1",
     "1,2",
@@ -63,32 +66,57 @@ LISTS = (
     "1 2",
     "4,1",
 )
-REALS = ("1", "0", "0.7", "-1", "nan", "inf", "-inf", "1e400", "1e-320", "x", "", "0.7,1.0", "1,,2", "٣", "1e999", "0.5", "2")
+REALS = ("1", "0", "0.7", "-1", "nan", "inf", "-inf", "1e400", "1e-320", "x", "", "0.7,1.0",
+"1,,2", "٣", "1e999", "0.5", (
+    "2"
+))
 TEXTS = (
-    "", " ", "x", "\ud800", "\0", "n" * 5_000, "../..", "/", ".", "~", "-", "--", "--out", "é\u202e", "a\nb", "NaN", "'",
+    "", " ", "x", "\ud800", "\0", "n" * 5_000, "../..", "/", ".", "~", "-", "--", "--out",
+    "é\u202e", "a\nb", "NaN", (
+        "'"
+    ),
     "{}", "%s", "\udcff",
 )
 PATHS = (
-    *TEXTS, "nowhere", "nowhere/else", "folder", "pipe", "loop", "/dev/null", "/dev/zero", "/proc/self/mem", "prompts.txt",
+    *TEXTS, "nowhere", "nowhere/else", "folder", "pipe", "loop", "/dev/null", "/dev/zero",
+    "/proc/self/mem", (
+        "prompts.txt"
+    ),
     "empty", "noise",
 )
 DECODERS = (
-    "SpeculativeSampling(2)", "DraftSelection(2, 2)", "Gsd(batch(2))", "Gsd(tree('tree.json'))", "Gsd(tree('../x'))",
-    "Gsd(chain(10**9))", "Gsd(chain(999999999999))", "DraftSelection(4, 99999999999)", "SpeculativeSampling(-1)", "Gsd(",
+    "SpeculativeSampling(2)", "DraftSelection(2, 2)", "Gsd(batch(2))", "Gsd(tree('tree.json'))", (
+        "Gsd(tree('../x'))"
+    ),
+    "Gsd(chain(10**9))", "Gsd(chain(999999999999))", "DraftSelection(4, 99999999999)",
+    "SpeculativeSampling(-1)", (
+        "Gsd("
+    ),
     "(" * 3_000,
     "SpeculativeSampling()", "__import__('os').getcwd()", "Gsd(batch(nan))", "Gsd(parents([5]))",
     "SpeculativeSampling(2, KSeq(gamma=0))",
-    "Optimal()", "", "\ud800", "SpeculativeSampling(True)", "SpeculativeSampling(1.5)", "Gsd(parents('x'))", "PrefixTree(())",
+    "Optimal()", "", "\ud800", "SpeculativeSampling(True)", "SpeculativeSampling(1.5)",
+    "Gsd(parents('x'))", (
+        "PrefixTree(())"
+    ),
     "Ersd(batch(2), 1)", "[1]", "-'x'",
 )
 CALLABLES = (
-    "otm:Maximal", "otm:KSeq", "otm:Optimal", "otm:Fuzzy", "nosuch:thing", "otm", ":", "a:", ":b", "otm:nosuch",
+    "otm:Maximal", "otm:KSeq", "otm:Optimal", "otm:Fuzzy", "nosuch:thing", "otm", ":", "a:", ":b", (
+        "otm:nosuch"
+    ),
     "otm.pmf:normalise", "",
-    "os.path:join", "\ud800:x", "json:dumps", "otm:Problem", "..:x", "otm.:x", "builtins:print", "n" * 500 + ":f", "otm:IID",
+    "os.path:join", "\ud800:x", "json:dumps", "otm:Problem", "..:x", "otm.:x", "builtins:print",
+    "n" * 500 + ":f", (
+        "otm:IID"
+    ),
     "math:pi",
 )
 LAWS = (
-    "3/4,1/4", "1/2,1/2", "0.5,0.5", "1", "1,0", "0,0", "-1,2", "nan,1", "inf,0", "1/0,1", "", ",", "x", "1e-320,1", "0.1,0.2",
+    "3/4,1/4", "1/2,1/2", "0.5,0.5", "1", "1,0", "0,0", "-1,2", "nan,1", "inf,0", "1/0,1", "", ",",
+    "x", "1e-320,1", (
+        "0.1,0.2"
+    ),
     "1/3,1/3,1/3",
 )
 # fmt: on

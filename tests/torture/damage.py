@@ -20,9 +20,14 @@ Random = np.random.Generator
 Damage = Callable[[bytes, Random], bytes]
 
 NASTY: tuple[str, ...] = (
-    "NaN", "Infinity", "-Infinity", "1e400", "-1e400", "-1", "-0.0", "1e-320", "1.5", "2", "true", "false", "null", '""', '"x"',
-    "0", '"1"', "[]", "{}", "[[]]", "[null]", '{"a": 1}', "9" * 25, "-" + "9" * 25, "9" * 5_000, "2147483648", "4294967296",
-    "9223372036854775808", "1e308", "0.1", '"\\ud800"', '"\\u0000"', '"../../etc/passwd"', '"/dev/zero"', '"' + "n" * 5_000 + '"',
+    "NaN", "Infinity", "-Infinity", "1e400", "-1e400", "-1", "-0.0", "1e-320", "1.5", "2", "true",
+    "false", "null", '""', '"x"',
+    "0", '"1"', "[]", "{}", "[[]]", "[null]", '{"a": 1}', "9" * 25, "-" + "9" * 25, "9" * 5_000,
+    "2147483648", (
+        "4294967296"
+    ),
+    "9223372036854775808", "1e308", "0.1", '"\\ud800"', '"\\u0000"', '"../../etc/passwd"',
+    '"/dev/zero"', '"' + "n" * 5_000 + '"',
     "NaN0", "0x10", "1_000", "+1", "01", ".5", "'a'",
 )  # fmt: skip
 """What may stand where a JSON value should."""
@@ -67,8 +72,10 @@ def moved(data: bytes, random: Random) -> bytes:
 def inserted(data: bytes, random: Random) -> bytes:
     """Insert bytes that mean something to somebody."""
     pieces = (
-        b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"\r", b"\n", b"\n\n", b"\x1a", b"\xed\xa0\x80", b"\\ud800", b"NaN", b"[" * 100_000,
-        b'{"a":' * 50_000, b"\xc0\x80", b",", b"}", b"]", b'"', b"//", b"9" * 10_000, b" " * 1_000, b"\x85", "\u2028".encode(),
+        b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"\r", b"\n", b"\n\n", b"\x1a", b"\xed\xa0\x80",
+        b"\\ud800", b"NaN", b"[" * 100_000,
+        b'{"a":' * 50_000, b"\xc0\x80", b",", b"}", b"]", b'"', b"//", b"9" * 10_000, b" " * 1_000,
+        b"\x85", "\u2028".encode(),
     )  # fmt: skip
     place = int(random.choice([0, len(data), int(random.integers(len(data) + 1))]))
     return data[:place] + pieces[int(random.integers(len(pieces)))] + data[place:]

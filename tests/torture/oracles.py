@@ -65,7 +65,7 @@ def one_minus_power(base: Decimal, exponent: int) -> Decimal:
     return ONE - ((ONE - base) ** exponent if exponent <= 64 else power(ONE - base, exponent))
 
 
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # laws of the drafts
 
 
@@ -137,7 +137,7 @@ def inclusion(row: Row) -> list[Decimal]:
     ]
 
 
-# ------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # optima
 
 
@@ -192,7 +192,7 @@ def prefixes(row: Row) -> list[tuple[Decimal, Decimal]]:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the overlap curve, K-SEQ
 
 
@@ -270,7 +270,7 @@ def kseq_factor(k: int) -> Decimal:
         return ONE - (ONE - ONE / k) ** k
 
 
-# ------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # single schemes
 
 
@@ -431,7 +431,9 @@ def poisson_matching(row: Row) -> Decimal:
 
 @in_row
 def minhash(row: Row, *, by: str) -> Decimal:
-    """Return Σ min/Σ max, or by membership with the chance that a later dart hits the same token."""
+    """Return Σ min/Σ max, or by membership with the chance that a later dart hits the
+    same token.
+    """
     both, most = overlap(row), total(max(p, q) for p, q in zip(row.p, row.q, strict=True))
     if by == "rule":
         return both / most
@@ -460,7 +462,7 @@ def support_limit(row: Row) -> Decimal:
     return total(q for y, q in enumerate(row.q) if any(p[y] > 0 for p in row.drafts))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # divergences
 
 
@@ -510,7 +512,9 @@ LOG_2 = Decimal(
 
 @in_row
 def index_entropy(row: Row, *, greedy: bool) -> Decimal:
-    """Return D + log₂(D + 1) + 4 in bits, or for greedy rejection D + log₂(D + log₂ 4e) + log₂ 4e."""
+    """Return D + log₂(D + 1) + 4 in bits, or for greedy rejection D + log₂(D + log₂
+    4e) + log₂ 4e.
+    """
     bits = kl(row) / LOG_2
     if bits == INFINITY:
         return INFINITY

@@ -27,12 +27,16 @@ COLUMNS = (
 HEAD = """# Accuracy
 
 What each public function promises, and how far its worst answer was off when the harness tried it
-([extending.md](extending.md#what-a-function-promises)). Written by `python -m tests.torture page --out FOLDER` from the promises in
-`tests/torture/families` and the trials in FOLDER; not by hand. The long run behind it: [torture.md](torture.md).
+([extending.md](extending.md#what-a-function-promises)). Written by `python -m tests.torture page
+--out FOLDER` from the promises in `tests/torture/families` and the trials in FOLDER; not by hand.
+The long run behind it: [torture.md](torture.md).
 
-u = 2⁻⁵³. ν is what a sum over the vocabulary errs by: at most V + 1 and at most 64 units ([theory.md](theory.md#accuracy)).
-*Direction*: exact to rounding, a bound from below or above, an interval, or an estimate with a stated probability of missing.
-*Worst* is the largest error ÷ promised bound over all inputs; for what is rounded to its own side any excess at all would be ∞.
+u = 2⁻⁵³. ν is what a sum over the vocabulary errs by: at most V + 1 and at most 64 units
+([theory.md](theory.md#accuracy)).
+*Direction*: exact to rounding, a bound from below or above, an interval, or an estimate with a
+stated probability of missing.
+*Worst* is the largest error ÷ promised bound over all inputs; for what is rounded to its own side
+any excess at all would be ∞.
 """
 
 
@@ -50,7 +54,7 @@ def public_names() -> dict[str, object]:
     for name in ["otm", *inner]:
         module = importlib.import_module(name)
         for exported in vars(module).get("__all__", []):
-            thing = vars(module)[exported]
+            thing = getattr(module, exported)
             if not any(thing is other for other in seen):
                 seen.append(thing)
                 found[f"{name}.{exported}"] = thing
@@ -73,11 +77,13 @@ NOT_TRIED: dict[str, str] = {
     "otm.audit.Candidate": "holds a function",
     "otm.audit.LogitCandidate": "holds a function",
     "otm.audit.WholeCandidate": "holds a function",
-    "otm.audit.acceptance": "its error rates are tested by simulation (tests/audit/test_acceptance_audit.py)",
+    "otm.audit.acceptance": (
+        "its error rates are tested by simulation (tests/audit/test_acceptance_audit.py)"
+    ),
     "otm.audit.assert_lossless": "`otm.audit.battery`, and an assertion",
-    "otm.audit.battery": "the audits of its kinds on fixed instances (tests/audit/test_batteries.py)",
-    "benchmarks.corpus.Mutant": "broken on purpose",
-    "benchmarks.corpus.ToyModels": "holds two models",
+    "otm.audit.battery": (
+        "the audits of its kinds on fixed instances (tests/audit/test_batteries.py)"
+    ),
     "otm.audit.generate": "held against exact laws of texts (tests/audit/test_generation_audit.py)",
     "otm.audit.step": "held against exact laws of steps (tests/audit/test_step_audit.py)",
     "otm.audit.tree": "held against exact laws of paths (tests/audit/test_tree_audit.py)",
@@ -87,14 +93,18 @@ NOT_TRIED: dict[str, str] = {
     "otm.audit.log": "its error rates are tested by simulation (tests/audit/test_log_audit.py)",
     "otm.audit.records_needed": "held against simulated logs (tests/audit/test_log_audit.py)",
     "otm.audit.sampled_blocks": "`otm.audit.sampled` on blocks (tests/audit/test_block_samples.py)",
-    "otm.audit.sampled": "its error rates are tested by simulation (tests/audit/test_sampled_audit.py)",
+    "otm.audit.sampled": (
+        "its error rates are tested by simulation (tests/audit/test_sampled_audit.py)"
+    ),
     "otm.audit.sequence": "held against exact laws of blocks (tests/audit/test_sequence_audit.py)",
     "otm.audit.shrink": "a search",
     "otm.audit.shrink_sequence": "a search",
     "otm.examples.dirichlet": "random numbers; their law is tested in tests/test_examples.py",
     "otm.losses.Losses": "a result",
     "otm.losses.Rounding": "a result",
-    "otm.losses.acceptance_losses": "differences of optima; their sum and signs are held in tests/test_losses.py",
+    "otm.losses.acceptance_losses": (
+        "differences of optima; their sum and signs are held in tests/test_losses.py"
+    ),
     "otm.losses.best_ranked_acceptance": "held against a linear program (tests/test_losses.py)",
     "otm.losses.best_temperature": "a search",
     "otm.losses.draft_rounding": "held against torch's rounding (tests/test_losses.py)",
@@ -106,7 +116,9 @@ NOT_TRIED: dict[str, str] = {
     "otm.partial.Completion": "a result",
     "otm.partial.Interval": "a result",
     "otm.partial.PartialDivergences": "a result",
-    "otm.partial.PartialPair": "holds what is known; its two completions are tried through the intervals",
+    "otm.partial.PartialPair": (
+        "holds what is known; its two completions are tried through the intervals"
+    ),
     "otm.partial.TopTokens": "holds what is known; what it must refuse is tried",
     "otm.plot.coupling": "a picture; its numbers are tested in tests/test_plot.py",
     "otm.plot.curves": "a picture; its numbers are tested in tests/test_plot.py",
@@ -122,7 +134,9 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.Absorbing": "a model",
     "otm.sequence.BestStep": "a result",
     "otm.sequence.BlockMarginals": "a model, read from a table",
-    "otm.sequence.BestVerification": "held against `otm.sequence.best_step` (tests/sequence/test_best_verification.py)",
+    "otm.sequence.BestVerification": (
+        "held against `otm.sequence.best_step` (tests/sequence/test_best_verification.py)"
+    ),
     "otm.sequence.Decoder": "abstract",
     "otm.sequence.DecoderRanking": "a result",
     "otm.sequence.DelayedExpansion": "a result",
@@ -143,7 +157,9 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.Outcomes": "a source of randomness",
     "otm.sequence.PredictableTree": "abstract",
     "otm.sequence.RankedDecoder": "a result",
-    "otm.sequence.RegretBudget": "held against the enumeration of its steps (tests/sequence/test_regret_budget.py)",
+    "otm.sequence.RegretBudget": (
+        "held against the enumeration of its steps (tests/sequence/test_regret_budget.py)"
+    ),
     "otm.sequence.Source": "a source of randomness",
     "otm.sequence.StaticDecoder": "abstract",
     "otm.sequence.Step": "a result",
@@ -154,9 +170,13 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.ZerothOrder": "a model, read from a table",
     "otm.sequence.block_marginals": "sums of `otm.sequence.sequence_law`",
     "otm.sequence.delayed_expansions": "ranks what `otm.sequence.expected_step` says",
-    "otm.sequence.expected_calls": "counted by enumeration, held against formulas (tests/sequence/test_staged.py)",
+    "otm.sequence.expected_calls": (
+        "counted by enumeration, held against formulas (tests/sequence/test_staged.py)"
+    ),
     "otm.sequence.loose_step": "held against enumeration (tests/sequence/test_greedy_chain.py)",
-    "otm.sequence.matched_tokens": "held against `otm.sequence.expected_step` (tests/sequence/test_likeliest_tree.py)",
+    "otm.sequence.matched_tokens": (
+        "held against `otm.sequence.expected_step` (tests/sequence/test_likeliest_tree.py)"
+    ),
     "otm.sequence.outcomes": "what `step_law` enumerates with",
     "otm.sequence.step": "one step of `otm.sequence.generate`",
     "otm.sequence.steps": "the steps of `otm.sequence.generate`",
@@ -164,7 +184,9 @@ NOT_TRIED: dict[str, str] = {
     "otm.table.TableColumn": "a result",
     "otm.table.table_columns": "names, no numbers",
     "otm.transport.TransportProgram": "a program",
-    "otm.transport.optimum_program": "a program; its solution is held against `otm.optimum` in tests/transport",
+    "otm.transport.optimum_program": (
+        "a program; its solution is held against `otm.optimum` in tests/transport"
+    ),
     "otm.engines.AcceptanceRecord": "a record",
     "otm.engines.BudgetSplit": "a result",
     "otm.engines.CostSurface": "measured costs",
@@ -174,26 +196,42 @@ NOT_TRIED: dict[str, str] = {
     "otm.engines.LengthPlan": "a result",
     "otm.trees.OptimalTree": "a result",
     "otm.trees.PathAcceptance": "a type",
-    "otm.engines.PositionAcceptance": "reads and writes engines' counts; tests/engines/test_positions.py",
+    "otm.engines.PositionAcceptance": (
+        "reads and writes engines' counts; tests/engines/test_positions.py"
+    ),
     "otm.engines.SurvivalBounds": "a result",
     "otm.engines.TokensEstimate": "a result",
     "otm.trees.TreeChoice": "a result",
     "otm.trees.TreeRecord": "a result",
     "otm.trees.TreeShape": "a shape, no numbers",
     "otm.trees.check_acceptance": "a gate",
-    "otm.engines.check_lengths": "its error rate is tested by simulation (tests/engines/records/test_estimates.py)",
-    "otm.engines.estimate_tokens": "held against enumerated processes (tests/engines/records/test_estimates.py)",
-    "otm.engines.kaplan_meier": "held against enumerated processes (tests/engines/records/test_estimates.py)",
-    "otm.engines.parse_acceptance": "reads a record; damaged ones are tried as `otm.engines.read_acceptance`",
-    "otm.engines.plan_budget": "`otm.engines.split_budget` on records (tests/engines/test_planning.py)",
+    "otm.engines.check_lengths": (
+        "its error rate is tested by simulation (tests/engines/records/test_estimates.py)"
+    ),
+    "otm.engines.estimate_tokens": (
+        "held against enumerated processes (tests/engines/records/test_estimates.py)"
+    ),
+    "otm.engines.kaplan_meier": (
+        "held against enumerated processes (tests/engines/records/test_estimates.py)"
+    ),
+    "otm.engines.parse_acceptance": (
+        "reads a record; damaged ones are tried as `otm.engines.read_acceptance`"
+    ),
+    "otm.engines.plan_budget": (
+        "`otm.engines.split_budget` on records (tests/engines/test_planning.py)"
+    ),
     "otm.engines.plan_lengths": "held against every length (tests/engines/test_planning.py)",
     "otm.trees.rank_counts": "counts integers",
     "otm.engines.read_acceptance": "reads a record; damaged ones are tried",
     "otm.engines.read_costs": "reads measured costs (tests/engines/test_surface.py)",
     "otm.engines.records.Form": "a form of record",
     "otm.engines.records.Tally": "counts",
-    "otm.engines.request_mean": "its coverage is tested by simulation (tests/engines/records/test_estimates.py)",
-    "otm.engines.survival_bounds": "held against every completion of a record (tests/engines/records/test_estimates.py)",
+    "otm.engines.request_mean": (
+        "its coverage is tested by simulation (tests/engines/records/test_estimates.py)"
+    ),
+    "otm.engines.survival_bounds": (
+        "held against every completion of a record (tests/engines/records/test_estimates.py)"
+    ),
     "otm.trees.tree_from_json": "the way back of `otm.trees.tree_to_json`",
     "otm.engines.vllm_lengths": "the plan of every batch size (tests/engines/test_planning.py)",
     "otm.verifiers.BatchedOptimalRule": "made and tried by `otm.verifiers.prepare_batch`",

@@ -157,7 +157,7 @@ def unit(masses: Sequence[float] | Masses) -> tuple[Decimal, ...]:
     return tuple(x / whole for x in exact)
 
 
-# ----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # distributions
 
 
@@ -260,7 +260,9 @@ def _other(random: np.random.Generator, p: Masses) -> Masses:
 
 
 def _curve(random: np.random.Generator, p: Masses) -> Masses:
-    """Return the target for which every prefix of some order is a best cut of k drafts: q = Δ P^k."""
+    """Return the target for which every prefix of some order is a best cut of k
+    drafts: q = Δ P^k.
+    """
     reached = np.cumsum(p) ** random.integers(1, 9)
     q = np.diff(reached / reached[-1], prepend=0.0)
     return _scaled(np.maximum(q, 0.0))
@@ -330,7 +332,7 @@ def cases(
     return Case(draft, target, law, k, kind, round(float(random.random()), 3))
 
 
-# --------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # shrinking
 
 

@@ -65,7 +65,9 @@ class Work:
 
 @functools.cache
 def inputs() -> Path:
-    """Return a folder with what the commands read: a trace, prompts, tiny models, a recipe, a text."""
+    """Return a folder with what the commands read: a trace, prompts, tiny models, a
+    recipe, a text.
+    """
     folder = Path(tempfile.mkdtemp(prefix="torture-inputs-", dir=scratch()))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     readers.write_small_trace(folder / "trace.safetensors", positions=48)

@@ -52,7 +52,9 @@ class Statement:
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """How far an answer may be off: a number for each row, and the same in words, with the source."""
+    """How far an answer may be off: a number for each row, and the same in words, with
+    the source.
+    """
 
     of: Callable[[Row, Decimal], float]
     said: str
@@ -273,7 +275,9 @@ _STATEMENTS: dict[tuple[str, str, str], Statement] = {}
 
 
 def stated(statement: Statement) -> None:
-    """Enter what the accuracy page says of a function that is tried otherwise than by a `Promise`."""
+    """Enter what the accuracy page says of a function that is tried otherwise than by
+    a `Promise`.
+    """
     _STATEMENTS[statement.name, statement.direction, statement.said] = statement
 
 

@@ -1183,7 +1183,8 @@ def _pair_right(folder: Path, found: Any, expected: Any) -> Fault:
 
 
 READERS: dict[str, Reader] = {
-    "otm.audit.log": Reader("otm.audit.log", _make_log, _read_log, {"log.jsonl": damage.JSON}, _log_right, weight=2),
+    "otm.audit.log": Reader("otm.audit.log", _make_log, _read_log, {"log.jsonl": damage.JSON},
+    _log_right, weight=2),
     "otm.trees.tree_from_json": Reader(
         "otm.trees.tree_from_json",
         lambda folder: (folder / "tree.json").write_text(
@@ -1197,7 +1198,9 @@ READERS: dict[str, Reader] = {
     ),
     "otm.engines.read_acceptance, CSV by position": Reader(
         "otm.engines.read_acceptance",
-        lambda folder: (folder / "rates.csv").write_text(PositionAcceptance([0.8, 0.6, 0.1]).to_csv()),
+        lambda folder: (folder / "rates.csv").write_text(
+            PositionAcceptance([0.8, 0.6, 0.1]).to_csv()
+        ),
         _read_positions("rates.csv", _chains),
         {"rates.csv": damage.TEXT},
         _survivals,
@@ -1206,7 +1209,9 @@ READERS: dict[str, Reader] = {
     ),
     "otm.engines.read_acceptance, CSV by run": Reader(
         "otm.engines.read_acceptance",
-        lambda folder: (folder / "wide.csv").write_text("dataset,pos_0,pos_1,pos_2\nmt_bench,0.8,0.6,0.1\ngsm8k,0.9,0.7,\n"),
+        lambda folder: (folder / "wide.csv").write_text(
+            "dataset,pos_0,pos_1,pos_2\nmt_bench,0.8,0.6,0.1\ngsm8k,0.9,0.7,\n"
+        ),
         _read_positions("wide.csv", _chains),
         {"wide.csv": damage.TEXT},
         _survivals,
@@ -1243,7 +1248,8 @@ READERS: dict[str, Reader] = {
         "analysis.trace.traces.open_trace",
         _make_trace_folder(0),
         _read_trace(""),
-        {"trace.json": damage.JSON, "shard-00000.safetensors": damage.ANY, "shard-00001.safetensors": damage.ANY},
+        {"trace.json": damage.JSON, "shard-00000.safetensors": damage.ANY,
+        "shard-00001.safetensors": damage.ANY},
         same,
         foreign=_make_trace_folder(7),
         weight=2,
@@ -1271,7 +1277,8 @@ READERS: dict[str, Reader] = {
         )
     },
     "analysis.report.reading.open_run": Reader(
-        "analysis.report.reading.open_run", _make_run(0), _read_report, _RUN | {"run/prompts.parquet": damage.ANY}, same,
+        "analysis.report.reading.open_run", _make_run(0), _read_report,
+        _RUN | {"run/prompts.parquet": damage.ANY}, same,
         foreign=_make_run(1), weight=2,
     ),
     "analysis.run.merge.merge": Reader(
@@ -1302,7 +1309,8 @@ READERS: dict[str, Reader] = {
         weight=0.5,
     ),
     "analysis.run.merge.merge, logits": Reader(
-        "analysis.run.merge.merge", _make_models_run(0), _read_merge, _MODELS_RUN, same, foreign=_make_models_run(1), weight=0.5
+        "analysis.run.merge.merge", _make_models_run(0), _read_merge, _MODELS_RUN, same,
+        foreign=_make_models_run(1), weight=0.5
     ),
     "analysis.trace.traces.open_trace, logits": Reader(
         "analysis.trace.traces.open_trace",
@@ -1313,30 +1321,38 @@ READERS: dict[str, Reader] = {
         foreign=_make_models_run(1),
     ),
     "analysis.decode.results.read_results": Reader(
-        "analysis.decode.results.read_results", _make_results, _read_results, {"results.jsonl": damage.JSON}, _by(_results_due)
+        "analysis.decode.results.read_results", _make_results, _read_results,
+        {"results.jsonl": damage.JSON}, _by(_results_due)
     ),
     "analysis.report.decoded.read_decode": Reader(
-        "analysis.report.decoded.read_decode", _make_results, _read_decoded, {"results.jsonl": damage.JSON}, _by(_decoded_due)
+        "analysis.report.decoded.read_decode", _make_results, _read_decoded,
+        {"results.jsonl": damage.JSON}, _by(_decoded_due)
     ),
     "analysis.decode.results.ResultsFile": Reader(
-        "analysis.decode.results.ResultsFile", _make_results, _resume_results, {"results.jsonl": damage.JSON}, _by(_resume_due)
+        "analysis.decode.results.ResultsFile", _make_results, _resume_results,
+        {"results.jsonl": damage.JSON}, _by(_resume_due)
     ),
     "analysis.decode.decoder_text.decoder_from_text": Reader(
         "analysis.decode.decoder_text.decoder_from_text",
-        lambda folder: (folder / "tree.json").write_text(tree_to_json(shape=TreeShape([0, 0, 1, 1, 2]))),
+        lambda folder: (folder / "tree.json").write_text(tree_to_json(shape=TreeShape([0, 0, 1, 1,
+        2]))),
         _read_decoder,
         {"tree.json": damage.JSON},
         _by(_decoder_due),
     ),
     "analysis.train.pair_training.recipe_from_json": Reader(
-        "analysis.train.pair_training.recipe_from_json", _make_recipe, _read_recipe, {"recipe.json": damage.JSON}, _by(_recipe_due)
+        "analysis.train.pair_training.recipe_from_json", _make_recipe, _read_recipe,
+        {"recipe.json": damage.JSON}, _by(_recipe_due)
     ),
     "analysis.train.texts.from_text_files": Reader(
-        "analysis.train.texts.from_text_files", _make_text, _read_corpus, {"text.txt": damage.TEXT}, _corpus_right
+        "analysis.train.texts.from_text_files", _make_text, _read_corpus,
+        {"text.txt": damage.TEXT}, _corpus_right
     ),
     "analysis.train.texts.pinned_names": Reader(
         "analysis.train.texts.pinned_names",
-        lambda folder: (folder / "constraints.txt").write_text("numpy==2.1.0\nscipy==1.14.0  # a comment\n\ntorch==2.13.0\n"),
+        lambda folder: (folder / "constraints.txt").write_text(
+            "numpy==2.1.0\nscipy==1.14.0  # a comment\n\ntorch==2.13.0\n"
+        ),
         _read_pins,
         {"constraints.txt": damage.TEXT},
         _pins_right,

@@ -1,4 +1,6 @@
-"""Every family for its share of a minute, with a seed of its own for every revision of the sources."""
+"""Every family for its share of a minute, with a seed of its own for every revision of
+the sources.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Commands with random arguments, in process by the hundred and as processes in odd surroundings."""
+"""Commands with random arguments, in process by the hundred and as processes in odd
+surroundings.
+"""
 
 from __future__ import annotations
 

@@ -152,7 +152,9 @@ def _total_variation(law: Callable[[Row], Any], row: Row) -> float:
     "the law of single-draft rejection, exactly",
 )
 def _audited(random: np.random.Generator) -> tuple[float, str]:
-    """A callable that accepts with min(1, q/(l p)): lossless at l = 1, of known distance elsewhere."""
+    """A callable that accepts with min(1, q/(l p)): lossless at l = 1, of known
+    distance elsewhere.
+    """
     case = of_law("IID", rows=(1,), tokens=(2, 3), counts=(1,), kinds=("float64",))(random)
     lossless = bool(random.random() < 0.5)
     factor = 1 if lossless else 2

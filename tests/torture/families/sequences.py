@@ -44,7 +44,9 @@ def tolerance(decoder: sequence.Decoder) -> tuple[float, str]:
 
 
 def exact_law(model: sequence.LanguageModel, length: int) -> list[Decimal]:
-    """Return the law of the first `length` tokens, in lexicographic order, from the model's rows."""
+    """Return the law of the first `length` tokens, in lexicographic order, from the
+    model's rows.
+    """
     rows = functools.cache(lambda prefix: unit(model.next(prefix)))
     return [
         math.prod((rows(text[:i])[text[i]] for i in range(length)), start=Decimal(1))

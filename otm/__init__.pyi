@@ -1,0 +1,103 @@
+"""What is public in `otm`, listed once: type checkers read it, `otm/__init__.py` loads by it."""
+
+from otm import (
+    audit as audit,
+    bounds as bounds,
+    divergences as divergences,
+    drafts as drafts,
+    engines as engines,
+    errors as errors,
+    evidence as evidence,
+    examples as examples,
+    losses as losses,
+    lossy as lossy,
+    overlap as overlap,
+    partial as partial,
+    plot as plot,
+    results as results,
+    sequence as sequence,
+    table as table,
+    tracing as tracing,
+    transport as transport,
+    trees as trees,
+    verifiers as verifiers,
+)
+from otm.audit.callables import (
+    from_callable as from_callable,
+)
+from otm.comparison import (
+    compare as compare,
+)
+from otm.drafts import (
+    IID as IID,
+    Greedy as Greedy,
+    Law as Law,
+    Product as Product,
+    TopK as TopK,
+    WithoutReplacement as WithoutReplacement,
+)
+from otm.errors import (
+    OtmError as OtmError,
+)
+from otm.logits import (
+    Processing as Processing,
+    from_logits as from_logits,
+)
+from otm.montecarlo import (
+    estimate as estimate,
+)
+from otm.pmf import (
+    normalise as normalise,
+)
+from otm.problem import (
+    Problem as Problem,
+)
+from otm.table import (
+    acceptance_table as acceptance_table,
+)
+from otm.transport import (
+    optimum as optimum,
+)
+from otm.verbs import (
+    acceptance as acceptance,
+    acceptance_curve as acceptance_curve,
+    coupling as coupling,
+    kernel as kernel,
+    optimal_acceptance as optimal_acceptance,
+    optimal_acceptance_curve as optimal_acceptance_curve,
+    optimal_cut as optimal_cut,
+    prepare as prepare,
+    sample as sample,
+)
+from otm.verifiers import (
+    BoundedRegret as BoundedRegret,
+    Cactus as Cactus,
+    Cascade as Cascade,
+    Ensemble as Ensemble,
+    Fuzzy as Fuzzy,
+    GreedyOptimal as GreedyOptimal,
+    KSeq as KSeq,
+    Lenience as Lenience,
+    ListRace as ListRace,
+    Mars as Mars,
+    Maximal as Maximal,
+    Mentored as Mentored,
+    MinHash as MinHash,
+    Naive as Naive,
+    NaiveTree as NaiveTree,
+    Optimal as Optimal,
+    Race as Race,
+    RecursiveRejection as RecursiveRejection,
+    RelaxedAcceptance as RelaxedAcceptance,
+    SelectThenReject as SelectThenReject,
+    SpecHub as SpecHub,
+    ThresholdMatching as ThresholdMatching,
+    Tournament as Tournament,
+    TransportPlan as TransportPlan,
+    TvOptimal as TvOptimal,
+    TypicalAcceptance as TypicalAcceptance,
+    Verifier as Verifier,
+    WithoutReplacementOptimal as WithoutReplacementOptimal,
+)
+
+__version__: str
