@@ -59,8 +59,7 @@ def deviation(probability: float) -> float:
 
 
 def samples_needed(mass: NDArray[Any], *, detect: float, false_alarm: float, missed: float) -> int:
-    """Return how many samples the distance test needs to find any law at total variation `detect`
-    or more.
+    """Return how many samples the distance test needs to find every law `detect` away.
 
     n = ((½ Σ √(q(1−q)) + √(log(1/δ)/2) + √(log(1/β)/2)) / ε)².
 
@@ -95,12 +94,9 @@ def samples_needed(mass: NDArray[Any], *, detect: float, false_alarm: float, mis
 
 
 def detectable(mass: NDArray[Any], samples: int, *, false_alarm: float, missed: float) -> float:
-    """Return the total variation from which on the distance test finds every law, at this number of
-    samples; at most 1.
-    """
-    return min(
-        1.0, (spread(mass) + deviation(false_alarm) + deviation(missed)) / math.sqrt(samples)
-    )
+    """Return the total variation from which on the distance test finds every law, at most 1."""
+    needed = spread(mass) + deviation(false_alarm) + deviation(missed)
+    return min(1.0, needed / math.sqrt(samples))
 
 
 def distance(counts: NDArray[np.int64], mass: NDArray[Any]) -> float:
@@ -116,10 +112,10 @@ def distance_threshold(mass: NDArray[Any], samples: int, *, false_alarm: float) 
 def variation_interval(
     counts: NDArray[np.int64], mass: NDArray[Any], *, uncertainty: float
 ) -> Estimate:
-    """Return an interval for the total variation between the law of the samples and q, wrong with
-    probability `uncertainty`.
+    """Estimate the total variation between the law of samples and q.
 
-    TV ≤ E[T] and E[T] ≤ TV + ½√((C−1)/n) over C cells, whatever the law.
+    The interval is wrong with probability at most `uncertainty`, whatever the law: TV ≤ E[T] and
+    E[T] ≤ TV + ½√((C−1)/n) over C cells.
     """
     samples = int(counts.sum())
     observed, slack = distance(counts, mass), deviation(uncertainty / 2) / math.sqrt(samples)
@@ -129,12 +125,11 @@ def variation_interval(
 
 
 def log_evidence(counts: NDArray[np.int64], mass: NDArray[Any]) -> Any:
-    """Return the logarithm of a mixture likelihood ratio against q, a martingale of mean 1 under
-    the null.
+    """Return the logarithm of a mixture likelihood ratio against q.
 
-    E = mean over priors of ∫ Π (π/q)^N dPrior(π), the priors Dirichlet: with all parameters 1/2,
-    and κq for κ = 10, 100, 1000. It depends on the counts `(..., C)` alone; the result is `(...)`.
-    ∞ as soon as a token with q = 0 has come out.
+    It is a martingale of mean 1 under the null. E = mean over priors of ∫ Π (π/q)^N dPrior(π), the
+    priors Dirichlet: with all parameters 1/2, and κq for κ = 10, 100, 1000. It depends on the
+    counts `(..., C)` alone; the result is `(...)`, ∞ as soon as a token with q = 0 has come out.
     """
     live = mass > 0
     seen, q = counts[..., live], mass[live]
@@ -160,8 +155,7 @@ def log_evidence(counts: NDArray[np.int64], mass: NDArray[Any]) -> Any:
 
 
 def log_excess_evidence(hits: int, samples: int, optimum: float) -> float:
-    """Return the logarithm of evidence that the output is among the drafts more often than the
-    optimum allows.
+    """Return the logarithm of evidence that outputs are drafts more often than the optimum allows.
 
     Mean over c = 1/2, 1/4, …, 2^-10 of Π (a/α*) over hits and Π (1−a)/(1−α*) over misses, a = α* +
     c(1−α*): each factor is 1 + λ(hit − α*) with λ ≥ 0, of mean at most 1 whenever Pr(hit) ≤ α*. 0
@@ -190,8 +184,7 @@ def log_mean(*logarithms: float) -> float:
 
 
 def pool(draft: NDArray[np.float64], target: NDArray[np.float64], most: int) -> NDArray[np.int64]:
-    """Return a cell for every token `(V,)`: tokens of similar q/p together, where the vocabulary
-    has more than `most` of them.
+    """Return a cell for every token `(V,)`, tokens of similar q/p together, at most `most` cells.
 
     Faults of verification depend on a token through p and q, and mostly through their ratio. Cells
     hold about equal target mass; tokens that the target cannot emit have a cell of their own, and

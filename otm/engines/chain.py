@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +20,9 @@ from otm.pmf import check_count, check_real, plain_array
 
 MAX_LENGTH = 10_000
 """Longest chain that is planned."""
+
+MAX_SECONDS = 1e12
+"""Longest time, and largest ratio of times, that is believed."""
 
 
 def chain_expected_tokens(acceptance: Array | float, *, length: int) -> Array:
@@ -118,7 +119,7 @@ def chain_speedup(acceptance: Array | float, *, length: int, cost_ratio: float) 
     >>> chain_speedup(0.8, length=5, cost_ratio=0.05).__round__(6)
     2.951424
     """
-    c = _finite_ratio(cost_ratio)
+    c = check_real(cost_ratio, name="cost_ratio", low=0.0, high=MAX_SECONDS)
     return chain_expected_tokens(acceptance, length=length) / (length * c + 1.0)
 
 
@@ -147,7 +148,7 @@ def optimal_chain_length(acceptance: float, *, cost_ratio: float, max_length: in
     8
     """
     a = check_real(acceptance, name="acceptance", low=0.0, high=1.0)
-    c = _finite_ratio(cost_ratio)
+    c = check_real(cost_ratio, name="cost_ratio", low=0.0, high=MAX_SECONDS)
     most = check_count(max_length, name="max_length", minimum=0)
     if most > MAX_LENGTH:
         raise TooLarge(
@@ -156,7 +157,7 @@ def optimal_chain_length(acceptance: float, *, cost_ratio: float, max_length: in
         )
     if a and not c:
         return most  # every draft adds something, be it less than rounding shows
-    lengths = np.arange(most + 1)
+    lengths = np.arange(most + 1, dtype=np.float64)
     return fastest(_tokens(np.float64(a), lengths), lengths * c + 1.0)
 
 
@@ -175,12 +176,3 @@ def fastest(tokens: NDArray[np.float64], seconds: NDArray[np.float64]) -> int:
     rates = tokens / seconds
     tied = rates >= rates.max() * (1.0 - 4 * np.finfo(np.float64).eps)
     return int(np.argmax(tied))
-
-
-def _finite_ratio(cost_ratio: float) -> float:
-    c = check_real(cost_ratio, name="cost_ratio", low=0.0)
-    if math.isinf(c):
-        raise InvalidParameter(
-            "cost_ratio must be finite; got inf. Pass draft seconds over target seconds."
-        )
-    return c

@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.engines.chain import MAX_SECONDS
 from otm.engines.records.document import Document, number, read_document
 from otm.errors import InvalidParameter
 from otm.pmf import check_real
@@ -115,8 +115,16 @@ class CostSurface:
                 "missing. Measure it, or leave its row "
                 "out."
             )
-        steps = [_seconds(draft[key], "a draft step", zero=True) for key in grid]
-        calls = [_seconds(target[*key, n], "a target call") for key in grid for n in tokens]
+        steps = [
+            check_real(draft[key], name="a draft step", low=0.0, high=MAX_SECONDS) for key in grid
+        ]
+        calls = [
+            check_real(
+                target[*key, n], name="a target call", low=0.0, high=MAX_SECONDS, open_low=True
+            )
+            for key in grid
+            for n in tokens
+        ]
         cells = (len(batches), len(contexts))
         return cls(
             batches=batches,
@@ -283,6 +291,8 @@ def read_costs(*paths: str | os.PathLike[str]) -> CostSurface:
         InvalidParameter: if a file is none of these, or the points fill no grid.
         TooLarge: beyond the size of a record.
 
+    Cost: O(length of the files).
+
     >>> import tempfile
     >>> costs = CostSurface.of_points(
     ...     {(1, 0): 0.002}, {(1, 0, 1): 0.02, (1, 0, 3): 0.021}, source="by hand"
@@ -416,11 +426,3 @@ def _axes(points: Mapping[Any, float], width: int) -> list[tuple[int, ...]]:
                 f"Points are named by {width} integers; got {key!r:.60}. Pass tuples of them."
             )
     return [tuple(sorted({key[i] for key in points})) for i in range(width)]
-
-
-def _seconds(value: Any, name: str, *, zero: bool = False) -> float:
-    """Return a positive finite time."""
-    seconds = check_real(value, name=name, low=0.0, open_low=not zero)
-    if math.isinf(seconds):
-        raise InvalidParameter(f"{name} must take finite time; got inf. Pass measured seconds.")
-    return seconds

@@ -14,13 +14,12 @@ tokens than the optimal one under that depth and budget, and costs the same.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm.engines.chain import fastest
+from otm.engines.chain import MAX_SECONDS, fastest
 from otm.engines.positions import ChainPaths, Reach, reach_of
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_count, check_counts, check_real
@@ -58,8 +57,7 @@ class TreeChoice:
 
     @property
     def reach(self) -> Reach:
-        """Where the tree's depth lies against the measured positions; inside where acceptance knows
-        no limit.
+        """Where the tree's depth lies against the measured positions, if there are such.
 
         At the limit nothing deeper was considered: ask `PositionAcceptance.extended` for more
         positions, explicitly.
@@ -73,16 +71,14 @@ class TreeChoice:
 
     @property
     def speedup(self) -> float:
-        """Tokens per second over those of decoding without drafts; at least 1, or drafting would
-        not be chosen.
-        """
+        """Tokens per second over those of decoding without drafts, at least 1."""
         return self.tokens_per_second * self.baseline_seconds
 
 
 def target_seconds_at(
     target_seconds: TargetSeconds, *, num_nodes: Iterable[int]
 ) -> NDArray[np.float64]:
-    """Evaluate a cost of the target, linearly between measurements.
+    """Interpolate the seconds of a target call linearly between measurements.
 
     Args:
         target_seconds: a function of the number of drafted vertices, or measurements {n: seconds}.
@@ -104,22 +100,21 @@ def target_seconds_at(
     if not isinstance(target_seconds, Mapping):
         if not callable(target_seconds):
             raise InvalidParameter(
-                f"target_seconds must be a function of the number of vertices or measurements {{n: "
-                f"seconds}}; got "
-                f"{target_seconds!r:.80}. Pass one of these."
+                "target_seconds must be a function of the number of vertices or measurements "
+                f"{{n: seconds}}; got {target_seconds!r:.80}. Pass one of these."
             )
-        return np.asarray([_positive(target_seconds(n), f"target_seconds({n})") for n in wanted])
+        return np.asarray([_checked(target_seconds(n), f"target_seconds({n})") for n in wanted])
     points = sorted(
         check_count(n, name="a measured number of vertices", minimum=0) for n in target_seconds
     )
     if not points or (wanted and not points[0] <= min(wanted) <= max(wanted) <= points[-1]):
         raise InvalidParameter(
             f"target_seconds must be measured from n = {min(wanted, default=0)} to "
-            f"{max(wanted, default=0)} drafted vertices; it "
-            f"covers {f'{points[0]} to {points[-1]}' if points else 'none'}. Measure the ends (n = "
-            "0 is a call without drafts)."
+            f"{max(wanted, default=0)} drafted vertices; it covers "
+            f"{f'{points[0]} to {points[-1]}' if points else 'none'}. Measure the ends (n = 0 is a "
+            "call without drafts)."
         )
-    seconds = [_positive(target_seconds[n], f"target_seconds[{n}]") for n in points]
+    seconds = [_checked(target_seconds[n], f"target_seconds[{n}]") for n in points]
     return np.interp(wanted, points, seconds)
 
 
@@ -161,8 +156,7 @@ def choose_tree(
 
     Cost: one optimal tree of max_nodes vertices for each depth up to that of the unlimited one.
     Reference: Sequoia [Chen et al. 2024], section 3.3, whose search runs over its dynamic program's
-        table; the seconds per round of
-    a chain: Leviathan et al. 2023, Theorem 3.8.
+        table; the seconds per round of a chain: Leviathan et al. 2023, Theorem 3.8.
 
     >>> choice = choose_tree(
     ...     [0.6, 0.2],
@@ -174,11 +168,7 @@ def choose_tree(
     (10, 3, 2.015)
     """
     limit = check_count(max_nodes, name="max_nodes", minimum=0)
-    step = check_real(draft_seconds, name="draft_seconds", low=0.0)
-    if math.isinf(step):
-        raise InvalidParameter(
-            "draft_seconds must be finite; got inf. Pass the measured time of one draft step."
-        )
+    step = check_real(draft_seconds, name="draft_seconds", low=0.0, high=MAX_SECONDS)
     sizes = _budgets(budgets, limit)
     target = target_seconds_at(target_seconds, num_nodes=[0, *sizes])
     empty = optimal_tree(acceptance, num_nodes=0, order=order)
@@ -207,21 +197,18 @@ def choose_tree(
 
 
 def _budgets(budgets: Iterable[int] | None, limit: int) -> list[int]:
+    """Return the numbers of vertices to compare, ascending, at most `limit`."""
     if budgets is None:
         if limit > MAX_BUDGETS:
             raise TooLarge(
-                f"At most {MAX_BUDGETS:,} budgets are compared; max_nodes={limit:,} has as many. "
-                "Pass budgets=, the sizes that the "
-                "engine supports."
+                f"At most {MAX_BUDGETS:,} budgets are compared; max_nodes={limit:,} has more. Pass "
+                "budgets=, the sizes that the engine supports."
             )
         return list(range(1, limit + 1))
-    return sorted(
-        {n for n in (check_count(value, name="a budget") for value in budgets) if n <= limit}
-    )
+    counts = {check_count(value, name="a budget") for value in budgets}
+    return sorted(n for n in counts if n <= limit)
 
 
-def _positive(value: float, name: str) -> float:
-    seconds = check_real(value, name=name, low=0.0, open_low=True)
-    if math.isinf(seconds):
-        raise InvalidParameter(f"{name} must be finite; got inf. Pass a measured time in seconds.")
-    return seconds
+def _checked(seconds: float, name: str) -> float:
+    """Return a positive finite time."""
+    return check_real(seconds, name=name, low=0.0, high=MAX_SECONDS, open_low=True)

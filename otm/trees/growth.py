@@ -24,20 +24,16 @@ _SUM_TOLERANCE = 1e-9
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _State:
-    """What the children's acceptance depends on: the last ranks of a path, the vertices that have
-    it, queues out of vertices.
-    """
+    """What the acceptance of children depends on: the last ranks of a path."""
 
     suffix: tuple[int, ...]
-    members: list[int]
-    waiting: list[_Queue]
+    members: list[int]  # the vertices whose paths end in these ranks
+    waiting: list[_Queue]  # queues that are out of vertices
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Queue:
-    """The candidates of one rank under the vertices of one state, in descending order: its head is
-    under `members[cursor]`.
-    """
+    """The candidates of one rank under the vertices of one state, in descending order."""
 
     state: _State
     rank: int
@@ -45,17 +41,17 @@ class _Queue:
     step: float
     siblings: float  # Σ steps up to this rank
     child: _State
-    cursor: int
+    cursor: int  # the head is under `state.members[cursor]`
 
 
 @dataclasses.dataclass(eq=False)
 class Growth:
-    """The growing tree: a heap of queue heads (−acceptance, number of the queue, queue), and the
-    vertices popped so far.
+    """A growing tree: a heap of queue heads, and the vertices popped so far.
 
-    Among the queues of one state a younger rank's cursor is never ahead of an elder's, because
-    acceptance does not increase and ties go to the queue opened first. So an elder sibling always
-    leaves first, and a rank's queue need not be opened before its elder has been popped once.
+    Entries of the heap are (−acceptance, number of the queue, queue). Among the queues of one state
+    a younger rank's cursor is never ahead of an elder's, because acceptance does not increase and
+    ties go to the queue opened first. So an elder sibling always leaves first, and a rank's queue
+    need not be opened before its elder has been popped once.
     """
 
     acceptance: PathAcceptance
@@ -75,9 +71,7 @@ class Growth:
         return self.states[suffix]
 
     def open(self, state: _State, rank: int, elder: float, siblings: float) -> None:
-        """Open the queue of a rank under a state, its head under the state's first vertex, if it
-        can be accepted at all.
-        """
+        """Open the queue of a rank under a state, if that rank can be accepted at all."""
         if rank >= self.max_width:
             return
         path = (*state.suffix, rank)
@@ -124,11 +118,11 @@ class Growth:
 def grow_by_path(
     acceptance: PathAcceptance, num_nodes: int, max_depth: int, max_width: int
 ) -> tuple[list[float], list[int]]:
-    """Return acceptance (root first) and parents of the vertices in the order of popping; any
-    function of the path.
+    """Return acceptance (root first) and parents of the vertices in the order of popping.
 
-    The textbook's queue: a popped vertex pushes its next sibling and its first child. Entries are
-    (−acceptance, parent, rank, step, Σ steps of the elder siblings).
+    This is the textbook's queue, for any function of the path: a popped vertex pushes its next
+    sibling and its first child. Entries are (−acceptance, parent, rank, step, Σ steps of the elder
+    siblings).
     """
     weights, parents = [1.0], list[int]()
     paths: list[tuple[int, ...]] = [()]
@@ -159,8 +153,9 @@ def grow_by_path(
 def checked_step(
     acceptance: PathAcceptance, path: tuple[int, ...], elder: float = 1.0, siblings: float = 0.0
 ) -> float:
-    """Ask for the acceptance of a vertex; `elder` is that of its elder sibling, `siblings` the sum
-    over all elder ones.
+    """Ask for the acceptance of a vertex and check it against its elder siblings.
+
+    `elder` is the acceptance of the next elder sibling, `siblings` the sum over all elder ones.
     """
     told: object = acceptance(path)
     step = math.nan
@@ -175,8 +170,7 @@ def checked_step(
     if step > elder or siblings + step > 1.0 + _SUM_TOLERANCE:
         raise InvalidDistribution(
             "Acceptance must not increase from one sibling to the next, nor sum to more than 1 "
-            f"over them; path {path} has "
-            f"{step:.6g} after {elder:.6g}, {siblings + step:.6g} together. Order the drafts by "
-            "acceptance."
+            f"over them; path {path} has {step:.6g} after {elder:.6g}, {siblings + step:.6g} "
+            "together. Order the drafts by acceptance."
         )
     return step

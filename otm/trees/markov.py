@@ -32,8 +32,7 @@ MAX_STEPS = 50_000
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MarkovAcceptance:
-    """Acceptance by state: the root is state 0, and its children's states are those that their last
-    m ranks name.
+    """Acceptance by state, which the last m ranks of a path name; the root is state 0.
 
     Attributes:
         entropy: `(states,)`, H_s in bits over the ranks that can be accepted and "none of them".
@@ -49,12 +48,7 @@ class MarkovAcceptance:
 
     @classmethod
     def of(cls, acceptance: PathAcceptance, order: int, max_width: int | None) -> MarkovAcceptance:
-        """Ask for every state that can be reached, each once.
-
-        Raises:
-            InvalidDistribution: as `optimal_tree`.
-            TooLarge: beyond 50,000 ranks over all states.
-        """
+        """Ask for the acceptance of every state that can be reached, each once."""
         numbers: dict[tuple[int, ...], int] = {(): 0}
         queue: list[tuple[int, ...]] = [()]
         entropies, most, edges = list[float](), 0, list[tuple[int, int, float]]()
@@ -81,8 +75,9 @@ class MarkovAcceptance:
         )
 
     def bound(self, bits: float) -> float:
-        """Return an upper bound on the tokens of every tree whose leaf has at most so many bits; ∞
-        if entropy says nothing.
+        """Return an upper bound on the tokens of every tree whose leaf has at most so many bits.
+
+        ∞ if entropy says nothing.
         """
         least = float(self.entropy.min())
         flat = (1.0 / least, np.zeros(len(self.entropy))) if least > 0 else None
@@ -90,9 +85,8 @@ class MarkovAcceptance:
         return min((self._certified(bits, *price) for price in told), default=math.inf)
 
     def _best_price(self, bits: float) -> tuple[float, NDArray[np.float64]] | None:
-        """Return y and w of the linear program: y H_s + w_s − Σ_i A_s(i) w_{s·i} ≥ 1 in every
-        state.
-        """
+        """Return the price y and the values w that the linear program finds best."""
+        # y H_s + w_s − Σ_i A_s(i) w_{s·i} ≥ 1 in every state s.
         count = len(self.entropy)
         flow = scipy.sparse.coo_array((self.step, (self.state, self.child)), shape=(count, count))
         limits = scipy.sparse.hstack(
@@ -145,7 +139,6 @@ def _steps(
         if len(steps) > most:
             raise TooLarge(
                 f"A bound asks for at most {MAX_STEPS:,} ranks over all states; this function "
-                "accepts more. Limit max_width, or "
-                "give a lower order."
+                "accepts more. Limit max_width, or give a lower order."
             )
     return check_acceptance(steps).tolist() if steps else steps

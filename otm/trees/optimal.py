@@ -1,5 +1,4 @@
-"""The optimal drafting tree: spend a budget of N drafted tokens where they are most likely to be
-accepted.
+"""The optimal drafting tree: the N most likely vertices.
 
 A vertex is accepted with the product of A along its path, so the expected number of tokens per
 target call is 1 + Σ over drafted vertices. A vertex is never more likely than its parent, nor, if A
@@ -74,8 +73,7 @@ def optimal_tree(
     max_width: int | None = None,
     order: int | None = None,
 ) -> OptimalTree:
-    """Build the tree of at most `num_nodes` drafted vertices with the most expected tokens per
-    target call.
+    """Build the tree of a budget of vertices with the most expected tokens per target call.
 
     E[tokens] = 1 + Σ_v Π A along the path to v, maximised over all ordered trees within the limits.
 
@@ -105,9 +103,9 @@ def optimal_tree(
         TooLarge: beyond fifty million vertices.
 
     Cost: O(N log k) for a vector, about two seconds for a million vertices; for a function O(N
-        log(queues)), one queue per state
-    and rank, two calls and O(depth + log N) per vertex if it depends on the whole path. Accuracy: a
-    product of at most depth factors, a sum of positive terms.
+        log(queues)), one queue per state and rank, two calls and O(depth + log N) per vertex if it
+        depends on the whole path. Accuracy: a product of at most depth factors, a sum of positive
+        terms.
     Reference: ERSD [Kobus & Gündüz 2025], Algorithm 3; Tunstall 1968; docs/theory.md, "Sequences
         and trees".
 
@@ -137,7 +135,7 @@ def optimal_tree(
 
 
 def tree_acceptance(acceptance: ArrayLike | PathAcceptance, *, shape: TreeShape) -> OptimalTree:
-    """Return how likely each vertex of a given tree is to be accepted, whatever the tree.
+    """Return how likely each vertex of a given tree is to be accepted.
 
     Args:
         acceptance: a vector `(k,)`, in any order, or a function of a rank path, as for
@@ -175,8 +173,7 @@ def tree_acceptance(acceptance: ArrayLike | PathAcceptance, *, shape: TreeShape)
 
 
 def tree_expected_tokens(acceptance: object, *, shape: TreeShape) -> Array:
-    """Return the expected tokens per target call of a given tree, for one acceptance vector or
-    many.
+    """Return the expected tokens per target call of a given tree, for many acceptance vectors.
 
     E[tokens] = 1 + Σ_v Π A(rank), the product along the path to vertex v.
 
@@ -194,18 +191,16 @@ def tree_expected_tokens(acceptance: object, *, shape: TreeShape) -> Array:
 
     Cost: O(n log depth) for each row.
 
-    >>> tree_expected_tokens(
-    ...     [0.5, 0.25], shape=TreeShape.from_paths([(0,), (1,), (0, 0)])
-    ... )  # 1 + 1/2 + 1/4 + 1/4
+    >>> shape = TreeShape.from_paths([(0,), (1,), (0, 0)])
+    >>> tree_expected_tokens([0.5, 0.25], shape=shape)  # 1 + 1/2 + 1/4 + 1/4
     2.0
     """
     check_instance(shape, TreeShape, name="shape")
     vectors = check_acceptances(acceptance)
     xp, k = namespace(vectors), int(vectors.shape[-1])
     ends = xp.ones_like(vectors[..., :1])
-    padded = xp.concat(
-        [vectors, 0.0 * ends, ends], axis=-1
-    )  # A, what lies beyond it, and the root's certainty
+    # A, what lies beyond it, and the root's certainty.
+    padded = xp.concat([vectors, 0.0 * ends, ends], axis=-1)
 
     def picked(array: Array, index: NDArray[np.int64]) -> Array:
         where = index if isinstance(array, np.ndarray) else xp.asarray(index, device=array.device)
@@ -227,6 +222,6 @@ def require_sorted(acceptance: NDArray[np.float64]) -> None:
         i = int(rises[0])
         raise InvalidDistribution(
             f"The greedy tree needs a non-increasing acceptance vector; rank {i + 1} has "
-            f"{acceptance[i + 1]:.6g} after "
-            f"{acceptance[i]:.6g}. Use otm.trees.tree_program, which allows any order."
+            f"{acceptance[i + 1]:.6g} after {acceptance[i]:.6g}. Use otm.trees.tree_program, which "
+            "allows any order."
         )

@@ -40,8 +40,7 @@ def tree_program(
     max_depth: int | None = None,
     max_width: int | None = None,
 ) -> OptimalTree:
-    """Return the tree of at most `num_nodes` drafted vertices with the most expected tokens,
-    whatever the order of A.
+    """Find the tree of a budget with the most expected tokens, for acceptance in any order.
 
     Args:
         acceptance: A, probabilities `(k,)` of accepting the child of each rank, in any order.
@@ -77,8 +76,8 @@ def tree_program(
     if operations > MAX_OPERATIONS:
         raise TooLarge(
             f"The program may take {MAX_OPERATIONS:.0e} comparisons; (levels, width, N) = "
-            f"({levels}, {width}, {budget}) needs "
-            f"{operations:.1e}. Lower the limits; optimal_tree has none if A is sorted."
+            f"({levels}, {width}, {budget}) needs {operations:.1e}. Lower the limits; optimal_tree "
+            "has none if A is sorted."
         )
     below = np.maximum(np.arange(levels + 1) - 1, 0) if levels else np.zeros(1, dtype=np.int64)
     value, shares, branches = _solve(vector[:width], budget + 1, below, capped=bool(levels))
@@ -92,12 +91,9 @@ def tree_program(
 def _solve(
     acceptance: _Floats, size: int, below: NDArray[np.int64], *, capped: bool
 ) -> tuple[_Floats, _Choices, _Choices]:
-    """Return G `(levels, size + 1)`, the last child's share y `(width + 1, levels, size + 1)` and
-    the best b `(levels, size + 1)`.
-
-    Row l of G draws on row below[l]; row 0 of a capped program has no children. Sizes count the
-    subtree's root.
-    """
+    """Return G `(levels, size + 1)`, the last child's share y for every b, and the best b."""
+    # Row l of G draws on row below[l]; row 0 of a capped program has no children. Sizes count the
+    # subtree's root.
     rows, width = len(below), len(acceptance)
     value = np.full((rows, size + 1), -math.inf)
     partial = np.full((width + 1, rows, size + 1), -math.inf)
@@ -106,9 +102,8 @@ def _solve(
     value[:, 1] = partial[0, :, 1] = 1.0
     first = 1 if capped else 0
     for n in range(2, size + 1):
-        share = value[
-            below[first:], 1:n
-        ]  # G of the last child, y = 1..n−1; −∞ where no such subtree exists
+        # G of the last child, y = 1..n−1; −∞ where no such subtree exists.
+        share = value[below[first:], 1:n]
         for b in range(1, min(width, n - 1) + 1):
             gain = np.where(share > 0, acceptance[b - 1] * np.maximum(share, 0.0), -math.inf)
             candidates = partial[b - 1, first:, n - 1 : 0 : -1] + gain

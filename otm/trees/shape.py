@@ -56,8 +56,7 @@ class TreeShape:
 
     @classmethod
     def from_parents(cls, parents: ArrayLike) -> TreeShape:
-        """Return the shape with these parents: the constructor by its full name, next to
-        `from_paths`.
+        """Return the shape with these parents, as the constructor does.
 
         >>> TreeShape.from_parents([0, 1]) == TreeShape.chain(2)
         True
@@ -119,16 +118,15 @@ class TreeShape:
 
     @classmethod
     def sequences(cls, num_drafts: int, length: int) -> TreeShape:
-        """Return `num_drafts` chains of `length` tokens that share the root only (SpecTr, (7)),
-        numbered level by level.
+        """Return `num_drafts` chains of `length` tokens that share the root only.
+
+        Numbered level by level. Reference: SpecTr, (7).
 
         >>> TreeShape.sequences(2, 2).parents.tolist()
         [0, 0, 1, 2]
         """
-        width, depth = (
-            check_count(num_drafts, name="num_drafts"),
-            check_count(length, name="length"),
-        )
+        width = check_count(num_drafts, name="num_drafts")
+        depth = check_count(length, name="length")
         affordable(width * depth)
         return cls(
             np.concatenate([np.zeros(width, dtype=np.int64), np.arange(1, width * (depth - 1) + 1)])
@@ -136,8 +134,9 @@ class TreeShape:
 
     @classmethod
     def prefix_tree(cls, factors: Sequence[int]) -> TreeShape:
-        """Return the tree with `factors[i]` ≥ 1 children at every vertex of level i (SpecTr,
-        Algorithm 5), level by level.
+        """Return the tree with `factors[i]` ≥ 1 children at every vertex of level i.
+
+        Numbered level by level. Reference: SpecTr, Algorithm 5.
 
         >>> TreeShape.prefix_tree([2, 1]).parents.tolist()
         [0, 0, 1, 2]
@@ -153,26 +152,22 @@ class TreeShape:
 
     @classmethod
     def delayed(cls, stem: int, num_branches: int, length: int) -> TreeShape:
-        """Return `stem` ≥ 0 drafts in a row and then `num_branches` chains of `length` tokens
-        (delayed expansion), by level.
+        """Return `stem` ≥ 0 drafts in a row and then `num_branches` chains of `length` tokens.
 
-        Reference: Thomas et al. 2026 (2602.16994).
+        Numbered level by level; "delayed expansion". Reference: Thomas et al. 2026 (2602.16994).
 
         >>> TreeShape.delayed(1, 2, 2).parents.tolist()
         [0, 1, 1, 2, 3]
         """
         head = check_count(stem, name="stem", minimum=0)
-        width, depth = (
-            check_count(num_branches, name="num_branches"),
-            check_count(length, name="length"),
-        )
+        width = check_count(num_branches, name="num_branches")
+        depth = check_count(length, name="length")
         affordable(head + width * depth)
         return cls.prefix_tree((1,) * head + (width,) + (1,) * (depth - 1))
 
     @classmethod
     def specinfer(cls, length: int) -> TreeShape:
-        """Return the SpecInfer tree: three sequences of `length` tokens with the first two tokens
-        in common.
+        """Return three sequences of `length` tokens with the first two tokens in common.
 
         A chain if `length` ≤ 2. Reference: Miao et al. 2024; the shape as compared in ERSD, section
         5.
@@ -240,8 +235,7 @@ class TreeShape:
         return tuple(found.tolist())
 
     def paths(self) -> tuple[tuple[int, ...], ...]:
-        """Return the ranks on the way to each vertex, the root's () first: `paths()[v]` has
-        `levels[v]` entries.
+        """Return the ranks on the way to each vertex, the root's () first.
 
         Raises:
             TooLarge: beyond 100,000 entries.
@@ -251,8 +245,7 @@ class TreeShape:
         if int(self.levels.sum()) > MAX_PATHS:
             raise TooLarge(
                 f"Paths are spelled out up to {MAX_PATHS:,} ranks in total; this tree has "
-                f"{int(self.levels.sum()):,}. "
-                "Use parents and ranks."
+                f"{int(self.levels.sum()):,}. Use parents and ranks."
             )
         ranks = self.ranks.tolist()
         paths: list[tuple[int, ...]] = [()]
@@ -287,14 +280,13 @@ class TreeShape:
 
 
 def level_order(shape: TreeShape) -> TreeShape:
-    """Renumber the vertices level by level, siblings staying in order: equal for two numberings of
-    one ordered tree.
+    """Renumber the vertices level by level, siblings staying in order.
 
     Args:
         shape: any tree.
 
     Returns:
-        TreeShape: the same ordered tree.
+        TreeShape: the same ordered tree, equal for any two numberings of it.
 
     Raises:
         InvalidParameter: if `shape` is no `TreeShape`.
@@ -319,6 +311,7 @@ def level_order(shape: TreeShape) -> TreeShape:
 
 
 def _checked(parents: ArrayLike) -> NDArray[np.int64]:
+    """Return parents as read-only integers, or raise unless they are those of a tree."""
     try:
         array = plain_reals(parents, "parents")
     except InvalidDistribution:
@@ -326,8 +319,7 @@ def _checked(parents: ArrayLike) -> NDArray[np.int64]:
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise InvalidParameter(
             f"parents must be integers (n,), one for each drafted vertex; got {array.dtype} of "
-            f"shape {array.shape}. "
-            "Pass [0, 1] for a chain of two."
+            f"shape {array.shape}. Pass [0, 1] for a chain of two."
         )
     affordable(array.size)
     array = np.array(array, dtype=np.int64)
@@ -336,8 +328,8 @@ def _checked(parents: ArrayLike) -> NDArray[np.int64]:
         vertex = int(wrong[0]) + 1
         raise InvalidParameter(
             f"The parent of vertex {vertex} must be a vertex before it, in [0, {vertex}), 0 being "
-            "the root; "
-            f"got {int(array[vertex - 1])}. Number the vertices so that parents come first."
+            f"the root; got {int(array[vertex - 1])}. Number the vertices so that parents come "
+            "first."
         )
     return _frozen(array)
 

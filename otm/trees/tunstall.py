@@ -1,5 +1,4 @@
-"""Upper bounds on the expected tokens of a drafting tree, from the entropy of the acceptance
-distribution.
+"""Upper bounds on the expected tokens of a drafting tree from the entropy of acceptance.
 
 Verification of a tree is a variable-to-fixed-length code: it reads one symbol, the rank of the
 accepted child or "none", at every vertex that it visits, and ends in a leaf of the completed tree,
@@ -68,15 +67,14 @@ def tunstall_upper(
     max_width: int | None = None,
     order: int | None = None,
 ) -> float:
-    """Return Tunstall's upper bound on the expected tokens of every tree of `num_nodes` drafted
-    vertices.
+    """Bound the expected tokens of every tree of a budget by the entropy of acceptance (Tunstall).
 
     E[tokens] ≤ log₂ L/H(A), L = 1 + (N + 1)(M − 1), M the number of symbols: ranks of positive
     acceptance, and "none accepted" if A sums to less than 1. For acceptance A_s that depends on the
     last m ranks s,
 
-        E[tokens] ≤ 1 + y (log₂ L − H(A_∅)) + Σ_i A_∅(i) w_i for y, w ≥ 0 with y H(A_s) + w_s ≥ 1 +
-        Σ_i A_s(i) w_{s·i} for every s,
+        E[tokens] ≤ 1 + y (log₂ L − H(A_∅)) + Σ_i A_∅(i) w_i
+        for y, w ≥ 0 with y H(A_s) + w_s ≥ 1 + Σ_i A_s(i) w_{s·i} for every s,
 
     the least of these, which grows as log₂ N over the entropy rate. It is at most log₂ L over the
     least H(A_s), and at most what the infinite tree yields, which for m = 0 is 1/(1 − Σ A); for a
@@ -96,15 +94,16 @@ def tunstall_upper(
         entropy then says nothing.
 
     Raises:
-        InvalidDistribution: if A is no sub-distribution; for a function, as `optimal_tree`.
+        InvalidDistribution: if A is no sub-distribution; for a function, if its values are no
+            probabilities, increase from one sibling to the next, or sum to more than 1.
         InvalidParameter: if N or the order is not an integer ≥ 0, `max_width` is not one ≥ 1, an
             order is given for a vector, or none for a function.
         TooLarge: for a function, beyond 50,000 ranks over all states.
 
     Cost: O(k); for a function a call for each rank of each state, and a linear program with a
-        variable for each state. Accuracy:
-    rounded up, by 8 (1 + H)/H + 8 units of roundoff; for a function never below the program's
-    value, and above it by 1e-6 of it where no state's entropy is less than 1e-8 bits.
+        variable for each state. Accuracy: rounded up, by 8 (1 + H)/H + 8 units of roundoff; for a
+        function never below the program's value, and above it by 1e-6 of it where no state's
+        entropy is less than 1e-8 bits.
     Reference: ERSD [Kobus & Gündüz 2025], Theorem 4.1; Tunstall 1968; for a function
         docs/theory.md, "Bounds".
 
@@ -125,8 +124,8 @@ def tunstall_upper(
         if order is None:
             raise InvalidParameter(
                 "A bound for a function needs its order, the number of ranks that acceptance "
-                "depends on; none was given. Pass "
-                "order, or take optimal_tree, which is exact without one."
+                "depends on; none was given. Pass order, or take optimal_tree, which is exact "
+                "without one."
             )
         states = MarkovAcceptance.of(acceptance, check_count(order, name="order", minimum=0), width)
         return states.bound(math.log2(1 + (nodes + 1) * (states.num_symbols - 1)) * _ROUNDED_UP)
@@ -139,8 +138,7 @@ def tunstall_upper(
 def tunstall_explored_upper(
     acceptance: ArrayLike, *, num_nodes: int, num_explored: int, num_extra: int
 ) -> float:
-    """Return Lemma 4.2's bound for trees over the first `num_explored` ranks, the rest of the mass
-    spread over `num_extra` symbols.
+    """Bound the tokens of trees over the first ranks, the rest of the mass spread over m symbols.
 
     E[tokens] ≤ log₂(1 + (N + 1)(i_max + m − 1))/H(Ã_m), Ã_m = A(1), …, A(i_max), and m times
     rest/m.
@@ -160,12 +158,8 @@ def tunstall_explored_upper(
 
     Cost: O(i_max). Reference: ERSD [Kobus & Gündüz 2025], Lemma 4.2; docs/theory.md, "Bounds".
 
-    >>> round(
-    ...     tunstall_explored_upper(
-    ...         [0.6, 0.25, 0.1, 0.05], num_nodes=10, num_explored=3, num_extra=1
-    ...     ),
-    ...     6,
-    ... )  # Ã = A
+    >>> a = [0.6, 0.25, 0.1, 0.05]  # with one symbol more than three ranks Ã is A itself
+    >>> round(tunstall_explored_upper(a, num_nodes=10, num_explored=3, num_extra=1), 6)
     3.413331
     """
     parts = _Explored.of(acceptance, num_nodes, num_explored)
@@ -173,8 +167,7 @@ def tunstall_explored_upper(
     if (extra == 0) != (parts.rest == 0):
         raise InvalidParameter(
             f"num_extra must be 0 if no mass is left and at least 1 otherwise; {parts.rest:.6g} is "
-            f"left and {extra} was given. "
-            "tunstall_minimum_upper finds the best."
+            f"left and {extra} was given. tunstall_minimum_upper finds the best."
         )
     return parts.bound(extra)
 
@@ -182,8 +175,7 @@ def tunstall_explored_upper(
 def tunstall_minimum_upper(
     acceptance: ArrayLike, *, num_nodes: int, num_explored: int, least_extra: int = 1
 ) -> ExploredBound:
-    """Return Lemma 4.2's bound at its best m: the smallest over every integer m ≥ `least_extra`,
-    and the limit m → ∞.
+    """Minimise the bound of `tunstall_explored_upper` over m ≥ `least_extra` and m → ∞.
 
     Where nothing is left, m = 0 is the only choice. The paper's construction needs no rank beyond
     i_max to be likelier than rank i_max, that is m ≥ `even_spread(acceptance, num_explored)`; the
@@ -197,7 +189,8 @@ def tunstall_minimum_upper(
         ExploredBound(value, num_extra).
 
     Raises:
-        As `tunstall_explored_upper`.
+        InvalidDistribution: if A is no sub-distribution.
+        InvalidParameter: if a number is out of its range.
 
     Cost: O(i_max + log m).
     Reference: ERSD [Kobus & Gündüz 2025], Lemma 4.2; that the bound is unimodal in m:
@@ -212,11 +205,11 @@ def tunstall_minimum_upper(
     if parts.rest == 0:
         return ExploredBound(parts.bound(0), 0)
     low, high = least, max(least, _LARGEST_EXTRA)
-    if parts.num_ranks == 0 or parts.decreases(
-        high
-    ):  # without ranks nothing is accepted, and the limit is 1
+    # Without ranks nothing is accepted, and the limit is 1.
+    if parts.num_ranks == 0 or parts.decreases(high):
         return ExploredBound(_ROUNDED_UP / parts.rest, math.inf)
-    while low < high:  # the first m at which the bound no longer decreases in real m
+    # Bisect for the first m at which the bound no longer decreases in real m.
+    while low < high:
         middle = (low + high) // 2
         low, high = (middle + 1, high) if parts.decreases(middle) else (low, middle)
     # The minimum over the reals lies in (low − 1, low].
@@ -225,8 +218,7 @@ def tunstall_minimum_upper(
 
 
 def even_spread(acceptance: ArrayLike, *, num_explored: int) -> int:
-    """Return the paper's smallest m: the rest of the mass, spread over m ranks, exceeds A(i_max) at
-    none of them.
+    """Return the paper's smallest m, at which no rank beyond i_max is likelier than i_max.
 
     m = ⌈rest/A(i_max)⌉, 0 if nothing is left.
 
@@ -251,16 +243,14 @@ def even_spread(acceptance: ArrayLike, *, num_explored: int) -> int:
     if rest / _LARGEST_EXTRA > explored[-1]:  # more ranks than floats can count
         raise InvalidParameter(
             f"Rank {len(explored)} must have positive acceptance, at least 2^-53 of what is left; "
-            f"it has {explored[-1]:.6g} and "
-            f"{rest:.6g} is left. Explore fewer."
+            f"it has {explored[-1]:.6g} and {rest:.6g} is left. Explore fewer."
         )
     # Forgive the rounding of a quotient that should be whole.
     return math.ceil(rest / explored[-1] * (1 - 1e-12)) if rest else 0
 
 
 def leaf_entropy(acceptance: ArrayLike, *, shape: TreeShape) -> float:
-    """Return the entropy of the leaf that verification of a tree ends in: H(leaf law) = E[tokens] ·
-    H(A), in bits.
+    """Return the entropy of the leaf that verification ends in, E[tokens] · H(A) bits.
 
     At a visited vertex with c children the undrafted symbols are the ranks from c on, and "none":
     each is a leaf.
@@ -312,13 +302,18 @@ def _bound(num_nodes: int, num_symbols: int, entropy: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _Explored:
-    """Lemma 4.2 as a function of m: N, the number of explored ranks that can be accepted, their
-    entropy terms, and the rest.
+    """Lemma 4.2 as a function of m.
+
+    Attributes:
+        num_nodes: N.
+        num_ranks: explored ranks that can be accepted.
+        entropy: −Σ A log₂ A over the explored ranks.
+        rest: the mass that is left.
     """
 
     num_nodes: int
     num_ranks: int
-    entropy: float  # −Σ A log₂ A over the explored ranks
+    entropy: float
     rest: float
 
     @classmethod
@@ -338,9 +333,7 @@ class _Explored:
         return _bound(self.num_nodes, self.num_ranks + extra, entropy)
 
     def decreases(self, extra: int) -> bool:
-        """Whether the bound decreases at real m = `extra`: the sign of its derivative, which
-        changes once, from − to +.
-        """
+        """Whether the bound decreases at real m = `extra`; its derivative changes sign once."""
         leaves = 1.0 + (self.num_nodes + 1.0) * (self.num_ranks + extra - 1.0)
         entropy = self.entropy * math.log(2) + self.rest * math.log(extra / self.rest)
         return (self.num_nodes + 1.0) * extra * entropy < self.rest * leaves * math.log(leaves)

@@ -198,7 +198,6 @@ SAID: dict[str, dict[str, list[str]]] = {
     "analysis.run.checks.NODES": {"8": ["docs/runs.md: optimal tree of {} drafted tokens"]},
     "otm.trees.markov.MAX_STEPS": {
         "50,000": [
-            "otm/trees/markov.py: beyond {} ranks",
             "otm/trees/tunstall.py: beyond {} ranks over all states",
         ],
     },

@@ -194,7 +194,9 @@ NOT_TRIED: dict[str, str] = {
     "otm.engines.LengthPlan": "a result",
     "otm.trees.OptimalTree": "a result",
     "otm.trees.PathAcceptance": "a type",
-    "otm.engines.PositionAcceptance": "reads and writes engines' counts; tests/engines/test_positions.py",
+    "otm.engines.PositionAcceptance": (
+        "reads and writes engines' counts; tests/engines/test_positions.py"
+    ),
     "otm.engines.SurvivalBounds": "a result",
     "otm.engines.TokensEstimate": "a result",
     "otm.trees.TreeChoice": "a result",
@@ -222,8 +224,12 @@ NOT_TRIED: dict[str, str] = {
     "otm.engines.read_costs": "reads measured costs (tests/engines/test_surface.py)",
     "otm.engines.records.Form": "a form of record",
     "otm.engines.records.Tally": "counts",
-    "otm.engines.request_mean": "its coverage is tested by simulation (tests/engines/records/test_estimates.py)",
-    "otm.engines.survival_bounds": "held against every completion of a record (tests/engines/records/test_estimates.py)",
+    "otm.engines.request_mean": (
+        "its coverage is tested by simulation (tests/engines/records/test_estimates.py)"
+    ),
+    "otm.engines.survival_bounds": (
+        "held against every completion of a record (tests/engines/records/test_estimates.py)"
+    ),
     "otm.trees.tree_from_json": "the way back of `otm.trees.tree_to_json`",
     "otm.engines.vllm_lengths": "the plan of every batch size (tests/engines/test_planning.py)",
     "otm.verifiers.BatchedOptimalRule": "made and tried by `otm.verifiers.prepare_batch`",

@@ -1198,7 +1198,9 @@ READERS: dict[str, Reader] = {
     ),
     "otm.engines.read_acceptance, CSV by position": Reader(
         "otm.engines.read_acceptance",
-        lambda folder: (folder / "rates.csv").write_text(PositionAcceptance([0.8, 0.6, 0.1]).to_csv()),
+        lambda folder: (folder / "rates.csv").write_text(
+            PositionAcceptance([0.8, 0.6, 0.1]).to_csv()
+        ),
         _read_positions("rates.csv", _chains),
         {"rates.csv": damage.TEXT},
         _survivals,
@@ -1207,7 +1209,9 @@ READERS: dict[str, Reader] = {
     ),
     "otm.engines.read_acceptance, CSV by run": Reader(
         "otm.engines.read_acceptance",
-        lambda folder: (folder / "wide.csv").write_text("dataset,pos_0,pos_1,pos_2\nmt_bench,0.8,0.6,0.1\ngsm8k,0.9,0.7,\n"),
+        lambda folder: (folder / "wide.csv").write_text(
+            "dataset,pos_0,pos_1,pos_2\nmt_bench,0.8,0.6,0.1\ngsm8k,0.9,0.7,\n"
+        ),
         _read_positions("wide.csv", _chains),
         {"wide.csv": damage.TEXT},
         _survivals,

@@ -184,7 +184,7 @@ def kaplan_meier(record: AcceptanceRecord) -> PositionAcceptance:
         record: one whose `censoring` is "observed", or "none".
 
     Returns:
-        PositionAcceptance of the positions that some step drafted.
+        PositionAcceptance of the positions that some step tried.
 
     Raises:
         InvalidParameter: if the record does not say how many tokens steps drafted: a histogram
@@ -207,7 +207,8 @@ def kaplan_meier(record: AcceptanceRecord) -> PositionAcceptance:
             f"{record.censoring}. Record steps in detail, or use survival_bounds."
         )
     table = _Clusters.of(record)
-    return PositionAcceptance(table.survival(table.sum(table.accepted), table.sum(table.tried)))
+    survival = table.survival(table.sum(table.accepted), table.sum(table.tried))
+    return PositionAcceptance(survival[~np.isnan(survival)])
 
 
 def survival_bounds(record: AcceptanceRecord) -> SurvivalBounds:
@@ -239,10 +240,10 @@ def survival_bounds(record: AcceptanceRecord) -> SurvivalBounds:
     ([0.75, 0.25], [0.75, 0.5])
     """
     survivors = check_instance(record, AcceptanceRecord, name="record").survivors
-    steps = sum(part.steps for part in record.parts)
+    steps = record.weight
     lower = np.minimum(1.0, survivors / steps)
     # Drafts that L a step would have made beyond those made; < 0 where these went beyond the list.
-    missing = steps * survivors.size - sum(part.drafted or 0.0 for part in record.parts)
+    missing = steps * survivors.size - (record.drafted or 0.0)
     # How many steps accepted fewer than i drafts and may not have drafted more.
     stopped = np.zeros(survivors.size)
     if record.censoring == "observed":
@@ -464,7 +465,7 @@ def _kinds_of_steps(record: AcceptanceRecord, products: bool) -> tuple[list[Tall
         require_table(len(kinds), record.measured)
         steps = [Tally.of_steps([a], [d], name="") for a, d in kinds.tolist()]
         return steps, counts.astype(np.float64)
-    survivors = np.concatenate([[sum(part.steps for part in record.parts)], record.survivors, [0]])
+    survivors = np.concatenate([[record.weight], record.survivors, [0]])
     exactly = -np.diff(survivors)
     kept = np.flatnonzero(exactly > 0)
     require_table(kept.size, record.measured)

@@ -54,6 +54,8 @@ def read_acceptance(path: str | os.PathLike[str]) -> AcceptanceRecord:
             several, or contradicts itself.
         TooLarge: beyond 256 Mi characters.
 
+    Cost: O(length of the file).
+
     >>> import pathlib, tempfile
     >>> log = (
     ...     "draft acceptance = 0.7 (14 accepted / 20 generated), mean len = 2.40\n"
@@ -80,6 +82,8 @@ def parse_acceptance(text: str) -> AcceptanceRecord:
     Raises:
         InvalidParameter: if the text is of no known form or of several, or contradicts itself.
         TooLarge: beyond 256 Mi characters.
+
+    Cost: O(length of the text).
 
     >>> parse_acceptance(
     ...     '{"meta_info": {"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}}'

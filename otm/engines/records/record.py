@@ -17,10 +17,10 @@ from otm.errors import InvalidParameter
 Censoring = Literal["none", "observed", "hidden", "unknown"]
 """Whether steps drafted fewer tokens than others, so that what was not drafted reads as rejected.
 
-none: every step drafted the same number; observed: they differ, and how is recorded; hidden: sums
-show that they differ, not
-    how;
-unknown: the record does not say how much was drafted.
+* none: every step drafted the same number;
+* observed: they differ, and how is recorded;
+* hidden: sums show that they differ, not how;
+* unknown: the record does not say how much was drafted.
 """
 
 REQUEST = "request"
@@ -69,7 +69,7 @@ class AcceptanceRecord:
     @property
     def counted(self) -> bool:
         """Whether steps are counted, so that parts can be pooled."""
-        return all(part.counted for part in self.parts) or len(self.parts) == 1
+        return self.steps is not None or len(self.parts) == 1
 
     @property
     def listed(self) -> bool:
@@ -77,13 +77,20 @@ class AcceptanceRecord:
         return all(part.pairs is not None for part in self.parts)
 
     @property
+    def weight(self) -> float:
+        """Verification steps in all, a part known by rates only counting as one."""
+        return sum(part.steps for part in self.parts)
+
+    @property
     def steps(self) -> float | None:
         """Verification steps in all; None where only rates are known."""
-        return (
-            sum(part.steps for part in self.parts)
-            if all(part.counted for part in self.parts)
-            else None
-        )
+        return self.weight if all(part.counted for part in self.parts) else None
+
+    @property
+    def drafted(self) -> float | None:
+        """Drafted tokens in all; None if unknown."""
+        drafted = [part.drafted for part in self.parts]
+        return None if None in drafted else sum(one for one in drafted if one is not None)
 
     @property
     def requests(self) -> int | None:
@@ -98,46 +105,31 @@ class AcceptanceRecord:
             InvalidParameter: if several parts have rates without counts.
         """
         self._require_counts()
-        return 1.0 + sum(part.accepted for part in self.parts) / sum(
-            part.steps for part in self.parts
-        )
+        return 1.0 + sum(part.accepted for part in self.parts) / self.weight
 
     @property
     def request_mean(self) -> float | None:
-        """Mean over requests of each one's tokens per step: short requests weigh as much as long
-        ones; None if unknown.
-        """
-        if self.unit != REQUEST:
-            return self.reported_mean
-        return math.fsum(part.mean for part in self.parts) / len(self.parts)
+        """Mean over requests of each one's tokens per step, whatever their length."""
+        return self._mean_of_parts() if self.unit == REQUEST else self.reported_mean
 
     @property
     def drafts_per_step(self) -> float | None:
         """Tokens drafted per step, on average; None if unknown."""
-        if any(part.drafted is None for part in self.parts) or not self.counted:
-            return (
-                float(self.length) if self.length is not None and self.censoring == "none" else None
-            )
-        return sum(part.drafted or 0.0 for part in self.parts) / sum(
-            part.steps for part in self.parts
-        )
+        if self.drafted is not None and self.counted:
+            return self.drafted / self.weight
+        same = self.length is not None and self.censoring == "none"
+        return float(self.length or 0) if same else None
 
     @property
     def unlocated(self) -> float:
-        """Accepted drafts per step that no list reaches: with lists cut short 1 + Σ survival is not
-        the mean.
-        """
-        return sum(part.unlocated for part in self.parts) / sum(part.steps for part in self.parts)
+        """Accepted drafts per step that lists cut short do not reach."""
+        return sum(part.unlocated for part in self.parts) / self.weight
 
     @property
     def measured(self) -> int:
         """Number of positions with a measured survival; 0 where there are means only."""
-        lists = [part.survivors for part in self.parts]
-        return (
-            0
-            if any(one is None for one in lists)
-            else max(one.size for one in lists if one is not None)
-        )
+        lists = [part.survivors for part in self.parts if part.survivors is not None]
+        return max(one.size for one in lists) if len(lists) == len(self.parts) else 0
 
     @functools.cached_property
     def survivors(self) -> NDArray[np.float64]:
@@ -148,15 +140,11 @@ class AcceptanceRecord:
                 counts.
         """
         if not self.measured:
-            mean = (
-                self.pooled_mean
-                if self.counted
-                else math.fsum(part.mean for part in self.parts) / len(self.parts)
-            )
+            mean = self.pooled_mean if self.counted else self._mean_of_parts()
             raise InvalidParameter(
                 f"A plan needs how often each position was accepted; this {self.form} holds means "
-                f"only, {mean:.4g} "
-                "tokens a step. Record per-position rates or a histogram of accepted drafts."
+                f"only, {mean:.4g} tokens a step. Record per-position rates or a histogram of "
+                "accepted drafts."
             )
         self._require_counts()
         total = np.zeros(self.measured)
@@ -167,42 +155,40 @@ class AcceptanceRecord:
 
     @functools.cached_property
     def survival(self) -> PositionAcceptance:
-        """What the engine saw, pooled: steps that accepted at least i drafts over all steps; what
-        was not drafted is not accepted.
+        """What the engine saw: steps that accepted at least i drafts over all steps.
+
+        What was not drafted is not accepted.
 
         Raises:
             InvalidParameter: if the record holds means only, or several parts have rates without
                 counts.
         """
-        return PositionAcceptance(
-            np.minimum(1.0, self.survivors / sum(part.steps for part in self.parts))
-        )
+        return PositionAcceptance(np.minimum(1.0, self.survivors / self.weight))
 
     @functools.cached_property
     def censoring(self) -> Censoring:
         """Whether draft lengths differ between steps, and whether the record says how."""
-        parts, length = self.parts, self.measured
+        length = self.measured
         if not length:
             return "unknown"
-        if all(part.offered is not None for part in parts):
-            full = all(_reach(part.offered, length) == part.steps for part in parts)
+        if all(part.offered is not None for part in self.parts):
+            full = all(part.offered_at(length) == part.steps for part in self.parts)
             return "none" if full else "observed"
-        if any(part.drafted is None for part in parts) or not self.counted:
+        if self.drafted is None or not self.counted:
             return "unknown"
-        if any(part.unlocated > 0 for part in parts):
-            return "hidden"  # a list cut short: drafts went beyond it, in some steps
-        tokens, most = (
-            sum(part.drafted or 0.0 for part in parts),
-            sum(part.steps for part in parts) * length,
-        )
-        return "none" if abs(tokens - most) <= _inexact(parts) * most else "hidden"
+        # With a list cut short drafts went beyond it in some steps.
+        most = self.weight * length
+        differs = abs(self.drafted - most) > _relative_error(self.parts) * most
+        return "hidden" if self.unlocated > 0 or differs else "none"
+
+    def _mean_of_parts(self) -> float:
+        return math.fsum(part.mean for part in self.parts) / len(self.parts)
 
     def _require_counts(self) -> None:
         if not self.counted:
             raise InvalidParameter(
                 f"Parts are pooled by their steps; this {self.form} has {len(self.parts)} parts "
-                "with rates only. Read one of them, "
-                "or record counts."
+                "with rates only. Read one of them, or record counts."
             )
 
     def __repr__(self) -> str:
@@ -212,20 +198,8 @@ class AcceptanceRecord:
         return f"AcceptanceRecord({self.form}: {parts}, {steps}{mean}, {self.measured} positions)"
 
 
-def _reach(offered: NDArray[np.float64] | None, length: int) -> float:
-    """Return how many steps were to draft at least `length`."""
-    return 0.0 if offered is None or offered.size < length else float(offered[length - 1])
-
-
-def _inexact(parts: tuple[Tally, ...]) -> float:
-    """Return the relative error of counts: none if they are whole numbers, that of three printed
-    decimals otherwise.
-    """
-    whole = all(
-        part.steps == round(part.steps) and part.survivors is not None for part in parts
-    ) and all(
-        (part.survivors == np.round(part.survivors)).all()
-        for part in parts
-        if part.survivors is not None
-    )
-    return 0.0 if whole else 5e-3
+def _relative_error(parts: tuple[Tally, ...]) -> float:
+    """Return the relative error of counts: 0 of whole numbers, else that of three decimals."""
+    counts = [np.append(part.survivors, part.steps) for part in parts if part.survivors is not None]
+    whole = all((one == np.round(one)).all() for one in counts)
+    return 0.0 if whole and len(counts) == len(parts) else 5e-3

@@ -1,6 +1,7 @@
 """`sglang.bench_serving --output-file`: JSON lines with a mean, `accept_length`.
 
-The root is counted. It is the server's average since it started, over all of its steps: a mean, no law, no number of steps.
+The mean counts the root. It is the server's average since it started, over all of its steps: no
+law, no number of steps.
 
 Source of the form: github.com/sgl-project/sglang, python/sglang/bench_serving.py at 0033168f.
 """

@@ -60,6 +60,12 @@ class Tally:
             return 0.0
         return max(0.0, self.accepted - float(self.survivors.sum()))
 
+    def offered_at(self, position: int) -> float:
+        """Return how many steps were to draft at least so many tokens; 0 where that is unknown."""
+        if self.offered is None or self.offered.size < position:
+            return 0.0
+        return float(self.offered[position - 1])
+
     @staticmethod
     def of_steps(accepted: ArrayLike, drafted: ArrayLike, *, name: str) -> Tally:
         """Count steps that are listed one by one.

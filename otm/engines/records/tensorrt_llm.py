@@ -1,10 +1,10 @@
 """TensorRT-LLM's iteration statistics, as JSON lines.
 
-`trtllm-bench --iteration_log` and `get_stats` write them. `specDecodingStats`: `numDraftTokens`, `numAcceptedTokens` (the bonus token excluded),
-`numRequestsWithDraftTokens`, and `acceptanceLength` = (accepted + requests)/requests, which counts
-it. One line sums up the requests of one iteration; where there was one request with drafts, the
-line is one step. With attention data parallelism other ranks repeat the counters of rank 0, and are
-left out.
+`trtllm-bench --iteration_log` and `get_stats` write them. `specDecodingStats` holds
+`numDraftTokens`, `numAcceptedTokens` (the bonus token excluded), `numRequestsWithDraftTokens`, and
+`acceptanceLength` = (accepted + requests)/requests, which counts it. One line sums up the requests
+of one iteration; where there was one request with drafts, the line is one step. With attention data
+parallelism other ranks repeat the counters of rank 0, and are left out.
 
 Source of the form: github.com/NVIDIA/TensorRT-LLM, cpp/include/tensorrt_llm/executor/types.h at
 a98a9061 (`SpecDecodingStats`).

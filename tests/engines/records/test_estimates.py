@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
 
 import otm
 from otm.engines.records import (
@@ -357,3 +359,21 @@ class TestCheckOfLengths:
                 check_lengths(record_of(tally))
         with pytest.raises(otm.errors.InvalidParameter, match="one length"):
             check_lengths(record_of(steps([0, 1, 0], [2, 2, 0])))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30))
+def test_survival_is_scipys_of_censored_data(pairs: list[tuple[int, int]]) -> None:
+    """A step that accepts all that it drafted is censored there; any other ends one draft later."""
+    accepted = np.array([min(pair) for pair in pairs])
+    drafted = np.array([max(pair) for pair in pairs])
+    record = record_of(steps(accepted, drafted), unit="server")
+    assume(record.censoring == "observed")
+    censored = accepted == drafted
+    found = stats.ecdf(
+        stats.CensoredData(uncensored=accepted[~censored] + 1, right=accepted[censored])
+    )
+    survival = kaplan_meier(record).survival
+    reached = np.minimum(accepted + 1, drafted).max()  # beyond it no step tried a draft
+    assert survival.size >= reached
+    expected = found.sf.evaluate(np.arange(1, survival.size + 1))
+    np.testing.assert_allclose(survival, expected, atol=1e-14)
