@@ -31,10 +31,10 @@ What the numbers are, module by module:
 hidden state.
 """
 
-from otm.tracing.branching import TracedLaw, contradicts_samples, trace, trace_each
+from otm.tracing.branching import TracedLaw, contradicts_samples, trace
 from otm.tracing.drawn_row import DrawnRow, RowTable
 from otm.tracing.execution import TraceAborted
-from otm.tracing.output_law import OutputLaw, output_law_of, rounding_tolerance
+from otm.tracing.output_law import OutputLaw, output_law_of
 
 __all__ = [
     "DrawnRow",
@@ -44,7 +44,5 @@ __all__ = [
     "TracedLaw",
     "contradicts_samples",
     "output_law_of",
-    "rounding_tolerance",
     "trace",
-    "trace_each",
 ]

@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.evidence import log_evidence
+from otm.pmf import check_count
 from otm.tracing.execution import Decision, Execution, TraceUnbounded
 from otm.tracing.intercept.draws import ReplayedDraws, TracingDraws
 from otm.tracing.intercept.interception import Interception, intercepted, preserved, seed_all
@@ -123,8 +124,9 @@ def trace(
     >>> law.mass, law.error
     ({'high': 0.75, 'low': 0.25}, 0.0)
     """
-    bounds = {"most_slanted": most_slanted, "most_work": most_work}
-    (law,) = trace_each([function], num_uniforms, most_seconds=most_seconds, **bounds)
+    count = check_count(num_uniforms, name="num_uniforms", minimum=0)
+    budget = {"most_slanted": most_slanted, "most_work": most_work}
+    (law,) = trace_each([function], count, most_seconds=most_seconds, **budget)
     return law
 
 
@@ -175,7 +177,7 @@ def _explored(
     most_work: int,
     until: float,
 ) -> TracedLaw:
-    """Branch until nothing waits or a budget is spent; one part is looked at even if time is up."""
+    """Branch until nothing waits or a budget is spent; one part at least is looked at."""
     tie = itertools.count()
     waiting: list[tuple[float, int, tuple[Decision, ...]]] = [(-1.0, next(tie), ())]
     masses: dict[Hashable, list[float]] = {}
@@ -250,7 +252,7 @@ def _execute(
 
 
 class Raised:
-    """In place of an answer: the code raised."""
+    """In place of an answer: the code raised an exception."""
 
 
 def _plainly(

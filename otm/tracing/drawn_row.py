@@ -35,9 +35,7 @@ class RowTable:
         return self._agreeing[seen]
 
     def split(self, seen: Seen, place: int) -> tuple[list[int], list[float]]:
-        """Return the values of the next entry, and where in [0, 1) the share of each but the last
-        ends.
-        """
+        """Return the values of the next entry, and where in [0, 1) their shares end."""
         if (seen, place) not in self._splits:
             agree = self._agreeing[seen]
             values, which = np.unique(self.rows[agree, place], return_inverse=True)

@@ -28,13 +28,11 @@ Holds = Callable[[Sequence[float]], bool]
 
 
 class TraceAborted(BaseException):  # no error of the code under audit, which may catch its own
-    """The code used a random number in a way that cannot be followed; the message says in which."""
+    """The code used a random number in a way that cannot be followed; the message says how."""
 
 
 class TraceUnbounded(BaseException):  # as `TraceAborted`
-    """The code goes on where it is too unlikely to matter: a loop that leaves by luck has been
-    followed long enough.
-    """
+    """The code went on until what it still decides is too unlikely to matter."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -85,9 +83,7 @@ class Execution:
         return self.factor * math.prod(b - a for a, b in zip(self.low, self.high, strict=True))
 
     def abort(self, how: str) -> TraceAborted:
-        """Void the trace, whatever the code does with the exception, which is for the caller to
-        raise.
-        """
+        """Void the trace for good and return the exception to raise, which the code might catch."""
         self.aborted = self.aborted or how
         return TraceAborted(self.aborted)
 
@@ -98,16 +94,12 @@ class Execution:
         return len(self.low) - 1
 
     def retire(self, axis: int) -> None:
-        """Take an axis out of the box: its part is in `factor` from now on, and nothing may refer
-        to it.
-        """
+        """Take an axis out of the box, its share into `factor`; nothing may refer to it."""
         self.factor *= self.high[axis] - self.low[axis]
         self.low[axis], self.high[axis] = 0.0, 1.0
 
     def choose(self, weights: Sequence[float]) -> int:
-        """Choose an outcome with probability proportional to its weight, the likeliest first, and
-        leave the others for later.
-        """
+        """Choose an outcome in proportion to its weight: the likeliest now, the others later."""
         total = math.fsum(weights)
         decision = self._prescribed("choice")
         if decision is None:
@@ -146,8 +138,7 @@ class Execution:
         return True
 
     def split_at_change(self, axis: int, holds: Holds) -> bool:
-        """Split at the first float of the axis where a monotone comparison changes its answer;
-        return False if it does not.
+        """Split where a monotone comparison changes its answer on an axis; return whether it does.
 
         Non-negative floats are ordered as their bit patterns are: 62 halvings at most, however
         close to 0 the change lies.
@@ -172,8 +163,7 @@ class Execution:
         return True
 
     def halve(self, axes: Iterable[int], holds: Holds) -> bool:
-        """Halve the longest of these axes, along which a comparison is open; return False if all
-        are too short.
+        """Halve the longest axis along which a comparison is open; return False if too short.
 
         The execution goes on in the half that is likely settled sooner: the lower one, unless only
         the upper one's opposite corners agree.
@@ -206,6 +196,7 @@ class Execution:
         return decision
 
     def _keep(self, decision: Decision) -> None:
+        """Reduce the box to the part that a decision keeps."""
         _, axis, at, keep_low = decision
         self.made.append(decision)
         if keep_low:
@@ -215,18 +206,14 @@ class Execution:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Stop a loop that goes on in the likelier part for ever, once what it still decides is
-        nothing.
-        """
+        """Stop a loop that goes on in the likelier part for ever."""
         if len(self.made) % _DECISIONS == 0 and self.volume < _NO_MATTER:
             self.undecided = True
             raise TraceUnbounded
 
 
 def _opposite_corners_agree(box: tuple[Sequence[float], Sequence[float]], holds: Holds) -> bool:
-    """Whether a comparison has one answer at both ends of the diagonal, and one at both ends of a
-    diagonal across it.
-    """
+    """Whether a comparison has one answer at both ends of two diagonals that cross."""
     lows, highs = box[0], [math.nextafter(b, 0.0) for b in box[1]]
     if holds(lows) != holds(highs):
         return False

@@ -38,9 +38,7 @@ _BELOW_ONE = math.nextafter(1.0, 0.0)
 
 
 class UniformSource:
-    """A uniform that the code drew: along an axis of the box, or exp(−form) with a form of
-    exponentials along several.
-    """
+    """A uniform: along an axis of the box, or exp(−form) of exponentials along several."""
 
     __slots__ = ("_axis", "_mirror", "form", "run")
 
@@ -71,9 +69,7 @@ class UniformSource:
         )
 
     def mirrored(self) -> UniformSource | None:
-        """Return 1 − u as a source in its own right, of which u is then a function; None if u has
-        been asked about.
-        """
+        """Return 1 − u as a source, of which u is then a function, if u was not used yet."""
         if self._mirror is None and not self.known:
             self._mirror = UniformSource(self.run)
         return self._mirror
@@ -136,8 +132,9 @@ class LinearForm:
         )
 
     def shifted(self, by: float) -> LinearForm:
-        """Return it plus a number; a tiny one beside a single fresh variable is neglected, 1 −
-        e^{−|by|} of total variation.
+        """Return it plus a number.
+
+        A tiny number beside a single fresh variable is neglected: 1 − e^{−|by|} of total variation.
         """
         if 0.0 < abs(by) < _NEGLIGIBLE and len(self.terms) == 1 and self.constant == 0.0:
             ((source, coefficient),) = self.terms.items()
@@ -181,9 +178,7 @@ def _sum(a: float, b: float) -> float:
 
 
 def sign(run: Execution, form: LinearForm) -> int | None:
-    """Return the sign of a form over sources, dividing the execution where it is open; None if that
-    takes more than races.
-    """
+    """Return the sign of a form over sources, or None if that takes more than races."""
     if not form.plain:
         return None
     while True:
@@ -214,9 +209,7 @@ def sign(run: Execution, form: LinearForm) -> int | None:
 
 
 def least(run: Execution, forms: Sequence[LinearForm]) -> int | None:
-    """Return which of several forms over sources is least, dividing the execution where it is open;
-    None as for `sign`.
-    """
+    """Return which of several forms is least, or None if that takes more than races."""
     if not all(form.plain for form in forms):
         return None
     found = [form.over_axes() for form in forms]
@@ -239,9 +232,7 @@ def least(run: Execution, forms: Sequence[LinearForm]) -> int | None:
 
 
 def _simple(forms: Sequence[LinearForm]) -> list[tuple[int, float]] | None:
-    """Return (axis, coefficient) for forms that are one term each beside what all of them share;
-    None if they are not.
-    """
+    """Return (axis, coefficient) of forms that differ in one term each, else None."""
     first = forms[0]
     shared = {
         k: c
@@ -285,9 +276,7 @@ def _memoryless(run: Execution, axis: int) -> bool:
 
 
 def _forget(run: Execution, axes: Any) -> bool:
-    """Begin anew along axes whose exponential is known to exceed a number: t + F' instead of F;
-    return whether there were any.
-    """
+    """Replace exponentials F that exceed a number t by t + F'; return whether any do."""
     known = [axis for axis in axes if run.low[axis] > 0.0 or run.high[axis] < 1.0]
     for axis in sorted(known):
         low, high = run.low[axis], run.high[axis]

@@ -219,8 +219,9 @@ def _collected(
 
 
 def _bounds(check: PredictionCheck) -> tuple[float, float]:
-    """Take one more look and return (error, unproved): where a prediction failed, what is unproved
-    is known to be there.
+    """Take one more look and return (error, unproved).
+
+    Where a prediction failed, what is unproved is known to be there.
     """
     unproved = check.look()
     return unproved if check.missed else 0.0, unproved

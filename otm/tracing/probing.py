@@ -48,9 +48,7 @@ _LEAST_WIDTH = 2.0**-70
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Cells:
-    """The cells along one axis: their upper ends, and what lies below each (a further axis, or a
-    value).
-    """
+    """The cells along one axis: their upper ends, and a further axis or a value below each."""
 
     ends: list[float]
     below: list[Any]
@@ -82,8 +80,7 @@ class Prediction:
 
 
 class PredictionCheck:
-    """The comparison of functions with what is predicted of them, at random points of drafts and
-    uniforms.
+    """The comparison of functions with their predictions at random points of drafts and uniforms.
 
     Args:
         functions: one for each draft.
@@ -114,9 +111,7 @@ class PredictionCheck:
         return self._looks == len(CHECKS)
 
     def look(self) -> float:
-        """Compare up to the next number of points, and return the bound on the probability of what
-        is predicted wrongly.
-        """
+        """Compare at further points; return a bound on the probability of a wrong prediction."""
         for number, point in itertools.islice(self._points, CHECKS[self._looks] - self._checked):
             self._missed += self._predictions[number].at(point) != self._functions[number](
                 point.copy()
@@ -173,8 +168,7 @@ def require_deterministic(
 
 
 def probe(function: UniformFunction, num_uniforms: int) -> Prediction:
-    """Return the cells of a black box `function(uniforms)`, with `uniforms` float64
-    `(num_uniforms,)`.
+    """Return the cells of a black box `function(uniforms)` by bisection on a grid.
 
     Returns:
         Prediction, exact if no cell is narrower than 1/64 along an axis.
@@ -188,9 +182,7 @@ def probe(function: UniformFunction, num_uniforms: int) -> Prediction:
 
 
 def _cells_from(function: UniformFunction, prefix: list[float], probes: NDArray[np.float64]) -> Any:
-    """Divide the next axis at every breakpoint that a probe of the remaining axes shows, and each
-    cell recursively.
-    """
+    """Divide the next axis at every breakpoint that a probe shows, then each cell alike."""
     axis = len(prefix)
     num_uniforms = probes.shape[1]
     if axis == num_uniforms:
@@ -223,9 +215,7 @@ def _breakpoints(
     at_left: tuple[Hashable, ...],
     at_right: tuple[Hashable, ...],
 ) -> list[float]:
-    """Return, ascending, the first floats at which the signature is a new one; halves with equal
-    ends hold none.
-    """
+    """Return, ascending, the first floats at which the signature is a new one."""
     if at_left == at_right:
         return []
     middle = 0.5 * (left + right)
@@ -241,6 +231,7 @@ def _breakpoints(
 
 
 def _collect(node: Any, length: float, masses: dict[Hashable, list[float]]) -> int:
+    """Add the volumes of the cells below a node to their values, and count the cells."""
     if not isinstance(node, _Cells):
         masses.setdefault(node, []).append(length)
         return 1

@@ -126,8 +126,7 @@ class MonotoneForm:
 
 
 class TracedNumber:
-    """A function of the uniforms, known on the current box: what the code under audit computes
-    with.
+    """A function of the uniforms, known on the current box: what traced code computes with.
 
     Args:
         run: the execution that it belongs to.
@@ -283,9 +282,7 @@ class TracedNumber:
         return _quotient(1.0, self)
 
     def clamped(self, low: float | None, high: float | None) -> Any:
-        """Return the number within bounds; what a bound takes from a uniform's ends is neglected
-        where it is tiny.
-        """
+        """Return the number within bounds, neglecting what is tiny at a uniform's ends."""
         found = self
         for bound, inside in ((low, max), (high, min)):
             if bound is not None:
@@ -293,6 +290,7 @@ class TracedNumber:
         return found
 
     def _bounded(self, bound: float, inside: Callable[[float, float], float]) -> TracedNumber:
+        """Return the larger or smaller of the number and a bound."""
         shape = None
         if self.shape is not None:
             below = inside is max
@@ -347,13 +345,13 @@ def _neglecting(shape: MonotoneForm, amount: float) -> MonotoneForm | None:
 
 
 def _power(x: float, exponent: float) -> float:
+    """Return a power of floats, without a warning."""
     with np.errstate(all="ignore"):
         return float(np.float64(x) ** exponent)
 
 
 class TracedArray(np.ndarray[Any, Any]):
-    """An object array of numbers; it makes `searchsorted`, `argmax` and `argmin` ask no more than
-    they need.
+    """An object array of traced numbers whose searches ask no more than they need.
 
     NumPy's own `searchsorted` compares neighbouring values with each other first, to narrow its
     search: a comparison that the law of the output does not depend on and that would split the box
@@ -395,6 +393,7 @@ class TracedArray(np.ndarray[Any, Any]):
 def _along(
     values: Any, largest: bool, axis: Any = None, out: Any = None, *, keepdims: Any = False
 ) -> Any:
+    """Return where the extremes along an axis are."""
     plain = np.asarray(values)
     if plain.dtype != object:
         return (np.argmax if largest else np.argmin)(plain, axis=axis, out=out, keepdims=keepdims)
@@ -410,8 +409,7 @@ def _along(
 
 
 def arg_extreme(values: Sequence[Any], *, largest: bool) -> int:
-    """Return the index of the largest or least of numbers and constants, the first of equals: one
-    question where they race.
+    """Return the index of the largest or least of numbers, by a race if it is one.
 
     Args:
         values: numbers and plain floats, at least one.
@@ -446,9 +444,7 @@ def arg_extreme(values: Sequence[Any], *, largest: bool) -> int:
 
 
 def arg_order(values: Sequence[Any], size: int, *, largest: bool) -> list[int]:
-    """Return the indices of the first `size` in descending or ascending order: one winner after the
-    other.
-    """
+    """Return the first `size` indices in order, one winner after the other."""
     left, order = list(range(len(values))), []
     for _ in range(size):
         order.append(left.pop(arg_extreme([values[i] for i in left], largest=largest)))
@@ -467,9 +463,7 @@ def _race(numbers: Sequence[TracedNumber], largest: bool) -> int | None:
 
 
 def _compare(left: Any, right: Any, order: Callable[[float, float], bool]) -> Any:
-    """Return whether left < right, or ≤ as `order` says, dividing the execution until the answer is
-    the same all over.
-    """
+    """Return whether left < right (or ≤), dividing the execution until that is known."""
     run: Execution = left.run if isinstance(left, TracedNumber) else right.run
     one, other = _as_number(left, run), _as_number(right, run)
     if one is None or other is None:
@@ -500,6 +494,7 @@ class _Comparison:
     order: Callable[[float, float], bool]
 
     def at(self, point: Sequence[float]) -> bool:
+        """Return the answer at a point."""
         return self.order(self.left.value(point), self.right.value(point))
 
     def answer(self) -> bool | None:
@@ -514,9 +509,7 @@ class _Comparison:
         return None if self.order(least_left, highest) else False
 
     def race(self) -> int | None:
-        """Return the sign of left − right if both sides are forms of exponentials under one
-        monotone map.
-        """
+        """Return the sign of left − right if both are one monotone map of forms of exponentials."""
         sides = [side for side in (self.left, self.right) if side.sources]
         if len(sides) == 1 and len(sides[0].axes) == 1 and sides[0].monotone:
             return None  # a split, at the code's own float
@@ -535,9 +528,7 @@ class _Comparison:
         return found if found is None or sides[0] is self.left else -found
 
     def narrow(self) -> bool:
-        """Divide the box so that the comparison comes closer to an answer; return False if it
-        cannot be divided further.
-        """
+        """Divide the box towards an answer; return False if it cannot be divided further."""
         run, number = self.run, self.left if self.left.sources else self.right
         axes = self.left.axes | self.right.axes
         if not number.monotone or (self.left.sources and self.right.sources) or len(axes) > 1:
@@ -562,9 +553,7 @@ class _Comparison:
 
 
 def _against(run: Execution, shape: MonotoneForm, constant: float) -> int | None:
-    """Return the sign of a number minus a constant, dividing the execution where it is open; None
-    as for `sign`.
-    """
+    """Return the sign of a number minus a constant, or None if that takes more than races."""
     if math.isinf(constant):
         return -1 if constant > 0.0 else 1
     level: float | None = constant
@@ -588,9 +577,7 @@ def _against(run: Execution, shape: MonotoneForm, constant: float) -> int | None
 
 
 def _as_number(thing: Any, run: Execution) -> TracedNumber | None:
-    """Return one side of a comparison, a constant as a number that depends on no uniform; None for
-    what is none.
-    """
+    """Return a side of a comparison, constants as numbers too; None for what is none."""
     if isinstance(thing, TracedNumber):
         return thing
     constant = _as_float(thing)
@@ -667,9 +654,7 @@ def _binary(
     function: Callable[[float, float], float],
     shaped: Callable[[MonotoneForm, float], MonotoneForm | None] = lambda shape, c: None,
 ) -> Any:
-    """Combine by +, − or ×, the left side a number: monotone in each argument, so the extremes lie
-    at the corners.
-    """
+    """Combine by +, − or ×, the left side a number; the extremes lie at the corners."""
     if isinstance(right, TracedNumber):
         one, other = left, right
 
@@ -702,9 +687,7 @@ def _binary(
 
 
 def _overruled(number: TracedNumber, constant: float, function: Any) -> float | None:
-    """Return what a constant makes of a number whatever its value: ±∞ added, or 0 times a finite
-    number.
-    """
+    """Return what does not depend on the number: ±∞ added to it, or 0 times it."""
     if function is operator.mul:
         return 0.0 if constant == 0.0 else None
     if math.isinf(constant):
@@ -779,9 +762,7 @@ def _divide(a: float, b: float) -> float:
 
 
 def _as_float(value: Any) -> float | None:
-    """Return a plain number as a float; None for what arithmetic with a number does not apply to
-    (arrays take over then).
-    """
+    """Return a plain number as a float, None for arrays and what is no number."""
     if isinstance(value, float | int):
         return float(value)
     torch = sys.modules.get("torch")

@@ -279,9 +279,7 @@ class CallableRule(Conditional):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Call the function row by row; where it does not say whether it accepted, a drafted token
-        counts as accepted.
-        """
+        """Call the function row by row; a drafted token without a flag counts as accepted."""
         output, said = run_rows(self.code, self.problem, drafts, uniforms)
         return output, is_member(output, drafts) if said is None else said
 

@@ -1,4 +1,4 @@
-"""Probing a black box: the same laws as tracing finds, and what the check at random points is for."""
+"""Probing a black box: the laws that tracing finds, and what the check at random points is for."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TestWhatProbingDoesNotSee:
         )
 
     def test_random_narrow_cells_accuse_nobody(self) -> None:
-        """Token 1 in [a, a + w): where the grid misses it, the law found is wrong by w, up to 1/64."""
+        """Token 1 in [a, a + w): where the grid misses it, the law is wrong by w, up to 1/64."""
         rng = np.random.default_rng(4)
         found = []
         for start, width in zip(rng.random(20) * 0.98, rng.random(20) / 64, strict=True):

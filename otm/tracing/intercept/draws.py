@@ -127,6 +127,7 @@ class TracingDraws(Draws):
         return self.run.abort(how)
 
     def _take(self, state: Hashable, signature: Hashable, make: Any) -> list[Any]:
+        """Return what was drawn in this state, made now if it was not drawn before."""
         before, elements = self._known.get(state, (signature, None))
         if before != signature:
             raise self.abort("a generator was set back and drew otherwise than before")
@@ -179,6 +180,7 @@ class ReplayedDraws(Draws):
         return TraceAborted(how)
 
     def _take(self, size: int) -> list[Any]:
+        """Return the next of the recorded draws, which must be of this size."""
         if self._next >= len(self.values) or len(self.values[self._next]) != size:
             raise self.abort("other draws at a second execution")
         self._next += 1

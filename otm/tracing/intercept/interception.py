@@ -18,7 +18,7 @@ from otm.tracing.intercept.of_torch import torch_draws
 
 
 class Interception(Draws):
-    """Where intercepted draws come from while something is executed: one execution after the other."""
+    """What intercepted draws are taken from: the draws of one execution after the other."""
 
     def __init__(self) -> None:
         self._current: Draws | None = None
@@ -28,9 +28,7 @@ class Interception(Draws):
 
     @contextlib.contextmanager
     def into(self, draws: Draws) -> Iterator[None]:
-        """Take from `draws` what is drawn in this context; every library's common generator begins
-        where it was at first.
-        """
+        """Take draws in this context from `draws`, with all generators as at first."""
         if self._moved:
             self._common.set_back()
         self._current, self._moved = draws, False
@@ -61,9 +59,7 @@ class Interception(Draws):
 
 @contextlib.contextmanager
 def intercepted() -> Iterator[Interception]:
-    """Intercept what `random`, `numpy.random` and torch draw; their generators are afterwards as
-    they were before.
-    """
+    """Intercept what `random`, `numpy.random` and torch draw; restore their generators."""
     torch = sys.modules.get("torch")
     with preserved(), contextlib.ExitStack() as stack:
         interception = Interception()
@@ -76,9 +72,7 @@ def intercepted() -> Iterator[Interception]:
 
 @contextlib.contextmanager
 def preserved(seed: int | None = None) -> Iterator[None]:
-    """Put the state of every library's common generator back at the end, and seed them before if a
-    seed is given.
-    """
+    """Seed every library's common generator, if a seed is given, and put it back at the end."""
     before = _States()
     if seed is not None:
         seed_all(seed)

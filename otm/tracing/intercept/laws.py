@@ -217,7 +217,8 @@ def _placed(values: Sequence[Any], loc: Any, scale: Any) -> list[Any]:
 
 def _each(parameter: Any, count: int) -> list[Any]:
     """Return a parameter for every value."""
-    return np.broadcast_to(parameter, count).tolist()
+    values: list[Any] = np.broadcast_to(parameter, count).tolist()
+    return values
 
 
 def _shifted(choice: Any, by: int) -> Any:

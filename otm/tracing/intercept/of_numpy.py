@@ -168,7 +168,7 @@ def _default_rng(generator: Any, seed: Any = None) -> Any:
 
 
 def _subclass(base: Any, draws: Draws) -> Any:
-    """Return a generator class with every drawing method intercepted."""
+    """Return a class of generators with every drawing method intercepted."""
 
     class Intercepted(base):  # type: ignore[misc]
         def _drawing(self) -> _Drawing:
@@ -199,6 +199,8 @@ def _subclass(base: Any, draws: Draws) -> Any:
 
 
 def _refusing(draws: Draws, name: str) -> Callable[..., Any]:
+    """Return a method that stops the execution."""
+
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise draws.abort(_REFUSED.format(name))
 

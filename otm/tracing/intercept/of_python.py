@@ -109,6 +109,8 @@ def python_draws(draws: Draws) -> Iterator[CommonGenerator]:
 def _also_of(
     original: Callable[..., Any], function: Callable[[TracedNumber], Any]
 ) -> Callable[..., Any]:
+    """Return a function of `math` that takes traced numbers, too."""
+
     def called(x: Any, *rest: Any) -> Any:
         if not isinstance(x, TracedNumber):
             return original(x, *rest)

@@ -273,9 +273,7 @@ class _Shadows:
 
     # Elements and their shadows.
     def shadow(self, tensor: Any) -> Objects | None:
-        """Return the objects beside a tensor, None where there is none; None if there are none at
-        all.
-        """
+        """Return the objects beside a tensor, None at plain elements, or None if all are."""
         if not self._of or not tensor.numel():
             return None
         found = self._of.get(tensor.untyped_storage().data_ptr())
@@ -285,9 +283,7 @@ class _Shadows:
         return view if any(thing is not None for thing in _listed(view)) else None
 
     def put(self, tensor: Any, objects: Objects) -> Any:
-        """Give a tensor its elements: numbers and open answers in its shadow, plain ones in memory,
-        None leaves what is there.
-        """
+        """Give a tensor elements: open ones in its shadow, plain ones in memory; None skips."""
         if not tensor.numel():
             return tensor
         storage = tensor.untyped_storage()
@@ -319,9 +315,7 @@ class _Shadows:
         return tensor
 
     def elements(self, thing: Any) -> Objects:
-        """Return the elements of a tensor or scalar as objects: those of the shadow, plain values
-        elsewhere.
-        """
+        """Return the elements of a tensor or scalar: shadows, and plain values elsewhere."""
         if not isinstance(thing, self.torch.Tensor):
             return _objects([thing], ())
         plain = thing.detach()
@@ -337,9 +331,7 @@ class _Shadows:
         return _objects(values, tuple(thing.shape))
 
     def settle(self, thing: Any) -> bool:
-        """Look at every open answer of a tensor, so that its memory is right; return whether
-        numbers remain in its shadow.
-        """
+        """Look at every open answer of a tensor; return whether traced numbers remain."""
         shadow = self.shadow(thing) if isinstance(thing, self.torch.Tensor) else None
         if shadow is None:
             return False
@@ -374,6 +366,7 @@ class _Shadows:
     # Calls from Python: what reads a tensor without an operation, and what mixes tensors with
     # numbers.
     def called(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Answer a call from Python that reads a tensor, or mixes tensors with traced numbers."""
         name = getattr(func, "__name__", "")
         if not self.traced:
             return func(*args, **kwargs)
@@ -385,7 +378,7 @@ class _Shadows:
         return func(*args, **kwargs) if answer is None else answer[0]
 
     def _asked(self, name: str, args: Any, kwargs: Any) -> tuple[list[Any] | None, Any, Any]:
-        """Return the answer, if there is one without the function itself, and what to call it with."""
+        """Return an answer without calling the function, if any, and what to call it with."""
         if name in ("tensor", "as_tensor", "asarray") and args and _has_numbers(args[0]):
             return (
                 [self.tensor_of(args[0], kwargs.get("dtype"), kwargs.get("device"))],
@@ -422,6 +415,7 @@ class _Shadows:
 
     # Operations.
     def operated(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Execute an operation, and follow it if it draws or reads elements with a shadow."""
         if self._quiet:
             return func(*args, **kwargs)
         base, drawn, random = _described(func)
@@ -446,16 +440,19 @@ class _Shadows:
         return self._computed(func, base, args, kwargs, shadowed)
 
     def _computed(self, func: Any, base: str, args: Any, kwargs: Any, shadowed: list[Any]) -> Any:
+        """Follow an operation that reads elements with a shadow."""
         plain = base[:-1] if base.endswith("_") and not base.endswith("__") else base
         plain = {"_to_copy": "to_copy"}.get(plain, plain)
         given = self._bound(func, args, kwargs)
         if plain in _MOVED:
             return self._move(func, plain, args, kwargs, given)
+        shadows = [self.shadow(tensor) for tensor in shadowed]
         numbers = any(
             isinstance(thing, TracedNumber)
-            for tensor in shadowed
-            for thing in self.shadow(tensor).flat
-        )  # type: ignore[union-attr]
+            for shadow in shadows
+            if shadow is not None
+            for thing in shadow.flat
+        )
         if plain == "to_copy":
             return self._converted(func, args, kwargs)
         special = getattr(self, f"_on_{plain}", None)
@@ -483,9 +480,7 @@ class _Shadows:
     def _each(
         self, func: Any, args: Any, kwargs: Any, operands: Any, function: Callable[..., Any]
     ) -> Any:
-        """Apply a function to the elements at every place where one of them is open, after the
-        operation itself.
-        """
+        """Execute an operation, then apply a function wherever one of the elements is open."""
         objects = [self.elements(thing) for thing in operands]
         result = func(*args, **kwargs)
         shape = tuple(result.shape)
@@ -550,31 +545,17 @@ class _Shadows:
         return self.put(tensor, found)
 
     def _converted(self, func: Any, args: Any, kwargs: Any) -> Any:
-        objects = self.elements(args[0])
+        """Convert elements to another type; what becomes an integer or a truth stays open."""
+        things = _listed(self.elements(args[0]))
         result = func(*args, **kwargs)
-        kind = (
-            bool
-            if result.dtype == self.torch.bool
-            else float
-            if result.is_floating_point()
-            else int
-        )
-        found: Objects = np.full(objects.shape, None, dtype=object)
-        for place in np.ndindex(*objects.shape):
-            thing: Any = objects[place]
-            if isinstance(thing, TracedNumber):
-                found[place] = (
-                    thing if kind is float else DeferredDraw(functools.partial(kind, thing))
-                )
-            elif _open(thing):
-                found[place] = DeferredDraw(lambda thing=thing: kind(thing.resolve()))  # type: ignore[misc]
-        return self.put(result, found)
+        kind = float if result.is_floating_point() else int
+        kind = bool if result.dtype == self.torch.bool else kind
+        found = [_as_kind(kind, thing) if _open(thing) else None for thing in things]
+        return self.put(result, _objects(found, tuple(result.shape)))
 
     # Operations on several elements at once.
     def _rows(self, tensor: Any, dim: Any) -> tuple[Objects, tuple[int, ...]]:
-        """Return the elements `(n, length)` along an axis (all of them for None), and the shape of
-        the others.
-        """
+        """Return elements `(n, length)` along an axis (None: all), and the others' shape."""
         objects = self.elements(tensor)
         if dim is None:
             return objects.reshape(1, -1), ()
@@ -585,10 +566,8 @@ class _Shadows:
         rows, _ = self._rows(given["self"], given.get("dim"))
         result = func(*args, **kwargs)
         largest = "argmax" in func._schema.name
-        found: Objects = np.empty(len(rows), dtype=object)
-        for i, row in enumerate(rows):
-            found[i] = DeferredDraw(functools.partial(_extreme, row, largest))
-        return self.put(result, found.reshape(tuple(result.shape)))
+        found = [DeferredDraw(functools.partial(_extreme, row, largest)) for row in rows]
+        return self.put(result, _objects(found, tuple(result.shape)))
 
     _on_argmin = _on_argmax
 
@@ -598,11 +577,10 @@ class _Shadows:
         rows, _ = self._rows(given["self"], given.get("dim"))
         result = func(*args, **kwargs)
         winners = [_extreme(row, "max" in func._schema.name) for row in rows]
-        values: Objects = np.empty(len(rows), dtype=object)
-        values[:] = [row[i] for row, i in zip(rows, winners, strict=True)]
+        values = [row[i] for row, i in zip(rows, winners, strict=True)]
         if isinstance(result, self.torch.Tensor):
-            return self.put(result, values.reshape(tuple(result.shape)))
-        self.put(result[0], values.reshape(tuple(result[0].shape)))
+            return self.put(result, _objects(values, tuple(result.shape)))
+        self.put(result[0], _objects(values, tuple(result[0].shape)))
         result[1].copy_(self.torch.tensor(winners).reshape(result[1].shape))
         return result
 
@@ -666,10 +644,8 @@ class _Shadows:
         rows, _ = self._rows(given["self"], given.get("dim"))
         result = func(*args, **kwargs)
         every = all if func._schema.name.endswith("all") else any
-        found: Objects = np.empty(len(rows), dtype=object)
-        for i, row in enumerate(rows):
-            found[i] = DeferredDraw(lambda row=row: every(bool(settled(thing)) for thing in row))  # type: ignore[misc]
-        return self.put(result, found.reshape(tuple(result.shape)))
+        found = [DeferredDraw(functools.partial(_asked_of_all, every, row)) for row in rows]
+        return self.put(result, _objects(found, tuple(result.shape)))
 
     _on_any = _on_all
 
@@ -711,15 +687,14 @@ class _Shadows:
         return result
 
     def _parameters(self, name: str, given: dict[str, Any]) -> tuple[int | None, dict[str, Any]]:
-        """Return how many values are drawn, unless one for each element, and the law's parameters."""
-        if name in ("bernoulli", "multinomial"):
+        """Return the number of values, None for one an element, and the law's parameters."""
+        if name == "multinomial" or (name == "bernoulli" and given.get("p") is None):
             self.note_precision(given["self"])
-        weights = given["self"].detach().to(self.torch.float64) if "self" in given else None
-        if name == "multinomial":
+            weights = given["self"].detach().to(self.torch.float64)
+            if name == "bernoulli":
+                return None, {"p": weights.reshape(-1).tolist()}
             rows = weights.reshape(-1, weights.shape[-1]).tolist()
             return given["num_samples"], {"rows": rows, "replace": given.get("replacement", False)}
-        if name == "bernoulli" and given.get("p") is None:
-            return None, {"p": weights.reshape(-1).tolist()}
         parameters = TORCH[name].parameters(given)
         if any(isinstance(thing, self.torch.Tensor) for thing in parameters.values()):
             raise self.draws.abort(f"torch.{name} with tensors has no branches")
@@ -783,6 +758,18 @@ def _position(ends: list[float], value: Any, right: bool) -> int:
         if x < end or (not right and x == end):
             return i
     return len(ends)
+
+
+def _asked_of_all(every: Callable[[Any], bool], row: Any) -> bool:
+    """Ask whether all elements of a row are true, or any, up to the first that tells."""
+    return every(bool(settled(thing)) for thing in row)
+
+
+def _as_kind(kind: type, thing: Any) -> Any:
+    """Return an open element as a float, an integer or a truth, of a traced number or later on."""
+    if kind is float and isinstance(thing, TracedNumber):
+        return thing
+    return DeferredDraw(lambda: kind(settled(thing)))
 
 
 def _product(row: Any) -> Any:
