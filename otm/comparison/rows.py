@@ -13,7 +13,7 @@ from otm.bounds.acceptance import kseq_lower
 from otm.bounds.lists import list_matching_lower, poisson_representation_lower
 from otm.drafts import Law
 from otm.errors import TooLarge
-from otm.lossy.induced import Distortion, distortion
+from otm.lossy.output import Distortion, distortion
 from otm.montecarlo import estimate
 from otm.problem import Problem
 from otm.results import Estimate
