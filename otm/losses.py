@@ -1,6 +1,4 @@
-"""What acceptance is lost to: the draft's vocabulary, filters, ranking, shape and temperature, the
-scheme, rounding.
-"""
+"""What acceptance is lost to: vocabulary, filters, ranking, temperature, scheme, rounding."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm._arrays import normalised_excess, to_numpy
+from otm._arrays import Array, normalised_excess, to_numpy
 from otm.drafts import IID
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
 from otm.logits import Processing
@@ -75,8 +73,9 @@ _MOST_TANGENTS: Final = 200
 @final
 @dataclasses.dataclass(frozen=True, repr=False)
 class Losses(OneTable):
-    """Where 1 − α goes, position by position: all but `acceptance` and `drafts` add up to 1 − α.
-    See `acceptance_losses`.
+    """What 1 − α is lost to, position by position; see `acceptance_losses`.
+
+    All but `acceptance` and `drafts` add up to 1 − α.
 
     Attributes:
         drafts: k, the number of i.i.d. drafts.
@@ -127,9 +126,7 @@ class Losses(OneTable):
         ax.set_title(table.title, fontsize=10)
 
     def mean(self) -> dict[str, float]:
-        """Return the average over positions of each, by name, in the order above; what was not
-        computed is left out.
-        """
+        """Return the average over positions of each, by name, in the order above, if computed."""
         fields = [field.name for field in dataclasses.fields(self) if field.name != "drafts"]
         return {
             name: float(np.mean(getattr(self, name)))
@@ -177,9 +174,8 @@ def acceptance_losses(
         Unsupported: if the verifier is lossy, or does not apply to k i.i.d. drafts.
 
     Cost: 67 optimal acceptances a row for the temperature, and `best_ranked_acceptance` for k = 1.
-        Accuracy: the sum to
-    rounding, 1e-12 at V = 128,256; each difference as far as the best temperature is found
-    (`best_temperature`).
+        Accuracy: the sum to rounding, 1e-12 at V = 128,256; each difference as far as the best
+        temperature is found (`best_temperature`).
     Source: docs/theory.md, "What acceptance is lost to".
 
     >>> found = acceptance_losses(
@@ -189,17 +185,11 @@ def acceptance_losses(
     {'acceptance': 0.75, 'truncation': 0.25}
     """
     count = check_count(k, name="k")
-    (
-        check_instance(draft, Processing, name="draft"),
-        check_instance(target, Processing, name="target"),
-    )
-    logits, others = (
-        plain_array(given, name)
-        for given, name in ((draft_logits, "draft_logits"), (target_logits, "target_logits"))
-    )
-    p, q, logits = (
-        np.asarray(to_numpy(rows), np.float64) for rows in (draft(logits), target(others), logits)
-    )
+    check_instance(draft, Processing, name="draft")
+    check_instance(target, Processing, name="target")
+    logits = plain_array(draft_logits, "draft_logits")
+    others = plain_array(target_logits, "target_logits")
+    p, q, logits = (_host(rows) for rows in (draft(logits), target(others), logits))
     if p.shape != q.shape:
         raise ShapeMismatch(
             f"Both sides need logits of one shape; they have {p.shape} and {q.shape}. Align the "
@@ -224,12 +214,11 @@ def acceptance_losses(
         if not verifier.lossless:
             raise Unsupported(
                 "A lossy verifier wins acceptance that the optimum does not have, and "
-                f"{verifier!r} is one. Pass a lossless one, "
-                "or none; otm.lossy.distortion says what it gives up."
+                f"{verifier!r} is one. Pass a lossless one, or none; otm.lossy.distortion says "
+                "what it gives up."
             )
-        scheme = np.asarray(
-            acceptance(verifier, Problem(draft=p, target=q, law=IID(count))), np.float64
-        )
+        problem = Problem(draft=p, target=q, law=IID(count))
+        scheme = np.asarray(acceptance(verifier, problem), np.float64)
     top = in_reach if ranked is None else ranked
     steps = {
         "acceptance": scheme,
@@ -247,17 +236,19 @@ def acceptance_losses(
     )
 
 
-def _optimum(p: NDArray[np.float64], q: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    return np.atleast_1d(
-        np.asarray(optimal_acceptance(Problem(draft=p, target=q, law=IID(k))), np.float64)
-    )
+def _host(array: Array) -> NDArray[np.float64]:
+    return np.asarray(to_numpy(array), np.float64)
+
+
+def _optimum(p: Array, q: Array, k: int) -> NDArray[np.float64]:
+    values = optimal_acceptance(Problem(draft=p, target=q, law=IID(k)))
+    return np.atleast_1d(np.asarray(values, np.float64))
 
 
 def best_temperature(
     draft_logits: object, target: object, *, k: int = 1, draft: Processing = _PLAIN
 ) -> tuple[float, float]:
-    """Return the draft temperature with the largest average optimal acceptance, and that
-    acceptance.
+    """Return the draft temperature of the largest average optimum, and that average.
 
     max over T of the mean over positions of α*_k(draft at T, q): one temperature for all of them,
     as an engine takes it.
@@ -284,19 +275,12 @@ def best_temperature(
     """
     count = check_count(k, name="k")
     check_instance(draft, Processing, name="draft")
-    logits, q = (
-        plain_array(draft_logits, "draft_logits"),
-        np.asarray(to_numpy(as_pmf(target, name="target")), np.float64),
-    )
+    logits = plain_array(draft_logits, "draft_logits")
+    q = _host(as_pmf(target, name="target"))
 
     def mean(temperatures: NDArray[np.float64]) -> NDArray[np.float64]:
-        p = np.asarray(
-            to_numpy(dataclasses.replace(draft, temperature=float(temperatures[0]))(logits)),
-            np.float64,
-        )
-        return np.atleast_1d(
-            np.mean(optimal_acceptance(Problem(draft=p, target=q, law=IID(count))))
-        )
+        heated = dataclasses.replace(draft, temperature=float(temperatures[0]))
+        return np.atleast_1d(np.mean(_optimum(_host(heated(logits)), q, count)))
 
     temperatures, best = _search(mean, rows=1)
     return float(temperatures[0]), float(best[0])
@@ -305,9 +289,7 @@ def best_temperature(
 def _search(
     value: Callable[[NDArray[np.float64]], NDArray[np.float64]], *, rows: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a temperature per row and its value: the best of a grid, refined by golden sections
-    between its neighbours.
-    """
+    """Return a temperature per row and its value, by a grid and golden sections."""
     grid = np.log(_TEMPERATURES)
     tried = np.stack([value(np.full(rows, temperature)) for temperature in _TEMPERATURES])
     at = tried.argmax(0)
@@ -334,31 +316,26 @@ def _search(
 def _best_by_row(
     logits: NDArray[np.float64], q: NDArray[np.float64], k: int
 ) -> NDArray[np.float64]:
-    """Return for each row the best acceptance over temperatures of a softmax on its finite logits;
-    0 without one.
-    """
+    """Return each row's best acceptance over temperatures of its finite logits; 0 without one."""
     found, some = np.zeros(len(q)), np.isfinite(logits).any(-1)
     if some.any():
-        # below the largest by more than there are numbers: −∞, without mass either way
+        # Below the largest by more than there are numbers: −∞, without mass either way.
         with np.errstate(over="ignore"):
             rows, targets = logits[some] - logits[some].max(-1, keepdims=True), q[some]
-            found[some] = _search(
-                lambda heat: _optimum(np.asarray(Processing()(rows / heat[:, None])), targets, k),
-                rows=int(some.sum()),
-            )[1]
+            heated = lambda heat: _optimum(_PLAIN(rows / heat[:, None]), targets, k)  # noqa: E731
+            found[some] = _search(heated, rows=len(rows))[1]
     return found
 
 
 def best_ranked_acceptance(*, draft: object, target: object) -> float:
-    """Return the largest acceptance of one draft over all drafts that rank the tokens as this one
-    does.
+    """Return the largest acceptance of one draft that ranks the tokens as this one does.
 
     max Σ min(g, q) over distributions g on the tokens that p can draw, with g(x) ≥ g(y) wherever
     p(x) > p(y): what calibration alone could reach. By linear duality, tokens in descending order
     of p, the better of equals first,
 
         min over s in [0, 1] of c(s) + 1 − s,
-           c(s) = min Σ y q  with 0 ≤ y ≤ 1 and Σ_{i ≤ j} y_i ≥ s j for every j,
+        c(s) = min Σ y q  with 0 ≤ y ≤ 1 and Σ_{i ≤ j} y_i ≥ s j for every j,
 
     and c is found greedily: at each token buy s, always of the cheapest left. c is convex, so
     tangents find the minimum.
@@ -375,17 +352,14 @@ def best_ranked_acceptance(*, draft: object, target: object) -> float:
             are no single rows.
 
     Cost: O(n log n) for each of some 10 to 30 tangents, n the tokens in the ranking until the
-        target's mass is used up; in Python,
-    about 1 µs n log n in all. Accuracy: 1e-11 at V = 128,256, where sums over the order round.
+        target's mass is used up; in Python, about 1 µs n log n in all. Accuracy: 1e-11 at V =
+        128,256, where sums over the order round.
     Source: docs/theory.md, "What acceptance is lost to".
 
     >>> round(best_ranked_acceptance(draft=[0.9, 0.06, 0.04], target=[0.5, 0.2, 0.3]), 12)
     0.95
     """
-    p, q = (
-        np.asarray(to_numpy(as_pmf(rows, name=name)), np.float64)
-        for rows, name in ((draft, "draft"), (target, "target"))
-    )
+    p, q = _host(as_pmf(draft, name="draft")), _host(as_pmf(target, name="target"))
     if p.ndim != 1 or p.shape != q.shape:
         raise ShapeMismatch(
             f"draft and target must be single rows of one length; they have shapes {p.shape} and "
@@ -403,9 +377,7 @@ def _best_ranked(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
 
 
 def _lowest(prices: list[float]) -> float:
-    """Return the minimum of c(s) + 1 − s over s, by intersecting the tangents on both
-    sides of it.
-    """
+    """Return the minimum of c(s) + 1 − s, by intersecting tangents on both sides of it."""
     left, right = (0.0, *_cost(prices, 0.0)), (1.0, sum(prices), np.inf)
     best = min(left[1] + 1.0, right[1])
     for _ in range(_MOST_TANGENTS):
@@ -414,8 +386,8 @@ def _lowest(prices: list[float]) -> float:
             break  # the least lies at a
         if np.isinf(slope_b):
             s = 0.5 * (a + b)
+            # No piece is as short as this: the last one begins at or before a and ends at 1.
             if b - a < 0.25 / len(prices):
-                # no piece is as short as this: the last one begins at or before a and ends at 1
                 break
         else:
             s = (at_a - at_b + slope_b * b - slope_a * a) / (slope_b - slope_a)
@@ -454,8 +426,9 @@ def _cost(prices: list[float], share: float) -> tuple[float, float]:
 
 
 def top_mass(target: object, *, k: int) -> NDArray[np.float64]:
-    """Return the mass of the k likeliest tokens of the target: the best acceptance of k drafts that
-    are a function of the context.
+    """Return the mass of the target's k likeliest tokens.
+
+    It is the best acceptance of k drafts that are a function of the context.
 
     Top-k trees and argmax drafters draw nothing, so that their acceptance is Q of k tokens. It
     bounds no drafter that *samples*: one draft from q itself is always accepted.
@@ -476,7 +449,7 @@ def top_mass(target: object, *, k: int) -> NDArray[np.float64]:
     array(0.9)
     """
     count = check_count(k, name="k")
-    q = np.asarray(to_numpy(as_pmf(target, name="target")), np.float64)
+    q = _host(as_pmf(target, name="target"))
     if count >= q.shape[-1]:
         return np.ones(q.shape[:-1])
     return np.asarray(np.minimum(np.partition(q, -count, axis=-1)[..., -count:].sum(-1), 1.0))
@@ -503,8 +476,7 @@ class Rounding:
 def draft_rounding(
     *, draft: object, target: object, dtype: Literal["bfloat16", "float16"] = "bfloat16"
 ) -> Rounding:
-    """Return the exact effect of sampling one draft from masses rounded to half precision, accepted
-    by the ratio of exact ones.
+    """Return the effect of sampling one draft from probabilities rounded to half precision.
 
     π = p̃ min(1, q/p) + (1 − Σ p̃ min(1, q/p)) res, res ∝ (q − p)₊. The verifier is a kernel that
     takes p to q, so it takes p̃ to within TV(p̃, p) of q; and rounding to t bits moves p by at most
@@ -534,7 +506,7 @@ def draft_rounding(
         )
     problem = Problem(draft=draft, target=target, law=IID(1))
     refuse_gradients(problem, "otm.losses.draft_rounding")
-    p, q = (np.asarray(to_numpy(side), np.float64) for side in (problem.draft, problem.target))
+    p, q = _host(problem.draft), _host(problem.target)
     rounded = _rounded(p, dtype)
     sums = rounded.sum(-1, keepdims=True)
     if np.any(sums == 0):
@@ -546,14 +518,13 @@ def draft_rounding(
     with np.errstate(divide="ignore", invalid="ignore"):
         kept = np.where(p > 0, np.minimum(1.0, q / p), 0.0)
     accepted = (rounded * kept).sum(-1)
-    excess = np.maximum(q - p, 0.0)
-    law = rounded * kept + (1.0 - accepted)[..., None] * normalised_excess(excess, q)
-    exact = np.minimum(p, q).sum(-1)
+    residual = normalised_excess(np.maximum(q - p, 0.0), q)
+    law = rounded * kept + (1.0 - accepted)[..., None] * residual
     return Rounding(
         draft_tv=0.5 * np.abs(rounded - p).sum(-1),
         output_tv=0.5 * np.abs(law - q).sum(-1),
         acceptance=accepted,
-        gain=accepted - exact,
+        gain=accepted - np.minimum(p, q).sum(-1),
     )
 
 

@@ -1,5 +1,4 @@
-"""Algebra shared by the races: the sort that makes their sums one-dimensional, and quadrature with
-a proven error.
+"""The rates and the quadrature that verifiers by exponential races share.
 
 In an exponential race token i arrives at time E_i/p_i, E_i independent standard exponentials. Two
 races on the same E_i, one with rates p and one with rates q, meet in the quantities
@@ -35,21 +34,18 @@ from otm.overlap.curve import ROOM, OverlapCurve, ascending
 from otm.problem import Problem
 
 QUADRATURE_ERROR = 1e-12
-"""Bound on the discretisation error of `exponential_nodes`, for integrands of modulus at most 1 on
-the real axis.
-"""
+"""Bound on the discretisation error of `exponential_nodes`, for integrands of modulus at most 1."""
 
 _CUT_OFF = 1e-13  # mass of the exponential law left out at either end
 
 LEAST_MASS = 1e-30
-"""Draft sequences of smaller probability are left out of integrated couplings: no law can be
-conditioned on them.
-"""
+"""Integrated couplings leave out draft sequences of smaller probability."""
 
 
 def matching_probabilities(curve: OverlapCurve) -> Array:
-    """Return 1/(1 + g) in the order of the curve, `(..., V)`: Pr(the draft race is won by i | the
-    target's race is).
+    """Return Pr(i wins the draft race | i wins the target's) in the curve's order, `(..., V)`.
+
+    It is 1/(1 + g_i).
 
     1 + g_i = r_i P(tokens with smaller ratio) + Q(tokens with at least this ratio), a sum of
     non-negative terms; 0 where p = 0. Accuracy: the running sums' error enters q_i/(1 + g_i) ≤
@@ -74,8 +70,9 @@ def race_match(draft: Array, target: Array) -> Array:
 def exponential_nodes(
     log_growth: Callable[[NDArray[np.float64]], NDArray[np.float64]], *, smallest: float = 1.0
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return nodes t and weights w with Σ w f(t) = ∫₀^∞ e^{−t} f(t) dt up to `QUADRATURE_ERROR` and
-    two cut-offs.
+    """Return nodes t and weights w with Σ w f(t) = ∫₀^∞ e^{−t} f(t) dt, up to a proven error.
+
+    The error is `QUADRATURE_ERROR` and two cut-offs.
 
     Args:
         log_growth: maps c = cos φ in (0, 1) to a bound on log|f(|t| e^{±iφ})|; f itself is within
@@ -85,17 +82,14 @@ def exponential_nodes(
             f(c|t|), M is at most the growth times the integral.)
 
     The factor e^{−t} adds 1/c to M. The widest strip is not the best one (the bound grows with it),
-    so the step is the largest
-    over a grid of strips: h(a) = 2πa / log(1 + 2 M(a)/error). The cut-offs t < ε and t > log 1/ε, ε
-        = `_CUT_OFF`, lose at most ε
-    each. (An integrand that is small everywhere is small for t of order 1 too, so only the lower
-    cut-off needs scaling.)
+    so the step is the largest over a grid of strips: h(a) = 2πa / log(1 + 2 M(a)/error). The
+    cut-offs t < ε and t > log 1/ε, ε = `_CUT_OFF`, lose at most ε each. (An integrand that is small
+    everywhere is small for t of order 1 too, so only the lower cut-off needs scaling.)
     """
     strips = np.linspace(0.3, 1.55, 126)
     log_m = log_growth(np.cos(strips)) - np.log(np.cos(strips))
-    step = float(
-        np.max(2.0 * np.pi * strips / np.logaddexp(0.0, np.log(2.0 / QUADRATURE_ERROR) + log_m))
-    )
+    log_bound = np.log(2.0 / QUADRATURE_ERROR) + log_m
+    step = float(np.max(2.0 * np.pi * strips / np.logaddexp(0.0, log_bound)))
     first, last = np.log(_CUT_OFF * smallest), np.log(-np.log(_CUT_OFF))
     t = np.exp(np.arange(first, last + step, step))
     return t, step * t * np.exp(-t)
@@ -108,8 +102,7 @@ def drafted_ascending(draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.i
 
 
 def overtaking_rates(draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.float64]:
-    """Return g of tokens given in ascending order of q/p, `(n,)`, non-decreasing from 0; p > 0
-    throughout.
+    """Return g of tokens of mass in ascending order of q/p, `(n,)`, non-decreasing from 0.
 
     Accumulated as (r_{m+1} − r_m) P_m ≥ 0, which keeps small rates accurate where r_m P_m − Q_m
     would cancel.
@@ -137,26 +130,16 @@ def log_exponentials(uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
 def per_row(
     function: Callable[[NDArray[Any], NDArray[Any]], float], draft: Array, target: Array
 ) -> Array:
-    """Evaluate a NumPy function of one pair `(V,)` on every row, and return `(...)` in float64 of
-    the inputs' kind.
-    """
+    """Evaluate a NumPy function of one pair `(V,)` on every row; return `(...)` in float64."""
     xp = namespace(draft, target)
     shape, width = tuple(target.shape[:-1]), int(target.shape[-1])
     p, q = (np.reshape(unit_rows(to_numpy(a)), (-1, width)) for a in (draft, target))
-    values = np.asarray(
-        [function(*row) for row in zip(p, q, strict=True)], dtype=np.float64
-    ).reshape(shape)
-    return (
-        xp.asarray(values, dtype=xp.float64)
-        if isinstance(target, np.ndarray)
-        else xp.asarray(values, device=target.device)
-    )
+    values = np.asarray([function(*row) for row in zip(p, q, strict=True)], dtype=np.float64)
+    return xp.asarray(values.reshape(shape), device=target.device)
 
 
 def sequences(problem: Problem) -> tuple[NDArray[np.int64], float]:
-    """Return the draft sequences of at least `LEAST_MASS`, `(n, k)`, and the smallest mass among
-    them.
-    """
+    """Return the draft sequences of at least `LEAST_MASS`, `(n, k)`, and their least mass."""
     table = enumerate_drafts(problem.law, problem.draft)
     kept = table.mass >= LEAST_MASS
     return table.tokens[kept], float(table.mass[kept].min())

@@ -4,8 +4,7 @@ Which output law π with KL(q‖π) ≤ D has the largest optimal acceptance? In
 q/p let F_j = π(T_j) be its distribution function over the prefixes T_j and b_j = b(T_j). An
 acceptance of 1 − e needs F_j ≥ b_j − e on every prefix. Given e,
 
-    minimise KL(q‖π) = Σ_j q_j log(q_j/(F_j − F_{j−1}))   subject to   F_j ≥ b_j − e,
-      F from 0 to 1.
+    minimise KL(q‖π) = Σ_j q_j log(q_j/(F_j − F_{j−1}))   subject to   F_j ≥ b_j − e, F from 0 to 1.
 
 This is a length ∫ −log(dF/dQ) dQ, convex in the slope, under an obstacle from below: whatever the
 convex function, the shortest path is the *taut string*, here the least concave majorant of the
@@ -44,8 +43,7 @@ _ROOM = 2.0**64  # b/(2⁶⁴ q) is finite for every float q > 0
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hull:
-    """The concave hull of (Q, b) as blocks of descending slope Δb/ΔQ, with prefix data on both
-    sides of slope 1.
+    """The concave hull of (Q, b) as blocks of descending slope Δb/ΔQ, with running sums.
 
     Attributes:
         q, b: increments of the blocks `(m,)`; the slope b/q is at least 1 on the first `crossing`
@@ -70,9 +68,7 @@ class Hull:
 
     @classmethod
     def of(cls, q: NDArray[np.float64], b: NDArray[np.float64], vertical: float) -> Hull:
-        """Collect the sums; blocks with q > 0 in descending order of b/q, Σq = 1, vertical + Σb =
-        1.
-        """
+        """Sum up blocks with q > 0 in descending order of b/q; Σq = 1 = vertical + Σb."""
         crossing = int(np.searchsorted(-(b >= q).astype(np.int8), 0))
         near = _tangent_data(q[:crossing], b[:crossing], vertical, 1.0)
         far = _tangent_data(q[crossing:][::-1], b[crossing:][::-1], 0.0, -1.0)
@@ -91,38 +87,23 @@ class Hull:
     @property
     def most_rejected(self) -> float:
         """1 − α*, where the string is straight: b − Q at the crossing, which is the minimum cut."""
-        return max(0.0, float(self.near[1][-1] - self.near[0][-1]))
-
-    def tangents(self, rejected: float) -> tuple[int, int]:
-        """Return how many blocks lie under the first and under the last flat when the hull is
-        lowered by `rejected`.
-        """
-        return int(np.searchsorted(self.near[2], rejected)), int(
-            np.searchsorted(self.far[2], rejected)
-        )
+        # From both sides: target mass of 1e-16 that is never drafted is lost beside 1.
+        near, far = self.near[1][-1] - self.near[0][-1], self.far[0][-1] - self.far[1][-1]
+        return max(0.0, float(near), float(far))
 
     def flats(self, rejected: float) -> tuple[int, float, float, int, float, float]:
-        """Return, for the first and the last flat, the number of blocks and the masses under q and
-        under π.
-        """
-        first, last = self.tangents(rejected)
+        """Return of both flats the number of blocks below it and its masses under q and under π."""
+        first, last = (int(np.searchsorted(end[2], rejected)) for end in (self.near, self.far))
         q_first, mass_first = float(self.near[0][first]), float(self.near[1][first]) - rejected
         q_last, mass_last = float(self.far[0][last]), float(self.far[1][last]) + rejected
         # The first slope is at least 1, the last at most 1: this keeps a target mass of 1e-300 from
         # rounding to none at all.
-        return (
-            first,
-            q_first,
-            max(mass_first, q_first),
-            last,
-            q_last,
-            min(mass_last, q_last) if last else mass_last,
-        )
+        mass_first = max(mass_first, q_first)
+        mass_last = min(mass_last, q_last) if last else mass_last
+        return first, q_first, mass_first, last, q_last, mass_last
 
     def divergence(self, rejected: float) -> float:
-        """Return KL(q‖π) of the string: the terms sum to it because Σπ = Σq, and all are
-        non-negative.
-        """
+        """Return KL(q‖π) of the string, the sum of its non-negative terms."""
         first, q_first, mass_first, last, q_last, mass_last = self.flats(rejected)
         ends = divergence_term(np.asarray([q_first, q_last]), np.asarray([mass_first, mass_last]))
         return float(ends.sum() + self.near_inner[first] + self.far_inner[last])
@@ -151,18 +132,15 @@ class Hull:
 def _tangent_data(
     q: NDArray[np.float64], b: NDArray[np.float64], start: float, sign: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return running sums ΣQ, Σb from one end with their empty prefix, and where each block's line
-    meets that end's vertical.
+    """Return running sums of Q and b from one end, and where each block's line meets that end.
 
     From Q = 0 the line through the block's left vertex (Q_a, b_a) with the block's slope s meets Q
     = 0 at b_a − s Q_a; from Q = 1 the mirror image meets Q = 1 at s Q' − b' above 1. A block lies
     under the flat iff that height is below e. Heights increase along the blocks; rounding is
     levelled.
     """
-    sum_q, sum_b = (
-        np.concatenate([[0.0], np.cumsum(q)]),
-        np.concatenate([[start], start + np.cumsum(b)]),
-    )
+    sum_q = np.concatenate([[0.0], np.cumsum(q)])
+    sum_b = np.concatenate([[start], start + np.cumsum(b)])
     with quiet():
         slope, before = b / q, sum_q[:-1]
         # A slope beyond the largest float has only steeper ones, of next to no width, before it.
@@ -172,8 +150,7 @@ def _tangent_data(
 
 
 def by_ratio(draft: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the tokens `(n,)` in ascending order of q/p, those without p last; exactly so for the
-    smallest masses too.
+    """Return the tokens `(n,)` in ascending order of q/p, exactly, those without p last.
 
     Significands and exponents are divided apart: a token of q = 5e-324 can be nearly all that is
     drafted, and any scale at which q/p is finite for every p lets it underflow to the ratio of
@@ -189,18 +166,16 @@ def by_ratio(draft: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray
 def upper_hull(
     q: NDArray[np.float64], b: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Pool steps (q, b), q > 0, into the blocks of the least concave majorant: block sums and each
-    step's block number.
+    """Pool steps (q, b), q > 0, into the blocks of the least concave majorant.
+
+    Returns the blocks' sums of q and of b, and each step's block number.
 
     Pool adjacent violators: a block is merged into its predecessor while its slope is larger. O(n).
     """
     ends: list[tuple[float, float, int, float]] = []
     for width, rise in zip(q.tolist(), b.tolist(), strict=True):
-        # finite for every width; products of tiny masses would underflow
-        count, slope = (
-            1,
-            rise / (_ROOM * width),
-        )
+        # Finite for every width; products of tiny masses would underflow.
+        count, slope = 1, rise / (_ROOM * width)
         while ends and slope >= ends[-1][3]:
             before_width, before_rise, before_count, _ = ends.pop()
             width, rise, count = width + before_width, rise + before_rise, count + before_count

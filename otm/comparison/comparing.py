@@ -11,7 +11,7 @@ from otm import bounds
 from otm.comparison.result import CONFIDENCE, Comparison, ComparisonRow, distinct
 from otm.drafts import IID, SINGLE_DRAFTER_LAWS, Law
 from otm.errors import InvalidParameter, TooLarge
-from otm.lossy.induced import Distortion, distortion
+from otm.lossy.output import Distortion, distortion
 from otm.montecarlo import estimate
 from otm.pmf import check_count, check_instance, check_rng
 from otm.problem import Problem, keyword_only

@@ -11,7 +11,7 @@ import numpy as np
 
 from otm import drawing
 from otm.drafts import Law
-from otm.lossy.induced import Distortion
+from otm.lossy.output import Distortion
 from otm.statistics import Estimate
 from otm.tabular import Approximate, Table, Tabular, shortened, wrapped
 from otm.verifiers import VERIFIERS, Verifier

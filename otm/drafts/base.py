@@ -1,5 +1,4 @@
-"""What a draft law is: how k drafts are drawn from the draft distribution, seen as a law on sets of
-tokens.
+"""Draft laws: how k drafts are drawn, and the law of the set of tokens that they form.
 
 Verification sees the drafts x = (x₁..x_k); the best possible acceptance sees only the *containment
 function* b(T) = Pr(every draft lies in T). A law that can say b(T), enumerate its sequences, draw
@@ -18,17 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array
-from otm.errors import TooLarge
-from otm.pmf import check_count
+from otm.errors import InvalidParameter, TooLarge
+from otm.pmf import align_pair, check_count
 from otm.scheme import Scheme
 
 PAD = -1
 """Marks "no draft" in a row of drafts, when fewer than k tokens can be drafted."""
 
 MAX_SEQUENCES = 4_000_000
-"""Largest number of draft sequences that is enumerated; beyond, `TooLarge` says what to call
-instead.
-"""
+"""Largest number of draft sequences that is enumerated."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,38 +50,29 @@ class Law(Scheme):
     k: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "k", check_count(self.k, name="k")
-        )  # a plain int: NumPy's would print as np.int64(3)
+        # A plain int: NumPy's would print as np.int64(3).
+        object.__setattr__(self, "k", check_count(self.k, name="k"))
 
     def with_k(self, k: int) -> Self:
         """Return the same law with another number of drafts."""
         return dataclasses.replace(self, k=check_count(k, name="k"))
 
     def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
-        """Return the shape of `Problem.draft` without leading axes: `(V,)`, or `(k, V)` where every
-        draft has its own drafter.
-        """
+        """Return the shape of `Problem.draft` without leading axes, `(V,)` or `(k, V)`."""
         return (num_tokens,) if self.one_drafter else (self.k, num_tokens)
 
     @property
     def least_token(self) -> int:
-        """The smallest entry of a row of drafts: 0, or −1 (`PAD`) where tokens may run out; the
-        first draft is always there.
-        """
+        """The smallest entry of a row of drafts: 0, or −1 (`PAD`) where tokens may run out."""
         return PAD if self.distinct and self.k > 1 else 0
 
     @abc.abstractmethod
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
-        """Check that the shapes fit each other and this law; return both broadcast to common
-        leading axes.
-        """
+        """Return both broadcast to common leading axes, if they fit each other and this law."""
 
     @abc.abstractmethod
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
-        """Return α*_k = 1 + min_T [Q(T) − b_k(T)] for each k of `ks`, shape `(len(ks), ...)`, on
-        any array kind.
-        """
+        """Return α*_k = 1 + min_T [Q(T) − b_k(T)] for each k of `ks`, `(len(ks), ...)`."""
 
     @abc.abstractmethod
     def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:
@@ -92,15 +80,11 @@ class Law(Scheme):
 
     @abc.abstractmethod
     def containment(self, draft: NDArray[Any], members: NDArray[np.bool_]) -> float:
-        """Return b(T) = Pr(all drafts lie in T) for the mask `members` `(V,)`; one row, computed
-        without enumeration.
-        """
+        """Return b(T) = Pr(all drafts lie in T) for the mask `members` `(V,)`; one row."""
 
     @abc.abstractmethod
     def inclusion(self, draft: Array) -> Array:
-        """Return Pr(x is among the drafts) for each token, `(..., V)` in float64: 1 − b(Ω ∖ {x})
-        without enumeration.
-        """
+        """Return Pr(x is drafted) = 1 − b(Ω ∖ {x}) for each token, `(..., V)` in float64."""
 
     @abc.abstractmethod
     def num_sequences(self, num_tokens: int) -> int:
@@ -108,9 +92,7 @@ class Law(Scheme):
 
     @abc.abstractmethod
     def enumerate(self, draft: NDArray[Any]) -> DraftTable:
-        """List every draft sequence with its mass; works on float64 and on `fractions.Fraction`
-        objects alike.
-        """
+        """List every draft sequence with its mass, from floats or from `fractions.Fraction`s."""
 
     @abc.abstractmethod
     def num_uniforms(self, num_tokens: int) -> int:
@@ -118,15 +100,48 @@ class Law(Scheme):
 
     @abc.abstractmethod
     def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-        """Draw drafts `(n, k)` from uniforms `(n, num_uniforms)`; it sees the draft distribution
-        only, as a drafter does.
-        """
+        """Draw drafts `(n, k)` from uniforms `(n, num_uniforms)`, as a drafter does."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DistinctDrafts(Law, abc.ABC):
+    """A law of one drafter that drafts no token twice and none without mass.
+
+    With fewer than k tokens of mass all of them are drafted, and rows are padded.
+    """
+
+    one_drafter = True
+    distinct = True
+
+    def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
+        """Broadcast the leading axes of draft and target `(..., V)`; k ≤ V."""
+        check_enough_tokens(self.k, int(draft.shape[-1]))
+        return align_pair(draft, target)
+
+
+def check_enough_tokens(k: int, num_tokens: int) -> None:
+    """Raise `InvalidParameter` if k distinct tokens cannot be drafted from the vocabulary."""
+    if k > num_tokens:
+        raise InvalidParameter(
+            f"Distinct drafts need k ≤ V; got k = {k} with V = {num_tokens} tokens. Pass k = "
+            f"{num_tokens} or less, or otm.IID({k})."
+        )
+
+
+def padded(tokens: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    """Extend rows of drafts `(n, j)` to `(n, k)` with −1."""
+    rows = np.full((len(tokens), k), PAD, dtype=np.int64)
+    rows[:, : tokens.shape[1]] = tokens
+    return rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DraftTable:
-    """Every draft sequence of a law: tokens `(n, k)` (−1 where there is no draft) and masses
-    `(n,)`.
+    """Every draft sequence of a law.
+
+    Attributes:
+        tokens: `(n, k)`, −1 where there is no draft.
+        mass: `(n,)`.
     """
 
     tokens: NDArray[np.int64]
@@ -135,8 +150,12 @@ class DraftTable:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SetTable:
-    """Every set of drafted tokens: ascending tokens `(m, k)` padded with −1, in the order of their
-    keys; masses `(m,)`; and each sequence's set `(n,)`.
+    """Every set of drafted tokens.
+
+    Attributes:
+        tokens: `(m, k)`, ascending in each row and padded with −1, rows in the order of their keys.
+        mass: `(m,)`.
+        of_sequence: each draft sequence's set `(n,)`.
     """
 
     tokens: NDArray[np.int64]
@@ -144,9 +163,8 @@ class SetTable:
     of_sequence: NDArray[np.int64]
 
     def look_up(self, values: NDArray[Any], *, absent: Any) -> NDArray[Any]:
-        """Return each set's values of `(V,)`, `(m, k)`; `absent` where there is no token, as −1
-        reads the entry beyond the last.
-        """
+        """Return each set's values of `(V,)`, `(m, k)`; `absent` where there is no token."""
+        # −1 reads the entry beyond the last.
         return np.append(values, absent)[self.tokens]
 
     def find(self, drafts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -167,9 +185,7 @@ def all_sequences(num_tokens: int, k: int) -> NDArray[np.int64]:
 
 
 def readable(size: int) -> str:
-    """Return a size for a message: digits with separators, or a power of ten where nobody would
-    read them all.
-    """
+    """Return a size for a message: its digits, or a power of ten of a long one."""
     return f"{size:,}" if size < 10**18 else f"about 10^{int(size.bit_length() * 0.30103)}"
 
 
@@ -184,9 +200,8 @@ def enumerate_drafts(law: Law, draft: NDArray[Any]) -> DraftTable:
     if size > MAX_SEQUENCES:
         raise TooLarge(
             f"Enumeration of the drafts is limited to {MAX_SEQUENCES:,} sequences; {law!r} over V "
-            f"= {num_tokens} tokens has "
-            f"{readable(size)}. Call otm.optimal_acceptance for the value alone, or otm.estimate "
-            "for a Monte Carlo interval."
+            f"= {num_tokens} tokens has {readable(size)}. Call otm.optimal_acceptance for the "
+            "value alone, or otm.estimate for a Monte Carlo interval."
         )
     return law.enumerate(draft)
 
@@ -219,12 +234,9 @@ def _distinct(drafts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _row_keys(tokens: NDArray[np.int64], base: int) -> NDArray[Any]:
-    """Encode rows of tokens below base − 1 as single integers, in an order that does not depend on
-    the base.
-
-    Machine integers where they fit: sorting those is far cheaper than sorting rows.
-    """
+    """Encode rows of tokens below base − 1 as integers, in an order that no base changes."""
     width = tokens.shape[1]
+    # Machine integers where they fit: sorting those is far cheaper than sorting rows.
     dtype = np.int64 if base**width < 2**63 else object
     return np.asarray(
         (tokens + 1).astype(dtype) @ np.asarray([base**j for j in range(width)], dtype=dtype)

@@ -11,15 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, gather, inverse_cdf, namespace, total
-from otm.drafts.base import PAD, DraftTable
-from otm.drafts.distinct import DistinctDrafts, likeliest
-from otm.drafts.successive_cut import check_enough_tokens
+from otm.drafts.base import PAD, DistinctDrafts, DraftTable, check_enough_tokens
 
 
 @dataclasses.dataclass(frozen=True)
 class Greedy(DistinctDrafts):
-    """The k − 1 most likely tokens, then one draw from the draft distribution renormalised over the
-    others.
+    """The k − 1 most likely tokens, then one draw from the draft renormalised over the others.
 
     b(T) = 1{top ⊆ T}·P(T ∖ top)/P(Ω ∖ top), and so, with R = P(Ω ∖ top) summed directly,
 
@@ -107,14 +104,18 @@ class Greedy(DistinctDrafts):
         return drafts
 
     def parts(self, draft: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Return the top tokens of positive mass and the law of the last draft `(V,)`, all zero
-        where there is none; one row.
-        """
+        """Return the top tokens of mass and the law of the last draft `(V,)`, maybe 0; one row."""
         top = likeliest(draft, self.k - 1)
         rest = draft.copy()
         rest[top] = 0 * rest[top]
         left = rest.sum()
         return top, rest / left if left > 0 else rest
+
+
+def likeliest(draft: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """Return the `count` likeliest tokens of mass, the lowest index first among equals; one row."""
+    top = np.argsort(-draft, kind="stable")[:count]
+    return top[draft[top] > 0].astype(np.int64)
 
 
 def likely_order(draft: Array) -> Array:
@@ -123,9 +124,7 @@ def likely_order(draft: Array) -> Array:
 
 
 def _last_draft(p: Array, k: int) -> Array:
-    """Return the law of the last draft over the tokens behind the top ones, from masses in
-    descending order; 0 without any.
-    """
+    """Return the law of the last draft behind the top tokens, from descending masses."""
     xp = namespace(p)
     rest = p[..., k - 1 :]
     left = total(rest)[..., None]

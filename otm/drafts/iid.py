@@ -30,7 +30,7 @@ class IID(Law):
 
     Reference: SpecTr [Sun et al. 2023], section 5, "Draft selection with i.i.d. draft tokens".
 
-    >>> IID(2).containment(np.array([0.5, 0.3, 0.2]), np.array([True, False, True])).__round__(12)
+    >>> round(IID(2).containment(np.array([0.5, 0.3, 0.2]), np.array([True, False, True])), 12)
     0.49
     """
 

@@ -18,8 +18,9 @@ from otm.pmf import align_pair, shared_namespace
 
 @dataclasses.dataclass(frozen=True)
 class Product(Law):
-    """k independent drafts, the d-th from a distribution of its own: several draft models, or one
-    at several temperatures.
+    """k independent drafts, the d-th from a distribution of its own.
+
+    For several draft models, or one at several temperatures.
 
     Pr(x₁..x_k) = Π_d p_d(x_d), b(T) = Π_d P_d(T). A problem's draft has shape `(..., k, V)`, one
     row per drafter, so the number of drafts is a matter of the draft and `with_k` fits only another
@@ -33,10 +34,9 @@ class Product(Law):
         ShapeMismatch: if a problem's draft is not `(..., k, V)`.
 
     The optimum is exact where it is given: equal drafters at any V (the value of `IID`); two
-        different drafters up to 4,096
-    tokens, by a sweep of orders; more up to 128 tokens, by submodular minimisation, certified to
-    1e-11. Beyond, `TooLarge`. No single order of the tokens suffices (docs/theory.md, "Different
-    drafters"; `otm.drafts.product_cut`).
+    different drafters up to 4,096 tokens, by a sweep of orders; more up to 128 tokens, by
+    submodular minimisation, certified to 1e-11. Beyond, `TooLarge`. No single order of the tokens
+    suffices (docs/theory.md, "Different drafters"; `otm.drafts.product_cut`).
     Reference: Hu et al. 2025 (the cut formula holds for any draft law).
 
     >>> drafts = [[0.9, 0.09, 0.01, 0.0], [0.5, 0.01, 0.09, 0.4]]
@@ -55,8 +55,8 @@ class Product(Law):
         if draft.ndim < 2 or int(draft.shape[-2]) != self.k:
             raise ShapeMismatch(
                 f"{self!r} needs a draft of shape (..., {self.k}, V), one row per drafter; got "
-                f"{tuple(draft.shape)}. Stack the "
-                "drafters' distributions, or use otm.IID for drafts from a single one."
+                f"{tuple(draft.shape)}. Stack the drafters' distributions, or use otm.IID for "
+                "drafts from a single one."
             )
         xp = shared_namespace(draft, target)
         rows, spread = align_pair(
@@ -66,9 +66,7 @@ class Product(Law):
         return rows, spread[..., 0, :]
 
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
-        """Return the minimum cut, which needs a search (`otm.drafts.product_cut`); every k must be
-        the number of drafters.
-        """
+        """Return the minimum cut by a search; every k must be the number of drafters."""
         wrong = [k for k in ks if k != self.k]
         if wrong:
             raise ShapeMismatch(

@@ -53,14 +53,16 @@ _NORM_TOLERANCE = 1e-28
 _LEAST_WEIGHT = 1e-13
 # Two lines that differ by less than the rounding of their coefficients are one line.
 _SAME_LINE = 1e-12
-_FEW_TOKENS = 10  # up to here every token set is tried
+# Up to here every token set is tried, which is certain where a search stalls at 1e-9.
+_FEW_TOKENS = 10
 
 _Floats = NDArray[np.float64]
 
 
 def product_values(drafts: Array, target: Array) -> Array:
-    """Return α* = 1 + min_T [Q(T) − Π_d P_d(T)] for drafts `(..., k, V)` and target `(..., V)`,
-    `(...)` in float64.
+    """Return the optimal acceptance for drafts `(..., k, V)` and target `(..., V)`, `(...)`.
+
+    α* = 1 + min_T [Q(T) − Π_d P_d(T)], in float64.
 
     Equal drafters give exactly the value of i.i.d. drafts, at any V.
 
@@ -93,8 +95,9 @@ def product_values(drafts: Array, target: Array) -> Array:
 
 
 def _value_at(drafts: Array, target: Array, cuts: NDArray[np.bool_]) -> Array:
-    """Return Q(T) − Π_d P_d(T) for fixed sets `(..., V)`: at a minimising T its gradient is the
-    optimum's (Danskin).
+    """Return Q(T) − Π_d P_d(T) for fixed sets `(..., V)`.
+
+    At a minimising T its gradient is the optimum's (Danskin).
     """
     xp = namespace(drafts, target)
     members = xp.asarray(cuts, device=target.device)
@@ -115,9 +118,8 @@ def product_worst_set(drafts: _Floats, target: _Floats) -> NDArray[np.bool_]:
     if len(open_tokens) > limit:
         raise TooLarge(
             f"The exact optimum for {k} different drafters is limited to {limit:,} tokens with "
-            "mass under both models; here are "
-            f"{len(open_tokens):,}. Restrict both models to a top-k, or call otm.estimate for a "
-            "verifier's acceptance."
+            f"mass under both models; here are {len(open_tokens):,}. Restrict both models to a "
+            "top-k, or call otm.estimate for a verifier's acceptance."
         )
     search = _sweep if k == 2 else _every_set if len(open_tokens) <= _FEW_TOKENS else _least_norm
     members = free.copy()
@@ -130,11 +132,10 @@ def product_worst_set(drafts: _Floats, target: _Floats) -> NDArray[np.bool_]:
 
 
 def _largest_candidate(drafts: _Floats, target: _Floats) -> NDArray[np.bool_]:
-    """Return a set that contains every minimising T: from Ω, drop tokens with q > Σ_d μ_d p_d until
-    none is left to drop.
+    """Return a set that contains every minimising T, by dropping tokens that are too dear.
 
-    μ_d = Π_{e≠d} P_e grows with the set, so a token that is too dear for the larger set is too dear
-    for T* inside it.
+    A token with q > Σ_d μ_d p_d is dropped from Ω in turn. μ_d = Π_{e≠d} P_e grows with the set, so
+    that one that is too dear for the larger set is too dear for T* inside it.
     """
     members = np.ones(len(target), dtype=bool)
     for _ in range(_SCREENINGS):
@@ -167,8 +168,9 @@ def _value(drafts: _Floats, target: _Floats, members: NDArray[np.bool_]) -> floa
 
 
 def _sweep(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]:
-    """Return the best cell of the arrangement of lines μ₁p₁ + μ₂p₂ = q as a mask `(V,)`; `base`:
-    P₁, P₂ of tokens always in T.
+    """Return the best cell of the arrangement of lines μ₁p₁ + μ₂p₂ = q as a mask `(V,)`.
+
+    `base` holds P₁, P₂ of tokens that are always in T.
 
     Every token must have target mass and mass under one drafter, so that it has a line that misses
     the origin.
@@ -193,8 +195,7 @@ def _sweep(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Walk:
-    """Walks along the lines of B pivot tokens: who is in T at the start, and who enters (+1) or
-    leaves (−1) in which order.
+    """Walks along the lines of B pivot tokens: who is in T first, and who enters or leaves when.
 
     All fields are `(B, V)`; tokens on the same line as the pivot move with it and are in neither
     `start` nor `turn`.
@@ -207,8 +208,9 @@ class _Walk:
 
     @classmethod
     def along(cls, drafts: _Floats, target: _Floats, pivots: NDArray[np.intp]) -> _Walk:
-        """On the line of token i, μ = n/|n|² q(i) + s·(n₂, −n₁) with n = (p₁(i), p₂(i)), token j is
-        in T where e + s·h > 0.
+        """Walk the lines μ = n/|n|² q(i) + s·(n₂, −n₁), n = (p₁(i), p₂(i)), of pivots i.
+
+        Token j is in T where e + s·h > 0.
         """
         with quiet():
             # Lines are scaled to q = 1 or to their largest coefficient: only where they cross
@@ -228,8 +230,9 @@ class _Walk:
         return cls(pivot=pivot, start=start, turn=turn, order=np.argsort(crossing, axis=1))
 
     def masses(self, mass: _Floats) -> tuple[_Floats, _Floats]:
-        """Return the mass of T without the pivot, at the start and after each crossing `(B, V +
-        1)`, and the pivot's `(B, 1)`.
+        """Return the mass of T without the pivot before and after each crossing, and the pivot's.
+
+        Shapes `(B, V + 1)` and `(B, 1)`.
         """
         changes = np.take_along_axis(self.turn * mass, self.order, axis=1)
         first = (self.start @ mass)[:, None]
@@ -248,18 +251,14 @@ class _Walk:
 
 
 def _every_set(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]:
-    """Return the best of all 2^V sets: where a search stalls at differences of 1e-9, trying them is
-    certain.
-    """
+    """Return the best of all 2^V sets."""
     sets = (np.arange(1 << len(target))[:, None] >> np.arange(len(target)) & 1).astype(bool)
     loss = sets @ target - (base + sets @ drafts.T).prod(axis=1)
     return np.asarray(sets[int(np.argmin(loss))])
 
 
 def _least_norm(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]:
-    """Minimise Q − Π_d (base_d + P_d) by Wolfe's algorithm and return the best set seen, once the
-    base polytope certifies it.
-    """
+    """Minimise Q − Π_d (base_d + P_d) by Wolfe's algorithm; return the best set, certified."""
     search = _BasePolytope(drafts, target, base)
     points, weights = search.vertex(np.zeros(len(target)))[None], np.ones(1)
     for _ in range(_MAX_VERTICES):
@@ -274,15 +273,15 @@ def _least_norm(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.b
         points, weights = _nearest_point(np.vstack([points, vertex]), np.append(weights, 0.0))
     raise SolverFailure(
         f"The cut and its certificate must agree within {CERTIFIED_GAP:g}; after Wolfe's algorithm "
-        "they differ by "
-        f"{search.best - np.minimum(weights @ points, 0.0).sum():.3g}. Call otm.optimum, the "
-        "linear program."
+        f"they differ by {search.best - np.minimum(weights @ points, 0.0).sum():.3g}. Call "
+        "otm.optimum, the linear program."
     )
 
 
 class _BasePolytope:
-    """The greedy algorithm on f(T) = Q(T) − Π_d (base_d + P_d(T)) + Π_d base_d, and the best prefix
-    that it has met.
+    """The greedy algorithm on f(T) = Q(T) − Π_d (base_d + P_d(T)) + Π_d base_d.
+
+    It keeps the best prefix that it has met, in `members`, and its value, in `best`.
     """
 
     def __init__(self, drafts: _Floats, target: _Floats, base: _Floats) -> None:
@@ -291,9 +290,7 @@ class _BasePolytope:
         self.members = np.zeros(len(target), dtype=bool)
 
     def vertex(self, direction: _Floats) -> _Floats:
-        """Return the vertex x that minimises direction·x: the marginal values of f in ascending
-        order of the direction.
-        """
+        """Return the vertex x that minimises direction·x: marginal values of f in its order."""
         order = np.argsort(direction, kind="stable")
         inside = self._base[:, None] + np.cumsum(self._drafts[:, order], axis=1)
         values = np.cumsum(self._target[order]) - inside.prod(axis=0) + self._base.prod()
@@ -308,9 +305,7 @@ class _BasePolytope:
 
 
 def _nearest_point(points: _Floats, weights: _Floats) -> tuple[_Floats, _Floats]:
-    """Return the vertices and weights of the point of least norm in the convex hull, as far as
-    Wolfe's minor cycle goes.
-    """
+    """Return vertices and weights of the hull's point of least norm, by Wolfe's minor cycle."""
     while True:
         shares = np.linalg.lstsq((points[1:] - points[0]).T, -points[0], rcond=None)[0]
         affine = np.concatenate([[1.0 - shares.sum()], shares])

@@ -22,12 +22,13 @@ prefixes 1 − b_j is a concave function of the mass C_j outside. A chord betwee
 below it, and Q_j plus the chord below every value between them: on long rows prefixes are
 evaluated only until that bound leaves few that could be the least, and these are scanned.
 
-*The step.* With t = e^u the integrand is analytic in |Im u| < π/2, and the trapezoid rule with step h errs by at most
-2M/(e^{2πθ/h} − 1) if the integrand's integral along Im u = ±θ is at most M. Put z = p(x)t with arg z = θ. Since
-|e^z − 1| = |∫₀¹ z e^{sz} ds| ≤ (|z|/Re z)(e^{Re z} − 1), each factor |e^{−z}| + v|1 − e^{−z}| of the generating function is at
-most 1 at v = cos θ, whence |Pr(N = j)| ≤ (cos θ)^{−j} for complex times, for any masses. The factor y e^{−y}, y = ct, integrates to
-1/cos θ, so M ≤ Σ_{j<k} (cos θ)^{−j−1} ≤ (cos θ)^{−k}/(1 − cos θ). The step is the largest that keeps the error below 1e-15 for the
-best θ: 0.18 for k = 8, 0.09 for k = 64.
+*The step.* With t = e^u the integrand is analytic in |Im u| < π/2, and the trapezoid rule with step
+h errs by at most 2M/(e^{2πθ/h} − 1) if the integrand's integral along Im u = ±θ is at most M. Put z
+= p(x)t with arg z = θ. Since |e^z − 1| = |∫₀¹ z e^{sz} ds| ≤ (|z|/Re z)(e^{Re z} − 1), each factor
+|e^{−z}| + v|1 − e^{−z}| of the generating function is at most 1 at v = cos θ, whence |Pr(N = j)| ≤
+(cos θ)^{−j} for complex times, for any masses. The factor y e^{−y}, y = ct, integrates to 1/cos θ,
+so M ≤ Σ_{j<k} (cos θ)^{−j−1} ≤ (cos θ)^{−k}/(1 − cos θ). The step is the largest that keeps the
+error below 1e-15 for the best θ: 0.18 for k = 8, 0.09 for k = 64.
 
 *The range.* Below t₀ with t₀^k/k! = 1e-17 every F_{k−1} is 1 to that accuracy, and the nodes there
 sum to a power series in c t₀. Above, a node is dropped once F_{k−1} has fallen below 1e-18 for
@@ -45,7 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, namespace, quiet, running_sum, to_numpy, unit_rows
-from otm.errors import InvalidParameter
+from otm.drafts.base import check_enough_tokens
 from otm.overlap.curve import ascending
 
 _QUADRATURE_ERROR = 1e-15
@@ -96,7 +97,7 @@ def successive_worst_set(draft: _Floats, target: _Floats, k: int) -> NDArray[np.
 
 
 def successive_containment(draft: _Floats, members: NDArray[np.bool_], k: int) -> float:
-    """Return b(T) = Pr(the first k drafts lie in T) for one set; exactly 1 or 0 where that is so."""
+    """Return b(T) = Pr(the first k drafts lie in T) of one set, exactly 1 or 0 where it is."""
     outside = math.fsum(draft[~members])
     inside = draft[members & (draft > 0)]
     if outside == 0.0:
@@ -113,9 +114,18 @@ def successive_containment(draft: _Floats, members: NDArray[np.bool_], k: int) -
     return float(np.clip(1.0 - missed[0], 0.0, 1.0))
 
 
+def prefix_containment(draft: _Floats, k: int) -> _Floats:
+    """Return b of every prefix of the tokens as they are given, `(V,)`.
+
+    Cost: O(V·k·nodes). Accuracy: 1e-14.
+    """
+    support = np.array([np.count_nonzero(draft)])
+    escape = _escape(draft[None], _outside(draft[None]), [k], support=support)
+    return np.asarray(1.0 - escape[0, 0])
+
+
 def successive_inclusion(draft: _Floats, k: int) -> _Floats:
-    """Return Pr(x is among the first k drafts) for each token, `(V,)`: 1 − b(Ω ∖ {x}), all tokens
-    at once.
+    """Return Pr(x is among the first k drafts) = 1 − b(Ω ∖ {x}) for each token, `(V,)`.
 
     The count without token x is that of the tokens before it plus that of the tokens after it: two
     states meet, one carried forwards, one backwards. Forward states are kept at block boundaries
@@ -134,18 +144,8 @@ def successive_inclusion(draft: _Floats, k: int) -> _Floats:
     return included
 
 
-def check_enough_tokens(k: int, num_tokens: int) -> None:
-    """Raise `InvalidParameter` if k distinct tokens cannot be drafted from the vocabulary."""
-    if k > num_tokens:
-        raise InvalidParameter(
-            f"Distinct drafts need k ≤ V; got k = {k} with V = {num_tokens} tokens. Pass k = "
-            f"{num_tokens} or less, or otm.IID({k})."
-        )
-
-
 def trapezoid_step(k: int, error: float = _QUADRATURE_ERROR) -> float:
-    """Return the largest step in log t for which the proven bound on the trapezoid rule's error is
-    at most `error`.
+    """Return the largest step in log t that keeps the trapezoid rule's proven error below `error`.
 
     h = max_θ 2πθ / log(1 + 2 (cos θ)^{−k} / ((1 − cos θ)·error)), see the head of this module.
 
@@ -159,7 +159,7 @@ def trapezoid_step(k: int, error: float = _QUADRATURE_ERROR) -> float:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Race:
-    """The nodes t_n = t₀ e^{hn} of the quadrature, as products of two factors that do not overflow."""
+    """Nodes t_n = t₀ e^{hn} of the quadrature, each the product of two that do not overflow."""
 
     step: float
     start_time: float
@@ -168,9 +168,7 @@ class _Race:
 
     @classmethod
     def over(cls, least_k: int, largest_k: int, smallest_rate: float) -> _Race:
-        """Place nodes for every number of drafts in [least_k, largest_k] and every c ≥
-        smallest_rate.
-        """
+        """Place nodes for least_k to largest_k drafts and every c ≥ smallest_rate."""
         step = trapezoid_step(largest_k)
         start = min(
             _LARGEST_START, math.exp((math.lgamma(least_k + 1) + math.log(1e-17)) / least_k)
@@ -204,9 +202,8 @@ class _Race:
         return np.asarray(self.step * y * np.exp(-y))
 
     def below(self, rates: _Floats) -> _Floats:
-        """Return the weights of all nodes below t₀, where F = 1, summed: h Σ_m (−1)^m z^{m+1}/(m!
-        (e^{h(m+1)} − 1)), z = ct₀.
-        """
+        """Return the sum of the weights of all nodes below t₀, where F = 1."""
+        # h Σ_m (−1)^m z^{m+1}/(m! (e^{h(m+1)} − 1)), z = ct₀
         z = rates * self.start_time
         total = np.zeros_like(z)
         for m in reversed(range(16)):
@@ -221,10 +218,10 @@ class _Race:
         history: _Floats | None,
         ks: Sequence[int] = (),
     ) -> int:
-        """Add tokens with the given rates `(rows, B)` to T in turn, in place; return the number of
-        nodes still alive.
+        """Add tokens of the given rates `(rows, B)` to T in turn; return how many nodes live on.
 
-        `history` `(B, rows, len(ks), live)` receives F_{k−1} after each token.
+        The state changes in place; `history` `(B, rows, len(ks), live)` receives F_{k−1} after each
+        token.
         """
         with quiet():
             rings = -np.expm1(-self.exponents(rates.T, live))[:, :, None, :]
@@ -242,7 +239,7 @@ class _Race:
         return int(alive[-1]) + 1 if len(alive) else 0
 
     def add_many(self, state: _Floats, rates: _Floats) -> int:
-        """Add tokens of descending rates `(n,)` to the T of one row, in place; return as `advance`."""
+        """Add tokens of descending rates `(n,)` to T of one row, in place; return as `advance`."""
         k = state.shape[1] - 1
         light, live, added = min(_LARGEST_LIGHT, 2.0 / k), self.nodes, 0
         # The heaviest first: they end the latest nodes, where the others would be heavy too.
@@ -268,9 +265,7 @@ class _Race:
         return live
 
     def counts_before_each(self, state: _Floats, rates: _Floats, live: int) -> _Floats:
-        """Return F_0, .., F_{k−1} before each token of the given rates, `(B, k, live)`; T gains all
-        but the last one.
-        """
+        """Return F_0, .., F_{k−1} before each token, `(B, k, live)`; T gains all but the last."""
         k = state.shape[1] - 1
         counts = np.empty((len(rates), 1, k, live))
         counts[0] = state[:, 1:, :live]
@@ -324,15 +319,15 @@ _SERIES = _series()
 def _least_losses(
     draft: _Floats, target: _Floats, ks: Sequence[int]
 ) -> tuple[NDArray[np.intp], _Floats, NDArray[np.intp]]:
-    """Return the order of q/p `(rows, V)`, min_j [Q(T_j) + 1 − b_k(T_j)] and the number of tokens
-    of a T_j that attains it, `(len(ks), rows)`.
+    """Return the order of q/p `(rows, V)`, the least loss Q(T_j) + 1 − b_k(T_j) and its j.
+
+    Both `(len(ks), rows)`.
     """
     with quiet():
         order = np.asarray(ascending(draft, target))
     p = np.take_along_axis(draft, order, axis=-1)
     inside = running_sum(np.take_along_axis(target, order, axis=-1))
-    outside = np.zeros_like(p)
-    outside[:, :-1] = running_sum(p[:, :0:-1].copy())[:, ::-1]
+    outside = _outside(p)
     if p.shape[1] <= _LONG_ROW:
         losses = inside + _escape(p, outside, ks, support=np.count_nonzero(p, axis=-1))
         return order, losses.min(axis=-1), losses.argmin(axis=-1) + 1
@@ -341,12 +336,17 @@ def _least_losses(
     return order, least, length
 
 
+def _outside(p: _Floats) -> _Floats:
+    """Return the mass behind each token of the rows, `(rows, V)`."""
+    outside = np.zeros_like(p)
+    outside[:, :-1] = running_sum(p[:, :0:-1].copy())[:, ::-1]
+    return outside
+
+
 def _search(
     p: _Floats, inside: _Floats, outside: _Floats, ks: Sequence[int]
 ) -> tuple[_Floats, NDArray[np.intp]]:
-    """Return the least Q + 1 − b_k over the prefixes of a long row and the number of tokens that
-    attains it, `(len(ks),)` each.
-    """
+    """Return the least Q + 1 − b_k of a long row's prefixes and their tokens, `(len(ks),)` each."""
     size = int(np.count_nonzero(outside)) + 1  # of the first prefix that holds all of supp p
     cost, left = np.append(0.0, inside[:size]), np.append(1.0, outside[:size])
     support, by_mass = np.array([np.count_nonzero(p)]), np.argsort(-p[:size])
@@ -453,9 +453,8 @@ def _inclusion(p: _Floats, k: int) -> _Floats:
         earlier = race.counts_before_each(before, p[block], live)
         later = race.counts_before_each(after, p[block][::-1], live)[::-1]
         race.advance(after, p[None, block][:, :1], live, None)
-        exactly = np.diff(
-            later, axis=1, prepend=0.0
-        )  # Pr(j of the later tokens arrived); of the earlier at most k − 1 − j
+        # Pr(j of the later tokens arrived), when of the earlier ones at most k − 1 − j have.
+        exactly = np.diff(later, axis=1, prepend=0.0)
         without = np.einsum("bjn,bjn->bn", exactly, earlier[:, ::-1])
         included[block] = (race.weights(p[block], live) * without).sum(axis=-1) + race.below(
             p[block]

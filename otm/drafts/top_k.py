@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, gather, namespace, total
-from otm.drafts.base import DraftTable
-from otm.drafts.distinct import DistinctDrafts, likeliest, padded
-from otm.drafts.greedy import likely_order
-from otm.drafts.successive_cut import check_enough_tokens
+from otm.drafts.base import DistinctDrafts, DraftTable, check_enough_tokens, padded
+from otm.drafts.greedy import likeliest, likely_order
 
 
 @dataclasses.dataclass(frozen=True)

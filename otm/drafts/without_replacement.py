@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, namespace, running_sum, to_numpy
-from otm.drafts.base import DraftTable
-from otm.drafts.distinct import DistinctDrafts, padded
+from otm.drafts.base import DistinctDrafts, DraftTable, padded
 from otm.drafts.successive_cut import (
     successive_containment,
     successive_inclusion,
@@ -23,8 +22,7 @@ from otm.drafts.successive_cut import (
 
 @dataclasses.dataclass(frozen=True)
 class WithoutReplacement(DistinctDrafts):
-    """k draws without replacement: each from the draft distribution renormalised over the tokens
-    not drawn yet.
+    """k draws without replacement, each from the draft renormalised over the tokens not drawn yet.
 
     Pr(x₁..x_k) = Π_i p(x_i) / p(Ω ∖ {x₁..x_{i−1}}): also the first k arrivals of an exponential
     race with rates p. With fewer than k tokens of positive mass all of them are drafted, and the
@@ -36,24 +34,20 @@ class WithoutReplacement(DistinctDrafts):
     Raises:
         InvalidParameter: unless k is an integer ≥ 1; if k > V on use.
 
-    Cost of the optimum: O(V·k·nodes), see `otm.drafts.successive_cut`. Accuracy: 1e-14 absolute for
-        masses down to 1e-300.
+    Cost of the optimum: O(V·k·nodes), on long rows one sort and O(V) for some 20 prefixes
+        (`otm.drafts.successive_cut`). Accuracy: 1e-14 absolute for masses down to 1e-300.
     Reference: RSD [Jeon et al. 2024]; Hu et al. 2025; as a race: ERSD [Kobus & Gündüz 2025],
         Appendix A, Algorithms 4 and 5.
 
-    >>> law = WithoutReplacement(2)  # first 0 then 2, or first 2 then 0
-    >>> law.containment(np.array([0.5, 0.3, 0.2]), np.array([True, False, True])).__round__(
-    ...     12
-    ... )  # .5·(.2/.5) + .2·(.5/.8)
+    >>> members = np.array([True, False, True])  # first 0 then 2, or first 2 then 0
+    >>> round(WithoutReplacement(2).containment(np.array([0.5, 0.3, 0.2]), members), 12)
     0.325
     """
 
     title = "without replacement"
 
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
-        """Return the prefix cut for each k from one pass over the tokens
-        (`otm.drafts.successive_cut`).
-        """
+        """Return the least cut over prefixes for each k (`otm.drafts.successive_cut`)."""
         return successive_values(draft, target, ks)
 
     def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:
@@ -97,9 +91,7 @@ class WithoutReplacement(DistinctDrafts):
         return self.k
 
     def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-        """Draw one token after the other from what is left, each by inverting the distribution
-        function at one uniform.
-        """
+        """Draw one token after the other from what is left, each at one uniform."""
         remaining = Remaining.of(draft)
         taken = np.empty((len(uniforms), 0), dtype=np.int64)
         for step in range(min(self.k, remaining.size)):
@@ -111,8 +103,7 @@ class WithoutReplacement(DistinctDrafts):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Remaining:
-    """What is left of a distribution when a few tokens are taken out, to full relative accuracy, in
-    O(k log k) per query.
+    """What is left of a distribution when a few tokens are taken out, to full relative accuracy.
 
     Tokens stand in ascending order of mass, where the gap between two taken tokens is a difference
     of running sums. The tokens in a gap weigh at least as much as each token below it, so the
@@ -143,14 +134,12 @@ class Remaining:
         return len(self.tokens)
 
     def mass(self, taken: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the mass left when the positions `(n, j)` (into `tokens`) are taken out, `(n,)`."""
+        """Return the mass left when positions `(n, j)` of `tokens` are taken out, `(n,)`."""
         low, high = gaps_between(taken, self.size)
         return np.asarray((self.ends[high] - self.ends[low]).sum(axis=1))
 
     def draw(self, taken: NDArray[np.int64], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-        """Return a position for each uniform `(n,)`, distributed as what is left after `taken` `(n,
-        j)`; j < S.
-        """
+        """Return a position for each uniform `(n,)`, drawn from what `taken` `(n, j)` leaves."""
         low, high = gaps_between(taken, self.size)
         gap, inside = choose_gap(self.ends[high] - self.ends[low], uniforms)
         low, high = (np.take_along_axis(edges, gap, axis=1) for edges in (low, high))
@@ -161,9 +150,7 @@ class Remaining:
 def gaps_between(
     taken: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the half-open runs of positions between the taken ones `(n, j)` of [0, size), `(n, j +
-    1)` each.
-    """
+    """Return both ends of the half-open runs between positions taken of [0, size), `(n, j + 1)`."""
     cuts = np.sort(taken, axis=1)
     edge = np.zeros((len(taken), 1), dtype=np.int64)
     return np.concatenate([edge, cuts + 1], axis=1), np.concatenate([cuts, edge + size], axis=1)
@@ -172,13 +159,10 @@ def gaps_between(
 def choose_gap(
     mass: NDArray[np.float64], uniforms: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Choose a gap of each row ∝ its mass `(n, j + 1)` by a uniform; return it and the mass between
-    its start and the point.
-
-    Both `(n, 1)`. Rounding may put the point on the very end: then it is the last gap with mass.
-    """
+    """Choose a gap of each row ∝ mass `(n, j + 1)`; return it and the point inside it, `(n, 1)`."""
     reach = np.cumsum(mass, axis=1)
     point = (uniforms * reach[:, -1])[:, None]
+    # Rounding may put the point on the very end: then it is the last gap with mass.
     last = mass.shape[1] - 1 - np.argmax((mass > 0)[:, ::-1], axis=1, keepdims=True)
     gap = np.minimum((reach <= point).sum(axis=1, keepdims=True), last)
     before = np.where(gap > 0, np.take_along_axis(reach, np.maximum(gap - 1, 0), axis=1), 0.0)

@@ -1,10 +1,13 @@
-"""What is won by leaving the target's law: the best acceptance within a distance of it, and what
-each lossy scheme does.
-"""
+"""Acceptance won by leaving the target's law: frontiers, and each lossy scheme's distortion."""
 
-from otm.lossy.induced import Distortion, distortion, output_law
-from otm.lossy.kl import KlFrontier, KlProgram, kl_frontier, kl_frontier_program
-from otm.lossy.tv import tv_frontier
+from otm.lossy.frontiers import (
+    KlFrontier,
+    KlProgram,
+    kl_frontier,
+    kl_frontier_program,
+    tv_frontier,
+)
+from otm.lossy.output import Distortion, distortion, output_law
 
 __all__ = [
     "Distortion",

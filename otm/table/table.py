@@ -41,7 +41,7 @@ from otm._arrays import (
 )
 from otm._numba import compiled
 from otm.drafts import IID, Greedy, Law, TopK, WithoutReplacement
-from otm.drafts.successive_cut import check_enough_tokens
+from otm.drafts.base import check_enough_tokens
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 from otm.pmf import (
     SUM_TOLERANCE_FLOAT32,

@@ -1,5 +1,4 @@
-"""The linear program proposes, this module disposes: both sides of an optimum evaluated without any
-solver.
+"""Both sides of an optimum evaluated without any solver: the program proposes, this disposes.
 
 A flow from drafted sets to tokens that respects the masses on both sides *is* a coupling's accepted
 part, so its sum is a lower bound of α*; any set T gives the upper bound 1 + Q(T) − b(T). A solver's
@@ -110,9 +109,7 @@ def certify_exactly(problem: Problem, solved: Optimum) -> tuple[Fraction, Fracti
 
 
 def exact_masses(mass: NDArray[np.float64]) -> NDArray[Any]:
-    """Return float masses `(V,)` or `(k, V)` as `Fraction` objects divided by their exact sum, row
-    by row.
-    """
+    """Return float masses `(V,)` or `(k, V)` as `Fraction`s divided by each row's exact sum."""
     if mass.ndim > 1:
         return np.stack([exact_masses(row) for row in mass])
     exact = [Fraction(float(x)) for x in mass]
@@ -121,6 +118,7 @@ def exact_masses(mass: NDArray[np.float64]) -> NDArray[Any]:
 
 
 def _sums(values: NDArray[Any], groups: NDArray[np.int64], like: NDArray[Any]) -> NDArray[Any]:
+    """Return the sums of values by group, of the number type and length of `like`."""
     if like.dtype != object:
         return np.bincount(groups, weights=values.astype(np.float64), minlength=len(like))
     sums = np.full(len(like), Fraction(0), dtype=object)
@@ -130,15 +128,12 @@ def _sums(values: NDArray[Any], groups: NDArray[np.int64], like: NDArray[Any]) -
 
 def _shrink(sums: NDArray[Any], limits: NDArray[Any]) -> NDArray[Any]:
     """Return the factor ≤ 1 that brings each sum down to its limit."""
-    factors = (
-        np.ones(len(sums))
-        if limits.dtype != object
-        else np.full(len(sums), Fraction(1), dtype=object)
-    )
+    factors = np.ones_like(limits)
     over = np.flatnonzero(sums > limits)
     factors[over] = limits[over] / sums[over]
     return factors
 
 
 def _add(values: NDArray[Any]) -> Any:
+    """Return the sum, exactly rounded or exact."""
     return math.fsum(values) if values.dtype != object else sum(values, Fraction(0))

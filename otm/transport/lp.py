@@ -1,4 +1,4 @@
-"""Optimal couplings by a linear program over the drafted sets, lifted to draft sequences on request.
+"""Optimal couplings by a linear program over drafted sets, lifted to draft sequences if wanted.
 
 The cost sees a sequence x only through its set S(x), so sequences with one set merge, and only
 edges y ∈ S can carry accepted mass: maximise the flow along them under the masses of both sides. At
@@ -113,7 +113,7 @@ _Flow = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 
 def _propose(sets: SetTable, target: NDArray[np.float64]) -> tuple[*_Flow, NDArray[np.bool_]]:
     """Return an optimal flow by edges, from set `rows` to token `columns`, and a minimum cut."""
-    num_sets, num_tokens = len(sets.mass), len(target)
+    num_sets = len(sets.mass)
     # An edge with no mass at one end carries none; leaving it out keeps the basis clean.
     live = (sets.tokens != PAD) & (sets.mass > 0)[:, None]
     live &= target[sets.tokens] > 0
@@ -147,9 +147,7 @@ def _lift(
 def _solve(
     tails: NDArray[np.int64], heads: NDArray[np.int64], limits: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the largest flow along edges between nodes of limited throughput, at an optimal
-    vertex, and the nodes' duals.
-    """
+    """Return a largest flow along edges between nodes of limited throughput, and their duals."""
     import highspy  # noqa: PLC0415  # a compiled library: not before a program is solved
 
     num_edges = len(tails)

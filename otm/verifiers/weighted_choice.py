@@ -1,5 +1,4 @@
-"""The law of a draft chosen by weights among drafts without replacement: two races, and two
-quadratures.
+"""The law of a draft chosen by weights among drafts without replacement, by two quadratures.
 
 Draft i is selected with probability w(x_i)/w(S), w(S) the sum over the drafts. The selected token
 has the law
@@ -53,8 +52,9 @@ _Floats = NDArray[np.float64]
 def chosen_law(
     draft: _Floats, weights: _Floats, k: int, *, outside: float = 0.0, error: float = 1e-15
 ) -> tuple[_Floats, _Floats]:
-    """Return s(y) = Pr(y is chosen) and Σ_{A∋y} Pr(S = A) (w(y)/w(A))², `(V,)` each, for k drafts
-    without replacement.
+    """Return the law of the draft chosen by weights, and its diagonal part, `(V,)` each.
+
+    s(y) = Pr(y is chosen) and Σ_{A∋y} Pr(S = A) (w(y)/w(A))², for k drafts without replacement.
 
     Only drafts that lie wholly in the given tokens count, and drafts all of weight 0 choose nobody:
     s need not sum to 1.
@@ -82,8 +82,9 @@ def chosen_beside(
     beside: _Floats,
     outside: float = 0.0,
 ) -> float:
-    """Return E[a(y) Σ_{z∈S} b(z)], y the chosen draft, for a = `chosen` and b = `beside` `(V,)`,
-    b(y) = 0 where a(y) > 0.
+    """Return E[a(y) Σ_{z∈S} b(z)], y the chosen draft, a = `chosen` and b = `beside` `(V,)`.
+
+    b(y) must be 0 where a(y) > 0.
 
     It is the derivative at ε = 0 of Σ_y a(y) Σ_{A∋y} Pr(S = A) w(y)/w(A) Π_{z∈A} (1 + ε b(z)), a
     product over tokens again, and is taken at an imaginary ε, which cancels nothing.
@@ -199,9 +200,7 @@ def _gamma_tail(k: int, chance: float) -> float:
 
 
 def _gauss(points: _Floats, masses: _Floats, number: int) -> tuple[_Floats, _Floats]:
-    """Return the Gauss rule of a discrete measure: nodes and masses of the same 2·number moments,
-    by Lanczos.
-    """
+    """Return the Gauss rule with 2·number moments of a discrete measure, by Lanczos."""
     total = masses.sum()
     basis = [np.sqrt(masses / total)]
     diagonal, beside = [], []
@@ -278,9 +277,7 @@ def _add_block(
 def _tail_state(
     time: _Floats, grown: _Floats, faded: NDArray[Any], left: _Floats, k: int
 ) -> NDArray[Any]:
-    """Return e^{−(P + outside)t} Π (1 + vx), and the same with a last arrival, from power sums by
-    Newton's identities.
-    """
+    """Return e^{−(P + outside)t} Π (1 + vx), without and with a last arrival, by power sums."""
     sums, marks = [], []
     power, fade = np.ones_like(grown), faded.copy()
     for _ in range(k):

@@ -1,11 +1,11 @@
-"""The optimal verifier for drafts without replacement at full vocabulary: a choice by weights, then
-single-draft rejection.
+"""The optimal verifier without replacement: a choice by weights, then single-draft rejection.
 
 With T a minimising set of the cut formula, a selection loses nothing against α* if it takes a draft
 off T whenever there is one, and its law s has s ≤ q off T and s ≥ q on T. Among the selections that
 choose ∝ weights these are the minimum of a convex function,
 
-    off T:  min E log Σ_{j∈S∖T} w_j − Σ q log w  over 0 < w ≤ 1,        on T:  min E log Σ_{j∈S} w_j − Σ q log w  over w ≥ 1,
+    off T:  min E log Σ_{j∈S∖T} w_j − Σ q log w  over 0 < w ≤ 1,
+    on T:   min E log Σ_{j∈S} w_j − Σ q log w  over w ≥ 1,
 
 the second given S ⊆ T: the gradient in log w is s − q, and the bounds turn equations into
 inequalities. What the search leaves over costs acceptance, never losslessness, since the law of the
@@ -44,8 +44,9 @@ _Evaluation = Callable[[_Floats], tuple[_Floats, _Floats]]
 
 @dataclasses.dataclass(frozen=True)
 class WithoutReplacementOptimal(Verifier):
-    """Choose draft i with probability w(x_i)/Σ_{x∈S} w(x), then accept it with min(1, q/s), s the
-    law of the chosen draft.
+    """Choose draft i with probability w(x_i)/Σ_{x∈S} w(x), then verify it as a single draft.
+
+    It is accepted with probability min(1, q/s), s the law of the chosen draft.
 
     The weights are searched until Σ min(s, q) ≥ α* − tolerance. Drafts in the minimising set T of
     the cut formula are chosen only if all drafts lie in it. Acceptance by the rule Σ min(s, q); by
@@ -99,16 +100,15 @@ class WithoutReplacementOptimal(Verifier):
         )
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
-        """Sum min(s, q), and by membership the residual's luck, by the quadratures of s."""
+        """Sum min(s, q), and by membership the residual's hits, by the quadratures of s."""
         rule = self.prepare(problem.single(purpose=f"The exact acceptance of {self!r}"))
         accepted = np.minimum(rule.law, rule.problem.target).sum()
-        return np.asarray(accepted if by == "rule" else accepted + _luck(rule))
+        return np.asarray(accepted if by == "rule" else accepted + _residual_hits(rule))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Weights:
-    """A choice ∝ `first` among the drafts, ∝ `second` where none has a first weight, even where
-    none has either.
+    """A choice ∝ `first` among the drafts, ∝ `second` where none has a first weight, else even.
 
     Attributes:
         first, second: weights of the tokens and, last, of "no draft", which are 0, `(V + 1,)`.
@@ -132,9 +132,8 @@ def _search(problem: Problem, tolerance: float) -> tuple[Weights, _Floats]:
     support = p > 0
     log_weights = np.zeros(len(p))
     law = np.zeros(len(p))
-    worst = (
-        problem.law.worst_set(p, q) | (q == 0)
-    ) & support  # tokens that the target never takes cost T nothing
+    # Tokens that the target never takes cost T nothing.
+    worst = (problem.law.worst_set(p, q) | (q == 0)) & support
     off = support & ~worst
     if k >= support.sum():  # every token of the support is drafted, and any law on it can be had
         law[support] = q[support] if q[support].any() else p[support]
@@ -156,20 +155,18 @@ def _search(problem: Problem, tolerance: float) -> tuple[Weights, _Floats]:
         )
 
     if off.any():
-        log_weights[off] = _Tier(off_worst, q[off], -1.0).minimise(tolerance / 4)
+        log_weights[off] = _WeightProgram(off_worst, q[off], -1.0).minimise(tolerance / 4)
         law[off] = off_worst(log_weights[off], 1e-15)[0]
     if worst.sum() >= k:
-        log_weights[worst] = _Tier(in_worst, q[worst], 1.0).minimise(tolerance / 4)
+        log_weights[worst] = _WeightProgram(in_worst, q[worst], 1.0).minimise(tolerance / 4)
         law[worst] = in_worst(log_weights[worst], 1e-15)[0]
         log_weights[worst] -= log_weights[worst].max()
     weights = np.exp(log_weights)
     return _weights(np.where(off, weights, 0.0), np.where(worst, weights, 0.0)), law
 
 
-def _luck(rule: SelectThenRejectRule) -> float:
-    """Return the probability that the chosen draft is rejected and the residual's draw is another
-    draft.
-    """
+def _residual_hits(rule: SelectThenRejectRule) -> float:
+    """Return the probability that the residual, drawn after a rejection, is another draft."""
     problem, tiers = rule.problem, rule.selection
     support = problem.draft > 0
     if (
@@ -178,14 +175,14 @@ def _luck(rule: SelectThenRejectRule) -> float:
         or not rule.residual[support].any()
     ):
         return 0.0  # where all of the support is drafted, the residual lies off it
-    luck = 0.0
+    hits = 0.0
     for tokens, weights in (
         (support, tiers.first[:-1]),
         (support & (tiers.first[:-1] == 0), tiers.second[:-1]),
     ):
         outside = float(problem.draft[support & ~tokens].sum())
         if weights.any():
-            luck += chosen_beside(
+            hits += chosen_beside(
                 problem.draft[tokens],
                 weights[tokens],
                 problem.law.k,
@@ -193,7 +190,7 @@ def _luck(rule: SelectThenRejectRule) -> float:
                 beside=rule.residual[tokens],
                 outside=outside,
             )
-    return luck
+    return hits
 
 
 def _weights(first: NDArray[np.generic], second: NDArray[np.generic]) -> Weights:
@@ -203,7 +200,7 @@ def _weights(first: NDArray[np.generic], second: NDArray[np.generic]) -> Weights
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Tier:
+class _WeightProgram:
     """The convex program of one side of T in θ = log w.
 
     Attributes:
@@ -265,8 +262,7 @@ class _Tier:
         return np.asarray(self.sign * np.clip(moved, 0.0, _LARGEST_LOG_WEIGHT) - theta)
 
     def _step(self, theta: _Floats, law: _Floats, curvature: _Floats) -> _Floats:
-        """Return Newton's step as if the drafts that compete with a token were independent of it: a
-        diagonal less a rank one.
+        """Return Newton's step as if a token's competitors were independent of it.
 
         Diagonal c = s − own, the rank one cc'/Σc: the step is log(q/s)·s/c and a constant on the
         tokens that are free to move.
@@ -296,9 +292,7 @@ class _Tier:
 def _accelerated(
     theta: _Floats, step: _Floats, history: list[tuple[_Floats, _Floats]], scale: _Floats
 ) -> _Floats:
-    """Return Anderson's step: what makes the steps, taken as affine, vanish in the least squares
-    sense.
-    """
+    """Return Anderson's step, which makes the steps, taken as affine, vanish by least squares."""
     places = np.stack([theta - place for place, _ in history])
     changes = np.stack([step - taken for _, taken in history])
     share = np.linalg.lstsq((changes * scale).T, step * scale, rcond=1e-10)[0]

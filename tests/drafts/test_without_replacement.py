@@ -224,9 +224,7 @@ def test_inclusion_equals_an_exact_integral(kind: str) -> None:
 
 @pytest.mark.parametrize("k", [2, 8])
 def test_full_vocabulary_with_a_uniform_draft_has_a_closed_form(k: int) -> None:
-    """Equal masses make the drafts a simple random sample: b(T) = Π_i (m − i)/(V − i)
-    for |T| = m.
-    """
+    """Equal masses make the drafts a random sample: b(T) = Π_i (m − i)/(V − i) for |T| = m."""
     num_tokens = 128_256
     target = otm.examples.dirichlet(num_tokens, rng=np.random.default_rng(0))
     problem = otm.Problem(

@@ -30,7 +30,7 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.verbs.MAX_ENTRIES": {
         "2^27": [
             "otm/verbs.py: TooLarge: beyond {} entries",
-            "otm/lossy/induced.py: of races beyond {} entries",
+            "otm/lossy/output.py: of races beyond {} entries",
         ],
     },
     "otm.drafts.base.MAX_SEQUENCES": {
@@ -102,8 +102,11 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.transport.program.MAX_ENTRIES": {
         "a million": ["otm/transport/program.py: beyond {} entries of π"]
     },
-    "otm.lossy.kl.MAX_PREFIXES": {
-        "4,096": ["otm/lossy/kl.py: beyond {} tokens", "otm/lossy/kl.py: at most {} tokens"],
+    "otm.lossy.frontiers.MAX_PREFIXES": {
+        "4,096": [
+            "otm/lossy/frontiers.py: beyond {} tokens",
+            "otm/lossy/frontiers.py: at most {} tokens",
+        ],
     },
     "otm.verifiers.rejection_without_replacement.MAX_PATHS": {
         "ten million": [

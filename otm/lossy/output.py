@@ -1,4 +1,4 @@
-"""What a lossy scheme does to the output: its law, and the distance of that law to the target."""
+"""The law of a scheme's output, and its distance to the target."""
 
 from __future__ import annotations
 
@@ -60,8 +60,7 @@ def output_law(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
 
 
 def distortion(verifier: Verifier, problem: Problem) -> Distortion:
-    """Return the total variation and the Kullback–Leibler divergence between the target and a
-    scheme's output law.
+    """Return the total variation and the divergence of a scheme's output law from the target.
 
     Args:
         verifier, problem: as for `output_law`.

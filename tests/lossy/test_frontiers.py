@@ -1,6 +1,4 @@
-"""The Kullback–Leibler frontier: programs without structure, certificates, and the shape of the
-curves.
-"""
+"""Both frontiers against programs without structure, certificates, and the shape of the curves."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ class TestKullbackLeibler:
             budget = float(rng.choice([0.01, 0.1, 0.4]) * (0.5 + rng.random()))
             live = problem.target > 0
             q = problem.target[live]
-            within = lambda law, q=q, live=live, D=budget: (
+            within = lambda law, q=q, live=live, D=budget: (  # noqa: E731
                 float(q @ np.log(q)) - q @ cp.log(law[live]) <= D
             )
             found = otm.lossy.kl_frontier(problem, kl=budget)
@@ -54,6 +52,12 @@ class TestKullbackLeibler:
         # The lower certificate is the acceptance of this very output law.
         reached = otm.optimal_acceptance(Problem(draft=pair[0], target=found.law, law=IID(k)))
         assert found.lower == pytest.approx(reached, abs=1e-14)
+
+    def test_target_mass_that_is_never_drafted_and_tiny_is_kept(self) -> None:
+        draft, target = np.array([0, 1, 1, 4]) / 6, np.array([2e-16 * 6, 1, 1, 4]) / 6
+        found = otm.lossy.kl_frontier(Problem(draft=draft, target=target, law=IID(3)), kl=0.0)
+        assert found.kl <= 1e-15
+        assert found.lower == pytest.approx(1.0, abs=1e-15)
 
     @settings(max_examples=60)
     @given(pair=strategies.pairs(max_tokens=6), data=st.data(), budget=st.floats(0, 2))
@@ -204,3 +208,32 @@ def test_the_smallest_masses_of_the_target_keep_a_share(
         assert found.upper - found.lower <= CLOSED
     law = otm.lossy.output_law(otm.Mentored(budget), problem.with_law(IID(1)))
     assert float(divergence_term(np.asarray(target), law).sum()) <= budget * (1 + 1e-12) + 1e-15
+
+
+class TestTotalVariation:
+    def test_against_the_program(self) -> None:
+        rng = np.random.default_rng(0)
+        for number, problem in enumerate(random_problems(1, 16, max_tokens=4)):
+            if number % 5 == 0:
+                problem = problem.with_law(otm.Greedy(2))
+            distance = float(rng.random() * 0.3)
+            within = lambda law, q=problem.target, e=distance: cp.norm1(law - q) <= 2 * e  # noqa: E731
+            # 1e-7: the interior-point solver on a degenerate linear program.
+            assert otm.lossy.tv_frontier(problem, tv=distance) == pytest.approx(
+                program(problem, within), abs=1e-7
+            )
+
+    def test_ends_batches_and_parameters(self) -> None:
+        rng = np.random.default_rng(2)
+        problem = Problem(
+            draft=otm.examples.dirichlet(6, rng=rng, rows=3),
+            target=otm.examples.dirichlet(6, rng=rng, rows=3),
+            law=IID(2),
+        )
+        np.testing.assert_array_equal(
+            otm.lossy.tv_frontier(problem, tv=0.0), otm.optimal_acceptance(problem)
+        )
+        np.testing.assert_array_equal(otm.lossy.tv_frontier(problem, tv=1.0), np.ones(3))
+        for bad in (-0.1, 1.1, float("nan")):
+            with pytest.raises(otm.errors.InvalidParameter, match="tv must lie in"):
+                otm.lossy.tv_frontier(problem, tv=bad)
