@@ -1,5 +1,4 @@
-"""The best that any verification of given drafts could do: several steps, several drafts, by linear
-programming.
+"""The best that any verification of given drafts could do, by linear programming.
 
 A step decodes a path of the drafted tree D and one more token. Let f(u) be the probability that it
 accepts path u, that is, decodes u and goes on; f = 1 at the empty path. Followed by target samples
@@ -41,17 +40,19 @@ from otm.errors import SolverFailure, TooLarge
 from otm.sequence.decoder import Decoder, check_step_arguments, independent_sequences
 from otm.sequence.models import Context, LanguageModel, Memoised, next_distributions
 from otm.sequence.randomness import outcomes
-from otm.sequence.tree_cuts import PathTree, TreeCut, best_of_paths
+from otm.sequence.tree_cuts import (
+    PathTree,
+    TreeCut,
+    best_of_paths,
+    cuts_between,
+    solve_program,
+)
 from otm.statistics import Certified
 
 GAP_TOLERANCE = 1e-9
 MAX_VARIABLES = 1_000_000
 _SCALE = 2.0**20  # solver tolerances are absolute, masses of trees are small
-_SLACK = 1e-12
-"""Balances of a plan are met up to this share of Pr(u): far above rounding. Capacity has a price of
-at most L + 1 tokens, so the value moves by at most L·(L + 1) times as much, and the bounds are
-moved outward by (L + 1)² times.
-"""
+_SLACK = 1e-12  # balances of a plan are met up to this share of Pr(u): far above rounding
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -79,13 +80,14 @@ class BestStep(Certified):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Instance:
-    """The program's data: paths in order of length, with their parents; trees as rows of path
-    numbers.
+    """The program's data: drafted paths, and drafted trees as sets of paths.
 
     Attributes:
-        paths: every drafted path of positive target probability, shorter ones first; `parents`
-            gives each one's parent's number, −1 for the empty path, and `share` q(y | u).
-        tree, path: `(e,)` the pairs (tree, path in it); mass: `(n,)` Pr(D).
+        paths: every drafted path of positive target probability, shorter ones first.
+        parents: `(m,)` each one's parent's number, −1 for the empty path.
+        share: `(m,)` q(y | u).
+        tree, path: `(e,)` the pairs (tree, path in it).
+        mass: `(n,)` Pr(D).
     """
 
     paths: list[Context]
@@ -99,8 +101,7 @@ class _Instance:
 def best_step(
     decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
 ) -> BestStep:
-    """Return the best expected number of tokens that any lossless verification of a decoder's
-    drafts attains.
+    """Return the most tokens that any lossless verification of a decoder's drafts attains.
 
     1 + max Σ_u f(u) subject to f(uy) ≤ q(y | u) f(u) and Σ_{w∈W} f(w) ≤ Pr(a path in W is drafted)
     for every antichain W of paths. For K independent sequences that is a program on the tree of
@@ -120,19 +121,16 @@ def best_step(
         SolverFailure: if HiGHS stops early, or its answer does not certify to 1e-9.
 
     Cost: for K sequences some ten linear programs of V^L paths × tens of chords, polynomial in V^L
-        and K: seconds at V = 8, L = 3
-    and at V = 50, L = 2 with K = 8, minutes at V = 8, L = 4. For other drafts enumeration of the
-    trees, and one program with a variable for each tree (as a set of paths) and path in it.
+        and K: seconds at V = 8, L = 3 and at V = 50, L = 2 with K = 8, minutes at V = 8, L = 4. For
+        other drafts enumeration of the trees, and one program with a variable for each tree (as a
+        set of paths) and path in it.
     Reference: docs/theory.md, "The best step" and "Tree cuts"; one level: SpecTr (4), Hu et al.
-        2025; one sequence: Sun et al. 2024
-    (block verification).
+        2025; one sequence: Sun et al. 2024 (block verification).
 
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
     >>> found = best_step(SpeculativeSampling(2), draft=draft, target=target, context=[])
-    >>> round(
-    ...     found.value, 9
-    ... )  # block verification's 1 + 11/9, where token by token 1 + 10/9 is accepted
+    >>> round(found.value, 9)  # block verification's 1 + 11/9; token by token 1 + 10/9
     2.222222222
     """
     start = check_step_arguments(decoder, draft=draft, target=target, context=context)
@@ -168,13 +166,14 @@ def _certified(
     upper: float,
     cuts: tuple[TreeCut, ...],
 ) -> BestStep:
+    # Capacity has a price of at most L + 1 tokens, so slack moves the value by L·(L + 1) times.
     outward = _SLACK * (len(paths[-1]) + 1) ** 2
     lower, upper = lower - outward, upper + outward
     if not upper - lower <= GAP_TOLERANCE:
         raise SolverFailure(
             f"Plan and multipliers must agree within {GAP_TOLERANCE:g}; HiGHS's answer gives "
-            f"[{lower!r}, {upper!r}]. "
-            "Take a smaller tree, or one with fewer tokens of tiny probability."
+            f"[{lower!r}, {upper!r}]. Take a smaller tree, or one with fewer tokens of tiny "
+            "probability."
         )
     return BestStep(
         lower=lower,
@@ -200,9 +199,8 @@ def _instance(
     )
     number: dict[Context, int] = {(): -1}
     shares = []
-    for path in (
-        paths
-    ):  # parents first: a path that the target cannot take, and all beyond it, is never accepted
+    # Parents first: a path that the target cannot take is never accepted, nor what is beyond it.
+    for path in paths:
         share = float(conditional[(*start, *path[:-1])][path[-1]])
         if share > 0 and path[:-1] in number:
             number[path] = len(number) - 1
@@ -217,8 +215,7 @@ def _instance(
     if len(pairs) > MAX_VARIABLES:
         raise TooLarge(
             f"The program is limited to {MAX_VARIABLES:,} pairs of a drafted tree and a path in "
-            f"it; this one has {len(pairs):,}. "
-            "Take a smaller vocabulary or tree."
+            f"it; this one has {len(pairs):,}. Take a smaller vocabulary or tree."
         )
     edges = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     return _Instance(
@@ -232,8 +229,7 @@ def _instance(
 
 
 def _solve(instance: _Instance) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the transport ρ `(e,)` and the multipliers of the equalities `(m,)`, sign as the
-    solver has it.
+    """Return the transport ρ `(e,)`, and multipliers of the equalities `(m,)` up to their sign.
 
     Variables f(u), then ρ(D, u).
     """
@@ -257,21 +253,15 @@ def _solve(instance: _Instance) -> tuple[NDArray[np.float64], NDArray[np.float64
         [[scipy.sparse.eye_array(size) - weighted, None], [None, supply]], format="csr"
     )
     right = np.concatenate([np.where(inner, 0.0, instance.share), instance.mass]) * _SCALE
-    solution = scipy.optimize.linprog(
+    solution = solve_program(
         np.concatenate([-ones(size), np.zeros(edges)]),
+        methods=("highs-ipm" if edges > 20_000 else "highs-ds",),
+        tolerance=1e-9,
         A_ub=limits,
         b_ub=right,
         A_eq=balance,
         b_eq=np.zeros(size),
-        method="highs-ipm" if edges > 20_000 else "highs-ds",
-        options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
     )
-    if solution.status != 0:
-        raise SolverFailure(
-            f"HiGHS must reach an optimal vertex; it stopped with {solution.message!r} on "
-            f"{size + edges} variables. "
-            "Take a smaller tree."
-        )
     return np.asarray(solution.x[size:]) / _SCALE, np.asarray(solution.eqlin.marginals)
 
 
@@ -285,12 +275,8 @@ def _repaired(instance: _Instance, transport: NDArray[np.float64]) -> NDArray[np
     """
     plan = np.maximum(transport, 0.0)
     used = np.bincount(instance.tree, weights=plan, minlength=len(instance.mass))
-    plan = (
-        plan
-        * np.where(used > instance.mass, instance.mass / np.maximum(used, 1e-300), 1.0)[
-            instance.tree
-        ]
-    )
+    scale = np.where(used > instance.mass, instance.mass / np.maximum(used, 1e-300), 1.0)
+    plan = plan * scale[instance.tree]
     ends = np.bincount(instance.path, weights=plan, minlength=len(instance.paths))
     reach = np.ones(len(instance.paths))
     children: list[list[int]] = [[] for _ in instance.paths]
@@ -301,9 +287,8 @@ def _repaired(instance: _Instance, transport: NDArray[np.float64]) -> NDArray[np
     level = np.zeros(len(instance.paths))
     for path in reversed(range(len(instance.paths))):
         below = np.asarray(children[path], dtype=np.int64)
-        extra = (
-            float(ends[path]) / reach[path] if reach[path] > 0 else 0.0
-        )  # a product of masses may underflow
+        # A product of masses may underflow.
+        extra = float(ends[path]) / reach[path] if reach[path] > 0 else 0.0
         level[path] = min(1.0, _capped(extra, instance.share[below], level[below]))
     for path, parent in enumerate(instance.parents.tolist()):
         level[path] = min(level[path], level[parent] if parent >= 0 else 1.0)
@@ -319,13 +304,11 @@ def _capped(extra: float, share: NDArray[np.float64], levels: NDArray[np.float64
     """
     theta = extra + float(share @ levels)
     while True:
-        above = (
-            levels > theta
-        )  # if they are all that can follow, θ − Σ share·θ is 0 and its slope only rounding
+        above = levels > theta
+        # If they are all that can follow, θ − Σ share·θ is 0 and its slope only rounding.
         slope = 1.0 - float(share[above].sum())
-        following = (
-            (extra + float(share[~above] @ levels[~above])) / slope if slope > _SLACK else theta
-        )
+        rest = extra + float(share[~above] @ levels[~above])
+        following = rest / slope if slope > _SLACK else theta
         if not following < theta:
             return theta
         theta = following
@@ -335,9 +318,8 @@ def _priced(instance: _Instance, prices: NDArray[np.float64]) -> float:
     """Return the upper bound that the multipliers μ `(m,)` certify."""
     highest = np.zeros(len(instance.mass))
     np.maximum.at(highest, instance.tree, prices[instance.path])
-    beyond = np.zeros(
-        len(instance.paths) + 1
-    )  # Σ_y q(y | u) ν(uy) by u; the last entry is the empty path's
+    # Σ_y q(y | u) ν(uy) by u; the last entry is the empty path's.
+    beyond = np.zeros(len(instance.paths) + 1)
     for path in reversed(range(len(instance.paths))):
         parent = instance.parents[path]
         before = prices[parent] if parent >= 0 else 0.0
@@ -348,8 +330,7 @@ def _priced(instance: _Instance, prices: NDArray[np.float64]) -> float:
 
 
 def _cuts(instance: _Instance, prices: NDArray[np.float64]) -> tuple[TreeCut, ...]:
-    """Return multipliers μ `(m,)` as weighted antichains: what E[max_{u∈D} μ(u)₊] is an integral
-    of, level by level of μ.
+    """Return multipliers μ `(m,)` as weighted antichains, of which E[max_{u∈D} μ(u)₊] is made.
 
     Only the running maximum M of μ along a path counts, since D holds all that a path begins with;
     the sets {M > t} are antichains with all that lies below them.
@@ -357,16 +338,10 @@ def _cuts(instance: _Instance, prices: NDArray[np.float64]) -> tuple[TreeCut, ..
     highest = np.empty(len(instance.paths))
     for path, parent in enumerate(instance.parents.tolist()):
         highest[path] = max(float(prices[path]), float(highest[parent]) if parent >= 0 else 0.0)
-    before = np.where(instance.parents >= 0, highest[instance.parents], 0.0)
     of_tree = np.zeros(len(instance.mass))
     np.maximum.at(of_tree, instance.tree, highest[instance.path])
-    steps = np.unique(np.append(np.maximum(highest, 0.0), 0.0))
-    found = []
-    for low, high in zip(steps[:-1].tolist(), steps[1:].tolist(), strict=True):
-        if high - low > GAP_TOLERANCE:
-            chosen = np.flatnonzero((highest >= high) & (before < high))
-            hit = float(instance.mass[of_tree >= high].sum())
-            found.append(
-                TreeCut(tuple(instance.paths[i] for i in chosen.tolist()), hit, high - low)
-            )
-    return tuple(sorted(found, key=lambda cut: -cut.weight))
+
+    def hit(chosen: NDArray[np.int64], level: float) -> float:
+        return float(instance.mass[of_tree >= level].sum())
+
+    return tuple(cuts_between(instance.paths, instance.parents, highest, highest, hit))

@@ -17,7 +17,7 @@ from otm.sequence.decoder import Step, longest_paths
 from otm.sequence.law_decoder import grow_by_law
 from otm.sequence.models import Context, LanguageModel, check_model, next_distribution
 from otm.sequence.randomness import Randomness
-from otm.sequence.tree_cuts import PathTree, Vector, best_of_paths
+from otm.sequence.tree_cuts import PathTree, Vector, best_of_paths, solve_program
 from otm.trees.shape import TreeShape
 from otm.verifiers.optimal.verifier import Optimal
 
@@ -98,10 +98,12 @@ class _Ends:
     """Laws of a sequence's end and of the step's, over the paths and, last, the empty one.
 
     Attributes:
-        paths: in order; stop: `(n + 1,)` probability of ending at a path for a sequence that has it
-            and has not ended below.
+        paths: the paths in their order.
+        stop: `(n + 1,)` probability that a sequence which has a path and has not ended below it
+            ends there.
         law, wanted: m and g `(n + 1,)`.
-        accepted: `(n + 1,)` f; children: numbers of each path's children by token.
+        accepted: f `(n + 1,)`.
+        children: numbers of each path's children by token.
     """
 
     paths: list[Context]
@@ -112,9 +114,7 @@ class _Ends:
     children: list[dict[int, int]]
 
     def draw(self, tokens: Context, randomness: Randomness) -> int:
-        """Walk a sequence from its last token up, and end where it says so; at the empty path at
-        last.
-        """
+        """Return where a sequence ends, walked from its last token up to the empty path."""
         number = [len(self.paths) - 1]
         for token in tokens:
             if token not in self.children[number[-1]]:
@@ -147,9 +147,8 @@ def _ends(decoder: BestVerification, context: Context) -> _Ends:
     wanted = np.maximum(_ending(tree, accepted), 0.0)
     reached = _sandwich(tree, k, wanted)
     law = np.maximum(_ending(tree, reached), 0.0)
-    free = np.append(
-        tree.draft - (reached - law[:n]), 1.0
-    )  # P(u) − Σ_y M(uy): what has not ended below u
+    # P(u) − Σ_y M(uy): what has not ended below u.
+    free = np.append(tree.draft - (reached - law[:n]), 1.0)
     stop = np.minimum(np.divide(law, free, out=np.ones_like(law), where=free > 0), 1.0)
     return _Ends(
         [*tree.paths, ()],
@@ -169,8 +168,7 @@ def _ending(tree: PathTree, passing: Vector) -> Vector:
 
 
 def _sandwich(tree: PathTree, k: int, wanted: Vector) -> Vector:
-    """Return M(u) `(n,)`, the probability that a sequence ends at u or beyond, with m(U) ≥ ψ(g(U))
-    for every set U of ends.
+    """Return the probability M(u) `(n,)` that a sequence ends at u or beyond, m(U) ≥ ψ(g(U)).
 
     Cutting planes: for given m the sets that lack most are {u: g(u) > λ m(u)}, so a sort finds
     them.
@@ -196,19 +194,14 @@ def _sandwich(tree: PathTree, k: int, wanted: Vector) -> Vector:
             least = 1.0 - np.maximum(1.0 - inside @ wanted, 0.0) ** (1.0 / k)
             rows.append(scipy.sparse.csr_array(-(inside.astype(float) @ ends)))
             right.append(_SCALE * (inside[:, n] - least))
-        solution = scipy.optimize.linprog(
+        solution = solve_program(
             np.zeros(n),
+            methods=("highs-ds",),
+            tolerance=1e-10,
             A_ub=scipy.sparse.vstack(rows, format="csr"),
             b_ub=np.concatenate(right),
             bounds=np.stack([np.zeros(n), _SCALE * tree.draft], axis=1),
-            method="highs-ds",
-            options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
         )
-        if solution.status != 0:
-            raise SolverFailure(
-                f"HiGHS must find a law of ends; it stopped with {solution.message!r}. Take a "
-                "smaller tree."
-            )
         found = np.asarray(np.clip(solution.x / _SCALE, 0.0, tree.draft), dtype=np.float64)
         for level in reversed(range(len(tree.levels) - 1)):  # M(u) ≥ Σ_y M(uy), to the last digit
             here = tree.levels[level]
@@ -232,6 +225,5 @@ def _sandwich(tree: PathTree, k: int, wanted: Vector) -> Vector:
             return found
     raise SolverFailure(
         f"A law of ends must be found in {_ROUNDS} rounds of cuts; after them some ends still lack "
-        f"{float(lack.max()):.2g}. Take a "
-        "smaller tree."
+        f"{float(lack.max()):.2g}. Take a smaller tree."
     )

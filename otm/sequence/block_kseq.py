@@ -23,7 +23,7 @@ from otm.verifiers.kseq import gamma_star
 
 @dataclasses.dataclass(frozen=True)
 class BlockKSeq(LawDecoder):
-    """Draft K sequences, verify each as a block from weight 1/γ*, take the first that keeps a token.
+    """Draft K sequences and take the first that keeps a token in a block test from weight 1/γ*.
 
     w₀ = 1/γ*, w_i = min(1, w_{i−1} q/p), and prefix i ≥ 1 of a sequence passes with probability
     Z_i/(Z_i + 1 − w_i), as in block verification. If no sequence passes, the token is drawn ∝ (q −

@@ -101,7 +101,8 @@ def longest_paths(shape: TreeShape) -> list[tuple[int, ...]]:
     >>> longest_paths(TreeShape.delayed(1, 2, 2))
     [(1, 2, 4), (1, 3, 5)]
     """
-    below, found = children_of(shape), [(0,)]
+    below = children_of(shape)
+    found: list[tuple[int, ...]] = [(0,)]
     while longer := [(*path, child) for path in found for child in below[path[-1]]]:
         found = longer
     return [path[1:] for path in found]

@@ -1,5 +1,4 @@
-"""Delayed expansion: some tokens in a row, then several branches; where to branch, how wide and how
-long, exactly.
+"""Delayed expansion: some drafts in a row, then several branches; the best such shape, exactly.
 
 Branches from the root share nothing and pay for the first tokens several times over, though there
 the models may agree anyway. With L₁ drafts in a row, then K branches of L₂, a budget of n drafted
@@ -24,7 +23,7 @@ MakeDelayed = Callable[[int, int, int], Decoder]
 
 @dataclasses.dataclass(frozen=True)
 class DelayedExpansion:
-    """A stem, its branches, and what they are worth.
+    """A stem with branches, its expected tokens and its speed.
 
     Attributes:
         stem, num_branches, length: L₁ ≥ 0 tokens in a row, then K ≥ 1 branches of L₂ ≥ 1 tokens.
@@ -51,9 +50,7 @@ def delayed_expansions(
     """Return every delayed expansion within a budget of drafted tokens, the fastest first.
 
     Args:
-        make: a decoder for (L₁, K, L₂), such as `lambda stem, branches, length:
-            GreedyMultipath(branches, length, stem)` or, with `otm.trees.TreeShape.delayed(stem,
-            branches, length)`, any decoder of trees.
+        make: (L₁, K, L₂) → a decoder, of `otm.trees.TreeShape.delayed(L₁, K, L₂)`, say.
         draft, target: two models; a small vocabulary.
         context: tokens so far.
         num_nodes: the budget n ≥ 1, L₁ + K·L₂ ≤ n.
@@ -65,27 +62,21 @@ def delayed_expansions(
 
     Raises:
         InvalidParameter: if the budget is no integer of at least 1, or the cost is negative.
-        ShapeMismatch and others: as `otm.sequence.expected_step`.
 
-    Cost: one `expected_step` per shape; n² of them, in round numbers. Reference: Thomas et al. 2026
-        (2602.16994).
+    Cost: one `expected_step` per shape; n² of them, in round numbers.
+    Reference: Thomas et al. 2026 (2602.16994).
 
     >>> from otm.sequence import GreedyMultipath, MarkovModel
-    >>> draft = MarkovModel(
-    ...     [[0.0, 1.0], [0.75, 0.25]]
-    ... )  # after 0 the models agree, after 1 they do not
-    >>> target = MarkovModel([[0.0, 1.0], [0.25, 0.75]])
+    >>> draft = MarkovModel([[0.0, 1.0], [0.75, 0.25]])
+    >>> target = MarkovModel([[0.0, 1.0], [0.25, 0.75]])  # agrees after 0, not after 1
     >>> make = lambda stem, branches, length: GreedyMultipath(branches, length, stem)
     >>> best = delayed_expansions(
     ...     make, draft=draft, target=target, context=[0], num_nodes=4, draft_cost=0.1
     ... )[0]
-    >>> (
-    ...     best.stem,
-    ...     best.num_branches,
-    ...     best.length,
-    ...     round(best.tokens, 6),
-    ... )  # 1 + 1 + (1 − (3/4)³) + 1/4
-    (1, 3, 1, 2.828125)
+    >>> best.stem, best.num_branches, best.length
+    (1, 3, 1)
+    >>> round(best.tokens, 6)  # 1 + 1 + (1 − (3/4)³) + 1/4
+    2.828125
     """
     try:
         inspect.signature(make).bind(0, 1, 1)
@@ -101,14 +92,10 @@ def delayed_expansions(
     found = []
     for stem, branches, length in _shapes(budget):
         decoder = make(stem, branches, length)
-        tokens = expected_step(
-            decoder, draft=drafter, target=judge, context=context
-        ).block_efficiency
-        found.append(
-            DelayedExpansion(
-                stem, branches, length, tokens, tokens / (1.0 + cost * (stem + length))
-            )
-        )
+        step = expected_step(decoder, draft=drafter, target=judge, context=context)
+        tokens = step.block_efficiency
+        speed = tokens / (1.0 + cost * (stem + length))
+        found.append(DelayedExpansion(stem, branches, length, tokens, speed))
     return sorted(found, key=lambda one: (-one.speed, one.stem + one.num_branches * one.length))
 
 

@@ -1,5 +1,4 @@
-"""What no verification of K drafted sequences can exceed at full vocabulary: the cuts of whole
-levels, by sampling.
+"""What no verification of K sequences exceeds at full vocabulary: cuts of whole levels, sampled.
 
 The paths of ℓ tokens are an antichain, so Σ_{|u|=ℓ} f(u) is at most the one-step optimum of the
 laws of ℓ tokens. With φ(x) = 1 − (1 − x)^K and φ*(λ) = max_x [φ(x) − λx] every λ gives a bound,
@@ -59,8 +58,7 @@ def level_cut_upper(
     rng: np.random.Generator,
     confidence: float = 0.95,
 ) -> LevelCutBound:
-    """Return an upper bound on the expected tokens of any lossless verification of K independent
-    sequences.
+    """Return an upper bound on the tokens of any lossless verification of K i.i.d. sequences.
 
     E[tokens] ≤ 1 + Σ_ℓ min_λ [φ*(λ) + E_{u∼P, |u|=ℓ−1} Σ_y min(r(u) q(y | u), λ p(y | u))].
 
@@ -79,29 +77,21 @@ def level_cut_upper(
     Raises:
         InvalidParameter: on a count below 1, fewer than 3 samples, or a confidence outside (0, 1).
 
-    Cost: L calls of each model and O(L·V) operations per path. Accuracy: an empirical Bernstein
-        bound, of width 1/√n times the
-    spread, and 1/n times Σ λ.
+    Cost: L calls of each model and O(L·V) operations per path.
+    Accuracy: an empirical Bernstein bound, of width 1/√n times the spread, and 1/n times Σ λ.
     Reference: docs/theory.md, "Tree cuts"; Maurer & Pontil 2009, Theorem 4.
 
     >>> from otm.sequence import ZerothOrder
-    >>> draft, target = (
-    ...     ZerothOrder([0.75, 0.25]),
-    ...     ZerothOrder([0.5, 0.5]),
-    ... )  # one level, two drafts: 1 + 15/16, without any noise
+    >>> models = {"draft": ZerothOrder([0.75, 0.25]), "target": ZerothOrder([0.5, 0.5])}
     >>> rng = np.random.default_rng(0)
-    >>> found = level_cut_upper(
-    ...     draft=draft, target=target, context=[], num_drafts=2, length=1, samples=3000, rng=rng
-    ... )
-    >>> round(found.tokens.value, 3), found.tokens.high < 1.96
+    >>> found = level_cut_upper(**models, context=[], num_drafts=2, length=1, samples=3000, rng=rng)
+    >>> tokens = found.tokens
+    >>> round(tokens.value, 3), tokens.high < 1.96  # one level, two drafts: 1 + 15/16
     (1.938, True)
     """
     check_pair(draft, target)
-    start, k, depth = (
-        check_context(context),
-        check_count(num_drafts, name="num_drafts"),
-        check_count(length, name="length"),
-    )
+    start = check_context(context)
+    k, depth = check_count(num_drafts, name="num_drafts"), check_count(length, name="length")
     level = check_confidence(confidence)
     total = check_count(samples, name="samples")
     if total < _PILOT:
@@ -112,6 +102,7 @@ def level_cut_upper(
     generator = check_rng(rng)
     slopes = k * np.linspace(0.0, 1.0, _SLOPES + 1)[1:]
     offsets = conjugate(slopes, k)
+    # Some paths choose the slope of each level, the others estimate the bound with them.
     num_pilot = total // _PILOT
     pilot = np.zeros((depth, _SLOPES))
     for _ in range(num_pilot):
@@ -157,10 +148,8 @@ def _path(
     context, ratio = start, 1.0
     found = np.zeros_like(slopes)
     for i in range(depth):
-        p, q = (
-            next_distribution(model, context, name=name)
-            for model, name in ((draft, "draft"), (target, "target"))
-        )
+        p = next_distribution(draft, context, name="draft")
+        q = next_distribution(target, context, name="target")
         for j, slope in enumerate(slopes[i]):
             found[i, j] = np.minimum(ratio * q, slope * p).sum()
         token = int(rng.choice(len(p), p=p / p.sum()))

@@ -1,5 +1,4 @@
-"""What a language model is here: anything that gives the next-token distribution of a context, and
-of several at once.
+"""What a language model is here: anything that gives next-token distributions of contexts.
 
 A verifier's calculus needs distributions only. Everything that decodes takes two objects with the
 protocol `LanguageModel`: the toys below, small enough to enumerate, a table captured from a real
@@ -47,14 +46,12 @@ class LanguageModel(Protocol):
         ...
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Return the next-token distributions `(n, V)` after n contexts, in their order: one call
-        of a real model.
-        """
+        """Return the next-token distributions `(n, V)` after n contexts, by one call."""
         ...
 
 
 class OneByOne(abc.ABC):
-    """A model that answers for several contexts by answering for each."""
+    """A model that is asked for one context at a time."""
 
     @abc.abstractmethod
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
@@ -92,11 +89,11 @@ class ZerothOrder:
         return len(self.mass)
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Return the distribution, whatever the context."""
+        """Return the one distribution."""
         return self.mass
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Return it once per context."""
+        """Return the one distribution for each context."""
         return np.tile(self.mass, (len(contexts), 1))
 
 
@@ -107,8 +104,8 @@ class MarkovModel(OneByOne):
     Contexts shorter than m are filled up on the left with token 0.
 
     Args:
-        table: probabilities `(V,) * m + (V,)`; `table[x₁, …, x_m]` is the law after the tokens x₁ …
-            x_m, the last one newest.
+        table: probabilities `(V,) * m + (V,)`; `table[x₁, …, x_m]` is the law after x₁ … x_m, the
+            newest token last.
 
     Raises:
         InvalidDistribution: if an entry is not a distribution, or the axes before the last are not
@@ -128,8 +125,7 @@ class MarkovModel(OneByOne):
         if len(set(table.shape)) != 1:
             raise InvalidDistribution(
                 "A Markov table needs one axis of length V per remembered token and one for the "
-                f"next; its shape is {table.shape}. "
-                "Pass (V,) * order + (V,)."
+                f"next; its shape is {table.shape}. Pass (V,) * order + (V,)."
             )
         object.__setattr__(self, "table", table)
 
@@ -161,8 +157,7 @@ class MarkovModel(OneByOne):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TableModel(OneByOne):
-    """A model given by a table from context to next-token distribution, as captured from a real
-    one.
+    """A model given by a table of next-token distributions by context, such as a capture.
 
     Args:
         table: probabilities `(V,)` by context, a tuple of tokens; at least one.
@@ -187,9 +182,8 @@ class TableModel(OneByOne):
             raise InvalidParameter(
                 "A table model needs at least one context; the table is empty. Capture one."
             )
-        checked = {
-            context: as_pmf(mass, name=f"entry {context}") for context, mass in self.table.items()
-        }
+        entries = self.table.items()
+        checked = {context: as_pmf(mass, name=f"entry {context}") for context, mass in entries}
         object.__setattr__(self, "table", checked)
 
     @property
@@ -214,11 +208,10 @@ class TableModel(OneByOne):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Memoised:
-    """A model that remembers its answers: what enumerations, which ask the same contexts again and
-    again, put around a model.
+    """A model that remembers its answers, as enumerations ask for the same contexts many times.
 
     Args:
-        model: the model asked on the first request of a context.
+        model: what is asked on the first request of a context.
 
     >>> Memoised(ZerothOrder([0.5, 0.5])).next_batch([(0,), (1,), (0,)]).shape
     (3, 2)
@@ -243,12 +236,10 @@ class Memoised:
     def distributions(
         self, contexts: Sequence[Context], *, name: str
     ) -> dict[Context, NDArray[np.float64]]:
-        """Return the answers to these contexts once they have passed the gate, which each does
-        once.
-        """
+        """Return the answers to these contexts, each checked to be a distribution once."""
         new = [context for context in contexts if context not in self._checked]
         if new:
-            self._checked.update(_asked(self, new, name))
+            self._checked.update(_ask_model(self, new, name))
         return {context: self._checked[context] for context in contexts}
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
@@ -269,8 +260,7 @@ class Memoised:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Absorbing:
-    """A model whose text ends: after the end-of-sequence token it repeats that token with
-    certainty.
+    """A model that repeats the end-of-sequence token with certainty once it has been said.
 
     With both models wrapped, every lossless scheme stays lossless up to and including the first
     end-of-sequence token, without a line about it in any scheme: past the end drafts are always
@@ -363,8 +353,8 @@ def markov_pair(
     if size ** min(memory + 1, _MOST_FACTORS) > MAX_TABLE_ENTRIES:
         raise TooLarge(
             f"A Markov table holds at most {MAX_TABLE_ENTRIES:,} probabilities; V = {size} and "
-            f"order {memory} need "
-            f"V^{memory + 1}. Lower the order, or write a model that computes its rows."
+            f"order {memory} need V^{memory + 1}. "
+            "Lower the order, or write a model that computes its rows."
         )
     generator = check_rng(rng)
     shape = (size,) * memory
@@ -392,9 +382,7 @@ def check_model(model: LanguageModel, *, name: str) -> None:
 
 
 def check_context(context: Sequence[int]) -> Context:
-    """Return a context as a tuple of tokens, or raise `InvalidParameter` unless it holds integers ≥
-    0 only.
-    """
+    """Return a context as a tuple of tokens; raise `InvalidParameter` on anything else."""
     tokens: list[object] = [None]
     with contextlib.suppress(TypeError, RuntimeError):  # the latter from a tensor without data
         tokens = (
@@ -415,38 +403,30 @@ def check_context(context: Sequence[int]) -> Context:
 def next_distribution(
     model: LanguageModel, context: Sequence[int], *, name: str
 ) -> NDArray[np.float64]:
-    """Ask a model for the next-token distribution and pass the answer through the gate.
-
-    Raises:
-        InvalidDistribution: if the answer is not one distribution `(V,)`, naming the model and the
-            context.
-    """
+    """Return a model's answer for one context, checked to be a distribution `(V,)`."""
     return next_distributions(model, [tuple(context)], name=name)[tuple(context)]
 
 
 def next_distributions(
     model: LanguageModel, contexts: Iterable[Context], *, name: str
 ) -> dict[Context, NDArray[np.float64]]:
-    """Ask a model for the distributions after several contexts in one batch, each context once,
-    through the gate.
+    """Return a model's answers for several contexts, asked for in one batch, each context once.
 
     Raises:
-        InvalidDistribution: if the answer is not one distribution per context, naming the model and
-            the first bad context.
+        InvalidDistribution: if an answer is no distribution; it names the first such context.
     """
     wanted = list(dict.fromkeys(contexts))
     if not wanted:
         return {}
-    return (
-        model.distributions(wanted, name=name)
-        if isinstance(model, Memoised)
-        else _asked(model, wanted, name)
-    )
+    if isinstance(model, Memoised):
+        return model.distributions(wanted, name=name)
+    return _ask_model(model, wanted, name)
 
 
-def _asked(
+def _ask_model(
     model: LanguageModel, wanted: list[Context], name: str
 ) -> dict[Context, NDArray[np.float64]]:
+    """Ask a model for different contexts and check its answers."""
     answers = np.asarray(model.next_batch(wanted))
     if answers.ndim != 2 or len(answers) != len(wanted):
         raise InvalidDistribution(
@@ -462,7 +442,9 @@ def _asked(
             try:
                 as_pmf(row, name=f"the {name} model's next-token distribution")
             except InvalidDistribution as error:
-                raise InvalidDistribution(f"After context {_shown(context)}: {error}") from error
+                raise InvalidDistribution(
+                    f"After context {_last_tokens(context)}: {error}"
+                ) from error
         raise
     return dict(zip(wanted, checked, strict=True))
 
@@ -494,8 +476,7 @@ def sequence_law(model: LanguageModel, context: Sequence[int], length: int) -> N
     if size > 1 and size ** min(count, _MOST_FACTORS) > MAX_TABLE_ENTRIES:
         raise TooLarge(
             f"A joint law is limited to {MAX_TABLE_ENTRIES:,} sequences; V = {size} and length "
-            f"{count} have V^{count}. "
-            "Sample instead: otm.sequence.generate."
+            f"{count} have V^{count}. Sample instead: otm.sequence.generate."
         )
     prefix = check_context(context)
     law = np.ones(())
@@ -509,11 +490,10 @@ def sequence_law(model: LanguageModel, context: Sequence[int], length: int) -> N
     return law
 
 
-def _shown(context: Context) -> str:
+def _last_tokens(context: Context) -> str:
     beyond = len(context) - _MOST_SHOWN
-    return (
-        str(context) if beyond <= 0 else f"(… {beyond} tokens …, {str(context[-_MOST_SHOWN:])[1:]}"
-    )
+    shown = str(context[-_MOST_SHOWN:])
+    return shown if beyond <= 0 else f"(… {beyond} tokens …, {shown[1:]}"
 
 
 def _one_row(mass: object) -> NDArray[np.float64]:

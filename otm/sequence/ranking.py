@@ -1,4 +1,4 @@
-"""Decoders in order of merit, each beside the best that any verification of its drafts could do."""
+"""Decoders ranked by block efficiency, beside the best that their drafts allow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RankedDecoder:
     """A decoder beside the best that could be done with its drafts.
 
     Attributes:
-        decoder: as it was given.
+        decoder: the decoder.
         num_drafts: drafted vertices per step.
         block_efficiency: its expected number of tokens per target call.
         best: the certified upper bound for its drafts.
@@ -43,7 +43,7 @@ class RankedDecoder:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class DecoderRanking(OneTable, Sequence[RankedDecoder]):
-    """Decoders in descending order of block efficiency; a sequence of its rows.
+    """A sequence of decoders in descending order of block efficiency.
 
     Attributes:
         rows: the decoders, each beside the best that its drafts allow.
@@ -91,8 +91,7 @@ def rank_decoders(
     target: LanguageModel,
     context: Sequence[int],
 ) -> DecoderRanking:
-    """Return decoders in descending order of block efficiency, each beside the best that its drafts
-    allow.
+    """Rank decoders by block efficiency, each beside the best that its drafts allow.
 
     Compare decoders that draft equally many tokens: then block efficiency ranks drafting and
     verification together, and `loss` is what verification alone leaves on the table.
@@ -107,18 +106,19 @@ def rank_decoders(
 
     Raises:
         Unsupported: for a lossy decoder, to which the bound does not apply.
-        Others: as `best_step`.
 
-    Cost: one `best_step` and one exact law for each decoder. Reference: docs/theory.md, "The best
-        step".
+    Cost: one `best_step` and one exact law for each decoder.
+    Reference: docs/theory.md, "The best step".
 
     >>> from otm.sequence import BlockVerification, SpeculativeSampling, ZerothOrder
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
     >>> ranked = rank_decoders(
     ...     [SpeculativeSampling(2), BlockVerification(2)], draft=draft, target=target, context=[]
     ... )
-    >>> [(str(row.decoder), round(row.block_efficiency, 4), round(row.loss, 4)) for row in ranked]
-    [('block verification (length = 2)', 2.2222, 0.0), ('speculative sampling (length = 2)', 2.1111, 0.1111)]
+    >>> [(row.decoder.title, round(row.block_efficiency, 4)) for row in ranked]
+    [('block verification', 2.2222), ('speculative sampling', 2.1111)]
+    >>> [round(row.loss, 4) for row in ranked]
+    [0.0, 0.1111]
     """
     rows = []
     if not isinstance(decoders, Sequence):
@@ -131,8 +131,7 @@ def rank_decoders(
         if not decoder.lossless:
             raise Unsupported(
                 f"Only lossless decoders have the best lossless step as their bound; {decoder!r} "
-                "is lossy. Weigh its block "
-                "efficiency against otm.sequence.divergence_by_position."
+                "is lossy. Weigh its block efficiency against otm.sequence.divergence_by_position."
             )
         best = best_step(decoder, draft=draft, target=target, context=context)
         efficiency = _efficiency(decoder, draft, target, context)

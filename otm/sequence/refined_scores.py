@@ -44,7 +44,7 @@ RARELY = 0.01
 class RefinedScores(StaticDecoder, DeferredDecoder):
     """Draft K sequences, score each by all its tokens, and verify the one with the largest score.
 
-    After path u a sequence's score has law κ_u, uniform on [0, 1] at the root, and the next token y splits
+    After path u a sequence's score has law κ_u, uniform at the root, and the next token y splits
     it, Σ_y p(y | u) κ_{uy} = κ_u. So the winner passes uy with probability s(uy) = P(uy) a(uy), a =
     ∫ K u^{K−1} dκ, known from the conditionals on the way. Levels a maximise Σ_y min(f(u) q(y | u),
     s(uy)), f(uy) being that minimum: the flat clip of `Optimal`, on the resource κ_u. The winner is

@@ -1,5 +1,4 @@
-"""Laws of a score, refined along a path: who goes on with which score, exactly and with as much
-spread as is cheap.
+"""Laws of a score refined along a path: which scores go on with which token, exactly.
 
 Every drafted sequence has one score, uniform on [0, 1], and the largest of K wins. A sequence with
 score u wins with density g(u) = K u^{K−1} relative to its own law. So whoever passes vertex v with
@@ -52,18 +51,18 @@ _GROUPS = 2
 
 @functools.lru_cache(maxsize=64)
 def _grid(k: int, cells: int) -> Vector:
-    """Return edges that are dense where scores are, and where winning scores are."""
+    """Return edges of cells that are dense where all scores are and where the winning ones are."""
     half = np.linspace(0.0, 1.0, cells // 2 + 1)
     return np.unique(np.concatenate([half, half ** (1.0 / max(k - 1, 1))]))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ScoreLaw:
-    """A law of the score, uniform within each of a few cells, lowest first.
+    """A law of the score that is uniform within each of a few cells.
 
     Attributes:
-        mass: `(m,)` the probability of each cell, summing to 1.
-        gain: `(m,)` the mean of g(u) = K u^{K−1} in each, ascending.
+        mass: `(m,)` the probability of each cell, the lowest scores first, summing to 1.
+        gain: `(m,)` the mean of g(u) = K u^{K−1} in each cell, ascending.
     """
 
     mass: Vector
@@ -71,9 +70,7 @@ class ScoreLaw:
 
     @classmethod
     def uniform(cls, k: int, edges: Vector) -> ScoreLaw:
-        """Return the uniform law on [0, 1] for K sequences, in cells with these edges, 0 and 1
-        among them.
-        """
+        """Return the uniform law on [0, 1] for K sequences, in cells with edges from 0 to 1."""
         width = np.diff(edges)
         return cls(width, np.diff(edges**k) / width)
 
@@ -111,13 +108,15 @@ class Refinement:
 
     Attributes:
         law: the law that is split, κ_v.
-        weight: F; draft, target: p and q, `(V,)`.
+        weight: F.
+        draft, target: p and q, `(V,)`.
         order: `(n,)` the tokens that can be drafted, in ascending order of q/p.
-        below: `(n + 1,)` draft mass of the first i of them; wanted: `(n + 1,)` F times their target
-            mass; held: `(n + 1,)` ∫ g of the lowest scores of that mass.
+        below: `(n + 1,)` draft mass of the first i of them.
+        wanted: `(n + 1,)` F times their target mass.
+        held: `(n + 1,)` ∫ g of the lowest scores of their draft mass.
         cut: how many tokens T has.
-        lifted: how many of them share the level `low`; capped: the first token of those that share
-            the level `high`.
+        lifted: how many of them share the level `low`.
+        capped: the first token of those that share the level `high`.
         low, high: c and d.
     """
 
@@ -142,7 +141,7 @@ class Refinement:
 
     @functools.cached_property
     def upper(self) -> Atoms:
-        """The atoms of the other tokens."""
+        """The atoms of the other tokens, which have the scores above."""
         return _atoms(self, self.cut, self.cut, self.capped, -math.inf, self.high)
 
     def child(self, token: int) -> ScoreLaw:
@@ -173,11 +172,12 @@ class Refinement:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Unrefined:
-    """A score law that every next token goes on with as it is: the splitting in which score and
-    token are independent.
+    """A score law split so that score and next token are independent.
 
     Attributes:
-        law: κ_v; weight: F; draft, target: p and q, `(V,)`.
+        law: κ_v, of every next token as well.
+        weight: F.
+        draft, target: p and q, `(V,)`.
     """
 
     law: ScoreLaw
@@ -197,17 +197,19 @@ class Unrefined:
 
 @dataclasses.dataclass(eq=False)
 class Atoms:
-    """A few levels that share an interval of scores; a token between two of them draws which one it
-    follows.
+    """A few levels that share an interval of scores.
+
+    A token between two levels draws which of them it follows.
 
     Attributes:
         scores: κ_v.
-        bounds: places in the order of tokens: group g, from bounds[g] to bounds[g + 1], lies
-            between levels g and g + 1.
-        levels: one more than there are groups, ascending.
-        mass: `(n + 1,)` where the atoms lie on the line of scores, as mass below; moment: `(n +
-            1,)` ∫ of levels below, from 0; held: `(n + 1,)` ∫ g of the scores below.
-        laws: those found already.
+        bounds: places in the order of tokens; those from bounds[g] to bounds[g + 1] lie between
+            levels g and g + 1.
+        levels: ascending, one more than there are groups of tokens.
+        mass: `(n + 1,)` where the atoms lie on the line of scores, as mass below.
+        moment: `(n + 1,)` ∫ of levels below, from 0.
+        held: `(n + 1,)` ∫ g of the scores below.
+        laws: the laws of atoms found already.
     """
 
     scores: ScoreLaw
@@ -219,9 +221,7 @@ class Atoms:
     laws: dict[int, Vector] = dataclasses.field(default_factory=dict)
 
     def place(self, place: int, refinement: Refinement) -> tuple[int, float]:
-        """Return the lower atom that a token follows, and the probability that it follows the one
-        above instead.
-        """
+        """Return the lower atom that a token may follow, and the chance that it is the next one."""
         group = bisect.bisect_right(self.bounds, place) - 1
         if group < 0:
             return 0, 0.0
@@ -232,9 +232,7 @@ class Atoms:
         return group, min(max(share, 0.0), 1.0)
 
     def law(self, atom: int) -> Vector:
-        """Return the law of the score of one atom: a mixture over the parts that it is in, each
-        part less likely and narrower.
-        """
+        """Return the law of one atom's score, a mixture over ever narrower parts that hold it."""
         if atom not in self.laws:
             self.laws[atom] = self._law(atom)
         return self.laws[atom]
@@ -243,9 +241,8 @@ class Atoms:
         left, right = 0, len(self.levels)
         weight, factor = 1.0, 1.0
         mass, moment, held = self.mass, self.moment, self.held
-        ends: list[
-            tuple[float, float, float]
-        ] = []  # parts, each within the one before, and the share of the law spread evenly there
+        # Parts, each within the one before, and the share of the law that is spread evenly there.
+        ends: list[tuple[float, float, float]] = []
         while True:
             low, high, share, at = mass[left], mass[right], 0.0, 0
             if right - left > 1 and high > low:
@@ -267,26 +264,19 @@ class Atoms:
 
 
 def _spread_over(scores: ScoreLaw, parts: list[tuple[float, float, float]]) -> Vector:
-    """Return the law that spreads each share evenly over its part of the scores; parts lie one in
-    another, the widest first.
-    """
+    """Return the law that spreads each share evenly over its part, wide before narrow ones."""
     low, high, share = parts[-1]
     edges = scores.below
-    if high - low <= _NARROW:  # too unlikely to have a width
-        inner = np.zeros(len(edges) - 1)
-        inner[
-            min(max(int(np.searchsorted(edges, 0.5 * (low + high), side="right")), 1), len(inner))
-            - 1
-        ] = share
+    inner = np.zeros(len(edges) - 1)
+    if high - low <= _NARROW:  # too unlikely to have a width: all in one cell
+        cell = int(np.searchsorted(edges, 0.5 * (low + high), side="right"))
+        inner[min(max(cell, 1), len(inner)) - 1] = share
         parts = parts[:-1]
-    else:
-        inner = np.zeros(len(edges) - 1)
     if not parts:
         return inner
-    places, heights = (
-        [part[0] for part in parts] + [part[1] for part in reversed(parts)],
-        [0.0] * (2 * len(parts)),
-    )
+    # The distribution function is piecewise linear between the ends of the parts.
+    places = [part[0] for part in parts] + [part[1] for part in reversed(parts)]
+    heights = [0.0] * (2 * len(parts))
     density, n = 0.0, len(parts)
     slopes = []
     for begin, end, portion in parts:
@@ -302,23 +292,17 @@ def _spread_over(scores: ScoreLaw, parts: list[tuple[float, float, float]]) -> V
 def _vertex(
     found: Refinement, start: int, offset: float, begin: int, end: int, base: float, top: float
 ) -> tuple[float, float]:
-    """Return mass and moment below where the tokens of a group that follow the level above it
-    begin.
-    """
-    size, worth = (
-        float(found.below[end] - found.below[begin]),
-        float(found.wanted[end] - found.wanted[begin]),
-    )
+    """Return mass and moment below the first tokens of a group that follow the level above it."""
+    size = float(found.below[end] - found.below[begin])
+    worth = float(found.wanted[end] - found.wanted[begin])
     lower = (top * size - worth) / (top - base) if top > base else size
     lower = min(max(lower, 0.0), size)
-    return float(found.below[begin]) + lower, offset + float(
-        found.wanted[begin] - found.wanted[start]
-    ) + base * lower
+    moment = offset + float(found.wanted[begin] - found.wanted[start]) + base * lower
+    return float(found.below[begin]) + lower, moment
 
 
 def _atoms(found: Refinement, start: int, first: int, last: int, low: float, high: float) -> Atoms:
-    """Choose the atoms of one part: its ends, and between them as many as convex order asks for,
-    two groups at least.
+    """Choose the atoms of one part: its ends, and as many between them as convex order asks for.
 
     Tokens before place `first` share the level `low`, those from `last` on share `high`; in between
     levels are ratios. A group may be split to its ends if the vertex that this puts below the curve
@@ -374,8 +358,6 @@ def refine(law: ScoreLaw, weight: float, draft: Vector, target: Vector) -> Refin
         law: κ_v.
         weight: F = f(v)/P(v), at most a(v).
         draft, target: p and q after v, `(V,)`.
-
-    Cost: one argsort, and some twenty operations on vectors.
     """
     order = ascending(draft, target)
     if draft.min() <= 0.0:
@@ -396,10 +378,7 @@ def refine(law: ScoreLaw, weight: float, draft: Vector, target: Vector) -> Refin
     lifted, low = 0, 0.0
     if cut > 0:
         spare = float(held[cut] - wanted[cut])
-        small, big = (
-            1,
-            cut,
-        )  # the largest number of tokens that can be lifted to the last one's ratio
+        small, big = 1, cut  # the largest number that can be lifted to the ratio of its last token
         while small < big:
             middle = (small + big + 1) // 2
             ratio = float(q[middle - 1] / p[middle - 1])
@@ -409,11 +388,9 @@ def refine(law: ScoreLaw, weight: float, draft: Vector, target: Vector) -> Refin
                 big = middle - 1
         lifted = small
         low = (float(wanted[lifted]) + spare) / float(below[lifted])
-        if (
-            lifted < n
-            # it is below the ratio after; what rounding adds to a quotient of small masses must not
-            # lift that, too
-        ):
+        # It is below the next ratio; what rounding adds to a quotient of small masses must not lift
+        # that, too.
+        if lifted < n:
             low = min(low, float(q[lifted] / p[lifted]))
     # The cap: lower the tokens of the highest ratios to d until the others hold no more than the
     # scores above.
@@ -443,9 +420,7 @@ def refine(law: ScoreLaw, weight: float, draft: Vector, target: Vector) -> Refin
 
 
 def refine_first(k: int, cells: int, draft: Vector, target: Vector) -> Refinement:
-    """Split the uniform law, in cells that lose nothing of the one-step optimum: an edge wherever
-    the cut falls.
-    """
+    """Split the uniform law in cells that lose nothing of the one-step optimum."""
     edges = _grid(k, cells)
     while True:
         found = refine(ScoreLaw.uniform(k, edges), 1.0, draft, target)
@@ -454,15 +429,15 @@ def refine_first(k: int, cells: int, draft: Vector, target: Vector) -> Refinemen
         beside = edges[max(place - 1, 0) : place + 1]
         if np.min(np.abs(beside - cut)) <= 1e-15:
             return found
+        # An edge where the cut falls.
         edges = np.insert(edges, place, cut)
 
 
 def winning(laws: list[ScoreLaw]) -> Vector:
-    """Return the probability that each of K sequences has the largest score, `(K,)`, given their
-    laws on the same cells.
+    """Return the probability that each of K sequences has the largest score, `(K,)`.
 
-    Σ_c κ_i(c) ∫₀¹ Π_{j≠i} (κ_j(below c) + v κ_j(c)) dv: a polynomial of degree K − 1, so
-    Gauss-Legendre with K/2 nodes is exact.
+    With laws on the same cells it is Σ_c κ_i(c) ∫₀¹ Π_{j≠i} (κ_j(below c) + v κ_j(c)) dv: the
+    integral of a polynomial of degree K − 1, which Gauss-Legendre with K/2 nodes gives exactly.
     """
     nodes, weights = _quadrature((len(laws) + 1) // 2)
     mass = np.stack([law.mass for law in laws])

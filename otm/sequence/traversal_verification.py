@@ -48,7 +48,7 @@ class Pending:
     draft: NDArray[np.float64]
 
     def after(self, token: int, law: Law) -> Pending:
-        """Return what is left to decide once the child with this token is rejected with its subtree.
+        """Return what is left to decide once the child with this token is rejected with all below.
 
         w·q less what a child takes of it, min(p, w·q), is (w·q − p)₊ = (1 − Σ min) w'·q', and 1 − Σ
         min = Z + 1 − w.

@@ -1,13 +1,13 @@
-"""The best step for K independent drafted sequences, by cuts of the tree of paths instead of
-enumerated draws.
+"""The best step for K independent sequences, by cuts of the tree of paths, without enumeration.
 
 Write f(u) for the probability that path u is accepted, P(u) for the probability that one drafted
 sequence begins with u. A lossless verification of K sequences that accepts with these f exists
 exactly if f(uy) ≤ q(y | u) f(u) and
 
-    Σ_{w∈W} f(w) ≤ φ(P(W)),   φ(x) = 1 − (1 − x)^K,   for every antichain W, no path of which begins with another,
+    Σ_{w∈W} f(w) ≤ φ(P(W)),   φ(x) = 1 − (1 − x)^K,   for every antichain W,
 
-because Pr(the draws meet W) = φ(P(W)) (docs/theory.md, "Tree cuts"). There are exponentially many
+a set no path of which begins with another, because Pr(the draws meet W) = φ(P(W)) (docs/theory.md,
+"Tree cuts"). There are exponentially many
 antichains, but φ is concave: below a line c + λx the constraints say that the heaviest antichain
 for the weights f − λP weighs at most c, and that weight obeys
 
@@ -29,6 +29,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import scipy
@@ -49,19 +51,19 @@ MAX_ENTRIES = 4_000_000
 """Largest number of variables of one linear program."""
 
 _NEGLIGIBLE = 1e-200
-"""Paths less likely than this, under either model, are left out: together they are worth far less
-than a unit in the last place.
-"""
+"""Less likely paths, under either model, are left out: together they are far below rounding."""
 
 _SCALE = 2.0**10  # solver tolerances are absolute, masses of paths are small
 _FAR = 1e9
+_LEAST_WEIGHT = 1e-9
+"""Cuts of less weight are left out."""
+
 _ROUNDS = 16
-_FEW = (6, 8, 16, 40)
+_NEW_KNOTS = (6, 8, 16, 40)
 """How many new knots a round takes; later ones take all that bind."""
+
 _SHRUNK = 1e-8
-"""f ≤ K(1 − 1e-8)P: then antichains of mass below 2e-8/(K − 1) need no check, and no path loses
-more than 1e-15.
-"""
+"""By f ≤ K(1 − 1e-8)P small antichains, of mass below 2e-8/(K − 1), need no check."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +84,10 @@ class TreeCut:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PathTree:
-    """Every path of up to L tokens that both models can take, level by level, the children of one
-    path next to each other.
+    """Every path of up to L tokens that both models can take, level by level.
 
     Attributes:
-        paths: the paths, shorter ones first.
+        paths: the paths, shorter ones first, the children of one path next to each other.
         parents: `(n,)` each one's parent's number, −1 for the empty path.
         levels: a slice for each length.
         share: `(n,)` q(y | u); draft, target: `(n,)` P(u), Q(u).
@@ -123,10 +124,9 @@ class PathTree:
             if len(level) * num_tokens > MAX_TABLE:
                 raise TooLarge(
                     f"The paths of one level times the vocabulary are limited to {MAX_TABLE:,}; "
-                    f"after {len(columns)} tokens there "
-                    f"are {len(level):,} paths × {num_tokens:,} tokens. Take a smaller vocabulary "
-                    "or length, or bound the step "
-                    "from above with otm.sequence.level_cut_upper."
+                    f"after {len(columns)} tokens there are {len(level):,} paths × {num_tokens:,} "
+                    "tokens. Take a smaller vocabulary or length, or bound the step from above "
+                    "with otm.sequence.level_cut_upper."
                 )
             contexts = [(*start, *path) for path in level]
             drafted, wanted = (
@@ -140,9 +140,8 @@ class PathTree:
             if len(paths) + len(token) > MAX_PATHS:
                 raise TooLarge(
                     f"The tree of paths is limited to {MAX_PATHS:,}; this one has more within "
-                    f"{length} tokens. Take a smaller "
-                    "vocabulary or length, or bound the step from above with "
-                    "otm.sequence.level_cut_upper."
+                    f"{length} tokens. Take a smaller vocabulary or length, or bound the step from "
+                    "above with otm.sequence.level_cut_upper."
                 )
             if not len(token):
                 break
@@ -169,9 +168,7 @@ class PathTree:
         return cls(paths, joined.astype(np.int64), levels, share, mass, wanted_mass, sums)
 
     def down(self, values: Vector, combine: np.ufunc, top: float) -> Vector:
-        """Return values combined along each path: v(uy) = combine(result(u), values(uy)), `top` at
-        the empty path.
-        """
+        """Return v(uy) = combine(v(u), values(uy)) for every path, from `top` at the empty one."""
         found = np.empty_like(values)
         for i, level in enumerate(self.levels):
             above = found[self.parents[level]] if i else top
@@ -179,9 +176,7 @@ class PathTree:
         return found
 
     def added(self, i: int, values: Vector) -> Vector:
-        """Return the sum over children for the paths of level i, given values of level i + 1; 0 at
-        the last.
-        """
+        """Return sums over the children of the paths of level i, given values of level i + 1."""
         if i + 1 == len(self.levels):
             return np.zeros((self.levels[i].stop - self.levels[i].start, *values.shape[1:]))
         return np.asarray(self.sums[i] @ values)
@@ -195,9 +190,7 @@ class PathTree:
         return found
 
     def heaviest(self, accepted: Vector, slopes: Vector) -> tuple[Vector, Vector]:
-        """Return Σ f and Σ P over the antichain heaviest for the weights f − λP, for each λ `(m,)`;
-        none if none is > 0.
-        """
+        """Return Σ f and Σ P of the antichain heaviest for f − λP, by the slopes λ `(m,)`."""
         sums = [np.zeros((self.levels[-1].stop - self.levels[-1].start, len(slopes)))] * 2
         for i in reversed(range(len(self.levels))):
             level = self.levels[i]
@@ -224,29 +217,22 @@ def hit_probability(mass: Vector, k: int) -> Vector:
 def best_of_paths(
     tree: PathTree, k: int, *, tolerance: float
 ) -> tuple[Vector, float, float, list[TreeCut]]:
-    """Return acceptances `(n,)` that K sequences attain, their value and its upper bound less one,
-    and the cuts that certify it.
+    """Return the best acceptances of K sequences, certified.
+
+    Returns:
+        Acceptances `(n,)` that are attained; their sum; an upper bound of every such sum; the cuts
+        that certify the bound.
 
     Raises:
         SolverFailure: if HiGHS stops early.
         TooLarge: if certifying to the tolerance takes a program of more than `MAX_ENTRIES`
             variables.
     """
-    knots = np.unique(
-        np.concatenate(
-            [
-                [0.0, 1.0],
-                *(size * np.array([0.25, 0.5, 1.0, 2.0, 4.0]) for size in _level_sizes(tree, k)),
-            ]
-        )
-    )
+    around = np.outer(_level_sizes(tree, k), [0.25, 0.5, 1.0, 2.0, 4.0])
+    knots = np.unique(np.append(around, [0.0, 1.0]))
     knots = knots[knots <= 1.0]
-    lower, upper, accepted, prices = (
-        -1.0,
-        math.inf,
-        np.zeros(len(tree.paths)),
-        np.zeros(len(tree.paths)),
-    )
+    lower, upper = -1.0, math.inf
+    accepted = prices = np.zeros(len(tree.paths))
     settled = False
     for turn in range(_ROUNDS):
         proposed, priced = _solve(tree, k, knots, small=settled)
@@ -258,7 +244,7 @@ def best_of_paths(
         if upper - lower <= 0.25 * tolerance:
             break
         sizes, weights = _sizes(tree, priced)
-        few = _FEW[turn] if turn < len(_FEW) else len(sizes)
+        few = _NEW_KNOTS[turn] if turn < len(_NEW_KNOTS) else len(sizes)
         fresh = _spread(sizes, weights, few)
         more = np.unique(np.concatenate([knots, fresh]))
         more = more[np.append(True, np.diff(more) > 1e-12)]
@@ -269,9 +255,7 @@ def best_of_paths(
 
 
 def priced_bound(tree: PathTree, k: int, prices: Vector) -> float:
-    """Return ∫ φ(P(Π > t)) dt + Σ_y q(y) ν(y): no verification of K sequences accepts more,
-    whatever the prices `(n,)` ≥ 0.
-    """
+    """Return ∫ φ(P(Π > t)) dt + Σ_y q(y) ν(y), an upper bound for any prices `(n,)` ≥ 0."""
     sizes, weights = _sizes(tree, prices, least=0.0)
     beyond = np.empty(0)
     for i in reversed(range(len(tree.levels))):
@@ -282,9 +266,7 @@ def priced_bound(tree: PathTree, k: int, prices: Vector) -> float:
 
 
 def _level_sizes(tree: PathTree, k: int) -> list[float]:
-    """Return the mass of the binding antichain of each level by itself: the cut of the one-step
-    optimum of path laws.
-    """
+    """Return the mass of the antichain that binds on each level by itself."""
     sizes = []
     for level in tree.levels:
         order = np.argsort(-tree.target[level] / tree.draft[level])
@@ -296,8 +278,7 @@ def _level_sizes(tree: PathTree, k: int) -> list[float]:
 
 
 def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vector, Vector]:
-    """Return the acceptances and prices `(n,)` of the program whose antichains lie below the chords
-    between the knots.
+    """Return acceptances and prices `(n,)` for antichains below the chords between the knots.
 
     Variables R(u) = f(u)/Q(u), then A_λ(u)/Q(u) for each chord and each path that can weigh
     something. The solver's tolerances are absolute: antichains of a mass of 1e-6 are then kept to
@@ -309,7 +290,7 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
     heights = hit_probability(knots, k)
     slopes = np.diff(heights) / np.diff(knots)
     offsets = heights[:-1] - slopes * knots[:-1]
-    most = np.minimum(1.0, heights_of(tree, k) / tree.target)
+    most = np.minimum(1.0, hit_probability(tree.draft, k) / tree.target)
     unit = most if small else np.ones(size)
     scales = heights[1:] if small else np.ones(len(slopes))
     inner = np.flatnonzero(tree.parents >= 0)
@@ -336,8 +317,7 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
         if num_columns > MAX_ENTRIES:
             raise TooLarge(
                 f"The program is limited to {MAX_ENTRIES:,} variables; {len(knots)} knots on "
-                f"{size:,} paths take more. Take a "
-                "smaller vocabulary or length."
+                f"{size:,} paths take more. Take a smaller vocabulary or length."
             )
         place = num_rows + np.arange(len(mine))  # R(u) − A(u)/Q(u) ≤ λ P(u)/Q(u)
         rows += [place, place]
@@ -367,26 +347,15 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
     )
     cost, high = np.zeros(num_columns), np.full(num_columns, np.inf)
     cost[:size], high[:size] = -tree.target * unit * _SCALE, most / unit
-    for method in (
-        "highs-ds",
-        "highs-ipm",
-    ):  # the simplex method gives up on a few of those with coefficients far apart
-        solution = scipy.optimize.linprog(
-            cost,
-            A_ub=matrix,
-            b_ub=np.concatenate(right),
-            bounds=np.stack([np.zeros(num_columns), high], axis=1),
-            method=method,
-            options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-        )
-        if solution.status == 0:
-            break
-    if solution.status != 0:
-        raise SolverFailure(
-            f"HiGHS must reach an optimal vertex; it stopped with {solution.message!r} on "
-            f"{num_columns} variables. "
-            "Take a smaller tree."
-        )
+    # The simplex method gives up on a few of those with coefficients far apart.
+    solution = solve_program(
+        cost,
+        methods=("highs-ds", "highs-ipm"),
+        tolerance=1e-10,
+        A_ub=matrix,
+        b_ub=np.concatenate(right),
+        bounds=np.stack([np.zeros(num_columns), high], axis=1),
+    )
     prices = np.zeros(size)
     for mine, place, scale in own_rows:
         prices[mine] += np.maximum(-solution.ineqlin.marginals[place], 0.0) / (
@@ -401,23 +370,15 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
     return np.clip(solution.x[:size] * unit, 0.0, 1.0) * tree.target, prices
 
 
-def heights_of(tree: PathTree, k: int) -> Vector:
-    """Return φ(P(u)), the probability that u is drafted at all, `(n,)`."""
-    return hit_probability(tree.draft, k)
-
-
 def _repaired(tree: PathTree, k: int, proposed: Vector) -> Vector:
-    """Return f `(n,)` that respects the target and every antichain, close to what a solver
-    proposed.
-    """
+    """Return f `(n,)` close to a proposed one that respects the target and every antichain."""
     cap = tree.draft * (k * (1.0 - _SHRUNK) if k > 1 else 1.0)
     found = tree.chained(np.minimum(proposed, cap))
     return np.asarray(found / largest_excess(tree, k, found))
 
 
 def largest_excess(tree: PathTree, k: int, accepted: Vector) -> float:
-    """Return a number that Σ_W f / φ(P(W)) exceeds for no antichain W, at least 1, for f ≤ K(1 −
-    1e-8) P.
+    """Return the largest Σ_W f / φ(P(W)) of any antichain W, or 1, for f ≤ K(1 − 1e-8) P.
 
     Heaviest antichains W for growing slopes have falling P(W). Between two neighbours, of slopes λ
     < λ', every antichain lies below both lines f(W) ≤ h(λ) + λ P(W), so below their crossing, and
@@ -466,9 +427,7 @@ def largest_excess(tree: PathTree, k: int, accepted: Vector) -> float:
 
 
 def _sizes(tree: PathTree, prices: Vector, *, least: float = 1e-9) -> tuple[Vector, Vector]:
-    """Return P(Π > t) and the length of the t with it, for the values Π of whole paths, largest
-    first; short ones left out.
-    """
+    """Return the values of P(Π > t) by falling t, and how long each lasts, short ones left out."""
     along = tree.down(prices, np.add, 0.0)
     ending = np.concatenate(
         [
@@ -504,12 +463,57 @@ def _spread(sizes: Vector, weights: Vector, most: int) -> Vector:
 def _nested_cuts(tree: PathTree, k: int, prices: Vector) -> list[TreeCut]:
     """Return the antichains {Π > t}, each with its weight, heaviest first."""
     along = tree.down(prices, np.add, 0.0)
-    before = np.where(tree.parents >= 0, along[tree.parents], 0.0)
-    steps = np.unique(np.append(along[prices > 1e-9], 0.0))
+
+    def hit(chosen: NDArray[np.int64], level: float) -> float:
+        return float(hit_probability(np.array(tree.draft[chosen].sum()), k))
+
+    return cuts_between(tree.paths, tree.parents, along, along[prices > _LEAST_WEIGHT], hit)
+
+
+def cuts_between(
+    paths: list[Context],
+    parents: NDArray[np.int64],
+    along: Vector,
+    levels: Vector,
+    hit: Callable[[NDArray[np.int64], float], float],
+) -> list[TreeCut]:
+    """Return the antichains {v ≥ t} between neighbouring levels t, heaviest first.
+
+    Args:
+        paths: the paths.
+        parents: `(n,)` each one's parent's number, −1 for the empty path.
+        along: `(n,)` values v ≥ 0 that do not fall along a path.
+        levels: the values at which the antichain changes.
+        hit: (paths in the antichain, level) → the probability that a draft is among them.
+    """
+    before = np.where(parents >= 0, along[parents], 0.0)
+    steps = np.unique(np.append(np.maximum(levels, 0.0), 0.0)).tolist()
     found = []
-    for low, high in zip(steps[:-1].tolist(), steps[1:].tolist(), strict=True):
-        if high - low > 1e-9:
+    for low, high in itertools.pairwise(steps):
+        if high - low > _LEAST_WEIGHT:
             chosen = np.flatnonzero((along >= high) & (before < high))
-            hit = float(hit_probability(np.array(tree.draft[chosen].sum()), k))
-            found.append(TreeCut(tuple(tree.paths[i] for i in chosen.tolist()), hit, high - low))
+            cut = tuple(paths[i] for i in chosen.tolist())
+            found.append(TreeCut(cut, hit(chosen, high), high - low))
     return sorted(found, key=lambda cut: -cut.weight)
+
+
+def solve_program(
+    cost: Vector, *, methods: tuple[str, ...], tolerance: float, **program: Any
+) -> Any:
+    """Return HiGHS's solution of a linear program, by the first of some methods that finds one."""
+    for method in methods:
+        solution = scipy.optimize.linprog(
+            cost,
+            method=method,
+            options={
+                "primal_feasibility_tolerance": tolerance,
+                "dual_feasibility_tolerance": tolerance,
+            },
+            **program,
+        )
+        if solution.status == 0:
+            return solution
+    raise SolverFailure(
+        f"HiGHS must reach an optimal vertex; it stopped with {solution.message!r} on {len(cost)} "
+        "variables. Take a smaller tree."
+    )

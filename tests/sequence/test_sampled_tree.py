@@ -80,7 +80,7 @@ def test_the_best_step_is_not_exceeded(seed: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Whimsical(PredictableTree):
-    """Grows by the parity of all tokens drafted so far: anything, as long as it is about the past."""
+    """Grows by the parity of all tokens drafted so far: anything that is about the past."""
 
     rule: otm.Verifier | None
 

@@ -161,7 +161,7 @@ ANY_LAW: list[tuple[otm.Law, otm.Verifier]] = [
 
 
 def usual_arguments(cls: type[Decoder], *, length: int, width: int, tree: TreeShape) -> Any:
-    """Arguments of a decoder by the names that they have in all decoders; the rest have defaults."""
+    """Arguments of a decoder by the names that all decoders use; the rest have defaults."""
     usual = {"length": length, "num_drafts": width, "size": 4, "tree": tree}
     parameters = inspect.signature(cls).parameters.values()
     return {one.name: usual[one.name] for one in parameters if one.default is one.empty}
