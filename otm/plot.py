@@ -279,8 +279,9 @@ def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
     law = require_law(
         problem,
         IID,
-        message="The overlap curve answers for i.i.d. drafts; got {law!r}. "
-        "Use law=otm.IID({law.k}).",
+        message=(
+            "The overlap curve answers for i.i.d. drafts; got {law!r}. Use law=otm.IID({law.k})."
+        ),
     )
     single = problem.single(purpose="otm.plot.overlap")
     curve = OverlapCurve.of(single.draft, single.target)

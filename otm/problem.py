@@ -148,7 +148,8 @@ def check_problem(problem: object, *, gradients: bool = False) -> Problem:
     >>> check_problem(0.75)
     Traceback (most recent call last):
     otm.errors.InvalidParameter: A problem must be an otm.Problem; got 0.75. Build one from draft=,
-    target=, law=; it comes after the verifier, where there is one.
+    target=, law=; it comes after
+    the verifier, where there is one.
     """
     if isinstance(problem, Problem):
         if not gradients:

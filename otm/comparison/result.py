@@ -410,10 +410,12 @@ def _curves(
     for verifier in distinct(row.verifier for row in rows):
         mine = {row.law.k: row for row in rows if row.verifier == verifier}
         found = [mine.get(k) for k in ks]
-        sampled = [(row and row.exact is None and row.monte_carlo) or None for row in found]
-        y = [_or_nan(row and row.value) for row in found]
-        low = [_or_nan(interval and interval.low) for interval in sampled]
-        high = [_or_nan(interval and interval.high) for interval in sampled]
+        sampled = [
+            None if row is None or row.exact is not None else row.monte_carlo for row in found
+        ]
+        y = [_or_nan(None if row is None else row.value) for row in found]
+        low = [_or_nan(None if interval is None else interval.low) for interval in sampled]
+        high = [_or_nan(None if interval is None else interval.high) for interval in sampled]
         if np.isfinite(y).any():
             name = shortened(str(verifier), _LONGEST_NAME)
             lines.append(drawing.Line(name + remark, list(ks), y, low, high))

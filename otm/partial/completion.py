@@ -28,6 +28,7 @@ from otm.drafts.base import Law
 from otm.errors import InvalidParameter
 from otm.partial.top import (
     Floats,
+    ListedSide,
     ListedTokens,
     Mask,
     TopTokens,
@@ -148,20 +149,15 @@ class PartialPair:
 
 def complete_closely(known: ListedTokens, shape: tuple[int, ...]) -> Completion:
     """Return the completion with the highest overlap curve, of batch shape `shape`."""
+    apart = _shares(known)
+    listed, needed = [], []
     with quiet():
-        apart = _shares(known)
-        p, q = known.draft.copy(), known.target.copy()
-        q += _fill(known.draft, known.only_draft, known.target_cap, known.target_tail - apart[1])
-        p += _fill(known.target, known.only_target, known.draft_cap, known.draft_tail - apart[0])
-        needed = [
-            np.where(mass > 0, np.ceil(mass / cap), 0.0)
-            for mass, cap in zip(apart, _caps(known), strict=True)
-        ]
+        for (own, other), mass in zip(known.sides, apart, strict=True):
+            listed.append(own.mass + _fill(other.mass, other.alone, own.cap, own.tail - mass))
+            needed.append(np.where(mass > 0, np.ceil(mass / own.cap), 0.0))
     count = np.where(np.isfinite(known.spare), known.spare, np.maximum(*needed))
-    always = np.ones(len(known.spare), dtype=bool)
-    return _completion(
-        shape, (p, apart[0][:, None]), (q, apart[1][:, None]), count[:, None], always
-    )
+    lump = np.stack([*apart, count], axis=1)[:, None]
+    return _completion(shape, listed, lump, np.ones(len(count), dtype=bool))
 
 
 def complete_furthest(known: ListedTokens, shape: tuple[int, ...]) -> Completion:
@@ -171,29 +167,21 @@ def complete_furthest(known: ListedTokens, shape: tuple[int, ...]) -> Completion
         whole = ~(crowded & _below_cap(known).any(axis=1))
         known = _forget(known, crowded)
         crowded = _tokens_needed(known) > known.spare
-        p, q = _spill(known, crowded)
+        listed = _spill(known, crowded)
         lumps = np.where(crowded[:, None, None], _crowded_lumps(known), _free_lumps(known))
-    return _completion(shape, (p, lumps[..., 0]), (q, lumps[..., 1]), lumps[..., 2], whole)
+    return _completion(shape, listed, lumps, whole)
 
 
 def _completion(
-    shape: tuple[int, ...],
-    draft: tuple[Floats, Floats],
-    target: tuple[Floats, Floats],
-    lump_count: Floats,
-    extreme: Mask,
+    shape: tuple[int, ...], listed: list[Floats], lumps: Floats, extreme: Mask
 ) -> Completion:
-    """Join listed tokens and lumps, whose masses are totals, and restore the batch shape."""
-    p, q = np.concatenate(draft, axis=1), np.concatenate(target, axis=1)
-    count = np.concatenate([np.ones(draft[0].shape), lump_count], axis=1)
+    """Join listed masses and lumps `(rows, n, 3)` of p, q and count, and restore the batch."""
+    p, q = (np.concatenate([mass, lumps[..., i]], axis=1) for i, mass in enumerate(listed))
+    count = np.concatenate([np.ones(listed[0].shape), lumps[..., 2]], axis=1)
     count = np.where((p > 0) | (q > 0), count, 0.0)
     wide = (*shape, p.shape[1])
     p, q = p / p.sum(axis=1, keepdims=True), q / q.sum(axis=1, keepdims=True)
     return Completion(p.reshape(wide), q.reshape(wide), count.reshape(wide), extreme.reshape(shape))
-
-
-def _caps(known: ListedTokens) -> tuple[Floats, Floats]:
-    return known.draft_cap, known.target_cap
 
 
 def _shares(known: ListedTokens) -> tuple[Floats, Floats]:
@@ -214,18 +202,13 @@ def _shares(known: ListedTokens) -> tuple[Floats, Floats]:
 
 def _on_spare(known: ListedTokens, level: Floats) -> tuple[Floats, Floats]:
     """Return what p and q leave for the spare tokens at level ρ `(rows,)`, in [0, spare·cap]."""
-    p_cap, q_cap = _caps(known)
-    q = np.minimum(level[:, None] * known.draft, q_cap[:, None]).sum(axis=1, where=known.only_draft)
-    p = np.minimum(known.target / level[:, None], p_cap[:, None]).sum(
-        axis=1, where=known.only_target
-    )
-    room = [
-        np.where(cap > 0, known.spare * np.where(cap > 0, cap, 1.0), 0.0) for cap in (p_cap, q_cap)
-    ]
-    return (
-        np.minimum(np.maximum(known.draft_tail - p, 0.0), room[0]),
-        np.minimum(np.maximum(known.target_tail - q, 0.0), room[1]),
-    )
+    implied = known.target.mass / level[:, None], level[:, None] * known.draft.mass
+    left = []
+    for (own, other), masses in zip(known.sides, implied, strict=True):
+        taken = np.minimum(masses, own.cap[:, None]).sum(axis=1, where=other.alone)
+        room = np.where(own.cap > 0, known.spare * np.where(own.cap > 0, own.cap, 1.0), 0.0)
+        left.append(np.minimum(np.maximum(own.tail - taken, 0.0), room))
+    return left[0], left[1]
 
 
 def _fill(other: Floats, free: Mask, cap: Floats, mass: Floats) -> Floats:
@@ -262,64 +245,59 @@ def _fill(other: Floats, free: Mask, cap: Floats, mass: Floats) -> Floats:
 
 def _tokens_needed(known: ListedTokens) -> Floats:
     """Return how many tokens the tails take if they avoid each other and the listed, `(rows,)`."""
-    return _fewest(known.draft_tail, known.draft_cap) + _fewest(known.target_tail, known.target_cap)
+    return _fewest(known.draft) + _fewest(known.target)
 
 
-def _fewest(tail: Floats, cap: Floats) -> Floats:
+def _fewest(side: ListedSide) -> Floats:
     """Return how many tokens hold the tail under the cap, `(rows,)`; on a tie the fewer."""
-    return np.where(tail > 0, np.maximum(np.ceil(tail / cap - _TIE), 1.0), 0.0)
+    return np.where(side.tail > 0, np.maximum(np.ceil(side.tail / side.cap - _TIE), 1.0), 0.0)
 
 
 def _below_cap(known: ListedTokens) -> Mask:
     """Mark tokens known to one model only and less likely there than the cap of that model."""
-    low_p = known.only_draft & (known.draft < known.draft_cap[:, None])
-    return low_p | (known.only_target & (known.target < known.target_cap[:, None]))
+    low_p, low_q = (side.alone & (side.mass < side.cap[:, None]) for side, _ in known.sides)
+    return low_p | low_q
 
 
 def _forget(known: ListedTokens, rows: Mask) -> ListedTokens:
     """Forget, in these rows, what is known of tokens below the cap, which widens the bounds."""
     drop = _below_cap(known) & rows[:, None]
-    keep = ~drop
-    return dataclasses.replace(
-        known,
-        draft=known.draft * keep,
-        target=known.target * keep,
-        only_draft=known.only_draft & keep,
-        only_target=known.only_target & keep,
-        draft_tail=known.draft_tail + known.draft.sum(axis=1, where=drop),
-        target_tail=known.target_tail + known.target.sum(axis=1, where=drop),
-        spare=known.spare + drop.sum(axis=1),
+    draft, target = (
+        dataclasses.replace(
+            side,
+            mass=side.mass * ~drop,
+            alone=side.alone & ~drop,
+            tail=side.tail + side.mass.sum(axis=1, where=drop),
+        )
+        for side, _ in known.sides
     )
+    return ListedTokens(draft=draft, target=target, spare=known.spare + drop.sum(axis=1))
 
 
 def _free_lumps(known: ListedTokens) -> Floats:
     """Put each tail on tokens of its own: `(rows, 5, 3)` of p-mass, q-mass, number of tokens."""
     lumps = np.zeros((len(known.spare), 5, 3))
-    for side, (tail, cap) in enumerate(
-        zip((known.draft_tail, known.target_tail), _caps(known), strict=True)
-    ):
-        lumps[:, side, side] = tail
-        lumps[:, side, 2] = _fewest(tail, cap)
+    for i, (side, _) in enumerate(known.sides):
+        lumps[:, i, i] = side.tail
+        lumps[:, i, 2] = _fewest(side)
     return lumps
 
 
 def _crowded_lumps(known: ListedTokens) -> Floats:
     """Fill the spare tokens with p's tail from the front and q's from the back."""
     # Each tail gives runs of full, one partly filled and empty tokens: five runs of constant (p, q)
-    # between six cut points.
-    (p_tail, q_tail), (p_cap, q_cap) = (known.draft_tail, known.target_tail), _caps(known)
-    spare = np.where(
-        np.isfinite(known.spare), known.spare, 0.0
-    )  # rows with spare tokens enough do not come here
-    full_p = np.where(p_tail > 0, np.floor(p_tail / p_cap), 0.0)
-    full_q = np.where(q_tail > 0, np.floor(q_tail / q_cap), 0.0)
+    # between six cut points. Rows with spare tokens enough do not come here.
+    spare = np.where(np.isfinite(known.spare), known.spare, 0.0)
+    full_p, full_q = (
+        np.where(side.tail > 0, np.floor(side.tail / side.cap), 0.0) for side, _ in known.sides
+    )
     cuts = np.stack(
         [0 * spare, full_p, full_p + 1, spare - full_q - 1, spare - full_q, spare], axis=1
     )
     cuts = np.sort(np.clip(cuts, 0.0, spare[:, None]), axis=1)
     start, count = cuts[:, :-1], np.diff(cuts, axis=1)
-    behind = spare[:, None] - 1.0 - start
-    p, q = _left_after(start, p_tail, p_cap), _left_after(behind, q_tail, q_cap)
+    p = _left_after(start, known.draft.tail, known.draft.cap)
+    q = _left_after(spare[:, None] - 1.0 - start, known.target.tail, known.target.cap)
     return np.stack([p * count, q * count, count], axis=2)
 
 
@@ -329,17 +307,14 @@ def _left_after(number: Floats, tail: Floats, cap: Floats) -> Floats:
     return np.where((number > 0) & (left < _TIE * cap[:, None]), 0.0, left)
 
 
-def _spill(known: ListedTokens, rows: Mask) -> tuple[Floats, Floats]:
+def _spill(known: ListedTokens, rows: Mask) -> list[Floats]:
     """Put what the spare tokens cannot hold on the least likely tokens of the other model."""
     spare = np.where(rows, known.spare, 0.0)
-    sides = []
-    for own, other, free, tail, cap in (
-        (known.draft, known.target, known.only_target, known.draft_tail, known.draft_cap),
-        (known.target, known.draft, known.only_draft, known.target_tail, known.target_cap),
-    ):
-        over = np.where(rows, np.maximum(tail - spare * cap, 0.0), 0.0)
-        over = np.where((spare > 0) & (over < _TIE * cap), 0.0, over)
-        order = np.argsort(np.where(free, other, np.inf), axis=1, kind="stable")
+    listed = []
+    for own, other in known.sides:
+        over = np.where(rows, np.maximum(own.tail - spare * own.cap, 0.0), 0.0)
+        over = np.where((spare > 0) & (over < _TIE * own.cap), 0.0, over)
+        order = np.argsort(np.where(other.alone, other.mass, np.inf), axis=1, kind="stable")
         rank = np.argsort(order, axis=1, kind="stable").astype(np.float64)
-        sides.append(own + np.where(free, _left_after(rank, over, cap), 0.0))
-    return sides[0], sides[1]
+        listed.append(own.mass + np.where(other.alone, _left_after(rank, over, own.cap), 0.0))
+    return listed

@@ -61,7 +61,7 @@ def divergences(pair: PartialPair) -> PartialDivergences:
     check_instance(pair, PartialPair, name="pair")
     near, far, known = pair.closest, pair.furthest, pair.layout
     floating = 32.0 * (near.draft.shape[-1] + 16) * UNIT_ROUNDOFF
-    shift = (known.shift_draft + known.shift_target).reshape(pair.batch_shape)
+    shift = (known.draft.shift + known.target.shift).reshape(pair.batch_shape)
     rounded = _inexact(pair.draft, pair.num_tokens) | _inexact(pair.target, pair.num_tokens)
     pieces = {}
     for name, divergence, slack in (
@@ -80,7 +80,7 @@ def divergences(pair: PartialPair) -> PartialDivergences:
         p, q = sides[0]
         at_most, tail = (
             _unlisted_errors(pair, near)[int(swap)],
-            known.target_tail if swap else known.draft_tail,
+            known.target.tail if swap else known.draft.tail,
         )
         at_most = np.where(tail[:, None] > 0, at_most, 0.0).reshape(p.shape)
         sides[0] = np.where((p == 0) & (q > 0), at_most, p), q
@@ -105,9 +105,9 @@ def divergences(pair: PartialPair) -> PartialDivergences:
             slack = np.where(stray, np.inf, slack)
         if rounded.any():
             shifts = (
-                (known.shift_target, known.shift_draft)
+                (known.target.shift, known.draft.shift)
                 if swap
-                else (known.shift_draft, known.shift_target)
+                else (known.draft.shift, known.target.shift)
             )
             shifted = _shifted_kl(*sides[0], *(s.reshape(pair.batch_shape) for s in shifts))
             lower = np.where(rounded, np.minimum(shifted, lower), lower)
@@ -127,15 +127,11 @@ def _unlisted_errors(pair: PartialPair, completion: Completion) -> tuple[Floats,
     # absolutely, by a small part of the tail and by the least float for each of its tokens.
     known, width = pair.layout, completion.draft.shape[-1]
     errors = []
-    for side, listed, tail in (
-        (pair.draft, known.draft, known.draft_tail),
-        (pair.target, known.target, known.target_tail),
-    ):
-        least = np.where(tail > 0, (width + 4) * LEAST, 0.0)
-        error = 4.0 * (width + 4) * UNIT_ROUNDOFF * tail + least + side.tail_error.reshape(-1)
-        unlisted = np.concatenate(
-            [listed == 0, np.ones((len(listed), width - listed.shape[1]), dtype=bool)], axis=1
-        )
+    for given, side in ((pair.draft, known.draft), (pair.target, known.target)):
+        least = np.where(side.tail > 0, (width + 4) * LEAST, 0.0)
+        error = 4.0 * (width + 4) * UNIT_ROUNDOFF * side.tail + least + given.tail_error.reshape(-1)
+        lumps = np.ones((len(error), width - side.mass.shape[1]), dtype=bool)
+        unlisted = np.concatenate([side.mass == 0, lumps], axis=1)
         errors.append(np.where(unlisted, error[:, None], 0.0))
     return errors[0], errors[1]
 

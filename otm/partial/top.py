@@ -245,42 +245,55 @@ def _smallest(numbers: NDArray[np.int64], mass: NDArray[np.float64]) -> NDArray[
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ListedTokens:
-    """The union of two lists, `(rows, W)`, W = m of the draft + m of the target.
+class ListedSide:
+    """What is known of one model on the W tokens that either of two models lists.
 
     Attributes:
-        draft, target: known probabilities, 0 where unknown.
-        only_draft: tokens whose target probability is unknown. only_target: tokens whose draft
-            probability is unknown.
-        draft_tail, target_tail: mass to be placed on tokens unknown in that model, `(rows,)`.
-        draft_cap, target_cap: most that one such token may hold.
-        spare: number of tokens listed by neither, `(rows,)`; infinite if V is unknown.
-        shift_draft, shift_target: total variation between the truth and the nearest completion,
-            `(rows,)`.
+        mass: known probabilities `(rows, W)`, 0 where unknown.
+        alone: tokens `(rows, W)` that only this model lists.
+        tail: mass to be placed on tokens unknown in this model `(rows,)`.
+        cap: most that one such token may hold `(rows,)`.
+        shift: total variation between the truth and the nearest completion `(rows,)`.
     """
 
-    draft: Floats
-    target: Floats
-    only_draft: Mask
-    only_target: Mask
-    draft_tail: Floats
-    target_tail: Floats
-    draft_cap: Floats
-    target_cap: Floats
+    mass: Floats
+    alone: Mask
+    tail: Floats
+    cap: Floats
+    shift: Floats
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ListedTokens:
+    """The union of two lists, W = m of the draft + m of the target tokens in each row.
+
+    Attributes:
+        draft, target: what is known of each model.
+        spare: number of tokens listed by neither `(rows,)`; infinite if V is unknown.
+    """
+
+    draft: ListedSide
+    target: ListedSide
     spare: Floats
-    shift_draft: Floats
-    shift_target: Floats
+
+    @property
+    def sides(self) -> tuple[tuple[ListedSide, ListedSide], tuple[ListedSide, ListedSide]]:
+        """Each model and the other one, the draft first."""
+        return (self.draft, self.target), (self.target, self.draft)
 
 
 def match_lists(draft: TopTokens, target: TopTokens, num_tokens: int | None) -> ListedTokens:
     """Match the two lists row by row, or raise if `num_tokens` tokens cannot hold them."""
-    p_tokens, q_tokens = _rows(draft.tokens), _rows(target.tokens)
-    p_listed, q_listed = p_tokens >= 0, q_tokens >= 0
-    tokens = np.concatenate([p_tokens, q_tokens], axis=1)
-    p = np.concatenate([_rows(draft.probabilities), np.zeros(q_tokens.shape)], axis=1)
-    q = np.concatenate([np.zeros(p_tokens.shape), _rows(target.probabilities)], axis=1)
-    only_draft = np.concatenate([p_listed, np.zeros_like(q_listed)], axis=1)
-    only_target = np.concatenate([np.zeros_like(p_listed), q_listed], axis=1)
+    tokens, masses = (
+        np.concatenate([_rows(one), _rows(other)], axis=1)
+        for one, other in (
+            (draft.tokens, target.tokens),
+            (draft.probabilities, target.probabilities),
+        )
+    )
+    listed, of_draft = tokens >= 0, np.arange(tokens.shape[1]) < draft.tokens.shape[-1]
+    p, q = np.where(of_draft, masses, 0.0), np.where(of_draft, 0.0, masses)
+    only_draft, only_target = listed & of_draft, listed & ~of_draft
     # No list names a token twice, so equal neighbours are one token in both lists, the draft's
     # entry first (stable sort).
     order = np.argsort(tokens, axis=1, kind="stable")
@@ -291,31 +304,17 @@ def match_lists(draft: TopTokens, target: TopTokens, num_tokens: int | None) -> 
     q[row, second] = 0.0
     only_draft[row, first] = False
     only_target[row, second] = False
-    listed = p_listed.sum(axis=1) + q_listed.sum(axis=1) - np.bincount(row, minlength=len(tokens))
-    spare = (
-        np.full(len(tokens), np.inf)
-        if num_tokens is None
-        else num_tokens - listed.astype(np.float64)
-    )
+    distinct = listed.sum(axis=1) - np.bincount(row, minlength=len(tokens))
+    spare = (np.inf if num_tokens is None else num_tokens) - distinct.astype(np.float64)
     if spare.min() < 0:
         raise InvalidParameter(
-            f"num_tokens must be at least the number of listed tokens, {int(listed.max())}; got "
+            f"num_tokens must be at least the number of listed tokens, {int(distinct.max())}; got "
             f"{num_tokens}. Pass the true V."
         )
-    p_tail, p_shift = _fit_tail(draft, spare + only_target.sum(axis=1), "draft")
-    q_tail, q_shift = _fit_tail(target, spare + only_draft.sum(axis=1), "target")
     return ListedTokens(
-        draft=p,
-        target=q,
-        only_draft=only_draft,
-        only_target=only_target,
-        draft_tail=p_tail,
-        target_tail=q_tail,
-        draft_cap=draft.cap.reshape(-1),
-        target_cap=target.cap.reshape(-1),
+        draft=_side(draft, p, only_draft, spare + only_target.sum(axis=1), "draft"),
+        target=_side(target, q, only_target, spare + only_draft.sum(axis=1), "target"),
         spare=spare,
-        shift_draft=p_shift,
-        shift_target=q_shift,
     )
 
 
@@ -323,18 +322,18 @@ def _rows(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
     return array.reshape(-1, array.shape[-1])
 
 
-def _fit_tail(side: TopTokens, room: Floats, name: str) -> tuple[Floats, Floats]:
-    """Return the tail that `room` tokens can hold and the row's shift, or raise if much is left."""
-    tail, cap = side.tail.reshape(-1), side.cap.reshape(-1)
+def _side(given: TopTokens, mass: Floats, alone: Mask, room: Floats, name: str) -> ListedSide:
+    """Return a side whose tail fits into `room` tokens, or raise if more than rounding is left."""
+    tail, cap, shift = given.tail.reshape(-1), given.cap.reshape(-1), given.shift.reshape(-1)
     holds = np.where(cap > 0, np.where(cap > 0, room, 0.0) * cap, 0.0)
     stuck = np.maximum(tail - holds, 0.0)
-    if (stuck > SUM_TOLERANCE_FLOAT64 + side.shift.reshape(-1)).any():
+    if (stuck > SUM_TOLERANCE_FLOAT64 + shift).any():
         raise InvalidDistribution(
             f"The tokens that {name} does not list cannot hold its tail: {stuck.max():.6g} is left "
-            "over at their cap. "
-            "Check num_tokens, and that the list holds the most likely tokens (else pass cap=)."
+            "over at their cap. Check num_tokens, and that the list holds the most likely tokens "
+            "(else pass cap=)."
         )
-    return tail - stuck, side.shift.reshape(-1) + stuck
+    return ListedSide(mass=mass, alone=alone, tail=tail - stuck, cap=cap, shift=shift + stuck)
 
 
 def check_pair_sizes(draft: TopTokens, target: TopTokens, num_tokens: object) -> int | None:

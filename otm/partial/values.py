@@ -222,7 +222,7 @@ def _kseq(pair: PartialPair, ks: list[int], gamma: float | None) -> Interval:
 
 def _recursive_rejection(pair: PartialPair, ks: list[int]) -> Interval:
     far, near = _extremes(pair)
-    shifts = pair.layout.shift_draft, pair.layout.shift_target
+    shifts = pair.layout.draft.shift, pair.layout.target.shift
     low, high = np.zeros_like(shifts[0]), np.zeros_like(shifts[0])
     most, least = {}, {}
     for stage in range(max(ks) + 1):
@@ -270,14 +270,14 @@ def _slack(pair: PartialPair, ks: Sequence[int]) -> Floats:
     # most k·shift(draft) + shift(target).
     known = pair.layout
     counts = np.asarray(ks, dtype=np.float64)[:, None]
-    bound: Floats = _floating(pair, ks) + counts * known.shift_draft + known.shift_target
+    bound: Floats = _floating(pair, ks) + counts * known.draft.shift + known.target.shift
     return bound
 
 
 def _floating(pair: PartialPair, ks: Sequence[int]) -> Floats:
     """Bound our own rounding, `(len(ks), 1)`: sums of W + 5 masses, and powers."""
     counts = np.asarray(ks, dtype=np.float64)[:, None]
-    width = pair.layout.draft.shape[1] + 5
+    width = pair.layout.draft.mass.shape[1] + 5
     bound: Floats = 32.0 * (width + np.minimum(counts, 64.0) + 8.0) * UNIT_ROUNDOFF
     return bound
 

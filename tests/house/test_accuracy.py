@@ -2,12 +2,17 @@
 row for each.
 """
 
+import dataclasses
 import inspect
 import re
 
+import numpy as np
+
+import otm
 from tests.paths import ROOT
 from tests.torture import page
-from tests.torture.promises import statements
+from tests.torture.families import registered
+from tests.torture.promises import one_trial, statements
 from tests.torture.results import summary
 
 COMMITTED = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
@@ -27,6 +32,16 @@ def test_every_public_function_is_tried_or_excused() -> None:
 
 def test_nothing_is_both_tried_and_excused() -> None:
     assert not {statement.name for statement in statements()} & set(page.NOT_TRIED)
+
+
+def test_what_is_registered_is_promised_by_default() -> None:
+    """A verifier or a bound without an entry is held against its definition, and found if wrong."""
+    promises = registered.of_verifier(otm.NaiveTree) + registered.of_bound(otm.bounds.kseq_lower)
+    assert {promise.name for promise in promises} == {"otm.NaiveTree", "otm.bounds.kseq_lower"}
+    for promise in promises:
+        assert not one_trial(promise, np.random.default_rng(0)).failed
+        wrong = dataclasses.replace(promise, value=lambda case, of=promise.value: [of(case)[0] + 1])
+        assert one_trial(wrong, np.random.default_rng(0)).failed
 
 
 def test_the_page_has_every_promise() -> None:

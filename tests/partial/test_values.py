@@ -135,11 +135,10 @@ class TestMutants:
     def test_without_the_cap_ends_are_not_attained(self) -> None:
         caught = [0, 0]
         for _, _, pair in _instances(40, seed=7):
-            no_cap = dataclasses.replace(
-                pair.layout,
-                draft_cap=0 * pair.layout.draft_cap + 1,
-                target_cap=0 * pair.layout.target_cap + 1,
+            draft, target = (
+                dataclasses.replace(side, cap=0 * side.cap + 1) for side, _ in pair.layout.sides
             )
+            no_cap = dataclasses.replace(pair.layout, draft=draft, target=target)
             for i, (complete, oracle) in enumerate(
                 ((complete_closely, highest_overlap), (complete_furthest, lowest_overlap))
             ):
@@ -153,15 +152,13 @@ class TestMutants:
         outside = 0
         for p, q, pair in _instances(40, seed=8):
             known = pair.layout
-            nowhere = np.zeros_like(known.only_draft)
+            draft, target = (
+                dataclasses.replace(side, alone=np.zeros_like(side.alone))
+                for side, _ in known.sides
+            )
+            spare = known.spare + draft.mass.shape[1]
             mutant = complete_closely(
-                dataclasses.replace(
-                    known,
-                    only_draft=nowhere,
-                    only_target=nowhere,
-                    spare=known.spare + known.draft.shape[1],
-                ),
-                (),
+                dataclasses.replace(known, draft=draft, target=target, spare=spare), ()
             )
             outside += curve(mutant, 1.0) < np.minimum(p, q).sum() - 1e-3
         assert outside >= 5, outside
