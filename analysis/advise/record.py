@@ -8,12 +8,11 @@ from typing import Any
 
 from otm.engines import CostSurface
 from otm.sequence import Gsd, LikeliestTree
-from otm.statistics import Estimate
 
 from ..files import json_values
 from .advice import Advice, Row
-from .engines import chain_settings, eagle_choices, engine_chain, likeliest_settings
-from .lost import Lost
+from .engine_settings import chain_settings, eagle_choices, engine_chain, likeliest_settings
+from .losses import Lost
 from .screen import named
 from .trial import Trial
 
@@ -62,10 +61,10 @@ def advice_record(
             "plans": advice.num_plans,
             "asked": dataclasses.asdict(advice.asked),
         },
-        "lost": json_values(dataclasses.asdict(gone)),
+        "lost": json_values(gone),
         "engines": {
             "length": chain.length if chain.may_pay else 0,
-            "speedup": _limits(chain.speedup),
+            "speedup": json_values(chain.speedup),
             "basis": "passes alone, batch 1",
             "settings": chain_settings(draft, chain.length) if chain.may_pay else {},
         },
@@ -83,8 +82,8 @@ def _row(row: Row, draft: str) -> dict[str, Any]:
         "depth": row.plan.decoder.depth,
         "tokens_per_call": row.tokens,
         "seconds": dict(zip(("draft", "target", "rest"), row.seconds, strict=True)),
-        "over_plain": _limits(row.over_plain),
-        "over_chain": _limits(row.over_chain),
+        "over_plain": json_values(row.over_plain),
+        "over_chain": json_values(row.over_chain),
         "sglang": likeliest_settings(draft, row.plan.decoder)
         if isinstance(row.plan.decoder, LikeliestTree)
         else None,
@@ -92,8 +91,3 @@ def _row(row: Row, draft: str) -> dict[str, Any]:
         if isinstance(row.plan.decoder, Gsd)
         else None,
     }
-
-
-def _limits(speedup: Estimate) -> dict[str, float | None]:
-    limits: dict[str, float | None] = json_values(dataclasses.asdict(speedup))
-    return limits

@@ -1,6 +1,4 @@
-"""The advice on one screen: what to do, how plans compare, what limits them, where costs come from,
-what to tell engines.
-"""
+"""The advice on one screen: what to do, how plans compare, what limits them, what engines need."""
 
 from __future__ import annotations
 
@@ -12,13 +10,13 @@ from otm.commands.printing import paragraph
 from otm.engines import CostSurface
 from otm.losses import ROUNDED_MOST
 from otm.sequence import DraftSelection, LikeliestTree, SpeculativeSampling
+from otm.statistics import Estimate
 from otm.tabular import columns
 
-from ..run.losses import PARTS
-from ..statistics import Interval
+from ..run.loss_columns import PARTS
 from .advice import Advice, Row
-from .engines import chain_settings, engine_chain, likeliest_settings
-from .lost import SEVERAL, Lost
+from .engine_settings import chain_settings, engine_chain, likeliest_settings
+from .losses import SEVERAL, Lost
 from .trial import Trial
 
 _NAME, _NAME_OF_TRIAL = 34, 30
@@ -113,7 +111,8 @@ def _headline(advice: Advice) -> Iterator[str]:
         yield f"SPECULATE: {named(best)}"
         yield f"  {best.over_plain.words(unit=f' x {where}')}, {best.tokens:.2f} tokens a call"
         if best is not advice.chain:
-            yield f"  {best.over_chain.words(unit=f' x the best chain, of {advice.chain.plan.decoder.depth}')}"
+            chain = f" x the best chain, of {advice.chain.plan.decoder.depth}"
+            yield f"  {best.over_chain.words(unit=chain)}"
             if not best.over_chain.low > 1.0:
                 yield "  not surely faster than that chain, which is simpler"
         else:
@@ -126,7 +125,10 @@ def _headline(advice: Advice) -> Iterator[str]:
         yield f"{lean}: the interval of the fastest plan contains 1"
         yield f"  {named(best)}: {best.over_plain.words(unit=f' x {where}')}"
         yield "  more --seconds or more prompts may decide"
-    yield f"  ({100 * advice.asked.confidence:g} % over prompts, for all {advice.num_plans} plans and every look at once)"
+    yield (
+        f"  ({100 * advice.asked.confidence:g} % over prompts, for all {advice.num_plans} plans "
+        "and every look at once)"
+    )
 
 
 def _table(advice: Advice) -> Iterator[str]:
@@ -151,7 +153,8 @@ def _limits(advice: Advice) -> Iterator[str]:
     reliefs = {
         "what drafting costs: with free draft calls": tokens / (target + rest),
         (
-            "what verification costs: if a call that checks the drafts took no longer than one that "
+            "what verification costs: if a call that checks the drafts took no longer than one "
+            "that "
             "checks none"
         ): tokens / (draft + min(target, model.checking(0)) + rest),
         "what drawing and verifying in Python costs: without it": tokens / (draft + target),
@@ -183,9 +186,7 @@ def _limits(advice: Advice) -> Iterator[str]:
 def _lost(gone: Lost) -> Iterator[str]:
     accepted = gone.accepted
     sure = (
-        ""
-        if accepted.low is None or accepted.high is None
-        else f" ({100 * accepted.low:.0f} to {100 * accepted.high:.0f})"
+        f" ({100 * accepted.low:.0f} to {100 * accepted.high:.0f})" if accepted.has_interval else ""
     )
     yield from paragraph(
         "lost",
@@ -218,7 +219,7 @@ def _lost(gone: Lost) -> Iterator[str]:
         )
 
 
-def _parts(shares: Mapping[str, Interval], words: Mapping[str, str]) -> str:
+def _parts(shares: Mapping[str, Estimate], words: Mapping[str, str]) -> str:
     parts = {
         words[name].split(":")[0]: share.value
         for name, share in shares.items()

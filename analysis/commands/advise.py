@@ -1,6 +1,4 @@
-"""`python -m analysis advise`: whether to speculate with a pair on this machine, with which scheme,
-and how much faster it is.
-"""
+"""`python -m analysis advise`: whether to speculate with a pair here, how, and how much faster."""
 
 from __future__ import annotations
 
@@ -74,8 +72,8 @@ def advise(
     Example: advise --draft my-draft --target my-model --prompts prompts.txt --run
     """
     from ..advise.advice import Asked
+    from ..advise.end_to_end import advised
     from ..advise.families import Limits
-    from ..advise.whole import advised
 
     use_threads(threads)
     text = advised(

@@ -1,6 +1,4 @@
-"""`python -m analysis compare`: every scheme on both models' next-token distributions after a
-prompt.
-"""
+"""`python -m analysis compare`: every scheme on both models' laws of the token after a prompt."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ def compare(
     import numpy as np
 
     from ..models.source import loaded
-    from ..report.comparison import check_plot, compare_next, next_token, plot_comparison
+    from ..report.next_token import check_plot, compare_next, next_token, plot_comparison
 
     ks = integers(k)
     check_plot(plot)

@@ -22,9 +22,12 @@ def decode(
     decoder: Annotated[
         list[str],
         typer.Option(
-            help="An algorithm, for example 'DraftSelection(4, 8)' or 'Gsd(chain(5))'; repeat for several. There are "
-            f"{', '.join(cls.__name__ for cls in DECODERS)}; trees are chain(n), batch(n), sequences(k, n), specinfer(n), "
-            "prefix_tree((2, 2)), parents([0, 0, 1]), tree('tree.json'). Plain decoding is always run beside them."
+            help="An algorithm, for example 'DraftSelection(4, 8)' or 'Gsd(chain(5))'; repeat for "
+            "several. There are "
+            f"{', '.join(cls.__name__ for cls in DECODERS)}; trees are chain(n), batch(n), "
+            "sequences(k, n), specinfer(n), "
+            "prefix_tree((2, 2)), parents([0, 0, 1]), tree('tree.json'). Plain decoding is always "
+            "run beside them."
         ),
     ],
     models: PairSource,

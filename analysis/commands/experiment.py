@@ -1,4 +1,4 @@
-"""`python -m analysis experiment`: the papers' decoding experiments."""
+"""`python -m analysis experiment` and `capture`: what the papers' figures and tables show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import AnyLoad, TargetName, written
+from .options import AnyLoad, DraftName, TargetName, written
 
 
 def experiment(
@@ -45,3 +45,18 @@ def experiment(
         any_load=any_load,
     )
     typer.echo(f"data     {path}")
+
+
+def capture(
+    draft: DraftName = None,
+    target: TargetName = None,
+    out: Annotated[
+        Path,
+        written("Folder where figure5.json, and figure4.json of the shipped pair, are written."),
+    ] = Path("figures/data"),
+) -> None:
+    """Capture the distributions behind Figures 4 and 5 from a pair, on the CPU."""
+    from ..papers.captures import write_captures
+
+    for path in write_captures(out, draft=draft, target=target):
+        typer.echo(str(path))

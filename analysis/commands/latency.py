@@ -1,6 +1,4 @@
-"""`python -m analysis latency`: how long forward passes take, relative to the target's at length 4
-and batch 1.
-"""
+"""`python -m analysis latency`: how long forward passes of both models take."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ def latency(
 ) -> None:
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""
     from ..models.latency import Grid, latency_table, write_latency
-    from ..models.names import SIDES, model_places
-    from ..models.source import loaded
+    from ..models.source import SIDES, loaded, model_places
 
     grid = Grid(
         lengths=tuple(integers(lengths, name="lengths")),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import AnalysisError
-from ..layout import SHIPPED_PAIR
+from ..files import SHIPPED_PAIR
 from ..models.processing import Setting
 from ..models.source import PairSource
 from .options import grouped, written

@@ -1,16 +1,19 @@
-"""The answers of a report, one for each sampling setting: from the run's acceptance and the costs
-that are known.
-"""
+"""The answers of a report by sampling setting, from the run's acceptance and known costs."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-from ..statistics import t_quantile
-from .advised import Advised
-from .aggregate import Aggregates
-from .card import (
+from otm.statistics import t_quantile
+
+from .advice_record import Advised
+from .aggregate import Aggregates, first_setting
+from .call_costs import Costs
+from .plans import CHAIN_VERIFIER, KINDS, MOST_NODES, Plan, Plans, plans_of
+from .reading import Run
+from .summary import schemes_of
+from .verdict_card import (
     ASK,
     BINDS,
     CHEAP,
@@ -25,11 +28,6 @@ from .card import (
     Card,
     card,
 )
-from .cost import Costs
-from .plans import CHAIN_VERIFIER, KINDS, MOST_NODES, Plan, Plans, plans_of
-from .reading import Run
-from .summary import schemes_of
-from .survey import first_setting
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,4 @@
-"""The figures of a report as plain data: what the page embeds, and what the Markdown summary is
-written from.
-"""
+"""The figures of a report as plain data, for the page and for the Markdown summary."""
 
 from __future__ import annotations
 
@@ -11,14 +9,15 @@ from typing import Any
 import numpy as np
 
 import otm
+from otm.statistics import Estimate
 
 from ..models.processing import name_of, words
 from ..run.manifest import class_of
-from ..statistics import Floats, Means
+from ..statistics import Floats
 from ..trace.base import PATH
 from .aggregate import Aggregates, Binned
-from .decoded import DecodeRun
-from .lost import parts_of
+from .decode_results import DecodeRun
+from .loss_parts import parts_of
 from .reading import SETTING_COLUMNS, Run, SchemeColumn
 from .text import shown
 
@@ -60,9 +59,7 @@ class Scheme:
 
 
 def schemes_of(run: Run) -> tuple[Scheme, ...]:
-    """Group the columns of a run into schemes; optima first, then verifiers, lossy schemes and
-    bounds.
-    """
+    """Group a run's columns into schemes: optima, verifiers, lossy schemes, then bounds."""
     families: dict[tuple[str, str, str], list[int]] = {}
     for i, column in enumerate(run.schemes):
         families.setdefault((column.scheme, column.law, column.definition), []).append(i)
@@ -108,9 +105,7 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
 
 
 def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any]:
-    """Return what the page's script draws of the measurements, as JSON values; undefined numbers
-    are None.
-    """
+    """Return what the page's script draws of the measurements, as JSON values."""
     schemes = schemes_of(run)
     scheme_of = {column: i for i, scheme in enumerate(schemes) for column in scheme.columns}
     settings = range(len(found.survey.settings))
@@ -129,12 +124,9 @@ def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict
         "position": [_bins(binned) for binned in found.by_position],
         "spread": [_spread(found, s, len(run.schemes)) for s in settings],
         "lost": [
-            [dataclasses.asdict(part) for part in parts_of(run, found, s) if part.adds]
-            for s in settings
+            [part.to_json() for part in parts_of(run, found, s) if part.adds] for s in settings
         ],
-        "decode": []
-        if decode is None
-        else [dataclasses.asdict(row) for row in decode.predicted(run, found)],
+        "decode": [] if decode is None else [row.to_json() for row in decode.predicted(run, found)],
     }
 
 
@@ -189,18 +181,16 @@ def _kind(columns: list[SchemeColumn]) -> str:
     )
 
 
-def _band(lower: Means, upper: Means) -> dict[str, Any]:
-    """Means in [0, 1] with their outer limits; of certified intervals, `mean` is the lower end and
-    the limits enclose both.
-    """
+def _band(lower: Estimate, upper: Estimate) -> dict[str, Any]:
+    """Means in [0, 1] with outer limits; of certified intervals these enclose both ends."""
     exact = lower is upper
     low, high = (
         (lower.low, upper.high)
         if exact
-        else (_else(lower.low, lower.mean), _else(upper.high, upper.mean))
+        else (_else(lower.low, lower.value), _else(upper.high, upper.value))
     )
     return {
-        "mean": clean(lower.mean),
+        "mean": clean(lower.value),
         "low": clean(np.maximum(low, 0.0)),
         "high": clean(np.minimum(high, 1.0)),
     }

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from ..statistics import Means
-
 
 def ends(low: float, high: float, digits: int, unit: str = "") -> str:
     """Return a value, or both ends of an interval.
@@ -18,15 +14,5 @@ def ends(low: float, high: float, digits: int, unit: str = "") -> str:
 
 
 def shown(text: str) -> str:
-    """Return text without control and direction characters, which could make it read as something
-    else.
-    """
+    """Return text without control and direction characters, which could disguise it."""
     return "".join(c if c.isprintable() else {"\n": " ⏎ ", "\t": " "}.get(c, "�") for c in text)
-
-
-def interval_text(means: Means, column: int, digits: int = 4) -> str:
-    """Return an interval as text, empty where there is none."""
-    low, high = means.low[column], means.high[column]
-    return (
-        f"{low:.{digits}f} to {high:.{digits}f}" if np.isfinite(low) and np.isfinite(high) else ""
-    )

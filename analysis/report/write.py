@@ -1,5 +1,4 @@
-"""`python -m analysis report`: a measured run as a page that opens from disk, and as a Markdown
-summary.
+"""`python -m analysis report`: a measured run as a page and as a Markdown summary.
 
 `reading` reads, `aggregate` averages, `plans` and `cost` weigh, `card` answers, `summary`, `view`
 and `words` say it, `page` and `markdown` write it.
@@ -13,14 +12,14 @@ from pathlib import Path
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically
 from . import markdown, page
-from .advised import read_advice
+from .advice_record import read_advice
 from .aggregate import aggregate
 from .answer import answer_data, answered
-from .cost import read_latency
-from .decoded import read_decode
+from .call_costs import read_latency
+from .decode_results import read_decode
+from .page_texts import view
 from .reading import open_run
 from .summary import measured_data
-from .view import view
 
 _PAGES = (".html", ".htm", ".md")
 

@@ -16,11 +16,10 @@ from otm.table import TableColumn, table_columns
 from otm.table.table import DESCRIPTIONS
 
 from ..errors import AnalysisError
-from ..files import is_file, make_folder, read_small, shortened, write_json
-from ..layout import MANIFEST, SHARDS
+from ..files import MANIFEST, SHARDS, is_file, make_folder, read_small, shortened, write_json
 from ..provenance import INCIDENTAL, differences, origin
-from .bounds import bound_statistics
-from .losses import loss_statistics
+from .bound_columns import bound_statistics
+from .loss_columns import loss_statistics
 from .shards import column_of_today, finished_shards
 
 SCHEMA = 2
@@ -116,9 +115,7 @@ def as_intervals(manifest: Manifest) -> Manifest:
 
 
 def read_manifest(run: Path) -> Manifest:
-    """Return a run's manifest in today's schema, or raise `AnalysisError` if there is none that
-    this version understands.
-    """
+    """Return a run's manifest in today's schema, or raise `AnalysisError` if there is none."""
     path = run / MANIFEST
     if not is_file(path):
         raise AnalysisError(
@@ -141,9 +138,7 @@ def read_manifest(run: Path) -> Manifest:
 
 
 def _from_first_schema(record: Manifest) -> Manifest:
-    """Return a manifest of schema 1 in today's: `scheme` was the label there, and a column's name
-    said which scheme it holds.
-    """
+    """Return a manifest of schema 1 in today's, where `scheme` was the label."""
     known = {
         column.stem: column for column in table_columns((1, 2))
     }  # every scheme is defined for one of the two
@@ -181,9 +176,7 @@ def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] =
 
 
 def compared(manifest: Manifest) -> Manifest:
-    """Return what parts of one run must agree in, as from a file: tuples have become lists; labels
-    are for readers.
-    """
+    """Return what parts of one run must agree in, as read from a file; labels are for readers."""
     kept: Manifest = {
         part: manifest.get(part)
         for part in ("settings", "provenance", "plan", "schemes", "statistics")
@@ -208,7 +201,7 @@ def _within(place: str, allowed: str) -> bool:
 
 
 def agree(out: Path, manifest: Manifest, allow: Collection[str]) -> Manifest:
-    """Write the manifest of a new run, or check that an existing one is the same and return that."""
+    """Write the manifest of a new run, or return an existing one that is the same."""
     if not (out / MANIFEST).is_file():
         if finished_shards(out):
             raise AnalysisError(

@@ -1,5 +1,4 @@
-"""The trees of a run (`analysis.run.ranks`), by setting and scheme, from the shards that are
-finished.
+"""The trees of a run by setting and scheme, from its finished shards (`analysis.run.ranks`).
 
 `measure --bounds` writes them to `trees.json` in the run's folder; `--check` decodes such trees
 with the samplers at the positions that it looks at.
@@ -15,16 +14,15 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from otm import tabular
+from otm.statistics import ratio_of_means
 
-from ..files import json_values, write_json
-from ..layout import TREES
+from ..files import TREES, json_values, write_json
 from ..models.processing import words
 from ..statistics import (
     CONFIDENCE,
     MOST_CLUSTERS,
     ClusterSums,
     clustered_covariance,
-    clustered_means,
 )
 from .manifest import Manifest
 from .ranks import TreeRow, acceptance_by_rank, by_rank, tree_rows
@@ -35,9 +33,7 @@ _ROWS_AT_ONCE = 1 << 14
 
 @dataclasses.dataclass(frozen=True)
 class RankColumn:
-    """What `by_rank` asks of a column of schemes; `otm.table.TableColumn` and a report's have it,
-    too.
-    """
+    """What `by_rank` asks of a column; `otm.table.TableColumn` and a report's have it, too."""
 
     name: str
     scheme: str
@@ -79,7 +75,7 @@ class SettingTrees:
         best = self.schemes[0]
         at = ", ".join(words(name, value) for name, value in self.setting.items())
         head = ("drafted tokens", "optimal tree, tokens a call", "no such tree passes (Tunstall)")
-        rows = [(f"{row.nodes}", f"{row.tokens}", f"{row.upper}") for row in best.rows]
+        rows = [(f"{row.nodes}", row.tokens.words(3), row.upper.words(3)) for row in best.rows]
         lines = [
             f"trees    {at}: {best.label}, at most {best.ks[-1]} children a vertex,",
             f"         every vertex as the mean of {self.positions:,} positions",
@@ -89,8 +85,7 @@ class SettingTrees:
 
 
 def trees_of_run(out: Path, manifest: Manifest) -> tuple[SettingTrees, ...]:
-    """Return the trees of every setting, from the finished shards of a run; nothing where no scheme
-    accepts by rank.
+    """Return the trees of every setting; nothing where no scheme accepts by rank.
 
     Cost: one pass over those columns, some rows in memory at a time.
     """
@@ -106,7 +101,7 @@ def trees_of_run(out: Path, manifest: Manifest) -> tuple[SettingTrees, ...]:
         _sums(out, [column.name for family in families for column in family]).items()
     ):
         total, counts = sums.tables([0])
-        means, covariance = clustered_means(total, counts).mean, clustered_covariance(total, counts)
+        means, covariance = ratio_of_means(total, counts).value, clustered_covariance(total, counts)
         clusters, place, schemes = int((counts[:, 0] > 0).sum()), 0, []
         for family in families:
             part = slice(place, place := place + len(family))
@@ -159,6 +154,6 @@ def write_trees(out: Path, manifest: Manifest) -> tuple[SettingTrees, ...]:
     if found:
         write_json(
             out / TREES,
-            about | {"settings": [json_values(dataclasses.asdict(one)) for one in found]},
+            about | {"settings": json_values(found)},
         )
     return found

@@ -1,4 +1,4 @@
-"""The advice: its arithmetic on hand values, and the command from end to end on the shipped pair."""
+"""The advice: its arithmetic on hand values, and the whole command on the shipped pair."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ import pytest
 
 from analysis import __main__ as command
 from analysis.advise import advice as advice_module
-from analysis.advise import comparison
+from analysis.advise import speedups
 from analysis.advise.advice import Advice, Asked, Row, advise
-from analysis.advise.comparison import Tokens, speedup, verdict_of
 from analysis.advise.costs import StepModel
-from analysis.advise.engines import chain_settings, engine_chain
+from analysis.advise.engine_settings import chain_settings, engine_chain
 from analysis.advise.families import FAMILIES, Limits, Plan, Reading, Work, widths
-from analysis.advise.lost import SEVERAL, Lost, RoundedDrafts, Several
+from analysis.advise.losses import SEVERAL, Lost, RoundedDrafts, Several
 from analysis.advise.screen import screen, trial_table
+from analysis.advise.speedups import Tokens, speedup, verdict_of
 from analysis.advise.trial import Trial, tried
 from analysis.advise.walk import Walk
 from analysis.decode.decoder_text import decoder_from_text, levels_of
 from analysis.decode.plain import PLAIN
 from analysis.errors import AnalysisError
-from analysis.layout import SHIPPED_PAIR
-from analysis.run.losses import PARTS
-from analysis.statistics import Interval
+from analysis.files import SHIPPED_PAIR
+from analysis.run.loss_columns import PARTS
 from otm import Processing
 from otm.commands.printing import WIDTH
 from otm.engines import CostSurface, read_costs
@@ -92,12 +91,12 @@ def advice(verdict: str, *rows: Row, chain: Row) -> Advice:
 ONE = Work.of(SpeculativeSampling(1))
 CHAIN, SLOW = row(SpeculativeSampling(2), 1.2), row(SpeculativeSampling(1), 0.8)
 TREE = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.25)
-HALF = Interval(0.5, 0.45, 0.55)
-PARTS_LOST = dict.fromkeys(PARTS, Interval(0.0, 0.0, 0.0)) | {
-    "ranking": Interval(0.3, 0.2, 0.4),
-    "shape": Interval(0.2, 0.1, 0.3),
+HALF = Estimate(0.5, 0.45, 0.55)
+PARTS_LOST = dict.fromkeys(PARTS, Estimate(0.0, 0.0, 0.0)) | {
+    "ranking": Estimate(0.3, 0.2, 0.4),
+    "shape": Estimate(0.2, 0.1, 0.3),
 }
-GONE = Lost(HALF, PARTS_LOST, 4, 3, Interval(2.1, 2.0, 2.2), Interval(3.0, 2.9, 3.1), 40)
+GONE = Lost(HALF, PARTS_LOST, 4, 3, Estimate(2.1, 2.0, 2.2), Estimate(3.0, 2.9, 3.1), 40)
 SURROUNDINGS = {"on": "cpu", "threads": 2}
 
 
@@ -139,9 +138,9 @@ def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, s
         3,
         "K-SEQ",
         HALF,
-        dict.fromkeys(SEVERAL, Interval(0.2, 0.1, 0.3)) | {"verifier": Interval(0.05, 0.0, 0.1)},
+        dict.fromkeys(SEVERAL, Estimate(0.2, 0.1, 0.3)) | {"verifier": Estimate(0.05, 0.0, 0.1)},
     )
-    rounded = RoundedDrafts(*(Interval(value, value, value) for value in (-2e-5, 3e-4, 6e-4)))
+    rounded = RoundedDrafts(*(Estimate(value, value, value) for value in (-2e-5, 3e-4, 6e-4)))
     more = dataclasses.replace(GONE, several=of_three, rounding=rounded)
     longer = screen(given, draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=more)
     words = " ".join(longer.split())
@@ -261,7 +260,7 @@ def test_intervals_of_the_best_of_many_cover(monkeypatch: pytest.MonkeyPatch) ->
     """Of 40 plans with one true mean the one that looks best is covered as often as said; one
     plan's own interval is not enough.
     """
-    monkeypatch.setattr(comparison, "_SIMULATED", 2_000)
+    monkeypatch.setattr(speedups, "_SIMULATED", 2_000)
     rng, covered, naive, trials, error = np.random.default_rng(2), 0, 0, 200, 0.1
     for seed in range(trials):
         influence = rng.standard_normal((12, 40)) * 0.02
@@ -311,7 +310,7 @@ def test_plans_keep_to_the_limits(limits: Limits) -> None:
     """
     rng = np.random.default_rng(0)
     p, q = rng.dirichlet(np.ones(20), size=(2, 4))
-    from analysis.advise.texts import Text
+    from analysis.advise.sampled_texts import Text
 
     text, model = (
         Text(0, (0,), q.argmax(axis=1), p, q),

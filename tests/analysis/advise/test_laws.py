@@ -17,8 +17,8 @@ from analysis.advise.laws import (
     race_ranks,
     rejection_ranks,
 )
-from analysis.advise.texts import Text
-from analysis.advise.trees import MatchLaw, matches
+from analysis.advise.likeliest_trees import MatchLaw, matches
+from analysis.advise.sampled_texts import Text
 from analysis.advise.walk import along_all_lengths, along_sequences, along_tree, tree_gains
 from otm.drafts import IID, WithoutReplacement
 from otm.drafts.base import enumerate_drafts

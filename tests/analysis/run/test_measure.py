@@ -24,7 +24,7 @@ import otm
 from analysis import __main__ as application
 from analysis.commands.measure import measure
 from analysis.errors import AnalysisError
-from analysis.layout import SHIPPED_PAIR
+from analysis.files import SHIPPED_PAIR
 from analysis.models.processing import Setting, settings_of
 from analysis.models.prompts import (
     DataSet,
@@ -42,7 +42,7 @@ from analysis.report.write import write_report
 from analysis.run import measure as shard
 from analysis.run import positions, runs
 from analysis.run.columns import table_of_logits
-from analysis.run.losses import PARTS, loss_statistics
+from analysis.run.loss_columns import PARTS, loss_statistics
 from analysis.run.manifest import manifest_of, read_manifest
 from analysis.run.measure import ShardTask, measure_shard
 from analysis.run.scheduling import Workers
@@ -294,7 +294,7 @@ def test_the_documented_way_to_read_results_gives_the_reports_numbers(finished: 
         i = place[name]
         assert (run.schemes[i].k, run.schemes[i].lossless) == (4, True)
         # Six decimals are printed.
-        assert float(mean) == pytest.approx(shown.mean[i], abs=6e-7)
+        assert float(mean) == pytest.approx(shown.value[i], abs=6e-7)
         assert max(0.0, float(mean) - float(half)) == pytest.approx(shown.low[i], abs=1.2e-6)
         assert min(1.0, float(mean) + float(half)) == pytest.approx(shown.high[i], abs=1.2e-6)
         compared += 1
@@ -970,7 +970,7 @@ def test_logits_of_one_sampled_path_say_which_and_are_the_same_bytes_again() -> 
 def test_the_speed_counts_from_the_first_shards_work(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Half a second before the first shard, which a process may take to start, is none of the work."""
+    """Half a second before the first shard, which a start may take, is none of the work."""
     trace = write_small_trace(tmp_path / "trace.safetensors", positions=30)
     original = runs.run_each
 
@@ -988,7 +988,7 @@ def test_the_speed_counts_from_the_first_shards_work(
 def test_processes_are_started_for_what_is_wanted_after_compiling_once(
     monkeypatch: pytest.MonkeyPatch, prompt_file: Path, tmp_path: Path
 ) -> None:
-    """Of four shards one machine measures one: a second process would load the models for nothing."""
+    """Of four shards one machine measures one; a second process would load models in vain."""
     events = []
     original = runs.run_each
 

@@ -94,7 +94,7 @@ def test_rows_and_their_intervals() -> None:
             mine = getattr(row, name)
             half = float(np.log(mine.high / mine.value))
             assert float(np.std(np.log(values))) * 1.962 == pytest.approx(half, rel=0.2)
-    assert drawn[0][0].tokens.low is None and "(" not in str(drawn[0][0].tokens)
+    assert not drawn[0][0].tokens.has_interval and "(" not in drawn[0][0].tokens.words(3)
 
 
 @pytest.mark.parametrize("verifier", [otm.RecursiveRejection(), otm.Naive()], ids=str)

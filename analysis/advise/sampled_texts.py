@@ -1,6 +1,4 @@
-"""Texts sampled from the target, and both models' distributions along them: where a lossless
-decoder stands, whichever it is.
-"""
+"""Texts sampled from the target, as every lossless decoder writes them, and both laws there."""
 
 from __future__ import annotations
 

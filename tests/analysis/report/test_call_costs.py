@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.errors import AnalysisError
-from analysis.report.cost import Costs, measured, read_latency
+from analysis.report.call_costs import Costs, measured, read_latency
 from analysis.report.plans import Plan
 from otm.engines import CostSurface, chain_speedup
 from tests.analysis.report.records import latency, written

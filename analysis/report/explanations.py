@@ -1,6 +1,4 @@
-"""What the report says in words: terms for a reader who meets them first, and how the numbers were
-made.
-"""
+"""The report's explanations: terms for newcomers, and how the numbers were made."""
 
 from __future__ import annotations
 
@@ -11,47 +9,66 @@ from .reading import Run
 from .summary import ATTAINED, LAWS, Scheme
 
 _TERMS = {
-    "Draft and target": "A small draft model proposes tokens, a large target model checks them. The check is arranged so that "
-    "the text that comes out has exactly the target's distribution (lossless), however bad the draft is; a bad draft only "
+    "Draft and target": "A small draft model proposes tokens, a large target model checks them. "
+    "The check is arranged so that "
+    "the text that comes out has exactly the target's distribution (lossless), however bad the "
+    "draft is; a bad draft only "
     "costs time.",
-    "Acceptance": "The probability that the token which comes out is among the k drafts, so that the target pass yields one "
-    "more token. Schemes marked “by rule” count only tokens that the scheme's own accept step took, not lucky residual draws.",
+    "Acceptance": "The probability that the token which comes out is among the k drafts, so that "
+    "the target pass yields one "
+    "more token. Schemes marked “by rule” count only tokens that the scheme's own accept step "
+    "took, not lucky residual draws.",
     "k": "The number of alternative drafts for one and the same position.",
-    "Optimum": "The largest acceptance that any lossless scheme can reach with these drafts, computed exactly. It depends on both "
+    "Optimum": "The largest acceptance that any lossless scheme can reach with these drafts, "
+    "computed exactly. It depends on both "
     "models and on how drafts are drawn, not on the verifier. "
-    "otm.Optimal() attains it for i.i.d. drafts and otm.GreedyOptimal() for greedy ones, at any vocabulary size.",
+    "otm.Optimal() attains it for i.i.d. drafts and otm.GreedyOptimal() for greedy ones, at any "
+    "vocabulary size.",
     "Gap": "Optimum minus acceptance: what a better verifier on the same drafts would still win.",
-    "Target call": "One pass of the target model over the drafted tokens. Tokens per target call (block efficiency) count the "
+    "Target call": "One pass of the target model over the drafted tokens. Tokens per target call "
+    "(block efficiency) count the "
     "accepted drafts and the one token that the target always adds.",
-    "Entropy": "How spread out the target's distribution is, in nats: 0 if one token is certain, ln n if n tokens are equally "
+    "Entropy": "How spread out the target's distribution is, in nats: 0 if one token is certain, "
+    "ln n if n tokens are equally "
     "likely.",
-    "TV, KL": "Distances between the two distributions: total variation, 0 if equal and 1 if disjoint; Kullback–Leibler "
-    "divergence in nats, infinite where one gives probability to a token that the other excludes, as top-p sampling often "
+    "TV, KL": "Distances between the two distributions: total variation, 0 if equal and 1 if "
+    "disjoint; Kullback–Leibler "
+    "divergence in nats, infinite where one gives probability to a token that the other excludes, "
+    "as top-p sampling often "
     "does. The optimum for one draft is 1 − TV.",
-    "Temperature, top-p": "How both models' logits become probabilities: temperatures below 1 sharpen; top-p p keeps the most "
+    "Temperature, top-p": "How both models' logits become probabilities: temperatures below 1 "
+    "sharpen; top-p p keeps the most "
     "likely tokens that together have mass p. All numbers are for the processed distributions.",
 }
 
 PREDICTION = (
-    "Predicted from the run's mean acceptance, over all its prompts, as if one draft sequence survived each level; a scheme that "
+    "Predicted from the run's mean acceptance, over all its prompts, as if one draft sequence "
+    "survived each level; a scheme that "
     "keeps several gets more."
 )
 
 LOST = (
-    "Exact at every position: with one draft, what the best verifier does not accept is lost to the parts in turn, from what no "
-    "draft over the same tokens could win to what the filters of the target refuse. They make 1 together with what is accepted."
+    "Exact at every position: with one draft, what the best verifier does not accept is lost to "
+    "the parts in turn, from what no "
+    "draft over the same tokens could win to what the filters of the target refuse. They make 1 "
+    "together with what is accepted."
 )
 
 LIKELIEST = (
-    "What k drafts win: drawn from this draft and verified in the best way, or chosen without chance by one that knows the target, "
+    "What k drafts win: drawn from this draft and verified in the best way, or chosen without "
+    "chance by one that knows the target, "
     "whose k likeliest tokens they are"
 )
 
 TREES = (
-    "Tokens per target call of the optimal tree of each size, every vertex taken as independent with the mean acceptance by rank, "
-    "and what no tree of that size and at most so many children a vertex passes, by the entropy of that acceptance (Tunstall's "
-    "bound for source codes; ERSD, Theorem 4.1 and Lemma 4.2). Between measured numbers of drafts the optimal tree takes "
-    "acceptance as linear; the bound does not. Of the schemes that accept by rank, the one whose largest tree yields most."
+    "Tokens per target call of the optimal tree of each size, every vertex taken as independent "
+    "with the mean acceptance by rank, "
+    "and what no tree of that size and at most so many children a vertex passes, by the entropy of "
+    "that acceptance (Tunstall's "
+    "bound for source codes; ERSD, Theorem 4.1 and Lemma 4.2). Between measured numbers of drafts "
+    "the optimal tree takes "
+    "acceptance as linear; the bound does not. Of the schemes that accept by rank, the one whose "
+    "largest tree yields most."
 )
 
 TREES_HEAD = (
@@ -69,15 +86,21 @@ _LAW_TERMS = {
 }
 
 _SCHEME_TERMS = {
-    "KSeq": "tries the drafts in turn with acceptance min(1, q/(γp)) for the best γ (SpecTr, Algorithm 2)",
-    "RecursiveRejection": "tries the drafts in turn, each against what the target has left (SpecInfer, RSD)",
-    "Naive": "samples the target and looks whether a draft hit it; with top-k drafts nothing lossless does better",
+    "KSeq": "tries the drafts in turn with acceptance min(1, q/(γp)) for the best γ (SpecTr, "
+    "Algorithm 2)",
+    "RecursiveRejection": "tries the drafts in turn, each against what the target has left "
+    "(SpecInfer, RSD)",
+    "Naive": "samples the target and looks whether a draft hit it; with top-k drafts nothing "
+    "lossless does better",
     "NaiveTree": "the maximal coupling on the first draft; its residual may hit the others",
-    "Maximal": "standard speculative sampling with one draft (Leviathan et al. 2023; Chen et al. 2023)",
-    "Race": "both models use the same Gumbel noise; accepted where both pick the same token (ERSD; Daliri et al. 2024)",
+    "Maximal": "standard speculative sampling with one draft (Leviathan et al. 2023; Chen et al. "
+    "2023)",
+    "Race": "both models use the same Gumbel noise; accepted where both pick the same token (ERSD; "
+    "Daliri et al. 2024)",
     "ListRace": "k draft races against one target race (Rowan et al. 2025)",
     "MinHash": "shared darts thrown until each model accepts one (Daliri et al. 2024)",
-    "Optimal": "selects a draft by independent scores, then one rejection step; no verifier of i.i.d. drafts accepts more",
+    "Optimal": "selects a draft by independent scores, then one rejection step; no verifier of "
+    "i.i.d. drafts accepts more",
     "GreedyOptimal": "the optimal verifier for top k−1 and one draw (Hu et al. 2025)",
     "SpecHub": "two drafts, the most likely token as a hub (SpecHub)",
     "Lenience": "accepts more than is lossless by a factor (Leviathan et al. 2023, A.5)",
@@ -87,15 +110,22 @@ _SCHEME_TERMS = {
 """What each verifier does, by its class."""
 
 _POSITIONS = {
-    "text": "Both models were compared along the given text (teacher forcing). The numbers describe how well the draft "
-    "predicts the target on this text; text that neither model would write can be harder or easier than what a decoder meets.",
-    "target": "Both models were compared along continuations sampled from the target, at each row's own temperature and "
+    "text": "Both models were compared along the given text (teacher forcing). The numbers "
+    "describe how well the draft "
+    "predicts the target on this text; text that neither model would write can be harder or easier "
+    "than what a decoder meets.",
+    "target": "Both models were compared along continuations sampled from the target, at each "
+    "row's own temperature and "
     "top-p. This is the text that lossless decoding "
     "produces, whatever the scheme.",
-    "draft": "Both models were compared along continuations sampled from the draft, at each row's own temperature and top-p, so at "
-    "contexts that the draft likes. A decoder meets the target's text instead; expect a difference.",
-    "on-policy": "Positions are those that a verifier examines while single-draft speculative decoding runs at each row's own "
-    "temperature and top-p. Positions right after a rejection and those deep in a block are met as often as a decoder meets "
+    "draft": "Both models were compared along continuations sampled from the draft, at each row's "
+    "own temperature and top-p, so at "
+    "contexts that the draft likes. A decoder meets the target's text instead; expect a "
+    "difference.",
+    "on-policy": "Positions are those that a verifier examines while single-draft speculative "
+    "decoding runs at each row's own "
+    "temperature and top-p. Positions right after a rejection and those deep in a block are met as "
+    "often as a decoder meets "
     "them; bonus positions, where nothing is drafted, are not among them.",
     "trace": "Positions are those of a recorded trace; what they stand for is up to the trace.",
 }
@@ -109,7 +139,10 @@ def terms(schemes: tuple[Scheme, ...]) -> list[tuple[str, str]]:
         for law in laws
         if law in _LAW_TERMS
     ]
-    lossy = "Lossy: the output no longer has the target's distribution. Shown for comparison, never recommended."
+    lossy = (
+        "Lossy: the output no longer has the target's distribution. Shown for comparison, "
+        "never recommended."
+    )
     seen: dict[str, str] = {}
     for scheme in (scheme for scheme in schemes if scheme.kind != "bound"):
         verifier = (
@@ -141,16 +174,18 @@ def interval_words(run: Run, found: Aggregates) -> str:
         words = "" if run.is_interval else "Bands are 95 % intervals over prompts."
     if run.is_interval:
         return (
-            "The run knows only the most likely tokens and the mass of the rest, so acceptance is certified between two ends. "
+            "The run knows only the most likely tokens and the mass of the rest, so acceptance is "
+            "certified between two ends. "
             f"{words}"
         ).strip()
-    return f"It is computed exactly at every position from both models' distributions, then averaged. {words}"
+    return (
+        "It is computed exactly at every position from both models' distributions, then "
+        f"averaged. {words}"
+    )
 
 
 def band_words(run: Run, found: Aggregates) -> str:
-    """Return what lines and bands are in the charts of a run of intervals; nothing otherwise, where
-    bands are the usual ones.
-    """
+    """Return what lines and bands are in the charts of a run of intervals, nothing otherwise."""
     if not run.is_interval:
         return ""
     widened = "" if found.survey.num_prompts < 2 else ", widened by the 95 % interval over prompts"
@@ -176,21 +211,30 @@ def method(run: Run, found: Aggregates) -> list[str]:
             ""
             if found.num_clusters == found.survey.num_prompts
             else (
-                f" The {found.survey.num_prompts} prompts were spread over {found.num_clusters} clusters to bound memory; that "
+                f" The {found.survey.num_prompts} prompts were spread over {found.num_clusters} "
+                "clusters to bound memory; that "
                 "changes the width of an interval by a few per cent at most."
             )
         )
         lines.append(
-            "Intervals: positions of one prompt resemble each other, so the interval of a mean treats prompts, not positions, "
-            "as the independent observations: cluster-robust standard error of a ratio of totals, t quantile with one degree "
-            f"of freedom less than clusters, 95 % coverage.{shared} Intervals say how the mean would move with other prompts "
+            "Intervals: positions of one prompt resemble each other, so the interval of a mean "
+            "treats prompts, not positions, "
+            "as the independent observations: cluster-robust standard error of a ratio of totals, "
+            "t quantile with one degree "
+            f"of freedom less than clusters, 95 % coverage.{shared} Intervals say how the mean "
+            "would move with other prompts "
             "of the same kind; they know nothing of other kinds of text."
         )
     exact = "is exact for its position up to floating-point rounding"
     if run.is_interval:
-        exact = "lies between the two ends, whatever the probabilities of the tokens that were not recorded"
+        exact = (
+            "lies between the two ends, whatever the probabilities of the tokens that were "
+            "not "
+            "recorded"
+        )
     lines.append(
-        f"Values: every acceptance {exact}; nothing was sampled except, where said above, the text itself."
+        f"Values: every acceptance {exact}; nothing was sampled except, where said above, the text "
+        "itself."
     )
     return [line for line in lines if line]
 
@@ -200,7 +244,8 @@ def warnings(run: Run, found: Aggregates) -> list[str]:
     told = []
     if len(run.shards) < run.num_shards_planned:
         told.append(
-            f"Unfinished run: {len(run.shards)} of {run.num_shards_planned} shards. The numbers are for the prompts measured "
+            f"Unfinished run: {len(run.shards)} of {run.num_shards_planned} shards. The numbers "
+            "are for the prompts measured "
             "so far."
         )
     if 1 < found.survey.num_prompts < 20:

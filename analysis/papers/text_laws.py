@@ -1,5 +1,4 @@
-"""What becomes of drafts along texts of the target, for the papers' tables: sampled in batches,
-kept on the disk text by text.
+"""Laws of what becomes of drafts along sampled texts of the target, kept text by text.
 
 The output of a lossless decoder is a text of the target. So the texts are sampled once, from the
 target alone, and what each decoder is expected to do on them follows exactly, whichever decoder it
@@ -35,7 +34,7 @@ from ..advise.laws import (
     race_ranks,
     rejection_ranks,
 )
-from ..advise.texts import Text
+from ..advise.sampled_texts import Text
 from ..decode.results import prompt_name
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically
@@ -88,8 +87,7 @@ def laws_along(
     folder: Path,
     determining: Any,
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Yield each text's prompt, by its number, its seed and its laws; prompts outside, seeds
-    inside.
+    """Yield each text's prompt number, its seed and its laws; prompts outside, seeds inside.
 
     Args:
         pair: the two models.

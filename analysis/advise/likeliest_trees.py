@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from otm.sequence import Absorbing, LanguageModel, LikeliestTree
 from otm.sequence.likeliest_tree import Path, levels
 
-from .texts import Text
+from .sampled_texts import Text
 from .walk import Walk, tally
 
 Floats = NDArray[np.float64]
@@ -111,9 +111,7 @@ def _enter(
     sizes: NDArray[np.int64],
     eos: int | None,
 ) -> None:
-    """Note which tree sizes hold how much of the text from one start: `reached` `(sizes, L + 1)`,
-    `gained` `(sizes, L)`.
-    """
+    """Note how much of the text the trees of each size hold from one start."""
     whole = text.context(len(text.tokens))
     base = len(text.prefix) + start
     reached[:, 0] = 1.0

@@ -1,6 +1,4 @@
-"""A record of `advise`: its answer at its own sampling setting, and the costs that it measured at
-every other one.
-"""
+"""A record of `advise`: its answer at its own setting, and its costs for every other one."""
 
 from __future__ import annotations
 
@@ -12,7 +10,10 @@ from otm.tabular import shortened
 
 from ..errors import AnalysisError
 from .aggregate import Aggregates
-from .card import (
+from .call_costs import Costs, measured, read_object
+from .reading import PROCESSING, Run
+from .text import shown
+from .verdict_card import (
     HEAD,
     ITSELF,
     PROBABLY,
@@ -25,9 +26,6 @@ from .card import (
     named,
     with_interval,
 )
-from .cost import Costs, measured, read_object
-from .reading import PROCESSING, Run
-from .text import shown
 
 FORMAT, VERSION = "otm.advice", 1
 """Of the records that are read; what writes them needs torch, and a report does not."""

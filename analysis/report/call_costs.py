@@ -1,5 +1,4 @@
-"""What a call costs, in units of one step of plain decoding: measured on a machine, or assumed by
-the reader.
+"""What a call costs in steps of plain decoding: measured on a machine, or assumed.
 
 A call drafts a tree level by level, one draft pass a level, and lets the target check all of it at
 once:
@@ -89,8 +88,9 @@ class Costs:
 
 
 def read_latency(path: Path) -> Costs:
-    """Read costs from a record of `latency`, or from any cost surface that `otm.engines.read_costs`
-    takes (batch 1, first context).
+    """Read costs from a record of `latency` or a cost surface.
+
+    Of a surface, which `otm.engines.read_costs` takes, it is batch 1 and the first context.
 
     Raises:
         AnalysisError: if the file is neither.

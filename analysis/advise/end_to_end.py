@@ -20,15 +20,14 @@ from ..errors import AnalysisError
 from ..files import write_json
 from ..models.causal import pair_models
 from ..models.latency import measure_passes
-from ..models.names import SIDES, model_places
 from ..models.pair import end_of_text
 from ..models.processing import Setting
 from ..models.prompts import open_prompts
 from ..models.prompts import prompts as numbered
-from ..models.source import PairSource, loaded
-from ..provenance import environment, revision, weights_digest
+from ..models.source import SIDES, PairSource, loaded, model_places
+from ..provenance import environment, loads, model_identity, revision
 from .advice import Advice, Asked, advise
-from .lost import lost
+from .losses import lost
 from .record import advice_record
 from .screen import named, screen, trial_table
 from .trial import tried
@@ -51,8 +50,7 @@ def advised(
     out: Path | None,
     show: Callable[[str], object],
 ) -> str:
-    """Measure, show the answer as soon as it is known, run it if asked, and return what is left to
-    say.
+    """Measure a pair, show the answer, run it if asked, and return what is left to say.
 
     Args:
         source: the pair.
@@ -133,10 +131,7 @@ def advised(
     if out is not None:
         places = dict(zip(SIDES, model_places(source.draft, source.target), strict=True))
         manifest = {
-            "models": {
-                side: {"name": Path(name).name, "sha256": weights_digest(name)}
-                for side, name in places.items()
-            },
+            "models": {side: model_identity(place) for side, place in places.items()},
             "processing": {
                 side: dataclasses.asdict(one) for side, one in zip(SIDES, processing, strict=True)
             },
@@ -145,8 +140,7 @@ def advised(
             "dtype": dtype,
             "threads": torch.get_num_threads(),
             "cores": os.cpu_count(),
-            "load average before": [round(value, 2) for value in before],
-            "load average after": [round(value, 2) for value in os.getloadavg()],
+            **loads(before),
             "notes": list(pair.notes),
             **environment(),
             "revision": revision(),

@@ -14,8 +14,8 @@ from analysis.advise import record as written_by
 from analysis.advise.costs import StepModel
 from analysis.advise.families import FAMILIES
 from analysis.errors import AnalysisError
-from analysis.report import advised
-from analysis.report.advised import read_advice
+from analysis.report import advice_record
+from analysis.report.advice_record import read_advice
 from analysis.report.aggregate import aggregate
 from analysis.report.answer import answered
 from analysis.report.reading import open_run
@@ -25,8 +25,8 @@ from tests.analysis.report.synthetic_run import write_run
 
 
 def test_the_record_is_the_one_that_advise_writes() -> None:
-    assert (advised.FORMAT, advised.VERSION) == (written_by.FORMAT, written_by.VERSION)
-    assert set(advised._KINDS.values()) <= {family.name for family in FAMILIES}
+    assert (advice_record.FORMAT, advice_record.VERSION) == (written_by.FORMAT, written_by.VERSION)
+    assert set(advice_record._KINDS.values()) <= {family.name for family in FAMILIES}
     assert {"draft", "target", "rest"} == {field.name for field in dataclasses.fields(StepModel)}
 
 
