@@ -81,12 +81,12 @@ def shortened(path: Path) -> str:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file that is there in full or not at all, even if the machine loses power."""
-    with appearing(path) as file:
+    with open_atomically(path) as file:
         file.write(content)
 
 
 @contextlib.contextmanager
-def appearing(path: Path) -> Iterator[BinaryIO]:
+def open_atomically(path: Path) -> Iterator[BinaryIO]:
     """Open a file that appears under its name when the block ends, and not if the block raises.
 
     Raises:
@@ -105,7 +105,7 @@ def appearing(path: Path) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise AnalysisError(explain(error, path)) from error
+            raise AnalysisError(explain_write_error(error, path)) from error
         raise
 
 
@@ -149,7 +149,7 @@ def make_folder(path: Path) -> Path:
                 f"--out must be a folder's name; got {shortened(path)!r} ({error}). Choose another."
             ) from error
         if error.errno in _NO_ROOM:
-            raise AnalysisError(explain(error, path)) from error
+            raise AnalysisError(explain_write_error(error, path)) from error
         raise AnalysisError(
             f"--out must be a folder that can be written; {shortened(path)} does not exist "
             f"({error.strerror}). "
@@ -166,7 +166,7 @@ def _flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def explain(error: OSError, path: Path) -> str:
+def explain_write_error(error: OSError, path: Path) -> str:
     """Say why a file could not be written, and what to do."""
     kept = "What is finished is kept; run the same command again to go on."
     if error.errno in _NO_ROOM:

@@ -16,7 +16,7 @@ from ..errors import AnalysisError
 from ..models.causal import CausalModel
 from .costs import Clock, Clocked, StepModel, texts_for
 from .families import FAMILIES, Family, Limits, Plan, Reading
-from .sampled_texts import Text, continued
+from .sampled_texts import SampledText, sample_texts
 from .speedups import Tokens, Verdict, speedup, verdict_of
 
 LEAST_TEXTS = 3
@@ -30,7 +30,7 @@ LEAST_ROUNDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class AdviceSettings:
     """What is measured.
 
     Attributes:
@@ -87,7 +87,7 @@ class Advice:
         sampled: the texts: number of the prompt, its tokens, the continuation.
     """
 
-    asked: Asked
+    asked: AdviceSettings
     verdict: Verdict
     rows: tuple[Row, ...]
     chain: Row
@@ -114,7 +114,7 @@ def advise(
     target: CausalModel,
     prompts: Sequence[Sequence[int]],
     *,
-    asked: Asked,
+    asked: AdviceSettings,
     eos: int | None,
     progress: Callable[[str], object] = lambda what: None,
 ) -> Advice:
@@ -139,7 +139,7 @@ class _Measurement:
         draft: CausalModel,
         target: CausalModel,
         prompts: Sequence[Sequence[int]],
-        asked: Asked,
+        asked: AdviceSettings,
         eos: int | None,
         progress: Callable[[str], object],
     ) -> None:
@@ -195,9 +195,9 @@ class _Measurement:
                 "--prompt-tokens."
             )
 
-    def _continued(self, number: int, turn: int) -> list[Text]:
+    def _continued(self, number: int, turn: int) -> list[SampledText]:
         return list(
-            continued(
+            sample_texts(
                 self.draft,
                 self.target,
                 [self.prompts[number]],

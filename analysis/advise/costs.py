@@ -22,7 +22,7 @@ from otm.sequence import Decoder, LanguageModel, StaticDecoder, Uniforms, step
 from ..decode.plain import plain_step
 from ..models.causal import CausalModel
 from .families import Plan, Work
-from .sampled_texts import Text
+from .sampled_texts import SampledText
 
 Floats = NDArray[np.float64]
 
@@ -251,7 +251,7 @@ class StepModel:
         )
 
 
-def texts_for(texts: Sequence[Text]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def texts_for(texts: Sequence[SampledText]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return prompts and continuations without their distributions."""
     return [(text.prefix, tuple(text.tokens.tolist())) for text in texts]
 

@@ -24,19 +24,19 @@ from ..models.pair import end_of_text
 from ..models.processing import Setting
 from ..models.prompts import open_prompts
 from ..models.prompts import prompts as numbered
-from ..models.source import SIDES, PairSource, loaded, model_places
+from ..models.source import SIDES, PairSource, load_source, model_places
 from ..provenance import environment, loads, model_identity, revision
-from .advice import Advice, Asked, advise
-from .losses import lost
+from .advice import Advice, AdviceSettings, advise
+from .losses import measure_losses
 from .record import advice_record
-from .screen import named, screen, trial_table
-from .trial import tried
+from .screen import plan_name, screen, trial_table
+from .trial import run_trials
 
 PASSES = (0, 1, 2, 4, 8, 16, 32, 64)
 """Nodes of the target passes that are timed by context length."""
 
 
-def advised(
+def run_advise(
     source: PairSource,
     prompts: Path,
     *,
@@ -45,7 +45,7 @@ def advised(
     prompt_tokens: int,
     chat: bool,
     processing: Setting,
-    asked: Asked,
+    asked: AdviceSettings,
     repeats: int,
     out: Path | None,
     show: Callable[[str], object],
@@ -66,7 +66,7 @@ def advised(
         raise AnalysisError(
             "Advice needs at least one prompt; the file has none. Give one per line."
         )
-    pair = loaded(source)
+    pair = load_source(source)
     encode = pair.encode_chat if chat else pair.encode
     tokens = [encode(prompt.text)[-prompt_tokens:] for prompt in texts]
     draft, target = pair_models(pair, processing)
@@ -87,7 +87,7 @@ def advised(
         trees = [
             row.plan.decoder for row in advice.rows if isinstance(row.plan.decoder, LikeliestTree)
         ]
-        gone = lost(
+        lost = measure_losses(
             draft,
             target,
             advice.sampled,
@@ -107,11 +107,11 @@ def advised(
         "load": f"{load:.1f}",
     }
     names = dict(zip(SIDES, source.names, strict=True))
-    show(screen(advice, draft=names["draft"], surroundings=surroundings, passes=passes, gone=gone))
+    show(screen(advice, draft=names["draft"], surroundings=surroundings, passes=passes, lost=lost))
     trials = []
     if repeats:
         with _Progress(None) as bar:
-            trials = tried(
+            trials = run_trials(
                 advice,
                 draft,
                 target,
@@ -149,7 +149,7 @@ def advised(
             advice,
             draft=names["draft"],
             surfaces={"passes": passes},
-            gone=gone,
+            lost=lost,
             trials=trials,
             manifest=manifest,
         )
@@ -159,7 +159,7 @@ def advised(
 
 
 def _names(advice: Advice) -> dict[str, str]:
-    return {row.plan.text: named(row) for row in advice.rows}
+    return {row.plan.text: plan_name(row) for row in advice.rows}
 
 
 class _Progress:

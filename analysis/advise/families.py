@@ -27,8 +27,8 @@ from otm.trees import optimal_tree
 
 from ..run.ranks import drafting_widths
 from .laws import RankLaw, SurvivorLaw, kseq_survivors, optimal_survivors, rejection_ranks
-from .likeliest_trees import MatchLaw, matches
-from .sampled_texts import Text
+from .likeliest_trees import MatchLaw, match_law
+from .sampled_texts import SampledText
 from .walk import Walk, along_all_lengths, along_tree
 
 NUMBERS = (2, 3, 4, 6, 8, 12, 16)
@@ -103,7 +103,7 @@ class Reading:
         rng: of a law that is sampled.
     """
 
-    text: Text
+    text: SampledText
     draft: LanguageModel
     limits: Limits
     starts: int
@@ -252,7 +252,7 @@ class LikeliestTrees(Family):
 
     def law(self, reading: Reading) -> MatchLaw:
         """Return what the trees of every size and depth hold of the text."""
-        return matches(
+        return match_law(
             reading.draft,
             reading.text,
             sizes=_likeliest_sizes(reading.limits, reading.draft.num_tokens) or (1,),

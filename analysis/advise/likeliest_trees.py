@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from otm.sequence import Absorbing, LanguageModel, LikeliestTree
 from otm.sequence.likeliest_tree import Path, levels
 
-from .sampled_texts import Text
+from .sampled_texts import SampledText
 from .walk import Walk, tally
 
 Floats = NDArray[np.float64]
@@ -53,9 +53,9 @@ class MatchLaw:
         return tally(self.reached[at], self.gained[at])
 
 
-def matches(
+def match_law(
     draft: LanguageModel,
-    text: Text,
+    text: SampledText,
     *,
     sizes: Sequence[int],
     depth: int,
@@ -105,7 +105,7 @@ def matches(
 def _enter(
     reached: Floats,
     gained: Floats,
-    text: Text,
+    text: SampledText,
     start: int,
     tree: Sequence[Path],
     sizes: NDArray[np.int64],

@@ -38,7 +38,7 @@ SEVERAL = {name: words for name, words in PARTS.items() if name != "ranking"} | 
 
 
 @dataclasses.dataclass(frozen=True)
-class Several:
+class SeveralLosses:
     """What becomes of several first drafts, drawn independently.
 
     Attributes:
@@ -71,7 +71,7 @@ class RoundedDrafts:
 
 
 @dataclasses.dataclass(frozen=True)
-class Lost:
+class DraftLosses:
     """What becomes of first drafts.
 
     Attributes:
@@ -92,11 +92,11 @@ class Lost:
     tokens: Estimate
     clairvoyant: Estimate
     positions: int
-    several: Several | None = None
+    several: SeveralLosses | None = None
     rounding: RoundedDrafts | None = None
 
 
-def lost(
+def measure_losses(
     draft: CausalModel,
     target: CausalModel,
     sampled: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]],
@@ -107,7 +107,7 @@ def lost(
     seconds: float,
     rng: np.random.Generator,
     rounded: bool = False,
-) -> Lost:
+) -> DraftLosses:
     """Look at random positions of texts until the time is over, at those of one text at least.
 
     Args:
@@ -170,8 +170,8 @@ def lost(
     several = None
     if k > 1:
         words = "the best verifier" if verifier is None else str(verifier)
-        several = Several(k, words, next(shares), {name: next(shares) for name in SEVERAL})
-    return Lost(
+        several = SeveralLosses(k, words, next(shares), {name: next(shares) for name in SEVERAL})
+    return DraftLosses(
         accepted=accepted,
         parts=parts_of_one,
         several=several,

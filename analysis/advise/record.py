@@ -12,8 +12,8 @@ from otm.sequence import Gsd, LikeliestTree
 from ..files import json_values
 from .advice import Advice, Row
 from .engine_settings import chain_settings, eagle_choices, engine_chain, likeliest_settings
-from .losses import Lost
-from .screen import named
+from .losses import DraftLosses
+from .screen import plan_name
 from .trial import Trial
 
 FORMAT = "otm.advice"
@@ -25,7 +25,7 @@ def advice_record(
     *,
     draft: str,
     surfaces: Mapping[str, CostSurface],
-    gone: Lost,
+    lost: DraftLosses,
     trials: Sequence[Trial],
     manifest: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def advice_record(
         advice: what was measured.
         draft: the draft model's name, for engines.
         surfaces: measured passes by name, as `otm plan --costs` takes them.
-        gone: what drafts are lost to.
+        lost: what drafts are lost to.
         trials: real runs, if any.
         manifest: models, processing, device, load.
     """
@@ -61,7 +61,7 @@ def advice_record(
             "plans": advice.num_plans,
             "asked": dataclasses.asdict(advice.asked),
         },
-        "lost": json_values(gone),
+        "lost": json_values(lost),
         "engines": {
             "length": chain.length if chain.may_pay else 0,
             "speedup": json_values(chain.speedup),
@@ -76,7 +76,7 @@ def advice_record(
 def _row(row: Row, draft: str) -> dict[str, Any]:
     return {
         "family": row.plan.family,
-        "name": named(row),
+        "name": plan_name(row),
         "decoder": row.plan.text,
         "nodes": row.plan.decoder.num_nodes,
         "depth": row.plan.decoder.depth,

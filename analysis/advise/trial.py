@@ -51,7 +51,7 @@ class Trial:
     predicted_speedup: float
 
 
-def tried(
+def run_trials(
     advice: Advice,
     draft: CausalModel,
     target: CausalModel,

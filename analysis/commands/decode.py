@@ -11,14 +11,14 @@ from otm.sequence import DECODERS
 
 from ..models.processing import Setting
 from ..models.source import PairSource
-from .options import Field, Limit, Prompts, Threads, grouped, integers, use_threads, written
+from .options import Field, Limit, Prompts, Threads, grouped, integers, output_option, use_threads
 
 
 @grouped
 def decode(
     *,
     prompts: Prompts,
-    out: Annotated[Path, written("Results file (JSON lines); a killed run goes on from it.")],
+    out: Annotated[Path, output_option("Results file (JSON lines); a killed run goes on from it.")],
     decoder: Annotated[
         list[str],
         typer.Option(
@@ -51,12 +51,12 @@ def decode(
     from ..decode.plain import PLAIN
     from ..models.prompts import open_prompts
     from ..models.prompts import prompts as numbered
-    from ..models.source import loaded
+    from ..models.source import load_source
 
     use_threads(threads)
     decoders = {text.strip(): decoder_from_text(text) for text in decoder}
     chosen_seeds = integers(seeds, name="seeds", minimum=0)
-    pair = loaded(models)
+    pair = load_source(models)
     texts = itertools.islice(numbered(open_prompts(prompts, field=field)), limit)
     tokens = [pair.encode(prompt.text)[-prompt_tokens:] for prompt in texts]
     settings = RunSettings(

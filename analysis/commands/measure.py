@@ -10,7 +10,7 @@ import typer
 from ..errors import AnalysisError
 from ..models.processing import Setting
 from ..models.source import PairSource
-from .options import grouped, integers, written
+from .options import grouped, integers, output_option
 
 if TYPE_CHECKING:
     from ..models.prompts import PromptSource
@@ -33,7 +33,7 @@ _OF_TRACES = {
 def measure(
     *,
     context: typer.Context,
-    out: Annotated[Path, written("Folder of the run; an unfinished run there goes on.")],
+    out: Annotated[Path, output_option("Folder of the run; an unfinished run there goes on.")],
     models: PairSource,
     prompts: Annotated[
         Path | None, typer.Option(help="Text (one prompt per line), .jsonl or .parquet.")
@@ -135,7 +135,7 @@ def measure(
     """Measure every batched scheme on real logits, position by position, into Parquet shards."""
     if from_trace is not None:
         _check_trace_options(context)
-    from ..run.identity import caution
+    from ..run.identity import unchecked_note
     from ..run.runs import measure_prompts, measure_trace_file
     from ..run.scheduling import Workers, resources
     from ..run.settings import Settings
@@ -200,7 +200,7 @@ def measure(
     for trees in summary.trees:
         typer.echo(str(trees))
     if summary.unchecked:
-        typer.echo(f"note: {caution(summary.unchecked)}", err=True)
+        typer.echo(f"note: {unchecked_note(summary.unchecked)}", err=True)
 
 
 def _check_trace_options(context: typer.Context) -> None:
@@ -267,14 +267,14 @@ def merge(
         list[Path],
         typer.Argument(help="Parts of one run, measured with the same settings and software."),
     ],
-    out: Annotated[Path, written("Folder that will hold all their shards.")],
+    out: Annotated[Path, output_option("Folder that will hold all their shards.")],
     allow: Annotated[
         list[str] | None,
         typer.Option(help="Place where parts may differ, such as provenance.processor."),
     ] = None,
 ) -> None:
     """Merge the shards of one run that several machines have measured."""
-    from ..run.identity import caution
+    from ..run.identity import unchecked_note
     from ..run.merge import merge as merge_runs
 
     merged = merge_runs(runs, out, allow=tuple(allow or ()))
@@ -285,7 +285,7 @@ def merge(
     )
     typer.echo(f"{out}: {merged.finished} shards{missing}")
     if merged.unchecked:
-        typer.echo(f"note: {caution(merged.unchecked)}", err=True)
+        typer.echo(f"note: {unchecked_note(merged.unchecked)}", err=True)
 
 
 def report(
@@ -296,7 +296,7 @@ def report(
         ),
     ],
     out: Annotated[
-        Path | None, written("Folder for report.html and report.md. Default: the run's.")
+        Path | None, output_option("Folder for report.html and report.md. Default: the run's.")
     ] = None,
     decode: Annotated[
         Path | None,
@@ -314,8 +314,8 @@ def report(
     """Write a self-contained HTML page and a Markdown summary of a measured run."""
     from ..report.write import write_report
 
-    written = write_report(run, out=out, decode=decode, latency=latency, advice=advice)
-    for line in written.findings:
+    files = write_report(run, out=out, decode=decode, latency=latency, advice=advice)
+    for line in files.findings:
         typer.echo(line)
-    typer.echo(f"page     {written.html}")
-    typer.echo(f"summary  {written.markdown}")
+    typer.echo(f"page     {files.html}")
+    typer.echo(f"summary  {files.markdown}")

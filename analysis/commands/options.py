@@ -219,7 +219,7 @@ def _of_machine(option: inspect.Parameter) -> bool:
     )
 
 
-def written(help: str) -> Any:
+def output_option(help: str) -> Any:
     """Return the option that names a file or folder to write, and refuses the empty name.
 
     A shell makes "" of a variable that is not set, and what is written would lie where nobody named

@@ -11,15 +11,17 @@ from otm import tabular
 
 from ..files import SHIPPED_PAIR
 from ..run.scheduling import MOST_THREADS
-from .options import use_threads, written
+from .options import output_option, use_threads
 
 if TYPE_CHECKING:
     from ..train.corpus import Corpus
 
 
 def train(
-    out: Annotated[Path, written("Where the pair is written, in Hugging Face format.")],
-    work: Annotated[Path, written("Where checkpoints are kept; a killed run resumes from here.")],
+    out: Annotated[Path, output_option("Where the pair is written, in Hugging Face format.")],
+    work: Annotated[
+        Path, output_option("Where checkpoints are kept; a killed run resumes from here.")
+    ],
     text: Annotated[
         list[Path] | None,
         typer.Option(help="UTF-8 text to train on. Default: installed packages' docstrings."),
@@ -89,9 +91,10 @@ def train(
 
 def finetune(
     work: Annotated[
-        Path, written("Folder for checkpoints and finished runs; a killed run goes on from there.")
+        Path,
+        output_option("Folder for checkpoints and finished runs; a killed run goes on from there."),
     ],
-    out: Annotated[Path, written("Folder for the figure's data.")] = Path("figures/data"),
+    out: Annotated[Path, output_option("Folder for the figure's data.")] = Path("figures/data"),
     draft: Annotated[
         Path, typer.Option(help="Folder of the draft model that every run starts from.")
     ] = SHIPPED_PAIR / "draft_small",

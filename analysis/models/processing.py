@@ -61,16 +61,16 @@ class Setting(NamedTuple):
         )
 
 
-def words(name: str, value: object) -> str:
+def setting_text(name: str, value: object) -> str:
     """Return a recorded setting as a reader sees it.
 
     >>> words("draft_top_p", 0.9), words("temperature", 1.0), words("order", "vllm")
     ('draft top-p 0.9', 'temperature 1', 'order vllm')
     """
-    return f"{name_of(name)} {f'{value:g}' if isinstance(value, float) else str(value)[:40]}"
+    return f"{setting_name(name)} {f'{value:g}' if isinstance(value, float) else str(value)[:40]}"
 
 
-def name_of(setting: str) -> str:
+def setting_name(setting: str) -> str:
     """Return the name of a recorded setting as a reader sees it."""
     return setting.replace("_", " ").replace("top ", "top-").replace("min ", "min-")
 

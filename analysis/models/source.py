@@ -35,7 +35,7 @@ class PairSource:
 
 
 @functools.lru_cache(maxsize=1)
-def loaded(source: PairSource) -> Any:
+def load_source(source: PairSource) -> Any:
     """Return the pair, loaded once per process."""
     import torch
 
@@ -59,7 +59,7 @@ def loaded(source: PairSource) -> Any:
 
 def describe_source(source: PairSource) -> dict[str, Any]:
     """Load the pair where this runs and return what its measurements depend on."""
-    pair = loaded(source)
+    pair = load_source(source)
     sides = (("draft", pair.draft), ("target", pair.target))
     return environment() | {
         "device": pair.device_name,

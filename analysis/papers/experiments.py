@@ -33,7 +33,7 @@ from ..decode.results import Task, TextRecord, prompt_name
 from ..errors import AnalysisError
 from ..files import SHIPPED_PAIR, json_values, write_json
 from ..models.pair import Pair
-from ..models.source import PairSource, loaded, local_folders
+from ..models.source import PairSource, load_source, local_folders
 from ..provenance import environment, published_origin, require_quiet, weights_digest
 from ..statistics import limits
 from .text_laws import laws_along
@@ -124,7 +124,7 @@ class Laboratory:
 
     def load(self, draft: str | None = None) -> Pair:
         """Load the target with a draft, by default its own."""
-        pair: Pair = loaded(PairSource(draft, self.target, "cpu"))
+        pair: Pair = load_source(PairSource(draft, self.target, "cpu"))
         return pair
 
     def draft_models(self) -> dict[str, Path]:
@@ -504,12 +504,12 @@ def _mean_divergence(verifier: otm.Verifier, problems: Sequence[otm.Problem]) ->
 
 def lossy_rules(laboratory: Laboratory) -> dict[str, Any]:
     """What lossy rules accept on the pair, and how far from the target; no text is decoded."""
-    from .lossy_rules import measured
+    from .lossy_rules import measure_rules
 
     pair = laboratory.load()
     name = "shipped pair" if laboratory.target is None else Path(laboratory.target).name
     prompts = held_out_prompts(pair, laboratory.num_prompts or LOSSY_PROMPTS)
-    return {"pair": name, "num_prompts": len(prompts)} | measured(pair, prompts)
+    return {"pair": name, "num_prompts": len(prompts)} | measure_rules(pair, prompts)
 
 
 EXPERIMENTS: dict[str, Callable[[Laboratory], dict[str, Any]]] = {

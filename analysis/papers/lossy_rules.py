@@ -67,7 +67,7 @@ WINDOWS = (9, 6, 4, 3, 2, 1)
 STRIDE = 8
 
 
-def measured(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
+def measure_rules(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Return the means over contexts of what every rule accepts and loses."""
     contexts = _contexts(pair, prompts)
     single = [(otm.Problem(draft=p, target=q, law=otm.IID(1)), top) for p, q, top in contexts]

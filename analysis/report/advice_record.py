@@ -10,9 +10,9 @@ from otm.tabular import shortened
 
 from ..errors import AnalysisError
 from .aggregate import Aggregates
-from .call_costs import Costs, measured, read_object
+from .call_costs import Costs, measured_costs, read_object
 from .reading import PROCESSING, Run
-from .text import shown
+from .text import printable
 from .verdict_card import (
     HEAD,
     ITSELF,
@@ -23,7 +23,7 @@ from .verdict_card import (
     Card,
     Speed,
     drafts,
-    named,
+    recommendation,
     with_interval,
 )
 
@@ -38,7 +38,7 @@ _VERDICTS = {"speculate": SPECULATE, "do not speculate": STOP}
 
 
 @dataclasses.dataclass(frozen=True)
-class Advised:
+class AdviceRecord:
     """What a record of `advise` says.
 
     Attributes:
@@ -54,10 +54,10 @@ class Advised:
     def setting(self, run: Run, found: Aggregates) -> int | None:
         """Return which of the run's settings it was measured at, None if at another one."""
         draft = {f"draft_{name}": value for name, value in self.processing["draft"].items()}
-        return run.setting_of(self.processing["target"] | draft, found.survey.settings)
+        return run.setting_of(self.processing["target"] | draft, found.first_pass.settings)
 
 
-def read_advice(path: Path) -> Advised:
+def read_advice(path: Path) -> AdviceRecord:
     """Read a record of `advise`.
 
     Raises:
@@ -72,7 +72,9 @@ def read_advice(path: Path) -> Advised:
             "advise with --out."
         )
     try:
-        return Advised(_card(record), _costs(record), _processing(record["manifest"]["processing"]))
+        return AdviceRecord(
+            _card(record), _costs(record), _processing(record["manifest"]["processing"])
+        )
     except (
         KeyError,
         TypeError,
@@ -107,7 +109,7 @@ def _costs(record: dict[str, Any]) -> Costs:
         if models[side].get("sha256")
     }
     most = int(nodes[-1])
-    return measured(
+    return measured_costs(
         {width: (per_call + per_vertex * width) / plain for width in {1, max(2, most)}},
         {int(count): time / plain for count, time in zip(nodes, seconds, strict=True)},
         source=f"otm advise on {record['manifest']['device']}",
@@ -120,7 +122,7 @@ def _card(record: dict[str, Any]) -> Card:
     best, chain, told = record["best"], record["chain"], record["measured"]
     plain, beside = _speed(best["over_plain"]), _speed(best["over_chain"])
     title = _VERDICTS.get(record["verdict"], (SPECULATE if plain.value > 1 else STOP) + PROBABLY)
-    name = shown(str(best["name"]))
+    name = printable(str(best["name"]))
     same = best["decoder"] == chain["decoder"]
     boxes = (
         Box(plain.text, "the speed of plain decoding", plain.sure),
@@ -144,23 +146,23 @@ def _card(record: dict[str, Any]) -> Card:
     )
     rows = tuple(
         (
-            shown(str(row["family"])),
+            printable(str(row["family"])),
             with_interval(_speed(row["over_plain"])),
             _speed(row["over_chain"]).text,
-            shown(str(row["name"])),
+            printable(str(row["name"])),
             f"{float(row['tokens_per_call']):.2f}",
         )
         for row in record["rows"]
     )
     return Card(
         title,
-        *named(
+        *recommendation(
             name,
-            f"decoder {shortened(shown(str(best['decoder'])), _LONGEST_DECODER)}",
+            f"decoder {shortened(printable(str(best['decoder'])), _LONGEST_DECODER)}",
             stop=title.startswith(STOP),
         ),
         boxes,
-        shown(basis),
+        printable(basis),
         "",
         HEAD,
         rows,

@@ -51,7 +51,7 @@ class Aggregates:
     """Everything that the report shows, by setting, columns in the order of `run.schemes`.
 
     Attributes:
-        survey: what was measured.
+        first_pass: what was measured.
         num_clusters: how many clusters of prompts the intervals rest on.
         lower, upper: means of the schemes' lower and upper columns; the same unless the run holds
             intervals.
@@ -68,7 +68,7 @@ class Aggregates:
             they are too many.
     """
 
-    survey: Survey
+    first_pass: FirstPass
     num_clusters: int
     lower: tuple[Estimate, ...]
     upper: tuple[Estimate, ...]
@@ -93,7 +93,7 @@ def aggregate(run: Run) -> Aggregates:
     Raises:
         AnalysisError: if the run has so many columns and settings that the tables would not fit.
     """
-    found = survey(run)
+    found = first_pass(run)
     columns = _Columns(run)
     clusters = _num_clusters(found, columns)
     tables = _Tables(run, found, columns, clusters)
@@ -132,7 +132,7 @@ class _Columns:
 class _Tables:
     """The running sums of the second pass."""
 
-    def __init__(self, run: Run, found: Survey, columns: _Columns, clusters: int) -> None:
+    def __init__(self, run: Run, found: FirstPass, columns: _Columns, clusters: int) -> None:
         self.run, self.found, self.columns, self.clusters = run, found, columns, clusters
         settings, wide = (
             len(found.settings),
@@ -169,7 +169,7 @@ class _Tables:
             np.column_stack([values, position]),
         )
         if columns.entropy:
-            entropy = middle(batch[columns.entropy.lower], batch[columns.entropy.upper])
+            entropy = middle_of(batch[columns.entropy.lower], batch[columns.entropy.upper])
             group = setting * BINS + _bins(self.found.entropy_edges, setting, entropy)
             self.by_entropy.add(group, prompt, np.column_stack([values, entropy]))
         self.gaps.add(setting, prompt, self._gaps(values))
@@ -207,7 +207,7 @@ class _Tables:
         gaps = [ratio_of_means(*self.gaps.tables([s])) for s in settings]
         rows = np.maximum(1, np.array(self.found.rows))[:, None]
         return Aggregates(
-            survey=self.found,
+            first_pass=self.found,
             num_clusters=min(self.clusters, self.found.num_prompts),
             lower=tuple(lower for lower, _ in both),
             upper=tuple(upper for _, upper in both),
@@ -271,7 +271,7 @@ def _hardest_first(totals: dict[int, list[float]]) -> tuple[NDArray[np.int64], F
     return numbers[order], means[order]
 
 
-def _num_clusters(found: Survey, columns: _Columns) -> int:
+def _num_clusters(found: FirstPass, columns: _Columns) -> int:
     """Return how many clusters fit into memory; all prompts their own if possible."""
     settings, wide = len(found.settings), len(columns.schemes) + 1
     fixed = Histograms.num_bytes(groups=settings, columns=columns.num_schemes)
@@ -318,7 +318,7 @@ Setting = tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Survey:
+class FirstPass:
     """What the first pass found.
 
     Attributes:
@@ -338,7 +338,7 @@ class Survey:
     position_edges: tuple[Floats, ...]
 
 
-def survey(run: Run) -> Survey:
+def first_pass(run: Run) -> FirstPass:
     """Read the small columns once: settings, prompts, and edges of bins of equal counts."""
     entropy = run.statistic(ENTROPY)
     wanted = [
@@ -364,9 +364,9 @@ def survey(run: Run) -> Survey:
             rows = where == i
             chosen[1].add(batch["position"][rows].astype(np.float64))
             if entropy:
-                chosen[0].add(middle(batch[entropy.lower][rows], batch[entropy.upper][rows]))
+                chosen[0].add(middle_of(batch[entropy.lower][rows], batch[entropy.upper][rows]))
     settings = tuple(sorted(tallies))
-    return Survey(
+    return FirstPass(
         settings=settings,
         rows=tuple(int(tallies[key][1].counts.sum()) for key in settings),
         num_prompts=int(seen.sum()),
@@ -409,6 +409,6 @@ def _mark(seen: NDArray[np.bool_], prompt: NDArray[np.int64]) -> NDArray[np.bool
     return seen
 
 
-def middle(lower: Floats, upper: Floats) -> Floats:
+def middle_of(lower: Floats, upper: Floats) -> Floats:
     """Return the middle of an interval, its lower end where nothing bounds it above."""
     return np.where(np.isfinite(upper), (lower + upper) / 2, lower)

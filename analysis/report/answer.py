@@ -7,7 +7,7 @@ from typing import Any
 
 from otm.statistics import t_quantile
 
-from .advice_record import Advised
+from .advice_record import AdviceRecord
 from .aggregate import Aggregates, first_setting
 from .call_costs import Costs
 from .plans import CHAIN_VERIFIER, KINDS, MOST_NODES, Plan, Plans, plans_of
@@ -57,7 +57,9 @@ class Answer:
         return MOST_NODES if self.costs is None else self.costs.most_nodes
 
 
-def answered(run: Run, found: Aggregates, latency: Costs | None, advice: Advised | None) -> Answer:
+def answer_run(
+    run: Run, found: Aggregates, latency: Costs | None, advice: AdviceRecord | None
+) -> Answer:
     """Return the answers of a run.
 
     Args:
@@ -67,7 +69,7 @@ def answered(run: Run, found: Aggregates, latency: Costs | None, advice: Advised
     """
     quantile = float(t_quantile(found.num_clusters))
     plans = tuple(
-        plans_of(run, found, setting, quantile) for setting in range(len(found.survey.settings))
+        plans_of(run, found, setting, quantile) for setting in range(len(found.first_pass.settings))
     )
     costs = latency or (advice.costs if advice else None)
     budget = MOST_NODES if costs is None else costs.most_nodes
@@ -86,7 +88,7 @@ def answered(run: Run, found: Aggregates, latency: Costs | None, advice: Advised
         plans,
         costs,
         tuple(cards),
-        first_setting(found.survey.settings) if own is None else own,
+        first_setting(found.first_pass.settings) if own is None else own,
         own,
         tuple(warnings),
     )

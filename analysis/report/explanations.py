@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..run.identity import caution
+from ..run.identity import unchecked_note
 from ..run.manifest import class_of
 from .aggregate import Aggregates
 from .reading import Run
@@ -168,7 +168,7 @@ def terms(schemes: tuple[Scheme, ...]) -> list[tuple[str, str]]:
 
 def interval_words(run: Run, found: Aggregates) -> str:
     """Return how acceptance was computed in this run, and what the bands of the charts mean."""
-    if found.survey.num_prompts < 2:
+    if found.first_pass.num_prompts < 2:
         words = "All positions come from one prompt, so no interval over prompts can be given."
     else:
         words = "" if run.is_interval else "Bands are 95 % intervals over prompts."
@@ -188,7 +188,9 @@ def band_words(run: Run, found: Aggregates) -> str:
     """Return what lines and bands are in the charts of a run of intervals, nothing otherwise."""
     if not run.is_interval:
         return ""
-    widened = "" if found.survey.num_prompts < 2 else ", widened by the 95 % interval over prompts"
+    widened = (
+        "" if found.first_pass.num_prompts < 2 else ", widened by the 95 % interval over prompts"
+    )
     return f"Line: certified lower end. Band: from there to the certified upper end{widened}."
 
 
@@ -206,12 +208,13 @@ def method(run: Run, found: Aggregates) -> list[str]:
     noted = f"{note.rstrip('.')}." if isinstance(note, str) and note else ""
     positions = _POSITIONS.get(str(run.section("settings").get("positions", "")), noted)
     lines = [f"Positions: {positions}" if positions else ""]
-    if found.survey.num_prompts > 1:
+    prompts = found.first_pass.num_prompts
+    if prompts > 1:
         shared = (
             ""
-            if found.num_clusters == found.survey.num_prompts
+            if found.num_clusters == prompts
             else (
-                f" The {found.survey.num_prompts} prompts were spread over {found.num_clusters} "
+                f" The {prompts} prompts were spread over {found.num_clusters} "
                 "clusters to bound memory; that "
                 "changes the width of an interval by a few per cent at most."
             )
@@ -248,11 +251,10 @@ def warnings(run: Run, found: Aggregates) -> list[str]:
             "are for the prompts measured "
             "so far."
         )
-    if 1 < found.survey.num_prompts < 20:
-        told.append(
-            f"Only {found.survey.num_prompts} prompts: intervals over so few clusters are rough."
-        )
+    prompts = found.first_pass.num_prompts
+    if 1 < prompts < 20:
+        told.append(f"Only {prompts} prompts: intervals over so few clusters are rough.")
     if run.unchecked:
-        told.append(caution(run.unchecked))
+        told.append(unchecked_note(run.unchecked))
     notes = run.section("provenance").get("notes")
     return told + [str(note) for note in notes if note] if isinstance(notes, list) else told

@@ -12,7 +12,7 @@ from ..run.loss_columns import PARTS
 from ..statistics import interval_text, limits
 from .aggregate import Aggregates
 from .reading import Run
-from .text import shown
+from .text import printable
 
 ACCEPTED = "accepted by the best verifier"
 
@@ -50,7 +50,7 @@ def parts_of(run: Run, found: Aggregates, setting: int) -> list[LossPart]:
     parts = [_part(ACCEPTED, found.lower[setting], optimum, adds=True)]
     for name, place in places.items():
         if name.startswith(("lost_", "rounding_")):
-            label = shown(run.statistics[place].label).removeprefix("lost to ")
+            label = printable(run.statistics[place].label).removeprefix("lost to ")
             parts.append(
                 _part(
                     label,

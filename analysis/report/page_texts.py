@@ -17,7 +17,7 @@ from .findings import all_ks, best_draft_temperature, first_k, short
 from .loss_parts import is_loss, likeliest_of, parts_of
 from .reading import Run, read_prompts
 from .summary import Scheme, schemes_of, setting_labels, varied
-from .text import shown
+from .text import printable
 
 _LISTED_PROMPTS = 5
 _LONGEST_VALUE = 400
@@ -32,7 +32,7 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) 
         "title": f"{model_name(run, 'draft')} drafting for {model_name(run, 'target')}",
         "intro": _intro(run, found),
         "warnings": [
-            shown(line) for line in [*explanations.warnings(run, found), *answer.warnings]
+            printable(line) for line in [*explanations.warnings(run, found), *answer.warnings]
         ],
         "card": answer.cards[answer.first],
         "cards": list(zip(labels, answer.cards, strict=True)),
@@ -59,7 +59,7 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) 
         "prediction": explanations.PREDICTION,
         "decode_notes": []
         if decode is None
-        else [shown(note) for note in decode.notes(run, found)],
+        else [printable(note) for note in decode.notes(run, found)],
         "lost_words": explanations.LOST,
         "likeliest_words": explanations.LIKELIEST,
         "lost": [_lost(run, found, s) for s in range(len(labels))],
@@ -67,8 +67,8 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) 
         "trees_head": explanations.TREES_HEAD,
         "trees": [_trees(run, found, s) for s in range(len(labels))],
         "tables": [_table(run, found, schemes, s) for s in range(len(labels))],
-        "terms": [(shown(term), shown(text)) for term, text in explanations.terms(schemes)],
-        "method": [shown(line) for line in explanations.method(run, found)],
+        "terms": [(printable(term), printable(text)) for term, text in explanations.terms(schemes)],
+        "method": [printable(line) for line in explanations.method(run, found)],
         "provenance": provenance(run),
     }
 
@@ -77,7 +77,7 @@ def model_name(run: Run, side: str) -> str:
     """Return a model's name, of a path its end, of a recorded trace that in its metadata."""
     recorded = (run.trace or {}).get(f"{side}_model")
     name = str(run.section("settings").get(side) or recorded or f"unnamed {side}")
-    return shown("/".join(name.replace("\\", "/").rstrip("/").split("/")[-2:]))[:120]
+    return printable("/".join(name.replace("\\", "/").rstrip("/").split("/")[-2:]))[:120]
 
 
 def provenance(run: Run) -> list[tuple[str, str]]:
@@ -95,12 +95,15 @@ def _flatten(rows: list[tuple[str, str]], name: str, value: Any) -> None:
         return
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     rows.append(
-        (shown(name), shown(text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + " …"))
+        (
+            printable(name),
+            printable(text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + " …"),
+        )
     )
 
 
 def _intro(run: Run, found: Aggregates) -> str:
-    settings, prompts = len(found.survey.settings), found.survey.num_prompts
+    settings, prompts = len(found.first_pass.settings), found.first_pass.num_prompts
     vocabulary = run.section("provenance").get("num_tokens")
     size = f", vocabulary of {vocabulary:,} tokens" if isinstance(vocabulary, int) else ""
     return (
@@ -129,8 +132,8 @@ def _prompts(run: Run, found: Aggregates) -> list[list[dict[str, Any]]]:
             [
                 {
                     "overlap": f"{mean:.3f}",
-                    "name": shown(name or f"prompt {number}"),
-                    "text": shown(text.strip()),
+                    "name": printable(name or f"prompt {number}"),
+                    "text": printable(text.strip()),
                     "gap": gap,
                 }
                 for name, text, number, mean, gap in told
@@ -141,7 +144,7 @@ def _prompts(run: Run, found: Aggregates) -> list[list[dict[str, Any]]]:
 
 def _decode_row(row: DecodeRow) -> dict[str, str]:
     return {
-        "decoder": shown(row.decoder),
+        "decoder": printable(row.decoder),
         "predicted": "–" if row.predicted is None else f"{row.predicted:.3f}",
         "measured": f"{row.measured.value:.3f}",
         "interval": interval_text(row.measured, 3) or "–",
@@ -176,7 +179,7 @@ def _trees(run: Run, found: Aggregates, setting: int) -> list[tuple[str, list[tu
         tables.append(
             (
                 rows[-1].tokens.value,
-                f"{shown(family[0].label)}, at most {ks[-1]} children a vertex",
+                f"{printable(family[0].label)}, at most {ks[-1]} children a vertex",
                 rows,
             )
         )
@@ -201,9 +204,11 @@ def _table(
     cells = []
     for scheme in schemes:
         place = {run.schemes[i].k: i for i in scheme.columns}
-        cells.append([shown(scheme.label), *(_cell(run, found, setting, place.get(k)) for k in ks)])
+        cells.append(
+            [printable(scheme.label), *(_cell(run, found, setting, place.get(k)) for k in ks)]
+        )
     return {
-        "rows": f"{found.survey.rows[setting]:,}",
+        "rows": f"{found.first_pass.rows[setting]:,}",
         "cells": cells,
         "statistics": _statistics(run, found, setting),
     }
@@ -241,7 +246,7 @@ def _statistics(run: Run, found: Aggregates, setting: int) -> list[tuple[str, st
         interval = (
             f"{_number(means.low[i])} to {_number(high)}" if np.isfinite(means.low[i]) else ""
         )
-        label = shown(f"{column.label} ({column.unit})" if column.unit else column.label)
+        label = printable(f"{column.label} ({column.unit})" if column.unit else column.label)
         rows.append((label, value, interval, _infinite_words(never, unbounded)))
     return rows
 

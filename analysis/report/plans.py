@@ -39,7 +39,7 @@ from ..statistics import Floats
 from .aggregate import Aggregates
 from .reading import Run
 from .summary import Scheme, schemes_of
-from .text import shown
+from .text import printable
 
 MOST_NODES = 64
 """Drafted tokens of a call at most; engines' trees have some sixty."""
@@ -159,7 +159,7 @@ class _Setting:
         if not columns:
             return []
         numbers = [self.run.schemes[i].k for i in columns]
-        label = shown(f"otm.{scheme.attained}" if scheme.attained else scheme.label)
+        label = printable(f"otm.{scheme.attained}" if scheme.attained else scheme.label)
         vector = _by_rank(numbers, self.lower[columns]) if _ranked(scheme) else None
         if vector is None:
             plans = [

@@ -22,7 +22,7 @@ from otm.tabular import shortened
 from ..errors import AnalysisError
 from ..files import PROMPTS, SHARDS
 from ..run.identity import check_shards
-from ..run.manifest import damaged, read_manifest
+from ..run.manifest import damaged_manifest, read_manifest
 from ..run.shards import SAMPLING, column_of_today, shard_files
 from ..trace.base import PATH
 
@@ -190,7 +190,7 @@ def open_run(folder: Path) -> Run:
     shards = _shards(folder)
     names = [name for column in (*schemes, *statistics) for name in {column.lower, column.upper}]
     if len(set(names)) != len(names) or not 1 <= len(names) <= _MOST_COLUMNS or not schemes:
-        raise damaged(
+        raise damaged_manifest(
             f"it names {len(names)} columns, {len(set(names))} of them different, and "
             f"{len(schemes)} schemes"
         )
@@ -232,7 +232,7 @@ def _scheme(entry: dict[str, Any]) -> SchemeColumn:
         or k < 1
         or not isinstance(optimum, str | None)
     ):
-        raise damaged(
+        raise damaged_manifest(
             f"the scheme {shortened(repr(entry), 120)} has no number of drafts k ≥ 1, or an "
             "optimum_column that is no name"
         )
@@ -269,7 +269,7 @@ def _column_names(entry: dict[str, Any]) -> tuple[str, str, str]:
 def _text(entry: dict[str, Any], key: str) -> str:
     value = entry.get(key)
     if not isinstance(value, str) or not value:
-        raise damaged(f"the entry {shortened(repr(entry), 120)} has no {key!r}")
+        raise damaged_manifest(f"the entry {shortened(repr(entry), 120)} has no {key!r}")
     return value
 
 

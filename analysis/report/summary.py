@@ -11,7 +11,7 @@ import numpy as np
 import otm
 from otm.statistics import Estimate
 
-from ..models.processing import name_of, words
+from ..models.processing import setting_name, setting_text
 from ..run.manifest import class_of
 from ..statistics import Floats
 from ..trace.base import PATH
@@ -19,7 +19,7 @@ from .aggregate import Aggregates, Binned
 from .decode_results import DecodeRun
 from .loss_parts import parts_of
 from .reading import SETTING_COLUMNS, Run, SchemeColumn
-from .text import shown
+from .text import printable
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 HISTOGRAM_BINS = 40
@@ -108,7 +108,7 @@ def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict
     """Return what the page's script draws of the measurements, as JSON values."""
     schemes = schemes_of(run)
     scheme_of = {column: i for i, scheme in enumerate(schemes) for column in scheme.columns}
-    settings = range(len(found.survey.settings))
+    settings = range(len(found.first_pass.settings))
     return {
         "settings": setting_labels(run, found),
         "schemes": [
@@ -133,9 +133,9 @@ def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict
 def setting_labels(run: Run, found: Aggregates) -> list[str]:
     """Return the sampling settings in words."""
     values = (
-        dict(zip(run.setting_columns, values, strict=True)) for values in found.survey.settings
+        dict(zip(run.setting_columns, values, strict=True)) for values in found.first_pass.settings
     )
-    return [shown(setting_label(each, run)) for each in values]
+    return [printable(setting_label(each, run)) for each in values]
 
 
 def varied(run: Run, found: Aggregates) -> list[str]:
@@ -143,7 +143,7 @@ def varied(run: Run, found: Aggregates) -> list[str]:
     return [
         name
         for i, name in enumerate(run.setting_columns)
-        if len({values[i] for values in found.survey.settings}) > 1
+        if len({values[i] for values in found.first_pass.settings}) > 1
     ]
 
 
@@ -157,14 +157,19 @@ def setting_label(values: dict[str, float], run: Run) -> str:
             for name in (*SETTING_COLUMNS, "top_k")
             if isinstance(trace.get(name), str | int | float)
         ]
-        recorded = ", ".join(words(*one) for one in said) or "sampling as recorded"
+        recorded = ", ".join(setting_text(*one) for one in said) or "sampling as recorded"
         return ", ".join(
-            [recorded, *(words(name, values[name]) for name in run.setting_columns if name in PATH)]
+            [
+                recorded,
+                *(setting_text(name, values[name]) for name in run.setting_columns if name in PATH),
+            ]
         )
     for name in run.setting_columns:
         whole = name.endswith("top_p") and values[name] == 1.0
-        parts.append(f"no {name_of(name)}" if whole else words(name, values[name]))
-    parts += [words(name, value) for name, value in run.processing.items() if name not in values]
+        parts.append(f"no {setting_name(name)}" if whole else setting_text(name, values[name]))
+    parts += [
+        setting_text(name, value) for name, value in run.processing.items() if name not in values
+    ]
     return ", ".join(parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def ends(low: float, high: float, digits: int, unit: str = "") -> str:
+def value_or_range(low: float, high: float, digits: int, unit: str = "") -> str:
     """Return a value, or both ends of an interval.
 
     >>> ends(1.5, 1.5, 2, "×"), ends(1.0, 1.98, 2)
@@ -13,6 +13,6 @@ def ends(low: float, high: float, digits: int, unit: str = "") -> str:
     return f"{first}{unit}" if first == last else f"{first} to {last}{unit}"
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """Return text without control and direction characters, which could disguise it."""
     return "".join(c if c.isprintable() else {"\n": " ⏎ ", "\t": " "}.get(c, "�") for c in text)

@@ -12,7 +12,7 @@ from typing import Any
 
 from .call_costs import Costs
 from .plans import Plan, Plans
-from .text import ends
+from .text import value_or_range
 
 SPECULATE, STOP, UNDECIDED, DEPENDS = (
     "Speculate",
@@ -59,7 +59,7 @@ class Speed:
     @property
     def text(self) -> str:
         """The value."""
-        return ends(self.value, self.upper, 2, "×")
+        return value_or_range(self.value, self.upper, 2, "×")
 
     @property
     def interval(self) -> str:
@@ -136,7 +136,7 @@ def drafts(depth: int) -> str:
     return "1 draft" if depth == 1 else f"{depth} drafts"
 
 
-def named(what: str, who: str, *, stop: bool) -> tuple[str, str]:
+def recommendation(what: str, who: str, *, stop: bool) -> tuple[str, str]:
     """Return what to do and by which verifier; if not to speculate, what would come closest."""
     return ("plain decoding", f"the fastest alternative: {what}, {who}") if stop else (what, who)
 
@@ -256,7 +256,7 @@ def _at(plans: Plans, costs: Costs, budget: int) -> Card:
         )
     boxes.append(
         Box(
-            ends(best.tokens, best.tokens_upper, 2),
+            value_or_range(best.tokens, best.tokens_upper, 2),
             "tokens per target call",
             f"{best.nodes} drafted",
         )
@@ -272,7 +272,7 @@ def _at(plans: Plans, costs: Costs, budget: int) -> Card:
     )
     return Card(
         title,
-        *named(best.name, who, stop=stop),
+        *recommendation(best.name, who, stop=stop),
         tuple(boxes),
         basis,
         "",
@@ -301,7 +301,7 @@ def _rows(plans: Plans, costs: Costs, budget: int) -> tuple[tuple[str, ...], ...
             if chain is not None and plan is not chain
             else ""
         )
-        tokens = ends(plan.tokens, plan.tokens_upper, 2)
+        tokens = value_or_range(plan.tokens, plan.tokens_upper, 2)
         rows.append((plan.verifier, with_interval(speed), beside, plan.name, tokens))
     return tuple(rows)
 

@@ -14,7 +14,7 @@ from ..files import make_folder, write_atomically
 from . import markdown, page
 from .advice_record import read_advice
 from .aggregate import aggregate
-from .answer import answer_data, answered
+from .answer import answer_data, answer_run
 from .call_costs import read_latency
 from .decode_results import read_decode
 from .page_texts import view
@@ -78,7 +78,7 @@ def write_report(
     costs = None if latency is None else read_latency(latency)
     advised = None if advice is None else read_advice(advice)
     found = aggregate(opened)
-    answer = answered(opened, found, costs, advised)
+    answer = answer_run(opened, found, costs, advised)
     shown = view(opened, found, decoded, answer)
     page_data = {
         "answer": answer_data(opened, answer),

@@ -19,7 +19,7 @@ from ..trace.base import MANIFEST as LIST
 from ..trace.base import inside
 from ..trace.tensors import place_in_run
 from ..trace.traces import complete_trace, open_trace
-from .manifest import Manifest, compared, meaningful
+from .manifest import Manifest, comparable, meaningful_settings
 from .shards import column_of_today, finished_shards, inspect_shard, logits_path, shard_files
 
 _OF_MODELS = ("num_tokens", "weights", "model_revisions")
@@ -30,7 +30,7 @@ def run_identity(manifest: Manifest) -> str:
 
     Not of when, and not of the machine.
     """
-    said = compared(manifest) | {"position_note": manifest.get("position_note")}
+    said = comparable(manifest) | {"position_note": manifest.get("position_note")}
     said["provenance"] = {name: said["provenance"].get(name) for name in _OF_MODELS}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
@@ -118,7 +118,7 @@ def join_logits(run: Path, manifest: Manifest) -> None:
         complete_trace(run / LOGITS, [path.name for path in files])
 
 
-def caution(unchecked: int) -> str:
+def unchecked_note(unchecked: int) -> str:
     """Return the sentence on shards that could not be checked."""
     which = (
         "1 shard, which an earlier version wrote, does"
@@ -136,7 +136,7 @@ def _fault(
         return f"it says shard {about['shard']}"
     settings, mine = about.get("settings"), _section(manifest, "settings")
     differing = (
-        [k for k, v in meaningful(settings).items() if mine.get(k) != v]
+        [k for k, v in meaningful_settings(settings).items() if mine.get(k) != v]
         if isinstance(settings, dict)
         else []
     )

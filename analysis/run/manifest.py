@@ -88,7 +88,7 @@ def manifest_of(
     }
 
 
-def meaningful(settings: Mapping[str, Any]) -> dict[str, Any]:
+def meaningful_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that values depend on.
 
     The temperature, top-p and models of a trace were chosen when it was recorded. Runs of earlier
@@ -126,14 +126,16 @@ def read_manifest(run: Path) -> Manifest:
     try:
         record = plain_json(read_small(path, _MOST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        raise damaged(f"it is not JSON ({error})") from error
+        raise damaged_manifest(f"it is not JSON ({error})") from error
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version not in (1, SCHEMA):
-        raise damaged(f"its schema_version is {version!r}, this version reads 1 and {SCHEMA}")
+        raise damaged_manifest(
+            f"its schema_version is {version!r}, this version reads 1 and {SCHEMA}"
+        )
     for name in ("schemes", "statistics"):
         entries = record.setdefault(name, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise damaged(f"{name!r} is not a list of objects")
+            raise damaged_manifest(f"{name!r} is not a list of objects")
     return record if version == SCHEMA else _from_first_schema(record)
 
 
@@ -157,7 +159,7 @@ def _from_first_schema(record: Manifest) -> Manifest:
     return record | {"schema_version": SCHEMA, "schemes": schemes}
 
 
-def damaged(why: str) -> AnalysisError:
+def damaged_manifest(why: str) -> AnalysisError:
     """Return the error that says why a manifest cannot be used."""
     return AnalysisError(
         f"{MANIFEST} must describe a measured run of this version: {why}. Measure again, or "
@@ -167,7 +169,7 @@ def damaged(why: str) -> AnalysisError:
 
 def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] = ()) -> list[str]:
     """Return where two manifests differ in anything that values depend on, one line per place."""
-    found = differences(compared(mine), compared(theirs))
+    found = differences(comparable(mine), comparable(theirs))
     found = [line for line in found if not any(_within(_place(line), place) for place in allow)]
     if any(_within(_place(line), "settings") for line in found):
         # Other settings make other columns, at a length that hides what was asked for.
@@ -175,7 +177,7 @@ def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] =
     return found
 
 
-def compared(manifest: Manifest) -> Manifest:
+def comparable(manifest: Manifest) -> Manifest:
     """Return what parts of one run must agree in, as read from a file; labels are for readers."""
     kept: Manifest = {
         part: manifest.get(part)
@@ -183,7 +185,7 @@ def compared(manifest: Manifest) -> Manifest:
     }
     for part in ("settings", "provenance"):
         kept[part] = kept[part] if isinstance(kept[part], dict) else {}
-    kept["settings"] = meaningful(kept["settings"])
+    kept["settings"] = meaningful_settings(kept["settings"])
     kept["provenance"] = {k: v for k, v in kept["provenance"].items() if k not in INCIDENTAL}
     kept["schemes"] = [
         {k: v for k, v in entry.items() if k != "label"} for entry in kept["schemes"] or []
@@ -200,7 +202,7 @@ def _within(place: str, allowed: str) -> bool:
     return place == allowed or place.startswith(allowed + ".")
 
 
-def agree(out: Path, manifest: Manifest, allow: Collection[str]) -> Manifest:
+def write_or_check_manifest(out: Path, manifest: Manifest, allow: Collection[str]) -> Manifest:
     """Write the manifest of a new run, or return an existing one that is the same."""
     if not (out / MANIFEST).is_file():
         if finished_shards(out):

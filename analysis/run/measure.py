@@ -24,7 +24,7 @@ import otm
 from otm import partial
 from otm.table import TableColumn, table_columns
 
-from ..models.source import PairSource, loaded
+from ..models.source import PairSource, load_source
 from ..provenance import environment
 from ..trace.base import PATH
 from .checks import NOTHING_CHECKED, Checked, check_position
@@ -81,7 +81,7 @@ def measure_shard(task: ShardTask) -> ShardResult:
 
     settings = task.settings
     torch.set_num_threads(settings.threads)
-    pair = loaded(task.models)
+    pair = load_source(task.models)
     if pair.device == "cpu":
         compile_table()
     began = time.monotonic()

@@ -27,17 +27,17 @@ from ..files import (
     LOGITS,
     MANIFEST,
     PROMPTS,
-    appearing,
     is_folder,
     make_folder,
+    open_atomically,
     write_atomically,
 )
 from ..models.prompts import Digest, PromptSource, in_shards, prompts
-from ..models.source import PairSource, describe_source, loaded
+from ..models.source import PairSource, describe_source, load_source
 from ..provenance import differences, environment, file_digest
 from .checks import NOTHING_CHECKED, Checked
 from .identity import check_logits, check_shards, join_logits, run_identity
-from .manifest import Manifest, agree, as_intervals, manifest_of, read_manifest
+from .manifest import Manifest, as_intervals, manifest_of, read_manifest, write_or_check_manifest
 from .measure import (
     ShardResult,
     ShardTask,
@@ -134,7 +134,7 @@ def measure_prompts(
         recorded, note = settings.recorded | asked, NOTES[settings.positions]
         held = settings.wanted
         manifest = manifest_of(recorded, note, described, plan, held.columns, held.descriptions)
-        manifest = agree(out, manifest, allow)
+        manifest = write_or_check_manifest(out, manifest, allow)
         run = run_identity(manifest)
         if wanted and place.scheduler is None and described["device"] == "cpu":
             _compile()
@@ -192,7 +192,7 @@ def measure_trace_file(
         plan = _plan(count, rows, "position")
         wanted = _missing(out, plan, share)
         manifest = manifest_of(recorded, note, described, plan, trace_columns(settings.k))
-        manifest = agree(out, as_intervals(manifest), allow)
+        manifest = write_or_check_manifest(out, as_intervals(manifest), allow)
         run = run_identity(manifest)
         if not (out / PROMPTS).is_file():
             _write_prompts(out / PROMPTS, iter(()))
@@ -240,7 +240,7 @@ def _describe(models: PairSource, place: Workers) -> dict[str, Any]:
         return next(run_each(place, describe_source, [models]))
     described = describe_source(models)
     if place.count > 1 or (place.apart and described["device"] == "cpu"):
-        loaded.cache_clear()
+        load_source.cache_clear()
     return described
 
 
@@ -363,7 +363,7 @@ _PROMPT_SCHEMA = pa.schema(
 def _write_prompts(path: Path, stream: Iterator[Any]) -> None:
     """Write the table of prompts, an excerpt of each, in bounded memory."""
     with (
-        appearing(path) as file,
+        open_atomically(path) as file,
         pq.ParquetWriter(file, _PROMPT_SCHEMA, compression="zstd") as writer,
     ):
         rows: list[dict[str, Any]] = []

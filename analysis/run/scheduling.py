@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from ..errors import AnalysisError
 from ..files import MANIFEST, is_file
 from ..models.source import PairSource
-from .manifest import damaged, read_manifest
+from .manifest import damaged_manifest, read_manifest
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -337,7 +337,7 @@ def resources(
         settings = read_manifest(out).get("settings")
         said = settings.get("threads") if isinstance(settings, dict) else None
         if type(said) is not int or not 1 <= said <= MOST_THREADS:
-            raise damaged(
+            raise damaged_manifest(
                 f"its settings name no number of threads from 1 to {MOST_THREADS}; got {said!r:.40}"
             )
         threads = said

@@ -13,7 +13,7 @@ from otm.table.table import NAMES, Wanted
 
 from ..errors import AnalysisError
 from ..models.processing import AS_THEY_ARE, Setting, settings_of
-from .manifest import meaningful
+from .manifest import meaningful_settings
 
 NOTES = {
     "text": "along the given text: every context of it, whatever the models would have written",
@@ -86,7 +86,7 @@ class Settings:
             del fields["columns"]
         else:
             fields["columns"] = tuple(name for name in NAMES if name in self.columns)
-        return meaningful(fields | said)
+        return meaningful_settings(fields | said)
 
     @property
     def wanted(self) -> Wanted:

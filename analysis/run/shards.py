@@ -19,7 +19,15 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ..errors import AnalysisError
-from ..files import LOCK, LOGITS, SHARDS, TEMPORARY, content_digest, explain, has_content
+from ..files import (
+    LOCK,
+    LOGITS,
+    SHARDS,
+    TEMPORARY,
+    content_digest,
+    explain_write_error,
+    has_content,
+)
 
 SAMPLING = ("temperature", "draft_temperature", "top_p", "draft_top_p")
 """Columns of a row's sampling setting."""
@@ -161,4 +169,4 @@ def exclusive(run: Path) -> Iterator[None]:
                     left.unlink(missing_ok=True)
             yield
     except OSError as error:
-        raise AnalysisError(explain(error, run)) from error
+        raise AnalysisError(explain_write_error(error, run)) from error

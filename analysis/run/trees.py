@@ -17,7 +17,7 @@ from otm import tabular
 from otm.statistics import ratio_of_means
 
 from ..files import TREES, json_values, write_json
-from ..models.processing import words
+from ..models.processing import setting_text
 from ..statistics import (
     CONFIDENCE,
     MOST_CLUSTERS,
@@ -73,7 +73,7 @@ class SettingTrees:
 
     def __str__(self) -> str:
         best = self.schemes[0]
-        at = ", ".join(words(name, value) for name, value in self.setting.items())
+        at = ", ".join(setting_text(name, value) for name, value in self.setting.items())
         head = ("drafted tokens", "optimal tree, tokens a call", "no such tree passes (Tunstall)")
         rows = [(f"{row.nodes}", row.tokens.words(3), row.upper.words(3)) for row in best.rows]
         lines = [

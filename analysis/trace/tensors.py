@@ -17,7 +17,7 @@ from otm.errors import OtmError
 from otm.partial import PartialPair, TopTokens
 
 from ..errors import AnalysisError
-from ..files import appearing, content_digest
+from ..files import content_digest, open_atomically
 from .base import (
     FORMAT,
     LARGEST_LIST,
@@ -323,7 +323,7 @@ def write_trace(
             start,
         )
     said = {**metadata, **own}
-    with appearing(file) as stream:
+    with open_atomically(file) as stream:
         _save(tensors, stream, said | {_DIGEST: _digest(said, tensors, [tensors])})
 
 

@@ -27,7 +27,7 @@ import otm
 from otm.statistics import ratio_of_means
 
 from ..errors import AnalysisError
-from ..files import SHIPPED_PAIR, appearing, make_folder, write_json
+from ..files import SHIPPED_PAIR, make_folder, open_atomically, write_json
 from ..models.pair import Pair, load_pair
 from ..provenance import environment, file_digest, origin
 from ..statistics import limits
@@ -215,7 +215,7 @@ def _tokens(
     cache, origin_of = work / "tokens.npz", work / "corpus.json"
     if not (cache.is_file() and origin_of.is_file()):
         corpus = gather()
-        with appearing(cache) as file:
+        with open_atomically(cache) as file:
             np.savez(file, tokens=encode(pair.tokenizer, corpus.texts(held_out=False)))
         source = {
             "kind": corpus.provenance["kind"],

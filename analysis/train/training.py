@@ -28,13 +28,15 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from otm._json import plain_json
+
 from ..errors import AnalysisError
 from ..files import (
-    appearing,
     content_digest,
-    explain,
+    explain_write_error,
     has_content,
     make_folder,
+    open_atomically,
     read_small,
     shortened,
     write_atomically,
@@ -401,7 +403,7 @@ def saving(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:  # some of them raise types of their own
         cause = error if isinstance(error, OSError) else OSError(f"{error!s:.300}")
-        raise AnalysisError(explain(cause, folder)) from error
+        raise AnalysisError(explain_write_error(cause, folder)) from error
 
 
 def prepare_tokens(
@@ -425,7 +427,7 @@ def prepare_tokens(
             shutil.rmtree(kept)  # whatever lies there is not what was written
         make_folder(kept)
         tokenizer.save_pretrained(kept)
-    with appearing(cache) as file:
+    with open_atomically(cache) as file:
         np.savez(file, train=train, held_out=held_out, tokenizer=_folder_digest(kept))
     return tokenizer, train, held_out, num_bytes
 

@@ -15,7 +15,7 @@ from analysis.errors import AnalysisError
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "file"
     files.write_atomically(path, b"first")
-    with pytest.raises(RuntimeError), files.appearing(path) as file:
+    with pytest.raises(RuntimeError), files.open_atomically(path) as file:
         file.write(b"second, half wri")
         raise RuntimeError
     assert path.read_bytes() == b"first"
@@ -45,7 +45,7 @@ def test_an_unwritable_place_is_told(tmp_path: Path) -> None:
     with pytest.raises(AnalysisError, match=r"The folder cannot be made; choose another --out\."):
         files.make_folder(tmp_path / "file" / "run")
     error = OSError(30, "Read-only file system")
-    assert "Choose another --out" in files.explain(error, tmp_path)
+    assert "Choose another --out" in files.explain_write_error(error, tmp_path)
 
 
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:

@@ -319,7 +319,6 @@ SAID: dict[str, dict[str, list[str]]] = {
     },
     "analysis.statistics.CONFIDENCE": {
         "95 %": [
-            "analysis/decode/efficiency.py: low, high: {} interval over prompts",
             "analysis/decode/efficiency.py: with a {} interval over prompts",
             "analysis/report/explanations.py: Bands are {} intervals over prompts",
             "analysis/report/explanations.py: widened by the {} interval over prompts",

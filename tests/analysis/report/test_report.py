@@ -33,7 +33,7 @@ from analysis.report import aggregate as aggregation
 from analysis.report import aggregate as surveying
 from analysis.report import explanations, reading
 from analysis.report.aggregate import Aggregates, aggregate
-from analysis.report.answer import answer_data, answered
+from analysis.report.answer import answer_data, answer_run
 from analysis.report.decode_results import read_decode
 from analysis.report.markdown import escaped
 from analysis.report.markdown import render as render_markdown
@@ -69,13 +69,13 @@ class Measured:
 
 def text_of(run: Run, found: Aggregates) -> dict[str, Any]:
     """What a report of this run shows as text, without costs."""
-    return view(run, found, None, answered(run, found, None, None))
+    return view(run, found, None, answer_run(run, found, None, None))
 
 
 def page_of(run: Run, found: Aggregates) -> str:
     """The page of this run."""
     data = {
-        "answer": answer_data(run, answered(run, found, None, None)),
+        "answer": answer_data(run, answer_run(run, found, None, None)),
         "measured": measured_data(run, found, None),
     }
     return render(text_of(run, found), data)
@@ -108,7 +108,7 @@ def copy(plain: Measured, tmp_path: Path) -> Path:
 
 
 def rows_of(data: Measured, setting: int) -> np.ndarray:
-    temperature, top_p = data.found.survey.settings[setting]
+    temperature, top_p = data.found.first_pass.settings[setting]
     return np.flatnonzero((data.rows["temperature"] == temperature) & (data.rows["top_p"] == top_p))
 
 
@@ -116,8 +116,8 @@ def rows_of(data: Measured, setting: int) -> np.ndarray:
 
 
 def test_means_gaps_and_statistics_are_those_of_the_rows(plain: Measured) -> None:
-    assert len(plain.found.survey.settings) == 4
-    assert sum(plain.found.survey.rows) == plain.run.num_rows == 12 * 20 * 4
+    assert len(plain.found.first_pass.settings) == 4
+    assert sum(plain.found.first_pass.rows) == plain.run.num_rows == 12 * 20 * 4
     for s in range(4):
         rows = rows_of(plain, s)
         for i, column in enumerate(plain.run.schemes):
@@ -506,7 +506,7 @@ def test_out_is_a_folder(plain: Measured, tmp_path: Path, name: str) -> None:
 
 
 def test_every_setting_has_its_own_answer(plain: Measured) -> None:
-    answer = answered(plain.run, plain.found, None, None)
+    answer = answer_run(plain.run, plain.found, None, None)
     summary = render_markdown(text_of(plain.run, plain.found))
     for setting, (label, card) in enumerate(text_of(plain.run, plain.found)["cards"]):
         assert card == answer.cards[setting]
@@ -825,7 +825,7 @@ def test_the_best_draft_temperature_is_named(tmp_path: Path) -> None:
 def test_block_efficiency_and_its_prediction(plain: Measured, tmp_path: Path) -> None:
     decoded = read_decode(decode_file(tmp_path / "decode.jsonl", RECORDS))
     rows = {row.decoder: row for row in decoded.predicted(plain.run, plain.found)}
-    setting = plain.found.survey.settings.index((1.0, 1.0))
+    setting = plain.found.first_pass.settings.index((1.0, 1.0))
     mean = {c.name: plain.found.lower[setting].value[i] for i, c in enumerate(plain.run.schemes)}
     single, kseq = mean["optimum_iid_k1"], mean["kseq_iid_k4"]
     assert rows["SpeculativeSampling(3)"].measured.value == pytest.approx(12 / 6)
@@ -1141,7 +1141,7 @@ def test_what_acceptance_is_lost_to_is_told(tmp_path: Path) -> None:
         assert all(part["low"] <= part["mean"] <= part["high"] for part in parts)
     text = write_report(folder).markdown.read_text(encoding="utf-8")
     told = text.split("## What acceptance is lost to, temperature 1")[1].split("\n## ")[0]
-    where = data.found.survey.settings.index((1.0, 1.0))
+    where = data.found.first_pass.settings.index((1.0, 1.0))
     assert (
         f"| accepted by the best verifier | {1 - data.found.statistics[where].value[2]:.4f} |"
         in told

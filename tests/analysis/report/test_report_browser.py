@@ -17,7 +17,7 @@ import pytest
 
 from analysis.report.advice_record import read_advice
 from analysis.report.aggregate import aggregate
-from analysis.report.answer import Answer, answered
+from analysis.report.answer import Answer, answer_run
 from analysis.report.call_costs import Costs, read_latency
 from analysis.report.reading import open_run
 from analysis.report.verdict_card import Card, card
@@ -170,7 +170,7 @@ def said(answer: Card) -> dict[str, Any]:
 def answer_of(folder: Path, *, latency: Path | None = None, advice: Path | None = None) -> Answer:
     run = open_run(folder)
     costs, advised = latency and read_latency(latency), advice and read_advice(advice)
-    return answered(run, aggregate(run), costs or None, advised or None)
+    return answer_run(run, aggregate(run), costs or None, advised or None)
 
 
 def choose(page: Any, name: str, value: int) -> None:
