@@ -48,15 +48,12 @@ def along_sequences(law: SurvivorLaw, *, num_drafts: int, length: int, starts: i
         num_drafts, length: K and L.
         starts: steps start before this position.
     """
-    return _walks(law, num_drafts, length, starts)[length - 1]
+    walks = along_all_lengths(law, num_drafts=num_drafts, most=length, starts=starts)
+    return walks[length - 1]
 
 
 def along_all_lengths(law: SurvivorLaw, *, num_drafts: int, most: int, starts: int) -> list[Walk]:
     """Return the walks with sequences of 1, 2, …, `most` drafts."""
-    return _walks(law, num_drafts, most, starts)
-
-
-def _walks(law: SurvivorLaw, num_drafts: int, most: int, starts: int) -> list[Walk]:
     number = len(law.given)
     starts = min(starts, number)
     state = np.zeros((starts, num_drafts + 1))

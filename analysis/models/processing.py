@@ -64,8 +64,10 @@ class Setting(NamedTuple):
 def setting_text(name: str, value: object) -> str:
     """Return a recorded setting as a reader sees it.
 
-    >>> words("draft_top_p", 0.9), words("temperature", 1.0), words("order", "vllm")
-    ('draft top-p 0.9', 'temperature 1', 'order vllm')
+    >>> setting_text("draft_top_p", 0.9), setting_text("temperature", 1.0)
+    ('draft top-p 0.9', 'temperature 1')
+    >>> setting_text("order", "vllm")
+    'order vllm'
     """
     return f"{setting_name(name)} {f'{value:g}' if isinstance(value, float) else str(value)[:40]}"
 

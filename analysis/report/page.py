@@ -25,7 +25,7 @@ def render(view: dict[str, Any], data: dict[str, Any]) -> str:
     """Return the page.
 
     Args:
-        view: what the template shows as text; see `view`.
+        view: what the template shows as text; see `page_texts`.
         data: what the script draws, JSON values.
     """
     plotly, script = (

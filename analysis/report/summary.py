@@ -25,7 +25,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 HISTOGRAM_BINS = 40
 
 LAWS = {law.__name__: law.title for law in otm.drafts.LAWS}
-"""Display names of the draft laws by class; `words` explains them."""
+"""Display names of the draft laws by class; `explanations` explains them."""
 
 ATTAINED = {"IID": "otm.Optimal", "Greedy": "otm.GreedyOptimal"}
 """The verifier that attains the optimum of a draft law at any vocabulary size."""

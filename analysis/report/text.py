@@ -6,7 +6,7 @@ from __future__ import annotations
 def value_or_range(low: float, high: float, digits: int, unit: str = "") -> str:
     """Return a value, or both ends of an interval.
 
-    >>> ends(1.5, 1.5, 2, "×"), ends(1.0, 1.98, 2)
+    >>> value_or_range(1.5, 1.5, 2, "×"), value_or_range(1.0, 1.98, 2)
     ('1.50×', '1.00 to 1.98')
     """
     first, last = f"{low:.{digits}f}", f"{high:.{digits}f}"

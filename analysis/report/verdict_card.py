@@ -30,7 +30,7 @@ ASK = (
 )
 CHEAP, DEAR = (0.02, 0.0), (0.5, 0.05)
 """Draft pass and one more checked token where nothing was measured: the ends of what is shown;
-`cost` says why.
+`call_costs` says why.
 """
 
 RANGE = (

@@ -1,7 +1,7 @@
 """`python -m analysis report`: a measured run as a page and as a Markdown summary.
 
-`reading` reads, `aggregate` averages, `plans` and `cost` weigh, `card` answers, `summary`, `view`
-and `words` say it, `page` and `markdown` write it.
+`reading` reads, `aggregate` averages, `plans` and `call_costs` weigh, `verdict_card` answers,
+`summary`, `page_texts` and `explanations` say it, `page` and `markdown` write it.
 """
 
 from __future__ import annotations

@@ -29,6 +29,8 @@ Manifest = dict[str, Any]
 
 _OF_TRACES = ("k", "positions", "shard_prompts", "threads", "trace")
 
+_OF_COLUMNS = ("scheme", "label", "law", "k", "lossless", "definition")
+
 _STATISTICS = (
     ("draft_entropy", "entropy of the draft", "nats"),
     ("target_entropy", "entropy of the target", "nats"),
@@ -86,6 +88,12 @@ def manifest_of(
         ],
         "plan": plan,
     }
+
+
+def table_column(entry: Mapping[str, Any]) -> TableColumn:
+    """Return the column that an entry of a manifest's schemes describes."""
+    said = {name: entry.get(name) for name in _OF_COLUMNS}
+    return TableColumn(name=entry["column"], optimum=entry.get("optimum_column"), **said)  # type: ignore[arg-type]
 
 
 def meaningful_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,23 +24,11 @@ from ..statistics import (
     ClusterSums,
     clustered_covariance,
 )
-from .manifest import Manifest
+from .manifest import Manifest, table_column
 from .ranks import TreeRow, acceptance_by_rank, by_rank, tree_rows
 from .shards import SAMPLING, column_of_today, shard_files
 
 _ROWS_AT_ONCE = 1 << 14
-
-
-@dataclasses.dataclass(frozen=True)
-class RankColumn:
-    """What `by_rank` asks of a column; `otm.table.TableColumn` and a report's have it, too."""
-
-    name: str
-    scheme: str
-    label: str
-    law: str
-    k: int
-    definition: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,13 +77,7 @@ def trees_of_run(out: Path, manifest: Manifest) -> tuple[SettingTrees, ...]:
 
     Cost: one pass over those columns, some rows in memory at a time.
     """
-    others = [field.name for field in dataclasses.fields(RankColumn) if field.name != "name"]
-    families = by_rank(
-        [
-            RankColumn(entry["column"], *(entry[name] for name in others))
-            for entry in manifest["schemes"]
-        ]
-    )
+    families = by_rank(table_column(entry) for entry in manifest["schemes"])
     found = []
     for key, sums in sorted(
         _sums(out, [column.name for family in families for column in family]).items()
