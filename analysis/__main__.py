@@ -1,6 +1,4 @@
-"""`python -m analysis`, or `otm` once installed: coupling schemes for speculative decoding on real
-language-model logits.
-"""
+"""`python -m analysis`, or `otm` once installed: schemes on the logits of real language models."""
 
 from __future__ import annotations
 
@@ -12,8 +10,9 @@ _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, or `otm` with arguments; expected errors become one line and exit
-    status 2.
+    """Run the command line, or `otm` with arguments.
+
+    Expected errors become one line and exit status 2.
 
     What takes time to import is imported here, so that an interrupt in the meantime ends the
     command without a traceback.

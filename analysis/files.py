@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all.
+"""Files that are there whole or not at all, what they are called, and digests of their content.
 
 A file is written under a temporary name in the same folder, flushed to the disk, and renamed; the
 folder is flushed after it. A process killed at any point leaves either the finished file or none,
@@ -8,13 +8,20 @@ and at most a temporary one, whose name ends in `TEMPORARY`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
+import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.statistics import Estimate
 
 from .errors import AnalysisError
 
@@ -25,9 +32,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a path leads to a regular file; one that no file can have, being too long,
-    does not.
-    """
+    """Return whether a path leads to a regular file; one too long for a file does not."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -43,8 +48,9 @@ def is_folder(path: Path) -> bool:
 
 
 def read_small(path: Path, most: int) -> bytes:
-    """Return the bytes of a regular file that has at most so many, as its size says: files of the
-    kernel have none, or no end.
+    """Return the bytes of a regular file that has, as its size says, at most so many.
+
+    Files of the kernel have no size, or no end.
 
     Raises:
         ValueError: if it is larger.
@@ -60,8 +66,9 @@ def read_small(path: Path, most: int) -> bytes:
 
 
 def has_content(path: Path) -> bool:
-    """Return whether a path leads to a regular file whose size is not 0; what the kernel offers as
-    files may have no end.
+    """Return whether a path leads to a regular file whose size is not 0.
+
+    What the kernel offers as files may have no end.
     """
     return is_file(path) and path.stat().st_size > 0
 
@@ -73,17 +80,14 @@ def shortened(path: Path) -> str:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is there in full or not at all, even if the machine loses power; errors as
-    `appearing`.
-    """
-    with appearing(path) as file:
+    """Write a file that is there in full or not at all, even if the machine loses power."""
+    with open_atomically(path) as file:
         file.write(content)
 
 
 @contextlib.contextmanager
-def appearing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that appears under its name, whole, when the block ends, and not at all if the
-    block raises.
+def open_atomically(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that appears under its name when the block ends, and not if the block raises.
 
     Raises:
         AnalysisError: if the disk is full, the folder is read-only, or the file may not be that
@@ -101,7 +105,7 @@ def appearing(path: Path) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise AnalysisError(explain(error, path)) from error
+            raise AnalysisError(explain_write_error(error, path)) from error
         raise
 
 
@@ -115,10 +119,18 @@ def write_json(path: Path, record: Mapping[str, Any], *, indent: int | None = 1)
 def json_values(value: Any) -> Any:
     """Return values as JSON has them: None for a number that is infinite or NaN.
 
-    >>> json_values({"low": float("nan"), "ends": (0.5, float("inf"))})
-    {'low': None, 'ends': [0.5, None]}
+    Of an estimate these are its value and both ends, of another dataclass its fields.
+
+    >>> json_values({"speed": Estimate(2.0, 1.5, float("inf")), "ends": (0.5, float("nan"))})
+    {'speed': {'value': 2.0, 'low': 1.5, 'high': None}, 'ends': [0.5, None]}
     """
-    if isinstance(value, dict):
+    if isinstance(value, Estimate):
+        return {name: json_values(getattr(value, name)) for name in ("value", "low", "high")}
+    if dataclasses.is_dataclass(value):
+        return {
+            one.name: json_values(getattr(value, one.name)) for one in dataclasses.fields(value)
+        }
+    if isinstance(value, Mapping):
         return {name: json_values(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [json_values(one) for one in value]
@@ -137,7 +149,7 @@ def make_folder(path: Path) -> Path:
                 f"--out must be a folder's name; got {shortened(path)!r} ({error}). Choose another."
             ) from error
         if error.errno in _NO_ROOM:
-            raise AnalysisError(explain(error, path)) from error
+            raise AnalysisError(explain_write_error(error, path)) from error
         raise AnalysisError(
             f"--out must be a folder that can be written; {shortened(path)} does not exist "
             f"({error.strerror}). "
@@ -154,7 +166,7 @@ def _flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def explain(error: OSError, path: Path) -> str:
+def explain_write_error(error: OSError, path: Path) -> str:
     """Say why a file could not be written, and what to do."""
     kept = "What is finished is kept; run the same command again to go on."
     if error.errno in _NO_ROOM:
@@ -168,3 +180,36 @@ def explain(error: OSError, path: Path) -> str:
             "Choose another --out."
         )
     return f"{path} could not be written: {error}. Check the disk. {kept}"
+
+
+def content_digest(
+    about: bytes, names: Iterable[str], batches: Iterable[Mapping[str, NDArray[Any]]]
+) -> str:
+    """Return the SHA-256 of what a file says of itself and of its columns, read batch by batch.
+
+    >>> whole = {"a": np.arange(4), "b": np.ones(4)}
+    >>> parts = [
+    ...     {name: column[part] for name, column in whole.items()}
+    ...     for part in (slice(0, 3), slice(3, 4))
+    ... ]
+    >>> content_digest(b"{}", whole, [whole]) == content_digest(b"{}", whole, parts)
+    True
+    """
+    columns = {name: hashlib.sha256(name.encode()) for name in names}
+    for batch in batches:
+        for name, column in columns.items():
+            column.update(np.ascontiguousarray(batch[name]).tobytes())
+    whole = hashlib.sha256(about)
+    for column in columns.values():
+        whole.update(column.digest())
+    return whole.hexdigest()
+
+
+SHIPPED_PAIR = Path(__file__).resolve().parent / "pair"
+
+MANIFEST = "manifest.json"
+SHARDS = "shards"
+LOGITS = "logits"
+PROMPTS = "prompts.parquet"
+TREES = "trees.json"
+LOCK = ".lock"

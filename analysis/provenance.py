@@ -43,9 +43,7 @@ _LARGEST_DIGESTED = 40 << 30  # bytes of weights; beyond, sizes stand in
 
 
 def environment() -> dict[str, Any]:
-    """Return what determines the last bits of a result on this machine: versions, interpreter,
-    processor, and the code path.
-    """
+    """Return versions, interpreter, processor and code path, which decide a result's last bits."""
     return _installed() | {"rows_on_host": code_path()}
 
 
@@ -70,8 +68,7 @@ def origin() -> dict[str, Any]:
 
 
 def published_origin(load: Sequence[float]) -> dict[str, Any]:
-    """Return `origin` as it may be committed: without the host, paths by their last names, with the
-    load around it.
+    """Return `origin` as it may be committed: no host, no folders, with the load of the machine.
 
     Args:
         load: load averages before.
@@ -120,8 +117,9 @@ def require_quiet(*, any_load: bool) -> None:
 
 
 def weights_digest(folder: str) -> str | None:
-    """Return a SHA-256 over the safetensors files of a local folder (over names and sizes beyond 40
-    GiB), None for a hub name.
+    """Return a SHA-256 over a local folder's safetensors files, None for a hub name.
+
+    It is over names and sizes beyond 40 GiB.
     """
     files = sorted(Path(folder).glob("*.safetensors")) if Path(folder).is_dir() else []
     if not files:
@@ -135,6 +133,11 @@ def weights_digest(folder: str) -> str | None:
     return digest.hexdigest() if whole else f"names and sizes: {digest.hexdigest()}"
 
 
+def model_identity(place: str) -> dict[str, str | None]:
+    """Return what a record says of a model: the last part of its name, and its weights' digest."""
+    return {"name": Path(place).name, "sha256": weights_digest(place)}
+
+
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file, read in pieces."""
     with path.open("rb") as file:
@@ -143,8 +146,9 @@ def file_digest(path: Path) -> str:
 
 @functools.cache
 def revision() -> str:
-    """Return the git revision of the checkout, marked when it has local changes; the installed
-    version outside one.
+    """Return the git revision of the checkout, marked when it has local changes.
+
+    Outside of one it is the installed version.
     """
     here = Path(__file__).resolve().parent
     try:

@@ -1,26 +1,20 @@
-"""Means over positions with confidence intervals over prompts, from one pass over the rows in
-bounded memory.
+"""Sums by prompt, histograms and counts, filled in one pass over the rows in bounded memory.
 
 Positions of one prompt resemble each other, so they are not independent observations; prompts are.
-The interval of a mean is therefore clustered by prompt. With S_c the sum and n_c the number of
-positions of cluster c, m = Σ S_c / Σ n_c and
-
-    se² = C/(C − 1) · Σ_c (S_c − m n_c)² / (Σ_c n_c)²,      m ± t_{C−1} · se,
-
-the cluster-robust variance of a ratio of totals (Liang & Zeger 1986; Cameron & Miller 2015, section
-II), C the number of clusters. A run may have more prompts than memory should hold sums for. Beyond
-the number of clusters given here prompts share one, in the order of their numbers: unions of
+The interval of a mean is therefore clustered by prompt (`otm.statistics.ratio_of_means`). A run may
+have more prompts than memory should hold sums for. Beyond the number of clusters given here prompts
+share one, in the order of their numbers: unions of
 independent clusters are independent clusters, so the interval stays valid, and its width is
 estimated from fewer terms (relative error of the standard error about 1/√(2C)).
 """
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+
+from otm.statistics import Estimate
 
 Floats = NDArray[np.float64]
 
@@ -30,73 +24,21 @@ MOST_CLUSTERS = 512
 """Clusters that prompts are spread over at most."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Interval:
-    """A number with its interval over prompts; None where a single prompt is all there is, or the
-    number is infinite.
+def limits(estimate: Estimate) -> dict[str, float | None]:
+    """Return a mean and its ends under the names that records give them, None where there is none.
 
-    >>> str(Interval(1.5, 1.25, 2.0))
-    '1.500 (1.250 to 2.000)'
+    >>> limits(Estimate(0.5, 0.25, float("nan")))
+    {'mean': 0.5, 'low': 0.25, 'high': None}
     """
-
-    value: float
-    low: float | None
-    high: float | None
-
-    def __str__(self) -> str:
-        sure = (
-            "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
-        )
-        return f"{self.value:.3f}{sure}"
+    ends = {"mean": estimate.value, "low": estimate.low, "high": estimate.high}
+    return {name: float(end) if np.isfinite(end) else None for name, end in ends.items()}
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Means:
-    """Means and their confidence limits, arrays `(columns,)`; NaN where there is nothing to average
-    or only one cluster.
-    """
-
-    mean: Floats
-    low: Floats
-    high: Floats
-
-    def of(self, column: int) -> Interval:
-        """Return one column's mean with its interval, None where it has none.
-
-        >>> str(Means(mean=np.array([0.5]), low=np.array([0.4]), high=np.array([0.6])).of(0))
-        '0.500 (0.400 to 0.600)'
-        """
-        mean, low, high = (float(values[column]) for values in (self.mean, self.low, self.high))
-        return (
-            Interval(mean, low, high)
-            if np.isfinite(low) and np.isfinite(high)
-            else Interval(mean, None, None)
-        )
-
-
-def clipped(means: Means, least: float | Floats, most: float | Floats) -> Means:
-    """Return means whose confidence limits stay in the range of what is averaged; they cover as
-    often, as the mean lies there.
-
-    >>> means = Means(mean=np.array([0.6]), low=np.array([0.2]), high=np.array([1.015]))
-    >>> float(clipped(means, 0.0, 1.0).high[0])
-    1.0
-    """
-    return Means(
-        mean=means.mean, low=np.maximum(means.low, least), high=np.minimum(means.high, most)
-    )
-
-
-def t_quantile(clusters: ArrayLike, confidence: float = CONFIDENCE) -> Floats:
-    """Return half an interval over this many clusters, in standard errors: Student's t, with a
-    degree of freedom less.
-
-    >>> round(float(t_quantile(40)), 4)
-    2.0227
-    """
-    return np.asarray(
-        scipy.stats.t.ppf(0.5 + confidence / 2, np.maximum(np.asarray(clusters) - 1, 1))
-    )
+def interval_text(estimate: Estimate, digits: int = 4) -> str:
+    """Return the interval of a number as text, empty where there is none."""
+    if not np.isfinite([estimate.low, estimate.high]).all():
+        return ""
+    return f"{estimate.low:.{digits}f} to {estimate.high:.{digits}f}"
 
 
 class ClusterSums:
@@ -137,36 +79,10 @@ class ClusterSums:
         )
 
 
-def clustered_means(sums: Floats, counts: Floats, *, confidence: float = CONFIDENCE) -> Means:
-    """Return means with cluster-robust t intervals.
-
-    m = Σ S_c / Σ n_c, m ± t_{C−1} √(C/(C−1) Σ (S_c − m n_c)²) / Σ n_c over the C clusters that have
-    observations.
-
-    Args:
-        sums, counts: `(clusters, columns)`, sums and numbers of observations.
-        confidence: coverage of the interval, in (0, 1).
-
-    Reference: [Liang & Zeger 1986], [Cameron & Miller 2015, II].
-
-    >>> result = clustered_means(np.array([[1.0], [3.0]]), np.array([[2.0], [4.0]]))
-    >>> round(float(result.mean[0]), 4)
-    0.6667
-    """
-    total = counts.sum(axis=0)
-    clusters = (counts > 0).sum(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = sums.sum(axis=0) / total
-        squares = ((sums - mean * counts) ** 2).sum(axis=0)
-        error = np.sqrt(squares * clusters / (clusters - 1)) / total
-        half = t_quantile(clusters, confidence) * error
-    half = np.where(clusters > 1, half, np.nan)
-    return Means(mean=mean, low=mean - half, high=mean + half)
-
-
 def clustered_covariance(sums: Floats, counts: Floats) -> Floats:
-    """Return the covariance of the means of `clustered_means`, `(columns, columns)`; NaN with fewer
-    than two clusters.
+    """Return the covariance of the means of `ratio_of_means`, `(columns, columns)`.
+
+    NaN with fewer than two clusters.
 
     C/(C − 1) Σ_c r_c r_cᵀ, r_c = (S_c − m n_c)/Σ n_c: its diagonal holds the squared standard
     errors of the intervals.
@@ -234,9 +150,7 @@ class Tally:
         self.counts += np.bincount(cell, minlength=len(self.counts))
 
     def edges(self, bins: int) -> Floats:
-        """Return the inner edges of at most `bins` bins of about equally many values, each at a
-        cell boundary.
-        """
+        """Return inner edges of at most `bins` bins of about equally many values."""
         cumulative = np.cumsum(self.counts)
         if cumulative[-1] == 0:
             return np.empty(0)

@@ -20,7 +20,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from analysis.layout import SHIPPED_PAIR
+from analysis.files import SHIPPED_PAIR
 from analysis.models.pair import load_pair
 from analysis.models.processing import settings_of
 from analysis.run.columns import table_of_logits

@@ -1,4 +1,4 @@
-"""`python -m figures [NAME …]`: rebuild all of Figures 1–5, or some, or later experiments by name."""
+"""`python -m figures [NAME …]`: rebuild Figures 1–5, or figures of experiments by name."""
 
 from __future__ import annotations
 

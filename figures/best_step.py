@@ -111,7 +111,7 @@ def draw(data: dict[str, Any]) -> Figure:
 def _models(
     length: int, agreement: float, rng: np.random.Generator
 ) -> tuple[TableModel, TableModel]:
-    """A table for every context of up to `length` tokens; the target is a mixture with the draft."""
+    """Return a table for every context of up to `length` tokens; the target mixes in the draft."""
     draft, target = {}, {}
     for context in (
         c for n in range(length + 1) for c in itertools.product(range(NUM_TOKENS), repeat=n)

@@ -94,7 +94,7 @@ def draw_panels(
 
 
 def theory(vector: NDArray[np.float64]) -> dict[str, tuple[list[int], list[float]]]:
-    """Return (drafted tokens, expected tokens per call) of each strategy by the 0-th order theory."""
+    """Return (drafted, expected tokens per call) of each strategy by the 0-th order theory."""
     ns = list(range(1, MOST + 1))
     shapes = {
         "batch": [TreeShape.batch(n) for n in ns if n <= len(vector)],
@@ -118,7 +118,7 @@ def best_tree(vector: NDArray[np.float64]) -> OptimalTree:
 
 
 def explored(vector: NDArray[np.float64]) -> list[int]:
-    """Return, for N = 1 … `MOST`, the number of ranks that the optimal tree of N vertices explores."""
+    """Return how many ranks the optimal tree of N vertices explores, N = 1 … `MOST`."""
     most_ranks: list[int] = np.maximum.accumulate(best_tree(vector).shape.ranks[1:] + 1).tolist()
     return most_ranks
 

@@ -52,8 +52,10 @@ def draw(data: dict[str, Any]) -> Figure:
             Line2D([], [], color=ersd.BOUND, lw=1.2, ls=":", label="bound, one m"),
         ],
         legend="upper left",
-        about="95 % intervals over prompts · dashed, 0-th order theory: at every vertex the i-th child is accepted\n"
-        "with the measured A(i), whatever came before · grey: Lemma 4.2's upper bound on that theory,\n"
+        about="95 % intervals over prompts · dashed, 0-th order theory: at every vertex the i-th "
+        "child is accepted\n"
+        "with the measured A(i), whatever came before · grey: Lemma 4.2's upper bound on that "
+        "theory,\n"
         "m symbols standing for the unexplored ranks",
     )
 

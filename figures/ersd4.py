@@ -57,8 +57,10 @@ def draw(data: dict[str, Any]) -> Figure:
             Line2D([], [], color=ersd.BOUND, lw=1.2, ls=":", label="slope of the bound, one m")
         ],
         legend="lower left",
-        about="95 % intervals over prompts, in the largest tree of each strategy · dashed: 0-th order theory,\n"
-        "none for the SpecInfer tree · grey: slope of Lemma 4.2's bound for one number m of further symbols",
+        about="95 % intervals over prompts, in the largest tree of each strategy · dashed: 0-th "
+        "order theory,\n"
+        "none for the SpecInfer tree · grey: slope of Lemma 4.2's bound for one number m of "
+        "further symbols",
         dashed=[s for s in ersd.STRATEGIES if s != "SpecInfer"],
     )
 

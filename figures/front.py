@@ -44,7 +44,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw the curves, labelled at their ends, the gap shaded and its largest value written in it."""
+    """Draw the curves, labelled at their ends, with the shaded gap and its largest value."""
     canvas = Figure(figsize=(7.6, 3.9), layout="constrained")
     axes = canvas.subplots()
     ks, optimum = np.array(data["k"]), np.array(data["optimum"])

@@ -226,9 +226,7 @@ Place = tuple[float, int, float]
 
 
 def _ways(rooms: dict[str, Any], arrows: list[list[str]]) -> list[list[str]]:
-    """Return each arrow as the points that it passes: room, a passage on every floor
-    between, room.
-    """
+    """Return each arrow as the points that it passes: room, passages between, room."""
     floor = {name: room["floor"] for name, room in rooms.items()}
     return [
         [

@@ -29,11 +29,16 @@ Finding = tuple[bool | None, str]
 
 _HEAD = """# The papers' claims on these pairs
 
-What the papers report of their own models, and what the same experiments give here: on the shipped pair and, where its results
-are committed, on SmolLM2-135M-Instruct with its distilled draft. Numbers are tokens per target call unless something else is said,
-with 95 % intervals over prompts; those of lossless decoders are exact expectations along texts of the target. A claim holds if
-every mean that it speaks of says so by more than its interval, it does not if one says otherwise by more; else it is open. Written
-from `figures/data` by `python -m figures.papers`. Other models may behave as the papers'; what is false in general stands in
+What the papers report of their own models, and what the same experiments give here: on the \
+shipped pair and, where its results
+are committed, on SmolLM2-135M-Instruct with its distilled draft. Numbers are tokens per target \
+call unless something else is said,
+with 95 % intervals over prompts; those of lossless decoders are exact expectations along texts \
+of the target. A claim holds if
+every mean that it speaks of says so by more than its interval, it does not if one says otherwise \
+by more; else it is open. Written
+from `figures/data` by `python -m figures.papers`. Other models may behave as the papers'; what \
+is false in general stands in
 [claims](claims.md) and in [theory](theory.md#errors-in-the-sources).
 
 """

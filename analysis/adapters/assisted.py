@@ -1,6 +1,4 @@
-"""Hugging Face transformers under audit: its speculative-sampling function, and
-`generate(assistant_model=…)` as users call it.
-"""
+"""Hugging Face transformers under audit: its sampling function, and `generate` as users call it."""
 
 from __future__ import annotations
 
@@ -28,8 +26,9 @@ MOST_BLOCKS = 4096
 
 
 class Replay(TorchFunctionMode):
-    """Serve `rand_like` and `multinomial` from given uniforms, in the order of use; `multinomial`
-    is torch's own after the last.
+    """Serve `rand_like` and `multinomial` from given uniforms, in the order of use.
+
+    After the last uniform `multinomial` is torch's own.
     """
 
     def __init__(self, uniforms: torch.Tensor) -> None:
@@ -78,16 +77,15 @@ def sampling_function() -> Any:
 
 
 def on_uniforms(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[list[int], int]:
-    """Run transformers' function on given uniforms, in float64: γ for acceptance, one for the last
-    token.
-    """
+    """Run transformers' function in float64 on γ uniforms for drafts and one for the last token."""
     with Replay(torch.from_numpy(np.asarray(uniforms, dtype=np.float64))):
         return _call(draft, target, drafts)
 
 
 def on_own_randomness(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[list[int], int]:
-    """Run transformers' function on torch's global generator, in float32 as `generate` does; the
-    uniforms are ignored.
+    """Run transformers' function on torch's global generator, in float32 as `generate` does.
+
+    The uniforms are ignored.
     """
     return _call(np.asarray(draft, dtype=np.float32), np.asarray(target, dtype=np.float32), drafts)
 
@@ -108,8 +106,7 @@ TRANSFORMERS = Candidate(on_uniforms, name="transformers _speculative_sampling")
 def generate_tokens(
     pair: Pair, prompt: Sequence[int], *, num_tokens: int, temperature: float, top_k: int
 ) -> list[int]:
-    """Return `num_tokens` tokens of `target.generate(assistant_model=draft, do_sample=True)` after
-    a prompt.
+    """Return `num_tokens` tokens that `target.generate(assistant_model=draft)` samples.
 
     The end-of-sequence token does not end the text; randomness is torch's global generator.
     """
@@ -187,8 +184,7 @@ def audit_first_tokens(
     top_k: int = 4,
     detect: float = 0.02,
 ) -> SampledAudit:
-    """Audit a complete `generate(assistant_model=…)`: the first tokens after one prompt against
-    their exact law.
+    """Audit the first tokens of whole generations after one prompt against their exact law.
 
     Args:
         pair: the models; each generation is a call of its own.
@@ -231,8 +227,7 @@ def audit_texts(
     top_k: int = 50,
     detect: float = 0.02,
 ) -> LogAudit:
-    """Audit a complete `generate(assistant_model=…)` over whole texts: every token against the
-    target's law at its place.
+    """Audit every token of whole generations against the target's law at its place.
 
     Args:
         pair: the models.
@@ -263,9 +258,7 @@ def audit_texts(
 def records_of(
     pair: Pair, prompt: Sequence[int], text: Sequence[int], *, temperature: float, top_k: int
 ) -> Iterator[LogRecord]:
-    """Yield a log record for each token of a text: the target's and the draft's law at its place,
-    and the token.
-    """
+    """Yield a log record for each token of a text: both models' laws there, and the token."""
     draft_logits, target_logits = pair.logits(torch.tensor([[*prompt, *text[:-1]]]))
     first = len(prompt) - 1
     p, q = (

@@ -1,5 +1,4 @@
-"""Verification of drafted blocks in torch, any batch size: what the textbook listing sets out to
-do.
+"""Verify drafted blocks in torch, any batch size: what the textbook listing sets out to do.
 
 Rows are independent: each stops at its own first rejection, takes its own replacement, and gets a
 bonus token only if all of its drafts were accepted. No Python loop over rows or positions, no

@@ -49,8 +49,9 @@ output ids (B, γ+1), −1 padded.
 def from_probability_kernel(
     kernel: ProbabilityKernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
 ) -> BlockKernel:
-    """Return a kernel of FlashInfer's kind as a candidate for `otm.audit.battery` and
-    `otm.audit.sampled_blocks`.
+    """Return a kernel of FlashInfer's kind as a candidate for `otm.audit.battery`.
+
+    It suits `otm.audit.sampled_blocks`, too.
 
     All γ + 1 tokens are audited jointly, in batches whose rows have different laws and stop at
     different places: a bonus token from the wrong row, or a row that another one stops, shows.
@@ -92,8 +93,7 @@ ids (B, γ+1), −1 padded.
 def from_logit_kernel(
     kernel: LogitKernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
 ) -> BlockKernel:
-    """Return a kernel of vLLM's kind, logits in and tokens out, as a candidate for
-    `otm.audit.battery`.
+    """Return a kernel of vLLM's kind, logits in, as a candidate for `otm.audit.battery`.
 
     Audit it with the temperature, top-k and top-p of your service inside the kernel, against a
     problem whose target is *your own* processing of the same logits: faults of processing are the

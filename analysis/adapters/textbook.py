@@ -1,5 +1,4 @@
-"""A widely copied textbook listing of block verification, its logic in our words, with the faults
-that it has.
+"""A widely copied listing of block verification: its logic in our words, with its faults.
 
 Leviathan's rule is meant, position by position: accept while u < q/p, else draw from (q − p)₊ and
 stop. Four things go wrong:
@@ -29,8 +28,9 @@ from otm.audit import Candidate
 
 
 def textbook(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[list[int], int]:
-    """Verify one row as the listing does; `uniforms` are γ for acceptance, one for the replacement,
-    one for the bonus token.
+    """Verify one row as the listing does.
+
+    `uniforms` are γ for acceptance, one for the replacement, one for the bonus token.
     """
     rows, count = textbook_batch(draft[None], target[None], drafts[None], uniforms)
     return rows[0], count
@@ -112,8 +112,9 @@ def argmax_drafted(softmax: Any, *, verify: Callable[..., Any] = textbook) -> Ca
 
 
 def beside_another_row() -> Candidate:
-    """Return the listing's first row of two, the second a text with the same laws at every position
-    and drafts of its own: fault 4.
+    """Return the listing's first row of two: fault 4.
+
+    The second row is a text with the same laws at every position and drafts of its own.
 
     Audit it with models that do not look at the context.
     """

@@ -1,3 +1,1 @@
-"""From two models and a file of prompts to a decision: speculate or not, with which scheme, and how
-much faster.
-"""
+"""From two models and prompts to a decision: speculate or not, how, and how much faster."""

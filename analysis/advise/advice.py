@@ -1,6 +1,4 @@
-"""The measurement: texts and clocks in turns, looks at what they say, until the interval decides or
-the budget ends.
-"""
+"""Measure texts and step times in turns, until the interval decides or the budget ends."""
 
 from __future__ import annotations
 
@@ -16,10 +14,10 @@ from otm.statistics import Estimate
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
-from .comparison import Tokens, Verdict, speedup, verdict_of
 from .costs import Clock, Clocked, StepModel, texts_for
 from .families import FAMILIES, Family, Limits, Plan, Reading
-from .texts import Text, continued
+from .sampled_texts import SampledText, sample_texts
+from .speedups import Tokens, Verdict, speedup, verdict_of
 
 LEAST_TEXTS = 3
 """Texts of the first look, at least, whatever they take."""
@@ -32,7 +30,7 @@ LEAST_ROUNDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class AdviceSettings:
     """What is measured.
 
     Attributes:
@@ -89,7 +87,7 @@ class Advice:
         sampled: the texts: number of the prompt, its tokens, the continuation.
     """
 
-    asked: Asked
+    asked: AdviceSettings
     verdict: Verdict
     rows: tuple[Row, ...]
     chain: Row
@@ -116,7 +114,7 @@ def advise(
     target: CausalModel,
     prompts: Sequence[Sequence[int]],
     *,
-    asked: Asked,
+    asked: AdviceSettings,
     eos: int | None,
     progress: Callable[[str], object] = lambda what: None,
 ) -> Advice:
@@ -141,7 +139,7 @@ class _Measurement:
         draft: CausalModel,
         target: CausalModel,
         prompts: Sequence[Sequence[int]],
-        asked: Asked,
+        asked: AdviceSettings,
         eos: int | None,
         progress: Callable[[str], object],
     ) -> None:
@@ -174,9 +172,7 @@ class _Measurement:
                 return advice
 
     def _read(self, seconds: float, look: int) -> None:
-        """Read texts until the time is over: some at least, and in the first look every prompt at
-        most once.
-        """
+        """Read texts until the time is over; in the first look every prompt at most once."""
         deadline, most = time.perf_counter() + seconds, len(self.prompts) * look
         least = len(self.owners) + (min(LEAST_TEXTS, len(self.prompts)) if look == 1 else 1)
         while self.asked_for < most and (
@@ -199,9 +195,9 @@ class _Measurement:
                 "--prompt-tokens."
             )
 
-    def _continued(self, number: int, turn: int) -> list[Text]:
+    def _continued(self, number: int, turn: int) -> list[SampledText]:
         return list(
-            continued(
+            sample_texts(
                 self.draft,
                 self.target,
                 [self.prompts[number]],

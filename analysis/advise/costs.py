@@ -1,5 +1,4 @@
-"""What steps cost on this machine: real steps of real decoders, taken apart into draft calls, the
-target call and the rest.
+"""Time real steps of real decoders, split into draft calls, the target call and the rest.
 
 A step is timed where decoding stands: after a random part of a sampled text, with the caches of the
 step before. Everything takes turns, so that a slow minute of a shared machine hits all of it and
@@ -23,7 +22,7 @@ from otm.sequence import Decoder, LanguageModel, Sampled, StaticDecoder, step
 from ..decode.plain import plain_step
 from ..models.causal import CausalModel
 from .families import Plan, Work
-from .texts import Text
+from .sampled_texts import SampledText
 
 Floats = NDArray[np.float64]
 
@@ -35,9 +34,7 @@ FROM_START = 0.3
 
 
 class Clocked:
-    """A language model that adds up how often and for how much it is asked, and how long its
-    answers take.
-    """
+    """A language model that counts its calls and contexts and adds up how long its answers take."""
 
     def __init__(self, model: CausalModel) -> None:
         self.model = model
@@ -65,9 +62,7 @@ class Clocked:
 
 @dataclasses.dataclass
 class Pieces:
-    """Seconds of the steps of one decoder, a mean for each round: draft calls, the target call,
-    everything else.
-    """
+    """Seconds of one decoder's steps, a mean for each round: draft calls, target call, the rest."""
 
     draft: list[float] = dataclasses.field(default_factory=list)
     target: list[float] = dataclasses.field(default_factory=list)
@@ -163,17 +158,14 @@ class Clock:
         return step(decoder, **models, context=context, randomness=randomness, eos=self.eos).tokens
 
     def work(self, decoder: Decoder) -> Work:
-        """Return the work of a step of a decoder that was timed, as counted where its tree depends
-        on the context.
-        """
+        """Return the work of a timed decoder's step, counted where its tree varies."""
         if isinstance(decoder, StaticDecoder):
             return Work.of(decoder)
         pieces = self.pieces[decoder]
         return Work(pieces.calls / pieces.steps, pieces.contexts / pieces.steps, decoder.num_nodes)
 
     def ratio(self, decoder: Decoder) -> tuple[float, float, int]:
-        """Return a step's time over plain decoding's, the standard error of its logarithm, and the
-        number of rounds.
+        """Return a step's time over plain decoding's, its log's standard error, and the rounds.
 
         The median over rounds, which a round that was interrupted does not move.
         """
@@ -187,7 +179,7 @@ class Clock:
         return float(np.median(self.pieces[None].totals))
 
     def first_seconds(self, decoder: Decoder | None) -> float:
-        """Seconds of the step that reads the prompt as well; that of any step where none was timed."""
+        """Seconds of the step that reads the prompt as well, of any step where none was timed."""
         first = self.pieces[decoder].first
         return (
             float(np.median(first))
@@ -250,9 +242,7 @@ class StepModel:
         return calls + self.checking(work.nodes) + fixed + level * work.calls + node * work.nodes
 
     def checking(self, nodes: float) -> float:
-        """Return the seconds of a target call that checks some nodes, the last two measurements
-        continued beyond them.
-        """
+        """Return the seconds of a target call that checks some nodes, linear between times."""
         points, seconds = self.target
         if nodes <= points[-1] or len(points) == 1:
             return float(np.interp(nodes, points, seconds))
@@ -261,15 +251,13 @@ class StepModel:
         )
 
 
-def texts_for(texts: Sequence[Text]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def texts_for(texts: Sequence[SampledText]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return prompts and continuations without their distributions."""
     return [(text.prefix, tuple(text.tokens.tolist())) for text in texts]
 
 
 def _typical(clock: Clock, decoder: Decoder, piece: str) -> float:
-    """Return a piece of a step, as a share of plain decoding beside it and so free of what slows
-    both.
-    """
+    """Return a piece of a step, measured as a share of plain decoding beside it."""
     shares = np.asarray(getattr(clock.pieces[decoder], piece)) / np.asarray(clock.plain[decoder])
     return float(np.median(shares)) * clock.plain_seconds
 

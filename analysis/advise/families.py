@@ -1,5 +1,4 @@
-"""What is compared: families of decoders, each with every plan within the limits and its exact walk
-along the texts.
+"""Families of decoders that are compared: every plan within the limits, and its exact walk.
 
 A family reads a law off each text once and then walks along it with as many plans as it likes.
 """
@@ -24,11 +23,12 @@ from otm.sequence import (
     SpeculativeSampling,
     StaticDecoder,
 )
-from otm.trees import TreeShape, optimal_tree
+from otm.trees import optimal_tree
 
+from ..run.ranks import drafting_widths
 from .laws import RankLaw, SurvivorLaw, kseq_survivors, optimal_survivors, rejection_ranks
-from .texts import Text
-from .trees import MatchLaw, matches
+from .likeliest_trees import MatchLaw, match_law
+from .sampled_texts import SampledText
 from .walk import Walk, along_all_lengths, along_tree
 
 NUMBERS = (2, 3, 4, 6, 8, 12, 16)
@@ -48,9 +48,7 @@ have as many numbers as this, and of 16 in any case.
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Within what plans are compared: drafted nodes of a step, drafts in a row, and i.i.d.
-    sequences.
-    """
+    """Limits of the plans: drafted nodes of a step, drafts in a row, and i.i.d. sequences."""
 
     nodes: int
     depth: int
@@ -64,9 +62,7 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a step asks of the models: draft calls, contexts that draft in them, and drafted nodes
-    that the target checks.
-    """
+    """What a step asks of the models: draft calls, contexts drafted in, and nodes to check."""
 
     calls: float
     drafting: float
@@ -75,13 +71,16 @@ class Work:
     @classmethod
     def of(cls, decoder: StaticDecoder) -> Work:
         """Return the work of a step whose tree has one shape."""
-        return cls(decoder.shape.depth, sum(widths(decoder.shape)), decoder.shape.num_nodes)
+        return cls(
+            decoder.shape.depth, sum(drafting_widths(decoder.shape)), decoder.shape.num_nodes
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A decoder, what it is expected to do on each text, and its work in a step, an average where
-    that depends on the context.
+    """A decoder, its expected walk along each text, and its work in a step.
+
+    The work is an average where it depends on the context.
     """
 
     family: str
@@ -104,7 +103,7 @@ class Reading:
         rng: of a law that is sampled.
     """
 
-    text: Text
+    text: SampledText
     draft: LanguageModel
     limits: Limits
     starts: int
@@ -213,9 +212,7 @@ class StaticTrees(Family):
         )
 
     def plans(self, laws: Sequence[RankLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
-        """Yield the optimal tree of every size and depth that branches; without branches it is a
-        chain.
-        """
+        """Yield the optimal tree of every size and depth that branches."""
         mean = np.concatenate([law.accepted for law in laws]).mean(axis=0)
         vector = np.sort(np.clip(mean, 0.0, 1.0))[::-1]
         seen = set()
@@ -249,15 +246,13 @@ class StaticTrees(Family):
 
 @final
 class LikeliestTrees(Family):
-    """Trees that depend on the context: the paths that the drafter holds likeliest, as EAGLE-2
-    drafts them.
-    """
+    """Trees of the paths that the drafter holds likeliest, as EAGLE-2 drafts them."""
 
     name = "likeliest tree"
 
     def law(self, reading: Reading) -> MatchLaw:
         """Return what the trees of every size and depth hold of the text."""
-        return matches(
+        return match_law(
             reading.draft,
             reading.text,
             sizes=_likeliest_sizes(reading.limits, reading.draft.num_tokens) or (1,),
@@ -304,13 +299,3 @@ FAMILIES: tuple[Family, ...] = (
     LikeliestTrees(),
 )
 """Every family that is compared."""
-
-
-def widths(shape: TreeShape) -> list[int]:
-    """Return how many vertices of each level draft, the root first.
-
-    >>> widths(TreeShape.sequences(2, 3))
-    [1, 2, 2]
-    """
-    drafting = shape.num_children > 0
-    return [int((drafting & (shape.levels == level)).sum()) for level in range(shape.depth)]

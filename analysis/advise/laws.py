@@ -1,11 +1,11 @@
-"""What becomes of drafts at one position, given the token that comes out: the exact laws that a
-walk along a text needs.
+"""Exact laws of what becomes of drafts at one position, given the token that comes out.
 
 The output of a lossless step is the target's, so a text sampled from the target alone is a text of
 every lossless decoder. Given the text, what was drafted is all that is random: at a position with m
 drafts and output y
 
-    W(j | m, y) = Pr(j of the m drafts equal y | output y),      a(i | y) = Pr(the i-th child is accepted | output y),
+    W(j | m, y) = Pr(j of the m drafts equal y | output y),
+    a(i | y) = Pr(the i-th child is accepted | output y),
 
 for i.i.d. drafts and for children without replacement. Averages over what is drafted are therefore
 exact, and the text alone is sampled: Rao–Blackwell. `alive` and `accepted` are the same without
@@ -122,8 +122,7 @@ def rejection_ranks(
     rng: np.random.Generator,
     samples: int = 2,
 ) -> RankLaw:
-    """Return the law of recursive rejection without replacement, averaged over sampled sequences of
-    rejected children.
+    """Return the law of recursive rejection without replacement, averaged over sampled rejections.
 
     Each stage counts with its exact probability given what was rejected before; only the rejected
     children are sampled, so every entry is unbiased, and so are products over positions, which
@@ -168,8 +167,9 @@ def rejection_ranks(
 def race_ranks(
     p: Floats, q: Floats, tokens: NDArray[np.int64], *, most: int, eos: int | None
 ) -> RankLaw:
-    """Return the law of the exponential race's rank, exact given the text's tokens, at which
-    `accepted` stays as well.
+    """Return the law of the exponential race's rank, exact given the text's tokens.
+
+    `accepted` stays at the text's tokens as well.
 
     Given the winner y at time t ~ Exp(1), each other token precedes it in the draft race with
     probability 1 − e^{−t λ}, λ = (q_y p/p_y − q)₊, independently: the rank is one more than their
@@ -203,9 +203,7 @@ _HOPELESS = 80.0  # expected arrivals of which 16 or fewer have probability belo
 
 
 def _overtaken(rates: Floats, most: int) -> Floats:
-    """Return Pr(N = 0), …, Pr(N = most − 1) at every time, `(times, most)`: N tokens of these rates
-    arrive before.
-    """
+    """Return Pr(N = 0), …, Pr(N = most − 1) at every time, for N arrivals of these rates."""
     rates = np.sort(rates)
     power = np.cumsum(rates[:, None] ** np.arange(1, 5), axis=0)
     pieces = []
@@ -242,9 +240,7 @@ def _counts(times: Floats, moments: Floats, large: Floats, most: int) -> Floats:
 
 
 def _binomials(stays: Floats, most: int) -> Floats:
-    """Return the product of the polynomials s + (1 − s)z, `(times, tokens)`, in pairs of pairs, cut
-    after `most` coefficients.
-    """
+    """Return the first coefficients of Π (s + (1 − s)z) over tokens, at every time."""
     polys = np.stack([stays, 1.0 - stays], axis=2)[..., :most]
     while polys.shape[1] > 1:
         half = polys.shape[1] // 2
@@ -268,7 +264,7 @@ def _product(left: Floats, right: Floats, most: int) -> Floats:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _KSeqRule:
-    """K-SEQ with m drafts at n positions: γ*, β, the acceptance, the residual's mass, all `(n,)`."""
+    """K-SEQ with m drafts at n positions: γ*, β, acceptance, residual mass, all `(n,)`."""
 
     p: Floats
     q: Floats
@@ -312,9 +308,7 @@ class _KSeqRule:
 
 
 def _selected(rule: OptimalRule, y: int, m: int) -> Floats:
-    """Return Pr(output y, and j of the m drafts are y), j = 0..m, by the exact integral over
-    scores.
-    """
+    """Return Pr(output y, j of the m drafts are y), j = 0..m, by exact integrals over scores."""
     p, q = float(rule.problem.draft[y]), float(rule.problem.target[y])
     found = np.zeros(m + 1)
     if p == 0.0:

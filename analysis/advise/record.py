@@ -8,13 +8,12 @@ from typing import Any
 
 from otm.engines import CostSurface
 from otm.sequence import Gsd, LikeliestTree
-from otm.statistics import Estimate
 
 from ..files import json_values
 from .advice import Advice, Row
-from .engines import chain_settings, eagle_choices, engine_chain, likeliest_settings
-from .lost import Lost
-from .screen import named
+from .engine_settings import chain_settings, eagle_choices, engine_chain, likeliest_settings
+from .losses import DraftLosses
+from .screen import plan_name
 from .trial import Trial
 
 FORMAT = "otm.advice"
@@ -26,7 +25,7 @@ def advice_record(
     *,
     draft: str,
     surfaces: Mapping[str, CostSurface],
-    gone: Lost,
+    lost: DraftLosses,
     trials: Sequence[Trial],
     manifest: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -36,7 +35,7 @@ def advice_record(
         advice: what was measured.
         draft: the draft model's name, for engines.
         surfaces: measured passes by name, as `otm plan --costs` takes them.
-        gone: what drafts are lost to.
+        lost: what drafts are lost to.
         trials: real runs, if any.
         manifest: models, processing, device, load.
     """
@@ -62,10 +61,10 @@ def advice_record(
             "plans": advice.num_plans,
             "asked": dataclasses.asdict(advice.asked),
         },
-        "lost": json_values(dataclasses.asdict(gone)),
+        "lost": json_values(lost),
         "engines": {
             "length": chain.length if chain.may_pay else 0,
-            "speedup": _limits(chain.speedup),
+            "speedup": json_values(chain.speedup),
             "basis": "passes alone, batch 1",
             "settings": chain_settings(draft, chain.length) if chain.may_pay else {},
         },
@@ -77,14 +76,14 @@ def advice_record(
 def _row(row: Row, draft: str) -> dict[str, Any]:
     return {
         "family": row.plan.family,
-        "name": named(row),
+        "name": plan_name(row),
         "decoder": row.plan.text,
         "nodes": row.plan.decoder.num_nodes,
         "depth": row.plan.decoder.depth,
         "tokens_per_call": row.tokens,
         "seconds": dict(zip(("draft", "target", "rest"), row.seconds, strict=True)),
-        "over_plain": _limits(row.over_plain),
-        "over_chain": _limits(row.over_chain),
+        "over_plain": json_values(row.over_plain),
+        "over_chain": json_values(row.over_chain),
         "sglang": likeliest_settings(draft, row.plan.decoder)
         if isinstance(row.plan.decoder, LikeliestTree)
         else None,
@@ -92,8 +91,3 @@ def _row(row: Row, draft: str) -> dict[str, Any]:
         if isinstance(row.plan.decoder, Gsd)
         else None,
     }
-
-
-def _limits(speedup: Estimate) -> dict[str, float | None]:
-    limits: dict[str, float | None] = json_values(dataclasses.asdict(speedup))
-    return limits

@@ -1,6 +1,4 @@
-"""The advice on one screen: what to do, how plans compare, what limits them, where costs come from,
-what to tell engines.
-"""
+"""The advice on one screen: what to do, how plans compare, what limits them, what engines need."""
 
 from __future__ import annotations
 
@@ -12,13 +10,13 @@ from otm.commands.printing import paragraph
 from otm.engines import CostSurface
 from otm.losses import ROUNDED_MOST
 from otm.sequence import DraftSelection, LikeliestTree, SpeculativeSampling
+from otm.statistics import Estimate
 from otm.tabular import columns
 
-from ..run.losses import PARTS
-from ..statistics import Interval
+from ..run.loss_columns import PARTS
 from .advice import Advice, Row
-from .engines import chain_settings, engine_chain, likeliest_settings
-from .lost import SEVERAL, Lost
+from .engine_settings import chain_settings, engine_chain, likeliest_settings
+from .losses import SEVERAL, DraftLosses
 from .trial import Trial
 
 _NAME, _NAME_OF_TRIAL = 34, 30
@@ -26,7 +24,12 @@ _NAME, _NAME_OF_TRIAL = 34, 30
 
 
 def screen(
-    advice: Advice, *, draft: str, surroundings: Mapping[str, Any], passes: CostSurface, gone: Lost
+    advice: Advice,
+    *,
+    draft: str,
+    surroundings: Mapping[str, Any],
+    passes: CostSurface,
+    lost: DraftLosses,
 ) -> str:
     """Return the answer.
 
@@ -35,21 +38,21 @@ def screen(
         draft: the draft model's name, for engines.
         surroundings: device, threads, dtype, load and whatever else the costs depend on.
         passes: calls by context length.
-        gone: what drafts are lost to.
+        lost: what drafts are lost to.
     """
     lines = [
         *_headline(advice),
         "",
         *_table(advice),
         *_limits(advice),
-        *_lost(gone),
+        *_losses(lost),
         *_costs(advice, surroundings, passes),
         *_measured(advice),
     ]
     return "\n".join([*lines, *_engines(advice, draft)])
 
 
-def named(row: Row) -> str:
+def plan_name(row: Row) -> str:
     """Return a plan in words."""
     match row.plan.decoder:
         case SpeculativeSampling(length=length):
@@ -110,30 +113,34 @@ def _headline(advice: Advice) -> Iterator[str]:
     best = advice.best
     where = "plain decoding"
     if advice.verdict == "speculate":
-        yield f"SPECULATE: {named(best)}"
+        yield f"SPECULATE: {plan_name(best)}"
         yield f"  {best.over_plain.words(unit=f' x {where}')}, {best.tokens:.2f} tokens a call"
         if best is not advice.chain:
-            yield f"  {best.over_chain.words(unit=f' x the best chain, of {advice.chain.plan.decoder.depth}')}"
+            chain = f" x the best chain, of {advice.chain.plan.decoder.depth}"
+            yield f"  {best.over_chain.words(unit=chain)}"
             if not best.over_chain.low > 1.0:
                 yield "  not surely faster than that chain, which is simpler"
         else:
             yield "  no other plan within the limits is faster than this chain"
     elif advice.verdict == "do not speculate":
         yield "DO NOT SPECULATE with this pair on this machine"
-        yield f"  fastest: {named(best)}, {best.over_plain.words(unit=f' x {where}')}"
+        yield f"  fastest: {plan_name(best)}, {best.over_plain.words(unit=f' x {where}')}"
     else:
         lean = "SPECULATE, MAYBE" if best.over_plain.value > 1.0 else "DO NOT SPECULATE, PROBABLY"
         yield f"{lean}: the interval of the fastest plan contains 1"
-        yield f"  {named(best)}: {best.over_plain.words(unit=f' x {where}')}"
+        yield f"  {plan_name(best)}: {best.over_plain.words(unit=f' x {where}')}"
         yield "  more --seconds or more prompts may decide"
-    yield f"  ({100 * advice.asked.confidence:g} % over prompts, for all {advice.num_plans} plans and every look at once)"
+    yield (
+        f"  ({100 * advice.asked.confidence:g} % over prompts, for all {advice.num_plans} plans "
+        "and every look at once)"
+    )
 
 
 def _table(advice: Advice) -> Iterator[str]:
     rows = [("", "tokens", "ms per", "x plain", "x chain"), ("", "a call", "call", "", "")]
     plain = ("plain decoding", 1.0, advice.plain_seconds, "1", 1 / advice.chain.over_plain.value)
     others = (
-        (named(row), row.tokens, sum(row.seconds), str(row.over_plain), row.over_chain.value)
+        (plan_name(row), row.tokens, sum(row.seconds), str(row.over_plain), row.over_chain.value)
         for row in advice.rows
     )
     for name, tokens, seconds, speed, over_chain in (plain, *others):
@@ -151,7 +158,8 @@ def _limits(advice: Advice) -> Iterator[str]:
     reliefs = {
         "what drafting costs: with free draft calls": tokens / (target + rest),
         (
-            "what verification costs: if a call that checks the drafts took no longer than one that "
+            "what verification costs: if a call that checks the drafts took no longer than one "
+            "that "
             "checks none"
         ): tokens / (draft + min(target, model.checking(0)) + rest),
         "what drawing and verifying in Python costs: without it": tokens / (draft + target),
@@ -180,23 +188,21 @@ def _limits(advice: Advice) -> Iterator[str]:
         yield from paragraph("", f"the fastest plan stands at {' and '.join(bounds)}: more may pay")
 
 
-def _lost(gone: Lost) -> Iterator[str]:
-    accepted = gone.accepted
+def _losses(lost: DraftLosses) -> Iterator[str]:
+    accepted = lost.accepted
     sure = (
-        ""
-        if accepted.low is None or accepted.high is None
-        else f" ({100 * accepted.low:.0f} to {100 * accepted.high:.0f})"
+        f" ({100 * accepted.low:.0f} to {100 * accepted.high:.0f})" if accepted.has_interval else ""
     )
     yield from paragraph(
         "lost",
-        f"at {gone.positions} random positions {100 * accepted.value:.0f} %{sure} of first drafts "
+        f"at {lost.positions} random positions {100 * accepted.value:.0f} %{sure} of first drafts "
         "are accepted; lost are "
-        f"{_parts(gone.parts, PARTS)}. With its likeliest {gone.size} drafts of at most "
-        f"{gone.length} in a row this draft wins "
-        f"{gone.tokens.value:.2f} tokens a call; one that knew the target would win "
-        f"{gone.clairvoyant.value:.2f}",
+        f"{_parts(lost.parts, PARTS)}. With its likeliest {lost.size} drafts of at most "
+        f"{lost.length} in a row this draft wins "
+        f"{lost.tokens.value:.2f} tokens a call; one that knew the target would win "
+        f"{lost.clairvoyant.value:.2f}",
     )
-    if (several := gone.several) is not None:
+    if (several := lost.several) is not None:
         yield from paragraph(
             "",
             f"the fastest plan begins with {several.drafts} drafts: of so many, drawn "
@@ -204,7 +210,7 @@ def _lost(gone: Lost) -> Iterator[str]:
             f"one {100 * several.accepted.value:.0f} % of the time; lost are "
             f"{_parts(several.parts, SEVERAL)}",
         )
-    if (rounding := gone.rounding) is not None:
+    if (rounding := lost.rounding) is not None:
         k = 1 if several is None else several.drafts
         gain, here, anywhere = rounding.gain.value, k * rounding.draft_tv.value, k * ROUNDED_MOST
         yield from paragraph(
@@ -218,7 +224,7 @@ def _lost(gone: Lost) -> Iterator[str]:
         )
 
 
-def _parts(shares: Mapping[str, Interval], words: Mapping[str, str]) -> str:
+def _parts(shares: Mapping[str, Estimate], words: Mapping[str, str]) -> str:
     parts = {
         words[name].split(":")[0]: share.value
         for name, share in shares.items()

@@ -1,5 +1,4 @@
-"""The advice put to the test: plain decoding and every plan that it shows, run for real beside what
-was predicted.
+"""Run plain decoding and every plan that the advice shows, beside what was predicted.
 
 Tokens per call are those of the advice. Seconds are timed again, a few steps between the texts:
 other load on a machine comes and goes, and what is tested is whether texts cost what their steps
@@ -52,7 +51,7 @@ class Trial:
     predicted_speedup: float
 
 
-def tried(
+def run_trials(
     advice: Advice,
     draft: CausalModel,
     target: CausalModel,
@@ -124,9 +123,7 @@ def _trial(clock: Clock, way: Row | None, done: Sequence[float], plain: Sequence
 
 
 def predicted_text(clock: Clock, way: Row | None, tokens: float) -> float:
-    """Return predicted seconds of a text of that many tokens: the step that reads the prompt, and
-    all others.
-    """
+    """Return predicted seconds of a text: the step that reads the prompt, and all others."""
     decoder = None if way is None else way.plan.decoder
     step = clock.plain_seconds if decoder is None else clock.seconds(decoder)
     return (
@@ -143,9 +140,7 @@ def _text(
     rng: np.random.Generator,
     eos: int | None,
 ) -> tuple[tuple[int, ...], int, float]:
-    """Decode one text; return its tokens, those beyond the last one asked for included, its target
-    calls and seconds.
-    """
+    """Decode one text; return its tokens, those of the last step whole, calls and seconds."""
     draft.forget()
     target.forget()
     if way is None:

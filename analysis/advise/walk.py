@@ -48,15 +48,12 @@ def along_sequences(law: SurvivorLaw, *, num_drafts: int, length: int, starts: i
         num_drafts, length: K and L.
         starts: steps start before this position.
     """
-    return _walks(law, num_drafts, length, starts)[length - 1]
+    walks = along_all_lengths(law, num_drafts=num_drafts, most=length, starts=starts)
+    return walks[length - 1]
 
 
 def along_all_lengths(law: SurvivorLaw, *, num_drafts: int, most: int, starts: int) -> list[Walk]:
     """Return the walks with sequences of 1, 2, …, `most` drafts."""
-    return _walks(law, num_drafts, most, starts)
-
-
-def _walks(law: SurvivorLaw, num_drafts: int, most: int, starts: int) -> list[Walk]:
     number = len(law.given)
     starts = min(starts, number)
     state = np.zeros((starts, num_drafts + 1))
@@ -95,8 +92,9 @@ def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:
 
 
 def tree_gains(laws: Sequence[RankLaw], *, shape: TreeShape, starts: int) -> Floats:
-    """Return how many of each text's steps accept each vertex, `(texts, n + 1)`, all of them at the
-    root.
+    """Return how many of each text's steps accept each vertex, `(texts, n + 1)`.
+
+    All of them accept the root.
 
     Args:
         laws: at the positions of each text.
@@ -111,9 +109,7 @@ def tree_gains(laws: Sequence[RankLaw], *, shape: TreeShape, starts: int) -> Flo
 
 
 def _levels(laws: Sequence[RankLaw], shape: TreeShape, starts: int) -> tuple[Floats, Floats]:
-    """Return G `(depth + 1, texts, starts)`, and what each vertex gains a step, `(n + 1, texts,
-    starts)`, 1 at the root.
-    """
+    """Return G `(depth + 1, texts, starts)` and vertices' gains `(n + 1, texts, starts)`."""
     size = starts + shape.depth
     given, accepted = np.zeros(
         (2, max(shape.width, 1), len(laws), size)
@@ -147,9 +143,7 @@ def tally(reached: Floats, gained: Floats) -> Walk:
 
 
 def _visits(reached: Floats) -> Floats:
-    """Return v, the expected number of steps that start at each position, `(..., starts)`, from G
-    `(L + 1, ..., starts)`.
-    """
+    """Return v, the expected number of steps that start at each position, from G."""
     starts = reached.shape[-1]
     visits = np.zeros(reached.shape[1:])
     visits[..., 0] = 1.0

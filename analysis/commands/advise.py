@@ -1,6 +1,4 @@
-"""`python -m analysis advise`: whether to speculate with a pair on this machine, with which scheme,
-and how much faster it is.
-"""
+"""`python -m analysis advise`: whether to speculate with a pair here, how, and how much faster."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import typer
 
 from ..models.processing import Setting
 from ..models.source import PairSource
-from .options import Field, Limit, Prompts, Threads, grouped, use_threads, written
+from .options import Field, Limit, Prompts, Threads, grouped, output_option, use_threads
 
 MEASURED, COMPARED = "What is measured", "What is compared"
 
@@ -22,7 +20,7 @@ def advise(
     prompts: Prompts,
     models: PairSource,
     out: Annotated[
-        Path | None, written("Where to write everything as JSON, for scripts and the report.")
+        Path | None, output_option("Where to write everything as JSON, for scripts and the report.")
     ] = None,
     run: Annotated[
         bool,
@@ -73,12 +71,12 @@ def advise(
 
     Example: advise --draft my-draft --target my-model --prompts prompts.txt --run
     """
-    from ..advise.advice import Asked
+    from ..advise.advice import AdviceSettings
+    from ..advise.end_to_end import run_advise
     from ..advise.families import Limits
-    from ..advise.whole import advised
 
     use_threads(threads)
-    text = advised(
+    text = run_advise(
         models,
         prompts,
         field=field,
@@ -86,7 +84,7 @@ def advise(
         prompt_tokens=prompt_tokens,
         chat=chat_template,
         processing=setting,
-        asked=Asked(
+        asked=AdviceSettings(
             num_tokens, Limits(max_nodes, max_depth, sequences), seconds, min(50.0, seconds), seed
         ),
         repeats=repeats if run else 0,

@@ -5,18 +5,13 @@ from __future__ import annotations
 import typer
 
 from .advise import advise
-from .capture import capture
 from .compare import compare
 from .decode import decode
-from .experiment import experiment
-from .fetch import fetch
-from .finetune import finetune
+from .experiment import capture, experiment
 from .latency import latency
-from .measure import measure
-from .merge import merge
-from .report import report
+from .measure import measure, merge, report
 from .steps import steps
-from .train import train
+from .train import fetch, finetune, train
 
 app = typer.Typer(
     help="Speculative decoding on real language models: advice, exact measurements, decoding runs.",

@@ -1,6 +1,4 @@
-"""`python -m analysis compare`: every scheme on both models' next-token distributions after a
-prompt.
-"""
+"""`python -m analysis compare`: every scheme on both models' laws of the token after a prompt."""
 
 from __future__ import annotations
 
@@ -10,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from ..models.processing import Setting, words
+from ..models.processing import Setting, setting_text
 from ..models.source import PairSource
-from .options import grouped, integers, written
+from .options import grouped, integers, output_option
 
 
 @grouped
@@ -26,25 +24,27 @@ def compare(
         int, typer.Option(min=0, help="Monte Carlo draws per row; 0 for none.")
     ] = 2_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the Monte Carlo draws.")] = 0,
-    plot: Annotated[Path, written("Where to write the plot (.png, .pdf or .svg).")] = Path(
+    plot: Annotated[Path, output_option("Where to write the plot (.png, .pdf or .svg).")] = Path(
         "comparison.png"
     ),
 ) -> None:
     """Compare every scheme on both models' next-token distributions after a prompt."""
     import numpy as np
 
-    from ..models.source import loaded
-    from ..report.comparison import check_plot, compare_next, next_token, plot_comparison
+    from ..models.source import load_source
+    from ..report.next_token import check_plot, compare_next, next_token, plot_comparison
 
     ks = integers(k)
     check_plot(plot)
-    pair = loaded(models)
+    pair = load_source(models)
     found = next_token(pair, prompt, setting=setting)
     typer.echo(f"prompt   {prompt}")
     typer.echo(
         "next     " + ", ".join(f"{token!r} q={q:.3f} p={p:.3f}" for token, p, q in found.likely)
     )
-    asked = [words(name, value) for name, value in setting.recorded.items() if value is not None]
+    asked = [
+        setting_text(name, value) for name, value in setting.recorded.items() if value is not None
+    ]
     typer.echo(", ".join([f"V = {pair.num_tokens}", *asked, pair.device]))
     for note in pair.notes:
         typer.echo(f"note     {note}")

@@ -11,20 +11,23 @@ from otm.sequence import DECODERS
 
 from ..models.processing import Setting
 from ..models.source import PairSource
-from .options import Field, Limit, Prompts, Threads, grouped, integers, use_threads, written
+from .options import Field, Limit, Prompts, Threads, grouped, integers, output_option, use_threads
 
 
 @grouped
 def decode(
     *,
     prompts: Prompts,
-    out: Annotated[Path, written("Results file (JSON lines); a killed run goes on from it.")],
+    out: Annotated[Path, output_option("Results file (JSON lines); a killed run goes on from it.")],
     decoder: Annotated[
         list[str],
         typer.Option(
-            help="An algorithm, for example 'DraftSelection(4, 8)' or 'Gsd(chain(5))'; repeat for several. There are "
-            f"{', '.join(cls.__name__ for cls in DECODERS)}; trees are chain(n), batch(n), sequences(k, n), specinfer(n), "
-            "prefix_tree((2, 2)), parents([0, 0, 1]), tree('tree.json'). Plain decoding is always run beside them."
+            help="An algorithm, for example 'DraftSelection(4, 8)' or 'Gsd(chain(5))'; repeat for "
+            "several. There are "
+            f"{', '.join(cls.__name__ for cls in DECODERS)}; trees are chain(n), batch(n), "
+            "sequences(k, n), specinfer(n), "
+            "prefix_tree((2, 2)), parents([0, 0, 1]), tree('tree.json'). Plain decoding is always "
+            "run beside them."
         ),
     ],
     models: PairSource,
@@ -47,12 +50,12 @@ def decode(
     from ..decode.decoder_text import decoder_from_text
     from ..decode.plain import PLAIN
     from ..models.prompts import open_prompts, prompts as numbered
-    from ..models.source import loaded
+    from ..models.source import load_source
 
     use_threads(threads)
     decoders = {text.strip(): decoder_from_text(text) for text in decoder}
     chosen_seeds = integers(seeds, name="seeds", minimum=0)
-    pair = loaded(models)
+    pair = load_source(models)
     texts = itertools.islice(numbered(open_prompts(prompts, field=field)), limit)
     tokens = [pair.encode(prompt.text)[-prompt_tokens:] for prompt in texts]
     settings = RunSettings(

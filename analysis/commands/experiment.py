@@ -1,4 +1,4 @@
-"""`python -m analysis experiment`: the papers' decoding experiments."""
+"""`python -m analysis experiment` and `capture`: what the papers' figures and tables show."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
-from .options import AnyLoad, TargetName, written
+from .options import AnyLoad, DraftName, TargetName, output_option
 
 
 def experiment(
     name: Annotated[str, typer.Argument(help="table2, ersd, mentored or lossy_rules.")],
-    work: Annotated[Path, written("Folder for the results files; a killed run goes on from them.")],
-    out: Annotated[Path, written("Folder for the figure's data.")] = Path("figures/data"),
+    work: Annotated[
+        Path, output_option("Folder for the results files; a killed run goes on from them.")
+    ],
+    out: Annotated[Path, output_option("Folder for the figure's data.")] = Path("figures/data"),
     num_prompts: Annotated[
         int | None,
         typer.Option(
@@ -45,3 +47,20 @@ def experiment(
         any_load=any_load,
     )
     typer.echo(f"data     {path}")
+
+
+def capture(
+    draft: DraftName = None,
+    target: TargetName = None,
+    out: Annotated[
+        Path,
+        output_option(
+            "Folder where figure5.json, and figure4.json of the shipped pair, are written."
+        ),
+    ] = Path("figures/data"),
+) -> None:
+    """Capture the distributions behind Figures 4 and 5 from a pair, on the CPU."""
+    from ..papers.captures import write_captures
+
+    for path in write_captures(out, draft=draft, target=target):
+        typer.echo(str(path))

@@ -1,6 +1,4 @@
-"""`python -m analysis latency`: how long forward passes take, relative to the target's at length 4
-and batch 1.
-"""
+"""`python -m analysis latency`: how long forward passes of both models take."""
 
 from __future__ import annotations
 
@@ -10,13 +8,13 @@ from typing import Annotated
 import typer
 
 from ..models.source import PairSource
-from .options import AnyLoad, Threads, grouped, integers, use_threads, written
+from .options import AnyLoad, Threads, grouped, integers, output_option, use_threads
 
 
 @grouped
 def latency(
     *,
-    out: Annotated[Path, written("The JSON file to write.")] = Path("latency.json"),
+    out: Annotated[Path, output_option("The JSON file to write.")] = Path("latency.json"),
     models: PairSource,
     lengths: Annotated[
         str, typer.Option(help="New tokens per sequence, comma-separated, 4 among them.")
@@ -36,8 +34,7 @@ def latency(
 ) -> None:
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""
     from ..models.latency import Grid, latency_table, write_latency
-    from ..models.names import SIDES, model_places
-    from ..models.source import loaded
+    from ..models.source import SIDES, load_source, model_places
 
     grid = Grid(
         lengths=tuple(integers(lengths, name="lengths")),
@@ -46,7 +43,7 @@ def latency(
         context=context,
     )
     use_threads(threads)
-    pair = loaded(models)
+    pair = load_source(models)
     places = dict(zip(SIDES, model_places(models.draft, models.target), strict=True))
     record = write_latency(pair, out, models=places, grid=grid, seconds=seconds, any_load=any_load)
     typer.echo(latency_table(record))

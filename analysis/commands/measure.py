@@ -1,4 +1,4 @@
-"""`python -m analysis measure`: every batched scheme at every position of many prompts."""
+"""`python -m analysis measure`, `merge` and `report`: every scheme at every position, in a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from ..errors import AnalysisError
 from ..models.processing import Setting
 from ..models.source import PairSource
-from .options import grouped, integers, written
+from .options import grouped, integers, output_option
 
 if TYPE_CHECKING:
     from ..models.prompts import PromptSource
@@ -33,7 +33,7 @@ _OF_TRACES = {
 def measure(
     *,
     context: typer.Context,
-    out: Annotated[Path, written("Folder of the run; an unfinished run there goes on.")],
+    out: Annotated[Path, output_option("Folder of the run; an unfinished run there goes on.")],
     models: PairSource,
     prompts: Annotated[
         Path | None, typer.Option(help="Text (one prompt per line), .jsonl or .parquet.")
@@ -53,7 +53,8 @@ def measure(
     columns: Annotated[
         str | None,
         typer.Option(
-            help="Schemes and statistics by name, comma-separated, such as optimum_iid,kseq_iid,tv; half the time without "
+            help="Schemes and statistics by name, comma-separated, such as "
+            "optimum_iid,kseq_iid,tv; half the time without "
             "the races. Default: all."
         ),
     ] = None,
@@ -63,7 +64,8 @@ def measure(
     draft_temperature: Annotated[
         str | None,
         typer.Option(
-            help="Temperatures of the draft alone, each with every --temperature and --top-p. Default: the target's."
+            help="Temperatures of the draft alone, each with every --temperature and --top-p. "
+            "Default: the target's."
         ),
     ] = None,
     top_p: Annotated[
@@ -88,7 +90,8 @@ def measure(
     shards: Annotated[
         str | None,
         typer.Option(
-            help="START:STOP: only these shards of --shard-size prompts, as far as there are any: one machine's share."
+            help="START:STOP: only these shards of --shard-size prompts, as far as there are any: "
+            "one machine's share."
         ),
     ] = None,
     save_logits: Annotated[
@@ -98,7 +101,8 @@ def measure(
         bool,
         typer.Option(
             "--bounds",
-            help="The papers' bounds, γ* and index entropies at every position; optimal trees beside Tunstall's bound.",
+            help="The papers' bounds, γ* and index entropies at every position; optimal trees "
+            "beside Tunstall's bound.",
         ),
     ] = False,
     check: Annotated[
@@ -111,7 +115,8 @@ def measure(
         bool,
         typer.Option(
             "--losses",
-            help="What acceptance is lost to as well: vocabulary, filters, ranking, temperature, rounding. Many times the work.",
+            help="What acceptance is lost to as well: vocabulary, filters, ranking, temperature, "
+            "rounding. Many times the work.",
         ),
     ] = False,
     workers: Annotated[
@@ -130,10 +135,9 @@ def measure(
     """Measure every batched scheme on real logits, position by position, into Parquet shards."""
     if from_trace is not None:
         _check_trace_options(context)
-    from ..run.identity import caution
-    from ..run.resources import resources
+    from ..run.identity import unchecked_note
     from ..run.runs import measure_prompts, measure_trace_file
-    from ..run.scheduling import Workers
+    from ..run.scheduling import Workers, resources
     from ..run.settings import Settings
 
     processes, per_process = resources(
@@ -188,14 +192,15 @@ def measure(
         )
         rate = f", {positions_per_second:,.0f} positions ({rows_per_second:,.0f} rows) per second"
     typer.echo(
-        f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them now{rate}"
+        f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them "
+        f"now{rate}"
     )
     if check and summary.written:
         typer.echo(f"checked  {summary.checked}", err=bool(summary.checked.failures))
     for trees in summary.trees:
         typer.echo(str(trees))
     if summary.unchecked:
-        typer.echo(f"note: {caution(summary.unchecked)}", err=True)
+        typer.echo(f"note: {unchecked_note(summary.unchecked)}", err=True)
 
 
 def _check_trace_options(context: typer.Context) -> None:
@@ -208,7 +213,8 @@ def _check_trace_options(context: typer.Context) -> None:
     ]
     if useless := [f"--{name.replace('_', '-')}" for name in given if name not in _OF_TRACES]:
         raise AnalysisError(
-            "A trace keeps the models, prompts, temperature, top-p and positions it was recorded with; --from-trace goes without "
+            "A trace keeps the models, prompts, temperature, top-p and positions it was recorded "
+            "with; --from-trace goes without "
             f"{', '.join(useless)}. Leave out what does not apply."
         )
 
@@ -254,3 +260,62 @@ def _source(prompts: Path | None, dataset: str | None, split: str, field: str) -
         if prompts is not None
         else DataSet(str(dataset), split, field)
     )
+
+
+def merge(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Parts of one run, measured with the same settings and software."),
+    ],
+    out: Annotated[Path, output_option("Folder that will hold all their shards.")],
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(help="Place where parts may differ, such as provenance.processor."),
+    ] = None,
+) -> None:
+    """Merge the shards of one run that several machines have measured."""
+    from ..run.identity import unchecked_note
+    from ..run.merge import merge as merge_runs
+
+    merged = merge_runs(runs, out, allow=tuple(allow or ()))
+    missing = (
+        f", {len(merged.missing)} missing (first: {merged.missing[0]})"
+        if merged.missing
+        else ", complete"
+    )
+    typer.echo(f"{out}: {merged.finished} shards{missing}")
+    if merged.unchecked:
+        typer.echo(f"note: {unchecked_note(merged.unchecked)}", err=True)
+
+
+def report(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder that `measure` wrote; an unfinished run is reported as far as it is."
+        ),
+    ],
+    out: Annotated[
+        Path | None, output_option("Folder for report.html and report.md. Default: the run's.")
+    ] = None,
+    decode: Annotated[
+        Path | None,
+        typer.Option(help="Results file of `decode`: predicted against measured block efficiency."),
+    ] = None,
+    latency: Annotated[
+        Path | None,
+        typer.Option(help="Record of `latency`: what passes cost here, for the answer."),
+    ] = None,
+    advice: Annotated[
+        Path | None,
+        typer.Option(help="Record of `advise`: its answer, and the costs that it measured."),
+    ] = None,
+) -> None:
+    """Write a self-contained HTML page and a Markdown summary of a measured run."""
+    from ..report.write import write_report
+
+    files = write_report(run, out=out, decode=decode, latency=latency, advice=advice)
+    for line in files.findings:
+        typer.echo(line)
+    typer.echo(f"page     {files.html}")
+    typer.echo(f"summary  {files.markdown}")

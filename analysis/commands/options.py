@@ -19,7 +19,7 @@ from otm import Processing
 from ..errors import AnalysisError
 from ..models.processing import Setting
 from ..models.source import PairSource
-from ..run.resources import MOST_THREADS
+from ..run.scheduling import MOST_THREADS
 
 MOST_NUMBERS = 256
 """Largest number of values that an option may list."""
@@ -219,9 +219,8 @@ def _of_machine(option: inspect.Parameter) -> bool:
     )
 
 
-def written(help: str) -> Any:
-    """Return the option that names a file or folder to write: not "", which `pathlib` reads as the
-    current folder.
+def output_option(help: str) -> Any:
+    """Return the option that names a file or folder to write, and refuses the empty name.
 
     A shell makes "" of a variable that is not set, and what is written would lie where nobody named
     it.

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from ..errors import AnalysisError
-from ..layout import SHIPPED_PAIR
+from ..files import SHIPPED_PAIR
 from ..models.processing import Setting
 from ..models.source import PairSource
-from .options import grouped, written
+from .options import grouped, output_option
 
 
 @grouped
@@ -28,7 +28,7 @@ def steps(
     context_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a context.")] = 64,
     setting: Setting,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the contexts and drafts.")] = 0,
-    out: Annotated[Path | None, written("Where to write the tables (JSON).")] = None,
+    out: Annotated[Path | None, output_option("Where to write the tables (JSON).")] = None,
 ) -> None:
     """Compare decoders of K drafted sequences on the same drafts: tokens per call with intervals,
     beside a bound for them all.
@@ -41,12 +41,12 @@ def steps(
     from ..decode.steps import compare_steps, windows
     from ..files import read_small, write_json
     from ..models.causal import pair_models
-    from ..models.source import loaded
+    from ..models.source import load_source
     from ..provenance import environment, published_origin
 
     load = os.getloadavg()
     sizes = [_size(each) for each in sequences or ["4,4", "8,8"]]
-    pair = loaded(models)
+    pair = load_source(models)
     drafter, judge = pair_models(pair, setting)
     tokens = pair.encode(read_small(text, 1 << 28).decode())
     for note in pair.notes:

@@ -1,19 +1,27 @@
-"""`python -m analysis train`: train a small pair, or a draft for a target."""
+"""`python -m analysis train`, `finetune` and `fetch`: where models come from."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..run.resources import MOST_THREADS
-from .options import written
+from otm import tabular
+
+from ..files import SHIPPED_PAIR
+from ..run.scheduling import MOST_THREADS
+from .options import output_option, use_threads
+
+if TYPE_CHECKING:
+    from ..train.corpus import Corpus
 
 
 def train(
-    out: Annotated[Path, written("Where the pair is written, in Hugging Face format.")],
-    work: Annotated[Path, written("Where checkpoints are kept; a killed run resumes from here.")],
+    out: Annotated[Path, output_option("Where the pair is written, in Hugging Face format.")],
+    work: Annotated[
+        Path, output_option("Where checkpoints are kept; a killed run resumes from here.")
+    ],
     text: Annotated[
         list[Path] | None,
         typer.Option(help="UTF-8 text to train on. Default: installed packages' docstrings."),
@@ -47,7 +55,6 @@ def train(
     killed run stopped.
     """
     from ..models.pair import choose_device, load_tokenizer
-    from ..train import texts
 
     if target is not None:
         from ..train.distillation import Distillation
@@ -56,7 +63,7 @@ def train(
         plan = Distillation() if recipe is None else distillation_from_json(recipe)
         choose_device(device)
         load_tokenizer(target)  # before all texts are read
-        corpus = texts.from_text_files(text) if text else texts.from_installed_packages(constraints)
+        corpus = _corpus(text, constraints)
         record = distil(target, corpus, plan, out=out, work=work, device=device, threads=threads)
         for kind, curves in record["acceptance"].items():
             for name in ("optimum", "K-SEQ"):
@@ -71,7 +78,7 @@ def train(
     from ..train.training import Recipe
 
     chosen = Recipe() if recipe is None else recipe_from_json(recipe)
-    corpus = texts.from_text_files(text) if text else texts.from_installed_packages(constraints)
+    corpus = _corpus(text, constraints)
     figures = train_pair(
         corpus, chosen, out=out, work=work, device=choose_device(device), threads=threads
     )
@@ -80,3 +87,79 @@ def train(
             f"{name:<7} held-out {score.bits_per_byte:.4f} bits per byte, "
             f"{score.nats_per_token:.4f} nats per token"
         )
+
+
+def finetune(
+    work: Annotated[
+        Path,
+        output_option("Folder for checkpoints and finished runs; a killed run goes on from there."),
+    ],
+    out: Annotated[Path, output_option("Folder for the figure's data.")] = Path("figures/data"),
+    draft: Annotated[
+        Path, typer.Option(help="Folder of the draft model that every run starts from.")
+    ] = SHIPPED_PAIR / "draft_small",
+    text: Annotated[
+        list[Path] | None, typer.Option(help="UTF-8 text to train on. Default: as `train`.")
+    ] = None,
+    constraints: Annotated[
+        Path, typer.Option(help="Pinned packages whose docstrings are used.")
+    ] = Path("constraints.txt"),
+    steps: Annotated[int, typer.Option(min=1, help="Steps of each run.")] = 200,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each loss.")] = 3,
+    loss: Annotated[
+        list[str] | None, typer.Option(help="A loss to compare, repeatable. Default: all of them.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads; figures depend on it in the last bits.")
+    ] = None,
+) -> None:
+    """Fine-tune copies of a draft by different losses and compare their acceptance on held-out
+    text.
+    """
+    from ..train.fine_tuning import LOSSES, Plan, prepare_bench, write_fine_tuning
+
+    use_threads(threads)
+    plan = Plan(steps=steps, trial_steps=max(1, steps // 3), seeds=tuple(range(seeds)))
+    bench, source = prepare_bench(
+        lambda: _corpus(text, constraints),
+        plan,
+        work=work,
+        draft=str(draft),
+    )
+    path, record = write_fine_tuning(
+        bench, work=work, out=out, corpus=source, losses=loss or list(LOSSES)
+    )
+    for line in tabular.columns([_cells(row, record["baseline"]) for row in record["rows"]]):
+        typer.echo(line)
+    typer.echo(f"data     {path}")
+
+
+def _corpus(text: list[Path] | None, constraints: Path) -> Corpus:
+    from ..train.corpus import from_installed_packages, from_text_files
+
+    return from_text_files(text) if text else from_installed_packages(constraints)
+
+
+def _cells(row: dict[str, Any], baseline: str) -> tuple[str, ...]:
+    gain = f"{row['gain']['mean']:+.4f} over {baseline}" if "gain" in row else ""
+    return (
+        row["figure"],
+        row["loss"],
+        f"{row['mean']:.4f} [{row['low']:.4f}, {row['high']:.4f}]",
+        gain,
+    )
+
+
+def fetch(
+    name: Annotated[
+        str, typer.Argument(help="Which one; its short name is then good for --target.")
+    ] = "smollm2",
+) -> None:
+    """Fetch a public target model (93 MB) and convert it to safetensors (540 MB) in the cache
+    folder, once.
+    """
+    from ..models.public import PUBLIC, fetch as fetched
+
+    folder = fetched(name)
+    typer.echo(f"{name}  {PUBLIC[name].title}, {PUBLIC[name].licence}")
+    typer.echo(f"folder  {folder}")

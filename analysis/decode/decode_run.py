@@ -18,10 +18,11 @@ from otm.tabular import columns
 
 from ..errors import AnalysisError
 from ..models.causal import pair_models
-from ..models.names import SIDES, model_places
 from ..models.pair import Pair, end_of_text
 from ..models.processing import AS_THEY_ARE, Setting
+from ..models.source import SIDES, model_places
 from ..provenance import environment, origin, weights_digest
+from ..statistics import interval_text
 from .efficiency import efficiency, measured_speedup
 from .plain import PLAIN, plain_text
 from .results import ResultsFile, Task, TextRecord, prompt_name, read_results
@@ -57,8 +58,7 @@ def run_decode(
     seeds: Sequence[int],
     out: Path,
 ) -> list[TextRecord]:
-    """Decode every prompt with every decoder and seed, skipping what the results file holds, and
-    return their records.
+    """Decode every prompt with every decoder and seed, skipping what the results file holds.
 
     Tasks are ordered by prompt, so that a run stopped early has every decoder on the same prompts.
     Plain decoding is always among them: it is what speed-ups are over.
@@ -190,9 +190,7 @@ def _record(task: Task, text: Generation, drafted: int, seconds: float) -> TextR
 
 
 def summary_table(records: Iterable[TextRecord], decoders: Sequence[str]) -> str:
-    """Return a table: tokens per serial call with its interval, accepted drafts, drafted tokens,
-    speed.
-    """
+    """Return a table: tokens per serial call, accepted drafts, drafted tokens, speed."""
     found = list(records)
     head = (
         "decoder",
@@ -209,11 +207,18 @@ def summary_table(records: Iterable[TextRecord], decoders: Sequence[str]) -> str
     drafted = {record.task.decoder: record.drafted for record in found}
     rows = [efficiency(found, decoder=name) for name in decoders]
     for row in rows:
-        interval = f"{row.low:.3f} to {row.high:.3f}" if row.low is not None else "—"
-        counts = [str(drafted[row.decoder]), f"{row.mean:.3f}", interval, f"{row.accepted:.3f}"]
-        faster, low, high = measured_speedup(found, decoder=row.decoder)
-        sure = "—" if low is None or row.decoder == PLAIN else f"{low:.2f} to {high:.2f}"
-        speed = [f"{row.tokens_per_second:.1f}", "—" if faster is None else f"{faster:.2f}", sure]
+        tokens = row.tokens_per_call
+        interval = interval_text(tokens, 3) or "—"
+        counts = [
+            str(drafted[row.decoder]),
+            f"{tokens.value:.3f}",
+            interval,
+            f"{row.accepted:.3f}",
+        ]
+        faster = measured_speedup(found, decoder=row.decoder)
+        ratio = "—" if np.isnan(faster.value) else f"{faster.value:.2f}"
+        sure = "—" if row.decoder == PLAIN else interval_text(faster, 2) or "—"
+        speed = [f"{row.tokens_per_second:.1f}", ratio, sure]
         cells.append([row.decoder, *counts, *speed, str(row.num_texts)])
     notes = [
         "tokens/call: decoded tokens per serial call of the target; interval: over prompts, as in "

@@ -64,8 +64,9 @@ def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
 
 
 def levels_of(decoder: str) -> tuple[str, str, tuple[int, ...]] | None:
-    """Return (law, verifier, children of a vertex by level) of a decoder's text, None where levels
-    do not look alike.
+    """Return (law, verifier, children of a vertex by level) of a decoder's text.
+
+    None where the levels do not look alike.
 
     >>> levels_of("DraftSelection(4, 3, RecursiveRejection())")
     ('IID', 'RecursiveRejection', (4, 1, 1))
@@ -98,8 +99,9 @@ def levels_of(decoder: str) -> tuple[str, str, tuple[int, ...]] | None:
 
 
 def most_tokens(decoder: str, drafted: int) -> int:
-    """Return the most tokens that one target call can yield: one more than levels, than drafted
-    tokens where levels are unknown.
+    """Return the most tokens that one target call can yield.
+
+    One more than levels, or than drafted tokens where levels are unknown.
 
     >>> most_tokens("DraftSelection(4, 2)", 8), most_tokens("Ersd(batch(4))", 4)
     (3, 5)
@@ -191,9 +193,7 @@ def _example() -> str:
 
 
 def _call(node: ast.expr) -> tuple[str, list[ast.expr], list[ast.keyword]] | None:
-    """Return name, arguments and keywords of a call of a name; `TreeShape.chain(5)` is `chain(5)`,
-    as in Python.
-    """
+    """Return name, arguments and keywords of a call; `TreeShape.chain(5)` is `chain(5)`."""
     if not isinstance(node, ast.Call):
         return None
     match node.func:
@@ -211,9 +211,7 @@ def _plan(
 
 
 def _name(arguments: list[ast.expr], default: str) -> str:
-    """Return the name of a verifier written without parameters; nothing for one with, which the run
-    did not measure.
-    """
+    """Return the name of a verifier written without parameters, nothing for one with."""
     if not arguments:
         return default
     call = _call(arguments[0])

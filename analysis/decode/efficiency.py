@@ -8,8 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.statistics import Estimate, jackknife_error, ratio_of_means, t_quantile
+
 from ..errors import AnalysisError
-from ..statistics import Floats, clustered_means, t_quantile
+from ..statistics import Floats
 from .decoder_text import most_tokens
 from .plain import PLAIN
 from .results import TextRecord
@@ -21,17 +23,15 @@ class Efficiency:
 
     Attributes:
         decoder: its text.
-        mean: total tokens / total calls, texts weighted by their calls.
-        low, high: 95 % interval over prompts, see `block_efficiency`; None for one prompt.
+        tokens_per_call: total tokens / total calls, texts weighted by their calls, with a 95 %
+            interval over prompts, see `block_efficiency`.
         num_prompts, num_texts, num_calls: behind the mean.
         accepted: accepted drafts per call.
         tokens_per_second: wall time included; a property of the machine as well.
     """
 
     decoder: str
-    mean: float
-    low: float | None
-    high: float | None
+    tokens_per_call: Estimate
     num_prompts: int
     num_texts: int
     num_calls: int
@@ -39,11 +39,8 @@ class Efficiency:
     tokens_per_second: float
 
 
-def block_efficiency(
-    tokens: Floats, calls: Floats, *, most: int
-) -> tuple[float, float | None, float | None]:
-    """Return tokens per target call with a 95 % interval over prompts, the one that tables and
-    reports show.
+def block_efficiency(tokens: Floats, calls: Floats, *, most: int) -> Estimate:
+    """Return tokens per target call with a 95 % interval over prompts, as all tables show it.
 
     Σ tokens / Σ calls ± t · standard error, clustered by prompt as texts of one prompt depend on
     each other; its ends are cut to [1, most], outside which no mean can lie.
@@ -52,20 +49,12 @@ def block_efficiency(
         tokens, calls: `(prompts,)`, decoded tokens and serial target calls of each prompt, at least
             one call in all.
         most: tokens that one call can yield at most.
-
-    Returns:
-        The mean and both ends of its interval, None for one prompt.
     """
-    means = clustered_means(tokens[:, None], calls[:, None])
-    mean, low, high = (float(value[0]) for value in (means.mean, means.low, means.high))
-    if not np.isfinite(low):
-        return mean, None, None
-    return mean, max(1.0, low), min(float(most), high)
+    return ratio_of_means(tokens[:, None], calls[:, None]).at(0).clipped(1.0, most)
 
 
 def efficiency(records: Iterable[TextRecord], *, decoder: str) -> Efficiency:
-    """Return block efficiency, the mean number of decoded tokens per target call, with an interval
-    over prompts.
+    """Return the mean number of decoded tokens per target call, with an interval over prompts.
 
     Raises:
         AnalysisError: if there is no record of the decoder.
@@ -79,14 +68,10 @@ def efficiency(records: Iterable[TextRecord], *, decoder: str) -> Efficiency:
     for record in mine:
         tokens[place[record.task.prompt]] += sum(record.lengths)
         calls[place[record.task.prompt]] += record.num_calls
-    mean, low, high = block_efficiency(
-        tokens, calls, most=max(most_tokens(decoder, record.drafted) for record in mine)
-    )
+    most = max(most_tokens(decoder, record.drafted) for record in mine)
     return Efficiency(
         decoder=decoder,
-        mean=mean,
-        low=low,
-        high=high,
+        tokens_per_call=block_efficiency(tokens, calls, most=most),
         num_prompts=len(prompts),
         num_texts=len(mine),
         num_calls=int(calls.sum()),
@@ -95,41 +80,33 @@ def efficiency(records: Iterable[TextRecord], *, decoder: str) -> Efficiency:
     )
 
 
-def measured_speedup(
-    records: Iterable[TextRecord], *, decoder: str
-) -> tuple[float | None, float | None, float | None]:
-    """Return how much faster a decoder is than plain decoding of the same prompts, with a 95 %
-    interval over prompts.
+def measured_speedup(records: Iterable[TextRecord], *, decoder: str) -> Estimate:
+    """Return how much faster a decoder is than plain decoding of the same prompts.
 
     (seconds per token of plain decoding) / (seconds per token of the decoder) · exp(± t · standard
-    error), by the jackknife of the logarithm over prompts.
+    error), with the jackknife of the logarithm over prompts: a 95 % interval.
 
     Returns:
-        The ratio of totals and the ends of its interval; None without plain decoding of its
-        prompts, None for the ends with one.
+        The ratio of totals and the ends of its interval; NaN without plain decoding of its prompts,
+        NaN for the ends with one.
     """
     sums: dict[str, NDArray[np.float64]] = {}
     for record in records:
         if (side := {PLAIN: 0, decoder: 1}.get(record.task.decoder)) is not None:
             entry = sums.setdefault(record.task.prompt, np.zeros((2, 2)))
-            entry[side if decoder != PLAIN else slice(None)] += (
-                record.seconds,
-                sum(record.lengths),
-            )
+            spent = record.seconds, sum(record.lengths)
+            entry[side if decoder != PLAIN else slice(None)] += spent
     totals = np.array([entry for entry in sums.values() if (entry > 0).all()])
     if not len(totals):
-        return None, None, None
+        return Estimate(np.nan, np.nan, np.nan)
 
     def log_ratio(whole: Floats) -> Floats:
-        seconds, tokens = whole[..., 0], whole[..., 1]
-        return np.asarray(
-            np.log(seconds[..., 0] * tokens[..., 1]) - np.log(seconds[..., 1] * tokens[..., 0])
-        )
+        logs = np.log(whole)
+        return np.asarray(logs[..., 0, 0] + logs[..., 1, 1] - logs[..., 1, 0] - logs[..., 0, 1])
 
-    value, count = float(np.exp(log_ratio(totals.sum(axis=0)))), len(totals)
-    if count == 1:
-        return value, None, None
-    without = log_ratio(totals.sum(axis=0) - totals)
-    error = float(np.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum()))
-    reach = float(np.exp(t_quantile(count) * error))
-    return value, value / reach, value * reach
+    value = float(np.exp(log_ratio(totals.sum(axis=0))))
+    if len(totals) == 1:
+        return Estimate(value, np.nan, np.nan)
+    error = jackknife_error(log_ratio(totals.sum(axis=0) - totals))
+    reach = float(np.exp(t_quantile(len(totals)) * error))
+    return Estimate(value, value / reach, value * reach)

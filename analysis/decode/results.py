@@ -161,8 +161,9 @@ def read_results(path: Path) -> tuple[dict[str, Any], list[TextRecord]]:
 
 
 def open_results(path: Path) -> tuple[dict[str, Any], Iterator[TextRecord]]:
-    """Return a results file's header and its records, read one at a time; a torn last line is left
-    out.
+    """Return a results file's header and its records, read one at a time.
+
+    A torn last line is left out.
 
     Raises:
         AnalysisError: if the file is missing or begins otherwise; while reading, at the first line

@@ -1,5 +1,4 @@
-"""Tokens per call of several drafted sequences, decoder by decoder, on the same contexts and the
-same drafts.
+"""Tokens per call of several drafted sequences, decoder by decoder, on the same drafts.
 
 Most of a step's luck can be integrated out. Given the drafted sequences, the tokens that refined
 scores or a block scheme accept have an expectation that needs the conditionals at drafted nodes
@@ -28,12 +27,14 @@ from otm.sequence.greedy_multipath import RankedTokens
 from otm.sequence.level_cuts import conjugate
 from otm.sequence.models import Context
 from otm.sequence.refined_scores import ScoredPaths
+from otm.sequence.vertex_decoder import children_of
+from otm.statistics import ratio_of_means
 from otm.tabular import columns
 from otm.trees import TreeShape
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
-from ..statistics import Floats, clustered_means
+from ..statistics import Floats
 
 BOUND = "at most, by level cuts"
 REFINED = "refined scores"
@@ -50,8 +51,9 @@ _CELLS = 64
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One decoder, or the bound: tokens per call, and how many fewer they are than those of refined
-    scores, with half-widths.
+    """Tokens per call of a decoder, or of the bound, and how many fewer than refined scores.
+
+    Both with the half-widths of their intervals.
     """
 
     name: str
@@ -63,8 +65,9 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class StepTable:
-    """Rows in descending order of the mean, the bound first; half-widths are of 95 % t intervals
-    over contexts.
+    """Rows in descending order of the mean, the bound first.
+
+    Half-widths are of 95 % t intervals over contexts.
     """
 
     num_drafts: int
@@ -102,8 +105,7 @@ def compare_steps(
     length: int,
     rng: np.random.Generator,
 ) -> StepTable:
-    """Return tokens per call of K i.i.d. sequences of L tokens for every decoder that verifies
-    them, and an upper bound for all.
+    """Return tokens per call of K i.i.d. sequences of L tokens by decoder, and a bound for all.
 
     The bound is the mean over contexts of 1 + Σ_ℓ min_λ [φ*(λ) + Σ_{|u|=ℓ} min(Q(u), λP(u))], one λ
     for each level, chosen on two thirds of the contexts for the last
@@ -209,7 +211,7 @@ def _block_kseq(
 
 
 def _greedy(tree: DraftTree, target: Conditionals, ends: list[Context], num_drafts: int) -> float:
-    """Return 1 + Σ_ℓ Σ_y min(F q, s) along the sequence that is highest in rank, F ← min(F q/s, 1)."""
+    """Return 1 + Σ_ℓ Σ_y min(F q, s) along the highest-ranked sequence, F ← min(F q/s, 1)."""
     context, odds, weight, total = tree.context, 0.0, 1.0, 0.0
     while ends := [
         end for end in ends if len(end) > len(context) and end[: len(context)] == context
@@ -259,9 +261,7 @@ def _level_cuts(
 
 
 def _bound(cuts: Floats, slopes: Floats, num_drafts: int) -> Floats:
-    """Return the bound's terms `(contexts,)`, those of each third with the slopes that the other
-    two thirds choose.
-    """
+    """Return the bound's terms, those of each third with slopes that the other thirds choose."""
     offsets, levels, third = (
         conjugate(slopes, num_drafts),
         np.arange(cuts.shape[1]),
@@ -280,8 +280,8 @@ def _table(records: list[dict[str, float]], num_drafts: int, length: int) -> Ste
     names = list(records[0])
     values = np.array([[record[name] for name in names] for record in records])
     both = np.concatenate([values, values[:, [names.index(REFINED)]] - values], axis=1)
-    means = clustered_means(both, np.ones_like(both))
-    mean, half = means.mean.tolist(), (means.high - means.mean).tolist()
+    means = ratio_of_means(both, np.ones_like(both))
+    mean, half = means.value.tolist(), (means.high - means.value).tolist()
     # No step yields more than L + 1, whatever the cuts of a sample say.
     rows = [
         Row(name, min(mean[i], length + 1.0), half[i], mean[i + len(names)], half[i + len(names)])

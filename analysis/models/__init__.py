@@ -1,3 +1,1 @@
-"""Pairs of language models: loading, prompts, processing of logits, whole trees in one pass, how
-long passes take.
-"""
+"""Pairs of language models: loading, prompts, processing, trees in one pass, times of passes."""

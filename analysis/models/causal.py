@@ -1,6 +1,4 @@
-"""Hugging Face causal models as language models that answer for a whole draft tree in one forward
-pass.
-"""
+"""Hugging Face causal models as language models that evaluate a draft tree in one pass."""
 
 from __future__ import annotations
 
@@ -99,9 +97,7 @@ class CausalModel:
         return Statistics(self._calls, self._evaluator.passes, self._evaluator.tokens)
 
     def forget(self) -> None:
-        """Free the cache; the next call computes everything anew, so what follows repeats bit for
-        bit on the same machine.
-        """
+        """Free the cache, so that what follows repeats bit for bit on the same machine."""
         self._evaluator.forget()
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
@@ -111,9 +107,7 @@ class CausalModel:
 
     @torch.inference_mode()
     def logits(self, contexts: Sequence[Context]) -> torch.Tensor:
-        """Return the next-token logits `(n, V)` after n ≥ 1 distinct contexts; raises and costs as
-        `next_batch`.
-        """
+        """Return the next-token logits `(n, V)` after n ≥ 1 distinct contexts; see `next_batch`."""
         for context in contexts:
             _check_context(context, self.num_tokens, self.max_length)
         self._calls += 1

@@ -1,6 +1,4 @@
-"""Drafts that borrow their target's embeddings: a few layers of their own, and a head on the tokens
-that they can propose.
-"""
+"""Drafts with a few layers of their own, over their target's embeddings and likely tokens."""
 
 from __future__ import annotations
 

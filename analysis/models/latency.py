@@ -1,5 +1,4 @@
-"""How long a pair's forward passes take: SpecTr's Tables 1 and 3, and what a cost-aware choice of a
-draft tree needs.
+"""Time a pair's forward passes: SpecTr's Tables 1 and 3, and passes over draft trees.
 
 SpecTr's computational model says that scoring a few more tokens, or a few more sequences, takes
 about as long as scoring one. `python -m analysis latency` checks that on a machine: a pass over
@@ -28,10 +27,10 @@ from otm.tabular import columns
 
 from ..errors import AnalysisError
 from ..files import write_json
-from ..provenance import environment, loads, require_quiet, revision, weights_digest
+from ..provenance import environment, loads, model_identity, require_quiet, revision
 from .causal import CausalModel, pair_models
-from .names import SIDES
 from .pair import Pair
+from .source import SIDES
 from .tree_check import longest_context
 
 REFERENCE = (4, 1)
@@ -104,8 +103,7 @@ def write_latency(
     seconds: float = 60.0,
     any_load: bool = False,
 ) -> dict[str, Any]:
-    """Measure and write a record with its manifest: models, device, threads, load, versions,
-    revision.
+    """Measure and write a record with its manifest of models, machine, load and versions.
 
     Args:
         pair, grid, seconds: as in `measure_latency`.
@@ -121,7 +119,7 @@ def write_latency(
     load = os.getloadavg()
     record = measure_latency(pair, grid, seconds=seconds)
     record["manifest"] = {
-        "models": {side: _identity(models[side]) for side in SIDES},
+        "models": {side: model_identity(models[side]) for side in SIDES},
         "parameters": {side: int(getattr(pair, side).num_parameters()) for side in SIDES},
         "dtype": str(pair.target.dtype).removeprefix("torch."),
         "device": pair.device_name,
@@ -145,8 +143,7 @@ def measure_passes(
     device: str,
     tick: Callable[[], object] = lambda: None,
 ) -> CostSurface:
-    """Time a draft step and target calls by tree nodes and context length, at batch 1, as decoding
-    waits for them.
+    """Time a draft step and target calls by tree nodes and context length, at batch 1.
 
     Args:
         draft, target: the two models; sizes and contexts that they cannot hold are left out.
@@ -183,8 +180,9 @@ def measure_passes(
 
 
 def latency_table(record: Mapping[str, Any]) -> str:
-    """Return SpecTr's Tables 1 and 3 as text: relative medians with quartiles, for lengths 4 and 8
-    where they were measured.
+    """Return SpecTr's Tables 1 and 3 as text: relative medians with quartiles.
+
+    Lengths are 4 and 8, where they were measured.
     """
     batches = record["batches"]
     rows = [("relative latency", "", *(f"batch = {batch}" for batch in batches))]
@@ -215,9 +213,7 @@ def _pass_cell(model: Any, cache: Any, tokens: torch.Tensor) -> _Cell:
 
 
 def _tree_cell(model: CausalModel, num_nodes: int, context: int) -> _Cell:
-    """Time one call for a tree of `num_nodes` drafted nodes below a token, its context cached: node
-    i hangs below (i − 1) // 2.
-    """
+    """Time a call for a binary tree of drafted nodes below a token, its context cached."""
     stem = [(7 * i + 3) % model.num_tokens for i in range(context)]
     paths: list[list[int]] = [[0]]
     for node in range(1, num_nodes + 1):
@@ -319,16 +315,10 @@ def _cached(model: Any, batch: int, context: int, pair: Pair) -> Any:
 
 
 def _tokens(batch: int, length: int, pair: Pair) -> torch.Tensor:
-    """Return tokens `(batch, length)` from all over the vocabulary; the time of a pass does not
-    depend on which.
-    """
+    """Return tokens `(batch, length)` from all over the vocabulary."""
     values: NDArray[np.int64] = (np.arange(batch * length) * 7919 + 11) % pair.num_tokens
     return torch.from_numpy(values.reshape(batch, length)).to(pair.device)
 
 
 def _synchroniser(device: str) -> Callable[[], object]:
     return torch.cuda.synchronize if torch.device(device).type == "cuda" else lambda: None
-
-
-def _identity(name: str) -> dict[str, str | None]:
-    return {"name": Path(name).name, "sha256": weights_digest(name)}

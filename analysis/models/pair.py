@@ -24,7 +24,7 @@ from transformers.utils import logging
 from ..errors import AnalysisError
 from ..files import has_content
 from .distilled import is_distilled, load_distilled
-from .names import SIDES, model_places
+from .source import SIDES, model_places
 
 _PATIENCE = 4.0
 """Seconds that the hub has to answer."""
@@ -68,8 +68,7 @@ class Pair:
         return tokens
 
     def encode_chat(self, prompt: str) -> list[int]:
-        """Return the tokens of a user's message in the tokenizer's chat template, up to where the
-        answer begins.
+        """Return a user's message in the tokenizer's chat template, up to where the answer begins.
 
         Raises:
             AnalysisError: on an empty prompt, or a tokenizer without a template that takes one.
@@ -106,9 +105,7 @@ class Pair:
 
     @torch.inference_mode()
     def logits(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return draft and target logits `(rows, length, V)` at every position of equally long rows
-        of tokens.
-        """
+        """Return draft and target logits `(rows, length, V)` at every position of rows."""
         rows = rows.to(self.device)
         draft, target = (
             model(rows, use_cache=False).logits[..., : self.num_tokens].float()
@@ -222,8 +219,9 @@ def load_target(
 
 
 def load_tokenizer(target: str | None) -> tuple[str, Any]:
-    """Return where a target lies and its tokenizer: what tells quickly whether the model is there
-    at all; errors as `load_pair`.
+    """Return where a target lies and its tokenizer; raises as `load_pair`.
+
+    It tells quickly whether the model is there at all.
     """
     logging.disable_progress_bar()
     name = model_places(None, target)[1]
@@ -237,9 +235,7 @@ def to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:
 
 
 def choose_device(name: str) -> str:
-    """Return the device that a name asks for, "auto" resolved, or raise `AnalysisError` if it does
-    not exist here.
-    """
+    """Return the device that a name asks for, or raise `AnalysisError` without it here."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -269,9 +265,7 @@ def _check_device_map(device_map: str) -> str:
 
 
 def _check_folder(side: str, name: str) -> None:
-    """Raise `AnalysisError` on a path without a model, of which the hub's client would speak as of
-    a misspelt hub name.
-    """
+    """Raise `AnalysisError` on a path without a model, which the hub takes for a misspelt name."""
     place = Path(name)
     if not place.is_dir():
         if place.is_file():
@@ -348,9 +342,7 @@ def _answers(name: str) -> bool:
 
 
 def _refuse_remote_code(name: str, *, local_files_only: bool) -> None:
-    """Refuse a model whose configuration points to its own Python files, before anything asks on a
-    terminal.
-    """
+    """Refuse a model that needs its own Python files, before anything asks on a terminal."""
     try:
         config = AutoConfig.from_pretrained(
             name, trust_remote_code=False, local_files_only=local_files_only

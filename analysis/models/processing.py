@@ -1,5 +1,4 @@
-"""Turn logits into the distributions of many settings, with one sort per model for all that differ
-in temperature and top-p.
+"""Turn logits into the distributions of many settings, with one sort per model.
 
 Temperature keeps the order of the logits, so the tokens that top-p keeps at any temperature are a
 prefix of one descending order. The values are those of `otm.Processing`, up to the last bits.
@@ -35,8 +34,9 @@ class Setting(NamedTuple):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What records say: temperature and top-p of the target, what else is not the default,
-        `draft_…` where the draft differs.
+        """What records say: the target's temperature and top-p, and what else is not the default.
+
+        Names begin with `draft_` where the draft differs.
 
         >>> Setting(Processing(temperature=0.5, order="vllm"), Processing(order="vllm")).recorded
         {'temperature': 1.0, 'top_p': None, 'order': 'vllm', 'draft_temperature': 0.5}
@@ -53,9 +53,7 @@ class Setting(NamedTuple):
 
     @property
     def path(self) -> tuple[float, float, float]:
-        """The numbers by which a trace tells sampled paths apart: temperature, top-p, and
-        temperature of the draft.
-        """
+        """Temperature, top-p and draft temperature, by which a trace tells sampled paths apart."""
         return (
             self.target.temperature,
             1.0 if self.target.top_p is None else self.target.top_p,
@@ -63,16 +61,18 @@ class Setting(NamedTuple):
         )
 
 
-def words(name: str, value: object) -> str:
+def setting_text(name: str, value: object) -> str:
     """Return a recorded setting as a reader sees it.
 
-    >>> words("draft_top_p", 0.9), words("temperature", 1.0), words("order", "vllm")
-    ('draft top-p 0.9', 'temperature 1', 'order vllm')
+    >>> setting_text("draft_top_p", 0.9), setting_text("temperature", 1.0)
+    ('draft top-p 0.9', 'temperature 1')
+    >>> setting_text("order", "vllm")
+    'order vllm'
     """
-    return f"{name_of(name)} {f'{value:g}' if isinstance(value, float) else str(value)[:40]}"
+    return f"{setting_name(name)} {f'{value:g}' if isinstance(value, float) else str(value)[:40]}"
 
 
-def name_of(setting: str) -> str:
+def setting_name(setting: str) -> str:
     """Return the name of a recorded setting as a reader sees it."""
     return setting.replace("_", " ").replace("top ", "top-").replace("min ", "min-")
 
@@ -115,8 +115,9 @@ def settings_of(
 def distributions(
     logits: Any, settings: Sequence[Processing], *, for_rows: bool = False
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield the probabilities of each setting and their logarithms, `(..., V)` each, of the logits'
-    array kind and dtype.
+    """Yield the probabilities of each setting and their logarithms, `(..., V)` each.
+
+    They are of the logits' array kind and dtype.
 
     Args:
         logits: `(..., V)`, float32 or float64, NumPy or torch.
@@ -173,9 +174,7 @@ def _largest(logits: np.ndarray, count: int) -> np.ndarray:
 def _nucleus(
     logits: np.ndarray, likeliest: np.ndarray, temperature: float, top_p: float, for_rows: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the distribution and its finite logarithm; the tokens kept are those that
-    `otm.from_logits` keeps.
-    """
+    """Return the distribution and its finite logarithm; `otm.from_logits` keeps the same tokens."""
     import torch
 
     shape, width = logits.shape, logits.shape[-1]
@@ -203,8 +202,7 @@ def _nucleus(
 def _last_kept(
     ordered: np.ndarray, whole: np.ndarray, temperature: float, top_p: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's smallest kept logit and how many tokens are kept, from its largest logits
-    and Σ exp((z − max z)/T).
+    """Return each row's smallest kept logit and how many are kept.
 
     The number is -1 where rounding may decide it, and one more than there are in `ordered` where it
     may be larger.
@@ -226,18 +224,14 @@ def _last_kept(
 
 
 def _exponentials(scaled: np.ndarray) -> np.ndarray:
-    """Return exp(x); in float64 torch's is three times as fast as NumPy's, in float32 NumPy's is
-    that of `otm.from_logits`.
-    """
+    """Return exp(x), in float64 by torch, which takes a third of NumPy's time."""
     import torch
 
     return np.exp(scaled) if scaled.dtype == np.float32 else torch.from_numpy(scaled).exp().numpy()
 
 
 def _scaled(logits: np.ndarray, largest: np.ndarray, temperature: float) -> np.ndarray:
-    """Return (z − max z)/T in a new array; subtracted first, so that nothing overflows and small
-    differences keep their digits.
-    """
+    """Return (z − max z)/T in a new array, subtracted first so that nothing overflows."""
     with np.errstate(over="ignore"):
         scaled: np.ndarray = np.subtract(logits, largest, order="C")
         if temperature != 1.0:
@@ -246,9 +240,7 @@ def _scaled(logits: np.ndarray, largest: np.ndarray, temperature: float) -> np.n
 
 
 def _softmax(scaled: np.ndarray, for_rows: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return exp(x)/Σ exp(x) and its finite logarithm; torch's exponential is three times as fast
-    as NumPy's.
-    """
+    """Return exp(x)/Σ exp(x) and its finite logarithm."""
     import torch
 
     mass = torch.from_numpy(scaled).exp()

@@ -54,8 +54,8 @@ class PromptSource(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class TextFile(PromptSource):
-    """UTF-8 text with one prompt per line; blank lines are skipped."""
+class PromptFile(PromptSource):
+    """A file of prompts, which are called by its name."""
 
     path: Path
 
@@ -63,6 +63,11 @@ class TextFile(PromptSource):
     def name(self) -> str:
         """The file's name."""
         return self.path.name
+
+
+@dataclasses.dataclass(frozen=True)
+class TextFile(PromptFile):
+    """UTF-8 text with one prompt per line; blank lines are skipped."""
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """Yield the lines."""
@@ -72,16 +77,10 @@ class TextFile(PromptSource):
 
 
 @dataclasses.dataclass(frozen=True)
-class JsonLines(PromptSource):
+class JsonLines(PromptFile):
     """One JSON object per line; the prompt is the string in `field`."""
 
-    path: Path
     field: str = "text"
-
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return self.path.name
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """Yield the field of each line."""
@@ -99,16 +98,10 @@ class JsonLines(PromptSource):
 
 
 @dataclasses.dataclass(frozen=True)
-class ParquetFile(PromptSource):
+class ParquetFile(PromptFile):
     """A Parquet file with a column of strings."""
 
-    path: Path
     field: str = "text"
-
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return self.path.name
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """Yield the column, a batch of rows in memory at a time."""
@@ -150,8 +143,9 @@ class ParquetFile(PromptSource):
 
 @dataclasses.dataclass(frozen=True)
 class DataSet(PromptSource):
-    """A data set of the `datasets` library: a hub name, or a folder that holds text, JSON, CSV,
-    Parquet or Arrow files.
+    """A data set of the `datasets` library: a hub name, or a folder of data files.
+
+    The files are text, JSON, CSV, Parquet or Arrow.
     """
 
     path: str
@@ -203,8 +197,9 @@ class DataSet(PromptSource):
 
 
 def open_prompts(path: Path, *, field: str = "text") -> PromptSource:
-    """Return the source that a file's suffix calls for: .jsonl, .ndjson, .parquet, anything else is
-    text.
+    """Return the source that a file's suffix calls for.
+
+    JSON lines for .jsonl and .ndjson, Parquet for .parquet, text for anything else.
     """
     _existing(path)
     if path.suffix in (".jsonl", ".ndjson"):

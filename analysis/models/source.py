@@ -1,16 +1,20 @@
-"""Which pair of models a measurement is of, and the pair itself, loaded once per process. Torch is
-imported on loading.
+"""Which pair of models a measurement is of: names, places, and the pair, loaded once per process.
+
+A model's name is a folder, a hub name, or the short name of a public model; without one it is the
+shipped pair. Torch is imported on loading.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+from pathlib import Path
 from typing import Any
 
 from ..errors import AnalysisError
+from ..files import SHIPPED_PAIR
 from ..provenance import environment, weights_digest
-from .names import model_names
+from .public import PUBLIC, public_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +35,7 @@ class PairSource:
 
 
 @functools.lru_cache(maxsize=1)
-def loaded(source: PairSource) -> Any:
+def load_source(source: PairSource) -> Any:
     """Return the pair, loaded once per process."""
     import torch
 
@@ -55,7 +59,7 @@ def loaded(source: PairSource) -> Any:
 
 def describe_source(source: PairSource) -> dict[str, Any]:
     """Load the pair where this runs and return what its measurements depend on."""
-    pair = loaded(source)
+    pair = load_source(source)
     sides = (("draft", pair.draft), ("target", pair.target))
     return environment() | {
         "device": pair.device_name,
@@ -67,3 +71,52 @@ def describe_source(source: PairSource) -> dict[str, Any]:
             name: getattr(model.config, "_commit_hash", None) for name, model in sides
         },
     }
+
+
+SIDES = ("draft", "target")
+
+
+def model_names(draft: str | None, target: str | None) -> tuple[str, str]:
+    """Return the models' names as readers of results see them; no draft means the target's own."""
+    if draft is None:
+        draft = f"{target}-draft" if target in PUBLIC else "analysis/pair/draft"
+    return draft, target or "analysis/pair/target"
+
+
+def model_places(draft: str | None, target: str | None) -> tuple[str, str]:
+    """Return where the two models lie: folders or hub names.
+
+    Raises:
+        AnalysisError: if a public model is asked for that has not been fetched, or its draft where
+            none is shipped.
+    """
+    shown = model_names(draft, target)
+    places = []
+    for side, name, given in reversed(
+        list(zip(SIDES, shown, (draft, target), strict=True))
+    ):  # without its target no draft helps
+        base = name.removesuffix("-draft")
+        if name in PUBLIC:
+            places.append(str(public_folder(name)))
+        elif base in PUBLIC and base != name:
+            places.append(str(_draft_of(base)))
+        else:
+            places.append(given or str(SHIPPED_PAIR / side))
+    return places[1], places[0]
+
+
+def _draft_of(name: str) -> Path:
+    folder = PUBLIC[name].draft
+    if not folder.is_dir():
+        raise AnalysisError(
+            f"No draft for {name} comes with this copy of the library. Name one that has its "
+            "tokenizer with --draft, or distil "
+            f"one: train --target {name}."
+        )
+    return folder
+
+
+def local_folders(draft: str | None, target: str | None) -> tuple[Path, Path]:
+    """Return both places as paths, which exist where the models are local."""
+    left, right = model_places(draft, target)
+    return Path(left), Path(right)

@@ -1,6 +1,4 @@
-"""Whether a model may be evaluated in tree passes: what its configuration says, and what a small
-tree shows.
-"""
+"""Whether a model may be evaluated in tree passes, by its configuration and by a small tree."""
 
 from __future__ import annotations
 
@@ -26,8 +24,7 @@ _FLAT_LENGTH = 12
 
 
 def choose_evaluator(model: Any, device: str, num_tokens: int) -> tuple[str | None, Evaluator]:
-    """Return why a model cannot be evaluated in tree passes (None if it can), and the evaluator to
-    use.
+    """Return why a model cannot be evaluated in tree passes, None if it can, and its evaluator.
 
     Raises:
         AnalysisError: if the model scores fewer than `num_tokens` tokens.
@@ -62,8 +59,9 @@ def longest_context(model: Any) -> int | None:
 
 
 def configuration_obstacle(model: Any) -> str | None:
-    """Return what in a model's configuration rules tree passes out, where a small tree would not
-    show it.
+    """Return what in a model's configuration rules tree passes out, if anything.
+
+    It is asked for what a small tree would not show.
     """
     kinds = sorted(
         {type(layer).__name__ for layer in DynamicCache(config=model.config).layers}
@@ -128,8 +126,7 @@ def observed_obstacle(model: Any, device: str, num_tokens: int) -> str | None:
 
 
 def distance(logits: torch.Tensor, reference: torch.Tensor) -> float:
-    """Return ‖z − z′‖₂ / ‖z′‖₂, both centred over the tokens that are not masked: a softmax does
-    not see a constant.
+    """Return ‖z − z′‖₂ / ‖z′‖₂ of logits, both centred over the tokens that are not masked.
 
     Logits that mask other tokens (−∞) than the reference are infinitely far.
     """

@@ -1,5 +1,4 @@
-"""Next-token logits of many contexts at once: one forward pass over a tree of tokens, or plain
-batches of sequences.
+"""Next-token logits of many contexts in one forward pass over a tree, or in plain batches.
 
 Contexts that start alike form a trie. A transformer can evaluate all of it in a single pass,
 because a token's hidden state depends on its own ancestors only: the attention mask shows every
@@ -35,9 +34,7 @@ LARGEST_BATCH = 2**15
 
 
 class Evaluator(abc.ABC):
-    """Evaluates a model at contexts and counts the work: `passes` forward passes over `tokens`
-    tokens.
-    """
+    """Evaluates a model at contexts and counts `passes` forward passes over `tokens` tokens."""
 
     def __init__(self, model: Any, device: str) -> None:
         self.model, self.device = model, device
@@ -58,9 +55,7 @@ class Evaluator(abc.ABC):
     @final
     @torch.inference_mode()
     def _forward(self, tokens: torch.Tensor, places: Sequence[int], **options: Any) -> torch.Tensor:
-        """Run the model on tokens `(batch, length)` and return its logits `(batch, len(places),
-        rows)` at these places.
-        """
+        """Run the model and return its logits `(batch, len(places), rows)` at these places."""
         self.passes += 1
         self.tokens += tokens.numel()
         index = torch.tensor(places, device=self.device)
@@ -71,8 +66,7 @@ class Evaluator(abc.ABC):
 
 @final
 class SequenceEvaluator(Evaluator):
-    """Evaluates contexts as plain sequences, without a cache: for models to which no tree can be
-    shown.
+    """Evaluates contexts as plain sequences, without a cache, for models that take no tree.
 
     Contexts of one length share a pass, so nothing is padded and nothing masked, and recurrent
     states and local windows come out right as well. Cost: every token of every context, each time.
@@ -99,9 +93,7 @@ class SequenceEvaluator(Evaluator):
 
 @final
 class TreeEvaluator(Evaluator):
-    """Evaluates a trie of contexts in one pass, on top of the keys and values of what the last trie
-    had in common with it.
-    """
+    """Evaluates a trie of contexts in one pass, on top of cached keys and values."""
 
     def __init__(self, model: Any, device: str) -> None:
         super().__init__(model, device)
@@ -113,9 +105,7 @@ class TreeEvaluator(Evaluator):
         self._cache, self._layout = None, CacheLayout()
 
     def logits(self, contexts: Sequence[Context]) -> torch.Tensor:
-        """Return the logits `(n, rows)` after each context, in one pass unless the tree or its
-        trunk is very large.
-        """
+        """Return the logits `(n, rows)` after each context, in one pass unless too large."""
         plan = make_plan(contexts, self._layout)
         if plan.parents and len(plan.tokens) * plan.num_rows > LARGEST_MASK:
             return self._in_parts(contexts)

@@ -29,9 +29,7 @@ class CacheLayout:
     children: Mapping[tuple[int, int], int] = dataclasses.field(default_factory=dict)
 
     def child(self, row: int, token: int) -> int:
-        """Return the row of a token after the token in `row` (−1: at the start), or −1 if it is not
-        there.
-        """
+        """Return the row of a token after the token in `row` (−1: at the start), −1 without one."""
         if row + 1 < len(self.trunk):
             return row + 1 if self.trunk[row + 1] == token else -1
         return self.children.get((row, token), -1)
@@ -64,8 +62,7 @@ class Plan:
 
 
 def make_plan(contexts: Sequence[Context], old: CacheLayout) -> Plan:
-    """Plan the pass that evaluates the last token of each context, given a cache that is laid out
-    as `old`.
+    """Plan the pass that evaluates the last token of each context, given a cached layout.
 
     Of a cached token only keys and values are known, not the logits. A context that ends at a
     cached token therefore evaluates that token again, and what hung below it: kept rows stay closed
@@ -117,9 +114,7 @@ def make_plan(contexts: Sequence[Context], old: CacheLayout) -> Plan:
 
 
 class _Branches:
-    """The part of a trie below its trunk, nodes numbered as met, so parents before children; −1 is
-    the end of the trunk.
-    """
+    """The part of a trie below its trunk, parents before children; −1 is the end of the trunk."""
 
     def __init__(self, old: CacheLayout, root: int) -> None:
         self.old, self.root = old, root
@@ -143,9 +138,7 @@ class _Branches:
         return node
 
     def cached(self, wanted: set[int]) -> list[bool]:
-        """Whether each node's row can be kept: it is there, its logits are not wanted, and its
-        parent's is kept.
-        """
+        """Return which nodes' rows are kept: there, no logit wanted, the parent kept."""
         kept: list[bool] = []
         for node, parent in enumerate(self.parents):
             kept.append(
@@ -155,7 +148,7 @@ class _Branches:
 
 
 def tree_mask(plan: Plan) -> NDArray[np.bool_]:
-    """Return which of the rows each token to evaluate sees: its ancestors and itself, `(m, rows)`."""
+    """Return which rows each token to evaluate sees, its ancestors and itself, `(m, rows)`."""
     num_trunk, num_branches = len(plan.layout.trunk), len(plan.parents)
     ancestors = np.zeros((num_branches, num_branches), dtype=bool)
     for node, parent in enumerate(plan.parents):

@@ -17,8 +17,8 @@ from otm.sequence.models import OneByOne
 
 from ..errors import AnalysisError
 from ..files import write_json
-from ..models.names import SIDES, model_places
 from ..models.pair import Pair, load_pair, to_numpy
+from ..models.source import SIDES, model_places
 from ..provenance import environment, published_origin, weights_digest
 from . import selection_run
 
@@ -42,9 +42,7 @@ MISREAD = ("None", "null", "nan")
 
 
 def capture_figure5(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
-    """Return p′ and q′: both next-token distributions after the paper's prompt on the union of
-    their top-10 sets, renormalised.
-    """
+    """Return p′ and q′, both laws after the paper's prompt on the union of their top-10 sets."""
     draft, target = next_pair(pair, pair.encode(PAPER_PROMPT))
     union = np.union1d(_largest(draft, TOP), _largest(target, TOP))
     order = union[np.argsort(-target[union], kind="stable")]
@@ -60,8 +58,7 @@ def capture_figure5(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def capture_figure4(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
-    """Search prompts and seeds for a run whose rounds have 6, 3, 2 and 1 survivors, and capture the
-    conditionals that it used.
+    """Search for a run whose rounds have 6, 3, 2 and 1 survivors, and capture its conditionals.
 
     The run is SpecTr's Algorithm 3 with K-SEQ on both models' top-12 distributions. The first seed
     that shows the pattern of the paper's drawing (the last round picks none of the drafts) is
@@ -138,9 +135,7 @@ Memory = dict[tuple[int, tuple[int, ...]], NDArray[np.float64]]
 
 
 class _Recorder(OneByOne):
-    """One side of a pair as a language model, top-k processed, that remembers and records what it
-    was asked.
-    """
+    """One side of a pair as a language model, top-k processed, that records what it was asked."""
 
     def __init__(self, pair: Pair, side: int, memory: Memory) -> None:
         self.pair, self.side, self.memory = pair, side, memory
@@ -184,8 +179,7 @@ def _largest(mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
 
 
 def write_captures(out: Path, *, draft: str | None = None, target: str | None = None) -> list[Path]:
-    """Capture the figures' data from a pair and write them to `out`: Figure 5's, and of the shipped
-    pair Figure 4's as well.
+    """Capture the data of Figure 5, and of the shipped pair of Figure 4, and write them to `out`.
 
     Args:
         out: folder of the files, `figure5.json` or `figure5-TARGET.json`.

@@ -1,5 +1,4 @@
-"""The papers' decoding experiments, on the shipped pair or another: what is run, and what the
-figures keep of it.
+"""The papers' decoding experiments on a pair: what is run, and what the figures keep of it.
 
 Prompts are windows of the held-out text. Lossless decoders are not run: the target's texts are
 sampled once and what each decoder is expected to do along them is exact (`along`). Lossy ones write
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 import otm
 from otm.sequence import Decoder, SpeculativeSampling
+from otm.statistics import Estimate, ratio_of_means, t_quantile
 from otm.trees import TreeShape
 from otm.trees.optimal import optimal_tree
 
@@ -31,14 +31,12 @@ from ..decode.efficiency import block_efficiency, efficiency, measured_speedup
 from ..decode.plain import PLAIN
 from ..decode.results import Task, TextRecord, prompt_name
 from ..errors import AnalysisError
-from ..files import json_values, write_json
-from ..layout import SHIPPED_PAIR
-from ..models.names import local_folders
+from ..files import SHIPPED_PAIR, json_values, write_json
 from ..models.pair import Pair
-from ..models.source import PairSource, loaded
+from ..models.source import PairSource, load_source, local_folders
 from ..provenance import environment, published_origin, require_quiet, weights_digest
-from ..statistics import clustered_means, t_quantile
-from .along import laws_along
+from ..statistics import limits
+from .text_laws import laws_along
 
 Floats = NDArray[np.float64]
 
@@ -78,8 +76,9 @@ def run_experiment(
     target: str | None = None,
     any_load: bool = False,
 ) -> Path:
-    """Run one experiment and write its data to `out/NAME.json`, `out/NAME-TARGET.json` for another
-    target than the shipped one.
+    """Run one experiment and write its data to `out/NAME.json`.
+
+    For another target than the shipped one the file is `out/NAME-TARGET.json`.
 
     Args:
         name: which one.
@@ -116,9 +115,7 @@ def run_experiment(
 
 @dataclasses.dataclass(frozen=True)
 class Laboratory:
-    """Where an experiment runs: the folder of its results files, how many prompts, the target and
-    where its draft models lie.
-    """
+    """Where an experiment runs: its folder, how many prompts, the target and its draft models."""
 
     work: Path
     num_prompts: int | None
@@ -127,12 +124,13 @@ class Laboratory:
 
     def load(self, draft: str | None = None) -> Pair:
         """Load the target with a draft, by default its own."""
-        pair: Pair = loaded(PairSource(draft, self.target, "cpu"))
+        pair: Pair = load_source(PairSource(draft, self.target, "cpu"))
         return pair
 
     def draft_models(self) -> dict[str, Path]:
-        """Return the draft models by name, smallest first: every subfolder `draft*` with weights,
-        or the one of the target.
+        """Return the draft models by name, smallest first.
+
+        They are the subfolders `draft*` with weights, or the one of the target.
         """
         if self.drafts is None and self.target is not None:
             return {"draft": local_folders(None, self.target)[0]}
@@ -150,9 +148,7 @@ class Laboratory:
     def laws(
         self, kinds: Sequence[str], *, draft: str | None = None, seeds: Sequence[int], longest: int
     ) -> Iterable[tuple[int, int, dict[str, Any]]]:
-        """Yield prompt, seed and laws of every text of the target; steps that start within
-        `NUM_TOKENS` see their end.
-        """
+        """Yield prompt, seed and laws of every text; steps within `NUM_TOKENS` see their end."""
         pair = self.load(draft)
         places = local_folders(draft, self.target)
         return laws_along(
@@ -185,8 +181,7 @@ class Laboratory:
 
 
 def held_out_prompts(pair: Pair, count: int | None = None) -> list[list[int]]:
-    """Return `count` of the windows of 32 tokens into which the pair's held-out text falls, in a
-    fixed shuffled order; or all.
+    """Return `count` windows of 32 tokens of the held-out text in a fixed random order, or all.
 
     More prompts extend fewer, so an experiment can be continued with a larger number.
 
@@ -203,8 +198,9 @@ def held_out_prompts(pair: Pair, count: int | None = None) -> list[list[int]]:
 
 
 def table2(laboratory: Laboratory) -> dict[str, Any]:
-    """SpecTr's Tables 2 and 4: tokens per call for K drafts of L tokens, K = 1 being speculative
-    decoding, per draft model.
+    """SpecTr's Tables 2 and 4: tokens per call for K drafts of L tokens, per draft model.
+
+    K = 1 is speculative decoding.
     """
     rows = []
     longest = max(TABLE2_LENGTHS)
@@ -256,9 +252,7 @@ class Tally:
         self.texts = 0
 
     def add(self, prompt: int, walk: Walk | Floats) -> None:
-        """Add a text: a walk, or sums `(n + 1,)` over its steps with their number first, whose
-        total are the tokens.
-        """
+        """Add a walk, or sums `(n + 1,)` over steps, their number first, tokens in all."""
         values = (
             np.array([walk.steps, walk.tokens - walk.steps]) if isinstance(walk, Walk) else walk
         )
@@ -272,19 +266,14 @@ class Tally:
 
     def row(self, *, most: int) -> dict[str, Any]:
         """Return tokens per step with an interval over prompts."""
-        mean, low, high = block_efficiency(self.totals.sum(axis=1), self.totals[:, 0], most=most)
-        return {
-            "mean": mean,
-            "low": low,
-            "high": high,
-            "num_prompts": len(self.sums),
-            "num_texts": self.texts,
-        }
+        tokens = block_efficiency(self.totals.sum(axis=1), self.totals[:, 0], most=most)
+        return limits(tokens) | {"num_prompts": len(self.sums), "num_texts": self.texts}
 
 
 def relative_row(one: Tally, same: Tally, everything: Tally, *, most: int) -> dict[str, Any]:
-    """Return tokens per step of a decoder that walked along some texts only, by what another did
-    there and along all.
+    """Return tokens per step of a decoder that walked along some texts only.
+
+    What another did there and along all texts sharpens it.
 
     m = m₁ · m₂(all)/m₂(same): on the same texts two verifiers differ little from prompt to prompt,
     so the texts that the second alone has seen narrow the interval of the first. It is that of the
@@ -303,18 +292,12 @@ def relative_row(one: Tally, same: Tally, everything: Tally, *, most: int) -> di
     mean = float(means[0] * means[2] / means[1])
     relative = influences[0] - influences[1] + influences[2]
     count = len(relative)
-    ends = {}
+    reach = np.nan
     if count > 1:
         error = mean * float(np.sqrt(count / (count - 1) * (relative**2).sum()))
         reach = error * float(t_quantile(count))
-        ends = {"low": max(1.0, mean - reach), "high": min(float(most), mean + reach)}
-    return {
-        "mean": mean,
-        "low": None,
-        "high": None,
-        "num_prompts": count,
-        "num_texts": one.texts,
-    } | ends
+    tokens = Estimate(mean, mean - reach, mean + reach).clipped(1.0, most)
+    return limits(tokens) | {"num_prompts": count, "num_texts": one.texts}
 
 
 def _num_parameters(folder: Path) -> int:
@@ -325,8 +308,9 @@ def _num_parameters(folder: Path) -> int:
 
 
 def ersd(laboratory: Laboratory) -> dict[str, Any]:
-    """ERSD's Figures 3 and 4: tokens per call against drafted tokens for four strategies, measured
-    and as the 0-th order says.
+    """ERSD's Figures 3 and 4: tokens per call against drafted tokens for four strategies.
+
+    Beside the measured ones stand those of the 0-th order theory.
     """
     texts: dict[str, list[tuple[int, RankLaw]]] = {method: [] for method in ERSD_METHODS}
     for prompt, _, laws in laboratory.laws(ERSD_METHODS, seeds=SEEDS, longest=ERSD_LENGTH + 1):
@@ -356,8 +340,7 @@ def ersd(laboratory: Laboratory) -> dict[str, Any]:
 
 
 def rank_acceptance(sequence: Floats, batch: Floats) -> Floats:
-    """Return the acceptance vector A that the 0-th order theory knows, from what sequences and
-    batches accept, sorted.
+    """Return the sorted acceptance vector A of the 0-th order theory, from sequences and batches.
 
     A(1) is the share of the vertices looked at that accept their first child, in sequences and
     batches together. What a batch says of its later ranks it says of vertices whose first child is
@@ -395,14 +378,15 @@ def _ersd_run(
 ) -> dict[str, Any]:
     tally = _gains(rows, shape)
     steps = np.repeat(tally.totals[:, :1], shape.num_nodes, axis=1)
-    gains = clustered_means(tally.totals[:, 1:], steps)
+    gains = ratio_of_means(tally.totals[:, 1:], steps)
     return tally.row(most=shape.depth + 1) | {
         "strategy": strategy,
         "drafted": shape.num_nodes,
         "parents": shape.parents.tolist(),
         "gain": {
-            name: [value if np.isfinite(value) else None for value in getattr(gains, name).tolist()]
-            for name in ("mean", "low", "high")
+            "mean": json_values(gains.value.tolist()),
+            "low": json_values(gains.low.tolist()),
+            "high": json_values(gains.high.tolist()),
         },
     }
 
@@ -433,10 +417,11 @@ def mentored(laboratory: Laboratory) -> dict[str, Any]:
     problems = _held_out_problems(pair, prompts)
     rows = []
     for label in (PLAIN, *verifiers):
-        row = dataclasses.asdict(efficiency(records, decoder=label)) | {"label": label}
-        row["speedup"] = dict(
-            zip(("mean", "low", "high"), measured_speedup(records, decoder=label), strict=True)
-        )
+        found = efficiency(records, decoder=label)
+        row: dict[str, Any] = {"decoder": label} | limits(found.tokens_per_call)
+        counted = ("num_prompts", "num_texts", "num_calls", "accepted", "tokens_per_second")
+        row |= {name: getattr(found, name) for name in counted} | {"label": label}
+        row["speedup"] = limits(measured_speedup(records, decoder=label))
         row["perplexity"] = _perplexity(
             [(one, surprise[one.task]) for one in records if one.task.decoder == label]
         )
@@ -482,7 +467,7 @@ def _surprises(
     return found
 
 
-def _perplexity(texts: Sequence[tuple[TextRecord, float]]) -> dict[str, float]:
+def _perplexity(texts: Sequence[tuple[TextRecord, float]]) -> dict[str, float | None]:
     """Return the exponential of the mean surprise per token, with its interval over prompts."""
     places = {
         prompt: i for i, prompt in enumerate(sorted({record.task.prompt for record, _ in texts}))
@@ -490,14 +475,12 @@ def _perplexity(texts: Sequence[tuple[TextRecord, float]]) -> dict[str, float]:
     sums = np.zeros((2, len(places), 1))
     for record, surprise in texts:
         sums[:, places[record.task.prompt], 0] += surprise, len(record.tokens)
-    means = clustered_means(sums[0], sums[1])
-    return {name: float(np.exp(getattr(means, name)[0])) for name in ("mean", "low", "high")}
+    mean = ratio_of_means(sums[0], sums[1]).at(0)
+    return limits(Estimate(*np.exp([mean.value, mean.low, mean.high]).tolist()))
 
 
 def _held_out_problems(pair: Pair, prompts: Sequence[Sequence[int]]) -> list[otm.Problem]:
-    """Return both next-token laws along the held-out prompts: contexts of the target's world, as
-    the chain rule asks for.
-    """
+    """Return both next-token laws along the held-out prompts, as the chain rule asks for."""
     import torch
 
     from ..models.pair import to_numpy
@@ -521,12 +504,12 @@ def _mean_divergence(verifier: otm.Verifier, problems: Sequence[otm.Problem]) ->
 
 def lossy_rules(laboratory: Laboratory) -> dict[str, Any]:
     """What lossy rules accept on the pair, and how far from the target; no text is decoded."""
-    from .lossy_rules import measured
+    from .lossy_rules import measure_rules
 
     pair = laboratory.load()
     name = "shipped pair" if laboratory.target is None else Path(laboratory.target).name
     prompts = held_out_prompts(pair, laboratory.num_prompts or LOSSY_PROMPTS)
-    return {"pair": name, "num_prompts": len(prompts)} | measured(pair, prompts)
+    return {"pair": name, "num_prompts": len(prompts)} | measure_rules(pair, prompts)
 
 
 EXPERIMENTS: dict[str, Callable[[Laboratory], dict[str, Any]]] = {

@@ -1,5 +1,4 @@
-"""Lossy rules on a pair: what each accepts and how far its output is from the target, beside the
-best at that distance.
+"""What lossy rules accept on a pair and how far from the target, beside the best so far away.
 
 Acceptances, distances and frontiers are exact for every context; what is averaged are contexts of
 held-out text.
@@ -68,7 +67,7 @@ WINDOWS = (9, 6, 4, 3, 2, 1)
 STRIDE = 8
 
 
-def measured(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
+def measure_rules(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Return the means over contexts of what every rule accepts and loses."""
     contexts = _contexts(pair, prompts)
     single = [(otm.Problem(draft=p, target=q, law=otm.IID(1)), top) for p, q, top in contexts]
@@ -101,9 +100,7 @@ def _compared(
     problems: Sequence[tuple[otm.Problem, float]],
     rules: dict[str, tuple[MakeRule, Sequence[float]]],
 ) -> dict[str, Any]:
-    """Return the mean optimum, and for each rule and parameter mean acceptance, TV, KL and distance
-    to the frontier.
-    """
+    """Return the mean optimum, and by rule mean acceptance, TV, KL and distance to the frontier."""
     optima = np.array([float(otm.optimal_acceptance(problem)) for problem, _ in problems])
     rows = []
     for name, (make, parameters) in rules.items():
@@ -131,9 +128,7 @@ def _point(verifier: otm.Verifier, problem: otm.Problem) -> tuple[float, float, 
 
 
 def _chains(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """Return the means of `loose_step` for `Fly` after each prompt, and the law of matches, which
-    the frontier follows from.
-    """
+    """Return the means of `loose_step` for `Fly` after each prompt, and the law of matches."""
     draft, target = (
         CausalModel(model, pair.num_tokens, pair.device) for model in (pair.draft, pair.target)
     )

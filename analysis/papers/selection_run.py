@@ -1,5 +1,4 @@
-"""The run that Figure 4 of SpecTr draws: draft selection with K = 6 drafts of L = 4 tokens and
-K-SEQ, on any two models.
+"""The run that Figure 4 of SpecTr draws: K-SEQ selects among K = 6 drafts of L = 4 tokens.
 
 The capture searches for a run worth drawing, the figure repeats it from captured conditionals;
 neither torch nor models are needed.

@@ -1,3 +1,1 @@
-"""A measured run as a page that opens from disk, and as a Markdown summary; the comparison of
-schemes after one prompt.
-"""
+"""A measured run as a page that opens from disk and as Markdown; schemes after one prompt."""

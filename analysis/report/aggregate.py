@@ -1,4 +1,4 @@
-"""From rows to averages: the second pass over a run, after `survey`."""
+"""From rows to averages in two passes over a run: settings and edges of bins, then means."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.statistics import Estimate, ratio_of_means
+
 from ..errors import AnalysisError
 from ..statistics import (
     MOST_CLUSTERS,
     ClusterSums,
     Floats,
     Histograms,
-    Means,
-    clipped,
+    Tally,
     clustered_covariance,
-    clustered_means,
 )
 from .reading import Run
-from .survey import BINS, ENTROPY, Survey, middle, setting_keys, survey
 
 _DISTANCE, _PROBABILITY = "tv", "probability"
 _SIGNED = "lost_rounding"
@@ -37,23 +36,22 @@ class Binned:
     Attributes:
         centre: mean of the quantity in each bin `(bins,)`.
         rows: number of positions in each bin.
-        lower, upper: means of the schemes' lower and upper columns, one `Means` per bin; the same
-            object unless intervals.
+        lower, upper: means of the schemes' lower and upper columns, one `Estimate` per bin; the
+            same object unless intervals.
     """
 
     centre: Floats
     rows: Floats
-    lower: tuple[Means, ...]
-    upper: tuple[Means, ...]
+    lower: tuple[Estimate, ...]
+    upper: tuple[Estimate, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Aggregates:
-    """Everything that the report shows, one entry per setting; columns in the order of
-    `run.schemes`.
+    """Everything that the report shows, by setting, columns in the order of `run.schemes`.
 
     Attributes:
-        survey: what was measured.
+        first_pass: what was measured.
         num_clusters: how many clusters of prompts the intervals rest on.
         lower, upper: means of the schemes' lower and upper columns; the same unless the run holds
             intervals.
@@ -70,18 +68,18 @@ class Aggregates:
             they are too many.
     """
 
-    survey: Survey
+    first_pass: FirstPass
     num_clusters: int
-    lower: tuple[Means, ...]
-    upper: tuple[Means, ...]
+    lower: tuple[Estimate, ...]
+    upper: tuple[Estimate, ...]
     covariance: tuple[Floats, ...]
     covariance_upper: tuple[Floats, ...]
-    gap_low: tuple[Means, ...]
-    gap_high: tuple[Means, ...]
+    gap_low: tuple[Estimate, ...]
+    gap_high: tuple[Estimate, ...]
     by_entropy: tuple[Binned, ...]
     by_position: tuple[Binned, ...]
     histograms: Histograms
-    statistics: tuple[Means, ...]
+    statistics: tuple[Estimate, ...]
     infinite: tuple[Floats, ...]
     prompts: tuple[tuple[NDArray[np.int64], Floats], ...] | None
 
@@ -95,7 +93,7 @@ def aggregate(run: Run) -> Aggregates:
     Raises:
         AnalysisError: if the run has so many columns and settings that the tables would not fit.
     """
-    found = survey(run)
+    found = first_pass(run)
     columns = _Columns(run)
     clusters = _num_clusters(found, columns)
     tables = _Tables(run, found, columns, clusters)
@@ -134,7 +132,7 @@ class _Columns:
 class _Tables:
     """The running sums of the second pass."""
 
-    def __init__(self, run: Run, found: Survey, columns: _Columns, clusters: int) -> None:
+    def __init__(self, run: Run, found: FirstPass, columns: _Columns, clusters: int) -> None:
         self.run, self.found, self.columns, self.clusters = run, found, columns, clusters
         settings, wide = (
             len(found.settings),
@@ -171,7 +169,7 @@ class _Tables:
             np.column_stack([values, position]),
         )
         if columns.entropy:
-            entropy = middle(batch[columns.entropy.lower], batch[columns.entropy.upper])
+            entropy = middle_of(batch[columns.entropy.lower], batch[columns.entropy.upper])
             group = setting * BINS + _bins(self.found.entropy_edges, setting, entropy)
             self.by_entropy.add(group, prompt, np.column_stack([values, entropy]))
         self.gaps.add(setting, prompt, self._gaps(values))
@@ -187,9 +185,7 @@ class _Tables:
                 _add_prompts(self.prompts[self.index[key]], batch["prompt"][rows], overlap)
 
     def _gaps(self, values: Floats) -> Floats:
-        """Return least and largest distances to the optimum `(n, 2 schemes)`, NaN where there is no
-        optimum.
-        """
+        """Return least and largest distances to the optimum `(n, 2 schemes)`, NaN without one."""
         columns, count = self.columns, self.columns.num_schemes
         gaps = np.full((len(values), 2 * count), np.nan)
         lower, upper = values[:, :count], values[:, -count:]
@@ -208,10 +204,10 @@ class _Tables:
         both = [self._means(tables) for tables in totals]
         spreads = [clustered_covariance(sums[:, :-1], counts[:, :-1]) for sums, counts in totals]
         part = slice(count, 2 * count) if self.columns.intervals else slice(0, count)
-        gaps = [clustered_means(*self.gaps.tables([s])) for s in settings]
+        gaps = [ratio_of_means(*self.gaps.tables([s])) for s in settings]
         rows = np.maximum(1, np.array(self.found.rows))[:, None]
         return Aggregates(
-            survey=self.found,
+            first_pass=self.found,
             num_clusters=min(self.clusters, self.found.num_prompts),
             lower=tuple(lower for lower, _ in both),
             upper=tuple(upper for _, upper in both),
@@ -223,10 +219,8 @@ class _Tables:
             by_position=tuple(self._binned(self.by_position, s) for s in settings),
             histograms=self.histograms,
             statistics=tuple(
-                clipped(
-                    clustered_means(*self.described.tables([s])),
-                    self.columns.least_described,
-                    self.columns.most_described,
+                ratio_of_means(*self.described.tables([s])).clipped(
+                    self.columns.least_described, self.columns.most_described
                 )
                 for s in settings
             ),
@@ -234,9 +228,9 @@ class _Tables:
             prompts=self._prompts(),
         )
 
-    def _means(self, tables: tuple[Floats, Floats]) -> tuple[Means, Means]:
+    def _means(self, tables: tuple[Floats, Floats]) -> tuple[Estimate, Estimate]:
         count = self.columns.num_schemes
-        means = clipped(clustered_means(*tables), 0.0, 1.0)
+        means = ratio_of_means(*tables).clipped(0.0, 1.0)
         lower = _part(means, slice(0, count))
         return lower, (_part(means, slice(count, 2 * count)) if self.columns.intervals else lower)
 
@@ -277,7 +271,7 @@ def _hardest_first(totals: dict[int, list[float]]) -> tuple[NDArray[np.int64], F
     return numbers[order], means[order]
 
 
-def _num_clusters(found: Survey, columns: _Columns) -> int:
+def _num_clusters(found: FirstPass, columns: _Columns) -> int:
     """Return how many clusters fit into memory; all prompts their own if possible."""
     settings, wide = len(found.settings), len(columns.schemes) + 1
     fixed = Histograms.num_bytes(groups=settings, columns=columns.num_schemes)
@@ -310,5 +304,111 @@ def _bins(
     return found
 
 
-def _part(means: Means, columns: slice) -> Means:
-    return Means(mean=means.mean[columns], low=means.low[columns], high=means.high[columns])
+def _part(means: Estimate, columns: slice) -> Estimate:
+    return Estimate(means.value[columns], means.low[columns], means.high[columns])
+
+
+ENTROPY = "target_entropy"
+BINS = 10
+
+_MOST_SETTINGS = 200
+_MOST_PROMPTS = 10_000_000
+
+Setting = tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FirstPass:
+    """What the first pass found.
+
+    Attributes:
+        settings: the distinct sampling settings, ascending; one value per setting column.
+        rows: number of rows of each setting.
+        num_prompts: distinct prompts with at least one row.
+        rank: of each prompt number, how many smaller ones have rows: numbers without gaps, for
+            clusters of equal size.
+        entropy_edges, position_edges: inner edges of the bins of each setting.
+    """
+
+    settings: tuple[Setting, ...]
+    rows: tuple[int, ...]
+    num_prompts: int
+    rank: NDArray[np.int32]
+    entropy_edges: tuple[Floats, ...]
+    position_edges: tuple[Floats, ...]
+
+
+def first_pass(run: Run) -> FirstPass:
+    """Read the small columns once: settings, prompts, and edges of bins of equal counts."""
+    entropy = run.statistic(ENTROPY)
+    wanted = [
+        "prompt",
+        "position",
+        *run.setting_columns,
+        *({entropy.lower, entropy.upper} if entropy else ()),
+    ]
+    seen = np.zeros(0, dtype=bool)
+    tallies: dict[Setting, tuple[Tally, Tally]] = {}
+    for batch in run.batches(wanted):
+        seen = _mark(seen, batch["prompt"])
+        keys, where = setting_keys(run, batch)
+        for i, key in enumerate(keys):
+            if key not in tallies and len(tallies) == _MOST_SETTINGS:
+                raise AnalysisError(
+                    f"A report shows at most {_MOST_SETTINGS} sampling settings. Report fewer at a "
+                    "time."
+                )
+            chosen = tallies.setdefault(
+                key, (Tally(width=0.01, cells=3_000), Tally(width=1.0, cells=1 << 14))
+            )
+            rows = where == i
+            chosen[1].add(batch["position"][rows].astype(np.float64))
+            if entropy:
+                chosen[0].add(middle_of(batch[entropy.lower][rows], batch[entropy.upper][rows]))
+    settings = tuple(sorted(tallies))
+    return FirstPass(
+        settings=settings,
+        rows=tuple(int(tallies[key][1].counts.sum()) for key in settings),
+        num_prompts=int(seen.sum()),
+        rank=np.cumsum(seen, dtype=np.int32) - np.int32(1),
+        entropy_edges=tuple(tallies[key][0].edges(BINS) for key in settings),
+        position_edges=tuple(tallies[key][1].edges(BINS) for key in settings),
+    )
+
+
+def first_setting(settings: tuple[Setting, ...]) -> int:
+    """Return the setting that is shown first: the one nearest to plain sampling, all ones."""
+    return min(range(len(settings)), key=lambda i: sum(abs(value - 1.0) for value in settings[i]))
+
+
+def setting_keys(
+    run: Run, batch: dict[str, NDArray[Any]]
+) -> tuple[list[Setting], NDArray[np.int64]]:
+    """Return the distinct settings of a batch, and which each row has."""
+    table = np.column_stack([batch[name] for name in run.setting_columns])
+    if not np.isfinite(table).all():
+        raise AnalysisError(
+            "Temperatures and top-p values must be finite numbers; a shard holds others. Measure "
+            "it again."
+        )
+    keys, where = np.unique(table, axis=0, return_inverse=True)
+    return [tuple(row) for row in keys.tolist()], np.asarray(where).reshape(-1)
+
+
+def _mark(seen: NDArray[np.bool_], prompt: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Mark prompts as seen, in an array of one byte per prompt that grows by doubling."""
+    top = int(prompt.max(initial=-1))
+    if top >= _MOST_PROMPTS:
+        raise AnalysisError(
+            f"Prompts must be numbered below {_MOST_PROMPTS}; a shard has number {top}. Renumber "
+            "them."
+        )
+    if top >= len(seen):
+        seen = np.concatenate([seen, np.zeros(max(top + 1, 2 * len(seen)) - len(seen), dtype=bool)])
+    seen[prompt] = True
+    return seen
+
+
+def middle_of(lower: Floats, upper: Floats) -> Floats:
+    """Return the middle of an interval, its lower end where nothing bounds it above."""
+    return np.where(np.isfinite(upper), (lower + upper) / 2, lower)

@@ -1,16 +1,19 @@
-"""The answers of a report, one for each sampling setting: from the run's acceptance and the costs
-that are known.
-"""
+"""The answers of a report by sampling setting, from the run's acceptance and known costs."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-from ..statistics import t_quantile
-from .advised import Advised
-from .aggregate import Aggregates
-from .card import (
+from otm.statistics import t_quantile
+
+from .advice_record import AdviceRecord
+from .aggregate import Aggregates, first_setting
+from .call_costs import Costs
+from .plans import CHAIN_VERIFIER, KINDS, MOST_NODES, Plan, Plans, plans_of
+from .reading import Run
+from .summary import schemes_of
+from .verdict_card import (
     ASK,
     BINDS,
     CHEAP,
@@ -25,11 +28,6 @@ from .card import (
     Card,
     card,
 )
-from .cost import Costs
-from .plans import CHAIN_VERIFIER, KINDS, MOST_NODES, Plan, Plans, plans_of
-from .reading import Run
-from .summary import schemes_of
-from .survey import first_setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +57,9 @@ class Answer:
         return MOST_NODES if self.costs is None else self.costs.most_nodes
 
 
-def answered(run: Run, found: Aggregates, latency: Costs | None, advice: Advised | None) -> Answer:
+def answer_run(
+    run: Run, found: Aggregates, latency: Costs | None, advice: AdviceRecord | None
+) -> Answer:
     """Return the answers of a run.
 
     Args:
@@ -69,7 +69,7 @@ def answered(run: Run, found: Aggregates, latency: Costs | None, advice: Advised
     """
     quantile = float(t_quantile(found.num_clusters))
     plans = tuple(
-        plans_of(run, found, setting, quantile) for setting in range(len(found.survey.settings))
+        plans_of(run, found, setting, quantile) for setting in range(len(found.first_pass.settings))
     )
     costs = latency or (advice.costs if advice else None)
     budget = MOST_NODES if costs is None else costs.most_nodes
@@ -88,7 +88,7 @@ def answered(run: Run, found: Aggregates, latency: Costs | None, advice: Advised
         plans,
         costs,
         tuple(cards),
-        first_setting(found.survey.settings) if own is None else own,
+        first_setting(found.first_pass.settings) if own is None else own,
         own,
         tuple(warnings),
     )

@@ -1,14 +1,15 @@
-"""What a report says of acceptance: one draft, how far from the optimum, which draft temperature."""
+"""What a report finds: one draft's acceptance, the optimum's gap, the best draft temperature."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..models.processing import words
+from ..models.processing import setting_text
+from ..statistics import interval_text
 from .aggregate import Aggregates
 from .reading import Run
 from .summary import ATTAINED, LAWS, Scheme
-from .text import ends, interval_text, shown
+from .text import printable, value_or_range
 
 
 def all_ks(run: Run) -> list[int]:
@@ -17,33 +18,33 @@ def all_ks(run: Run) -> list[int]:
 
 
 def first_k(run: Run) -> int:
-    """Return the number of drafts that is shown first: the largest up to 4, where schemes differ
-    and engines are.
-    """
+    """Return the number of drafts that is shown first: the largest up to 4."""
     return max((k for k in all_ks(run) if k <= 4), default=all_ks(run)[0])
 
 
 def short(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int) -> list[str]:
     """Say the main findings on acceptance at a setting."""
-    mean, upper = found.lower[setting].mean, found.upper[setting].mean
+    mean, upper = found.lower[setting].value, found.upper[setting].value
     lines = []
     single = next(
         (i for s in schemes if s.kind == "optimum" for i in s.columns if run.schemes[i].k == 1),
         None,
     )
     if single is not None and np.isfinite(mean[single]):
-        interval = "" if run.is_interval else interval_text(found.lower[setting], single, 3)
+        interval = "" if run.is_interval else interval_text(found.lower[setting].at(single), 3)
+        accepted = value_or_range(mean[single], upper[single], 3)
+        tokens = value_or_range(1 + mean[single], 1 + upper[single], 2)
         lines.append(
             "One draft is accepted with probability "
-            f"{ends(mean[single], upper[single], 3)}{f' ({interval})' if interval else ''} "
-            f"at best: a target call then yields {ends(1 + mean[single], 1 + upper[single], 2)} "
+            f"{accepted}{f' ({interval})' if interval else ''} "
+            f"at best: a target call then yields {tokens} "
             "tokens instead of 1."
         )
     return lines + _short_gap(run, found, schemes, setting)
 
 
 def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int) -> list[str]:
-    k, mean, upper = first_k(run), found.lower[setting].mean, found.upper[setting].mean
+    k, mean, upper = first_k(run), found.lower[setting].value, found.upper[setting].value
     found_optima = [
         (i, s) for s in schemes if s.kind == "optimum" for i in s.columns if run.schemes[i].k == k
     ]
@@ -62,14 +63,20 @@ def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting
         return []
     scheme = max(rivals, key=lambda rival: rival[0])[1]
     i = _column(run, scheme, k)
-    gap = ends(100 * found.gap_low[setting].mean[i], 100 * found.gap_high[setting].mean[i], 1)
-    law, best = LAWS.get(family.law, shown(family.law)), ends(mean[optimum], upper[optimum], 3)
+    gap = value_or_range(
+        100 * found.gap_low[setting].value[i], 100 * found.gap_high[setting].value[i], 1
+    )
+    law, best = (
+        LAWS.get(family.law, printable(family.law)),
+        value_or_range(mean[optimum], upper[optimum], 3),
+    )
     left_open = (
         " (certified range; what was not recorded leaves it open)" if run.is_interval else ""
     )
     points = f"{gap} points more{left_open} than"
     told = f"With k = {k} {law} drafts the optimum is {best}"
-    reached = f"{shown(scheme.name)}, the best other verifier ({ends(mean[i], upper[i], 3)})"
+    accepted = value_or_range(mean[i], upper[i], 3)
+    reached = f"{printable(scheme.name)}, the best other verifier ({accepted})"
     if family.usable:
         return [f"{told}; {ATTAINED[family.law]}() attains it: {points} {reached}."]
     return [f"{told}, {points} {reached.replace(' other', '')}."]
@@ -91,17 +98,19 @@ def best_draft_temperature(run: Run, found: Aggregates, schemes: tuple[Scheme, .
         return ""
     column = _column(run, wanted[0], k)
     groups: dict[tuple[float, ...], list[tuple[float, float]]] = {}
-    for s, values in enumerate(found.survey.settings):
+    for s, values in enumerate(found.first_pass.settings):
         rest = values[:place] + values[place + 1 :]
-        groups.setdefault(rest, []).append((float(found.lower[s].mean[column]), values[place]))
+        groups.setdefault(rest, []).append((float(found.lower[s].value[column]), values[place]))
     names = [name for name in run.setting_columns if name != "draft_temperature"]
     parts = []
     for rest, candidates in groups.items():
         accepted, temperature = max(candidates)
-        others = ", ".join(words(name, value) for name, value in zip(names, rest, strict=True))
+        others = ", ".join(
+            setting_text(name, value) for name, value in zip(names, rest, strict=True)
+        )
         parts.append(f"{temperature:g} at {others} (acceptance {accepted:.3f})")
     return (
-        f"Best draft temperature of those measured, by {shown(wanted[0].label)} at k = {k}: "
+        f"Best draft temperature of those measured, by {printable(wanted[0].label)} at k = {k}: "
         + "; ".join(parts[:12])
         + "."
     )

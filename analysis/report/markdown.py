@@ -1,6 +1,4 @@
-"""The Markdown summary: the answer and the tables that fit on a screen, for a pull request or a
-chat.
-"""
+"""The Markdown summary: the answer and tables, for a pull request or a chat."""
 
 from __future__ import annotations
 

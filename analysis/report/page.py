@@ -1,5 +1,4 @@
-"""The report as one HTML file that opens from disk: data, script, styles and the chart library
-inside, nothing fetched.
+"""The report as one HTML file that opens from disk and fetches nothing.
 
 Everything that comes from the run is text to this page. The template escapes it; the embedded JSON
 writes <, > and & as escapes, so that no name can close the element it lies in; and a content
@@ -26,7 +25,7 @@ def render(view: dict[str, Any], data: dict[str, Any]) -> str:
     """Return the page.
 
     Args:
-        view: what the template shows as text; see `view`.
+        view: what the template shows as text; see `page_texts`.
         data: what the script draws, JSON values.
     """
     plotly, script = (
@@ -49,8 +48,9 @@ def render(view: dict[str, Any], data: dict[str, Any]) -> str:
 
 
 def embedded_json(data: Any) -> str:
-    r"""Return JSON that can stand inside a script element whatever its strings say; NaN and
-    infinity are refused.
+    r"""Return JSON that can stand inside a script element whatever its strings say.
+
+    NaN and infinity are refused.
 
     >>> embedded_json({"a": "</script><!-- &"})
     '{"a":"\\u003c/script\\u003e\\u003c!-- \\u0026"}'

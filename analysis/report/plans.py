@@ -1,5 +1,4 @@
-"""What a run's schemes can draft, within a budget of tokens: chains, trees level by level, optimal
-trees by rank.
+"""What a run's schemes can draft within a budget of tokens: chains, levels, optimal trees.
 
 Levels are taken as independent, each accepting with the measured mean. What a call is expected to
 yield is then 1 + Σ over terms:
@@ -26,15 +25,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from otm.trees import TreeShape, optimal_tree
+from otm.trees import optimal_tree
 
 from ..run.manifest import class_of
-from ..run.ranks import accepts_by_rank, rank_matrix, rank_powers, tokens_with_gradient
+from ..run.ranks import (
+    accepts_by_rank,
+    drafting_widths,
+    rank_matrix,
+    rank_powers,
+    tokens_with_gradient,
+)
 from ..statistics import Floats
 from .aggregate import Aggregates
 from .reading import Run
 from .summary import Scheme, schemes_of
-from .text import shown
+from .text import printable
 
 MOST_NODES = 64
 """Drafted tokens of a call at most; engines' trees have some sixty."""
@@ -115,9 +120,7 @@ def plans_of(run: Run, found: Aggregates, setting: int, quantile: float) -> Plan
 
 
 def single_draft(run: Run) -> int | None:
-    """Return the column of one draft and its best verifier, which standard speculative sampling is;
-    None if it was not measured.
-    """
+    """Return the column of standard speculative sampling, None if it was not measured."""
     ones = [
         (scheme, i)
         for scheme in schemes_of(run)
@@ -136,7 +139,7 @@ def single_draft(run: Run) -> int | None:
 class _Setting:
     def __init__(self, run: Run, found: Aggregates, setting: int, single: int | None) -> None:
         self.run, self.single = run, single
-        self.lower, self.upper = found.lower[setting].mean, found.upper[setting].mean
+        self.lower, self.upper = found.lower[setting].value, found.upper[setting].value
         self.covariance, self.covariance_upper = (
             found.covariance[setting],
             found.covariance_upper[setting],
@@ -156,7 +159,7 @@ class _Setting:
         if not columns:
             return []
         numbers = [self.run.schemes[i].k for i in columns]
-        label = shown(f"otm.{scheme.attained}" if scheme.attained else scheme.label)
+        label = printable(f"otm.{scheme.attained}" if scheme.attained else scheme.label)
         vector = _by_rank(numbers, self.lower[columns]) if _ranked(scheme) else None
         if vector is None:
             plans = [
@@ -225,9 +228,7 @@ def _ranked(scheme: Scheme) -> bool:
 
 
 def _by_rank(numbers: list[int], means: Floats) -> Floats | None:
-    """Return the acceptance by rank; None if it increases, where the best tree is no matter of
-    greed.
-    """
+    """Return the acceptance by rank, None if it increases and greed finds no best tree."""
     vector = rank_matrix(numbers) @ means
     return (
         vector
@@ -237,9 +238,7 @@ def _by_rank(numbers: list[int], means: Floats) -> Floats | None:
 
 
 def _by_level(numbers: list[int]) -> Iterator[tuple[Floats, int, tuple[int, ...]]]:
-    """Yield powers, drafted tokens and widths of every non-increasing sequence of these numbers
-    within the budget.
-    """
+    """Yield powers, drafted tokens and widths of every non-increasing sequence of these numbers."""
 
     def grow(
         width: int, nodes: int, widths: tuple[int, ...], rows: list[Floats], last: int
@@ -266,12 +265,7 @@ def _optimal(vector: Floats) -> Iterator[tuple[Floats, int, tuple[int, ...]]]:
             shape = whole.first(nodes).shape
             if shape not in seen:
                 seen.add(shape)
-                yield powers[:nodes], nodes, _drafting(shape)
-
-
-def _drafting(shape: TreeShape) -> tuple[int, ...]:
-    drafting = shape.num_children > 0
-    return tuple(int((drafting & (shape.levels == level)).sum()) for level in range(shape.depth))
+                yield powers[:nodes], nodes, drafting_widths(shape)
 
 
 def _named(widths: tuple[int, ...], nodes: int) -> str:
@@ -287,9 +281,7 @@ def _named(widths: tuple[int, ...], nodes: int) -> str:
 
 
 def _best(plans: list[Plan]) -> list[Plan]:
-    """Return the plans that none of fewer or equally many tokens, levels and drafting vertices
-    equals.
-    """
+    """Return the plans that none of no more tokens, levels and drafting vertices equals."""
     kept: list[Plan] = []
     for plan in sorted(
         plans, key=lambda plan: (plan.nodes, plan.depth, sum(plan.widths), -plan.tokens)

@@ -1,5 +1,4 @@
-"""A measured run on disk, as the report reads it: the manifest names the columns, the shards are
-streamed, nothing is trusted.
+"""Read a measured run from disk: the manifest names the columns, the shards are streamed.
 
 A run may come from a stranger. The manifest is JSON and the rest Parquet, files outside the run's
 folder are not followed, and sizes are checked before memory is taken.
@@ -21,9 +20,9 @@ from otm import Processing
 from otm.tabular import shortened
 
 from ..errors import AnalysisError
-from ..layout import PROMPTS, SHARDS
+from ..files import PROMPTS, SHARDS
 from ..run.identity import check_shards
-from ..run.manifest import damaged, read_manifest
+from ..run.manifest import damaged_manifest, read_manifest
 from ..run.shards import SAMPLING, column_of_today, shard_files
 from ..trace.base import PATH
 
@@ -39,8 +38,7 @@ _MOST_COLUMNS = 4_096
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One measured quantity: a column of the shards, or a lower and an upper one where the logits
-    were partial.
+    """One measured quantity: a column of the shards, or two with its lower and upper ends.
 
     Attributes:
         name: the column's name, or the stem of an interval's two columns.
@@ -128,17 +126,13 @@ class Run:
 
     @property
     def num_shards_planned(self) -> int:
-        """How many shards the complete run has; as many as there are where the manifest does not
-        say.
-        """
+        """How many shards the complete run has; those there if the manifest does not say."""
         planned = self.section("plan").get("num_shards")
         return planned if isinstance(planned, int) else len(self.shards)
 
     @property
     def processing(self) -> dict[str, Any]:
-        """What was done with the logits beside what the columns say: top-k, min-p, their order, and
-        the draft's own.
-        """
+        """What was done with the logits beside what the columns say, by name."""
         names = (*PROCESSING, *(f"draft_{name}" for name in PROCESSING))
         return {name: value for name, value in self.section("settings").items() if name in names}
 
@@ -164,8 +158,9 @@ class Run:
         return next((column for column in self.statistics if column.name == name), None)
 
     def batches(self, columns: list[str]) -> Iterator[dict[str, NDArray[Any]]]:
-        """Stream some columns as NumPy arrays, at most 16,384 rows at a time; `prompt` and
-        `position` as int64, others float64.
+        """Stream some columns as NumPy arrays, at most 16,384 rows at a time.
+
+        `prompt` and `position` are int64, others float64.
         """
         for path in self.shards:
             with _open(path) as shard:
@@ -182,8 +177,7 @@ class Run:
 
 
 def open_run(folder: Path) -> Run:
-    """Read a run's manifest and the footers of its shards, and check that they belong together
-    (`analysis.run.identity`).
+    """Read a run's manifest and its shards' footers, and check that they belong together.
 
     Raises:
         AnalysisError: if the folder is no run, its manifest is damaged or of another version, no
@@ -196,7 +190,7 @@ def open_run(folder: Path) -> Run:
     shards = _shards(folder)
     names = [name for column in (*schemes, *statistics) for name in {column.lower, column.upper}]
     if len(set(names)) != len(names) or not 1 <= len(names) <= _MOST_COLUMNS or not schemes:
-        raise damaged(
+        raise damaged_manifest(
             f"it names {len(names)} columns, {len(set(names))} of them different, and "
             f"{len(schemes)} schemes"
         )
@@ -238,7 +232,7 @@ def _scheme(entry: dict[str, Any]) -> SchemeColumn:
         or k < 1
         or not isinstance(optimum, str | None)
     ):
-        raise damaged(
+        raise damaged_manifest(
             f"the scheme {shortened(repr(entry), 120)} has no number of drafts k ≥ 1, or an "
             "optimum_column that is no name"
         )
@@ -275,7 +269,7 @@ def _column_names(entry: dict[str, Any]) -> tuple[str, str, str]:
 def _text(entry: dict[str, Any], key: str) -> str:
     value = entry.get(key)
     if not isinstance(value, str) or not value:
-        raise damaged(f"the entry {shortened(repr(entry), 120)} has no {key!r}")
+        raise damaged_manifest(f"the entry {shortened(repr(entry), 120)} has no {key!r}")
     return value
 
 

@@ -1,6 +1,4 @@
-"""The figures of a report as plain data: what the page embeds, and what the Markdown summary is
-written from.
-"""
+"""The figures of a report as plain data, for the page and for the Markdown summary."""
 
 from __future__ import annotations
 
@@ -11,22 +9,23 @@ from typing import Any
 import numpy as np
 
 import otm
+from otm.statistics import Estimate
 
-from ..models.processing import name_of, words
+from ..models.processing import setting_name, setting_text
 from ..run.manifest import class_of
-from ..statistics import Floats, Means
+from ..statistics import Floats
 from ..trace.base import PATH
 from .aggregate import Aggregates, Binned
-from .decoded import DecodeRun
-from .lost import parts_of
+from .decode_results import DecodeRun
+from .loss_parts import parts_of
 from .reading import SETTING_COLUMNS, Run, SchemeColumn
-from .text import shown
+from .text import printable
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 HISTOGRAM_BINS = 40
 
 LAWS = {law.__name__: law.title for law in otm.drafts.LAWS}
-"""Display names of the draft laws by class; `words` explains them."""
+"""Display names of the draft laws by class; `explanations` explains them."""
 
 ATTAINED = {"IID": "otm.Optimal", "Greedy": "otm.GreedyOptimal"}
 """The verifier that attains the optimum of a draft law at any vocabulary size."""
@@ -60,9 +59,7 @@ class Scheme:
 
 
 def schemes_of(run: Run) -> tuple[Scheme, ...]:
-    """Group the columns of a run into schemes; optima first, then verifiers, lossy schemes and
-    bounds.
-    """
+    """Group a run's columns into schemes: optima, verifiers, lossy schemes, then bounds."""
     families: dict[tuple[str, str, str], list[int]] = {}
     for i, column in enumerate(run.schemes):
         families.setdefault((column.scheme, column.law, column.definition), []).append(i)
@@ -108,12 +105,10 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
 
 
 def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any]:
-    """Return what the page's script draws of the measurements, as JSON values; undefined numbers
-    are None.
-    """
+    """Return what the page's script draws of the measurements, as JSON values."""
     schemes = schemes_of(run)
     scheme_of = {column: i for i, scheme in enumerate(schemes) for column in scheme.columns}
-    settings = range(len(found.survey.settings))
+    settings = range(len(found.first_pass.settings))
     return {
         "settings": setting_labels(run, found),
         "schemes": [
@@ -129,21 +124,18 @@ def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict
         "position": [_bins(binned) for binned in found.by_position],
         "spread": [_spread(found, s, len(run.schemes)) for s in settings],
         "lost": [
-            [dataclasses.asdict(part) for part in parts_of(run, found, s) if part.adds]
-            for s in settings
+            [part.to_json() for part in parts_of(run, found, s) if part.adds] for s in settings
         ],
-        "decode": []
-        if decode is None
-        else [dataclasses.asdict(row) for row in decode.predicted(run, found)],
+        "decode": [] if decode is None else [row.to_json() for row in decode.predicted(run, found)],
     }
 
 
 def setting_labels(run: Run, found: Aggregates) -> list[str]:
     """Return the sampling settings in words."""
     values = (
-        dict(zip(run.setting_columns, values, strict=True)) for values in found.survey.settings
+        dict(zip(run.setting_columns, values, strict=True)) for values in found.first_pass.settings
     )
-    return [shown(setting_label(each, run)) for each in values]
+    return [printable(setting_label(each, run)) for each in values]
 
 
 def varied(run: Run, found: Aggregates) -> list[str]:
@@ -151,7 +143,7 @@ def varied(run: Run, found: Aggregates) -> list[str]:
     return [
         name
         for i, name in enumerate(run.setting_columns)
-        if len({values[i] for values in found.survey.settings}) > 1
+        if len({values[i] for values in found.first_pass.settings}) > 1
     ]
 
 
@@ -165,14 +157,19 @@ def setting_label(values: dict[str, float], run: Run) -> str:
             for name in (*SETTING_COLUMNS, "top_k")
             if isinstance(trace.get(name), str | int | float)
         ]
-        recorded = ", ".join(words(*one) for one in said) or "sampling as recorded"
+        recorded = ", ".join(setting_text(*one) for one in said) or "sampling as recorded"
         return ", ".join(
-            [recorded, *(words(name, values[name]) for name in run.setting_columns if name in PATH)]
+            [
+                recorded,
+                *(setting_text(name, values[name]) for name in run.setting_columns if name in PATH),
+            ]
         )
     for name in run.setting_columns:
         whole = name.endswith("top_p") and values[name] == 1.0
-        parts.append(f"no {name_of(name)}" if whole else words(name, values[name]))
-    parts += [words(name, value) for name, value in run.processing.items() if name not in values]
+        parts.append(f"no {setting_name(name)}" if whole else setting_text(name, values[name]))
+    parts += [
+        setting_text(name, value) for name, value in run.processing.items() if name not in values
+    ]
     return ", ".join(parts)
 
 
@@ -189,18 +186,16 @@ def _kind(columns: list[SchemeColumn]) -> str:
     )
 
 
-def _band(lower: Means, upper: Means) -> dict[str, Any]:
-    """Means in [0, 1] with their outer limits; of certified intervals, `mean` is the lower end and
-    the limits enclose both.
-    """
+def _band(lower: Estimate, upper: Estimate) -> dict[str, Any]:
+    """Means in [0, 1] with outer limits; of certified intervals these enclose both ends."""
     exact = lower is upper
     low, high = (
         (lower.low, upper.high)
         if exact
-        else (_else(lower.low, lower.mean), _else(upper.high, upper.mean))
+        else (_else(lower.low, lower.value), _else(upper.high, upper.value))
     )
     return {
-        "mean": clean(lower.mean),
+        "mean": clean(lower.value),
         "low": clean(np.maximum(low, 0.0)),
         "high": clean(np.minimum(high, 1.0)),
     }

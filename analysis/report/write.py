@@ -1,8 +1,7 @@
-"""`python -m analysis report`: a measured run as a page that opens from disk, and as a Markdown
-summary.
+"""`python -m analysis report`: a measured run as a page and as a Markdown summary.
 
-`reading` reads, `aggregate` averages, `plans` and `cost` weigh, `card` answers, `summary`, `view`
-and `words` say it, `page` and `markdown` write it.
+`reading` reads, `aggregate` averages, `plans` and `call_costs` weigh, `verdict_card` answers,
+`summary`, `page_texts` and `explanations` say it, `page` and `markdown` write it.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from pathlib import Path
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically
 from . import markdown, page
-from .advised import read_advice
+from .advice_record import read_advice
 from .aggregate import aggregate
-from .answer import answer_data, answered
-from .cost import read_latency
-from .decoded import read_decode
+from .answer import answer_data, answer_run
+from .call_costs import read_latency
+from .decode_results import read_decode
+from .page_texts import view
 from .reading import open_run
 from .summary import measured_data
-from .view import view
 
 _PAGES = (".html", ".htm", ".md")
 
@@ -79,7 +78,7 @@ def write_report(
     costs = None if latency is None else read_latency(latency)
     advised = None if advice is None else read_advice(advice)
     found = aggregate(opened)
-    answer = answered(opened, found, costs, advised)
+    answer = answer_run(opened, found, costs, advised)
     shown = view(opened, found, decoded, answer)
     page_data = {
         "answer": answer_data(opened, answer),

@@ -10,7 +10,6 @@ empirical Bernstein intervals (Maurer & Pontil 2009). Each misses the truth with
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,11 +17,12 @@ import numpy as np
 
 import otm
 from otm.drafts import LAWS
+from otm.statistics import bernstein_deviation
 from otm.table import acceptance_table
 from otm.verifiers import VERIFIERS
 
 from ..models.processing import Setting
-from .bounds import problems
+from .bound_columns import problems
 from .ranks import best_tree, by_rank, simulated_tokens, upper_with_gradient
 
 FALSE_ALARM = 1e-9
@@ -40,9 +40,7 @@ NODES = 8
 
 @dataclasses.dataclass(frozen=True)
 class Checked:
-    """How many columns and trees were compared with samplers, at how many positions, and which of
-    them do not agree.
-    """
+    """How many columns and trees were compared with samplers, and which do not agree."""
 
     positions: int = 0
     comparisons: int = 0
@@ -84,8 +82,7 @@ NOTHING_CHECKED = Checked()
 def check_position(
     draft: Any, target: Any, setting: Setting, ks: Sequence[int], *, place: str, seed: Sequence[int]
 ) -> Checked:
-    """Compare every scheme's column at one position with its sampler, and the trees of those that
-    accept by rank.
+    """Compare every scheme's column at one position, and its trees, with its sampler.
 
     Args:
         draft, target: logits `(V,)`.
@@ -108,7 +105,7 @@ def check_position(
         compared += 1
         if not found.low - 1e-9 <= float(value) <= found.high + 1e-9:
             failures.append(
-                f"{column.name} at {place} is {float(value):.4f}, drawn {found.mean:.4f}"
+                f"{column.name} at {place} is {float(value):.4f}, drawn {found.value:.4f}"
             )
     # Ranks that follow each other: between measured numbers nothing exact is known of one position.
     gapless = [
@@ -128,15 +125,13 @@ def check_position(
 def _check_tree(
     verifier: otm.Verifier, problem: otm.Problem, means: Any, rng: np.random.Generator
 ) -> str:
-    """Return what is wrong with the tokens of the optimal tree, or its bound; nothing if they agree
-    with decoded calls.
-    """
+    """Return what is wrong with the optimal tree's tokens or its bound, nothing if they agree."""
     vector = np.maximum(np.diff(means, prepend=0.0), 0.0)
     tree = best_tree(vector, NODES)
     tokens = simulated_tokens(
         otm.verbs.prepare(verifier, problem), tree.shape, walks=WALKS, rng=rng
     )
-    mean, half = float(tokens.mean()), bernstein(tokens, tree.shape.depth)
+    mean, half = float(tokens.mean()), _half_width(tokens, tree.shape.depth)
     if abs(mean - tree.expected_tokens) > half:
         return f"yields {tree.expected_tokens:.3f} tokens, decoded {mean:.3f} ± {half:.3f}"
     upper, _ = upper_with_gradient(vector, NODES)
@@ -147,15 +142,6 @@ def _check_tree(
     )
 
 
-def bernstein(values: Any, width: float) -> float:
-    """Return half an interval for the mean of independent values in a range of some width, missed
-    with `FALSE_ALARM` at most.
-
-    √(2 s² ln(4/δ)/n) + 7 w ln(4/δ)/(3 (n − 1)), s² the sample variance.
-
-    Reference: [Maurer & Pontil 2009], Theorem 4, on either side.
-    """
-    log = math.log(4.0 / FALSE_ALARM)
-    return math.sqrt(
-        2.0 * float(np.var(values, ddof=1)) * log / len(values)
-    ) + 7.0 * width * log / (3.0 * (len(values) - 1))
+def _half_width(tokens: Any, span: float) -> float:
+    """Return half an interval for the mean of tokens, missed with `FALSE_ALARM` at most."""
+    return bernstein_deviation(tokens, span=span, uncertainty=FALSE_ALARM / 2.0)

@@ -14,8 +14,8 @@ from otm._numba import compiled
 from otm.table.table import Wanted, unchecked_table
 
 from ..models.processing import Setting, distributions
-from .bounds import bound_columns
-from .losses import loss_columns
+from .bound_columns import bound_columns
+from .loss_columns import loss_columns
 from .settings import Settings
 
 Arrays = dict[str, NDArray[Any]]
@@ -38,8 +38,9 @@ def table_of_logits(
     precision: str = "float64",
     threads: int = 1,
 ) -> NDArray[np.float64]:
-    """Return columns, then descriptions, under every setting, `(settings, columns + descriptions,
-    rows)`, of logits `(rows, V)`.
+    """Return columns and descriptions `(settings, columns + descriptions, rows)` of logits.
+
+    Logits are `(rows, V)`.
 
     Rows are independent: on the host chunks of them are shared among `threads`, which changes no
     value.
@@ -94,9 +95,7 @@ def _chunk(
 
 
 def by_settings(compared: Sequence[Compared]) -> list[list[Compared]]:
-    """Group the windows of a batch that are measured under the same settings, so that they share
-    one call.
-    """
+    """Group a batch's windows by the settings that they are measured under."""
     groups: dict[Any, list[Compared]] = {}
     for part in compared:
         groups.setdefault(part[0].settings, []).append(part)
@@ -144,9 +143,7 @@ def columns_of(parts: Sequence[Compared], settings: Settings) -> Arrays:
 
 
 def in_order(pieces: Sequence[Arrays]) -> Arrays:
-    """Join pieces and sort by prompt, position and setting (along sampled paths every setting has
-    windows of its own).
-    """
+    """Join pieces and sort by prompt, position and setting."""
     joined = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
     keys = [
         name

@@ -14,28 +14,28 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AnalysisError
-from ..layout import LOGITS
+from ..files import LOGITS
 from ..trace.base import MANIFEST as LIST, inside
 from ..trace.tensors import place_in_run
 from ..trace.traces import complete_trace, open_trace
-from .manifest import Manifest, compared, meaningful
+from .manifest import Manifest, comparable, meaningful_settings
 from .shards import column_of_today, finished_shards, inspect_shard, logits_path, shard_files
 
 _OF_MODELS = ("num_tokens", "weights", "model_revisions")
 
 
 def run_identity(manifest: Manifest) -> str:
-    """Return the SHA-256 of what is measured, of what, where, and what each column is; not of when
-    and on which machine.
+    """Return the SHA-256 of what is measured, of what and where, and what each column is.
+
+    Not of when, and not of the machine.
     """
-    said = compared(manifest) | {"position_note": manifest.get("position_note")}
+    said = comparable(manifest) | {"position_note": manifest.get("position_note")}
     said["provenance"] = {name: said["provenance"].get(name) for name in _OF_MODELS}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def identities(manifest: Manifest) -> set[str]:
-    """Return the identities that shards of a run may carry: its own, and those of parts that were
-    merged into it as they were.
+    """Return the identities that a run's shards may carry: its own, and those of merged parts.
 
     Parts may differ where `merge --allow` let them. Their list counts only while the manifest is
     the one that it was written for.
@@ -58,8 +58,7 @@ def identities(manifest: Manifest) -> set[str]:
 
 
 def check_shards(run: Path, manifest: Manifest) -> int:
-    """Return how many shards of a run do not say which run they are of, as earlier versions wrote
-    them.
+    """Return how many shards do not say which run they are of, as earlier versions wrote them.
 
     Raises:
         AnalysisError: at the first file that is no shard, cannot be read, or does not belong to
@@ -86,8 +85,7 @@ def check_shards(run: Path, manifest: Manifest) -> int:
 
 
 def check_logits(run: Path, manifest: Manifest) -> None:
-    """Check the logits that a run keeps: of every shard's file its content and its place, and of
-    their list that it is theirs.
+    """Check the content and the place of the logits that a run keeps, and their list.
 
     Raises:
         AnalysisError: at the first file that is not what was written, or does not belong to this
@@ -119,7 +117,7 @@ def join_logits(run: Path, manifest: Manifest) -> None:
         complete_trace(run / LOGITS, [path.name for path in files])
 
 
-def caution(unchecked: int) -> str:
+def unchecked_note(unchecked: int) -> str:
     """Return the sentence on shards that could not be checked."""
     which = (
         "1 shard, which an earlier version wrote, does"
@@ -137,7 +135,7 @@ def _fault(
         return f"it says shard {about['shard']}"
     settings, mine = about.get("settings"), _section(manifest, "settings")
     differing = (
-        [k for k, v in meaningful(settings).items() if mine.get(k) != v]
+        [k for k, v in meaningful_settings(settings).items() if mine.get(k) != v]
         if isinstance(settings, dict)
         else []
     )

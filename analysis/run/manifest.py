@@ -16,11 +16,10 @@ from otm.table import TableColumn, table_columns
 from otm.table.table import DESCRIPTIONS
 
 from ..errors import AnalysisError
-from ..files import is_file, make_folder, read_small, shortened, write_json
-from ..layout import MANIFEST, SHARDS
+from ..files import MANIFEST, SHARDS, is_file, make_folder, read_small, shortened, write_json
 from ..provenance import INCIDENTAL, differences, origin
-from .bounds import bound_statistics
-from .losses import loss_statistics
+from .bound_columns import bound_statistics
+from .loss_columns import loss_statistics
 from .shards import column_of_today, finished_shards
 
 SCHEMA = 2
@@ -29,6 +28,8 @@ _MOST_BYTES = 16 << 20
 Manifest = dict[str, Any]
 
 _OF_TRACES = ("k", "positions", "shard_prompts", "threads", "trace")
+
+_OF_COLUMNS = ("scheme", "label", "law", "k", "lossless", "definition")
 
 _STATISTICS = (
     ("draft_entropy", "entropy of the draft", "nats"),
@@ -89,7 +90,13 @@ def manifest_of(
     }
 
 
-def meaningful(settings: Mapping[str, Any]) -> dict[str, Any]:
+def table_column(entry: Mapping[str, Any]) -> TableColumn:
+    """Return the column that an entry of a manifest's schemes describes."""
+    said = {name: entry.get(name) for name in _OF_COLUMNS}
+    return TableColumn(name=entry["column"], optimum=entry.get("optimum_column"), **said)  # type: ignore[arg-type]
+
+
+def meaningful_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that values depend on.
 
     The temperature, top-p and models of a trace were chosen when it was recorded. Runs of earlier
@@ -116,9 +123,7 @@ def as_intervals(manifest: Manifest) -> Manifest:
 
 
 def read_manifest(run: Path) -> Manifest:
-    """Return a run's manifest in today's schema, or raise `AnalysisError` if there is none that
-    this version understands.
-    """
+    """Return a run's manifest in today's schema, or raise `AnalysisError` if there is none."""
     path = run / MANIFEST
     if not is_file(path):
         raise AnalysisError(
@@ -129,21 +134,21 @@ def read_manifest(run: Path) -> Manifest:
     try:
         record = plain_json(read_small(path, _MOST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        raise damaged(f"it is not JSON ({error})") from error
+        raise damaged_manifest(f"it is not JSON ({error})") from error
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version not in (1, SCHEMA):
-        raise damaged(f"its schema_version is {version!r}, this version reads 1 and {SCHEMA}")
+        raise damaged_manifest(
+            f"its schema_version is {version!r}, this version reads 1 and {SCHEMA}"
+        )
     for name in ("schemes", "statistics"):
         entries = record.setdefault(name, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise damaged(f"{name!r} is not a list of objects")
+            raise damaged_manifest(f"{name!r} is not a list of objects")
     return record if version == SCHEMA else _from_first_schema(record)
 
 
 def _from_first_schema(record: Manifest) -> Manifest:
-    """Return a manifest of schema 1 in today's: `scheme` was the label there, and a column's name
-    said which scheme it holds.
-    """
+    """Return a manifest of schema 1 in today's, where `scheme` was the label."""
     known = {
         column.stem: column for column in table_columns((1, 2))
     }  # every scheme is defined for one of the two
@@ -162,7 +167,7 @@ def _from_first_schema(record: Manifest) -> Manifest:
     return record | {"schema_version": SCHEMA, "schemes": schemes}
 
 
-def damaged(why: str) -> AnalysisError:
+def damaged_manifest(why: str) -> AnalysisError:
     """Return the error that says why a manifest cannot be used."""
     return AnalysisError(
         f"{MANIFEST} must describe a measured run of this version: {why}. Measure again, or "
@@ -172,7 +177,7 @@ def damaged(why: str) -> AnalysisError:
 
 def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] = ()) -> list[str]:
     """Return where two manifests differ in anything that values depend on, one line per place."""
-    found = differences(compared(mine), compared(theirs))
+    found = differences(comparable(mine), comparable(theirs))
     found = [line for line in found if not any(_within(_place(line), place) for place in allow)]
     if any(_within(_place(line), "settings") for line in found):
         # Other settings make other columns, at a length that hides what was asked for.
@@ -180,17 +185,15 @@ def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] =
     return found
 
 
-def compared(manifest: Manifest) -> Manifest:
-    """Return what parts of one run must agree in, as from a file: tuples have become lists; labels
-    are for readers.
-    """
+def comparable(manifest: Manifest) -> Manifest:
+    """Return what parts of one run must agree in, as read from a file; labels are for readers."""
     kept: Manifest = {
         part: manifest.get(part)
         for part in ("settings", "provenance", "plan", "schemes", "statistics")
     }
     for part in ("settings", "provenance"):
         kept[part] = kept[part] if isinstance(kept[part], dict) else {}
-    kept["settings"] = meaningful(kept["settings"])
+    kept["settings"] = meaningful_settings(kept["settings"])
     kept["provenance"] = {k: v for k, v in kept["provenance"].items() if k not in INCIDENTAL}
     kept["schemes"] = [
         {k: v for k, v in entry.items() if k != "label"} for entry in kept["schemes"] or []
@@ -207,8 +210,8 @@ def _within(place: str, allowed: str) -> bool:
     return place == allowed or place.startswith(allowed + ".")
 
 
-def agree(out: Path, manifest: Manifest, allow: Collection[str]) -> Manifest:
-    """Write the manifest of a new run, or check that an existing one is the same and return that."""
+def write_or_check_manifest(out: Path, manifest: Manifest, allow: Collection[str]) -> Manifest:
+    """Write the manifest of a new run, or return an existing one that is the same."""
     if not (out / MANIFEST).is_file():
         if finished_shards(out):
             raise AnalysisError(

@@ -1,4 +1,6 @@
-"""Measure one shard of prompts: through both models, to a Parquet file's bytes.
+"""Measure one shard, to a Parquet file's bytes: prompts through both models, or rows of a trace.
+
+Of a trace the columns are certified intervals over every completion of the tails not recorded.
 
 A shard is a pure function of its task. The batches that go through the models are formed inside the
 shard, in order, and run with a fixed number of torch threads, so that a shard measured again, on
@@ -16,11 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import otm
+from otm import partial
+from otm.table import TableColumn, table_columns
 
-from ..models.source import PairSource, loaded
+from ..models.source import PairSource, load_source
 from ..provenance import environment
+from ..trace.base import PATH
 from .checks import NOTHING_CHECKED, Checked, check_position
 from .columns import Arrays, Compared, by_settings, columns_of, in_order
 from .scheduling import one_behind
@@ -41,8 +47,7 @@ class ShardTask:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardResult:
-    """The bytes of a finished shard, of its logits if they were asked for, and the environment that
-    it was computed in.
+    """The bytes of a finished shard and of its logits, and the environment it was computed in.
 
     `seconds` is what the work took, without loading models and compiling.
     """
@@ -59,15 +64,12 @@ class ShardResult:
 
 @functools.cache
 def compile_table() -> None:
-    """Compile what every table needs, or load it from where an earlier process has left it; once
-    per process.
-    """
+    """Compile what every table needs, or load it from the disk; once per process."""
     otm.acceptance_table(draft=[0.5, 0.5], target=[0.5, 0.5], k=[1])
 
 
 def measure_shard(task: ShardTask) -> ShardResult:
-    """Run a shard's prompts through both models and compute every column at every compared
-    position.
+    """Run a shard's prompts through both models and compute every column at every position.
 
     Raises:
         AnalysisError: on logits with NaN or infinity, naming the model, the prompt and the
@@ -79,7 +81,7 @@ def measure_shard(task: ShardTask) -> ShardResult:
 
     settings = task.settings
     torch.set_num_threads(settings.threads)
-    pair = loaded(task.models)
+    pair = load_source(task.models)
     if pair.device == "cpu":
         compile_table()
     began = time.monotonic()
@@ -148,9 +150,7 @@ def _checked(compared: Sequence[Compared], task: ShardTask) -> Checked:
 def _measured(
     compared: Sequence[Compared], settings: Settings
 ) -> tuple[list[Arrays], list[tuple[Any, ...]]]:
-    """Return the columns of a batch, and its windows with their likeliest tokens where those are
-    kept.
-    """
+    """Return a batch's columns, and its windows with their likeliest tokens if those are kept."""
     pieces = [columns_of(part, settings) for part in by_settings(compared)]
     if not settings.save_logits:
         return pieces, []
@@ -178,9 +178,7 @@ def _top(logits: Any, count: int) -> Any:
 
 
 def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: ShardTask) -> bytes:
-    """Return a trace file's bytes: the likeliest tokens and the mass of all others, at temperature
-    1 and without top-p.
-    """
+    """Return a trace file's bytes: the likeliest tokens and the mass of all others."""
     from ..trace.base import PATH
     from ..trace.traces import TraceSide, write_trace
 
@@ -216,3 +214,59 @@ def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: Shard
             place=(task.run, task.index),
         )
         return file.read_bytes()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TraceTask:
+    """One shard of a trace: a `PartialPair` of some rows, and where they belong."""
+
+    index: int
+    settings: Settings
+    pair: Any
+    prompt: NDArray[np.int64]
+    position: NDArray[np.int64]
+    path: NDArray[np.float64] | None = None
+    run: str = ""  # the run's identity
+
+
+def measure_trace(task: TraceTask) -> ShardResult:
+    """Compute certified intervals of a trace's rows over every completion of their tails."""
+    began = time.monotonic()
+    ks = sorted(set(task.settings.k))
+    values = {
+        "maximal_iid": partial.acceptance(otm.Maximal(), task.pair, k=[1]),
+        "optimum_iid": partial.optimal_acceptance(task.pair, k=ks),
+        "kseq_iid": partial.acceptance(otm.KSeq(), task.pair, k=ks),
+        "recursive_rejection_iid": partial.acceptance(otm.RecursiveRejection(), task.pair, k=ks),
+    }
+    described = partial.divergences(task.pair)
+    columns: Arrays = {
+        "prompt": task.prompt.astype(np.int64),
+        "position": task.position.astype(np.int32),
+        "temperature": np.ones(len(task.prompt)),
+        "top_p": np.ones(len(task.prompt)),
+    }
+    if task.path is not None:
+        columns |= {name: task.path[:, i] for i, name in enumerate(PATH)}
+    for name, interval in (
+        ("tv", described.total_variation),
+        ("kl_target_draft", described.kl_target_draft),
+        ("kl_draft_target", described.kl_draft_target),
+    ):
+        columns[f"{name}_lower"], columns[f"{name}_upper"] = interval.lower, interval.upper
+    for column in trace_columns(ks):
+        place = 0 if column.stem == "maximal_iid" else ks.index(column.k)
+        for end in ("lower", "upper"):
+            columns[f"{column.name}_{end}"] = np.asarray(
+                getattr(values[column.stem], end)[place], dtype=np.float64
+            )
+    metadata = about_shard(task.index, task.settings, task.run) | {"rows": len(task.prompt)}
+    rows = len(task.prompt)
+    shard = encode_shard(columns, metadata)
+    return ShardResult(task.index, shard, None, rows, rows, environment(), time.monotonic() - began)
+
+
+def trace_columns(ks: Sequence[int]) -> tuple[TableColumn, ...]:
+    """Return the columns that have certified intervals when only the likeliest tokens are known."""
+    stems = ("optimum_iid", "kseq_iid", "recursive_rejection_iid", "maximal_iid")
+    return tuple(column for column in table_columns(ks) if column.stem in stems)

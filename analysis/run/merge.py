@@ -9,8 +9,16 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ..errors import AnalysisError
-from ..files import is_file, make_folder, write_atomically, write_json
-from ..layout import LOGITS, MANIFEST, PROMPTS, SHARDS
+from ..files import (
+    LOGITS,
+    MANIFEST,
+    PROMPTS,
+    SHARDS,
+    is_file,
+    make_folder,
+    write_atomically,
+    write_json,
+)
 from ..provenance import INCIDENTAL
 from .identity import check_logits, check_shards, identities, join_logits
 from .manifest import Manifest, compare_manifests, read_manifest
@@ -20,9 +28,7 @@ from .trees import write_trees
 
 @dataclasses.dataclass(frozen=True)
 class Merged:
-    """What the merged run holds: shards, the numbers of those missing, and how many do not say
-    which run they are of.
-    """
+    """What a merged run holds: shards, missing ones, and those that do not name their run."""
 
     finished: int
     missing: tuple[int, ...]
@@ -30,8 +36,7 @@ class Merged:
 
 
 def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Merged:
-    """Copy the shards of several parts of one run into `out`, a new run or one of the same run's
-    parts.
+    """Copy the shards of several parts of one run into `out`, which may be one of the parts.
 
     Everything is checked before anything is written. A shard that several parts have must be the
     same in all.

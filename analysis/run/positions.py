@@ -1,20 +1,18 @@
-"""Where draft and target are compared: along given text, along a model's own samples, or along a
-decoder's path.
+"""Where draft and target are compared: along text, a model's samples, or a decoder's path.
 
 A position is a context, named by its number of tokens; compared are both models' laws of the token
 after it. Acceptance depends on the contexts it is averaged over, so a measurement says which ones
 it took:
 
-=============  =====================================================================================================================
-``text``       every context of the given text
-``target``     contexts along a continuation of the prompt sampled from the target, at the setting that is measured
-``draft``      the same, sampled from the draft: where a drafter stands in the middle of its own block
-``on-policy``  the contexts at which a verifier compares the two models while single-draft speculative decoding (Leviathan et al.
-               2023, Algorithm 1) with blocks of `block` drafts extends the prompt, at the setting
-               that is measured. A block that is accepted whole is followed by one token of the
-               target that was never drafted: nothing is compared there, so contexts after easy
-               stretches are rarer than along target samples
-=============  =====================================================================================================================
+* `text`: every context of the given text;
+* `target`: contexts along a continuation of the prompt sampled from the target, at the setting that
+  is measured;
+* `draft`: the same, sampled from the draft, where a drafter stands in the middle of its own block;
+* `on-policy`: the contexts at which a verifier compares the two models while single-draft
+  speculative decoding (Leviathan et al. 2023, Algorithm 1) with blocks of `block` drafts extends
+  the prompt, at the setting that is measured. A block that is accepted whole is followed by one
+  token of the target that was never drafted: nothing is compared there, so contexts after easy
+  stretches are rarer than along target samples.
 
 Sampled paths are functions of (seed, prompt, setting), whatever else is measured beside them.
 """
@@ -41,9 +39,7 @@ Positions = Literal["text", "target", "draft", "on-policy"]
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """Tokens to run through both models, the context lengths to compare at, and the settings to
-    compare under.
-    """
+    """Tokens to run through both models, context lengths to compare at, and settings."""
 
     prompt: int
     tokens: tuple[int, ...]
@@ -53,7 +49,7 @@ class Window:
 
 @dataclasses.dataclass(frozen=True)
 class WindowPlan:
-    """How windows are made from prompts; see the module's table."""
+    """How windows are made from prompts; see the module."""
 
     positions: Positions
     settings: tuple[Setting, ...]
@@ -64,9 +60,7 @@ class WindowPlan:
 
 
 def windows(pair: Pair, prompt: int, text: str, path: WindowPlan) -> Iterator[Window]:
-    """Yield the windows of one prompt: one for the text as it is, one per setting along sampled
-    paths.
-    """
+    """Yield one prompt's windows: one for the text as it is, or one per setting's sampled path."""
     limit = min(path.max_tokens, _context_limit(pair))
     tokens = tuple(pair.encode(text)[:limit])
     if path.positions == "text":
@@ -170,9 +164,7 @@ class _Reader:
 
 
 def batches(stream: Iterator[Window], *, num_tokens: int, elements: int) -> Iterator[list[Window]]:
-    """Group windows in order so that the padded logits of a batch have at most `elements` entries
-    (one window may have more).
-    """
+    """Group windows in order into batches of at most `elements` padded logits, or one window."""
     group: list[Window] = []
     for window in stream:
         longest = max(len(w.tokens) for w in [*group, window])
@@ -187,8 +179,9 @@ def batches(stream: Iterator[Window], *, num_tokens: int, elements: int) -> Iter
 def compared_logits(
     pair: Pair, group: Sequence[Window]
 ) -> Iterator[tuple[Window, torch.Tensor, torch.Tensor]]:
-    """Run a batch through both models and yield each window with both logits at its contexts,
-    `(contexts, V)` in float32.
+    """Run a batch through both models and yield each window with both logits `(contexts, V)`.
+
+    They are float32.
 
     Shorter windows are padded on the right, where a causal model does not see it.
     """

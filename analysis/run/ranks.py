@@ -1,5 +1,4 @@
-"""What trees yield where accept events are nested in k, and what none passes: from mean acceptance
-alone, without a run.
+"""What trees yield where accept events are nested in k, and what none passes, from means alone.
 
 The child of rank i is then accepted with probability A(i) = α_i − α_{i−1}, α_k the mean acceptance
 of k drafts. Vertices are taken as independent, each with this vector, and have at most K children,
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
+from otm.statistics import Estimate, t_quantile
 from otm.trees import (
     OptimalTree,
     TreeShape,
@@ -36,7 +36,7 @@ from otm.trees import (
 from otm.verbs import run as draw
 from otm.verifiers import VERIFIERS
 
-from ..statistics import Floats, Interval, t_quantile
+from ..statistics import Floats
 from .manifest import class_of
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -49,8 +49,7 @@ _DRAWS_AT_ONCE = 500
 
 @dataclasses.dataclass(frozen=True)
 class TreeRow:
-    """The best tree of a budget of drafted tokens, and what no tree of it with at most K children a
-    vertex passes.
+    """The best tree of a budget, and what no tree of it with at most K children a vertex passes.
 
     Attributes:
         nodes: the budget.
@@ -61,19 +60,17 @@ class TreeRow:
 
     nodes: int
     depth: int
-    tokens: Interval
-    upper: Interval
+    tokens: Estimate
+    upper: Estimate
 
 
 def accepts_by_rank(scheme: str, law: str, definition: str) -> bool:
-    """Return whether a scheme's accept events are nested in k, so that differences of its
-    acceptance are those of ranks.
-    """
+    """Return whether a scheme's accept events are nested in k, so that differences are by rank."""
     return class_of(scheme) in _NESTED and law in _NESTED_LAWS and definition == "membership"
 
 
 def by_rank(columns: Iterable[Any]) -> list[list[Any]]:
-    """Return the columns of each scheme that accepts by rank, ascending in k; two of them at least."""
+    """Return the columns of each scheme that accepts by rank, ascending in k, two at least."""
     families: dict[tuple[str, str], dict[int, Any]] = {}
     for column in columns:
         if accepts_by_rank(column.scheme, column.law, column.definition):
@@ -82,8 +79,7 @@ def by_rank(columns: Iterable[Any]) -> list[list[Any]]:
 
 
 def rank_matrix(ks: Sequence[int]) -> Floats:
-    """Return the matrix that takes α at these numbers of drafts to the acceptance by rank, α linear
-    between them, `(K, n)`.
+    """Return the matrix `(K, n)` from α at these k to acceptance by rank, α linear between them.
 
     >>> rank_matrix([1, 3]).tolist()
     [[1.0, 0.0], [-0.5, 0.5], [-0.5, 0.5]]
@@ -98,7 +94,7 @@ def acceptance_by_rank(ks: Sequence[int], means: Floats) -> Floats:
 
 
 def best_tree(vector: Floats, nodes: int) -> OptimalTree:
-    """Return the tree of a budget with the most expected tokens, whatever the order of the vector."""
+    """Return the tree of a budget with the most expected tokens; the vector may rise."""
     falling = bool((np.diff(vector) <= 0).all())
     return (
         optimal_tree(vector, num_nodes=nodes) if falling else tree_program(vector, num_nodes=nodes)
@@ -120,9 +116,20 @@ def rank_powers(shape: TreeShape, width: int) -> Floats:
     return powers[1:]
 
 
+def drafting_widths(shape: TreeShape) -> tuple[int, ...]:
+    """Return how many vertices of each level draft, the root first.
+
+    >>> drafting_widths(TreeShape.sequences(2, 3))
+    (1, 2, 2)
+    """
+    drafting = shape.num_children > 0
+    return tuple(int((drafting & (shape.levels == level)).sum()) for level in range(shape.depth))
+
+
 def tokens_with_gradient(factors: Floats, powers: Floats) -> tuple[float, Floats]:
-    """Return 1 + Σ over terms, each a product of powers of the factors, and its derivative by
-    these; 0 by a factor of 0.
+    """Return 1 + Σ over products of powers of the factors, and its derivative by these.
+
+    The derivative by a factor of 0 is 0.
 
     Args:
         factors: A by rank, or acceptance by level, `(m,)`.
@@ -137,8 +144,7 @@ def tokens_with_gradient(factors: Floats, powers: Floats) -> tuple[float, Floats
 
 
 def upper_with_gradient(vector: Floats, nodes: int) -> tuple[float, Floats]:
-    """Return Tunstall's bound for trees of no more children than vertices, and its derivative by A,
-    `(K,)`.
+    """Return Tunstall's bound for trees no wider than their budget, and its derivative by A `(K,)`.
 
     The mass that these leave open is spread as well as can be; at the best spread the derivative by
     it vanishes.
@@ -175,12 +181,12 @@ def tree_rows(
     gathered, differences = np.maximum(np.diff(means, prepend=0.0), 0.0), _differences(len(ks))
     quantile = float(t_quantile(clusters))
 
-    def value(number: float, gradient: Floats) -> Interval:
+    def value(number: float, gradient: Floats) -> Estimate:
         variance = float(gradient @ covariance @ gradient)
         if not (math.isfinite(variance) and math.isfinite(number)):
-            return Interval(number, None, None)
+            return Estimate(number, math.nan, math.nan)
         factor = math.exp(quantile * math.sqrt(max(0.0, variance)) / number)
-        return Interval(number, max(1.0, number / factor), number * factor)
+        return Estimate(number, max(1.0, number / factor), number * factor)
 
     rows = []
     for nodes in SIZES:

@@ -22,16 +22,31 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from ..errors import AnalysisError
-from ..files import appearing, is_folder, make_folder, write_atomically
-from ..layout import LOCK, LOGITS, MANIFEST, PROMPTS
+from ..files import (
+    LOCK,
+    LOGITS,
+    MANIFEST,
+    PROMPTS,
+    is_folder,
+    make_folder,
+    open_atomically,
+    write_atomically,
+)
 from ..models.prompts import Digest, PromptSource, in_shards, prompts
-from ..models.source import PairSource, describe_source, loaded
+from ..models.source import PairSource, describe_source, load_source
 from ..provenance import differences, environment, file_digest
-from .certified import TraceTask, measure_trace, trace_columns
 from .checks import NOTHING_CHECKED, Checked
 from .identity import check_logits, check_shards, join_logits, run_identity
-from .manifest import Manifest, agree, as_intervals, manifest_of, read_manifest
-from .measure import ShardResult, ShardTask, compile_table, measure_shard
+from .manifest import Manifest, as_intervals, manifest_of, read_manifest, write_or_check_manifest
+from .measure import (
+    ShardResult,
+    ShardTask,
+    TraceTask,
+    compile_table,
+    measure_shard,
+    measure_trace,
+    trace_columns,
+)
 from .scheduling import Workers, run_each
 from .settings import NOTES, OF_MODELS, Settings, check_settings
 from .shards import exclusive, finished_shards, logits_path, shard_path
@@ -44,8 +59,7 @@ _PROMPTS_AT_ONCE = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What a call has done: shards there in all, shards written now, rows and compared contexts
-    written now.
+    """What a call has done: shards there in all, shards written now, their rows and contexts.
 
     `seconds` run from when the first shard that came was begun: models were loaded by then, and
     nothing was left to compile. `unchecked` shards, of earlier versions, do not say which run they
@@ -120,7 +134,7 @@ def measure_prompts(
         recorded, note = settings.recorded | asked, NOTES[settings.positions]
         held = settings.wanted
         manifest = manifest_of(recorded, note, described, plan, held.columns, held.descriptions)
-        manifest = agree(out, manifest, allow)
+        manifest = write_or_check_manifest(out, manifest, allow)
         run = run_identity(manifest)
         if wanted and place.scheduler is None and described["device"] == "cpu":
             _compile()
@@ -143,8 +157,7 @@ def measure_trace_file(
     share: range | None = None,
     allow: Collection[str] = (),
 ) -> Summary:
-    """Measure certified intervals on a trace of top-m log-probabilities into a run; arguments as
-    `measure_prompts`.
+    """Measure certified intervals on a trace into a run; arguments as `measure_prompts`.
 
     A shard holds `settings.shard_prompts` positions of the trace.
     """
@@ -179,7 +192,7 @@ def measure_trace_file(
         plan = _plan(count, rows, "position")
         wanted = _missing(out, plan, share)
         manifest = manifest_of(recorded, note, described, plan, trace_columns(settings.k))
-        manifest = agree(out, as_intervals(manifest), allow)
+        manifest = write_or_check_manifest(out, as_intervals(manifest), allow)
         run = run_identity(manifest)
         if not (out / PROMPTS).is_file():
             _write_prompts(out / PROMPTS, iter(()))
@@ -197,9 +210,7 @@ def measure_trace_file(
 
 @contextlib.contextmanager
 def _held(out: Path) -> Iterator[None]:
-    """Hold a run's folder, made if need be; one made here is removed again if the run gets no
-    manifest.
-    """
+    """Hold a run's folder; one made here is removed again if the run gets no manifest."""
     made = not is_folder(out)
     with exclusive(make_folder(out)):
         try:
@@ -214,9 +225,7 @@ def _held(out: Path) -> Iterator[None]:
 
 
 def _checked(out: Path) -> int:
-    """Check the shards of a run that is there, before the work of describing what is asked for;
-    return how many cannot be.
-    """
+    """Check the shards of a run that is there; return how many cannot be checked."""
     if not (out / MANIFEST).is_file():
         return 0
     manifest = read_manifest(out)
@@ -226,21 +235,17 @@ def _checked(out: Path) -> int:
 
 
 def _describe(models: PairSource, place: Workers) -> dict[str, Any]:
-    """Describe the models where they will run: on the cluster, or here; memory for them is taken
-    here only if they run here.
-    """
+    """Describe the models where they will run, and keep them in memory only there."""
     if place.scheduler is not None:
         return next(run_each(place, describe_source, [models]))
     described = describe_source(models)
     if place.count > 1 or (place.apart and described["device"] == "cpu"):
-        loaded.cache_clear()
+        load_source.cache_clear()
     return described
 
 
 def _compile() -> None:
-    """Compile before workers start: with nothing compiled on the disk, each of them would do it
-    all, at the same time.
-    """
+    """Compile once before workers start, so that not each of them does."""
     told = "compiling (once per installation, some ten seconds)"
     notice = threading.Timer(_PATIENCE, lambda: print(told, file=sys.stderr, flush=True))
     notice.daemon = True
@@ -326,9 +331,7 @@ def _plan(count: int, size: int, unit: str) -> dict[str, int]:
 def _missing(
     out: Path, plan: dict[str, int], share: range | None, *, with_logits: bool = False
 ) -> set[int]:
-    """Return the shards to compute; one whose logits are gone is computed again, as its bytes are
-    the same.
-    """
+    """Return the shards to compute, those whose logits are gone among them."""
     whole = range(plan["num_shards"])
     if share is not None and (
         share.start < 0 or share.start >= max(share.stop, 1) or share.start >= len(whole)
@@ -358,11 +361,9 @@ _PROMPT_SCHEMA = pa.schema(
 
 
 def _write_prompts(path: Path, stream: Iterator[Any]) -> None:
-    """Write the table of prompts, an excerpt of each, in bounded memory; it appears whole or not at
-    all.
-    """
+    """Write the table of prompts, an excerpt of each, in bounded memory."""
     with (
-        appearing(path) as file,
+        open_atomically(path) as file,
         pq.ParquetWriter(file, _PROMPT_SCHEMA, compression="zstd") as writer,
     ):
         rows: list[dict[str, Any]] = []
@@ -383,9 +384,7 @@ def _write_prompts(path: Path, stream: Iterator[Any]) -> None:
 
 
 def _trace_digest(path: Path, files: Sequence[Path]) -> str:
-    """Return the SHA-256 over a trace's files: what names them, if it is a folder, and those named,
-    no others that lie there.
-    """
+    """Return the SHA-256 over the files that a trace names, and over its list of them."""
     import hashlib
 
     from ..trace.base import MANIFEST as NAMES

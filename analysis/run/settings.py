@@ -1,4 +1,4 @@
-"""What a run measures: everything that its values depend on besides models, prompts and software."""
+"""What a run measures: all that its values depend on besides models, prompts and software."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from otm.table.table import NAMES, Wanted
 
 from ..errors import AnalysisError
 from ..models.processing import AS_THEY_ARE, Setting, settings_of
-from .manifest import meaningful
+from .manifest import meaningful_settings
 
 NOTES = {
     "text": "along the given text: every context of it, whatever the models would have written",
     "target": "along continuations sampled from the target at each row's own temperature and top-p",
-    "draft": "along continuations sampled from the draft model at each row's own temperature and top-p",
-    "on-policy": "at the contexts where a verifier compares the models while single-draft speculative decoding runs at each row's "
-    "own temperature and top-p; the token after a fully accepted block is not drafted, so it is not compared",
+    "draft": "along continuations sampled from the draft model at each row's own temperature and "
+    "top-p",
+    "on-policy": "at the contexts where a verifier compares the models while single-draft "
+    "speculative decoding runs at each row's "
+    "own temperature and top-p; the token after a fully accepted block is not drafted, so it is "
+    "not compared",
     "trace": "at the positions of a recorded trace",
 }
 """One sentence per kind, for whoever reads the results."""
@@ -31,7 +34,7 @@ OF_MODELS = tuple(kind for kind in NOTES if kind != "trace")
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What is measured: everything that the values depend on besides models, prompts and software."""
+    """What is measured: all that values depend on besides models, prompts and software."""
 
     k: tuple[int, ...] = (1, 2, 4, 8)
     columns: tuple[str, ...] | None = None  # as of `otm.acceptance_table`: all, if None
@@ -83,13 +86,11 @@ class Settings:
             del fields["columns"]
         else:
             fields["columns"] = tuple(name for name in NAMES if name in self.columns)
-        return meaningful(fields | said)
+        return meaningful_settings(fields | said)
 
     @property
     def wanted(self) -> Wanted:
-        """The columns that are filled; a scheme comes with its optimum, which a report compares it
-        with.
-        """
+        """The columns that are filled; a scheme comes with its optimum, for the report."""
         if self.columns is None:
             return Wanted.of(self.k, None)
         optima = {column.optimum for column in table_columns(self.k, columns=self.columns)}
@@ -98,8 +99,7 @@ class Settings:
 
 
 def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
-    """Return the settings, or raise `AnalysisError` or a parameter error of `otm` on the first that
-    makes no sense.
+    """Return the settings, or raise on the first that makes no sense.
 
     Args:
         settings: what is to be measured.
@@ -107,7 +107,8 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
     """
     if not settings.wanted.columns:
         raise AnalysisError(
-            f"A run needs a scheme; {', '.join(settings.columns or ())} name none for these k. Add optimum_iid."
+            f"A run needs a scheme; {', '.join(settings.columns or ())} name none for these k. Add "
+            "optimum_iid."
         )
     for name in (
         "seed",
@@ -125,7 +126,8 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
     for temperature in (*settings.temperatures, *settings.draft_temperatures):
         if not 0.0 <= temperature < math.inf:  # NaN is not
             raise AnalysisError(
-                f"A temperature must be a finite number ≥ 0; got {temperature!r}. 0 stands for the likeliest token."
+                f"A temperature must be a finite number ≥ 0; got {temperature!r}. 0 stands for the "
+                "likeliest token."
             )
     for top_p in settings.top_ps:
         otm.pmf.check_real(top_p, name="top_p", low=0.0, high=1.0, open_low=True)
@@ -133,6 +135,7 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
     for name, allowed in choices.items():
         if getattr(settings, name) not in allowed:
             raise AnalysisError(
-                f"{name} must be one of {', '.join(allowed)}; got {getattr(settings, name)!r}. Choose one."
+                f"{name} must be one of {', '.join(allowed)}; got {getattr(settings, name)!r}. "
+                "Choose one."
             )
     return settings

@@ -18,10 +18,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ..digests import content_digest
 from ..errors import AnalysisError
-from ..files import TEMPORARY, explain, has_content
-from ..layout import LOCK, LOGITS, SHARDS
+from ..files import (
+    LOCK,
+    LOGITS,
+    SHARDS,
+    TEMPORARY,
+    content_digest,
+    explain_write_error,
+    has_content,
+)
 
 SAMPLING = ("temperature", "draft_temperature", "top_p", "draft_top_p")
 """Columns of a row's sampling setting."""
@@ -77,8 +83,7 @@ def finished_shards(run: Path) -> set[int]:
 
 
 def column_of_today(name: str) -> str:
-    """Return what a column of a shard is called today; earlier versions called one of them
-    otherwise.
+    """Return today's name of a shard's column; earlier versions named one otherwise.
 
     >>> column_of_today("naive_deterministic_k4"), column_of_today("kseq_iid_k4")
     ('naive_top_k_k4', 'kseq_iid_k4')
@@ -87,9 +92,7 @@ def column_of_today(name: str) -> str:
 
 
 def encode_shard(columns: dict[str, NDArray[Any]], metadata: dict[str, Any]) -> bytes:
-    """Return a Parquet file's bytes, which carry their content's digest: equal columns and metadata
-    give equal bytes.
-    """
+    """Return a Parquet file's bytes with their content's digest, equal for equal content."""
     about = json.dumps(metadata, sort_keys=True).encode()
     table = pa.table(columns).replace_schema_metadata(
         {_METADATA: about, _DIGEST: content_digest(about, columns, [columns])}
@@ -147,8 +150,9 @@ def _damaged(path: Path, why: str) -> AnalysisError:
 
 @contextlib.contextmanager
 def exclusive(run: Path) -> Iterator[None]:
-    """Hold a run for this process, so that two commands do not measure the same shards; a killed
-    process lets go.
+    """Hold a run for this process, so that no two measure the same shards.
+
+    A killed process lets go.
 
     Temporary files that a killed process left are removed.
     """
@@ -165,4 +169,4 @@ def exclusive(run: Path) -> Iterator[None]:
                     left.unlink(missing_ok=True)
             yield
     except OSError as error:
-        raise AnalysisError(explain(error, run)) from error
+        raise AnalysisError(explain_write_error(error, run)) from error

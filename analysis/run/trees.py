@@ -1,5 +1,4 @@
-"""The trees of a run (`analysis.run.ranks`), by setting and scheme, from the shards that are
-finished.
+"""The trees of a run by setting and scheme, from its finished shards (`analysis.run.ranks`).
 
 `measure --bounds` writes them to `trees.json` in the run's folder; `--check` decodes such trees
 with the samplers at the positions that it looks at.
@@ -15,36 +14,21 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from otm import tabular
+from otm.statistics import ratio_of_means
 
-from ..files import json_values, write_json
-from ..layout import TREES
-from ..models.processing import words
+from ..files import TREES, json_values, write_json
+from ..models.processing import setting_text
 from ..statistics import (
     CONFIDENCE,
     MOST_CLUSTERS,
     ClusterSums,
     clustered_covariance,
-    clustered_means,
 )
-from .manifest import Manifest
+from .manifest import Manifest, table_column
 from .ranks import TreeRow, acceptance_by_rank, by_rank, tree_rows
 from .shards import SAMPLING, column_of_today, shard_files
 
 _ROWS_AT_ONCE = 1 << 14
-
-
-@dataclasses.dataclass(frozen=True)
-class RankColumn:
-    """What `by_rank` asks of a column of schemes; `otm.table.TableColumn` and a report's have it,
-    too.
-    """
-
-    name: str
-    scheme: str
-    label: str
-    law: str
-    k: int
-    definition: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,9 +61,9 @@ class SettingTrees:
 
     def __str__(self) -> str:
         best = self.schemes[0]
-        at = ", ".join(words(name, value) for name, value in self.setting.items())
+        at = ", ".join(setting_text(name, value) for name, value in self.setting.items())
         head = ("drafted tokens", "optimal tree, tokens a call", "no such tree passes (Tunstall)")
-        rows = [(f"{row.nodes}", f"{row.tokens}", f"{row.upper}") for row in best.rows]
+        rows = [(f"{row.nodes}", row.tokens.words(3), row.upper.words(3)) for row in best.rows]
         lines = [
             f"trees    {at}: {best.label}, at most {best.ks[-1]} children a vertex,",
             f"         every vertex as the mean of {self.positions:,} positions",
@@ -89,24 +73,17 @@ class SettingTrees:
 
 
 def trees_of_run(out: Path, manifest: Manifest) -> tuple[SettingTrees, ...]:
-    """Return the trees of every setting, from the finished shards of a run; nothing where no scheme
-    accepts by rank.
+    """Return the trees of every setting; nothing where no scheme accepts by rank.
 
     Cost: one pass over those columns, some rows in memory at a time.
     """
-    others = [field.name for field in dataclasses.fields(RankColumn) if field.name != "name"]
-    families = by_rank(
-        [
-            RankColumn(entry["column"], *(entry[name] for name in others))
-            for entry in manifest["schemes"]
-        ]
-    )
+    families = by_rank(table_column(entry) for entry in manifest["schemes"])
     found = []
     for key, sums in sorted(
         _sums(out, [column.name for family in families for column in family]).items()
     ):
         total, counts = sums.tables([0])
-        means, covariance = clustered_means(total, counts).mean, clustered_covariance(total, counts)
+        means, covariance = ratio_of_means(total, counts).value, clustered_covariance(total, counts)
         clusters, place, schemes = int((counts[:, 0] > 0).sum()), 0, []
         for family in families:
             part = slice(place, place := place + len(family))
@@ -159,6 +136,6 @@ def write_trees(out: Path, manifest: Manifest) -> tuple[SettingTrees, ...]:
     if found:
         write_json(
             out / TREES,
-            about | {"settings": [json_values(dataclasses.asdict(one)) for one in found]},
+            about | {"settings": json_values(found)},
         )
     return found

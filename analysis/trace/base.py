@@ -1,6 +1,4 @@
-"""What a trace is made of: lists of log-probabilities at positions, in batches, and the checks that
-every form shares.
-"""
+"""A trace: lists of log-probabilities at positions, in batches, and checks of all its forms."""
 
 from __future__ import annotations
 
@@ -32,8 +30,9 @@ _MOST_ENTRIES = 1 << 25
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TraceSide:
-    """One model's lists at n positions: tokens int64 `(n, m)` (−1: no entry), log-probabilities
-    `(n, m)` and log tail mass `(n,)`.
+    """One model's lists at n positions.
+
+    Tokens are int64 `(n, m)` (−1: no entry), log-probabilities `(n, m)`, log tail masses `(n,)`.
 
     Natural logarithms; a log tail of −∞ says that nothing is left, and padding has log-probability
     −∞.
@@ -46,8 +45,7 @@ class TraceSide:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TraceBatch:
-    """Some positions of a trace: what is known of both models, the prompt and the place in it of
-    each, int64 `(rows,)`.
+    """Some positions of a trace: both models' lists, each one's prompt and place, int64 `(rows,)`.
 
     `path` says how the context of each was sampled, `(rows, 3)` in the order of `PATH`; None where
     all are of one text or path.
@@ -93,8 +91,9 @@ class Trace(abc.ABC):
 
 
 def inside(folder: Path, name: object) -> Path:
-    """Return the regular file `name` inside the folder, or raise `AnalysisError`: a trace never
-    leads elsewhere.
+    """Return the regular file `name` inside the folder, or raise `AnalysisError`.
+
+    A trace never leads elsewhere.
     """
     if not isinstance(name, str) or not name or "\0" in name:
         raise AnalysisError(
@@ -142,9 +141,7 @@ def check_reading(rows: int, start: int) -> None:
 
 
 def check_entries(count: int) -> None:
-    """Raise `AnalysisError` if a batch would hold more list entries than memory should be taken
-    for.
-    """
+    """Raise `AnalysisError` if a batch would hold too many list entries."""
     if count > _MOST_ENTRIES:
         raise AnalysisError(
             f"A batch may hold {_MOST_ENTRIES} list entries; this one would hold {count}. Ask for "

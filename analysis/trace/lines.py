@@ -1,5 +1,4 @@
-"""Traces as engines write them: one JSON object per line and prompt, the draft's answers in one
-file, the target's in another.
+"""Traces as engines write them: a JSON object per line and prompt, a file for each model.
 
 Three shapes are understood (docs/traces.md): vLLM's `prompt_logprobs`, chat completions
 (`choices[0].logprobs.content`, OpenAI and most servers) and completions
@@ -36,8 +35,9 @@ _UNLIKELY = -9999.0  # what engines write for "less likely than anything listed"
 
 @dataclasses.dataclass(frozen=True)
 class Listed:
-    """One position of one model: log-probability by token (a number, or a name), the log of the
-    cap, and the actual token.
+    """One position of one model: log-probabilities by token, the log of the cap, the actual token.
+
+    Tokens are numbers, or names.
 
     The cap is None where nothing bounds the tokens not listed but the mass left for them. `actual`
     is None if not told.
@@ -161,9 +161,7 @@ def _lines(file: BinaryIO, name: str) -> Iterator[Any]:
 def _aligned(
     draft: list[Listed | None], target: list[Listed | None], where: list[str]
 ) -> Iterator[tuple[int, Listed, Listed]]:
-    """Yield the positions whose contexts agree: up to and including the first where the two texts
-    differ.
-    """
+    """Yield the positions whose contexts agree, up to the first where the texts differ."""
     if all(one is None or one.actual is None for one in (*draft, *target)) and len(draft) != len(
         target
     ):
@@ -225,9 +223,7 @@ def _positions_of(line: Any, where: str) -> list[Listed | None]:
 
 
 def _prompt_positions(entries: list[Any], ids: list[Any], where: str) -> list[Listed | None]:
-    """vLLM: per position null or {token number: {logprob, rank, decoded_token}}; the prompt's own
-    token may be a further entry.
-    """
+    """vLLM: per position null or {token number: {logprob, rank, decoded_token}}."""
     found: list[Listed | None] = []
     for i, entry in enumerate(entries):
         place = f"{where}, position {i}"
@@ -291,7 +287,7 @@ def _chat_position(entry: Any, place: str) -> Listed:
 
 
 def _completion_positions(logs: Mapping[str, Any], where: str) -> list[Listed | None]:
-    """Completions: tokens [..], token_logprobs [..] and top_logprobs [null or {token: logprob}, …]."""
+    """Completions: tokens [..], token_logprobs [..], top_logprobs [null or {token: logprob}, …]."""
     found: list[Listed | None] = []
     tokens, own = logs.get("tokens"), logs.get("token_logprobs")
     for i, entry in enumerate(logs["top_logprobs"]):
@@ -340,7 +336,7 @@ def _number(key: str, place: str) -> int:
 
 
 def _name(item: Any, place: str) -> int | str:
-    """Return the token's number if it is written as `token_id:N`, else its bytes or text as a name."""
+    """Return the token's number if it is written `token_id:N`, else its bytes or text."""
     if not isinstance(item, dict) or not isinstance(item.get("token"), str):
         raise AnalysisError(f"{place} must name each token; got {item!r:.80}.")
     token: str = item["token"]

@@ -1,6 +1,4 @@
-"""The safetensors form of a trace: headers checked before anything is read, slices read a batch at
-a time, files written whole.
-"""
+"""The safetensors form of a trace: checked headers, slices read by batch, files written whole."""
 
 from __future__ import annotations
 
@@ -18,9 +16,8 @@ from safetensors import SafetensorError, safe_open
 from otm.errors import OtmError
 from otm.partial import PartialPair, TopTokens
 
-from ..digests import content_digest
 from ..errors import AnalysisError
-from ..files import appearing
+from ..files import content_digest, open_atomically
 from .base import (
     FORMAT,
     LARGEST_LIST,
@@ -227,8 +224,7 @@ def _digest(
 
 
 def place_in_run(path: Path) -> tuple[str | None, str | None]:
-    """Return the identity of the run and the number of the shard that a file of logits says it is
-    of, having checked the file.
+    """Check a file of logits and return the run's identity and the shard's number that it names.
 
     Raises:
         AnalysisError: if it is no trace, or not what was written.
@@ -327,14 +323,12 @@ def write_trace(
             start,
         )
     said = {**metadata, **own}
-    with appearing(file) as stream:
+    with open_atomically(file) as stream:
         _save(tensors, stream, said | {_DIGEST: _digest(said, tensors, [tensors])})
 
 
 def _save(tensors: Mapping[str, NDArray[Any]], file: BinaryIO, metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file: the same content, the same bytes, which the library's changing
-    order of metadata would not give.
-    """
+    """Write a safetensors file whose bytes, unlike the library's, depend on the content alone."""
     kinds = {kind: name for name, kind in _DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
     # The widest first, so that every tensor is aligned.
@@ -355,7 +349,7 @@ def _save(tensors: Mapping[str, NDArray[Any]], file: BinaryIO, metadata: Mapping
 
 
 def _check_shapes(shapes: Mapping[str, tuple[str, tuple[int, ...]]], where: str) -> None:
-    """Raise unless these are exactly the tensors of the format, of the right kinds and one length."""
+    """Raise unless these are exactly the format's tensors, of its kinds and one length."""
     wanted = {"prompt": ("int64", 1), "position": ("int64", 1)}
     for side in SIDES:
         wanted |= {

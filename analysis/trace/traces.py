@@ -1,5 +1,4 @@
-"""Traces: what two models said at many positions, read in batches without loading models
-(docs/traces.md).
+"""Traces of what two models said at many positions, read without models (docs/traces.md).
 
 A trace is a safetensors file, or a folder whose `trace.json` names its files: safetensors shards,
 or two JSON-lines files as engines write them. It comes from strangers: nothing is unpickled, no
@@ -20,8 +19,15 @@ from numpy.typing import NDArray
 from otm._json import plain_json
 
 from ..errors import AnalysisError
-from ..files import is_file, is_folder, read_small, shortened, write_json
-from ..layout import LOGITS, MANIFEST as RUN_MANIFEST
+from ..files import (
+    LOGITS,
+    MANIFEST as RUN_MANIFEST,
+    is_file,
+    is_folder,
+    read_small,
+    shortened,
+    write_json,
+)
 from ..provenance import file_digest
 from .base import (
     FORMAT,
@@ -150,8 +156,9 @@ _FORMS: dict[str, Callable[[Path, Mapping[str, Any], int | None, Mapping[str, st
 
 
 def top_log_probabilities(log_probabilities: NDArray[np.floating[Any]], m: int) -> TraceSide:
-    """Keep the m most likely tokens of log-probabilities `(n, V)` and the log mass of the rest, in
-    float64.
+    """Keep the m likeliest tokens of log-probabilities `(n, V)` and the log mass of the rest.
+
+    Both are float64.
 
     The rest is summed over the forgotten tokens themselves, not as 1 − Σ, so a tail of 1e-12 keeps
     its digits.
@@ -184,9 +191,7 @@ def complete_trace(folder: Path, files: Sequence[str]) -> None:
 
 
 def write_manifest(folder: Path | str, files: Sequence[str]) -> None:
-    """Write `trace.json`, which makes a folder of safetensors traces one trace, in the order given,
-    and names their digests.
-    """
+    """Write `trace.json`, which makes a folder of safetensors files one trace, with digests."""
     place = Path(folder)
     digests = [file_digest(inside(place, name)) for name in files]
     about = {

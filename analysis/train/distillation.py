@@ -1,5 +1,4 @@
-"""Distil a small draft from a large target: two of its layers, its own embeddings, and its head on
-the likely tokens only.
+"""Distil a small draft from a large target: some of its layers, a head on its likely tokens.
 
 The draft keeps the target's embeddings, which it does not train, and scores only the tokens S to
 which the target gives most of its mass on the training text (as FR-Spec does), so that its
@@ -32,7 +31,7 @@ from tqdm import tqdm
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically, write_json
 from ..models.distilled import DISTILLED, VOCABULARY, WEIGHTS
-from .texts import Corpus
+from .corpus import Corpus
 from .training import read_checkpoint, restore_training, training_state, write_checkpoint
 
 _WINDOWS = {"text": 32, "sampled": 128, "held_text": 32, "held_sampled": 128}
@@ -87,9 +86,7 @@ class Distillation:
 
 
 def windows(tokens: NDArray[np.int32], recipe: Distillation, number: int) -> NDArray[np.int32]:
-    """Return `number` windows `(number, context)` of a token stream, in a random order that the
-    seed fixes.
-    """
+    """Return `number` windows `(number, context)` of a token stream, in a seeded random order."""
     most = len(tokens) // recipe.context
     if most < 1:
         raise AnalysisError(
@@ -101,9 +98,7 @@ def windows(tokens: NDArray[np.int32], recipe: Distillation, number: int) -> NDA
 
 
 def encode_corpus(tokenizer: Any, corpus: Corpus, *, held_out: bool) -> NDArray[np.int32]:
-    """Return one side of a corpus as one stream of tokens, an end-of-text token after each
-    document.
-    """
+    """Return one side of a corpus as a stream of tokens, an end of text after each document."""
     end = tokenizer.eos_token_id
     pieces = []
     for text in corpus.texts(held_out=held_out):
@@ -119,8 +114,7 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, *, held_out: bool) -> NDArray[
 def sampled_features(
     target: Any, prompts: NDArray[np.int32], context: int, seed: int
 ) -> dict[str, torch.Tensor]:
-    """Return what `features` does on windows `(rows, context)`: each row of prompts, continued by
-    the target's samples.
+    """Return the target's features along its own continuations of prompts, `(rows, context)`.
 
     All rows advance together, a token a step. The query heads that share a key are rows of one
     small product with it, so that no key is copied; a library's own cache copies every key three
@@ -179,8 +173,9 @@ def sampled_features(
 
 @torch.inference_mode()
 def features(target: Any, rows: NDArray[np.int32]) -> dict[str, torch.Tensor]:
-    """Return tokens, last hidden states (bfloat16) and log-normalisers (float32) of the target at
-    every position of windows.
+    """Return tokens, last hidden states and log-normalisers of the target along windows.
+
+    Hidden states are bfloat16, normalisers float32.
     """
     weight = target.get_output_embeddings().weight
     tokens = torch.from_numpy(rows.astype(np.int64)).to(weight.device)
@@ -204,8 +199,9 @@ def _kept(
 
 
 class DraftModule(torch.nn.Module):
-    """The trained part of a draft: layers, norm and a square matrix, between embeddings and head
-    rows that stay the target's.
+    """The trained part of a draft, between the target's embeddings and head rows.
+
+    It is layers, a norm and a square matrix.
 
     The matrix carries the early layers' last hidden states to where the target's head reads (a
     lens). A written draft is used with the product of head and matrix, so that it costs nothing
@@ -236,8 +232,9 @@ class DraftModule(torch.nn.Module):
         )
 
     def last_hidden(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return what the target's head rows are multiplied by, `(rows, length, width)`; in
-        bfloat16 but for the weights.
+        """Return what the target's head rows are multiplied by, `(rows, length, width)`.
+
+        It is computed in bfloat16 but for the weights.
         """
         with torch.autocast(tokens.device.type, dtype=torch.bfloat16):
             return self.lens(self.body(tokens.long(), use_cache=False).last_hidden_state)  # type: ignore[no-any-return]
@@ -249,8 +246,7 @@ class DraftModule(torch.nn.Module):
 
 @torch.no_grad()
 def fit_lens(model: DraftModule, shards: list[Path]) -> None:
-    """Set the lens to the least-squares map from the model's hidden states to the target's, over
-    some shards.
+    """Set the lens to the least-squares map from the model's hidden states to the target's.
 
     With the target's first two layers this alone is worth some hundred steps of training, for a few
     seconds.
@@ -279,8 +275,9 @@ def score(
     *,
     forward_kl: bool,
 ) -> tuple[torch.Tensor, float]:
-    """Return the gradient of the mean loss in the draft's last hidden states `(rows, length,
-    width)`, and the mean acceptance.
+    """Return the mean loss's gradient in the last hidden states, and the mean acceptance.
+
+    Hidden states are `(rows, length, width)`.
 
     With p = softmax(h Wᵀ) on S and the target's q there, the loss is −Σ_S q log p or −log Σ_S
     min(p, q). Their gradients in the logits are p q(S) − q and −(p 1{p < q} − p p{p < q})/Σ min.
@@ -308,17 +305,13 @@ def score(
 
 
 def learning_rate(recipe: Distillation, step: int) -> float:
-    """Warm up over the first hundredth of the steps on text, stay, and fall linearly to 0 over the
-    last ones.
-    """
+    """Warm up over the first hundredth of the steps on text, stay, and fall linearly to 0."""
     rising = (step + 1) / max(1, recipe.text_steps // 20)
     return recipe.learning_rate * min(1.0, rising, (recipe.steps - step) / max(1, recipe.fall))
 
 
 def shard_paths(work: Path, recipe: Distillation) -> dict[str, list[Path]]:
-    """Return the files of features that a recipe asks for, by kind: text, sampled, held_text,
-    held_sampled.
-    """
+    """Return a recipe's files of features by kind: text, sampled, held_text, held_sampled."""
     numbers = {
         "text": recipe.text_windows,
         "sampled": recipe.sampled_windows,
@@ -337,8 +330,9 @@ def shard_paths(work: Path, recipe: Distillation) -> dict[str, list[Path]]:
 def prepare(
     target: Any, tokenizer: Any, corpus: Corpus, recipe: Distillation, work: Path
 ) -> dict[str, list[Path]]:
-    """Run the target over all windows and return the shards of features, making those that are
-    missing.
+    """Run the target over all windows and return the shards of features.
+
+    Those that are there are not made again.
 
     Windows of samples begin with a quarter of text. Of training texts they begin with the windows
     that come last.
@@ -379,8 +373,9 @@ def prepare(
 
 @torch.inference_mode()
 def likely_tokens(target: Any, shards: list[Path], number: int) -> torch.Tensor:
-    """Return, ascending, the tokens with the largest mean target probability over (at most 64 of)
-    the shards.
+    """Return, ascending, the tokens of the largest mean target probability over the shards.
+
+    At most 64 shards are read.
     """
     weight = target.get_output_embeddings().weight.cpu().bfloat16()
     mass = torch.zeros(weight.shape[0], dtype=torch.float64)
@@ -405,8 +400,7 @@ def train_draft(
     save_every: float = 60.0,
     after_step: Callable[[int, DraftModule], None] = lambda step, model: None,
 ) -> tuple[DraftModule, torch.Tensor]:
-    """Train the draft on the shards, resuming from the checkpoint in `work`; return it and its
-    vocabulary S.
+    """Train the draft, resuming from the checkpoint in `work`; return it and its vocabulary S.
 
     The checkpoint at which the learning rate begins to fall stays, and a recipe with more steps
     goes on from it.
@@ -474,9 +468,7 @@ def train_draft(
 def _batch(
     shards: Mapping[str, list[Path]], recipe: Distillation, step: int, device: str
 ) -> dict[str, torch.Tensor]:
-    """Return the neighbouring windows of one shard that a step is made on: a function of (seed,
-    step) alone.
-    """
+    """Return a step's windows, neighbours in one shard: a function of (seed, step) alone."""
     chooser = np.random.default_rng([recipe.seed, step])
     sampled = step >= recipe.text_steps and bool(shards["sampled"]) and chooser.random() < 0.5
     paths = shards["sampled" if sampled else "text"]
@@ -490,9 +482,7 @@ def _batch(
 
 
 def _identity(target: Any, recipe: Distillation) -> str:
-    """What must agree between a checkpoint and the run that resumes from it: all but the number of
-    steps.
-    """
+    """Return what a checkpoint and a run that resumes from it must agree in: all but steps."""
     fields = {name: value for name, value in dataclasses.asdict(recipe).items() if name != "steps"}
     return json.dumps({"recipe": fields, "target": _target_name(target)}, sort_keys=True)
 
@@ -523,8 +513,9 @@ def _same_recipe(work: Path, target: Any, corpus: Corpus, recipe: Distillation) 
 
 
 def write_draft(model: DraftModule, vocabulary: torch.Tensor, folder: Path) -> None:
-    """Write a draft's own weights in float16, its vocabulary and its configuration; embeddings and
-    head stay the target's.
+    """Write a draft's own weights in float16, its vocabulary and its configuration.
+
+    Embeddings and head stay the target's.
     """
     make_folder(folder)
     tensors = {

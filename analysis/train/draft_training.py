@@ -1,6 +1,4 @@
-"""The whole way from a target and texts to a draft of its own: features, training, held-out
-acceptance, model card.
-"""
+"""From a target and texts to its draft: features, training, held-out acceptance, card."""
 
 from __future__ import annotations
 
@@ -17,18 +15,19 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 import otm
-from otm._json import plain_json
+from otm.statistics import ratio_of_means
 from otm.tabular import markdown
 
 from ..errors import AnalysisError
-from ..files import read_small, shortened, write_atomically, write_json
+from ..files import write_atomically, write_json
 from ..models.distilled import WEIGHTS
 from ..models.pair import Pair, load_pair, load_target
 from ..models.public import PUBLIC
 from ..provenance import file_digest
-from ..statistics import clustered_means
+from ..statistics import limits
+from .corpus import Corpus, sources_table
 from .distillation import Distillation, prepare, train_draft, write_draft
-from .texts import Corpus, sources_table
+from .training import check_numbers, read_recipe
 
 CURVE_K = (1, 2, 4, 8)
 _EVERY = 16
@@ -36,52 +35,27 @@ _EVERY = 16
 tell much more.
 """
 
-_LARGEST_RECIPE = 1 << 20
+_FROM_ZERO = ("sampled_windows", "text_steps", "steps", "fall", "seed")
 _SIDES = {"held_text": "held-out text", "held_sampled": "the target's samples after it"}
 
 
 def distillation_from_json(path: Path) -> Distillation:
-    """Read a draft's recipe written as JSON; fields left out keep their defaults.
+    """Read a draft's recipe written as JSON; see `analysis.train.training.read_recipe`."""
 
-    Raises:
-        AnalysisError: if the file cannot be read, names a field that a recipe does not have, or
-            gives one an impossible value.
-    """
-    try:
-        values = plain_json(read_small(path, _LARGEST_RECIPE))
+    def built(values: Any) -> Distillation:
         if "layers" in values:
             values["layers"] = tuple(values["layers"])
         recipe = Distillation(**values)
-        _check(recipe)
-        return recipe
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise AnalysisError(
-            "A draft's recipe is a JSON object with the fields "
-            f"{[f.name for f in dataclasses.fields(Distillation)]}; "
-            f"{shortened(path)} is not: {error!s:.300}. Correct it."
-        ) from error
-
-
-def _check(recipe: Distillation) -> None:
-    """Raise `ValueError` at a value that no training can have."""
-    for field in dataclasses.fields(recipe):
-        value = getattr(recipe, field.name)
-        if field.name == "layers":
-            if not value or any(type(number) is not int for number in value):
-                raise ValueError(f"layers must be one or more layers' numbers; got {value!r:.40}")
-        elif field.name == "learning_rate":
-            if type(value) not in (int, float) or not 0 < value < float("inf"):
-                raise ValueError(f"{field.name} must be a number > 0; got {value!r:.40}")
-        else:
-            least = (
-                0 if field.name in ("sampled_windows", "text_steps", "steps", "fall", "seed") else 1
+        if not recipe.layers or any(type(number) is not int for number in recipe.layers):
+            raise ValueError(
+                f"layers must be one or more layers' numbers; got {recipe.layers!r:.40}"
             )
-            if type(value) is not int or not least <= value < 1 << 31:
-                raise ValueError(
-                    f"{field.name} must be an integer from {least} to 2³¹; got {value!r:.40}"
-                )
-    if recipe.context % 4 or recipe.fall > recipe.steps:
-        raise ValueError("context must be a multiple of 4, and fall at most steps")
+        check_numbers(recipe, from_zero=_FROM_ZERO)
+        if recipe.context % 4 or recipe.fall > recipe.steps:
+            raise ValueError("context must be a multiple of 4, and fall at most steps")
+        return recipe
+
+    return read_recipe(path, "A draft's recipe", Distillation, built)  # type: ignore[no-any-return]
 
 
 def distil(
@@ -94,8 +68,7 @@ def distil(
     device: str = "auto",
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Train a draft for a target and write it to `out` with its card; return the record of what was
-    measured.
+    """Train a draft for a target, write it to `out` with its card, and return the record.
 
     A run killed at any point continues from what is in `work`. Weights are written in float16, and
     the figures are those of the written weights.
@@ -155,9 +128,10 @@ def _check_target(model: Any, recipe: Distillation) -> None:
         )
 
 
-def acceptance_on(pair: Pair, shards: list[Path]) -> dict[str, list[dict[str, float]]]:
-    """Return mean acceptances of k i.i.d. drafts at every sixteenth held-out position, with 95 %
-    intervals over windows.
+def acceptance_on(pair: Pair, shards: list[Path]) -> dict[str, list[dict[str, float | None]]]:
+    """Return mean acceptances of k i.i.d. drafts at every sixteenth held-out position.
+
+    Their 95 % intervals are over windows.
 
     Tokens that the draft never proposes are one token here: no acceptance tells them apart. Their
     mean mass is 1 − Q(S), and "Q(S)", which no acceptance exceeds, is part of the result.
@@ -176,23 +150,18 @@ def acceptance_on(pair: Pair, shards: list[Path]) -> dict[str, list[dict[str, fl
     return {name: _intervals(np.concatenate(parts), positions) for name, parts in rows.items()}
 
 
-def _intervals(table: NDArray[np.float64], positions: int) -> list[dict[str, float]]:
+def _intervals(table: NDArray[np.float64], positions: int) -> list[dict[str, float | None]]:
     """Return the columns' means over windows of so many positions each, with their limits."""
     by_window = table.reshape(-1, positions, table.shape[1]).mean(axis=1)
-    means = clustered_means(by_window, np.ones_like(by_window))
-    limits = zip(means.mean, means.low, means.high, strict=True)
-    return [
-        {"mean": float(mean), "low": float(low), "high": float(high)} for mean, low, high in limits
-    ]
+    means = ratio_of_means(by_window, np.ones_like(by_window))
+    return [limits(means.at(column)) for column in range(table.shape[1])]
 
 
 @torch.inference_mode()
 def _laws(
     pair: Pair, shards: list[Path]
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Yield p and q on S and the rest `(rows, |S| + 1)` at every sixteenth position of a few
-    windows at a time.
-    """
+    """Yield p and q on S and the rest `(rows, |S| + 1)` at every sixteenth position."""
     vocabulary = pair.draft.lm_head.vocabulary
     for path in shards:
         for tokens in load_file(path)["tokens"].long().split(2):

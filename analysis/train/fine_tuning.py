@@ -1,5 +1,4 @@
-"""Fine-tuning a draft by what it is for: which loss gives the most accepted drafts, from one start
-on the same batches?
+"""Fine-tune a draft by different losses, on the same batches, to see which accepts most.
 
 A draft model is usually trained by cross-entropy, or to imitate the target by its forward KL
 divergence. Neither is what decoding pays for, the acceptance of k drafts, which `otm`
@@ -25,14 +24,14 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 import otm
+from otm.statistics import ratio_of_means
 
 from ..errors import AnalysisError
-from ..files import appearing, make_folder, write_json
-from ..layout import SHIPPED_PAIR
+from ..files import SHIPPED_PAIR, make_folder, open_atomically, write_json
 from ..models.pair import Pair, load_pair
 from ..provenance import environment, file_digest, origin
-from ..statistics import clustered_means
-from .texts import Corpus
+from ..statistics import limits
+from .corpus import Corpus
 from .training import (
     encode,
     learning_rate_at,
@@ -73,9 +72,7 @@ def _forward_divergence(
 
 
 def _loss_of(acceptance: Callable[[torch.Tensor], torch.Tensor], k: int) -> Loss:
-    """Return the mean over positions of a function of the optimal acceptance of k i.i.d. drafts, Σ
-    min(p, q) for one draft.
-    """
+    """Return the mean of a function of the optimal acceptance of k i.i.d. drafts as a loss."""
 
     def loss(logits: torch.Tensor, target: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
         problem = otm.Problem(draft=torch.softmax(logits, dim=-1), target=target, law=otm.IID(k))
@@ -155,9 +152,7 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bench:
-    """What all runs share: both models, training tokens, windows to choose rates on, windows to
-    report on.
-    """
+    """What all runs share: models, training tokens, windows to choose rates and to report on."""
 
     pair: Pair
     plan: Plan
@@ -170,8 +165,7 @@ class Bench:
 def prepare_bench(
     gather: Callable[[], Corpus], plan: Plan, *, work: Path, draft: str
 ) -> tuple[Bench, dict[str, Any]]:
-    """Load the models and cut a corpus: the last windows choose learning rates, the rest is trained
-    on.
+    """Load the models and cut a corpus: the last windows choose rates, the rest is trained on.
 
     Figures are reported on the pair's held-out text, which lies beside it.
 
@@ -217,13 +211,11 @@ def prepare_bench(
 def _tokens(
     gather: Callable[[], Corpus], pair: Pair, work: Path
 ) -> tuple[NDArray[np.uint16], dict[str, Any]]:
-    """Return the training side of a corpus as tokens and its provenance, from `work` if they are
-    there.
-    """
+    """Return a corpus' training side as tokens and its provenance, from `work` if there."""
     cache, origin_of = work / "tokens.npz", work / "corpus.json"
     if not (cache.is_file() and origin_of.is_file()):
         corpus = gather()
-        with appearing(cache) as file:
+        with open_atomically(cache) as file:
             np.savez(file, tokens=encode(pair.tokenizer, corpus.texts(held_out=False)))
         source = {
             "kind": corpus.provenance["kind"],
@@ -238,8 +230,7 @@ def _tokens(
 
 
 def fine_tune(bench: Bench, *, work: Path, losses: Sequence[str] = tuple(LOSSES)) -> dict[str, Any]:
-    """Choose a learning rate for each loss, fine-tune with every seed, and return the figures with
-    intervals.
+    """Choose a rate for each loss, fine-tune with every seed, and return figures with intervals.
 
     What is finished is kept in `work`; a killed run goes on from its last checkpoint.
     """
@@ -293,8 +284,9 @@ def train_side_by_side(
     save_every: float = _SAVE_EVERY,
     after_step: Callable[[int], None] | None = None,
 ) -> dict[Candidate, Any]:
-    """Fine-tune a copy of the draft for each candidate on the same batches; resumes from the
-    folder's checkpoint.
+    """Fine-tune a copy of the draft for each candidate on the same batches.
+
+    It resumes from the folder's checkpoint.
 
     Every batch is a function of (seed, step) alone.
     """
@@ -354,9 +346,7 @@ def train_side_by_side(
 
 
 def batch_of(tokens: NDArray[np.uint16], plan: Plan, seed: int, step: int) -> torch.Tensor:
-    """Return the (batch, context + 1) windows of one step: a function of (seed, step), so a resumed
-    run sees the same data.
-    """
+    """Return a step's windows `(batch, context + 1)`: a function of (seed, step) alone."""
     generator = np.random.default_rng([seed, step])
     starts = generator.integers(0, len(tokens) - plan.context - 1, size=plan.batch)
     return torch.from_numpy(
@@ -368,9 +358,7 @@ def batch_of(tokens: NDArray[np.uint16], plan: Plan, seed: int, step: int) -> to
 def acceptance_by_window(
     bench: Bench, drafts: Mapping[str, Any], *, choosing: bool = False
 ) -> dict[str, dict[str, list[float]]]:
-    """Return, for each draft model, the mean over each window's positions of every scheme's
-    acceptance and of the forward KL.
-    """
+    """Return by draft each window's mean acceptance of every scheme and mean forward KL."""
     found: dict[str, dict[str, list[float]]] = {name: {} for name in drafts}
     windows = bench.chosen_on if choosing else bench.reported_on
     for window in tqdm(windows, desc="acceptance", unit="window", mininterval=5):
@@ -398,8 +386,7 @@ def _distributions(bench: Bench, model: Any, row: torch.Tensor) -> NDArray[np.fl
 def summary(
     start: Mapping[str, list[float]], runs: Sequence[Mapping[str, Any]], losses: Sequence[str]
 ) -> dict[str, Any]:
-    """Return means over windows and seeds with intervals, and what each loss gains over the
-    baseline, paired by window.
+    """Return means over windows and seeds, and each loss's gain over the baseline, paired.
 
     Windows are the clusters: what differs between seeds is averaged in each window first, and
     reported beside.
@@ -444,9 +431,8 @@ def write_fine_tuning(
     ), record
 
 
-def _interval(values: NDArray[np.float64]) -> dict[str, float]:
-    means = clustered_means(values[:, None], np.ones((len(values), 1)))
-    return {"mean": float(means.mean[0]), "low": float(means.low[0]), "high": float(means.high[0])}
+def _interval(values: NDArray[np.float64]) -> dict[str, float | None]:
+    return limits(ratio_of_means(values[:, None], np.ones((len(values), 1))).at(0))
 
 
 def _cached(path: Path, bench: Bench, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -6,34 +6,34 @@ import dataclasses
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from transformers import LlamaForCausalLM
 
 import otm
-from otm._json import plain_json
 from otm.tabular import markdown
 
-from ..errors import AnalysisError
-from ..files import make_folder, read_small, shortened, write_atomically, write_json
-from ..models.names import SIDES
+from ..files import make_folder, write_atomically, write_json
 from ..models.pair import Pair
-from .texts import Corpus, sources_table
+from ..models.source import SIDES
+from .corpus import Corpus, sources_table
 from .training import (
     MOST_TOKENS,
     PRECISIONS,
     HeldOut,
     Recipe,
     Size,
+    check_numbers,
     evaluate,
     prepare_tokens,
+    read_recipe,
     saving,
     train_model,
 )
 
 CURVE_K = (1, 2, 4, 8, 16)
-_LARGEST_RECIPE = 1 << 20
 HELD_OUT_SAMPLE = 60_000
 """Characters of held-out text that are written beside the pair, so that anyone can check its
 figures.
@@ -41,54 +41,32 @@ figures.
 
 
 def recipe_from_json(path: Path) -> Recipe:
-    """Read a recipe written as JSON; fields left out keep their defaults.
+    """Read a pair's recipe written as JSON; see `analysis.train.training.read_recipe`."""
 
-    Raises:
-        AnalysisError: if the file cannot be read or names a field that a recipe does not have.
-    """
-    try:
-        values = plain_json(read_small(path, _LARGEST_RECIPE))
+    def built(values: Any) -> Recipe:
         sizes = {
             name: Size(**{**dataclasses.asdict(getattr(Recipe(), name)), **values.pop(name, {})})
-            for name in ("draft", "target")
+            for name in SIDES
         }
         recipe = Recipe(**(values | sizes))
-        _check_recipe(recipe)
-        return recipe
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise AnalysisError(
-            "A recipe is a JSON object with the fields "
-            f"{[f.name for f in dataclasses.fields(Recipe)]}; {shortened(path)} is not: "
-            f"{error!s:.300}. Correct it."
-        ) from error
-
-
-def _check_recipe(recipe: Recipe) -> None:
-    """Raise `ValueError` at a value that no training can have."""
-    for part in (recipe, recipe.draft, recipe.target):
-        for field in dataclasses.fields(part):
-            value = getattr(part, field.name)
-            if field.name == "precision":
-                if value not in PRECISIONS:
-                    raise ValueError(
-                        f"precision is one of {', '.join(PRECISIONS)}; got {value!r:.40}"
-                    )
-            elif field.name == "learning_rate":
-                if type(value) not in (int, float) or not 0 < value < float("inf"):
-                    raise ValueError(f"{field.name} must be a number > 0; got {value!r:.40}")
-            elif field.name not in ("draft", "target"):
-                least = 0 if field.name == "seed" else 1
-                if type(value) is not int or not least <= value < 1 << 31:
-                    raise ValueError(
-                        f"{field.name} must be an integer from {least} to 2³¹; got {value!r:.40}"
-                    )
-    for size in (recipe.draft, recipe.target):
-        if size.width % (2 * size.heads):
+        for part in (recipe, recipe.draft, recipe.target):
+            check_numbers(part, from_zero=("seed",))
+        if recipe.precision not in PRECISIONS:
             raise ValueError(
-                f"width must be an even multiple of heads; got {size.width} and {size.heads}"
+                f"precision is one of {', '.join(PRECISIONS)}; got {recipe.precision!r:.40}"
             )
-    if recipe.vocabulary > MOST_TOKENS:
-        raise ValueError(f"vocabulary must be at most {MOST_TOKENS:,}; got {recipe.vocabulary:,}")
+        for size in (recipe.draft, recipe.target):
+            if size.width % (2 * size.heads):
+                raise ValueError(
+                    f"width must be an even multiple of heads; got {size.width} and {size.heads}"
+                )
+        if recipe.vocabulary > MOST_TOKENS:
+            raise ValueError(
+                f"vocabulary must be at most {MOST_TOKENS:,}; got {recipe.vocabulary:,}"
+            )
+        return recipe
+
+    return read_recipe(path, "A recipe", Recipe, built)  # type: ignore[no-any-return]
 
 
 def train_pair(
@@ -100,8 +78,7 @@ def train_pair(
     device: str,
     threads: int | None = None,
 ) -> dict[str, HeldOut]:
-    """Train tokenizer, draft and target on a corpus and write them to `out` in Hugging Face format,
-    with a model card.
+    """Train tokenizer, draft and target and write them to `out` with a model card.
 
     A run killed at any point continues from the checkpoints in `work`. Weights are written in
     float16 and the held-out figures are those of the written weights.
@@ -144,9 +121,7 @@ def _save_float16(model: LlamaForCausalLM, tokenizer: object, folder: Path) -> N
 def acceptance_on(
     pair: Pair, tokens: np.ndarray, context: int, *, rows: int
 ) -> dict[str, list[float]]:
-    """Return mean acceptances over all positions of `rows` windows spread over a token stream,
-    temperature 1, full vocabulary.
-    """
+    """Return mean acceptances over all positions of `rows` windows, at temperature 1."""
     starts = np.unique(np.linspace(0, max(0, len(tokens) - context - 1), rows).astype(int))
     sums: dict[str, np.ndarray] = {}
     count = 0

@@ -1,5 +1,4 @@
-"""Train the small draft/target pair that this repository ships, reproducibly and without losing
-work when killed.
+"""Train the shipped draft/target pair reproducibly, without losing work when killed.
 
 Two Llama models share one byte-level BPE tokenizer. Every batch is a function of (seed, step)
 alone, and a checkpoint holds weights, both AdamW moments and the step, so that a run killed at any
@@ -16,9 +15,10 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,12 +28,23 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ..digests import content_digest
-from ..errors import AnalysisError
-from ..files import appearing, explain, has_content, make_folder, write_atomically
-from ..provenance import file_digest
-from .texts import Corpus
+from otm._json import plain_json
 
+from ..errors import AnalysisError
+from ..files import (
+    content_digest,
+    explain_write_error,
+    has_content,
+    make_folder,
+    open_atomically,
+    read_small,
+    shortened,
+    write_atomically,
+)
+from ..provenance import file_digest
+from .corpus import Corpus
+
+_LARGEST_RECIPE = 1 << 20
 END_OF_TEXT = "<|endoftext|>"
 PRECISIONS = ("bfloat16", "float32")
 MOST_TOKENS = 1 << 16
@@ -72,17 +83,57 @@ class Recipe:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out quality: nats per token, and bits per byte, which does not depend on the tokenizer."""
+    """Held-out quality: nats per token, and bits per byte, whatever the tokenizer."""
 
     nats_per_token: float
     bits_per_byte: float
     tokens: int
 
 
-def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE with `vocabulary` entries; every byte string is encodable, so no text
-    is refused.
+def read_recipe(path: Path, what: str, kind: type, build: Callable[[Any], Any]) -> Any:
+    """Return the recipe that `build` makes of a JSON object; fields left out keep their defaults.
+
+    Args:
+        path: the file.
+        what: what the recipe is called in messages.
+        kind: its class.
+        build: makes and checks it; raises ValueError at a value that no training can have.
+
+    Raises:
+        AnalysisError: if the file cannot be read, names a field that a recipe does not have, or
+            gives one an impossible value.
     """
+    try:
+        return build(plain_json(read_small(path, _LARGEST_RECIPE)))
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise AnalysisError(
+            f"{what} is a JSON object with the fields {[f.name for f in fields(kind)]}; "
+            f"{shortened(path)} is not: {error!s:.300}. Correct it."
+        ) from error
+
+
+def check_numbers(recipe: Any, *, from_zero: Collection[str]) -> None:
+    """Raise `ValueError` at a field of a recipe whose number no training can have.
+
+    Args:
+        recipe: a dataclass; its integers are at least 1, its real numbers positive.
+        from_zero: the integers that may be 0.
+    """
+    for field in fields(recipe):
+        value = getattr(recipe, field.name)
+        if field.type == "float" and (
+            type(value) not in (int, float) or not 0 < value < float("inf")
+        ):
+            raise ValueError(f"{field.name} must be a number > 0; got {value!r:.40}")
+        least = 0 if field.name in from_zero else 1
+        if field.type == "int" and (type(value) is not int or not least <= value < 1 << 31):
+            raise ValueError(
+                f"{field.name} must be an integer from {least} to 2³¹; got {value!r:.40}"
+            )
+
+
+def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE with `vocabulary` entries, which encodes every byte string."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -130,9 +181,7 @@ def build_model(size: Size, recipe: Recipe, vocabulary: int, seed: int) -> Llama
 
 
 def batch(tokens: np.ndarray, recipe: Recipe, step: int) -> torch.Tensor:
-    """Return the (batch, context + 1) windows of one step: a function of (seed, step), so a resumed
-    run sees the same data.
-    """
+    """Return a step's windows `(batch, context + 1)`: a function of (seed, step) alone."""
     generator = np.random.default_rng([recipe.seed, step])
     starts = generator.integers(0, len(tokens) - recipe.context - 1, size=recipe.batch)
     rows = np.stack([tokens[start : start + recipe.context + 1] for start in starts])
@@ -140,9 +189,7 @@ def batch(tokens: np.ndarray, recipe: Recipe, step: int) -> torch.Tensor:
 
 
 def learning_rate_at(peak: float, step: int, steps: int) -> float:
-    """Warm up over the first 5 % of the steps, then follow a cosine to a tenth of a per cent of the
-    peak.
-    """
+    """Warm up over the first 5 % of the steps, then follow a cosine to .1 % of the peak."""
     warm_up = max(1, steps // 20)
     if step < warm_up:
         return peak * (step + 1) / warm_up
@@ -222,9 +269,7 @@ def train_model(
 
 @torch.no_grad()
 def evaluate(model: LlamaForCausalLM, tokens: np.ndarray, num_bytes: int, context: int) -> HeldOut:
-    """Score held-out tokens in disjoint windows; `num_bytes` is the UTF-8 length of the text behind
-    them.
-    """
+    """Score held-out tokens in disjoint windows, over a text of `num_bytes` UTF-8 bytes."""
     device = model.device
     total, scored = 0.0, 0
     windows = [tokens[start : start + context + 1] for start in range(0, len(tokens) - 1, context)]
@@ -310,8 +355,7 @@ def write_checkpoint(
 
 
 def read_checkpoint(folder: Path, *, identity: str) -> tuple[dict[str, torch.Tensor], int]:
-    """Return the folder's tensors and how many steps they have behind them; nothing and 0 without a
-    checkpoint.
+    """Return the folder's tensors and the steps behind them; nothing and 0 without a checkpoint.
 
     Raises:
         AnalysisError: if the checkpoint belongs to another recipe or text, or is not what was
@@ -359,14 +403,15 @@ def saving(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:  # some of them raise types of their own
         cause = error if isinstance(error, OSError) else OSError(f"{error!s:.300}")
-        raise AnalysisError(explain(cause, folder)) from error
+        raise AnalysisError(explain_write_error(cause, folder)) from error
 
 
 def prepare_tokens(
     corpus: Corpus, recipe: Recipe, folder: Path
 ) -> tuple[PreTrainedTokenizerFast, np.ndarray, np.ndarray, int]:
-    """Return tokenizer, training tokens, held-out tokens and held-out bytes, cached in `folder` by
-    the corpus' digest.
+    """Return tokenizer, training and held-out tokens and held-out bytes, cached in `folder`.
+
+    The cache is named by the corpus' digest.
     """
     held_out_texts = corpus.texts(held_out=True)
     num_bytes = sum(len(text.encode("utf-8", "replace")) for text in held_out_texts)
@@ -382,7 +427,7 @@ def prepare_tokens(
             shutil.rmtree(kept)  # whatever lies there is not what was written
         make_folder(kept)
         tokenizer.save_pretrained(kept)
-    with appearing(cache) as file:
+    with open_atomically(cache) as file:
         np.savez(file, train=train, held_out=held_out, tokenizer=_folder_digest(kept))
     return tokenizer, train, held_out, num_bytes
 
@@ -390,9 +435,7 @@ def prepare_tokens(
 def _cached(
     cache: Path, kept: Path
 ) -> tuple[PreTrainedTokenizerFast, np.ndarray, np.ndarray] | None:
-    """Return what was prepared before, None if it is not there or not what was written: then it is
-    made again.
-    """
+    """Return what was prepared before, None if it is not there or not what was written."""
     if not has_content(cache):
         return None
     try:

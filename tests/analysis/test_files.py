@@ -1,9 +1,11 @@
 """Files appear whole or not at all, and clear words say why one cannot be written."""
 
+import hashlib
 import os
 import resource
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from analysis import files
@@ -13,7 +15,7 @@ from analysis.errors import AnalysisError
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "file"
     files.write_atomically(path, b"first")
-    with pytest.raises(RuntimeError), files.appearing(path) as file:
+    with pytest.raises(RuntimeError), files.open_atomically(path) as file:
         file.write(b"second, half wri")
         raise RuntimeError
     assert path.read_bytes() == b"first"
@@ -43,7 +45,7 @@ def test_an_unwritable_place_is_told(tmp_path: Path) -> None:
     with pytest.raises(AnalysisError, match=r"The folder cannot be made; choose another --out\."):
         files.make_folder(tmp_path / "file" / "run")
     error = OSError(30, "Read-only file system")
-    assert "Choose another --out" in files.explain(error, tmp_path)
+    assert "Choose another --out" in files.explain_write_error(error, tmp_path)
 
 
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
@@ -58,3 +60,14 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes(11))
     with pytest.raises(ValueError, match="larger than 10"):
         files.read_small(tmp_path / "large", 10)
+
+
+def test_the_digest_is_that_of_names_and_bytes() -> None:
+    """SHA-256 of what a file says of itself, and of each column's name and bytes."""
+    column = np.arange(3.0)
+    expected = hashlib.sha256(b"{}" + hashlib.sha256(b"a" + column.tobytes()).digest()).hexdigest()
+    assert files.content_digest(b"{}", ["a"], [{"a": column}]) == expected
+    changed = column.copy()
+    changed[1] = np.nextafter(1.0, 2.0)
+    assert files.content_digest(b"{}", ["a"], [{"a": changed}]) != expected
+    assert files.content_digest(b"{}", ["b"], [{"b": column}]) != expected

@@ -400,7 +400,7 @@ def test_latencies_are_relative_to_four_tokens_of_one_sequence(built: Path) -> N
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.json")), ids=lambda path: path.stem)
 def test_committed_results_say_where_they_come_from(path: Path) -> None:
-    """No folder of the machine, no host's name; and the machine's load where something was timed."""
+    """No folder of the machine, no host's name; the machine's load where something was timed."""
     record = json.loads(path.read_text(encoding="utf-8"))
     manifest = record["manifest"]
     assert not any(os.sep in word for word in manifest.get("argv", []))

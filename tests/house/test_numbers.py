@@ -144,8 +144,8 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.losses.ROUNDED_MOST": {
         "1/510": [
             "otm/losses.py: {} for bfloat16",
-            "analysis/run/losses.py: drafts drawn from masses in bfloat16, at most {} either way",
-            "analysis/run/losses.py: with such drafts, at most {}",
+            "analysis/run/loss_columns.py: drafts drawn from masses in bfloat16, at most {} either way",
+            "analysis/run/loss_columns.py: with such drafts, at most {}",
             "docs/theory.md: For bfloat16, u = 2⁻⁸: {}.",
         ],
     },
@@ -153,8 +153,8 @@ SAID: dict[str, dict[str, list[str]]] = {
         "67": [
             "otm/losses.py: Cost: {} optimal acceptances a row",
             "otm/losses.py: Cost: {} batches of",
-            "analysis/run/losses.py: alone takes some {} optimal acceptances a row",
-            "analysis/advise/lost.py: Cost: {} optimal acceptances of one draft at each position",
+            "analysis/run/loss_columns.py: alone takes some {} optimal acceptances a row",
+            "analysis/advise/losses.py: Cost: {} optimal acceptances of one draft at each position",
             "docs/runs.md: the best temperature takes {} optimal acceptances a row",
         ],
     },
@@ -332,11 +332,10 @@ SAID: dict[str, dict[str, list[str]]] = {
     },
     "analysis.statistics.CONFIDENCE": {
         "95 %": [
-            "analysis/decode/efficiency.py: low, high: {} interval over prompts",
             "analysis/decode/efficiency.py: with a {} interval over prompts",
-            "analysis/report/words.py: Bands are {} intervals over prompts",
-            "analysis/report/words.py: widened by the {} interval over prompts",
-            "analysis/report/words.py: than clusters, {} coverage",
+            "analysis/report/explanations.py: Bands are {} intervals over prompts",
+            "analysis/report/explanations.py: widened by the {} interval over prompts",
+            "analysis/report/explanations.py: than clusters, {} coverage",
             "analysis/report/page.html: with {} intervals over prompts",
             "analysis/report/page.html: Mean acceptance and its {} interval",
         ],

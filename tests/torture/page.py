@@ -169,7 +169,9 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.PredictableTree": "abstract",
     "otm.sequence.Randomness": "a source of randomness",
     "otm.sequence.RankedDecoder": "a result",
-    "otm.sequence.RegretBudget": "held against the enumeration of its steps (tests/sequence/test_regret_budget.py)",
+    "otm.sequence.RegretBudget": (
+        "held against the enumeration of its steps (tests/sequence/test_regret_budget.py)"
+    ),
     "otm.sequence.Sampled": "a source of randomness",
     "otm.sequence.StaticDecoder": "abstract",
     "otm.sequence.Step": "a result",

@@ -37,7 +37,7 @@ from analysis.errors import AnalysisError
 from analysis.models.prompts import Digest, open_prompts, prompts
 from analysis.models.source import PairSource
 from analysis.report.aggregate import aggregate
-from analysis.report.decoded import read_decode
+from analysis.report.decode_results import read_decode
 from analysis.report.reading import open_run, read_prompts
 from analysis.run.merge import merge
 from analysis.run.runs import measure_prompts, measure_trace_file
@@ -788,7 +788,7 @@ def _read_report(folder: Path) -> Any:
     names = read_prompts(run, [0, 1])
     about = {part: run.manifest.get(part) for part in ("settings", "plan", "position_note")}
     means = [
-        (m.mean, m.low, m.high)
+        (m.value, m.low, m.high)
         for m in (*found.lower, *found.upper, *found.gap_low, *found.gap_high, *found.statistics)
     ]
     schemes = [
@@ -1076,7 +1076,7 @@ def _make_text(folder: Path) -> None:
 
 
 def _read_corpus(folder: Path) -> Any:
-    from analysis.train import texts
+    from analysis.train import corpus as texts
 
     corpus = texts.from_text_files([folder / "text.txt"])
     return "\n\n".join(document.text for document in corpus.documents)
@@ -1093,7 +1093,7 @@ def _corpus_right(folder: Path, found: Any, expected: Any) -> Fault:
 
 
 def _read_pins(folder: Path) -> Any:
-    from analysis.train.texts import pinned_names
+    from analysis.train.corpus import pinned_names
 
     return pinned_names(folder / "constraints.txt")
 
@@ -1138,11 +1138,13 @@ def _train(folder: Path, stop: int | None) -> Any:
 
 
 def _make_cache(folder: Path) -> None:
-    from analysis.train import texts, training
+    from analysis.train import training
 
     _make_text(folder)
     size, recipe, _ = _training()
     del size
+    from analysis.train import corpus as texts
+
     training.prepare_tokens(texts.from_text_files([folder / "text.txt"]), recipe, folder / "work")
     (cache,) = (folder / "work").glob("tokens-*.npz")
     cache.rename(folder / "work" / "cache.npz")
@@ -1151,7 +1153,7 @@ def _make_cache(folder: Path) -> None:
 
 
 def _read_cache(folder: Path) -> Any:
-    from analysis.train import texts, training
+    from analysis.train import corpus as texts, training
 
     _, recipe, _ = _training()
     corpus = texts.from_text_files([folder / "text.txt"])
@@ -1324,8 +1326,8 @@ READERS: dict[str, Reader] = {
         "analysis.decode.results.read_results", _make_results, _read_results,
         {"results.jsonl": damage.JSON}, _by(_results_due)
     ),
-    "analysis.report.decoded.read_decode": Reader(
-        "analysis.report.decoded.read_decode", _make_results, _read_decoded,
+    "analysis.report.decode_results.read_decode": Reader(
+        "analysis.report.decode_results.read_decode", _make_results, _read_decoded,
         {"results.jsonl": damage.JSON}, _by(_decoded_due)
     ),
     "analysis.decode.results.ResultsFile": Reader(
@@ -1344,15 +1346,15 @@ READERS: dict[str, Reader] = {
         "analysis.train.pair_training.recipe_from_json", _make_recipe, _read_recipe,
         {"recipe.json": damage.JSON}, _by(_recipe_due)
     ),
-    "analysis.train.texts.from_text_files": Reader(
-        "analysis.train.texts.from_text_files", _make_text, _read_corpus,
+    "analysis.train.corpus.from_text_files": Reader(
+        "analysis.train.corpus.from_text_files", _make_text, _read_corpus,
         {"text.txt": damage.TEXT}, _corpus_right
     ),
-    "analysis.train.texts.pinned_names": Reader(
-        "analysis.train.texts.pinned_names",
-        lambda folder: (folder / "constraints.txt").write_text(
+    "analysis.train.corpus.pinned_names": Reader(
+        "analysis.train.corpus.pinned_names",
+        lambda folder: (folder / "constraints.txt").write_text((
             "numpy==2.1.0\nscipy==1.14.0  # a comment\n\ntorch==2.13.0\n"
-        ),
+        )),
         _read_pins,
         {"constraints.txt": damage.TEXT},
         _pins_right,

@@ -1,4 +1,4 @@
-"""The advice: its arithmetic on hand values, and the command from end to end on the shipped pair."""
+"""The advice: its arithmetic on hand values, and the whole command on the shipped pair."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 
 from analysis import __main__ as command
-from analysis.advise import advice as advice_module, comparison
-from analysis.advise.advice import Advice, Asked, Row, advise
-from analysis.advise.comparison import Tokens, speedup, verdict_of
+from analysis.advise import advice as advice_module, speedups
+from analysis.advise.advice import Advice, AdviceSettings, Row, advise
 from analysis.advise.costs import StepModel
-from analysis.advise.engines import chain_settings, engine_chain
-from analysis.advise.families import FAMILIES, Limits, Plan, Reading, Work, widths
-from analysis.advise.lost import SEVERAL, Lost, RoundedDrafts, Several
+from analysis.advise.engine_settings import chain_settings, engine_chain
+from analysis.advise.families import FAMILIES, Limits, Plan, Reading, Work
+from analysis.advise.losses import SEVERAL, DraftLosses, RoundedDrafts, SeveralLosses
 from analysis.advise.screen import screen, trial_table
-from analysis.advise.trial import Trial, tried
+from analysis.advise.speedups import Tokens, speedup, verdict_of
+from analysis.advise.trial import Trial, run_trials
 from analysis.advise.walk import Walk
 from analysis.decode.decoder_text import decoder_from_text, levels_of
 from analysis.decode.plain import PLAIN
 from analysis.errors import AnalysisError
-from analysis.layout import SHIPPED_PAIR
-from analysis.run.losses import PARTS
-from analysis.statistics import Interval
+from analysis.files import SHIPPED_PAIR
+from analysis.run.loss_columns import PARTS
+from analysis.run.ranks import drafting_widths
 from otm import Processing
 from otm.commands.printing import WIDTH
 from otm.engines import CostSurface, read_costs
@@ -77,7 +77,7 @@ def advice(verdict: str, *rows: Row, chain: Row) -> Advice:
         "num_plans": 109,
     }
     return Advice(
-        asked=Asked(),
+        asked=AdviceSettings(),
         verdict=verdict,  # type: ignore[arg-type]
         rows=rows,
         chain=chain,
@@ -91,12 +91,12 @@ def advice(verdict: str, *rows: Row, chain: Row) -> Advice:
 ONE = Work.of(SpeculativeSampling(1))
 CHAIN, SLOW = row(SpeculativeSampling(2), 1.2), row(SpeculativeSampling(1), 0.8)
 TREE = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.25)
-HALF = Interval(0.5, 0.45, 0.55)
-PARTS_LOST = dict.fromkeys(PARTS, Interval(0.0, 0.0, 0.0)) | {
-    "ranking": Interval(0.3, 0.2, 0.4),
-    "shape": Interval(0.2, 0.1, 0.3),
+HALF = Estimate(0.5, 0.45, 0.55)
+PARTS_LOST = dict.fromkeys(PARTS, Estimate(0.0, 0.0, 0.0)) | {
+    "ranking": Estimate(0.3, 0.2, 0.4),
+    "shape": Estimate(0.2, 0.1, 0.3),
 }
-GONE = Lost(HALF, PARTS_LOST, 4, 3, Interval(2.1, 2.0, 2.2), Interval(3.0, 2.9, 3.1), 40)
+GONE = DraftLosses(HALF, PARTS_LOST, 4, 3, Estimate(2.1, 2.0, 2.2), Estimate(3.0, 2.9, 3.1), 40)
 SURROUNDINGS = {"on": "cpu", "threads": 2}
 
 
@@ -118,7 +118,7 @@ SURROUNDINGS = {"on": "cpu", "threads": 2}
     ],
 )
 def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, second: str) -> None:
-    text = screen(given, draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE)
+    text = screen(given, draft="small", surroundings=SURROUNDINGS, passes=PASSES, lost=GONE)
     lines = text.splitlines()
     assert lines[0].startswith(first) and second in lines[1]
     copied = [
@@ -134,15 +134,15 @@ def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, s
         "to the draft's shape." in words
     )
     assert not any("not surely faster" in line for line in lines)
-    of_three = Several(
+    of_three = SeveralLosses(
         3,
         "K-SEQ",
         HALF,
-        dict.fromkeys(SEVERAL, Interval(0.2, 0.1, 0.3)) | {"verifier": Interval(0.05, 0.0, 0.1)},
+        dict.fromkeys(SEVERAL, Estimate(0.2, 0.1, 0.3)) | {"verifier": Estimate(0.05, 0.0, 0.1)},
     )
-    rounded = RoundedDrafts(*(Interval(value, value, value) for value in (-2e-5, 3e-4, 6e-4)))
+    rounded = RoundedDrafts(*(Estimate(value, value, value) for value in (-2e-5, 3e-4, 6e-4)))
     more = dataclasses.replace(GONE, several=of_three, rounding=rounded)
-    longer = screen(given, draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=more)
+    longer = screen(given, draft="small", surroundings=SURROUNDINGS, passes=PASSES, lost=more)
     words = " ".join(longer.split())
     assert (
         "begins with 3 drafts: of so many, drawn independently, K-SEQ accepts one 50 % of the "
@@ -167,7 +167,7 @@ def test_a_plan_that_is_not_surely_faster_than_the_chain_says_so() -> None:
         draft="small",
         surroundings=SURROUNDINGS,
         passes=PASSES,
-        gone=GONE,
+        lost=GONE,
     )
     assert "1.02 x the best chain, of 2 (0.97 to 1.07)\n  not surely faster than that chain" in text
 
@@ -182,7 +182,7 @@ def test_engines_are_told_what_passes_alone_say() -> None:
         draft="small",
         surroundings=SURROUNDINGS,
         passes=PASSES,
-        gone=GONE,
+        lost=GONE,
     )
     for engine, setting in chain_settings("small", 2).items():
         assert f"  {engine}: {setting}" in text
@@ -199,7 +199,7 @@ def test_a_likeliest_tree_is_told_to_the_engine_that_drafts_one() -> None:
         draft="small",
         surroundings=SURROUNDINGS,
         passes=PASSES,
-        gone=GONE,
+        lost=GONE,
     )
     assert text.startswith("SPECULATE: likeliest tree of 12, depth 3")
     assert text.endswith(
@@ -217,7 +217,7 @@ def test_what_limits_is_what_would_help_most() -> None:
             draft="s",
             surroundings=SURROUNDINGS,
             passes=PASSES,
-            gone=GONE,
+            lost=GONE,
         ).split()
     )
     assert (
@@ -232,7 +232,7 @@ def test_no_part_is_blamed_that_would_not_be_enough() -> None:
     """
     poor = dataclasses.replace(advice("do not speculate", SLOW, chain=SLOW), plain_seconds=1.6e-3)
     text = " ".join(
-        screen(poor, draft="s", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE).split()
+        screen(poor, draft="s", surroundings=SURROUNDINGS, passes=PASSES, lost=GONE).split()
     )
     assert "limits no single part: even with" in text and "would give 0." in text
 
@@ -260,7 +260,7 @@ def test_intervals_of_the_best_of_many_cover(monkeypatch: pytest.MonkeyPatch) ->
     """Of 40 plans with one true mean the one that looks best is covered as often as said; one
     plan's own interval is not enough.
     """
-    monkeypatch.setattr(comparison, "_SIMULATED", 2_000)
+    monkeypatch.setattr(speedups, "_SIMULATED", 2_000)
     rng, covered, naive, trials, error = np.random.default_rng(2), 0, 0, 200, 0.1
     for seed in range(trials):
         influence = rng.standard_normal((12, 40)) * 0.02
@@ -298,7 +298,7 @@ def test_steps_are_modelled_from_their_pieces() -> None:
     plan = Plan("chain", "", SpeculativeSampling(2), (), Work.of(SpeculativeSampling(2)))
     assert model.seconds(plan) == pytest.approx(2 * 1.1e-3 + 5e-3 + 1e-3 + 2e-4 + 2e-5)
     assert model.checking(8) == pytest.approx(8e-3)
-    assert widths(TreeShape.from_parents([0, 0, 1, 2, 3])) == [1, 2, 1]
+    assert drafting_widths(TreeShape.from_parents([0, 0, 1, 2, 3])) == (1, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -310,10 +310,10 @@ def test_plans_keep_to_the_limits(limits: Limits) -> None:
     """
     rng = np.random.default_rng(0)
     p, q = rng.dirichlet(np.ones(20), size=(2, 4))
-    from analysis.advise.texts import Text
+    from analysis.advise.sampled_texts import SampledText
 
     text, model = (
-        Text(0, (0,), q.argmax(axis=1), p, q),
+        SampledText(0, (0,), q.argmax(axis=1), p, q),
         MarkovModel(rng.dirichlet(np.ones(20), size=20)),
     )
     for family in FAMILIES:
@@ -376,12 +376,12 @@ def test_a_draft_that_costs_little_and_is_often_right_is_advised(
         Sleeping(model, seconds) for model, seconds in zip(chain, (2.5e-4, 6e-3), strict=True)
     )
     prompts = [[0], [1, 2], [3], [4, 5, 0], [2], [5]]
-    asked = Asked(num_tokens=12, limits=Limits(3, 3, 1), seconds=0.0, quick=0.0)
+    asked = AdviceSettings(num_tokens=12, limits=Limits(3, 3, 1), seconds=0.0, quick=0.0)
     found = advise(draft, target, prompts, asked=asked, eos=None)  # type: ignore[arg-type]
     # How sure it is depends on what else the machine does; which way it leans does not.
     assert found.verdict != "do not speculate" and found.looks == 1
     assert found.best.over_plain.value > 1.2 and found.best.tokens > 1.5
-    ran = tried(found, draft, target, prompts, eos=None, repeats=1, seed=3)  # type: ignore[arg-type]
+    ran = run_trials(found, draft, target, prompts, eos=None, repeats=1, seed=3)  # type: ignore[arg-type]
     assert ran[0].name == PLAIN
     for one in ran:
         # Sleep dominates; what is left is the spread of 36 calls' tokens, at most 4 each: three

@@ -17,8 +17,8 @@ from analysis.advise.laws import (
     race_ranks,
     rejection_ranks,
 )
-from analysis.advise.texts import Text
-from analysis.advise.trees import MatchLaw, matches
+from analysis.advise.likeliest_trees import MatchLaw, match_law
+from analysis.advise.sampled_texts import SampledText
 from analysis.advise.walk import along_all_lengths, along_sequences, along_tree, tree_gains
 from otm.drafts import IID, WithoutReplacement
 from otm.drafts.base import enumerate_drafts
@@ -250,14 +250,14 @@ def test_a_tree_without_branches_walks_as_its_chain() -> None:
     assert (several[1][0], several[1].sum()) == pytest.approx((cut.steps, cut.tokens), abs=1e-12)
 
 
-def text_of(draft: MarkovModel, target: MarkovModel, tokens: tuple[int, ...]) -> Text:
+def text_of(draft: MarkovModel, target: MarkovModel, tokens: tuple[int, ...]) -> SampledText:
     contexts = [(0, *tokens[:i]) for i in range(len(tokens))]
     p, q = (np.array([model.next(context) for context in contexts]) for model in (draft, target))
-    return Text(0, (0,), np.array(tokens), p, q)
+    return SampledText(0, (0,), np.array(tokens), p, q)
 
 
-def matched(draft: MarkovModel, text: Text, starts: int, eos: int | None = None) -> MatchLaw:
-    return matches(draft, text, sizes=(1, 2, 4, 7), depth=3, starts=starts, eos=eos)
+def matched(draft: MarkovModel, text: SampledText, starts: int, eos: int | None = None) -> MatchLaw:
+    return match_law(draft, text, sizes=(1, 2, 4, 7), depth=3, starts=starts, eos=eos)
 
 
 def test_likeliest_trees_yield_their_exact_expectation() -> None:

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from analysis import __main__ as command
-from analysis.layout import SHIPPED_PAIR
+from analysis.files import SHIPPED_PAIR
 from analysis.models.pair import load_pair
 
 

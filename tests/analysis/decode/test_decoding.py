@@ -161,16 +161,18 @@ def test_efficiency_weights_calls_and_clusters_by_prompt() -> None:
     found = efficiency(
         [record("a", 0, (1, 3)), record("a", 1, (2,)), record("b", 0, (9,))], decoder="a"
     )
-    assert (found.mean, found.num_calls, found.num_texts) == (2.0, 3, 2)
-    assert found.low == found.high == 2.0  # both prompts have the same ratio
+    assert (found.tokens_per_call.value, found.num_calls, found.num_texts) == (2.0, 3, 2)
+    assert (
+        found.tokens_per_call.low == found.tokens_per_call.high == 2.0
+    )  # both prompts have the same ratio
     assert found.tokens_per_second == 6.0
     spread = efficiency([record("a", i, (1 + i % 2,)) for i in range(40)], decoder="a")
     # 40 prompts, half at 1 and half at 2: the one-sample t interval, 1.5 ± 2.0227 · 0.5/√39; t
     # quantile at 39 degrees of freedom.
-    assert spread.low == pytest.approx(1.5 - 2.0227 * 0.5 / 39**0.5, abs=1e-4)
-    assert spread.high == pytest.approx(1.5 + 2.0227 * 0.5 / 39**0.5, abs=1e-4)
-    alone = efficiency([record("a", 0, (1, 3))], decoder="a")
-    assert (alone.mean, alone.low, alone.high) == (2.0, None, None)
+    assert spread.tokens_per_call.low == pytest.approx(1.5 - 2.0227 * 0.5 / 39**0.5, abs=1e-4)
+    assert spread.tokens_per_call.high == pytest.approx(1.5 + 2.0227 * 0.5 / 39**0.5, abs=1e-4)
+    alone = efficiency([record("a", 0, (1, 3))], decoder="a").tokens_per_call
+    assert alone.value == 2.0 and np.isnan([alone.low, alone.high]).all()
     with pytest.raises(AnalysisError, match="no record of c"):
         efficiency([], decoder="c")
 
@@ -188,17 +190,18 @@ def test_speed_is_measured_against_plain_decoding_of_the_same_prompts() -> None:
     """
     records = [timed(PLAIN, n, 4.0, (1, 1, 1, 1)) for n in (1, 2, 3)]
     records += [timed("a", 1, 2.0, (2, 2)), timed("a", 2, 4.0, (1, 3)), timed("a", 9, 100.0, (1,))]
-    value, low, high = measured_speedup(records, decoder="a")
-    assert value == pytest.approx(4 / 3) and low is not None and high is not None
+    found = measured_speedup(records, decoder="a")
+    value, low, high = found.value, found.low, found.high
+    assert value == pytest.approx(4 / 3) and found.has_interval
     # Leaving one out gives log 1 and log 2: the jackknife's error is log(2)/2, t with one degree of
     # freedom 12.7062.
     assert high / value == pytest.approx(
         np.exp(12.7062047 * np.log(2) / 2)
     ) and value / low == pytest.approx(high / value)
-    assert measured_speedup(records, decoder=PLAIN)[0] == pytest.approx(1.0)
-    assert measured_speedup(records[2:4], decoder="a") == (None, None, None)
-    alone, *ends = measured_speedup(records[:1] + records[3:4], decoder="a")
-    assert alone == pytest.approx(2.0) and ends == [None, None]
+    assert measured_speedup(records, decoder=PLAIN).value == pytest.approx(1.0)
+    assert np.isnan(measured_speedup(records[2:4], decoder="a").value)
+    alone = measured_speedup(records[:1] + records[3:4], decoder="a")
+    assert alone.value == pytest.approx(2.0) and np.isnan([alone.low, alone.high]).all()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 from analysis.commands.app import app  # noqa: E402
 from analysis.errors import AnalysisError  # noqa: E402
-from analysis.layout import SHIPPED_PAIR  # noqa: E402
+from analysis.files import SHIPPED_PAIR  # noqa: E402
 from analysis.models import pair as models  # noqa: E402
 from analysis.models.causal import pair_models  # noqa: E402
 from analysis.models.public import PUBLIC, public_folder  # noqa: E402

@@ -11,7 +11,7 @@ import pytest
 
 from analysis.commands.latency import latency
 from analysis.errors import AnalysisError
-from analysis.layout import SHIPPED_PAIR
+from analysis.files import SHIPPED_PAIR
 from analysis.models.latency import Grid, latency_table, measure_latency, write_latency
 from analysis.models.pair import Pair, load_pair
 from analysis.provenance import weights_digest

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import otm
 from analysis.errors import AnalysisError
-from analysis.layout import SHIPPED_PAIR
+from analysis.files import SHIPPED_PAIR
 from analysis.models import pair as pair_module
 from analysis.models.pair import Pair, choose_device, load_pair
 from analysis.papers import captures

@@ -13,8 +13,8 @@ import pytest
 from analysis.advise.laws import RankLaw
 from analysis.advise.walk import along_tree, tree_gains
 from analysis.errors import AnalysisError
-from analysis.layout import SHIPPED_PAIR
-from analysis.papers import along, experiments
+from analysis.files import SHIPPED_PAIR
+from analysis.papers import experiments, text_laws
 from analysis.papers.experiments import Tally, rank_acceptance, relative_row, run_experiment
 from otm.trees import TreeShape
 
@@ -67,7 +67,7 @@ def test_a_stopped_experiment_goes_on_to_the_same_numbers(
     for constant, value in {**small, "ERSD_SPECINFER": (3,)}.items():
         monkeypatch.setattr(experiments, constant, value)
     for constant, value in (("_AT_ONCE", 3), ("MOST_SEQUENCES", 2), ("MOST_CHILDREN", 3)):
-        monkeypatch.setattr(along, constant, value)
+        monkeypatch.setattr(text_laws, constant, value)
 
     (tmp_path / "draft_small").symlink_to(SHIPPED_PAIR / "draft_small")  # one draft model is enough
 

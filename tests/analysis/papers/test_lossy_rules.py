@@ -9,7 +9,7 @@ import pytest
 from analysis.models.pair import load_pair
 from analysis.papers import lossy_rules
 from analysis.papers.experiments import held_out_prompts
-from analysis.papers.lossy_rules import LENGTH, ONE_DRAFT, SIBLING_RULES, measured
+from analysis.papers.lossy_rules import LENGTH, ONE_DRAFT, SIBLING_RULES, measure_rules
 
 
 def test_one_prompt_of_the_shipped_pair(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +25,7 @@ def test_one_prompt_of_the_shipped_pair(monkeypatch: pytest.MonkeyPatch) -> None
     )
     monkeypatch.setattr(lossy_rules, "WINDOWS", (LENGTH + 1, 2))
     pair = load_pair(device="cpu")
-    found = measured(pair, held_out_prompts(pair, 1))
+    found = measure_rules(pair, held_out_prompts(pair, 1))
     assert found["num_contexts"] == 4
     rows = {row["rule"]: row for row in found["one_draft"]["rows"]}
     between = ("Ensemble", "Lenience", "Mentored", "Cactus", "Cascade, OPT", "Fuzzy")

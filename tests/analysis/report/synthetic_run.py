@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import otm
 from analysis.decode.results import prompt_name
 from analysis.models.processing import settings_of
-from analysis.run.losses import loss_columns, loss_statistics
+from analysis.run.loss_columns import loss_columns, loss_statistics
 
 V = 12
 HOSTILE = (

@@ -41,7 +41,7 @@ def plans(run: Run, found: Aggregates) -> Plans:
 
 
 def mean(run: Run, found: Aggregates, name: str) -> float:
-    return float(found.lower[0].mean[[column.name for column in run.schemes].index(name)])
+    return float(found.lower[0].value[[column.name for column in run.schemes].index(name)])
 
 
 def of(plans: Plans, run: Run, name: str) -> list[Plan]:
@@ -134,14 +134,14 @@ def test_increasing_ranks_are_drafted_level_by_level(
 ) -> None:
     """Four drafts that add more than two did are no case for a greedy tree."""
     column = [column.name for column in run.schemes].index("recursive_rejection_iid_k4")
-    lower = found.lower[0].mean.copy()
+    lower = found.lower[0].value.copy()
     try:
-        found.lower[0].mean[column] = 0.999
+        found.lower[0].value[column] = 0.999
         assert {
             plan.kind for plan in of(plans_of(run, found, 0, T), run, "recursive_rejection_iid_k1")
         } == {"levels"}
     finally:
-        found.lower[0].mean[:] = lower
+        found.lower[0].value[:] = lower
 
 
 def test_variances_agree_with_the_bootstrap_over_prompts(

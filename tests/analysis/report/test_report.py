@@ -24,25 +24,26 @@ from typer.testing import CliRunner
 
 import otm
 from analysis import __main__ as command
-from analysis.commands.report import report
+from analysis.commands.measure import report
 from analysis.decode.decoder_text import levels_of, most_tokens
 from analysis.decode.efficiency import efficiency
 from analysis.decode.results import read_results
 from analysis.errors import AnalysisError
-from analysis.report import aggregate as aggregation, reading, survey as surveying, words
+from analysis.report import aggregate as aggregation, aggregate as surveying, explanations, reading
 from analysis.report.aggregate import Aggregates, aggregate
-from analysis.report.answer import answer_data, answered
-from analysis.report.decoded import read_decode
+from analysis.report.answer import answer_data, answer_run
+from analysis.report.decode_results import read_decode
 from analysis.report.markdown import escaped, render as render_markdown
 from analysis.report.page import embedded_json, render
+from analysis.report.page_texts import view
 from analysis.report.reading import Run, open_run
 from analysis.report.summary import LAWS, measured_data, schemes_of
-from analysis.report.view import view
 from analysis.report.write import write_report
 from analysis.run import manifest as manifests
 from analysis.run.manifest import manifest_of
 from analysis.run.settings import NOTES
-from analysis.statistics import ClusterSums, Tally, clustered_means
+from analysis.statistics import ClusterSums, Tally
+from otm.statistics import ratio_of_means
 from tests.analysis.report.synthetic_run import (
     HOSTILE,
     RECORDS,
@@ -65,13 +66,13 @@ class Measured:
 
 def text_of(run: Run, found: Aggregates) -> dict[str, Any]:
     """What a report of this run shows as text, without costs."""
-    return view(run, found, None, answered(run, found, None, None))
+    return view(run, found, None, answer_run(run, found, None, None))
 
 
 def page_of(run: Run, found: Aggregates) -> str:
     """The page of this run."""
     data = {
-        "answer": answer_data(run, answered(run, found, None, None)),
+        "answer": answer_data(run, answer_run(run, found, None, None)),
         "measured": measured_data(run, found, None),
     }
     return render(text_of(run, found), data)
@@ -104,7 +105,7 @@ def copy(plain: Measured, tmp_path: Path) -> Path:
 
 
 def rows_of(data: Measured, setting: int) -> np.ndarray:
-    temperature, top_p = data.found.survey.settings[setting]
+    temperature, top_p = data.found.first_pass.settings[setting]
     return np.flatnonzero((data.rows["temperature"] == temperature) & (data.rows["top_p"] == top_p))
 
 
@@ -112,23 +113,23 @@ def rows_of(data: Measured, setting: int) -> np.ndarray:
 
 
 def test_means_gaps_and_statistics_are_those_of_the_rows(plain: Measured) -> None:
-    assert len(plain.found.survey.settings) == 4
-    assert sum(plain.found.survey.rows) == plain.run.num_rows == 12 * 20 * 4
+    assert len(plain.found.first_pass.settings) == 4
+    assert sum(plain.found.first_pass.rows) == plain.run.num_rows == 12 * 20 * 4
     for s in range(4):
         rows = rows_of(plain, s)
         for i, column in enumerate(plain.run.schemes):
             values = plain.rows[column.name][rows]
-            assert abs(plain.found.lower[s].mean[i] - values.mean()) < ROUNDING
+            assert abs(plain.found.lower[s].value[i] - values.mean()) < ROUNDING
             if column.optimum is not None:
                 gap = (plain.rows[column.optimum][rows] - values).mean()
-                assert abs(plain.found.gap_low[s].mean[i] - gap) < ROUNDING
+                assert abs(plain.found.gap_low[s].value[i] - gap) < ROUNDING
                 assert gap > -1e-9  # an optimum is one; 1e-9 for the rounding of both
             else:
-                assert np.isnan(plain.found.gap_low[s].mean[i])
+                assert np.isnan(plain.found.gap_low[s].value[i])
         for i, statistic in enumerate(plain.run.statistics):
             values = plain.rows[statistic.name][rows]
             finite = np.isfinite(values)
-            assert abs(plain.found.statistics[s].mean[i] - values[finite].mean()) < ROUNDING * max(
+            assert abs(plain.found.statistics[s].value[i] - values[finite].mean()) < ROUNDING * max(
                 1, values[finite].max()
             )
             assert plain.found.infinite[s][i] == pytest.approx(np.isinf(values).mean())
@@ -157,7 +158,9 @@ def test_bins_hold_about_equally_many_rows_and_the_right_ones(
             mine = rows[order[start:end]]
             assert abs(table.centre[b] - plain.rows[quantity][mine].mean()) < 1e-9
             for i, column in enumerate(plain.run.schemes):
-                assert abs(table.lower[b].mean[i] - plain.rows[column.name][mine].mean()) < ROUNDING
+                assert (
+                    abs(table.lower[b].value[i] - plain.rows[column.name][mine].mean()) < ROUNDING
+                )
 
 
 def test_quantiles_and_histograms_are_those_of_the_rows(plain: Measured) -> None:
@@ -194,7 +197,7 @@ def test_interval_agrees_with_the_cluster_bootstrap() -> None:
     rng = np.random.default_rng(5)
     counts = rng.integers(5, 60, size=150).astype(float)
     sums = counts * np.clip(rng.normal(0.7, 0.15, size=150), 0, 1)
-    result = clustered_means(sums[:, None], counts[:, None])
+    result = ratio_of_means(sums[:, None], counts[:, None])
     bootstrap = stats.bootstrap(
         (sums, counts),
         lambda s, n, axis: s.sum(axis=axis) / n.sum(axis=axis),
@@ -225,7 +228,7 @@ def covered(clusters: int, *, by_row: bool) -> int:
     cluster = np.arange(288) if by_row else prompt
     for part in np.array_split(np.arange(288), 5):  # batches cut prompts in two
         table.add(np.zeros(len(part), dtype=np.int64), cluster[part], values[part])
-    means = clustered_means(*table.tables([0]))
+    means = ratio_of_means(*table.tables([0]))
     return int(((means.low <= 0) & (means.high >= 0)).sum())
 
 
@@ -245,15 +248,15 @@ def test_interval_covers_as_often_as_it_says(clusters: int) -> None:
 def test_equal_clusters_give_the_one_sample_t_interval() -> None:
     means = np.random.default_rng(2).normal(size=9)
     expected = stats.ttest_1samp(means, 0).confidence_interval(0.95)
-    result = clustered_means(7 * means[:, None], np.full((9, 1), 7.0))
+    result = ratio_of_means(7 * means[:, None], np.full((9, 1), 7.0))
     np.testing.assert_allclose(
         [result.low[0], result.high[0]], [expected.low, expected.high], rtol=1e-12
     )
 
 
 def test_one_cluster_has_no_interval() -> None:
-    result = clustered_means(np.array([[1.0]]), np.array([[4.0]]))
-    assert result.mean[0] == 0.25
+    result = ratio_of_means(np.array([[1.0]]), np.array([[4.0]]))
+    assert result.value[0] == 0.25
     assert np.isnan(result.low[0]) and np.isnan(result.high[0])
 
 
@@ -276,7 +279,7 @@ def test_limits_stay_in_the_range_of_what_is_averaged(tmp_path: Path) -> None:
     for i, column in enumerate(data.run.schemes):
         values = data.rows[column.name]
         sums = np.array([[values[prompt == c].sum()] for c in range(2)])
-        free = clustered_means(sums, np.full((2, 1), 6.0))
+        free = ratio_of_means(sums, np.full((2, 1), 6.0))
         low, high = data.found.lower[0].low[i], data.found.lower[0].high[i]
         assert (low, high) == pytest.approx(
             (max(0.0, free.low[0]), min(1.0, free.high[0])), abs=ROUNDING
@@ -286,7 +289,7 @@ def test_limits_stay_in_the_range_of_what_is_averaged(tmp_path: Path) -> None:
     means, statistics = data.found.statistics[0], data.run.statistics
     high = dict(zip([column.name for column in statistics], means.high, strict=False))
     signed = [column.name == "lost_rounding" for column in statistics] * 2
-    assert (means.low >= np.where(signed, -1, 0)).all() and (means.low <= means.mean).all()
+    assert (means.low >= np.where(signed, -1, 0)).all() and (means.low <= means.value).all()
     assert all(high[column.name] <= 1 for column in statistics if column.unit == "probability")
     assert high["tv"] == high["likeliest_k2"] == 1 < high["target_entropy"]
     summary = (
@@ -354,7 +357,7 @@ def test_sharing_clusters_changes_no_mean(plain: Measured, monkeypatch: pytest.M
     found = aggregate(plain.run)
     assert found.num_clusters == 5
     for a, b in zip(found.lower, plain.found.lower, strict=True):
-        np.testing.assert_allclose(a.mean, b.mean, atol=ROUNDING)
+        np.testing.assert_allclose(a.value, b.value, atol=ROUNDING)
         assert not np.allclose(a.low, b.low, atol=1e-6)
 
 
@@ -466,13 +469,13 @@ def test_values_that_are_missing_are_left_out_of_their_own_mean_only(
     changed = measured(copy)
     place = {column.name: i for i, column in enumerate(plain.run.schemes)}
     values = changed.rows["kseq_iid_k2"][rows_of(changed, 0)]
-    assert abs(changed.found.lower[0].mean[place["kseq_iid_k2"]] - np.nanmean(values)) < ROUNDING
+    assert abs(changed.found.lower[0].value[place["kseq_iid_k2"]] - np.nanmean(values)) < ROUNDING
     assert (
-        changed.found.lower[0].mean[place["kseq_iid_k4"]]
-        == plain.found.lower[0].mean[place["kseq_iid_k4"]]
+        changed.found.lower[0].value[place["kseq_iid_k4"]]
+        == plain.found.lower[0].value[place["kseq_iid_k4"]]
     )
     gap = np.nanmean(changed.rows["optimum_iid_k2"][rows_of(changed, 0)] - values)
-    assert abs(changed.found.gap_low[0].mean[place["kseq_iid_k2"]] - gap) < ROUNDING
+    assert abs(changed.found.gap_low[0].value[place["kseq_iid_k2"]] - gap) < ROUNDING
 
 
 def test_an_unfinished_run_is_reported_and_says_so(copy: Path) -> None:
@@ -500,7 +503,7 @@ def test_out_is_a_folder(plain: Measured, tmp_path: Path, name: str) -> None:
 
 
 def test_every_setting_has_its_own_answer(plain: Measured) -> None:
-    answer = answered(plain.run, plain.found, None, None)
+    answer = answer_run(plain.run, plain.found, None, None)
     summary = render_markdown(text_of(plain.run, plain.found))
     for setting, (label, card) in enumerate(text_of(plain.run, plain.found)["cards"]):
         assert card == answer.cards[setting]
@@ -546,21 +549,21 @@ def test_interval_runs_enclose_the_exact_ones(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"ks": (1, 2), "temperatures": (1.0,), "prompts": 6}
     exact = measured(write_run(tmp_path / "exact", **settings))
     wide = measured(write_run(tmp_path / "wide", width=0.06, **settings))
-    assert (wide.found.lower[0].mean <= exact.found.lower[0].mean).all()
-    assert (wide.found.upper[0].mean >= exact.found.lower[0].mean).all()
-    known = np.isfinite(exact.found.gap_low[0].mean)
+    assert (wide.found.lower[0].value <= exact.found.lower[0].value).all()
+    assert (wide.found.upper[0].value >= exact.found.lower[0].value).all()
+    known = np.isfinite(exact.found.gap_low[0].value)
     assert (
-        wide.found.gap_low[0].mean[known] <= exact.found.gap_low[0].mean[known] + ROUNDING
+        wide.found.gap_low[0].value[known] <= exact.found.gap_low[0].value[known] + ROUNDING
     ).all()
     assert (
-        wide.found.gap_high[0].mean[known] >= exact.found.gap_low[0].mean[known] - ROUNDING
+        wide.found.gap_high[0].value[known] >= exact.found.gap_low[0].value[known] - ROUNDING
     ).all()
     for i in np.flatnonzero(known):
         column, best = wide.run.schemes[i], f"{wide.run.schemes[i].optimum}"
         least = np.maximum(0, wide.rows[f"{best}_lower"] - wide.rows[column.upper]).mean()
         most = np.maximum(0, wide.rows[f"{best}_upper"] - wide.rows[column.lower]).mean()
-        assert abs(wide.found.gap_low[0].mean[i] - least) < ROUNDING
-        assert abs(wide.found.gap_high[0].mean[i] - most) < ROUNDING
+        assert abs(wide.found.gap_low[0].value[i] - least) < ROUNDING
+        assert abs(wide.found.gap_high[0].value[i] - most) < ROUNDING
     data = measured_data(wide.run, wide.found, None)["acceptance"][0]
     for i, column in enumerate(wide.run.schemes):
         assert data["low"][i] <= max(0.0, wide.found.lower[0].low[i]) + 1e-6
@@ -667,18 +670,20 @@ def test_the_summary_explains_its_terms_and_says_where_positions_are_from_once(
     summary = render_markdown(shown)
     for term, explanation in shown["terms"]:
         assert f"* **{escaped(term)}**: {escaped(explanation)}" in summary
-    assert words._POSITIONS["text"] in summary
+    assert explanations._POSITIONS["text"] in summary
     assert plain.run.manifest["position_note"] not in summary
     single = dataclasses.replace(
         plain.run, manifest=plain.run.manifest | {"settings": {"positions": "by hand"}}
     )
-    assert f"Positions: {plain.run.manifest['position_note']}." in words.method(single, plain.found)
+    assert f"Positions: {plain.run.manifest['position_note']}." in explanations.method(
+        single, plain.found
+    )
 
 
 def test_both_ends_of_intervals_are_said(loose: Measured) -> None:
     shown = text_of(loose.run, loose.found)
     i = next(i for i, c in enumerate(loose.run.schemes) if c.name == "optimum_iid_k1")
-    low, high = loose.found.lower[0].mean[i], loose.found.upper[0].mean[i]
+    low, high = loose.found.lower[0].value[i], loose.found.upper[0].value[i]
     assert f"yields {1 + low:.2f} to {1 + high:.2f} tokens instead of 1." in shown["short"][0][0]
     assert "exact" not in " ".join([shown["interval_words"], *shown["method"]])
 
@@ -710,9 +715,9 @@ def test_of_a_trace_the_models_and_the_setting_are_those_that_it_names(
 
 
 def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured, copy: Path) -> None:
-    """K-SEQ stays below the optimum here, so that the recommended i.i.d. verifier is otm.Optimal()."""
+    """K-SEQ stays below the optimum here, so the recommended i.i.d. verifier is otm.Optimal()."""
     place = {column.name: i for i, column in enumerate(plain.run.schemes)}
-    mean = plain.found.lower[3].mean
+    mean = plain.found.lower[3].value
     gap = 100 * (
         mean[place["optimum_iid_k4"]]
         - max(mean[place[f"{name}_iid_k4"]] for name in ("kseq", "recursive_rejection"))
@@ -773,18 +778,20 @@ def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> Non
     assert of_column["lenience_iid"].label == "lenience (lenience = 0.5; i.i.d.)"
     assert of_column["minhash_rule_iid"].label == "MinHash, by rule (i.i.d.)"
     assert len({scheme.label for scheme in schemes}) == len(schemes) == len(of_column)
-    told = [term for term, _ in words.terms(schemes)]
+    told = [term for term, _ in explanations.terms(schemes)]
     for scheme in schemes:
         assert any(scheme.name in term for term in told), f"{scheme.name} is not explained"
         assert any(LAWS[scheme.law] in term for term in told), f"{scheme.law} is not explained"
 
 
 def test_words_are_for_classes_that_exist() -> None:
-    assert words._LAW_TERMS.keys() <= LAWS.keys() == {law.__name__ for law in otm.drafts.LAWS}
+    assert (
+        explanations._LAW_TERMS.keys() <= LAWS.keys() == {law.__name__ for law in otm.drafts.LAWS}
+    )
 
 
 def test_every_kind_of_position_is_put_into_words() -> None:
-    assert words._POSITIONS.keys() == NOTES.keys()
+    assert explanations._POSITIONS.keys() == NOTES.keys()
 
 
 def test_the_best_draft_temperature_is_named(tmp_path: Path) -> None:
@@ -812,10 +819,10 @@ def test_the_best_draft_temperature_is_named(tmp_path: Path) -> None:
 def test_block_efficiency_and_its_prediction(plain: Measured, tmp_path: Path) -> None:
     decoded = read_decode(decode_file(tmp_path / "decode.jsonl", RECORDS))
     rows = {row.decoder: row for row in decoded.predicted(plain.run, plain.found)}
-    setting = plain.found.survey.settings.index((1.0, 1.0))
-    mean = {c.name: plain.found.lower[setting].mean[i] for i, c in enumerate(plain.run.schemes)}
+    setting = plain.found.first_pass.settings.index((1.0, 1.0))
+    mean = {c.name: plain.found.lower[setting].value[i] for i, c in enumerate(plain.run.schemes)}
     single, kseq = mean["optimum_iid_k1"], mean["kseq_iid_k4"]
-    assert rows["SpeculativeSampling(3)"].measured == pytest.approx(12 / 6)
+    assert rows["SpeculativeSampling(3)"].measured.value == pytest.approx(12 / 6)
     assert (
         rows["SpeculativeSampling(3)"].target_calls == 6
         and rows["SpeculativeSampling(3)"].prompts == 2
@@ -825,7 +832,7 @@ def test_block_efficiency_and_its_prediction(plain: Measured, tmp_path: Path) ->
     )
     assert rows["DraftSelection(4, 2)"].predicted == pytest.approx(1 + kseq + kseq * single)
     assert rows["BlockVerification(3)"].predicted is None
-    assert rows["DraftSelection(4, 2)"].measured_low is None
+    assert not rows["DraftSelection(4, 2)"].measured.has_interval
     written = write_report(plain.run.folder, out=tmp_path / "out", decode=tmp_path / "decode.jsonl")
     assert 'id="chart-decode"' in written.html.read_text(encoding="utf-8")
     assert (
@@ -869,9 +876,10 @@ def test_a_file_that_decode_wrote_is_reported(
     records = read_results(results)[1]
     for decoder in decoders:
         found = efficiency(records, decoder=decoder)
-        interval = f"{found.low:.3f} to {found.high:.3f}"
+        tokens = found.tokens_per_call
+        interval = f"{tokens.low:.3f} to {tokens.high:.3f}"
         row = next(line for line in summary.splitlines() if line.startswith(f"| {decoder} |"))
-        assert f"| {found.mean:.3f} | {interval} | {found.num_calls} | 2 |" in row
+        assert f"| {tokens.value:.3f} | {interval} | {found.num_calls} | 2 |" in row
         assert f"<td>{interval}</td>" in page
         assert interval in next(line for line in printed.splitlines() if line.startswith(decoder))
     caption = (
@@ -891,7 +899,7 @@ def test_tokens_per_call_stay_between_one_and_one_more_than_the_levels(tmp_path:
     records = [record | {"lengths": [1 + 2 * i]} for i, record in enumerate(RECORDS[1:3])]
     other = [record | {"decoder": "Ersd(batch(4))", "drafted": 4} for record in records]
     ends = [
-        (row.measured_low, row.measured_high)
+        (row.measured.low, row.measured.high)
         for row in read_decode(decode_file(tmp_path / "d", records + other)).rows
     ]
     assert ends == [(1.0, 4.0), (1.0, 5.0)]
@@ -1127,9 +1135,9 @@ def test_what_acceptance_is_lost_to_is_told(tmp_path: Path) -> None:
         assert all(part["low"] <= part["mean"] <= part["high"] for part in parts)
     text = write_report(folder).markdown.read_text(encoding="utf-8")
     told = text.split("## What acceptance is lost to, temperature 1")[1].split("\n## ")[0]
-    where = data.found.survey.settings.index((1.0, 1.0))
+    where = data.found.first_pass.settings.index((1.0, 1.0))
     assert (
-        f"| accepted by the best verifier | {1 - data.found.statistics[where].mean[2]:.4f} |"
+        f"| accepted by the best verifier | {1 - data.found.statistics[where].value[2]:.4f} |"
         in told
     )  # 1 − TV
     likeliest = [

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.report.advised import read_advice
+from analysis.report.advice_record import read_advice
 from analysis.report.aggregate import aggregate
-from analysis.report.answer import Answer, answered
-from analysis.report.card import Card, card
-from analysis.report.cost import Costs, read_latency
+from analysis.report.answer import Answer, answer_run
+from analysis.report.call_costs import Costs, read_latency
 from analysis.report.reading import open_run
+from analysis.report.verdict_card import Card, card
 from analysis.report.write import write_report
 from tests.analysis.report import records
 from tests.analysis.report.synthetic_run import (
@@ -145,8 +145,10 @@ def test_nothing_is_fetched(opened: Any) -> None:
 CARD = """
 const all = (place) => Array.from(document.querySelectorAll(place), (node) => node.textContent);
 return {
-  title: all("#card-title")[0], what: all("#card-what")[0], who: all("#card-who")[0], basis: all("#card-basis")[0],
-  ask: all("#card-ask")[0], tone: document.getElementById("card").className, boxes: all("#card-boxes > div > *"),
+  title: all("#card-title")[0], what: all("#card-what")[0], who: all("#card-who")[0], basis:
+  all("#card-basis")[0],
+  ask: all("#card-ask")[0], tone: document.getElementById("card").className, boxes:
+  all("#card-boxes > div > *"),
   head: all("#plans th"), rows: all("#plans td"),
 };
 """
@@ -168,7 +170,7 @@ def said(answer: Card) -> dict[str, Any]:
 def answer_of(folder: Path, *, latency: Path | None = None, advice: Path | None = None) -> Answer:
     run = open_run(folder)
     costs, advised = latency and read_latency(latency), advice and read_advice(advice)
-    return answered(run, aggregate(run), costs or None, advised or None)
+    return answer_run(run, aggregate(run), costs or None, advised or None)
 
 
 def choose(page: Any, name: str, value: int) -> None:

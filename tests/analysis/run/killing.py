@@ -51,7 +51,7 @@ def start(measure: Callable[[], object]) -> int:
 
 
 def state(run: Path) -> dict[str, tuple[int, int]]:
-    """Return inode and modification time of every shard: a shard that is written again has others."""
+    """Return inode and modification time of every shard; one written again has others."""
     return {
         path.name: (path.stat().st_ino, path.stat().st_mtime_ns)
         for path in (run / "shards").glob("shard-*.parquet")

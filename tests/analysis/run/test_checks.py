@@ -11,7 +11,7 @@ import pytest
 
 from analysis.models.processing import settings_of
 from analysis.run import checks
-from analysis.run.checks import FALSE_ALARM, WALKS, Checked, bernstein, check_position
+from analysis.run.checks import FALSE_ALARM, WALKS, Checked, _half_width, check_position
 from otm.table import acceptance_table
 from tests.analysis.run.instances import KS, logits
 
@@ -58,8 +58,8 @@ def test_a_wrong_tree_and_a_wrong_bound_are_found(monkeypatch: pytest.MonkeyPatc
 
 def test_the_interval_of_a_mean() -> None:
     constant, log = np.full(WALKS, 2.0), math.log(4 / FALSE_ALARM)
-    assert bernstein(constant, 3.0) == pytest.approx(7 * 3 * log / (3 * (WALKS - 1)))
+    assert _half_width(constant, 3.0) == pytest.approx(7 * 3 * log / (3 * (WALKS - 1)))
     halves = np.tile([1.0, 3.0], WALKS // 2)
-    assert bernstein(halves, 0.0) == pytest.approx(
+    assert _half_width(halves, 0.0) == pytest.approx(
         math.sqrt(2 * log / (WALKS - 1))
     )  # s² = n/(n − 1)

@@ -24,7 +24,7 @@ import otm
 from analysis import __main__ as application
 from analysis.commands.measure import measure
 from analysis.errors import AnalysisError
-from analysis.layout import SHIPPED_PAIR
+from analysis.files import SHIPPED_PAIR
 from analysis.models.processing import Setting, settings_of
 from analysis.models.prompts import (
     DataSet,
@@ -35,13 +35,13 @@ from analysis.models.prompts import (
     open_prompts,
     prompts,
 )
-from analysis.models.source import PairSource, loaded
+from analysis.models.source import PairSource, load_source
 from analysis.report.aggregate import aggregate
 from analysis.report.reading import open_run
 from analysis.report.write import write_report
 from analysis.run import measure as shard, positions, runs
 from analysis.run.columns import table_of_logits
-from analysis.run.losses import PARTS, loss_statistics
+from analysis.run.loss_columns import PARTS, loss_statistics
 from analysis.run.manifest import manifest_of, read_manifest
 from analysis.run.measure import ShardTask, measure_shard
 from analysis.run.scheduling import Workers
@@ -115,7 +115,7 @@ def test_the_draft_may_have_its_own_processing_and_what_is_lost_to_it_is_told() 
     shard = measure_shard(ShardTask(0, CPU, settings, ((0, "Returns the number of items"),)))
     rows = pyarrow.parquet.read_table(pyarrow.BufferReader(shard.shard)).to_pandas()
     assert sorted(set(rows["draft_temperature"])) == [0.7, 1.3]
-    pair = loaded(CPU)
+    pair = load_source(CPU)
     tokens = pair.encode("Returns the number of items")
     draft, target = pair.next_logits(tokens)
     for temperature in (0.7, 1.3):
@@ -167,7 +167,7 @@ def test_values_are_those_of_the_library_on_the_models_logits(finished: Path) ->
     Logits in float32 differ by about 1e-5 between batch shapes, and acceptances by as much.
     """
     rows = table(finished)
-    pair = loaded(CPU)
+    pair = load_source(CPU)
     tokens = pair.encode(TEXTS[2].strip())
     assert set(rows[rows.prompt == 2].position) == set(range(1, len(tokens) + 1))
     for position in (1, len(tokens)):
@@ -286,14 +286,14 @@ def test_the_documented_way_to_read_results_gives_the_reports_numbers(finished: 
     assert done.returncode == 0, done.stderr
     run = open_run(finished)
     found = aggregate(run)
-    shown = found.lower[found.survey.settings.index((1.0, 1.0))]
+    shown = found.lower[found.first_pass.settings.index((1.0, 1.0))]
     place = {column.name: i for i, column in enumerate(run.schemes)}
     compared = 0
     for name, mean, half in (line.split() for line in done.stdout.splitlines()[1:]):
         i = place[name]
         assert (run.schemes[i].k, run.schemes[i].lossless) == (4, True)
         # Six decimals are printed.
-        assert float(mean) == pytest.approx(shown.mean[i], abs=6e-7)
+        assert float(mean) == pytest.approx(shown.value[i], abs=6e-7)
         assert max(0.0, float(mean) - float(half)) == pytest.approx(shown.low[i], abs=1.2e-6)
         assert min(1.0, float(mean) + float(half)) == pytest.approx(shown.high[i], abs=1.2e-6)
         compared += 1
@@ -305,7 +305,7 @@ def test_sampled_paths(kind: str) -> None:
     """A path is reproduced by its seed, differs between settings, and its contexts follow the
     prompt.
     """
-    pair = loaded(CPU)
+    pair = load_source(CPU)
     path = positions.WindowPlan(kind, settings_of([0.7, 1.0], [1.0]), 24, 12, 2, seed=3)
     first, second = (list(positions.windows(pair, 5, TEXTS[0], path)) for _ in range(2))
     assert first == second
@@ -324,7 +324,7 @@ def test_on_policy_contexts_leave_out_bonus_positions_and_follow_the_target() ->
     """With one model as both, every draft is accepted: of each block of 2 drafts and a bonus token,
     two contexts are compared.
     """
-    pair = loaded(CPU)
+    pair = load_source(CPU)
     twin = dataclasses.replace(pair, draft=pair.target)
     prompt = tuple(pair.encode(TEXTS[0]))
     uniforms = np.random.default_rng(0).random((7, 3))
@@ -558,7 +558,7 @@ def test_nan_and_infinite_logits_are_named(
 
     def broken(self: positions.Pair, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         sides = [z.clone() for z in original(self, rows)]
-        if rows.shape[0] == 2 and rows[0, 0] != loaded(CPU).encode(TEXTS[0])[0]:
+        if rows.shape[0] == 2 and rows[0, 0] != load_source(CPU).encode(TEXTS[0])[0]:
             sides[side][1, 3, 7] = value
         return tuple(sides)
 
@@ -852,9 +852,9 @@ def test_models_that_are_no_folders_are_told(tmp_path: Path) -> None:
         (str(bare), "has no tokenizer.json; pass a folder in Hugging Face format."),
     ):
         with pytest.raises(AnalysisError, match=re.escape(message)):
-            loaded(PairSource(draft=name, device="cpu"))
+            load_source(PairSource(draft=name, device="cpu"))
     with pytest.raises(AnalysisError, match="The target model /nonexistent does not exist"):
-        loaded(PairSource(target="/nonexistent", device="cpu"))
+        load_source(PairSource(target="/nonexistent", device="cpu"))
 
 
 def test_a_trace_goes_without_what_was_chosen_when_it_was_recorded(
@@ -939,7 +939,7 @@ def test_logits_of_several_sampled_paths_say_which_they_are_on(
     assert len(plain) > 0
     assert (plain.maximal_iid_k1_lower <= plain.maximal_iid_k1 + 1e-5).all()
     assert (plain.maximal_iid_k1_upper >= plain.maximal_iid_k1 - 1e-5).all()
-    assert aggregate(open_run(tmp_path / "again")).survey.settings == (
+    assert aggregate(open_run(tmp_path / "again")).first_pass.settings == (
         (1.0, 1.0, 0.7, 1.0, 1.0),
         (1.0, 1.0, 1.0, 1.0, 1.0),
     )
@@ -969,7 +969,7 @@ def test_logits_of_one_sampled_path_say_which_and_are_the_same_bytes_again() -> 
 def test_the_speed_counts_from_the_first_shards_work(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Half a second before the first shard, which a process may take to start, is none of the work."""
+    """Half a second before the first shard, which a start may take, is none of the work."""
     trace = write_small_trace(tmp_path / "trace.safetensors", positions=30)
     original = runs.run_each
 
@@ -987,7 +987,7 @@ def test_the_speed_counts_from_the_first_shards_work(
 def test_processes_are_started_for_what_is_wanted_after_compiling_once(
     monkeypatch: pytest.MonkeyPatch, prompt_file: Path, tmp_path: Path
 ) -> None:
-    """Of four shards one machine measures one: a second process would load the models for nothing."""
+    """Of four shards one machine measures one; a second process would load models in vain."""
     events = []
     original = runs.run_each
 
@@ -1149,4 +1149,4 @@ def test_half_precision_models_and_a_device_map(prompt_file: Path) -> None:
     )
     result = measure_shard(task)
     assert result.contexts == result.rows > 0
-    assert loaded(task.models).target.dtype == torch.bfloat16
+    assert load_source(task.models).target.dtype == torch.bfloat16

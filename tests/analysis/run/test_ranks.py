@@ -17,15 +17,15 @@ from analysis.run.ranks import (
     tree_rows,
     upper_with_gradient,
 )
-from analysis.run.trees import RankColumn
+from otm.table import TableColumn
 from otm.trees import optimal_tree, tree_expected_tokens, tunstall_upper
 
 FALLING, RISING = np.array([0.5, 0.2, 0.1]), np.array([0.2, 0.5])
 
 
 def test_schemes_that_accept_by_rank_keep_every_measured_number() -> None:
-    def column(scheme: str, law: str, k: int, definition: str = "membership") -> RankColumn:
-        return RankColumn(f"{scheme}_{law}_k{k}", scheme, "", law, k, definition)
+    def column(scheme: str, law: str, k: int, definition: str = "membership") -> TableColumn:
+        return TableColumn(f"{scheme}_{law}_k{k}", scheme, "", law, k, True, None, definition)
 
     ranked = [column("RecursiveRejection()", "IID", k) for k in (4, 1, 2)]
     others = [
@@ -94,7 +94,7 @@ def test_rows_and_their_intervals() -> None:
             mine = getattr(row, name)
             half = float(np.log(mine.high / mine.value))
             assert float(np.std(np.log(values))) * 1.962 == pytest.approx(half, rel=0.2)
-    assert drawn[0][0].tokens.low is None and "(" not in str(drawn[0][0].tokens)
+    assert not drawn[0][0].tokens.has_interval and "(" not in drawn[0][0].tokens.words(3)
 
 
 @pytest.mark.parametrize("verifier", [otm.RecursiveRejection(), otm.Naive()], ids=str)

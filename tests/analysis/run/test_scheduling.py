@@ -96,7 +96,7 @@ def exhaust(number: int) -> int:
 
 
 def test_a_piece_that_takes_all_memory_is_named_and_this_process_lives() -> None:
-    """One process is a process of its own, too; the pieces beside the one that dies are computed."""
+    """One process is its own process, too; the pieces beside the one that dies are computed."""
     found = []
     with pytest.raises(
         AnalysisError, match=r"the one that computed shard 3 was killed 4 times over\. Memory"

@@ -13,10 +13,10 @@ pytest.importorskip("transformers")
 from safetensors.torch import load_file  # noqa: E402
 
 from analysis.errors import AnalysisError  # noqa: E402
-from analysis.layout import SHIPPED_PAIR  # noqa: E402
+from analysis.files import SHIPPED_PAIR  # noqa: E402
 from analysis.models.distilled import is_distilled, load_distilled  # noqa: E402
 from analysis.train import distillation as d  # noqa: E402
-from analysis.train.texts import Corpus, Document  # noqa: E402
+from analysis.train.corpus import Corpus, Document  # noqa: E402
 
 RECIPE = d.Distillation(
     layers=(0, 1),

@@ -11,12 +11,12 @@ pytest.importorskip("transformers")
 
 from analysis.commands.app import app  # noqa: E402
 from analysis.errors import AnalysisError  # noqa: E402
-from analysis.layout import SHIPPED_PAIR  # noqa: E402
+from analysis.files import SHIPPED_PAIR  # noqa: E402
 from analysis.models.causal import pair_models  # noqa: E402
 from analysis.models.pair import load_pair  # noqa: E402
 from analysis.train import draft_training as t  # noqa: E402
+from analysis.train.corpus import Corpus, Document  # noqa: E402
 from analysis.train.distillation import Distillation  # noqa: E402
-from analysis.train.texts import Corpus, Document  # noqa: E402
 
 FIELDS = {
     "layers": [0, 1],

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from analysis.errors import AnalysisError
-from analysis.layout import SHIPPED_PAIR
-from analysis.train import fine_tuning, texts
+from analysis.files import SHIPPED_PAIR
+from analysis.train import corpus as texts, fine_tuning
 from analysis.train.fine_tuning import LOSSES, Bench, Candidate, Plan
 
 PLAN = Plan(

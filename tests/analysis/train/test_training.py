@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from analysis.errors import AnalysisError
-from analysis.train import pair_training, texts as corpus, training
+from analysis.train import corpus, pair_training, training
 from tests.paths import ROOT
 
 TINY = training.Size(width=16, layers=1, heads=2, feed_forward=32, steps=12, learning_rate=1e-2)
@@ -86,7 +86,7 @@ def test_killed_process_resumes(tokens, text: Path, tmp_path: Path) -> None:
     program = f"""
         import os, signal, sys
         from pathlib import Path
-        from analysis.train import texts as corpus, pair_training, training
+        from analysis.train import corpus, pair_training, training
         original = training.train_model
         def killed(*arguments, **options):
             def after(step):
@@ -100,13 +100,15 @@ def test_killed_process_resumes(tokens, text: Path, tmp_path: Path) -> None:
                 here, status = Path({str(tmp_path)!r}) / folder, 1
                 try:
                     pair_training.train_pair(
-                        corpus.from_text_files([Path({str(text)!r})]), pair_training.recipe_from_json(Path({str(recipe)!r})),
+                        corpus.from_text_files([Path({str(text)!r})]),
+                        pair_training.recipe_from_json(Path({str(recipe)!r})),
                         out=here / "out", work=here / "work", device="cpu", threads=1)
                     status = 0
                 finally:
                     os._exit(status)
             ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            print(ended, (Path({str(tmp_path)!r}) / "cut" / "work" / "target" / "checkpoint.safetensors").exists())
+            print(ended, (Path({str(tmp_path)!r}) / "cut" / "work" / "target" /
+            "checkpoint.safetensors").exists())
     """
     command = [sys.executable, "-c", textwrap.dedent(program)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}

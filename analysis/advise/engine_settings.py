@@ -35,7 +35,7 @@ class EngineChain:
     @property
     def may_pay(self) -> bool:
         """Whether there is anything to try in an engine."""
-        return self.speedup.value > 1.0
+        return bool(self.speedup.value > 1.0)
 
 
 def engine_chain(tokens: Sequence[float], model: StepModel, *, timed: Estimate) -> EngineChain:
@@ -73,9 +73,9 @@ def chain_settings(draft: str, length: int) -> dict[str, Any]:
     >>> chain_settings("small", 3)["SGLang"].split(" --")[-1]
     'speculative-num-draft-tokens 4'
     """
+    chain = {"method": "draft_model", "model": draft, "num_speculative_tokens": length}
     return {
-        "vLLM": "--speculative-config "
-        f"'{json.dumps({'method': 'draft_model', 'model': draft, 'num_speculative_tokens': length})}'",
+        "vLLM": f"--speculative-config '{json.dumps(chain)}'",
         "SGLang": f"--speculative-algorithm STANDALONE --speculative-draft-model-path {draft} "
         f"--speculative-num-steps {length} --speculative-eagle-topk 1 "
         f"--speculative-num-draft-tokens {length + 1}",
@@ -88,8 +88,7 @@ def chain_settings(draft: str, length: int) -> dict[str, Any]:
 
 
 def likeliest_settings(draft: str, tree: LikeliestTree) -> str:
-    """Return what SGLang is told to draft a tree of the likeliest paths: the nearest that it has,
-    which keeps 8 paths of a level.
+    """Return SGLang's options for a tree of the likeliest paths, of which it keeps 8 a level.
 
     Reference: SGLang, --speculative-eagle-topk and --speculative-num-draft-tokens, which counts the
     root.
@@ -106,8 +105,7 @@ def likeliest_settings(draft: str, tree: LikeliestTree) -> str:
 
 
 def eagle_choices(shape: TreeShape) -> list[list[int]]:
-    """Return a tree as EAGLE and Medusa write it: the ranks on the way to each node, level by
-    level.
+    """Return a tree as EAGLE and Medusa write it: the ranks on the way to each node, by level.
 
     Reference: `mc_sim_7b_63` of EAGLE, eagle/model/choices.py.
 

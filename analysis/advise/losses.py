@@ -1,5 +1,4 @@
-"""What first drafts are lost to along the sampled texts, and what a drafter that knew the target
-would win.
+"""What first drafts are lost to along sampled texts, and what the best drafter would win.
 
 The parts are `otm.losses.acceptance_losses` at random positions of the texts, from both models'
 logits: of one draft, and of as many as the advised plan begins with, drawn independently. Where the
@@ -23,11 +22,11 @@ from otm.losses import acceptance_losses, draft_rounding
 from otm.sequence import Decoder, DraftSelection, LanguageModel, LikeliestTree, StaticDecoder
 from otm.sequence.likeliest_tree import WeightedPath, grow_likeliest_trees
 from otm.sequence.models import next_distributions
+from otm.statistics import Estimate, ratio_of_means
 
 from ..models.causal import CausalModel
 from ..models.processing import Setting
-from ..run.losses import PARTS
-from ..statistics import Interval, clustered_means
+from ..run.loss_columns import PARTS
 
 POSITIONS, TREES = 8, 2
 """Positions of a text at which the parts, and the trees, are looked at."""
@@ -39,7 +38,7 @@ SEVERAL = {name: words for name, words in PARTS.items() if name != "ranking"} | 
 
 
 @dataclasses.dataclass(frozen=True)
-class Several:
+class SeveralLosses:
     """What becomes of several first drafts, drawn independently.
 
     Attributes:
@@ -51,8 +50,8 @@ class Several:
 
     drafts: int
     verifier: str
-    accepted: Interval
-    parts: dict[str, Interval]
+    accepted: Estimate
+    parts: dict[str, Estimate]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,13 +65,13 @@ class RoundedDrafts:
             times this.
     """
 
-    gain: Interval
-    output_tv: Interval
-    draft_tv: Interval
+    gain: Estimate
+    output_tv: Estimate
+    draft_tv: Estimate
 
 
 @dataclasses.dataclass(frozen=True)
-class Lost:
+class DraftLosses:
     """What becomes of first drafts.
 
     Attributes:
@@ -86,18 +85,18 @@ class Lost:
         rounding: what bfloat16 changes, where the draft model computes in it.
     """
 
-    accepted: Interval
-    parts: dict[str, Interval]
+    accepted: Estimate
+    parts: dict[str, Estimate]
     size: int
     length: int
-    tokens: Interval
-    clairvoyant: Interval
+    tokens: Estimate
+    clairvoyant: Estimate
     positions: int
-    several: Several | None = None
+    several: SeveralLosses | None = None
     rounding: RoundedDrafts | None = None
 
 
-def lost(
+def measure_losses(
     draft: CausalModel,
     target: CausalModel,
     sampled: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]],
@@ -108,7 +107,7 @@ def lost(
     seconds: float,
     rng: np.random.Generator,
     rounded: bool = False,
-) -> Lost:
+) -> DraftLosses:
     """Look at random positions of texts until the time is over, at those of one text at least.
 
     Args:
@@ -165,14 +164,14 @@ def lost(
         place,
         np.array([[owner[1]] * columns + [owner[2]] * 2 for owner in owners], dtype=float),
     )
-    means = clustered_means(sums, counts)
-    shares = iter([means.of(column) for column in range(columns + 2)])
+    means = ratio_of_means(sums, counts)
+    shares = iter([means.at(column) for column in range(columns + 2)])
     accepted, parts_of_one = next(shares), {name: next(shares) for name in PARTS}
     several = None
     if k > 1:
         words = "the best verifier" if verifier is None else str(verifier)
-        several = Several(k, words, next(shares), {name: next(shares) for name in SEVERAL})
-    return Lost(
+        several = SeveralLosses(k, words, next(shares), {name: next(shares) for name in SEVERAL})
+    return DraftLosses(
         accepted=accepted,
         parts=parts_of_one,
         several=several,
@@ -188,9 +187,7 @@ def lost(
 def first_drafts(
     decoder: Decoder, draft: LanguageModel, contexts: Sequence[tuple[int, ...]]
 ) -> int:
-    """Return how many drafts a plan begins with; where that depends on the context, the mean over
-    some, rounded.
-    """
+    """Return how many drafts a plan begins with, the rounded mean where contexts differ."""
     if isinstance(decoder, StaticDecoder):
         return len(decoder.shape.children(0))
     if not isinstance(decoder, LikeliestTree):
@@ -220,7 +217,7 @@ def _expected(
     tree: LikeliestTree,
     eos: int | None,
 ) -> tuple[float, float]:
-    """Return 1 + Σ Q(u) over the paths that the draft, and those that the target, holds likeliest."""
+    """Return 1 + Σ Q(u) over the likeliest paths of the draft, and of the target."""
     won = []
     for model in (draft, target):
         (paths,) = _grown(tree, model, [context])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import otm
-from analysis.report.comparison import trees_table
+from analysis.report.next_token import trees_table
 
 
 def test_trees_of_a_pair_of_distributions_as_text() -> None:

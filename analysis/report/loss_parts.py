@@ -4,45 +4,45 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
-from ..run.losses import PARTS
-from ..statistics import Means
+from otm.statistics import Estimate
+
+from ..run.loss_columns import PARTS
+from ..statistics import interval_text, limits
 from .aggregate import Aggregates
 from .reading import Run
-from .text import shown
+from .text import printable
 
 ACCEPTED = "accepted by the best verifier"
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """A share of first drafts; limits are None where nothing is known about them.
+class LossPart:
+    """A share of first drafts.
 
     Attributes:
         words: what becomes of them.
-        mean, low, high: the share.
+        share: how many, with its interval over prompts.
         adds: whether it is one of those that make 1 together.
     """
 
     words: str
-    mean: float
-    low: float | None
-    high: float | None
+    share: Estimate
     adds: bool
 
     @property
     def row(self) -> tuple[str, str, str]:
         """The part as text."""
-        interval = (
-            "" if self.low is None or self.high is None else f"{self.low:.4f} to {self.high:.4f}"
-        )
-        return self.words, f"{self.mean:.4f}", interval
+        return self.words, f"{self.share.value:.4f}", interval_text(self.share)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {"words": self.words} | limits(self.share) | {"adds": self.adds}
 
 
-def parts_of(run: Run, found: Aggregates, setting: int) -> list[Part]:
-    """Return what becomes of first drafts, the accepted ones first; nothing for a run that did not
-    ask.
-    """
+def parts_of(run: Run, found: Aggregates, setting: int) -> list[LossPart]:
+    """Return what becomes of first drafts, the accepted ones first; nothing if not measured."""
     places = {column.name: i for i, column in enumerate(run.statistics)}
     optimum = _optima(run).get(1)
     if optimum is None or not all(f"lost_{name}" in places for name in PARTS):
@@ -50,7 +50,7 @@ def parts_of(run: Run, found: Aggregates, setting: int) -> list[Part]:
     parts = [_part(ACCEPTED, found.lower[setting], optimum, adds=True)]
     for name, place in places.items():
         if name.startswith(("lost_", "rounding_")):
-            label = shown(run.statistics[place].label).removeprefix("lost to ")
+            label = printable(run.statistics[place].label).removeprefix("lost to ")
             parts.append(
                 _part(
                     label,
@@ -63,11 +63,9 @@ def parts_of(run: Run, found: Aggregates, setting: int) -> list[Part]:
 
 
 def likeliest_of(run: Run, found: Aggregates, setting: int) -> list[tuple[int, float, float]]:
-    """Return (k, the best that k i.i.d. drafts win, target mass of its likeliest k) for every k
-    that a run asked for.
-    """
+    """Return (k, the best of k i.i.d. drafts, the target's mass of its likeliest k) for each k."""
     places = {column.name: i for i, column in enumerate(run.statistics)}
-    own, likeliest = found.lower[setting].mean, found.statistics[setting].mean
+    own, likeliest = found.lower[setting].value, found.statistics[setting].value
     return [
         (k, float(own[place]), float(likeliest[places[f"likeliest_k{k}"]]))
         for k, place in _optima(run).items()
@@ -76,16 +74,12 @@ def likeliest_of(run: Run, found: Aggregates, setting: int) -> list[tuple[int, f
 
 
 def is_loss(name: str) -> bool:
-    """Return whether a statistic is shown here rather than among those that describe the two
-    distributions.
-    """
+    """Return whether a statistic is shown among the losses."""
     return name.startswith(("lost_", "rounding_", "likeliest_k"))
 
 
 def _optima(run: Run) -> dict[int, int]:
-    """Return the column of the optimum of k i.i.d. drafts by k, ascending; the first one where no
-    law has their name.
-    """
+    """Return the column of the optimum of k i.i.d. drafts by k, ascending."""
     own = [
         (column.law != "IID", i, column.k)
         for i, column in enumerate(run.schemes)
@@ -95,10 +89,8 @@ def _optima(run: Run) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
-def _part(words: str, means: Means, place: int, *, adds: bool) -> Part:
-    """Return a mean with its interval; a part that adds is no less than 0 but for what sums round
-    off.
-    """
-    share, least = means.of(place), 0.0 if adds else -math.inf
-    low = None if share.low is None else max(share.low, least)
-    return Part(words, max(share.value, least), low, share.high, adds)
+def _part(words: str, means: Estimate, place: int, *, adds: bool) -> LossPart:
+    """Return a mean with its interval; one that adds is no less than 0, whatever sums round."""
+    share, least = means.at(place), 0.0 if adds else -math.inf
+    share = dataclasses.replace(share, value=max(share.value, least))
+    return LossPart(words, share.clipped(least, math.inf), adds)

@@ -1,5 +1,4 @@
-"""What a call costs, in units of one step of plain decoding: measured on a machine, or assumed by
-the reader.
+"""What a call costs in steps of plain decoding: measured on a machine, or assumed.
 
 A call drafts a tree level by level, one draft pass a level, and lets the target check all of it at
 once:
@@ -34,7 +33,7 @@ from otm.errors import OtmError
 from ..errors import AnalysisError
 from ..files import read_small
 from .plans import MOST_NODES, Plan
-from .text import shown
+from .text import printable
 
 _MOST_BYTES = 64 << 20
 
@@ -89,8 +88,9 @@ class Costs:
 
 
 def read_latency(path: Path) -> Costs:
-    """Read costs from a record of `latency`, or from any cost surface that `otm.engines.read_costs`
-    takes (batch 1, first context).
+    """Read costs from a record of `latency` or a cost surface.
+
+    Of a surface, which `otm.engines.read_costs` takes, it is batch 1 and the first context.
 
     Raises:
         AnalysisError: if the file is neither.
@@ -123,7 +123,7 @@ def read_latency(path: Path) -> Costs:
             f"{path.name} is no whole record of latency ({type(error).__name__}: {error}). Measure "
             "again."
         ) from error
-    return measured(
+    return measured_costs(
         {count + 1: seconds / plain for count, seconds in zip(nodes, draft, strict=False)},
         {count: seconds / plain for count, seconds in zip(nodes, target, strict=False)},
         source=source,
@@ -142,10 +142,10 @@ def _of_surface(path: Path) -> Costs:
     target = {
         n: surface.at(batch=1, context=context, length=n).target / plain.target for n in tokens
     }
-    return measured({1: plain.draft / plain.target}, target, source=surface.source)
+    return measured_costs({1: plain.draft / plain.target}, target, source=surface.source)
 
 
-def measured(
+def measured_costs(
     draft: dict[int, float],
     target: dict[int, float],
     *,
@@ -173,13 +173,13 @@ def measured(
     ):
         raise AnalysisError(
             "Costs must be positive, finite and known for 0 and at least 1 drafted token; "
-            f"{shown(source)} has others."
+            f"{printable(source)} has others."
         )
     points = [
         tuple((float(at), float(cost)) for at, cost in sorted(part.items()))
         for part in (draft, target)
     ]
-    return Costs(points[0], points[1], rest or {}, shown(source)[:120], models or {})
+    return Costs(points[0], points[1], rest or {}, printable(source)[:120], models or {})
 
 
 def read_object(path: Path, what: str) -> dict[str, Any]:

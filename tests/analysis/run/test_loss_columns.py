@@ -9,8 +9,8 @@ import pytest
 
 import otm
 from analysis.models.processing import Setting
-from analysis.run import losses
-from analysis.run.losses import PARTS, loss_columns, loss_statistics
+from analysis.run import loss_columns as losses
+from analysis.run.loss_columns import PARTS, loss_columns, loss_statistics
 from otm import Processing
 
 KS = (1, 3)

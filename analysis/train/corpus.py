@@ -1,5 +1,4 @@
-"""Technical English that every checkout can gather offline: the docstrings of installed Python
-packages.
+"""A text corpus that every checkout has offline: docstrings of installed Python packages.
 
 A docstring corpus needs no download, its licences are those of the packages that the project
 depends on anyway, and it is large enough (some ten million tokens) to train two small models that
@@ -39,7 +38,7 @@ _BUILD_TOOLS = ("hatchling",)
 
 @dataclass(frozen=True)
 class Document:
-    """A file's text, the package that it came from, and the side of the split that it belongs to."""
+    """A file's text, the package that it came from, and its side of the split."""
 
     source: str
     text: str
@@ -48,7 +47,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in a fixed order together with the versions and licences of where they came from."""
+    """Documents in a fixed order, with the versions and licences of their sources."""
 
     documents: tuple[Document, ...]
     provenance: dict[str, object]
@@ -67,9 +66,7 @@ class Corpus:
 
 
 def requirement_closure(names: Iterable[str]) -> list[str]:
-    """Return the installed distributions among `names` and everything that they pull in, sorted by
-    name.
-    """
+    """Return the installed ones of `names` and everything that they require, sorted."""
     found: set[str] = set()
     queue = [canonicalize_name(name) for name in names]
     while queue:
@@ -137,9 +134,7 @@ def from_installed_packages(constraints: Path) -> Corpus:
 
 
 def from_text_files(paths: Iterable[Path]) -> Corpus:
-    """Read UTF-8 text files, split at blank lines into documents that are dealt to the two sides by
-    hash.
-    """
+    """Read UTF-8 text files, cut at blank lines into documents that a hash deals to both sides."""
     documents = []
     names = []
     for path in paths:
@@ -249,7 +244,7 @@ def _licence(name: str) -> str:
 
 
 def sources_table(provenance: Mapping[str, Any]) -> str:
-    """Return a corpus's sources and licences as a table in Markdown; of text files it has no rows."""
+    """Return a corpus's sources and licences as a Markdown table, empty for text files."""
     versions, licences = provenance.get("packages", {}), provenance.get("licences", {})
     rows = [
         (

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 import otm
+from otm.statistics import Estimate
 
 from ..decode.decoder_text import levels_of, most_tokens
 from ..decode.efficiency import block_efficiency
 from ..decode.results import bad_line, open_results
+from ..statistics import limits
 from .aggregate import Aggregates
 from .reading import Run
 
@@ -25,20 +27,23 @@ class DecodeRow:
 
     Attributes:
         decoder: its text.
-        measured, measured_low, measured_high: Σ tokens / Σ target calls and its interval over
-            prompts, None for one prompt.
+        measured: Σ tokens / Σ target calls with its interval over prompts.
         predicted: 1 + α₁ + α₁α₂ + … from the measured run's acceptances, None where it holds none
             that fit.
         target_calls, prompts: how much was measured.
     """
 
     decoder: str
-    measured: float
-    measured_low: float | None
-    measured_high: float | None
+    measured: Estimate
     predicted: float | None
     target_calls: int
     prompts: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        measured, low, high = limits(self.measured).values()
+        ends = {"measured": measured, "measured_low": low, "measured_high": high}
+        return dataclasses.asdict(self) | ends
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +58,7 @@ class DecodeRun:
         setting = self.setting(run, found)
         if setting is None:
             return self.rows
-        acceptance = found.lower[setting].mean
+        acceptance = found.lower[setting].value
         return tuple(
             dataclasses.replace(row, predicted=_predict(row.decoder, run, acceptance))
             for row in self.rows
@@ -75,7 +80,7 @@ class DecodeRun:
             )
         decoded, measured = (
             max((row.prompts for row in self.rows), default=0),
-            found.survey.num_prompts,
+            found.first_pass.num_prompts,
         )
         if decoded < measured:
             told.append(
@@ -86,12 +91,11 @@ class DecodeRun:
 
     def setting(self, run: Run, found: Aggregates) -> int | None:
         """Return which of the measured run's settings was decoded at, None if another one."""
-        return run.setting_of(self.settings, found.survey.settings)
+        return run.setting_of(self.settings, found.first_pass.settings)
 
 
 def read_decode(path: Path) -> DecodeRun:
-    """Average a results file of `python -m analysis decode` by decoder, with the intervals that
-    `decode` prints.
+    """Average a results file of `decode` by decoder, with the intervals that `decode` prints.
 
     Memory: two numbers per decoder and prompt, and the name of every text.
 
@@ -164,12 +168,9 @@ def _find(run: Run, law: str, verifier: str, k: int) -> int | None:
 
 def _row(decoder: str, prompts: dict[int, list[float]], most: int) -> DecodeRow:
     tokens, calls = np.array(list(prompts.values())).T
-    mean, low, high = block_efficiency(tokens, calls, most=most)
     return DecodeRow(
         decoder=decoder,
-        measured=mean,
-        measured_low=low,
-        measured_high=high,
+        measured=block_efficiency(tokens, calls, most=most),
         predicted=None,
         target_calls=int(calls.sum()),
         prompts=len(calls),

@@ -22,9 +22,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.statistics import Estimate
+from otm.statistics import Estimate, t_quantile
 
-from ..statistics import t_quantile
 from .families import Plan
 
 Floats = NDArray[np.float64]
@@ -88,9 +87,7 @@ class Tokens:
         )
 
     def critical(self, *, error: float, seed: int) -> float:
-        """Return the value that the largest |t| over the plans exceeds with this probability; NaN
-        for one prompt.
-        """
+        """Return what the largest |t| of the plans exceeds at this rate; NaN for one prompt."""
         if self.clusters < 2:
             return float("nan")
         rng, freedom = np.random.default_rng(seed), self.clusters - 1

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from ..run.ranks import by_rank, tree_rows
-from . import words
+from ..statistics import interval_text
+from . import explanations
 from .aggregate import Aggregates
 from .answer import Answer
-from .decoded import DecodeRow, DecodeRun
+from .decode_results import DecodeRow, DecodeRun
 from .findings import all_ks, best_draft_temperature, first_k, short
-from .lost import is_loss, likeliest_of, parts_of
+from .loss_parts import is_loss, likeliest_of, parts_of
 from .reading import Run, read_prompts
 from .summary import Scheme, schemes_of, setting_labels, varied
-from .text import interval_text, shown
+from .text import printable
 
 _LISTED_PROMPTS = 5
 _LONGEST_VALUE = 400
@@ -30,10 +31,12 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) 
     return {
         "title": f"{model_name(run, 'draft')} drafting for {model_name(run, 'target')}",
         "intro": _intro(run, found),
-        "warnings": [shown(line) for line in [*words.warnings(run, found), *answer.warnings]],
+        "warnings": [
+            printable(line) for line in [*explanations.warnings(run, found), *answer.warnings]
+        ],
         "card": answer.cards[answer.first],
         "cards": list(zip(labels, answer.cards, strict=True)),
-        "setting_words": words.setting_words(
+        "setting_words": explanations.setting_words(
             labels[answer.first], len(labels), advised=answer.advised is not None
         ),
         "budget": answer.budget,
@@ -42,8 +45,8 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) 
         "first": answer.first,
         "ks": all_ks(run),
         "first_k": first_k(run),
-        "interval_words": words.interval_words(run, found),
-        "band_words": words.band_words(run, found),
+        "interval_words": explanations.interval_words(run, found),
+        "band_words": explanations.band_words(run, found),
         "has_entropy": any(len(binned.centre) for binned in found.by_entropy),
         "prompts": _prompts(run, found),
         "best_draft_temperature": best_draft_temperature(run, found, schemes)
@@ -53,28 +56,28 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) 
         if decode is None
         else [_decode_row(row) for row in decode.predicted(run, found)],
         "decode_setting": None if decode is None else decode.setting(run, found),
-        "prediction": words.PREDICTION,
+        "prediction": explanations.PREDICTION,
         "decode_notes": []
         if decode is None
-        else [shown(note) for note in decode.notes(run, found)],
-        "lost_words": words.LOST,
-        "likeliest_words": words.LIKELIEST,
+        else [printable(note) for note in decode.notes(run, found)],
+        "lost_words": explanations.LOST,
+        "likeliest_words": explanations.LIKELIEST,
         "lost": [_lost(run, found, s) for s in range(len(labels))],
-        "trees_words": words.TREES,
-        "trees_head": words.TREES_HEAD,
+        "trees_words": explanations.TREES,
+        "trees_head": explanations.TREES_HEAD,
         "trees": [_trees(run, found, s) for s in range(len(labels))],
         "tables": [_table(run, found, schemes, s) for s in range(len(labels))],
-        "terms": [(shown(term), shown(text)) for term, text in words.terms(schemes)],
-        "method": [shown(line) for line in words.method(run, found)],
+        "terms": [(printable(term), printable(text)) for term, text in explanations.terms(schemes)],
+        "method": [printable(line) for line in explanations.method(run, found)],
         "provenance": provenance(run),
     }
 
 
 def model_name(run: Run, side: str) -> str:
-    """Return a model's name, of a path only its end; of a recorded trace, the name in its metadata."""
+    """Return a model's name, of a path its end, of a recorded trace that in its metadata."""
     recorded = (run.trace or {}).get(f"{side}_model")
     name = str(run.section("settings").get(side) or recorded or f"unnamed {side}")
-    return shown("/".join(name.replace("\\", "/").rstrip("/").split("/")[-2:]))[:120]
+    return printable("/".join(name.replace("\\", "/").rstrip("/").split("/")[-2:]))[:120]
 
 
 def provenance(run: Run) -> list[tuple[str, str]]:
@@ -92,12 +95,15 @@ def _flatten(rows: list[tuple[str, str]], name: str, value: Any) -> None:
         return
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     rows.append(
-        (shown(name), shown(text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + " …"))
+        (
+            printable(name),
+            printable(text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + " …"),
+        )
     )
 
 
 def _intro(run: Run, found: Aggregates) -> str:
-    settings, prompts = len(found.survey.settings), found.survey.num_prompts
+    settings, prompts = len(found.first_pass.settings), found.first_pass.num_prompts
     vocabulary = run.section("provenance").get("num_tokens")
     size = f", vocabulary of {vocabulary:,} tokens" if isinstance(vocabulary, int) else ""
     return (
@@ -126,8 +132,8 @@ def _prompts(run: Run, found: Aggregates) -> list[list[dict[str, Any]]]:
             [
                 {
                     "overlap": f"{mean:.3f}",
-                    "name": shown(name or f"prompt {number}"),
-                    "text": shown(text.strip()),
+                    "name": printable(name or f"prompt {number}"),
+                    "text": printable(text.strip()),
                     "gap": gap,
                 }
                 for name, text, number, mean, gap in told
@@ -137,21 +143,18 @@ def _prompts(run: Run, found: Aggregates) -> list[list[dict[str, Any]]]:
 
 
 def _decode_row(row: DecodeRow) -> dict[str, str]:
-    known = row.measured_low is not None
     return {
-        "decoder": shown(row.decoder),
+        "decoder": printable(row.decoder),
         "predicted": "–" if row.predicted is None else f"{row.predicted:.3f}",
-        "measured": f"{row.measured:.3f}",
-        "interval": f"{row.measured_low:.3f} to {row.measured_high:.3f}" if known else "–",
+        "measured": f"{row.measured.value:.3f}",
+        "interval": interval_text(row.measured, 3) or "–",
         "target_calls": f"{row.target_calls:,}",
         "prompts": f"{row.prompts:,}",
     }
 
 
 def _lost(run: Run, found: Aggregates, setting: int) -> dict[str, Any]:
-    """Return what first drafts are lost to and what a clairvoyant drafter would win, as text; empty
-    where it was not asked for.
-    """
+    """Return as text what first drafts are lost to and what a clairvoyant drafter would win."""
     likeliest = [
         (f"{k}", f"{own:.4f}", f"{best:.4f}") for k, own, best in likeliest_of(run, found, setting)
     ]
@@ -159,13 +162,11 @@ def _lost(run: Run, found: Aggregates, setting: int) -> dict[str, Any]:
 
 
 def _trees(run: Run, found: Aggregates, setting: int) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """Return (scheme, rows) of optimal trees and bounds as text, of a run that asked for bounds;
-    the best scheme alone.
-    """
+    """Return (scheme, rows) of the best scheme's optimal trees and bounds, if asked for."""
     if not run.section("settings").get("bounds") or run.is_interval:
         return []
     means, place = (
-        found.lower[setting].mean,
+        found.lower[setting].value,
         {column.name: i for i, column in enumerate(run.schemes)},
     )
     tables = []
@@ -178,7 +179,7 @@ def _trees(run: Run, found: Aggregates, setting: int) -> list[tuple[str, list[tu
         tables.append(
             (
                 rows[-1].tokens.value,
-                f"{shown(family[0].label)}, at most {ks[-1]} children a vertex",
+                f"{printable(family[0].label)}, at most {ks[-1]} children a vertex",
                 rows,
             )
         )
@@ -188,7 +189,10 @@ def _trees(run: Run, found: Aggregates, setting: int) -> list[tuple[str, list[tu
     return [
         (
             best[1],
-            [(f"{row.nodes}", f"{row.depth}", str(row.tokens), str(row.upper)) for row in best[2]],
+            [
+                (f"{row.nodes}", f"{row.depth}", row.tokens.words(3), row.upper.words(3))
+                for row in best[2]
+            ],
         )
     ]
 
@@ -200,16 +204,18 @@ def _table(
     cells = []
     for scheme in schemes:
         place = {run.schemes[i].k: i for i in scheme.columns}
-        cells.append([shown(scheme.label), *(_cell(run, found, setting, place.get(k)) for k in ks)])
+        cells.append(
+            [printable(scheme.label), *(_cell(run, found, setting, place.get(k)) for k in ks)]
+        )
     return {
-        "rows": f"{found.survey.rows[setting]:,}",
+        "rows": f"{found.first_pass.rows[setting]:,}",
         "cells": cells,
         "statistics": _statistics(run, found, setting),
     }
 
 
 def _cell(run: Run, found: Aggregates, setting: int, column: int | None) -> tuple[str, str]:
-    if column is None or not np.isfinite(found.lower[setting].mean[column]):
+    if column is None or not np.isfinite(found.lower[setting].value[column]):
         return ("", "")
     lower, upper = found.lower[setting], found.upper[setting]
     if run.schemes[column].is_interval:
@@ -218,14 +224,12 @@ def _cell(run: Run, found: Aggregates, setting: int, column: int | None) -> tupl
             if np.isfinite(lower.low[column])
             else ""
         )
-        return (f"[{lower.mean[column]:.4f}, {upper.mean[column]:.4f}]", ends)
-    return (f"{lower.mean[column]:.4f}", interval_text(lower, column))
+        return (f"[{lower.value[column]:.4f}, {upper.value[column]:.4f}]", ends)
+    return (f"{lower.value[column]:.4f}", interval_text(lower.at(column)))
 
 
 def _statistics(run: Run, found: Aggregates, setting: int) -> list[tuple[str, str, str, str]]:
-    """Return (quantity, mean, interval, remark) of the statistics; an interval runs from the lower
-    end's to the upper end's.
-    """
+    """Return (quantity, mean, interval, remark) of the statistics."""
     means, infinite, count = found.statistics[setting], found.infinite[setting], len(run.statistics)
     rows = []
     for i, column in enumerate(run.statistics):
@@ -236,13 +240,13 @@ def _statistics(run: Run, found: Aggregates, setting: int) -> list[tuple[str, st
             float(infinite[count + i] - infinite[i]),
         )  # infinite; without an upper bound
         high = np.inf if unbounded > 0 else means.high[count + i]
-        value = _number(means.mean[i])
+        value = _number(means.value[i])
         if column.is_interval:
-            value = f"[{value}, {_number(np.inf if unbounded > 0 else means.mean[count + i])}]"
+            value = f"[{value}, {_number(np.inf if unbounded > 0 else means.value[count + i])}]"
         interval = (
             f"{_number(means.low[i])} to {_number(high)}" if np.isfinite(means.low[i]) else ""
         )
-        label = shown(f"{column.label} ({column.unit})" if column.unit else column.label)
+        label = printable(f"{column.label} ({column.unit})" if column.unit else column.label)
         rows.append((label, value, interval, _infinite_words(never, unbounded)))
     return rows
 

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 import otm
 from otm import drawing, tabular
+from otm.statistics import t_quantile
 
 from ..errors import AnalysisError
 from ..models.pair import Pair, to_numpy
 from ..models.processing import Setting
-from ..run.bounds import bounds_table
+from ..run.bound_columns import bounds_table
 from ..run.ranks import SIZES, acceptance_by_rank, best_tree, simulated_tokens, upper_with_gradient
-from ..statistics import CONFIDENCE, t_quantile
+from ..statistics import CONFIDENCE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,9 +32,7 @@ _LONGEST_TITLE = 70
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NextToken:
-    """The two distributions after a prompt, at full vocabulary; `likely` are the target's first few
-    as (token, p, q).
-    """
+    """Both distributions after a prompt, and the target's likeliest tokens as (token, p, q)."""
 
     prompt: str
     draft: NDArray[np.float64]
@@ -62,9 +61,7 @@ def next_token(pair: Pair, prompt: str, *, setting: Setting) -> NextToken:
 def compare_next(
     found: NextToken, *, k: Sequence[int], samples: int, rng: np.random.Generator
 ) -> PromptComparison:
-    """Compare every scheme that reaches a full vocabulary, on the host: seconds to minutes, by V
-    and k.
-    """
+    """Compare every scheme that reaches a full vocabulary, in seconds to minutes by V and k."""
     draft, target = found.draft, found.target
     table = otm.compare(
         draft=draft,
@@ -88,9 +85,7 @@ def compare_next(
 
 
 def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
-    """Return the verifiers, default parameters, that apply to some law at some k and do not
-    enumerate all draft sequences.
-    """
+    """Return the default verifiers that apply at some k without enumerating draft sequences."""
     made = [make() for make in otm.verifiers.VERIFIERS if not make.is_plan]
     return [
         v
@@ -102,8 +97,7 @@ def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
 def trees_table(
     problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np.random.Generator
 ) -> str:
-    """Return the optimal trees of recursive rejection and the bound as text, were every vertex as
-    this pair of distributions.
+    """Return optimal trees of recursive rejection and their bound, each vertex as this pair.
 
     Args:
         problem: the pair.
@@ -146,9 +140,7 @@ def trees_table(
 
 
 def check_plot(path: Path) -> None:
-    """Raise `AnalysisError`, before anything is computed, unless a plot can be written to this
-    path.
-    """
+    """Raise `AnalysisError` unless a plot can be written to this path."""
     if path.suffix not in (".png", ".pdf", ".svg"):
         raise AnalysisError(
             f"A plot is written as .png, .pdf or .svg; got {path.name!r}. Change the suffix."

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.errors import AnalysisError
-from analysis.report.cost import Costs, measured, read_latency
+from analysis.report.call_costs import Costs, measured_costs, read_latency
 from analysis.report.plans import Plan
 from otm.engines import CostSurface, chain_speedup
 from tests.analysis.report.records import latency, written
@@ -39,7 +39,7 @@ def test_a_record_of_latency_is_read_in_steps_of_plain_decoding(tmp_path: Path) 
 
 
 def test_the_rest_of_a_step_is_that_of_its_kind() -> None:
-    costs = measured(
+    costs = measured_costs(
         {1: 0.1},
         {0: 1.0, 8: 1.4},
         source="here",

@@ -14,10 +14,10 @@ from analysis.advise import record as written_by
 from analysis.advise.costs import StepModel
 from analysis.advise.families import FAMILIES
 from analysis.errors import AnalysisError
-from analysis.report import advised
-from analysis.report.advised import read_advice
+from analysis.report import advice_record
+from analysis.report.advice_record import read_advice
 from analysis.report.aggregate import aggregate
-from analysis.report.answer import answered
+from analysis.report.answer import answer_run
 from analysis.report.reading import open_run
 from analysis.report.write import write_report
 from tests.analysis.report.records import advice, written
@@ -25,8 +25,8 @@ from tests.analysis.report.synthetic_run import write_run
 
 
 def test_the_record_is_the_one_that_advise_writes() -> None:
-    assert (advised.FORMAT, advised.VERSION) == (written_by.FORMAT, written_by.VERSION)
-    assert set(advised._KINDS.values()) <= {family.name for family in FAMILIES}
+    assert (advice_record.FORMAT, advice_record.VERSION) == (written_by.FORMAT, written_by.VERSION)
+    assert set(advice_record._KINDS.values()) <= {family.name for family in FAMILIES}
     assert {"draft", "target", "rest"} == {field.name for field in dataclasses.fields(StepModel)}
 
 
@@ -38,8 +38,8 @@ def test_the_answer_stands_at_its_own_setting_and_its_costs_at_the_others(tmp_pa
     run = open_run(folder)
     found = aggregate(run)
     told = read_advice(path)
-    answer = answered(run, found, None, told)
-    assert found.survey.settings[answer.first] == (0.7, 0.9) and answer.advised == answer.first
+    answer = answer_run(run, found, None, told)
+    assert found.first_pass.settings[answer.first] == (0.7, 0.9) and answer.advised == answer.first
     own = answer.cards[answer.first]
     assert (
         own.title == "Speculate"
@@ -91,7 +91,9 @@ def test_advice_at_another_setting_gives_costs_only_and_says_so(
         key: value for key, value in change.items() if key != "draft"
     }
     sides["draft"] = sides["draft"] | ({"temperature": 0.9} if "draft" in change else change)
-    answer = answered(run, aggregate(run), None, read_advice(written(tmp_path / "a.json", record)))
+    answer = answer_run(
+        run, aggregate(run), None, read_advice(written(tmp_path / "a.json", record))
+    )
     assert answer.advised is None and answer.costs is not None
     assert "only its costs are used" in answer.warnings[0]
 
@@ -109,7 +111,7 @@ def test_costs_of_other_weights_are_pointed_at(tmp_path: Path) -> None:
         same = dataclasses.replace(
             run, manifest=run.manifest | {"provenance": provenance | {"weights": weights}}
         )
-        assert len(answered(same, found, None, told).warnings) == said
+        assert len(answer_run(same, found, None, told).warnings) == said
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,4 @@
-"""Texts sampled from the target, and both models' distributions along them: where a lossless
-decoder stands, whichever it is.
-"""
+"""Texts sampled from the target, as every lossless decoder writes them, and both laws there."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Text:
+class SampledText:
     """A prompt continued by the target.
 
     Attributes:
@@ -39,7 +37,7 @@ class Text:
         return (*self.prefix, *self.tokens[:position].tolist())
 
 
-def continued(
+def sample_texts(
     draft: CausalModel,
     target: CausalModel,
     prompts: Sequence[Sequence[int]],
@@ -48,7 +46,7 @@ def continued(
     eos: int | None,
     seed: int,
     round_number: int,
-) -> Iterator[Text]:
+) -> Iterator[SampledText]:
     """Continue every prompt once by samples from the target.
 
     Args:
@@ -78,4 +76,6 @@ def continued(
             continue  # the prompt leaves no room
         draft.forget()
         whole = draft.next_batch([context[: len(prefix) + i] for i in range(len(rows))])
-        yield Text(number, tuple(prefix), np.array(context[len(prefix) :]), whole, np.array(rows))
+        yield SampledText(
+            number, tuple(prefix), np.array(context[len(prefix) :]), whole, np.array(rows)
+        )

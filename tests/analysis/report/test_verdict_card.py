@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 from analysis.report.aggregate import aggregate
-from analysis.report.card import (
+from analysis.report.call_costs import Costs
+from analysis.report.plans import Plan, Plans, plans_of
+from analysis.report.reading import open_run
+from analysis.report.verdict_card import (
     BINDS,
     CHEAP,
     DEAR,
@@ -26,9 +29,6 @@ from analysis.report.card import (
     over_chain,
     over_plain,
 )
-from analysis.report.cost import Costs
-from analysis.report.plans import Plan, Plans, plans_of
-from analysis.report.reading import open_run
 from tests.analysis.report.synthetic_run import write_run
 
 CHAIN = Plan("chains", -1, "chain", "chain of 1", 1, 1, (1,), 1.5, 1.5, 1e-4, 2e-4, 0.7)
@@ -75,7 +75,7 @@ def test_certified_ends_reach_from_the_worst_to_the_best_case() -> None:
     [(0.1, SPECULATE), (0.49, SPECULATE + PROBABLY), (0.51, STOP + PROBABLY), (0.6, STOP)],
 )
 def test_verdicts_by_what_a_draft_pass_costs(draft: float, title: str) -> None:
-    """A tree of two levels breaks even at c = .5, and a chain of one too: 2/(1 + 2c), 1.5/(1 + c)."""
+    """A tree of two levels and a chain of one break even at c = .5: 2/(1 + 2c), 1.5/(1 + c)."""
     told = card(PLANS, Costs.of_ratios(draft, 0.0), 64)
     assert told.title == title
     assert (told.what == "plain decoding") == title.startswith(STOP)
@@ -140,7 +140,7 @@ def test_the_recommendation_is_the_fastest_by_brute_force(tmp_path: Path) -> Non
     levels = dataclasses.replace(
         plans, all=tuple(plan for plan in plans.all if plan.kind != "ranks" and plan.depth <= 5)
     )
-    alpha = {column.name: float(found.lower[0].mean[i]) for i, column in enumerate(run.schemes)}
+    alpha = {column.name: float(found.lower[0].value[i]) for i, column in enumerate(run.schemes)}
     rng = np.random.default_rng(3)
     for _ in range(20):
         c, v, budget = rng.uniform(0, 0.5), rng.uniform(0, 0.1), int(rng.integers(1, 65))

@@ -1,6 +1,4 @@
-"""A record of `advise`: its answer at its own sampling setting, and the costs that it measured at
-every other one.
-"""
+"""A record of `advise`: its answer at its own setting, and its costs for every other one."""
 
 from __future__ import annotations
 
@@ -12,7 +10,10 @@ from otm.tabular import shortened
 
 from ..errors import AnalysisError
 from .aggregate import Aggregates
-from .card import (
+from .call_costs import Costs, measured_costs, read_object
+from .reading import PROCESSING, Run
+from .text import printable
+from .verdict_card import (
     HEAD,
     ITSELF,
     PROBABLY,
@@ -22,12 +23,9 @@ from .card import (
     Card,
     Speed,
     drafts,
-    named,
+    recommendation,
     with_interval,
 )
-from .cost import Costs, measured, read_object
-from .reading import PROCESSING, Run
-from .text import shown
 
 FORMAT, VERSION = "otm.advice", 1
 """Of the records that are read; what writes them needs torch, and a report does not."""
@@ -40,7 +38,7 @@ _VERDICTS = {"speculate": SPECULATE, "do not speculate": STOP}
 
 
 @dataclasses.dataclass(frozen=True)
-class Advised:
+class AdviceRecord:
     """What a record of `advise` says.
 
     Attributes:
@@ -56,10 +54,10 @@ class Advised:
     def setting(self, run: Run, found: Aggregates) -> int | None:
         """Return which of the run's settings it was measured at, None if at another one."""
         draft = {f"draft_{name}": value for name, value in self.processing["draft"].items()}
-        return run.setting_of(self.processing["target"] | draft, found.survey.settings)
+        return run.setting_of(self.processing["target"] | draft, found.first_pass.settings)
 
 
-def read_advice(path: Path) -> Advised:
+def read_advice(path: Path) -> AdviceRecord:
     """Read a record of `advise`.
 
     Raises:
@@ -74,7 +72,9 @@ def read_advice(path: Path) -> Advised:
             "advise with --out."
         )
     try:
-        return Advised(_card(record), _costs(record), _processing(record["manifest"]["processing"]))
+        return AdviceRecord(
+            _card(record), _costs(record), _processing(record["manifest"]["processing"])
+        )
     except (
         KeyError,
         TypeError,
@@ -109,7 +109,7 @@ def _costs(record: dict[str, Any]) -> Costs:
         if models[side].get("sha256")
     }
     most = int(nodes[-1])
-    return measured(
+    return measured_costs(
         {width: (per_call + per_vertex * width) / plain for width in {1, max(2, most)}},
         {int(count): time / plain for count, time in zip(nodes, seconds, strict=True)},
         source=f"otm advise on {record['manifest']['device']}",
@@ -122,7 +122,7 @@ def _card(record: dict[str, Any]) -> Card:
     best, chain, told = record["best"], record["chain"], record["measured"]
     plain, beside = _speed(best["over_plain"]), _speed(best["over_chain"])
     title = _VERDICTS.get(record["verdict"], (SPECULATE if plain.value > 1 else STOP) + PROBABLY)
-    name = shown(str(best["name"]))
+    name = printable(str(best["name"]))
     same = best["decoder"] == chain["decoder"]
     boxes = (
         Box(plain.text, "the speed of plain decoding", plain.sure),
@@ -146,23 +146,23 @@ def _card(record: dict[str, Any]) -> Card:
     )
     rows = tuple(
         (
-            shown(str(row["family"])),
+            printable(str(row["family"])),
             with_interval(_speed(row["over_plain"])),
             _speed(row["over_chain"]).text,
-            shown(str(row["name"])),
+            printable(str(row["name"])),
             f"{float(row['tokens_per_call']):.2f}",
         )
         for row in record["rows"]
     )
     return Card(
         title,
-        *named(
+        *recommendation(
             name,
-            f"decoder {shortened(shown(str(best['decoder'])), _LONGEST_DECODER)}",
+            f"decoder {shortened(printable(str(best['decoder'])), _LONGEST_DECODER)}",
             stop=title.startswith(STOP),
         ),
         boxes,
-        shown(basis),
+        printable(basis),
         "",
         HEAD,
         rows,

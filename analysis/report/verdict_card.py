@@ -1,5 +1,6 @@
-"""The answer: whether to speculate, with what, and how much faster it is. The page's script says
-the same at any costs.
+"""The answer: whether to speculate, with what, and how much faster it is.
+
+The page's script says the same at any costs.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .cost import Costs
+from .call_costs import Costs
 from .plans import Plan, Plans
-from .text import ends
+from .text import value_or_range
 
 SPECULATE, STOP, UNDECIDED, DEPENDS = (
     "Speculate",
@@ -29,7 +30,7 @@ ASK = (
 )
 CHEAP, DEAR = (0.02, 0.0), (0.5, 0.05)
 """Draft pass and one more checked token where nothing was measured: the ends of what is shown;
-`cost` says why.
+`call_costs` says why.
 """
 
 RANGE = (
@@ -48,9 +49,7 @@ MOST_ROWS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Speed:
-    """A ratio of speeds: a value, or both ends of what is certified, and the interval over prompts,
-    None where there is none.
-    """
+    """A ratio of speeds, or both its certified ends, and its interval over prompts."""
 
     value: float
     upper: float
@@ -60,7 +59,7 @@ class Speed:
     @property
     def text(self) -> str:
         """The value."""
-        return ends(self.value, self.upper, 2, "×")
+        return value_or_range(self.value, self.upper, 2, "×")
 
     @property
     def interval(self) -> str:
@@ -137,16 +136,15 @@ def drafts(depth: int) -> str:
     return "1 draft" if depth == 1 else f"{depth} drafts"
 
 
-def named(what: str, who: str, *, stop: bool) -> tuple[str, str]:
-    """Return what to do and by which verifier; where plain decoding is faster, what would come
-    closest.
-    """
+def recommendation(what: str, who: str, *, stop: bool) -> tuple[str, str]:
+    """Return what to do and by which verifier; if not to speculate, what would come closest."""
     return ("plain decoding", f"the fastest alternative: {what}, {who}") if stop else (what, who)
 
 
 def over_plain(plan: Plan, plans: Plans, costs: Costs) -> Speed:
-    """Return the speed over plain decoding; its interval stays within 1 and the tokens that a call
-    can yield.
+    """Return the speed over plain decoding.
+
+    Its interval stays within 1 and the tokens that a call can yield.
     """
     cost = costs.of_call(plan)
     value, upper = plan.tokens / cost, plan.tokens_upper / cost
@@ -164,8 +162,9 @@ def over_plain(plan: Plan, plans: Plans, costs: Costs) -> Speed:
 
 
 def over_chain(plan: Plan, chain: Plan, plans: Plans, costs: Costs) -> Speed:
-    """Return the speed over a chain, whose tokens stand on the same prompts; its interval stays
-    within what calls can yield.
+    """Return the speed over a chain, whose tokens stand on the same prompts.
+
+    Its interval stays within what calls can yield.
     """
     ratio = costs.of_call(chain) / costs.of_call(plan)
     value, upper = (
@@ -198,8 +197,9 @@ def over_chain(plan: Plan, chain: Plan, plans: Plans, costs: Costs) -> Speed:
 
 
 def fastest(plans: Sequence[Plan], costs: Costs, budget: int) -> Plan | None:
-    """Return the fastest plan within a budget of drafted tokens, by lower ends; of equal ones the
-    first of the smallest.
+    """Return the fastest plan within a budget of drafted tokens, by lower ends.
+
+    Of equal ones it is the first of the smallest.
     """
     within = [plan for plan in plans if plan.nodes <= budget]
     return min(
@@ -213,9 +213,7 @@ def best_chain(plans: Plans, costs: Costs, budget: int) -> Plan | None:
 
 
 def verdict(plans: Plans, costs: Costs, budget: int) -> str:
-    """Return the verdict: sure where no interval contains 1, and probable where one does or none is
-    known.
-    """
+    """Return the verdict: sure where no interval contains 1, probable otherwise."""
     within = [over_plain(plan, plans, costs) for plan in plans.all if plan.nodes <= budget]
     best = max(within, key=lambda speed: speed.value)
     most = max(speed.upper if speed.high is None else speed.high for speed in within)
@@ -258,7 +256,7 @@ def _at(plans: Plans, costs: Costs, budget: int) -> Card:
         )
     boxes.append(
         Box(
-            ends(best.tokens, best.tokens_upper, 2),
+            value_or_range(best.tokens, best.tokens_upper, 2),
             "tokens per target call",
             f"{best.nodes} drafted",
         )
@@ -274,7 +272,7 @@ def _at(plans: Plans, costs: Costs, budget: int) -> Card:
     )
     return Card(
         title,
-        *named(best.name, who, stop=stop),
+        *recommendation(best.name, who, stop=stop),
         tuple(boxes),
         basis,
         "",
@@ -303,7 +301,7 @@ def _rows(plans: Plans, costs: Costs, budget: int) -> tuple[tuple[str, ...], ...
             if chain is not None and plan is not chain
             else ""
         )
-        tokens = ends(plan.tokens, plan.tokens_upper, 2)
+        tokens = value_or_range(plan.tokens, plan.tokens_upper, 2)
         rows.append((plan.verifier, with_interval(speed), beside, plan.name, tokens))
     return tuple(rows)
 
@@ -353,7 +351,7 @@ def _over_range(plans: Plans, budget: int) -> Card:
 
 
 def _listed(plans: list[Plan]) -> list[Plan]:
-    """Return the first few, the chain always among them: it is what the others are compared with."""
+    """Return the first few, and always the chain, with which the others are compared."""
     chains = [plan for plan in plans[MOST_ROWS:] if plan.kind == "chain"]
     return plans[: MOST_ROWS - len(chains)] + chains
 

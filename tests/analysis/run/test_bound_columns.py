@@ -7,7 +7,7 @@ import pytest
 
 import otm
 from analysis.models.processing import settings_of
-from analysis.run.bounds import (
+from analysis.run.bound_columns import (
     bound_columns,
     bound_statistics,
     bounds_table,

@@ -1,5 +1,4 @@
-"""What becomes of drafts along texts of the target, for the papers' tables: sampled in batches,
-kept on the disk text by text.
+"""Laws of what becomes of drafts along sampled texts of the target, kept text by text.
 
 The output of a lossless decoder is a text of the target. So the texts are sampled once, from the
 target alone, and what each decoder is expected to do on them follows exactly, whichever decoder it
@@ -35,7 +34,7 @@ from ..advise.laws import (
     race_ranks,
     rejection_ranks,
 )
-from ..advise.texts import Text
+from ..advise.sampled_texts import SampledText
 from ..decode.results import prompt_name
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically
@@ -49,25 +48,25 @@ _AT_ONCE = 8
 Law = SurvivorLaw | RankLaw
 
 
-def _kseq(text: Text, eos: int | None, rng: np.random.Generator) -> Law:
+def _kseq(text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
     return kseq_survivors(text.draft, text.target, text.tokens, most=MOST_SEQUENCES, eos=eos)
 
 
-def _optimal(text: Text, eos: int | None, rng: np.random.Generator) -> Law:
+def _optimal(text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
     return optimal_survivors(text.draft, text.target, text.tokens, most=MOST_SEQUENCES, eos=eos)
 
 
-def _gsd(text: Text, eos: int | None, rng: np.random.Generator) -> Law:
+def _gsd(text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
     return rejection_ranks(
         text.draft, text.target, text.tokens, most=MOST_CHILDREN, eos=eos, rng=rng
     )
 
 
-def _ersd(text: Text, eos: int | None, rng: np.random.Generator) -> Law:
+def _ersd(text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
     return race_ranks(text.draft, text.target, text.tokens, most=MOST_CHILDREN, eos=eos)
 
 
-KINDS: dict[str, Callable[[Text, int | None, np.random.Generator], Law]] = {
+KINDS: dict[str, Callable[[SampledText, int | None, np.random.Generator], Law]] = {
     "K-SEQ": _kseq,
     "Optimal": _optimal,
     "GSD": _gsd,
@@ -88,8 +87,7 @@ def laws_along(
     folder: Path,
     determining: Any,
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Yield each text's prompt, by its number, its seed and its laws; prompts outside, seeds
-    inside.
+    """Yield each text's prompt number, its seed and its laws; prompts outside, seeds inside.
 
     Args:
         pair: the two models.
@@ -139,7 +137,7 @@ def laws_along(
 @torch.inference_mode()
 def _texts(
     pair: Pair, tasks: Sequence[tuple[int, Sequence[int], int]], num_tokens: int, eos: int | None
-) -> Iterator[Text]:
+) -> Iterator[SampledText]:
     """Continue prompts by samples from the target, all at once, and read the draft along them."""
     if not tasks:
         return
@@ -171,7 +169,7 @@ def _texts(
             otm.from_logits(logits[0, rows.shape[1] - 1 :, : pair.num_tokens].double())
         )
         target = np.stack([law[i] for law in laws[:length]])
-        yield Text(number, tuple(prompt), tokens[i, :length], draft, target)
+        yield SampledText(number, tuple(prompt), tokens[i, :length], draft, target)
 
 
 def _packed(law: Law) -> bytes:

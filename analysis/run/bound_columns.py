@@ -111,8 +111,9 @@ def _quantities(problem: otm.Problem, ks: Sequence[int]) -> dict[str, float]:
 
 
 def theorem1_all(problem: otm.Problem) -> float:
-    """Return Theorem 1's bound with Ω₀ = Ω, Σ min(q, 1 − (1 − p)^k), at any vocabulary: the one
-    that K-SEQ's guarantee rests on.
+    """Return Theorem 1's bound with Ω₀ = Ω, Σ min(q, 1 − (1 − p)^k).
+
+    K-SEQ's guarantee rests on it; it takes any vocabulary.
 
     >>> round(theorem1_all(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))), 12)
     0.9375
@@ -170,8 +171,7 @@ def index_entropy(problem: otm.Problem) -> float:
 
 
 def rank_entropy(problem: otm.Problem, *, draws: int, rng: np.random.Generator) -> float:
-    """Return the entropy, in bits, of the rank of the target's winner among the arrivals of the
-    draft's race, from draws of both.
+    """Return the entropy, in bits, of the target winner's rank in the draft's race, from draws.
 
     The plug-in estimate with Miller's and Madow's correction, (observed ranks − 1)/(2 draws) nats.
     """
@@ -188,8 +188,9 @@ def rank_entropy(problem: otm.Problem, *, draws: int, rng: np.random.Generator) 
 
 
 def greedy_index_entropy(problem: otm.Problem) -> tuple[float, float]:
-    """Return a lower bound on the entropy, in bits, of the index that greedy rejection selects, and
-    the mass that it leaves open.
+    """Return a lower bound on the entropy of greedy rejection's index, and the mass left open.
+
+    The entropy is in bits.
 
     Pr(K = k) is what the k-th i.i.d. draft adds to recursive rejection; indices beyond 64 count as
     one. Where nothing is left open the bound is the entropy.

@@ -20,23 +20,22 @@ from ..errors import AnalysisError
 from ..files import write_json
 from ..models.causal import pair_models
 from ..models.latency import measure_passes
-from ..models.names import SIDES, model_places
 from ..models.pair import end_of_text
 from ..models.processing import Setting
 from ..models.prompts import open_prompts, prompts as numbered
-from ..models.source import PairSource, loaded
-from ..provenance import environment, revision, weights_digest
-from .advice import Advice, Asked, advise
-from .lost import lost
+from ..models.source import SIDES, PairSource, load_source, model_places
+from ..provenance import environment, loads, model_identity, revision
+from .advice import Advice, AdviceSettings, advise
+from .losses import measure_losses
 from .record import advice_record
-from .screen import named, screen, trial_table
-from .trial import tried
+from .screen import plan_name, screen, trial_table
+from .trial import run_trials
 
 PASSES = (0, 1, 2, 4, 8, 16, 32, 64)
 """Nodes of the target passes that are timed by context length."""
 
 
-def advised(
+def run_advise(
     source: PairSource,
     prompts: Path,
     *,
@@ -45,13 +44,12 @@ def advised(
     prompt_tokens: int,
     chat: bool,
     processing: Setting,
-    asked: Asked,
+    asked: AdviceSettings,
     repeats: int,
     out: Path | None,
     show: Callable[[str], object],
 ) -> str:
-    """Measure, show the answer as soon as it is known, run it if asked, and return what is left to
-    say.
+    """Measure a pair, show the answer, run it if asked, and return what is left to say.
 
     Args:
         source: the pair.
@@ -67,7 +65,7 @@ def advised(
         raise AnalysisError(
             "Advice needs at least one prompt; the file has none. Give one per line."
         )
-    pair = loaded(source)
+    pair = load_source(source)
     encode = pair.encode_chat if chat else pair.encode
     tokens = [encode(prompt.text)[-prompt_tokens:] for prompt in texts]
     draft, target = pair_models(pair, processing)
@@ -88,7 +86,7 @@ def advised(
         trees = [
             row.plan.decoder for row in advice.rows if isinstance(row.plan.decoder, LikeliestTree)
         ]
-        gone = lost(
+        lost = measure_losses(
             draft,
             target,
             advice.sampled,
@@ -108,11 +106,11 @@ def advised(
         "load": f"{load:.1f}",
     }
     names = dict(zip(SIDES, source.names, strict=True))
-    show(screen(advice, draft=names["draft"], surroundings=surroundings, passes=passes, gone=gone))
+    show(screen(advice, draft=names["draft"], surroundings=surroundings, passes=passes, lost=lost))
     trials = []
     if repeats:
         with _Progress(None) as bar:
-            trials = tried(
+            trials = run_trials(
                 advice,
                 draft,
                 target,
@@ -132,10 +130,7 @@ def advised(
     if out is not None:
         places = dict(zip(SIDES, model_places(source.draft, source.target), strict=True))
         manifest = {
-            "models": {
-                side: {"name": Path(name).name, "sha256": weights_digest(name)}
-                for side, name in places.items()
-            },
+            "models": {side: model_identity(place) for side, place in places.items()},
             "processing": {
                 side: dataclasses.asdict(one) for side, one in zip(SIDES, processing, strict=True)
             },
@@ -144,8 +139,7 @@ def advised(
             "dtype": dtype,
             "threads": torch.get_num_threads(),
             "cores": os.cpu_count(),
-            "load average before": [round(value, 2) for value in before],
-            "load average after": [round(value, 2) for value in os.getloadavg()],
+            **loads(before),
             "notes": list(pair.notes),
             **environment(),
             "revision": revision(),
@@ -154,7 +148,7 @@ def advised(
             advice,
             draft=names["draft"],
             surfaces={"passes": passes},
-            gone=gone,
+            lost=lost,
             trials=trials,
             manifest=manifest,
         )
@@ -164,7 +158,7 @@ def advised(
 
 
 def _names(advice: Advice) -> dict[str, str]:
-    return {row.plan.text: named(row) for row in advice.rows}
+    return {row.plan.text: plan_name(row) for row in advice.rows}
 
 
 class _Progress:

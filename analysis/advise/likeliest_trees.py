@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from otm.sequence import Absorbing, LanguageModel, LikeliestTree
 from otm.sequence.likeliest_tree import WeightedPath, grow_likeliest_trees
 
-from .texts import Text
+from .sampled_texts import SampledText
 from .walk import Walk, tally
 
 Floats = NDArray[np.float64]
@@ -53,9 +53,9 @@ class MatchLaw:
         return tally(self.reached[at], self.gained[at])
 
 
-def matches(
+def match_law(
     draft: LanguageModel,
-    text: Text,
+    text: SampledText,
     *,
     sizes: Sequence[int],
     depth: int,
@@ -105,15 +105,13 @@ def matches(
 def _enter(
     reached: Floats,
     gained: Floats,
-    text: Text,
+    text: SampledText,
     start: int,
     tree: Sequence[WeightedPath],
     sizes: NDArray[np.int64],
     eos: int | None,
 ) -> None:
-    """Note which tree sizes hold how much of the text from one start: `reached` `(sizes, L + 1)`,
-    `gained` `(sizes, L)`.
-    """
+    """Note how much of the text the trees of each size hold from one start."""
     whole = text.context(len(text.tokens))
     base = len(text.prefix) + start
     reached[:, 0] = 1.0
