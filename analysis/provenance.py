@@ -152,9 +152,8 @@ def revision() -> str:
     """
     here = Path(__file__).resolve().parent
     try:
-        _git(
-            here, "ls-files", "--error-unmatch", Path(__file__).name
-        )  # an installation may lie in someone else's checkout
+        # an installation may lie in someone else's checkout
+        _git(here, "ls-files", "--error-unmatch", Path(__file__).name)
         commit = _git(here, "rev-parse", "HEAD")
         return commit + (
             "+changes" if _git(here, "status", "--porcelain", "--untracked-files=no") else ""

@@ -122,9 +122,8 @@ def _truncated(rng: np.random.Generator, seconds: float) -> list[dict[str, Any]]
                     )
                 )
             for name, other in others.items():
-                if (
-                    not abs(other() - otm.optimal_acceptance(problem)) < 1e-4
-                ):  # integer flows round 200,000 masses to 2^-30
+                # integer flows round 200,000 masses to 2^-30
+                if not abs(other() - otm.optimal_acceptance(problem)) < 1e-4:
                     raise RuntimeError(
                         f"{name} disagrees with the cut formula at V = {num_tokens}, k = {k}"
                     )

@@ -215,9 +215,8 @@ def _hard(seconds: float) -> Iterator[dict[str, Any]]:
                 otm.KSeq(), problem, by="rule"
             ),
         }
-        if (
-            pair != "r = k P^(k−1)"
-        ):  # every token is an atom there, in plain Python: seconds, in both ways
+        # every token is an atom there, in plain Python: seconds, in both ways
+        if pair != "r = k P^(k−1)":
             asked["prepare(Optimal())"] = lambda problem=problem: otm.prepare(
                 otm.Optimal(), problem
             )

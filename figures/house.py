@@ -35,17 +35,19 @@ _LEGEND = {
     "otm": "dark: the two axes; orange edge: asks the overlap curve itself",
     "analysis": "on real language models, on top of otm",
 }
+# inches: the house, a room, floor to floor, between rooms
 _WIDTH, _HEIGHT, _STOREY, _GAP = (
     7.0,
     0.42,
     0.68,
     0.1,
-)  # inches: the house, a room, floor to floor, between rooms
+)
 _WIDEST, _PASSAGE, _CAPTION = 2.7, 0.16, 0.36
+# points of a room's name, smaller where it would come nearer to the edges than these inches
 _TYPE, _MARGIN = (
     10.5,
     0.09,
-)  # points of a room's name, smaller where it would come nearer to the edges than these inches
+)
 _ORANGE, _BLUE, _PALE, _INK = (
     drawing.PALETTE[1],
     drawing.PALETTE[0],

@@ -131,9 +131,8 @@ def _panel(
         for row, value in zip(mine, values, strict=True):
             argument = row["label"].partition("(")[2].rstrip(")")
             place = (row["kl"], value["mean"])
-            above = (
-                family is otm.Mentored
-            )  # its line rises, so that what is left of it and above is free
+            # its line rises, so that what is left of it and above is free
+            above = family is otm.Mentored
             axes.annotate(
                 argument,
                 place,

@@ -39,10 +39,11 @@ def test_inverse_cdf_is_the_quantile_function(mass: np.ndarray, uniforms: list[f
 def test_inverse_cdf_where_the_masses_do_not_reach_one() -> None:
     mass = np.full(10, 0.1) * (1 - 1e-13)  # a residual is normalised to rounding only
     assert inverse_cdf(mass, np.array(LARGEST)) == 9
+    # unnormalised weights are meant to work
     assert inverse_cdf(mass * 7, np.array([0.05, 0.95])).tolist() == [
         0,
         9,
-    ]  # unnormalised weights are meant to work
+    ]
     assert inverse_cdf(np.array([0.0, 1.0, 0.0]), np.zeros((2, 3))).tolist() == [[1, 1, 1]] * 2
 
 

@@ -50,18 +50,16 @@ def test_kl_keeps_its_digits_when_the_two_are_close(size: float) -> None:
     p = np.array([0.5, 0.25, 0.25])
     q = p + size * np.array([0.5, -0.25, -0.25])
     assert otm.divergences.kl_divergence(draft=p, target=p) == 0.0
-    assert (
-        q.sum() == p.sum() == 1.0
-    )  # so that the gate divides nothing, and the fractions below are the masses themselves
+    # so that the gate divides nothing, and the fractions below are the masses themselves
+    assert q.sum() == p.sum() == 1.0
     # Term by term, d = (p − q)/q: q (d²/2 − d³/3 + d⁴/4 − …), whose omitted rest is below d⁴ of the
     # sum.
     wanted = Fraction(0)
     for a, b in zip(p, q, strict=True):
         d = (Fraction(float(a)) - Fraction(float(b))) / Fraction(float(b))
         wanted += Fraction(float(b)) * sum((-d) ** n / n for n in range(2, 7))
-    assert float(wanted) == pytest.approx(
-        size**2 / 2, rel=2 * size + 1e-3
-    )  # Σ p s²/2 with s = (1, −1, −1)
+    # Σ p s²/2 with s = (1, −1, −1)
+    assert float(wanted) == pytest.approx(size**2 / 2, rel=2 * size + 1e-3)
     # The terms' own error; a sum of q log(q/p) is off by 1e-17 absolutely, which is everything at ε
     # = 1e-9.
     assert otm.divergences.kl_divergence(draft=p, target=q) == pytest.approx(

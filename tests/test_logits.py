@@ -138,9 +138,8 @@ class TestFromLogits:
         close(otm.from_logits(array(logits), min_p=0.2), [2 / 14, 8 / 14, 0, 4 / 14])
         close(otm.from_logits(array(logits), min_p=0.0), np.array([2, 8, 1, 4]) / 15)
         close(otm.from_logits(array(logits), min_p=1.0), [0, 1, 0, 0])
-        close(
-            otm.from_logits(array([1.0, 1.0, 0.0]), min_p=1.0), [0.5, 0.5, 0]
-        )  # no tie is broken: both are as likely
+        # no tie is broken: both are as likely
+        close(otm.from_logits(array([1.0, 1.0, 0.0]), min_p=1.0), [0.5, 0.5, 0])
 
     def test_orders_differ_where_they_should(self, array: Any) -> None:
         # Masses .5, .25, .15, .1. At T = 2 they are flatter: .5 is .36 of the whole, and .25 / .5
@@ -197,9 +196,8 @@ class TestFromLogits:
             logits, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p
         )
         inside = np.sort(softmax(np.array(logits) / temperature))[::-1][:top_k]
-        assume(
-            np.abs(np.cumsum(inside / inside.sum()) - top_p).min() > 1e-9
-        )  # a sum in another order may end a token sooner
+        # a sum in another order may end a token sooner
+        assume(np.abs(np.cumsum(inside / inside.sum()) - top_p).min() > 1e-9)
         close(found, due)
 
     @given(

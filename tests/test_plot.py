@@ -166,9 +166,8 @@ def test_no_scheme_stands_above_the_frontier() -> None:
         x, best = ax.lines[0].get_data()
         for point in ax.lines[2:]:
             (at,), (height,) = point.get_data()
-            assert height <= np.interp(at, x, best) + 2e-3, (
-                point
-            )  # by KL the chord lies a little below the curve
+            # by KL the chord lies a little below the curve
+            assert height <= np.interp(at, x, best) + 2e-3, point
     with pytest.raises(otm.errors.InvalidParameter, match="by must be 'tv' or 'kl'"):
         plot.frontier(SINGLE, by="js", ax=ax)  # type: ignore[arg-type]
 

@@ -92,9 +92,8 @@ def on_own_randomness(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tu
 
 def _call(draft: Any, target: Any, drafts: Any) -> tuple[list[int], int]:
     ids = torch.from_numpy(np.asarray(drafts, dtype=np.int64))[None]
-    logits = [
-        torch.from_numpy(np.asarray(law)).log()[None] for law in (draft, target)
-    ]  # zeros become −∞, as top-k makes them
+    # zeros become −∞, as top-k makes them
+    logits = [torch.from_numpy(np.asarray(law)).log()[None] for law in (draft, target)]
     tokens, matches = sampling_function()(ids, logits[0], ids.shape[1], logits[1])
     return tokens[0].tolist(), int(matches)
 

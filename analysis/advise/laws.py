@@ -95,9 +95,8 @@ def optimal_survivors(
 ) -> SurvivorLaw:
     """Return the law of the optimal verifier's survivors; arguments as `kseq_survivors`."""
     given, alive = _empty(len(p), most)
-    single = kseq_survivors(
-        p, q, tokens, most=1, eos=eos
-    )  # of one draft there is one best verifier
+    # of one draft there is one best verifier
+    single = kseq_survivors(p, q, tokens, most=1, eos=eos)
     given[:, 1, :2], alive[:, 1] = single.given[:, 1], single.alive[:, 1]
     for t in range(len(p)):
         for m in range(2, most + 1):

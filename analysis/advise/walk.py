@@ -102,18 +102,16 @@ def tree_gains(laws: Sequence[RankLaw], *, shape: TreeShape, starts: int) -> Flo
     """
     reached, gained = _levels(laws, shape, starts)
     lengths = np.array([len(law.given) for law in laws])
-    visits = np.where(
-        np.arange(starts) < lengths[:, None], _visits(reached), 0.0
-    )  # nothing starts after the end
+    # nothing starts after the end
+    visits = np.where(np.arange(starts) < lengths[:, None], _visits(reached), 0.0)
     return np.asarray((gained * visits).sum(axis=2).T)
 
 
 def _levels(laws: Sequence[RankLaw], shape: TreeShape, starts: int) -> tuple[Floats, Floats]:
     """Return G `(depth + 1, texts, starts)` and vertices' gains `(n + 1, texts, starts)`."""
     size = starts + shape.depth
-    given, accepted = np.zeros(
-        (2, max(shape.width, 1), len(laws), size)
-    )  # beyond a text's end nothing is accepted
+    # beyond a text's end nothing is accepted
+    given, accepted = np.zeros((2, max(shape.width, 1), len(laws), size))
     for text, law in enumerate(laws):
         for padded, values in ((given, law.given), (accepted, law.accepted)):
             inside = values[:size, : padded.shape[0]]

@@ -132,9 +132,8 @@ class ResultsFile:
         header, records = read_results(self.path)
         found = header["settings"]
         if found != wanted:
-            places = [
-                line[:160] for line in differences(found, wanted)[:8]
-            ]  # somebody else's file may say anything at length
+            # somebody else's file may say anything at length
+            places = [line[:160] for line in differences(found, wanted)[:8]]
             raise AnalysisError(
                 f"A file holds results of one setting; {self.path} has, against what is asked for, "
                 f"{'; '.join(places)}. "
@@ -223,9 +222,8 @@ def _record(path: Path, number: int, row: Any) -> TextRecord:
         )
     lists = {name: tuple(row[name]) for name in _LISTS}
     steps = {len(lists[name]) for name in ("lengths", "accepted", "vertices")}
-    if len(steps) != 1 or sum(lists["lengths"]) < len(
-        lists["tokens"]
-    ):  # more where the last step was cut
+    # more where the last step was cut
+    if len(steps) != 1 or sum(lists["lengths"]) < len(lists["tokens"]):
         raise bad_line(path, number, "its steps do not add up to its tokens")
     task = Task(row["decoder"], row["prompt"], row["seed"])
     return TextRecord(

@@ -27,7 +27,6 @@ from otm.sequence.greedy_multipath import RankedTokens
 from otm.sequence.level_cuts import conjugate
 from otm.sequence.models import Context
 from otm.sequence.refined_scores import ScoredPaths
-from otm.sequence.vertex_decoder import children_of
 from otm.statistics import ratio_of_means
 from otm.tabular import columns
 from otm.trees import TreeShape

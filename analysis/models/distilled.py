@@ -79,8 +79,7 @@ def load_distilled(folder: Path, target: Any) -> Any:
     model.set_input_embeddings(target.get_input_embeddings())
     head = target.get_output_embeddings().weight.detach()
     model.lm_head = LikelyHead(head[vocabulary] @ lens, vocabulary, config.vocab_size)
-    model.model.rotary_emb = type(model.model.rotary_emb)(
-        config=config
-    )  # its frequencies are computed, not stored
+    # its frequencies are computed, not stored
+    model.model.rotary_emb = type(model.model.rotary_emb)(config=config)
     model.config._name_or_path = str(folder)
     return model.eval()

@@ -301,9 +301,8 @@ def _check_folder(side: str, name: str) -> None:
 
 
 def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options: Any) -> Any:
-    options["local_files_only"] = not _answers(
-        name
-    )  # what was downloaded before is there all the same
+    # what was downloaded before is there all the same
+    options["local_files_only"] = not _answers(name)
     if not trust_remote_code:
         _refuse_remote_code(name, local_files_only=options["local_files_only"])
     try:

@@ -247,9 +247,8 @@ def _softmax(scaled: np.ndarray, for_rows: bool) -> tuple[np.ndarray, np.ndarray
     if not for_rows:
         return _normalised(mass, scaled)
     wide, logs = (a.astype(np.float64, copy=False) for a in (mass.numpy(), scaled))
-    whole = wide.sum(
-        axis=-1, keepdims=True
-    )  # torch's sum depends, in the last bits, on its number of threads
+    # torch's sum depends, in the last bits, on its number of threads
+    whole = wide.sum(axis=-1, keepdims=True)
     wide *= 1.0 / whole  # a division takes four times as long
     logs -= np.log(whole)
     if logs.min() == -np.inf:

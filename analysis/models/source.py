@@ -92,9 +92,8 @@ def model_places(draft: str | None, target: str | None) -> tuple[str, str]:
     """
     shown = model_names(draft, target)
     places = []
-    for side, name, given in reversed(
-        list(zip(SIDES, shown, (draft, target), strict=True))
-    ):  # without its target no draft helps
+    # without its target no draft helps
+    for side, name, given in reversed(list(zip(SIDES, shown, (draft, target), strict=True))):
         base = name.removesuffix("-draft")
         if name in PUBLIC:
             places.append(str(public_folder(name)))

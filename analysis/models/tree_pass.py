@@ -109,17 +109,17 @@ class TreeEvaluator(Evaluator):
         plan = make_plan(contexts, self._layout)
         if plan.parents and len(plan.tokens) * plan.num_rows > LARGEST_MASK:
             return self._in_parts(contexts)
+        # a pass that fails half-way leaves no cache behind
         cache, self._cache, self._layout = (
             self._cache,
             None,
             CacheLayout(),
-        )  # a pass that fails half-way leaves no cache behind
+        )
         cache = self._select(cache, plan.kept)
         options: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
         options["position_ids"] = torch.tensor([plan.depths], device=self.device)
-        if (
-            plan.parents
-        ):  # otherwise the rows are one sequence, and the model's own causal mask is right
+        # otherwise the rows are one sequence, and the model's own causal mask is right
+        if plan.parents:
             hidden = torch.from_numpy(~tree_mask(plan)).to(self.device)
             mask = torch.zeros(hidden.shape, dtype=self.model.dtype, device=self.device)
             options["attention_mask"] = mask.masked_fill_(hidden, torch.finfo(mask.dtype).min)[
@@ -136,9 +136,8 @@ class TreeEvaluator(Evaluator):
         if common_length(trunk, self._layout.trunk) < len(trunk) - 1:
             self.logits([trunk])  # a single sequence needs no mask
             return self.logits(contexts)
-        order = sorted(
-            range(len(contexts)), key=contexts.__getitem__
-        )  # neighbours share the longest prefixes
+        # neighbours share the longest prefixes
+        order = sorted(range(len(contexts)), key=contexts.__getitem__)
         middle = len(order) // 2
         rows = torch.cat(
             [

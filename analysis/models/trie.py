@@ -75,9 +75,8 @@ def make_plan(contexts: Sequence[Context], old: CacheLayout) -> Plan:
     reusable = len(trunk) - (trunk in ends)
     kept = list(range(min(common_length(trunk, old.trunk), reusable)))
     row = len(kept) - 1
-    while (
-        len(kept) < reusable and (row := old.child(row, trunk[len(kept)])) >= 0
-    ):  # on into a branch of the last trie
+    # on into a branch of the last trie
+    while len(kept) < reusable and (row := old.child(row, trunk[len(kept)])) >= 0:
         kept.append(row)
     nodes = _Branches(
         old if len(kept) == len(trunk) else CacheLayout(), root=kept[-1] if kept else -1
@@ -156,9 +155,8 @@ def tree_mask(plan: Plan) -> NDArray[np.bool_]:
             ancestors[node] = ancestors[parent - num_trunk]
         ancestors[node, node] = True
     depths = np.asarray(plan.depths)
-    num_new = int(
-        (depths >= num_trunk).sum()
-    )  # the other tokens belong to the trunk and come first
+    # the other tokens belong to the trunk and come first
+    num_new = int((depths >= num_trunk).sum())
     mask = np.zeros((len(depths), plan.num_rows), dtype=bool)
     mask[:, :num_trunk] = np.arange(num_trunk) <= depths[:, None]
     mask[len(depths) - num_new :, num_trunk:] = ancestors[num_branches - num_new :]

@@ -353,9 +353,8 @@ def rank_acceptance(sequence: Floats, batch: Floats) -> Floats:
     >>> rank_acceptance(np.array([4.0, 2.0, 1.0]), np.array([4.0, 2.0, 1.0])).tolist()
     [0.5, 0.25]
     """
-    looked_at = (
-        sequence[:-1].sum() + batch[0]
-    )  # a vertex's child is looked at whenever the vertex is accepted
+    # a vertex's child is looked at whenever the vertex is accepted
+    looked_at = sequence[:-1].sum() + batch[0]
     first = (sequence[1:].sum() + batch[1]) / looked_at
     later = (1.0 - first) * batch[2:] / (batch[0] - batch[1])
     vector: Floats = np.sort(np.append(first, later))[::-1]
@@ -430,9 +429,8 @@ def mentored(laboratory: Laboratory) -> dict[str, Any]:
             if label == PLAIN or verifiers[label].lossless
             else _mean_divergence(verifiers[label], problems)
         )
-        rows.append(
-            json_values(row)
-        )  # an infinite divergence: a token of the target never comes out
+        # an infinite divergence: a token of the target never comes out
+        rows.append(json_values(row))
     return {
         "rows": rows,
         "length": MENTORED_LENGTH,

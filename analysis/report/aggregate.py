@@ -134,10 +134,11 @@ class _Tables:
 
     def __init__(self, run: Run, found: FirstPass, columns: _Columns, clusters: int) -> None:
         self.run, self.found, self.columns, self.clusters = run, found, columns, clusters
+        # the last column is the binned quantity itself
         settings, wide = (
             len(found.settings),
             len(columns.schemes) + 1,
-        )  # the last column is the binned quantity itself
+        )
         self.index = {key: i for i, key in enumerate(found.settings)}
         self.by_entropy = ClusterSums(groups=settings * BINS, clusters=clusters, columns=wide)
         self.by_position = ClusterSums(groups=settings * BINS, clusters=clusters, columns=wide)

@@ -107,10 +107,11 @@ def read_decode(path: Path) -> DecodeRun:
     totals: dict[str, dict[int, list[float]]] = {}
     most: dict[str, int] = {}  # drafted tokens per call
     for number, record in enumerate(records, start=2):
+        # named by digits of a digest
         decoder, prompt = (
             record.task.decoder,
             int(record.task.prompt, 16),
-        )  # named by digits of a digest
+        )
         if decoder not in totals and len(totals) == _MOST_DECODERS:
             raise bad_line(path, number, f"it brings more than {_MOST_DECODERS} decoders")
         entry = totals.setdefault(decoder, {}).setdefault(prompt, [0.0, 0.0])

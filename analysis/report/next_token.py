@@ -71,9 +71,8 @@ def compare_next(
         samples=samples,
         rng=rng,
     )
-    table = dataclasses.replace(
-        table, left_out=()
-    )  # which law each verifier takes is no news to a reader of this table
+    # which law each verifier takes is no news to a reader of this table
+    table = dataclasses.replace(table, left_out=())
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
     return PromptComparison(
         prompt=found.prompt,

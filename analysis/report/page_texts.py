@@ -235,10 +235,11 @@ def _statistics(run: Run, found: Aggregates, setting: int) -> list[tuple[str, st
     for i, column in enumerate(run.statistics):
         if is_loss(column.name):
             continue
+        # infinite; without an upper bound
         never, unbounded = (
             float(infinite[i]),
             float(infinite[count + i] - infinite[i]),
-        )  # infinite; without an upper bound
+        )
         high = np.inf if unbounded > 0 else means.high[count + i]
         value = _number(means.value[i])
         if column.is_interval:

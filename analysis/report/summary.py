@@ -79,9 +79,8 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
         optima = [family_of.get(str(run.schemes[i].optimum)) for i in columns]
         name = run.schemes[columns[0]].label
         rule = ", by rule" if len(definitions[identity, law]) > 1 and definition == "rule" else ""
-        label = f"{name}{rule} ({LAWS.get(law, law)})".replace(
-            ") (", "; "
-        )  # parameters and law share one pair of brackets
+        # parameters and law share one pair of brackets
+        label = f"{name}{rule} ({LAWS.get(law, law)})".replace(") (", "; ")
         by = ATTAINED.get(law, "").removeprefix("otm.")
         attained = kinds[key] == "optimum" and bool(by)
         if attained:

@@ -337,9 +337,8 @@ def _over_range(plans: Plans, budget: int) -> Card:
                 for plan in _best_of_each(plans, costs, budget)
             }
         )
-    title = (
-        DEPENDS if cheap.startswith(SPECULATE) else cheap
-    )  # dear is no bound: a small pair's steps can cost more
+    # dear is no bound: a small pair's steps can cost more
+    title = DEPENDS if cheap.startswith(SPECULATE) else cheap
     what = f"assumed ones make it {numbers[1].value:.2f} to {numbers[0].upper:.2f}× plain decoding"
     rows = []
     for plan in _listed([plan for plan, _ in plans_at[0].values()]):

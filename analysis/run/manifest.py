@@ -149,9 +149,8 @@ def read_manifest(run: Path) -> Manifest:
 
 def _from_first_schema(record: Manifest) -> Manifest:
     """Return a manifest of schema 1 in today's, where `scheme` was the label."""
-    known = {
-        column.stem: column for column in table_columns((1, 2))
-    }  # every scheme is defined for one of the two
+    # every scheme is defined for one of the two
+    known = {column.stem: column for column in table_columns((1, 2))}
     schemes = []
     for entry in record["schemes"]:
         names = {

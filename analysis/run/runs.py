@@ -124,9 +124,8 @@ def measure_prompts(
         place = place.for_pieces(len(wanted))
         described = _describe(models, place)
         if described["device"] != "cpu":
-            place = dataclasses.replace(
-                place, apart=False
-            )  # this process holds the device already, some serve one only
+            # this process holds the device already, some serve one only
+            place = dataclasses.replace(place, apart=False)
         named = {"draft": models.names[0], "target": models.names[1], "dtype": models.dtype}
         asked = named | {
             "prompts": {"name": source.name, "sha256": digest.hexadecimal, "count": digest.count}
@@ -269,9 +268,10 @@ def _run(
         manifest["plan"][f"num_{_unit(manifest)}s"],
         manifest["plan"][f"{_unit(manifest)}s_per_shard"],
     )
+    # earlier ones had fewer
     here = {
         key: manifest["provenance"][key] for key in environment() if key in manifest["provenance"]
-    }  # earlier ones had fewer
+    }
     keep_logits = bool(manifest["settings"].get("save_logits"))
     if keep_logits:
         make_folder(out / LOGITS)

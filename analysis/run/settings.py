@@ -80,9 +80,8 @@ class Settings:
         fields = {
             k: v for k, v in dataclasses.asdict(self).items() if k not in ("otherwise", *unasked)
         }
-        if (
-            self.columns is None
-        ):  # what is measured is listed in the manifest anyway, and earlier runs had all
+        # what is measured is listed in the manifest anyway, and earlier runs had all
+        if self.columns is None:
             del fields["columns"]
         else:
             fields["columns"] = tuple(name for name in NAMES if name in self.columns)

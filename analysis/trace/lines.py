@@ -355,9 +355,8 @@ def _name(item: Any, place: str) -> int | str:
 
 
 def _log(value: Any, place: str) -> float:
-    if (
-        isinstance(value, int | float) and not isinstance(value, bool) and value <= 0.1
-    ):  # NaN is not
+    # NaN is not
+    if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0.1:
         return max(value, _UNLIKELY) + 0.0  # as a float, and what is below counts the same
     raise AnalysisError(f"{place} must give log-probabilities, numbers ≤ 0; got {value!r:.40}.")
 

@@ -149,9 +149,8 @@ def _open_shard(path: Path) -> _Shard:
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            head = (
-                file.read(8) if size >= 8 else b""
-            )  # what the kernel offers as a file has no size, or no end
+            # what the kernel offers as a file has no size, or no end
+            head = file.read(8) if size >= 8 else b""
     except OSError as error:
         raise AnalysisError(
             f"{path.name} must be a readable file; it is not ({error.strerror}). Check it."
@@ -312,9 +311,8 @@ def write_trace(
     _check_shapes(
         {name: (str(value.dtype), value.shape) for name, value in tensors.items()}, str(file)
     )
-    for start in range(
-        0, len(tensors["prompt"]), _ROWS_CHECKED_AT_ONCE
-    ):  # what a reader would refuse is refused here
+    # what a reader would refuse is refused here
+    for start in range(0, len(tensors["prompt"]), _ROWS_CHECKED_AT_ONCE):
         _batch(
             {name: value[start : start + _ROWS_CHECKED_AT_ONCE] for name, value in tensors.items()},
             num_tokens,

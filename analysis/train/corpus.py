@@ -204,9 +204,8 @@ def _distribution_files(name: str) -> list[Path]:
 def _docstrings(path: Path) -> Iterator[str]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # invalid escapes in other people's files are not ours to report
+            # invalid escapes in other people's files are not ours to report
+            warnings.simplefilter("ignore")
             tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return

@@ -66,9 +66,8 @@ def _cross_entropy(
 def _forward_divergence(
     logits: torch.Tensor, target: torch.Tensor, following: torch.Tensor
 ) -> torch.Tensor:
-    return torch.nn.functional.cross_entropy(
-        logits, target
-    )  # D(q‖p) but for the entropy of q, which no step changes
+    # D(q‖p) but for the entropy of q, which no step changes
+    return torch.nn.functional.cross_entropy(logits, target)
 
 
 def _loss_of(acceptance: Callable[[torch.Tensor], torch.Tensor], k: int) -> Loss:
@@ -393,9 +392,8 @@ def summary(
     """
     rows = []
     for name in start:
-        table = {
-            loss: np.asarray([run[loss][name] for run in runs]) for loss in losses
-        }  # (seeds, windows)
+        # (seeds, windows)
+        table = {loss: np.asarray([run[loss][name] for run in runs]) for loss in losses}
         baseline = table[BASELINE]
         for loss in losses:
             mean, gain = (

@@ -65,10 +65,11 @@ def main(arguments: list[str] | None = None) -> int:
             "--one",
             name,
         ]
+        # compiled code cannot be followed, and is the same code
         environment = {
             **os.environ,
             "TORCHDYNAMO_DISABLE": "1",
-        }  # compiled code cannot be followed, and is the same code
+        }
         try:
             done = subprocess.run(
                 command,

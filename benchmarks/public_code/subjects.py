@@ -322,9 +322,8 @@ def _ssd_miss(root: Path) -> Any:
     verify = _ssd(root, 0)
 
     def step(draft: Any, target: Any, rng: Any) -> Any:
-        x = int(
-            torch.randint(target.num_tokens, (1,))
-        )  # what draft_runner.py sends for a miss: the argmax of uniform numbers
+        # what draft_runner.py sends for a miss: the argmax of uniform numbers
+        x = int(torch.randint(target.num_tokens, (1,)))
         return verify([draft.next([])], [target.next([]), target.next([x])], [x], None)
 
     return step
@@ -503,9 +502,8 @@ def _rest(root: Path) -> Any:
         best, accepted = code.evaluate_posterior(
             law.log(), candidates.clamp(min=0), 1.0, top_p=1 - 1e-9
         )
-        filtered = code.top_p_filtering(
-            law.log()[best, accepted][None], top_p=1 - 1e-9
-        )  # as for the first candidate of the next step
+        # as for the first candidate of the next step
+        filtered = code.top_p_filtering(law.log()[best, accepted][None], top_p=1 - 1e-9)
         return _path(tree, nodes, best, accepted, torch.multinomial(filtered.softmax(-1)[0], 1))
 
     return verify

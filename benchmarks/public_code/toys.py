@@ -202,11 +202,12 @@ def two_siblings(utilities: Any, tree: Any) -> Any:
     """Return what makes a tree of Sequoia's with a root and two children, but the engines: anew for
     each text.
     """
+    # in place of float16, whose rounding would show
     tree.__init__.__defaults__ = (
         "cpu",
         512,
         torch.float32,
-    )  # in place of float16, whose rounding would show
+    )
 
     def fittings() -> dict[str, Any]:
         grow: dict[str, Any] = {

@@ -88,9 +88,8 @@ def levels_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
         for k in ks:
             height = xp.exp(k * xp.log1p(-outside)) + curve.above_target
             best = xp.argmax(height, axis=-1)[..., None]
-            chosen.append(
-                xp.where(gather(height, best) > 1.0, gather(outside, best), 0.0)[..., 0]
-            )  # else T = Ω
+            # else T = Ω
+            chosen.append(xp.where(gather(height, best) > 1.0, gather(outside, best), 0.0)[..., 0])
     return _levels(xp.stack(chosen, axis=0), ks)
 
 

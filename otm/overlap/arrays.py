@@ -83,9 +83,8 @@ def optimum(p: Array, q: Array, ks: Sequence[int]) -> tuple[Array, Array]:
             line = xp.where(xp.isfinite(high), high * bins.draft, bins.target)
             from_above = power[:, 1:] + bins.above_target[:, :-1] + line
             from_below = edges[:, :-1] + bins.target - low * bins.draft
-            best[k] = _largest(
-                edges, bins.above_draft
-            )  # the first edge is T = Ω: 1, and nothing outside
+            # the first edge is T = Ω: 1, and nothing outside
+            best[k] = _largest(edges, bins.above_draft)
             wanted = wanted | (
                 xp.minimum(from_above, from_below) > (best[k][0] + NEGLIGIBLE)[:, None]
             )

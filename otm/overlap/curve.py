@@ -75,9 +75,8 @@ NEGLIGIBLE = 2.0**-56
 # K-SEQ's root: this many of Newton's steps at most, then bisection, until it moves by less.
 NEWTON_STEPS, BISECTIONS, SETTLED = 16, 60, 2.0**-52
 
-_INFINITY = np.int64(
-    0x7FF0 << 48
-)  # the bits of ∞, the largest of all non-negative floats read as integers
+# the bits of ∞, the largest of all non-negative floats read as integers
+_INFINITY = np.int64(0x7FF0 << 48)
 _FANOUT = 16
 _LONG_ROW = 256  # one shorter row gains nothing from packing
 
@@ -120,9 +119,8 @@ def ratios(draft: Array, target: Array) -> Array:
     xp = namespace(draft, target)
     quotient = xp.astype(target, xp.float64, copy=False) / xp.astype(draft, xp.float64, copy=False)
     if array_api_compat.is_torch_array(quotient):
-        return quotient.nan_to_num(
-            nan=0.0, posinf=float("inf")
-        )  # a twentieth of the time of a where
+        # a twentieth of the time of a where
+        return quotient.nan_to_num(nan=0.0, posinf=float("inf"))
     return xp.where(xp.isnan(quotient), xp.zeros_like(quotient), quotient)
 
 
@@ -355,9 +353,8 @@ def _sort_packed(ratio: NDArray[np.float64]) -> NDArray[np.int64]:
     packed |= np.arange(width)
     packed.sort(axis=-1)
     rows, keys = ratio.reshape(-1, width), packed.reshape(-1, width)
-    close = np.flatnonzero(
-        ((keys[:, 1:] ^ keys[:, :-1]) <= bits).any(axis=-1)
-    )  # neighbours that differ in the index alone
+    # neighbours that differ in the index alone
+    close = np.flatnonzero(((keys[:, 1:] ^ keys[:, :-1]) <= bits).any(axis=-1))
     packed &= bits
     for row in close:
         ordered = rows[row][keys[row]]

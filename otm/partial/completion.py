@@ -218,9 +218,8 @@ def _fill(other: Floats, free: Mask, cap: Floats, mass: Floats) -> Floats:
     order = np.argsort(weights, axis=1)
     ascending = np.take_along_axis(weights, order, axis=1)
     smaller = np.cumsum(ascending, axis=1)  # Σ of this weight and the smaller ones
-    left = np.maximum(
-        mass[:, None] - np.arange(weights.shape[1])[::-1] * cap[:, None], 0.0
-    )  # after a cap for each larger one
+    # after a cap for each larger one
+    left = np.maximum(mass[:, None] - np.arange(weights.shape[1])[::-1] * cap[:, None], 0.0)
     # Σ min(λ·w, cap) is the least, over j, of j caps and λ times the weights behind the j largest:
     # λ is the largest root. It can be beyond the largest float: roots are compared by their
     # logarithms, and the weights behind take their shares of what is left.
@@ -236,9 +235,8 @@ def _fill(other: Floats, free: Mask, cap: Floats, mass: Floats) -> Floats:
     filled = np.where(weights > 0, filled, 0.0)
     idle = free & (weights == 0)
     over = np.maximum(mass - filled.sum(axis=1), 0.0)
-    over = np.where(
-        over > weights.shape[1] * _DUST * mass, over, 0.0
-    )  # rounding must not put mass where the other has none
+    # rounding must not put mass where the other has none
+    over = np.where(over > weights.shape[1] * _DUST * mass, over, 0.0)
     share = np.where(idle.any(axis=1), over / np.maximum(idle.sum(axis=1), 1), 0.0)
     return np.where(idle, share[:, None], filled)
 

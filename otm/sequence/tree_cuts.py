@@ -361,9 +361,8 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
         prices[mine] += np.maximum(-solution.ineqlin.marginals[place], 0.0) / (
             _SCALE * tree.target[mine] * scale
         )
-    capped = (most < 1.0) & (
-        solution.upper.marginals[:size] < 0.0
-    )  # f(u) ≤ φ(P(u)): the antichain {u}
+    # f(u) ≤ φ(P(u)): the antichain {u}
+    capped = (most < 1.0) & (solution.upper.marginals[:size] < 0.0)
     prices[capped] -= solution.upper.marginals[:size][capped] / (
         _SCALE * tree.target[capped] * unit[capped]
     )

@@ -133,9 +133,8 @@ def describe_pair(p: Array, q: Array, log_p: Array | None, log_q: Array | None) 
     if log_p is None or log_q is None:
         return {"tv": 0.5 * total(xp.abs(q - p))}
     difference, excess = log_q - log_p, q - p
-    forward = total(
-        q * difference - excess
-    )  # term by term non-negative, as in otm.divergences.kl_divergence
+    # term by term non-negative, as in otm.divergences.kl_divergence
+    forward = total(q * difference - excess)
     difference *= p
     backward = total(excess - difference)
     if not is_on_host(p) or bool(xp.min(p) == 0) or bool(xp.min(q) == 0):

@@ -517,9 +517,8 @@ def _table(
     step = max(1, (_ON_HOST if is_on_host(p) else _ON_DEVICE) // width)
     views = host_views(list(given.values()))
     flat = given if views is None else dict(zip(given, views, strict=True))
-    fast = (
-        None if views is None else compiled("otm.table.compiled.rows")
-    )  # loaded once, before threads ask for it
+    # loaded once, before threads ask for it
+    fast = None if views is None else compiled("otm.table.compiled.rows")
     reserve((8 if fast is None else 3) * min(step, count) * width)
     if threads is None:
         threads = _num_cores() if isinstance(p, np.ndarray) else num_threads(p)

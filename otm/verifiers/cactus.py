@@ -100,16 +100,14 @@ class Cactus(Lossy):
         order = np.argsort(ratio, kind="stable")
         reach = np.searchsorted(ratio[order], shrunk, side="left")  # tokens with p/q < c
         q_upto, p_upto = (np.concatenate([[0.0], np.cumsum(mass[live][order])]) for mass in (q, p))
-        share = weight / np.maximum(
-            shrunk * q_upto[reach] - p_upto[reach], weight
-        )  # the excess is at least what is rejected
+        # the excess is at least what is rejected
+        share = weight / np.maximum(shrunk * q_upto[reach] - p_upto[reach], weight)
         for_q, for_p = (
             np.bincount(reach, weights=each, minlength=len(live) + 1)
             for each in (share * shrunk, share)
         )
-        above = [
-            np.cumsum(each[::-1])[::-1][1:] for each in (for_q, for_p)
-        ]  # of those that reach beyond the token
+        # of those that reach beyond the token
+        above = [np.cumsum(each[::-1])[::-1][1:] for each in (for_q, for_p)]
         law = np.minimum(p, raised)
         law[live[order]] += np.maximum(q[live][order] * above[0] - p[live][order] * above[1], 0.0)
         return np.asarray(law)

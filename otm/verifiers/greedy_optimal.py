@@ -48,9 +48,8 @@ class GreedyOptimal(Verifier):
     def prepare(self, problem: Problem) -> AcceptOneOrCatch:
         """Compute the last draft's acceptance probabilities and the residual."""
         law = problem.law
-        if not isinstance(
-            law, Greedy
-        ):  # what require_support has made sure of, said to the type checker
+        # what require_support has made sure of, said to the type checker
+        if not isinstance(law, Greedy):
             raise TypeError(f"GreedyOptimal needs Greedy drafts; got {law!r}.")
         # Off the last draft's law the top tokens have no mass, so that all of their target mass is
         # in the residual.

@@ -227,9 +227,8 @@ def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definiti
         )
         residual = xp.clip(q - stays * scale[..., None], 0.0, None)
         mass = total(residual)
-        missed = (
-            xp.clip(1.0 - beta[..., None] - p + stays, 0.0, None) ** k
-        )  # all k rejected, none of them y
+        # all k rejected, none of them y
+        missed = xp.clip(1.0 - beta[..., None] - p + stays, 0.0, None) ** k
         luck = total(residual * ((1.0 - rule)[..., None] - missed)) / mass
         return xp.where(mass > 0, rule + xp.clip(luck, 0.0, None), rule)
 
@@ -406,18 +405,16 @@ def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: 
         if step < NEWTON_STEPS:
             slope = inside + k * clip(1.0 - beta, 0.0, 1.0) ** (k - 1.0) * outside / gamma**2
             guess = gamma - value / slope
-            middle = xp.where(
-                (guess >= left) & (guess <= right), guess, middle
-            )  # NaN where the slope is 0: the middle
+            # NaN where the slope is 0: the middle
+            middle = xp.where((guess >= left) & (guess <= right), guess, middle)
         # Each root stops where it is settled, so that a row does not depend on those beside it.
         middle = xp.where(settled, gamma, middle)
         settled = settled | (xp.abs(middle - gamma) <= SETTLED * gamma)
         gamma = middle
         if bool(xp.all(settled)):
             break
-    return xp.where(
-        (inside == 0) & (outside == 0), smallest, gamma
-    )  # disjoint supports: every γ solves it
+    # disjoint supports: every γ solves it
+    return xp.where((inside == 0) & (outside == 0), smallest, gamma)
 
 
 def _solve_in_sections(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:

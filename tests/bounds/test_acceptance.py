@@ -144,9 +144,8 @@ def test_the_guarantees_factor_keeps_its_digits(k: int) -> None:
         exact_factor = float(1 - (1 - mpmath.mpf(1) / k) ** k)
     assert factor == pytest.approx(exact_factor, rel=4 * UNIT_ROUNDOFF)
     assert factor >= 1 - 1 / math.e
-    problem = otm.Problem(
-        draft=[1 / k, 1 - 1 / k], target=[1.0, 0.0], law=otm.IID(k)
-    )  # where the guarantee is the optimum
+    # where the guarantee is the optimum
+    problem = otm.Problem(draft=[1 / k, 1 - 1 / k], target=[1.0, 0.0], law=otm.IID(k))
     assert otm.bounds.kseq_lower(problem) <= otm.optimal_acceptance(problem) + 4 * UNIT_ROUNDOFF
 
 

@@ -104,9 +104,8 @@ class TestRows:
         named = {"verifiers": [otm.SelectThenReject(), otm.Tournament(), KSeq()]}
         plan, tournament, kseq = compare(**pair, **named).rows
         assert kseq.exact is not None and kseq.monte_carlo is None
-        assert (
-            plan.exact is None and plan.monte_carlo is None
-        )  # what needs a program cannot be sampled either
+        # what needs a program cannot be sampled either
+        assert plan.exact is None and plan.monte_carlo is None
         assert tournament.exact is None and tournament.monte_carlo.samples == DEFAULT_SAMPLES
         shown = str(compare(**pair, **named))
         assert f"≈{tournament.monte_carlo.value:.4f}" in shown
@@ -201,10 +200,11 @@ class TestRegistries:
             k=[2],
             samples=0,
         )
+        # the bound of KSeq() is not one for another γ
         assert [row.lower for row in table.rows] == [
             0.125,
             None,
-        ]  # the bound of KSeq() is not one for another γ
+        ]
 
 
 def blocks(table: otm.comparison.Comparison) -> list[list[str]]:
@@ -354,9 +354,8 @@ class TestPrint:
         )
         name = "sample and match with thresholds (single = 0.5, accumulated = 0.8)"
         assert name in found.to_latex()
-        assert [line for line in str(found).splitlines() if name in line] == [
-            f"… {name}"
-        ]  # cut in its row
+        # cut in its row
+        assert [line for line in str(found).splitlines() if name in line] == [f"… {name}"]
 
     def test_named_pairs_that_do_not_fit_are_listed(self) -> None:
         table = compare(
@@ -445,9 +444,8 @@ class TestInTheTable:
             ):
                 assert f"{number:.6f}" in line
         top, apart, remarks = text.split("\n\n")
-        assert (
-            "optimum" in top and "lenience" not in top
-        )  # no optimum stands above an acceptance that exceeds it
+        # no optimum stands above an acceptance that exceeds it
+        assert "optimum" in top and "lenience" not in top
         assert apart.startswith("lossy, drafts: i.i.d.") and "optimum" not in apart
         assert remarks == "frontier: min(1, optimum + TV), which no scheme of this TV exceeds."
         record = table.records()[1]

@@ -29,9 +29,8 @@ def alarms(
     count at all.
     """
     low, high = acceptance_region(mass, samples, level / mass.size)
-    dust = (
-        mass < 1e-14
-    )  # rounding of the exact law: probability < 1e-9 to be hit once in 40,000 draws
+    # rounding of the exact law: probability < 1e-9 to be hit once in 40,000 draws
+    dust = mass < 1e-14
     return np.where(dust, counts > 0, (counts < low) | (counts > high))
 
 

@@ -75,9 +75,8 @@ class TestParity:
         p, q = rows(12, 7, 3, dtype=backend.dtype)
         problem = Problem(draft=backend.array(p), target=backend.array(q), law=IID(4))
         whole = backend.numpy(VALUES[name](problem))
-        monkeypatch.setattr(
-            _arrays, "CHUNK_ELEMENTS", 36
-        )  # three rows at a time, the last one alone
+        # three rows at a time, the last one alone
+        monkeypatch.setattr(_arrays, "CHUNK_ELEMENTS", 36)
         pieces = backend.numpy(VALUES[name](problem))
         assert pieces.shape == (7,)
         np.testing.assert_allclose(pieces, whole, rtol=0, atol=1e-15)

@@ -238,10 +238,11 @@ class TestLawsOverK:
     ) -> None:
         rng = np.random.default_rng(5)
         for k in (1, 2, 3):
+            # tie-free almost surely
             rows, target = (
                 otm.examples.dirichlet(6, rng=rng, rows=3),
                 otm.examples.dirichlet(6, rng=rng),
-            )  # tie-free almost surely
+            )
             order = rng.permutation(6)
             straight = instances.make_problem(make(k), rows, target)
             permuted = instances.make_problem(make(k), rows[:, order], target[order])
@@ -400,10 +401,11 @@ class TestPairs:
     ) -> None:
         rng = np.random.default_rng(11)
         for num_tokens in (3, 4):
+            # tie-free a.s.
             rows, target = (
                 otm.examples.dirichlet(num_tokens, rng=rng, rows=3),
                 otm.examples.dirichlet(num_tokens, rng=rng),
-            )  # tie-free a.s.
+            )
             order = rng.permutation(num_tokens)  # new token i is the old token order[i]
             straight = instances.make_problem(law, rows, target)
             permuted = instances.make_problem(law, rows[:, order], target[order])

@@ -86,9 +86,8 @@ def test_row_5_kseq_on_bernoullis() -> None:
     assert gamma == pytest.approx(root[0], abs=1e-14)
     assert gamma == pytest.approx(1.390388, abs=5e-7)
     assert otm.acceptance(KSeq(), problem) == pytest.approx(0.847597, abs=5e-7)
-    assert otm.acceptance(KSeq(), problem) == pytest.approx(
-        0.5 + gamma / 4, abs=1e-15
-    )  # p_acc = γβ = q₀ + γp₁
+    # p_acc = γβ = q₀ + γp₁
+    assert otm.acceptance(KSeq(), problem) == pytest.approx(0.5 + gamma / 4, abs=1e-15)
 
 
 @pytest.mark.parametrize("ratio", [1, 2, 3, 5, 12])

@@ -24,9 +24,8 @@ from tests.tolerance import UNIT_ROUNDOFF
 
 SHAPE = TreeShape.from_paths([(0,), (1,), (0, 0), (0, 1), (2,), (0, 0, 0)])
 DIGITS = 60
-STEP = (
-    mpmath.mpf(10) ** -20
-)  # central differences err by its square, and by 10^(20 − 60) in rounding
+# central differences err by its square, and by 10^(20 − 60) in rounding
+STEP = mpmath.mpf(10) ** -20
 
 
 def logits(*shape: int, seed: int) -> torch.Tensor:
@@ -156,9 +155,8 @@ def test_values_are_those_without_gradients(
     given = problem(*pair(law), law)
     plain = given.with_law(law)
     for name in ("draft", "target"):
-        object.__setattr__(
-            plain, name, getattr(given, name).detach()
-        )  # a new problem would divide by sums once more
+        # a new problem would divide by sums once more
+        object.__setattr__(plain, name, getattr(given, name).detach())
     found, wanted = answer(given), answer(plain)
     assert found.requires_grad
     assert not torch.is_tensor(wanted) or not wanted.requires_grad

@@ -82,9 +82,8 @@ def test_a_list_race_is_integrated_node_by_node() -> None:
     problem = Problem(
         draft=otm.examples.zipf(200), target=otm.examples.uniform(200), law=otm.IID(1)
     )
-    assert (
-        _peak(lambda: otm.coupling(otm.ListRace(), problem)) < 10 * 8 * 200**2
-    )  # some hundred nodes
+    # some hundred nodes
+    assert _peak(lambda: otm.coupling(otm.ListRace(), problem)) < 10 * 8 * 200**2
 
 
 def _peak(call: Callable[[], object]) -> int:

@@ -192,9 +192,8 @@ class TestProduct:
             draft=[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], target=[0.25, 0.25, 0.5], law=otm.Product(2)
         )
         limit = otm.bounds.support_limit_upper(problem)
-        assert (
-            0.5 <= limit == pytest.approx(0.5, abs=(3 * 4 + 4) * 2.0**-53)
-        )  # rounded up by so much
+        # rounded up by so much
+        assert 0.5 <= limit == pytest.approx(0.5, abs=(3 * 4 + 4) * 2.0**-53)
         assert otm.optimal_acceptance(problem) == 0.5
 
     def test_compare_leaves_it_out_unless_asked(self) -> None:

@@ -86,9 +86,8 @@ class TestGoldRows:
             law=otm.WithoutReplacement(1),
         )
         values = otm.optimal_acceptance_curve(problem, k=[1, 2, 3, 4])
-        np.testing.assert_allclose(
-            values, [0.5, 0.813971, 0.945784, 1.0], atol=5e-7
-        )  # printed to six digits
+        # printed to six digits
+        np.testing.assert_allclose(values, [0.5, 0.813971, 0.945784, 1.0], atol=5e-7)
 
 
 class TestAgainstEnumeration:

@@ -236,9 +236,8 @@ def test_a_split_is_counted_on_steps_it_has_not_seen() -> None:
     plan = plan_budget(record_of(*alike), budget=90)
     in_sample = split_budget(np.array([part.survivors / part.steps for part in alike]), budget=90)
     assert plan.held_out and plan.lengths.tolist() == in_sample.lengths.tolist()
-    assert (
-        in_sample.tokens > in_sample.even_tokens + 2
-    )  # what the split promises on the counts that chose it
+    # what the split promises on the counts that chose it
+    assert in_sample.tokens > in_sample.even_tokens + 2
     assert plan.tokens < plan.even_tokens + 0.5  # and does not keep
     # Requests that differ: a split helps, and the half that has not seen it agrees.
     mixed = [

@@ -77,9 +77,8 @@ class TestPositions:
 
     def test_what_it_means(self) -> None:
         chain = PositionAcceptance(self.survival)
-        assert chain.expected_tokens == pytest.approx(
-            1 + 14 / 10
-        )  # ten verifications, fourteen accepted drafts
+        # ten verifications, fourteen accepted drafts
+        assert chain.expected_tokens == pytest.approx(1 + 14 / 10)
         np.testing.assert_allclose(chain.conditional, [8 / 10, 6 / 8])
         np.testing.assert_allclose(chain.accepted_law, [0.2, 0.2, 0.6])
         assert chain.rate == pytest.approx(14 / 18)  # eighteen drafts were reached

@@ -64,9 +64,8 @@ def test_curves_over_k_match_closed_forms_and_points(built: Path, name: str) -> 
         np.testing.assert_allclose(series["optimum"], series["closed_form"], rtol=0, atol=1e-13)
         assert np.all(np.array(series["kseq"]) <= np.array(series["optimum"]) + 1e-13)
         if name == "figure1":
-            np.testing.assert_allclose(
-                series["kseq"], series["optimum"], rtol=0, atol=1e-12
-            )  # K-SEQ attains it there
+            # K-SEQ attains it there
+            np.testing.assert_allclose(series["kseq"], series["optimum"], rtol=0, atol=1e-12)
             _check_points(
                 series["points"],
                 dict(zip(series["k"], series["optimum"], strict=True)),
@@ -184,9 +183,8 @@ def test_landscape_holds_every_lossless_scheme_below_its_law_s_optimum(built: Pa
         for curve in panel["frontier"]:
             assert np.all(np.diff(curve["value"]) >= -1e-9)
             if ("IID", curve["k"]) in optima:
-                assert (
-                    abs(curve["value"][0] - optima["IID", curve["k"]]) < 1e-9
-                )  # no budget: the lossless optimum
+                # no budget: the lossless optimum
+                assert abs(curve["value"][0] - optima["IID", curve["k"]]) < 1e-9
 
 
 def test_every_law_has_a_line_of_its_own() -> None:
@@ -240,9 +238,8 @@ def test_decoders_lose_nothing_on_one_level_and_little_on_two(built: Path) -> No
         assert min(kseq, block, optimal, refined) > -1e-9
         assert (abs(optimal) < 1e-9) == (row["L"] == 1)
         assert refined <= optimal / 4 + 1e-9
-        assert (
-            abs(kseq - block) < 1e-2 or row["L"] > 1
-        )  # one level: the same rule, counted by membership and by the rule
+        # one level: the same rule, counted by membership and by the rule
+        assert abs(kseq - block) < 1e-2 or row["L"] > 1
 
 
 def test_bracket_holds_the_optimum_and_narrows(built: Path) -> None:
@@ -419,9 +416,8 @@ def test_gains_of_fine_tuning_are_differences_on_the_same_windows(built: Path) -
         assert row["gain"]["mean"] == pytest.approx(row["mean"] - baseline["mean"], abs=1e-12)
         assert np.mean(row["gain_by_seed"]) == pytest.approx(row["gain"]["mean"], abs=1e-12)
         assert row["gain"]["low"] <= row["gain"]["mean"] <= row["gain"]["high"]
-        if figure.startswith(
-            ("K-SEQ", "recursive")
-        ):  # no scheme beats the optimum, and one draft leaves none a choice
+        # no scheme beats the optimum, and one draft leaves none a choice
+        if figure.startswith(("K-SEQ", "recursive")):
             optimum = rows["optimum," + figure.partition(",")[2], loss]
             assert row["mean"] <= optimum["mean"] + 1e-12
             assert figure != "K-SEQ, k = 1" or row["mean"] == pytest.approx(

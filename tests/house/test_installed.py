@@ -72,9 +72,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 def test_the_wheel_holds_the_library_and_the_analysis_under_a_name_of_its_own(
     installed: Installed,
 ) -> None:
-    assert (
-        installed.wheel.stat().st_size < 30e6
-    )  # with a small pair and a draft for the public model
+    # with a small pair and a draft for the public model
+    assert installed.wheel.stat().st_size < 30e6
     names = zipfile.ZipFile(installed.wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
         "otm",

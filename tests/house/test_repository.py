@@ -93,9 +93,8 @@ def test_every_scheme_is_registered_exported_named_documented_and_cited(
         for cls in _subclasses(base)
         if cls.__module__.startswith("otm.") and not inspect.isabstract(cls)
     }
-    found.discard(
-        otm.verifiers.CallableVerifier
-    )  # holds a user's function: no scheme of the library
+    # holds a user's function: no scheme of the library
+    found.discard(otm.verifiers.CallableVerifier)
     assert found == set(registry)
     alone = {cls for cls in found if not issubclass(cls, sequence.VertexDecoder)}
     assert len(registry) == len(found)
@@ -225,10 +224,11 @@ def test_tests_mirror_the_tree() -> None:
             continue
         folder = homes.get(room, ROOT / "otm" / room).joinpath(*inside)
         assert folder.is_dir(), f"{path.relative_to(ROOT)}: there is no {folder.relative_to(ROOT)}"
+        # beside the library stands its plugin for pytest
         modules = [
             *folder.glob("*.py"),
             *(() if room else ROOT.glob("*.py")),
-        ]  # beside the library stands its plugin for pytest
+        ]
         known = {module.stem.strip("_") for module in modules}
         assert room == "analysis" or path.stem.removeprefix("test_") in known, (
             f"{path.relative_to(ROOT)} tests no module"

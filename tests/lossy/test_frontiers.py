@@ -104,9 +104,8 @@ class TestKullbackLeibler:
                     ),
                 )
             assert best <= found.upper + CLOSED
-            assert (
-                best >= found.lower - 1e-9
-            )  # the search contains the optimum, so the test can fail on both sides
+            # the search contains the optimum, so the test can fail on both sides
+            assert best >= found.lower - 1e-9
 
     def test_the_curve_is_concave_increasing_and_ordered_in_k(self) -> None:
         rng = np.random.default_rng(7)

@@ -54,9 +54,8 @@ class TestDistances:
         finally:
             tracemalloc.stop()
         np.testing.assert_allclose(law, problem.target, rtol=0, atol=rounding(5000, 1))
-        assert (
-            most < 4 * 8 * 2**22
-        )  # a block of the rule's two parts and their sum; the table would be six of them
+        # a block of the rule's two parts and their sum; the table would be six of them
+        assert most < 4 * 8 * 2**22
         np.testing.assert_allclose(
             law,
             otm.coupling(otm.Maximal(), problem).output_marginal,

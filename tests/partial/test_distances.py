@@ -36,7 +36,9 @@ def _random_masses(rng: np.random.Generator, num_tokens: int) -> np.ndarray:
 
 
 def _random_list(rng: np.random.Generator, mass: np.ndarray) -> TopTokens:
-    """The likeliest tokens with their exact or derived tail, or any tokens with the tightest cap."""
+    """The likeliest tokens with their exact or derived tail, or any tokens with the
+    tightest cap.
+    """
     order, style, count = (
         np.argsort(-mass, kind="stable"),
         rng.integers(3),

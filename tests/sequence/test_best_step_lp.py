@@ -125,9 +125,8 @@ def by_the_definition(decoder: Decoder, draft: Any, target: Any) -> float:
 )
 def test_against_the_literal_program(decoder: Decoder) -> None:
     for seed in range(3):
-        draft, target = smooth_models(
-            2, 2, seed
-        )  # positive masses: HiGHS takes equalities with 1/Q(s) as they are
+        # positive masses: HiGHS takes equalities with 1/Q(s) as they are
+        draft, target = smooth_models(2, 2, seed)
         found = best_step(decoder, draft=draft, target=target, context=[])
         # HiGHS meets the literal equalities to 1e-7, absolutely; their prices are at most 3.
         assert found.value == pytest.approx(by_the_definition(decoder, draft, target), abs=1e-5)

@@ -187,9 +187,8 @@ class TestEdges:
         p, q = np.array([0.5, 0.5, 0.0]), np.array([0.0, 0.25, 0.75])
         assert [next_weight(1.0, p, q, x) for x in range(3)] == [0.0, 0.5, 0.0]
         assert next_weight(0.0, p, q, 1) == 0.0
-        assert (
-            next_weight(1.0, np.array([1e-310, 1.0]), np.array([1.0, 0.0]), 0) == 1.0
-        )  # no overflow to infinity on the way
+        # no overflow to infinity on the way
+        assert next_weight(1.0, np.array([1e-310, 1.0]), np.array([1.0, 0.0]), 0) == 1.0
         assert pass_probability(0.0, 1.0) == 1.0
         assert pass_probability(0.0, 0.0) == 0.0
 

@@ -183,9 +183,8 @@ class TestEveryDecoder:
         draft, target = Counting(DRAFT), Counting(TARGET)
         step(decoder, draft=draft, target=target, context=[], randomness=Sampled(rng()))
         assert target.calls == 1
-        if isinstance(
-            decoder, SampledTree | Staged
-        ):  # the next draft depends on a look at the one before
+        # the next draft depends on a look at the one before
+        if isinstance(decoder, SampledTree | Staged):
             assert 1 <= draft.calls <= decoder.num_nodes
         else:
             assert draft.calls == decoder.depth

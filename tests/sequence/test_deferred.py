@@ -239,9 +239,8 @@ class TestSize:
         decoder = Gsd(TreeShape([0, 0, 1]))
         draft, target = (ZerothOrder(rng.dirichlet(np.ones(6))) for _ in range(2))
         whole = expected_step(decoder, draft=draft, target=target, context=[])
-        monkeypatch.setattr(
-            sys.modules[expected_step.__module__], "_ENTRIES_AT_ONCE", 19
-        )  # three of the thirty sequences
+        # three of the thirty sequences
+        monkeypatch.setattr(sys.modules[expected_step.__module__], "_ENTRIES_AT_ONCE", 19)
         found = expected_step(decoder, draft=draft, target=target, context=[])
         assert distance(found.law, whole.law) <= TOLERANCE
         np.testing.assert_allclose(found.reached, whole.reached, atol=TOLERANCE)

@@ -130,9 +130,8 @@ def test_masses_and_lengths(decoder: Decoder) -> None:
     for seed in range(4):
         draft, target = random_models(2, 2, np.random.default_rng(seed))
         law = step_law(decoder, draft=draft, target=target, context=[])
-        assert law.mass.sum() == pytest.approx(
-            1, abs=1e-11
-        )  # a race's quadrature: 1.2e-12 at each of two levels
+        # a race's quadrature: 1.2e-12 at each of two levels
+        assert law.mass.sum() == pytest.approx(1, abs=1e-11)
         assert (law.mass > 0).all()
         assert (law.lengths == law.accepted + 1).all()
         assert law.accepted_law.sum() == pytest.approx(law.mass.sum(), abs=1e-15)

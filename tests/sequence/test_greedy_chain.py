@@ -60,9 +60,8 @@ def test_against_the_enumerated_text(decoder: GreedyChain, seed: int) -> None:
         b_eq=[1.0],
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
-    assert found.frontier == pytest.approx(
-        1.0 - program.fun, abs=1e-7
-    )  # 244 rows, each off by 1e-10 at most, and L = 3
+    # 244 rows, each off by 1e-10 at most, and L = 3
+    assert found.frontier == pytest.approx(1.0 - program.fun, abs=1e-7)
     assert found.block_efficiency <= found.frontier + 1e-12
 
 

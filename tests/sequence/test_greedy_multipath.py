@@ -94,10 +94,11 @@ def test_expected_tokens_are_the_block_weights_of_the_selected_sequence() -> Non
     """1 + Σ_i E[w_i], w_i = min(1, w_{i−1} q/s), in fractions over all pairs of sequences of two
     tokens.
     """
+    # token 1 ranks higher
     draft, target = (
         [Fraction(3, 4), Fraction(1, 4)],
         [Fraction(1, 4), Fraction(3, 4)],
-    )  # token 1 ranks higher
+    )
     sequences = list(itertools.product((0, 1), repeat=2))
     chosen: dict[tuple[int, ...], Fraction] = dict.fromkeys(sequences, Fraction(0))
     for one, other in itertools.product(sequences, repeat=2):
@@ -116,9 +117,8 @@ def test_expected_tokens_are_the_block_weights_of_the_selected_sequence() -> Non
     assert step_law(GreedyMultipath(2, 2), **models).block_efficiency == pytest.approx(
         float(total), abs=1e-15
     )
-    assert total == Fraction(
-        555, 256
-    )  # the best that any lossless verification of these drafts decodes
+    # the best that any lossless verification of these drafts decodes
+    assert total == Fraction(555, 256)
     assert best_step(GreedyMultipath(2, 2), **models).value == pytest.approx(555 / 256, abs=1e-9)
 
 
@@ -169,10 +169,11 @@ class TestTies:
         assert bias(GreedyMultipath(2, 1), draft, target, step=step_law) <= 1e-15
 
     def test_without_ties_it_is_the_same_scheme(self) -> None:
+        # one token alone reaches 1
         draft, target = (
             ZerothOrder([0.2, 0.3, 0.5]),
             ZerothOrder([0.1, 0.2, 0.7]),
-        )  # one token alone reaches 1
+        )
         assert bias(CappedRanks(2, 1), draft, target, step=step_law) <= 1e-15
 
 
@@ -199,6 +200,5 @@ def test_a_long_improbable_block_of_many_sequences() -> None:
         assert ranked.selected.sum() == pytest.approx(1.0, abs=1e-13)
         assert (ranked.selected >= 0).all()
         odds = ranked.odds(int(rng.integers(50)))
-    np.testing.assert_allclose(
-        ranked.selected, draft, rtol=1e-10
-    )  # beyond α = 10^100 the rest of the draft is unskewed
+    # beyond α = 10^100 the rest of the draft is unskewed
+    np.testing.assert_allclose(ranked.selected, draft, rtol=1e-10)

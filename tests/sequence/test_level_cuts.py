@@ -52,9 +52,8 @@ def test_it_bounds_the_best_step(seed: int) -> None:
             and found.tokens.samples == 200
             and len(found.slopes) == 2
         )
-    assert (
-        inside >= 17
-    )  # Pr(Binomial(20, .9) < 17) = .13, and the bound is wider than it need be: 20 of 20 here
+    # Pr(Binomial(20, .9) < 17) = .13, and the bound is wider than it need be: 20 of 20 here
+    assert inside >= 17
     assert found.tokens.value == pytest.approx(exact, abs=0.3)
 
 

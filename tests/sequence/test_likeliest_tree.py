@@ -45,9 +45,8 @@ def test_no_other_paths_are_likelier(seed: int) -> None:
         live = sorted((mass for path, mass in every.items() if path and mass > 0), reverse=True)[
             :size
         ]
-        np.testing.assert_allclose(
-            drafted, live, rtol=1e-14
-        )  # in falling order, so that smaller trees are its beginnings
+        # in falling order, so that smaller trees are its beginnings
+        np.testing.assert_allclose(drafted, live, rtol=1e-14)
 
 
 def test_ties_go_to_the_elder_and_the_lower_token() -> None:
@@ -121,9 +120,8 @@ def test_for_its_own_drafter_no_tree_of_its_size_does_better() -> None:
     assert best == pytest.approx(
         1 + max(sum(every[path] for path in chosen) for chosen in trees), abs=1e-14
     )
-    assert (
-        best <= best_step(Gsd(TreeShape([0, 1, 2])), **models).upper
-    )  # sampled drafts of an equal model are never rejected
+    # sampled drafts of an equal model are never rejected
+    assert best <= best_step(Gsd(TreeShape([0, 1, 2])), **models).upper
 
 
 def test_at_a_vocabulary_of_a_hundred_thousand() -> None:

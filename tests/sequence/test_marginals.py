@@ -68,9 +68,8 @@ def test_drafts_of_marginals_are_verified_without_loss(seed: int) -> None:
     for decoder in (BlockVerification(2), LikeliestTree(4, 2)):
         assert bias(decoder, draft, target, step=expected_step) <= 1e-14  # type: ignore[arg-type]
     law = sequence_law(target, [], 2)
-    coherent = float(
-        np.minimum(law, np.outer(*draft.rows)).sum()
-    )  # 1 − TV of the texts: no verification accepts both tokens more
+    # 1 − TV of the texts: no verification accepts both tokens more
+    coherent = float(np.minimum(law, np.outer(*draft.rows)).sum())
     accepted = expected_step(
         BlockVerification(2), draft=draft, target=target, context=[]
     ).accepted_law

@@ -45,9 +45,8 @@ class TestRanking:
         assert by_class[BlockVerification].loss == pytest.approx(0, abs=1e-9)
         assert by_class[SpeculativeSampling].loss > 0.01
         assert all(row.loss >= -1e-11 for row in rows)
-        assert by_class[Gsd].best == pytest.approx(
-            by_class[TraversalVerification].best, abs=1e-9
-        )  # the same drafts
+        # the same drafts
+        assert by_class[Gsd].best == pytest.approx(by_class[TraversalVerification].best, abs=1e-9)
 
     def test_lossy_decoders_are_refused(self) -> None:
         with pytest.raises(otm.errors.Unsupported, match=r"lossy.*divergence_by_position"):

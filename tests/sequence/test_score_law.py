@@ -88,9 +88,8 @@ def test_who_wins() -> None:
     cells = np.stack([rng.choice(3, size=num, p=law.mass) for law in laws])
     scores = edges[cells] + np.diff(edges)[cells] * rng.random((3, num))
     share = np.bincount(scores.argmax(axis=0), minlength=3) / num
-    np.testing.assert_allclose(
-        winning(laws), share, atol=5 * 0.5 / np.sqrt(num)
-    )  # five standard errors
+    # five standard errors
+    np.testing.assert_allclose(winning(laws), share, atol=5 * 0.5 / np.sqrt(num))
 
 
 def test_a_wide_vocabulary() -> None:

@@ -118,9 +118,8 @@ def test_independent_siblings_can_do_worse() -> None:
         )
         differences.append(traversal - vertex)
     assert min(differences) < -1e-3
-    assert (
-        TraversalVerification(TreeShape.chain(1)).drafts == DISTINCT
-    )  # which is why this is the default
+    # which is why this is the default
+    assert TraversalVerification(TreeShape.chain(1)).drafts == DISTINCT
 
 
 class TestPending:
@@ -135,9 +134,8 @@ class TestPending:
 
     def test_nothing_is_left(self) -> None:
         everything = Pending(1.0, np.array([0.0, 1.0]), np.array([0.0, 1.0])).after(1, DISTINCT)
-        assert (
-            everything.weight == 1.0
-        )  # 0/0: rejected by rounding only, and the root is accepted in any case
+        # 0/0: rejected by rounding only, and the root is accepted in any case
+        assert everything.weight == 1.0
         assert everything.target.tolist() == [0.0, 1.0]
         assert everything.draft.tolist() == [0.0, 0.0]
         assert Pending(0.5, np.array([1.0, 0.0]), np.array([1.0, 0.0])).after(0, IID).weight == 0.0

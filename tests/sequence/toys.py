@@ -186,9 +186,8 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
     tree = random_tree(length, narrow, 5 if size.num_tokens < 3 else 4, rng)
     law, verifier = ANY_LAW[index % len(ANY_LAW)]
     factors = (1,) * length
-    while (
-        sum(np.cumprod(factors)) < size.width + length - 1
-    ):  # about as many vertices as there are in the other trees
+    # about as many vertices as there are in the other trees
+    while sum(np.cumprod(factors)) < size.width + length - 1:
         factors = tuple(int(f) for f in rng.integers(1, size.width + 1, length))
         factors = factors if sum(np.cumprod(factors)) <= 8 else (1,) * length
     listed = [

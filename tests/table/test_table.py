@@ -165,9 +165,10 @@ def test_rows_do_not_depend_on_their_neighbours(way: str, monkeypatch: pytest.Mo
     draft, target = (
         otm.examples.dirichlet(400, rng=rng, rows=23, concentration=0.2) for _ in range(2)
     )
+    # as top-p leaves them
     draft[::2], target[::2] = (
         np.where(a > np.quantile(a, 0.7), a, 0) for a in (draft[::2], target[::2])
-    )  # as top-p leaves them
+    )
     draft, target = draft / draft.sum(-1, keepdims=True), target / target.sum(-1, keepdims=True)
     with by(way):
         whole = acceptance_table(draft=draft, target=target, k=range(1, 9))

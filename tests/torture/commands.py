@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 import typer
 
+# before the hub's client is imported, which waits for networks
 os.environ |= {
     "HF_HUB_OFFLINE": "1",
     "COLUMNS": "100",
-}  # before the hub's client is imported, which waits for networks
+}
 
 import analysis.__main__ as analysis_commands
 import figures.__main__ as figure_commands
@@ -415,9 +416,8 @@ def prepare() -> None:
     inputs()
     otm.acceptance_table(draft=[0.5, 0.5], target=[0.5, 0.5], k=[1])
     options()
-    forked = multiprocessing.get_context(
-        "fork"
-    )  # one thread here; what processes do is another family's
+    # one thread here; what processes do is another family's
+    forked = multiprocessing.get_context("fork")
     multiprocessing.get_context = lambda method=None: forked  # type: ignore[assignment]
 
 

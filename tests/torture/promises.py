@@ -229,9 +229,8 @@ def one_trial(promise: Promise, random: np.random.Generator) -> Trial:
 
     def fails(case: Case) -> bool:
         found = ratio(promise, case)[0]
-        return not found <= 1 and math.isinf(found) == math.isinf(
-            worst
-        )  # an exception stays one, a number a number
+        # an exception stays one, a number a number
+        return not found <= 1 and math.isinf(found) == math.isinf(worst)
 
     smallest = shrink(worst_case, simpler=simpler, fails=fails)
     worst, words = ratio(promise, smallest)

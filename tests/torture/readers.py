@@ -791,9 +791,8 @@ def _read_report(folder: Path) -> Any:
         (m.value, m.low, m.high)
         for m in (*found.lower, *found.upper, *found.gap_low, *found.gap_high, *found.statistics)
     ]
-    schemes = [
-        dataclasses.replace(column, label="") for column in run.schemes
-    ]  # labels are for readers, and may change
+    # labels are for readers, and may change
+    schemes = [dataclasses.replace(column, label="") for column in run.schemes]
     return about, schemes, run.statistics, run.num_rows, run.num_shards_planned, names, means
 
 

@@ -68,9 +68,8 @@ def test_shrinking_takes_the_simplest_that_still_fails() -> None:
             raise RuntimeError
         return number >= 37
 
-    assert (
-        frame.shrink(1000, simpler=simpler, fails=fails) == 41
-    )  # 40 raises, and that is no failure of the same kind
+    # 40 raises, and that is no failure of the same kind
+    assert frame.shrink(1000, simpler=simpler, fails=fails) == 41
 
 
 def test_a_failure_becomes_a_test(tmp_path: Path) -> None:

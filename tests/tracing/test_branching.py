@@ -118,9 +118,8 @@ def test_nan_is_not_equal_to_itself() -> None:
         root = np.sqrt(u[0] - 0.25)
         return bool(root == root)
 
-    law = integrate(
-        function, 1, most_slanted=50
-    )  # 1/4 of NaN: undecided or given up, never "always equal"
+    # 1/4 of NaN: undecided or given up, never "always equal"
+    law = integrate(function, 1, most_slanted=50)
     assert law is None or law.mass.get(True, 0.0) <= 0.75 + 1e-12
 
 

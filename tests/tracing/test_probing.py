@@ -100,9 +100,8 @@ class TestWhatProbingDoesNotSee:
         result = audit.exact(lambda p, q, d, u: int(float(u[0]) >= 0.508), problem)
         assert result.verdict == "not lossless"
         assert result.total_variation == pytest.approx(0.008, abs=1e-15)
-        bounds = [
-            1.0 - (probing.FALSE_ALARM / 3) ** (1 / n) for n in probing.CHECKS
-        ]  # Clopper–Pearson, none missed
+        # Clopper–Pearson, none missed
+        bounds = [1.0 - (probing.FALSE_ALARM / 3) ** (1 / n) for n in probing.CHECKS]
         assert bounds[1] < result.total_variation < bounds[0]
         assert result.unproved == pytest.approx(bounds[1], rel=1e-9)
 

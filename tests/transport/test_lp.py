@@ -81,9 +81,8 @@ def test_both_linear_programs_bracket_the_brute_force(problem: otm.Problem) -> N
     wanted = brute_force(problem)
     for method in ("sets", "sequences"):
         solved = otm.optimum(problem, method=method)
-        slack = rounding(
-            problem.num_tokens, problem.law.k
-        )  # the floats' own problem against the exactly normalised one
+        # the floats' own problem against the exactly normalised one
+        slack = rounding(problem.num_tokens, problem.law.k)
         assert solved.lower - slack <= wanted <= solved.upper + slack
         assert solved.gap <= CERTIFIED_GAP
         assert solved.method == method

@@ -24,7 +24,9 @@ Path = tuple[int, ...]
 
 
 def chained(*rows: list[float], order: int = 1) -> Callable[[Path], float]:
-    """Acceptance after no rank, then after each; of a longer order, what the last ranks add up to."""
+    """Acceptance after no rank, then after each; of a longer order, what the last
+    ranks add up to.
+    """
 
     def step(path: Path) -> float:
         before = path[:-1][max(0, len(path) - 1 - order) :]
@@ -156,12 +158,10 @@ def test_what_a_lone_symbol_lacks_to_one_is_no_entropy() -> None:
 
 
 def test_what_entropy_says_nothing_of_and_what_is_refused() -> None:
-    assert (
-        tunstall_upper(lambda path: float(path[-1] == 0), num_nodes=9, order=2) == math.inf
-    )  # accepted for ever
-    assert tunstall_upper(lambda path: 0.0, num_nodes=9, order=2) == pytest.approx(
-        1.0, rel=SOLVED
-    )  # nothing is accepted
+    # accepted for ever
+    assert tunstall_upper(lambda path: float(path[-1] == 0), num_nodes=9, order=2) == math.inf
+    # nothing is accepted
+    assert tunstall_upper(lambda path: 0.0, num_nodes=9, order=2) == pytest.approx(1.0, rel=SOLVED)
     with pytest.raises(otm.errors.InvalidParameter, match="needs its order"):
         tunstall_upper(STICKY, num_nodes=3)
     with pytest.raises(otm.errors.InvalidParameter, match="a vector's is 0"):

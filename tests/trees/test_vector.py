@@ -198,9 +198,8 @@ def test_with_equal_numbers_of_children_the_estimate_is_the_frequency() -> None:
 
 def test_the_gate() -> None:
     assert check_acceptance([1]).tolist() == [1.0]
-    assert (
-        check_acceptance(np.float32([0.1] * 10)).sum() <= 1
-    )  # float32 rounding above 1 is divided out
+    # float32 rounding above 1 is divided out
+    assert check_acceptance(np.float32([0.1] * 10)).sum() <= 1
     assert rejected_mass([0.1] * 10) == 0.0
     assert rejected_mass([0.25]) == 0.75
     assert entropy_bits([0.5, 0.5, 0.0]) == 1.0

@@ -408,6 +408,7 @@ class TestAnswers:
         verifier = otm.from_callable(mixed, law=otm.IID(1))
         problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
         exact = otm.acceptance(verifier, problem, by="rule")
+        # false alarm 1e-9
         found = otm.estimate(
             verifier,
             problem,
@@ -415,7 +416,7 @@ class TestAnswers:
             rng=np.random.default_rng(0),
             by="rule",
             confidence=1 - 1e-9,
-        )  # false alarm 1e-9
+        )
         assert exact == pytest.approx(0.25, abs=1e-12)
         assert found.low <= exact <= found.high < 0.5
 

@@ -31,9 +31,8 @@ def test_token_v3_is_the_test_with_the_target_behind_it(
 def test_opt_is_one_law_or_the_other(pair: tuple[np.ndarray, np.ndarray], alpha: float) -> None:
     problem, verifier = one_draft(pair), otm.Cascade(rule="opt", alpha=alpha)
     p, q = problem.draft, problem.target
-    margin = (
-        p.max() - (q.max() - alpha * np.maximum(p - q, 0).sum()) + 1e-12
-    )  # a tie is the draft's
+    # a tie is the draft's
+    margin = p.max() - (q.max() - alpha * np.maximum(p - q, 0).sum()) + 1e-12
     if abs(margin) > ROUNDING:
         np.testing.assert_allclose(
             otm.lossy.output_law(verifier, problem), q if margin < 0 else p, rtol=0, atol=ROUNDING
@@ -42,15 +41,12 @@ def test_opt_is_one_law_or_the_other(pair: tuple[np.ndarray, np.ndarray], alpha:
 
 def test_the_ends_of_the_price() -> None:
     problem = one_draft((np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.1, 0.7])))
-    assert otm.acceptance(otm.Cascade(rule="opt", alpha=0.0), problem) == pytest.approx(
-        0.4
-    )  # .6 < .7: the target decides
-    assert otm.acceptance(otm.Cascade(rule="opt", alpha=1.0), problem) == pytest.approx(
-        1.0
-    )  # .6 ≥ .7 − .6
-    assert otm.acceptance(otm.Cascade(alpha=1.0), problem) == pytest.approx(
-        1.0
-    )  # every token is good
+    # .6 < .7: the target decides
+    assert otm.acceptance(otm.Cascade(rule="opt", alpha=0.0), problem) == pytest.approx(0.4)
+    # .6 ≥ .7 − .6
+    assert otm.acceptance(otm.Cascade(rule="opt", alpha=1.0), problem) == pytest.approx(1.0)
+    # every token is good
+    assert otm.acceptance(otm.Cascade(alpha=1.0), problem) == pytest.approx(1.0)
     np.testing.assert_allclose(
         otm.lossy.output_law(otm.Cascade(alpha=0.0), problem), [0.18, 0.09, 0.73], atol=1e-15
     )

@@ -59,7 +59,9 @@ def race_by_panels(p: np.ndarray, q: np.ndarray, k: int) -> float:
 
 
 def race_in_high_precision(p: list[float], q: list[float], k: int) -> float:
-    """The integral in 40 digits, in the variable log t, which resolves overtaking rates of 1e300."""
+    """The integral in 40 digits, in the variable log t, which resolves overtaking
+    rates of 1e300.
+    """
     with mpmath.workdps(40):
         P, Q = [mpmath.mpf(x) for x in p], [mpmath.mpf(x) for x in q]
         value = mpmath.mpf(0)
@@ -125,9 +127,8 @@ class TestRaceValue:
         p = otm.from_logits(2 * rng.normal(size=V))
         q = otm.from_logits(np.log(p) + rng.normal(size=V))
         value = otm.acceptance(Race(), Problem(draft=p, target=q, law=WithoutReplacement(k)))
-        assert value == pytest.approx(
-            race_by_panels(p, q, k), abs=1e-9
-        )  # what the reference leaves out below its first panel
+        # what the reference leaves out below its first panel
+        assert value == pytest.approx(race_by_panels(p, q, k), abs=1e-9)
 
     def test_simulated_at_a_size_that_no_enumeration_reaches(self) -> None:
         rng = np.random.default_rng(4)
@@ -157,9 +158,8 @@ class TestRaceValue:
             assert value([0.5, 0.3, 0.2], [0.5, 0.3, 0.2], k) == pytest.approx(1.0, abs=INTEGRATED)
             assert value([0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5], k) == 0.0
             assert value([0.25] * 4, [0.25] * 4, k) == pytest.approx(1.0, abs=INTEGRATED)
-        assert value([0.5, 0.5, 0.0], [0.2, 0.3, 0.5], 2) == pytest.approx(
-            0.5, abs=1e-15
-        )  # the whole support is drafted
+        # the whole support is drafted
+        assert value([0.5, 0.5, 0.0], [0.2, 0.3, 0.5], 2) == pytest.approx(0.5, abs=1e-15)
         with pytest.raises(otm.errors.InvalidParameter, match="Distinct drafts need k ≤ V"):
             value([0.5, 0.5], [0.5, 0.5], 3)
 

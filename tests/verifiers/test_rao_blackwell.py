@@ -23,9 +23,10 @@ class TestRaoBlackwell:
             law=otm.WithoutReplacement(k),
         )
         value = otm.acceptance(otm.RecursiveRejection(), problem)
+        # false alarm 1e-9
         found = otm.verifiers.rao_blackwell_acceptance(
             problem, samples=20_000, rng=rng, confidence=1 - 1e-9
-        )  # false alarm 1e-9
+        )
         assert found.low <= value <= found.high
         assert found.high - found.low < 0.05
         plain = otm.estimate(

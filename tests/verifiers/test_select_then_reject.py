@@ -1,4 +1,6 @@
-"""Select, then reject: any selection is lossless and accepts what it says, the plan loses nothing."""
+"""Select, then reject: any selection is lossless and accepts what it says, the plan
+loses nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.verifiers.rational import problem_of
 
 
 def weights_from(seed: int) -> Callable[[otm.Problem, np.ndarray], np.ndarray]:
-    """An arbitrary selection rule: weights that depend on the drafted tokens in no particular way."""
+    """An arbitrary selection rule: weights that depend on the drafted tokens in no
+    particular way.
+    """
 
     def rule(problem: otm.Problem, drafts: np.ndarray) -> np.ndarray:
         weights = 1.1 + np.sin(

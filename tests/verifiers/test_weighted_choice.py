@@ -85,7 +85,9 @@ def test_a_coarse_law_errs_by_no_more_than_it_may(error: float) -> None:
 
 
 def test_tokens_beyond_the_heads() -> None:
-    """Many equal tokens have equal laws, each weight its share; the whole vocabulary adds up to 1."""
+    """Many equal tokens have equal laws, each weight its share; the whole vocabulary
+    adds up to 1.
+    """
     p, w = np.full(3_000, 1 / 3_000), np.where(np.arange(3_000) < 1_500, 1.0, 3.0)
     law, _ = chosen_law(p, w, 2)
     # Two drafts: the pair is of equal kinds, or the heavy one wins with probability 3/4.

@@ -31,17 +31,16 @@ _INFINITE, _UNLIMITED, _NOWHERE = (
 _UNSIGNED = np.int64(0x7FFFFFFFFFFFFFFF)
 _MANY = 2 * BLOCK  # what a plain sum may have of terms
 _RATIOS_SAMPLED = 1024  # tokens whose ratios say how far the groups of a row reach
+# bits of 2⁻⁶⁴ and 2⁶⁴
 _LEAST_RATIO, _MOST_RATIO = (
     np.int64(1023 - 64) << np.int64(52),
     np.int64(1023 + 64) << np.int64(52),
-)  # bits of 2⁻⁶⁴ and 2⁶⁴
+)
 _INSIDE, _BEYOND = 1.0 - 2.0**-50, 1.0 + 2.0**-50  # a quotient of rounded quotients is off by less
-_ALIKE = (
-    1.0 - 2.0**-47
-)  # many tokens whose ratios differ by less, as rounding leaves equal ones, count as equal
-_STRAND = (
-    BLOCK // 4
-)  # running sums of so many tokens are taken side by side: an addition waits for the one before it
+# many tokens whose ratios differ by less, as rounding leaves equal ones, count as equal
+_ALIKE = 1.0 - 2.0**-47
+# running sums of so many tokens are taken side by side: an addition waits for the one before it
+_STRAND = BLOCK // 4
 
 
 @part()

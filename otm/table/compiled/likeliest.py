@@ -80,9 +80,8 @@ def by_likely_tokens(
             least = p[top[k - 1]]
             for j in range(len(p)):
                 if p[j] < least or (p[j] == least and j >= top[k - 1]):
-                    last_draft = (
-                        p[j] / left
-                    )  # not by 1/left, which overflows where left is subnormal
+                    # not by 1/left, which overflows where left is subnormal
+                    last_draft = p[j] / left
                     together += min(q[j], last_draft)
                     same += q[j] * last_draft
         per_k[GREEDY_OPTIMAL, i] = taken + together

@@ -85,9 +85,8 @@ def _add_entropies(
         difference = log_q - log_p
         draft_entropy -= p[j] * log_p
         target_entropy -= q[j] * log_q
-        forward += q[j] * difference - (
-            q[j] - p[j]
-        )  # term by term non-negative, as in otm.divergences.kl_divergence
+        # term by term non-negative, as in otm.divergences.kl_divergence
+        forward += q[j] * difference - (q[j] - p[j])
         backward += (q[j] - p[j]) - p[j] * difference
     described[DRAFT_ENTROPY] += draft_entropy
     described[TARGET_ENTROPY] += target_entropy
@@ -323,9 +322,8 @@ def read(
             of_p, of_q = (log_p, log_q) if known else (block_p, block_q)
             for j in range(n):
                 block_p[j], block_q[j] = p[r, first + j], q[r, first + j]
-            for j in range(
-                n, BLOCK
-            ):  # tokens without mass: loops of one length are shorter to compile and to run
+            # tokens without mass: loops of one length are shorter to compile and to run
+            for j in range(n, BLOCK):
                 block_p[j] = block_q[j] = 0.0
             least_p, parts[MOST_P, b] = _extremes(block_p)
             least_q, parts[MOST_Q, b] = _extremes(block_q)

@@ -105,9 +105,8 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
             "Pass otm.Optimal(bins=4096), or call otm.prepare row by row."
         )
     plain = [untracked(array) for array in (problem.draft, problem.target)]
-    if (
-        plain[0] is not problem.draft or plain[1] is not problem.target
-    ):  # under torch.no_grad(): the rule keeps no graph alive
+    # under torch.no_grad(): the rule keeps no graph alive
+    if plain[0] is not problem.draft or plain[1] is not problem.target:
         problem = Problem(draft=plain[0], target=plain[1], law=problem.law)
     rows = _Rows.of(problem)
     xp, bins = namespace(rows.draft), verifier.bins

@@ -58,9 +58,8 @@ def bin_tokens(draft: Array, target: Array, bins: int, k: int) -> Cells:
         place = np.log2(place, out=place) if isinstance(place, np.ndarray) else xp.log2(place)
     place -= _LOWEST_EXPONENT
     place *= bins / (highest - _LOWEST_EXPONENT)
-    index = xp.astype(
-        clip(place, 0.0, float(bins - 1)), xp.int64
-    )  # an infinite place must not reach the conversion
+    # an infinite place must not reach the conversion
+    index = xp.astype(clip(place, 0.0, float(bins - 1)), xp.int64)
     if is_on_host(p) and bool(xp.min(p) > 0):
         return Cells(
             index, histogram(index, p, bins), histogram(index, q, bins), xp.zeros_like(p[..., 0])
@@ -103,9 +102,8 @@ def _levels(cells: Cells, k: int) -> tuple[Array, Array]:
     xp, bins = namespace(cells.draft), int(cells.draft.shape[-1])
     p, q = xp.flip(cells.draft, axis=-1), xp.flip(cells.target, axis=-1)  # highest ratios first
     zero = xp.zeros_like(p[..., :1])
-    outside = xp.concat(
-        [zero, xp.cumulative_sum(p, axis=-1)], axis=-1
-    )  # after 0, 1, ..., bins bins
+    # after 0, 1, ..., bins bins
+    outside = xp.concat([zero, xp.cumulative_sum(p, axis=-1)], axis=-1)
     above = xp.concat([zero, xp.cumulative_sum(q, axis=-1)], axis=-1)
     with quiet():
         contained = xp.exp(k * xp.log1p(-xp.clip(outside, 0.0, 1.0)))

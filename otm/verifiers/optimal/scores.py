@@ -163,9 +163,8 @@ class Scores:
         """Largest |place of a piece − total length of the pieces above it|, and |total length − 1|."""
         real = self.owner > 0
         gap, length = self.gap[real], self.length[real]
-        order = np.lexsort(
-            (length, gap)
-        )  # a piece too short to move the next one's place comes before it
+        # a piece too short to move the next one's place comes before it
+        order = np.lexsort((length, gap))
         ends = np.cumsum(length[order])
         return float(
             max(
@@ -618,9 +617,8 @@ def _from_pieces(mass: Vector, atoms: Vector, k: int, num_tokens: int) -> Scores
     mass, atoms = mass[heavy], atoms[heavy]
     owners, lengths = score_pieces(mass.tolist(), atoms.tolist(), k)
     owner, length = np.asarray(owners, dtype=np.int64) + 1, np.asarray(lengths, dtype=np.float64)
-    gap = np.append(
-        0.0, np.cumsum(length)[:-1]
-    )  # never cumsum − length, which loses the small gaps that large k looks at
+    # never cumsum − length, which loses the small gaps that large k looks at
+    gap = np.append(0.0, np.cumsum(length)[:-1])
     order = np.argsort(owner, kind="stable")
     return Scores(
         k=k,
@@ -654,9 +652,8 @@ class TokenScores:
     @functools.cached_property
     def level(self) -> Vector:
         """Planned E[g(U) | y] = clip(q/p, c, d) `(V,)`, −1 off supp p."""
-        least = max(
-            self.low, float(self.scores.level[1])
-        )  # of the tokens below the lowest atom that has any mass
+        # of the tokens below the lowest atom that has any mass
+        least = max(self.low, float(self.scores.level[1]))
         return np.where(
             self.draft > 0,
             np.clip(ratios(self.draft, self.target), least, max(least, self.high)),

@@ -241,9 +241,8 @@ class TestVerifyBlocks:
             assert row[:count].tolist() == drafts[:count].tolist()
             assert row[count] > 0  # token 0 is impossible
             assert (row[count + 1 :] == -1).all()
-            assert (
-                count == 4 or row[count] != drafts[count]
-            )  # a rejected draft has q < p, so no residual
+            # a rejected draft has q < p, so no residual
+            assert count == 4 or row[count] != drafts[count]
         assert {0, 4} <= set(accepted.tolist())
 
     def test_impossible_tokens_never_come_out(self, device: str) -> None:
@@ -331,9 +330,10 @@ class TestEngineTemplates:
         def untruncated(p: Any, x: Any, q: Any, generator: Any) -> Any:
             return self.kernel(p.softmax(-1), x, q.clamp_min(-3.0).softmax(-1), generator)
 
+        # nothing is truncated
         assert (
             self.audited(from_logit_kernel(untruncated, name="m")).verdict == "no difference found"
-        )  # nothing is truncated
+        )
         audit = self.audited(from_logit_kernel(untruncated, name="m"), [0.25, 0.25, 0.5, 0.0])
         assert audit.verdict == "not lossless"
         assert audit.samples <= 1000

@@ -153,9 +153,8 @@ def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, s
         and "one draft is accepted 0.002 percentage points less often, and the output is 3.0e-04"
         in words
     )
-    assert (
-        "3 drafts change nothing by more than 1.8e-03 here, 5.9e-03 anywhere" in words
-    )  # 3 · 2⁻⁹/(1 − 2⁻⁸)
+    # 3 · 2⁻⁹/(1 − 2⁻⁸)
+    assert "3 drafts change nothing by more than 1.8e-03 here, 5.9e-03 anywhere" in words
     if given.best is not given.chain:
         assert "1.25 x the best chain, of 2 (1.19 to 1.31)" in lines[2]
 

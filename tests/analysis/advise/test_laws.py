@@ -101,9 +101,8 @@ def test_race_ranks_have_the_law_of_the_enumerated_races(number: int) -> None:
     found = race_ranks(
         np.tile(p, (len(tokens), 1)), np.tile(q, (len(tokens), 1)), tokens, most=most, eos=1
     )
-    np.testing.assert_allclose(
-        found.given * q[tokens, None], truth[tokens], atol=1e-7
-    )  # the quadrature, as documented
+    # the quadrature, as documented
+    np.testing.assert_allclose(found.given * q[tokens, None], truth[tokens], atol=1e-7)
     np.testing.assert_array_equal(
         found.accepted, np.where((tokens == 1)[:, None], 0.0, found.given)
     )
@@ -194,9 +193,8 @@ def test_a_tree_yields_what_the_exact_step_does() -> None:
         lambda laws: along_tree(laws, shape=shape, starts=1),
         2,
     )
-    assert found == pytest.approx(
-        exact, abs=0.03
-    )  # 9 texts of 3,000 samples in [0, 1] at two positions each
+    # 9 texts of 3,000 samples in [0, 1] at two positions each
+    assert found == pytest.approx(exact, abs=0.03)
 
 
 def test_steps_start_where_the_decoder_stands() -> None:
@@ -240,9 +238,8 @@ def test_a_tree_without_branches_walks_as_its_chain() -> None:
         (chain.steps, chain.tokens, chain.levels), abs=1e-12
     )
     assert 1.0 < chain.steps < 9.0
-    short = RankLaw(
-        ranked.given[:4], ranked.accepted[:4]
-    )  # a text that ends earlier, beside the whole one
+    # a text that ends earlier, beside the whole one
+    short = RankLaw(ranked.given[:4], ranked.accepted[:4])
     several = tree_gains([ranked, short], shape=TreeShape.chain(3), starts=9)
     gains = several[0]
     assert (gains[0], gains.sum()) == pytest.approx((tree.steps, tree.tokens), abs=1e-12)

@@ -55,9 +55,8 @@ def test_trees_of_both_models_win_what_the_library_says() -> None:
         ]
         assert found == pytest.approx(wanted, abs=1e-13) and wanted[0] <= wanted[1] + 1e-13
     ends = _expected(draft, target, (0, 1), LikeliestTree(3, 1), 2)
-    assert ends == pytest.approx(
-        [2.0 - target.next((0, 1))[2]] * 2
-    )  # all tokens are drafted; the end of a text wins nothing
+    # all tokens are drafted; the end of a text wins nothing
+    assert ends == pytest.approx([2.0 - target.next((0, 1))[2]] * 2)
 
 
 def test_shares_are_means_over_positions() -> None:

@@ -36,9 +36,8 @@ def test_what_a_command_has_itself_does_not_reach_the_group() -> None:
     command(temperature="2", top_k=3, draft_top_k=5, device="cpu")
     target = Processing(top_k=3)
     assert found == ["2", Setting(Processing(top_k=5), target), PairSource(device="cpu")]
-    assert (
-        list(inspect.signature(command).parameters)[-1] == "trust_remote_code"
-    )  # the machine's options come last
+    # the machine's options come last
+    assert list(inspect.signature(command).parameters)[-1] == "trust_remote_code"
     assert inspect.signature(command).parameters["temperature"].default == "0.5,1"
 
 

@@ -162,9 +162,8 @@ def test_efficiency_weights_calls_and_clusters_by_prompt() -> None:
         [record("a", 0, (1, 3)), record("a", 1, (2,)), record("b", 0, (9,))], decoder="a"
     )
     assert (found.tokens_per_call.value, found.num_calls, found.num_texts) == (2.0, 3, 2)
-    assert (
-        found.tokens_per_call.low == found.tokens_per_call.high == 2.0
-    )  # both prompts have the same ratio
+    # both prompts have the same ratio
+    assert found.tokens_per_call.low == found.tokens_per_call.high == 2.0
     assert found.tokens_per_second == 6.0
     spread = efficiency([record("a", i, (1 + i % 2,)) for i in range(40)], decoder="a")
     # 40 prompts, half at 1 and half at 2: the one-sample t interval, 1.5 ± 2.0227 · 0.5/√39; t

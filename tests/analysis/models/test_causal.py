@@ -284,9 +284,8 @@ def test_half_precision_models_pass_the_comparison() -> None:
         assert ours.fallback is None, ours.fallback
         mass = ours.next_batch([(1, 2, 3), (1, 2, 4)])
         assert mass.dtype == np.float64
-        np.testing.assert_allclose(
-            mass.sum(axis=1), 1.0, atol=1e-12, rtol=0
-        )  # a softmax in half precision misses by 1e-3
+        # a softmax in half precision misses by 1e-3
+        np.testing.assert_allclose(mass.sum(axis=1), 1.0, atol=1e-12, rtol=0)
 
 
 def test_a_constant_model_cannot_be_checked_and_is_not_trusted() -> None:
@@ -363,9 +362,8 @@ def test_decoding_evaluates_each_token_once() -> None:
     accepted = (*prompt, 2, 1)  # both tokens are in the cache, on a branch
     assert tokens((*accepted, 7)) == 1
     assert tokens((*accepted, 7, 8)) == 1
-    assert (
-        tokens((*accepted, 7), (*accepted, 7, 8), (*accepted, 7, 9)) == 3
-    )  # asked for again: evaluated again
+    # asked for again: evaluated again
+    assert tokens((*accepted, 7), (*accepted, 7, 8), (*accepted, 7, 9)) == 3
     assert tokens(prompt[:5]) == 1  # far back: only the token whose logits are wanted
     assert tokens((*prompt[:5], 22)) == 1
     ours.forget()
@@ -485,9 +483,8 @@ def test_an_interrupted_pass_leaves_no_half_filled_cache() -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    handle = model.model.layers[1].register_forward_hook(
-        interrupt
-    )  # the first layer has cached its keys already
+    # the first layer has cached its keys already
+    handle = model.model.layers[1].register_forward_hook(interrupt)
     with pytest.raises(KeyboardInterrupt):
         ours.next((1, 2, 3, 4))
     handle.remove()
@@ -556,9 +553,8 @@ def test_tree_passes_on_cuda() -> None:
         model = llama().to("cuda").to(dtype)
         ours = CausalModel(model, V, "cuda")
         assert ours.fallback is None, ours.fallback
-        tolerance = (
-            FLOAT32 if dtype == torch.float32 else 0.2
-        )  # 2|Δz|p with |Δz| of some units of 2⁻⁸ · 8
+        # 2|Δz|p with |Δz| of some units of 2⁻⁸ · 8
+        tolerance = FLOAT32 if dtype == torch.float32 else 0.2
         for contexts in random_calls(np.random.default_rng(7), 8):
             expected = [plain(model, context) for context in contexts]
             np.testing.assert_allclose(ours.next_batch(contexts), expected, rtol=0, atol=tolerance)

@@ -118,11 +118,12 @@ def test_each_cell_times_its_own_tokens_and_nothing_else(
             [0.75, 1.5],
             [1, 2],
         ]
+        # the root and the drafted nodes
         assert [cell["median"] for cell in record["tree"][side]] == [
             1,
             2,
             7,
-        ]  # the root and the drafted nodes
+        ]
     assert record["rounds"] == 1
 
 

@@ -94,9 +94,8 @@ def test_the_smaller_draft_is_worse_and_as_stated() -> None:
     stated = json.loads(
         (SHIPPED_PAIR / "draft_small" / "training.json").read_text(encoding="utf-8")
     )["held_out"]
-    assert math.isclose(
-        loss, stated["nats_per_token"], rel_tol=0.15
-    )  # a sample of document starts, as above
+    # a sample of document starts, as above
+    assert math.isclose(loss, stated["nats_per_token"], rel_tol=0.15)
     assert loss > RECORD["held_out"]["draft"]["nats_per_token"]
     assert "4.624" in (SHIPPED_PAIR / "README.md").read_text(encoding="utf-8")
 
@@ -144,9 +143,8 @@ def test_captions_say_what_the_whole_vocabulary_gives(pair: Pair) -> None:
         said = re.search(
             r"([\d.]+) points on the whole vocabulary", (ROOT / page).read_text(encoding="utf-8")
         )
-        assert said and float(said[1]) == pytest.approx(
-            gain, abs=0.05 + 0.01
-        )  # one digit; 1e-5 in logits is worth less
+        # one digit; 1e-5 in logits is worth less
+        assert said and float(said[1]) == pytest.approx(gain, abs=0.05 + 0.01)
 
 
 def test_shipped_pair_reproduces_figure4(pair: Pair) -> None:

@@ -82,9 +82,8 @@ def test_a_stopped_experiment_goes_on_to_the_same_numbers(
     whole = run()
     kept = sorted((tmp_path / "work").rglob("*.npz"))
     kept[0].unlink()
-    again = (
-        run()
-    )  # the text is sampled again, in a batch of its own: logits may differ in their last bits
+    # the text is sampled again, in a batch of its own: logits may differ in their last bits
+    again = run()
     assert json.dumps(whole).count("mean") == json.dumps(again).count("mean") > 0
     rows = [
         (record["rows"] if name == "table2" else record["methods"]["ERSD"]["runs"])

@@ -168,9 +168,8 @@ def test_quantiles_and_histograms_are_those_of_the_rows(plain: Measured) -> None
     for i, column in enumerate(plain.run.schemes):
         values = plain.rows[column.name][rows_of(plain, 0)]
         expected = np.quantile(values, levels, method="inverted_cdf")
-        assert (
-            np.abs(plain.found.histograms.quantiles(0, i, levels) - expected).max() <= 0.0011
-        )  # one bin, and half of one
+        # one bin, and half of one
+        assert np.abs(plain.found.histograms.quantiles(0, i, levels) - expected).max() <= 0.0011
         counted = np.histogram(np.minimum(values, 1 - 1e-9), bins=np.linspace(0, 1, 41))[0] / len(
             values
         )
@@ -1136,10 +1135,11 @@ def test_what_acceptance_is_lost_to_is_told(tmp_path: Path) -> None:
     text = write_report(folder).markdown.read_text(encoding="utf-8")
     told = text.split("## What acceptance is lost to, temperature 1")[1].split("\n## ")[0]
     where = data.found.first_pass.settings.index((1.0, 1.0))
+    # 1 − TV
     assert (
         f"| accepted by the best verifier | {1 - data.found.statistics[where].value[2]:.4f} |"
         in told
-    )  # 1 − TV
+    )
     likeliest = [
         row[1] for row in re.findall(r"^\| (\d) \| 0\.\d+ \| (0\.\d+) \|$", told, re.MULTILINE)
     ]

@@ -126,10 +126,11 @@ def test_every_chart_is_drawn_and_nothing_complains(opened: Any) -> None:
     assert set(drawn) == CHARTS
     for name, chart in drawn.items():
         assert chart["svg"] >= 1 and chart["traces"] >= 2 and chart["width"] > 300, name
+        # a band and its line may share one group
         assert chart["shapes"] >= chart["traces"] // 2, (
             name,
             chart,
-        )  # a band and its line may share one group
+        )
     assert opened.get_log("browser") == []
 
 
@@ -429,9 +430,8 @@ def test_names_from_the_run_are_shown_and_never_run(page: Any) -> None:
         "return Array.from(document.querySelectorAll('#chart-acceptance "
         ".annotation-text')).map((node) => node.textContent)"
     )
-    assert labels and all(
-        "<i>&lt;</i" in label for label in labels
-    )  # a long name is cut and broken there
+    # a long name is cut and broken there
+    assert labels and all("<i>&lt;</i" in label for label in labels)
     assert HOSTILE.split("\u2028")[0] in page.execute_script(CARD)["rows"][0]
 
 

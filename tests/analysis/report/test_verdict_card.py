@@ -146,9 +146,8 @@ def test_the_recommendation_is_the_fastest_by_brute_force(tmp_path: Path) -> Non
         c, v, budget = rng.uniform(0, 0.5), rng.uniform(0, 0.1), int(rng.integers(1, 65))
         best = 0.0
         for stem in ("optimum_iid", "kseq_iid", "greedy_optimal_greedy"):
-            shapes: list[tuple[int, int, float, float, int]] = [
-                (1, 0, 1.0, 1.0, 4)
-            ]  # width, nodes, product, tokens, last k
+            # width, nodes, product, tokens, last k
+            shapes: list[tuple[int, int, float, float, int]] = [(1, 0, 1.0, 1.0, 4)]
             for level in range(1, 6):
                 shapes = [
                     (w * k, n + w * k, p * alpha[f"{stem}_k{k}"], t + p * alpha[f"{stem}_k{k}"], k)

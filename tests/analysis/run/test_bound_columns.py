@@ -74,9 +74,8 @@ def test_the_index_has_the_entropy_of_its_law(number: int) -> None:
     assert law.sum() == pytest.approx(1.0, abs=1e-9)
     exact = -float((law[law > 0] * np.log2(law[law > 0])).sum())
     assert index_entropy(problem) == pytest.approx(exact, abs=2e-3)  # as documented
-    assert (
-        rank_entropy(problem, draws=2_000, rng=np.random.default_rng(0)) <= exact + 0.2
-    )  # a rank is at most the index
+    # a rank is at most the index
+    assert rank_entropy(problem, draws=2_000, rng=np.random.default_rng(0)) <= exact + 0.2
 
 
 def test_what_is_never_drafted_takes_for_ever_to_name() -> None:

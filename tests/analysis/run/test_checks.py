@@ -60,6 +60,5 @@ def test_the_interval_of_a_mean() -> None:
     constant, log = np.full(WALKS, 2.0), math.log(4 / FALSE_ALARM)
     assert _half_width(constant, 3.0) == pytest.approx(7 * 3 * log / (3 * (WALKS - 1)))
     halves = np.tile([1.0, 3.0], WALKS // 2)
-    assert _half_width(halves, 0.0) == pytest.approx(
-        math.sqrt(2 * log / (WALKS - 1))
-    )  # s² = n/(n − 1)
+    # s² = n/(n − 1)
+    assert _half_width(halves, 0.0) == pytest.approx(math.sqrt(2 * log / (WALKS - 1)))

@@ -155,9 +155,8 @@ def test_bounds_leave_the_trees_of_the_run_and_checks_decode_them(tmp_path: Path
     assert (
         scheme.rows[0].tokens.value == pytest.approx(1 + first) and (run / "trees.json").is_file()
     )
-    assert (
-        done.checked.trees == 4 * done.written and not done.checked.failures
-    )  # every scheme's, whatever columns were asked for
+    # every scheme's, whatever columns were asked for
+    assert done.checked.trees == 4 * done.written and not done.checked.failures
 
 
 def test_values_are_those_of_the_library_on_the_models_logits(finished: Path) -> None:
@@ -446,9 +445,8 @@ def test_one_side_may_be_filtered_in_float32(one_sided: Processing) -> None:
             table_of_logits(draft, target, [setting], wanted, precision=name)
             for name in ("float32", "float64")
         )
-        np.testing.assert_allclose(
-            narrow, wide, rtol=0, atol=2e-6
-        )  # float32 logits of ± 15 are off by 1e-6 once shifted
+        # float32 logits of ± 15 are off by 1e-6 once shifted
+        np.testing.assert_allclose(narrow, wide, rtol=0, atol=2e-6)
 
 
 def kill(kind: str, source: Path, folder: Path, kills: int, seed: int) -> int:
@@ -476,9 +474,8 @@ def test_twenty_kills_on_a_trace(tmp_path: Path) -> None:
 
 
 def test_two_kills_with_models(prompt_file: Path, tmp_path: Path) -> None:
-    assert (
-        kill("models", prompt_file, tmp_path, 2, seed=35) >= 1
-    )  # just after the first shard and just after the second
+    # just after the first shard and just after the second
+    assert kill("models", prompt_file, tmp_path, 2, seed=35) >= 1
 
 
 @pytest.mark.long
@@ -681,9 +678,8 @@ def test_what_lies_beside_a_trace_is_not_read(tmp_path: Path) -> None:
         if number == 0:
             (tmp_path / "elsewhere").write_text("somebody's")
             (folder / "link").symlink_to(tmp_path / "elsewhere")
-            (folder / "kernel").symlink_to(
-                "/proc/kmsg"
-            )  # a regular file by its mode, whose end never comes
+            # a regular file by its mode, whose end never comes
+            (folder / "kernel").symlink_to("/proc/kmsg")
     assert digests[0] == digests[1]
 
 

@@ -66,9 +66,8 @@ def test_inline_is_lazy() -> None:
 def test_an_error_ends_the_run_after_the_results_before_it() -> None:
     found = []
     with pytest.raises(AnalysisError, match="not three"):
-        found += run_each(
-            Workers(), refuse, range(8)
-        )  # += keeps nothing of a generator that raises
+        # += keeps nothing of a generator that raises
+        found += run_each(Workers(), refuse, range(8))
     results = run_each(Workers(), refuse, range(8))
     assert [next(results) for _ in range(3)] == [0, 1, 2]
 
@@ -133,9 +132,8 @@ def alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     stat = Path(f"/proc/{process}/stat")
-    return not (
-        stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    )  # nobody may wait for orphans here
+    # nobody may wait for orphans here
+    return not (stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z")
 
 
 @pytest.mark.parametrize(

@@ -292,9 +292,8 @@ class TestSafetensors:
                 open_trace(tmp_path / f"{i}.safetensors")
         tensors["draft.log_probabilities"][17, 2] = np.nan
         save_file(tensors, tmp_path / "nan.safetensors", metadata=own)
-        trace = open_trace(
-            tmp_path / "nan.safetensors"
-        )  # values count when they are read, and the position is named
+        # values count when they are read, and the position is named
+        trace = open_trace(tmp_path / "nan.safetensors")
         with pytest.raises(AnalysisError, match=r"draft at position 17 of the trace"):
             list(trace.batches(rows=8))
 

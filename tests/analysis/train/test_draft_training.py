@@ -66,10 +66,11 @@ def test_the_draft_loads_beside_its_target_and_is_as_good_as_its_record_says(wri
     record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     pair = load_pair(draft=str(folder), target=str(SHIPPED_PAIR / "target"), device="cpu")
     assert pair.num_tokens == 4096
+    # tokens without mass hinder no tree pass
     assert [model.fallback for model in pair_models(pair)] == [
         None,
         None,
-    ]  # tokens without mass hinder no tree pass
+    ]
     from safetensors.torch import load_file
 
     tokens = load_file(folder.parent / "work" / "held_text-00000.safetensors")["tokens"].long()

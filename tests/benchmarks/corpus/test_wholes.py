@@ -42,9 +42,8 @@ def same_coin_twice() -> F:
     first, rest = accepted(P, Q), left(Q, P)
     for x in TOKENS:
         for y in TOKENS:
-            law[y, x] += (
-                sum(P[z] * (1 - first[z]) for z in TOKENS) * rest[y] * LATER_Q[y][x]
-            )  # the target goes on
+            # the target goes on
+            law[y, x] += sum(P[z] * (1 - first[z]) for z in TOKENS) * rest[y] * LATER_Q[y][x]
             both = min(first[x], accepted(LATER_P[x], LATER_Q[x])[y])
             law[x, y] += P[x] * LATER_P[x][y] * both
             for z in TOKENS:

@@ -323,9 +323,8 @@ def test_step_intervals_are_the_textbook_s() -> None:
     )
     found = estimate.token_interval()
     error = accepted.std(ddof=1) / np.sqrt(accepted.size)
-    assert found.high[2] - found.low[2] == pytest.approx(
-        2 * 1.9842169515 * error, rel=1e-8
-    )  # t, 99 degrees of freedom
+    # t, 99 degrees of freedom
+    assert found.high[2] - found.low[2] == pytest.approx(2 * 1.9842169515 * error, rel=1e-8)
 
 
 class TestCheckOfLengths:

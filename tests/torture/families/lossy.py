@@ -437,9 +437,8 @@ def _mentored(random: np.random.Generator) -> tuple[float, str]:
 )
 def _program(random: np.random.Generator) -> tuple[float, str]:
     case = iid(random, rows=(1,), tokens=(2, 3), counts=(1, 2), kinds=("float64",))
-    while (
-        case.target.min() < 1e-6 or case.draft.min() < 1e-6
-    ):  # an interior-point method wants an interior
+    # an interior-point method wants an interior
+    while case.target.min() < 1e-6 or case.draft.min() < 1e-6:
         case = iid(random, rows=(1,), tokens=(2, 3), counts=(1, 2), kinds=("float64",))
     budget = float(random.choice([0.01, 0.1, 0.5]))
     program = lossy.kl_frontier_program(case.problem, kl=budget).problem()

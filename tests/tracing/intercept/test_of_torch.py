@@ -125,9 +125,8 @@ def test_what_is_not_looked_at_is_not_branched_on() -> None:
         n = int((u < 0.5).to(torch.int64).cumprod(0).sum())
         return int(tokens[n]) if n < 2 else -1
 
-    assert (
-        trace(function).cells == 3 + 3 + 7
-    )  # tokens 0 or 1 looked at, or none; n ≥ 2 is found by its six ends
+    # tokens 0 or 1 looked at, or none; n ≥ 2 is found by its six ends
+    assert trace(function).cells == 3 + 3 + 7
 
 
 def test_arithmetic_of_single_precision_widens_the_tolerance() -> None:

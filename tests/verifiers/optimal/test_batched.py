@@ -82,7 +82,7 @@ def _as(backend: Backend, values: np.ndarray) -> Any:
 
 
 # --- against the single row
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=80)
@@ -191,7 +191,7 @@ def test_chunks_of_rows_make_no_difference(
 
 
 # --- exact output law
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def output_law(
@@ -263,9 +263,8 @@ def test_the_accept_step_turns_at_q_over_s(backend: Backend) -> None:
     rule = prepared(backend, p, q, 3, 32)
     law, target = backend.numpy(rule.selection_law), rescaled(q, backend.dtype)
     keep = np.minimum(1.0, target / law)
-    drafts = np.repeat(np.arange(200)[None, :, None], 4, axis=0).repeat(
-        3, axis=2
-    )  # the same token three times: it is selected
+    # the same token three times: it is selected
+    drafts = np.repeat(np.arange(200)[None, :, None], 4, axis=0).repeat(3, axis=2)
     uniforms = np.full((4, 200, 5), 0.5)
     for factor, wanted in ((1 - 1e-9, np.full(keep.shape, True)), (1 + 1e-9, keep >= 1.0)):
         uniforms[..., 3] = np.minimum(keep * factor, NEARLY_ONE)
@@ -324,9 +323,8 @@ def test_tokens_without_mass_are_never_drawn(backend: Backend) -> None:
 
 
 def test_a_uniform_that_rounds_up_to_the_total(backend: Backend) -> None:
-    mass = np.asarray(
-        [[0.0, 1e-323, 0.0], [0.0, 0.0, 1e-323]]
-    )  # two units of 2⁻¹⁰⁷⁴: (1 − 2⁻⁵³) of it is all of it
+    # two units of 2⁻¹⁰⁷⁴: (1 − 2⁻⁵³) of it is all of it
+    mass = np.asarray([[0.0, 1e-323, 0.0], [0.0, 0.0, 1e-323]])
     tokens = backend.numpy(
         batched._draws(_as(backend, mass), _as(backend, np.full((2, 1), NEARLY_ONE)))
     )
@@ -334,7 +332,7 @@ def test_a_uniform_that_rounds_up_to_the_total(backend: Backend) -> None:
 
 
 # --- Monte Carlo
-# ----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 ROWS, GROUPS, SAMPLES = 2, 16, 50_000
 # Hoeffding over groups, acceptances and rows: every frequency is within RADIUS of its probability
@@ -394,7 +392,7 @@ def test_monte_carlo(backend: Backend) -> None:
 
 
 # --- size
-# -----------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_full_vocabulary(backend: Backend) -> None:
@@ -438,7 +436,7 @@ def test_peak_memory_is_below_four_times_the_input(dtype: str, count: int) -> No
 
 
 # --- errors
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_is_refused(backend: Backend) -> None:

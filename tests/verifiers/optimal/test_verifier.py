@@ -198,17 +198,15 @@ def test_ratios_that_leave_no_room_make_every_token_an_atom(k: int, V: int) -> N
     rule = otm.prepare(Optimal(), problem)
     assert otm.optimal_acceptance(problem) == pytest.approx(1, abs=1e-12)
     assert rule.lower == pytest.approx(1, abs=1e-12)
-    assert (
-        rule.scores.num_atoms > 0.5 * V
-    )  # at the low end the masses q fall below rounding and share an atom
+    # at the low end the masses q fall below rounding and share an atom
+    assert rule.scores.num_atoms > 0.5 * V
     drafts = np.array([[3, 150, 20, 7, 90, 11, 4, 6][:k]])
-    assert (
-        otm.kernel(Optimal(), problem, drafts)[0].argmax() == drafts.max()
-    )  # the largest ratio wins, and is accepted
+    # the largest ratio wins, and is accepted
+    assert otm.kernel(Optimal(), problem, drafts)[0].argmax() == drafts.max()
 
 
 # --- the construction
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=200)
@@ -326,7 +324,7 @@ def test_bins_must_be_a_count(bins: object) -> None:
 
 
 # --- the self-checks
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _scores() -> Scores:
