@@ -8,8 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import otm
 from otm.engines.chain import chain_expected_tokens, chain_speedup, optimal_chain_length

@@ -11,8 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import otm
 from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance, tree_expected_tokens
