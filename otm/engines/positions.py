@@ -155,8 +155,7 @@ class PositionAcceptance:
         ):
             raise InvalidDistribution(
                 "acceptance must hold one probability per position, (L,) in [0, 1]; got "
-                f"{array.dtype} of shape {array.shape}. "
-                "Divide what was accepted by what was tried."
+                f"{array.dtype} of shape {array.shape}. Divide what was accepted by what was tried."
             )
         return cls(np.cumprod(array.astype(np.float64)))
 

@@ -112,8 +112,7 @@ class CostSurface:
         if missing:
             raise InvalidParameter(
                 f"Points must fill a grid of batches × contexts (× tokens); {missing[0]} is "
-                "missing. Measure it, or leave its row "
-                "out."
+                "missing. Measure it, or leave its row out."
             )
         steps = [
             check_real(draft[key], name="a draft step", low=0.0, high=MAX_SECONDS) for key in grid

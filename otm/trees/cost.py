@@ -136,8 +136,7 @@ def choose_tree(
 
     Args:
         acceptance, max_width, order: as for `optimal_tree`.
-        draft_seconds: measured time of one draft step, which drafts one level of the tree; > 0 or
-            0.
+        draft_seconds: measured time ≥ 0 of one draft step, which drafts one level of the tree.
         target_seconds: measured time of a target call on n drafted vertices, by function or table,
             from n = 0 on.
         max_nodes: the largest budget considered.

@@ -95,12 +95,9 @@ def tree_from_json(text: str) -> TreeRecord:
         )
     try:
         document = plain_json(text)
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # JSONDecodeError, integers of thousands of digits, nesting
-        if isinstance(error, InvalidParameter):
-            raise
+    except InvalidParameter:
+        raise
+    except (ValueError, RecursionError) as error:  # no JSON, thousands of digits, nesting
         raise InvalidParameter(
             f"The document must be JSON; it does not parse ({error}). Write it with tree_to_json."
         ) from error
@@ -111,8 +108,7 @@ def tree_from_json(text: str) -> TreeRecord:
     if type(document.get("version")) is not int or document["version"] != VERSION:
         raise InvalidParameter(
             f"This library reads version {VERSION} of the format; the document says "
-            f"{document.get('version')!r:.40}. "
-            "Export it again, or update the library."
+            f"{document.get('version')!r:.40}. Export it again, or update the library."
         )
     if unknown := sorted(set(document) - {"format", "version", "acceptance", "parents"}):
         named = ", ".join(f"{key:.40}" for key in unknown[:5])
@@ -122,30 +118,21 @@ def tree_from_json(text: str) -> TreeRecord:
         )
     acceptance, shape = None, None
     if "acceptance" in document:
-        acceptance = check_acceptance(
-            _array(
-                _numbers(document["acceptance"], "acceptance", (int, float)), "acceptance", float
-            )
-        )
+        values = _numbers(document["acceptance"], "acceptance", np.float64)
+        acceptance = check_acceptance(values)
     if "parents" in document:
-        shape = TreeShape(
-            _array(_numbers(document["parents"], "parents", (int,)), "parents", np.int64)
-        )
+        shape = TreeShape(_numbers(document["parents"], "parents", np.int64))
     return TreeRecord(acceptance=acceptance, shape=shape)
 
 
-def _numbers(values: object, name: str, types: tuple[type, ...]) -> list[Any]:
-    if not isinstance(values, list) or not all(
-        isinstance(x, types) and not isinstance(x, bool) for x in values
-    ):
+def _numbers(values: object, name: str, dtype: type) -> NDArray[Any]:
+    """Return a JSON list of numbers as an array; of integers, if the array is to hold such."""
+    allowed = (int,) if dtype is np.int64 else (int, float)
+    if not isinstance(values, list) or any(type(one) not in allowed for one in values):
         raise InvalidParameter(
-            f"{name} must be a list of {'integers' if float not in types else 'numbers'}. Write it "
+            f"{name} must be a list of {'integers' if dtype is np.int64 else 'numbers'}. Write it "
             "so."
         )
-    return values
-
-
-def _array(values: list[Any], name: str, dtype: type) -> NDArray[Any]:
     try:
         return np.asarray(values, dtype=dtype)
     except OverflowError as error:

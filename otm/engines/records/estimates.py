@@ -308,8 +308,7 @@ def check_lengths(record: AcceptanceRecord, *, confidence: float = 0.99) -> Leng
     if record.censoring != "observed" or not record.listed:
         raise InvalidParameter(
             "Lengths are checked where steps are listed and draft different numbers; in this "
-            f"{record.form} lengths are "
-            f"{record.censoring}. Record steps in detail."
+            f"{record.form} lengths are {record.censoring}. Record steps in detail."
         )
     drafting = [part.pairs[part.pairs[:, 1] > 0] for part in record.parts if part.pairs is not None]
     requests = [steps for steps in drafting if len(steps)]

@@ -37,9 +37,8 @@ def payload_tally(payload: dict[str, Any], *, name: str) -> Tally:
     if sum(histogram) != steps or sum(j * found for j, found in enumerate(histogram)) != accepted:
         raise InvalidParameter(
             "acceptance_histogram must count num_spec_steps steps and num_accepted_draft_tokens "
-            f"drafts; {name} counts "
-            f"{sum(histogram)} of {steps} and {sum(j * n for j, n in enumerate(histogram))} of "
-            f"{accepted}. Check the export."
+            f"drafts; {name} counts {sum(histogram)} of {steps} and "
+            f"{sum(j * n for j, n in enumerate(histogram))} of {accepted}. Check the export."
         )
     taken, tried = payload.get("per_step_accepted"), payload.get("per_step_drafted")
     if taken is None or tried is None:
@@ -50,16 +49,14 @@ def payload_tally(payload: dict[str, Any], *, name: str) -> Tally:
     if (tally.steps, tally.accepted, tally.drafted) != (steps, accepted, drafted):
         raise InvalidParameter(
             "The steps must add up to num_spec_steps, num_accepted_draft_tokens and "
-            f"num_draft_tokens, {steps}, {accepted} and "
-            f"{drafted}; {name} lists {tally.steps:g}, {tally.accepted:g} and {tally.drafted:g}. "
-            "Check the export."
+            f"num_draft_tokens, {steps}, {accepted} and {drafted}; {name} lists {tally.steps:g}, "
+            f"{tally.accepted:g} and {tally.drafted:g}. Check the export."
         )
     listed = [taken.count(j) for j in range(len(histogram))]
     if listed != histogram:
         raise InvalidParameter(
             f"The steps must be those of acceptance_histogram; {name} counts {histogram[:8]} and "
-            f"lists {listed[:8]}. Check the "
-            "export."
+            f"lists {listed[:8]}. Check the export."
         )
     return tally
 

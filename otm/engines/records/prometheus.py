@@ -49,9 +49,8 @@ def _read(document: Document) -> AcceptanceRecord:
     if not sums["drafts"] or not by_position:
         raise InvalidParameter(
             "The page must hold spec_decode_num_drafts above 0 and "
-            "spec_decode_num_accepted_tokens_per_pos with positions; got "
-            f"{sums['drafts']} drafts and {len(by_position)} positions. Scrape it after some "
-            "requests."
+            f"spec_decode_num_accepted_tokens_per_pos with positions; got {sums['drafts']} drafts "
+            f"and {len(by_position)} positions. Scrape it after some requests."
         )
     if max(by_position) >= min(len(by_position), MAX_POSITIONS):
         raise InvalidParameter(
