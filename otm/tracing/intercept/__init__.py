@@ -1,5 +1,7 @@
-"""Randomness of somebody's own: code that draws from torch, NumPy or `random` gets numbers that can
-be followed (`intercepted`).
+"""Code that draws from NumPy, `random` or torch gets numbers that can be followed.
+
+While `intercepted` is open, the drawing functions of these libraries take their values from an
+execution. Which function draws what stands in one table (`otm.tracing.intercept.laws`).
 
 A uniform becomes a number that records how it is compared (`otm.tracing.traced_numbers`); so do
 exponential, Gumbel and normal noise, which are functions of one. Where code draws one of several

@@ -8,6 +8,7 @@ many values are asked for, and its parameters, each a number or one for every va
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import math
 import pickle
@@ -29,7 +30,7 @@ def uniform(
     draws: Draws, state: Hashable, count: int, low: Any = 0.0, high: Any = 1.0
 ) -> list[Any]:
     """Draw uniformly from [low, high)."""
-    return _placed(draws.uniforms(state, count), low, np.subtract(high, low))
+    return _placed(draws.uniforms(state, count), low, high - low)
 
 
 def exponential(draws: Draws, state: Hashable, count: int, scale: Any = 1.0) -> list[Any]:
@@ -40,7 +41,7 @@ def exponential(draws: Draws, state: Hashable, count: int, scale: Any = 1.0) -> 
 
 def exponential_of_rate(draws: Draws, state: Hashable, count: int, rate: Any = 1.0) -> list[Any]:
     """Draw exponential variables of mean 1/rate."""
-    return exponential(draws, state, count, np.divide(1.0, rate))
+    return exponential(draws, state, count, 1.0 / rate)
 
 
 def gumbel(
@@ -139,17 +140,21 @@ class Entry:
     law: Callable[..., list[Any]]
     arguments: str = ""
 
+    @functools.cached_property
+    def names(self) -> dict[str, str]:
+        """What the law calls each argument, in the order of the drawing function."""
+        pairs = [word.partition("=") for word in self.arguments.split()]
+        return {name: known or name for name, _, known in pairs}
+
     def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by the function's names."""
-        names = [word.partition("=")[0] for word in self.arguments.split()]
-        if len(args) > len(names):
-            raise TypeError(f"takes {len(names)} arguments, not {len(args)}")
-        return {**dict(zip(names, args, strict=False)), **kwargs}
+        if len(args) > len(self.names):
+            raise TypeError(f"takes {len(self.names)} arguments, not {len(args)}")
+        return {**dict(zip(self.names, args, strict=False)), **kwargs}
 
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return those of the arguments that are named, as the law calls them."""
-        pairs = [word.partition("=") for word in self.arguments.split()]
-        return {known or name: given[name] for name, _, known in pairs if name in given}
+        return {known: given[name] for name, known in self.names.items() if name in given}
 
 
 NUMPY = {
@@ -217,6 +222,8 @@ def _placed(values: Sequence[Any], loc: Any, scale: Any) -> list[Any]:
 
 def _each(parameter: Any, count: int) -> list[Any]:
     """Return a parameter for every value."""
+    if isinstance(parameter, float | int):
+        return [parameter] * count
     values: list[Any] = np.broadcast_to(parameter, count).tolist()
     return values
 

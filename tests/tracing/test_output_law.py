@@ -1,0 +1,90 @@
+"""The law of answers over drafts: traced, branched or probed, and what rounding explains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otm
+from otm import audit
+from otm.tracing.answers import CandidateFailure, Failed
+from otm.tracing.execution import TraceAborted
+from otm.tracing.output_law import output_law_of, refine_until_decided, traced_law_of
+from tests.audit.callables import maximal
+
+WAYS = {
+    "traced": lambda u: bool(u[0] < 0.25),
+    "branched": lambda u: bool(np.random.default_rng().random() < 0.25),
+    "probed": lambda u: float(u[0]) < 0.25,
+}
+
+
+@pytest.mark.parametrize("method", WAYS)
+def test_the_law_of_two_drafts(method: str) -> None:
+    functions = [WAYS[method], lambda u: bool(u[0] < 0.5)]
+    law = output_law_of(functions, [0.75, 0.25], 1, tolerance=0.0, described="this")
+    assert law.method == method
+    masses = {answer: mass.tolist() for _, answer, mass in law.found}
+    assert masses[True] == pytest.approx([0.1875, 0.125], abs=1e-15)
+    assert dict(law.totals) == pytest.approx({True: 0.3125, False: 0.6875}, abs=1e-15)
+    assert law.error == 0.0
+    black_box = method == "probed"
+    assert (law.unproved > 0.0) == bool(law.reason) == (law.check is not None) == black_box
+
+
+def test_what_cannot_be_traced_is_said() -> None:
+    with pytest.raises(TraceAborted, match="plain float"):
+        traced_law_of([WAYS["probed"]], [1.0], 1, tolerance=0.0, described="this")
+
+
+def test_failures_beyond_the_tolerance_are_raised() -> None:
+    def fails(u: Any) -> Any:
+        return Failed("no token.") if u[0] < 0.25 else 1
+
+    with pytest.raises(
+        CandidateFailure, match=r"no token\. It does so with probability 0\.25 on it"
+    ):
+        output_law_of([fails], [1.0], 1, tolerance=0.2, described="it")
+    law = output_law_of([fails], [1.0], 1, tolerance=0.3, described="it")
+    assert law.totals == [(1, 0.75)]
+
+
+def test_a_black_box_is_looked_at_until_it_is_decided() -> None:
+    law = output_law_of([WAYS["probed"]], [1.0], 1, tolerance=0.0, described="this")
+    seen = []
+
+    class Result:
+        def __init__(self, unproved: float) -> None:
+            seen.append(unproved)
+            self.verdict = "lossless" if unproved < 0.01 else "undecided"
+
+    refine_until_decided(law, lambda known: Result(known.unproved))
+    assert len(seen) > 1
+    assert seen == sorted(seen, reverse=True)
+    assert seen[-1] < 0.01 <= seen[-2]
+
+
+def test_tolerance_is_what_rounding_explains() -> None:
+    def in_float32(p: Any, q: Any, d: Any, u: Any) -> tuple[int, bool]:
+        return maximal(p.astype(np.float32).astype(np.float64), q, d, u)
+
+    problem = otm.Problem(draft=[0.7, 0.3], target=[0.4, 0.6], law=otm.IID(1))
+    assert audit.exact(in_float32, problem).verdict == "not lossless"
+    allowed = audit.rounding_tolerance(2, 1, unit_roundoff=2.0**-24)
+    assert audit.exact(in_float32, problem, tolerance=allowed).verdict == "lossless"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((0, 1, 2.0**-53), "num_tokens must be an integer of at least 1"),
+        ((2, 0, 2.0**-53), "k must be an integer of at least 1"),
+        ((2, 1, 0.0), r"unit_roundoff must lie in \(0, 1\]"),
+        ((2, 1, 24), r"unit_roundoff must lie in \(0, 1\]; got 24"),
+    ],
+)
+def test_rounding_of_nothing(arguments: tuple[int, int, float], said: str) -> None:
+    with pytest.raises(otm.errors.InvalidParameter, match=said):
+        audit.rounding_tolerance(*arguments[:2], unit_roundoff=arguments[2])
