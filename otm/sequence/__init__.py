@@ -1,9 +1,8 @@
-"""Decoding over sequences and trees: several drafted tokens per call of the target, exact on toy
-models, sampled on any.
+"""Decoding over sequences and trees: several drafted tokens per call of the target.
 
 A *shape* (`otm.trees.TreeShape`) says where drafts stand, a *decoder* how they are drawn and
-verified, a *model* is anything with next-token distributions. `step` and `generate` run a decoder;
-`step_law` enumerates it exactly.
+verified, a *model* is anything with next-token distributions. `step` and `generate` run a decoder
+on any models; `step_law` and `expected_step` give the exact law of a step on small ones.
 """
 
 from otm.sequence.best_step_lp import BestStep, best_step
@@ -81,10 +80,10 @@ DECODERS = (
     RefinedScores,
     BlockKSeq,
 )
-"""Every decoding algorithm of the library that is lossless, with a lossless verifier."""
+"""The decoding algorithms of the library that are lossless, with a lossless verifier."""
 
 LOSSY_DECODERS = (Fly, RegretBudget)
-"""Those that relax exact matching by looks at the whole chain."""
+"""The decoding algorithms that relax exact matching by a test of the whole chain."""
 
 __all__ = [
     "DECODERS",

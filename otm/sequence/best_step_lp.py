@@ -57,8 +57,7 @@ _SLACK = 1e-12  # balances of a plan are met up to this share of Pr(u): far abov
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class BestStep(Certified):
-    """The largest expected number of tokens per target call, between two certificates evaluated
-    without the solver.
+    """The largest expected number of tokens per target call, certified without the solver.
 
     Attributes:
         lower: attained by a verification that was repaired to be lossless and to respect the
@@ -296,8 +295,7 @@ def _repaired(instance: _Instance, transport: NDArray[np.float64]) -> NDArray[np
 
 
 def _capped(extra: float, share: NDArray[np.float64], levels: NDArray[np.float64]) -> float:
-    """Return the largest θ with θ ≤ extra + Σ share·min(levels, θ): Newton's method on a concave
-    function, from the right.
+    """Return the largest θ ≤ extra + Σ share·min(levels, θ), by Newton's method from the right.
 
     >>> _capped(0.25, np.array([0.5]), np.array([1.0]))  # 1/4 + 1/2·min(1, 1/2)
     0.5

@@ -43,7 +43,7 @@ class BestVerification:
 
     Raises:
         InvalidParameter: if a count is no integer of at least 1, or a model is none.
-        TooLarge, SolverFailure: on a step, as `best_step`.
+        TooLarge, SolverFailure: on a step, where `best_step` raises them.
 
     Cost: `best_step` and some tens of linear programs of n paths for each context that a step
         begins at.
@@ -88,7 +88,7 @@ class BestVerification:
             chosen = len(ends.law) - 1
         path = ends.paths[chosen]
         target = next_distribution(self.judge, (*context, *path), name="judge")
-        token = randomness.choose(ends.following(chosen, target))
+        token = randomness.choose(ends.next_token_law(chosen, target))
         vertices = next(found for found, tokens in sequences if tokens[: len(path)] == path)
         return tree.step_along(vertices[: len(path)], token)
 
@@ -125,7 +125,7 @@ class _Ends:
                 return place
         return number[0]
 
-    def following(self, number: int, target: NDArray[np.float64]) -> Vector:
+    def next_token_law(self, number: int, target: NDArray[np.float64]) -> Vector:
         """Return the law of the token after a path: q f(u) less what goes on."""
         left = target * self.accepted[number]
         for token, child in self.children[number].items():
@@ -145,7 +145,7 @@ def _ends(decoder: BestVerification, context: Context) -> _Ends:
             children[number[path[:-1]]][path[-1]] = i
     accepted = best_of_paths(tree, k, tolerance=GAP_TOLERANCE)[0] if n else np.empty(0)
     wanted = np.maximum(_ending(tree, accepted), 0.0)
-    reached = _sandwich(tree, k, wanted)
+    reached = _passing_probabilities(tree, k, wanted)
     law = np.maximum(_ending(tree, reached), 0.0)
     # P(u) − Σ_y M(uy): what has not ended below u.
     free = np.append(tree.draft - (reached - law[:n]), 1.0)
@@ -167,7 +167,7 @@ def _ending(tree: PathTree, passing: Vector) -> Vector:
     return found
 
 
-def _sandwich(tree: PathTree, k: int, wanted: Vector) -> Vector:
+def _passing_probabilities(tree: PathTree, k: int, wanted: Vector) -> Vector:
     """Return the probability M(u) `(n,)` that a sequence ends at u or beyond, m(U) ≥ ψ(g(U)).
 
     Cutting planes: for given m the sets that lack most are {u: g(u) > λ m(u)}, so a sort finds

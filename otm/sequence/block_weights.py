@@ -1,6 +1,4 @@
-"""How much of a drafted prefix may be accepted: the weights of block verification, and the
-verification of one sequence by them.
-"""
+"""How much of a drafted prefix may be accepted: the weights of block verification."""
 
 from __future__ import annotations
 

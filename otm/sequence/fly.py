@@ -99,7 +99,7 @@ class Fly(GreedyChain):
         kept[-1] = owed[0]  # nothing is owed in the last W positions
         return kept
 
-    def following(self, row: NDArray[np.float64], rejected: int | None) -> NDArray[np.float64]:
+    def next_token_law(self, row: NDArray[np.float64], rejected: int | None) -> NDArray[np.float64]:
         """Return q without a rejected draft; at temperature 0 the likeliest token."""
         if self.samples == 0:
             return np.asarray(np.arange(len(row)) == np.argmax(row), dtype=np.float64)

@@ -51,11 +51,12 @@ class GreedyChain(LawDecoder):
         """Return the probability `(L + 1,)` that 0, …, L drafts are kept.
 
         Args:
-            tokens: the drafts `(L,)`; rows: the target's distributions before each `(L, V)`.
+            tokens: the drafts `(L,)`.
+            rows: the target's distributions before each of them `(L, V)`.
         """
 
     @abc.abstractmethod
-    def following(self, row: NDArray[np.float64], rejected: int | None) -> NDArray[np.float64]:
+    def next_token_law(self, row: NDArray[np.float64], rejected: int | None) -> NDArray[np.float64]:
         """Return the law `(V,)` of the token after the kept drafts.
 
         Args:
@@ -72,7 +73,7 @@ class GreedyChain(LawDecoder):
         for level, (context, mass) in enumerate(zip(contexts, kept.tolist(), strict=True)):
             if mass > 0:
                 rejected = int(tokens[level]) if level < self.length else None
-                tally.end_by(context, mass * self.following(rows[level], rejected))
+                tally.end_by(context, mass * self.next_token_law(rows[level], rejected))
         tally.reached[1:] = np.cumsum(kept[::-1])[::-1][1:]
         return tally
 
@@ -111,7 +112,7 @@ def loose_step(
     moves mass TV, the smallest j first.
 
     Args:
-        decoder: a greedy chain, `Fly` or `RegretBudget`.
+        decoder: a greedy chain, such as `Fly` or `RegretBudget`.
         draft, target: two models, of any vocabulary.
         context: tokens so far.
 
@@ -146,7 +147,7 @@ def loose_step(
         leaving[level] = wanted.sum()
         output = np.zeros_like(row)
         if kept[level] > 0:
-            output = kept[level] * decoder.following(row, rejected)
+            output = kept[level] * decoder.next_token_law(row, rejected)
         distance += 0.5 * float(np.abs(output - wanted).sum())
         divergence += float(divergence_term(wanted, output).sum())
     moved = np.minimum(np.cumsum(leaving), distance)

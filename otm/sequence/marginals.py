@@ -1,5 +1,4 @@
-"""Drafters that see no path: block-diffusion and parallel heads give one law per position, whatever
-stands before it.
+"""Drafters that see no path: block-diffusion and parallel heads give one law per position.
 
 Such a drafter (DFlash, DSpark, Medusa's heads) fills a block in one pass. Its law of a block is the
 product of its positions' laws: even a perfect one, whose positions are the target's own marginals,
@@ -69,15 +68,14 @@ class BlockMarginals(OneByOne):
         if not 0 <= position < len(self.rows):
             raise InvalidParameter(
                 f"The block has {len(self.rows)} positions after {self.start} tokens; "
-                f"{len(context)} tokens precede another. "
-                "Draft at most the block's length, from its start."
+                f"{len(context)} tokens precede another. Draft at most the block's length, from "
+                "its start."
             )
         return np.asarray(self.rows[position])
 
 
 def block_marginals(model: LanguageModel, *, context: Sequence[int], length: int) -> BlockMarginals:
-    """Return the drafter of a model's exact marginals: the best that a head for each position could
-    learn.
+    """Return the drafter of a model's exact marginals, the best that heads per position can learn.
 
     p_i(y) = Pr(the i-th token after `context` is y), i = 1 … L.
 
@@ -90,7 +88,7 @@ def block_marginals(model: LanguageModel, *, context: Sequence[int], length: int
         BlockMarginals, for a step that starts at `context`.
 
     Raises:
-        TooLarge: as `otm.sequence.sequence_law`.
+        TooLarge: beyond the limit of `otm.sequence.sequence_law`.
 
     Cost: V^L. Reference: docs/theory.md, "Drafters of marginals".
 

@@ -63,7 +63,7 @@ class OneByOne(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ZerothOrder:
+class ZerothOrder(OneByOne):
     """A model without memory: every token has the same distribution, whatever came before.
 
     Args:
@@ -91,10 +91,6 @@ class ZerothOrder:
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
         """Return the one distribution."""
         return self.mass
-
-    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Return the one distribution for each context."""
-        return np.tile(self.mass, (len(contexts), 1))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ from otm.sequence.score_law import (
     Vector,
     refine,
     refine_first,
-    winning,
+    win_probabilities,
 )
 from otm.trees.shape import TreeShape
 
@@ -108,7 +108,7 @@ class RefinedScores(StaticDecoder, DeferredDecoder):
         contexts, paths = tree.contexts(), longest_paths(tree.shape)
         laws = [passed.law(end) for path in paths if (end := contexts[path[-1]]) is not None]
         assert len(laws) == len(paths)  # independent drafts never run out
-        chosen = paths[randomness.choose(winning(laws)) if len(laws) > 1 else 0]
+        chosen = paths[randomness.choose(win_probabilities(laws)) if len(laws) > 1 else 0]
         winner, start = contexts[chosen[-1]] or (), len(tree.context)
         prefixes = [winner[: start + level] for level in range(self.length + 1)]
         kept, token = verify_block(prefixes, passed.chain_law, target, randomness)

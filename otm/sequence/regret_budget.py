@@ -78,7 +78,7 @@ class RegretBudget(GreedyChain):
         """Return 1 for the one number of drafts that is kept."""
         return np.asarray(np.arange(self.length + 1) == self._kept(tokens, rows), dtype=np.float64)
 
-    def following(self, row: NDArray[np.float64], rejected: int | None) -> NDArray[np.float64]:
+    def next_token_law(self, row: NDArray[np.float64], rejected: int | None) -> NDArray[np.float64]:
         """Return the likeliest token."""
         return np.asarray(np.arange(len(row)) == np.argmax(row), dtype=np.float64)
 

@@ -433,7 +433,7 @@ def refine_first(k: int, cells: int, draft: Vector, target: Vector) -> Refinemen
         edges = np.insert(edges, place, cut)
 
 
-def winning(laws: list[ScoreLaw]) -> Vector:
+def win_probabilities(laws: list[ScoreLaw]) -> Vector:
     """Return the probability that each of K sequences has the largest score, `(K,)`.
 
     With laws on the same cells it is Σ_c κ_i(c) ∫₀¹ Π_{j≠i} (κ_j(below c) + v κ_j(c)) dv: the

@@ -33,7 +33,7 @@ DISTINCT = WithoutReplacement(1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Pending:
+class PendingVertex:
     """What is still to be decided at a vertex: whether a path to it or beyond is accepted.
 
     Attributes:
@@ -47,7 +47,7 @@ class Pending:
     target: NDArray[np.float64]
     draft: NDArray[np.float64]
 
-    def after(self, token: int, law: Law) -> Pending:
+    def after(self, token: int, law: Law) -> PendingVertex:
         """Return what is left to decide once the child with this token is rejected with all below.
 
         w·q less what a child takes of it, min(p, w·q), is (w·q − p)₊ = (1 − Σ min) w'·q', and 1 − Σ
@@ -55,7 +55,7 @@ class Pending:
         """
         excess = np.maximum(self.weight * self.target - self.draft, 0.0)
         total = float(excess.sum())
-        return Pending(
+        return PendingVertex(
             weight=pass_probability(total, self.weight),
             # Without any excess w' is 0 and its q' is never used, or w = 1 and only rounding
             # rejected the child.
@@ -70,7 +70,7 @@ class _Visit:
 
     vertex: int
     context: Context
-    state: Pending
+    state: PendingVertex
     children: Iterator[int]
 
 
@@ -139,12 +139,12 @@ class TraversalVerification(LawDecoder):
         below, tally = children_of(self.tree), StepTally(self.tree, models.start)
         independent = isinstance(self.drafts, IID)
 
-        def arrive(context: Context, weight: float, children: tuple[int, ...]) -> Pending:
+        def arrive(context: Context, weight: float, children: tuple[int, ...]) -> PendingVertex:
             target = models.target(context)
-            return Pending(weight, target, models.draft(context) if children else target)
+            return PendingVertex(weight, target, models.draft(context) if children else target)
 
         def visit(
-            vertex: int, context: Context, state: Pending, rest: tuple[int, ...], mass: float
+            vertex: int, context: Context, state: PendingVertex, rest: tuple[int, ...], mass: float
         ) -> None:
             tokens = np.flatnonzero(state.draft > 0).tolist() if rest else []
             if not tokens:
@@ -180,7 +180,7 @@ def traverse(tree: DraftTree, target: Conditionals, randomness: Randomness, draf
         return _Visit(
             vertex,
             context,
-            Pending(weight, here, tree.draft.get(context, here)),
+            PendingVertex(weight, here, tree.draft.get(context, here)),
             iter(below[vertex]),
         )
 

@@ -68,8 +68,7 @@ _SHRUNK = 1e-8
 
 @dataclasses.dataclass(frozen=True)
 class TreeCut:
-    """An antichain that binds: its acceptances add up to at most the probability that the drafts
-    meet it.
+    """An antichain of paths that binds: no more of it is accepted than is drafted.
 
     Attributes:
         paths: the antichain W; no path begins with another.

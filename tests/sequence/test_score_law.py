@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import otm
-from otm.sequence.score_law import Refinement, ScoreLaw, refine, refine_first, winning
+from otm.sequence.score_law import Refinement, ScoreLaw, refine, refine_first, win_probabilities
 from tests.sequence.toys import random_pair_of_rows
 
 
@@ -82,14 +82,15 @@ def test_who_wins() -> None:
     edges = np.array([0.0, 0.2, 0.7, 1.0])
     uniform = ScoreLaw.uniform(3, edges)
     laws = [ScoreLaw(mass, uniform.gain) for mass in rng.dirichlet(np.ones(3), size=3)]
-    np.testing.assert_allclose(winning([uniform] * 5), 0.2, atol=1e-15)
-    assert winning([uniform])[0] == 1.0
+    np.testing.assert_allclose(win_probabilities([uniform] * 5), 0.2, atol=1e-15)
+    assert win_probabilities([uniform])[0] == 1.0
     num = 200_000
     cells = np.stack([rng.choice(3, size=num, p=law.mass) for law in laws])
     scores = edges[cells] + np.diff(edges)[cells] * rng.random((3, num))
     share = np.bincount(scores.argmax(axis=0), minlength=3) / num
-    # five standard errors
-    np.testing.assert_allclose(winning(laws), share, atol=5 * 0.5 / np.sqrt(num))
+    np.testing.assert_allclose(
+        win_probabilities(laws), share, atol=5 * 0.5 / np.sqrt(num)
+    )  # five standard errors
 
 
 def test_a_wide_vocabulary() -> None:

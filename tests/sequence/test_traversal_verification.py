@@ -24,7 +24,7 @@ from otm.sequence import (
     step,
     step_law,
 )
-from otm.sequence.traversal_verification import Pending
+from otm.sequence.traversal_verification import PendingVertex
 from otm.trees import TreeShape
 from tests.sequence.toys import DISTINCT, IID, distance, random_models
 
@@ -125,7 +125,7 @@ def test_independent_siblings_can_do_worse() -> None:
 class TestPending:
     def test_weight_and_target_after_a_rejection(self) -> None:
         # w·q = (.4, .2, .2), p = (.5, .1, .4): Z = .1, w' = .1/(.1 + .2) = 1/3, q' = (0, 1, 0).
-        before = Pending(0.8, np.array([0.5, 0.25, 0.25]), np.array([0.5, 0.1, 0.4]))
+        before = PendingVertex(0.8, np.array([0.5, 0.25, 0.25]), np.array([0.5, 0.1, 0.4]))
         after = before.after(0, DISTINCT)
         assert after.weight == pytest.approx(1 / 3)
         np.testing.assert_allclose(after.target, [0, 1, 0], atol=1e-15)
@@ -133,12 +133,18 @@ class TestPending:
         assert before.after(0, IID).draft is before.draft
 
     def test_nothing_is_left(self) -> None:
-        everything = Pending(1.0, np.array([0.0, 1.0]), np.array([0.0, 1.0])).after(1, DISTINCT)
-        # 0/0: rejected by rounding only, and the root is accepted in any case
-        assert everything.weight == 1.0
+        everything = PendingVertex(1.0, np.array([0.0, 1.0]), np.array([0.0, 1.0])).after(
+            1, DISTINCT
+        )
+        assert (
+            everything.weight == 1.0
+        )  # 0/0: rejected by rounding only, and the root is accepted in any case
         assert everything.target.tolist() == [0.0, 1.0]
         assert everything.draft.tolist() == [0.0, 0.0]
-        assert Pending(0.5, np.array([1.0, 0.0]), np.array([1.0, 0.0])).after(0, IID).weight == 0.0
+        assert (
+            PendingVertex(0.5, np.array([1.0, 0.0]), np.array([1.0, 0.0])).after(0, IID).weight
+            == 0.0
+        )
 
 
 class TestSteps:
