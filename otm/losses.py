@@ -322,8 +322,9 @@ def _best_by_row(
         # Below the largest by more than there are numbers: −∞, without mass either way.
         with np.errstate(over="ignore"):
             rows, targets = logits[some] - logits[some].max(-1, keepdims=True), q[some]
-            heated = lambda heat: _optimum(_PLAIN(rows / heat[:, None]), targets, k)  # noqa: E731
-            found[some] = _search(heated, rows=len(rows))[1]
+            found[some] = _search(
+                lambda heat: _optimum(_PLAIN(rows / heat[:, None]), targets, k), rows=len(rows)
+            )[1]
     return found
 
 

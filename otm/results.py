@@ -136,7 +136,7 @@ class Optimum(Certified, OneTable):
         sets: the m drafted sets and their masses.
         drafts: every draft sequence and its mass.
         target: q `(V,)`.
-        method: which program proposed it, "sets" or "sequences".
+        method: where both sides were evaluated, on "sets" or on "sequences".
     """
 
     cut: NDArray[np.bool_]

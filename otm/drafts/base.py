@@ -215,11 +215,8 @@ def collapse(table: DraftTable) -> SetTable:
     tokens = _distinct(table.tokens)
     keys = _row_keys(tokens, int(tokens.max()) + 2)
     _, first, of_sequence = np.unique(keys, return_index=True, return_inverse=True)
-    if table.mass.dtype == object:
-        mass = np.full(len(first), 0, dtype=object)
-        np.add.at(mass, of_sequence, table.mass)
-    else:
-        mass = np.bincount(of_sequence, weights=table.mass, minlength=len(first))
+    mass = np.zeros(len(first), dtype=table.mass.dtype)
+    np.add.at(mass, of_sequence, table.mass)
     return SetTable(tokens=tokens[first], mass=mass, of_sequence=of_sequence)
 
 

@@ -54,7 +54,6 @@ _NEGLIGIBLE = 1e-18
 _LAST_EXPONENT = 50.0  # y e^{−y} < 1e-20 beyond
 _LARGEST_START = 0.5  # where the series for the nodes below t₀ needs 15 terms
 _BLOCK_ELEMENTS = 1 << 16
-_ROW_ELEMENTS = 1 << 18
 _LARGEST_EXPONENT = 700.0  # e^700 is representable
 _LONG_ROW = 4096  # from here on a search costs less than a scan of all prefixes
 _SEARCHES = 12  # rounds of bounds; what they leave over is scanned
@@ -82,7 +81,7 @@ def successive_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     check_enough_tokens(max(ks), num_tokens)
     p, q = p.reshape(-1, num_tokens), q.reshape(-1, num_tokens)
     values = np.empty((len(ks), len(p)))
-    for rows in _row_chunks(len(p), max(ks)):
+    for rows in _blocks(len(p), 25 * (max(ks) + 1)):
         values[:, rows] = np.clip(_least_losses(p[rows], q[rows], ks)[1], 0.0, 1.0)
     return xp.asarray(values.reshape(len(ks), *leading), device=draft.device)
 
@@ -462,13 +461,7 @@ def _inclusion(p: _Floats, k: int) -> _Floats:
     return np.minimum(included, 1.0)
 
 
-def _blocks(num_tokens: int, elements_per_token: int) -> list[slice]:
-    """Cut the tokens into runs whose temporaries stay in cache."""
-    size = max(1, min(num_tokens, _BLOCK_ELEMENTS // max(1, elements_per_token)))
-    return [slice(start, min(num_tokens, start + size)) for start in range(0, num_tokens, size)]
-
-
-def _row_chunks(rows: int, k: int) -> list[slice]:
-    """Cut a batch into chunks whose states stay in cache."""
-    size = max(1, _ROW_ELEMENTS // (100 * (k + 1)))
-    return [slice(start, min(rows, start + size)) for start in range(0, rows, size)]
+def _blocks(number: int, elements_of_each: int) -> list[slice]:
+    """Cut tokens or rows into runs whose temporaries stay in cache."""
+    size = max(1, _BLOCK_ELEMENTS // max(1, elements_of_each))
+    return [slice(start, min(number, start + size)) for start in range(0, number, size)]

@@ -119,9 +119,7 @@ def exact_masses(mass: NDArray[np.float64]) -> NDArray[Any]:
 
 def _sums(values: NDArray[Any], groups: NDArray[np.int64], like: NDArray[Any]) -> NDArray[Any]:
     """Return the sums of values by group, of the number type and length of `like`."""
-    if like.dtype != object:
-        return np.bincount(groups, weights=values.astype(np.float64), minlength=len(like))
-    sums = np.full(len(like), Fraction(0), dtype=object)
+    sums = np.zeros_like(like)
     np.add.at(sums, groups, values)
     return sums
 

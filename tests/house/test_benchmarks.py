@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks import rows
+import otm
+from benchmarks import core, optimal, rows
 from benchmarks.core import language_like
 
 
@@ -24,3 +27,13 @@ def test_rows_can_be_asked_every_question(k: int) -> None:
     ]
     for question in asked.values():
         question()
+
+
+@pytest.mark.parametrize(
+    "solve", [core.pot_value, core._linprog, core._linprog_sets, optimal._max_flow]
+)
+def test_alternatives_to_the_optimum_agree_with_it(solve: Callable[[otm.Problem], float]) -> None:
+    draft, target = otm.examples.dirichlet(4, rng=np.random.default_rng(0), rows=2)
+    problem = otm.Problem(draft=draft, target=target, law=otm.IID(2))
+    # Integer flows round masses to 2^-30.
+    assert solve(problem) == pytest.approx(otm.optimal_acceptance(problem), abs=1e-6)
