@@ -37,7 +37,6 @@ def estimate(
 
     Raises:
         InvalidParameter: if `samples`, `confidence` or `by` is out of range.
-        Unsupported, ShapeMismatch: as `otm.prepare`.
 
     Cost: O(samples · k log V).
     Reference: Clopper & Pearson 1934.

@@ -360,7 +360,7 @@ def frontier(
     >>> [text.get_text() for text in ax.texts]
     ['optimum 0.7500', 'lenience']
     """
-    check_choice(by, ("tv", "kl"), name="by")
+    check_choice(by, name="by", choices=("tv", "kl"))
     single = check_problem(problem).single(purpose="otm.plot.frontier")
     best = float(optimal_acceptance(single))
     chosen = [make() for make in VERIFIERS if not make.lossless and make().supports(single.law)]

@@ -539,10 +539,11 @@ def check_confidence(confidence: Any) -> float:
     return level
 
 
-def check_choice(value: object, choices: Sequence[str], *, name: str) -> None:
-    """Raise `InvalidParameter` unless a text is one of the choices."""
+def check_choice(value: object, *, name: str, choices: Sequence[str]) -> str:
+    """Return a text if it is one of the choices, or raise `InvalidParameter`."""
     if not isinstance(value, str) or value not in choices:
         *others, last = (repr(choice) for choice in choices)
         raise InvalidParameter(
             f"{name} must be {', '.join(others)} or {last}; got {value!r:.80}. Choose one."
         )
+    return value

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+
+def parameter(default: Any, check: Callable[..., Any], **limits: Any) -> Any:
+    """Declare a field of a scheme with its default, and what checks a value that is given.
+
+    Args:
+        default: the default value.
+        check: a function of (value, name=…, **limits) that returns the value or raises.
+        limits: further arguments of the check.
+    """
+    return dataclasses.field(default=default, metadata={"check": check, "limits": limits})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +34,14 @@ class Scheme(abc.ABC):  # abstract by intent: a law, a verifier or a decoder
 
     title: ClassVar[str]
     display_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if "check" in field.metadata:
+                value = field.metadata["check"](
+                    getattr(self, field.name), name=field.name, **field.metadata["limits"]
+                )
+                object.__setattr__(self, field.name, value)
 
     def __str__(self) -> str:
         shown = []

@@ -193,9 +193,6 @@ def acceptance_curve(
     Returns:
         `(len(k), ...)` in float64; with gradients as `acceptance`.
 
-    Raises:
-        As `acceptance`.
-
     Cost: for a `CurvedVerifier` that of its `curve` (K-SEQ at γ*: one search for all k; recursive
         rejection of i.i.d. drafts: one recursion to max(k)); others: one call per k.
 
@@ -232,7 +229,6 @@ def kernel(verifier: Verifier, problem: Problem, drafts: object) -> NDArray[np.f
 
     Raises:
         InvalidParameter: if drafts have a wrong shape or tokens outside the vocabulary.
-        Unsupported, ShapeMismatch: as `prepare`.
 
     Cost: O(k + V) per draft sequence after `prepare`.
 
@@ -282,7 +278,6 @@ def coupling(verifier: Verifier, problem: Problem) -> Coupling:
 
     Raises:
         TooLarge: beyond 2^27 entries, sequences × V: a table of 1.6 GB.
-        Unsupported, ShapeMismatch: as `prepare`.
 
     Cost: O(V^k · V).
     Reference: SpecTr, Definition 1.
@@ -325,8 +320,8 @@ def _require_room(rule: Rule, remedy: str) -> None:
 def output_marginal(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
     """Sum the law of the output token `(V,)` over every draft sequence, without their table.
 
-    Raises as `coupling`, of conditional rules for the number of sequences only. Cost: O(V^k · V),
-    memory of a few million entries.
+    Raises `TooLarge` where the sequences are too many to enumerate.
+    Cost: O(V^k · V), memory of a few million entries.
     """
     rule = prepare(verifier, problem)
     if isinstance(rule, Shared):
@@ -351,7 +346,6 @@ def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Ge
 
     Raises:
         InvalidParameter: if `size` < 1.
-        Unsupported, ShapeMismatch: as `prepare`.
 
     Cost: O(size · k log V) for most verifiers.
 

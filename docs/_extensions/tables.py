@@ -39,6 +39,11 @@ def part(thing: object, name: str) -> str:
     return found[1].rstrip(".") if found else ""
 
 
+def _sentence(thing: object) -> str:
+    """Return the summary of a docstring as one line."""
+    return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+
+
 def _cell(text: str) -> str:
     text = re.sub(r"docs/theory\.md, \"([^\"]+)\"", _theory, text)
     names = public_names()
@@ -88,10 +93,7 @@ def verifier_rows() -> list[list[str]]:
 
 def law_rows() -> list[list[str]]:
     """Return name, title, and how it drafts, of every registered draft law."""
-    return [
-        [_signature(law), law.title, _cell(inspect.getdoc(law).partition("\n")[0])]  # type: ignore[union-attr]
-        for law in otm.drafts.LAWS
-    ]
+    return [[_signature(law), law.title, _cell(_sentence(law))] for law in otm.drafts.LAWS]
 
 
 def decoder_rows() -> list[list[str]]:
@@ -107,9 +109,9 @@ def decoder_rows() -> list[list[str]]:
             _signature(cls),
             cls.title,
             kept,
-            _cell(inspect.getdoc(cls).partition("\n")[0]),
+            _cell(_sentence(cls)),
             _cell(part(cls, "Reference")),
-        ]  # type: ignore[union-attr]
+        ]
         for cls, kept in decoders
     ]
 

@@ -7,6 +7,7 @@ import math
 
 from otm._arrays import Array, namespace
 from otm.pmf import check_choice, check_real
+from otm.scheme import parameter
 from otm.verifiers.lossy_rule import FALLBACKS, TIE, Fallback, LossyVerifier, keep_passing
 
 
@@ -44,12 +45,8 @@ class BoundedRegret(LossyVerifier):
     title = "bounded regret"
     display_fields = ("regret",)
 
-    regret: float = 2.0625
-    fallback: Fallback = "greedy"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "regret", check_real(self.regret, name="regret", low=0.0))
-        check_choice(self.fallback, FALLBACKS, name="fallback")
+    regret: float = parameter(2.0625, check_real, low=0.0)
+    fallback: Fallback = parameter("greedy", check_choice, choices=FALLBACKS)
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Accept the tokens of small regret."""

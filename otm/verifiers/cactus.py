@@ -13,6 +13,7 @@ from otm.drafts.iid import IID
 from otm.pmf import check_real
 from otm.problem import Problem
 from otm.results import Definition
+from otm.scheme import parameter
 from otm.verifiers.lossy_rule import Lossy
 from otm.verifiers.rules import ResidualByDrafts
 
@@ -56,10 +57,7 @@ class Cactus(Lossy):
     display_fields = ("delta",)
     laws = (IID(1),)
 
-    delta: float = 0.05
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", check_real(self.delta, name="delta", low=0.0))
+    delta: float = parameter(0.05, check_real, low=0.0)
 
     def raised(self, target: Array) -> Array:
         """Return h `(..., V)` in float64."""

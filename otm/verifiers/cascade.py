@@ -7,6 +7,7 @@ from typing import Literal
 
 from otm._arrays import Array, namespace, total
 from otm.pmf import check_choice, check_real
+from otm.scheme import parameter
 from otm.verifiers.lossy_rule import TIE, AimedVerifier
 
 
@@ -49,12 +50,10 @@ class Cascade(AimedVerifier):
     title = "speculative cascade"
     display_fields = ("rule", "alpha")
 
-    rule: Literal["opt", "token_v3"] = "token_v3"
-    alpha: float = 0.5
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "alpha", check_real(self.alpha, name="alpha", low=0.0, high=1.0))
-        check_choice(self.rule, ("opt", "token_v3"), name="rule")
+    rule: Literal["opt", "token_v3"] = parameter(
+        "token_v3", check_choice, choices=("opt", "token_v3")
+    )
+    alpha: float = parameter(0.5, check_real, low=0.0, high=1.0)
 
     def aimed_law(self, draft: Array, target: Array) -> Array:
         """Return the cascade's law."""

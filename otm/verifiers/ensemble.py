@@ -6,6 +6,7 @@ import dataclasses
 
 from otm._arrays import Array
 from otm.pmf import check_real
+from otm.scheme import parameter
 from otm.verifiers.lossy_rule import AimedVerifier
 
 
@@ -36,12 +37,7 @@ class Ensemble(AimedVerifier):
     title = "static ensemble"
     display_fields = ("weight",)
 
-    weight: float = 0.5
-
-    def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "weight", check_real(self.weight, name="weight", low=0.0, high=1.0)
-        )
+    weight: float = parameter(0.5, check_real, low=0.0, high=1.0)
 
     def aimed_law(self, draft: Array, target: Array) -> Array:
         """Return w q + (1 − w) p."""

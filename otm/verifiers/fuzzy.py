@@ -8,6 +8,7 @@ from typing import Literal
 from otm._arrays import Array, namespace, normalised_excess, total
 from otm.divergences import divergence_term
 from otm.pmf import check_choice, check_real
+from otm.scheme import parameter
 from otm.verifiers.lossy_rule import LossyVerifier, keep_passing, keep_towards, rejected_mass
 
 Divergence = Literal["js", "kl", "tv"]
@@ -55,14 +56,11 @@ class Fuzzy(LossyVerifier):
     display_fields = ("threshold",)
     table_columns = ("fuzzy_iid",)
 
-    threshold: float = 0.1
-    divergence: Divergence = "js"
-    fallback: Literal["target", "speculative"] = "target"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "threshold", check_real(self.threshold, name="threshold", low=0.0))
-        check_choice(self.divergence, ("js", "kl", "tv"), name="divergence")
-        check_choice(self.fallback, ("target", "speculative"), name="fallback")
+    threshold: float = parameter(0.1, check_real, low=0.0)
+    divergence: Divergence = parameter("js", check_choice, choices=("js", "kl", "tv"))
+    fallback: Literal["target", "speculative"] = parameter(
+        "target", check_choice, choices=("target", "speculative")
+    )
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Keep everything where the gate is open, otherwise what the fallback keeps."""

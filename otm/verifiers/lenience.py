@@ -7,6 +7,7 @@ from typing import Literal
 
 from otm._arrays import Array, namespace, normalised_excess
 from otm.pmf import check_choice, check_real
+from otm.scheme import parameter
 from otm.verifiers.lossy_rule import LossyVerifier, keep_towards, rejected_mass
 
 
@@ -51,16 +52,10 @@ class Lenience(LossyVerifier):
     display_fields = ("lenience",)
     table_columns = ("lenience_iid",)
 
-    lenience: float = 0.5
-    residual: Literal["plain", "scaled"] = "plain"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(
-            self,
-            "lenience",
-            check_real(self.lenience, name="lenience", low=0.0, high=1.0, open_low=True),
-        )
-        check_choice(self.residual, ("plain", "scaled"), name="residual")
+    lenience: float = parameter(0.5, check_real, low=0.0, high=1.0, open_low=True)
+    residual: Literal["plain", "scaled"] = parameter(
+        "plain", check_choice, choices=("plain", "scaled")
+    )
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return min(1, q/(l p)), the chosen residual and Σ (p − q/l)₊."""

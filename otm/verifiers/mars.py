@@ -7,6 +7,7 @@ import math
 
 from otm._arrays import Array, namespace
 from otm.pmf import check_choice, check_real
+from otm.scheme import parameter
 from otm.verifiers.lossy_rule import (
     FALLBACKS,
     TIE,
@@ -59,16 +60,9 @@ class Mars(LossyVerifier):
     title = "MARS"
     display_fields = ("theta", "top_logit")
 
-    theta: float = 0.9
-    top_logit: float = 20.0
-    fallback: Fallback = "greedy"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "theta", check_real(self.theta, name="theta", low=0.0, high=1.0))
-        object.__setattr__(
-            self, "top_logit", check_real(self.top_logit, name="top_logit", low=0.0, open_low=True)
-        )
-        check_choice(self.fallback, FALLBACKS, name="fallback")
+    theta: float = parameter(0.9, check_real, low=0.0, high=1.0)
+    top_logit: float = parameter(20.0, check_real, low=0.0, open_low=True)
+    fallback: Fallback = parameter("greedy", check_choice, choices=FALLBACKS)
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Accept the likeliest token, and the second where it is close."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, namespace, to_numpy
 from otm.pmf import check_real
+from otm.scheme import parameter
 from otm.taut_string import Hull, by_ratio, string_law
 from otm.verifiers.lossy_rule import AimedVerifier
 
@@ -48,10 +49,7 @@ class Mentored(AimedVerifier):
     title = "mentored decoding"
     display_fields = ("kl",)
 
-    kl: float = 0.1
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "kl", check_real(self.kl, name="kl", low=0.0))
+    kl: float = parameter(0.1, check_real, low=0.0)
 
     def aimed_law(self, draft: Array, target: Array) -> Array:
         """Return the law π that the budget buys, row by row on the host."""

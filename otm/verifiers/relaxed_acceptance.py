@@ -6,6 +6,7 @@ import dataclasses
 
 from otm._arrays import Array, namespace
 from otm.pmf import check_choice, check_count, check_real
+from otm.scheme import parameter
 from otm.verifiers.lossy_rule import (
     FALLBACKS,
     TIE,
@@ -47,14 +48,9 @@ class RelaxedAcceptance(LossyVerifier):
     title = "relaxed acceptance"
     display_fields = ("top", "delta")
 
-    top: int = 10
-    delta: float = 0.6
-    fallback: Fallback = "target"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "top", check_count(self.top, name="top"))
-        object.__setattr__(self, "delta", check_real(self.delta, name="delta", low=0.0, high=1.0))
-        check_choice(self.fallback, FALLBACKS, name="fallback")
+    top: int = parameter(10, check_count)
+    delta: float = parameter(0.6, check_real, low=0.0, high=1.0)
+    fallback: Fallback = parameter("target", check_choice, choices=FALLBACKS)
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Accept the tokens that are both likely enough and among the likeliest."""

@@ -14,8 +14,11 @@ from otm.drafts.top_k import TopK
 from otm.pmf import check_real
 from otm.problem import Problem
 from otm.results import Definition
+from otm.scheme import parameter
 from otm.verifiers.lossy_rule import TIE, Lossy
 from otm.verifiers.rules import ResidualByDrafts
+
+_LEAST = 1e-9  # as the kernel caps its accumulated threshold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,17 +57,12 @@ class ThresholdMatching(Lossy):
     display_fields = ("single", "accumulated")
     laws = (TopK, IID(1))
 
-    single: float = 0.5
-    accumulated: float = 0.8
+    single: float = parameter(0.5, check_real, low=0.0, high=1.0)
+    accumulated: float = parameter(0.8, check_real, low=0.0, high=1.0, open_low=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "single", check_real(self.single, name="single", low=0.0, high=1.0)
-        )
-        accumulated = check_real(
-            self.accumulated, name="accumulated", low=0.0, high=1.0, open_low=True
-        )
-        object.__setattr__(self, "accumulated", max(accumulated, _LEAST))
+        super().__post_init__()
+        object.__setattr__(self, "accumulated", max(self.accumulated, _LEAST))
 
     def prepare(self, problem: Problem) -> ThresholdRule:
         """Return the rule, which needs the thresholds only."""
@@ -107,9 +105,6 @@ class ThresholdMatching(Lossy):
         with quiet():
             rejected = np.where(keep < 1.0, p * (1.0 - keep) / _others(q), 0.0)
         return np.asarray(p * keep + q * (rejected.sum() - rejected))
-
-
-_LEAST = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from otm.drafts.iid import IID
 from otm.errors import InvalidParameter, SolverFailure
 from otm.pmf import check_count
 from otm.problem import Problem
+from otm.scheme import parameter
 from otm.verifiers.rules import single_draft_rejection
 from otm.verifiers.select_then_reject import SelectionVerifier, SelectThenRejectRule
 
@@ -66,10 +67,10 @@ class Tournament(SelectionVerifier):
     laws = (IID,)
     display_fields = ("tokens",)
 
-    tokens: int = 5
+    tokens: int = parameter(5, check_count)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tokens", check_count(self.tokens, name="tokens"))
+        super().__post_init__()
         if self.tokens > MOST_TOKENS:
             raise InvalidParameter(
                 f"tokens must be at most {MOST_TOKENS}, the program's size; got {self.tokens}. "

@@ -12,6 +12,7 @@ from otm.drafts.iid import IID
 from otm.pmf import check_real
 from otm.problem import Problem
 from otm.results import Definition
+from otm.scheme import parameter
 from otm.verifiers.lossy_rule import Lossy
 from otm.verifiers.optimal.verifier import Optimal, OptimalRule
 
@@ -51,10 +52,7 @@ class TvOptimal(Lossy):
     display_fields = ("tv",)
     laws = (IID,)
 
-    tv: float = 0.05
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "tv", check_real(self.tv, name="tv", low=0.0, high=1.0))
+    tv: float = parameter(0.05, check_real, low=0.0, high=1.0)
 
     def prepare(self, problem: Problem) -> OptimalRule:
         """Prepare the optimal verifier and the part of its rejections that is forgiven."""

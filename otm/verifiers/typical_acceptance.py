@@ -6,6 +6,7 @@ import dataclasses
 
 from otm._arrays import Array, namespace, quiet, total
 from otm.pmf import check_real
+from otm.scheme import parameter
 from otm.verifiers.lossy_rule import LossyVerifier, keep_passing
 
 
@@ -47,12 +48,8 @@ class TypicalAcceptance(LossyVerifier):
     display_fields = ("eps", "delta")
     table_columns = ("typical_acceptance_iid",)
 
-    eps: float = 0.09
-    delta: float = 0.3
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", check_real(self.eps, name="eps", low=0.0, high=1.0))
-        object.__setattr__(self, "delta", check_real(self.delta, name="delta", low=0.0))
+    eps: float = parameter(0.09, check_real, low=0.0, high=1.0)
+    delta: float = parameter(0.3, check_real, low=0.0)
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Accept the typical tokens."""
