@@ -353,8 +353,8 @@ def processes_for(models: object, cores: int) -> int:
 
     One on a GPU, or where the size is not known here.
     """
+    from ..models.names import local_folders
     from ..models.pair import choose_device
-    from ..models.source import local_folders
 
     if (
         not isinstance(models, PairSource)
