@@ -1,3 +1,1 @@
-"""The papers' figures, rebuilt from scripts: one module per figure, `compute` for the numbers,
-`draw` for the picture.
-"""
+"""The papers' figures from scripts: a module each, `compute` for numbers, `draw` for pictures."""

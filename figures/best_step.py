@@ -1,5 +1,4 @@
-"""What four decoders leave of the best step of K i.i.d. sequences, on random toys: tokens per call
-lost, by length and number.
+"""What four decoders leave of the best step of K i.i.d. sequences, on random toys.
 
 The best step is certified by tree cuts, the decoders' tokens are exact: no sampling but the toys
 themselves. Every second toy's target is half its draft, so that models agree as real pairs do.
@@ -32,9 +31,7 @@ LENGTHS, NUMBERS = (1, 2, 3), (2, 3, 4)
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return, for every length and number of sequences, the mean best step and each decoder's mean
-    loss.
-    """
+    """Return each length's and number's mean best step and each decoder's mean loss."""
     toys = 2 if work.fast else 12
     rows = []
     for length, k in itertools.product(

@@ -1,6 +1,4 @@
-"""What bins cost: the width of the certified bracket around the optimum against the number of bins,
-at full vocabulary.
-"""
+"""The certified bracket's width around the optimum by number of bins, at full vocabulary."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw the acceptance lost (solid) and the excess of the upper end (dashed), medians with
-    ranges over rows.
-    """
+    """Draw the acceptance lost (solid) and the upper end's excess (dashed), medians with ranges."""
     canvas, axes = drawing.figure(height=4.0)
     for number, series in enumerate(data["series"]):
         colour = drawing.PALETTE[number]

@@ -29,8 +29,9 @@ def exact(problem: otm.Problem, ks: Sequence[int]) -> dict[str, list[float]]:
 def monte_carlo(
     verifier: otm.Verifier, problem: otm.Problem, ks: Sequence[int], work: Work
 ) -> list[dict[str, float]]:
-    """Run a verifier's sampler at each k and return means with Clopper–Pearson intervals of level
-    `CONFIDENCE`.
+    """Run a verifier's sampler at each k; return means with Clopper–Pearson intervals.
+
+    Their level is `CONFIDENCE`.
     """
     rows = []
     for k in ks:
@@ -55,9 +56,7 @@ def draw_schemes(
     colour: str,
     label: str,
 ) -> None:
-    """Draw the optimum (solid) and K-SEQ (dashed) over x, and their Monte Carlo points at
-    `sampled`.
-    """
+    """Draw the optimum (solid), K-SEQ (dashed) and their Monte Carlo points at `sampled`."""
     axes.plot(x, series["optimum"], color=colour, label=label, lw=_WIDTH)
     axes.plot(x, series["kseq"], color=colour, ls=drawing.DASHED, lw=0.75 * _WIDTH)
     drawing.points(axes, sampled, series["points"], colour=colour)

@@ -1,5 +1,4 @@
-"""What Figures 3 and 4 of ERSD share: the acceptance of trees along texts of each pair, and what
-the 0-th order theory says of it.
+"""What Figures 3 and 4 of ERSD share: trees along texts of each pair, and the 0-th order theory.
 
 The theory knows one acceptance vector A per method, measured from sequences and batches, and
 assumes that every vertex of every tree has it, whatever was accepted before. Where a pair agrees in
@@ -46,9 +45,7 @@ MOST = 32
 
 
 def compute(work: Work, of_method: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """Return what `of_method` keeps of each method on each pair, from the committed results of
-    `experiment ersd`.
-    """
+    """Return what `of_method` keeps of each method on each pair, from `experiment ersd`."""
 
     def of_pair(record: dict[str, Any]) -> dict[str, Any]:
         work.tick()
@@ -74,8 +71,9 @@ def draw_panels(
     about: str,
     dashed: Collection[str] = STRATEGIES,
 ) -> Figure:
-    """Draw a row of panels for each pair, a column for each method; the legend gives a line to the
-    strategies in `dashed`.
+    """Draw a row of panels for each pair, a column for each method.
+
+    The legend gives a line to the strategies in `dashed`.
     """
     pairs = data["pairs"]
     canvas = Figure(figsize=(6.4, 3.4 * len(pairs) + 0.6), layout="constrained")
@@ -132,9 +130,7 @@ def minimal_bound(vector: NDArray[np.float64]) -> list[float]:
 
 
 def fixed_bound(vector: NDArray[np.float64]) -> list[float]:
-    """Return Lemma 4.2's bound for N = 1 … `MOST` at one i_max and m: the best ones for the largest
-    tree.
-    """
+    """Return Lemma 4.2's bound for N = 1 … `MOST` at the i_max and m best for the largest tree."""
     ranks = explored(vector)[-1]
     extra = tunstall_minimum_upper(vector, num_nodes=MOST, num_explored=ranks).num_extra
     if not np.isfinite(extra):

@@ -1,5 +1,4 @@
-"""Figure 3 of ERSD: expected tokens per target call against drafted tokens, for four drafting
-strategies, on each pair.
+"""Figure 3 of ERSD: expected tokens per target call against drafted tokens, by strategy.
 
 Left greedy speculative decoding (recursive rejection), right exponential races. Points are exact
 expectations along texts of the target, dashed lines the 0-th order theory with the measured

@@ -1,5 +1,4 @@
-"""Figure 4 of ERSD: what each further drafted token adds to the expected tokens per target call, on
-each pair.
+"""Figure 4 of ERSD: what each further drafted token adds to the tokens per target call.
 
 The gain of a drafted token is the probability that it is accepted. Points are exact expectations
 along texts of the target in the largest tree of each strategy, dashed lines the 0-th order theory,

@@ -1,5 +1,6 @@
-"""Figure 2 of SpecTr: acceptance over k when Ber(0.25) drafts for several Bernoulli targets; and
-how the order of targets can turn.
+"""Figure 2 of SpecTr: acceptance over k when Ber(0.25) drafts for Bernoulli targets.
+
+It also shows how the order of targets can turn.
 
 A target nearer to the draft in total variation is not nearer for every k: on the right the first
 draft prefers one target, three drafts the other, since the draft model never proposes a token of

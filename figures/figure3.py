@@ -1,6 +1,4 @@
-"""Figure 3 of SpecTr: acceptance over the target's q when Ber(0.25) drafts, for several numbers of
-drafts.
-"""
+"""Figure 3 of SpecTr: acceptance over the target's q when Ber(0.25) drafts, by number of drafts."""
 
 from __future__ import annotations
 

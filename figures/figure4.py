@@ -1,5 +1,4 @@
-"""Figure 4 of SpecTr: a run of draft selection with L = 4 tokens and K = 6 drafts, drawn as a tree
-with the accepted path.
+"""Figure 4 of SpecTr: draft selection among K = 6 drafts of L = 4 tokens, drawn as a tree.
 
 The run is the library's own (`otm.sequence.DraftSelection` with K-SEQ and a fixed seed) on
 conditional distributions that were captured from the shipped pair and committed.
@@ -60,9 +59,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw the prefix tree of the drafts, the accepted path in colour, the replacement token
-    dashed.
-    """
+    """Draw the drafts' prefix tree, the accepted path in colour, the replacement dashed."""
     canvas = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = canvas.subplots()
     axes.set_axis_off()
@@ -130,9 +127,7 @@ def draw(data: dict[str, Any]) -> Figure:
 def _heights(
     drafts: list[tuple[int, ...]], decoded: tuple[int, ...]
 ) -> dict[tuple[int, ...], float]:
-    """Place leaves one below the other, heaviest branch first, and every inner node midway between
-    its first and last child.
-    """
+    """Place leaves one below the other, heaviest branch first, inner nodes midway."""
     paths = sorted({*drafts, decoded}, key=lambda path: _branch_order(path, drafts, decoded))
     height: dict[tuple[int, ...], float] = {path: -float(i) for i, path in enumerate(paths)}
     for length in range(max(map(len, paths)) - 1, -1, -1):

@@ -54,9 +54,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw both acceptance curves over the paper's k and over more, and the two distributions
-    beside them, a row for each pair.
-    """
+    """Draw a row for each pair: acceptance over the paper's k and over more, and both laws."""
     pairs = data["pairs"]
     canvas = Figure(figsize=(7.0, 3.2 * len(pairs) + 0.5), layout="constrained")
     rows = canvas.subplots(len(pairs), 3, width_ratios=(1.0, 1.5, 1.0), squeeze=False)

@@ -1,5 +1,4 @@
-"""What a small draft gains from being trained on the acceptance of its drafts instead of a
-divergence.
+"""What a small draft gains from training on its drafts' acceptance, not on a divergence.
 
 Copies of one draft, fine-tuned on the same batches by different losses; the mean acceptance on
 held-out text of k i.i.d. drafts under three schemes, less what the forward KL divergence gives,
@@ -41,9 +40,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw one panel for each scheme: the gain of each loss over the baseline at each number of
-    drafts, in percentage points.
-    """
+    """Draw, by scheme, each loss's gain over the baseline by number of drafts, in points."""
     rows = {(row["figure"], row["loss"]): row for row in data["rows"]}
     counts = sorted({int(figure.rpartition(" = ")[2]) for figure, _ in rows if " = " in figure})
     canvas = Figure(figsize=(9.2, 4.4), layout="constrained")

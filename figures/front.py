@@ -1,5 +1,4 @@
-"""The README's picture: what a better verifier wins with the same drafts, on a real pair of
-next-token distributions.
+"""The README's picture: what a better verifier wins with the same drafts, on a real pair.
 
 The pair of Figure 5. The gain is written where it is largest, over the better of the two verifiers
 that are in use.

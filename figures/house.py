@@ -59,7 +59,7 @@ Graph = dict[str, set[str]]
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return each package's rooms with floor, files and statements, its arrows and its circles."""
+    """Return each package's rooms with floor, files and lines, remaining arrows, and circles."""
     packages = {}
     for package in PACKAGES:
         files = imports(package)
@@ -90,9 +90,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def imports(folder: str) -> Graph:
-    """Return what each module of a folder of this repository imports, at any depth of its code, by
-    full names.
-    """
+    """Return what each module of a folder imports, at any depth of its code, by full names."""
     found: Graph = {}
     for path in sorted((ROOT.parent / folder).rglob("*.py")):
         parts = path.relative_to(ROOT.parent).with_suffix("").parts
@@ -241,9 +239,7 @@ def _ways(rooms: dict[str, Any], arrows: list[list[str]]) -> list[list[str]]:
 
 
 def _places(rooms: dict[str, Any], arrows: list[list[str]]) -> dict[str, Place]:
-    """Return centre, floor and width of every room and passage; each floor in the order that keeps
-    arrows short.
-    """
+    """Return centre, floor and width of every room and passage, ordered for short arrows."""
     floor = {name: int(room["floor"]) for name, room in rooms.items()}
     near: Graph = {name: set() for name in rooms}
     for way in _ways(rooms, arrows):
@@ -275,9 +271,7 @@ def _places(rooms: dict[str, Any], arrows: list[list[str]]) -> dict[str, Place]:
 
 
 def _floor(level: list[str], rooms: dict[str, Any], floor: dict[str, int]) -> dict[str, Place]:
-    """Return the places of a floor's rooms and passages from left to right, over the width of the
-    house.
-    """
+    """Return the places of a floor's rooms and passages from left to right."""
     num_rooms = sum(point in rooms for point in level)
     free = _WIDTH - _PASSAGE * (len(level) - num_rooms) - _GAP * (len(level) - 1)
     width = min(_WIDEST, free / num_rooms)
@@ -351,9 +345,7 @@ def _arrow(axes: Axes, way: list[Place], bottom: float, *, special: bool) -> Non
 
 
 def _ends(one: Place, other: Place) -> tuple[float, float]:
-    """Return where on the edges of two rooms an arrow starts and ends: straight down where they
-    overlap.
-    """
+    """Return where on two rooms' edges an arrow starts and ends, straight down if it can."""
     (low, high), (left, right) = (
         (x - max(0.0, wide / 2 - 0.12), x + max(0.0, wide / 2 - 0.12))
         for x, _, wide in (one, other)

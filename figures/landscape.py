@@ -1,5 +1,4 @@
-"""The landscape: acceptance over k for every scheme under every draft law on three pairs, and what
-a little distortion buys.
+"""Acceptance over k for every scheme and law on three pairs, and what distortion buys.
 
 Top: exact acceptances; black lines are the optima of the draft laws, which no lossless scheme of
 that law exceeds. Lossy schemes have open markers: they may. (Left out: laws of different drafters,
@@ -44,9 +43,7 @@ def pairs() -> list[tuple[str, np.ndarray, np.ndarray]]:
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return exact acceptances for every supported (law, verifier, k) that can be computed, and the
-    frontiers.
-    """
+    """Return every exact acceptance that can be computed by law, verifier and k, and frontiers."""
     ks = KS[:3] if work.fast else KS
     panels = []
     for name, draft, target in pairs():
@@ -76,10 +73,8 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def _belongs(verifier: type[otm.Verifier], law: otm.Law) -> bool:
-    """Whether the verifier has a curve of its own here: that of a plan is the law's optimum, which
-    is drawn anyway.
-    """
-    return not verifier.is_plan and verifier().supports(law)
+    """Return whether the verifier has a curve of its own; a plan's is its law's optimum."""
+    return verifier not in otm.verifiers.PLANS and verifier().supports(law)
 
 
 def _row(verifier: otm.Verifier, problem: otm.Problem) -> dict[str, Any]:

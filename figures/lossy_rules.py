@@ -1,5 +1,4 @@
-"""Lossy rules on a pair of language models: what each accepts against what it costs, beside the
-best at that cost.
+"""What lossy rules accept against what they cost, beside the best at that cost.
 
 From above: one sampled draft, acceptance over total variation, where the rules whose output lies
 between draft and target are all on the frontier, and over the divergence, which tells those apart;
@@ -86,8 +85,7 @@ def draw(data: dict[str, Any]) -> Figure:
 
 
 def title(rule: str) -> str:
-    """Return the display name of a rule of the record, which is a class and a variant, or a
-    parameter.
+    """Return the display name of a rule of the record: a class and a variant, or a parameter.
 
     >>> title("Cascade, OPT")
     'speculative cascade, OPT'
@@ -160,8 +158,9 @@ def _over_divergence(axes: Axes, data: dict[str, Any]) -> None:
 
 
 def _chains(axes: Axes, data: dict[str, Any]) -> None:
-    """Draw tokens per call over the text's total variation; the frontier moves texts that leave the
-    chain first to its end.
+    """Draw tokens per call over the text's total variation.
+
+    The frontier moves texts that leave the chain first to its end.
     """
     length, matches = data["length"], np.array(data["matches"])
     gains = length - np.arange(length + 1)

@@ -40,8 +40,9 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw tokens per call, tokens per second and perplexity over KL, a column for each pair, the
-    lossless scheme as a line.
+    """Draw tokens per call and per second and perplexity over KL, a column for each pair.
+
+    The lossless scheme is a line.
     """
     pairs = data["pairs"]
     canvas = Figure(figsize=(3.2 * len(pairs) + 2.4, 8.6), layout="constrained")

@@ -1,5 +1,4 @@
-"""What the papers say of their experiments beside what the same say on these pairs:
-`docs/papers.md`, from the data.
+"""What the papers say of their experiments, beside these pairs: `docs/papers.md` from the data.
 
 `python -m figures.papers` writes the page anew; a test fails where it is older than the data.
 """
@@ -73,9 +72,7 @@ def _half(row: Record) -> float:
 
 
 def _lead(first: Record, second: Record) -> Lead:
-    """Return how far one mean is above another; the interval, as if they were independent, is too
-    wide for the same texts.
-    """
+    """Return how far one mean is above another, with an interval as if they were independent."""
     return float(first["mean"] - second["mean"]), math.hypot(_half(first), _half(second))
 
 
@@ -84,9 +81,7 @@ def _over(row: Record, bound: float) -> Lead:
 
 
 def _decided(leads: Iterable[Lead]) -> bool | None:
-    """Return whether all leads are sure, None if some may be chance and none is surely a lag; equal
-    without error is as good.
-    """
+    """Return whether all leads are sure, None if some may be chance and none is surely a lag."""
     signs = [(abs(lead) >= half, lead) for lead, half in leads]
     return (
         False
@@ -252,9 +247,7 @@ def little_loss(record: Record) -> Finding:
 
 
 def _ratio(first: Record, second: Record) -> Lead:
-    """Return the logarithm of a ratio of means whose intervals are symmetric on that scale, as if
-    they were independent.
-    """
+    """Return the logarithm of a ratio of means, as if they were independent."""
     halves = (math.log(row["high"] / row["low"]) / 2.0 for row in (first, second))
     return math.log(first["mean"] / second["mean"]), math.hypot(*halves)
 

@@ -1,5 +1,4 @@
-"""Score pieces of the optimal verifier on a small example: which stretch of [0, 1] each atom's
-score comes from.
+"""Score pieces of the optimal verifier on a small example, by stretches of [0, 1].
 
 Every draft gets an independent score, uniform on the pieces of its atom; the draft with the largest
 score is selected. The pieces tile [0, 1] and are nested: an atom of higher level wraps around the

@@ -1,5 +1,4 @@
-"""The tables of `docs/steps.md`, from the data: what K drafted sequences of L tokens give on both
-pairs.
+"""The tables of `docs/steps.md` from the data: K drafted sequences of L tokens on both pairs.
 
 `python -m figures.steps_tables` writes them anew; a test fails where they are not those of the
 data.

@@ -37,9 +37,7 @@ def _kept(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw, for each pair, one table per model and beside them seconds against the number of tree
-    nodes.
-    """
+    """Draw, for each pair, a table per model, and seconds against the number of tree nodes."""
     pairs = data["pairs"]
     canvas = Figure(figsize=(9.0, 3.5 * len(pairs) + 0.4), layout="constrained")
     rows = canvas.subplots(len(pairs), 3, width_ratios=(1.0, 1.0, 1.1), squeeze=False)

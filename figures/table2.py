@@ -1,5 +1,4 @@
-"""Tables 2 and 4 of SpecTr on each pair: tokens per serial call for K drafts of L tokens, per draft
-model.
+"""Tables 2 and 4 of SpecTr on each pair: tokens per serial call for K drafts of L tokens.
 
 K = 1 is speculative decoding, K > 1 draft selection with K-SEQ, as in SpecTr, and with the optimal
 verifier. The paper's own numbers (LM1B, 97M target, 6M draft) stand beside them in the data file:
@@ -43,9 +42,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw a panel per pair and length, lines per draft model and verifier, every value written
-    beside its point.
-    """
+    """Draw a panel per pair and length, lines per draft model and verifier, values written."""
     pairs = data["pairs"]
     lengths = sorted({row["L"] for pair in pairs for row in pair["rows"]})
     canvas = Figure(figsize=(6.4, 3.3 * len(pairs) + 0.5), layout="constrained")

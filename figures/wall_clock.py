@@ -1,5 +1,4 @@
-"""Wall time on one machine: what `advise` predicts of each way of decoding, beside what running it
-for real gives.
+"""Wall time on one machine: what `advise` predicts, beside what running it gives.
 
 A row is the best plan of a family within the limits. The bar is the advised speed-up over plain
 decoding with its interval, from acceptance along the target's texts and steps that were timed
@@ -23,9 +22,7 @@ ADVISED, MEASURED, SLOWER = drawing.PALETTE[0], "black", "#F3E4DC"
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return the committed results of `python -m analysis advise --run --out
-    figures/data/advice.json`.
-    """
+    """Return the committed results of `advise --run --out figures/data/advice.json`."""
     work.tick()
     return by_pair("advice", _kept)
 

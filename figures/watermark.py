@@ -1,5 +1,4 @@
-"""Watermark strength against acceptance: the trade-off of Gumbel watermarks under speculative
-sampling, with the race at its end.
+"""Watermark strength against acceptance: Gumbel watermarks, with the race at their end.
 
 The key of a watermark holds the clocks of a race. Mixed in part γ into both models, a watermark
 makes the draft's law (1 − γ')p + γ'·1{draft race's winner} and the target's (1 − γ)q + γ·1{target
@@ -70,9 +69,7 @@ def strength(target: NDArray[np.float64], part: float) -> float:
 def acceptance(
     problem: otm.Problem, winners: NDArray[np.float64], part: float, drafted: float
 ) -> float:
-    """Return E Σ min of the two watermarked laws, `winners` `(V, V)` the joint law of the races'
-    winners (draft's, target's).
-    """
+    """Return E Σ min of the two watermarked laws, given the joint law of the races' winners."""
     p, q = (1.0 - drafted) * problem.draft, (1.0 - part) * problem.target
     both = np.minimum(p, q)
     draft_wins, target_wins = np.minimum(p + drafted, q) - both, np.minimum(p, q + part) - both
@@ -82,9 +79,7 @@ def acceptance(
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw one line per pair, from speculative sampling to its race, and a star where the coin is
-    in the key.
-    """
+    """Draw a line per pair, from speculative sampling to its race, a star at the keyed coin."""
     canvas, axes = drawing.figure(width=5.6, height=4.2)
     for number, panel in enumerate(data["panels"]):
         colour = drawing.PALETTE[number]

@@ -10,9 +10,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Passed to every `compute`: draws per point, the generator, whether to thin the grids, and a
-    progress callback.
-    """
+    """Draws per point, the generator, whether to thin grids, and progress, for every `compute`."""
 
     samples: int
     rng: np.random.Generator

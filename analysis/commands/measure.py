@@ -136,8 +136,9 @@ def measure(
     if from_trace is not None:
         _check_trace_options(context)
     from ..run.identity import unchecked_note
+    from ..run.resources import resources
     from ..run.runs import measure_prompts, measure_trace_file
-    from ..run.scheduling import Workers, resources
+    from ..run.scheduling import Workers
     from ..run.settings import Settings
 
     processes, per_process = resources(

@@ -19,7 +19,7 @@ from otm import Processing
 from ..errors import AnalysisError
 from ..models.processing import Setting
 from ..models.source import PairSource
-from ..run.scheduling import MOST_THREADS
+from ..run.resources import MOST_THREADS
 
 MOST_NUMBERS = 256
 """Largest number of values that an option may list."""

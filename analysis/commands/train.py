@@ -10,7 +10,7 @@ import typer
 from otm import tabular
 
 from ..files import SHIPPED_PAIR
-from ..run.scheduling import MOST_THREADS
+from ..run.resources import MOST_THREADS
 from .options import output_option, use_threads
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 import otm
@@ -32,8 +33,9 @@ from ..decode.plain import PLAIN
 from ..decode.results import Task, TextRecord, prompt_name
 from ..errors import AnalysisError
 from ..files import SHIPPED_PAIR, json_values, write_json
-from ..models.pair import Pair
-from ..models.source import PairSource, load_source, local_folders
+from ..models.names import local_folders
+from ..models.pair import Pair, to_numpy
+from ..models.source import PairSource, load_source
 from ..provenance import environment, published_origin, require_quiet, weights_digest
 from ..statistics import limits
 from .text_laws import laws_along
@@ -443,10 +445,6 @@ def _surprises(
     pair: Pair, prompts: Sequence[Sequence[int]], records: Iterable[TextRecord]
 ) -> dict[Task, float]:
     """Return −Σ log q(token) of every text, by the target."""
-    import torch
-
-    from ..models.pair import to_numpy
-
     named = {prompt_name(prompt): prompt for prompt in prompts}
     found = {}
     for record in records:
@@ -479,10 +477,6 @@ def _perplexity(texts: Sequence[tuple[TextRecord, float]]) -> dict[str, float | 
 
 def _held_out_problems(pair: Pair, prompts: Sequence[Sequence[int]]) -> list[otm.Problem]:
     """Return both next-token laws along the held-out prompts, as the chain rule asks for."""
-    import torch
-
-    from ..models.pair import to_numpy
-
     found = []
     for prompt in prompts:
         draft, target = (

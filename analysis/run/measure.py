@@ -27,6 +27,7 @@ from otm.table import TableColumn, table_columns
 from ..models.source import PairSource, load_source
 from ..provenance import environment
 from ..trace.base import PATH
+from ..trace.traces import TraceSide, top_log_probabilities, write_trace
 from .checks import NOTHING_CHECKED, Checked, check_position
 from .columns import Arrays, Compared, by_settings, columns_of, in_order
 from .scheduling import one_behind
@@ -172,15 +173,11 @@ def about_shard(index: int, settings: Settings, run: str) -> dict[str, Any]:
 
 
 def _top(logits: Any, count: int) -> Any:
-    from ..trace.traces import top_log_probabilities
-
     return top_log_probabilities(logits.double().log_softmax(-1).cpu().numpy(), count)
 
 
 def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: ShardTask) -> bytes:
     """Return a trace file's bytes: the likeliest tokens and the mass of all others."""
-    from ..trace.base import PATH
-    from ..trace.traces import TraceSide, write_trace
 
     def joined(sides: Iterator[Any]) -> Any:
         fields = [(side.tokens, side.log_probabilities, side.log_tail) for side in sides]

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from analysis.errors import AnalysisError
 from analysis.models import public
-from analysis.models.source import model_names, model_places
+from analysis.models.names import model_names, model_places
 
 
 @pytest.fixture(autouse=True)

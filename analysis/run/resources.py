@@ -1,0 +1,79 @@
+"""How many processes and threads a measurement takes on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..errors import AnalysisError
+from ..files import MANIFEST, is_file
+from ..models.source import PairSource
+from .manifest import damaged_manifest, read_manifest
+
+MOST_THREADS = 1024
+"""Most threads or processes that may be asked for: more than machines have cores."""
+
+
+def resources(
+    out: Path,
+    models: object,
+    *,
+    workers: int | None,
+    threads: int | None,
+    scheduler: str | None,
+    trace: Path | None,
+) -> tuple[int, int]:
+    """Return how many processes and threads in each, never more than cores unless asked.
+
+    An existing run keeps its threads: the last bits of a forward pass depend on them. Otherwise
+    small models on the CPU get a process per core, large ones fewer processes with more threads,
+    and models on a GPU one process.
+    """
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    for name, value in (("workers", workers), ("threads", threads)):
+        if value is not None and not 1 <= value <= MOST_THREADS:
+            raise AnalysisError(
+                f"--{name} must be from 1 to {MOST_THREADS}; got {value}. Leave it out for the "
+                "default."
+            )
+    if threads is None and is_file(out / MANIFEST):
+        settings = read_manifest(out).get("settings")
+        said = settings.get("threads") if isinstance(settings, dict) else None
+        if type(said) is not int or not 1 <= said <= MOST_THREADS:
+            raise damaged_manifest(
+                f"its settings name no number of threads from 1 to {MOST_THREADS}; got {said!r:.40}"
+            )
+        threads = said
+    if scheduler is not None:
+        return 1, threads or 1
+    most = 1 if trace is not None else processes_for(models, cores)
+    processes = workers or max(1, min(most, cores // (threads or 1)))
+    return processes, threads or max(1, cores // processes)
+
+
+def processes_for(models: object, cores: int) -> int:
+    """Return how many copies of a pair fit into half of the free memory.
+
+    One on a GPU, or where the size is not known here.
+    """
+    from ..models.names import local_folders
+    from ..models.pair import choose_device
+
+    if (
+        not isinstance(models, PairSource)
+        or models.device_map is not None
+        or choose_device(models.device) != "cpu"
+    ):
+        return 1
+    folders = local_folders(models.draft, models.target)
+    if not all(folder.is_dir() for folder in folders):
+        return 1
+    weights = sum(
+        file.stat().st_size for folder in folders for file in folder.glob("*.safetensors")
+    )
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # Half-precision files are widened to float32, and torch itself takes about half a gigabyte per
+    # process.
+    return max(1, min(cores, 8, int(free / 2 / (2 * weights + (1 << 29)))))
