@@ -59,7 +59,7 @@ Graph = dict[str, set[str]]
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return each package's rooms with floor, files and lines, remaining arrows, and circles."""
+    """Return each package's rooms with floor, files and statements, its arrows and its circles."""
     packages = {}
     for package in PACKAGES:
         files = imports(package)

@@ -74,7 +74,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 def _belongs(verifier: type[otm.Verifier], law: otm.Law) -> bool:
     """Return whether the verifier has a curve of its own; a plan's is its law's optimum."""
-    return verifier not in otm.verifiers.PLANS and verifier().supports(law)
+    return not verifier.is_plan and verifier().supports(law)
 
 
 def _row(verifier: otm.Verifier, problem: otm.Problem) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from ..models.latency import measure_passes
 from ..models.names import SIDES, model_places
 from ..models.pair import end_of_text
 from ..models.processing import Setting
-from ..models.prompts import open_prompts
-from ..models.prompts import prompts as numbered
+from ..models.prompts import open_prompts, prompts as numbered
 from ..models.source import PairSource, load_source
 from ..provenance import environment, loads, model_identity, revision
 from .advice import Advice, AdviceSettings, advise

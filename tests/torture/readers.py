@@ -1351,9 +1351,9 @@ READERS: dict[str, Reader] = {
     ),
     "analysis.train.corpus.pinned_names": Reader(
         "analysis.train.corpus.pinned_names",
-        lambda folder: (folder / "constraints.txt").write_text((
+        lambda folder: (folder / "constraints.txt").write_text(
             "numpy==2.1.0\nscipy==1.14.0  # a comment\n\ntorch==2.13.0\n"
-        )),
+        ),
         _read_pins,
         {"constraints.txt": damage.TEXT},
         _pins_right,
