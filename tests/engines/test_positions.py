@@ -62,7 +62,8 @@ class TestPositions:
         for i, counts in enumerate([(4, 4), (2, 4)]):
             for engine, count in enumerate(counts):
                 page += (
-                    f'\nvllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="{engine}",position="{i}"}} '
+                    "\nvllm:spec_decode_num_accepted_tokens_per_pos_total"
+                    f'{{engine="{engine}",position="{i}"}} '
                     f"{count}.0"
                 )
         other = page.replace("vllm:", "llamacpp:")

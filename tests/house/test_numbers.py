@@ -144,7 +144,7 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.losses.ROUNDED_MOST": {
         "1/510": [
             "otm/losses.py: {} for bfloat16",
-            "analysis/run/loss_columns.py: drafts drawn from masses in bfloat16, at most {} either way",
+            "analysis/run/loss_columns.py: drafts drawn from masses in bfloat16, at most {} either",
             "analysis/run/loss_columns.py: with such drafts, at most {}",
             "docs/theory.md: For bfloat16, u = 2⁻⁸: {}.",
         ],

@@ -68,9 +68,10 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",pos
 vllm:spec_decode_num_drafts_created{engine="0",model_name="m"} 1.7e9
 """
 VLLM_LOG = (
-    "INFO 01-01 loggers.py: SpecDecoding metrics: Mean acceptance length: 2.40, Accepted throughput: 1.4 tokens/s, Drafted "
-    "throughput: 2.0 tokens/s, Accepted: 14 tokens, Drafted: 20 tokens, Per-position acceptance rate: 0.800, 0.600, Avg Draft "
-    "acceptance rate: 70.0%\n"
+    "INFO 01-01 loggers.py: SpecDecoding metrics: Mean acceptance length: 2.40, "
+    "Accepted throughput: 1.4 tokens/s, Drafted throughput: 2.0 tokens/s, Accepted: 14 tokens, "
+    "Drafted: 20 tokens, Per-position acceptance rate: 0.800, 0.600, "
+    "Avg Draft acceptance rate: 70.0%\n"
 )
 BENCH = {
     "request_throughput": 1.0,
@@ -85,9 +86,8 @@ BENCH = {
 }
 PREFIX = "slot print_timing: id  {0} | task {0}7 | "
 LLAMA_ONE_LINE = "".join(
-    PREFIX.format(i)
-    + "draft acceptance = 0.70000 (    7 accepted /    10 generated), mean acceptance length =  2.40, acceptance rate "
-    "per position = (0.800, 0.600)\n"
+    PREFIX.format(i) + "draft acceptance = 0.70000 (    7 accepted /    10 generated), "
+    "mean acceptance length =  2.40, acceptance rate per position = (0.800, 0.600)\n"
     for i in range(2)
 )
 LLAMA_TWO_LINES = "".join(  # the two slots are interleaved
@@ -99,9 +99,9 @@ LLAMA_TWO_LINES = "".join(  # the two slots are interleaved
     for i in range(2)
 )
 LLAMA_TOTALS = "".join(
-    f"statistics        draft-mtp: #calls(b,g,a) =    1  {n:5} {n:5}, #gen drafts = {n:5}, #acc drafts = {n - 2}, "
-    f"#gen tokens = {2 * n:5}, "
-    f"#acc tokens = {a:4}, #mean acc len = {1 + a / n:.2f}, #acc rate/pos = ({r}), dur(b,g,a) = 0.004, 1.0, 0.1 ms\n"
+    f"statistics        draft-mtp: #calls(b,g,a) =    1  {n:5} {n:5}, #gen drafts = {n:5}, "
+    f"#acc drafts = {n - 2}, #gen tokens = {2 * n:5}, #acc tokens = {a:4}, "
+    f"#mean acc len = {1 + a / n:.2f}, #acc rate/pos = ({r}), dur(b,g,a) = 0.004, 1.0, 0.1 ms\n"
     for n, a, r in ((5, 7, "0.800, 0.600"), (10, 14, "0.800, 0.600"))
 )
 TRT = {"iter": 3, "iterLatencyMS": 20.0, "kvCacheStats": {}}
