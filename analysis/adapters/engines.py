@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from otm.audit import BlockKernel, Candidate
+from otm.audit import BlockBatchCandidate, BlockCandidate
 
 ProbabilityKernel = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor, torch.Generator], torch.Tensor
@@ -48,7 +48,7 @@ output ids (B, γ+1), −1 padded.
 
 def from_probability_kernel(
     kernel: ProbabilityKernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
-) -> BlockKernel:
+) -> BlockBatchCandidate:
     """Return a kernel of FlashInfer's kind as a candidate for `otm.audit.battery` and
     `otm.audit.sampled_blocks`.
 
@@ -61,7 +61,7 @@ def from_probability_kernel(
         device, dtype: of the tensors that the kernel gets.
 
     Returns:
-        BlockKernel.
+        BlockBatchCandidate.
 
     Example for FlashInfer::
 
@@ -80,7 +80,7 @@ def from_probability_kernel(
         ids = torch.from_numpy(np.ascontiguousarray(drafts)).to(device)
         return kernel(p, ids, q, generator).cpu().numpy()
 
-    return BlockKernel(verify, name=name)
+    return BlockBatchCandidate(verify, name=name)
 
 
 LogitKernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Generator], torch.Tensor]
@@ -91,7 +91,7 @@ ids (B, γ+1), −1 padded.
 
 def from_logit_kernel(
     kernel: LogitKernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
-) -> BlockKernel:
+) -> BlockBatchCandidate:
     """Return a kernel of vLLM's kind, logits in and tokens out, as a candidate for
     `otm.audit.battery`.
 
@@ -123,7 +123,7 @@ def from_uniform_kernel(
     name: str,
     device: str = "cpu",
     dtype: torch.dtype = torch.float64,
-) -> Candidate:
+) -> BlockCandidate:
     """Return a kernel that takes its uniforms as a block candidate for the exact modes.
 
     Args:
@@ -134,7 +134,7 @@ def from_uniform_kernel(
             unit_roundoff=2**-24)`.
 
     Returns:
-        Candidate for `otm.audit.sequence`; a compiled kernel is probed, torch code is traced if its
+        BlockCandidate for `otm.audit.sequence`; a compiled kernel is probed, torch code is traced if its
         numbers stay tensors.
     """
 
@@ -144,4 +144,4 @@ def from_uniform_kernel(
         ids = torch.from_numpy(np.asarray(drafts, dtype=np.int64)).to(device)[None]
         return kernel(p, ids, q, u)[0].cpu().numpy()
 
-    return Candidate(verify, name=name)
+    return BlockCandidate(verify, name=name)

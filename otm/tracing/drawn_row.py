@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-
 Seen = tuple[tuple[int, int], ...]
 """(place, value) of the entries that were read, in this order."""
 

@@ -359,7 +359,7 @@ def test_the_verdict_comes_before_the_counterexample(
         assert "largest total variation" in shown
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("otm.commands.audit.with_counterexample", no_end)
+    monkeypatch.setattr("otm.commands.audit_run.with_counterexample", no_end)
     with pytest.raises(KeyboardInterrupt):
         main(["audit", "audited_kernels:trusting", "--drafts", "1"])
 

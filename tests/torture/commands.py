@@ -251,7 +251,7 @@ def inputs() -> Path:
     for name in (
         "analysis.run.merge.merge",
         "analysis.decode.results.ResultsFile",
-        "otm.audit.log",
+        "otm.audit.server_log",
         "analysis.train.texts.from_text_files",
     ):
         shutil.copytree(readers.template(name), folder, dirs_exist_ok=True)
