@@ -31,7 +31,7 @@ from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, OtmError, TooLarge, Unsupported
 from otm.pmf import check_count, check_counts, check_instance, check_real
 from otm.tracing.answers import CandidateFailure
-from otm.tracing.draws.interception import preserved
+from otm.tracing.intercept.interception import preserved
 from otm.tracing.probing import OwnRandomness
 from otm.verifiers.base import Verifier
 

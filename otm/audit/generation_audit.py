@@ -31,7 +31,7 @@ from otm.audit.toy_language import ToyLanguage
 from otm.errors import InvalidParameter
 from otm.logits import Processing
 from otm.pmf import check_count, check_instance, plain_integers
-from otm.tracing.exploration import MOST_SECONDS
+from otm.tracing.branching import MOST_SECONDS
 
 DRAFT = ToyLanguage([[3 / 4, 1 / 4], [1 / 4, 3 / 4], [1 / 2, 1 / 2]])  # type: ignore[arg-type]
 TARGET = ToyLanguage([[1 / 2, 1 / 2], [3 / 5, 2 / 5], [1 / 5, 4 / 5]])  # type: ignore[arg-type]

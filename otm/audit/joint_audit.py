@@ -2,7 +2,7 @@
 branches, else sampled.
 
 The code is a function without arguments that returns rows of tokens; all randomness is its own.
-Where every draw can be followed (`otm.tracing.exploration`) its law is known exactly. Where one
+Where every draw can be followed (`otm.tracing.branching`) its law is known exactly. Where one
 cannot, the verdict is that of samples with proved error rates, and the report says what stood in
 the way. A row that is shorter than the length looked at is followed by samples of the target, as it
 would be: a lossless step leaves the law of the text untouched (SpecTr, Theorem 3).
@@ -33,9 +33,9 @@ from otm.errors import InvalidParameter, TooLarge
 from otm.evidence import log_evidence, samples_needed
 from otm.pmf import check_count, check_real, check_rng
 from otm.tracing.answers import CandidateFailure, Failed, outcome_of
-from otm.tracing.boxes import Escape
-from otm.tracing.draws.interception import preserved
-from otm.tracing.exploration import Integral, explore, surprising
+from otm.tracing.branching import TracedLaw, contradicts_samples, trace
+from otm.tracing.execution import TraceAborted
+from otm.tracing.intercept.interception import preserved
 from otm.tracing.output_law import CONTRADICTED
 
 if TYPE_CHECKING:
@@ -217,10 +217,10 @@ def joint(
 
     found, reason = None, ""
     try:
-        found = explore(value, most_seconds=branching)
-        if surprising([found]):
+        found = trace(value, most_seconds=branching)
+        if contradicts_samples([found]):
             reason = CONTRADICTED
-    except Escape as error:
+    except TraceAborted as error:
         reason = str(error)
     audit = JointAudit(
         name=name,
@@ -253,7 +253,7 @@ def joint(
     return dataclasses.replace(audit, tolerance=allowed, samples=samples, reason=reason)
 
 
-def _require_rare_failures(found: Integral, allowed: float, instance: str) -> None:
+def _require_rare_failures(found: TracedLaw, allowed: float, instance: str) -> None:
     """Raise `CandidateFailure` with the likeliest failure, if failures are likelier than allowed."""
     failures = {answer: mass for answer, mass in found.mass.items() if isinstance(answer, Failed)}
     if math.fsum(failures.values()) > allowed:
@@ -264,7 +264,7 @@ def _require_rare_failures(found: Integral, allowed: float, instance: str) -> No
 
 
 def _law_of(
-    found: Integral, laws: Sequence[Next], shape: tuple[int, ...], length: int
+    found: TracedLaw, laws: Sequence[Next], shape: tuple[int, ...], length: int
 ) -> NDArray[np.float64]:
     """Return the joint law of the rows' tokens, each row followed by samples of its target."""
     law = np.zeros(shape)

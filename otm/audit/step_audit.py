@@ -37,7 +37,7 @@ from otm.sequence.models import (
     check_model,
     next_distribution,
 )
-from otm.tracing.exploration import MOST_SECONDS
+from otm.tracing.branching import MOST_SECONDS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from otm.audit.report import PASSED, SingleAudit
 from otm.drafts import Law
 from otm.errors import InvalidParameter, MissingPackage
 from otm.pmf import check_instance, check_real
-from otm.tracing.draws.interception import preserved
+from otm.tracing.intercept.interception import preserved
 
 
 def assert_lossless(candidate: object, **options: Any) -> BatteryAudit:

@@ -26,7 +26,7 @@ from otm.errors import InvalidParameter
 from otm.pmf import check_instance, plain_integers
 from otm.sequence.models import LanguageModel, check_model, next_distribution
 from otm.tracing.answers import CandidateFailure
-from otm.tracing.exploration import MOST_SECONDS
+from otm.tracing.branching import MOST_SECONDS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

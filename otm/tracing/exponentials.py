@@ -23,7 +23,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from otm.tracing.boxes import Execution
+from otm.tracing.execution import Execution
 
 _CANCELS = 2.0**-46
 """Terms that differ by less than this part are equal: what rounding leaves of a difference."""
@@ -37,7 +37,7 @@ total variation.
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 
 
-class Source:
+class UniformSource:
     """A uniform that the code drew: along an axis of the box, or exp(−form) with a form of
     exponentials along several.
     """
@@ -47,8 +47,8 @@ class Source:
     def __init__(self, run: Execution) -> None:
         self.run = run
         self._axis: int | None = None
-        self._mirror: Source | None = None
-        self.form: Linear | None = None
+        self._mirror: UniformSource | None = None
+        self.form: LinearForm | None = None
 
     @property
     def axes(self) -> frozenset[int]:
@@ -70,12 +70,12 @@ class Source:
             or (self._mirror is not None and self._mirror.known)
         )
 
-    def mirrored(self) -> Source | None:
+    def mirrored(self) -> UniformSource | None:
         """Return 1 − u as a source in its own right, of which u is then a function; None if u has
         been asked about.
         """
         if self._mirror is None and not self.known:
-            self._mirror = Source(self.run)
+            self._mirror = UniformSource(self.run)
         return self._mirror
 
     def value(self, point: Sequence[float]) -> float:
@@ -100,13 +100,13 @@ class Source:
         tops = {k: math.nextafter(high[k], 0.0) for k in self.form.terms}
         return self.value(low), self.value([tops.get(k, 0.5) for k in range(len(high))])
 
-    def exponential(self) -> Linear | None:
+    def exponential(self) -> LinearForm | None:
         """Return −log of it as a form over axes; None where 1 − u is what is known."""
         if self._mirror is not None:
             return None
         if self.form is None:
             (axis,) = self.axes
-            self.form = Linear({axis: 1.0}, 0.0)
+            self.form = LinearForm({axis: 1.0}, 0.0)
             self.run.exponentials.append(self)
         return self.form
 
@@ -116,7 +116,7 @@ def _exponential(uniform: float) -> float:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Linear:
+class LinearForm:
     """Σ c_k F_k + c over exponentials: those of sources, or those along axes.
 
     Attributes:
@@ -129,38 +129,42 @@ class Linear:
     constant: float
     slack: frozenset[tuple[Any, float]] = frozenset()
 
-    def scaled(self, by: float) -> Linear:
+    def scaled(self, by: float) -> LinearForm:
         """Return it times a number."""
-        return Linear({k: c * by for k, c in self.terms.items()}, self.constant * by, self.slack)
+        return LinearForm(
+            {k: c * by for k, c in self.terms.items()}, self.constant * by, self.slack
+        )
 
-    def shifted(self, by: float) -> Linear:
+    def shifted(self, by: float) -> LinearForm:
         """Return it plus a number; a tiny one beside a single fresh variable is neglected, 1 −
         e^{−|by|} of total variation.
         """
         if 0.0 < abs(by) < _NEGLIGIBLE and len(self.terms) == 1 and self.constant == 0.0:
             ((source, coefficient),) = self.terms.items()
             if coefficient == 1.0:
-                return Linear(self.terms, 0.0, self.slack | {((id(source), by), abs(by))})
-        return Linear(self.terms, self.constant + by, self.slack)
+                return LinearForm(self.terms, 0.0, self.slack | {((id(source), by), abs(by))})
+        return LinearForm(self.terms, self.constant + by, self.slack)
 
-    def plus(self, other: Linear) -> Linear:
+    def plus(self, other: LinearForm) -> LinearForm:
         """Return the sum, without the terms that cancel."""
         terms = dict(self.terms)
         for k, c in other.terms.items():
             terms[k] = _sum(terms[k], c) if k in terms else c
         constant = _sum(self.constant, other.constant)
-        return Linear({k: c for k, c in terms.items() if c}, constant, self.slack | other.slack)
+        return LinearForm({k: c for k, c in terms.items() if c}, constant, self.slack | other.slack)
 
-    def replaced(self, axis: int, by: Linear) -> Linear:
+    def replaced(self, axis: int, by: LinearForm) -> LinearForm:
         """Return it with the variable along an axis expressed otherwise."""
         if axis not in self.terms:
             return self
-        rest = Linear({k: c for k, c in self.terms.items() if k != axis}, self.constant, self.slack)
+        rest = LinearForm(
+            {k: c for k, c in self.terms.items() if k != axis}, self.constant, self.slack
+        )
         return rest.plus(by.scaled(self.terms[axis]))
 
-    def over_axes(self) -> Linear:
+    def over_axes(self) -> LinearForm:
         """Return a form over sources, none of them mirrored, as one over axes."""
-        found = Linear({}, self.constant, self.slack)
+        found = LinearForm({}, self.constant, self.slack)
         for source, coefficient in self.terms.items():
             found = found.plus(source.exponential().scaled(coefficient))
         return found
@@ -176,7 +180,7 @@ def _sum(a: float, b: float) -> float:
     return 0.0 if abs(total) <= _CANCELS * max(abs(a), abs(b)) else total
 
 
-def sign(run: Execution, form: Linear) -> int | None:
+def sign(run: Execution, form: LinearForm) -> int | None:
     """Return the sign of a form over sources, dividing the execution where it is open; None if that
     takes more than races.
     """
@@ -209,7 +213,7 @@ def sign(run: Execution, form: Linear) -> int | None:
             _run(run, [(one, positive[one]), (other, negative[other])])
 
 
-def least(run: Execution, forms: Sequence[Linear]) -> int | None:
+def least(run: Execution, forms: Sequence[LinearForm]) -> int | None:
     """Return which of several forms over sources is least, dividing the execution where it is open;
     None as for `sign`.
     """
@@ -234,7 +238,7 @@ def least(run: Execution, forms: Sequence[Linear]) -> int | None:
     return best
 
 
-def _simple(forms: Sequence[Linear]) -> list[tuple[int, float]] | None:
+def _simple(forms: Sequence[LinearForm]) -> list[tuple[int, float]] | None:
     """Return (axis, coefficient) for forms that are one term each beside what all of them share;
     None if they are not.
     """
@@ -261,16 +265,16 @@ def _run(run: Execution, runners: Sequence[tuple[int, float]]) -> int:
     winner = run.choose(rates)
     total = math.fsum(rates)
     first = run.axis()
-    replaced: dict[int, Linear] = {}
+    replaced: dict[int, LinearForm] = {}
     for j, ((axis, _), rate) in enumerate(zip(runners, rates, strict=True)):
         run.retire(axis)
         fresh = {} if j == winner else {run.axis(): 1.0}
-        replaced[axis] = Linear({first: rate / total, **fresh}, 0.0)
+        replaced[axis] = LinearForm({first: rate / total, **fresh}, 0.0)
     _replace(run, replaced)
     return winner
 
 
-def _replace(run: Execution, replaced: Mapping[int, Linear]) -> None:
+def _replace(run: Execution, replaced: Mapping[int, LinearForm]) -> None:
     for source in run.exponentials:
         for axis in replaced.keys() & source.form.terms.keys():
             source.form = source.form.replaced(axis, replaced[axis])
@@ -290,11 +294,11 @@ def _forget(run: Execution, axes: Any) -> bool:
         if low > 0.0:
             run.slack["a bounded exponential", axis] = low / high
         run.retire(axis)
-        _replace(run, {axis: Linear({run.axis(): 1.0}, -math.log(high))})
+        _replace(run, {axis: LinearForm({run.axis(): 1.0}, -math.log(high))})
     return bool(known)
 
 
-def _range(run: Execution, form: Linear) -> tuple[float, float]:
+def _range(run: Execution, form: LinearForm) -> tuple[float, float]:
     """Return the bounds of a form over axes on the box; rounding at an end counts as none."""
     ends: list[list[float]] = [[form.constant], [form.constant]]
     for axis, c in form.terms.items():

@@ -1,10 +1,11 @@
-"""The law of a candidate's answers over its uniforms and every draft, from the better of two sources.
+"""The law of a candidate's answers over its uniforms and every draft.
 
-Code that only compares its uniforms is run on tracing numbers (*traced*,
-`otm.tracing.exploration`), and what it draws itself divides the run by outcomes (*branched*): the
-law is exact, or comes with a bound on the probability left undecided. Where a trace is void, code
-that takes its uniforms as floats is probed as a black box (*probed*, `otm.tracing.probing`): exact
-under the assumption stated there, and what is unproved without it is bounded by samples.
+Two ways lead to it, the better one first. Code that only compares its uniforms is run on tracing
+numbers (*traced*, `otm.tracing.branching`), and what it draws itself divides the run by outcomes
+(*branched*): the law is exact, or comes with a bound on the probability left undecided. Where a
+trace is void, code that takes its uniforms as floats is probed as a black box (*probed*,
+`otm.tracing.probing`): exact under the assumption stated there, and what is unproved without it is
+bounded by samples.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from numpy.typing import NDArray
 
 from otm.pmf import check_count, check_real
 from otm.tracing.answers import CandidateFailure, Failed
-from otm.tracing.boxes import Escape
-from otm.tracing.exploration import (
+from otm.tracing.branching import (
     CHECKS,
     MOST_SECONDS,
     MOST_SLANTED,
     MOST_WORK,
-    Function,
-    Integral,
-    explore_each,
-    surprising,
+    TracedLaw,
+    UniformFunction,
+    contradicts_samples,
+    trace_each,
 )
-from otm.tracing.probing import Check, probe, require_function
+from otm.tracing.execution import TraceAborted
+from otm.tracing.probing import PredictionCheck, probe, require_deterministic
 
 Method = Literal["kernel", "traced", "branched", "probed"]
 """How a law was found; "kernel" is a verifier's own, which nothing here returns."""
@@ -71,7 +72,7 @@ class OutputLaw:
     error: float
     unproved: float
     cells: int
-    check: Check | None
+    check: PredictionCheck | None
     reason: str
     rounding: float
 
@@ -105,7 +106,7 @@ def refine_until_decided(law: OutputLaw, conclude: Callable[[OutputLaw], Conclus
 
 
 def output_law_of(
-    functions: Sequence[Function],
+    functions: Sequence[UniformFunction],
     weights: Sequence[float],
     num_uniforms: int,
     *,
@@ -131,11 +132,11 @@ def output_law_of(
     given = functions, weights, num_uniforms
     try:
         return traced_law_of(*given, tolerance=tolerance, described=described)
-    except Escape as escape:
-        reason = str(escape)
-    require_function(*given, reason)
+    except TraceAborted as aborted:
+        reason = str(aborted)
+    require_deterministic(*given, reason)
     predictions = [probe(function, num_uniforms) for function in functions]
-    check = Check(functions, predictions, weights, num_uniforms)
+    check = PredictionCheck(functions, predictions, weights, num_uniforms)
     laws = [prediction.law() for prediction in predictions]
     found = _collected(laws, weights, tolerance, described)
     error, unproved = _bounds(check)
@@ -152,7 +153,7 @@ def output_law_of(
 
 
 def traced_law_of(
-    functions: Sequence[Function],
+    functions: Sequence[UniformFunction],
     weights: Sequence[float],
     num_uniforms: int,
     *,
@@ -168,9 +169,9 @@ def traced_law_of(
 
     Raises:
         CandidateFailure: with the likeliest failure, if failures are likelier than the tolerance.
-        Escape: if the trace is void; the message says why.
+        TraceAborted: if the trace is void; the message says why.
     """
-    laws = explore_each(
+    laws = trace_each(
         functions,
         num_uniforms,
         most_slanted=max(_LEAST_SLANTED, MOST_SLANTED // len(functions)),
@@ -178,8 +179,8 @@ def traced_law_of(
         most_seconds=most_seconds,
         checks=max(_LEAST_CHECKS, CHECKS // len(functions)),
     )
-    if surprising(laws):
-        raise Escape(CONTRADICTED)
+    if contradicts_samples(laws):
+        raise TraceAborted(CONTRADICTED)
     return OutputLaw(
         found=_collected(laws, weights, tolerance, described),
         method="branched" if any(law.drew for law in laws) else "traced",
@@ -193,7 +194,7 @@ def traced_law_of(
 
 
 def _collected(
-    laws: Sequence[Integral], weights: Sequence[float], tolerance: float, described: str
+    laws: Sequence[TracedLaw], weights: Sequence[float], tolerance: float, described: str
 ) -> list[tuple[NDArray[np.int64], Any, NDArray[np.float64]]]:
     """Return each answer with the drafts it follows and its masses, or raise likely failures."""
     found: dict[Any, tuple[list[int], list[float]]] = {}
@@ -217,7 +218,7 @@ def _collected(
     ]
 
 
-def _bounds(check: Check) -> tuple[float, float]:
+def _bounds(check: PredictionCheck) -> tuple[float, float]:
     """Take one more look and return (error, unproved): where a prediction failed, what is unproved
     is known to be there.
     """

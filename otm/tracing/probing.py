@@ -27,7 +27,7 @@ import scipy
 from numpy.typing import NDArray
 
 from otm.errors import InvalidParameter
-from otm.tracing.exploration import Function, Integral
+from otm.tracing.branching import TracedLaw, UniformFunction
 
 GRID = 64
 """Cells at least 1/64 wide are found."""
@@ -70,18 +70,18 @@ class Prediction:
         value: Hashable = node
         return value
 
-    def law(self) -> Integral:
+    def law(self) -> TracedLaw:
         """Return the law of the value; its `error` is for the `Check` to say."""
         masses: dict[Hashable, list[float]] = {}
         cells = _collect(self.root, 1.0, masses)
-        return Integral(
+        return TracedLaw(
             mass={value: math.fsum(parts) for value, parts in masses.items()},
             error=0.0,
             cells=cells,
         )
 
 
-class Check:
+class PredictionCheck:
     """The comparison of functions with what is predicted of them, at random points of drafts and
     uniforms.
 
@@ -94,7 +94,7 @@ class Check:
 
     def __init__(
         self,
-        functions: Sequence[Function],
+        functions: Sequence[UniformFunction],
         predictions: Sequence[Prediction],
         weights: Sequence[float],
         num_uniforms: int,
@@ -151,8 +151,8 @@ class OwnRandomness(InvalidParameter):
     reason = ""
 
 
-def require_function(
-    functions: Sequence[Function], weights: Sequence[float], num_uniforms: int, reason: str
+def require_deterministic(
+    functions: Sequence[UniformFunction], weights: Sequence[float], num_uniforms: int, reason: str
 ) -> None:
     """Ask twice at some random points, after a trace that was void for this reason.
 
@@ -172,7 +172,7 @@ def require_function(
         raise error
 
 
-def probe(function: Function, num_uniforms: int) -> Prediction:
+def probe(function: UniformFunction, num_uniforms: int) -> Prediction:
     """Return the cells of a black box `function(uniforms)`, with `uniforms` float64
     `(num_uniforms,)`.
 
@@ -187,7 +187,7 @@ def probe(function: Function, num_uniforms: int) -> Prediction:
     )
 
 
-def _cells_from(function: Function, prefix: list[float], probes: NDArray[np.float64]) -> Any:
+def _cells_from(function: UniformFunction, prefix: list[float], probes: NDArray[np.float64]) -> Any:
     """Divide the next axis at every breakpoint that a probe of the remaining axes shows, and each
     cell recursively.
     """

@@ -1,7 +1,7 @@
 """Numbers that record how they are compared: each knows only which box of uniforms it is in.
 
 A comparison that the box decides is answered. One that it does not decide divides the execution
-(`otm.tracing.boxes`):
+(`otm.tracing.execution`):
 
 * a comparison with a number, of any monotone function of one uniform (``u * total < c``, ``log(u) <
   c``), splits the box once, at the very float where the comparison changes its answer;
@@ -12,7 +12,7 @@ A comparison that the box decides is answered. One that it does not decide divid
 
 The numbers travel in NumPy arrays of dtype object, whose comparison, arithmetic, `searchsorted`,
 `argmin`, `where`, `sort` and elementary functions call the methods below, and beside torch tensors
-(`otm.tracing.draws.of_torch`). Code that converts them to plain floats is stopped.
+(`otm.tracing.intercept.of_torch`). Code that converts them to plain floats is stopped.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from otm.tracing.boxes import Execution
-from otm.tracing.exponentials import Linear, Source, least, sign
+from otm.tracing.execution import Execution
+from otm.tracing.exponentials import LinearForm, UniformSource, least, sign
 
 _SPLITS_PER_COMPARISON = 400
 
@@ -40,7 +40,7 @@ _UNKNOWN = math.nan, math.nan
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Shape:
+class MonotoneForm:
     """A number as a monotone map of a form L of exponentials.
 
     Attributes:
@@ -50,7 +50,7 @@ class Shape:
     """
 
     kind: Literal["line", "power", "log", "inverse"]
-    form: Linear
+    form: LinearForm
     scale: float = 1.0
 
     @property
@@ -58,74 +58,74 @@ class Shape:
         """Whether the number falls where L grows."""
         return self.kind in ("power", "inverse") or (self.kind == "log" and self.scale < 0.0)
 
-    def like(self, other: Shape) -> bool:
+    def like(self, other: MonotoneForm) -> bool:
         """Whether two numbers are ordered as their forms are."""
         return self.kind == other.kind and self.scale == other.scale
 
-    def plus(self, c: float) -> Shape | None:
+    def plus(self, c: float) -> MonotoneForm | None:
         """Return the shape of the number plus c."""
         if c == 0.0:
             return self
         if self.kind == "line":
-            return Shape("line", self.form.shifted(c))
+            return MonotoneForm("line", self.form.shifted(c))
         if self.kind == "log":
             exponent = c / self.scale
             return (
-                Shape("log", self.form.scaled(math.exp(exponent)), self.scale)
+                MonotoneForm("log", self.form.scaled(math.exp(exponent)), self.scale)
                 if abs(exponent) < 700.0
                 else None
             )
         if self.kind == "power" and len(self.form.terms) == 1 and self.form.constant == 0.0:
             near = self.form.shifted(c)  # u + ε: uniform on [ε, 1 + ε), which is [0, 1) but for ε
-            return Shape("power", near) if near.constant == 0.0 else None
+            return MonotoneForm("power", near) if near.constant == 0.0 else None
         return None
 
-    def times(self, c: float) -> Shape | None:
+    def times(self, c: float) -> MonotoneForm | None:
         """Return the shape of c times the number."""
         if c == 0.0 or not math.isfinite(c):
             return None
         if self.kind == "line":
-            return Shape("line", self.form.scaled(c))
+            return MonotoneForm("line", self.form.scaled(c))
         if self.kind == "inverse":
-            return Shape("inverse", self.form.scaled(1.0 / c))
+            return MonotoneForm("inverse", self.form.scaled(1.0 / c))
         if self.kind == "log":
-            return Shape("log", self.form, self.scale * c)
-        return Shape("power", self.form.shifted(-math.log(c))) if c > 0.0 else None
+            return MonotoneForm("log", self.form, self.scale * c)
+        return MonotoneForm("power", self.form.shifted(-math.log(c))) if c > 0.0 else None
 
-    def inverted(self, c: float) -> Shape | None:
+    def inverted(self, c: float) -> MonotoneForm | None:
         """Return the shape of c over the number."""
         if c == 0.0 or not math.isfinite(c) or self.kind not in ("line", "inverse"):
             return None
         if self.kind == "line":
-            return Shape("inverse", self.form.scaled(1.0 / c))
-        return Shape("line", self.form.scaled(c))
+            return MonotoneForm("inverse", self.form.scaled(1.0 / c))
+        return MonotoneForm("line", self.form.scaled(c))
 
-    def exp(self) -> Shape | None:
+    def exp(self) -> MonotoneForm | None:
         """Return the shape of its exponential."""
         if self.kind == "line":
-            return Shape("power", self.form.scaled(-1.0))
+            return MonotoneForm("power", self.form.scaled(-1.0))
         if self.kind == "log" and self.scale in (1.0, -1.0):
-            return Shape("line" if self.scale > 0 else "inverse", self.form)
+            return MonotoneForm("line" if self.scale > 0 else "inverse", self.form)
         return None
 
-    def log(self) -> Shape | None:
+    def log(self) -> MonotoneForm | None:
         """Return the shape of its logarithm."""
         if self.kind == "power":
-            return Shape("line", self.form.scaled(-1.0))
+            return MonotoneForm("line", self.form.scaled(-1.0))
         return (
-            Shape("log", self.form, 1.0 if self.kind == "line" else -1.0)
+            MonotoneForm("log", self.form, 1.0 if self.kind == "line" else -1.0)
             if self.kind != "log"
             else None
         )
 
-    def power(self, c: float) -> Shape | None:
+    def power(self, c: float) -> MonotoneForm | None:
         """Return the shape of the number to the c."""
         if self.kind == "power" and c > 0.0 and math.isfinite(c):
-            return Shape("power", self.form.scaled(c))
+            return MonotoneForm("power", self.form.scaled(c))
         return self.inverted(1.0) if c == -1.0 else None
 
 
-class Number:
+class TracedNumber:
     """A function of the uniforms, known on the current box: what the code under audit computes
     with.
 
@@ -144,11 +144,11 @@ class Number:
     def __init__(
         self,
         run: Execution,
-        sources: frozenset[Source],
+        sources: frozenset[UniformSource],
         value: Evaluation,
         bounds: Bounds,
         monotone: bool,
-        shape: Shape | None = None,
+        shape: MonotoneForm | None = None,
     ) -> None:
         self.run, self.sources, self.value, self.bounds, self.monotone, self.shape = (
             run,
@@ -158,7 +158,7 @@ class Number:
             monotone,
             shape,
         )
-        self.negative_of: Number | None = None
+        self.negative_of: TracedNumber | None = None
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -171,9 +171,9 @@ class Number:
         return frozenset().union(*(source.axes for source in self.sources))
 
     def __repr__(self) -> str:
-        self.run.escape("a random number was printed")  # digits are a way to read the number, too
+        self.run.abort("a random number was printed")  # digits are a way to read the number, too
         low, high = self.bounds()
-        return f"Number({low:.6g}..{high:.6g})"
+        return f"TracedNumber({low:.6g}..{high:.6g})"
 
     def __format__(self, specification: str) -> str:
         return format(float(self), specification)
@@ -207,19 +207,19 @@ class Number:
         return bool(self != 0.0)
 
     # Arithmetic.
-    def __neg__(self) -> Number:
+    def __neg__(self) -> TracedNumber:
         negative = _unary(self, lambda x: -x, self.shape and self.shape.times(-1.0))
         negative.negative_of = self
         return negative
 
-    def __pos__(self) -> Number:
+    def __pos__(self) -> TracedNumber:
         return self
 
-    def __abs__(self) -> Number:
+    def __abs__(self) -> TracedNumber:
         return -self if self < 0.0 else self
 
     def __add__(self, other: Any) -> Any:
-        return _binary(self, other, operator.add, Shape.plus)
+        return _binary(self, other, operator.add, MonotoneForm.plus)
 
     __radd__ = __add__
 
@@ -231,7 +231,7 @@ class Number:
         return -self + other if mirrored is None else mirrored
 
     def __mul__(self, other: Any) -> Any:
-        return _binary(self, other, operator.mul, Shape.times)
+        return _binary(self, other, operator.mul, MonotoneForm.times)
 
     __rmul__ = __mul__
 
@@ -250,21 +250,21 @@ class Number:
         if math.isinf(exponent) and self.bounds()[0] >= 0.0 and self.bounds()[1] < 1.0:
             return 0.0 if exponent > 0.0 else math.inf  # u ** (1/0): no weight
         if exponent != 1.0 and not self >= 0.0:
-            raise self.run.escape("a power of a random number of either sign")
+            raise self.run.abort("a power of a random number of either sign")
         return _unary(
             self, lambda x: _power(x, exponent), self.shape and self.shape.power(exponent)
         )
 
     # Elementary functions, by the names under which NumPy's object loops look for them.
-    def exp(self) -> Number:
+    def exp(self) -> TracedNumber:
         """Return e^x."""
         return _unary(self, _quietly(np.exp), self.shape and self.shape.exp())
 
-    def expm1(self) -> Number:
+    def expm1(self) -> TracedNumber:
         """Return e^x − 1."""
         return _unary(self, _quietly(np.expm1))
 
-    def log(self) -> Number:
+    def log(self) -> TracedNumber:
         """Return the natural logarithm, −∞ at 0."""
         return _unary(self, _quietly(np.log), self.shape and self.shape.log())
 
@@ -274,7 +274,7 @@ class Number:
             return rest.log()  # log1p(−u)
         return _unary(self, _quietly(np.log1p))
 
-    def sqrt(self) -> Number:
+    def sqrt(self) -> TracedNumber:
         """Return the square root."""
         return _unary(self, _quietly(np.sqrt))
 
@@ -292,7 +292,7 @@ class Number:
                 found = found._bounded(float(bound), inside)
         return found
 
-    def _bounded(self, bound: float, inside: Callable[[float, float], float]) -> Number:
+    def _bounded(self, bound: float, inside: Callable[[float, float], float]) -> TracedNumber:
         shape = None
         if self.shape is not None:
             below = inside is max
@@ -305,10 +305,10 @@ class Number:
 
     # Conversions that leave the trace.
     def __float__(self) -> float:
-        raise self.run.escape("a random number was converted to a plain float")
+        raise self.run.abort("a random number was converted to a plain float")
 
     def __index__(self) -> int:
-        raise self.run.escape("a uniform is no index")
+        raise self.run.abort("a uniform is no index")
 
     def __int__(self) -> int:
         """Truncate; each integer in reach is a comparison (``int(u * n)`` draws uniformly)."""
@@ -330,19 +330,19 @@ class Number:
         """Round down, as `numpy.floor` does."""
         return float(self.__floor__())
 
-    def item(self) -> Number:
+    def item(self) -> TracedNumber:
         """Return itself, as NumPy's scalars do their plain number."""
         return self
 
 
-def _neglecting(shape: Shape, amount: float) -> Shape | None:
+def _neglecting(shape: MonotoneForm, amount: float) -> MonotoneForm | None:
     """Return the shape of a number that differs on a set of this probability, if it is tiny."""
     if amount <= 0.0:
         return shape
     terms = shape.form.terms
     if len(terms) == 1 and shape.form.constant == 0.0 and set(terms.values()) == {1.0}:
         near = shape.form.shifted(amount)
-        return Shape(shape.kind, near) if near.constant == 0.0 else None
+        return MonotoneForm(shape.kind, near) if near.constant == 0.0 else None
     return None
 
 
@@ -379,7 +379,7 @@ class TracedArray(np.ndarray[Any, Any]):
             and args[0].dtype == object
         ):
             return np.asarray(
-                order_of(list(np.asarray(args[0])), len(args[0]), largest=False), dtype=np.int64
+                arg_order(list(np.asarray(args[0])), len(args[0]), largest=False), dtype=np.int64
             )
         return super().__array_function__(func, types, args, kwargs)
 
@@ -400,7 +400,7 @@ def _along(
         return (np.argmax if largest else np.argmin)(plain, axis=axis, out=out, keepdims=keepdims)
     rows = plain.reshape(1, -1) if axis is None else np.moveaxis(plain, axis, -1)
     found = np.asarray(
-        [extreme(list(row), largest=largest) for row in rows.reshape(-1, rows.shape[-1])],
+        [arg_extreme(list(row), largest=largest) for row in rows.reshape(-1, rows.shape[-1])],
         dtype=np.int64,
     )
     if axis is None:
@@ -409,7 +409,7 @@ def _along(
     return np.expand_dims(found, axis) if keepdims else found
 
 
-def extreme(values: Sequence[Any], *, largest: bool) -> int:
+def arg_extreme(values: Sequence[Any], *, largest: bool) -> int:
     """Return the index of the largest or least of numbers and constants, the first of equals: one
     question where they race.
 
@@ -417,7 +417,9 @@ def extreme(values: Sequence[Any], *, largest: bool) -> int:
         values: numbers and plain floats, at least one.
         largest: which.
     """
-    plain = {i: float(value) for i, value in enumerate(values) if not isinstance(value, Number)}
+    plain = {
+        i: float(value) for i, value in enumerate(values) if not isinstance(value, TracedNumber)
+    }
     numbers = [i for i in range(len(values)) if i not in plain]
     best = None
     if plain:
@@ -443,17 +445,17 @@ def extreme(values: Sequence[Any], *, largest: bool) -> int:
     return first if beaten or (first < best and bool(values[first] == plain[best])) else best
 
 
-def order_of(values: Sequence[Any], size: int, *, largest: bool) -> list[int]:
+def arg_order(values: Sequence[Any], size: int, *, largest: bool) -> list[int]:
     """Return the indices of the first `size` in descending or ascending order: one winner after the
     other.
     """
     left, order = list(range(len(values))), []
     for _ in range(size):
-        order.append(left.pop(extreme([values[i] for i in left], largest=largest)))
+        order.append(left.pop(arg_extreme([values[i] for i in left], largest=largest)))
     return order
 
 
-def _race(numbers: Sequence[Number], largest: bool) -> int | None:
+def _race(numbers: Sequence[TracedNumber], largest: bool) -> int | None:
     """Return which of several numbers is extreme if they are a race."""
     shapes = [number.shape for number in numbers if number.shape is not None]
     if len(numbers) == 1:
@@ -468,7 +470,7 @@ def _compare(left: Any, right: Any, order: Callable[[float, float], bool]) -> An
     """Return whether left < right, or ≤ as `order` says, dividing the execution until the answer is
     the same all over.
     """
-    run: Execution = left.run if isinstance(left, Number) else right.run
+    run: Execution = left.run if isinstance(left, TracedNumber) else right.run
     one, other = _as_number(left, run), _as_number(right, run)
     if one is None or other is None:
         return NotImplemented
@@ -493,8 +495,8 @@ class _Comparison:
     """A comparison of two numbers, as a function of the uniforms; `order` is < or ≤."""
 
     run: Execution
-    left: Number
-    right: Number
+    left: TracedNumber
+    right: TracedNumber
     order: Callable[[float, float], bool]
 
     def at(self, point: Sequence[float]) -> bool:
@@ -555,11 +557,11 @@ class _Comparison:
         # Something may be NaN inside (a logarithm of negative numbers): tracing gives up. Otherwise
         # rounding made the bounds wider than the function: nothing to split, nothing to decide.
         if math.isnan(number.bounds()[0]):
-            raise run.escape("a comparison with what may be NaN")
+            raise run.abort("a comparison with what may be NaN")
         return False
 
 
-def _against(run: Execution, shape: Shape, constant: float) -> int | None:
+def _against(run: Execution, shape: MonotoneForm, constant: float) -> int | None:
     """Return the sign of a number minus a constant, dividing the execution where it is open; None
     as for `sign`.
     """
@@ -581,35 +583,37 @@ def _against(run: Execution, shape: Shape, constant: float) -> int | None:
         level = 1.0 / constant
     if level is None or math.isinf(level):
         return None
-    found = sign(run, Linear(shape.form.terms, shape.form.constant - level, shape.form.slack))
+    found = sign(run, LinearForm(shape.form.terms, shape.form.constant - level, shape.form.slack))
     return -found if found is not None and shape.falling else found
 
 
-def _as_number(thing: Any, run: Execution) -> Number | None:
+def _as_number(thing: Any, run: Execution) -> TracedNumber | None:
     """Return one side of a comparison, a constant as a number that depends on no uniform; None for
     what is none.
     """
-    if isinstance(thing, Number):
+    if isinstance(thing, TracedNumber):
         return thing
     constant = _as_float(thing)
     if constant is None:
         return None
-    return Number(run, frozenset(), lambda point: constant, lambda: (constant, constant), True)
+    return TracedNumber(
+        run, frozenset(), lambda point: constant, lambda: (constant, constant), True
+    )
 
 
-def uniform(source: Source) -> Number:
+def uniform(source: UniformSource) -> TracedNumber:
     """Return a uniform that the code drew."""
-    return Number(
+    return TracedNumber(
         source.run,
         frozenset([source]),
         source.value,
         source.bounds,
         True,
-        Shape("power", Linear({source: 1.0}, 0.0)),
+        MonotoneForm("power", LinearForm({source: 1.0}, 0.0)),
     )
 
 
-def _mirrored(number: Number) -> Number | None:
+def _mirrored(number: TracedNumber) -> TracedNumber | None:
     """Return 1 − u as a uniform again, if nothing has been asked of u yet."""
     if len(number.sources) != 1:
         return None
@@ -619,12 +623,14 @@ def _mirrored(number: Number) -> Number | None:
     return uniform(mirror)
 
 
-def mapped(number: Number, function: Callable[[float], float]) -> Number:
+def mapped(number: TracedNumber, function: Callable[[float], float]) -> TracedNumber:
     """Return a monotone function of a number, of which nothing more is known."""
     return _unary(number, _quietly(function))
 
 
-def _unary(child: Number, function: Callable[[float], float], shape: Shape | None = None) -> Number:
+def _unary(
+    child: TracedNumber, function: Callable[[float], float], shape: MonotoneForm | None = None
+) -> TracedNumber:
     """Apply a monotone function."""
 
     def bounds() -> tuple[float, float]:
@@ -634,7 +640,7 @@ def _unary(child: Number, function: Callable[[float], float], shape: Shape | Non
             return _UNKNOWN
         return (first, last) if first <= last else (last, first)
 
-    return Number(
+    return TracedNumber(
         child.run,
         child.sources,
         lambda point: function(child.value(point)),
@@ -659,12 +665,12 @@ def _binary(
     left: Any,
     right: Any,
     function: Callable[[float, float], float],
-    shaped: Callable[[Shape, float], Shape | None] = lambda shape, c: None,
+    shaped: Callable[[MonotoneForm, float], MonotoneForm | None] = lambda shape, c: None,
 ) -> Any:
     """Combine by +, − or ×, the left side a number: monotone in each argument, so the extremes lie
     at the corners.
     """
-    if isinstance(right, Number):
+    if isinstance(right, TracedNumber):
         one, other = left, right
 
         def bounds() -> tuple[float, float]:
@@ -675,7 +681,7 @@ def _binary(
         def value(point: Sequence[float]) -> float:
             return function(one.value(point), other.value(point))
 
-        return Number(
+        return TracedNumber(
             left.run,
             left.sources | right.sources,
             value,
@@ -695,7 +701,7 @@ def _binary(
     )
 
 
-def _overruled(number: Number, constant: float, function: Any) -> float | None:
+def _overruled(number: TracedNumber, constant: float, function: Any) -> float | None:
     """Return what a constant makes of a number whatever its value: ±∞ added, or 0 times a finite
     number.
     """
@@ -706,22 +712,24 @@ def _overruled(number: Number, constant: float, function: Any) -> float | None:
     return None
 
 
-def _joined(one: Shape | None, other: Shape | None, function: Any) -> Shape | None:
+def _joined(
+    one: MonotoneForm | None, other: MonotoneForm | None, function: Any
+) -> MonotoneForm | None:
     """Return the shape of a sum of lines, or of a product of powers."""
     if one is None or other is None or one.kind != other.kind:
         return None
     if one.kind == "line" and function in (operator.add, operator.sub):
-        return Shape(
+        return MonotoneForm(
             "line", one.form.plus(other.form.scaled(1.0 if function is operator.add else -1.0))
         )
     if one.kind == "power" and function is operator.mul:
-        return Shape("power", one.form.plus(other.form))
+        return MonotoneForm("power", one.form.plus(other.form))
     return None
 
 
 def _quotient(left: Any, right: Any) -> Any:
     """Divide; by a number whose sign the box leaves open the bounds say nothing."""
-    if not isinstance(right, Number):
+    if not isinstance(right, TracedNumber):
         divisor_constant = _as_float(right)
         if divisor_constant is None:
             return NotImplemented
@@ -732,7 +740,7 @@ def _quotient(left: Any, right: Any) -> Any:
         ):
             return _binary(left, divisor_constant, _divide, lambda shape, c: shape.times(1.0 / c))
         return _binary(left, divisor_constant, _divide)
-    if isinstance(left, Number):
+    if isinstance(left, TracedNumber):
         return _binary(left, _quotient(1.0, right), operator.mul)
     constant = _as_float(left)
     if constant is None:
@@ -756,7 +764,7 @@ def _quotient(left: Any, right: Any) -> Any:
         return exact.bounds()
 
     monotone = right.monotone and right.bounds()[0] >= 0.0
-    return Number(right.run, right.sources, exact.value, bounds, monotone, exact.shape)
+    return TracedNumber(right.run, right.sources, exact.value, bounds, monotone, exact.shape)
 
 
 def _divide(a: float, b: float) -> float:

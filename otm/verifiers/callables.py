@@ -32,9 +32,9 @@ from otm.tracing.answers import (
     outcome_of,
     read_token,
 )
-from otm.tracing.boxes import Escape
+from otm.tracing.branching import MOST_SECONDS
 from otm.tracing.drawn_row import DrawnRow, RowTable
-from otm.tracing.exploration import MOST_SECONDS
+from otm.tracing.execution import TraceAborted
 from otm.tracing.output_law import OutputLaw, output_law_of, rounding_tolerance, traced_law_of
 from otm.verifiers.base import Conditional, Verifier, check_definition
 
@@ -421,7 +421,7 @@ def output_law_on(
             described=described,
             most_seconds=most_seconds,
         )
-    except Escape as escape:
+    except TraceAborted as escape:
         raise TooLarge(
             f"{code.name} cannot be followed on {len(drafts):,} draft sequences ({escape}); "
             "otm.estimate gives its acceptance with an interval, otm.audit.sampled a verdict."

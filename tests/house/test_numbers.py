@@ -173,7 +173,7 @@ SAID: dict[str, dict[str, list[str]]] = {
             "docs/audit.md: Beyond {} draft sequences the drafts are drawn while it runs",
         ]
     },
-    "otm.tracing.exploration.MOST_SECONDS": {
+    "otm.tracing.branching.MOST_SECONDS": {
         "20": [
             "otm/verifiers/callables.py: takes more than {} seconds",
             "otm/verifiers/callables.py: some thousands of ways within the {} seconds",

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otm.tracing.branching import trace
 from otm.tracing.drawn_row import DrawnRow, RowTable
-from otm.tracing.exploration import explore
 
 ROWS = np.array([[0, 0, 1], [0, 1, 1], [2, 1, 0], [2, 1, 3], [3, 3, 3]])
 MASS = np.array([0.1, 0.2, 0.3, 0.15, 0.25])
@@ -23,7 +23,7 @@ def law(code: Callable[[Any], Any]) -> dict[Any, float]:
         row = DrawnRow(table, uniforms)
         return code(row), row.seen
 
-    return explore(value, 3).mass
+    return trace(value, 3).mass
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, -1])

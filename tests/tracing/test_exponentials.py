@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate as quadrature
 
-from otm.tracing.exploration import explore
+from otm.tracing.branching import trace
 
 W, R = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6])
 CLOSE = 1e-14  # races to some 1e-15 each
 
 
 def law_of(function: Callable[[Any], Hashable], num_uniforms: int) -> dict[Hashable, float]:
-    law = explore(function, num_uniforms)
+    law = trace(function, num_uniforms)
     assert math.isclose(math.fsum(law.mass.values()) + law.error, 1.0, abs_tol=CLOSE)
     return law.mass if law.error == 0.0 else {}
 
@@ -104,7 +104,7 @@ def test_a_uniform_known_to_be_small_races_on_without_memory() -> None:
 
 @pytest.mark.parametrize("tiny", [1e-10, 1e-6])
 def test_a_guard_against_zero_is_neglected_and_its_price_stated(tiny: float) -> None:
-    law = explore(lambda u: int(np.argmax(np.log(W) - np.log(-np.log(u + tiny) + tiny))), 3)
+    law = trace(lambda u: int(np.argmax(np.log(W) - np.log(-np.log(u + tiny) + tiny))), 3)
     assert 2 * tiny <= law.error <= 6.1 * tiny
     for i, w in enumerate(W):
         assert abs(law.mass[i] - w) <= law.error
@@ -112,7 +112,7 @@ def test_a_guard_against_zero_is_neglected_and_its_price_stated(tiny: float) -> 
 
 def test_what_has_a_memory_is_bracketed() -> None:
     """A race of uniforms of which one is known to be large: halved, and the bound holds."""
-    law = explore(lambda u: bool(u[0] >= 0.5) and bool(u[0] ** 2 < u[1]), 2, most_slanted=200)
+    law = trace(lambda u: bool(u[0] >= 0.5) and bool(u[0] ** 2 < u[1]), 2, most_slanted=200)
     exact = 0.5 - (1 - 0.125) / 3
     assert 0.0 < law.error < 0.05
     assert law.mass[True] - 1e-12 <= exact <= law.mass[True] + law.error + 1e-12

@@ -12,7 +12,7 @@ import pytest
 import otm
 from otm.drafts.base import enumerate_drafts
 from otm.tracing.answers import CandidateFailure, outcome_of, read_token
-from otm.tracing.exploration import explore
+from otm.tracing.branching import trace
 from otm.verifiers.callables import MOST_SEQUENCES, output_law_on
 
 DRAFT, TARGET = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
@@ -295,7 +295,7 @@ class TestDrawnDrafts:
         found = []
         for drafts, mass in zip(table.tokens, table.mass, strict=True):
             if mass > 0:
-                law = explore(
+                law = trace(
                     lambda u, x=drafts: outcome_of(
                         lambda: read_token(
                             code(single.draft.copy(), single.target.copy(), x.copy(), u), 4

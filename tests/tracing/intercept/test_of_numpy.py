@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy
 
-from otm.tracing.boxes import Escape
-from otm.tracing.exploration import explore, surprising
-from tests.tracing.draws.laws import assert_law, even
+from otm.tracing.branching import contradicts_samples, trace
+from otm.tracing.execution import TraceAborted
+from tests.tracing.intercept.laws import assert_law, even
 
 W = np.array([0.5, 0.3, 0.2])
 BY_WEIGHT = {0: 0.5, 1: 0.3, 2: 0.2}
@@ -59,9 +59,9 @@ def test_a_fixed_seed_repeats_itself_and_is_noticed() -> None:
     """As traced, the seed's numbers are any; the executions on real randomness are the same every
     time.
     """
-    law = explore(lambda uniforms: tuple(np.random.default_rng(7).integers(4, size=2).tolist()))
+    law = trace(lambda uniforms: tuple(np.random.default_rng(7).integers(4, size=2).tolist()))
     assert len(law.mass) == 16
-    assert surprising([law])
+    assert contradicts_samples([law])
 
 
 def test_a_state_that_is_set_back_repeats_itself() -> None:
@@ -71,7 +71,7 @@ def test_a_state_that_is_set_back_repeats_itself() -> None:
         np.random.set_state(state)
         return first, bool(np.random.rand() < 0.5)
 
-    assert explore(function).mass == {(True, True): 0.5, (False, False): 0.5}
+    assert trace(function).mass == {(True, True): 0.5, (False, False): 0.5}
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_a_state_that_is_set_back_repeats_itself() -> None:
     ],
 )
 def test_what_cannot_be_followed_is_said(function: Any, how: str) -> None:
-    with pytest.raises(Escape, match=how):
-        explore(lambda uniforms: bool(function()))
+    with pytest.raises(TraceAborted, match=how):
+        trace(lambda uniforms: bool(function()))
 
 
 def test_a_generator_made_before_cannot_pass_unseen() -> None:
     rng = np.random.default_rng(0)
-    with pytest.raises(Escape, match="another answer"):
-        explore(lambda uniforms: [int(rng.integers(2)) for _ in range(64)].count(1))
+    with pytest.raises(TraceAborted, match="another answer"):
+        trace(lambda uniforms: [int(rng.integers(2)) for _ in range(64)].count(1))
 
 
 def test_everything_is_as_before_afterwards() -> None:
@@ -105,6 +105,6 @@ def test_everything_is_as_before_afterwards() -> None:
         state(),
         (np.random.rand, np.random.default_rng, np.random.Generator, np.random.seed),
     )
-    explore(lambda uniforms: bool(np.random.rand() < 0.5))
+    trace(lambda uniforms: bool(np.random.rand() < 0.5))
     assert state() == before
     assert (np.random.rand, np.random.default_rng, np.random.Generator, np.random.seed) == functions

@@ -10,19 +10,14 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import scipy
-
-from otm.tracing.boxes import Escape, Execution
-from otm.tracing.exponentials import Source
-from otm.tracing.traced_numbers import Number, mapped, uniform
-
-MOST_OUTCOMES = 1 << 16
-"""Integers drawn from more outcomes than this are taken for seeds."""
+from otm.tracing.execution import Execution, TraceAborted
+from otm.tracing.exponentials import UniformSource
+from otm.tracing.traced_numbers import uniform
 
 _GOLDEN = 0.6180339887498949
 
 
-class Choice:
+class DrawnOutcome:
     """One of several outcomes, drawn but not yet looked at."""
 
     __slots__ = ("_index", "run", "weights")
@@ -46,7 +41,7 @@ class Choice:
         )
 
 
-class Later:
+class DeferredDraw:
     """A plain answer that depends on random numbers and has not been asked for yet."""
 
     __slots__ = ("_answer", "_known", "_question")
@@ -79,74 +74,20 @@ class Draws(abc.ABC):
 
     @abc.abstractmethod
     def choices(self, state: Hashable, weights: Sequence[Sequence[float]]) -> list[Any]:
-        """Return a `Choice` or an index for every row of weights (not normalised)."""
+        """Return a `DrawnOutcome` or an index for every row of weights (not normalised)."""
 
     @abc.abstractmethod
-    def escape(self, how: str) -> Escape:
+    def abort(self, how: str) -> TraceAborted:
         """Return the exception to raise where a draw cannot be followed."""
 
-    def exponentials(self, state: Hashable, size: int) -> list[Any]:
-        """Return exponential variables of mean 1."""
-        return [-logarithm(u) for u in self.uniforms(state, size, "exponential")]
 
-    def gumbels(self, state: Hashable, size: int) -> list[Any]:
-        """Return standard Gumbel variables."""
-        return [-logarithm(-logarithm(u)) for u in self.uniforms(state, size, "gumbel")]
-
-    def normals(self, state: Hashable, size: int) -> list[Any]:
-        """Return standard normal variables."""
-        found = self.uniforms(state, size, "normal")
-        return [
-            mapped(u, scipy.special.ndtri)
-            if isinstance(u, Number)
-            else float(scipy.special.ndtri(u))
-            for u in found
-        ]
-
-    def integers(self, state: Hashable, size: int, outcomes: int, seed: int) -> list[Any]:
-        """Return indices of equally likely outcomes; of very many only the real one, which is good
-        for a seed and nothing else.
-        """
-        if outcomes > MOST_OUTCOMES:
-            return [Seed(seed)] * size
-        return self.choices(state, [(1.0,) * outcomes] * size)
-
-    def permutation(self, state: Hashable, size: int) -> list[int]:
-        """Return a random order of `size` things."""
-        found = self.choices(state, [(1.0,) * (size - i) for i in range(size)])
-        rest, order = list(range(size)), []
-        for choice in found:
-            order.append(rest.pop(outcome(choice)))
-        return order
-
-    def without_replacement(
-        self, state: Hashable, weights: Sequence[float], size: int
-    ) -> list[int]:
-        """Return successive distinct indices, each with probability proportional to its weight
-        among those left.
-        """
-        left, order = list(weights), []
-        for place in range(size):
-            (choice,) = self.choices((state, place), [tuple(left)])
-            order.append(outcome(choice))
-            left[order[-1]] = 0.0
-        return order
-
-
-def outcome(choice: Any) -> int:
-    """Return the index that was chosen."""
-    return choice.resolve() if isinstance(choice, Choice) else int(choice)
-
-
-def logarithm(x: Any) -> Any:
-    """Return the logarithm of a number or a float, −∞ at 0."""
-    if isinstance(x, Number):
-        return x.log()
-    return math.log(x) if x > 0.0 else -math.inf
+def settled(thing: Any) -> Any:
+    """Look at what is open; return anything else as it is."""
+    return thing.resolve() if isinstance(thing, DeferredDraw | DrawnOutcome) else thing
 
 
 @dataclasses.dataclass(eq=False)
-class Traced(Draws):
+class TracingDraws(Draws):
     """Draws of an execution that is traced.
 
     Attributes:
@@ -155,7 +96,7 @@ class Traced(Draws):
     """
 
     run: Execution
-    events: list[list[Source | Choice]] = dataclasses.field(default_factory=list)
+    events: list[list[UniformSource | DrawnOutcome]] = dataclasses.field(default_factory=list)
     _known: dict[Hashable, tuple[Hashable, list[Any]]] = dataclasses.field(default_factory=dict)
 
     def uniforms(self, state: Hashable, size: int, kind: str = "uniform") -> list[Any]:
@@ -163,7 +104,7 @@ class Traced(Draws):
         return [
             uniform(source)
             for source in self._take(
-                state, (kind, size), lambda: [Source(self.run) for _ in range(size)]
+                state, (kind, size), lambda: [UniformSource(self.run) for _ in range(size)]
             )
         ]
 
@@ -178,17 +119,17 @@ class Traced(Draws):
         return self._take(
             state,
             ("choice", tuple(map(tuple, weights))),
-            lambda: [Choice(self.run, row) for row in weights],
+            lambda: [DrawnOutcome(self.run, row) for row in weights],
         )
 
-    def escape(self, how: str) -> Escape:
+    def abort(self, how: str) -> TraceAborted:
         """Return the exception that stops the execution."""
-        return self.run.escape(how)
+        return self.run.abort(how)
 
     def _take(self, state: Hashable, signature: Hashable, make: Any) -> list[Any]:
         before, elements = self._known.get(state, (signature, None))
         if before != signature:
-            raise self.escape("a generator was set back and drew otherwise than before")
+            raise self.abort("a generator was set back and drew otherwise than before")
         if elements is None:
             elements = make()
             # a draw of nothing leaves the generator as it is: what comes next has the same state
@@ -204,7 +145,7 @@ class Traced(Draws):
         for elements in self.events:
             values: list[float | int] = []
             for element in elements:
-                if isinstance(element, Choice):
+                if isinstance(element, DrawnOutcome):
                     values.append(element.recorded())
                 elif element.known and max(element.axes, default=-1) < len(middle):
                     values.append(element.value(middle))
@@ -215,7 +156,7 @@ class Traced(Draws):
 
 
 @dataclasses.dataclass(eq=False)
-class Recorded(Draws):
+class ReplayedDraws(Draws):
     """Draws of an execution that was traced, given to it again as plain numbers.
 
     Attributes:
@@ -233,30 +174,39 @@ class Recorded(Draws):
         """Return an outcome for every row of weights."""
         return self._take(len(weights))
 
-    def escape(self, how: str) -> Escape:
+    def abort(self, how: str) -> TraceAborted:
         """Return the exception that stops the execution."""
-        return Escape(how)
+        return TraceAborted(how)
 
     def _take(self, size: int) -> list[Any]:
         if self._next >= len(self.values) or len(self.values[self._next]) != size:
-            raise self.escape("other draws at a second execution")
+            raise self.abort("other draws at a second execution")
         self._next += 1
         return list(self.values[self._next - 1])
 
 
-class Seed(int):
-    """A random integer from so many that it can only be a seed: computing with it is refused, but
-    for an offset.
+class CommonGenerator:
+    """The generator behind a library's functions, which must move only where it is seen.
+
+    Args:
+        draws: where the intercepted draws come from.
+        library: its name, for the message.
+        state: returns where the generator is.
     """
 
-    def _refuse(self, *others: Any) -> Any:
-        raise Escape("arithmetic on a random integer with very many outcomes")
+    def __init__(self, draws: Draws, library: str, state: Callable[[], Any]) -> None:
+        self._draws, self._library, self._state = draws, library, state
+        self._last: Any = None
 
-    def _offset(self, other: Any) -> Any:
-        return Seed(int(self) + other) if isinstance(other, int) else self._refuse()
+    def begin(self, draws: Draws) -> None:
+        """Take note of where it is when an execution begins."""
+        self.look()
 
-    __add__ = __radd__ = _offset
-    __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
-    __floordiv__ = __mod__ = __and__ = __rshift__ = __lt__ = __le__ = __gt__ = __ge__ = (
-        __float__
-    ) = _refuse
+    def look(self) -> None:
+        """Take note of where it is."""
+        self._last = self._state()
+
+    def end(self) -> None:
+        """Stop the execution if it is elsewhere."""
+        if self._state() != self._last:
+            raise self._draws.abort(f"{self._library} drew by a function imported before")

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from otm.tracing.boxes import Escape
-from otm.tracing.draws.of_numpy import common_state, numpy_draws
-from otm.tracing.draws.of_python import python_draws
-from otm.tracing.draws.of_torch import torch_draws
-from otm.tracing.draws.sources import Draws
+from otm.tracing.execution import TraceAborted
+from otm.tracing.intercept.draws import Draws
+from otm.tracing.intercept.of_numpy import common_state, numpy_draws
+from otm.tracing.intercept.of_python import python_draws
+from otm.tracing.intercept.of_torch import torch_draws
 
 
 class Interception(Draws):
@@ -48,9 +48,9 @@ class Interception(Draws):
         """Return an outcome for every row of weights."""
         return self._draws.choices(state, weights)
 
-    def escape(self, how: str) -> Escape:
+    def abort(self, how: str) -> TraceAborted:
         """Return the exception that stops the execution."""
-        return self._draws.escape(how)
+        return self._draws.abort(how)
 
     @property
     def _draws(self) -> Draws:
@@ -89,7 +89,7 @@ def preserved(seed: int | None = None) -> Iterator[None]:
 
 
 def seed_all(seed: int) -> None:
-    """Seed every library's common generator."""
+    """SeedInteger every library's common generator."""
     random.seed(seed)
     np.random.seed(seed)
     torch = sys.modules.get("torch")

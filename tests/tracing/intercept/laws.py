@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping
 
-from otm.tracing.exploration import explore, surprising
+from otm.tracing.branching import contradicts_samples, trace
 
 
 def assert_law(
@@ -17,8 +17,8 @@ def assert_law(
     """Assert that a function without arguments has this law, exactly, and that real randomness does
     not contradict it.
     """
-    law = explore(lambda uniforms: function())
-    assert not surprising([law])
+    law = trace(lambda uniforms: function())
+    assert not contradicts_samples([law])
     assert law.error <= tolerance
     assert law.mass.keys() == {value for value, mass in expected.items() if mass}
     for value, mass in law.mass.items():

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from otm.tracing.boxes import Escape
-from otm.tracing.exploration import explore, surprising
-from tests.tracing.draws.laws import assert_law, even
+from otm.tracing.branching import contradicts_samples, trace
+from otm.tracing.execution import TraceAborted
+from tests.tracing.intercept.laws import assert_law, even
 
 W = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 BY_WEIGHT = {0: 0.5, 1: 0.3, 2: 0.2}
@@ -111,9 +111,9 @@ def kept() -> tuple[int, ...]:
     ],
 )
 def test_laws(function: Any, expected: Any) -> None:
-    law = explore(lambda uniforms: function())
+    law = trace(lambda uniforms: function())
     if function is rows_of_their_own:  # fixed seeds: exactly followed, and known to be fixed
-        assert surprising([law])
+        assert contradicts_samples([law])
         assert law.mass == pytest.approx(expected, abs=1e-14)
     else:
         assert_law(function, expected)
@@ -126,19 +126,19 @@ def test_what_is_not_looked_at_is_not_branched_on() -> None:
         return int(tokens[n]) if n < 2 else -1
 
     assert (
-        explore(function).cells == 3 + 3 + 7
+        trace(function).cells == 3 + 3 + 7
     )  # tokens 0 or 1 looked at, or none; n ≥ 2 is found by its six ends
 
 
 def test_arithmetic_of_single_precision_widens_the_tolerance() -> None:
     weights = W.float()
-    assert explore(lambda uniforms: int(torch.multinomial(weights, 1))).coarsest == 2.0**-24
-    assert explore(lambda uniforms: int(torch.multinomial(W, 1))).coarsest == 2.0**-53
+    assert trace(lambda uniforms: int(torch.multinomial(weights, 1))).coarsest == 2.0**-24
+    assert trace(lambda uniforms: int(torch.multinomial(W, 1))).coarsest == 2.0**-53
 
 
 def test_gumbel_noise_of_distributions_is_guarded_and_the_price_stated() -> None:
     gumbel = torch.distributions.Gumbel(0.0, 1.0)
-    law = explore(lambda uniforms: int((W.log() + gumbel.sample((3,))).argmax()))
+    law = trace(lambda uniforms: int((W.log() + gumbel.sample((3,))).argmax()))
     assert 0.0 < law.error < 1e-6
     assert law.mass == pytest.approx(BY_WEIGHT, abs=law.error)
 
@@ -157,12 +157,12 @@ def test_gumbel_noise_of_distributions_is_guarded_and_the_price_stated() -> None
     ],
 )
 def test_what_cannot_be_followed_is_said(function: Any, how: str) -> None:
-    with pytest.raises(Escape, match=how):
-        explore(lambda uniforms: function())
+    with pytest.raises(TraceAborted, match=how):
+        trace(lambda uniforms: function())
 
 
 def test_everything_is_as_before_afterwards() -> None:
     before = torch.get_rng_state()
-    explore(lambda uniforms: bool(torch.rand(1) < 0.5))
+    trace(lambda uniforms: bool(torch.rand(1) < 0.5))
     assert torch.equal(torch.get_rng_state(), before)
     assert isinstance(torch.rand(1).item(), float)

@@ -9,5 +9,5 @@ exact probability. What is drawn any other way stops the execution: nothing is f
 Generators keep their meaning. The real one moves on with every draw, and its state is the name of
 what was drawn: a generator that is seeded again, or set back, yields *the same* numbers again, not
 new ones. That seeds themselves are uniformly distributed is taken for granted; what a fixed one
-leads to, the executions on real randomness show (`otm.tracing.exploration`).
+leads to, the executions on real randomness show (`otm.tracing.branching`).
 """

@@ -1,22 +1,21 @@
-"""The law of somebody's code, exactly, by running it on numbers that record how they are compared
-and branching on what it draws.
+"""The law of a function of uniforms, by running it on boxes of them and branching on what it draws.
 
-A verifier uses its uniforms by comparing them: with an acceptance probability, with a cumulative
+A sampler uses its uniforms by comparing them: with an acceptance probability, with a cumulative
 sum, with each other. Inside a box of uniforms on which every comparison comes out the same way the
 output is constant, and the volume of the box is its probability. So the code is run on numbers that
 know only which box they are in (`otm.tracing.traced_numbers`), whether it was handed them or draws
-them itself (`otm.tracing.draws`). A comparison that the box does not decide divides the execution,
-a race or the draw of a token divides it by outcomes, and the run goes on in one part while the
-others wait, each with its exact probability. When nothing waits, the parts add up to 1 and the law
-of the output is a sum of probabilities.
+them itself (`otm.tracing.intercept`). A comparison that the box does not decide divides the
+execution, a race or the draw of a token divides it by outcomes, and the run goes on in one part
+while the others wait, each with its exact probability. When nothing waits, the parts add up to 1
+and the law of the output is a sum of probabilities.
 
 Where a boundary is slanted and no race, boxes are halved, the likeliest first, until the budget is
 spent, and what is then left undecided is an error bound that needs no assumption. Code that
-converts the numbers to plain floats, or draws what has no branches, is stopped (`Escape`), and the
-attempt is void: see `otm.tracing.probing` for what is done then. Three more checks void it: every
-part is executed a second time on plain numbers from its middle, and must give the same output;
-decisions must be met again where they were made; and executions on real randomness must not be
-surprising under the law that was found.
+converts the numbers to plain floats, or draws what has no branches, is stopped (`TraceAborted`),
+and the attempt is void: see `otm.tracing.probing` for what is done then. Three more checks void it:
+every part is executed a second time on plain numbers from its middle, and must give the same
+output; decisions must come up again where they were made; and executions on real randomness must
+not contradict the law that was found (`contradicts_samples`).
 """
 
 from __future__ import annotations
@@ -35,52 +34,52 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.evidence import log_evidence
-from otm.tracing.boxes import Decision, Endless, Escape, Execution
-from otm.tracing.draws.interception import Interception, intercepted, preserved, seed_all
-from otm.tracing.draws.sources import Recorded, Traced
+from otm.tracing.execution import Decision, Execution, TraceUnbounded
+from otm.tracing.intercept.draws import ReplayedDraws, TracingDraws
+from otm.tracing.intercept.interception import Interception, intercepted, preserved, seed_all
 from otm.tracing.traced_numbers import TracedArray
 
 MOST_SLANTED = 1_500
-"""How many boxes are halved along slanted boundaries, over all functions of an audit, before what
-is undecided stays so.
-"""
+"""How many boxes are halved along slanted boundaries; what is then undecided stays so."""
 
 MOST_WORK = 40_000
-"""How many boxes are visited or set aside, over all functions of an audit: ``int(u * 2**32)`` has
-no end.
-"""
+"""How many boxes are visited or set aside: ``int(u * 2**32)`` has no end."""
 
 MOST_SECONDS = 20.0
-"""How long an audit branches; what is then left counts as undecided."""
+"""How long functions are run; what is then left counts as undecided."""
 
 SURPRISE = 1e9
 """Evidence of executions on real randomness against the law found, from which on it is void."""
 
-_NO_VOLUME = 1e-30
-# a uniform that is exactly 0 has this little: nothing is lost where such parts are not looked at
-_NOTHING = 1e-300
 CHECKS = 64
-"""How many executions on real randomness the law is held against, over all functions of an audit.
-"""
+"""How many executions on real randomness the law is held against."""
+
+_NO_VOLUME = 1e-30
+"""Boxes of less volume are not executed a second time."""
+
+_NOTHING = 1e-300
+"""Parts of less probability are left out: a uniform that is exactly 0 has this little."""
 
 _LEAST_SIDE = 2.0**-20
+"""A side that is shorter has no point inside for a float32."""
 
-Function = Callable[[NDArray[Any]], Hashable]
-"""A function of uniforms `(n,)`: an object array of traced numbers, or a float64 array."""
+UniformFunction = Callable[[NDArray[Any]], Hashable]
+"""A function of uniforms `(n,)`, an array of traced numbers or of float64, to a hashable value."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Integral:
+class TracedLaw:
     """The law of a function of n uniforms, and of what it draws itself.
 
     Attributes:
         mass: probability of each value.
-        error: bound on the error of each probability, and of the law in total variation. Of a trace
-            it is the volume of the boxes on which the value is not known.
+        error: bound on the error of each probability, and of the law in total variation: the
+            volume of the boxes on which the value is not known.
         cells: number of boxes.
         drew: whether the function drew randomness of its own.
         surprise: log-evidence of executions on real randomness against the law.
-        coarsest: largest unit roundoff, up to that of float32, of what the random numbers met.
+        coarsest: largest unit roundoff, up to that of float32, of the numbers that the random
+            numbers were computed with.
     """
 
     mass: dict[Hashable, float]
@@ -91,68 +90,63 @@ class Integral:
     coarsest: float = 2.0**-53
 
 
-def integrate(
-    function: Function,
-    num_uniforms: int,
-    *,
-    most_slanted: int = MOST_SLANTED,
-    most_work: int = MOST_WORK,
-) -> Integral | None:
-    """Return the law of `function(uniforms)`, or None where `explore` says why there is none."""
-    try:
-        law = explore(function, num_uniforms, most_slanted=most_slanted, most_work=most_work)
-    except Escape:
-        return None
-    return None if surprising([law]) else law
-
-
-def explore(
-    function: Function,
+def trace(
+    function: UniformFunction,
     num_uniforms: int = 0,
     *,
     most_slanted: int = MOST_SLANTED,
     most_work: int = MOST_WORK,
     most_seconds: float = MOST_SECONDS,
-) -> Integral:
-    """Return the law of `function(uniforms)`: `explore_each` of one function."""
+) -> TracedLaw:
+    """Return the law of `function(uniforms)`, exactly where its comparisons allow it.
+
+    Args:
+        function: takes uniforms `(num_uniforms,)`, independent on [0, 1), and returns a hashable
+            value; it may draw from torch, NumPy and `random` itself.
+        num_uniforms: n ≥ 0.
+        most_slanted: how many runs may compare uniforms with each other where that is no race.
+        most_work: how many boxes may be visited or set aside.
+        most_seconds: after which what is left stays undecided.
+
+    Returns:
+        The law; its `error` is 0 where all was decided.
+
+    Raises:
+        TraceAborted: if the function converted a uniform to a plain number, drew what cannot be
+            followed, or gave another value on plain numbers from the same box; the message says
+            which. It is no `Exception`, so that the code cannot catch it.
+
+    Cost: two runs of the function for each box, and some more. Accuracy: each boundary is exact to
+        the last bit of the float that the code compares, 2⁻⁵³ a box; races to some 1e-15.
+
+    >>> law = trace(lambda u: "low" if u[0] * 0.8 < 0.2 else "high", 1)
+    >>> law.mass, law.error
+    ({'high': 0.75, 'low': 0.25}, 0.0)
+    """
     bounds = {"most_slanted": most_slanted, "most_work": most_work}
-    (law,) = explore_each([function], num_uniforms, most_seconds=most_seconds, **bounds)
+    (law,) = trace_each([function], num_uniforms, most_seconds=most_seconds, **bounds)
     return law
 
 
-def explore_each(
-    functions: Sequence[Function],
+def trace_each(
+    functions: Sequence[UniformFunction],
     num_uniforms: int = 0,
     *,
     most_slanted: int = MOST_SLANTED,
     most_work: int = MOST_WORK,
     most_seconds: float = MOST_SECONDS,
     checks: int = CHECKS,
-) -> list[Integral]:
-    """Return the law of each `function(uniforms)` by running it on boxes of uniforms, and on every
-    outcome of what it draws.
+) -> list[TracedLaw]:
+    """Return the law of each function, as `trace` does, intercepting draws once for all of them.
 
     Args:
-        functions: each takes uniforms `(num_uniforms,)` and returns a hashable value; it may draw
-            from torch, NumPy and `random`.
-        num_uniforms: n.
-        most_slanted: budget of runs that compare uniforms with each other and are no race, for each
-            function.
-        most_work: budget of boxes in all, those counted that a run sets aside for later, for each
-            function.
-        most_seconds: after which, over all functions, what is left stays undecided.
-        checks: number of executions of each on real randomness, of seeds of its own.
-
-    Returns:
-        An Integral for each.
+        functions, num_uniforms: as of `trace`.
+        most_slanted, most_work: budgets of each function.
+        most_seconds: for all functions; what is then left stays undecided.
+        checks: how often each is executed on real randomness, of a seed of its own.
 
     Raises:
-        Escape: if a function converted a uniform to a plain number, drew what cannot be followed,
-            or gave another value on plain numbers from the same box; the message says which.
-
-    Cost: two runs per box and some more; draws are intercepted once for all. Accuracy: each
-        boundary is exact to the last bit of
-    the float that the code compares, 2^-53 per box; races to some 1e-15.
+        TraceAborted: if the trace of one of them is void.
     """
     with preserved():
         _plainly(functions[0], num_uniforms, 1, 0)  # the first execution also loads what it needs
@@ -174,13 +168,13 @@ def explore_each(
 
 
 def _explored(
-    function: Function,
+    function: UniformFunction,
     num_uniforms: int,
     interception: Interception,
     most_slanted: int,
     most_work: int,
     until: float,
-) -> Integral:
+) -> TracedLaw:
     """Branch until nothing waits or a budget is spent; one part is looked at even if time is up."""
     tie = itertools.count()
     waiting: list[tuple[float, int, tuple[Decision, ...]]] = [(-1.0, next(tie), ())]
@@ -195,7 +189,7 @@ def _explored(
         and (not work or time.monotonic() < until)
     ):
         run = Execution(prescribed=heapq.heappop(waiting)[2])
-        draws = Traced(run)
+        draws = TracingDraws(run)
         value = _execute(function, num_uniforms, draws, interception)
         cells += 1
         work += 1 + len(run.pending)
@@ -211,15 +205,15 @@ def _explored(
             undecided.append(run.volume * min(1.0, math.fsum(run.slack.values())))
     undecided += [-size for size, _, _ in waiting]
     law = {value: math.fsum(parts) for value, parts in masses.items()}
-    return Integral(mass=law, error=math.fsum(undecided), cells=cells, drew=drew, coarsest=coarsest)
+    return TracedLaw(
+        mass=law, error=math.fsum(undecided), cells=cells, drew=drew, coarsest=coarsest
+    )
 
 
 def _execute(
-    function: Function, num_uniforms: int, draws: Traced, interception: Interception
+    function: UniformFunction, num_uniforms: int, draws: TracingDraws, interception: Interception
 ) -> Hashable:
-    """Run the code on a box, then on plain numbers from what became of the box; disagreement or an
-    exception voids the trace.
-    """
+    """Run the code on a box, then on plain numbers from its middle, which must agree."""
     run = draws.run
     numbers: NDArray[Any] = np.empty(num_uniforms, dtype=object)
     numbers[:] = draws.uniforms("the argument", num_uniforms)
@@ -228,12 +222,12 @@ def _execute(
     try:
         with np.errstate(all="ignore"), interception.into(draws):
             value = function(numbers.view(TracedArray))
-    except Endless:
+    except TraceUnbounded:
         return None
     except Exception as error:  # whatever the code does with objects it was not written for
         failure = f"on symbols it raised {type(error).__name__}: {error}"
-    if run.escaped or failure:
-        raise run.escape(failure)
+    if run.aborted or failure:
+        raise run.abort(failure)
     # Boxes of no volume, where a uniform is exactly 0, may hold a 0/0 that objects and floats treat
     # differently; the middle of a side that a float32 cannot tell from its ends is no point inside.
     sides = [b - a for a, b in zip(run.low, run.high, strict=True)]
@@ -241,26 +235,26 @@ def _execute(
     if run.undecided or run.volume < _NO_VOLUME or min(sides, default=1.0) < least:
         return value
     values = draws.recorded()
-    again: Hashable = Failure
+    again: Hashable = Raised
     with (
         np.errstate(all="ignore"),
         contextlib.suppress(Exception),
-        interception.into(Recorded(values[1:])),
+        interception.into(ReplayedDraws(values[1:])),
     ):
         again = function(np.asarray(values[0], dtype=np.float64))
     if again != value:
-        raise run.escape(
+        raise run.abort(
             "on plain numbers it gave another answer: hidden state, or randomness from elsewhere"
         )
     return value
 
 
-class Failure:
+class Raised:
     """In place of an answer: the code raised."""
 
 
 def _plainly(
-    function: Function, num_uniforms: int, checks: int, seed: int
+    function: UniformFunction, num_uniforms: int, checks: int, seed: int
 ) -> collections.Counter[Hashable]:
     """Run the code on real randomness, and count its answers."""
     rng = np.random.default_rng(seed)
@@ -271,14 +265,12 @@ def _plainly(
             try:
                 answers[function(rng.random(num_uniforms))] += 1
             except Exception:
-                answers[Failure] += 1
+                answers[Raised] += 1
     return answers
 
 
-def _surprise(answers: collections.Counter[Hashable], law: Integral) -> float:
-    """Return the log-evidence of answers on real randomness against every law within the error of
-    that found.
-    """
+def _surprise(answers: collections.Counter[Hashable], law: TracedLaw) -> float:
+    """Return the log-evidence of answers against every law within the error of the one found."""
     counts = [answers[value] for value in law.mass]
     counts.append(sum(answers.values()) - sum(counts))
     most = (
@@ -287,8 +279,16 @@ def _surprise(answers: collections.Counter[Hashable], law: Integral) -> float:
     return float(log_evidence(np.asarray(counts), np.minimum(most, 1.0)))
 
 
-def surprising(laws: Sequence[Integral]) -> bool:
-    """Whether executions on real randomness contradict the laws found, all together: independent
-    e-values multiply.
+def contradicts_samples(laws: Sequence[TracedLaw]) -> bool:
+    """Whether executions on real randomness contradict laws that were found, all together.
+
+    Independent e-values multiply, so that the evidence against each adds up in logarithms.
+
+    Args:
+        laws: from `trace` or `trace_each`.
+
+    >>> fixed = trace(lambda u: bool(np.random.default_rng(7).random() < 0.5))  # a seed in the code
+    >>> fixed.mass, contradicts_samples([fixed])
+    ({True: 0.5, False: 0.5}, True)
     """
     return math.fsum(law.surprise for law in laws) >= math.log(SURPRISE)

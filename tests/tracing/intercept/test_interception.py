@@ -13,9 +13,9 @@ import torch
 
 import otm
 from otm import audit
-from otm.tracing import exploration as tracing
-from otm.tracing.draws.interception import intercepted
-from otm.tracing.draws.sources import Recorded
+from otm.tracing import branching as tracing
+from otm.tracing.intercept.draws import ReplayedDraws
+from otm.tracing.intercept.interception import intercepted
 
 
 def test_every_execution_begins_at_the_same_state() -> None:
@@ -25,7 +25,7 @@ def test_every_execution_begins_at_the_same_state() -> None:
     found = []
     with intercepted() as interception:
         for _ in range(2):
-            with interception.into(Recorded([[0.5], [0.25]])):
+            with interception.into(ReplayedDraws([[0.5], [0.25]])):
                 found.append((states(), np.random.rand(), torch.rand(1).item()))
     assert found[0] == found[1]
     assert found[0][1:] == (0.5, 0.25)
@@ -46,8 +46,8 @@ def test_draws_are_intercepted_once_for_all_drafts_of_an_audit(
 def test_the_compiler_of_torch_is_not_loaded_for_it() -> None:
     """It takes seconds."""
     code = (
-        "import sys, torch; from otm.tracing.exploration import explore; "
-        "print(explore(lambda u: bool(torch.rand(()) < 0.5)).mass, 'torch._dynamo' in sys.modules)"
+        "import sys, torch; from otm.tracing.branching import trace; "
+        "print(trace(lambda u: bool(torch.rand(()) < 0.5)).mass, 'torch._dynamo' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split("}")[1].strip() == "False"

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from otm.tracing.boxes import Decision, Escape, Execution
+from otm.tracing.execution import Decision, Execution, TraceAborted
 
 
 def execution(*ends: tuple[float, float]) -> Execution:
@@ -85,10 +85,10 @@ def test_every_outcome_of_a_choice_has_its_turn_with_its_probability() -> None:
 def test_a_second_execution_that_decides_otherwise_is_stopped() -> None:
     run = Execution(prescribed=(("choice", 1),))
     run.axis()
-    with pytest.raises(Escape, match="other decisions"):
+    with pytest.raises(TraceAborted, match="other decisions"):
         run.split_at_change(0, lambda point: point[0] < 0.5) if run.follow_split() else None
-    assert run.escaped
-    with pytest.raises(Escape, match="other outcomes"):
+    assert run.aborted
+    with pytest.raises(TraceAborted, match="other outcomes"):
         Execution(prescribed=(("choice", 1),)).choose([1.0, 0.0])
 
 

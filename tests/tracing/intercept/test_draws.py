@@ -4,50 +4,53 @@ from __future__ import annotations
 
 import pytest
 
-from otm.tracing.boxes import Escape, Execution
-from otm.tracing.draws.sources import MOST_OUTCOMES, Choice, Later, Recorded, Seed, Traced
+from otm.tracing.execution import Execution, TraceAborted
+from otm.tracing.intercept.draws import DeferredDraw, DrawnOutcome, ReplayedDraws, TracingDraws
+from otm.tracing.intercept.laws import MOST_OUTCOMES, SeedInteger, integers
 
 
 def test_the_same_state_draws_the_same_or_nothing() -> None:
-    draws = Traced(Execution())
+    draws = TracingDraws(Execution())
     (first,), (again,) = draws.uniforms("state", 1), draws.uniforms("state", 1)
     assert first.sources == again.sources
-    with pytest.raises(Escape, match="set back"):
+    with pytest.raises(TraceAborted, match="set back"):
         draws.uniforms("state", 2)
 
 
 def test_what_was_drawn_is_drawn_again() -> None:
-    draws = Traced(Execution())
+    draws = TracingDraws(Execution())
     u, v = draws.uniforms("one", 2)
     (choice,) = draws.choices("two", [(0.25, 0.75)])
     assert not u < 0.25
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, DrawnOutcome)
     values = draws.recorded()
-    again = Recorded(values)
+    again = ReplayedDraws(values)
     assert again.uniforms("any", 2)[0] == values[0][0]
     assert again.choices("any", [(0.25, 0.75)]) == [1]  # never looked at: the likelier
     assert 0.0 < values[0][1] < 1.0
     assert v.sources != u.sources
-    with pytest.raises(Escape, match="other draws"):
+    with pytest.raises(TraceAborted, match="other draws"):
         again.uniforms("any", 1)
 
 
 def test_an_open_answer_is_asked_for_once() -> None:
     asked = []
-    answer = Later(lambda: asked.append(1) or len(asked))
+    answer = DeferredDraw(lambda: asked.append(1) or len(asked))
     assert [answer.resolve(), answer.resolve()] == [1, 1]
 
 
 def test_a_seed_is_for_seeding() -> None:
-    (seed,) = Traced(Execution()).integers("state", 1, MOST_OUTCOMES + 1, 12)
-    assert isinstance(seed + 3, Seed)
-    assert int(seed) == 12
-    with pytest.raises(Escape, match="very many outcomes"):
+    draws = TracingDraws(Execution())
+    (seed,) = integers(draws, "state", 1, 7, MOST_OUTCOMES + 8)
+    assert isinstance(seed + 3, SeedInteger)
+    assert 7 <= int(seed) < MOST_OUTCOMES + 8
+    assert int(integers(draws, "state", 1, 7, MOST_OUTCOMES + 8)[0]) == int(seed)
+    with pytest.raises(TraceAborted, match="very many outcomes"):
         seed / 2
-    with pytest.raises(Escape, match="very many outcomes"):
+    with pytest.raises(TraceAborted, match="very many outcomes"):
         assert seed < 5
 
 
 def test_weights_are_probabilities() -> None:
     with pytest.raises(ValueError, match="non-negative"):
-        Traced(Execution()).choices("state", [(0.5, -0.5)])
+        TracingDraws(Execution()).choices("state", [(0.5, -0.5)])

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from otm.tracing.boxes import Escape
-from otm.tracing.exploration import explore
-from tests.tracing.draws.laws import assert_law, even
+from otm.tracing.branching import trace
+from otm.tracing.execution import TraceAborted
+from tests.tracing.intercept.laws import assert_law, even
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_generator_that_is_seeded_again_says_the_same_again() -> None:
         first = random.Random(5).random() < 0.5
         return first, random.Random(5).random() < 0.75
 
-    law = explore(lambda uniforms: function())
+    law = trace(lambda uniforms: function())
     assert law.mass == {(True, True): 0.5, (False, True): 0.25, (False, False): 0.25}
 
 
@@ -63,13 +63,13 @@ def test_a_generator_that_is_seeded_again_says_the_same_again() -> None:
     ],
 )
 def test_what_cannot_be_followed_is_said(function: Any, how: str) -> None:
-    with pytest.raises(Escape, match=how):
-        explore(lambda uniforms: function())
+    with pytest.raises(TraceAborted, match=how):
+        trace(lambda uniforms: function())
 
 
 def test_everything_is_as_before_afterwards() -> None:
     before = random.getstate(), random.random, math.log, random.Random.getrandbits
-    explore(lambda uniforms: random.random() < 0.5)
+    trace(lambda uniforms: random.random() < 0.5)
     assert (random.getstate(), random.random, math.log, random.Random.getrandbits) == before
     assert "random" not in vars(random.Random)
     assert isinstance(random.random(), float)

@@ -27,11 +27,11 @@ Holds = Callable[[Sequence[float]], bool]
 """The answer of a comparison at a point."""
 
 
-class Escape(BaseException):  # no error of the code under audit, which may catch its own
+class TraceAborted(BaseException):  # no error of the code under audit, which may catch its own
     """The code used a random number in a way that cannot be followed; the message says in which."""
 
 
-class Endless(BaseException):  # as `Escape`
+class TraceUnbounded(BaseException):  # as `TraceAborted`
     """The code goes on where it is too unlikely to matter: a loop that leaves by luck has been
     followed long enough.
     """
@@ -47,7 +47,7 @@ class Execution:
         low, high: the box, half-open.
         factor: probability of what is no longer in the box: of choices, and of races that were run.
         pending: the parts set aside, (probability, decisions).
-        escaped: how a random number was used that the box does not know of; empty if none was.
+        aborted: how a random number was used that the box does not know of; empty if none was.
         undecided: a comparison was answered without being the same all over the box.
         slanted: the box was halved along a boundary that is not parallel to an axis.
         slack: what was neglected, by what neglected it: bounds on a total variation.
@@ -62,7 +62,7 @@ class Execution:
     high: list[float] = dataclasses.field(default_factory=list)
     factor: float = 1.0
     pending: list[tuple[float, tuple[Decision, ...]]] = dataclasses.field(default_factory=list)
-    escaped: str = ""
+    aborted: str = ""
     undecided: bool = False
     slanted: bool = False
     slack: dict[Any, float] = dataclasses.field(default_factory=dict)
@@ -84,12 +84,12 @@ class Execution:
         """The probability of coming here."""
         return self.factor * math.prod(b - a for a, b in zip(self.low, self.high, strict=True))
 
-    def escape(self, how: str) -> Escape:
+    def abort(self, how: str) -> TraceAborted:
         """Void the trace, whatever the code does with the exception, which is for the caller to
         raise.
         """
-        self.escaped = self.escaped or how
-        return Escape(self.escaped)
+        self.aborted = self.aborted or how
+        return TraceAborted(self.aborted)
 
     def axis(self) -> int:
         """Return a further axis: a uniform independent of everything so far."""
@@ -121,7 +121,7 @@ class Execution:
         else:
             index = decision[1]
             if not (index < len(weights) and weights[index] > 0.0):
-                raise self.escape("other outcomes at a second execution")
+                raise self.abort("other outcomes at a second execution")
         self.made.append(("choice", index))
         self.factor *= weights[index] / total
         self._go_on()
@@ -141,7 +141,7 @@ class Execution:
             return False
         _, axis, at, _ = decision
         if not (axis < len(self.low) and self.low[axis] < at < self.high[axis]):
-            raise self.escape("other comparisons at a second execution")
+            raise self.abort("other comparisons at a second execution")
         self._keep(decision)
         return True
 
@@ -200,7 +200,7 @@ class Execution:
             return None
         decision = self.prescribed[len(self.made)]
         if decision[0] != kind:
-            raise self.escape(
+            raise self.abort(
                 "other decisions at a second execution: hidden state, or randomness from elsewhere"
             )
         return decision
@@ -220,7 +220,7 @@ class Execution:
         """
         if len(self.made) % _DECISIONS == 0 and self.volume < _NO_MATTER:
             self.undecided = True
-            raise Endless
+            raise TraceUnbounded
 
 
 def _opposite_corners_agree(box: tuple[Sequence[float], Sequence[float]], holds: Holds) -> bool:

@@ -8,8 +8,8 @@ taken. Where an operation reads elements with a shadow
 
 * what moves elements moves their shadows (found by moving indices in their place),
 * arithmetic and comparisons are done on the objects, answers kept open until somebody looks
-  (`Later`),
-* the extreme of several is a race (`otm.tracing.traced_numbers.extreme`),
+  (`DeferredDraw`),
+* the extreme of several is a race (`otm.tracing.traced_numbers.arg_extreme`),
 * what asks for open answers gets them in its memory, each a decision of the execution, and is then
   executed as it is,
 * anything else stops the execution. Values in memory under a number's shadow are NaN.
@@ -20,6 +20,7 @@ Nothing here imports torch: the module is handed in by whoever finds it loaded.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import math
@@ -31,13 +32,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.tracing.draws.sources import Choice, Draws, Later, Traced, outcome
-from otm.tracing.traced_numbers import Number, TracedArray, extreme, order_of
+from otm.tracing.intercept.draws import DeferredDraw, DrawnOutcome, Draws, TracingDraws, settled
+from otm.tracing.intercept.laws import TORCH, SeedInteger
+from otm.tracing.traced_numbers import TracedArray, TracedNumber, arg_extreme, arg_order
 
 _FLOAT32 = 2.0**-24
 
 Objects = NDArray[np.object_]
-_OPEN = (Number, Later, Choice)
+_OPEN = (TracedNumber, DeferredDraw, DrawnOutcome)
 
 
 @contextlib.contextmanager
@@ -95,40 +97,102 @@ def _modes(compiles: bool) -> tuple[Any, Any]:
     return Calls, Operations
 
 
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": operator.neg,
-    "log": Number.log,
-    "log1p": Number.log1p,
-    "exp": Number.exp,
-    "expm1": Number.expm1,
-    "sqrt": Number.sqrt,
-    "reciprocal": Number.reciprocal,
-    "abs": abs,
-    "floor": Number.floor,
+@dataclasses.dataclass(frozen=True)
+class Elementwise:
+    """What an operation does to elements, one by one.
+
+    Attributes:
+        function: from an iterator of elements to the result; it looks at what it takes.
+        operands: the arguments that hold the elements.
+        answers: whether it answers a question, which then stays open until somebody looks; what
+            computes numbers is done at once.
+    """
+
+    function: Callable[[Iterator[Any]], Any]
+    operands: tuple[str, ...] = ("self",)
+    answers: bool = False
+
+    def element(self, *things: Any) -> Any:
+        """Return an element of the result."""
+        if self.answers:
+            return DeferredDraw(lambda: bool(self.function(map(settled, things))))
+        return self.function(map(settled, things))
+
+
+def _of(function: Callable[..., Any]) -> Callable[[Iterator[Any]], Any]:
+    """Return a function of several elements as one of an iterator."""
+    return lambda elements: function(*elements)
+
+
+def _divided(a: Any, b: Any) -> Any:
+    if isinstance(a, TracedNumber) or isinstance(b, TracedNumber):
+        return a / b
+    return float(np.float64(a) / np.float64(b))
+
+
+def _bounded(a: Any, b: Any, *, largest: bool) -> Any:
+    """Return the larger or smaller of two."""
+    number, other = (a, b) if isinstance(a, TracedNumber) else (b, a)
+    if isinstance(other, TracedNumber):
+        return number if (number > other) == largest else other
+    return number.clamped(other, None) if largest else number.clamped(None, other)
+
+
+def _clamped(x: Any, low: Any = None, high: Any = None) -> Any:
+    if isinstance(low, TracedNumber) or isinstance(high, TracedNumber):
+        raise TypeError("clamped by random numbers")
+    return x.clamped(low, high)
+
+
+def _question(question: Callable[[float], bool]) -> Callable[[Iterator[Any]], bool]:
+    """Return what asks whether an element is finite or the like.
+
+    Random numbers are, but on a set of probability 0: NumPy and Python answer the same of them.
+    """
+    return lambda elements: all(
+        question(0.0 if isinstance(x, TracedNumber) else float(x)) for x in elements
+    )
+
+
+_TWO = ("self", "other")
+_ELEMENTWISE = {
+    "neg": Elementwise(_of(operator.neg)),
+    "log": Elementwise(_of(TracedNumber.log)),
+    "log1p": Elementwise(_of(TracedNumber.log1p)),
+    "exp": Elementwise(_of(TracedNumber.exp)),
+    "expm1": Elementwise(_of(TracedNumber.expm1)),
+    "sqrt": Elementwise(_of(TracedNumber.sqrt)),
+    "reciprocal": Elementwise(_of(TracedNumber.reciprocal)),
+    "abs": Elementwise(_of(abs)),
+    "floor": Elementwise(_of(TracedNumber.floor)),
+    "add": Elementwise(_of(operator.add), _TWO),
+    "sub": Elementwise(_of(operator.sub), _TWO),
+    "rsub": Elementwise(_of(operator.sub), ("other", "self")),
+    "mul": Elementwise(_of(operator.mul), _TWO),
+    "div": Elementwise(_of(_divided), _TWO),
+    "pow": Elementwise(_of(operator.pow), ("self", "exponent")),
+    "maximum": Elementwise(_of(functools.partial(_bounded, largest=True)), _TWO),
+    "minimum": Elementwise(_of(functools.partial(_bounded, largest=False)), _TWO),
+    "clamp": Elementwise(_of(_clamped), ("self", "min", "max")),
+    "clamp_min": Elementwise(_of(_clamped), ("self", "min")),
+    "clamp_max": Elementwise(_of(_clamped), ("self", "min", "max")),
+    "isnan": Elementwise(_question(math.isnan)),
+    "isinf": Elementwise(_question(math.isinf)),
+    "isfinite": Elementwise(_question(math.isfinite)),
+    "lt": Elementwise(_of(operator.lt), _TWO, answers=True),
+    "le": Elementwise(_of(operator.le), _TWO, answers=True),
+    "gt": Elementwise(_of(operator.gt), _TWO, answers=True),
+    "ge": Elementwise(_of(operator.ge), _TWO, answers=True),
+    "eq": Elementwise(_of(operator.eq), _TWO, answers=True),
+    "ne": Elementwise(_of(operator.ne), _TWO, answers=True),
+    "logical_not": Elementwise(_of(operator.not_), answers=True),
+    "bitwise_not": Elementwise(_of(operator.not_), answers=True),
+    "logical_and": Elementwise(all, _TWO, answers=True),
+    "bitwise_and": Elementwise(all, _TWO, answers=True),
+    "logical_or": Elementwise(any, _TWO, answers=True),
+    "bitwise_or": Elementwise(any, _TWO, answers=True),
 }
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "rsub": lambda a, b: b - a,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "pow": operator.pow,
-    "maximum": lambda a, b: _bounded(a, b, 0),
-    "minimum": lambda a, b: _bounded(a, b, 1),
-}
-_ASKED: dict[str, Callable[[float], bool]] = {
-    "isnan": math.isnan,
-    "isinf": math.isinf,
-    "isfinite": math.isfinite,
-}
-_ORDER: dict[str, Callable[[Any, Any], Any]] = {
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
-}
+_OF_TRUTH = {"logical_and", "bitwise_and", "logical_or", "bitwise_or"}
 _MOVED: dict[str, tuple[str, ...]] = {
     "clone": ("self",),
     "copy": ("self", "src"),
@@ -200,7 +264,7 @@ class _Shadows:
         self._run: Any = None
 
     def begin(self, draws: Draws) -> None:
-        self.traced, self._run = isinstance(draws, Traced), getattr(draws, "run", None)
+        self.traced, self._run = isinstance(draws, TracingDraws), getattr(draws, "run", None)
         self._of.clear()
 
     def end(self) -> None:
@@ -280,10 +344,10 @@ class _Shadows:
         if shadow is None:
             return False
         things = _listed(shadow)
-        if not any(isinstance(element, Later | Choice) for element in things):
+        if not any(isinstance(element, DeferredDraw | DrawnOutcome) for element in things):
             return True
-        self.put(thing, _objects([_settled(element) for element in things], shadow.shape))
-        return any(isinstance(element, Number) for element in things)
+        self.put(thing, _objects([settled(element) for element in things], shadow.shape))
+        return any(isinstance(element, TracedNumber) for element in things)
 
     def tensor_of(self, data: Any, dtype: Any, device: Any = None) -> Any:
         """Return a tensor of numbers and plain values."""
@@ -291,12 +355,12 @@ class _Shadows:
         if dtype is None:
             dtype = (
                 self.torch.float64
-                if isinstance(data, np.ndarray | Number)
+                if isinstance(data, np.ndarray | TracedNumber)
                 else self.torch.get_default_dtype()
             )
         return self.put(self.torch.empty(array.shape, dtype=dtype, device=device), array)
 
-    def met(self, *things: Any) -> None:
+    def note_precision(self, *things: Any) -> None:
         """Note the precision of plain tensors that random numbers meet."""
         for thing in things:
             if (
@@ -328,13 +392,13 @@ class _Shadows:
                 args,
                 kwargs,
             )
-        if any(isinstance(thing, Number) for thing in (*args, *kwargs.values())):
+        if any(isinstance(thing, TracedNumber) for thing in (*args, *kwargs.values())):
             args = [
-                self.tensor_of(thing, None) if isinstance(thing, Number) else thing
+                self.tensor_of(thing, None) if isinstance(thing, TracedNumber) else thing
                 for thing in args
             ]
             kwargs = {
-                k: self.tensor_of(v, None) if isinstance(v, Number) else v
+                k: self.tensor_of(v, None) if isinstance(v, TracedNumber) else v
                 for k, v in kwargs.items()
             }
         if args and name in _READ | _BELOW and self.settle(args[0]):
@@ -354,7 +418,7 @@ class _Shadows:
             return int(objects.reshape(-1)[0])
         if name == "__bool__":
             return bool(objects.reshape(-1)[0])
-        raise self.draws.escape(f"a tensor of random numbers was read by {name}")
+        raise self.draws.abort(f"a tensor of random numbers was read by {name}")
 
     # Operations.
     def operated(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -362,9 +426,9 @@ class _Shadows:
             return func(*args, **kwargs)
         base, drawn, random = _described(func)
         if drawn is not None:
-            return self._draw(getattr(self, drawn), func, args, kwargs)
+            return self._draw(drawn, func, args, kwargs)
         if random:
-            raise self.draws.escape(f"torch.{base} has no branches")
+            raise self.draws.abort(f"torch.{base} has no branches")
         if not self._of:
             return func(*args, **kwargs)
         tensors = [
@@ -377,7 +441,7 @@ class _Shadows:
             return func(*args, **kwargs)
         if func.is_view or base in ("detach", "lift_fresh", "alias", "_reshape_alias"):
             if base == "view" and func._overloadname == "dtype":
-                raise self.draws.escape("the bits of random numbers were looked at")
+                raise self.draws.abort("the bits of random numbers were looked at")
             return func(*args, **kwargs)
         return self._computed(func, base, args, kwargs, shadowed)
 
@@ -388,64 +452,28 @@ class _Shadows:
         if plain in _MOVED:
             return self._move(func, plain, args, kwargs, given)
         numbers = any(
-            isinstance(thing, Number) for tensor in shadowed for thing in self.shadow(tensor).flat
+            isinstance(thing, TracedNumber)
+            for tensor in shadowed
+            for thing in self.shadow(tensor).flat
         )  # type: ignore[union-attr]
         if plain == "to_copy":
             return self._converted(func, args, kwargs)
-        if plain in _ORDER and given.get("out") is None:
-            self.met(given["self"], given["other"])
-            return self._each(
-                func,
-                args,
-                kwargs,
-                (given["self"], given["other"]),
-                functools.partial(_later, _ORDER[plain]),
-            )
-        if plain in ("logical_not", "bitwise_not"):
-            return self._each(
-                func, args, kwargs, (given["self"],), functools.partial(_later, operator.not_)
-            )
-        if (
-            plain in ("logical_and", "bitwise_and", "logical_or", "bitwise_or")
-            and given["self"].dtype == self.torch.bool
-        ):
-            both = _and if plain.endswith("and") else _or
-            return self._each(func, args, kwargs, (given["self"], given["other"]), both)
         special = getattr(self, f"_on_{plain}", None)
         if special is not None and (numbers or plain in ("cumprod", "all", "any")):
             return special(func, args, kwargs, given)
-        if numbers and given.get("out") is None:
-            self.met(*given.values())
-            if plain in _ASKED:  # NumPy and Python answer the same of numbers
-                return self._each(
-                    func,
-                    args,
-                    kwargs,
-                    (given["self"],),
-                    functools.partial(_asked_of, _ASKED[plain]),
-                )
-            if plain in _UNARY:
-                return self._each(
-                    func, args, kwargs, (given["self"],), functools.partial(_unary, plain)
-                )
-            if plain in _BINARY and given.get("rounding_mode") is None:
-                other = given.get("other", given.get("exponent"))
-                if plain in ("add", "sub", "rsub") and given.get("alpha", 1) != 1:
-                    raise self.draws.escape(f"torch.{plain} with alpha on random numbers")
-                return self._each(
-                    func, args, kwargs, (given["self"], other), functools.partial(_binary, plain)
-                )
-            if plain in ("clamp", "clamp_min", "clamp_max"):
-                return self._each(
-                    func,
-                    args,
-                    kwargs,
-                    (given["self"], given.get("min"), given.get("max")),
-                    _clamped,
-                )
+        entry = _ELEMENTWISE.get(plain)
+        if plain in _OF_TRUTH and given["self"].dtype != self.torch.bool:
+            entry = None  # of integers it is arithmetic on bits
+        options = given.get("out"), given.get("rounding_mode")
+        if entry is not None and (entry.answers or numbers) and options == (None, None):
+            if given.get("alpha", 1) != 1:
+                raise self.draws.abort(f"torch.{plain} with alpha on random numbers")
+            self.note_precision(*given.values())
+            operands = [given.get(name) for name in entry.operands]
+            return self._each(func, args, kwargs, operands, entry.element)
         for tensor in shadowed:
             if self.settle(tensor):
-                raise self.draws.escape(f"torch.{base} on random numbers")
+                raise self.draws.abort(f"torch.{base} on random numbers")
         return func(*args, **kwargs)
 
     def _bound(self, func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -490,7 +518,7 @@ class _Shadows:
         for name, thing in given.items():
             for tensor in _flat([thing]) if name not in data else ():
                 if self.settle(tensor):
-                    raise self.draws.escape(f"torch.{base} by random numbers")
+                    raise self.draws.abort(f"torch.{base} by random numbers")
         if base == "clone":
             moved = places["self"]
         elif base == "copy":
@@ -534,10 +562,12 @@ class _Shadows:
         found: Objects = np.full(objects.shape, None, dtype=object)
         for place in np.ndindex(*objects.shape):
             thing: Any = objects[place]
-            if isinstance(thing, Number):
-                found[place] = thing if kind is float else Later(functools.partial(kind, thing))
+            if isinstance(thing, TracedNumber):
+                found[place] = (
+                    thing if kind is float else DeferredDraw(functools.partial(kind, thing))
+                )
             elif _open(thing):
-                found[place] = Later(lambda thing=thing: kind(thing.resolve()))  # type: ignore[misc]
+                found[place] = DeferredDraw(lambda thing=thing: kind(thing.resolve()))  # type: ignore[misc]
         return self.put(result, found)
 
     # Operations on several elements at once.
@@ -557,14 +587,14 @@ class _Shadows:
         largest = "argmax" in func._schema.name
         found: Objects = np.empty(len(rows), dtype=object)
         for i, row in enumerate(rows):
-            found[i] = Later(functools.partial(_extreme, row, largest))
+            found[i] = DeferredDraw(functools.partial(_extreme, row, largest))
         return self.put(result, found.reshape(tuple(result.shape)))
 
     _on_argmin = _on_argmax
 
     def _on_max(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
         if isinstance(given.get("other"), self.torch.Tensor):
-            raise self.draws.escape("torch.max of two tensors of random numbers")
+            raise self.draws.abort("torch.max of two tensors of random numbers")
         rows, _ = self._rows(given["self"], given.get("dim"))
         result = func(*args, **kwargs)
         winners = [_extreme(row, "max" in func._schema.name) for row in rows]
@@ -586,7 +616,7 @@ class _Shadows:
         size = given["k"] if topk else rows.shape[1]
         largest = given.get("largest", True) if topk else given.get("descending", False)
         orders = [
-            order_of([_settled(thing) for thing in row], size, largest=largest) for row in rows
+            arg_order([settled(thing) for thing in row], size, largest=largest) for row in rows
         ]
         places = np.moveaxis(np.asarray(orders, dtype=np.int64).reshape(*others, size), -1, dim)
         values: Objects = np.empty((len(rows), size), dtype=object)
@@ -610,8 +640,8 @@ class _Shadows:
             else (given["sorted_sequence"], given["self"])
         )
         if self.settle(table):
-            raise self.draws.escape("torch.searchsorted in random numbers")
-        self.met(table)
+            raise self.draws.abort("torch.searchsorted in random numbers")
+        self.note_precision(table)
         right = given.get("right", False) or given.get("side") == "right"
         ends, wanted = self.elements(table), self.elements(values)
         result = func(*args, **kwargs)
@@ -621,7 +651,7 @@ class _Shadows:
         for place in np.ndindex(*shape):
             if _open(wanted[place]):
                 row = ends if ends.ndim == 1 else ends[place[:-1]]
-                found[place] = Later(
+                found[place] = DeferredDraw(
                     functools.partial(_position, row.tolist(), wanted[place], right)
                 )
         return self.put(result, found)
@@ -631,14 +661,14 @@ class _Shadows:
     def _on_all(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
         if isinstance(given.get("dim"), list | tuple):
             if self.settle(given["self"]):
-                raise self.draws.escape("torch.all of random numbers")
+                raise self.draws.abort("torch.all of random numbers")
             return func(*args, **kwargs)
         rows, _ = self._rows(given["self"], given.get("dim"))
         result = func(*args, **kwargs)
         every = all if func._schema.name.endswith("all") else any
         found: Objects = np.empty(len(rows), dtype=object)
         for i, row in enumerate(rows):
-            found[i] = Later(lambda row=row: every(bool(_settled(thing)) for thing in row))  # type: ignore[misc]
+            found[i] = DeferredDraw(lambda row=row: every(bool(settled(thing)) for thing in row))  # type: ignore[misc]
         return self.put(result, found.reshape(tuple(result.shape)))
 
     _on_any = _on_all
@@ -646,17 +676,18 @@ class _Shadows:
     def _on_cumprod(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
         dim = given["dim"]
         rows, others = self._rows(given["self"], dim)
-        if any(isinstance(thing, Number) for thing in rows.flat):
-            raise self.draws.escape("torch.cumprod of random numbers")
+        if any(isinstance(thing, TracedNumber) for thing in rows.flat):
+            raise self.draws.abort("torch.cumprod of random numbers")
         result = func(*args, **kwargs)
         found: Objects = np.empty(rows.shape, dtype=object)
         for i, row in enumerate(rows):
             for j in range(len(row)):
-                found[i, j] = Later(functools.partial(_product, row[: j + 1]))
+                found[i, j] = DeferredDraw(functools.partial(_product, row[: j + 1]))
         return self.put(result, np.moveaxis(found.reshape(*others, rows.shape[1]), -1, dim))
 
-    # Draws. Each returns the values of the result, from the arguments by name.
-    def _draw(self, drawn: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:
+    # Draws.
+    def _draw(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+        """Execute a random operation, so that its generator moves, and give the result its law."""
         given = self._bound(func, args, kwargs)
         generator = given.get("generator")
         generator = self.torch.default_generator if generator is None else generator
@@ -664,99 +695,44 @@ class _Shadows:
         for thing in _flat(given.values()):
             parameter = thing is not given.get("self") or not func._schema.name.endswith("_")
             if parameter and self.traced and self.settle(thing):
-                raise self.draws.escape(f"{func._schema.name} with random numbers as parameters")
+                raise self.draws.abort(f"{func._schema.name} with random numbers as parameters")
+        count, parameters = self._parameters(name, given)
         result = func(*args, **kwargs)
-        values = drawn(state, given, result)
-        if not self.traced:
-            with self.torch.no_grad():
-                result.copy_(
-                    self.torch.as_tensor(np.asarray(values, dtype=np.float64)).reshape(result.shape)
-                )
-            return result
-        found: Objects = np.empty(len(values), dtype=object)
-        found[:] = values
-        return self._replaced(result, found.reshape(tuple(result.shape)))
-
-    def _draw_rand(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        return self.draws.uniforms(state, result.numel())
-
-    def _draw_uniform(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        low, high = given.get("from", 0.0), given.get("to", 1.0)
-        found = self.draws.uniforms(state, result.numel())
-        return found if (low, high) == (0.0, 1.0) else [u * (high - low) + low for u in found]
-
-    def _draw_exponential(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        rate = given.get("lambd", 1.0)
-        found = self.draws.exponentials(state, result.numel())
-        return found if rate == 1.0 else [e / rate for e in found]
-
-    def _draw_randn(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        return self.draws.normals(state, result.numel())
-
-    def _draw_normal(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        mean, std = given.get("mean", 0.0), given.get("std", 1.0)
-        if isinstance(mean, self.torch.Tensor) or isinstance(std, self.torch.Tensor):
-            raise self.draws.escape("torch.normal with tensors has no branches")
-        return [z * std + mean for z in self.draws.normals(state, result.numel())]
-
-    def _draw_bernoulli(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        chance = given.get("p")
-        chance = given["self"] if chance is None else chance
-        if isinstance(chance, self.torch.Tensor):
-            self.met(chance)
-            chances = (
-                chance.detach().to(self.torch.float64).expand(result.shape).reshape(-1).tolist()
-            )
-        else:
-            chances = [chance] * result.numel()
-        return self.draws.choices(state, [(1.0 - p, p) for p in chances])
-
-    def _draw_multinomial(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        self.met(given["self"])
-        rows = given["self"].detach().to(self.torch.float64)
-        rows = rows.reshape(-1, rows.shape[-1]).tolist()
-        size = given["num_samples"]
-        if given.get("replacement", False) or size == 1:
-            return self.draws.choices(state, [tuple(row) for row in rows for _ in range(size)])
-        return [
-            i
-            for n, row in enumerate(rows)
-            for i in self.draws.without_replacement((state, n), row, size)
-        ]
-
-    def _draw_randint(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        low, high = given.get("low", 0), given["high"]
-        return self._integers(state, low, high, result)
-
-    def _draw_random(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        high = given.get("to")
-        return self._integers(
-            state, given.get("from", 0), 1 << 53 if high is None else high, result
+        values = TORCH[name].law(
+            self.draws, state, result.numel() if count is None else count, **parameters
         )
+        if values and isinstance(values[0], SeedInteger):
+            return result  # good for seeds only; executions on real randomness see to the rest
+        if self.traced:
+            return self._replaced(result, _objects(values, tuple(result.shape)))
+        with self.torch.no_grad():
+            plain = self.torch.as_tensor(np.asarray(values, dtype=np.float64))
+            result.copy_(plain.reshape(result.shape))
+        return result
 
-    def _draw_randperm(self, state: Any, given: dict[str, Any], result: Any) -> list[Any]:
-        return list(self.draws.permutation(state, result.numel()))
-
-    def _integers(self, state: Any, low: int, high: int, result: Any) -> list[Any]:
-        seeds = result.reshape(-1).tolist()
-        found = self.draws.integers(state, result.numel(), high - low, 0)
-        if any(type(choice) is not int and isinstance(choice, int) for choice in found):
-            return list(seeds)  # good for seeds only; executions on real randomness see to the rest
-        return [
-            Later(lambda choice=choice: low + outcome(choice)) if self.traced else low + choice
-            for choice in found
-        ]  # type: ignore[misc]
+    def _parameters(self, name: str, given: dict[str, Any]) -> tuple[int | None, dict[str, Any]]:
+        """Return how many values are drawn, unless one for each element, and the law's parameters."""
+        if name in ("bernoulli", "multinomial"):
+            self.note_precision(given["self"])
+        weights = given["self"].detach().to(self.torch.float64) if "self" in given else None
+        if name == "multinomial":
+            rows = weights.reshape(-1, weights.shape[-1]).tolist()
+            return given["num_samples"], {"rows": rows, "replace": given.get("replacement", False)}
+        if name == "bernoulli" and given.get("p") is None:
+            return None, {"p": weights.reshape(-1).tolist()}
+        parameters = TORCH[name].parameters(given)
+        if any(isinstance(thing, self.torch.Tensor) for thing in parameters.values()):
+            raise self.draws.abort(f"torch.{name} with tensors has no branches")
+        return None, parameters
 
 
 @functools.cache
 def _described(func: Any) -> tuple[str, str | None, bool]:
-    """Return an operation's name, the method that draws for it if one does, and whether it is
-    random.
-    """
+    """Return an operation's name, that of what it draws in `TORCH`, and whether it is random."""
     base = func._schema.name.removeprefix("aten::")
-    method = f"_draw_{base.rstrip('_').removesuffix('_like')}"
+    drawn = base.rstrip("_").removesuffix("_like")
     seeded = type(func.tags[0]).nondeterministic_seeded in func.tags if func.tags else False
-    return base, method if method in vars(_Shadows) else None, seeded
+    return base, drawn if drawn in TORCH else None, seeded
 
 
 @functools.cache
@@ -797,62 +773,12 @@ def _open(thing: Any) -> bool:
     return isinstance(thing, _OPEN)
 
 
-def _settled(thing: Any) -> Any:
-    return thing.resolve() if isinstance(thing, Later | Choice) else thing
-
-
-def _later(function: Callable[..., Any], *things: Any) -> Later:
-    return Later(lambda: bool(function(*map(_settled, things))))
-
-
-def _and(a: Any, b: Any) -> Later:
-    return Later(lambda: bool(_settled(a)) and bool(_settled(b)))
-
-
-def _or(a: Any, b: Any) -> Later:
-    return Later(lambda: bool(_settled(a)) or bool(_settled(b)))
-
-
-def _asked_of(question: Callable[[float], bool], thing: Any) -> bool:
-    """Ask an element whether it is finite or the like; random numbers are, but on a set of
-    probability 0.
-    """
-    return question(0.0 if isinstance(thing, Number) else float(_settled(thing)))
-
-
-def _unary(name: str, x: Any) -> Any:
-    return _UNARY[name](_settled(x))
-
-
-def _binary(name: str, a: Any, b: Any) -> Any:
-    one, other = _settled(a), _settled(b)
-    if name == "div" and not isinstance(one, Number) and not isinstance(other, Number):
-        return float(np.float64(one) / np.float64(other))
-    return _BINARY[name](one, other)
-
-
-def _bounded(a: Any, b: Any, side: int) -> Any:
-    """Return the larger (side 0) or smaller of two."""
-    if isinstance(b, Number) and not isinstance(a, Number):
-        a, b = b, a
-    if not isinstance(b, Number):
-        return a.clamped(b, None) if side == 0 else a.clamped(None, b)
-    return a if (a > b) == (side == 0) else b
-
-
-def _clamped(x: Any, low: Any, high: Any) -> Any:
-    thing = _settled(x)
-    if isinstance(thing, Number) and not (isinstance(low, Number) or isinstance(high, Number)):
-        return thing.clamped(low, high)
-    raise TypeError("clamped by random numbers")
-
-
 def _extreme(row: Any, largest: bool) -> int:
-    return extreme([_settled(thing) for thing in row], largest=largest)
+    return arg_extreme([settled(thing) for thing in row], largest=largest)
 
 
 def _position(ends: list[float], value: Any, right: bool) -> int:
-    x = _settled(value)
+    x = settled(value)
     for i, end in enumerate(ends):
         if x < end or (not right and x == end):
             return i
@@ -862,7 +788,7 @@ def _position(ends: list[float], value: Any, right: bool) -> int:
 def _product(row: Any) -> Any:
     found: Any = 1
     for thing in row:
-        found = found * _settled(thing)
+        found = found * settled(thing)
         if not found:
             break
     return found
@@ -877,7 +803,7 @@ def _flat(things: Any) -> list[Any]:
 
 def _has_numbers(data: Any) -> bool:
     if isinstance(data, np.ndarray):
-        return data.dtype == object and any(isinstance(thing, Number) for thing in data.flat)
+        return data.dtype == object and any(isinstance(thing, TracedNumber) for thing in data.flat)
     if isinstance(data, list | tuple):
         return any(map(_has_numbers, data))
-    return isinstance(data, Number)
+    return isinstance(data, TracedNumber)
