@@ -134,8 +134,8 @@ def from_uniform_kernel(
             unit_roundoff=2**-24)`.
 
     Returns:
-        BlockCandidate for `otm.audit.sequence`; a compiled kernel is probed, torch code is traced if its
-        numbers stay tensors.
+        BlockCandidate for `otm.audit.sequence`; a compiled kernel is probed, torch code is traced
+        if its numbers stay tensors.
     """
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:

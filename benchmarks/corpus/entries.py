@@ -296,7 +296,8 @@ BROKEN: tuple[Mutant, ...] = (
         Fraction(41, 82020),
         CORRECT,
         IID(1),
-        beyond_samples="a total variation of 1/2,000 takes tens of millions of samples to tell from chance",
+        beyond_samples="a total variation of 1/2,000 takes tens of millions of samples to tell "
+        "from chance",
     ),
     _plain(
         TokenCandidate(one_token.first_tile_only),

@@ -196,7 +196,7 @@ def fails_order(law: NDArray[np.float64], rng: np.random.Generator) -> bool:
 def fails_distance_ratio(
     law: NDArray[np.float64], target: tuple[float, ...], rng: np.random.Generator
 ) -> bool:
-    """Whether the distance to the target does not fall twenty times as fast as that to random laws."""
+    """Whether the distance to the target falls less than twenty times as fast as to random laws."""
     weights = np.exp(rng.random((100, len(law))))
     others = weights / weights.sum(axis=-1, keepdims=True)
     to_target, to_others = [], []

@@ -158,7 +158,7 @@ class AcceptanceAudit(SingleAudit):
         return f"≥ {self.severity:.4g}", "", f"{self.record.steps or 0:,.0f} steps"
 
     def sections(self) -> list[str]:
-        """Return the rates beside what is possible, the error probabilities, and what is missing."""
+        """Return the rates beside what is possible, the errors, and what a verdict needs."""
         record, shown = self.record, format_probability
         rows = [("record", f"{record.form}, {record.unit}s: {len(record.parts):,}")]
         for i, rate in enumerate(self.rates.tolist()):
@@ -241,9 +241,12 @@ def acceptance_counts(
     Cost: O(parts). Reference: docs/theory.md, "Audits"; Azuma 1967, Hoeffding 1963.
 
     >>> import tempfile
-    >>> counters = 'vllm:spec_decode_num_drafts_total 10000\nvllm:spec_decode_num_draft_tokens_total 10000\n' \
-    ...     'vllm:spec_decode_num_accepted_tokens_total 9000\n' \
+    >>> counters = (
+    ...     "vllm:spec_decode_num_drafts_total 10000\n"
+    ...     "vllm:spec_decode_num_draft_tokens_total 10000\n"
+    ...     "vllm:spec_decode_num_accepted_tokens_total 9000\n"
     ...     'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 9000\n'
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder, "counters.txt")
     ...     _ = file.write_text(counters)

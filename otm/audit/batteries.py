@@ -27,9 +27,8 @@ from otm.audit.joint_audit import JointAudit
 from otm.audit.one_token import TokenCandidate
 from otm.audit.report import PASSED, Audit, SingleAudit, Verdict, listing
 from otm.drafts import Law
-from otm.drafts.base import MAX_SEQUENCES
-from otm.errors import InvalidParameter, OtmError, TooLarge, Unsupported
-from otm.pmf import check_count, check_counts, check_instance, check_real
+from otm.errors import OtmError, TooLarge, Unsupported
+from otm.pmf import check_real
 from otm.tracing.answers import CandidateFailure
 from otm.tracing.intercept.interception import preserved
 from otm.tracing.probing import OwnRandomness
@@ -61,7 +60,7 @@ class BatteryAudit(Audit):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of any audit; samples beside an integration take nothing from its "lossless"."""
+        """The worst of any audit; samples take nothing from the "lossless" of integrations."""
         found = {audit.verdict for audit in self.audits.values()}
         if (self.uncovered and found <= PASSED) or not found:
             return "no verdict"
@@ -123,18 +122,18 @@ class BatteryAudit(Audit):
         return [self.summary()] if passed else [self.summary(), self.example()]
 
     def summary(self) -> str:
-        """Return how many instances fail, how badly and which; what is undecided; what was sampled."""
+        """Return how many instances fail, how badly and which, and what samples say."""
         if not self.audits:
             return "Nothing was tested before time was up."
         worst = f"largest total variation {self.audits[self.worst].row()[0]}, on {self.worst!r}"
         said = [f"{len(self.failed)} of {len(self.audits)} instances fail; {worst}."]
         if self.false_alarm:
-            said.append(
-                f"A lossless candidate is called otherwise with probability ≤ {self.false_alarm:.2g}."
-            )
+            rarely = f"with probability ≤ {self.false_alarm:.2g}"
+            said.append(f"A lossless candidate is called otherwise {rarely}.")
         if self.verdict == "no verdict":
             said.append(
-                "Time was up before all was tested, as named above; --seconds (seconds=) gives more."
+                "Time was up before all was tested, as named above; --seconds (seconds=) gives "
+                "more."
             )
         parts = [" ".join(said)]
         if self.failed:
@@ -185,7 +184,7 @@ def battery(
     seconds: float = standard.SECONDS,
     shrink_for: float = standard.SHRINKING,
 ) -> BatteryAudit:
-    """Audit a callable of any kind: by integration where it can be, by samples beside that or alone.
+    """Audit a callable of any kind: integrate it where that is possible, and sample it beside.
 
     Args:
         candidate: a function of one token or of a block, a step, a kernel of trees or a generation
@@ -228,80 +227,37 @@ def battery(
     'not lossless'
     """
     spare = check_real(shrink_for, name="shrink_for", low=0.0)
-    deadline = Deadline(check_real(seconds, name="seconds", low=0.0), spare=spare)
-    found = run_battery(
-        candidate,
+    scope = Scope(
         only=only,
         laws=laws,
         num_drafts=num_drafts,
-        seed=seed,
         errors=errors,
         tolerance=tolerance,
-        deadline=deadline,
+        seed=seed,
+        deadline=Deadline(check_real(seconds, name="seconds", low=0.0), spare=spare),
     )
-    return with_counterexample(found, deadline)
+    return with_counterexample(run_battery(candidate_of(candidate, scope), scope), scope)
 
 
-def run_battery(
-    candidate: object,
-    *,
-    only: str | Sequence[str] = (),
-    laws: Iterable[Law] | None = None,
-    num_drafts: Sequence[int] | None = None,
-    seed: int = 0,
-    errors: Errors = USUAL,
-    tolerance: float | None = None,
-    deadline: Deadline,
-) -> BatteryAudit:
+def run_battery(candidate: Candidate, scope: Scope) -> BatteryAudit:
     """Return a battery before a counterexample is looked for: see `battery`.
 
     Args:
-        candidate, only, laws, num_drafts, seed, errors, tolerance: as for `battery`.
-        deadline: the time; its spare seconds come on top for what a verdict needs, as long as
-            nothing has failed: no counterexample will be looked for then.
+        candidate: what is audited.
+        scope: the checks, and the time; its spare seconds come on top for what a verdict needs, as
+            long as nothing has failed: no counterexample will be looked for then.
     """
-    words = (only,) if isinstance(only, str) else tuple(only)
-    scope = scope_of(
-        laws=laws,
-        num_drafts=num_drafts,
-        seed=seed,
-        errors=errors,
-        tolerance=tolerance,
-        deadline=deadline,
-        sampled="sampled" in words,
-    )
-    limited = candidate_of(candidate, scope).limited(deadline)
-    with preserved(seed=seed % 2**32):  # what the callable draws by itself follows the seed as well
+    limited = candidate.limited(scope.deadline)
+    seed = scope.seed % 2**32
+    with preserved(seed=seed):  # what the callable draws by itself follows the seed as well
         try:
-            return carry_out(selected_checks(limited, scope, words), limited, scope)
+            return carry_out(scope.checks(limited), limited, scope)
         except OwnRandomness as error:
-            if "exact" in words or scope.sampled:
+            if "exact" in scope.only or scope.sampled:
                 raise
             scope = dataclasses.replace(scope, own_randomness=True)
-            found = carry_out(selected_checks(limited, scope, words), limited, scope)
+            found = carry_out(scope.checks(limited), limited, scope)
             return dataclasses.replace(found, reason=error.reason)
-
-
-def scope_of(
-    *,
-    laws: Iterable[Law] | None,
-    num_drafts: Sequence[int] | None,
-    seed: int,
-    errors: Errors,
-    tolerance: float | None,
-    deadline: Deadline,
-    sampled: bool,
-) -> Scope:
-    """Return what is to be checked, as a user asked for it, checked."""
-    return Scope(
-        laws=None if laws is None else _check_laws(laws),
-        num_drafts=None if num_drafts is None else _check_lengths(num_drafts),
-        seed=check_count(seed, name="seed", minimum=0),
-        errors=check_instance(errors, Errors, name="errors").check_tests(),
-        tolerance=tolerance,
-        deadline=deadline,
-        sampled=sampled,
-    )
 
 
 def candidate_of(thing: object, scope: Scope) -> Candidate:
@@ -313,20 +269,6 @@ def candidate_of(thing: object, scope: Scope) -> Candidate:
     if one_drafter or isinstance(thing, Candidate | Verifier):
         return classify(thing)
     return TokenCandidate(cast("Callable[..., Any]", thing))
-
-
-def selected_checks(candidate: Candidate, scope: Scope, words: Sequence[str]) -> list[Check]:
-    """Return the checks of a candidate that one of the words names, all without words."""
-    checks = list(candidate.checks(scope))
-    chosen = [check for check in checks if not words or check.is_named(words)]
-    if not chosen:
-        named = f" of kind or name {' or '.join(words)}" if words else ""
-        raise InvalidParameter(
-            f"There is no check{named} of {candidate.name!r}: either none of {len(checks)} is named "
-            "so, or the standard instances have too few tokens for these laws. Name another, or "
-            "lower the number of drafts."
-        )
-    return chosen
 
 
 def carry_out(checks: Iterable[Check], candidate: Candidate, scope: Scope) -> BatteryAudit:
@@ -378,14 +320,15 @@ def carry_out(checks: Iterable[Check], candidate: Candidate, scope: Scope) -> Ba
     )
 
 
-def with_counterexample(found: BatteryAudit, deadline: Deadline) -> BatteryAudit:
+def with_counterexample(found: BatteryAudit, scope: Scope) -> BatteryAudit:
     """Return a battery that failed with the smallest problem on which the candidate fails.
 
     Args:
         found: the battery.
-        deadline: whose spare seconds are for the search; where they are up, the smallest standard
-            instance that fails is taken. 0 looks for none.
+        scope: of the battery; its deadline's spare seconds are for the search. Where they are up,
+            the smallest standard instance that fails is taken; 0 looks for none.
     """
+    deadline = scope.deadline
     failed = {
         name: audit
         for name, audit in found.failed.items()
@@ -404,31 +347,3 @@ def _size(audit: SingleAudit) -> tuple[float, ...]:
     """Order audits by drafts, tokens and vocabulary, then by how badly they fail."""
     covered = audit.coverage
     return (*covered.drafts, *covered.tokens, *covered.vocabulary, -audit.severity)
-
-
-def _check_laws(laws: Iterable[Law]) -> tuple[Law, ...]:
-    try:
-        chosen = tuple(laws)
-    except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
-        raise InvalidParameter(
-            f"laws must hold draft laws; got {laws!r:.80}. Pass [otm.IID(1)], say."
-        ) from error
-    if not chosen or not all(isinstance(law, Law) for law in chosen):
-        raise InvalidParameter(
-            f"laws must hold at least one draft law; got {chosen!r}. Pass [otm.IID(1)], say."
-        )
-    return chosen
-
-
-def _check_lengths(num_drafts: Sequence[int]) -> tuple[int, ...]:
-    lengths = tuple(check_counts(num_drafts, name="num_drafts"))
-    if not lengths:
-        raise InvalidParameter(
-            "num_drafts must hold at least one length; it is empty. Pass [1, 2], say."
-        )
-    if (most := max(lengths)) >= MAX_SEQUENCES.bit_length():
-        raise TooLarge(
-            f"Blocks are enumerated up to {MAX_SEQUENCES:,}; two tokens and {most} drafts have "
-            f"2^{most + 1}. Pass fewer."
-        )
-    return lengths

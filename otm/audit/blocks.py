@@ -1,8 +1,7 @@
-"""Candidates that verify a block of positions: a function of uniforms, a kernel of batches; and what
-audits them.
+"""Candidates that verify a block of positions: functions of uniforms and kernels of batches.
 
-A block verifier is integrated over its uniforms and every drafted block (`otm.audit.sequence_audit`)
-or sampled: an output, completed by samples of the target, is one of V^(γ+1) blocks, and of a
+A function is integrated over its uniforms and every drafted block (`otm.audit.sequence_audit`); a
+kernel is sampled: an output, completed by samples of the target, is one of V^(γ+1) blocks, and of a
 lossless verifier it has the target's law (SpecTr, Theorem 3). So a block is one token of that
 vocabulary, and its audit by samples is that of one token, with its proofs: joint laws, positions,
 early stops and the bonus token all show. The rows of a batch have different drafts and laws, and
@@ -67,7 +66,7 @@ class ManyBlocksCandidate(Candidate):
         drafts: NDArray[np.int64],
         rng: np.random.Generator,
     ) -> NDArray[np.int64]:
-        """Return tokens `(m, γ+1)`, −1 after the end of a row, of rows with these laws and drafts."""
+        """Return tokens `(m, γ+1)`, −1 after the end of a row, for these laws and drafts."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

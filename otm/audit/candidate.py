@@ -37,8 +37,9 @@ from otm.audit.error_budget import USUAL, Errors
 from otm.audit.integration import IntegratedAudit
 from otm.audit.report import PASSED, SingleAudit
 from otm.drafts import Law
-from otm.errors import InvalidParameter
-from otm.pmf import check_count, check_instance
+from otm.drafts.base import MAX_SEQUENCES
+from otm.errors import InvalidParameter, TooLarge
+from otm.pmf import check_count, check_counts, check_instance
 from otm.tracing.answers import (
     CandidateFailure,
     integer_of,
@@ -54,33 +55,98 @@ class Scope:
     """What is to be checked, and how.
 
     Args:
+        only: which checks, all if empty: "exact" for those by integration, "sampled" for every
+            standard instance by samples instead, or parts of the checks' names.
         laws: how several drafts of one position are drawn; None for the standard ones.
         num_drafts: of a block, the lengths γ; None for the standard ones.
         errors: of all checks by samples together.
         tolerance: the largest total variation that counts as rounding; None for the default.
         seed: of all samples; each check has a generator of its own.
         deadline: that candidates are limited by.
-        sampled: whether to sample every instance, and integrate none.
         own_randomness: whether it is known that the candidate cannot be integrated.
+
+    Raises:
+        InvalidParameter: if laws or lengths are none, or a number is out of range.
+        TooLarge: if blocks of such a length are too many to enumerate.
     """
 
-    laws: tuple[Law, ...] | None = None
-    num_drafts: tuple[int, ...] | None = None
+    only: str | Sequence[str] = ()
+    laws: Iterable[Law] | None = None
+    num_drafts: Sequence[int] | None = None
     errors: Errors = USUAL
     tolerance: float | None = None
     seed: int = 0
     deadline: Deadline = dataclasses.field(default_factory=Deadline)
-    sampled: bool = False
     own_randomness: bool = False
+
+    def __post_init__(self) -> None:
+        check_instance(self.errors, Errors, name="errors").check_tests()
+        check_count(self.seed, name="seed", minimum=0)
+        words = (self.only,) if isinstance(self.only, str) else tuple(self.only)
+        object.__setattr__(self, "only", words)
+        if self.laws is not None:
+            object.__setattr__(self, "laws", _check_laws(self.laws))
+        if self.num_drafts is not None:
+            object.__setattr__(self, "num_drafts", _check_lengths(self.num_drafts))
 
     @property
     def default(self) -> bool:
         """Whether nothing was asked for, so that what does not fit may be left out."""
         return self.laws is None and self.num_drafts is None
 
+    @property
+    def sampled(self) -> bool:
+        """Whether to sample every instance, and integrate none."""
+        return "sampled" in self.only
+
     def rng(self, name: str) -> np.random.Generator:
         """Return the generator of the check of this name, the same in whatever order they run."""
         return np.random.default_rng((self.seed, zlib.crc32(name.encode())))
+
+    def checks(self, candidate: Candidate) -> list[Check]:
+        """Return the checks of a candidate that are in the scope.
+
+        Raises:
+            InvalidParameter: if there is none.
+        """
+        found = list(candidate.checks(self))
+        chosen = [check for check in found if not self.only or check.is_named(self.only)]
+        if not chosen:
+            named = f" of kind or name {' or '.join(self.only)}" if self.only else ""
+            raise InvalidParameter(
+                f"There is no check{named} of {candidate.name!r}: either none of {len(found)} is "
+                "named so, or the standard instances have too few tokens for these laws. Name "
+                "another, or lower the number of drafts."
+            )
+        return chosen
+
+
+def _check_laws(laws: Iterable[Law]) -> tuple[Law, ...]:
+    try:
+        chosen = tuple(laws)
+    except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
+        raise InvalidParameter(
+            f"laws must hold draft laws; got {laws!r:.80}. Pass [otm.IID(1)], say."
+        ) from error
+    if not chosen or not all(isinstance(law, Law) for law in chosen):
+        raise InvalidParameter(
+            f"laws must hold at least one draft law; got {chosen!r}. Pass [otm.IID(1)], say."
+        )
+    return chosen
+
+
+def _check_lengths(num_drafts: Sequence[int]) -> tuple[int, ...]:
+    lengths = tuple(check_counts(num_drafts, name="num_drafts"))
+    if not lengths:
+        raise InvalidParameter(
+            "num_drafts must hold at least one length; it is empty. Pass [1, 2], say."
+        )
+    if (most := max(lengths)) >= MAX_SEQUENCES.bit_length():
+        raise TooLarge(
+            f"Blocks are enumerated up to {MAX_SEQUENCES:,}; two tokens and {most} drafts have "
+            f"2^{most + 1}. Pass fewer."
+        )
+    return lengths
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -111,7 +177,7 @@ class Check:
 
     @property
     def name(self) -> str:
-        """Instance and setting, and whether it is sampled: different for all checks of one scope."""
+        """Instance, setting, and whether it is sampled: no two checks of a scope share it."""
         samples = "samples" if self.kind == "sampled" else ""
         return ", ".join(filter(None, (self.instance, self.setting, samples)))
 
@@ -227,7 +293,7 @@ def as_kind(thing: object, kind: type[Function]) -> Function:
 
 
 def in_turn(groups: Iterable[Sequence[Check]]) -> list[Check]:
-    """Return the first check of every group, then the second, and so on; last what no verdict needs."""
+    """Return the first checks of all groups, then the second; last what no verdict needs."""
     rounds = itertools.chain.from_iterable(itertools.zip_longest(*groups))
     return sorted((check for check in rounds if check is not None), key=lambda c: not c.needed)
 

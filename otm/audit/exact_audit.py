@@ -142,7 +142,7 @@ class ExactAudit(IntegratedAudit):
 def audit_of_answers(
     answers: OutputLaw, drafts: NDArray[np.int64], problem: Problem, *, name: str, tolerance: float
 ) -> ExactAudit:
-    """Add up answers (token, accepted) to the joint law of (drafts, output), and return its audit."""
+    """Return the audit of the joint law of (drafts, output) that answers add up to."""
     joint = np.zeros((len(drafts), problem.num_tokens))
     for rows, (token, _), mass in answers.found:
         if token != NO_TOKEN:

@@ -103,7 +103,8 @@ def as_sarif(audit: Audit, function: object = None) -> str:
         "ruleId": audit.verdict.replace(" ", "-"),
         "level": _LEVELS.get(audit.verdict, "none"),
         "message": {
-            "text": f"{audit.name}: {audit.verdict}. Total variation {audit.severity:.6g}. {audit.coverage}",
+            "text": f"{audit.name}: {audit.verdict}. Total variation {audit.severity:.6g}. "
+            f"{audit.coverage}",
             "markdown": str(audit),
         },
     }

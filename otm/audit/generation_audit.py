@@ -116,9 +116,10 @@ def generate(
     """Audit a generation loop: the joint law of every row's first tokens against the target's.
 
     Args:
-        candidate: a `GenerationCandidate`, or `generate(draft, target, request)` → for each prompt at least `length` new
-            tokens, or fewer up to and with `end` (−1 is padding). The models are called as real
-            ones: `model(input_ids, attention_mask, cache, use_cache)` → raw logits and cache.
+        candidate: a `GenerationCandidate`, or `generate(draft, target, request)` → for each prompt
+            at least `length` new tokens, or fewer up to and with `end` (−1 is padding). The models
+            are called as real ones: `model(input_ids, attention_mask, cache, use_cache)` → raw
+            logits and cache.
         rng: of samples, if there are any.
         prompts: one or more, of any lengths of at least 1.
         length: L, how many new tokens of each row are compared.

@@ -254,7 +254,7 @@ def joint(
 
 
 def _require_rare_failures(found: TracedLaw, allowed: float, instance: str) -> None:
-    """Raise `CandidateFailure` with the likeliest failure, if failures are likelier than allowed."""
+    """Raise the likeliest failure as `CandidateFailure`, if failures are likelier than allowed."""
     failures = {answer: mass for answer, mass in found.mass.items() if isinstance(answer, Failed)}
     if math.fsum(failures.values()) > allowed:
         worst, mass = max(failures.items(), key=lambda item: item[1])

@@ -169,7 +169,7 @@ class LogAudit(SingleAudit):
         return f"≥ {self.variation_above:.4g}", "", f"{self.records:,} records"
 
     def sections(self) -> list[str]:
-        """Return evidence, error probabilities and what is known of total variation and acceptance."""
+        """Return the evidence, the errors, and what is known of total variation and acceptance."""
         alarm = "never reached"
         if self.alarm_at is not None:
             alarm = f"first reached at record {self.alarm_at:,}"

@@ -1,4 +1,4 @@
-"""Candidates that take raw logits: the processing of logits is theirs, and audited with the rest."""
+"""Candidates that take raw logits: their processing of logits is audited with the rest."""
 
 from __future__ import annotations
 
@@ -192,7 +192,8 @@ class LogitCandidate(UniformsCandidate):
         """Audit it on models whose logarithms are the logits."""
         with np.errstate(divide="ignore"):
             draft, target = (
-                {c: _SHIFT + np.log(row) for c, row in model.table.items()} for model in pair
+                {c: _SHIFT + np.log(np.asarray(row)) for c, row in model.table.items()}
+                for model in pair
             )
         handed, p, q = self.on_models(draft=draft, target=target, temperature=heat)
         return sequence(handed, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)

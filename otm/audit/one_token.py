@@ -1,5 +1,4 @@
-"""Candidates that verify one token: a function of uniforms, a kernel of batches, a verifier of this
-library; and what audits them.
+"""Candidates that verify one token: functions of uniforms, kernels of batches, library verifiers.
 
 Each is held against the target on standard problems: integrated over its uniforms and every draft
 where the drafts are few enough to enumerate, by samples where they are not, or where it has
@@ -163,7 +162,7 @@ class VerifierCandidate(IntegrableCandidate):
         ks = (*standard.DRAFTS, standard.MANY_DRAFTS)
         kinds: list[type[Law]] = [IID, *LAWS]
         supported = ([law(k) for k in ks if self.verifier.supports(law(k))] for law in kinds)
-        laws = next((laws for laws in supported if laws), [IID(1)])
+        laws: list[Law] = next((laws for laws in supported if laws), [IID(1)])
         return _checks_of_tokens(self, scope, laws)
 
 
@@ -317,6 +316,7 @@ def _by_samples(
 
 
 def group_of(law: Law) -> str:
+    """Return how many drafts there are, and by which law: what is left out together."""
     return f"{law.k} draft{'s' if law.k > 1 else ''} by {type(law).__name__}"
 
 

@@ -199,7 +199,7 @@ def audit_of_draws(
     tested: Coverage | None = None,
     errors: Errors,
 ) -> SampledAudit:
-    """Draw and count until the evidence suffices or the plan is at its end: see `otm.audit.sampled`.
+    """Draw and count until the evidence suffices or the plan ends: see `otm.audit.sampled`.
 
     Args:
         draw: draws so many outputs on the problem.

@@ -48,7 +48,7 @@ Integrated = TypeVar("Integrated", bound=IntegratedAudit)
 def smallest_problem(
     integrated: Callable[[Problem], ExactAudit], law: Law, budget: int
 ) -> ExactAudit | None:
-    """Return the audit of the smallest problem that fails, of up to `law.k` drafts: see `shrink`."""
+    """Return the audit of the smallest failing problem of up to `law.k` drafts: see `shrink`."""
     small = itertools.islice(small_problems(law), budget)
     smallest = _first_failing(integrated, small)
     if smallest is not None:

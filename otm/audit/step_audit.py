@@ -144,14 +144,14 @@ def step(
     errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
 ) -> JointAudit:
-    """Audit a decoding step that drafts by itself: the joint law of its tokens against the target's.
+    """Audit a step that drafts by itself: the joint law of its tokens against the target's.
 
     Its tokens are followed by samples of the target.
 
     Args:
-        candidate: a `StepCandidate`, or `step(draft_model, target_model, rng)` → 1 to `length` tokens. The models have
-            `next(tokens)`, the distribution `(V,)` after the tokens that follow the context;
-            randomness may come from `rng`, NumPy, `random` or torch.
+        candidate: a `StepCandidate`, or `step(draft_model, target_model, rng)` → 1 to `length`
+            tokens. The models have `next(tokens)`, the distribution `(V,)` after the tokens that
+            follow the context; randomness may come from `rng`, NumPy, `random` or torch.
         draft, target: toy models, `otm.sequence.TableModel` say.
         length: the most tokens that a step writes, γ + 1 as a rule; the law of so many is compared.
         rng: of samples, if there are any.

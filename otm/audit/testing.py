@@ -16,8 +16,8 @@ from typing import Any
 
 from otm.audit import exports
 from otm.audit import standard_problems as standard
-from otm.audit.batteries import BatteryAudit, battery, candidate_of, scope_of, selected_checks
-from otm.audit.candidate import Check
+from otm.audit.batteries import BatteryAudit, battery, candidate_of
+from otm.audit.candidate import Check, Scope
 from otm.audit.deadline import Deadline, OutOfTime
 from otm.audit.error_budget import USUAL, Errors
 from otm.audit.report import PASSED, SingleAudit
@@ -123,24 +123,16 @@ def parametrize_with_checks(
             "parametrize_with_checks makes tests of pytest, which is not installed. Install it: "
             "pip install pytest"
         ) from error
-    words = (only,) if isinstance(only, str) else tuple(only)
     limit = check_real(seconds, name="seconds", low=0.0)
-    named = list(laws) if laws is not None else None
+    scope = Scope(
+        only=only, laws=laws, num_drafts=num_drafts, errors=errors, tolerance=tolerance, seed=seed
+    )
     found: list[tuple[str, Check]] = []
     for thing in candidates if isinstance(candidates, list | tuple) else [candidates]:
-        deadline = Deadline(limit)
-        scope = scope_of(
-            laws=named,
-            num_drafts=num_drafts,
-            seed=seed,
-            errors=errors,
-            tolerance=tolerance,
-            deadline=deadline,
-            sampled="sampled" in words,
-        )
-        candidate = candidate_of(thing, scope)
-        for check in selected_checks(candidate.limited(deadline), scope, words):
-            found.append((candidate.name, _timed(check, deadline, seed)))
+        timed = dataclasses.replace(scope, deadline=Deadline(limit))
+        candidate = candidate_of(thing, timed)
+        for check in timed.checks(candidate.limited(timed.deadline)):
+            found.append((candidate.name, _timed(check, timed)))
     skipped = dict(skip) if isinstance(skip, Mapping) else dict.fromkeys(skip, "skipped by name")
     known = dict(expected_failures or {})
     for word in (*skipped, *known):
@@ -167,12 +159,13 @@ def parametrize_with_checks(
     return decorator
 
 
-def _timed(check: Check, deadline: Deadline, seed: int) -> Check:
+def _timed(check: Check, scope: Scope) -> Check:
     """Return a check that has all the time of its deadline, and a seed, whenever it is run."""
+    deadline = scope.deadline
 
     def run() -> SingleAudit:
         deadline.restart(deadline.seconds)
-        with preserved(seed=seed % 2**32):
+        with preserved(seed=scope.seed % 2**32):
             try:
                 return check.run()
             except OutOfTime:

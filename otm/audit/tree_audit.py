@@ -140,8 +140,8 @@ def tree_kernel(
     The path is followed by samples of the target.
 
     Args:
-        candidate: a `TreeCandidate`, or `verify(tree, rng)` → the accepted tokens and the one after them, 1 to depth + 1;
-            see `DraftedTree`.
+        candidate: a `TreeCandidate`, or `verify(tree, rng)` → the accepted tokens and the one after
+            them, 1 to depth + 1; see `DraftedTree`.
         draft, target: toy models.
         parents: the tree's shape, by node; −1 for the root, which is node 0: (−1, 0, 0, 1) is a
             root with two children, the first of which has one.

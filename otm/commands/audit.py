@@ -54,32 +54,36 @@ def register(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "audit",
         help="is a verifier lossless, and if not, by how much?",
-        epilog="Exit status: 0 lossless (samples, log: no difference found), 1 not lossless, 2 undecided or no verdict.",
+        epilog="Exit status: 0 lossless (samples, log: no difference found), 1 not lossless, 2 "
+        "undecided or no verdict.",
     )
     parser.add_argument(
         "callable",
         metavar="module:function",
         nargs="?",
-        help="verify(draft, target, drafts, uniforms); the working directory is searched. FILE.py:function is taken, too; the "
-        "function is candidate where it is left out",
+        help="verify(draft, target, drafts, uniforms); the working directory is searched. "
+        "FILE.py:function is taken, too; the function is candidate where it is left out",
     )
     parser.add_argument(
         "--mode",
         choices=MODES,
         default="auto",
-        help="auto (default): what the callable is is found out; integrated where it can be, sampled beside that. exact (one "
-        "token), sequence (a block), sampled: that audit only. step, tree, generate, logits: what the callable is",
+        help="auto (default): what the callable is is found out; integrated where it can be, "
+        "sampled beside that. exact (one token), sequence (a block), sampled: that audit only. "
+        "step, tree, generate, logits: what the callable is",
     )
     parser.add_argument(
         "--log",
         metavar="FILE",
-        help="audit a JSONL log (format: otm.audit.token_log), or an engine's record of acceptance, instead of a callable",
+        help="audit a JSONL log (format: otm.audit.token_log), or an engine's record of "
+        "acceptance, instead of a callable",
     )
     parser.add_argument(
         "--expected",
         type=probabilities,
         metavar="A,B",
-        help="of a record of acceptance: how often a lossless scheme accepts at least 1, 2, … drafts at most",
+        help="of a record of acceptance: how often a lossless scheme accepts at least 1, 2, … "
+        "drafts at most",
     )
     parser.add_argument(
         "--template",
@@ -139,7 +143,8 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--detect",
         type=float,
-        help=f"total variation that samples are not to miss (default: sampled, log {DETECT}; auto what the time allows)",
+        help="total variation that samples are not to miss (default: sampled, log "
+        f"{DETECT}; auto what the time allows)",
     )
     parser.add_argument(
         "--false-alarm",
@@ -180,7 +185,7 @@ def register(commands: Any) -> None:
 
 
 def probabilities(text: str) -> list[float]:
-    """Read a distribution given as decimals or fractions; argparse reports what does not convert."""
+    """Read a distribution in decimals or fractions; argparse reports what does not convert."""
     try:
         parts = [part.strip() for part in text.split(",")]
         return [float(Fraction(part)) if "/" in part else float(part) for part in parts]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from otm import audit
-from otm.audit import Candidate, Errors, LogitCandidate, TreeCandidate, exports
+from otm.audit import Candidate, Errors, LogitCandidate, Scope, TreeCandidate, exports
 from otm.audit import standard_problems as standard
 from otm.audit.batteries import BatteryAudit, run_battery, with_counterexample
 from otm.audit.blocks import ManyBlocksCandidate
@@ -84,18 +84,14 @@ def run(options: argparse.Namespace) -> int:
     """Print a template, or carry out an audit; show what is known as soon as it is known."""
     if options.template is not None:
         return 0 if shown(template(options.template), command="audit") else 2
-    deadline = audit.Deadline(
-        math.inf if options.mode in AUDITED else options.seconds, spare=options.shrink
-    )
     with _captured() as printed:
-        result, candidate = _audit(options, deadline)
-    battery = isinstance(result, BatteryAudit)
-    known = [result.head(), result.summary() if battery else result.figures()]
+        result, candidate, scope = _audit(options)
+    figures = result.summary() if isinstance(result, BatteryAudit) else result.figures()
     silent = "-" in (options.json, options.junit, options.sarif)
-    reads = silent or shown("\n\n".join(known), command="audit")
+    reads = silent or shown(f"{result.head()}\n\n{figures}", command="audit")
     if isinstance(result, BatteryAudit) and result.verdict not in PASSED and result.audits:
         with _captured(printed):
-            result = with_counterexample(result, deadline)
+            result = with_counterexample(result, scope)
         parts = [result.example()]
         if result.counterexample is not None:
             parts.append(f"```python\n{exports.as_test(result.counterexample, result.name)}\n```")
@@ -142,7 +138,7 @@ class _Kept(io.TextIOBase):
 
 
 def _written(path: str | None, text: Callable[[], str]) -> bool:
-    """Write a result where it was asked for, - for standard output, and return whether it arrived."""
+    """Write a result where it was asked for (- for standard output); say whether it arrived."""
     if path is None:
         return True
     if path == "-":
@@ -158,7 +154,7 @@ def _written(path: str | None, text: Callable[[], str]) -> bool:
     return True
 
 
-def _audit(options: argparse.Namespace, deadline: audit.Deadline) -> tuple[Audit, Candidate | None]:
+def _audit(options: argparse.Namespace) -> tuple[Audit, Candidate | None, Scope]:
     """Carry out the audit that the options ask for, but for the search of a counterexample."""
     errors = Errors(
         detect=options.detect or None, false_alarm=options.false_alarm, missed=options.missed
@@ -168,7 +164,7 @@ def _audit(options: argparse.Namespace, deadline: audit.Deadline) -> tuple[Audit
             raise InvalidParameter(
                 "A log is audited without a callable; got both. Drop one of them."
             )
-        return _log(options, errors), None
+        return _log(options, errors), None, Scope()
     if options.expected is not None:
         raise InvalidParameter(
             "--expected is of a record of acceptance; got none. Name it with --log FILE."
@@ -181,27 +177,26 @@ def _audit(options: argparse.Namespace, deadline: audit.Deadline) -> tuple[Audit
     problem = _problem(options)
     _check_mode(options, candidate)
     if problem is not None:
-        return _on_problem(candidate, problem, options, errors), candidate
+        return _on_problem(candidate, problem, options, errors), candidate, Scope()
     block = isinstance(candidate, ManyBlocksCandidate)
     if isinstance(candidate, LogitCandidate):
         block = candidate.takes_blocks
     laws = None
     if options.law or (options.drafts and not block):
         laws = _laws(options, standard.DRAFTS)
-    only = ()
-    if options.mode in AUDITED:
-        only = ("sampled",) if options.mode == "sampled" else ("exact",)
-    found = run_battery(
-        candidate,
-        only=only,
+    only, seconds = "", options.seconds
+    if options.mode in AUDITED:  # of these no one waits for less than all
+        only, seconds = "sampled" if options.mode == "sampled" else "exact", math.inf
+    scope = Scope(
+        only=only or (),
         laws=laws,
         num_drafts=options.drafts if block else None,
-        seed=options.seed,
         errors=errors,
         tolerance=options.tolerance,
-        deadline=deadline,
+        seed=options.seed,
+        deadline=audit.Deadline(seconds, spare=options.shrink),
     )
-    return found, candidate
+    return run_battery(candidate, scope), candidate, scope
 
 
 def _check_mode(options: argparse.Namespace, candidate: Candidate) -> None:

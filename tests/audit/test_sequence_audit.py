@@ -20,7 +20,7 @@ SWAP = [Fraction(2, 3), Fraction(1, 3)], [Fraction(1, 3), Fraction(2, 3)]
 
 
 def test_expected_tokens_of_the_gold_instance() -> None:
-    """(1/3, 2/3) drafted by (2/3, 1/3), two drafts: 10/9 accepted token by token, 11/9 by blocks."""
+    """(1/3, 2/3) drafted by (2/3, 1/3), two drafts: 10/9 accepted by tokens, 11/9 by blocks."""
     models = [table_model(lambda c, law=law: [float(x) for x in law], 2, 2) for law in SWAP]
     for verify, accepted in ((chain, Fraction(10, 9)), (block, Fraction(11, 9))):
         result = audit.sequence(verify, draft=models[0], target=models[1], num_drafts=2)

@@ -64,7 +64,7 @@ def sampler(
     bonus: Any,
     seed: int,
 ) -> np.ndarray[Any, Any]:
-    """Put the sampler here; this one is speculative sampling with a race for the recovered token."""
+    """Put the sampler here; this one is speculative sampling, its recovered token by a race."""
     rng = np.random.default_rng(seed)
     found = np.full((len(lengths), longest + 1), -1)
     recovered = (np.maximum(target - draft, 0.0) / rng.exponential(size=target.shape)).argmax(
