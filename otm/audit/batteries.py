@@ -157,7 +157,7 @@ class BatteryAudit(Audit):
         for name, audit in by_extent:
             seen = audit.drawn
             if seen is not None and seen.verdict == "no difference found":
-                accepted = str(seen.membership or seen.rule or "")
+                accepted = "" if seen.accepted is None else str(seen.accepted)
                 rows.append((name, str(seen.total_variation), f"{seen.detect:.3g}", accepted))
         return rows
 

@@ -25,7 +25,7 @@ from otm import drawing
 from otm.audit.coverage import SAMPLES, Coverage
 from otm.audit.error_budget import DETECT_END_TO_END, DetectionBudget, Errors
 from otm.audit.integration import BRANCHING, check_tolerance
-from otm.audit.report import SingleAudit, Verdict, facts, format_probability
+from otm.audit.report import SampledFigures, SingleAudit, Verdict, facts, format_probability
 from otm.audit.sampled_audit import SampledAudit, outputs
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES
@@ -97,9 +97,9 @@ class JointAudit(SingleAudit):
         return self.total_variation
 
     @property
-    def drawn(self) -> SampledAudit | None:
-        """The samples, where the law is not exact."""
-        return self.samples
+    def drawn(self) -> SampledFigures | None:
+        """What samples say, where the law is not exact."""
+        return None if self.samples is None else self.samples.drawn
 
     @property
     def coverage(self) -> Coverage:

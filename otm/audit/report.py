@@ -12,17 +12,16 @@ import abc
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from otm.audit.coverage import Coverage
+from otm.evidence import ConfidenceInterval
 from otm.tabular import OneTable, Table, markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from otm.audit.sampled_audit import SampledAudit
 
 Verdict = Literal["not lossless", "undecided", "no verdict", "no difference found", "lossless"]
 """Worst first. Audits by integration say "lossless", or "undecided" within their error; those of
@@ -117,6 +116,22 @@ class Audit(OneTable):
         ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
 
 
+class SampledFigures(NamedTuple):
+    """What a battery shows of samples.
+
+    Attributes:
+        verdict: theirs.
+        total_variation: its 95 % interval.
+        detect: the total variation from which on every law is found.
+        accepted: 95 % interval of the acceptance, by membership or by the rule, if it is known.
+    """
+
+    verdict: Verdict
+    total_variation: ConfidenceInterval
+    detect: float
+    accepted: ConfidenceInterval | None
+
+
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SingleAudit(Audit):
     """An audit of one instance."""
@@ -128,8 +143,8 @@ class SingleAudit(Audit):
 
     @property
     @abc.abstractmethod
-    def drawn(self) -> SampledAudit | None:
-        """The samples that it rests on; None if it rests on none of one law."""
+    def drawn(self) -> SampledFigures | None:
+        """What the samples that it rests on say; None if it rests on none of one law."""
 
     @property
     def extent(self) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from otm import drawing
 from otm.audit.coverage import SAMPLES, Coverage, coverage_of_problem
 from otm.audit.error_budget import DETECT, USUAL, Errors
-from otm.audit.report import SingleAudit, Verdict, facts, format_probability
+from otm.audit.report import SampledFigures, SingleAudit, Verdict, facts, format_probability
 from otm.errors import InvalidParameter, TooLarge
 from otm.evidence import (
     ConfidenceInterval,
@@ -137,9 +137,10 @@ class SampledAudit(SingleAudit):
         return self.total_variation.low
 
     @property
-    def drawn(self) -> SampledAudit:
-        """Itself."""
-        return self
+    def drawn(self) -> SampledFigures:
+        """What it says."""
+        accepted = self.rule if self.membership is None else self.membership
+        return SampledFigures(self.verdict, self.total_variation, self.detect, accepted)
 
     def picture(self) -> Callable[[Axes], None]:
         """Return the intervals."""
