@@ -54,7 +54,9 @@ RESULTS: dict[str, Callable[[], Tabular]] = {
     "ExactAudit": lambda: otm.audit.exact(trusting, PROBLEM),
     "SampledAudit": lambda: otm.audit.sampled(trusting, PROBLEM, rng=np.random.default_rng(0)),
     "SequenceAudit": lambda: otm.audit.sequence(block, **MODELS, num_drafts=1),
-    "BatteryAudit": lambda: otm.audit.exact_battery(trusting, laws=[otm.IID(1)], shrink_for=0.0),
+    "BatteryAudit": lambda: otm.audit.battery(
+        trusting, only="exact", laws=[otm.IID(1)], shrink_for=0.0
+    ),
 }
 
 
@@ -153,7 +155,7 @@ def _subclasses(cls: type) -> set[type]:
 def test_audits_of_records_logs_and_steps_are_drawn(tmp_path: Path) -> None:
     written = tmp_path / "outputs.jsonl"
     written.write_text('{"output": 1, "target": [0.5, 0.5]}\n' * 80, encoding="utf-8")
-    log = otm.audit.log(written)
+    log = otm.audit.server_log(written)
     stepped = otm.audit.step(step, **MODELS, length=1, rng=np.random.default_rng(0))
     for audit in (log, stepped):
         ax = Figure().subplots()

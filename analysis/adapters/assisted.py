@@ -13,10 +13,10 @@ from torch.overrides import TorchFunctionMode
 
 import otm
 from otm import audit
-from otm.audit import Candidate
+from otm.audit import BlockCandidate
 from otm.audit.log_audit import LogAudit
-from otm.audit.records import LogRecord
 from otm.audit.sampled_audit import SampledAudit
+from otm.audit.token_log import LogRecord
 
 from ..errors import AnalysisError
 from ..models.pair import Pair, to_numpy
@@ -98,7 +98,7 @@ def _call(draft: Any, target: Any, drafts: Any) -> tuple[list[int], int]:
     return tokens[0].tolist(), int(matches)
 
 
-TRANSFORMERS = Candidate(on_uniforms, name="transformers _speculative_sampling")
+TRANSFORMERS = BlockCandidate(on_uniforms, name="transformers _speculative_sampling")
 """For the exact modes."""
 
 
@@ -213,7 +213,10 @@ def audit_first_tokens(
         for _ in range(samples)
     ]
     return audit.outputs(
-        np.asarray(outputs), target=law, name="transformers generate, first tokens", detect=detect
+        np.asarray(outputs),
+        target=law,
+        name="transformers generate, first tokens",
+        errors=audit.Errors(detect=detect),
     )
 
 
@@ -251,7 +254,9 @@ def audit_texts(
         records_of(pair, prompt, text, temperature=temperature, top_k=top_k)
         for prompt, text in texts
     )
-    return audit.log(records, name="transformers generate, whole texts", detect=detect)
+    return audit.server_log(
+        records, name="transformers generate, whole texts", errors=audit.Errors(detect=detect)
+    )
 
 
 def records_of(

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from otm.audit import BlockKernel, Candidate
+from otm.audit import BlockBatchCandidate, BlockCandidate
 
 ProbabilityKernel = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor, torch.Generator], torch.Tensor
@@ -48,10 +48,9 @@ output ids (B, γ+1), −1 padded.
 
 def from_probability_kernel(
     kernel: ProbabilityKernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
-) -> BlockKernel:
-    """Return a kernel of FlashInfer's kind as a candidate for `otm.audit.battery`.
-
-    It suits `otm.audit.sampled_blocks`, too.
+) -> BlockBatchCandidate:
+    """Return a kernel of FlashInfer's kind as a candidate for `otm.audit.battery` and
+    `otm.audit.sampled_blocks`.
 
     All γ + 1 tokens are audited jointly, in batches whose rows have different laws and stop at
     different places: a bonus token from the wrong row, or a row that another one stops, shows.
@@ -62,7 +61,7 @@ def from_probability_kernel(
         device, dtype: of the tensors that the kernel gets.
 
     Returns:
-        BlockKernel.
+        BlockBatchCandidate.
 
     Example for FlashInfer::
 
@@ -81,7 +80,7 @@ def from_probability_kernel(
         ids = torch.from_numpy(np.ascontiguousarray(drafts)).to(device)
         return kernel(p, ids, q, generator).cpu().numpy()
 
-    return BlockKernel(verify, name=name)
+    return BlockBatchCandidate(verify, name=name)
 
 
 LogitKernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Generator], torch.Tensor]
@@ -92,8 +91,9 @@ ids (B, γ+1), −1 padded.
 
 def from_logit_kernel(
     kernel: LogitKernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
-) -> BlockKernel:
-    """Return a kernel of vLLM's kind, logits in, as a candidate for `otm.audit.battery`.
+) -> BlockBatchCandidate:
+    """Return a kernel of vLLM's kind, logits in and tokens out, as a candidate for
+    `otm.audit.battery`.
 
     Audit it with the temperature, top-k and top-p of your service inside the kernel, against a
     problem whose target is *your own* processing of the same logits: faults of processing are the
@@ -123,7 +123,7 @@ def from_uniform_kernel(
     name: str,
     device: str = "cpu",
     dtype: torch.dtype = torch.float64,
-) -> Candidate:
+) -> BlockCandidate:
     """Return a kernel that takes its uniforms as a block candidate for the exact modes.
 
     Args:
@@ -134,8 +134,8 @@ def from_uniform_kernel(
             unit_roundoff=2**-24)`.
 
     Returns:
-        Candidate for `otm.audit.sequence`; a compiled kernel is probed, torch code is traced if its
-        numbers stay tensors.
+        BlockCandidate for `otm.audit.sequence`; a compiled kernel is probed, torch code is traced
+        if its numbers stay tensors.
     """
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
@@ -144,4 +144,4 @@ def from_uniform_kernel(
         ids = torch.from_numpy(np.asarray(drafts, dtype=np.int64)).to(device)[None]
         return kernel(p, ids, q, u)[0].cpu().numpy()
 
-    return Candidate(verify, name=name)
+    return BlockCandidate(verify, name=name)

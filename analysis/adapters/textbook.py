@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit import Candidate
+from otm.audit import BlockCandidate
 
 
 def textbook(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[list[int], int]:
@@ -85,13 +85,13 @@ def _draw(weights: Any, uniform: Any) -> int:
     )
 
 
-LISTING = Candidate(
+LISTING = BlockCandidate(
     textbook, name="textbook listing", num_uniforms=lambda gamma, num_tokens: gamma + 2
 )
 """Faults 1 and 2, on one row."""
 
 
-def argmax_drafted(softmax: Any, *, verify: Callable[..., Any] = textbook) -> Candidate:
+def argmax_drafted(softmax: Any, *, verify: Callable[..., Any] = textbook) -> BlockCandidate:
     """Return the listing on drafts that were not sampled: fault 3 beside the first two.
 
     Audit it with a draft model that is certain of its most likely token, which is how the drafts
@@ -106,15 +106,14 @@ def argmax_drafted(softmax: Any, *, verify: Callable[..., Any] = textbook) -> Ca
     def believing(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
         return verify(np.tile(law, (len(drafts), 1)), target, drafts, uniforms)
 
-    return Candidate(
+    return BlockCandidate(
         believing, name="textbook listing on argmax drafts", num_uniforms=LISTING.num_uniforms
     )
 
 
-def beside_another_row() -> Candidate:
-    """Return the listing's first row of two: fault 4.
-
-    The second row is a text with the same laws at every position and drafts of its own.
+def beside_another_row() -> BlockCandidate:
+    """Return the listing's first row of two, the second a text with the same laws at every position
+    and drafts of its own: fault 4.
 
     Audit it with models that do not look at the context.
     """
@@ -128,7 +127,7 @@ def beside_another_row() -> Candidate:
         )
         return rows[0], count
 
-    return Candidate(
+    return BlockCandidate(
         first_of_two,
         name="textbook listing, two rows",
         num_uniforms=lambda gamma, num_tokens: 5 * gamma + 4,

@@ -14,7 +14,7 @@ from benchmarks.corpus.one_token import draw
 
 
 def chain(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[list[int], int]:
-    """Verify position by position and stop at the first rejection: correct (Leviathan et al. 2023)."""
+    """Verify position by position up to the first rejection: correct (Leviathan et al. 2023)."""
     for i, x in enumerate(drafts):
         if not uniforms[i] * p[i, x] < q[i, x]:
             return [*drafts[:i], draw(np.maximum(q[i] - p[i], 0.0), uniforms[-1])], i

@@ -9,8 +9,9 @@ import numpy as np
 
 from benchmarks.corpus import blocks, one_token
 from benchmarks.corpus.mutant import Mutant, ToyModels
-from otm.audit.candidate import Candidate
-from otm.audit.instances import table_model
+from otm.audit import BlockCandidate, TokenCandidate
+from otm.audit.candidate import UniformsCandidate
+from otm.audit.standard_problems import table_model
 from otm.drafts import IID, TopK, WithoutReplacement
 from otm.problem import Problem
 
@@ -25,8 +26,8 @@ NO_REPORT = "no report known"
 ROUNDED = np.array([2048.0, 1232.0, 616.0, 205.0]) / 4101
 """(1/2, 3/10, 3/20, 1/20) rounded to bfloat16, in 4096ths, and normalised as sampling does."""
 
-CORRECT = Candidate(one_token.speculative_sampling)
-RECURSIVE = Candidate(one_token.recursive_rejection)
+CORRECT = TokenCandidate(one_token.speculative_sampling)
+RECURSIVE = TokenCandidate(one_token.recursive_rejection)
 
 
 def markov_models(num_drafts: int) -> ToyModels:
@@ -60,7 +61,7 @@ def _far_token(num_tokens: int) -> Problem:
 
 
 def _plain(
-    candidate: Candidate,
+    candidate: UniformsCandidate,
     description: str,
     total_variation: Fraction,
     *sources: str,
@@ -74,7 +75,7 @@ def _plain(
 
 
 def _block(
-    candidate: Candidate,
+    candidate: UniformsCandidate,
     description: str,
     total_variation: Fraction,
     *sources: str,
@@ -99,7 +100,7 @@ BROKEN: tuple[Mutant, ...] = (
         "raw target",
         "The target's temperature (here 1/2) is not applied before verification.",
         ("vllm-project/vllm#9834", "vllm-project/vllm#10198"),
-        Candidate(one_token.raw_target),
+        TokenCandidate(one_token.raw_target),
         Problem(draft=[2 / 5, 2 / 5, 1 / 5], target=[1 / 9, 4 / 9, 4 / 9], law=IID(1)),
         Fraction(4, 45),
         CORRECT,
@@ -110,7 +111,7 @@ BROKEN: tuple[Mutant, ...] = (
         "The target's temperature (here 1/2) is applied once by whoever calls the verifier, and "
         "once more by itself.",
         ("Adibvafa/CodonTransformer#20",),
-        Candidate(one_token.temperature_twice),
+        TokenCandidate(one_token.temperature_twice),
         Problem(draft=[2 / 5, 2 / 5, 1 / 5], target=[1 / 9, 4 / 9, 4 / 9], law=IID(1)),
         Fraction(8, 99),
         CORRECT,
@@ -120,7 +121,7 @@ BROKEN: tuple[Mutant, ...] = (
         "top-p on the draft only",
         "The draft obeys top-p, the target is verified whole.",
         ("vllm-project/vllm#10198",),
-        Candidate(one_token.top_p_on_draft_only),
+        TokenCandidate(one_token.top_p_on_draft_only),
         Problem(draft=[1 / 2, 1 / 2, 0.0], target=[5 / 8, 3 / 8, 0.0], law=IID(1)),
         Fraction(1, 5),
         CORRECT,
@@ -130,7 +131,7 @@ BROKEN: tuple[Mutant, ...] = (
         "raw draft",
         "Drafts are drawn after top-k and verified with the probabilities before it.",
         ("huggingface/transformers#47932", "huggingface/transformers#47961"),
-        Candidate(one_token.raw_draft),
+        TokenCandidate(one_token.raw_draft),
         Problem(draft=[5 / 8, 3 / 8, 0.0, 0.0], target=TARGET, law=IID(1)),
         Fraction(11, 80),
         CORRECT,
@@ -140,7 +141,7 @@ BROKEN: tuple[Mutant, ...] = (
         "zero-filled padding",
         "Rows that pad the vocabulary have logit 0 instead of −∞ (a tenth of the mass here).",
         ("vllm-project/vllm#5203", "vllm-project/vllm#42775"),
-        Candidate(one_token.zero_filled_padding),
+        TokenCandidate(one_token.zero_filled_padding),
         Problem(draft=[1 / 2, 1 / 4, 1 / 4, 0.0], target=[1 / 4, 1 / 4, 1 / 2, 0.0], law=IID(1)),
         Fraction(1, 10),
         CORRECT,
@@ -162,7 +163,7 @@ BROKEN: tuple[Mutant, ...] = (
         IID(1),
     ),
     _plain(
-        Candidate(one_token.one_hot_ratio),
+        TokenCandidate(one_token.one_hot_ratio),
         "A sampled draft is accepted as if it were certain (one-hot), its residual still subtracts "
         "p. (One-hot in both places, as "
         "in the source, is lossless.)",
@@ -171,35 +172,35 @@ BROKEN: tuple[Mutant, ...] = (
         name="one-hot ratio for a sampled draft",
     ),
     _plain(
-        Candidate(one_token.either_of_two_samples),
+        TokenCandidate(one_token.either_of_two_samples),
         "Two samples of the target are drawn, and a draft that equals either is a match.",
         Fraction(551, 8000),
         "AMD-AGI/FLy",
         name="either of two samples",
     ),
     _plain(
-        Candidate(one_token.accept_everything),
+        TokenCandidate(one_token.accept_everything),
         "The count of matches is wrong, so that every draft passes.",
         Fraction(3, 10),
         "huggingface/transformers#28508",
         name="everything accepted",
     ),
     _plain(
-        Candidate(one_token.resample_target),
+        TokenCandidate(one_token.resample_target),
         "After a rejection the target is sampled, not the residual.",
         Fraction(1, 8),
         "eth-sri/language-model-arithmetic#14",
         name="no residual",
     ),
     _plain(
-        Candidate(one_token.remove_drafted_token),
+        TokenCandidate(one_token.remove_drafted_token),
         "The residual is the target without the drafted token; p is not subtracted elsewhere.",
         Fraction(17, 160),
         "SafeAILab/EAGLE#20",
         name="residual removes the drafted token only",
     ),
     _plain(
-        Candidate(one_token.unnormalised_residual),
+        TokenCandidate(one_token.unnormalised_residual),
         "The residual's cumulative sum is inverted without its total; what is left goes to the "
         "last token.",
         Fraction(7, 100),
@@ -207,7 +208,7 @@ BROKEN: tuple[Mutant, ...] = (
         name="residual not renormalised",
     ),
     _plain(
-        Candidate(one_token.lenient),
+        TokenCandidate(one_token.lenient),
         "Acceptance min(1, q/(l·p)) with l = 4/5, the residual unchanged.",
         Fraction(1, 20),
         "Leviathan et al. 2023, Appendix A.5",
@@ -215,7 +216,7 @@ BROKEN: tuple[Mutant, ...] = (
         name="lenience",
     ),
     _plain(
-        Candidate(one_token.threshold_below_one),
+        TokenCandidate(one_token.threshold_below_one),
         "Acceptance of a draft taken as certain with min(1, q/t), t = 1/2.",
         Fraction(6187, 62400),
         "sgl-project/sglang#8068",
@@ -224,7 +225,7 @@ BROKEN: tuple[Mutant, ...] = (
     ),
     dataclasses.replace(
         _plain(
-            Candidate(one_token.clamped_residual),
+            TokenCandidate(one_token.clamped_residual),
             "The residual is clamped at 1e-8 from below: every impossible token becomes possible. "
             "The error grows with V.",
             Fraction(3, 10**8 + 12),
@@ -236,14 +237,14 @@ BROKEN: tuple[Mutant, ...] = (
         sampled_on=_point_and_rest(LARGE_VOCABULARY),
     ),
     _plain(
-        Candidate(one_token.same_uniform_for_residual),
+        TokenCandidate(one_token.same_uniform_for_residual),
         "The uniform that rejected the draft also draws the replacement.",
         Fraction(1, 10),
         "vllm-project/vllm-ascend#16370",
         name="one uniform for rejection and residual",
     ),
     _plain(
-        Candidate(one_token.one_uniform_for_all_drafts),
+        TokenCandidate(one_token.one_uniform_for_all_drafts),
         "Two drafts for one position are compared with the same uniform.",
         Fraction(2, 75),
         NO_REPORT,
@@ -251,7 +252,7 @@ BROKEN: tuple[Mutant, ...] = (
         instance=Problem(draft=DRAFT, target=TARGET, law=IID(2)),
     ),
     _plain(
-        Candidate(one_token.winner_as_a_draft),
+        TokenCandidate(one_token.winner_as_a_draft),
         "The better of two drafts is selected, and verified with p as if it had been drafted "
         "alone.",
         Fraction(61, 400),
@@ -260,14 +261,14 @@ BROKEN: tuple[Mutant, ...] = (
         instance=Problem(draft=DRAFT, target=TARGET, law=IID(2)),
     ),
     _plain(
-        Candidate(one_token.mixed_target),
+        TokenCandidate(one_token.mixed_target),
         "The target is mixed with the draft, 3/4 to 1/4, to accept more.",
         Fraction(3, 40),
         "huggingface/transformers#45979",
         name="target mixed with the draft",
     ),
     _plain(
-        Candidate(one_token.relaxed),
+        TokenCandidate(one_token.relaxed),
         "One of the target's two likeliest tokens passes unverified if it is within 1/8 of the "
         "likeliest.",
         Fraction(1, 10),
@@ -280,7 +281,7 @@ BROKEN: tuple[Mutant, ...] = (
         "The nucleus is taken of the raw target, the temperature (here 1/2) applied to what is "
         "left.",
         ("NVIDIA/FasterTransformer#234",),
-        Candidate(one_token.top_p_before_temperature),
+        TokenCandidate(one_token.top_p_before_temperature),
         Problem(draft=DRAFT, target=[16 / 25, 9 / 25, 0.0, 0.0], law=IID(1)),
         Fraction(4, 29),
         CORRECT,
@@ -290,15 +291,16 @@ BROKEN: tuple[Mutant, ...] = (
         "bfloat16 drafts, float32 ratios",
         "Drafts are drawn from probabilities in bfloat16 and verified with those in float32.",
         ("deepseek-ai/DeepSpec#31",),
-        Candidate(one_token.bfloat16_drafts),
+        TokenCandidate(one_token.bfloat16_drafts),
         Problem(draft=ROUNDED, target=TARGET, law=IID(1)),
         Fraction(41, 82020),
         CORRECT,
         IID(1),
-        beyond_samples="a total variation of 1/2,000 takes tens of millions of samples to tell from chance",
+        beyond_samples="a total variation of 1/2,000 takes tens of millions of samples to tell "
+        "from chance",
     ),
     _plain(
-        Candidate(one_token.first_tile_only),
+        TokenCandidate(one_token.first_tile_only),
         "A kernel reads the first 64 tokens of a row only: an offset that is right up to a size.",
         Fraction(1, 4),
         "vllm-project/vllm#48055",
@@ -309,10 +311,10 @@ BROKEN: tuple[Mutant, ...] = (
         "a fifth draft unverified",
         "Four drafts are verified, a fifth is taken as it is. (Tests try two.)",
         (NO_REPORT,),
-        Candidate(one_token.last_drafts_unverified),
+        TokenCandidate(one_token.last_drafts_unverified),
         Problem(draft=[3 / 4, 1 / 4], target=[1 / 2, 1 / 2], law=IID(5)),
         Fraction(81, 1024),
-        Candidate(one_token.last_drafts_unverified),
+        TokenCandidate(one_token.last_drafts_unverified),
         IID(2),
     ),
     Mutant(
@@ -336,28 +338,30 @@ BROKEN: tuple[Mutant, ...] = (
         IID(2),
     ),
     _block(
-        Candidate(blocks.one_uniform_for_all_positions),
+        BlockCandidate(blocks.one_uniform_for_all_positions),
         "Every position of a block is compared with the same uniform.",
         Fraction(1, 16),
         NO_REPORT,
         name="one uniform for all positions",
     ),
     _block(
-        Candidate(blocks.target_row_ahead),
+        BlockCandidate(blocks.target_row_ahead),
         "Draft i is verified against the target after draft i.",
         Fraction(1, 4),
         "huggingface/transformers#28166",
         name="target one position ahead",
     ),
     _block(
-        Candidate(blocks.first_draft_unverified),
+        BlockCandidate(blocks.first_draft_unverified),
         "The loop starts at the second draft.",
         Fraction(1, 4),
         "ohdearquant/lattice#243",
         name="first draft not verified",
     ),
     _block(
-        Candidate(blocks.bonus_after_rejection, num_uniforms=lambda gamma, num_tokens: gamma + 2),
+        BlockCandidate(
+            blocks.bonus_after_rejection, num_uniforms=lambda gamma, num_tokens: gamma + 2
+        ),
         "A rejection at the last position is followed by a bonus token, drawn after the rejected "
         "draft.",
         Fraction(1, 8),
@@ -378,7 +382,7 @@ CONTROLS: tuple[Mutant, ...] = (
         name="speculative sampling",
     ),
     _plain(
-        Candidate(one_token.one_hot_draft),
+        TokenCandidate(one_token.one_hot_draft),
         "A sampled draft is treated as certain, in the ratio and in the residual: lossless, with "
         "acceptance Σ pq.",
         Fraction(0),
@@ -387,7 +391,7 @@ CONTROLS: tuple[Mutant, ...] = (
         name="one-hot draft throughout",
     ),
     _plain(
-        Candidate(one_token.sample_and_match),
+        TokenCandidate(one_token.sample_and_match),
         "The target is sampled and the draft compared with it: lossless, with acceptance Σ pq.",
         Fraction(0),
         "ml-explore/mlx-swift-lm#459",
@@ -395,7 +399,7 @@ CONTROLS: tuple[Mutant, ...] = (
         name="sample and match",
     ),
     _plain(
-        Candidate(one_token.kept_at_equality),
+        TokenCandidate(one_token.kept_at_equality),
         "≤ for <: another rule where a uniform is exactly 0, once in 2^24 draws of float32. "
         "Integration over [0, 1) gives that no "
         "volume, and no sample of a feasible size meets it.",
@@ -407,14 +411,14 @@ CONTROLS: tuple[Mutant, ...] = (
         "top-k before temperature",
         "Temperature keeps the order of tokens, so that top-k before it keeps the same ones.",
         ("Blaizzy/mlx-vlm#2029",),
-        Candidate(one_token.top_k_before_temperature),
+        TokenCandidate(one_token.top_k_before_temperature),
         Problem(draft=DRAFT, target=[16 / 25, 9 / 25, 0.0, 0.0], law=IID(1)),
         Fraction(0),
         CORRECT,
         IID(1),
     ),
     _block(
-        Candidate(blocks.chain),
+        BlockCandidate(blocks.chain),
         "Correct.",
         Fraction(0),
         "Leviathan et al. 2023, Algorithm 1",

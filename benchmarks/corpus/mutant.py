@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from fractions import Fraction
 
-from otm.audit.candidate import Candidate
+from otm.audit.candidate import UniformsCandidate
 from otm.drafts import Law
 from otm.problem import Problem
 from otm.sequence.models import TableModel
@@ -49,10 +49,10 @@ class Mutant:
     name: str
     description: str
     sources: tuple[str, ...]
-    candidate: Candidate
+    candidate: UniformsCandidate
     instance: Problem | ToyModels
     total_variation: Fraction
-    in_tests: Candidate
+    in_tests: UniformsCandidate
     law_in_tests: Law
     sampled_on: Problem | None = None
     beyond_samples: str = ""

@@ -32,13 +32,13 @@ import scipy
 from numpy.typing import NDArray
 
 from benchmarks.corpus.mutant import Mutant, ToyModels
-from otm.audit.candidate import Candidate, CandidateFailure
-from otm.audit.exact_audit import exact
-from otm.audit.instances import table_model
-from otm.audit.sampled_audit import SampledAudit, outputs, sampled
-from otm.audit.sequence_audit import sequence
+from otm.audit import Errors, exact, sampled, sequence
+from otm.audit.candidate import UniformsCandidate
+from otm.audit.sampled_audit import SampledAudit, outputs
+from otm.audit.standard_problems import table_model
 from otm.problem import Problem
 from otm.sequence.models import TableModel, sequence_law
+from otm.tracing.answers import CandidateFailure
 
 USUAL = ("greedy", "valid", "order", "distance ratio", "noise floor", "chi-square")
 """Names of the tests, in the order of the fields of `Noticed`."""
@@ -173,7 +173,7 @@ def _certain_model(gamma: int, rng: np.random.Generator) -> TableModel:
     return table_model(lambda context: np.eye(3)[rng.integers(3)], 3, gamma)
 
 
-def _differs(candidate: Candidate, instance: Problem | ToyModels) -> bool:
+def _differs(candidate: UniformsCandidate, instance: Problem | ToyModels) -> bool:
     try:
         if isinstance(instance, Problem):
             return exact(candidate, instance).total_variation > 0.5
@@ -196,7 +196,7 @@ def fails_order(law: NDArray[np.float64], rng: np.random.Generator) -> bool:
 def fails_distance_ratio(
     law: NDArray[np.float64], target: tuple[float, ...], rng: np.random.Generator
 ) -> bool:
-    """Whether the distance to the target does not fall twenty times as fast as that to random laws."""
+    """Whether the distance to the target falls less than twenty times as fast as to random laws."""
     weights = np.exp(rng.random((100, len(law))))
     others = weights / weights.sum(axis=-1, keepdims=True)
     to_target, to_others = [], []
@@ -251,12 +251,12 @@ def sampled_of(mutant: Mutant, *, rng: np.random.Generator) -> SampledAudit:
         np.ravel_multi_index(tuple(blocks.T), law.shape),
         target=law.reshape(-1),
         name=mutant.name,
-        detect=_BLOCKS_DETECT,
+        errors=Errors(detect=_BLOCKS_DETECT),
     )
 
 
 def _sample_blocks(
-    candidate: Candidate, models: ToyModels, rng: np.random.Generator
+    candidate: UniformsCandidate, models: ToyModels, rng: np.random.Generator
 ) -> list[tuple[int, ...]]:
     """Draft, verify, and let the target complete, `_BLOCKS` times."""
     gamma = models.num_drafts

@@ -15,12 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from benchmarks.corpus import steps, trees
 from benchmarks.corpus.entries import NO_REPORT
-from otm.audit.candidate import CandidateFailure
-from otm.audit.instances import table_model
 from otm.audit.joint_audit import JointAudit
+from otm.audit.standard_problems import table_model
 from otm.audit.step_audit import step
-from otm.audit.tree_audit import tree
+from otm.audit.tree_audit import tree_kernel
 from otm.sequence.models import LanguageModel, ZerothOrder
+from otm.tracing.answers import CandidateFailure
 
 SIBLINGS = (-1, 0, 0)
 """The tree: two drafts for one position."""
@@ -73,7 +73,7 @@ class Whole:
         if not self.siblings:
             return step(self.candidate, draft=draft, target=target, length=2, rng=rng)
         replacement = self.siblings == "with replacement"
-        return tree(
+        return tree_kernel(
             self.candidate,
             draft=draft,
             target=target,

@@ -17,10 +17,10 @@ import otm
 from benchmarks.public_code.checkouts import folder
 from benchmarks.public_code.subjects import Subject, drafting
 from otm import audit
-from otm.audit import instances
-from otm.audit.candidate import CandidateFailure
-from otm.audit.probabilities import number, numbers
+from otm.audit import standard_problems
+from otm.audit.report import format_probabilities, format_probability
 from otm.sequence import MarkovModel, ZerothOrder
+from otm.tracing.answers import CandidateFailure
 from otm.tracing.probing import OwnRandomness
 
 PAIRS: dict[str, tuple[Any, Any]] = {
@@ -117,7 +117,7 @@ def _jobs(subject: Subject, candidate: Any) -> Iterator[tuple[str, Callable[[], 
     options = subject.options
     if subject.kind == "token":
         for name in TOKENS:
-            draft, target = instances.instance(name)
+            draft, target = standard_problems.instance(name)
             yield (
                 name,
                 lambda p=draft, q=target: audit.exact(
@@ -126,7 +126,7 @@ def _jobs(subject: Subject, candidate: Any) -> Iterator[tuple[str, Callable[[], 
             )
     elif subject.kind == "block":
         for gamma in (1, 2):
-            for name, (draft, target) in instances.standard_models(gamma).items():
+            for name, (draft, target) in standard_problems.standard_models(gamma).items():
                 label = f"{name}, γ = {gamma}"
                 yield (
                     label,
@@ -156,7 +156,7 @@ def _of_models(
     draft, target = PAIRS[name]
     common = {"draft": draft, "target": target, "rng": np.random.default_rng(0), **errors}
     if subject.kind == "tree":
-        return audit.tree(
+        return audit.tree_kernel(
             candidate, parents=shape, replacement=subject.options.get("replacement", True), **common
         )
     return audit.step(candidate, length=subject.options.get("length", 2), **common)
@@ -170,7 +170,7 @@ def _smallest(subject: Subject, candidate: Any, failed: list[tuple[str, Any]]) -
     if subject.kind == "token":
         found = audit.shrink(candidate, budget=SHRINKING) or found
         token = found.worst_token
-        laws = f"p = {numbers(found.problem.draft)}, q = {numbers(found.problem.target)}"
+        laws = f"p = {format_probabilities(found.problem.draft)}, q = {format_probabilities(found.problem.target)}"
         return _said(laws, token, found.output_law[token], found.problem.target[token], found)
     if subject.kind == "block":
         found = audit.shrink_sequence(candidate, num_drafts=(1, 2), budget=SHRINKING) or found
@@ -180,8 +180,8 @@ def _smallest(subject: Subject, candidate: Any, failed: list[tuple[str, Any]]) -
             or len({tuple(law) for law in found.target_tables.values()}) == 1
         )
         laws = (
-            f"γ = {found.num_drafts}, p = {numbers(p)}, q = "
-            f"{numbers(q)}{'' if same else ' at first'}"
+            f"γ = {found.num_drafts}, p = {format_probabilities(p)}, q = "
+            f"{format_probabilities(q)}{'' if same else ' at first'}"
         )
         return _said(
             laws,
@@ -192,15 +192,15 @@ def _smallest(subject: Subject, candidate: Any, failed: list[tuple[str, Any]]) -
         )
     draft, target = PAIRS[label.split(", tree")[0]]
     shape = f", tree{label.split(', tree')[1]}" if ", tree" in label else ""
-    laws = f"p = {numbers(draft.next([]))}, q = {numbers(target.next([]))}{shape}"
+    laws = f"p = {format_probabilities(draft.next([]))}, q = {format_probabilities(target.next([]))}{shape}"
     if found.worst is None:
         return f"{laws}: TV ≥ {found.total_variation:.3g}, by samples"
     return _said(laws, found.worst, found.law[found.worst], found.target_law[found.worst], found)
 
 
 def _said(laws: str, what: Any, comes: float, should: float, found: Any) -> str:
-    odds = f"comes out with {number(float(comes))}, should with {number(float(should))}"
-    return f"{laws}: {what} {odds}; TV {number(found.total_variation)}"
+    odds = f"comes out with {format_probability(float(comes))}, should with {format_probability(float(should))}"
+    return f"{laws}: {what} {odds}; TV {format_probability(found.total_variation)}"
 
 
 def _confirmed(subject: Subject, candidate: Any, label: str, found: Any) -> str:
@@ -218,7 +218,7 @@ def _confirmed(subject: Subject, candidate: Any, label: str, found: Any) -> str:
         result = _of_models(subject, stopped(candidate), label.split(", tree")[0], shape, **errors)
     else:
         name, gamma = label.split(", γ = ") if "γ" in label else (label, "1")
-        draft, target = instances.standard_models(int(gamma))[name]
+        draft, target = standard_problems.standard_models(int(gamma))[name]
         step, rng = drafting(candidate, int(gamma)), np.random.default_rng(0)
         result = audit.step(
             stopped(step), draft=draft, target=target, length=int(gamma) + 1, rng=rng, **errors

@@ -1,79 +1,116 @@
 """Is somebody else's verifier lossless, and if not, by how much?
 
-`battery` audits a callable of any kind as far as it can be done by default, and says in its first
-line what that covers; `assert_lossless` does so in a test (and as a fixture, `otm_pytest`). What it
-is made of, strongest first:
+*Candidates.* What is audited is a `Candidate`: abstract, one final class for each way of being
+called, which says what it is, draws from itself, is integrated, and yields the checks that it
+should pass. `classify` finds out which one a plain function is.
 
-* `exact` (on the standard instances `exact_battery`): its output law by integration over its
-  uniforms and over every draft, against the target; nothing is sampled. `sampler` does the same to
-  the sampler of one of the library's own verifiers.
-* `sequence` (on standard toy models `sequence_battery`): the same for the joint law of a block of
-  tokens.
-* `step`: a decoding step that drafts by itself, exact where it can be branched on, sampled where
-  not.
-* `generate`: a whole generation loop on toy language models with caches, padding and raw logits;
-  likewise.
-* `tree`: a kernel that takes a drafted tree and returns a path; likewise.
-* `sampled` (`sampled_battery`; `sampled_blocks` for γ + 1 tokens jointly; `outputs` for given
-  samples): any callable, any vocabulary, with proved error probabilities.
-* `log`: what a server logged, every context seen once.
-* `acceptance`: how many drafts an engine counted as accepted, which can accuse and cannot acquit.
+======================  =============================================  ========================
+candidate               called as                                      audited by
+======================  =============================================  ========================
+`TokenCandidate`        ``verify(draft, target, drafts, uniforms)``    `exact`, `sampled`
+`BatchCandidate`        ``verify(draft, target, drafts, rng)``         `sampled`
+`VerifierCandidate`     one of the library's verifiers                 `exact`, `sampled`
+`BlockCandidate`        ``verify(draft, target, drafts, uniforms)``    `sequence`
+`BlockBatchCandidate`   ``verify(draft, target, drafts, rng)``         `sampled_blocks`
+`LogitCandidate`        with raw logits, and a temperature at the end  `exact`, `sequence`
+`StepCandidate`         ``step(draft_model, target_model, rng)``       `step`
+`TreeCandidate`         ``verify(tree, rng)``                          `tree_kernel`
+`GenerationCandidate`   ``generate(draft, target, request)``           `generate`
+======================  =============================================  ========================
 
-`shrink` and `shrink_sequence` find the smallest problem on which a verifier fails; `str` of any
-result is a report in Markdown. What a callable looks like: `otm.audit.candidate`. On the command
-line: ``python -m otm audit module:function``.
+*Checks.* A `Check` is one audit on one instance: it has a name ("zeros, IID(k=2)"), a kind
+("exact" or "sampled"), and runs to one result. A list of checks is all that a battery is:
 
-Each result is a class in the module that makes it: `ExactAudit` in `otm.audit.exact_audit`, and so
-on.
+* `battery` carries them out within a time and gives one verdict, with the smallest problem on which
+  the candidate fails;
+* `assert_lossless` asserts that verdict in a test (and as a fixture, `otm_pytest`);
+* `parametrize_with_checks` makes each check a test of pytest, to be skipped, or expected to fail,
+  by name.
+
+*Audits*, strongest first:
+
+* `exact`, and `sequence` of a block: the output law by integration over the uniforms and over every
+  draft, against the target; nothing is sampled. `library_sampler` does the same to the sampler of
+  one of the library's own verifiers.
+* `step`, `tree_kernel`, `generate`: the joint law of what code writes that draws by itself, exact
+  where its draws can be branched on, sampled where not.
+* `sampled`, and `sampled_blocks`; `outputs` for given samples: any callable, any vocabulary, with
+  proved error probabilities. `Errors` says what must be found, and how often they may be wrong.
+* `server_log`: what a server logged, every context seen once.
+* `acceptance_counts`: how many drafts an engine counted as accepted, which can accuse and cannot
+  acquit.
+
+*Reports.* Every result is an `otm.audit.report.Audit`: a verdict, what it covers, and a report in
+Markdown (`str`). `shrink` and `shrink_sequence` find the smallest problem on which a verifier
+fails. On the command line: ``otm audit module:function``.
 """
 
-from otm.audit.acceptance_audit import acceptance
-from otm.audit.assertion import assert_lossless
-from otm.audit.batteries import battery, exact_battery, sampled_battery, sequence_battery
-from otm.audit.block_samples import sampled_blocks
-from otm.audit.candidate import (
-    BatchCandidate,
-    BlockKernel,
-    Candidate,
-    LogitCandidate,
-    WholeCandidate,
+from otm.audit.acceptance_audit import acceptance_counts
+from otm.audit.batteries import battery
+from otm.audit.blocks import (
+    BlockBatchCandidate,
+    BlockCandidate,
+    sampled_blocks,
+    sequence,
+    shrink_sequence,
 )
-from otm.audit.exact_audit import exact, sampler
-from otm.audit.generation_audit import generate
-from otm.audit.log_audit import log, records_needed
-from otm.audit.sampled_audit import outputs, sampled
-from otm.audit.sequence_audit import sequence
-from otm.audit.shrinking import shrink, shrink_sequence
-from otm.audit.step_audit import step
-from otm.audit.tree_audit import tree
+from otm.audit.candidate import Candidate, Check, Scope
+from otm.audit.classification import classify
+from otm.audit.deadline import Deadline
+from otm.audit.error_budget import DetectionBudget, Errors
+from otm.audit.generation_audit import GenerationCandidate, generate
+from otm.audit.log_audit import records_needed, server_log
+from otm.audit.logits import LogitCandidate
+from otm.audit.one_token import (
+    BatchCandidate,
+    TokenCandidate,
+    VerifierCandidate,
+    exact,
+    library_sampler,
+    sampled,
+    shrink,
+)
+from otm.audit.sampled_audit import outputs
+from otm.audit.step_audit import StepCandidate, step
+from otm.audit.testing import assert_lossless, parametrize_with_checks
+from otm.audit.tree_audit import TreeCandidate, tree_kernel
 from otm.evidence import samples_needed
 from otm.tracing.output_law import rounding_tolerance
 
 __all__ = [
     "BatchCandidate",
-    "BlockKernel",
+    "BlockBatchCandidate",
+    "BlockCandidate",
     "Candidate",
+    "Check",
+    "Deadline",
+    "DetectionBudget",
+    "Errors",
+    "GenerationCandidate",
     "LogitCandidate",
-    "WholeCandidate",
-    "acceptance",
+    "Scope",
+    "StepCandidate",
+    "TokenCandidate",
+    "TreeCandidate",
+    "VerifierCandidate",
+    "acceptance_counts",
     "assert_lossless",
     "battery",
+    "classify",
     "exact",
-    "exact_battery",
     "generate",
-    "log",
+    "library_sampler",
     "outputs",
+    "parametrize_with_checks",
     "records_needed",
     "rounding_tolerance",
     "sampled",
-    "sampled_battery",
     "sampled_blocks",
-    "sampler",
     "samples_needed",
     "sequence",
-    "sequence_battery",
+    "server_log",
     "shrink",
     "shrink_sequence",
     "step",
-    "tree",
+    "tree_kernel",
 ]

@@ -21,9 +21,10 @@ Counts that were printed as rounded rates are taken at the lower end of what the
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,14 +33,12 @@ from numpy.typing import NDArray
 
 from otm import drawing
 from otm.audit.coverage import Coverage
-from otm.audit.probabilities import number
-from otm.audit.sampled_audit import check_errors
-from otm.audit.verdicts import SingleAudit, Verdict
+from otm.audit.error_budget import USUAL, Errors
+from otm.audit.report import SingleAudit, Verdict, facts, format_probability
 from otm.engines import AcceptanceRecord, read_acceptance
 from otm.errors import InvalidParameter
 from otm.evidence import deviation
 from otm.pmf import check_instance, plain_reals
-from otm.tabular import markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +56,6 @@ class AcceptanceAudit(SingleAudit):
     Markdown.
 
     Attributes:
-        name: of the record.
         record: as it was read.
         rates: share of steps that accepted at least 1, 2, … drafts, `(L,)`; empty if the record
             holds none.
@@ -71,9 +69,6 @@ class AcceptanceAudit(SingleAudit):
     possible: NDArray[np.float64]
     false_alarm: float
     missed: float
-
-    def __repr__(self) -> str:
-        return f"AcceptanceAudit({self.name!r}, {self.verdict}, {self.record.steps} steps)"
 
     @property
     def excess(self) -> float:
@@ -131,57 +126,61 @@ class AcceptanceAudit(SingleAudit):
             instances=(self.name,),
             drafts=tuple(range(1, max(1, self.rates.size) + 1)),
             by=((f"a record{steps}, {self.record.form}", 1),),
+            false_alarm=self.false_alarm,
             untested=(
                 "any fault that does not raise acceptance above what is possible",
                 "the law of the outputs",
             ),
         )
 
-    def _draw(self, ax: Axes) -> None:
+    @property
+    def drawn(self) -> None:
+        """No samples of one law."""
+        return
+
+    def picture(self) -> Callable[[Axes], None]:
+        """Return what was recorded beside what is possible."""
         ks = list(range(1, self.rates.size + 1))
         lines = [drawing.Line("recorded", ks, self.rates.tolist())]
         if self.possible.size:
-            lines.append(
-                drawing.Line(
-                    "possible", ks[: self.possible.size], self.possible.tolist(), best=True
-                )
-            )
-        drawing.draw_lines(
-            ax, lines, xlabel="at least so many accepted", ylabel="share of the steps", ticks=ks
+            most = self.possible.tolist()
+            lines.append(drawing.Line("possible", ks[: len(most)], most, best=True))
+        return functools.partial(
+            drawing.draw_lines,
+            lines=lines,
+            xlabel="at least so many accepted",
+            ylabel="share of the steps",
+            ticks=ks,
         )
-        ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
-        """Return the figures that a battery shows."""
+        """Return the lower bound on the total variation, and the number of steps."""
         return f"≥ {self.severity:.4g}", "", f"{self.record.steps or 0:,.0f} steps"
 
-    def figures(self) -> str:
-        """Return the report without its head."""
-        rows = [("record", f"{self.record.form}, {self.record.unit}s: {len(self.record.parts):,}")]
-        for i, rate in enumerate(self.rates):
-            most = (
-                f"; at most {number(float(self.possible[i]))} is possible"
-                if i < self.possible.size
-                else ""
-            )
-            rows.append((f"at least {i + 1} accepted", f"{number(float(rate))} of the steps{most}"))
-        if self.possible.size and self.record.steps:
-            rows.append(
-                (
-                    "excess",
-                    f"{self.excess:.4g}; the alarm is at {self._threshold(self.false_alarm):.4g}",
-                )
-            )
+    def sections(self) -> list[str]:
+        """Return the rates beside what is possible, the errors, and what a verdict needs."""
+        record, shown = self.record, format_probability
+        rows = [("record", f"{record.form}, {record.unit}s: {len(record.parts):,}")]
+        for i, rate in enumerate(self.rates.tolist()):
+            most = ""
+            if i < self.possible.size:
+                most = f"; at most {shown(float(self.possible[i]))} is possible"
+            rows.append((f"at least {i + 1} accepted", f"{shown(rate)} of the steps{most}"))
+        if self.possible.size and record.steps:
+            alarm = self._threshold(self.false_alarm)
             missed = f"an excess ≥ {self.found:.4g} is missed with ≤ {self.missed:g}"
-            rows.append(("errors", f"false alarm ≤ {self.false_alarm:g}; {missed}"))
-            rows.append(("total variation", f"at least {self.severity:.4g} (95 %)"))
-        shown = markdown(("", ""), rows)
-        return shown if self.verdict == "not lossless" else f"{shown}\n\n{self._missing()}"
+            rows += [
+                ("excess", f"{self.excess:.4g}; the alarm is at {alarm:.4g}"),
+                ("errors", f"false alarm ≤ {self.false_alarm:g}; {missed}"),
+                ("total variation", f"at least {self.severity:.4g} (95 %)"),
+            ]
+        accused = self.verdict == "not lossless"
+        return [facts(rows)] if accused else [facts(rows), self._missing()]
 
     def _missing(self) -> str:
         """Say what a verdict needs."""
         laws = (
-            "Log each output token with the law that it should have (`otm.audit.records`) for a "
+            "Log each output token with the law that it should have (`otm.audit.token_log`) for a "
             "verdict on the outputs."
         )
         if not self.rates.size:
@@ -215,13 +214,12 @@ class AcceptanceAudit(SingleAudit):
         )
 
 
-def acceptance(
+def acceptance_counts(
     record: AcceptanceRecord | str | os.PathLike[str],
     *,
     expected: Sequence[float] = (),
     name: str = "",
-    false_alarm: float = 1e-9,
-    missed: float = 1e-3,
+    errors: Errors = USUAL,
 ) -> AcceptanceAudit:
     r"""Test whether an engine accepts more drafts than a lossless scheme can.
 
@@ -231,8 +229,8 @@ def acceptance(
             min(p, q) for the first draft, of Σ min(P_i, Q_i) for the first i of them; empty if it
             is not known. Measured on other contexts it is an assumption.
         name: what to call the record in the report; the file's name, or "record", if empty.
-        false_alarm: probability at most of an alarm for a lossless engine.
-        missed: probability at most of no alarm at an excess of the result's `found`.
+        errors: how often there may be an alarm for a lossless engine, and none at an excess of the
+            result's `found`; what they are to find is not asked.
 
     Returns:
         AcceptanceAudit: "not lossless" or "no verdict", with what is missing; counts cannot acquit.
@@ -243,17 +241,20 @@ def acceptance(
     Cost: O(parts). Reference: docs/theory.md, "Audits"; Azuma 1967, Hoeffding 1963.
 
     >>> import tempfile
-    >>> counters = 'vllm:spec_decode_num_drafts_total 10000\nvllm:spec_decode_num_draft_tokens_total 10000\n' \
-    ...     'vllm:spec_decode_num_accepted_tokens_total 9000\n' \
+    >>> counters = (
+    ...     "vllm:spec_decode_num_drafts_total 10000\n"
+    ...     "vllm:spec_decode_num_draft_tokens_total 10000\n"
+    ...     "vllm:spec_decode_num_accepted_tokens_total 9000\n"
     ...     'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 9000\n'
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder, "counters.txt")
     ...     _ = file.write_text(counters)
-    ...     [acceptance(file, expected=most).verdict for most in ([0.8], [0.9], [])]
+    ...     [acceptance_counts(file, expected=most).verdict for most in ([0.8], [0.9], [])]
     ['not lossless', 'no verdict', 'no verdict']
     """
     check_instance(name, str, name="name")
-    errors = check_errors(false_alarm, missed)
+    errors = errors.check_tests()
     if not isinstance(record, AcceptanceRecord):
         name = name or Path(record).name
         record = read_acceptance(record)
@@ -273,6 +274,6 @@ def acceptance(
         record=record,
         rates=rates,
         possible=np.asarray(most[: rates.size], dtype=np.float64),
-        false_alarm=errors[0],
-        missed=errors[1],
+        false_alarm=errors.false_alarm,
+        missed=errors.missed,
     )

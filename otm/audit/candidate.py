@@ -1,71 +1,270 @@
-"""What a callable under audit looks like, and how its answer is read.
+"""What is audited: a candidate says how it is called, and yields the checks that it should pass.
 
-The arguments are positional, because every engine has its own names for them::
+The arguments of all callables are positional, because every engine has its own names for them::
 
     verify(draft, target, drafts, uniforms) -> token  or  (token, accepted)
 
 with `draft` the law that the drafts came from `(V,)` (`(k, V)` for different drafters), `target`
 `(V,)`, `drafts` `(k,)` integers (−1 where a law could draft no further token) and `uniforms`
-`(n,)`, independent and uniform on [0, 1), of which it may use any. The same with `draft` `(γ, V)`,
-`target` `(γ+1, V)` and `drafts` `(γ,)` verifies a block, and returns 1 to γ + 1 tokens. Kernels
-that verify many rows at once with randomness of their own are a `BatchCandidate`::
+`(n,)`, independent and uniform on [0, 1), of which it may use any: a `TokenCandidate`. The same
+with `draft` `(γ, V)`, `target` `(γ+1, V)` and `drafts` `(γ,)` verifies a block and returns 1 to
+γ + 1 tokens: a `BlockCandidate`. Kernels that verify many rows at once, with a NumPy generator in
+place of the uniforms, are a `BatchCandidate` or a `BlockBatchCandidate`; code that takes raw
+logits, and a temperature as fifth argument, is a `LogitCandidate`. A `StepCandidate` drafts by
+itself, a `TreeCandidate` reads drafted trees, a `GenerationCandidate` writes whole texts, and a
+`VerifierCandidate` holds one of the library's verifiers. Of a plain function `otm.audit.classify`
+finds out which of these it is.
 
-    verify(draft, target, drafts, rng) -> tokens  or  (tokens, accepted)
-
-with `drafts` `(m, k)` and a NumPy generator, which a kernel may use to seed its own; those of
-blocks are a `BlockKernel`, and code that takes raw logits, and a temperature as fifth argument, is
-a `LogitCandidate`. Code that drafts by itself, reads drafted trees or writes whole texts is a
-`WholeCandidate`. Of a plain function `otm.audit.kinds` finds out which of these it is.
+A `Check` is one audit on one instance, ready to run. A `Scope` says what is to be checked, and
+a `Deadline` how long the candidate's code may take.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+import itertools
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit import instances
+from otm.audit.deadline import Deadline
+from otm.audit.error_budget import USUAL, Errors
+from otm.audit.integration import IntegratedAudit
+from otm.audit.report import PASSED, SingleAudit
 from otm.drafts import Law
-from otm.errors import InvalidParameter
-from otm.logits import Processing
-from otm.pmf import check_count, check_instance, plain_reals
-from otm.problem import Problem
-from otm.sequence.models import TableModel
-from otm.tracing.answers import CandidateFailure, integer_of
+from otm.drafts.base import MAX_SEQUENCES
+from otm.errors import InvalidParameter, TooLarge
+from otm.pmf import check_count, check_counts, check_instance
+from otm.tracing.answers import (
+    CandidateFailure,
+    integer_of,
+    naming_failures,
+    read_token,
+)
 from otm.verifiers.base import Verifier
-from otm.verifiers.callables import CallableVerifier, one_per_draft_and_one
+from otm.verifiers.callables import one_per_draft_and_one
 
-SIBLINGS = ("with", "without", "likeliest")
-"""How the siblings of a tree are drafted: drawn with or without replacement, or the likeliest
-tokens of the draft.
-"""
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scope:
+    """What is to be checked, and how.
+
+    Args:
+        only: which checks, all if empty: "exact" for those by integration, "sampled" for every
+            standard instance by samples instead, or parts of the checks' names.
+        laws: how several drafts of one position are drawn; None for the standard ones.
+        num_drafts: of a block, the lengths γ; None for the standard ones.
+        errors: of all checks by samples together.
+        tolerance: the largest total variation that counts as rounding; None for the default.
+        seed: of all samples; each check has a generator of its own.
+        deadline: that candidates are limited by.
+        own_randomness: whether it is known that the candidate cannot be integrated.
+
+    Raises:
+        InvalidParameter: if laws or lengths are none, or a number is out of range.
+        TooLarge: if blocks of such a length are too many to enumerate.
+    """
+
+    only: str | Sequence[str] = ()
+    laws: Iterable[Law] | None = None
+    num_drafts: Sequence[int] | None = None
+    errors: Errors = USUAL
+    tolerance: float | None = None
+    seed: int = 0
+    deadline: Deadline = dataclasses.field(default_factory=Deadline)
+    own_randomness: bool = False
+
+    def __post_init__(self) -> None:
+        check_instance(self.errors, Errors, name="errors").check_tests()
+        check_count(self.seed, name="seed", minimum=0)
+        words = (self.only,) if isinstance(self.only, str) else tuple(self.only)
+        object.__setattr__(self, "only", words)
+        if self.laws is not None:
+            object.__setattr__(self, "laws", _check_laws(self.laws))
+        if self.num_drafts is not None:
+            object.__setattr__(self, "num_drafts", _check_lengths(self.num_drafts))
+
+    @property
+    def default(self) -> bool:
+        """Whether nothing was asked for, so that what does not fit may be left out."""
+        return self.laws is None and self.num_drafts is None
+
+    @property
+    def sampled(self) -> bool:
+        """Whether to sample every instance, and integrate none."""
+        return "sampled" in self.only
+
+    def rng(self, name: str) -> np.random.Generator:
+        """Return the generator of the check of this name, the same in whatever order they run."""
+        return np.random.default_rng((self.seed, zlib.crc32(name.encode())))
+
+    def checks(self, candidate: Candidate) -> list[Check]:
+        """Return the checks of a candidate that are in the scope.
+
+        Raises:
+            InvalidParameter: if there is none.
+        """
+        found = list(candidate.checks(self))
+        chosen = [check for check in found if not self.only or check.is_named(self.only)]
+        if not chosen:
+            named = f" of kind or name {' or '.join(self.only)}" if self.only else ""
+            raise InvalidParameter(
+                f"There is no check{named} of {candidate.name!r}: either none of {len(found)} is "
+                "named so, or the standard instances have too few tokens for these laws. Name "
+                "another, or lower the number of drafts."
+            )
+        return chosen
+
+
+def _check_laws(laws: Iterable[Law]) -> tuple[Law, ...]:
+    try:
+        chosen = tuple(laws)
+    except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
+        raise InvalidParameter(
+            f"laws must hold draft laws; got {laws!r:.80}. Pass [otm.IID(1)], say."
+        ) from error
+    if not chosen or not all(isinstance(law, Law) for law in chosen):
+        raise InvalidParameter(
+            f"laws must hold at least one draft law; got {chosen!r}. Pass [otm.IID(1)], say."
+        )
+    return chosen
+
+
+def _check_lengths(num_drafts: Sequence[int]) -> tuple[int, ...]:
+    lengths = tuple(check_counts(num_drafts, name="num_drafts"))
+    if not lengths:
+        raise InvalidParameter(
+            "num_drafts must hold at least one length; it is empty. Pass [1, 2], say."
+        )
+    if (most := max(lengths)) >= MAX_SEQUENCES.bit_length():
+        raise TooLarge(
+            f"Blocks are enumerated up to {MAX_SEQUENCES:,}; two tokens and {most} drafts have "
+            f"2^{most + 1}. Pass fewer."
+        )
+    return lengths
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Candidate:
-    """A verifier under audit that takes its randomness as an argument.
+class Check:
+    """One audit of a candidate that can be named, selected, left out and carried out.
 
     Args:
-        verify: the callable, `verify(draft, target, drafts, uniforms)`.
+        instance: the problem or the models that it is on, by name.
+        setting: how the drafts are drawn, or how many positions they have; all in float64.
+        kind: "exact" where the output law is integrated (or, of code that draws by itself and
+            cannot be followed, sampled with the reason said), "sampled" where it is sampled.
+        group: what is left out together if the candidate does not take it.
+        run: carries it out.
+        needed: whether a verdict needs it.
+        shrink: looks for the smallest problem on which the candidate fails; None if nothing does.
+
+    >>> Check("zeros", "IID(k=2)", "sampled", "2 drafts by IID", lambda: None).name
+    'zeros, IID(k=2), samples'
+    """
+
+    instance: str
+    setting: str
+    kind: Literal["exact", "sampled"]
+    group: str
+    run: Callable[[], SingleAudit]
+    needed: bool = True
+    shrink: Callable[[], IntegratedAudit | None] | None = None
+
+    @property
+    def name(self) -> str:
+        """Instance, setting, and whether it is sampled: no two checks of a scope share it."""
+        samples = "samples" if self.kind == "sampled" else ""
+        return ", ".join(filter(None, (self.instance, self.setting, samples)))
+
+    def is_named(self, words: Iterable[str]) -> bool:
+        """Whether one of the words is its kind, or a part of its name."""
+        return any(word == self.kind or word in self.name for word in words)
+
+    def __call__(self) -> SingleAudit:
+        """Carry it out, and fail unless the candidate passes.
+
+        Raises:
+            AssertionError: if the verdict is neither "lossless" nor "no difference found"; its
+                message is the report.
+            CandidateFailure: if the candidate raises, or returns something that is no answer.
+        """
+        __tracebackhide__ = True
+        audit = self.run()
+        if audit.verdict not in PASSED:
+            raise AssertionError(str(audit))
+        return audit
+
+
+class Candidate(abc.ABC):
+    """Something under audit: abstract, one final class for each way of being called.
+
+    Attributes:
+        description: what it is, in words.
+        called: how it is called.
+        share: of a battery's time, for one check.
+    """
+
+    description: ClassVar[str]
+    called: ClassVar[str]
+    share: ClassVar[float] = 0.25
+    name: str
+
+    @abc.abstractmethod
+    def limited(self, deadline: Deadline) -> Candidate:
+        """Return the candidate with calls that end when time is up."""
+
+    @abc.abstractmethod
+    def checks(self, scope: Scope) -> Iterator[Check]:
+        """Yield the checks that it should pass, those first that no verdict can do without."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FunctionCandidate(Candidate):
+    """A candidate that is a function.
+
+    Args:
+        verify: the function.
         name: what to call it in reports; the function's own name if empty.
-        num_uniforms: how many uniforms it may use, from (number of drafts, V); k + 1 unless given.
 
     Raises:
         InvalidParameter: if `verify` cannot be called.
-
-    >>> Candidate(lambda draft, target, drafts, uniforms: int(drafts[0]), name="trusting").name
-    'trusting'
     """
 
-    verify: Callable[[Any, Any, Any, Any], Any]
+    verify: Callable[..., Any]
     name: str = ""
-    num_uniforms: Callable[[int, int], int] = one_per_draft_and_one
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", _name_of(self.verify, self.name))
+        if not callable(self.verify) or isinstance(self.verify, type):
+            raise InvalidParameter(
+                f"A candidate must be a function {self.called}; got {self.verify!r}. Pass the "
+                "function itself."
+            )
+        check_instance(self.name, str, name="name")
+        own_name = str(getattr(self.verify, "__name__", type(self.verify).__name__))
+        object.__setattr__(self, "name", self.name or own_name)
+
+    def limited(self: Function, deadline: Deadline) -> Function:
+        """Return the candidate with calls that end when time is up."""
+        return dataclasses.replace(self, verify=deadline.limit(self.verify))
+
+
+Function = TypeVar("Function", bound=FunctionCandidate)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UniformsCandidate(FunctionCandidate):
+    """A candidate that takes its randomness as an argument.
+
+    Args:
+        num_uniforms: how many uniforms it may use, from (number of drafts, V); k + 1 unless given.
+    """
+
+    num_uniforms: Callable[[int, int], int] = one_per_draft_and_one
 
     def count(self, num_drafts: int, num_tokens: int) -> int:
         """Return the number of uniforms for this many drafts and tokens, checked."""
@@ -74,261 +273,62 @@ class Candidate:
         )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class BatchCandidate:
-    """A verifier under audit that verifies rows in batches with randomness of its own; for the
-    sampled audit.
-
-    Args:
-        verify: the callable, `verify(draft, target, drafts, rng)` with `drafts` `(m, k)`.
-        name: what to call it in reports; the function's own name if empty.
+def as_kind(thing: object, kind: type[Function]) -> Function:
+    """Return a function as a candidate of this kind, or a candidate that is one already.
 
     Raises:
-        InvalidParameter: if `verify` cannot be called.
-
-    >>> BatchCandidate(lambda draft, target, drafts, rng: drafts[:, 0], name="trusting").name
-    'trusting'
+        InvalidParameter: if it is a candidate of another kind, or no function.
     """
-
-    verify: Callable[[Any, Any, Any, np.random.Generator], Any]
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", _name_of(self.verify, self.name))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class BlockKernel:
-    """A kernel under audit that verifies a batch of drafted blocks with randomness of its own, as
-    engines' kernels do.
-
-    Args:
-        verify: the callable, `verify(draft, target, drafts, rng)` with `draft` `(m, γ, V)`,
-            `target` `(m, γ+1, V)`, `drafts` `(m, γ)` and a NumPy generator; it returns tokens `(m,
-            γ+1)`, −1 after the end of a row's output.
-        name: what to call it in reports; the function's own name if empty.
-
-    Raises:
-        InvalidParameter: if `verify` cannot be called.
-
-    >>> BlockKernel(lambda draft, target, drafts, rng: drafts, name="trusting").name
-    'trusting'
-    """
-
-    verify: Callable[[Any, Any, Any, np.random.Generator], Any]
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", _name_of(self.verify, self.name))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class LogitCandidate:
-    """A verifier under audit that takes raw logits and does temperature, top-k, top-p and min-p by
-    itself.
-
-    What it should do with them is `otm.Processing`, of both models alike.
-
-    Args:
-        verify: the callable, `verify(draft_logits, target_logits, drafts, uniforms, temperature)`,
-            of one token `(V,)` or of a block `(γ, V)`, `(γ+1, V)`.
-        name: what to call it in reports; the function's own name if empty.
-        num_uniforms: as of `Candidate`.
-        top_k, top_p, min_p: what it applies; None for nothing.
-        order: in which order, as of `otm.Processing`.
-        temperatures: which ones a battery audits it at.
-
-    Raises:
-        InvalidParameter: if `verify` cannot be called, or what it applies is out of range.
-
-    >>> LogitCandidate(
-    ...     lambda draft, target, drafts, uniforms, temperature: int(drafts[0]), name="trusting"
-    ... ).name
-    'trusting'
-    """
-
-    verify: Callable[[Any, Any, Any, Any, float], Any]
-    name: str = ""
-    num_uniforms: Callable[[int, int], int] = one_per_draft_and_one
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    order: str | Sequence[str] = "transformers"
-    temperatures: Sequence[float] = instances.TEMPERATURES
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", _name_of(self.verify, self.name))
-        heats = plain_reals(self.temperatures, "temperatures")
-        if heats.ndim != 1:
-            raise InvalidParameter(
-                f"temperatures must be a sequence; got {self.temperatures!r:.80}. Pass [1.0, 0.0], "
-                "say."
-            )
-        if not heats.size:
-            raise InvalidParameter(
-                "temperatures must hold at least one; it is empty. Pass [1.0, 0.0], say."
-            )
-        object.__setattr__(self, "temperatures", tuple(heats.tolist()))
-        for temperature in self.temperatures:
-            self.processing(temperature)
-
-    def processing(self, temperature: float) -> Processing:
-        """Return what the verifier should do with either model's logits at a temperature."""
-        return Processing(
-            temperature=temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            order=self.order,
-        )
-
-    def on(
-        self, *, draft: object, target: object, law: Law, temperature: float
-    ) -> tuple[Candidate, Problem]:
-        """Return the candidate on these raw logits, and the problem that it should solve on them:
-        what `otm.audit.exact` takes.
-
-        Args:
-            draft, target: logits `(V,)`.
-            law: how the drafts are drawn, from the draft's processed law.
-            temperature: T ≥ 0.
-        """
-        logits = np.asarray(draft, dtype=np.float64), np.asarray(target, dtype=np.float64)
-        p, q = map(self.processing(temperature), logits)
-
-        def verify(_draft: Any, _target: Any, drafts: Any, uniforms: Any) -> Any:
-            return self.verify(logits[0].copy(), logits[1].copy(), drafts, uniforms, temperature)
-
-        return self._at(verify, temperature), Problem(draft=p, target=q, law=law)
-
-    def on_models(
-        self,
-        *,
-        draft: Mapping[tuple[int, ...], Any],
-        target: Mapping[tuple[int, ...], Any],
-        temperature: float,
-    ) -> tuple[Candidate, TableModel, TableModel]:
-        """Return the candidate on blocks with these raw logits, and draft and target: what
-        `otm.audit.sequence` takes.
-
-        Args:
-            draft, target: logits `(V,)` by the tokens before.
-            temperature: T ≥ 0.
-        """
-        processed = [
-            TableModel({c: self.processing(temperature)(row) for c, row in table.items()})
-            for table in (draft, target)
-        ]
-
-        def verify(_draft: Any, _target: Any, drafts: Any, uniforms: Any) -> Any:
-            before = [tuple(int(token) for token in drafts[:i]) for i in range(len(drafts) + 1)]
-            rows = np.stack([draft[c] for c in before[:-1]]), np.stack([target[c] for c in before])
-            return self.verify(*rows, drafts, uniforms, temperature)
-
-        return self._at(verify, temperature), processed[0], processed[1]
-
-    def _at(self, verify: Callable[[Any, Any, Any, Any], Any], temperature: float) -> Candidate:
-        return Candidate(
-            verify,
-            name=f"{self.name} at temperature {temperature:g}",
-            num_uniforms=self.num_uniforms,
-        )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class WholeCandidate:
-    """Code under audit that drafts, or reads a drafted tree, or writes a whole text by itself.
-
-    Args:
-        verify: the callable: `step(draft_model, target_model, rng)` as `otm.audit.step` takes it,
-            `verify(tree, rng)` as `otm.audit.tree`, or `generate(draft_model, target_model,
-            request)` as `otm.audit.generate`.
-        kind: which of them it is.
-        name: what to call it in reports; the function's own name if empty.
-        siblings: how the trees are drafted that it is made for: siblings drawn "with" or "without"
-            replacement, or the draft's "likeliest" tokens.
-
-    Raises:
-        InvalidParameter: if `verify` cannot be called, or a word is none of these.
-
-    >>> WholeCandidate(lambda tree, rng: [int(tree.tokens[1])], kind="tree", name="trusting").name
-    'trusting'
-    """
-
-    verify: Callable[..., Any]
-    kind: Literal["step", "tree", "generate"]
-    name: str = ""
-    siblings: Literal["with", "without", "likeliest"] = "with"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", _name_of(self.verify, self.name))
-        for word, known in ((self.kind, ("step", "tree", "generate")), (self.siblings, SIBLINGS)):
-            if check_instance(word, str, name="kind or siblings") not in known:
-                raise InvalidParameter(
-                    f"A whole candidate says one of {', '.join(map(repr, known))}; got {word!r}. "
-                    "Choose one."
-                )
-
-
-def _name_of(verify: object, name: str) -> str:
-    if not callable(verify) or isinstance(verify, type):
-        raise InvalidParameter(
-            "A candidate must be a function verify(draft, target, drafts, uniforms); got "
-            f"{verify!r}. Pass the function itself."
-        )
-    check_instance(name, str, name="name")
-    return name or str(getattr(verify, "__name__", type(verify).__name__))
-
-
-def unwrapped(thing: object) -> object:
-    """Return the function behind a verifier that was made of one, which an audit asks itself;
-    anything else as it is.
-    """
-    if not isinstance(thing, CallableVerifier):
+    if isinstance(thing, kind):
         return thing
-    code = thing.code
-    return Candidate(code.verify, name=code.name, num_uniforms=code.num_uniforms)
-
-
-def as_candidate(thing: object) -> Candidate:
-    """Return a function as a `Candidate` with the default number of uniforms; a `Candidate` as it
-    is.
-
-    Raises:
-        InvalidParameter: if it is neither.
-    """
-    if isinstance(thing, Candidate):
-        return thing
-    if isinstance(
-        thing, BatchCandidate | BlockKernel | LogitCandidate | WholeCandidate | Verifier
-    ) or not callable(thing):
-        shown = (
-            f"{thing!r:.80}"
-            if isinstance(thing, Verifier)
-            else f"{type(thing).__name__} {getattr(thing, 'name', thing)!r:.80}"
-        )
+    if isinstance(thing, Candidate | Verifier) or not callable(thing) or isinstance(thing, type):
+        shown = f"{thing!r:.80}"
+        if isinstance(thing, Candidate):
+            shown = f"{thing.name!r:.80}, {thing.description}"
         raise InvalidParameter(
-            f"This audit needs a function verify(draft, target, drafts, uniforms); got {shown}. "
-            "Batched kernels go to "
-            "otm.audit.sampled, otm's own verifiers to otm.audit.exact, and anything to "
-            "otm.audit.battery."
+            f"This audit needs a function {kind.called}; got {shown}. Pass one, or call "
+            "otm.audit.battery, which finds out what a callable is."
         )
-    return Candidate(thing)
+    return kind(thing)
+
+
+def in_turn(groups: Iterable[Sequence[Check]]) -> list[Check]:
+    """Return the first checks of all groups, then the second; last what no verdict needs."""
+    rounds = itertools.chain.from_iterable(itertools.zip_longest(*groups))
+    return sorted((check for check in rounds if check is not None), key=lambda c: not c.needed)
+
+
+def is_slow(call: Callable[[], Any], rows: int, seconds: float) -> bool:
+    """Whether a kernel takes so long for a batch that the usual samples do not fit the time."""
+    took = []
+    for _ in range(3):  # the first call loads what it needs, and a busy machine interrupts
+        begun = time.monotonic()
+        try:
+            call()
+        except (Exception, SystemExit):  # which is for the audit to say, on its own instances
+            return False
+        took.append(time.monotonic() - begun)
+    return min(took) / rows * _SAMPLES > seconds
+
+
+_SAMPLES = 500_000
+"""About as many as are planned of a kernel of batches."""
 
 
 def read_block(answer: Any, num_tokens: int, longest: int) -> tuple[tuple[int, ...], int | None]:
-    """Return (tokens, number accepted) from what a block candidate returned; trailing −1 is
-    padding.
+    """Return (tokens, number accepted) from what a block candidate returned.
+
+    Args:
+        answer: 1 to `longest` tokens, alone or with a count; trailing −1 is padding.
+        num_tokens: V.
+        longest: γ + 1.
 
     Raises:
-        CandidateFailure: unless it is 1 to `longest` tokens of the vocabulary, with or without a
-            count.
+        CandidateFailure: if the answer is something else.
     """
-    tokens, count = (
-        answer
-        if isinstance(answer, tuple) and len(answer) == 2 and np.ndim(answer[0]) == 1
-        else (answer, None)
-    )
+    tokens, count = answer, None
+    if isinstance(answer, tuple) and len(answer) == 2 and np.ndim(answer[0]) == 1:
+        tokens, count = answer
     try:
         numbers = [integer_of(token) for token in np.asarray(tokens).reshape(-1).tolist()]
     except (TypeError, ValueError):
@@ -339,8 +339,7 @@ def read_block(answer: Any, num_tokens: int, longest: int) -> tuple[tuple[int, .
     if not block or len(block) < len(numbers) or len(block) > longest:
         raise CandidateFailure(
             f"The callable must return 1 to {longest} tokens in [0, {num_tokens}), alone or as "
-            "(tokens, num_accepted); it "
-            f"returned {answer!r}."
+            f"(tokens, num_accepted); it returned {answer!r}."
         )
     return block, None if count is None else integer_of(count)
 
@@ -348,23 +347,56 @@ def read_block(answer: Any, num_tokens: int, longest: int) -> tuple[tuple[int, .
 def read_batch(
     answer: Any, size: int, num_tokens: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-    """Return (tokens `(m,)`, flags `(m,)` or None) from what a batched candidate returned.
+    """Return (tokens `(m,)`, flags `(m,)` or None) from what a kernel of batches returned.
 
     Raises:
         CandidateFailure: unless there is one token of the vocabulary for each row.
     """
     tokens, accepted = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
     array = np.asarray(tokens)
-    if (
-        array.dtype.kind not in "iu"
-        or array.size != size
-        or (array.min() < 0 or array.max() >= num_tokens)
-    ):
+    whole = array.dtype.kind in "iu" and array.size == size
+    if not whole or array.min() < 0 or array.max() >= num_tokens:
+        ends = ""
+        if array.dtype.kind in "iu" and array.size:
+            ends = f" from {array.min()} to {array.max()}"
         raise CandidateFailure(
             f"The callable must return {size} integer tokens in [0, {num_tokens}), one per row; it "
-            f"returned {array.dtype} of "
-            "shape "
-            f"{array.shape}{f' from {array.min()} to {array.max()}' if array.dtype.kind in 'iu' and array.size else ''}."
+            f"returned {array.dtype} of shape {array.shape}{ends}."
         )
     flags = None if accepted is None else np.asarray(accepted).reshape(-1).astype(bool)
     return array.reshape(-1).astype(np.int64), flags
+
+
+_TRIES = 24
+SMALL_DRAFT = np.array([[0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4]])
+SMALL_TARGET = np.array([[0.3, 0.2, 0.4, 0.1], [0.1, 0.5, 0.3, 0.1], [0.3, 0.3, 0.2, 0.2]])
+"""Laws on which it is tried how a function is called."""
+
+
+def answered_axes(
+    verify: Callable[[Any, Any, Any, Any], Any],
+    num_uniforms: Callable[[int, int], int],
+    *,
+    block: bool,
+    num_drafts: int,
+) -> set[int]:
+    """Return how many axes a function's outputs have on small inputs of one token or of a block.
+
+    Raises:
+        CandidateFailure: if one of its answers is no token, or no block.
+    """
+    num_tokens = SMALL_DRAFT.shape[-1]
+    laws = (SMALL_DRAFT, SMALL_TARGET) if block else (SMALL_DRAFT[0], SMALL_TARGET[0])
+    found = set()
+    for seed in range(_TRIES):
+        rng = np.random.default_rng(seed)
+        drafts = rng.integers(num_tokens, size=num_drafts)
+        uniforms = rng.random(num_uniforms(num_drafts, num_tokens))
+        with naming_failures(), np.errstate(all="ignore"):
+            answer = verify(laws[0].copy(), laws[1].copy(), drafts, uniforms)
+            if block:
+                read_block(answer, num_tokens, len(SMALL_TARGET))
+            else:
+                read_token(answer, num_tokens)
+            found.add(np.ndim(answer[0] if isinstance(answer, tuple) else answer))
+    return found

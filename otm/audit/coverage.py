@@ -1,5 +1,6 @@
-"""What a verdict covers: what was tested, by what, and what was not. The line that stands over
-every report is written from it.
+"""What a verdict covers: what was tested, by what, and what was not.
+
+The line that stands over every report is written from it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Coverage:
         by: (means, number of instances), such as ("exact integration", 15).
         samples: the most that were planned for one instance.
         detect: the total variation that samples were planned to find; 0 where there were none.
+        false_alarm: probability at most that a lossless candidate is called "not lossless".
         untested: what was not, beyond what the numbers say.
     """
 
@@ -46,6 +48,7 @@ class Coverage:
     by: tuple[tuple[str, int], ...] = ()
     samples: int = 0
     detect: float = 0.0
+    false_alarm: float = 0.0
     untested: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -88,19 +91,12 @@ class Coverage:
         )
 
 
-def covering(
-    problem: Problem, *, by: tuple[tuple[str, int], ...], untested: tuple[str, ...]
-) -> Coverage:
-    """Return the coverage of an audit of one token on one problem.
+def coverage_of_problem(problem: Problem) -> Coverage:
+    """Return what an audit of one token on one problem covers, but for how.
 
-    >>> print(
-    ...     covering(
-    ...         otm.Problem(draft=[0.5, 0.5], target=[0.75, 0.25], law=otm.IID(2)),
-    ...         by=(("hand", 1),),
-    ...         untested=(),
-    ...     )
-    ... )
-    Tested: 2 drafts, 1 token, V = 2, drafts by IID; by hand. Not tested: V > 2; more than 2 drafts; probabilities below 0.2.
+    >>> problem = otm.Problem(draft=[0.5, 0.5], target=[0.75, 0.25], law=otm.IID(2))
+    >>> coverage_of_problem(problem).drafts, coverage_of_problem(problem).least
+    ((2,), 0.25)
     """
     laws = np.concatenate([np.atleast_2d(problem.draft), problem.target[None]])
     return Coverage(
@@ -109,8 +105,7 @@ def covering(
         vocabulary=(problem.num_tokens,),
         laws=(type(problem.law).__name__,),
         least=float(laws[laws > 0].min()),
-        by=by,
-        untested=untested,
+        untested=("later tokens of a block",),
     )
 
 
@@ -120,7 +115,7 @@ def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) 
     >>> one = Coverage(
     ...     instances=("a",), drafts=(1,), vocabulary=(2,), by=(("exact integration", 1),)
     ... )
-    >>> print(
+    >>> print(  # doctest: +ELLIPSIS
     ...     merged(
     ...         [
     ...             ("a, k = 1", one),
@@ -128,7 +123,7 @@ def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) 
     ...         ]
     ...     )
     ... )
-    Tested: 1..2 drafts, 1 token, V = 2, 4, 2 instances; 2 by exact integration. Not tested: V > 4; more than 2 drafts.
+    Tested: 1..2 drafts, 1 token, V = 2, 4, 2 instances; 2 by exact integration. Not tested: ...
     """
     labelled = list(parts)
     covers = [cover for _, cover in labelled]
@@ -147,6 +142,7 @@ def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) 
         by=tuple(by.items()),
         samples=max((cover.samples for cover in covers), default=0),
         detect=max((cover.detect for cover in covers), default=0.0),
+        false_alarm=sum(cover.false_alarm for cover in covers),
         untested=tuple(dict.fromkeys(notes)),
     )
 

@@ -9,19 +9,14 @@ import inspect
 import json
 import math
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
-from numpy.typing import NDArray
-
 from otm.audit.batteries import BatteryAudit
-from otm.audit.exact_audit import ExactAudit
+from otm.audit.integration import IntegratedAudit
 from otm.audit.joint_audit import JointAudit
-from otm.audit.sequence_audit import SequenceAudit
-from otm.audit.verdicts import PASSED, Audit
+from otm.audit.report import PASSED, Audit
 
 _LEVELS = {"not lossless": "error", "undecided": "warning", "no verdict": "warning"}
 _RULES = {
@@ -50,7 +45,7 @@ def as_json(audit: Audit) -> str:
                 "total_variation": _plain(single.severity),
                 "shown": single.row(),
             }
-            for label, single in _parts(audit).items()
+            for label, single in audit.parts.items()
         ],
     }
     if isinstance(audit, BatteryAudit):
@@ -74,7 +69,7 @@ def as_junit(audit: Audit) -> str:
     ... ).get("failures")
     '1'
     """
-    parts = _parts(audit)
+    parts = audit.parts
     verdicts = [single.verdict for single in parts.values()]
     failures = verdicts.count("not lossless")
     errors = sum(verdict not in PASSED for verdict in verdicts) - failures
@@ -108,7 +103,8 @@ def as_sarif(audit: Audit, function: object = None) -> str:
         "ruleId": audit.verdict.replace(" ", "-"),
         "level": _LEVELS.get(audit.verdict, "none"),
         "message": {
-            "text": f"{audit.name}: {audit.verdict}. Total variation {_shown(audit)}. {audit.coverage}",
+            "text": f"{audit.name}: {audit.verdict}. Total variation {audit.severity:.6g}. "
+            f"{audit.coverage}",
             "markdown": str(audit),
         },
     }
@@ -130,12 +126,11 @@ def as_sarif(audit: Audit, function: object = None) -> str:
 
 
 def as_test(audit: Audit, name: str) -> str:
-    """Return a counterexample as a test of pytest to keep, which fails until the callable is
-    mended.
+    """Return a counterexample as a test of pytest, which fails until the callable is mended.
 
     Args:
-        audit: of one problem or one pair of models, integrated, or of a whole on an instance of
-            `battery`.
+        audit: of one problem or one pair of models, integrated, or of a step, tree or generation on
+            an instance of `battery`.
         name: of the callable, "module:function" if it is known.
 
     Returns:
@@ -163,47 +158,17 @@ def as_test(audit: Audit, name: str) -> str:
     imported = (
         f"from {module} import {called.partition('.')[0]}" if module else f"# import {called} here"
     )
-    head = "import otm"
-    if isinstance(audit, ExactAudit):
-        problem = audit.problem
-        laws = (
-            f"draft={problem.draft.tolist()}, target={problem.target.tolist()}, "
-            f"law=otm.{problem.law!r}"
-        )
-        body = [f"problem = otm.Problem({laws})", f"result = otm.audit.exact({called}, problem)"]
-    elif isinstance(audit, SequenceAudit):
-        body = [
-            f"draft = otm.sequence.TableModel({_table(audit.draft_tables)})",
-            f"target = otm.sequence.TableModel({_table(audit.target_tables)})",
-            f"result = otm.audit.sequence({called}, draft=draft, target=target, "
-            f"num_drafts={audit.num_drafts})",
-        ]
-    elif isinstance(audit, JointAudit) and audit.again:
-        head, imported = (
-            "import numpy as np\n\nimport otm",
-            f"from otm.audit import instances\n{imported}",
-        )
-        body = audit.again.format(called).splitlines()
-    else:
+    again = audit.again if isinstance(audit, IntegratedAudit | JointAudit) else ""
+    if not again:
         return ""
-    body.append('assert result.verdict == "lossless", str(result)')
-    head += (
-        f"\n{imported}\n\n\ndef test_{called.rpartition('.')[2]}_on_the_smallest_problem_found() "
-        "-> None:\n"
-    )
-    return head + textwrap.indent("\n".join(body), "    ")
-
-
-def _table(tables: Mapping[tuple[int, ...], NDArray[np.float64]]) -> str:
-    return f"{{{', '.join(f'{context}: {law.tolist()}' for context, law in tables.items())}}}"
-
-
-def _parts(audit: Audit) -> Mapping[str, Audit]:
-    return audit.audits if isinstance(audit, BatteryAudit) else {audit.coverage.instances[0]: audit}
-
-
-def _shown(audit: Audit) -> str:
-    return f"{audit.severity:.6g}"
+    body = [*again.format(called).splitlines(), 'assert result.verdict == "lossless", str(result)']
+    lines = ["import otm", imported]
+    if isinstance(audit, JointAudit):
+        standard = "from otm.audit import standard_problems"
+        lines = ["import numpy as np", "", "import otm", standard, imported]
+    short = called.rpartition(".")[2]
+    lines += ["", "", f"def test_{short}_on_the_smallest_problem_found() -> None:"]
+    return "\n".join([*lines, textwrap.indent("\n".join(body), "    ")])
 
 
 def _plain(value: float) -> float | None:

@@ -9,22 +9,23 @@ tokens of every row of a batch is held against the target's, its logits processe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.audit import standard_problems as standard
+from otm.audit.candidate import as_kind
+from otm.audit.end_to_end import DRAWS, EndToEndCandidate, Instance
+from otm.audit.error_budget import USUAL, Errors
 from otm.audit.joint_audit import (
-    Affordable,
-    Errors,
     JointAudit,
     Next,
-    absorbed,
     check_end,
     joint,
     seeded_rng,
-    whole_of,
+    stop_after_end_token,
 )
 from otm.audit.toy_language import ToyLanguage
 from otm.errors import InvalidParameter
@@ -62,8 +63,40 @@ class Request:
     rng: np.random.Generator
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class GenerationCandidate(EndToEndCandidate):
+    """A generation loop that writes whole texts.
+
+    Args:
+        verify: the function, `generate(draft_model, target_model, request)`, as
+            `otm.audit.generate` takes it.
+        name: what to call it in reports; the function's own name if empty.
+
+    Raises:
+        InvalidParameter: if `verify` cannot be called.
+
+    >>> GenerationCandidate(lambda draft, target, request: [[0]], "zero").name
+    'zero'
+    """
+
+    description: ClassVar[str] = "a generation"
+    called: ClassVar[str] = "generate(draft_model, target_model, request)"
+
+    def instances(self) -> list[Instance]:
+        """Return the standard requests."""
+        again = "result = otm.audit.generate({{}}, **standard_problems.GENERATIONS[{!r}], {})"
+        return [
+            Instance(name, name, dict(request), again.format(name, DRAWS))
+            for name, request in standard.GENERATIONS.items()
+        ]
+
+    def audited(self, **options: Any) -> JointAudit:
+        """Return the audit of one request."""
+        return generate(self, **options)
+
+
 def generate(
-    candidate: Callable[[ToyLanguage, ToyLanguage, Request], Any],
+    candidate: object,
     *,
     rng: np.random.Generator,
     prompts: Sequence[Sequence[int]] = ((0, 1),),
@@ -77,18 +110,16 @@ def generate(
     min_p: float | None = None,
     end: int | None = None,
     tolerance: float | None = None,
-    detect: float | Affordable = 0.05,
-    false_alarm: float = 1e-9,
-    missed: float = 1e-3,
+    errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
 ) -> JointAudit:
-    """Audit a whole generation loop: the joint law of the first tokens of every row against the
-    target's.
+    """Audit a generation loop: the joint law of every row's first tokens against the target's.
 
     Args:
-        candidate: `generate(draft, target, request)` → for each prompt at least `length` new
-            tokens, or fewer up to and with `end` (−1 is padding). The models are called as real
-            ones: `model(input_ids, attention_mask, cache, use_cache)` → raw logits and cache.
+        candidate: a `GenerationCandidate`, or `generate(draft, target, request)` → for each prompt
+            at least `length` new tokens, or fewer up to and with `end` (−1 is padding). The models
+            are called as real ones: `model(input_ids, attention_mask, cache, use_cache)` → raw
+            logits and cache.
         rng: of samples, if there are any.
         prompts: one or more, of any lengths of at least 1.
         length: L, how many new tokens of each row are compared.
@@ -97,7 +128,7 @@ def generate(
         temperature, top_k, top_p, min_p: what the loop is asked to do to the logits; temperature 0
             is greedy.
         end: the end of sequence.
-        tolerance, detect, false_alarm, missed, seconds: as for `step`.
+        tolerance, errors, seconds: as for `step`.
 
     Returns:
         JointAudit: exact where the code's draws can be followed, else sampled, with the reason.
@@ -123,7 +154,7 @@ def generate(
     """
     most = check_count(length, name="length")
     processing = Processing(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    whole = whole_of(candidate, "generate")
+    thing = as_kind(candidate, GenerationCandidate)
     check_instance(draft, ToyLanguage, name="draft")
     check_instance(target, ToyLanguage, name="target")
     check_end(end, target.num_tokens)
@@ -142,13 +173,13 @@ def generate(
                 logits = np.log(target.next((*start, *row)))
             return np.asarray(processing(logits))
 
-        return absorbed(law, end)
+        return stop_after_end_token(law, end)
 
     def write() -> list[tuple[int, ...]]:
         request = Request(
             ids.copy(), mask.copy(), most, temperature, top_k, top_p, min_p, end, seeded_rng()
         )
-        return [_beginning(row, most, end) for row in whole.verify(draft, target, request)]
+        return [_beginning(row, most, end) for row in thing.verify(draft, target, request)]
 
     filters = {"top-k": top_k, "top-p": top_p, "min-p": min_p}
     asked = [
@@ -160,7 +191,7 @@ def generate(
         write,
         [law_after(start) for start in starts],
         most,
-        name=whole.name,
+        name=thing.name,
         instance=(
             f"toy language models on {target.num_tokens} tokens, prompts {starts}, {padding} "
             f"padding, {', '.join(asked)}"
@@ -173,7 +204,7 @@ def generate(
         not_covered=("other prompts",),
         rng=rng,
         tolerance=tolerance,
-        errors=Errors(detect, false_alarm, missed),
+        errors=errors,
         seconds=seconds,
     )
 

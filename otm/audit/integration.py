@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import TypeVar
 
-from otm.audit.verdicts import SingleAudit, Verdict
+from otm.audit.coverage import Coverage
+from otm.audit.report import SingleAudit, Verdict
 from otm.pmf import check_real
 from otm.tracing.output_law import Method, OutputLaw, rounding_tolerance
-from otm.tracing.probing import GRID
+from otm.tracing.probing import FALSE_ALARM, GRID
 
 BRANCHING = "branching on draws"
 """The means of an audit of code that draws by itself."""
@@ -26,10 +26,13 @@ _MEANS: dict[Method, str] = {
 }
 _HOW = {
     "kernel": "the verifier's own kernel, summed over every {drafts}",
-    "traced": "run on tracing numbers over every {drafts}: exact integration over the uniforms, {cells} boxes",
-    "branched": "run on tracing numbers over every {drafts}, divided by the outcomes of what it draws itself: exact, {cells} parts",
-    "probed": "probed as a black box over every {drafts}: exact if no cell of the uniforms is narrower than 1/64 along an"
-    " axis; without that assumption at most {unproved:.2g} is unproved, {cells} cells",
+    "traced": "run on tracing numbers over every {drafts}: exact integration over the uniforms, "
+    "{cells} boxes",
+    "branched": "run on tracing numbers over every {drafts}, divided by the outcomes of what it "
+    "draws itself: exact, {cells} parts",
+    "probed": "probed as a black box over every {drafts}: exact if no cell of the uniforms is "
+    "narrower than 1/64 along an axis; without that assumption at most {unproved:.2g} is unproved, "
+    "{cells} cells",
 }
 
 
@@ -38,7 +41,6 @@ class IntegratedAudit(SingleAudit):
     """An audit that knows the law of the output.
 
     Attributes:
-        name: of the candidate.
         tolerance: the largest total variation that rounding explains.
         error: bound on the error of `total_variation` and of the acceptances beyond rounding; 0
             where the trace is complete.
@@ -54,9 +56,27 @@ class IntegratedAudit(SingleAudit):
     method: Method
     cells: int
 
-    def __repr__(self) -> str:
-        figures = f"total_variation={self.total_variation:.6g}, method={self.method!r}"
-        return f"{type(self).__name__}({self.name!r}, {self.verdict}, {figures})"
+    @property
+    @abc.abstractmethod
+    def total_variation(self) -> float:
+        """How far the law of the output is from the target's."""
+
+    @property
+    @abc.abstractmethod
+    def tested(self) -> Coverage:
+        """What was tested, but for how."""
+
+    @property
+    @abc.abstractmethod
+    def again(self) -> str:
+        """Python that repeats the audit, with {} for the candidate's name."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What rounding, `error` and `unproved` let be said of the output's law."""
+        if self.total_variation - max(self.error, self.unproved) > self.tolerance:
+            return "not lossless"
+        return "lossless" if self.total_variation + self.error <= self.tolerance else "undecided"
 
     @property
     def severity(self) -> float:
@@ -64,46 +84,33 @@ class IntegratedAudit(SingleAudit):
         return self.total_variation
 
     @property
-    def means(self) -> tuple[tuple[str, int], ...]:
-        """How the law was found, as a coverage counts it."""
-        return ((_MEANS[self.method], 1),)
+    def drawn(self) -> None:
+        """No samples."""
+        return
 
     @property
-    def hidden(self) -> tuple[str, ...]:
-        """Where a fault may hide from the method."""
-        state = () if self.method == "kernel" else ("state kept between calls",)
-        return (
-            state
-            if self.method != "probed"
-            else (*state, f"cells of the uniforms narrower than 1/{GRID}")
+    def coverage(self) -> Coverage:
+        """What was tested, how its law was found, and where a fault may hide from that."""
+        hidden = () if self.method == "kernel" else ("state kept between calls",)
+        if self.method == "probed":
+            hidden = (*hidden, f"cells of the uniforms narrower than 1/{GRID}")
+        return dataclasses.replace(
+            self.tested,
+            by=((_MEANS[self.method], 1),),
+            # the prediction of a black box is held against samples of it
+            false_alarm=FALSE_ALARM if self.unproved else 0.0,
+            untested=(*hidden, *self.tested.untested),
         )
 
-    @property
-    @abc.abstractmethod
-    def total_variation(self) -> float:
-        """How far the law of the output is from the target's."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """Whether the output has the target's law, as far as rounding, `error` and `unproved` let
-        it be said.
-        """
-        if self.total_variation - max(self.error, self.unproved) > self.tolerance:
-            return "not lossless"
-        return "lossless" if self.total_variation + self.error <= self.tolerance else "undecided"
-
-    def allowance(self) -> str:
-        """Return what is said beside the total variation."""
+    def variation(self, value: str) -> str:
+        """Return the total variation with what is known of its error."""
         error = f", known to ± {self.error:.2g}" if self.error else ""
         unproved = f", unproved at most {self.unproved:.2g}" if self.unproved else ""
-        return f"(rounding explains {self.tolerance:.1g}{error}{unproved})"
+        return f"**{value}** (rounding explains {self.tolerance:.1g}{error}{unproved})"
 
     def how(self, drafts: str) -> str:
         """Return how the law was found, over every one of `drafts`."""
         return _HOW[self.method].format(drafts=drafts, cells=self.cells, unproved=self.unproved)
-
-
-Integrated = TypeVar("Integrated", bound=IntegratedAudit)
 
 
 def check_tolerance(tolerance: float | None, num_tokens: int, k: int) -> float:
@@ -114,7 +121,5 @@ def check_tolerance(tolerance: float | None, num_tokens: int, k: int) -> float:
 
 
 def allowed_by(law: OutputLaw, given: float | None, allowed: float) -> float:
-    """Return the tolerance, which is for the arithmetic that the random numbers met unless one was
-    given.
-    """
+    """Return the tolerance of the arithmetic that random numbers met unless one was given."""
     return allowed * law.rounding if given is None else allowed

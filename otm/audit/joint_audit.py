@@ -16,29 +16,27 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm.audit.candidate import WholeCandidate
 from otm.audit.coverage import SAMPLES, Coverage
-from otm.audit.integration import BRANCHING
-from otm.audit.probabilities import number
-from otm.audit.sampled_audit import SampledAudit, check_errors, outputs
-from otm.audit.verdicts import SingleAudit, Verdict
+from otm.audit.error_budget import DETECT_END_TO_END, DetectionBudget, Errors
+from otm.audit.integration import BRANCHING, check_tolerance
+from otm.audit.report import SampledFigures, SingleAudit, Verdict, facts, format_probability
+from otm.audit.sampled_audit import SampledAudit, outputs
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, TooLarge
 from otm.evidence import log_evidence, samples_needed
 from otm.pmf import check_count, check_real, check_rng
-from otm.tabular import markdown
 from otm.tracing.answers import CandidateFailure, Failed, outcome_of
-from otm.tracing.branching import contradicts_samples, trace
+from otm.tracing.branching import TracedLaw, contradicts_samples, trace
 from otm.tracing.execution import TraceAborted
 from otm.tracing.intercept.interception import preserved
-from otm.tracing.output_law import CONTRADICTED, rounding_tolerance
+from otm.tracing.output_law import CONTRADICTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,6 +45,7 @@ MOST_SAMPLES = 200_000
 """Largest plan of samples: code that decodes is slow."""
 
 _FIRST_LOOK = 250
+_LEAST_DETECT = 1e-6
 
 Row = tuple[int, ...]
 Next = Callable[[Row], NDArray[np.float64]]
@@ -58,7 +57,6 @@ class JointAudit(SingleAudit):
     """What code writes on one instance, against the target; `str` gives the report in Markdown.
 
     Attributes:
-        name: of the code.
         instance: what it was run on, in words.
         covered, not_covered: what the verdict is about, beside numbers of tokens, and what it is
             not.
@@ -84,12 +82,6 @@ class JointAudit(SingleAudit):
     samples: SampledAudit | None
     again: str = ""
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.name!r}, {self.verdict}, "
-            f"{'exact' if self.samples is None else 'sampled'})"
-        )
-
     @functools.cached_property
     def total_variation(self) -> float:
         """½ Σ |π − q|; of samples the lower end of the 95 % interval."""
@@ -105,21 +97,29 @@ class JointAudit(SingleAudit):
         return self.total_variation
 
     @property
+    def drawn(self) -> SampledFigures | None:
+        """What samples say, where the law is not exact."""
+        return None if self.samples is None else self.samples.drawn
+
+    @property
     def coverage(self) -> Coverage:
         """What was run, how far its tokens were compared, and by what."""
-        sampled = (
-            {}
-            if self.samples is None
-            else {"samples": self.samples.planned, "detect": self.samples.asked}
-        )
-        return Coverage(
+        found = Coverage(
             instances=(self.instance,),
             subjects=self.covered,
             tokens=(self.length,),
             vocabulary=(self.target_law.shape[0],),
-            by=((SAMPLES if sampled else BRANCHING, 1),),
+            by=((BRANCHING, 1),),
             untested=(f"more than {self.length:,} tokens of a text", *self.not_covered),
-            **sampled,  # type: ignore[arg-type]
+        )
+        if self.samples is None:
+            return found
+        return dataclasses.replace(
+            found,
+            by=((SAMPLES, 1),),
+            samples=self.samples.planned,
+            detect=self.samples.asked,
+            false_alarm=self.samples.false_alarm,
         )
 
     @property
@@ -148,80 +148,37 @@ class JointAudit(SingleAudit):
         index = int(np.abs(self.law - self.target_law).argmax())
         return tuple(int(i) for i in np.unravel_index(index, self.law.shape))
 
-    def _draw(self, ax: Axes) -> None:
-        drawing.draw_bars(
-            ax, [self.instance], [self.total_variation], xlabel="total variation to the target"
+    def picture(self) -> Callable[[Axes], None]:
+        """Return the total variation as a bar."""
+        return functools.partial(
+            drawing.draw_bars,
+            names=[self.instance],
+            values=[self.total_variation],
+            xlabel="total variation to the target",
         )
-        ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
-        """Return the figures that a battery shows."""
-        if self.law is None or self.kl is None:
-            assert self.samples is not None
+        """Return total variation, KL(q‖π) and the worst tokens, or what samples say."""
+        if self.samples is not None:
             return self.samples.row()
-        return number(self.total_variation), number(self.kl), f"worst {self.worst}"
+        kl = "" if self.kl is None else format_probability(self.kl)
+        return format_probability(self.total_variation), kl, f"worst {self.worst}"
 
-    def figures(self) -> str:
-        """Return the report without its head."""
+    def sections(self) -> list[str]:
+        """Return the instance, and how far the law is off and where, or what samples say."""
         rows = [("instance", self.instance)]
-        if self.law is not None:
-            worst = self.worst
-            assert worst is not None
-            error = f", known to ± {self.error:.2g}" if self.error else ""
-            rows += [
-                (
-                    "total variation",
-                    f"**{number(self.total_variation)}** (rounding explains "
-                    f"{self.tolerance:.1g}{error})",
-                ),
-                (
-                    "worst",
-                    f"{worst}: comes out with {number(self.law[worst])}, should with "
-                    f"{number(self.target_law[worst])}",
-                ),
-                ("how", f"branching on every draw: {self.runs} executions"),
-            ]
-            return markdown(("", ""), rows)
-        return f"{markdown(('', ''), rows)}\n\n{self.samples.figures() if self.samples else ''}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Affordable:
-    """The smallest total variation of several that samples can find in a time, in place of one.
-
-    Attributes:
-        levels: the total variations, the smallest first; the last is taken whatever it costs.
-        seconds: the time.
-    """
-
-    levels: tuple[float, ...]
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Errors:
-    """What samples may miss, and how often they may be wrong."""
-
-    detect: float | Affordable
-    false_alarm: float
-    missed: float
-
-    def __post_init__(self) -> None:
-        for level in self.levels:
-            check_real(level, name="detect", low=1e-6, high=1.0)
-        check_errors(self.false_alarm, self.missed)
-
-    @property
-    def levels(self) -> tuple[float, ...]:
-        """What is to be found, the smallest total variation that there is time for."""
-        return self.detect.levels if isinstance(self.detect, Affordable) else (self.detect,)
-
-    @property
-    def of_each(self) -> float:
-        """The probability of a false alarm of each level: which one is taken depends on the time
-        that the code took.
-        """
-        return self.false_alarm / len(self.levels)
+        worst, shown = self.worst, format_probability
+        if self.law is None or worst is None:
+            return [facts(rows), *([] if self.samples is None else self.samples.sections())]
+        error = f", known to ± {self.error:.2g}" if self.error else ""
+        allowed = f"(rounding explains {self.tolerance:.1g}{error})"
+        comes, should = shown(self.law[worst]), shown(self.target_law[worst])
+        rows += [
+            ("total variation", f"**{shown(self.total_variation)}** {allowed}"),
+            ("worst", f"{worst}: comes out with {comes}, should with {should}"),
+            ("how", f"branching on every draw: {self.runs} executions"),
+        ]
+        return [facts(rows)]
 
 
 def joint(
@@ -253,11 +210,7 @@ def joint(
         )
     laws = [functools.cache(target) for target in targets]
     target_law = _product([_completions(law, (), length) for law in laws])
-    unit = (
-        check_real(tolerance, name="tolerance", low=0.0, high=1.0)
-        if tolerance is not None
-        else None
-    )
+    allowed = check_tolerance(tolerance, num_tokens * size, length)
 
     def value(uniforms: Any) -> Any:
         return outcome_of(lambda: _checked(write(), len(targets), num_tokens, length))
@@ -269,46 +222,59 @@ def joint(
             reason = CONTRADICTED
     except TraceAborted as error:
         reason = str(error)
-    allowed = rounding_tolerance(num_tokens * size, length) if unit is None else unit
-    common: dict[str, Any] = {
-        "name": name,
-        "instance": instance,
-        "covered": covered,
-        "not_covered": not_covered,
-        "length": length,
-        "target_law": target_law,
-    }
+    audit = JointAudit(
+        name=name,
+        instance=instance,
+        covered=covered,
+        not_covered=not_covered,
+        length=length,
+        law=None,
+        target_law=target_law,
+        tolerance=allowed,
+        error=0.0,
+        runs=0,
+        samples=None,
+    )
     if found is not None and not reason:
-        allowed = allowed * found.coarsest * 2.0**53 if unit is None else allowed
-        failures = {
-            answer: mass for answer, mass in found.mass.items() if isinstance(answer, Failed)
-        }
-        if math.fsum(failures.values()) > allowed:
-            worst, mass = max(failures.items(), key=lambda item: item[1])
-            raise CandidateFailure(
-                f"{worst.message} It does so with probability {mass:.6g} on {instance}."
-            )
-        law = np.zeros(target_law.shape)
-        for rows, mass in found.mass.items():
-            if isinstance(rows, tuple):
-                places = tuple(
-                    itertools.chain.from_iterable(
-                        (*row, *[slice(None)] * (length - len(row))) for row in rows
-                    )
-                )
-                law[places] += mass * _product(
-                    [_completions(q, row, length) for q, row in zip(laws, rows, strict=True)]
-                )
-        audit = JointAudit(
-            **common, law=law, tolerance=allowed, error=found.error, runs=found.cells, samples=None
+        if tolerance is None:  # the numbers that random ones met may be coarser than float64
+            allowed *= found.coarsest * 2.0**53
+        _require_rare_failures(found, allowed, instance)
+        exact = dataclasses.replace(
+            audit,
+            law=_law_of(found, laws, target_law.shape, length),
+            tolerance=allowed,
+            error=found.error,
+            runs=found.cells,
         )
-        if audit.verdict != "undecided":
-            return audit
+        if exact.verdict != "undecided":
+            return exact
         reason = f"the law is known to ± {found.error:.2g} only"
     samples = _sampled(value, laws, target_law, length, name=name, rng=rng, errors=errors)
-    return JointAudit(
-        **common, law=None, tolerance=allowed, error=0.0, runs=0, samples=samples, reason=reason
-    )
+    return dataclasses.replace(audit, tolerance=allowed, samples=samples, reason=reason)
+
+
+def _require_rare_failures(found: TracedLaw, allowed: float, instance: str) -> None:
+    """Raise the likeliest failure as `CandidateFailure`, if failures are likelier than allowed."""
+    failures = {answer: mass for answer, mass in found.mass.items() if isinstance(answer, Failed)}
+    if math.fsum(failures.values()) > allowed:
+        worst, mass = max(failures.items(), key=lambda item: item[1])
+        raise CandidateFailure(
+            f"{worst.message} It does so with probability {mass:.6g} on {instance}."
+        )
+
+
+def _law_of(
+    found: TracedLaw, laws: Sequence[Next], shape: tuple[int, ...], length: int
+) -> NDArray[np.float64]:
+    """Return the joint law of the rows' tokens, each row followed by samples of its target."""
+    law = np.zeros(shape)
+    for rows, mass in found.mass.items():
+        if isinstance(rows, tuple):
+            open_places = [[slice(None)] * (length - len(row)) for row in rows]
+            places = [[*row, *left] for row, left in zip(rows, open_places, strict=True)]
+            after = [_completions(q, row, length) for q, row in zip(laws, rows, strict=True)]
+            law[tuple(itertools.chain.from_iterable(places))] += mass * _product(after)
+    return law
 
 
 def _checked(rows: Any, size: int, num_tokens: int, length: int) -> tuple[Row, ...]:
@@ -353,12 +319,16 @@ def _sampled(
 ) -> SampledAudit:
     """Write, complete and count until the evidence suffices or the plan is at its end."""
     mass = target_law.reshape(-1) / target_law.sum()
-    asked = {"false_alarm": errors.of_each, "missed": errors.missed}
+    levels = errors.levels(DETECT_END_TO_END)
+    each = errors.shared(len(levels))  # which level is taken depends on the time the code took
     plans = {
         level: samples_needed(
-            mass, detect=level, false_alarm=errors.of_each / 2, missed=errors.missed
+            mass,
+            detect=check_real(level, name="detect", low=_LEAST_DETECT, high=1.0),
+            false_alarm=each.false_alarm / 2,
+            missed=errors.missed,
         )
-        for level in errors.levels
+        for level in levels
     }
     detect, planned = next(iter(plans.items()))
     if min(plans.values()) > MOST_SAMPLES:
@@ -381,9 +351,9 @@ def _sampled(
                 )
                 seen.append(int(np.ravel_multi_index(tuple(text), target_law.shape)))
             evidence = float(log_evidence(np.bincount(seen, minlength=len(mass)), mass))
-            if len(seen) >= planned or evidence >= math.log(2.0 / errors.of_each):
+            if len(seen) >= planned or evidence >= math.log(2.0 / each.false_alarm):
                 break
-            if until == _FIRST_LOOK and isinstance(errors.detect, Affordable):
+            if until == _FIRST_LOOK and isinstance(errors.detect, DetectionBudget):
                 most = min(
                     MOST_SAMPLES, len(seen) * errors.detect.seconds / (time.monotonic() - begun)
                 )
@@ -392,38 +362,14 @@ def _sampled(
                     min(plans.items(), key=lambda p: p[1]),
                 )
             until *= 2
-    return outputs(np.asarray(seen), target=mass, name=name, detect=detect, **asked)
+    asked = dataclasses.replace(each, detect=detect)
+    return outputs(np.asarray(seen), target=mass, name=name, errors=asked)
 
 
 def _completed(law: Next, row: Row, length: int, rng: np.random.Generator) -> Row:
     while len(row) < length:
         row = (*row, int(rng.choice(len(law(row)), p=law(row) / law(row).sum())))
     return row
-
-
-_CALLED = {
-    "step": "step(draft_model, target_model, rng)",
-    "tree": "verify(tree, rng)",
-    "generate": "generate(draft, target, request)",
-}
-"""How a candidate of each kind is called."""
-
-
-def whole_of(candidate: Any, kind: Literal["step", "tree", "generate"]) -> WholeCandidate:
-    """Return a candidate of this kind: a function, or one that says that it is of it."""
-    if not isinstance(candidate, WholeCandidate):
-        if not callable(candidate) or isinstance(candidate, type):
-            raise InvalidParameter(
-                f"The candidate must be a function {_CALLED[kind]}; got {candidate!r}. Pass the "
-                "function itself."
-            )
-        return WholeCandidate(candidate, kind)
-    if candidate.kind != kind:
-        raise InvalidParameter(
-            f"This audit is of kind {kind!r}; {candidate.name!r} is of kind {candidate.kind!r}. "
-            "Call that one."
-        )
-    return candidate
 
 
 def seeded_rng() -> np.random.Generator:
@@ -442,7 +388,7 @@ def check_end(end: int | None, num_tokens: int) -> None:
         )
 
 
-def absorbed(law: Next, end: int | None) -> Next:
+def stop_after_end_token(law: Next, end: int | None) -> Next:
     """Return a target that stays at the end of sequence once it is there."""
     if end is None:
         return law

@@ -1,6 +1,6 @@
 """Auditing what a server logged: many contexts, each seen once, tested together.
 
-What a log holds, and how it is read: `otm.audit.records`.
+What a log holds, and how it is read: `otm.audit.token_log`.
 
 *The null.* Given what came before it, output t has law q_t. True of every output token of a
 lossless server in order of the text, the tokens of one target call one after the other. Not true of
@@ -29,8 +29,9 @@ absent from m distinct ones with probability (1 − f)^m.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,15 +40,15 @@ from numpy.typing import NDArray
 
 from otm import drawing
 from otm.audit.coverage import Coverage
-from otm.audit.records import LogRecord, read_log
-from otm.audit.verdicts import SingleAudit, Verdict
+from otm.audit.error_budget import DETECT, USUAL, Errors
+from otm.audit.report import SingleAudit, Verdict, facts
+from otm.audit.token_log import LogRecord, read_log
 from otm.drafts import IID, Law, WithoutReplacement
 from otm.errors import InvalidParameter
 from otm.evidence import deviation, log_mean
-from otm.pmf import check_instance, check_real
+from otm.pmf import check_instance
 from otm.problem import Problem
 from otm.statistics import Estimate
-from otm.tabular import markdown
 from otm.verbs import optimal_acceptance
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ _RANK_EDGES = (1, 2, 4, 10, 100)
 _SHRINKAGE = 10.0
 _STAKES = tuple(2.0**-j for j in range(1, 9))
 _FIXED_STAKES = 4.0 * 2.0 ** -np.arange(13.0)
-_LEAST_DRIFT, _LEAST_MISSED = 1e-3, 1e-100
+_LEAST_DRIFT = 1e-3
 _SIZES = (len(_RATIO_EDGES) + 3, len(_RANK_EDGES) + 2, 2)
 """Numbers of cells by q/p, by rank, by favourite."""
 
@@ -73,7 +74,6 @@ class LogAudit(SingleAudit):
     """What a log says about the server that wrote it; `str` gives the report in Markdown.
 
     Attributes:
-        name: of the log.
         records: how many output tokens it holds.
         log_e_value: the largest logarithm of evidence along the log.
         alarm_at: number of the record at which it first reached log(1/`false_alarm`); None if it
@@ -103,12 +103,6 @@ class LogAudit(SingleAudit):
     false_alarm: float
     missed: float
 
-    def __repr__(self) -> str:
-        return (
-            f"LogAudit({self.name!r}, {self.verdict}, records={self.records}, "
-            f"log_e_value={self.log_e_value:.4g})"
-        )
-
     @property
     def verdict(self) -> Verdict:
         """An alarm is false with probability at most `false_alarm`; without one there must be
@@ -122,7 +116,9 @@ class LogAudit(SingleAudit):
     @property
     def records_needed(self) -> int:
         """How many records find `detect`."""
-        return records_needed(detect=self.detect, false_alarm=self.false_alarm, missed=self.missed)
+        return records_needed(
+            Errors(detect=self.detect, false_alarm=self.false_alarm, missed=self.missed)
+        )
 
     @property
     def contexts_needed(self) -> int:
@@ -142,6 +138,7 @@ class LogAudit(SingleAudit):
         return Coverage(
             instances=(self.name,),
             by=((f"a log of {self.records:,} records, {least} distinct contexts", 1),),
+            false_alarm=self.false_alarm,
             untested=(
                 "contexts that are not in it",
                 "deviations without a common direction in q/p, rank or the draft's favourite",
@@ -153,50 +150,45 @@ class LogAudit(SingleAudit):
         """The lower bound on the mean total variation."""
         return self.variation_above
 
-    def _draw(self, ax: Axes) -> None:
-        names = ["evidence, nats", "alarm at"]
-        drawing.draw_bars(
-            ax,
-            names,
-            [self.log_e_value, -math.log(self.false_alarm)],
+    @property
+    def drawn(self) -> None:
+        """No samples of one law."""
+        return
+
+    def picture(self) -> Callable[[Axes], None]:
+        """Return the evidence beside the level of an alarm."""
+        return functools.partial(
+            drawing.draw_bars,
+            names=["evidence, nats", "alarm at"],
+            values=[self.log_e_value, -math.log(self.false_alarm)],
             xlabel="log of the evidence",
             digits=1,
         )
-        ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
-        """Return the figures that a battery shows."""
+        """Return the lower bound on the total variation, and the number of records."""
         return f"≥ {self.variation_above:.4g}", "", f"{self.records:,} records"
 
-    def figures(self) -> str:
-        """Return the report without its heading."""
-        alarm = (
-            "never reached"
-            if self.alarm_at is None
-            else f"first reached at record {self.alarm_at:,}"
-        )
+    def sections(self) -> list[str]:
+        """Return the evidence, the errors, and what is known of total variation and acceptance."""
+        alarm = "never reached"
+        if self.alarm_at is not None:
+            alarm = f"first reached at record {self.alarm_at:,}"
         level = math.log(1 / self.false_alarm)
+        at_most = f"at most e^{self.log_e_value:.4g}; the alarm at e^{level:.4g} was {alarm}"
+        rare = f"false alarm ≤ {self.false_alarm:g}, at any length of log; {self._power()}"
+        least = f"at least {self.variation_above:.4g} in the mean over contexts (95 %)"
         rows = [
             ("records", f"{self.records:,}"),
-            (
-                "evidence",
-                f"at most e^{self.log_e_value:.4g}; the alarm at e^{level:.4g} was {alarm}",
-            ),
-            (
-                "errors",
-                f"false alarm ≤ {self.false_alarm:g}, at any length of log; {self._power()}",
-            ),
-            (
-                "total variation",
-                f"at least {self.variation_above:.4g} in the mean over contexts (95 %)",
-            ),
+            ("evidence", at_most),
+            ("errors", rare),
+            ("total variation", least),
         ]
         if self.membership is not None:
             optimum = "" if self.optimum is None else f"; the mean optimum is {self.optimum:.6g}"
-            rows.append(
-                ("acceptance", f"by membership {self.membership.interval_text} (95 %){optimum}")
-            )
-        return markdown(("", ""), rows)
+            shown = f"by membership {self.membership.interval_text} (95 %){optimum}"
+            rows.append(("acceptance", shown))
+        return [facts(rows)]
 
     def _power(self) -> str:
         """Say which drift is found, and what the one asked for needs."""
@@ -211,7 +203,7 @@ class LogAudit(SingleAudit):
         return f"{found}; a total variation of {self.detect:g} needs {needed}"
 
 
-def records_needed(*, detect: float = 0.02, false_alarm: float = 1e-9, missed: float = 1e-3) -> int:
+def records_needed(errors: Errors = USUAL) -> int:
     """Return how many records of a log find a drift, a total variation between the cells of one
     sorting.
 
@@ -220,10 +212,9 @@ def records_needed(*, detect: float = 0.02, false_alarm: float = 1e-9, missed: f
     their mean with probability at most β (Azuma).
 
     Args:
-        detect: ε in [.001, 1], the mean over the records of Pr(Y ∈ A) − Q(A), for the best set A of
-            cells.
-        false_alarm: δ in (0, 1], of an alarm for a lossless server.
-        missed: β in (0, 1], of no alarm at ε.
+        errors: what is to be found, ε in [.001, 1], the mean over the records of Pr(Y ∈ A) − Q(A)
+            for the best set A of cells; δ in (0, 1], the probability of an alarm for a lossless
+            server, and β in (0, 1], that of no alarm at ε.
 
     Returns:
         n.
@@ -233,21 +224,14 @@ def records_needed(*, detect: float = 0.02, false_alarm: float = 1e-9, missed: f
 
     Cost: O(1). Reference: docs/theory.md, "Audits".
 
-    >>> records_needed(), records_needed(detect=0.1)
+    >>> records_needed(), records_needed(otm.audit.Errors(detect=0.1))
     (88503, 3515)
     """
-    drift, missing = _check_power(detect, missed)
+    drift, missing = errors.level(DETECT, low=_LEAST_DRIFT), errors.missed
     stakes = _FIXED_STAKES[8.0 * drift > _FIXED_STAKES]  # larger ones lose in the mean
     gain, luck = stakes * drift - stakes**2 / 8, stakes * deviation(missing)
-    hurdle = _hurdle(check_real(false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True))
+    hurdle = _hurdle(errors.false_alarm)
     return math.ceil(float(((luck + np.sqrt(luck**2 + 4 * gain * hurdle)) / (2 * gain)).min()) ** 2)
-
-
-def _check_power(detect: float, missed: float) -> tuple[float, float]:
-    return (
-        check_real(detect, name="detect", low=_LEAST_DRIFT, high=1.0),
-        check_real(missed, name="missed", low=_LEAST_MISSED, high=1.0),
-    )
 
 
 def _contexts_needed(detect: float, missed: float) -> int:
@@ -266,27 +250,23 @@ def _drift_found(records: int, false_alarm: float, missed: float) -> float:
     return deviation(missed) / math.sqrt(records) + float(over_stakes.min())
 
 
-def log(
+def server_log(
     records: str | Path | Iterable[LogRecord],
     *,
     name: str = "",
     law: Law | None = None,
-    detect: float = 0.02,
-    false_alarm: float = 1e-9,
-    missed: float = 1e-3,
+    errors: Errors = USUAL,
 ) -> LogAudit:
     r"""Test whether the outputs in a log have the laws that their records give.
 
     Args:
         records: in the order of the text: the path of a JSONL file (the format is at the head of
-            `otm.audit.records`), read line by line in constant memory, or the records themselves.
+            `otm.audit.token_log`), read line by line in constant memory, or the records themselves.
         name: what to call the log in the report; the file's name, or "log", if empty.
         law: how the drafts were drawn, if it is known: acceptance beyond the optimum is evidence
             too.
-        detect: drift ε that must not go unnoticed; a log too short to show it, or of too few
-            contexts, gets no verdict.
-        false_alarm: probability at most of an alarm for a lossless server.
-        missed: probability β at most of not noticing a drift of `detect` or more.
+        errors: the drift ε in [.001, 1] that must not go unnoticed (a log too short to show it, or
+            of too few contexts, gets no verdict), and how often the test may be wrong.
 
     Returns:
         LogAudit.
@@ -302,15 +282,15 @@ def log(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "outputs.jsonl")
     ...     _ = path.write_text('{"output": 1, "target": [0.5, 0.5]}\n' * 80)
-    ...     log(path).verdict  # eighty times the same of two equally likely tokens
+    ...     server_log(path).verdict  # eighty times the same of two equally likely tokens
     'not lossless'
     """
     check_instance(name, str, name="name")
     if isinstance(records, str | Path):
-        asked = {"detect": detect, "false_alarm": false_alarm, "missed": missed}
-        return log(read_log(records), name=name or Path(records).name, law=law, **asked)
-    level = check_real(false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True)
-    smallest, missing = _check_power(detect, missed)
+        name = name or Path(records).name
+        return server_log(read_log(records), name=name, law=law, errors=errors)
+    level, missing = errors.false_alarm, errors.missed
+    smallest = errors.level(DETECT, low=_LEAST_DRIFT)
     if law is not None and not isinstance(law, Law):
         raise InvalidParameter(
             f"law must be a draft law such as otm.IID(4), or None; got {law!r}. Choose one of "

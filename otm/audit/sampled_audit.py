@@ -5,6 +5,7 @@ stated, proved probability.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,15 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm.audit.candidate import (
-    BatchCandidate,
-    as_candidate,
-    read_batch,
-    unwrapped,
-)
-from otm.audit.coverage import SAMPLES, Coverage, covering
-from otm.audit.probabilities import number
-from otm.audit.verdicts import SingleAudit, Verdict
+from otm.audit.coverage import SAMPLES, Coverage, coverage_of_problem
+from otm.audit.error_budget import DETECT, USUAL, Errors
+from otm.audit.report import SampledFigures, SingleAudit, Verdict, facts, format_probability
 from otm.errors import InvalidParameter, TooLarge
 from otm.evidence import (
     detectable,
@@ -34,15 +29,11 @@ from otm.evidence import (
     samples_needed,
     variation_interval,
 )
-from otm.pmf import as_pmf, check_instance, check_real, check_rng, plain_integers
-from otm.problem import Problem, check_problem
+from otm.pmf import as_pmf, check_instance, plain_integers
+from otm.problem import Problem
 from otm.results import is_member
 from otm.statistics import Estimate, binomial_interval
-from otm.tabular import markdown
-from otm.tracing.answers import naming_failures
-from otm.verbs import optimal_acceptance, prepare, run
-from otm.verifiers.base import Verifier
-from otm.verifiers.callables import run_rows
+from otm.verbs import optimal_acceptance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,11 +44,10 @@ MOST_CELLS = 256
 MOST_SAMPLES = 10**10
 """Largest plan that is begun: months of calls."""
 
-_LEAST_ERROR, _LEAST_DETECT = 1e-100, 1e-100
 _FIRST_LOOK = 500
 _LARGEST_BATCH = 20_000
 
-_Drawn = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]
+Drawn = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]
 """Output tokens (m,), drafts (m, k), accept flags (m,) or None."""
 
 
@@ -66,7 +56,6 @@ class SampledAudit(SingleAudit):
     """What samples say about a verifier on one problem; `str` gives the report in Markdown.
 
     Attributes:
-        name: of the candidate.
         samples: how many outputs were drawn.
         planned: how many would have been drawn had nothing been found before.
         tested: what was tested, but for how.
@@ -104,12 +93,6 @@ class SampledAudit(SingleAudit):
     false_alarm: float
     missed: float
 
-    def __repr__(self) -> str:
-        return (
-            f"SampledAudit({self.name!r}, {self.verdict}, samples={self.samples}, "
-            f"total_variation={self.total_variation.interval_text})"
-        )
-
     @property
     def found_by(self) -> str:
         """Which of the two tests raised the alarm: "evidence", "distance" or ""."""
@@ -143,6 +126,7 @@ class SampledAudit(SingleAudit):
             by=((SAMPLES, 1),),
             samples=self.planned,
             detect=self.asked,
+            false_alarm=self.false_alarm,
             untested=(*self.tested.untested, *hidden),
         )
 
@@ -151,38 +135,42 @@ class SampledAudit(SingleAudit):
         """The lower end of the interval."""
         return float(self.total_variation.low)
 
-    def _draw(self, ax: Axes) -> None:
+    @property
+    def drawn(self) -> SampledFigures:
+        """What it says."""
+        accepted = self.rule if self.membership is None else self.membership
+        return SampledFigures(self.verdict, self.total_variation, self.detect, accepted)
+
+    def picture(self) -> Callable[[Axes], None]:
+        """Return the intervals."""
         named = {
             "total variation": self.total_variation,
             "accepted, by membership": self.membership,
             "by the rule": self.rule,
         }
-        known = {
-            name: (0.5 * (i.low + i.high), i.low, i.high)
-            for name, i in named.items()
-            if i is not None
-        }
-        drawing.draw_intervals(ax, list(known), list(known.values()), xlabel="95 % intervals")
-        ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
+        known = {name: interval for name, interval in named.items() if interval is not None}
+        return functools.partial(
+            drawing.draw_intervals,
+            names=list(known),
+            found=[(0.5 * (i.low + i.high), i.low, i.high) for i in known.values()],
+            xlabel="95 % intervals",
+        )
 
     def row(self) -> tuple[str, str, str]:
-        """Return the figures that a battery shows."""
-        power = (
-            f"found in {self.samples:,} samples"
-            if self.found_by
-            else f"≥ {self.detect:.3g} missed with ≤ {self.missed:g}"
-        )
+        """Return the interval of the total variation, and what was found or is missed."""
+        power = f"≥ {self.detect:.3g} missed with ≤ {self.missed:g}"
+        if self.found_by:
+            power = f"found in {self.samples:,} samples"
         return self.total_variation.interval_text, "", power
 
-    def figures(self) -> str:
-        """Return the report without its heading."""
+    def sections(self) -> list[str]:
+        """Return how many samples were drawn, what both tests say, and the intervals."""
         evidence, distance = f"evidence e^{self.log_e_value:.4g}", f"distance {self.distance:.6g}"
+        alarm = f"alarm at e^{math.log(2 / self.false_alarm):.4g}"
         found = {
-            "evidence": (
-                f"{evidence} against the target's law, alarm at "
-                f"e^{math.log(2 / self.false_alarm):.4g}"
-            ),
-            "distance": f"{distance} of the samples from the target's law, alarm at {self.threshold:.6g}",
+            "evidence": f"{evidence} against the target's law, {alarm}",
+            "distance": f"{distance} of the samples from the target's law, alarm at "
+            f"{self.threshold:.6g}",
             "": f"{evidence} and {distance} are within what chance explains",
         }[self.found_by]
         missed = f"a total variation ≥ {self.detect:.3g} is missed with ≤ {self.missed:g}"
@@ -196,84 +184,46 @@ class SampledAudit(SingleAudit):
         ]
         if self.membership is not None and self.optimum is not None:
             rule = "" if self.rule is None else f"; by the rule {self.rule.interval_text}"
-            rows.append(
-                (
-                    "acceptance",
-                    f"by membership {self.membership.interval_text}{rule} (95 %); the optimum is "
-                    f"{number(self.optimum)}",
-                )
-            )
+            best = f"the optimum is {format_probability(self.optimum)}"
+            by_membership = f"by membership {self.membership.interval_text}{rule} (95 %)"
+            rows.append(("acceptance", f"{by_membership}; {best}"))
         elif self.rule is not None:
             rows.append(("acceptance", f"of whole blocks {self.rule.interval_text} (95 %)"))
-        return markdown(("", ""), rows)
+        return [facts(rows)]
 
 
-def sampled(
-    candidate: object,
+def audit_of_draws(
+    draw: Callable[[int], Drawn],
     problem: Problem,
     *,
-    rng: np.random.Generator,
-    detect: float = 0.02,
-    false_alarm: float = 1e-9,
-    missed: float = 1e-3,
+    name: str,
+    tested: Coverage | None = None,
+    errors: Errors,
 ) -> SampledAudit:
-    """Test whether a verifier's output has the target's law, sample by sample, with proved error
-    probabilities.
-
-    Drafts come from the problem's law. The evidence is looked at after 500, 1,000, 2,000, … samples
-    and the audit stops when it suffices; otherwise the distance is tested at the planned number, n
-    = ((½Σ√(q(1−q)) + √(log(2/δ)/2) + √(log(1/β)/2))/ε)².
+    """Draw and count until the evidence suffices or the plan ends: see `otm.audit.sampled`.
 
     Args:
-        candidate: a `Candidate`, a `BatchCandidate`, a function `verify(draft, target, drafts,
-            uniforms)`, which may ignore the uniforms for randomness of its own, or one of the
-            library's verifiers (its sampler is run).
-        problem: one pair of distributions `(V,)`.
-        rng: the source of the drafts and uniforms.
-        detect: total variation ε that must not go unnoticed; beyond 256 tokens, of the laws pooled
-            into cells of similar q/p.
-        false_alarm: probability δ at most of calling a lossless verifier lossy.
-        missed: probability β at most of not noticing a law at `detect` or more.
-
-    Returns:
-        SampledAudit.
-
-    Raises:
-        CandidateFailure: if the callable raises or returns no tokens of the vocabulary.
-        InvalidParameter: if a probability is out of range or `rng` is no generator.
-        TooLarge: if n exceeds ten billion.
-        Unsupported, ShapeMismatch: as `otm.prepare`.
-
-    Cost: n calls at most, 90,000 at four tokens and the defaults; a batched candidate gets up to
-        20,000 rows a call.
-    Accuracy: error probabilities hold for every sample size. Reference: docs/theory.md, "Audits";
-        McDiarmid 1989; Ville 1939.
-
-    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
-    >>> trusting = BatchCandidate(lambda p, q, drafts, rng: drafts[:, 0], name="trusting")
-    >>> audit = sampled(trusting, problem, rng=np.random.default_rng(0))
-    >>> audit.verdict, audit.samples < audit.planned
-    ('not lossless', True)
+        draw: draws so many outputs on the problem.
+        problem: one pair of distributions.
+        name: of the candidate.
+        tested: the coverage, but for how; that of one token on the problem unless given.
+        errors: what must be found, and how often the audit may be wrong.
     """
-    single = check_problem(problem).single(purpose="A sampled audit")
-    check_rng(rng)
-    errors = check_errors(false_alarm, missed)
-    smallest = check_real(detect, name="detect", low=_LEAST_DETECT, high=1.0)
-    draw, name = _draws(candidate, single, rng)
-    cell = pool(
-        single.draft if single.draft.ndim == 1 else single.draft.mean(axis=0),
-        single.target,
-        MOST_CELLS,
+    errors = errors.check_tests()
+    mean = problem.draft if problem.draft.ndim == 1 else problem.draft.mean(axis=0)
+    cell = pool(mean, problem.target, MOST_CELLS)
+    mass: NDArray[Any] = np.bincount(cell, weights=problem.target)
+    asked = errors.level(DETECT)
+    planned = samples_needed(
+        mass, detect=asked, false_alarm=errors.false_alarm / 2, missed=errors.missed
     )
-    mass: NDArray[Any] = np.bincount(cell, weights=single.target)
-    planned = samples_needed(mass, detect=smallest, false_alarm=errors[0] / 2, missed=errors[1])
     if planned > MOST_SAMPLES:
         raise TooLarge(
-            f"A sampled audit draws at most {MOST_SAMPLES:,} outputs; detect={smallest:g} needs "
-            f"{planned:,}. Ask for a larger "
-            "total variation, or call otm.audit.exact on a small problem."
+            f"A sampled audit draws at most {MOST_SAMPLES:,} outputs; detect={asked:g} needs "
+            f"{planned:,}. Ask for a larger total variation, or call otm.audit.exact on a small "
+            "problem."
         )
-    optimum = float(optimal_acceptance(single))
+    optimum = float(optimal_acceptance(problem))
     tally = _Tally(np.zeros(len(mass), dtype=np.int64))
     looks = 1 + max(0, math.ceil(math.log2(planned / _FIRST_LOOK)))
     until = _FIRST_LOOK
@@ -284,7 +234,7 @@ def sampled(
             float(log_evidence(tally.counts, mass)),
             log_excess_evidence(tally.members, tally.samples, optimum),
         )
-        if tally.samples >= planned or evidence >= math.log(2.0 / errors[0]):
+        if tally.samples >= planned or evidence >= math.log(2.0 / errors.false_alarm):
             break
         until *= 2
     # Which look was the last is chosen by the data: each interval is wrong with probability
@@ -293,11 +243,10 @@ def sampled(
         name,
         tally,
         mass,
-        tested=covering(single, by=(), untested=("later tokens of a block",)),
+        tested=tested or coverage_of_problem(problem),
         planned=planned,
         evidence=evidence,
         optimum=optimum,
-        asked=smallest,
         errors=errors,
         uncertainty=0.05 / looks,
     )
@@ -309,9 +258,7 @@ def outputs(
     target: object,
     draft: object = None,
     name: str = "outputs",
-    detect: float = 0.02,
-    false_alarm: float = 1e-9,
-    missed: float = 1e-3,
+    errors: Errors = USUAL,
 ) -> SampledAudit:
     """Test whether given output tokens of one context have the target's law: the fixed-size test.
 
@@ -321,10 +268,8 @@ def outputs(
         draft: p `(V,)`, if known: beyond 256 tokens those of similar q/p share a cell (of similar
             index without it).
         name: what to call them in the report.
-        detect: total variation ε that must not go unnoticed; too few outputs to see it get no
-            verdict.
-        false_alarm: probability at most of an alarm if they have the target's law.
-        missed: probability at most of not noticing a law at `detect` or more.
+        errors: the total variation that must not go unnoticed (too few outputs to see it get no
+            verdict), and how often the test may be wrong.
 
     Returns:
         SampledAudit without acceptances.
@@ -348,8 +293,6 @@ def outputs(
             f"of shape {tokens.shape}. "
             "Pass the sampled tokens of one context."
         )
-    errors = check_errors(false_alarm, missed)
-    smallest = check_real(detect, name="detect", low=_LEAST_DETECT, high=1.0)
     beside = mass if draft is None else np.asarray(as_pmf(draft, name="draft"), dtype=np.float64)
     if mass.ndim != 1 or beside.shape != mass.shape:
         raise InvalidParameter(
@@ -367,8 +310,7 @@ def outputs(
         planned=tally.samples,
         evidence=float(log_evidence(tally.counts, pooled)),
         optimum=None,
-        asked=smallest,
-        errors=errors,
+        errors=errors.check_tests(),
         uncertainty=0.05,
     )
 
@@ -408,11 +350,10 @@ def _conclude(
     planned: int,
     evidence: float,
     optimum: float | None,
-    asked: float,
-    errors: tuple[float, float],
+    errors: Errors,
     uncertainty: float,
 ) -> SampledAudit:
-    n = tally.samples
+    n, false_alarm = tally.samples, errors.false_alarm
 
     def interval(hits: int) -> Estimate:
         return binomial_interval(hits, n, confidence=1.0 - uncertainty)
@@ -424,66 +365,14 @@ def _conclude(
         tested=tested,
         cells=len(mass),
         distance=distance(tally.counts, mass),
-        threshold=distance_threshold(mass, n, false_alarm=errors[0] / 2),
+        threshold=distance_threshold(mass, n, false_alarm=false_alarm / 2),
         log_e_value=evidence,
         total_variation=variation_interval(tally.counts, mass, uncertainty=uncertainty),
         membership=None if optimum is None else interval(tally.members),
         rule=interval(tally.accepted) if tally.flagged and optimum is not None else None,
         optimum=optimum,
-        detect=detectable(mass, planned, false_alarm=errors[0] / 2, missed=errors[1]),
-        asked=asked,
-        false_alarm=errors[0],
-        missed=errors[1],
+        detect=detectable(mass, planned, false_alarm=false_alarm / 2, missed=errors.missed),
+        asked=errors.level(DETECT),
+        false_alarm=false_alarm,
+        missed=errors.missed,
     )
-
-
-def check_errors(false_alarm: float, missed: float) -> tuple[float, float]:
-    """Return both error rates of samples, each in [1e-100, 1/2], or raise `InvalidParameter`."""
-    return (
-        check_real(false_alarm, name="false_alarm", low=_LEAST_ERROR, high=0.5),
-        check_real(missed, name="missed", low=_LEAST_ERROR, high=0.5),
-    )
-
-
-def _draws(
-    candidate: object, problem: Problem, rng: np.random.Generator
-) -> tuple[Callable[[int], _Drawn], str]:
-    """Return how to draw outputs of a candidate, and its name."""
-    thing = unwrapped(candidate)
-    if isinstance(thing, Verifier):
-        rule = prepare(thing, problem)
-
-        def run_rule(size: int) -> _Drawn:
-            samples = run(rule, size=size, rng=rng)
-            return samples.output, samples.drafts, samples.accepted
-
-        return run_rule, repr(thing)
-    width = problem.law.num_uniforms(problem.num_tokens)
-
-    def drafts_of(size: int) -> NDArray[np.int64]:
-        return problem.law.draw(problem.draft, rng.random((size, width)))
-
-    if isinstance(thing, BatchCandidate):
-        return lambda size: _run_batch(thing, problem, drafts_of(size), rng), thing.name
-    single = as_candidate(thing)
-
-    def run_single(size: int) -> _Drawn:
-        drafts = drafts_of(size)
-        outputs, said = run_rows(
-            single,
-            problem,
-            drafts,
-            rng.random((size, single.count(problem.law.k, problem.num_tokens))),
-        )
-        return outputs, drafts, said
-
-    return run_single, single.name
-
-
-def _run_batch(
-    candidate: BatchCandidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator
-) -> _Drawn:
-    with naming_failures():
-        answer = candidate.verify(problem.draft.copy(), problem.target.copy(), drafts.copy(), rng)
-        outputs, flags = read_batch(answer, len(drafts), problem.num_tokens)
-    return outputs, drafts, flags

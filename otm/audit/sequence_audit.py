@@ -22,16 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm.audit.candidate import Candidate, as_candidate, read_block
+from otm.audit.candidate import UniformsCandidate, read_block
 from otm.audit.coverage import Coverage
 from otm.audit.integration import IntegratedAudit, allowed_by, check_tolerance
-from otm.audit.probabilities import MOST_ENTRIES, number, numbers
+from otm.audit.report import MOST_ENTRIES, facts, format_probabilities, format_probability
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES, all_sequences
 from otm.errors import ShapeMismatch, TooLarge
 from otm.pmf import check_count
 from otm.sequence.models import LanguageModel, check_context, check_model, next_distribution
-from otm.tabular import markdown
 from otm.tracing.answers import outcome_of
 from otm.tracing.output_law import OutputLaw, output_law_of, refine_until_decided
 
@@ -48,7 +47,6 @@ class SequenceAudit(IntegratedAudit):
     Markdown.
 
     Attributes:
-        name, tolerance, error, unproved, method, cells: as of `IntegratedAudit`.
         context: what the block continues.
         draft_tables, target_tables: the laws used, by what follows the context.
         law: π over γ + 1 tokens, the output followed by samples of the target, `(V,)*(γ+1)`.
@@ -108,42 +106,52 @@ class SequenceAudit(IntegratedAudit):
         return tuple(int(i) for i in np.unravel_index(index, self.law.shape))
 
     @property
-    def coverage(self) -> Coverage:
+    def tested(self) -> Coverage:
         """One pair of models, the joint law of γ + 1 tokens."""
-        laws = np.stack([*self.draft_tables.values(), *self.target_tables.values()])
-        return Coverage(
-            instances=("the models given",),
-            drafts=(self.num_drafts,),
-            tokens=(self.num_drafts + 1,),
-            vocabulary=(laws.shape[-1],),
-            least=float(laws[laws > 0].min()),
-            by=self.means,
-            untested=(*self.hidden, "several drafts a position"),
+        return coverage_of_models(self.draft_tables, self.target_tables, self.num_drafts)
+
+    @property
+    def again(self) -> str:
+        """The models, and the audit on them."""
+        tables = self.draft_tables, self.target_tables
+        draft, target = (
+            ", ".join(f"{context}: {law.tolist()}" for context, law in table.items())
+            for table in tables
+        )
+        return (
+            f"draft = otm.sequence.TableModel({{{{{draft}}}}})\n"
+            f"target = otm.sequence.TableModel({{{{{target}}}}})\n"
+            "result = otm.audit.sequence({}, draft=draft, target=target, "
+            f"num_drafts={self.num_drafts})"
         )
 
-    def _draw(self, ax: Axes) -> None:
+    def picture(self) -> Callable[[Axes], None]:
+        """Return the total variation of the first 1, 2, … tokens."""
         names = [f"first {n} token{'s' * (n > 1)}" for n in range(1, self.law.ndim + 1)]
-        drawing.draw_bars(ax, names, self.prefix_variations, xlabel="total variation to the target")
-        ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
+        return functools.partial(
+            drawing.draw_bars,
+            names=names,
+            values=self.prefix_variations,
+            xlabel="total variation to the target",
+        )
 
     def row(self) -> tuple[str, str, str]:
-        """Return the figures that a battery shows."""
+        """Return total variation, KL(q‖π), where it begins, and tokens per call."""
         where = "" if self.first_position is None else f"from position {self.first_position}, "
         return (
-            number(self.total_variation),
-            number(self.kl),
-            f"{where}{number(self.tokens_per_call)} tokens per call",
+            format_probability(self.total_variation),
+            format_probability(self.kl),
+            f"{where}{format_probability(self.tokens_per_call)} tokens per call",
         )
 
-    def figures(self) -> str:
-        """Return the report without its heading."""
-        worst = self.worst_block
-        accepted = (
-            ""
-            if self.accepted is None
-            else f"; {number(self.accepted)} of them counted as accepted"
-        )
-        by_length = ", ".join(number(x) for x in self.prefix_variations)
+    def sections(self) -> list[str]:
+        """Return the models, how far the laws of the blocks are apart, from which position on."""
+        worst, shown = self.worst_block, format_probability
+        comes, should = shown(self.law[worst]), shown(self.target_law[worst])
+        accepted = ""
+        if self.accepted is not None:
+            accepted = f"; {shown(self.accepted)} of them counted as accepted"
+        by_length = ", ".join(map(shown, self.prefix_variations))
         where = (
             "" if self.first_position is None else f"; fails from position {self.first_position}"
         )
@@ -151,113 +159,121 @@ class SequenceAudit(IntegratedAudit):
             ("block", f"γ = {self.num_drafts} drafts, after context {self.context}"),
             ("draft p", _written(self.draft_tables)),
             ("target q", _written(self.target_tables)),
-            ("total variation", f"**{number(self.total_variation)}** {self.allowance()}"),
+            ("total variation", self.variation(shown(self.total_variation))),
             ("by length", f"first 1, 2, … tokens: {by_length}{where}"),
-            ("KL(q‖π)", f"{number(self.kl)} nats"),
-            (
-                "worst block",
-                f"{worst}: comes out with {number(self.law[worst])}, should with "
-                f"{number(self.target_law[worst])}",
-            ),
-            ("tokens per call", f"{number(self.tokens_per_call)}{accepted}"),
+            ("KL(q‖π)", f"{shown(self.kl)} nats"),
+            ("worst block", f"{worst}: comes out with {comes}, should with {should}"),
+            ("tokens per call", f"{shown(self.tokens_per_call)}{accepted}"),
             ("how", self.how("drafted block")),
         ]
-        return markdown(("", ""), rows)
+        return [facts(rows)]
 
 
 def _written(tables: Tables) -> str:
-    """Print a model: one law where it is the same everywhere, else by context, shortened."""
-    laws = {context: numbers(law) for context, law in tables.items()}
+    """Write a model: one law where it is the same everywhere, else by context, shortened."""
+    laws = {context: format_probabilities(law) for context, law in tables.items()}
     if len(set(laws.values())) == 1:
         return f"{next(iter(laws.values()))} after every context"
     shown = [f"{law} after {context}" for context, law in laws.items()]
     return "; ".join(shown[:MOST_ENTRIES]) + ("; …" if len(shown) > MOST_ENTRIES else "")
 
 
-def sequence(
-    candidate: object,
-    *,
-    draft: LanguageModel,
-    target: LanguageModel,
-    num_drafts: int,
-    context: Sequence[int] = (),
-    tolerance: float | None = None,
-) -> SequenceAudit:
-    """Integrate a block verifier over its uniforms and over every drafted block, and compare the
-    joint law with the target's.
+def coverage_of_models(draft: Tables, target: Tables, num_drafts: int) -> Coverage:
+    """Return what an audit of blocks on one pair of models covers, but for how."""
+    laws = np.stack([*draft.values(), *target.values()])
+    return Coverage(
+        instances=("the models given",),
+        drafts=(num_drafts,),
+        tokens=(num_drafts + 1,),
+        vocabulary=(laws.shape[-1],),
+        least=float(laws[laws > 0].min()),
+        untested=("several drafts a position",),
+    )
 
-    Args:
-        candidate: a function `verify(draft, target, drafts, uniforms)` or a `Candidate`, with
-            `draft` `(γ, V)`, `target` `(γ+1, V)`, `drafts` `(γ,)`, that returns 1 to γ + 1 tokens,
-            or (tokens, number accepted); trailing −1 is padding. It has γ + 1 uniforms unless the
-            `Candidate` says otherwise.
-        draft, target: toy models, `(V,)` after any context (`otm.sequence.TableModel`). A target
-            that ends a text repeats its end-of-sequence token with certainty.
-        num_drafts: γ.
-        context: what the block continues.
-        tolerance: largest total variation that counts as rounding.
 
-    Returns:
-        SequenceAudit: verdict, joint law, TV, KL, the first position that fails, mean tokens per
-        call.
+def enumerate_models(
+    draft: LanguageModel, target: LanguageModel, num_drafts: int, context: Sequence[int]
+) -> tuple[Tables, Tables]:
+    """Return the laws of both models after every continuation that a block of drafts can reach.
 
     Raises:
-        CandidateFailure: if the callable raises or returns no block. InvalidDistribution: if a
-            model's answer is no distribution.
-        ShapeMismatch: if vocabularies differ. TooLarge: beyond four million blocks.
-
-    Cost: V^γ drafted blocks, each two calls for each box of uniforms; V^(γ+1) output blocks.
-    Reference: SpecTr, Theorem 3; docs/theory.md, "Audits".
-
-    >>> draft, target = (
-    ...     TableModel({c: mass for c in [(), (0,), (1,)]}) for mass in ([0.75, 0.25], [0.5, 0.5])
-    ... )
-    >>> def always(p, q, drafts, uniforms):  # keeps the draft and adds a token of the target
-    ...     return [drafts[0], int(uniforms[0] >= q[1, 0])]
-    >>> audit = sequence(always, draft=draft, target=target, num_drafts=1)
-    >>> audit.verdict, audit.total_variation, audit.first_position
-    ('not lossless', 0.25, 1)
+        InvalidDistribution: if a model's answer is no distribution.
+        ShapeMismatch: if vocabularies differ. TooLarge: if there are too many blocks.
     """
-    function = as_candidate(candidate)
     gamma = check_count(num_drafts, name="num_drafts")
     check_model(draft, name="draft")
     check_model(target, name="target")
     start = check_context(context)
-    target_tables = tables_of(target, start, gamma, "target")
-    draft_tables = tables_of(draft, start, gamma - 1, "draft")
-    num_tokens = len(target_tables[()])
-    if len(draft_tables[()]) != num_tokens:
+    target_tables = _enumerate(target, start, gamma, "target")
+    draft_tables = _enumerate(draft, start, gamma - 1, "draft")
+    sizes = len(draft_tables[()]), len(target_tables[()])
+    if sizes[0] != sizes[1]:
         raise ShapeMismatch(
-            f"draft and target must share one vocabulary; they have {len(draft_tables[()])} and "
-            f"{num_tokens} tokens."
-            " Pad the shorter one with zeros."
+            f"draft and target must share one vocabulary; they have {sizes[0]} and {sizes[1]} "
+            "tokens. Pad the shorter one with zeros."
         )
-    allowed = check_tolerance(tolerance, num_tokens * (gamma + 1), gamma)
-    blocks = [tuple(row) for row in all_sequences(num_tokens, gamma).tolist()]
-    live = {block: weight for block in blocks if (weight := _chain(draft_tables, block)) > 0}
+    return draft_tables, target_tables
+
+
+def _enumerate(model: LanguageModel, start: tuple[int, ...], depth: int, name: str) -> Tables:
+    """Return the next-token laws after every continuation of at most `depth` tokens."""
+    found: dict[tuple[int, ...], NDArray[np.float64]] = {
+        (): next_distribution(model, start, name=name)
+    }
+    num_tokens = len(found[()])
+    if num_tokens ** min(depth + 1, MAX_SEQUENCES.bit_length()) > MAX_SEQUENCES:
+        raise TooLarge(
+            f"The joint law is enumerated up to {MAX_SEQUENCES:,} blocks; {num_tokens} tokens and "
+            f"{depth} drafts have {num_tokens}^{depth + 1}. Use smaller toy models: faults show on "
+            "two or three tokens."
+        )
+    for length in range(1, depth + 1):
+        for path in itertools.product(range(num_tokens), repeat=length):
+            found[path] = next_distribution(model, (*start, *path), name=name)
+    return found
+
+
+def integrate_blocks(
+    candidate: UniformsCandidate,
+    draft: Tables,
+    target: Tables,
+    *,
+    num_drafts: int,
+    context: Sequence[int],
+    tolerance: float | None,
+) -> SequenceAudit:
+    """Integrate a verifier over its uniforms and every drafted block: see `otm.audit.sequence`."""
+    num_tokens = len(target[()])
+    allowed = check_tolerance(tolerance, num_tokens * (num_drafts + 1), num_drafts)
+    blocks = map(tuple, all_sequences(num_tokens, num_drafts).tolist())
+    live = {block: mass for block in blocks if (mass := _mass(draft, block)) > 0}
     answers = output_law_of(
-        [_block_of(function, draft_tables, target_tables, block) for block in live],
+        [_on_block(candidate, draft, target, block) for block in live],
         list(live.values()),
-        function.count(gamma, num_tokens),
+        candidate.count(num_drafts, num_tokens),
         tolerance=allowed,
         described="these models",
     )
     allowed = allowed_by(answers, tolerance, allowed)
     counted = all(count is not None for (_, count), _ in answers.totals)
-    law = _completed(answers, target_tables, gamma + 1)
+    law = np.zeros((num_tokens,) * (num_drafts + 1))
+    outputs: dict[tuple[int, ...], float] = {}
+    for (output, _), mass in answers.totals:
+        outputs[output] = outputs.get(output, 0.0) + mass
+    for output, mass in outputs.items():
+        law[output] += mass * completions(target, output, num_drafts + 1)
 
     def conclude(known: OutputLaw) -> SequenceAudit:
+        accepted = math.fsum(mass * count for (_, count), mass in known.totals) if counted else None
         return SequenceAudit(
-            name=function.name,
-            context=start,
-            draft_tables=draft_tables,
-            target_tables=target_tables,
+            name=candidate.name,
+            context=check_context(context),
+            draft_tables=draft,
+            target_tables=target,
             law=law,
-            target_law=completions(target_tables, (), gamma + 1),
+            target_law=completions(target, (), num_drafts + 1),
             tokens_per_call=math.fsum(mass * len(output) for (output, _), mass in known.totals),
-            accepted=math.fsum(mass * count for (_, count), mass in known.totals)
-            if counted
-            else None,
+            accepted=accepted,
             tolerance=allowed,
             error=known.error,
             unproved=known.unproved,
@@ -269,41 +285,9 @@ def sequence(
     return refine_until_decided(answers, conclude)
 
 
-def tables_of(model: LanguageModel, start: tuple[int, ...], depth: int, name: str) -> Tables:
-    """Return the next-token distribution after every continuation of the context of at most `depth`
-    tokens.
-    """
-    found: dict[tuple[int, ...], NDArray[np.float64]] = {
-        (): next_distribution(model, start, name=name)
-    }
-    num_tokens = len(found[()])
-    if num_tokens ** min(depth + 1, MAX_SEQUENCES.bit_length()) > MAX_SEQUENCES:
-        raise TooLarge(
-            f"The joint law is enumerated up to {MAX_SEQUENCES:,} blocks; {num_tokens} tokens and "
-            f"{depth} drafts have "
-            f"{num_tokens}^{depth + 1}. Use smaller toy models: faults show on two or three tokens."
-        )
-    for length in range(1, depth + 1):
-        for path in itertools.product(range(num_tokens), repeat=length):
-            found[path] = next_distribution(model, (*start, *path), name=name)
-    return found
-
-
-def _chain(tables: Tables, block: tuple[int, ...]) -> float:
+def _mass(tables: Tables, block: tuple[int, ...]) -> float:
+    """Return the probability of a drafted block."""
     return math.prod(float(tables[block[:i]][token]) for i, token in enumerate(block))
-
-
-def _completed(answers: OutputLaw, tables: Tables, length: int) -> NDArray[np.float64]:
-    """Return the law of the answers, each followed by samples of the target up to `length` tokens
-    in all.
-    """
-    outputs: dict[tuple[int, ...], float] = {}
-    for (output, _), mass in answers.totals:
-        outputs[output] = outputs.get(output, 0.0) + mass
-    law = np.zeros((len(tables[()]),) * length)
-    for output, mass in outputs.items():
-        law[output] += mass * completions(tables, output, length)
-    return law
 
 
 def completions(tables: Tables, output: tuple[int, ...], length: int) -> NDArray[np.float64]:
@@ -314,8 +298,11 @@ def completions(tables: Tables, output: tuple[int, ...], length: int) -> NDArray
     return np.stack([mass[x] * completions(tables, (*output, x), length) for x in range(len(mass))])
 
 
-def _block_of(
-    candidate: Candidate, draft_tables: Tables, target_tables: Tables, block: tuple[int, ...]
+def _on_block(
+    candidate: UniformsCandidate,
+    draft_tables: Tables,
+    target_tables: Tables,
+    block: tuple[int, ...],
 ) -> Callable[[NDArray[Any]], Any]:
     """Return the candidate on this drafted block as a function of its uniforms."""
     gamma = len(block)

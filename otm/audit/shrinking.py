@@ -12,24 +12,23 @@ raises are passed over: it may have been written for other shapes.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.exact_audit import ExactAudit, exact
-from otm.audit.instances import one_per_drafter, standard_problems, table_model
-from otm.audit.integration import Integrated
-from otm.audit.limits import OutOfTime
-from otm.audit.sequence_audit import SequenceAudit, sequence
-from otm.drafts import IID, Law
+from otm.audit.deadline import OutOfTime
+from otm.audit.exact_audit import ExactAudit
+from otm.audit.integration import IntegratedAudit
+from otm.audit.sequence_audit import SequenceAudit
+from otm.audit.standard_problems import one_per_drafter, problems_under, table_model
+from otm.drafts import Law
 from otm.errors import InvalidDistribution, InvalidParameter
-from otm.pmf import check_count, check_counts, check_instance, normalise
+from otm.pmf import normalise
 from otm.problem import Problem
 from otm.sequence.models import TableModel
 from otm.tracing.answers import CandidateFailure
@@ -43,85 +42,61 @@ _LARGEST_DENOMINATOR = {2: 8, 3: 6, 4: 4, 5: 3}
 _LARGEST_ROUNDING = 32
 
 
-def shrink(
-    candidate: object,
-    *,
-    law: Law | None = None,
-    tolerance: float | None = None,
-    budget: int = BUDGET,
+Integrated = TypeVar("Integrated", bound=IntegratedAudit)
+
+
+def smallest_problem(
+    integrated: Callable[[Problem], ExactAudit], law: Law, budget: int
 ) -> ExactAudit | None:
-    """Return the audit of the smallest problem on which a verifier is not lossless, or None if none
-    is found.
-
-    Args:
-        candidate: as for `exact`.
-        law: the kind of drafts; up to `law.k` of them are tried. `otm.IID(1)` unless given.
-        tolerance: as for `exact`.
-        budget: how many problems are tried at most.
-
-    Returns:
-        ExactAudit on the first failing problem in order of k + V + denominator, then k + V; or on a
-        reduced standard instance; or None.
-
-    Raises:
-        InvalidParameter: if the candidate is no callable, or budget < 1.
-
-    Cost: at most `budget` exact audits with V ≤ 5, and some dozens for a reduction.
-
-    >>> found = shrink(lambda p, q, drafts, uniforms: int(drafts[0]))  # trusts the draft
-    >>> found.problem.draft, found.problem.target, found.total_variation
-    (array([1., 0.]), array([0., 1.]), 1.0)
-    """
-    kind = IID(1) if law is None else check_instance(law, Law, name="law")
-    left = check_count(budget, name="budget")
-    smallest = _first_failing(
-        _exact_audits(candidate, itertools.islice(small_problems(kind), left), tolerance)
-    )
+    """Return the audit of the smallest failing problem of up to `law.k` drafts: see `shrink`."""
+    small = itertools.islice(small_problems(law), budget)
+    smallest = _first_failing(integrated, small)
     if smallest is not None:
         return smallest
-    for k in range(1, kind.k + 1):
-        problems = sorted(
-            (problem for _, problem in standard_problems(kind.with_k(k))),
-            key=lambda problem: problem.num_tokens,
-        )
-        failing = _first_failing(_exact_audits(candidate, problems, tolerance))
+    for k in range(1, law.k + 1):
+        problems = [problem for _, problem in problems_under(law.with_k(k))]
+        problems.sort(key=lambda problem: problem.num_tokens)
+        failing = _first_failing(integrated, problems)
         if failing is not None:
-            return _reduce(candidate, failing, tolerance)
+            return _reduce(integrated, failing)
     return None
 
 
-def _exact_audits(
-    candidate: object, problems: Iterable[Problem], tolerance: float | None
-) -> Iterator[Callable[[], ExactAudit]]:
-    return (
-        functools.partial(exact, candidate, problem, tolerance=tolerance) for problem in problems
-    )
+def smallest_models(
+    integrated: Callable[[int, TableModel, TableModel], SequenceAudit],
+    lengths: Sequence[int],
+    budget: int,
+) -> SequenceAudit | None:
+    """Return the audit of the smallest (γ, draft, target) that fails: see `shrink_sequence`."""
+    small = itertools.islice(_small_models(sorted(lengths)), budget)
+    return _first_failing(lambda models: integrated(*models), small)
 
 
-def _first_failing(audits: Iterable[Callable[[], Integrated]]) -> Integrated | None:
-    """Carry out audits one by one, and return the first that says "not lossless"; those on which
-    the callable fails say nothing.
-    """
-    for carry_out in audits:
+Instance = TypeVar("Instance")
+
+
+def _first_failing(
+    audit: Callable[[Instance], Integrated], instances: Iterable[Instance]
+) -> Integrated | None:
+    """Return the first audit that says "not lossless"; where the callable fails, none is said."""
+    for instance in instances:
         try:
-            audit = carry_out()
+            found = audit(instance)
         except CandidateFailure:
             continue
         except OutOfTime:
             return None
-        if audit.verdict == "not lossless":
-            return audit
+        if found.verdict == "not lossless":
+            return found
     return None
 
 
-def _reduce(candidate: object, audit: ExactAudit, tolerance: float | None) -> ExactAudit:
+def _reduce(integrated: Callable[[Problem], ExactAudit], audit: ExactAudit) -> ExactAudit:
     """Drop tokens, then round to the smallest denominator, while the audit keeps failing."""
     dropped: ExactAudit | None = audit
     while dropped is not None:
         audit = dropped
-        dropped = _first_failing(
-            _exact_audits(candidate, _without_a_token(audit.problem), tolerance)
-        )
+        dropped = _first_failing(integrated, _without_a_token(audit.problem))
     problem = audit.problem
     rounded = (
         dataclasses.replace(
@@ -129,7 +104,7 @@ def _reduce(candidate: object, audit: ExactAudit, tolerance: float | None) -> Ex
         )
         for d in range(1, _LARGEST_ROUNDING + 1)
     )
-    return _first_failing(_exact_audits(candidate, rounded, tolerance)) or audit
+    return _first_failing(integrated, rounded) or audit
 
 
 def _without_a_token(problem: Problem) -> Iterator[Problem]:
@@ -197,46 +172,6 @@ def rational_laws(num_tokens: int, denominator: int) -> list[tuple[NDArray[Any],
         if math.lcm(*(part.denominator for part in parts)) == denominator:
             found.append((np.array([float(part) for part in parts]), denominator))
     return found
-
-
-def shrink_sequence(
-    candidate: object,
-    *,
-    num_drafts: Sequence[int] = (1, 2),
-    tolerance: float | None = None,
-    budget: int = BUDGET,
-) -> SequenceAudit | None:
-    """Return the audit of the smallest toy models on which a block verifier is not lossless, or
-    None if none is found.
-
-    Tried in order: fewest drafts, then fewest tokens; the same laws at every position, then laws
-    that depend on the position or on the token before; then the denominators of the probabilities.
-
-    Args:
-        candidate, tolerance: as for `sequence`.
-        num_drafts: the block lengths γ to try.
-        budget: how many pairs of models are tried at most.
-
-    Returns:
-        SequenceAudit or None.
-
-    Raises:
-        InvalidParameter: if the candidate is no callable, a length is below 1, or budget < 1.
-
-    Cost: at most `budget` audits on two or three tokens.
-
-    >>> found = shrink_sequence(lambda p, q, drafts, uniforms: [drafts[0]], num_drafts=[1])
-    >>> found.num_drafts, found.total_variation
-    (1, 1.0)
-    """
-    lengths = sorted(check_counts(num_drafts, name="num_drafts"))
-    models = itertools.islice(_small_models(lengths), check_count(budget, name="budget"))
-    return _first_failing(
-        functools.partial(
-            sequence, candidate, draft=p, target=q, num_drafts=gamma, tolerance=tolerance
-        )
-        for gamma, p, q in models
-    )
 
 
 def _small_models(lengths: Sequence[int]) -> Iterator[tuple[int, TableModel, TableModel]]:

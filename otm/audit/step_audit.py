@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.audit import standard_problems as standard
+from otm.audit.candidate import as_kind
+from otm.audit.end_to_end import DRAWS, EndToEndCandidate, Instance
+from otm.audit.error_budget import USUAL, Errors
 from otm.audit.joint_audit import (
-    Affordable,
-    Errors,
     JointAudit,
     Next,
-    absorbed,
     check_end,
     joint,
     seeded_rng,
-    whole_of,
+    stop_after_end_token,
 )
+from otm.errors import TooLarge
 from otm.pmf import check_count
 from otm.sequence.models import (
     LanguageModel,
@@ -53,7 +55,9 @@ class _After(OneByOne):
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
         """Return the distribution after the tokens so far."""
-        return absorbed(self._law, self.end)(tuple(int(token) for token in context)).copy()
+        return stop_after_end_token(self._law, self.end)(
+            tuple(int(token) for token in context)
+        ).copy()
 
     @functools.cached_property
     def _law(self) -> Next:
@@ -62,8 +66,73 @@ class _After(OneByOne):
         )
 
 
+_LOOKS = 64
+"""Runs of a step that tell how many tokens it writes."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StepCandidate(EndToEndCandidate):
+    """A decoding step that drafts by itself.
+
+    Args:
+        verify: the function, `step(draft_model, target_model, rng)`, as `otm.audit.step` takes it.
+        name: what to call it in reports; the function's own name if empty.
+
+    Raises:
+        InvalidParameter: if `verify` cannot be called.
+
+    >>> StepCandidate(lambda draft, target, rng: [0], "zero").name
+    'zero'
+    """
+
+    description: ClassVar[str] = "a step that drafts by itself"
+    called: ClassVar[str] = "step(draft_model, target_model, rng)"
+
+    def instances(self) -> list[Instance]:
+        """Return every pair of models, for as many tokens as it writes."""
+        length = max(standard.STEP_LENGTH, self._longest())
+        models = standard.step_models(length)
+        if not models:
+            raise TooLarge(
+                f"The step writes up to {length} tokens, more than joint laws are kept of. Let it "
+                "draft fewer, or call otm.audit.step."
+            )
+        asked = f"draft=draft, target=target, length={length}, {DRAWS}"
+        again = (
+            f"draft, target = standard_problems.step_models({length})[{{!r}}]\n"
+            f"result = otm.audit.step({{{{}}}}, {asked})"
+        )
+        return [
+            Instance(
+                name,
+                "steps",
+                {"draft": p, "target": q, "length": length},
+                again.format(name),
+            )
+            for name, (p, q) in models.items()
+        ]
+
+    def audited(self, **options: Any) -> JointAudit:
+        """Return the audit on one pair of models."""
+        return step(self, **options)
+
+    def _longest(self) -> int:
+        """Return how many tokens it was seen to write; what fails here is counted later."""
+        draft, target = standard.chained_models()["after the token before"]
+        longest = 0
+        for seed in range(_LOOKS):
+            # a drafter that is the target has all its drafts accepted
+            drafter = target if seed % 2 else draft
+            try:
+                tokens = self.verify(drafter, target, np.random.default_rng(seed))
+                longest = max(longest, int(np.asarray(tokens).size))
+            except (Exception, SystemExit):
+                break
+        return longest
+
+
 def step(
-    candidate: Callable[[Any, Any, np.random.Generator], Any],
+    candidate: object,
     *,
     draft: LanguageModel,
     target: LanguageModel,
@@ -72,18 +141,17 @@ def step(
     context: Sequence[int] = (),
     end: int | None = None,
     tolerance: float | None = None,
-    detect: float | Affordable = 0.05,
-    false_alarm: float = 1e-9,
-    missed: float = 1e-3,
+    errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
 ) -> JointAudit:
-    """Audit a decoding step that drafts by itself: the joint law of its tokens, followed by the
-    target's, against the target's.
+    """Audit a step that drafts by itself: the joint law of its tokens against the target's.
+
+    Its tokens are followed by samples of the target.
 
     Args:
-        candidate: `step(draft_model, target_model, rng)` → 1 to `length` tokens. The models have
-            `next(tokens)`, the distribution `(V,)` after the tokens that follow the context;
-            randomness may come from `rng`, NumPy, `random` or torch.
+        candidate: a `StepCandidate`, or `step(draft_model, target_model, rng)` → 1 to `length`
+            tokens. The models have `next(tokens)`, the distribution `(V,)` after the tokens that
+            follow the context; randomness may come from `rng`, NumPy, `random` or torch.
         draft, target: toy models, `otm.sequence.TableModel` say.
         length: the most tokens that a step writes, γ + 1 as a rule; the law of so many is compared.
         rng: of samples, if there are any.
@@ -91,7 +159,7 @@ def step(
         end: the token after which nothing else may come.
         tolerance: the largest total variation that counts as rounding; `rounding_tolerance` unless
             given.
-        detect, false_alarm, missed: as for `sampled`, if it comes to that.
+        errors: of samples, if it comes to that; .05 is to be found unless they say otherwise.
         seconds: time for branching; where it is up before all is known, samples decide.
 
     Returns:
@@ -115,17 +183,17 @@ def step(
     most = check_count(length, name="length")
     check_end(end, target.num_tokens)
     p, q = _After(draft, start, end), _After(target, start, end)
-    whole = whole_of(candidate, "step")
+    thing = as_kind(candidate, StepCandidate)
     return joint(
-        lambda: [tuple(np.asarray(whole.verify(p, q, seeded_rng())).reshape(-1).tolist())],
-        [absorbed(q._law, end)],
+        lambda: [tuple(np.asarray(thing.verify(p, q, seeded_rng())).reshape(-1).tolist())],
+        [stop_after_end_token(q._law, end)],
         most,
-        name=whole.name,
+        name=thing.name,
         instance=f"toy models on {q.num_tokens} tokens after context {start}",
         covered=("a step that drafts by itself",),
         not_covered=("state that passes to the next step", "processing of logits"),
         rng=rng,
         tolerance=tolerance,
-        errors=Errors(detect, false_alarm, missed),
+        errors=errors,
         seconds=seconds,
     )

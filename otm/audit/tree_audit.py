@@ -8,15 +8,20 @@ samples of the target, must have the target's law.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.joint_audit import Affordable, Errors, JointAudit, Next, joint, seeded_rng, whole_of
+from otm.audit import standard_problems as standard
+from otm.audit.candidate import as_kind
+from otm.audit.end_to_end import DRAWS, EndToEndCandidate, Instance
+from otm.audit.error_budget import USUAL, Errors
+from otm.audit.joint_audit import JointAudit, Next, joint, seeded_rng
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, plain_integers
 from otm.sequence.models import LanguageModel, check_model, next_distribution
@@ -55,8 +60,70 @@ class DraftedTree:
         return [int(child) for child in np.flatnonzero(self.parents == node)]
 
 
-def tree(
-    candidate: Callable[[DraftedTree, np.random.Generator], Any],
+SIBLINGS = ("with", "without", "likeliest")
+"""How siblings are drafted: drawn with or without replacement, or the draft's likeliest tokens."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TreeCandidate(EndToEndCandidate):
+    """A kernel that takes a drafted tree and returns a path.
+
+    Args:
+        verify: the function, `verify(tree, rng)`, as `otm.audit.tree_kernel` takes it.
+        name: what to call it in reports; the function's own name if empty.
+        siblings: how the trees are drafted that it is made for: siblings drawn "with" or "without"
+            replacement, or the draft's "likeliest" tokens.
+
+    Raises:
+        InvalidParameter: if `verify` cannot be called, or `siblings` is none of these.
+
+    >>> TreeCandidate(lambda tree, rng: [int(tree.tokens[1])], "first child").name
+    'first child'
+    """
+
+    description: ClassVar[str] = "a kernel of trees"
+    called: ClassVar[str] = "verify(tree, rng)"
+
+    siblings: Literal["with", "without", "likeliest"] = "with"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if check_instance(self.siblings, str, name="siblings") not in SIBLINGS:
+            raise InvalidParameter(
+                f"siblings must be one of {', '.join(map(repr, SIBLINGS))}; got "
+                f"{self.siblings!r}. Choose one."
+            )
+
+    def instances(self) -> list[Instance]:
+        """Return every shape with every pair of models that has enough live tokens for it."""
+        drafted = {
+            "replacement": self.siblings == "with",
+            "sampled": self.siblings != "likeliest",
+        }
+        told = "".join(f", {key}={value!r}" for key, value in drafted.items())
+        found = []
+        for shape, parents in standard.SHAPES.items():
+            most = max(collections.Counter(parents[1:]).values())
+            for name, (p, q) in standard.chained_models().items():
+                live = int((p.table > 0.0).sum(axis=-1).min())
+                few = p.num_tokens ** (len(parents) - 1) <= standard.MOST_TREES
+                if few and (self.siblings == "with" or live >= most):
+                    given = {"draft": p, "target": q, "parents": parents, **drafted}
+                    asked = f"draft=draft, target=target, parents={parents!r}{told}, {DRAWS}"
+                    again = (
+                        f"draft, target = standard_problems.chained_models()[{name!r}]\n"
+                        f"result = otm.audit.tree_kernel({{}}, {asked})"
+                    )
+                    found.append(Instance(f"{shape}, {name}", shape, given, again))
+        return found
+
+    def audited(self, **options: Any) -> JointAudit:
+        """Return the audit on trees of one shape."""
+        return tree_kernel(self, **options)
+
+
+def tree_kernel(
+    candidate: object,
     *,
     draft: LanguageModel,
     target: LanguageModel,
@@ -65,17 +132,16 @@ def tree(
     replacement: bool = True,
     sampled: bool = True,
     tolerance: float | None = None,
-    detect: float | Affordable = 0.05,
-    false_alarm: float = 1e-9,
-    missed: float = 1e-3,
+    errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
 ) -> JointAudit:
-    """Audit a kernel on trees of one shape: the joint law of its path, followed by the target's,
-    against the target's.
+    """Audit a kernel on drafted trees of one shape: the joint law of its path against the target's.
+
+    The path is followed by samples of the target.
 
     Args:
-        candidate: `verify(tree, rng)` → the accepted tokens and the one after them, 1 to depth + 1;
-            see `DraftedTree`.
+        candidate: a `TreeCandidate`, or `verify(tree, rng)` → the accepted tokens and the one after
+            them, 1 to depth + 1; see `DraftedTree`.
         draft, target: toy models.
         parents: the tree's shape, by node; −1 for the root, which is node 0: (−1, 0, 0, 1) is a
             root with two children, the first of which has one.
@@ -84,7 +150,7 @@ def tree(
             tokens.
         sampled: whether they are drawn; False for trees of the draft's likeliest tokens (top-k),
             which know no replacement.
-        tolerance, detect, false_alarm, missed, seconds: as for `step`.
+        tolerance, errors, seconds: as for `step`.
 
     Returns:
         JointAudit: exact on small trees where the kernel's draws can be followed, else sampled,
@@ -99,14 +165,16 @@ def tree(
 
     >>> p = otm.sequence.ZerothOrder([0.5, 0.5])
     >>> first = lambda tree, rng: [int(tree.tokens[1])]  # always takes the first child
-    >>> tree(first, draft=p, target=p, parents=(-1, 0, 0), rng=np.random.default_rng(0)).verdict
+    >>> tree_kernel(
+    ...     first, draft=p, target=p, parents=(-1, 0, 0), rng=np.random.default_rng(0)
+    ... ).verdict
     'lossless'
     """
     check_model(draft, name="draft")
     check_model(target, name="target")
     check_instance(replacement, bool, name="replacement")
     check_instance(sampled, bool, name="sampled")
-    whole = whole_of(candidate, "tree")
+    thing = as_kind(candidate, TreeCandidate)
     shape = plain_integers(parents, "parents").reshape(-1).tolist()
     if (
         not shape
@@ -138,12 +206,11 @@ def tree(
         return [
             tuple(
                 int(token)
-                for token in np.asarray(whole.verify(drafted, generator)).reshape(-1)
+                for token in np.asarray(thing.verify(drafted, generator)).reshape(-1)
                 if token != -1
             )
         ]
 
-    errors = Errors(detect, false_alarm, missed)
     siblings = "siblings the likeliest tokens"
     if sampled:
         siblings = f"siblings {'with' if replacement else 'without'} replacement"
@@ -152,7 +219,7 @@ def tree(
         write,
         [laws[1]],
         most,
-        name=whole.name,
+        name=thing.name,
         instance=f"toy models on {target.num_tokens} tokens, tree {tuple(shape)}, {siblings}",
         covered=(f"a tree of {len(shape) - 1} drafts",),
         not_covered=("other shapes", "how the engine drafts its trees"),

@@ -12,9 +12,11 @@ f-divergence is an integral of it (docs/theory.md, "The overlap curve"). What k 
 is a functional of H:
 
     single-draft rejection     H(1) = 1 − TV
-    the optimum                1 + min_j [Q(T_j) − P(T_j)^k], T_j the tokens beyond the j-th of the order     `otm.drafts.iid_cut`
+    the optimum                1 + min_j [Q(T_j) − P(T_j)^k],
+    T_j the tokens beyond the j-th of the order     `otm.drafts.iid_cut`
     K-SEQ                      β(γ) = H(γ)/γ;  γ* solves 1 − (1 − β)^k = H(γ)                                 `otm.verifiers.kseq`
-    recursive rejection        t₁ = 1,  t_{i+1} = t_i + 1 − H(t_i),  acceptance H(t_k)        `otm.verifiers.recursive_rejection`
+    recursive rejection        t₁ = 1,  t_{i+1} = t_i + 1 − H(t_i),
+     acceptance H(t_k)        `otm.verifiers.recursive_rejection`
     lenience l                 H(l)/l
     what is partly known       the same of the highest and of the lowest curve that it permits                       `otm.partial`
 

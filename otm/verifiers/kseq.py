@@ -323,7 +323,9 @@ def _question(
 
 
 def _exponents(ks: Sequence[int], like: Array) -> Array:
-    """Return the numbers of drafts as floats, `(len(ks), 1, ...)`, to broadcast over rows `(...)`."""
+    """Return the numbers of drafts as floats, `(len(ks), 1, ...)`, to broadcast over
+    rows `(...)`.
+    """
     xp = namespace(like)
     column = xp.asarray(list(ks), dtype=xp.float64, device=like.device)
     return xp.reshape(column, (len(ks), *(1,) * like.ndim))

@@ -1,4 +1,4 @@
-"""Verifiers written down from the papers, and with faults, as a user would pass them to an audit."""
+"""Verifiers from the papers, and with faults, as a user would pass them to an audit."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_more_than_possible_is_an_alarm_and_bounds_the_total_variation() -> None
     """10,000 steps accept .9 and .7 of two drafts; .8 and .7 are possible; √(log(40)/20,000) =
     .0136 at 95 %.
     """
-    found = audit.acceptance(record_of([1_000, 2_000, 7_000]), expected=(0.8, 0.7))
+    found = audit.acceptance_counts(record_of([1_000, 2_000, 7_000]), expected=(0.8, 0.7))
     assert found.verdict == "not lossless"
     assert found.excess == pytest.approx(0.1)
     assert found.severity == pytest.approx(0.1 - math.sqrt(math.log(2 / 0.05) / 2 / 10_000))
@@ -48,14 +48,14 @@ def test_more_than_possible_is_an_alarm_and_bounds_the_total_variation() -> None
 def test_otherwise_there_is_no_verdict_and_it_says_what_is_missing(
     histogram: Any, expected: Any, said: str
 ) -> None:
-    found = audit.acceptance(record_of(histogram), expected=expected)
+    found = audit.acceptance_counts(record_of(histogram), expected=expected)
     assert found.verdict == "no verdict"
     assert said in str(found)
 
 
 def test_means_alone_have_no_position() -> None:
     part = Tally(name="a", steps=100.0, accepted=150.0)
-    found = audit.acceptance(
+    found = audit.acceptance_counts(
         AcceptanceRecord(form="means", unit="run", parts=(part,), convention=""), expected=(0.1,)
     )
     assert (found.verdict, found.severity, found.excess) == ("no verdict", 0.0, -1.0)
@@ -65,7 +65,7 @@ def test_means_alone_have_no_position() -> None:
 def test_rounded_rates_are_taken_at_their_lower_end() -> None:
     part = Tally.of_survivors([8_003.5], steps=10_000, name="a")
     record = AcceptanceRecord(form="rates", unit="run", parts=(part,), convention="")
-    assert audit.acceptance(record, expected=(0.79,)).excess == pytest.approx(
+    assert audit.acceptance_counts(record, expected=(0.79,)).excess == pytest.approx(
         0.80035 * 0.995 - 0.79
     )
 
@@ -78,25 +78,27 @@ def test_false_alarms_and_power() -> None:
     """
     rng = np.random.default_rng(0)
     steps, most = 400, np.array([0.7, 0.5])
-    options: dict[str, Any] = {"false_alarm": 0.05, "missed": 0.1}
+    errors = audit.Errors(false_alarm=0.05, missed=0.1)
 
     def alarms(rates: Any) -> int:
         exactly = [1.0 - rates[0], rates[0] - rates[1], rates[1]]
         drawn = rng.multinomial(steps, exactly, size=2_000)
         seen = [
-            audit.acceptance(record_of(row.tolist()), expected=most.tolist(), **options)
+            audit.acceptance_counts(record_of(row.tolist()), expected=most.tolist(), errors=errors)
             for row in drawn
         ]
         return sum(one.verdict == "not lossless" for one in seen)
 
     assert alarms(most) < 145
-    found = audit.acceptance(record_of([120, 80, 200]), expected=most.tolist(), **options).found
+    found = audit.acceptance_counts(
+        record_of([120, 80, 200]), expected=most.tolist(), errors=errors
+    ).found
     assert alarms(most + np.array([found, 0.0])) > 2_000 - 260
 
 
 def test_what_is_refused() -> None:
     for expected in ((0.5, 0.8), (1.2,), ("x",)):
         with pytest.raises(otm.errors.OtmError):
-            audit.acceptance(record_of([1, 1]), expected=expected)  # type: ignore[arg-type]
+            audit.acceptance_counts(record_of([1, 1]), expected=expected)  # type: ignore[arg-type]
     with pytest.raises(otm.errors.InvalidParameter, match="cannot be read"):
-        audit.acceptance("absent.txt")
+        audit.acceptance_counts("absent.txt")

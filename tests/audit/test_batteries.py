@@ -13,8 +13,9 @@ import pytest
 
 import otm
 from otm import audit
-from otm.audit import instances
+from otm.audit import standard_problems
 from otm.audit.batteries import BatteryAudit
+from otm.tracing.answers import CandidateFailure
 from tests.audit.callables import (
     block,
     chain,
@@ -25,10 +26,15 @@ from tests.audit.callables import (
     recursive,
 )
 
+SECONDS = 120.0
+"""Enough on a busy machine; a few are used."""
+
+PROBLEM = otm.Problem(draft=[0.5, 0.5], target=[0.25, 0.75], law=otm.IID(1))
+
 
 @pytest.mark.parametrize("law", [otm.IID(1), otm.IID(2), otm.IID(3)], ids=repr)
 def test_a_correct_callable_passes_every_standard_instance(law: otm.Law) -> None:
-    result = audit.exact_battery(recursive, laws=[law])
+    result = audit.battery(recursive, only="exact", laws=[law], seconds=SECONDS)
     assert result.verdict == "lossless", result
     for single in result.audits.values():
         assert math.isclose(
@@ -39,7 +45,7 @@ def test_a_correct_callable_passes_every_standard_instance(law: otm.Law) -> None
 
 
 def test_a_battery_brings_a_counterexample() -> None:
-    result = audit.exact_battery(one_uniform, laws=[otm.IID(2)])
+    result = audit.battery(one_uniform, only="exact", laws=[otm.IID(2)], seconds=SECONDS)
     assert result.verdict == "not lossless"
     assert result.counterexample is not None
     text = str(result)
@@ -51,7 +57,7 @@ def test_a_battery_brings_a_counterexample() -> None:
 
 @pytest.mark.parametrize("verify", [chain, block, no_bonus])
 def test_correct_verifiers_pass(verify: Any) -> None:
-    assert audit.sequence_battery(verify).verdict == "lossless"
+    assert audit.battery(verify, only="exact", seconds=SECONDS).verdict == "lossless"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +66,7 @@ def test_correct_verifiers_pass(verify: Any) -> None:
     ids=["one uniform for all positions", "target one position late"],
 )
 def test_faults_of_position_are_found_and_shrunk(verify: Any, position: int) -> None:
-    result = audit.sequence_battery(verify)
+    result = audit.battery(verify, only="exact", seconds=SECONDS)
     assert result.verdict == "not lossless"
     found = result.counterexample
     assert found is not None
@@ -73,21 +79,25 @@ def test_faults_of_position_are_found_and_shrunk(verify: Any, position: int) -> 
 
 
 def test_the_battery_shares_its_false_alarms() -> None:
-    result = audit.sampled_battery(otm.Maximal(), rng=np.random.default_rng(12), detect=0.2)
+    result = audit.battery(
+        otm.Maximal(), only="sampled", seconds=SECONDS, seed=12, errors=audit.Errors(detect=0.2)
+    )
     assert result.verdict == "no difference found"
     assert math.isclose(sum(single.false_alarm for single in result.audits.values()), 1e-9)
-    worse = audit.sampled_battery(otm.Lenience(0.5), rng=np.random.default_rng(13), detect=0.2)
+    worse = audit.battery(
+        otm.Lenience(0.5), only="sampled", seconds=SECONDS, seed=13, errors=audit.Errors(detect=0.2)
+    )
     assert worse.verdict == "not lossless"
     assert "not lossless" in str(worse)
 
 
 def test_a_battery_of_nothing_is_refused() -> None:
     with pytest.raises(otm.errors.InvalidParameter, match="at least one draft law"):
-        audit.exact_battery(recursive, laws=[])
+        audit.battery(recursive, laws=[])
     with pytest.raises(otm.errors.InvalidParameter, match="too few tokens"):
-        audit.exact_battery(recursive, laws=[otm.WithoutReplacement(50)])
+        audit.battery(recursive, only="exact", laws=[otm.WithoutReplacement(50)])
     with pytest.raises(otm.errors.InvalidParameter, match="at least one length"):
-        audit.sequence_battery(chain, num_drafts=[])
+        audit.battery(chain, num_drafts=[])
 
 
 def test_what_is_undecided_is_listed() -> None:
@@ -95,7 +105,7 @@ def test_what_is_undecided_is_listed() -> None:
     the halving cannot say so.
     """
     problems = {
-        f"{name}, IID(k=1)": instances.problem_of(name, otm.IID(1))
+        f"{name}, IID(k=1)": standard_problems.problem_of(name, otm.IID(1))
         for name in ("two tokens", "three tokens")
     }
     audits: dict[str, Any] = {
@@ -189,7 +199,7 @@ class TestDefaults:
                 np.searchsorted(np.cumsum(q), own.random() * q.sum(), side="right")
             ),
             laws=[otm.IID(1)],
-            detect=0.2,
+            errors=audit.Errors(detect=0.2),
         )
         assert (result.verdict, result.coverage.detect) == ("no difference found", 0.2)
         rows = [line for line in result.summary().splitlines() if ", samples | [0, " in line]
@@ -208,11 +218,14 @@ class TestDefaults:
         assert result.verdict == "lossless"
         assert result.coverage.drafts == (1,)
         assert sum("too many values to unpack" in reason for reason in result.left_out) == 3
-        with pytest.raises(audit.candidate.CandidateFailure):
+        with pytest.raises(CandidateFailure):
             audit.battery(single, laws=[otm.IID(2)])
 
     def test_the_wrong_kind_is_named(self) -> None:
-        with pytest.raises(otm.errors.InvalidParameter, match="verifies blocks"):
-            audit.exact_battery(chain)
-        with pytest.raises(otm.errors.InvalidParameter, match="verifies one token"):
-            audit.sequence_battery(recursive)
+        with pytest.raises(otm.errors.InvalidParameter, match="a verifier of blocks"):
+            audit.exact(audit.BlockCandidate(chain), PROBLEM)
+        models = standard_problems.standard_models(1)["equal models"]
+        with pytest.raises(otm.errors.InvalidParameter, match="a verifier of one token"):
+            audit.sequence(
+                audit.TokenCandidate(recursive), draft=models[0], target=models[1], num_drafts=1
+            )

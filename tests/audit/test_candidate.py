@@ -10,8 +10,8 @@ import pytest
 
 import otm
 from otm import audit
-from otm.audit.candidate import CandidateFailure
-from otm.audit.instances import table_model
+from otm.audit.standard_problems import table_model
+from otm.tracing.answers import CandidateFailure
 
 PAIR = otm.Problem(draft=[0.5, 0.3, 0.15, 0.05], target=[0.2, 0.35, 0.2, 0.25], law=otm.IID(1))
 
@@ -55,7 +55,7 @@ class TestAnswers:
     def test_the_number_of_uniforms_is_the_callers(self) -> None:
         seen = []
         audit.exact(
-            audit.Candidate(
+            audit.TokenCandidate(
                 lambda p, q, d, u: seen.append(len(u)) or 0, num_uniforms=lambda k, v: 3 * k + v
             ),
             self.PROBLEM,
@@ -65,7 +65,7 @@ class TestAnswers:
     @pytest.mark.parametrize("thing", [7, None, otm.Maximal, otm.Maximal()], ids=repr)
     def test_a_candidate_is_a_function(self, thing: Any) -> None:
         with pytest.raises(otm.errors.InvalidParameter, match="function"):
-            audit.Candidate(thing) if not isinstance(thing, otm.Verifier) else audit.shrink(
+            audit.TokenCandidate(thing) if not isinstance(thing, otm.Verifier) else audit.shrink(
                 object()
             )
 

@@ -11,7 +11,7 @@ import pytest
 import otm
 from otm import audit
 from otm.audit.coverage import Coverage, merged
-from otm.audit.instances import standard_models
+from otm.audit.standard_problems import standard_models
 from tests.audit.callables import as_floats, chain, maximal
 
 PROBLEM = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
@@ -31,7 +31,9 @@ EXAMPLES = {
         ["1 draft, 2 tokens, V = 3", "more than 1 draft", "several drafts a position"],
     ),
     "sampled": (
-        lambda: audit.sampled(otm.Maximal(), PROBLEM, rng=np.random.default_rng(0), detect=0.2),
+        lambda: audit.sampled(
+            otm.Maximal(), PROBLEM, rng=np.random.default_rng(0), errors=audit.Errors(detect=0.2)
+        ),
         ["by up to 793 samples", "total variations below 0.2 where sampled"],
     ),
     "outputs": (
@@ -39,7 +41,7 @@ EXAMPLES = {
         ["by up to 2 samples", "other contexts"],
     ),
     "log": (
-        lambda: audit.log(
+        lambda: audit.server_log(
             [
                 audit.log_audit.LogRecord(
                     "", np.array([]), np.array([0.5, 0.5, 0.0]), None, np.arange(2), 1

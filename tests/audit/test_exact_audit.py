@@ -13,8 +13,7 @@ import pytest
 
 import otm
 from otm import audit
-from otm.audit.candidate import Candidate
-from otm.audit.instances import standard_problems
+from otm.audit.standard_problems import problems_under
 from tests import instances, mutants
 from tests.audit.callables import as_floats, maximal
 
@@ -73,7 +72,7 @@ def test_registered_verifiers_get_the_verdict_that_they_claim(
     """Kernels: every lossless verifier passes; every lossy one fails somewhere, by the TV of its
     closed form to 1e-10.
     """
-    audits = {name: audit.exact(verifier, problem) for name, problem in standard_problems(law)}
+    audits = {name: audit.exact(verifier, problem) for name, problem in problems_under(law)}
     if verifier.lossless:
         assert {result.verdict for result in audits.values()} == {"lossless"}
         return
@@ -94,7 +93,7 @@ def rectangular(verifier: otm.Verifier, law: otm.Law) -> bool:
     }
 
 
-def executed(verifier: otm.Verifier, problem: otm.Problem) -> Candidate:
+def executed(verifier: otm.Verifier, problem: otm.Problem) -> audit.TokenCandidate:
     """The steps that a sampler executes on given drafts, on one row, as a candidate for this
     problem.
     """
@@ -104,7 +103,7 @@ def executed(verifier: otm.Verifier, problem: otm.Problem) -> Candidate:
         output, accepted = rule.verify(drafts[None, :], uniforms[None, :], None)
         return int(output[0]), bool(accepted[0])
 
-    return audit.Candidate(
+    return audit.TokenCandidate(
         verify,
         name=f"the steps of {verifier!r}",
         num_uniforms=lambda k, num_tokens: rule.num_uniforms,
@@ -155,7 +154,7 @@ def test_drawing_and_verifying_together(verifier: otm.Verifier, law: otm.Law) ->
     """
     problem = instances.named_problem("reversed", law)
     assert problem is not None
-    result = audit.sampler(verifier, problem)
+    result = audit.library_sampler(verifier, problem)
     plan = otm.coupling(verifier, problem)
     rows = {tuple(row): i for i, row in enumerate(plan.drafts.tolist())}
     joint = plan.joint.toarray()
@@ -170,7 +169,7 @@ def test_drawing_and_verifying_together(verifier: otm.Verifier, law: otm.Law) ->
 def test_the_race_that_a_sampler_runs_is_exact(verifier: otm.Verifier) -> None:
     """Drafter and verifier share their arrivals: noise that is used twice, known exactly."""
     problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
-    result = audit.sampler(verifier, problem)
+    result = audit.library_sampler(verifier, problem)
     assert (result.verdict, result.error) == ("lossless", 0.0)
     assert abs(result.membership - otm.acceptance(verifier, problem)) < 2e-12  # of the quadrature
 

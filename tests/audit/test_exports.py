@@ -17,7 +17,7 @@ from tests.audit import callables
 
 @pytest.fixture(scope="module")
 def failing() -> Any:
-    return audit.exact_battery(callables.one_uniform, laws=[otm.IID(2)])
+    return audit.battery(callables.one_uniform, only="exact", laws=[otm.IID(2)], seconds=120.0)
 
 
 def test_json(failing: Any) -> None:

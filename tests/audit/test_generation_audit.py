@@ -11,6 +11,7 @@ import otm
 from otm import audit
 from otm.audit.generation_audit import DRAFT, TARGET
 from otm.audit.toy_language import ToyLanguage
+from otm.tracing.answers import CandidateFailure
 
 
 def processed(logits: Any, request: Any, times: int = 1) -> Any:
@@ -197,6 +198,6 @@ def test_errors_have_types() -> None:
         otm.errors.InvalidParameter, match="target must be of the class ToyLanguage"
     ):
         verdict(batched, target=otm.sequence.ZerothOrder([0.5, 0.5]))
-    with pytest.raises(audit.candidate.CandidateFailure, match="must get 3 tokens"):
+    with pytest.raises(CandidateFailure, match="must get 3 tokens"):
         verdict(lambda draft, target, request, fault: [[0]])
     assert DRAFT.num_tokens == ToyLanguage([[1.0, 0.0]]).num_tokens == 2

@@ -16,7 +16,7 @@ from scipy.stats import binom
 import otm
 from otm import audit
 from otm.audit import log_audit
-from otm.audit.records import LogRecord, parse_record
+from otm.audit.token_log import LogRecord, parse_record
 
 
 def served(
@@ -53,7 +53,7 @@ def test_a_lossless_server_raises_no_alarm_and_a_lenient_one_does(tmp_path: Path
         file.write_text(
             "\n".join(json.dumps(line) for line in served(verifier, 500)) + "\n\n", encoding="utf-8"
         )
-        result = audit.log(file, law=otm.IID(1), detect=0.3)
+        result = audit.server_log(file, law=otm.IID(1), errors=audit.Errors(detect=0.3))
         assert result.verdict == verdict
         assert (result.records, result.name) == (500, "log.jsonl")
         assert result.membership is not None
@@ -74,8 +74,11 @@ def test_found_without_the_draft_law_too() -> None:
             sharp = q**sharpness / (q**sharpness).sum()
             yield {"target": q.tolist(), "output": int(rng.choice(8, p=sharp))}
 
-    assert audit.log(records(greedy(800, 1.0)), detect=0.3).verdict == "no difference found"
-    found = audit.log(records(greedy(800, 2.0)))
+    assert (
+        audit.server_log(records(greedy(800, 1.0)), errors=audit.Errors(detect=0.3)).verdict
+        == "no difference found"
+    )
+    found = audit.server_log(records(greedy(800, 2.0)))
     assert found.verdict == "not lossless"
     assert found.membership is None
 
@@ -99,7 +102,7 @@ def test_the_level_is_what_it_says() -> None:
                     "", np.array([0]), np.append(q, 0.0), np.append(p, 0.0), np.arange(4), output
                 )
             )
-        highest.append(audit.log(run).log_e_value)
+        highest.append(audit.server_log(run).log_e_value)
     for level in (0.1, 1e-2, 1e-3):
         assert sum(value >= math.log(1 / level) for value in highest) <= binom.isf(
             1e-9, runs, level
@@ -115,14 +118,14 @@ def test_the_bound_on_the_variation_holds() -> None:
         {"draft": p.tolist(), "target": q.tolist(), "output": int(rng.choice(5, p=p))}
         for p, q in pairs
     )
-    result = audit.log(records(lines))
+    result = audit.server_log(records(lines))
     truth = float(np.mean([0.5 * np.abs(p - q).sum() for p, q in pairs]))
     assert 0.5 * truth < result.variation_above <= truth
 
 
 class TestPower:
     def test_one_record_is_no_verdict(self) -> None:
-        result = audit.log([parse_record('{"output": 1, "target": [0.5, 0.5]}', 1)])
+        result = audit.server_log([parse_record('{"output": 1, "target": [0.5, 0.5]}', 1)])
         assert (result.verdict, result.records_needed, result.contexts_needed) == (
             "no verdict",
             88_503,
@@ -139,9 +142,16 @@ class TestPower:
                 "", np.array([], dtype=int), q, None, np.arange(2), int(rng.random() >= q[0])
             )
 
-        assert audit.log([line(True) for _ in range(500)], detect=0.3).verdict == "no verdict"
         assert (
-            audit.log([line(False) for _ in range(500)], detect=0.3).verdict
+            audit.server_log(
+                [line(True) for _ in range(500)], errors=audit.Errors(detect=0.3)
+            ).verdict
+            == "no verdict"
+        )
+        assert (
+            audit.server_log(
+                [line(False) for _ in range(500)], errors=audit.Errors(detect=0.3)
+            ).verdict
             == "no difference found"
         )
 
@@ -153,7 +163,7 @@ class TestPower:
         idle one.
         """
         rng = np.random.default_rng(6)
-        needed = log_audit.records_needed(detect=0.2, missed=0.1)
+        needed = audit.records_needed(errors=audit.Errors(detect=0.2, missed=0.1))
 
         def run(drift: float) -> bool:
             found = []
@@ -176,7 +186,10 @@ class TestPower:
                         int(rng.choice(5, p=moved)),
                     )
                 )
-            return audit.log(found, detect=0.2, missed=0.1).verdict == "not lossless"
+            return (
+                audit.server_log(found, errors=audit.Errors(detect=0.2, missed=0.1)).verdict
+                == "not lossless"
+            )
 
         assert sum(not run(0.2) for _ in range(20)) <= 7
         assert not all(run(0.05) for _ in range(5))
@@ -196,7 +209,7 @@ class TestPower:
         ("detect", "missed"), [(0.02, 1e-3), (0.1, 0.5), (1e-3, 1e-9), (1.0, 1e-3)]
     )
     def test_records_and_drift_are_inverse(self, detect: float, missed: float) -> None:
-        needed = log_audit.records_needed(detect=detect, missed=missed)
+        needed = audit.records_needed(errors=audit.Errors(detect=detect, missed=missed))
         assert log_audit._drift_found(needed, 1e-9, missed) <= detect
         assert needed == 1 or log_audit._drift_found(needed - 1, 1e-9, missed) > detect
 
@@ -204,7 +217,7 @@ class TestPower:
         """At the number promised, with the outputs short of their mean by what has probability β:
         all surplus in one cell.
         """
-        needed, missed = log_audit.records_needed(), 1e-3
+        needed, missed = audit.records_needed(), 1e-3
         surplus = 0.02 * needed - math.sqrt(0.5 * needed * math.log(1 / missed))
         cells = np.zeros(max(log_audit._SIZES))
         sorting = log_audit._Sorting(cells.copy(), cells.copy())
@@ -213,7 +226,7 @@ class TestPower:
 
 
 def test_an_impossible_token_is_an_alarm_by_itself() -> None:
-    result = audit.log([parse_record('{"output": 1, "target": [1.0, 0.0]}', 1)])
+    result = audit.server_log([parse_record('{"output": 1, "target": [1.0, 0.0]}', 1)])
     assert (result.verdict, result.alarm_at, result.log_e_value) == ("not lossless", 1, math.inf)
 
 
@@ -222,7 +235,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     empty.touch()
     for path in (tmp_path / "absent", tmp_path, Path("/dev/zero"), empty):
         with pytest.raises(otm.errors.InvalidParameter):
-            audit.log(path)
+            audit.server_log(path)
 
 
 class TestUnlistedTokens:
@@ -235,14 +248,18 @@ class TestUnlistedTokens:
         part = {"tokens": [0, 1], "tail": 0.65, "probabilities": [0.2, 0.15]}
         target = {"tokens": [0, 1], "tail": 0.0, "probabilities": [1.0, 0.0]}
         line = json.dumps({"drafts": [0, 7][: law.k], "draft": part, "target": target, "output": 0})
-        result = audit.log((parse_record(line, i) for i in range(1, 301)), law=law)
+        result = audit.server_log((parse_record(line, i) for i in range(1, 301)), law=law)
         assert (result.verdict, result.alarm_at, result.contexts) == ("no verdict", None, 1)
 
     def test_more_drafts_than_listed_tokens(self) -> None:
         part = {"tokens": [0], "probabilities": [0.2], "tail": 0.8}
         line = json.dumps({"drafts": [0, 7, 3], "draft": part, "target": part, "output": 7})
-        assert audit.log([parse_record(line, 1)], law=otm.WithoutReplacement(3)).optimum == 1.0
+        assert (
+            audit.server_log([parse_record(line, 1)], law=otm.WithoutReplacement(3)).optimum == 1.0
+        )
 
     def test_different_drafters_have_no_place_in_a_record(self) -> None:
         with pytest.raises(otm.errors.InvalidParameter, match="one draft distribution"):
-            audit.log([parse_record('{"output": 0, "target": [0.5, 0.5]}', 1)], law=otm.Product(2))
+            audit.server_log(
+                [parse_record('{"output": 0, "target": [0.5, 0.5]}', 1)], law=otm.Product(2)
+            )

@@ -30,10 +30,14 @@ PAIR = {"draft": [0.5, 0.3, 0.15, 0.05], "target": [0.2, 0.35, 0.2, 0.25]}
 def test_mutants_are_found_and_the_control_is_not(mutant: otm.Verifier) -> None:
     problem = otm.Problem(**PAIR, law=otm.IID(2))
     truth = otm.lossy.distortion(mutant, problem).total_variation
-    result = audit.sampled(mutant, problem, rng=np.random.default_rng(5), detect=truth)
+    result = audit.sampled(
+        mutant, problem, rng=np.random.default_rng(5), errors=audit.Errors(detect=truth)
+    )
     assert result.verdict == "not lossless"
     assert result.samples <= result.planned
-    control = audit.sampled(mutants.Faithful(), problem, rng=np.random.default_rng(5), detect=truth)
+    control = audit.sampled(
+        mutants.Faithful(), problem, rng=np.random.default_rng(5), errors=audit.Errors(detect=truth)
+    )
     assert control.verdict == "no difference found"
     assert control.membership is not None
     assert (
@@ -72,7 +76,8 @@ def test_acceptance_beyond_the_optimum_is_found_where_no_single_token_shows() ->
     assert result.verdict == "not lossless"
     assert result.cells <= 256
     assert (
-        audit.sampled(otm.Maximal(), problem, rng=rng, detect=0.1).verdict == "no difference found"
+        audit.sampled(otm.Maximal(), problem, rng=rng, errors=audit.Errors(detect=0.1)).verdict
+        == "no difference found"
     )
 
 
@@ -83,7 +88,10 @@ def test_given_outputs() -> None:
         rng.choice(3, p=target, size=20_000),
         rng.choice(3, p=[0.4, 0.35, 0.25], size=20_000),
     )
-    assert audit.outputs(fair, target=target, detect=0.05).verdict == "no difference found"
+    assert (
+        audit.outputs(fair, target=target, errors=audit.Errors(detect=0.05)).verdict
+        == "no difference found"
+    )
     found = audit.outputs(unfair, target=target)
     assert found.verdict == "not lossless"
     assert found.total_variation.low <= 0.1 <= found.total_variation.high
@@ -100,8 +108,11 @@ def test_too_few_outputs_get_no_verdict() -> None:
     target = np.array([0.5, 0.25, 0.25])
     needed = audit.samples_needed(target, detect=0.1, false_alarm=5e-10, missed=1e-3)
     fair = np.random.default_rng(14).choice(3, p=target, size=needed)
-    assert audit.outputs(fair, target=target, detect=0.1).verdict == "no difference found"
-    short = audit.outputs(fair[:-50], target=target, detect=0.1)
+    assert (
+        audit.outputs(fair, target=target, errors=audit.Errors(detect=0.1)).verdict
+        == "no difference found"
+    )
+    short = audit.outputs(fair[:-50], target=target, errors=audit.Errors(detect=0.1))
     assert short.verdict == "no verdict"
     assert abs(short.samples_needed - needed) <= 1  # rounded up twice
     assert f"0.1 needs {short.samples_needed:,} samples" in str(short)
@@ -120,7 +131,10 @@ class TestCandidates:
             return int(own.choice(len(q), p=q))
 
         result = audit.sampled(
-            samples_the_target, self.PROBLEM, rng=np.random.default_rng(11), detect=0.1
+            samples_the_target,
+            self.PROBLEM,
+            rng=np.random.default_rng(11),
+            errors=audit.Errors(detect=0.1),
         )
         assert result.verdict == "no difference found"
         assert result.rule is None
@@ -128,7 +142,12 @@ class TestCandidates:
     def test_probabilities_are_checked(self) -> None:
         for wrong in ({"detect": 0.0}, {"false_alarm": 0.0}, {"missed": 0.9}):
             with pytest.raises(otm.errors.InvalidParameter):
-                audit.sampled(otm.Maximal(), self.PROBLEM, rng=np.random.default_rng(0), **wrong)
+                audit.sampled(
+                    otm.Maximal(),
+                    self.PROBLEM,
+                    rng=np.random.default_rng(0),
+                    errors=audit.Errors(**wrong),
+                )
 
 
 def test_a_candidate_may_write_into_its_arguments() -> None:
@@ -145,7 +164,9 @@ def test_a_candidate_may_write_into_its_arguments() -> None:
         return int(np.searchsorted(np.cumsum(q) / q.sum(), u[1], side="right"))
 
     problem = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))
-    result = audit.sampled(verify, problem, rng=np.random.default_rng(0), detect=0.1)
+    result = audit.sampled(
+        verify, problem, rng=np.random.default_rng(0), errors=audit.Errors(detect=0.1)
+    )
     assert result.verdict == "no difference found"
     assert problem.target.tolist() == [0.3, 0.7]
 
@@ -157,10 +178,14 @@ def test_a_candidate_may_write_into_its_arguments() -> None:
 def test_errors_too_small_to_compute_with_are_refused(errors: dict[str, float]) -> None:
     problem = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))
     with pytest.raises(otm.errors.InvalidParameter, match="must lie in"):
-        audit.sampled(otm.Maximal(), problem, rng=np.random.default_rng(0), **errors)
+        audit.sampled(
+            otm.Maximal(), problem, rng=np.random.default_rng(0), errors=audit.Errors(**errors)
+        )
 
 
 def test_a_plan_of_months_is_refused_before_it_begins() -> None:
     problem = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))
     with pytest.raises(otm.errors.TooLarge, match="detect=1e-08"):
-        audit.sampled(otm.Maximal(), problem, rng=np.random.default_rng(0), detect=1e-8)
+        audit.sampled(
+            otm.Maximal(), problem, rng=np.random.default_rng(0), errors=audit.Errors(detect=1e-8)
+        )

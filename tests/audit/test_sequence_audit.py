@@ -13,14 +13,14 @@ import pytest
 
 import otm
 from otm import audit
-from otm.audit.instances import table_model
+from otm.audit.standard_problems import table_model
 from tests.audit.callables import block, chain, draw, one_uniform_for_all_positions, textbook
 
 SWAP = [Fraction(2, 3), Fraction(1, 3)], [Fraction(1, 3), Fraction(2, 3)]
 
 
 def test_expected_tokens_of_the_gold_instance() -> None:
-    """(1/3, 2/3) drafted by (2/3, 1/3), two drafts: 10/9 accepted token by token, 11/9 by blocks."""
+    """(1/3, 2/3) drafted by (2/3, 1/3), two drafts: 10/9 accepted by tokens, 11/9 by blocks."""
     models = [table_model(lambda c, law=law: [float(x) for x in law], 2, 2) for law in SWAP]
     for verify, accepted in ((chain, Fraction(10, 9)), (block, Fraction(11, 9))):
         result = audit.sequence(verify, draft=models[0], target=models[1], num_drafts=2)
@@ -39,7 +39,7 @@ def test_the_textbook_fault_by_hand() -> None:
     draft = table_model(lambda c: [1.0, 0.0], 2, 1)
     target = table_model(lambda c: [0.5, 0.5] if not c else [1.0 - c[0], float(c[0])], 2, 1)
     result = audit.sequence(
-        audit.Candidate(textbook, num_uniforms=lambda g, v: g + 2),
+        audit.BlockCandidate(textbook, num_uniforms=lambda g, v: g + 2),
         draft=draft,
         target=target,
         num_drafts=1,

@@ -11,11 +11,11 @@ import pytest
 
 from benchmarks.corpus import steps
 from otm import audit
-from otm.audit.candidate import CandidateFailure
-from otm.audit.instances import table_model
-from otm.audit.probabilities import number
+from otm.audit.report import format_probability
+from otm.audit.standard_problems import table_model
 from otm.errors import InvalidParameter
 from otm.sequence import ZerothOrder
+from otm.tracing.answers import CandidateFailure
 
 P, Q = (0.5, 0.3, 0.2), (0.2, 0.35, 0.45)
 LATER_P, LATER_Q = (
@@ -62,7 +62,7 @@ def test_every_broken_step_is_found_exactly(name: str) -> None:
     assert found.total_variation > 0.01
     if EXACT[name] is not None:
         assert found.total_variation == pytest.approx(EXACT[name], abs=1e-13)
-    assert f"**{number(found.total_variation)}**" in str(found)
+    assert f"**{format_probability(found.total_variation)}**" in str(found)
 
 
 def test_shared_noise_by_hand() -> None:
@@ -122,7 +122,7 @@ def test_what_has_no_branches_is_sampled_and_says_why(wrong: bool, verdict: str)
             int(np.searchsorted(np.cumsum((draft if wrong else target).next([])), u, side="right"))
         ]
 
-    found = audited(floating, detect=0.2)
+    found = audited(floating, errors=audit.Errors(detect=0.2))
     assert found.verdict == verdict
     assert "plain float" in found.reason
     assert str(found).splitlines()[2] == f"Not exact, since {found.reason}."
@@ -131,7 +131,7 @@ def test_what_has_no_branches_is_sampled_and_says_why(wrong: bool, verdict: str)
 def test_a_fixed_seed_is_no_randomness() -> None:
     found = audited(
         lambda draft, target, rng: [int(np.random.default_rng(3).choice(3, p=target.next([])))],
-        detect=0.2,
+        errors=audit.Errors(detect=0.2),
     )
     assert found.verdict == "not lossless"
     assert "fixed seed" in found.reason
@@ -140,7 +140,7 @@ def test_a_fixed_seed_is_no_randomness() -> None:
 def test_errors_have_types() -> None:
     with pytest.raises(CandidateFailure, match="1 to 2 tokens"):
         audited(lambda draft, target, rng: [0, 0, 0])
-    with pytest.raises(InvalidParameter, match="must be a function"):
+    with pytest.raises(InvalidParameter, match="needs a function"):
         audited(7)
     with pytest.raises(InvalidParameter, match=r"end must be a token in \[0, 3\)"):
         audited(lambda draft, target, rng: [0], end=3)

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.corpus import trees
 from otm import audit
-from otm.audit.instances import table_model
+from otm.audit.standard_problems import table_model
 from otm.errors import InvalidParameter
 
 P, Q = (0.5, 0.3, 0.2), (0.1, 0.45, 0.45)
@@ -21,7 +21,7 @@ TARGET = table_model(lambda context: LATER[context[-1]] if context else Q, 3, 3)
 
 
 def audited(candidate: Any, parents: tuple[int, ...], **options: Any) -> Any:
-    return audit.tree(
+    return audit.tree_kernel(
         candidate,
         draft=DRAFT,
         target=TARGET,

@@ -359,7 +359,7 @@ def test_the_verdict_comes_before_the_counterexample(
         assert "largest total variation" in shown
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("otm.commands.audit.with_counterexample", no_end)
+    monkeypatch.setattr("otm.commands.audit_run.with_counterexample", no_end)
     with pytest.raises(KeyboardInterrupt):
         main(["audit", "audited_kernels:trusting", "--drafts", "1"])
 
@@ -426,3 +426,19 @@ def test_the_wrong_kind_is_named(
 ) -> None:
     assert main(["audit", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_what_the_parser_names_is_what_the_library_has() -> None:
+    """It is written down twice, so that --help answers without the library."""
+    from otm.audit import standard_problems, templates, tree_audit
+    from otm.commands import audit, audit_run
+    from otm.drafts import LAWS
+    from otm.logits import ORDERS
+
+    assert sorted(audit_run.law_name(law) for law in LAWS) == list(audit.LAWS)
+    assert sorted(ORDERS) == list(audit.ORDERS)
+    assert tree_audit.SIBLINGS == audit.SIBLINGS
+    assert templates.TEMPLATES == audit.TEMPLATES
+    known = standard_problems.SECONDS, standard_problems.SHRINKING
+    assert known == (audit.SECONDS, audit.SHRINKING)
+    assert set(audit.MODES) == {"auto", *audit_run.AUDITED, *audit_run.KINDS}

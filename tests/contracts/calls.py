@@ -188,10 +188,13 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield otm.WithoutReplacementOptimal, {"tolerance": 1e-4}
 
     yield (
-        audit.Candidate,
+        audit.TokenCandidate,
         {"verify": lambda draft, target, drafts, uniforms: (int(drafts[0]), True), "name": "x"},
     )
-    yield audit.BlockKernel, {"verify": lambda draft, target, drafts, rng: drafts, "name": "x"}
+    yield (
+        audit.BlockBatchCandidate,
+        {"verify": lambda draft, target, drafts, rng: drafts, "name": "x"},
+    )
     yield (
         audit.LogitCandidate,
         {
@@ -200,17 +203,21 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         },
     )
     yield (
-        audit.WholeCandidate,
-        {"verify": broken_trees.recursive, "kind": "tree", "name": "x", "siblings": "without"},
+        audit.TreeCandidate,
+        {"verify": broken_trees.recursive, "name": "x", "siblings": "without"},
     )
+    errors = audit.Errors(detect=0.5, false_alarm=0.1, missed=0.1)
     tally = engines.records.Tally.of_histogram([2, 2, 6], name="a")
     record = otm.engines.AcceptanceRecord(
         form="example", unit="request", parts=(tally,), convention=""
     )
     yield (
-        audit.acceptance,
-        {"record": record, "expected": (0.9, 0.8), "name": "x", "false_alarm": 0.1, "missed": 0.1},
+        audit.acceptance_counts,
+        {"record": record, "expected": (0.9, 0.8), "name": "x", "errors": errors},
     )
+    yield audit.Errors, {"detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
+    yield audit.VerifierCandidate, {"verifier": otm.Maximal()}
+    yield audit.classify, {"thing": first_matches, "name": "x"}
     yield (
         audit.assert_lossless,
         {
@@ -225,7 +232,9 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         audit.battery,
         {
             "candidate": otm.Maximal(),
+            "only": "exact",
             "laws": [otm.IID(1)],
+            "errors": errors,
             "seed": 1,
             "seconds": 9.0,
             "shrink_for": 0.0,
@@ -237,10 +246,9 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     )
     yield audit.exact, {"candidate": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}
     yield (
-        audit.exact_battery,
-        {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "tolerance": 1e-9, "shrink_for": 0.0},
+        audit.server_log,
+        {"records": _records(), "name": "x", "law": otm.IID(1), "errors": errors},
     )
-    yield audit.log, {"records": _records(), "name": "x", "law": otm.IID(1), "false_alarm": 1e-9}
     yield (
         audit.outputs,
         {
@@ -248,11 +256,10 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
             "target": Q,
             "draft": P,
             "name": "x",
-            "false_alarm": 1e-9,
-            "missed": 1e-3,
+            "errors": errors,
         },
     )
-    yield audit.records_needed, {"detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
+    yield audit.records_needed, {"errors": errors}
     yield audit.rounding_tolerance, {"num_tokens": 3, "k": 2, "unit_roundoff": 1e-16}
     yield (
         audit.sampled,
@@ -260,11 +267,10 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
             "candidate": otm.Maximal(),
             "problem": SINGLE,
             "rng": rng(),
-            "detect": 0.5,
-            "false_alarm": 0.1,
+            "errors": errors,
         },
     )
-    yield audit.sampler, {"verifier": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}
+    yield audit.library_sampler, {"verifier": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}
     yield (
         audit.samples_needed,
         {"mass": np.asarray(Q), "detect": 0.5, "false_alarm": 0.1, "missed": 0.1},
@@ -278,24 +284,10 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     }
     yield (
         audit.sampled_blocks,
-        blocks | {"rng": rng(), "detect": 0.5, "false_alarm": 0.1, "missed": 0.1},
-    )
-    yield (
-        audit.sampled_battery,
-        {
-            "candidate": otm.Maximal(),
-            "rng": rng(),
-            "laws": [otm.IID(1)],
-            "detect": 0.5,
-            "missed": 0.1,
-        },
+        blocks | {"rng": rng(), "errors": errors},
     )
     asked = {"candidate": first_matches, "draft": MARKOV, "target": MARKOV}
     yield audit.sequence, asked | {"num_drafts": 1, "context": (0,), "tolerance": 1e-9}
-    yield (
-        audit.sequence_battery,
-        {"candidate": first_matches, "num_drafts": (1,), "tolerance": 1e-9},
-    )
     tree = {
         "candidate": broken_trees.recursive,
         "parents": (-1,),
@@ -303,7 +295,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         "replacement": True,
         "tolerance": 1e-9,
     }
-    yield audit.tree, MARKOV_PAIR | tree | {"detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
+    yield audit.tree_kernel, MARKOV_PAIR | tree | {"errors": errors}
     yield (
         audit.shrink,
         {"candidate": otm.Maximal(), "law": otm.IID(1), "tolerance": 1e-9, "budget": 2},
@@ -538,7 +530,7 @@ def _on_a_file(reader: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _records() -> list[Any]:
-    from otm.audit.records import parse_record
+    from otm.audit.token_log import parse_record
 
     return [parse_record('{"output": 1, "target": [0.5, 0.5]}', 1)] * 3
 

@@ -380,7 +380,9 @@ RNG = np.random.default_rng(0)
             lambda problem: acceptance_vector(RecursiveRejection(), problem), id="acceptance_vector"
         ),
         pytest.param(lambda problem: otm.audit.exact(KSeq(), problem), id="audit.exact"),
-        pytest.param(lambda problem: otm.audit.sampler(KSeq(), problem), id="audit.sampler"),
+        pytest.param(
+            lambda problem: otm.audit.library_sampler(KSeq(), problem), id=("audit.sampler")
+        ),
         pytest.param(
             lambda problem: otm.audit.sampled(KSeq(), problem, rng=RNG), id="audit.sampled"
         ),

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import otm
-from otm.audit.instances import one_per_drafter, standard_problems
 from otm.audit.shrinking import small_problems
+from otm.audit.standard_problems import one_per_drafter, problems_under
 from otm.drafts.base import PAD, enumerate_drafts
 from otm.verifiers.base import check_drafts, members
 from tests import instances
@@ -61,7 +61,7 @@ class TestLawsFromOutside:
 
 
 def _standard(law: otm.Law) -> Iterator[otm.Problem]:
-    return (problem for _, problem in standard_problems(law))
+    return (problem for _, problem in problems_under(law))
 
 
 @pytest.mark.parametrize("law", instances.law_params())

@@ -42,8 +42,8 @@ SAID: dict[str, dict[str, list[str]]] = {
             "otm/verifiers/tournament.py: beyond {} draft sequences",
             "otm/verifiers/optimal/verifier.py: beyond {} draft sequences",
             "otm/transport/certify.py: beyond {} draft sequences",
-            "otm/audit/exact_audit.py: beyond {} draft sequences",
-            "otm/audit/sequence_audit.py: beyond {} blocks",
+            "otm/audit/one_token.py: beyond {} draft sequences",
+            "otm/audit/blocks.py: beyond {} blocks",
             "otm/audit/step_audit.py: beyond {} blocks",
             "otm/audit/generation_audit.py: beyond {} texts",
             "otm/audit/tree_audit.py: beyond {} paths",
@@ -172,7 +172,7 @@ SAID: dict[str, dict[str, list[str]]] = {
             "otm/verifiers/callables.py: Up to {} draft sequences are run one by one",
             "otm/verifiers/callables.py: beyond {} draft sequences, of code that cannot be traced",
             "otm/verifiers/callables.py: probed as a black box on up to {} draft sequences",
-            "otm/audit/exact_audit.py: of code that cannot be traced beyond {}",
+            "otm/audit/one_token.py: of code that cannot be traced beyond {}",
             "docs/audit.md: Beyond {} draft sequences the drafts are drawn while it runs",
         ]
     },
@@ -180,7 +180,7 @@ SAID: dict[str, dict[str, list[str]]] = {
         "20": [
             "otm/verifiers/callables.py: takes more than {} seconds",
             "otm/verifiers/callables.py: some thousands of ways within the {} seconds",
-            "otm/audit/exact_audit.py: At most some {} seconds",
+            "otm/audit/one_token.py: At most some {} seconds",
             "docs/audit.md: After {} seconds `acceptance` raises",
         ]
     },
@@ -258,18 +258,17 @@ SAID: dict[str, dict[str, list[str]]] = {
         ],
     },
     "otm.audit.sampled_audit.MOST_SAMPLES": {
-        "ten billion": ["otm/audit/sampled_audit.py: if n exceeds {}"]
+        "ten billion": ["otm/audit/one_token.py: if n exceeds {}"]
     },
     "otm.audit.sampled_audit._FIRST_LOOK": {
-        "500": ["otm/audit/sampled_audit.py: is looked at after {}, 1,000"]
+        "500": ["otm/audit/one_token.py: is looked at after {}, 1,000"]
     },
     "otm.audit.sampled_audit._LARGEST_BATCH": {
-        "20,000": ["otm/audit/sampled_audit.py: gets up to {} rows a call"]
+        "20,000": ["otm/audit/one_token.py: gets up to {} rows a call"]
     },
     "otm.audit.shrinking.BUDGET": {
         "300": [
-            "otm/audit/batteries.py: exact audits per law, and up to {}",
-            "otm/audit/batteries.py: exact audits per block length, and up to {}",
+            "otm/audit/batteries.py: For a counterexample up to {}",
         ],
     },
     "otm.tracing.probing.GRID": {

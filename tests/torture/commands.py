@@ -280,8 +280,8 @@ def inputs() -> Path:
     for name in (
         "analysis.run.merge.merge",
         "analysis.decode.results.ResultsFile",
-        "otm.audit.log",
-        "analysis.train.corpus.from_text_files",
+        "otm.audit.server_log",
+        "analysis.train.texts.from_text_files",
     ):
         shutil.copytree(readers.template(name), folder, dirs_exist_ok=True)
     for name in ("txt", "jsonl"):

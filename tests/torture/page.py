@@ -83,12 +83,26 @@ NOT_TRIED: dict[str, str] = {
     "otm.comparison.Comparison": "a result",
     "otm.comparison.ComparisonRow": "a result",
     "otm.audit.BatchCandidate": "holds a function",
-    "otm.audit.BlockKernel": "holds a function",
-    "otm.audit.Candidate": "holds a function",
+    "otm.audit.BlockBatchCandidate": "holds a function",
+    "otm.audit.BlockCandidate": "holds a function",
+    "otm.audit.GenerationCandidate": "holds a function",
     "otm.audit.LogitCandidate": "holds a function",
-    "otm.audit.WholeCandidate": "holds a function",
-    "otm.audit.acceptance": (
+    "otm.audit.StepCandidate": "holds a function",
+    "otm.audit.TokenCandidate": "holds a function",
+    "otm.audit.TreeCandidate": "holds a function",
+    "otm.audit.Candidate": "abstract",
+    "otm.audit.Check": "holds an audit to carry out",
+    "otm.audit.Deadline": "counts seconds",
+    "otm.audit.DetectionBudget": "holds levels and a time",
+    "otm.audit.Errors": "holds probabilities",
+    "otm.audit.Scope": "holds what is asked of a candidate",
+    "otm.audit.VerifierCandidate": "holds a verifier",
+    "otm.audit.acceptance_counts": (
         "its error rates are tested by simulation (tests/audit/test_acceptance_audit.py)"
+    ),
+    "otm.audit.classify": "says of which kind a function is (tests/audit/test_classification.py)",
+    "otm.audit.parametrize_with_checks": (
+        "the checks of `otm.audit.battery` as tests (tests/audit/test_testing.py)"
     ),
     "otm.audit.assert_lossless": "`otm.audit.battery`, and an assertion",
     "otm.audit.battery": (
@@ -96,13 +110,12 @@ NOT_TRIED: dict[str, str] = {
     ),
     "otm.audit.generate": "held against exact laws of texts (tests/audit/test_generation_audit.py)",
     "otm.audit.step": "held against exact laws of steps (tests/audit/test_step_audit.py)",
-    "otm.audit.tree": "held against exact laws of paths (tests/audit/test_tree_audit.py)",
-    "otm.audit.exact_battery": "`otm.audit.exact` on fixed instances",
-    "otm.audit.sampled_battery": "`otm.audit.sampled` on fixed instances",
-    "otm.audit.sequence_battery": "`otm.audit.sequence` on fixed instances",
-    "otm.audit.log": "its error rates are tested by simulation (tests/audit/test_log_audit.py)",
+    "otm.audit.tree_kernel": "held against exact laws of paths (tests/audit/test_tree_audit.py)",
+    "otm.audit.server_log": (
+        "its error rates are tested by simulation (tests/audit/test_log_audit.py)"
+    ),
     "otm.audit.records_needed": "held against simulated logs (tests/audit/test_log_audit.py)",
-    "otm.audit.sampled_blocks": "`otm.audit.sampled` on blocks (tests/audit/test_block_samples.py)",
+    "otm.audit.sampled_blocks": "`otm.audit.sampled` on blocks (tests/audit/test_blocks.py)",
     "otm.audit.sampled": (
         "its error rates are tested by simulation (tests/audit/test_sampled_audit.py)"
     ),

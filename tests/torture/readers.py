@@ -45,7 +45,7 @@ from analysis.run.settings import Settings
 from analysis.run.shards import read_shard, shard_path
 from analysis.trace.traces import open_trace, write_manifest
 from otm import audit
-from otm.audit.records import read_log
+from otm.audit.token_log import read_log
 from otm.engines import PositionAcceptance, parse_acceptance
 from otm.trees import TreeShape, tree_from_json, tree_to_json
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
@@ -389,7 +389,7 @@ def _read_log(folder: Path) -> Any:
         for r in read_log(path)
     ]
     with contextlib.suppress(otm.OtmError):  # too short a log is no verdict
-        str(audit.log(path))
+        str(audit.server_log(path))
     return records
 
 
@@ -1184,8 +1184,8 @@ def _pair_right(folder: Path, found: Any, expected: Any) -> Fault:
 
 
 READERS: dict[str, Reader] = {
-    "otm.audit.log": Reader("otm.audit.log", _make_log, _read_log, {"log.jsonl": damage.JSON},
-    _log_right, weight=2),
+    "otm.audit.server_log": Reader("otm.audit.server_log", _make_log, _read_log,
+    {"log.jsonl": damage.JSON}, _log_right, weight=2),
     "otm.trees.tree_from_json": Reader(
         "otm.trees.tree_from_json",
         lambda folder: (folder / "tree.json").write_text(

@@ -10,7 +10,7 @@ import pytest
 import otm
 import otm.tracing.probing
 from otm import audit
-from otm.audit.instances import INSTANCES
+from otm.audit.standard_problems import INSTANCES
 from otm.tracing import probing
 from tests.audit.callables import as_floats, maximal
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import otm
-from otm.audit.candidate import unwrapped
 from otm.drafts.base import enumerate_drafts
 from otm.tracing.answers import CandidateFailure, outcome_of, read_token
 from otm.tracing.branching import trace
@@ -111,8 +110,8 @@ class TestEverywhere:
                 problem(1),
             )
             assert (audit.verdict, audit.method, audit.name) == (verdict, "traced", function)
-        battery = otm.audit.exact_battery(
-            otm.from_callable(trusting, law=otm.TopK(1)), shrink_for=0.0
+        battery = otm.audit.battery(
+            otm.from_callable(trusting, law=otm.TopK(1)), only="exact", shrink_for=0.0
         )
         assert battery.verdict == "not lossless"
         sampled = otm.audit.sampled(
@@ -447,6 +446,6 @@ class TestAnswers:
         )
         assert (str(mine), repr(mine)) == ("mine", "from_callable(mine, law=(IID, TopK(k=2)))")
         assert otm.prepare(mine, problem(1)).num_uniforms == 7
-        assert unwrapped(mine).verify is trusting
+        assert mine.code.verify is trusting
         with pytest.raises(otm.errors.InvalidParameter, match="function verify"):
             otm.from_callable(otm.KSeq())  # type: ignore[arg-type]

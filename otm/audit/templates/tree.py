@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from otm.audit import WholeCandidate
+from otm.audit import TreeCandidate
 
 Verify = Callable[[Any, np.random.Generator], list[int]]
 
@@ -179,9 +179,7 @@ def down_the_tree(
             return [*path, int(rng.choice(len(rest), p=rest / rest.sum()))]
 
 
-sglang = WholeCandidate(from_sglang(target_only), kind="tree", name="sglang", siblings="likeliest")
-eagle = WholeCandidate(from_eagle(by_leaves), kind="tree", name="eagle", siblings="likeliest")
-sequoia = WholeCandidate(
-    from_sequoia(down_the_tree), kind="tree", name="sequoia", siblings="without"
-)
+sglang = TreeCandidate(from_sglang(target_only), name="sglang", siblings="likeliest")
+eagle = TreeCandidate(from_eagle(by_leaves), name="eagle", siblings="likeliest")
+sequoia = TreeCandidate(from_sequoia(down_the_tree), name="sequoia", siblings="without")
 candidate = sequoia

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from otm.audit import BlockKernel
+from otm.audit import BlockBatchCandidate
 
 tl: Any = None
 """`triton.language`, which the interpreter looks for among the names of this file."""
@@ -73,4 +73,4 @@ def verify(draft: Any, target: Any, drafts: Any, rng: np.random.Generator) -> An
     return found
 
 
-candidate = BlockKernel(verify, name="triton")
+candidate = BlockBatchCandidate(verify, name="triton")

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from otm.audit import BlockKernel
+from otm.audit import BlockBatchCandidate
 
 
 def from_rejection_sampler(
     sampler: Callable[..., Any], *, name: str, tensors: bool = False
-) -> BlockKernel:
+) -> BlockBatchCandidate:
     """Return a rejection sampler as a kernel of blocks.
 
     Args:
@@ -51,7 +51,7 @@ def from_rejection_sampler(
         )
         return sampler(ids, [gamma] * size, gamma, ends, p, q, bonus, seed).cpu().numpy()
 
-    return BlockKernel(verify, name=name)
+    return BlockBatchCandidate(verify, name=name)
 
 
 def sampler(
@@ -64,7 +64,7 @@ def sampler(
     bonus: Any,
     seed: int,
 ) -> np.ndarray[Any, Any]:
-    """Put the sampler here; this one is speculative sampling with a race for the recovered token."""
+    """Put the sampler here; this one is speculative sampling, its recovered token by a race."""
     rng = np.random.default_rng(seed)
     found = np.full((len(lengths), longest + 1), -1)
     recovered = (np.maximum(target - draft, 0.0) / rng.exponential(size=target.shape)).argmax(

@@ -304,7 +304,9 @@ def add_moments(weight: Floats, x: Floats, moments: Floats) -> None:
 
 @part()
 def clear(table: Floats) -> None:
-    """Fill with 0; an assignment to a slice compiles what it could complain with, a second's work."""
+    """Fill with 0; an assignment to a slice compiles what it could complain with, a
+    second's work.
+    """
     for i in range(table.shape[0]):
         for j in range(table.shape[1]):
             table[i, j] = 0.0

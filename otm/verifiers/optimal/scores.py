@@ -16,7 +16,8 @@ the lines is enough too.
 prefix of supp p in ascending order of r = q/p, attain the minimum of Q(T) − P(T)^k, so that α* = 1
 + Q(T) − P(T)^k (`otm.drafts.iid_cut`). Take
 
-    s = p · a,   a = clip(r, c, d),   c with Σ_T p·max(r, c) = P(T)^k,   d with Σ_{off T} p·min(r, d) = 1 − P(T)^k.
+    s = p · a,   a = clip(r, c, d),   c with Σ_T p·max(r, c) = P(T)^k,   d with Σ_{off T} p·min(r,
+    d) = 1 − P(T)^k.
 
 Both solve: Q(T) ≤ P(T)^k because ∅ is no better than T, and Q(supp p ∖ T) ≥ 1 − P(T)^k because supp
 p is no better. The clip agrees with the two equations if c is below every level off T and d above
@@ -160,7 +161,9 @@ class Scores:
 
     @property
     def tiling_residual(self) -> float:
-        """Largest |place of a piece − total length of the pieces above it|, and |total length − 1|."""
+        """Largest |place of a piece − total length of the pieces above it|, and |total
+        length − 1|.
+        """
         real = self.owner > 0
         gap, length = self.gap[real], self.length[real]
         # a piece too short to move the next one's place comes before it

@@ -27,8 +27,8 @@ from analysis.adapters.engines import (
 from analysis.errors import AnalysisError
 from analysis.models.pair import Pair, load_pair
 from benchmarks.corpus.entries import markov_models
-from otm.audit import battery, sampled, sampled_blocks, sequence
-from otm.audit.instances import table_model
+from otm.audit import Errors, battery, sampled, sampled_blocks, sequence
+from otm.audit.standard_problems import table_model
 from otm.sequence.models import TableModel
 from otm.tabular import section
 from tests.paths import ROOT
@@ -420,7 +420,7 @@ class TestTransformersFunction:
 
         torch.manual_seed(0)
         problem = otm.Problem(draft=[0.2, 0.5, 0.3], target=[0.55, 0.4, 0.05], law=otm.IID(1))
-        audit = sampled(first, problem, rng=np.random.default_rng(0), detect=0.08)
+        audit = sampled(first, problem, rng=np.random.default_rng(0), errors=Errors(detect=0.08))
         assert audit.verdict == "no difference found"
         assert audit.detect <= 0.0801
 

@@ -10,8 +10,9 @@ import pytest
 
 import otm
 from otm import audit
+from otm.audit.report import PASSED
 from otm.audit.templates import TEMPLATES, template, tree
-from otm.audit.verdicts import PASSED
+from otm.tracing.answers import CandidateFailure
 
 SECONDS = 120.0
 """Enough on a busy machine; a few are used."""
@@ -56,9 +57,7 @@ def test_arrays_in_another_order_show(engine: str) -> None:
         return right.verify(type(drafted)(**{**vars(drafted), "target": drafted.target[::-1]}), rng)  # type: ignore[no-any-return]
 
     assert (
-        audit.battery(
-            audit.WholeCandidate(wrong, kind="tree", siblings="likeliest"), seconds=SECONDS
-        ).verdict
+        audit.battery(audit.TreeCandidate(wrong, siblings="likeliest"), seconds=SECONDS).verdict
         == "not lossless"
     )
 
@@ -67,7 +66,7 @@ def test_triton_interpreted_or_what_to_install() -> None:
     from otm.audit.templates.triton import candidate
 
     if importlib.util.find_spec("triton") is None:
-        with pytest.raises(audit.candidate.CandidateFailure, match="pip install triton"):
+        with pytest.raises(CandidateFailure, match="pip install triton"):
             audit.battery(candidate)
         pytest.skip("triton is not installed: its template was not run")
     assert audit.battery(candidate, num_drafts=[1], seconds=120.0).verdict == "no difference found"

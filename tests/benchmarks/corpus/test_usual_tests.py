@@ -1,4 +1,4 @@
-"""The tests of others, written down: they must pass what is right and fail what is grossly wrong."""
+"""The tests of others, written down: they pass what is right and fail what is grossly wrong."""
 
 from __future__ import annotations
 

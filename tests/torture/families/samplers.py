@@ -189,7 +189,7 @@ def _audited(random: np.random.Generator) -> tuple[float, str]:
 
 
 @checks.add(
-    "otm.audit.sampler",
+    "otm.audit.library_sampler",
     "its own tolerance",
     'docs/theory.md, "Audits"',
     "lossless verifiers of the library",
@@ -202,7 +202,7 @@ def _sampler(random: np.random.Generator) -> tuple[float, str]:
         (otm.Naive(), "TopK"),
     ][random.integers(4)]
     case = of_law(law, rows=(1,), tokens=(2, 3), counts=(1, 2), kinds=("float64",))(random)
-    found = audit.sampler(verifier, case.problem)
+    found = audit.library_sampler(verifier, case.problem)
     told = f"{verifier!r}, {case!r}: {found.verdict}, {found.total_variation!r}"
     return (
         math.inf

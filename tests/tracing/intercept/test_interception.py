@@ -59,7 +59,11 @@ def test_a_battery_seeds_what_draws_by_itself() -> None:
     def found() -> Any:
         torch.rand(3)
         return audit.battery(
-            slanted, laws=[otm.IID(1)], seed=3, false_alarm=0.1, missed=0.4, seconds=120.0
+            slanted,
+            laws=[otm.IID(1)],
+            seed=3,
+            errors=audit.Errors(false_alarm=0.1, missed=0.4),
+            seconds=120.0,
         ).audits
 
     first, second = ({label: one.row() for label, one in found().items()} for _ in range(2))
@@ -140,7 +144,7 @@ def test_blocks_too() -> None:
     ("candidate", "verdict"), [(recursive, "lossless"), (lossy, "not lossless")]
 )
 def test_a_battery_branches_too_and_says_so(candidate: Any, verdict: str) -> None:
-    found = audit.exact_battery(candidate, laws=[otm.IID(2)], shrink_for=0)
+    found = audit.battery(candidate, only="exact", laws=[otm.IID(2)], seconds=120.0, shrink_for=0)
     assert found.verdict == verdict
     assert [means for means, _ in found.coverage.by] == ["branching on draws"]
     assert "by branching on draws" in str(found).splitlines()[1]
@@ -171,5 +175,5 @@ def test_a_probed_one_says_why() -> None:
 
 def test_a_race_in_the_steps_of_a_verifier_is_exact() -> None:
     problem = otm.Problem(draft=[0.6, 0.4], target=[0.25, 0.75], law=otm.IID(2))
-    found = audit.sampler(otm.ListRace(), problem)
+    found = audit.library_sampler(otm.ListRace(), problem)
     assert (found.verdict, found.error) == ("lossless", 0.0)

@@ -10,8 +10,18 @@ import pytest
 import otm
 from benchmarks.corpus import BROKEN, CONTROLS, ToyModels
 from otm import audit
-from otm.audit import BatchCandidate, BlockKernel, Candidate, LogitCandidate
-from otm.audit.kinds import fitting
+from otm.audit import (
+    BatchCandidate,
+    BlockBatchCandidate,
+    BlockCandidate,
+    GenerationCandidate,
+    LogitCandidate,
+    StepCandidate,
+    TokenCandidate,
+    TreeCandidate,
+    VerifierCandidate,
+    classify,
+)
 from tests.audit.callables import as_floats, block, chain, maximal, no_bonus, recursive, textbook
 
 
@@ -19,43 +29,43 @@ from tests.audit.callables import as_floats, block, chain, maximal, no_bonus, re
     "verify", [maximal, recursive, as_floats(recursive), lambda p, q, d, u: (np.int64(d[0]), True)]
 )
 def test_one_token(verify: Any) -> None:
-    assert not fitting(verify).block
+    assert isinstance(classify(verify), TokenCandidate)
 
 
 @pytest.mark.parametrize(
     "verify", [chain, block, no_bonus, as_floats(chain), lambda p, q, d, u: [int(x) for x in d]]
 )
 def test_a_block(verify: Any) -> None:
-    assert fitting(verify).block
+    assert isinstance(classify(verify), BlockCandidate)
 
 
 def test_how_many_uniforms_is_found_out_too() -> None:
     """The listing reads one for the replacement and one for the bonus: γ + 2 are too many for the
     standard γ + 1.
     """
-    found = fitting(textbook)
-    assert found.block
-    assert isinstance(found.candidate, Candidate)
-    assert found.candidate.count(2, 3) == 6
+    found = classify(textbook)
+    assert isinstance(found, BlockCandidate)
+    assert found.count(2, 3) == 6
 
 
 def test_rows_of_a_batch() -> None:
-    found = fitting(lambda p, q, drafts, rng: rng.choice(len(q), p=q, size=len(drafts)))
-    assert isinstance(found.candidate, BatchCandidate)
+    found = classify(lambda p, q, drafts, rng: rng.choice(len(q), p=q, size=len(drafts)))
+    assert isinstance(found, BatchCandidate)
 
 
 def test_the_corpus_is_told_apart() -> None:
     for mutant in (*BROKEN, *CONTROLS):
-        assert fitting(mutant.candidate).block == isinstance(mutant.instance, ToyModels), (
-            mutant.name
-        )
+        kind = BlockCandidate if isinstance(mutant.instance, ToyModels) else TokenCandidate
+        assert isinstance(mutant.candidate, kind), mutant.name
+        assert isinstance(classify(mutant.candidate.verify), kind), mutant.name
 
 
 def test_what_says_itself_what_it_is_stays_so() -> None:
-    for thing in (otm.KSeq(), BatchCandidate(lambda *a: 0), LogitCandidate(lambda *a: 0)):
-        assert fitting(thing).candidate is thing
-        assert not fitting(thing).block
-    assert fitting(BlockKernel(lambda *a: 0)).block
+    for kind in (BatchCandidate, LogitCandidate, BlockBatchCandidate):
+        thing = kind(lambda *a: 0)
+        assert classify(thing) is thing
+    assert not LogitCandidate(lambda *a: 0).takes_blocks
+    assert isinstance(classify(otm.KSeq()), VerifierCandidate)
 
 
 @pytest.mark.parametrize(
@@ -68,24 +78,20 @@ def test_what_says_itself_what_it_is_stays_so() -> None:
 )
 def test_what_fits_nothing_is_refused_with_every_attempt(verify: Any, said: str) -> None:
     with pytest.raises(otm.errors.InvalidParameter, match=said):
-        fitting(verify)
+        classify(verify)
 
 
 def test_two_three_and_five_arguments() -> None:
     from benchmarks.corpus import steps, trees
     from otm.audit.templates import generate, logits, tree
 
-    assert [
-        fitting(f).candidate.kind for f in (trees.recursive, steps.step, generate.candidate)
-    ] == [
-        "tree",
-        "step",
-        "generate",
-    ]  # type: ignore[union-attr]
-    assert fitting(tree.sequoia).candidate is tree.sequoia
-    found = fitting(logits.verify)
-    assert isinstance(found.candidate, audit.LogitCandidate)
-    assert not found.block
+    assert isinstance(classify(trees.recursive), TreeCandidate)
+    assert isinstance(classify(steps.step), StepCandidate)
+    assert isinstance(classify(generate.candidate), GenerationCandidate)
+    assert classify(tree.sequoia) is tree.sequoia
+    found = classify(logits.verify)
+    assert isinstance(found, LogitCandidate)
+    assert not found.takes_blocks
 
 
 def test_logits_of_a_block() -> None:
@@ -96,7 +102,9 @@ def test_logits_of_a_block() -> None:
         weights = np.exp((row - row.max()) / temperature)
         return [int(np.searchsorted(np.cumsum(weights / weights.sum()), uniforms[0], side="right"))]
 
-    assert fitting(block).block
-    found = audit.battery(block, seconds=120.0)
-    assert found.verdict == "lossless", str(found)
-    assert any("temperature 0.6" in label for label in found.audits)
+    found = classify(block)
+    assert isinstance(found, LogitCandidate)
+    assert found.takes_blocks
+    result = audit.battery(block, seconds=120.0)
+    assert result.verdict == "lossless", str(result)
+    assert any("temperature 0.6" in label for label in result.audits)

@@ -14,9 +14,9 @@ import pytest
 import otm
 from benchmarks.corpus import steps, trees
 from otm import audit
-from otm.audit import exports, joint_audit
-from otm.audit.candidate import CandidateFailure
+from otm.audit import exports
 from otm.audit.templates import generate as generation_template
+from otm.tracing.answers import CandidateFailure
 
 SECONDS = 120.0
 """Enough on a busy machine; a few are used."""
@@ -62,7 +62,7 @@ def test_what_is_right_is_lossless(candidate: Any, means: str) -> None:
     [
         steps.shared_noise,
         steps.stale_row,
-        audit.WholeCandidate(trees.youngest_first, kind="tree", siblings="without"),
+        audit.TreeCandidate(trees.youngest_first, siblings="without"),
         unprocessed,
     ],
 )
@@ -152,14 +152,12 @@ def test_samples_find_what_their_time_allows_or_what_is_asked() -> None:
         return summed(draft, target, rng)
 
     mass = np.full(2, 0.5)
-    errors = {"false_alarm": 1e-9, "missed": 1e-3}
     model = otm.sequence.ZerothOrder(mass)
     given = {
         "draft": model,
         "target": model,
         "length": 1,
         "rng": np.random.default_rng(0),
-        **errors,
     }
     levels = (0.1, 0.2, 0.3)
     planned = [
@@ -167,7 +165,9 @@ def test_samples_find_what_their_time_allows_or_what_is_asked() -> None:
         for level in levels
     ]
     for seconds, detect in ((1e6, 0.1), (0.0, 0.3)):
-        found = audit.step(slow, detect=joint_audit.Affordable(levels, seconds), **given)
+        found = audit.step(
+            slow, errors=audit.Errors(detect=audit.DetectionBudget(levels, seconds)), **given
+        )
         assert found.samples is not None
         assert (found.verdict, found.samples.asked, found.samples.planned) == (
             "no difference found",
@@ -183,7 +183,7 @@ def test_without_branches_samples_decide_and_their_false_alarm_is_counted() -> N
         u = (rng.random() + rng.random()) % 1.0
         return [int(np.searchsorted(np.cumsum(law)[:-1], u, side="right"))]
 
-    found = audit.battery(summed, seconds=SECONDS, detect=0.2)
+    found = audit.battery(summed, seconds=SECONDS, errors=audit.Errors(detect=0.2))
     assert (found.verdict, found.coverage.detect) == ("no difference found", 0.2)
     assert 0.0 < found.false_alarm <= 1e-9 + 1e-15
     assert "samples" in found.summary()
@@ -201,17 +201,17 @@ def test_what_fails_everywhere_says_so() -> None:
 def test_laws_and_lengths_are_not_of_wholes() -> None:
     with pytest.raises(otm.errors.InvalidParameter, match="drafts by itself"):
         audit.battery(steps.step, laws=[otm.IID(1)])
-    with pytest.raises(otm.errors.InvalidParameter, match=r"otm\.audit\.battery"):
-        audit.sampled_battery(steps.step, rng=np.random.default_rng(0))
+    with pytest.raises(otm.errors.InvalidParameter, match="its draws are branched on"):
+        audit.battery(steps.step, only="sampled")
     with pytest.raises(otm.errors.InvalidParameter, match="needs a function"):
-        audit.exact_battery(trees.recursive)
-    with pytest.raises(otm.errors.InvalidParameter, match="is of kind 'step'"):
-        audit.tree(
-            audit.WholeCandidate(steps.step, kind="step"),
+        audit.shrink(audit.TreeCandidate(trees.recursive))
+    with pytest.raises(otm.errors.InvalidParameter, match="a step that drafts by itself"):
+        audit.tree_kernel(
+            audit.StepCandidate(steps.step),
             draft=otm.sequence.ZerothOrder([0.5, 0.5]),
             target=otm.sequence.ZerothOrder([0.5, 0.5]),
             parents=(-1, 0),
             rng=np.random.default_rng(0),
         )
     with pytest.raises(otm.errors.InvalidParameter, match="one of 'with'"):
-        audit.WholeCandidate(steps.step, kind="tree", siblings="some")  # type: ignore[arg-type]
+        audit.TreeCandidate(steps.step, siblings="some")  # type: ignore[arg-type]

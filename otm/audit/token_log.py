@@ -138,10 +138,8 @@ def parse_record(line: str | bytes, number: int) -> LogRecord:
 
     Cost: O(V), or O(tokens listed).
 
-    >>> parse_record(
-    ...     '{"output": 4, "target": {"tokens": [2, 7], "probabilities": [0.5, 0.25], "tail": 0.25}}',
-    ...     1,
-    ... ).cell
+    >>> target = '{"tokens": [2, 7], "probabilities": [0.5, 0.25], "tail": 0.25}'
+    >>> parse_record(f'{{"output": 4, "target": {target}}}', 1).cell
     2
     """
     try:

@@ -11,7 +11,7 @@ import pytest
 import otm
 from otm import audit
 from otm.audit.batteries import battery
-from otm.audit.limits import OutOfTime, limited
+from otm.audit.deadline import Deadline, OutOfTime
 from tests.audit.callables import as_floats, maximal, one_uniform, recursive
 
 
@@ -19,9 +19,9 @@ def test_time_that_is_up_is_no_failure_of_the_candidate() -> None:
     problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))
     for verify in (maximal, as_floats(maximal)):
         with pytest.raises(OutOfTime):
-            audit.exact(limited(audit.Candidate(verify), time.monotonic() - 1.0), problem)
+            audit.exact(audit.TokenCandidate(verify).limited(Deadline(-1.0)), problem)
         assert (
-            audit.exact(limited(audit.Candidate(verify), time.monotonic() + 1e6), problem).verdict
+            audit.exact(audit.TokenCandidate(verify).limited(Deadline(1e6)), problem).verdict
             == "lossless"
         )
 
@@ -37,10 +37,12 @@ def test_a_battery_without_time_has_no_verdict_and_says_what_it_lacks() -> None:
 
 def test_shrinking_without_time_leaves_the_smallest_standard_instance() -> None:
     assert (
-        audit.shrink(limited(audit.Candidate(one_uniform), time.monotonic() - 1.0), law=otm.IID(2))
+        audit.shrink(audit.TokenCandidate(one_uniform).limited(Deadline(-1.0)), law=otm.IID(2))
         is None
     )
-    result = audit.exact_battery(one_uniform, laws=[otm.IID(2)], shrink_for=1e-9)
+    result = audit.battery(
+        one_uniform, only="exact", laws=[otm.IID(2)], seconds=120.0, shrink_for=1e-9
+    )
     assert result.counterexample in result.failed.values()
 
 
@@ -61,6 +63,6 @@ def test_what_was_not_reached_is_no_green() -> None:
 def test_what_nothing_contradicts_has_the_time_of_the_counterexample_too() -> None:
     """No time but that: what a verdict needs is tested, what it does not is left out."""
 
-    result = battery(recursive, seconds=0, shrink_for=120.0, detect=0.5)
+    result = battery(recursive, seconds=0, shrink_for=120.0, errors=audit.Errors(detect=0.5))
     assert (result.verdict, result.coverage.drafts) == ("lossless", (1, 2, 3))
     assert any("8 drafts by IID (time was up)" in note for note in result.left_out)

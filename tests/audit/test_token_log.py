@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from otm.audit.records import InvalidRecord, parse_record, read_log
+from otm.audit.token_log import InvalidRecord, parse_record, read_log
 
 
 def test_laws_in_part_are_brought_together() -> None:
@@ -74,7 +74,7 @@ def test_the_reader_streams_and_bounds_what_it_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "log.jsonl"
-    monkeypatch.setattr("otm.audit.records.LONGEST_LINE", 200)
+    monkeypatch.setattr("otm.audit.token_log.LONGEST_LINE", 200)
     file.write_text(json.dumps(GOOD) + "\n" + "x" * 500, encoding="utf-8")
     stream = read_log(file)
     assert next(stream).output == 0  # the first record is there before the second is read

@@ -31,6 +31,7 @@ from otm.errors import InvalidParameter
 from otm.examples import zipf
 from otm.problem import Problem
 from otm.sequence.models import LanguageModel, MarkovModel, OneByOne, TableModel
+from otm.verifiers.callables import MOST_SEQUENCES
 
 INSTANCES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "two tokens": ((0.75, 0.25), (0.5, 0.5)),
@@ -81,9 +82,6 @@ TEMPERATURES = (1.0, 0.6, 0.0)
 
 LOGITS = ("three tokens", "later drafts matter", "zeros", "nearly certain target")
 """Instances whose logarithms are raw logits, at temperature 1."""
-
-MOST_SEQUENCES = 512
-"""Draft sequences up to which an instance is integrated."""
 
 SAMPLED = {"later drafts matter": (MANY_DRAFTS,), "long tail of 2,000": (1, 3, MANY_DRAFTS)}
 """What is sampled beside integration, with how many drafts: what is too large to integrate."""
@@ -177,7 +175,7 @@ def long_tailed(num_tokens: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(draft.tolist()), tuple((target / target.sum()).tolist())
 
 
-def standard_problems(law: Law) -> Iterator[tuple[str, Problem]]:
+def problems_under(law: Law) -> Iterator[tuple[str, Problem]]:
     """Yield the instances that the law can draft from and that are small enough to integrate, with
     their names.
     """

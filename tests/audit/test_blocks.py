@@ -9,11 +9,12 @@ import pytest
 
 import otm
 from otm import audit
-from otm.audit.instances import standard_models
+from otm.audit.standard_problems import standard_models
+from otm.tracing.answers import CandidateFailure
 from tests.audit.callables import chain, one_uniform_for_all_positions
 
 
-def rows_of(verify: Any) -> audit.BlockKernel:
+def rows_of(verify: Any) -> audit.BlockBatchCandidate:
     """A batch verified row by row on the generator's uniforms, padded as kernels do."""
 
     def kernel(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> Any:
@@ -23,12 +24,12 @@ def rows_of(verify: Any) -> audit.BlockKernel:
             found[i, : len(tokens)] = tokens
         return found
 
-    return audit.BlockKernel(kernel, name="rows")
+    return audit.BlockBatchCandidate(kernel, name="rows")
 
 
 def audited(candidate: Any, model: str, gamma: int = 2, **options: Any) -> Any:
     p, q = standard_models(gamma)[model]
-    options = {"rng": np.random.default_rng(3), "detect": 0.15} | options
+    options = {"rng": np.random.default_rng(3), "errors": audit.Errors(detect=0.15)} | options
     return audit.sampled_blocks(candidate, draft=p, target=q, num_drafts=gamma, **options)
 
 
@@ -67,7 +68,12 @@ def test_a_fault_after_the_first_token_shows(fault: Any, gamma: int) -> None:
     exact = audit.sequence(fault, draft=p, target=q, num_drafts=gamma)
     assert exact.first_position is not None
     assert exact.first_position > 1
-    result = audited(rows_of(fault), "after the token before", gamma, detect=exact.total_variation)
+    result = audited(
+        rows_of(fault),
+        "after the token before",
+        gamma,
+        errors=audit.Errors(errors=audit.Errors(detect=exact.total_variation)),
+    )
     assert result.verdict == "not lossless"
 
 
@@ -82,10 +88,13 @@ def test_rows_that_share_a_batch_must_not_share_a_context() -> None:
         )
 
     assert (
-        audited(audit.BlockKernel(shared), "same at every position").verdict
+        audited(audit.BlockBatchCandidate(shared), "same at every position").verdict
         == "no difference found"
     )
-    assert audited(audit.BlockKernel(shared), "after the token before").verdict == "not lossless"
+    assert (
+        audited(audit.BlockBatchCandidate(shared), "after the token before").verdict
+        == "not lossless"
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,8 +112,8 @@ def test_rows_that_share_a_batch_must_not_share_a_context() -> None:
     ids=["one axis", "rows missing", "nothing", "outside", "a gap", "floats"],
 )
 def test_what_is_no_block_is_refused(answer: Any) -> None:
-    with pytest.raises(audit.candidate.CandidateFailure, match="must return"):
-        audited(audit.BlockKernel(answer), "after the token before")
+    with pytest.raises(CandidateFailure, match="must return"):
+        audited(audit.BlockBatchCandidate(answer), "after the token before")
 
 
 def test_vocabularies_must_agree() -> None:

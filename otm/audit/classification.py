@@ -1,0 +1,215 @@
+"""Which kind of candidate a function is, by its signature and by calling it.
+
+The number of positional arguments tells most kinds apart: two for a tree and a generator, three for
+a step or a whole generation, four for a verifier that is handed its drafts, five if it takes raw
+logits and a temperature. The rest is found out by calling it on small inputs of each kind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from otm.audit import generation_audit
+from otm.audit.blocks import BlockBatchCandidate, BlockCandidate
+from otm.audit.candidate import (
+    SMALL_DRAFT,
+    SMALL_TARGET,
+    Candidate,
+    answered_axes,
+    read_batch,
+)
+from otm.audit.generation_audit import GenerationCandidate
+from otm.audit.logits import LogitCandidate
+from otm.audit.one_token import BatchCandidate, TokenCandidate, VerifierCandidate
+from otm.audit.step_audit import StepCandidate
+from otm.audit.tree_audit import TreeCandidate
+from otm.errors import InvalidParameter
+from otm.tracing.answers import CandidateFailure, naming_failures
+from otm.verifiers.base import Verifier
+from otm.verifiers.callables import one_per_draft_and_one
+
+KINDS: tuple[type[Candidate], ...] = (
+    TokenCandidate,
+    BatchCandidate,
+    BlockCandidate,
+    BlockBatchCandidate,
+    LogitCandidate,
+    StepCandidate,
+    TreeCandidate,
+    GenerationCandidate,
+    VerifierCandidate,
+)
+"""All kinds of candidates."""
+
+COUNTS: tuple[Callable[[int, int], int], ...] = (
+    one_per_draft_and_one,
+    lambda num_drafts, num_tokens: 2 * num_drafts + 2,
+    lambda num_drafts, num_tokens: num_drafts + num_tokens + 1,
+)
+"""Numbers of uniforms that a function is tried with, where it was not said how many it takes."""
+
+_ROWS = 24
+
+
+def classify(
+    thing: object,
+    *,
+    name: str = "",
+    num_uniforms: Callable[[int, int], int] | None = None,
+) -> Candidate:
+    """Return a function as the kind of candidate that it is, by its arguments and by calling it.
+
+    Args:
+        thing: a function, one of the library's verifiers, or a candidate, which stays as it is.
+        name: what to call a function in reports; its own name if empty.
+        num_uniforms: how many uniforms it may use, from (number of drafts, V); found out unless
+            given.
+
+    Returns:
+        Candidate: a `TokenCandidate` if a function answers one drafted token with one token, a
+        `BlockCandidate` if it answers a block with tokens, a `BatchCandidate` if it takes a
+        generator where the others take uniforms. One of two arguments is a `TreeCandidate`, one of
+        three a `StepCandidate` (or a `GenerationCandidate`, if it reads a request), one of five a
+        `LogitCandidate`.
+
+    Raises:
+        InvalidParameter: if it is no function, or fits none; the message says what each attempt
+            came to.
+
+    Cost: some dozens of calls.
+
+    >>> def accept(draft, target, drafts, uniforms):
+    ...     return int(drafts[0])
+    >>> classify(accept).description
+    'a verifier of one token'
+    """
+    if isinstance(thing, Candidate):
+        return thing
+    if isinstance(thing, Verifier):
+        return VerifierCandidate(thing)
+    function: Any = TokenCandidate(thing, name).verify  # type: ignore[arg-type]  # refuses what is none
+    if num_uniforms is None:
+        kind = _kind_by_arguments(function)
+        if kind is not None:
+            return kind(function, name)  # type: ignore[call-arg]  # all but a verifier's
+    counts = COUNTS if num_uniforms is None else (num_uniforms,)
+    attempts: dict[str, str] = {}
+    for count in counts:
+        found = _kind_by_calls(function, count, attempts)
+        if found is not None:
+            return found(function, name, count)
+    if num_uniforms is None and _takes_batches(function, attempts):
+        return BatchCandidate(function, name)
+    tried = " ".join(f"For {kind}: {said}" for kind, said in attempts.items())
+    raise InvalidParameter(
+        "The callable must answer verify(draft, target, drafts, uniforms), with draft (V,), target "
+        "(V,) and drafts (k,) for one token, or draft (γ, V), target (γ+1, V) and drafts (γ,) for "
+        f"a block. {tried} See otm.audit.candidate for the signatures; --uniforms or "
+        "TokenCandidate(num_uniforms=…) say how many uniforms it takes."
+    )
+
+
+def arguments_of(function: object) -> range | None:
+    """Return how many positional arguments a function takes; None where that cannot be known.
+
+    >>> arguments_of(lambda tree, rng: 0), arguments_of(lambda a, b=1, *, c=2: 0)
+    (range(2, 3), range(1, 3))
+    >>> arguments_of(lambda *rest: 0) is None
+    True
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]  # TypeError on what is none
+    except (TypeError, ValueError):
+        return None
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return None
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return range(sum(place.default is place.empty for place in places), len(places) + 1)
+
+
+def _kind_by_arguments(function: Callable[..., Any]) -> type[Candidate] | None:
+    """Return what the number of arguments says; None for four, or where it cannot be known."""
+    number = arguments_of(function)
+    if number is None or 4 in number:
+        return None
+    if 5 in number:
+        return LogitCandidate
+    if 3 in number:
+        return GenerationCandidate if reads_a_request(function) else StepCandidate
+    return TreeCandidate if 2 in number else None
+
+
+def _kind_by_calls(
+    function: Callable[..., Any], count: Callable[[int, int], int], attempts: dict[str, str]
+) -> type[TokenCandidate | BlockCandidate] | None:
+    """Return what a function answers with so many uniforms, None for neither; note why."""
+    found = None
+    for block, num_drafts in ((False, 1), (False, 2), (False, 3), (True, 2)):
+        try:
+            axes = answered_axes(function, count, block=block, num_drafts=num_drafts)
+        except CandidateFailure as error:
+            attempts.setdefault("a block" if block else "one token", str(error))
+            continue
+        if not block and 0 in axes:  # a single token, as no block is returned
+            return TokenCandidate
+        found = BlockCandidate if block else TokenCandidate
+    return found
+
+
+def _takes_batches(function: Callable[..., Any], attempts: dict[str, str]) -> bool:
+    """Whether a function answers rows with tokens, drawn from a generator; note why not."""
+    num_tokens = SMALL_DRAFT.shape[-1]
+    rng = np.random.default_rng(0)
+    drafts = rng.integers(num_tokens, size=(_ROWS, 1))
+    try:
+        with naming_failures():
+            answer = function(SMALL_DRAFT[0].copy(), SMALL_TARGET[0].copy(), drafts, rng)
+            read_batch(answer, len(drafts), num_tokens)
+    except CandidateFailure as error:
+        attempts["a batch of rows"] = str(error)
+        return False
+    return True
+
+
+def reads_a_request(function: Callable[..., Any]) -> bool:
+    """Whether a function of three arguments asks its third for what only a request has."""
+    ids = np.asarray([[0, 1]])
+    request = _WatchedRequest(
+        ids,
+        np.ones_like(ids),
+        1,
+        temperature=1.0,
+        top_k=None,
+        top_p=None,
+        min_p=None,
+        end=None,
+        rng=np.random.default_rng(0),
+    )
+    _WatchedRequest.read = False
+    try:
+        with np.errstate(all="ignore"):
+            function(generation_audit.DRAFT, generation_audit.TARGET, request)
+    except (Exception, SystemExit):  # what a look is worth, whatever comes of it
+        return _WatchedRequest.read
+    return _WatchedRequest.read
+
+
+class _WatchedRequest(generation_audit.Request):
+    """A request that notes whether it is read as one, and a generator in all else."""
+
+    read: ClassVar[bool] = False
+
+    def __getattribute__(self, name: str) -> Any:
+        _WatchedRequest.read = _WatchedRequest.read or name in _FIELDS
+        return super().__getattribute__(name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(super().__getattribute__("rng"), name)
+
+
+_FIELDS = {"__dict__", *(field.name for field in dataclasses.fields(generation_audit.Request))}

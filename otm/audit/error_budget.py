@@ -1,0 +1,94 @@
+"""What audits by samples may miss, and how often they may be wrong: one budget for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from otm.errors import InvalidParameter
+from otm.pmf import check_real
+
+DETECT = 0.02
+"""Total variation that samples of one token, a block or a log are planned to find."""
+
+DETECT_END_TO_END = 0.05
+"""Total variation that samples of a step, a tree or a generation are planned to find."""
+
+_LEAST = 1e-100
+
+
+@dataclasses.dataclass(frozen=True)
+class DetectionBudget:
+    """The smallest of several total variations that samples can find in a time.
+
+    Args:
+        levels: the total variations, the smallest first; the last is taken whatever it costs.
+        seconds: the time.
+    """
+
+    levels: tuple[float, ...]
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Errors:
+    """How often an audit by samples may be wrong, and what it must find.
+
+    Args:
+        detect: total variation ε that must not go unnoticed, or a `DetectionBudget`; None for what
+            the audit plans by itself: .02 of one token, a block or a log, .05 of a step, a tree or
+            a generation, and in a battery what the time allows.
+        false_alarm: probability δ in (0, 1] at most of calling a lossless candidate lossy.
+        missed: probability β in (0, 1] at most of not noticing a law at `detect` or more.
+
+    Raises:
+        InvalidParameter: if a probability is out of its range.
+
+    >>> Errors(detect=0.1)
+    Errors(detect=0.1, false_alarm=1e-09, missed=0.001)
+    """
+
+    detect: float | DetectionBudget | None = None
+    false_alarm: float = 1e-9
+    missed: float = 1e-3
+
+    def __post_init__(self) -> None:
+        for level in self.levels(DETECT):
+            check_real(level, name="detect", low=_LEAST, high=1.0)
+        check_real(self.false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True)
+        check_real(self.missed, name="missed", low=_LEAST, high=1.0)
+
+    def levels(self, default: float) -> tuple[float, ...]:
+        """Return what is to be found: one total variation, or those of a `DetectionBudget`."""
+        if isinstance(self.detect, DetectionBudget):
+            return self.detect.levels
+        return (default if self.detect is None else self.detect,)
+
+    def level(self, default: float, *, low: float = _LEAST) -> float:
+        """Return the one total variation to be found, checked to be at least `low`."""
+        if isinstance(self.detect, DetectionBudget):
+            raise InvalidParameter(
+                "Only audits of steps, trees and generations choose what they find by the time; "
+                "this one needs a number. Pass Errors(detect=0.02), say."
+            )
+        return check_real(self.levels(default)[0], name="detect", low=low, high=1.0)
+
+    def shared(self, count: int, detect: float | DetectionBudget | None = None) -> Errors:
+        """Return the budget of each of so many audits that share the false alarms.
+
+        Args:
+            count: how many.
+            detect: what they are to find unless the budget says it.
+        """
+        asked = detect if self.detect is None else self.detect
+        alarm = self.false_alarm / max(1, count)
+        return dataclasses.replace(self, detect=asked, false_alarm=alarm)
+
+    def check_tests(self) -> Errors:
+        """Return the budget if tests that split it in halves can keep it: at most 1/2 each."""
+        check_real(self.false_alarm, name="false_alarm", low=_LEAST, high=0.5)
+        check_real(self.missed, name="missed", low=_LEAST, high=0.5)
+        return self
+
+
+USUAL = Errors()
+"""What audits take unless they are given another budget."""

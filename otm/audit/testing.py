@@ -1,0 +1,175 @@
+"""A verifier under test: the default battery as one assertion, or each of its checks as a test.
+
+`parametrize_with_checks` is for a pytest file of one's own::
+
+    @otm.audit.parametrize_with_checks(verify, expected_failures={"zeros": "divides by zero"})
+    def test_verify(check):
+        check()
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from otm.audit import exports, standard_problems as standard
+from otm.audit.batteries import BatteryAudit, battery, candidate_of
+from otm.audit.candidate import Check, Scope
+from otm.audit.deadline import Deadline, OutOfTime
+from otm.audit.error_budget import USUAL, Errors
+from otm.audit.report import PASSED, SingleAudit
+from otm.drafts import Law
+from otm.errors import InvalidParameter, MissingPackage
+from otm.pmf import check_instance, check_real
+from otm.tracing.intercept.interception import preserved
+
+
+def assert_lossless(candidate: object, **options: Any) -> BatteryAudit:
+    """Fail unless the default battery finds nothing: `otm.audit.battery` as an assertion.
+
+    Args:
+        candidate, options: as for `otm.audit.battery`; the seed is fixed unless given, so that the
+            same code has the same verdict.
+
+    Returns:
+        BatteryAudit of a candidate that passed.
+
+    Raises:
+        AssertionError: if the verdict is "not lossless", "undecided" or "no verdict"; its message
+            is the report for a pull request, and below it the minimal counterexample as a test to
+            keep.
+
+    Cost: as `otm.audit.battery`, under 30 seconds. A lossless candidate fails with probability at
+        most `false_alarm` of the result.
+
+    >>> otm.audit.assert_lossless(otm.KSeq()).verdict
+    'lossless'
+    """
+    __tracebackhide__ = True
+    result = battery(candidate, **options)
+    if result.verdict not in PASSED:
+        raise AssertionError(_report(result, candidate))
+    return result
+
+
+def _report(result: BatteryAudit, candidate: object) -> str:
+    """Return the report of a battery with its counterexample as a test to keep."""
+    if result.counterexample is None:
+        return str(result)
+    test = exports.as_test(result.counterexample, import_path_of(candidate, result.name))
+    return f"{result}\n\n```python\n{test}\n```"
+
+
+def import_path_of(candidate: object, name: str) -> str:
+    """Return "module:function" of a callable that can be imported so, else its name."""
+    function: Any = getattr(candidate, "verify", candidate)
+    module, path = getattr(function, "__module__", None), getattr(function, "__qualname__", "<")
+    return name if ":" in name or not module or "<" in path else f"{module}:{path}"
+
+
+def parametrize_with_checks(
+    candidates: object,
+    *,
+    only: str | Sequence[str] = (),
+    skip: Iterable[str] | Mapping[str, str] = (),
+    expected_failures: Mapping[str, str] | None = None,
+    laws: Iterable[Law] | None = None,
+    num_drafts: Sequence[int] | None = None,
+    seed: int = 0,
+    errors: Errors = USUAL,
+    tolerance: float | None = None,
+    seconds: float = standard.SECONDS,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a test of pytest so that it runs once for each check of a candidate.
+
+    The test takes one argument, `check`, and calls it. The id of each test is the candidate's name
+    and the check's, such as ``verify-zeros, IID(k=2)``. What a callable does not take fails here,
+    where a battery leaves it out: say with `laws` or `num_drafts` what it takes.
+
+    Args:
+        candidates: one that `otm.audit.battery` takes, or a list of these.
+        only: which checks, all unless given, as for `otm.audit.battery`.
+        skip: names of checks that are not to run, or parts of names; with a reason each in a
+            mapping.
+        expected_failures: reasons by names of checks, or parts of names, that are known to fail;
+            one that passes all the same is a failure.
+        laws, num_drafts, seed, errors, tolerance: as for `otm.audit.battery`.
+        seconds: time for the code in each check, after which it fails.
+
+    Returns:
+        A decorator: `pytest.mark.parametrize` with the checks.
+
+    Raises:
+        InvalidParameter: if a candidate is of no kind, or a name in `skip` or `expected_failures`
+            is of no check.
+        MissingPackage: without pytest.
+
+    Cost: as for `otm.audit.battery`, a part for each test; making the list calls each candidate
+        some dozens of times.
+
+    >>> @parametrize_with_checks(otm.KSeq(), only="zeros", laws=[otm.IID(1), otm.IID(2)])
+    ... def test_kseq(check):
+    ...     check()
+    >>> [case.id for case in test_kseq.pytestmark[0].args[1]]
+    ['KSeq(gamma=None)-zeros, IID(k=1)', 'KSeq(gamma=None)-zeros, IID(k=2)']
+    """
+    try:
+        pytest: Any = importlib.import_module("pytest")
+    except ImportError as error:
+        raise MissingPackage(
+            "parametrize_with_checks makes tests of pytest, which is not installed. Install it: "
+            "pip install pytest"
+        ) from error
+    limit = check_real(seconds, name="seconds", low=0.0)
+    scope = Scope(
+        only=only, laws=laws, num_drafts=num_drafts, errors=errors, tolerance=tolerance, seed=seed
+    )
+    found: list[tuple[str, Check]] = []
+    for thing in candidates if isinstance(candidates, list | tuple) else [candidates]:
+        timed = dataclasses.replace(scope, deadline=Deadline(limit))
+        candidate = candidate_of(thing, timed)
+        for check in timed.checks(candidate.limited(timed.deadline)):
+            found.append((candidate.name, _timed(check, timed)))
+    skipped = dict(skip) if isinstance(skip, Mapping) else dict.fromkeys(skip, "skipped by name")
+    known = dict(expected_failures or {})
+    for word in (*skipped, *known):
+        check_instance(word, str, name="A name of a check")
+        if not any(check.is_named([word]) for _, check in found):
+            raise InvalidParameter(
+                f"No check is named {word!r}; there are {found[0][1].name!r} and "
+                f"{len(found) - 1} more (pytest --collect-only lists them). Mend the name."
+            )
+    cases = []
+    for name, check in found:
+        marks = [
+            pytest.mark.skip(reason=why) for word, why in skipped.items() if check.is_named([word])
+        ]
+        marks += [
+            pytest.mark.xfail(reason=why, strict=True)
+            for word, why in known.items()
+            if check.is_named([word])
+        ]
+        cases.append(pytest.param(check, id=f"{name}-{check.name}", marks=marks))
+    decorator: Callable[[Callable[..., Any]], Callable[..., Any]] = pytest.mark.parametrize(
+        "check", cases
+    )
+    return decorator
+
+
+def _timed(check: Check, scope: Scope) -> Check:
+    """Return a check that has all the time of its deadline, and a seed, whenever it is run."""
+    deadline = scope.deadline
+
+    def run() -> SingleAudit:
+        deadline.restart(deadline.seconds)
+        with preserved(seed=scope.seed % 2**32):
+            try:
+                return check.run()
+            except OutOfTime:
+                raise TimeoutError(
+                    f"{check.name} takes more than {deadline.seconds:g} seconds. Pass seconds=."
+                ) from None
+
+    return dataclasses.replace(check, run=run)

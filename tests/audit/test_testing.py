@@ -1,0 +1,131 @@
+"""The battery as an assertion, and its checks as tests of one's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import otm
+from otm import audit
+from tests.audit.callables import maximal, one_uniform
+from tests.paths import ROOT
+
+
+def test_what_passes_is_returned() -> None:
+    result = audit.assert_lossless(maximal, laws=[otm.IID(1)])
+    assert result.verdict == "lossless"
+    assert 0.0 < result.false_alarm <= 1e-9
+
+
+def test_what_fails_brings_the_report_and_a_test_to_copy() -> None:
+    with pytest.raises(AssertionError) as failed:
+        audit.assert_lossless(one_uniform, laws=[otm.IID(2)])
+    text = str(failed.value)
+    assert text.startswith("## `one_uniform`: not lossless\nTested: ")
+    assert "```python\nimport otm\nfrom tests.audit.callables import one_uniform\n" in text
+
+
+def test_nothing_said_is_no_pass() -> None:
+    with pytest.raises(AssertionError, match="no verdict"):
+        audit.assert_lossless(maximal, seconds=0, shrink_for=0)
+
+
+STRANGER = """
+import numpy as np
+import otm
+
+
+def no_residual(p, q, drafts, uniforms):
+    x = int(drafts[0])
+    if uniforms[0] * p[x] < q[x]:
+        return x
+    return int(np.searchsorted(np.cumsum(q), uniforms[1], side="right"))
+
+
+LAWS = [otm.IID(1)]
+
+
+@otm.audit.parametrize_with_checks(
+    no_residual,
+    laws=LAWS,
+    only=["zeros", "equal", "disjoint", "two tokens"],
+    skip={"equal": "as the target"},
+    expected_failures={"two tokens": "samples the target after a rejection"},
+)
+def test_kernel(check):
+    check()
+
+
+@otm.audit.parametrize_with_checks([otm.Maximal(), otm.KSeq()], laws=LAWS, only="ties")
+def test_library(check):
+    assert check().verdict == "lossless"
+
+
+@otm.audit.parametrize_with_checks(
+    otm.Maximal(), laws=LAWS, only="ties", expected_failures={"ties": "none in truth"}
+)
+def test_what_passes_though_it_should_not(check):
+    check()
+"""
+
+
+def test_a_stranger_has_each_check_as_a_test_by_name(tmp_path: Path) -> None:
+    (tmp_path / "test_stranger.py").write_text(STRANGER, encoding="utf-8")
+    options = ["-p", "no:cacheprovider", "-q", "-rA", "--tb=short"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "test_stranger.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    said = done.stdout
+    assert "FAILED test_stranger.py::test_kernel[no_residual-zeros, IID(k=1)]" in said
+    assert "## `no_residual`: not lossless" in said
+    assert "PASSED test_stranger.py::test_kernel[no_residual-disjoint, IID(k=1)]" in said
+    assert "XFAIL test_stranger.py::test_kernel[no_residual-two tokens, IID(k=1)]" in said
+    assert "samples the target after a rejection" in said
+    assert "SKIPPED [1] test_stranger.py" in said
+    assert "as the target" in said
+    assert "PASSED test_stranger.py::test_library[KSeq(gamma=None)-ties, IID(k=1)]" in said
+    assert "FAILED test_stranger.py::test_what_passes_though_it_should_not[Maximal()-ties" in said
+    assert "2 failed, 3 passed, 1 skipped, 1 xfailed" in said
+
+
+def test_names_of_no_check_are_refused() -> None:
+    for options in ({"skip": ["no such"]}, {"expected_failures": {"no such": "why"}}):
+        with pytest.raises(otm.errors.InvalidParameter, match="No check is named 'no such'"):
+            audit.parametrize_with_checks(maximal, laws=[otm.IID(1)], **options)  # type: ignore[arg-type]
+    with pytest.raises(otm.errors.InvalidParameter, match="no check of kind or name no such"):
+        audit.parametrize_with_checks(maximal, laws=[otm.IID(1)], only="no such")
+
+
+def test_a_check_without_time_fails() -> None:
+    mark = audit.parametrize_with_checks(maximal, laws=[otm.IID(1)], only="ties", seconds=0.0)
+
+    @mark
+    def test(check: object) -> None: ...
+
+    (case,) = test.pytestmark[0].args[1]  # type: ignore[attr-defined]
+    with pytest.raises(TimeoutError, match="ties, IID\\(k=1\\) takes more than 0 seconds"):
+        case.values[0]()
+
+
+def test_samples_do_not_depend_on_the_order_of_the_checks() -> None:
+    """Each check has a generator of its own, made from the seed and its name."""
+
+    def batch(p: object, q: object, drafts: object, rng: object) -> object:
+        return rng.choice(len(q), p=q, size=len(drafts))  # type: ignore[attr-defined, arg-type]
+
+    candidate = audit.BatchCandidate(batch, "batch")  # type: ignore[arg-type]
+    scope = audit.Scope(laws=(otm.IID(1),), errors=audit.Errors(detect=0.5))
+    checks = {check.name: check for check in candidate.checks(scope)}
+    names = ["zeros, IID(k=1), samples", "ties, IID(k=1), samples"]
+    forth = [checks[name].run().row() for name in names]
+    back = [checks[name].run().row() for name in reversed(names)]
+    assert forth == back[::-1]
