@@ -170,7 +170,7 @@ def _smallest(subject: Subject, candidate: Any, failed: list[tuple[str, Any]]) -
     if subject.kind == "token":
         found = audit.shrink(candidate, budget=SHRINKING) or found
         token = found.worst_token
-        laws = f"p = {format_probabilities(found.problem.draft)}, q = {format_probabilities(found.problem.target)}"
+        laws = _laws(found.problem.draft, found.problem.target)
         return _said(laws, token, found.output_law[token], found.problem.target[token], found)
     if subject.kind == "block":
         found = audit.shrink_sequence(candidate, num_drafts=(1, 2), budget=SHRINKING) or found
@@ -192,15 +192,19 @@ def _smallest(subject: Subject, candidate: Any, failed: list[tuple[str, Any]]) -
         )
     draft, target = PAIRS[label.split(", tree")[0]]
     shape = f", tree{label.split(', tree')[1]}" if ", tree" in label else ""
-    laws = f"p = {format_probabilities(draft.next([]))}, q = {format_probabilities(target.next([]))}{shape}"
+    laws = f"{_laws(draft.next([]), target.next([]))}{shape}"
     if found.worst is None:
         return f"{laws}: TV ≥ {found.total_variation:.3g}, by samples"
     return _said(laws, found.worst, found.law[found.worst], found.target_law[found.worst], found)
 
 
 def _said(laws: str, what: Any, comes: float, should: float, found: Any) -> str:
-    odds = f"comes out with {format_probability(float(comes))}, should with {format_probability(float(should))}"
-    return f"{laws}: {what} {odds}; TV {format_probability(found.total_variation)}"
+    odds = [format_probability(float(one)) for one in (comes, should, found.total_variation)]
+    return f"{laws}: {what} comes out with {odds[0]}, should with {odds[1]}; TV {odds[2]}"
+
+
+def _laws(draft: Any, target: Any) -> str:
+    return f"p = {format_probabilities(draft)}, q = {format_probabilities(target)}"
 
 
 def _confirmed(subject: Subject, candidate: Any, label: str, found: Any) -> str:

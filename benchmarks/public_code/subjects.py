@@ -210,7 +210,8 @@ def _spec_bench(root: Path) -> Any:
     "block",
 )
 def _vllm(root: Path) -> Any:
-    base = "vllm.model_executor.layers.spec_decode_base_sampler=vllm/model_executor/layers/spec_decode_base_sampler.py"
+    module = "vllm.model_executor.layers.spec_decode_base_sampler"
+    base = f"{module}=vllm/model_executor/layers/spec_decode_base_sampler.py"
     sampler = load(
         root, "vllm/model_executor/layers/rejection_sampler.py", siblings=(base,)
     ).RejectionSampler(use_flashinfer=False)

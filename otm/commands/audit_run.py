@@ -32,7 +32,7 @@ from otm.audit.one_token import IntegrableCandidate, OneTokenCandidate
 from otm.audit.report import PASSED, Audit
 from otm.audit.templates import template
 from otm.audit.token_log import InvalidRecord
-from otm.commands.printing import shown
+from otm.commands.printing import print_report
 from otm.drafts import LAWS, Law
 from otm.errors import InvalidParameter, OtmError
 from otm.problem import Problem
@@ -90,19 +90,19 @@ _LAWS = {law_name(law): law for law in LAWS}
 def run(options: argparse.Namespace) -> int:
     """Print a template, or carry out an audit; show what is known as soon as it is known."""
     if options.template is not None:
-        return 0 if shown(template(options.template), command="audit") else 2
+        return 0 if print_report(template(options.template), command="audit") else 2
     with _captured() as printed:
         result, candidate, scope = _audit(options)
     figures = result.summary() if isinstance(result, BatteryAudit) else result.figures()
     silent = "-" in (options.json, options.junit, options.sarif)
-    reads = silent or shown(f"{result.head()}\n\n{figures}", command="audit")
+    reads = silent or print_report(f"{result.head()}\n\n{figures}", command="audit")
     if isinstance(result, BatteryAudit) and result.verdict not in PASSED and result.audits:
         with _captured(printed):
             result = with_counterexample(result, scope)
         parts = [result.example()]
         if result.counterexample is not None:
             parts.append(f"```python\n{exports.as_test(result.counterexample, result.name)}\n```")
-        reads = reads and (silent or shown("\n" + "\n\n".join(parts), command="audit"))
+        reads = reads and (silent or print_report("\n" + "\n\n".join(parts), command="audit"))
     written = [
         _written(options.json, lambda: exports.as_json(result)),
         _written(options.junit, lambda: exports.as_junit(result)),
@@ -149,7 +149,7 @@ def _written(path: str | None, text: Callable[[], str]) -> bool:
     if path is None:
         return True
     if path == "-":
-        return shown(text(), command="audit")
+        return print_report(text(), command="audit")
     try:
         Path(path).write_text(text() + "\n", encoding="utf-8")
     except OSError as error:
