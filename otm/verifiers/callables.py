@@ -404,6 +404,7 @@ def output_law_on(
         """Answer on drafts that the last numbers draw, and say which were looked at."""
         row = DrawnRow(table, numbers[uniforms:])
         answer, seen = _answer(code, problem, row, numbers[:uniforms]), row.seen
+        # On plain numbers the code gets a plain array as well, which must make no difference.
         if numbers.dtype != object and answer != _answer(
             code, problem, row.drawn(), numbers[:uniforms]
         ):
@@ -419,9 +420,9 @@ def output_law_on(
             described=described,
             most_seconds=most_seconds,
         )
-    except TraceAborted as escape:
+    except TraceAborted as aborted:
         raise TooLarge(
-            f"{code.name} cannot be followed on {len(drafts):,} draft sequences ({escape}); "
+            f"{code.name} cannot be followed on {len(drafts):,} draft sequences ({aborted}); "
             "otm.estimate gives its acceptance with an interval, otm.audit.sampled a verdict."
         ) from None
     found = []
