@@ -366,6 +366,6 @@ def _without_costs(options: argparse.Namespace, record: AcceptanceRecord) -> Ite
     yield "(0 drafts: do not speculate. A target call is taken to cost the same whatever it"
     yield "checks, which flatters long drafts: give --target-ms by number of drafts.)"
     if any(at_limit):
-        further = 2 * plans[0].measured
-        yield f"* the most that was measured: more may pay. --extend {further} goes on."
+        further = f"--extend {2 * plans[0].measured} goes on."
+        yield f"* the most that was measured: more may pay. {further}"
     yield from _budget(options, record)
