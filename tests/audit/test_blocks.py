@@ -72,7 +72,7 @@ def test_a_fault_after_the_first_token_shows(fault: Any, gamma: int) -> None:
         rows_of(fault),
         "after the token before",
         gamma,
-        errors=audit.Errors(errors=audit.Errors(detect=exact.total_variation)),
+        errors=audit.Errors(detect=exact.total_variation),
     )
     assert result.verdict == "not lossless"
 
