@@ -76,7 +76,7 @@ from otm.table.compiled.common import (
 
 NARROW = 1 / 64
 
-# Neighbours whose ratios differ by less may stand either way: equal ones, after an exponential each.
+# Neighbours whose ratios differ by less may stand either way: equal ones after an exponential.
 _OUT_OF_ORDER = 1.0 + 2.0**-45
 _IMMATERIAL = 1e-290  # products of two tokens' masses that have lost their digits
 
