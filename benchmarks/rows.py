@@ -23,7 +23,7 @@ import torch
 import otm
 from benchmarks.core import language_like
 from benchmarks.timing import medians
-from otm.overlap.steps import Steps
+from otm.overlap.lumped_row import Steps
 from otm.table.arrays import LOGARITHMIC, RACES
 from otm.table.table import Wanted
 

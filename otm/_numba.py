@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _LOGGER = logging.getLogger(__name__)
+_ENGINE = Path(__file__).parent / "overlap"
 _unusable: set[str] = set()  # modules that could not be had though numba is there
 
 
@@ -27,8 +28,8 @@ def compile_once(
     """Compile a function outside the interpreter's lock, once per machine: later processes find it
     beside its module.
 
-    It is compiled again when a file of its folder changes, since what it calls is frozen into it;
-    numba looks at its own file only.
+    It is compiled again when a file of its folder or of the engine's changes, since what it calls
+    is frozen into it; numba looks at its own file only.
 
     Args:
         signatures: numba's types, to compile at once; none compiles for each kind of argument when
@@ -49,7 +50,8 @@ def compile_once(
             RuntimeError
         ):  # no folder to keep it in: neither the package's nor the user's can be written
             return cast(Function, njit(list(signatures) or None, **options)(function))
-        kept._cache._cache_file._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
+        folders = (Path(function.__code__.co_filename).parent, _ENGINE)
+        kept._cache._cache_file._source_stamp = tuple(map(_stamp, folders))
         for one in signatures:
             kept.compile(one)
         if signatures:

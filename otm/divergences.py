@@ -16,7 +16,7 @@ from otm._arrays import (
     tracks_gradient,
     untracked,
 )
-from otm.overlap.gradient import along_curve
+from otm.overlap.gradient import attach_curve_gradient
 from otm.pmf import align_pair, as_pmfs, check_real
 
 __all__ = ["harmonic_mean_distance", "hockey_stick", "kl_divergence", "total_variation"]
@@ -147,7 +147,7 @@ def hockey_stick(*, draft: object, target: object, level: float) -> Array:
 def _rejected_above(level: float, value: Array, draft: Array, target: Array) -> Array:
     """Return 1 − H(level) with its gradient, from its value `(1, ...)`."""
     if tracks_gradient(draft, target):
-        value = along_curve(value, draft, target, levels=level, weights=-1.0)
+        value = attach_curve_gradient(value, draft, target, levels=level, weights=-1.0)
     return value[0, ...]
 
 

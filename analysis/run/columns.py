@@ -72,7 +72,7 @@ def _chunk(
     values = []
     orders: dict[int, list[NDArray[np.int64]]] = {}
     reserve(_ARRAYS * draft.shape[0] * draft.shape[1])
-    for_rows = isinstance(draft, np.ndarray) and compiled("otm.table.compiled.rows") is not None
+    for_rows = isinstance(draft, np.ndarray) and compiled("otm.table.compiled.driver") is not None
     for setting, (p, log_p), (q, log_q) in zip(
         settings,
         distributions(draft, [setting.draft for setting in settings], for_rows=for_rows),

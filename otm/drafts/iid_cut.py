@@ -32,7 +32,7 @@ from otm._arrays import (
 )
 from otm.overlap import OverlapCurve
 from otm.overlap.curve import LARGEST_MULTIPLIED_POWER
-from otm.overlap.gradient import along_curve
+from otm.overlap.gradient import attach_curve_gradient
 from otm.overlap.rows import dispatch_by_length
 
 
@@ -47,14 +47,14 @@ def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
         # α*_k = 1 + min_λ [H(λ) − λ + (k − 1)(λ/k)^{k/(k−1)}], so that at the minimum dα* = dH at
         # fixed λ.
         values, levels = iid_values_and_levels(untracked(draft), untracked(target), ks)
-        return along_curve(values, draft, target, levels=levels)
+        return attach_curve_gradient(values, draft, target, levels=levels)
     n = len(ks)
 
     def in_bins(way: Any, p: Array, q: Array) -> tuple[Array, Array]:
         found, left = way.optimum(p, q, ks)
         return found[:n, :], left
 
-    return dispatch_by_length(in_bins, lambda curve: optimum_along(curve, ks), draft, target)
+    return dispatch_by_length(in_bins, lambda curve: optimum_on_curve(curve, ks), draft, target)
 
 
 def iid_values_and_levels(draft: Array, target: Array, ks: Sequence[int]) -> tuple[Array, Array]:
@@ -73,14 +73,14 @@ def iid_values_and_levels(draft: Array, target: Array, ks: Sequence[int]) -> tup
 
     def by_sort(curve: OverlapCurve) -> Array:
         return namespace(curve.ratio).concat(
-            [optimum_along(curve, ks), levels_along(curve, ks)], axis=0
+            [optimum_on_curve(curve, ks), levels_on_curve(curve, ks)], axis=0
         )
 
     found = dispatch_by_length(in_bins, by_sort, draft, target)
     return found[:n, ...], found[n:, ...]
 
 
-def levels_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
+def levels_on_curve(curve: OverlapCurve, ks: Sequence[int]) -> Array:
     """Return the level λ_k = k P(T)^{k−1} of a minimising cut T for each k, `(len(ks), ...)`."""
     xp, outside = namespace(curve.above_draft), clip(curve.above_draft, 0.0, 1.0)
     chosen = []
@@ -120,7 +120,7 @@ def iid_worst_set(draft: NDArray[Any], target: NDArray[Any], k: int) -> NDArray[
     return members
 
 
-def optimum_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
+def optimum_on_curve(curve: OverlapCurve, ks: Sequence[int]) -> Array:
     """Return α*_k for each k, `(len(ks), ...)`."""
     xp = namespace(curve.above_draft)
     with quiet():

@@ -12,13 +12,11 @@ f-divergence is an integral of it (docs/theory.md, "The overlap curve"). What k 
 is a functional of H:
 
     single-draft rejection     H(1) = 1 − TV
-    the optimum                1 + min_j [Q(T_j) − P(T_j)^k],
-    T_j the tokens beyond the j-th of the order     `otm.drafts.iid_cut`
-    K-SEQ                      β(γ) = H(γ)/γ;  γ* solves 1 − (1 − β)^k = H(γ)                                 `otm.verifiers.kseq`
-    recursive rejection        t₁ = 1,  t_{i+1} = t_i + 1 − H(t_i),
-     acceptance H(t_k)        `otm.verifiers.recursive_rejection`
+    the optimum                1 + min_j [Q(T_j) − P(T_j)^k], T_j the tokens beyond the j-th
+    K-SEQ                      β(γ) = H(γ)/γ;  γ* solves 1 − (1 − β)^k = H(γ)
+    recursive rejection        t₁ = 1,  t_{i+1} = t_i + 1 − H(t_i),  acceptance H(t_k)
     lenience l                 H(l)/l
-    what is partly known       the same of the highest and of the lowest curve that it permits                       `otm.partial`
+    what is partly known       the same of the highest and of the lowest curve that it permits
 
 A value H(t) is one pass over the tokens and needs no order (`overlap_at`). Roots and minima along
 the curve need the tokens in the order of q/p: `OverlapCurve` sorts once and answers all of them.
@@ -248,8 +246,10 @@ class OverlapCurve:
         )
 
     def at(self, level: Array | float) -> Array:
-        """Return H(t) from the running sums: at one level of each row, `(...)`, or several, `(n,
-        ...)`; a number is for " "all rows.
+        """Return H(t) from the running sums, at one level of each row or at several.
+
+        Args:
+            level: `(...)`, or `(n, ...)` for n levels of each row; a number is for all rows.
         """
         xp, shape = namespace(self.ratio), tuple(self.ratio.shape[:-1])
         t = xp.asarray(level, dtype=xp.float64, device=device_of(self.ratio))

@@ -24,7 +24,7 @@ from __future__ import annotations
 from otm._arrays import Array, namespace, untracked, with_gradient
 
 
-def along_curve(
+def attach_curve_gradient(
     values: Array,
     draft: Array,
     target: Array,

@@ -36,9 +36,8 @@ def dispatch_by_length(
     curve elsewhere.
 
     Args:
-        by_bins: given `otm.overlap.compiled` or,
-        where it is not compiled or the rows lie on a device,
-            `otm.overlap.arrays`, and rows `(rows, V)`, returns answers `(n, rows)` and which rows
+        by_bins: given `otm.overlap.compiled` (`otm.overlap.arrays` where that cannot be had or the
+            rows lie on a device) and rows `(rows, V)`, returns answers `(n, rows)` and which rows
             it leaves out.
         by_sort: given a curve, returns answers `(n, ...)`.
         draft, target: masses `(..., V)`, float32 or float64.

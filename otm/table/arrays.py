@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import numpy as np
 
 from otm._arrays import Array, clip, integer_power, is_on_host, namespace, quiet, total
-from otm.drafts.iid_cut import optimum_along
+from otm.drafts.iid_cut import optimum_on_curve
 from otm.overlap import OverlapCurve
 from otm.races import matching_probabilities
 from otm.verifiers.fuzzy import Fuzzy
-from otm.verifiers.kseq import kseq_along
+from otm.verifiers.kseq import kseq_on_curve
 from otm.verifiers.lenience import Lenience
 from otm.verifiers.recursive_rejection import rejection_levels
 from otm.verifiers.typical_acceptance import TypicalAcceptance
@@ -59,8 +59,8 @@ def along_the_curve(p: Array, q: Array, ks: Sequence[int], wanted: Collection[st
                 masses, missed
             )
     functionals: dict[str, Callable[[], Array]] = {
-        "optimum_iid": lambda: optimum_along(curve, ks),
-        "kseq_iid": lambda: kseq_along(curve, ks),
+        "optimum_iid": lambda: optimum_on_curve(curve, ks),
+        "kseq_iid": lambda: kseq_on_curve(curve, ks),
         "recursive_rejection_iid": lambda: rejection_levels(curve.at, whole, ks),
     }
     for stem, functional in functionals.items():

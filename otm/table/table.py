@@ -442,7 +442,7 @@ def _as_given(
     """
     p, q = as_rows(given)
     if (
-        compiled("otm.table.compiled.rows") is None
+        compiled("otm.table.compiled.driver") is None
         or p.dtype != q.dtype
         or not (is_on_host(p) and is_on_host(q))
     ):
@@ -517,8 +517,9 @@ def _table(
     step = max(1, (_ON_HOST if is_on_host(p) else _ON_DEVICE) // width)
     views = host_views(list(given.values()))
     flat = given if views is None else dict(zip(given, views, strict=True))
-    # loaded once, before threads ask for it
-    fast = None if views is None else compiled("otm.table.compiled.rows")
+    fast = (
+        None if views is None else compiled("otm.table.compiled.driver")
+    )  # loaded once, before threads ask for it
     reserve((8 if fast is None else 3) * min(step, count) * width)
     if threads is None:
         threads = _num_cores() if isinstance(p, np.ndarray) else num_threads(p)

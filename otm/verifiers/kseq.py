@@ -40,7 +40,7 @@ from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
 from otm.overlap import OverlapCurve, Piece, arrays
 from otm.overlap.curve import BISECTIONS, NEWTON_STEPS, SETTLED
-from otm.overlap.gradient import along_curve, height_and_slope
+from otm.overlap.gradient import attach_curve_gradient, height_and_slope
 from otm.overlap.rows import dispatch_by_length
 from otm.pmf import check_real
 from otm.problem import Problem, refuse_gradients, require_law
@@ -208,7 +208,7 @@ def _at_root(
     ]
     slope, level = xp.where(lost, xp.stack(beyond, axis=0), slope), xp.where(lost, below, gamma)
     steepness, s = _steepness(beta, gamma, slope, offset, k)
-    return along_curve(
+    return attach_curve_gradient(
         values, draft, target, levels=level, weights=slopes(beta, gamma, s, steepness)
     )
 
@@ -276,14 +276,15 @@ def _gamma(verifier: KSeq, problem: Problem) -> Array:
     return xp.full_like(smallest, float(verifier.gamma))
 
 
-def kseq_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
+def kseq_on_curve(curve: OverlapCurve, ks: Sequence[int]) -> Array:
     """Return the acceptance at γ* for each k, `(len(ks), ...)`."""
     return _acceptance_at_root(_roots_along(curve, ks), ks)
 
 
 def kseq_roots(draft: Array, target: Array, ks: Sequence[int]) -> Array:
-    """Return γ*_k with slope and offset of the linear piece of H on which it lies, `(3, len(ks),
-    ...)`, without a sort where that can be had.
+    """Return γ*_k and the slope and offset of the piece of H on which it lies, `(3, len(ks), ...)`.
+
+    Without a sort where that can be had (`otm.overlap.rows`).
     """
 
     def in_bins(engine: Any, p: Array, q: Array) -> tuple[Array, Array]:
@@ -323,9 +324,7 @@ def _question(
 
 
 def _exponents(ks: Sequence[int], like: Array) -> Array:
-    """Return the numbers of drafts as floats, `(len(ks), 1, ...)`, to broadcast over
-    rows `(...)`.
-    """
+    """Return the numbers of drafts `(len(ks), 1, ...)` in float64, for rows `(...)`."""
     xp = namespace(like)
     column = xp.asarray(list(ks), dtype=xp.float64, device=like.device)
     return xp.reshape(column, (len(ks), *(1,) * like.ndim))

@@ -7,7 +7,7 @@ import dataclasses
 from otm._arrays import Array, by_rows, namespace, tracks_gradient, untracked
 from otm.drafts.iid import IID
 from otm.overlap import overlap_at
-from otm.overlap.gradient import along_curve
+from otm.overlap.gradient import attach_curve_gradient
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Verifier
@@ -52,4 +52,6 @@ class Maximal(Verifier):
         if not tracks_gradient(p, q):
             return by_rows(lambda p, q: overlap_at(p, q)[None], p, q)[0]
         value = by_rows(lambda p, q: overlap_at(p, q)[None], untracked(p), untracked(q))
-        return along_curve(namespace(p).asarray(value, device=p.device), p, q, levels=1.0)[0]
+        return attach_curve_gradient(
+            namespace(p).asarray(value, device=p.device), p, q, levels=1.0
+        )[0]

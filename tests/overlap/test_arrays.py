@@ -10,10 +10,10 @@ import torch
 
 import otm
 from otm._arrays import true_places
-from otm.drafts.iid_cut import iid_values_and_levels, optimum_along
+from otm.drafts.iid_cut import iid_values_and_levels, optimum_on_curve
 from otm.overlap import OverlapCurve, arrays, rows
 from otm.overlap.curve import NUM_BINS
-from otm.verifiers.kseq import kseq_along
+from otm.verifiers.kseq import kseq_on_curve
 from tests.overlap.instances import KS, problems, slack
 
 
@@ -21,7 +21,7 @@ from tests.overlap.instances import KS, problems, slack
 @pytest.mark.parametrize("kind", [np.asarray, torch.asarray])
 def test_the_optimum_is_that_of_the_sorted_curve(width: int, kind: object) -> None:
     for name, p, q in problems(width, width):
-        wanted = optimum_along(OverlapCurve.of(p[None], q[None]), KS)[:, 0]
+        wanted = optimum_on_curve(OverlapCurve.of(p[None], q[None]), KS)[:, 0]
         found, left = arrays.optimum(kind(p)[None], kind(q)[None], KS)  # type: ignore[operator]
         if bool(left[0]):
             assert name in ("one bin, all different", "one ulp apart", "a minimum on every piece")
@@ -35,7 +35,7 @@ def test_kseq_is_that_of_the_sorted_curve(width: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(rows, "compiled", lambda _: None)
     for name, p, q in problems(width, 3):
         problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
-        wanted = kseq_along(OverlapCurve.of(p[None], q[None]), KS)[:, 0]
+        wanted = kseq_on_curve(OverlapCurve.of(p[None], q[None]), KS)[:, 0]
         for k, one, other in zip(
             KS, otm.acceptance_curve(otm.KSeq(), problem, k=KS), wanted, strict=True
         ):

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import otm
-from otm.drafts.iid_cut import iid_values, optimum_along
+from otm.drafts.iid_cut import iid_values, optimum_on_curve
 from otm.overlap import OverlapCurve, compiled, rows
 from otm.overlap.curve import LOWEST_BIN, NUM_BINS, RATIO_SHIFT
 from otm.verifiers import kseq
-from otm.verifiers.kseq import kseq_along
+from otm.verifiers.kseq import kseq_on_curve
 from tests.overlap.instances import KS, problems, slack
 
 
@@ -31,7 +31,7 @@ def by_sort() -> Iterator[None]:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_optimum_is_that_of_the_sorted_curve(width: int, seed: int) -> None:
     for name, p, q in problems(width, seed):
-        wanted = optimum_along(OverlapCurve.of(p[None], q[None]), KS)[:, 0]
+        wanted = optimum_on_curve(OverlapCurve.of(p[None], q[None]), KS)[:, 0]
         found = otm.optimal_acceptance_curve(otm.Problem(draft=p, target=q, law=otm.IID(1)), k=KS)
         for k, one, other in zip(KS, found, wanted, strict=True):
             assert abs(one - other) <= slack(width, k), (name, k)
@@ -42,7 +42,7 @@ def test_the_optimum_is_that_of_the_sorted_curve(width: int, seed: int) -> None:
 def test_kseq_is_that_of_the_sorted_curve(width: int, seed: int) -> None:
     for name, p, q in problems(width, seed):
         problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
-        wanted = kseq_along(OverlapCurve.of(p[None], q[None]), KS)[:, 0]
+        wanted = kseq_on_curve(OverlapCurve.of(p[None], q[None]), KS)[:, 0]
         found = otm.acceptance_curve(otm.KSeq(), problem, k=KS)
         for k, one, other in zip(KS, found, wanted, strict=True):
             assert abs(one - other) <= 2 * slack(width, k), (name, k)

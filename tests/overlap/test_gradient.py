@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from otm.overlap import overlap_at
-from otm.overlap.gradient import along_curve, height_and_slope, height_at
+from otm.overlap.gradient import attach_curve_gradient, height_and_slope, height_at
 
 
 def rows(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,7 +42,7 @@ def test_gradients_are_indicators_times_the_level() -> None:
 def test_values_stay_and_gradients_are_weighted() -> None:
     draft, target = rows(torch.float64)
     values = torch.tensor([[0.1, 0.2], [0.3, 0.4]], dtype=torch.float64)
-    found = along_curve(
+    found = attach_curve_gradient(
         values, draft, target, levels=torch.tensor([[2.0, 2.0], [0.5, 0.5]]), weights=3.0
     )
     assert torch.equal(found.detach(), values)

@@ -64,7 +64,7 @@ def by(way: str) -> Iterator[None]:
         if way == "groups":
             patch.setattr(module, "compiled", lambda _: None)
         else:
-            assert module.compiled("otm.table.compiled.rows") is not None
+            assert module.compiled("otm.table.compiled.driver") is not None
         yield
 
 
@@ -411,7 +411,7 @@ def test_numba_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(otm.table, "compiled")
     module.compiled.cache_clear()
     try:
-        assert module.compiled("otm.table.compiled.rows") is None
+        assert module.compiled("otm.table.compiled.driver") is None
         without = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
     finally:
         module.compiled.cache_clear()
@@ -441,9 +441,9 @@ def test_both_ways_compute_what_is_declared_with_the_same_constants() -> None:
     runs.
     """
     from otm.table import arrays
-    from otm.table.compiled import columns, rows
+    from otm.table.compiled import common, driver
 
-    assert columns.DESCRIBED == DESCRIPTIONS
+    assert common.DESCRIBED == DESCRIPTIONS
     mass = otm.examples.dirichlet(9, rng=np.random.default_rng(8), rows=2)
     declared = {(column.stem, column.k) for column in table_columns((1, 2, 3))}
     turned = mass[::-1].copy()
@@ -452,7 +452,7 @@ def test_both_ways_compute_what_is_declared_with_the_same_constants() -> None:
     )
     for values, described in (
         by_arrays,
-        rows.chunk_values(mass, turned, [1, 2, 3], module.NAMES)[:2],
+        driver.chunk_values(mass, turned, [1, 2, 3], module.NAMES)[:2],
     ):
         assert set(values) == declared
         assert tuple(described) == DESCRIPTIONS
@@ -543,12 +543,12 @@ def test_logarithms_of_nothing(way: str) -> None:
 
 
 def test_numbas_files_on_disk_may_be_useless(monkeypatch: pytest.MonkeyPatch) -> None:
-    from otm.table.compiled import rows
+    from otm.table.compiled import driver
 
     def full(*_: object) -> object:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(rows, "chunk_values", full)
+    monkeypatch.setattr(driver, "chunk_values", full)
     module.compiled.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="set NUMBA_CACHE_DIR to another folder"):
@@ -557,7 +557,7 @@ def test_numbas_files_on_disk_may_be_useless(monkeypatch: pytest.MonkeyPatch) ->
     finally:
         module.compiled.cache_clear()
         monkeypatch.undo()
-        assert module.compiled("otm.table.compiled.rows") is rows
+        assert module.compiled("otm.table.compiled.driver") is driver
     assert code_path() == "compiled"
     assert table["optimum_iid_k2"] == 0.9375
 

@@ -2,25 +2,23 @@
 reads and at most one sort.
 
 NumPy pays a pass over memory for every operation. Here the interpreter is left alone, so that
-threads add up, and a row is read as it is given:
+threads add up, and a row is read as it is given (`driver`):
 
-* once for all that needs no order ([reading]): its sums, the schemes of one draft, entropies and
+* once for all that needs no order (`first_pass`): its sums, the schemes of one draft, entropies and
   divergences (a logarithm of a block is a polynomial, four or eight at a time), and powers (1 −
   p)^k, whose series in p lets all k share the moments Σ q p^n. If its sums say that it is no
   distribution (weights, float32), it is divided and read again; where that is known before, sums
   are taken first;
-* once along the order of q/p ([curve], [races]), after a sort of the tokens with mass, which stays
+* once along the order of q/p (`second_pass`), after a sort of the tokens with mass, which stays
   NumPy's, because that is vectorised. Only the races need it: their terms depend on every token's
   rank. On a stretch of the order where the match probability h = c (1 + y) hardly changes all k
-  share the moments Σ q y^n. Without races tokens are put into groups by ratio ([groups]).
+  share the moments Σ q y^n. Without races the first pass puts tokens into bins of the ratio.
 
-What is left of the order are the masses at the ends of its blocks or groups. The optimum looks into
-the few that can hold it; K-SEQ, recursive rejection, lenience and the greedy optimum ([likeliest])
-find theirs, and the gate of `Fuzzy` ([gate]) most often needs none. So the one array of a row's
+What is left of the order are the masses at the ends of its blocks or bins. The optimum looks into
+the few that can hold it; K-SEQ, recursive rejection, lenience and the greedy optimum find theirs
+(`otm.overlap.engine`), and the gate of `Fuzzy` most often needs none. So the one array of a row's
 length that is made is the order.
 
 Floating-point sums may be reordered (`reassoc`) and fused (`contract`), nothing else: infinities
-and NaN are meant and kept. Constants of other rooms stand here a second time and a test compares
-them: imported, they would be frozen into numba's files on disk, which are made anew when a file of
-this folder changes and not when those do. So what they call stays here, too.
+and NaN are meant and kept.
 """

@@ -420,9 +420,7 @@ class _Rows:
         return int(self.draft.shape[0])
 
     def chunks(self, number: int | None = None) -> Iterator[slice]:
-        """Cut that many rows, all by default, into slices that keep the float64
-        temporaries small.
-        """
+        """Cut that many rows, all by default, into slices whose temporaries stay small."""
         count = self.number if number is None else number
         elements = (
             _arrays.CHUNK_ELEMENTS if _arrays.is_on_host(self.draft) else _arrays.CHUNK_ON_DEVICE

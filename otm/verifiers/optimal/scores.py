@@ -16,8 +16,8 @@ the lines is enough too.
 prefix of supp p in ascending order of r = q/p, attain the minimum of Q(T) − P(T)^k, so that α* = 1
 + Q(T) − P(T)^k (`otm.drafts.iid_cut`). Take
 
-    s = p · a,   a = clip(r, c, d),   c with Σ_T p·max(r, c) = P(T)^k,   d with Σ_{off T} p·min(r,
-    d) = 1 − P(T)^k.
+    s = p · a,   a = clip(r, c, d),
+    c with Σ_T p·max(r, c) = P(T)^k,   d with Σ_{off T} p·min(r, d) = 1 − P(T)^k.
 
 Both solve: Q(T) ≤ P(T)^k because ∅ is no better than T, and Q(supp p ∖ T) ≥ 1 − P(T)^k because supp
 p is no better. The clip agrees with the two equations if c is below every level off T and d above
@@ -39,8 +39,8 @@ Unif[0, 1], then the k drafts' scores are i.i.d. uniform and
 so E[g(U) | y] = a(y) is all that is needed: a martingale coupling of a(Y) and g(U). By Strassen's
 theorem it exists exactly when a(Y) precedes g(U) in convex order, and that is the core condition:
 with atoms of equal level in ascending order, ∫₀^x g = x^k is the least mean that a set of measure x
-can have. `otm.verifiers.optimal.curtain` constructs it: one finite union of intervals per atom,
-disjoint, on which the atom's score is uniform. Its blocks stay in [0, 1] because a run of
+can have. `otm.verifiers.optimal.score_pieces` constructs it: one finite union of intervals per
+atom, disjoint, on which the atom's score is uniform. Its blocks stay in [0, 1] because a run of
 consecutive atoms of mass M and moment A has M^k ≤ A ≤ 1 − (1 − M)^k by the core condition, and
 disjoint blocks of total measure 1 tile [0, 1].
 
@@ -56,9 +56,9 @@ fit into the first-level cache. s, and with it optimality, is untouched.
 
 **5. The order is needed in few places.** The cut, c and d are roots and a maximum along the overlap
 curve, and atoms need not be tokens: any levels will do. So all of this runs over steps
-(`otm.overlap.steps`): single tokens around the cut, c and d, whole bins of the ratio elsewhere,
-whose edges serve as atoms, and a bin is resolved into its tokens where the answer may lie inside,
-or where splitting it between its edges fails the test of part 4.
+(`otm.overlap.lumped_row`): single tokens around the cut, c and d, whole bins of the ratio
+elsewhere, whose edges serve as atoms, and a bin is resolved into its tokens where the answer may
+lie inside, or where splitting it between its edges fails the test of part 4.
 
 **6. The output.** Accept the selected token y with probability min(1, q(y)/s(y)), else draw from
 the residual ∝ (q − s)₊. Lossless whatever s is, as long as s is the law of the selected token; what
@@ -86,8 +86,8 @@ from numpy.typing import NDArray
 from otm._arrays import UNIT_ROUNDOFF, integer_power, quiet, running_sum
 from otm.errors import SolverFailure
 from otm.overlap.curve import LARGEST_MULTIPLIED_POWER, NEGLIGIBLE, ratios
-from otm.overlap.steps import Steps
-from otm.verifiers.optimal.curtain import score_pieces
+from otm.overlap.lumped_row import Steps
+from otm.verifiers.optimal.score_pieces import score_pieces
 
 Vector = NDArray[np.float64]
 
@@ -161,9 +161,7 @@ class Scores:
 
     @property
     def tiling_residual(self) -> float:
-        """Largest |place of a piece − total length of the pieces above it|, and |total
-        length − 1|.
-        """
+        """Largest |place of a piece − length of the pieces above it|, and |total length − 1|."""
         real = self.owner > 0
         gap, length = self.gap[real], self.length[real]
         # a piece too short to move the next one's place comes before it

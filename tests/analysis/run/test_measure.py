@@ -414,11 +414,11 @@ def test_one_order_serves_every_temperature(monkeypatch: pytest.MonkeyPatch) -> 
     """Of q/p, where both models have the same and nothing is dropped; equal differences in float32
     are no disorder.
     """
-    from otm.table.compiled import rows
+    from otm.table.compiled import driver
 
-    sort, sorted_rows = rows.sort_packed, []
-    monkeypatch.setattr(rows, "sort_packed", lambda order: sorted_rows.append(sort(order)))
-    monkeypatch.setattr(rows, "put_in_order", lambda *_: pytest.fail("put in order again"))
+    sort, sorted_rows = driver.sort_packed, []
+    monkeypatch.setattr(driver, "sort_packed", lambda order: sorted_rows.append(sort(order)))
+    monkeypatch.setattr(driver, "put_in_order", lambda *_: pytest.fail("put in order again"))
     rng = np.random.default_rng(1)
     draft = (3.0 * rng.standard_normal((2, 20_000))).astype(np.float32)
     target = draft + rng.standard_normal(draft.shape).astype(np.float32)

@@ -18,7 +18,7 @@ from otm import IID, Optimal, Problem
 from otm.drafts.base import enumerate_drafts
 from otm.errors import SolverFailure
 from otm.verifiers.base import enumerated_acceptance
-from otm.verifiers.optimal.curtain import moment, score_pieces, upper_gap
+from otm.verifiers.optimal.score_pieces import moment, score_pieces, upper_gap
 from otm.verifiers.optimal.scores import Nodes, Scores, build_scores
 from tests import exact, strategies
 from tests.tolerance import UNIT_ROUNDOFF, rounding
@@ -206,7 +206,7 @@ def test_ratios_that_leave_no_room_make_every_token_an_atom(k: int, V: int) -> N
 
 
 # --- the construction
-# --------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=200)
@@ -324,7 +324,7 @@ def test_bins_must_be_a_count(bins: object) -> None:
 
 
 # --- the self-checks
-# --------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 def _scores() -> Scores:

@@ -7,7 +7,7 @@ import pytest
 
 import otm
 from otm.table import acceptance_table
-from otm.table.compiled import distributions, reading, rows
+from otm.table.compiled import driver, first_pass, second_pass
 from otm.table.table import NAMES
 from tests.tolerance import rounding
 
@@ -22,9 +22,9 @@ def test_rows_without_the_races_are_not_sorted(monkeypatch: pytest.MonkeyPatch) 
     p[1] = q[1] * (1 + 1e-9 * (rng.random(4096) - 0.5))
     p[1, :64] = otm.normalise(np.exp(rng.standard_normal(64))) / 64
     p = otm.normalise(p)
-    sort, put = [], rows.put_in_order
-    monkeypatch.setattr(rows, "sort_packed", lambda order: pytest.fail("sorted"))
-    monkeypatch.setattr(rows, "put_in_order", lambda *row: sort.append(put(*row)))
+    sort, put = [], driver.put_in_order
+    monkeypatch.setattr(driver, "sort_packed", lambda order: pytest.fail("sorted"))
+    monkeypatch.setattr(driver, "put_in_order", lambda *row: sort.append(put(*row)))
     names = ["optimum_iid", "kseq_iid"]
     found = acceptance_table(draft=p, target=q, k=[1, 4], columns=names)
     assert len(sort) == 1
@@ -43,11 +43,11 @@ def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order(
     q = np.full((2, 300), 1 / 300)
     p = q * (1 + 2.0**-50 * rng.permutation(300))
     q[1, ::2] = p[1, ::2] = 0.0  # only tokens with mass are sorted
-    put, seen = rows.put_in_order, []
+    put, seen = driver.put_in_order, []
     monkeypatch.setattr(
-        rows, "put_in_order", lambda p, q, order: seen.append((put(p, q, order), order.copy()))
+        driver, "put_in_order", lambda p, q, order: seen.append((put(p, q, order), order.copy()))
     )
-    found, _, _ = rows.chunk_values(p, q, [1, 3], NAMES)
+    found, _, _ = driver.chunk_values(p, q, [1, 3], NAMES)
     assert [len(order) for _, order in seen] == [300, 150]
     unit_p, unit_q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
     for row, (_, order) in enumerate(seen):
@@ -61,7 +61,7 @@ def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order(
 
 def test_read_only_arrays_are_compiled_for_no_anew() -> None:
     acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1])
-    made = (distributions._add_up, distributions._divide, reading.read, rows.fill)
+    made = (driver._add_up, driver._divide, first_pass.read_rows, second_pass.walk_rows)
     before = [len(f.signatures) for f in made]  # type: ignore[attr-defined]
     mass = np.array([[0.5, 0.25, 0.25, 0.0]])
     mass.flags.writeable = False
@@ -79,14 +79,16 @@ def test_what_no_distribution_is_beside_a_row_changes_none_of_its_bits(
     rng = np.random.default_rng(9)
     p, q = (otm.examples.dirichlet(3000, rng=rng, rows=1, concentration=3.0) for _ in range(2))
     with monkeypatch.context() as patch:
-        patch.setattr(rows, "unit_chunk", lambda _: pytest.fail("summed first"))
-        alone, described, sums = rows.chunk_values(p, q, [1, 4], NAMES)
+        patch.setattr(driver, "unit_chunk", lambda _: pytest.fail("summed first"))
+        alone, described, sums = driver.chunk_values(p, q, [1, 4], NAMES)
     np.testing.assert_allclose(sums, 1.0, rtol=0, atol=2.0**-50)
     signed, empty = p.copy(), p.copy()
     signed[0, 1] = -0.0
-    empty[0, np.arange(3000) % (3000 // rows._SAMPLE) > 0] = 0.0  # but for what is looked at first
+    empty[0, np.arange(3000) % (3000 // driver._SAMPLE) > 0] = (
+        0.0  # but for what is looked at first
+    )
     for beside in (2.0 * p, signed, empty):
-        values, said, sums = rows.chunk_values(
+        values, said, sums = driver.chunk_values(
             np.concatenate([p, beside]), np.concatenate([q, beside]), [1, 4], NAMES
         )
         np.testing.assert_allclose(sums[:, 1], beside.sum(), rtol=1e-14)
@@ -95,7 +97,7 @@ def test_what_no_distribution_is_beside_a_row_changes_none_of_its_bits(
         assert values["maximal_iid", 1][1] == pytest.approx(1.0, abs=1e-14)
         assert said["kl_target_draft"][1] == 0.0
     for wrong in (-p, np.full_like(p, np.nan)):
-        assert np.isnan(rows.chunk_values(wrong, wrong, [1], NAMES)[2]).all()
+        assert np.isnan(driver.chunk_values(wrong, wrong, [1], NAMES)[2]).all()
 
 
 def test_logarithms_that_a_softmax_has_left_are_read() -> None:
@@ -109,8 +111,8 @@ def test_logarithms_that_a_softmax_has_left_are_read() -> None:
     logs = tuple(
         np.where(a > 0, np.log(np.maximum(a, 1e-300)), -1.7976931348623157e308) for a in (p, q)
     )
-    values, taken, _ = rows.chunk_values(p, q, [1, 2], NAMES)
-    same, read, _ = rows.chunk_values(p, q, [1, 2], NAMES, logs)
+    values, taken, _ = driver.chunk_values(p, q, [1, 2], NAMES)
+    same, read, _ = driver.chunk_values(p, q, [1, 2], NAMES, logs)
     for name, value in taken.items():
         np.testing.assert_allclose(read[name], value, rtol=1e-13)
     assert (
@@ -121,8 +123,8 @@ def test_logarithms_that_a_softmax_has_left_are_read() -> None:
     for key, value in values.items():
         np.testing.assert_allclose(same[key], value, rtol=0, atol=1e-15)
     halves = tuple(0.5 * log for log in logs)
-    assert rows.chunk_values(p, q, [1], NAMES, halves)[1]["draft_entropy"] == pytest.approx(
+    assert driver.chunk_values(p, q, [1], NAMES, halves)[1]["draft_entropy"] == pytest.approx(
         0.5 * taken["draft_entropy"]
     )
-    weights = rows.chunk_values(2.0 * p, 2.0 * q, [1], NAMES, halves)[1]
+    weights = driver.chunk_values(2.0 * p, 2.0 * q, [1], NAMES, halves)[1]
     np.testing.assert_allclose(weights["draft_entropy"], taken["draft_entropy"], rtol=1e-13)

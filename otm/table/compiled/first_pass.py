@@ -1,4 +1,4 @@
-"""The first read of rows: sums, descriptions and every scheme that asks for no order."""
+"""The first pass over rows: sums, descriptions and every scheme that asks for no order."""
 
 from __future__ import annotations
 
@@ -7,68 +7,80 @@ import math
 import numpy as np
 from numba import types
 
+from otm._arrays import BLOCK
 from otm._numba import compile_once
-from otm.table.compiled.columns import (
+from otm.overlap.engine import (
+    FAST,
+    ROWS,
+    Flags,
+    Floats,
+    Integers,
+    add_to_bins,
+    bits,
+    multiply,
+    number,
+    part,
+)
+from otm.table.compiled.common import (
+    BUFFERS,
     DRAFT_ENTROPY,
+    FIRST,
+    FIRST_PASS,
     FUZZY,
+    IN_GROUPS,
     KL_DRAFT_TARGET,
     KL_TARGET_DRAFT,
+    LAYOUT,
+    LEAST_NORMAL,
     MAXIMAL,
     MINHASH,
     MINHASH_RULE,
-    NAIVE,
-    NAIVE_TREE,
-    TARGET_ENTROPY,
-    TV,
-    TYPICAL,
-)
-from otm.table.compiled.groups import pack, place_tokens, spread
-from otm.table.compiled.likeliest import likeliest, masses_without, without_likeliest
-from otm.table.compiled.parts import (
-    ASKED,
-    BLOCK,
-    FAST,
-    FIRST,
-    FOUND,
-    IN_GROUPS,
-    LAYOUT,
-    LEAST_NORMAL,
     MOST_P,
     MOST_Q,
+    NAIVE,
+    NAIVE_TREE,
     NUM_ADDED,
     OVERLAP,
-    READ,
-    ROWS,
+    REQUEST,
+    RESULTS,
     SAME,
-    SCRATCH,
     SHIFT,
     SIGNED,
     SQUARED,
     SUM_P,
     SUM_Q,
+    TARGET_ENTROPY,
     TERMS,
+    TV,
+    TYPICAL,
     WHOLE_P,
     WHOLE_Q,
-    Asked,
-    Flags,
-    Floats,
-    Found,
-    Integers,
+    Buffers,
+    FirstPass,
     Layout,
-    Read,
-    Scratch,
+    Request,
+    RowResults,
     add_moments,
-    bits,
     clear,
     logarithm,
-    multiply,
-    number,
-    part,
 )
 
 _LIGHT = 1 / 16  # (1 − p)^k with k p below it: the ninth term and those after it are below 2⁻⁵³
 _LIGHTER = 2.0**-10  # the same of the fifth term
 _FEWER_TERMS = 5
+_RATIOS_SAMPLED = 1024  # tokens whose ratios say how far the bins of a row reach
+# Bits of floats: of ∞, of ratios that are sorted as if they were less, and of a token without mass,
+# which comes last.
+_INFINITE, _UNLIMITED, _NOWHERE = (
+    np.int64(0x7FF0000000000000),
+    np.int64(0x7FDFFFFFFFFFFFFF),
+    np.int64(0x7FEFFFFFFFFFFFFF),
+)
+_UNSIGNED = np.int64(0x7FFFFFFFFFFFFFFF)
+_LEAST_RATIO, _MOST_RATIO = (
+    np.int64(1023 - 64) << np.int64(52),
+    np.int64(1023 + 64) << np.int64(52),
+)  # of 2⁻⁶⁴ and 2⁶⁴
 
 
 @part(FAST, at_once=True)
@@ -241,6 +253,94 @@ def _add_few_moments(q: Floats, excess: Floats, p: Floats, moments: Floats) -> N
         moments[1, n] += value
 
 
+@part()
+def _pack(p: Floats, q: Floats, start: int, n: int, mask: int, order: Integers) -> None:
+    """Fill, for each token of a block, p/q with the token's index in its last bits; without mass it
+    comes last.
+    """
+    for j in range(n):
+        ratio = bits(p[j] / q[j]) & _UNSIGNED
+        ratio = _NOWHERE if ratio > _INFINITE else min(ratio, _UNLIMITED)
+        order[start + j] = (ratio & ~mask) | (start + j)
+
+
+@part()
+def _spread(p: Floats, q: Floats, num_bins: int) -> tuple[int, int]:
+    """Return which bits of q/p number the bins of a row: (x >> shift) − first, from a sample of the
+    tokens.
+
+    Tokens beyond the sample's range join the first and the last bin.
+    """
+    least, most = _MOST_RATIO, _LEAST_RATIO
+    step = max(len(p) // _RATIOS_SAMPLED, 1)
+    for i in range(0, len(p), step):
+        ratio = bits(q[i] / p[i]) & _UNSIGNED
+        if _LEAST_RATIO <= ratio <= _MOST_RATIO:
+            least, most = min(least, ratio), max(most, ratio)
+    shift = 0
+    while (most >> shift) - (least >> shift) > num_bins - 3:
+        shift += 1
+    return int((least >> shift) - 1), shift
+
+
+@part()
+def _likeliest(p: Floats, most: Floats, top: Integers, mass: Floats) -> float:
+    """Fill the most likely tokens in order, the lowest index first among equals, by insertion: few
+    tokens get that far.
+
+    `most` holds the largest mass of each block, `mass` is overwritten. Returns the least of the
+    most likely tokens' masses.
+    """
+    count, filled = len(top), 0
+    for start in range(0, len(p), BLOCK):
+        if filled == count and most[start // BLOCK] <= mass[count - 1]:
+            continue
+        for i in range(start, min(start + BLOCK, len(p))):
+            if filled == count and p[i] <= mass[count - 1]:
+                continue
+            at = filled if filled < count else count - 1
+            while at > 0 and mass[at - 1] < p[i]:
+                mass[at], top[at] = mass[at - 1], top[at - 1]
+                at -= 1
+            mass[at], top[at] = p[i], i
+            filled = min(filled + 1, count)
+    return float(mass[count - 1])
+
+
+@part(FAST)
+def _without_likeliest(
+    p: Floats, q: Floats, start: int, top: Integers, in_top: Flags, sums: Floats
+) -> None:
+    """Replace a block's Σ p and Σ p q by those without the most likely tokens: less them is what
+    rounding has left of them.
+    """
+    for j in range(len(p)):
+        in_top[j] = False
+    for token in top:
+        if start <= token < start + len(p):
+            in_top[token - start] = True
+    mass = same = 0.0
+    for j in range(len(p)):
+        mass += 0.0 if in_top[j] else p[j]
+        same += 0.0 if in_top[j] else p[j] * q[j]
+    sums[SUM_P], sums[SAME] = mass, same
+
+
+@part(FAST, at_once=True)
+def _masses_without(p: Floats, q: Floats, top: Integers, parts: Floats, rest: Floats) -> None:
+    """Fill Σ p and Σ p q without the first so many of the likeliest tokens, all of which `parts`
+    leaves out.
+    """
+    count = len(top)
+    rest[0, count] = rest[1, count] = 0.0
+    for b in range((len(p) + BLOCK - 1) // BLOCK):
+        rest[0, count] += parts[SUM_P, b]
+        rest[1, count] += parts[SAME, b]
+    for i in range(count - 1, -1, -1):
+        mass, target = p[top[i]], q[top[i]]
+        rest[0, i], rest[1, i] = rest[0, i + 1] + mass, rest[1, i + 1] + mass * target
+
+
 @part(FAST, at_once=True)
 def _of_one_draft(
     p: Floats,
@@ -270,25 +370,25 @@ def _of_one_draft(
         if parts[MOST_Q, b] > threshold:
             accepted += _above(p[first:last], q[first:last], threshold)
         if parts[MOST_P, b] >= least:  # some of the most likely tokens may be here
-            without_likeliest(p[first:last], q[first:last], first, top, in_top, parts[:, b])
+            _without_likeliest(p[first:last], q[first:last], first, top, in_top, parts[:, b])
     single[TYPICAL] = accepted + whole[SAME]
 
 
 @compile_once(
-    types.void(ROWS, ROWS, ROWS, ROWS, ASKED, LAYOUT, types.int64, READ, FOUND, SCRATCH),
+    types.void(ROWS, ROWS, ROWS, ROWS, REQUEST, LAYOUT, types.int64, FIRST_PASS, RESULTS, BUFFERS),
     fastmath=FAST,
 )
-def read(
+def read_rows(
     p: Floats,
     q: Floats,
     known_log_p: Floats,
     known_log_q: Floats,
-    asked: Asked,
+    request: Request,
     layout: Layout,
     mask: int,
-    said: Read,
-    found: Found,
-    scratch: Scratch,
+    first_pass: FirstPass,
+    results: RowResults,
+    buffers: Buffers,
 ) -> None:
     """Fill what needs no order: sums, descriptions, the schemes of one draft, naive, naive tree,
     the most likely tokens.
@@ -299,7 +399,7 @@ def read(
     """
     width = p.shape[1]
     blocks = (width + BLOCK - 1) // BLOCK
-    ks, work, moments, parts = asked.ks, scratch.work, scratch.moments, scratch.parts
+    ks, work, moments, parts = request.ks, buffers.work, buffers.moments, buffers.parts
     block_p, block_q, excess, power, log_p, log_q = (
         work[0],
         work[1],
@@ -310,12 +410,12 @@ def read(
     )
     known = known_log_p.shape[1] == width
     for r in range(len(p)):
-        described, per_k, sums = found.described[:, r], found.per_k[:, :, r], said.sums[r]
+        described, per_k, sums = results.described[:, r], results.per_k[:, :, r], first_pass.sums[r]
         clear(moments)
         alone_p = alone_q = dead = signed = 0
-        first_group = shift = 0
-        if asked.way == IN_GROUPS:
-            first_group, shift = spread(p[r], q[r], layout.bins.shape[1])
+        first_bin = shift = 0
+        if request.way == IN_GROUPS:
+            first_bin, shift = _spread(p[r], q[r], layout.sums.shape[2])
         for b in range(blocks):
             first, last = b * BLOCK, min((b + 1) * BLOCK, width)
             n = last - first
@@ -331,21 +431,22 @@ def read(
                 signed += (bits(least_p) < 0) | (bits(least_q) < 0)
                 without_q, without_p, neither = _zeros(block_p, block_q)
                 alone_p, alone_q, dead = alone_p + without_q, alone_q + without_p, dead + neither
-                if asked.logarithms and not known:
+                if request.logarithms and not known:
                     _raise_to_normal(block_p, block_q, log_p, log_q, described)
                     of_p, of_q = log_p, log_q
-            if asked.packed:
-                pack(block_p, block_q, first, n, mask, layout.order[r])
-            elif asked.way == IN_GROUPS:
-                place_tokens(
+            if request.packed:
+                _pack(block_p, block_q, first, n, mask, layout.order[r])
+            elif request.way == IN_GROUPS:
+                add_to_bins(
                     block_p,
                     block_q,
-                    first_group,
+                    first_bin,
                     shift,
                     layout.place[r, first:last],
-                    layout.bins[r],
+                    layout.sums[r],
+                    layout.sizes[r],
                 )
-            if asked.logarithms:
+            if request.logarithms:
                 if known:
                     for j in range(n):
                         log_p[j], log_q[j] = known_log_p[r, first + j], known_log_q[r, first + j]
@@ -354,7 +455,7 @@ def read(
                 _add_entropies(block_p, block_q, of_p, of_q, known, described)
             described[TV] += _add_masses(block_p, block_q, excess, parts[:, b])
             drawn = parts[MOST_P, b] * ks[-1]
-            if not asked.powers:
+            if not request.powers:
                 continue
             if drawn <= _LIGHTER:
                 _add_few_moments(block_q, excess, block_p, moments)
@@ -363,8 +464,8 @@ def read(
                     add_moments(work[1 + weight], block_p, moments[weight])
             else:
                 _add_powers(block_p, block_q, excess, power, ks, per_k)
-        said.live[r] = blocks * BLOCK - dead
-        sums[FIRST], sums[SHIFT], sums[SIGNED] = first_group, shift, signed
+        first_pass.live[r] = blocks * BLOCK - dead
+        sums[FIRST], sums[SHIFT], sums[SIGNED] = first_bin, shift, signed
         whole = work[6]
         for i in range(NUM_ADDED):
             whole[i] = 0.0
@@ -378,17 +479,17 @@ def read(
         described[KL_TARGET_DRAFT] = np.inf if alone_q > 0 else forward
         described[KL_DRAFT_TARGET] = np.inf if alone_p > 0 else backward
         _naive(whole[SUM_Q], whole[OVERLAP], moments, ks, per_k)
-        least = likeliest(p[r], parts[MOST_P], said.top[r], said.rest[r, 0])
+        least = _likeliest(p[r], parts[MOST_P], first_pass.top[r], first_pass.rest[r, 0])
         _of_one_draft(
             p[r],
             q[r],
-            asked.lossy,
+            request.lossy,
             least,
-            said.top[r],
+            first_pass.top[r],
             whole,
             described,
             parts,
-            scratch.in_top,
-            found.single[:, r],
+            buffers.in_top,
+            results.single[:, r],
         )
-        masses_without(p[r], q[r], said.top[r], parts, said.rest[r])
+        _masses_without(p[r], q[r], first_pass.top[r], parts, first_pass.rest[r])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from otm.table.compiled.columns import LIST_RACE, PER_K, POISSON
-from otm.table.compiled.parts import BLOCK, TERMS, add_moments
-from otm.table.compiled.races import NARROW, close_stretch
+from otm._arrays import BLOCK
+from otm.table.compiled.common import LIST_RACE, PER_K, POISSON, TERMS, add_moments
+from otm.table.compiled.second_pass import NARROW, close_stretch
 
 
 def test_moments_stand_for_the_powers_and_quotients_of_a_stretch() -> None:

@@ -6,66 +6,38 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from otm._arrays import quiet
+from otm._arrays import BLOCK, quiet
 from otm._numba import compile_once
 from otm.errors import ShapeMismatch
+from otm.overlap.engine import FAST, LINES, ROWS, Floats, Integers, bits
 from otm.table.arrays import CURVE, LIKELY, LOGARITHMIC, RACES
-from otm.table.compiled.columns import (
-    DESCRIBED,
-    DRAFT_ENTROPY,
-    FUZZY,
-    KSEQ,
-    LENIENCE,
-    OPTIMUM,
-    PER_K,
-    RACE,
-    RECURSIVE,
-    SINGLE,
-    TARGET_ENTROPY,
-    TV,
-)
-from otm.table.compiled.curve import excess_above, kseq, optima, recursive_rejection
-from otm.table.compiled.distributions import SUMS_TO_ONE, live_tokens, unit_chunk
-from otm.table.compiled.gate import is_closer, is_closer_by_logarithms
-from otm.table.compiled.groups import MOST_GROUPS, PER_GROUP, gather
-from otm.table.compiled.likeliest import by_likely_tokens
-from otm.table.compiled.parts import (
-    ASKED,
-    BLOCK,
+from otm.table.compiled.common import (
     BY_READING,
-    FAST,
-    FIRST,
-    FOUND,
+    DESCRIBED,
     IN_GROUPS,
     IN_ORDER,
-    LAYOUT,
     NUM_PARTS,
     NUM_SUMS,
-    READ,
-    ROWS,
-    SCRATCH,
-    SHIFT,
+    PER_K,
     SIGNED,
+    SINGLE,
     TERMS,
     WHOLE_P,
     WHOLE_Q,
-    Asked,
-    Flags,
-    Floats,
-    Found,
-    Integers,
+    Buffers,
+    FirstPass,
     Layout,
-    Order,
-    Read,
-    Scratch,
+    Request,
+    RowResults,
 )
-from otm.table.compiled.races import races
-from otm.table.compiled.reading import read
+from otm.table.compiled.first_pass import read_rows
+from otm.table.compiled.second_pass import walk_rows
 from otm.verifiers.fuzzy import Fuzzy
 from otm.verifiers.lenience import Lenience
 from otm.verifiers.typical_acceptance import TypicalAcceptance
@@ -75,9 +47,13 @@ _RAISED = {"naive_iid", "naive_tree_iid"}
 _LOSSY = np.asarray(
     [Lenience().lenience, TypicalAcceptance().delta, TypicalAcceptance().eps, Fuzzy().threshold]
 )
-_SHORTEST_GROUPED = 1024  # below, a sort is as fast
+_SHORTEST_BINNED = 1024  # below, a sort is as fast
+_MOST_BINS, _PER_BIN = 1024, 64  # bins at most, and how many tokens they hold on average
 _ROOM = 8  # one in so many tokens, put in order here; NumPy does more of them faster
 _SAMPLE = 32  # tokens of which none is without mass, before a row is read as a distribution
+
+
+SUMS_TO_ONE = 2.0**-49  # but for so much
 
 
 def try_out() -> None:
@@ -120,7 +96,7 @@ def chunk_values(
             "Broadcast them."
         )
     names = set(wanted)
-    asked = Asked(
+    request = Request(
         ks=np.asarray(ks, dtype=np.int64),
         packed=bool(names & RACES),
         way=IN_ORDER if names & RACES else IN_GROUPS if names & _PLACED else BY_READING,
@@ -129,23 +105,23 @@ def chunk_values(
         lossy=_LOSSY,
     )
     with quiet():  # compiled code never warns, but numba may be told not to compile
-        found, sums = _found(p, q, asked, logs, orders)
+        results, sums = _results(p, q, request, logs, orders)
     values = {
-        (stem, k): found.per_k[i, j] for i, stem in enumerate(PER_K) for j, k in enumerate(ks)
+        (stem, k): results.per_k[i, j] for i, stem in enumerate(PER_K) for j, k in enumerate(ks)
     }
-    values |= {(stem, 1): found.single[i] for i, stem in enumerate(SINGLE)}
+    values |= {(stem, 1): results.single[i] for i, stem in enumerate(SINGLE)}
     if 2 in ks:
         values["spechub_greedy", 2] = values["greedy_optimal_greedy", 2]
-    return values, dict(zip(DESCRIBED, found.described, strict=True)), sums
+    return values, dict(zip(DESCRIBED, results.described, strict=True)), sums
 
 
-def _found(
+def _results(
     p: NDArray[np.floating],
     q: NDArray[np.floating],
-    asked: Asked,
+    request: Request,
     logs: tuple[Floats, Floats] | None,
     orders: list[Integers] | None,
-) -> tuple[Found, Floats]:
+) -> tuple[RowResults, Floats]:
     """Return the values of rows, and their sums.
 
     Rows that seem to be distributions are read as such, and their sums come with the rest.
@@ -155,109 +131,119 @@ def _found(
         wide_p, wide_q, *known = (
             np.require(a, np.float64, ["C", "A"]) for a in (p, q, *(logs or ()))
         )
-        table = _Table.of(wide_p, wide_q, asked, logs=known, order=orders[0] if orders else None)
-        if table.are_distributions():
-            if orders is not None and not orders and asked.way == IN_ORDER and not table.has_dead():
-                orders.append(table.layout.order)
-            return table.filled(), table.said.sums[:, [WHOLE_P, WHOLE_Q]].T
-        del table
+        batch = _Batch.of(wide_p, wide_q, request, logs=known, order=orders[0] if orders else None)
+        if batch.are_distributions():
+            if (
+                orders is not None
+                and not orders
+                and request.way == IN_ORDER
+                and not batch.has_dead()
+            ):
+                orders.append(batch.layout.order)
+            return batch.filled(), batch.first_pass.sums[:, [WHOLE_P, WHOLE_Q]].T
+        del batch
     (p, sum_p, dead_p), (q, sum_q, dead_q) = (unit_chunk(a) for a in (p, q))
     sparse = dead_p + dead_q > p.shape[1]  # half of the tokens have no mass, at least
     if sparse.any():
         rows = [
-            (live_tokens(p[r], q[r], asked.ks[-1]) if sparse[r] else (p[r : r + 1], q[r : r + 1]))
+            (live_tokens(p[r], q[r], request.ks[-1]) if sparse[r] else (p[r : r + 1], q[r : r + 1]))
             for r in range(len(p))
         ]
-        parts = [_Table.of(*row, asked).filled() for row in rows]
-        found = Found(*(np.concatenate(joined, axis=-1) for joined in zip(*parts, strict=True)))
+        parts = [_Batch.of(*row, request).filled() for row in rows]
+        results = RowResults(
+            *(np.concatenate(joined, axis=-1) for joined in zip(*parts, strict=True))
+        )
     else:
-        found = _Table.of(p, q, asked).filled()
-    return found, np.stack([sum_p, sum_q])
+        results = _Batch.of(p, q, request).filled()
+    return results, np.stack([sum_p, sum_q])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Table:
+class _Batch:
     """Rows that have been read once."""
 
     p: Floats
     q: Floats
-    asked: Asked
+    request: Request
     layout: Layout
     mask: int
-    said: Read
-    found: Found
-    scratch: Scratch
+    first_pass: FirstPass
+    results: RowResults
+    buffers: Buffers
 
     @classmethod
     def of(
         cls,
         p: Floats,
         q: Floats,
-        asked: Asked,
+        request: Request,
         *,
         logs: Sequence[Floats] = (),
         order: Integers | None = None,
-    ) -> _Table:
+    ) -> _Batch:
         """Read rows, and their logarithms if they are known; the order may be known, too."""
         count, width = p.shape
-        if asked.way == IN_GROUPS and width < _SHORTEST_GROUPED:
-            asked = asked._replace(way=IN_ORDER, packed=True)
-        if asked.way == IN_ORDER and order is not None:
-            asked = asked._replace(packed=False)
+        if request.way == IN_GROUPS and width < _SHORTEST_BINNED:
+            request = request._replace(way=IN_ORDER, packed=True)
+        if request.way == IN_ORDER and order is not None:
+            request = request._replace(packed=False)
         else:
             order = None
-        most, blocks = int(asked.ks[-1]), (width + BLOCK - 1) // BLOCK
-        grouped, listed = asked.way == IN_GROUPS, asked.way != BY_READING
-        groups = min(1 << (width // PER_GROUP).bit_length(), MOST_GROUPS) if grouped else 0
-        ends = max(blocks, groups) + 1 if listed else 0
-        table = cls(
+        most, blocks = int(request.ks[-1]), (width + BLOCK - 1) // BLOCK
+        grouped, listed = request.way == IN_GROUPS, request.way != BY_READING
+        bins = min(1 << (width // _PER_BIN).bit_length(), _MOST_BINS) if grouped else 0
+        ends = max(blocks, bins) + 1 if listed else 0
+        batch = cls(
             p=p,
             q=q,
-            asked=asked,
+            request=request,
             layout=Layout(
                 order=np.empty((count, width if listed else 0), dtype=np.int64)
                 if order is None
                 else order,
                 place=np.empty((count, width if grouped else 0), dtype=np.int16),
-                bins=np.zeros((count, groups, 3)),
+                sums=np.zeros((count, 4, bins, 4)),
+                sizes=np.zeros((count, bins), dtype=np.int64),
             ),
             mask=(1 << (width - 1).bit_length()) - 1,
-            said=Read(
+            first_pass=FirstPass(
                 sums=np.empty((count, NUM_SUMS)),
                 live=np.empty(count, dtype=np.int64),
                 top=np.empty((count, most), dtype=np.int64),
                 rest=np.empty((count, 2, most + 1)),
             ),
-            found=Found(
+            results=RowResults(
                 described=np.zeros((len(DESCRIBED), count)),
-                per_k=np.zeros((len(PER_K), len(asked.ks), count)),
+                per_k=np.zeros((len(PER_K), len(request.ks), count)),
                 single=np.empty((len(SINGLE), count)),
             ),
-            scratch=Scratch(
+            buffers=Buffers(
                 work=np.empty((7, BLOCK)),
                 moments=np.empty((2, TERMS)),
                 parts=np.empty((NUM_PARTS, blocks)),
                 in_top=np.empty(BLOCK, dtype=np.bool_),
-                ends=np.empty((6, ends)),
-                opened=np.empty((4, max(BLOCK, width // _ROOM if grouped else 0))),
-                starts=np.empty((2, ends), dtype=np.int64),
+                bins=np.empty(bins, dtype=np.int64),
+                starts=np.empty(ends, dtype=np.int64),
                 is_sorted=np.empty(ends, dtype=np.bool_),
+                ends=np.empty((LINES, ends)),
+                opened=np.empty((4, max(BLOCK, width // _ROOM if grouped else 0))),
+                wanted=np.empty((len(request.ks), ends), dtype=np.bool_),
             ),
         )
         log_p, log_q = logs or (np.empty((0, 0)),) * 2
-        read(
+        read_rows(
             p,
             q,
             log_p,
             log_q,
-            asked,
-            table.layout,
-            table.mask,
-            table.said,
-            table.found,
-            table.scratch,
+            request,
+            batch.layout,
+            batch.mask,
+            batch.first_pass,
+            batch.results,
+            batch.buffers,
         )
-        return table
+        return batch
 
     def are_distributions(self) -> bool:
         """Return whether every row sums to 1, has no sign, and has mass on half of its tokens or
@@ -266,67 +252,65 @@ class _Table:
         A little more is asked of sums than where they are taken first, in another order: what
         passes here is not divided there.
         """
-        sums, near = self.said.sums, 0.75 * SUMS_TO_ONE
+        sums, near = self.first_pass.sums, 0.75 * SUMS_TO_ONE
         whole = (np.abs(sums[:, [WHOLE_P, WHOLE_Q]] - 1.0) <= near).all()
         alive = (
             not self.has_dead()
             if self.ordered_before
-            else (2 * self.said.live >= self.p.shape[1]).all()
+            else (2 * self.first_pass.live >= self.p.shape[1]).all()
         )
         return bool(whole and not sums[:, SIGNED].any() and alive)
 
     @property
     def ordered_before(self) -> bool:
         """Whether other rows have left the order, in which every token has a place."""
-        return self.asked.way == IN_ORDER and not self.asked.packed
+        return self.request.way == IN_ORDER and not self.request.packed
 
     def has_dead(self) -> bool:
         """Return whether a token of any row has no mass at all, and so no place in the order."""
-        return bool((self.said.live < self.p.shape[1]).any())
+        return bool((self.first_pass.live < self.p.shape[1]).any())
 
-    def filled(self) -> Found:
+    def filled(self) -> RowResults:
         """Fill what needs an order, and return everything."""
-        if self.asked.way == BY_READING:
-            return self.found
-        if self.asked.packed:
+        if self.request.way == BY_READING:
+            return self.results
+        if self.request.packed:
             sort_packed(self.layout.order)
         wrong = np.empty(len(self.p), dtype=np.bool_)
-        fill(
+        walk_rows(
             self.p,
             self.q,
-            self.asked,
+            self.request,
             self.layout,
             self.mask,
-            self.said,
-            self.found,
+            self.first_pass,
+            self.results,
             wrong,
-            self.scratch,
+            self.buffers,
         )
-        for r in np.flatnonzero(wrong):
-            self._fill_again(int(r))
-        return self.found
+        for r in np.flatnonzero(wrong).tolist():
+            self._fill_again(r)
+        return self.results
 
     def _fill_again(self, r: int) -> None:
         """Fill a row after its tokens have been put in order by the ratios themselves."""
-        one, said = slice(r, r + 1), self.said
-        order, p, q = self.layout.order[one], self.p[one], self.q[one]
-        put_in_order(p[0], q[0], order[0, : said.live[r]])
-        layout = Layout(order, self.layout.place[one], self.layout.bins[one])
-        said = Read(said.sums[one], said.live[one], said.top[one], said.rest[one])
-        found = Found(*(np.ascontiguousarray(a[..., one]) for a in self.found))
-        in_order = self.asked._replace(way=IN_ORDER, packed=False)
-        fill(
-            p,
-            q,
-            in_order,
+        one = slice(r, r + 1)
+        layout = Layout(*(part[one] for part in self.layout))
+        first_pass = FirstPass(*(part[one] for part in self.first_pass))
+        results = RowResults(*(np.ascontiguousarray(part[..., one]) for part in self.results))
+        put_in_order(self.p[r], self.q[r], layout.order[0, : first_pass.live[0]])
+        walk_rows(
+            self.p[one],
+            self.q[one],
+            self.request._replace(way=IN_ORDER, packed=False),
             layout,
             self.mask,
-            said,
-            found,
+            first_pass,
+            results,
             np.empty(1, dtype=np.bool_),
-            self.scratch,
+            self.buffers,
         )
-        for mine, new in zip(self.found, found, strict=True):
+        for mine, new in zip(self.results, results, strict=True):
             mine[..., one] = new
 
 
@@ -345,68 +329,65 @@ def put_in_order(p: Floats, q: Floats, order: Integers) -> None:
         order[:] = np.argsort(p / q)[: len(order)]  # 0/0, without mass, comes last
 
 
-@compile_once(
-    types.void(ROWS, ROWS, ASKED, LAYOUT, types.int64, READ, FOUND, types.boolean[::1], SCRATCH),
-    fastmath=FAST,
-)
-def fill(
-    p: Floats,
-    q: Floats,
-    asked: Asked,
-    layout: Layout,
-    mask: int,
-    said: Read,
-    found: Found,
-    wrong: Flags,
-    scratch: Scratch,
-) -> None:
-    """Fill the columns that take the tokens in descending order of q/p, or in groups that are;
-    without ranks the races are left.
+def unit_chunk(rows: NDArray[Any]) -> tuple[Floats, Floats, Integers]:
+    """Return rows in float64, divided by their sums, these, NaN where an entry is negative, and how
+    many entries are 0.
 
-    A row is wrong, and to be put in order again, if the index took bits that were needed to tell
-    two ratios apart, or if the order inside a group matters that is too long.
+    Rows that sum to 1 but for 16 units of roundoff are returned as they are: their masses are as
+    close as that to p/Σp.
     """
-    ks, lossy, starts, is_sorted, ends = (
-        asked.ks,
-        asked.lossy,
-        scratch.starts[0],
-        scratch.is_sorted,
-        scratch.ends,
-    )
-    for r in range(len(p)):
-        is_wrong = False
-        described, per_k, single = found.described[:, r], found.per_k[:, :, r], found.single[:, r]
-        if asked.way == IN_GROUPS:
-            order = Order(p[r], q[r], layout.order[r], starts, is_sorted, ends, scratch.opened)
-            first, shift = int(said.sums[r, FIRST]), int(said.sums[r, SHIFT])
-            groups = gather(order, layout.place[r], layout.bins[r], first, shift, scratch.starts[1])
-        else:
-            order = Order(
-                p[r], q[r], layout.order[r, : said.live[r]], starts, is_sorted, ends, scratch.opened
-            )
-            tokens = order.tokens
-            if asked.packed:
-                for j in range(len(tokens)):
-                    tokens[j] &= mask
-            groups = (len(tokens) + BLOCK - 1) // BLOCK
-            for b in range(groups):
-                starts[b], is_sorted[b] = b * BLOCK, True
-            starts[groups] = len(tokens)
-            single[RACE], is_wrong = races(
-                order, said.sums[r, WHOLE_P], ks, scratch.work, scratch.moments, per_k
-            )
-        has_room = optima(order, groups, ends[4:], ks, per_k[OPTIMUM])
-        for i, k in enumerate(ks):
-            value = kseq(order, groups, k)
-            per_k[KSEQ, i], has_room = value, has_room and value == value
-        wrong[r] = is_wrong or not has_room
-        recursive_rejection(order, groups, ks, per_k[RECURSIVE])
-        excess = excess_above(order, groups, lossy[0])
-        single[LENIENCE] = (said.sums[r, WHOLE_Q] - excess) / lossy[0]  # Σ min(p, q/l)
-        by_likely_tokens(order, groups, said.top[r], said.rest[r], ks, per_k)
-        closer = is_closer(ends, groups, lossy[3], described[TV])
-        if closer < 0 and asked.logarithms:
-            entropies = described[DRAFT_ENTROPY] + described[TARGET_ENTROPY]
-            closer = is_closer_by_logarithms(p[r], q[r], lossy[3], entropies)
-        if closer > 0:
-            single[FUZZY] = 1.0
+    wide = np.require(rows, np.float64, ["C", "A"])
+    sums, zeros = np.empty(len(wide)), np.empty(len(wide), dtype=np.int64)
+    is_plain = _add_up(wide, sums, zeros)
+    if is_plain and (np.abs(sums - 1.0) <= SUMS_TO_ONE).all():
+        return wide, sums, zeros
+    unit = np.empty(wide.shape) if np.may_share_memory(wide, rows) else wide
+    _divide(wide, sums, unit)
+    return unit, sums, zeros
+
+
+def live_tokens(p: Floats, q: Floats, least: int) -> tuple[Floats, Floats]:
+    """Return the tokens of a row with any mass, `(1, n)` both, and some without where there are
+    fewer than `least`.
+    """
+    alive = np.flatnonzero((p > 0) | (q > 0))
+    kept = np.zeros((2, 1, max(len(alive), least)))
+    kept[0, 0, : len(alive)], kept[1, 0, : len(alive)] = p[alive], q[alive]
+    return kept[0], kept[1]
+
+
+@compile_once(types.boolean(ROWS, types.float64[::1], types.int64[::1]), fastmath=FAST)
+def _add_up(rows: Floats, sums: Floats, zeros: Integers) -> bool:
+    """Fill each row's sum, NaN where an entry is negative, and its zeros, and return whether no
+    entry has a sign, not even a 0.
+    """
+    width = rows.shape[1]
+    is_plain = True
+    for r in range(len(rows)):
+        is_negative, whole = False, 0.0
+        zeros[r] = 0
+        for start in range(0, width, BLOCK):
+            end, part, signs, alike = min(start + BLOCK, width), 0.0, np.int64(0), 0
+            for i in range(start, end):
+                part += rows[r, i]
+                signs |= bits(rows[r, i])
+                alike += rows[r, i] == 0
+            whole += part
+            zeros[r] += alike
+            if signs < 0:
+                is_plain = False
+                for i in range(start, end):
+                    is_negative |= rows[r, i] < 0
+        sums[r] = np.nan if is_negative else whole
+    return is_plain
+
+
+@compile_once(types.void(ROWS, types.float64[::1], types.float64[:, ::1]))
+def _divide(rows: Floats, sums: Floats, unit: Floats) -> None:
+    """Fill rows divided by their sums, but for those that sum to 1; −0 becomes 0, or q/p would be
+    −∞.
+    """
+    for r in range(len(rows)):
+        scale = 1.0 if abs(sums[r] - 1.0) <= SUMS_TO_ONE else 1.0 / sums[r]
+        for i in range(rows.shape[1]):
+            unit[r, i] = abs(rows[r, i]) * scale

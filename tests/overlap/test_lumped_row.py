@@ -9,7 +9,7 @@ import pytest
 
 import otm
 from otm.overlap.curve import overlap_at, ratios
-from otm.overlap.steps import Steps
+from otm.overlap.lumped_row import Steps
 from otm.verifiers.optimal import scores
 from tests.overlap.instances import problems
 from tests.tolerance import rounding
@@ -123,5 +123,5 @@ def test_a_cut_inside_a_bin_is_found_by_its_bound(monkeypatch: pytest.MonkeyPatc
 def test_short_rows_and_hosts_without_numba_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
     p, q = (otm.normalise(a) for a in few_bins(3000, np.random.default_rng(0)))
     assert not Steps.of(p[:1000], q[:1000]).lumped.any()
-    monkeypatch.setattr("otm.overlap.steps.compiled", lambda _: None)
+    monkeypatch.setattr("otm.overlap.lumped_row.compiled", lambda _: None)
     assert not Steps.of(p, q).lumped.any()
