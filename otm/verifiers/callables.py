@@ -23,7 +23,8 @@ from otm.drafts.base import enumerate_drafts, readable
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_count, check_instance, check_real
 from otm.problem import Problem
-from otm.results import Certified, Definition, is_member
+from otm.results import Definition, is_member
+from otm.statistics import Certified
 from otm.tracing.answers import (
     NO_TOKEN,
     CandidateFailure,
