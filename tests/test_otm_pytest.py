@@ -30,7 +30,8 @@ def test_seed(assert_lossless):
     def batch(p, q, drafts, rng):
         rows.append(int(drafts.sum()))
         return rng.choice(len(q), p=q, size=len(drafts))
-    assert_lossless(otm.audit.BatchCandidate(batch), laws=[otm.IID(1)], errors=otm.audit.Errors(detect=0.5))
+    errors = otm.audit.Errors(detect=0.5)
+    assert_lossless(otm.audit.BatchCandidate(batch), laws=[otm.IID(1)], errors=errors)
     print("ROWS", rows[:5])
 """
 
