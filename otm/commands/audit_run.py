@@ -284,7 +284,8 @@ def _candidate(options: argparse.Namespace) -> Candidate:
     if isinstance(found, Verifier | Candidate):
         candidate = audit.classify(found)
         kind = KINDS.get(options.mode, Candidate)
-        if not isinstance(candidate, kind):
+        fits = isinstance(candidate, kind)
+        if not fits:
             raise InvalidParameter(
                 f"--mode {options.mode} audits {kind.called}; {name!r} is "
                 f"{candidate.description}. Drop --mode."

@@ -295,8 +295,8 @@ class _Batch:
     def _fill_again(self, r: int) -> None:
         """Fill a row after its tokens have been put in order by the ratios themselves."""
         one = slice(r, r + 1)
-        layout = Layout(*(part[one] for part in self.layout))
-        first_pass = FirstPass(*(part[one] for part in self.first_pass))
+        layout = Layout._make(part[one] for part in self.layout)
+        first_pass = FirstPass._make(part[one] for part in self.first_pass)
         results = RowResults(*(np.ascontiguousarray(part[..., one]) for part in self.results))
         put_in_order(self.p[r], self.q[r], layout.order[0, : first_pass.live[0]])
         walk_rows(
