@@ -36,7 +36,7 @@ it, and is loaded when it is asked for:
 ``otm.trees``        draft trees: shapes, optimal trees, costs, entropy bounds
 ``otm.engines``      what engines write and want: acceptance records, costs, planned lengths
 ``otm.tracing``      what a sampler does with its random numbers, followed draw by draw
-``otm.evidence``     tests of hypotheses with error budgets
+``otm.statistics``   the two types of a number and how sure it is
 ``otm.audit``        is somebody else's verifier lossless?
 ``otm.table``        every scheme on every row of a batch, from one sort
 ``otm.verifiers``    what verifiers are made of, and more of them than have a name here

@@ -7,7 +7,6 @@ from otm import (
     drafts as drafts,
     engines as engines,
     errors as errors,
-    evidence as evidence,
     examples as examples,
     losses as losses,
     lossy as lossy,

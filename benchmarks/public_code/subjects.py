@@ -1,5 +1,6 @@
-"""What is audited: for each piece of public code its revision, and a shim of at most ten lines that
-fits it to an audit.
+"""What is audited: each piece of public code, its revision, and a shim that fits it to an audit.
+
+A shim has at most ten statements.
 
 A shim loads the code from a checkout and returns the callable that `otm.audit` takes:
 `verify(draft, target, drafts, uniforms)` for one token or a block, `verify(tree, rng)`, or
@@ -224,23 +225,16 @@ def _vllm(root: Path) -> Any:
     return verify
 
 
-def _ascend(
-    root: Path, *, block: bool = False, entropy: bool = False, probabilities: bool = True
-) -> Any:
-    code = load(
-        root, "vllm_ascend/sample/rejection_sampler.py", **from_vllm(block=block, entropy=entropy)
-    )
+def _ascend(root: Path, *, probabilities: bool = True, **how: bool) -> Any:
+    code = load(root, "vllm_ascend/sample/rejection_sampler.py", **from_vllm(**how))
+    asked = {"all_greedy": False, "all_random": True, "generators": {}}
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
         p, q, x = (torch.as_tensor(np.asarray(array)) for array in (draft, target, drafts))
-        how = types.SimpleNamespace(
-            all_greedy=False, all_random=True, temperature=torch.ones(1), generators={}
-        )
         known = p.float().contiguous() if probabilities else None
-        counts = [len(x)], len(x), torch.tensor([len(x)])
-        return code.rejection_sample(
-            x, *counts, known, q[:-1].log().float(), torch.multinomial(q[-1:], 1), how
-        )[0]
+        counts, last = ([len(x)], len(x), torch.tensor([len(x)])), torch.multinomial(q[-1:], 1)
+        sampling = types.SimpleNamespace(temperature=torch.ones(1), **asked)
+        return code.rejection_sample(x, *counts, known, q[:-1].log().float(), last, sampling)[0]
 
     return verify
 

@@ -253,7 +253,7 @@ class Unpinned:
         return unpinned
 
 
-def from_vllm(*, block: bool, entropy: bool) -> dict[str, Any]:
+def from_vllm(*, block: bool = False, entropy: bool = False) -> dict[str, Any]:
     """Return what vllm-ascend's rejection sampler has from vLLM and from its configuration."""
     thresholds = {"posterior_threshold": 0.95, "posterior_alpha": 0.4}
     settings = types.SimpleNamespace(

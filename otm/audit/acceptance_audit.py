@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from otm import drawing
 from otm.audit.coverage import Coverage
-from otm.audit.error_budget import USUAL, Errors
+from otm.audit.error_budget import USUAL, Errors, check_errors
 from otm.audit.report import SingleAudit, Verdict, facts, format_probability
 from otm.engines import AcceptanceRecord, read_acceptance
 from otm.errors import InvalidParameter
@@ -254,7 +254,7 @@ def acceptance_counts(
     ['not lossless', 'no verdict', 'no verdict']
     """
     check_instance(name, str, name="name")
-    errors = errors.check_tests()
+    errors = check_errors(errors).check_tests()
     if not isinstance(record, AcceptanceRecord):
         name = name or Path(record).name
         record = read_acceptance(record)

@@ -33,13 +33,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.deadline import Deadline
-from otm.audit.error_budget import USUAL, Errors
+from otm.audit.error_budget import USUAL, Errors, check_errors
 from otm.audit.integration import IntegratedAudit
 from otm.audit.report import PASSED, SingleAudit
 from otm.drafts import Law
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import check_count, check_counts, check_instance
+from otm.pmf import check_count, check_counts, check_instance, check_real
 from otm.tracing.answers import (
     CandidateFailure,
     integer_of,
@@ -80,10 +80,11 @@ class Scope:
     own_randomness: bool = False
 
     def __post_init__(self) -> None:
-        check_instance(self.errors, Errors, name="errors").check_tests()
+        check_errors(self.errors).check_tests()
         check_count(self.seed, name="seed", minimum=0)
-        words = (self.only,) if isinstance(self.only, str) else tuple(self.only)
-        object.__setattr__(self, "only", words)
+        if self.tolerance is not None:
+            check_real(self.tolerance, name="tolerance", low=0.0, high=1.0)
+        object.__setattr__(self, "only", check_names(self.only, name="only"))
         if self.laws is not None:
             object.__setattr__(self, "laws", _check_laws(self.laws))
         if self.num_drafts is not None:
@@ -119,6 +120,19 @@ class Scope:
                 "another, or lower the number of drafts."
             )
         return chosen
+
+
+def check_names(given: str | Iterable[str], *, name: str) -> tuple[str, ...]:
+    """Return names of checks, of which one may stand alone."""
+    if isinstance(given, str):
+        return (given,)
+    try:
+        words = tuple(given)
+    except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
+        raise InvalidParameter(
+            f"{name} must be a name of checks, or several; got {given!r:.80}. Pass 'exact', say."
+        ) from error
+    return tuple(check_instance(word, str, name=f"An entry of {name}") for word in words)
 
 
 def _check_laws(laws: Iterable[Law]) -> tuple[Law, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from otm.errors import InvalidParameter
-from otm.pmf import check_real
+from otm.pmf import check_instance, check_real
 
 DETECT = 0.02
 """Total variation that samples of one token, a block or a log are planned to find."""
@@ -88,6 +88,11 @@ class Errors:
         check_real(self.false_alarm, name="false_alarm", low=_LEAST, high=0.5)
         check_real(self.missed, name="missed", low=_LEAST, high=0.5)
         return self
+
+
+def check_errors(errors: object) -> Errors:
+    """Return a budget of errors as it is, or say that it is none."""
+    return check_instance(errors, Errors, name="errors")
 
 
 USUAL = Errors()

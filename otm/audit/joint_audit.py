@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from otm import drawing
 from otm.audit.coverage import SAMPLES, Coverage
-from otm.audit.error_budget import DETECT_END_TO_END, DetectionBudget, Errors
+from otm.audit.error_budget import DETECT_END_TO_END, DetectionBudget, Errors, check_errors
 from otm.audit.integration import BRANCHING, check_tolerance
 from otm.audit.report import SampledFigures, SingleAudit, Verdict, facts, format_probability
 from otm.audit.sampled_audit import SampledAudit, outputs
@@ -199,6 +199,7 @@ def joint(
     of each row.
     """
     branching = check_real(seconds, name="seconds", low=0.0)
+    check_errors(errors)
     check_rng(rng)
     num_tokens = len(targets[0](()))
     size = len(targets) * length

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from otm import drawing
 from otm.audit.coverage import Coverage
-from otm.audit.error_budget import DETECT, USUAL, Errors
+from otm.audit.error_budget import DETECT, USUAL, Errors, check_errors
 from otm.audit.report import SingleAudit, Verdict, facts
 from otm.audit.token_log import LogRecord, read_log
 from otm.drafts import IID, Law, WithoutReplacement
@@ -227,7 +227,7 @@ def records_needed(errors: Errors = USUAL) -> int:
     >>> records_needed(), records_needed(otm.audit.Errors(detect=0.1))
     (88503, 3515)
     """
-    drift, missing = errors.level(DETECT, low=_LEAST_DRIFT), errors.missed
+    drift, missing = check_errors(errors).level(DETECT, low=_LEAST_DRIFT), errors.missed
     stakes = _FIXED_STAKES[8.0 * drift > _FIXED_STAKES]  # larger ones lose in the mean
     gain, luck = stakes * drift - stakes**2 / 8, stakes * deviation(missing)
     hurdle = _hurdle(errors.false_alarm)
@@ -289,7 +289,7 @@ def server_log(
     if isinstance(records, str | Path):
         name = name or Path(records).name
         return server_log(read_log(records), name=name, law=law, errors=errors)
-    level, missing = errors.false_alarm, errors.missed
+    level, missing = check_errors(errors).false_alarm, errors.missed
     smallest = errors.level(DETECT, low=_LEAST_DRIFT)
     if law is not None and not isinstance(law, Law):
         raise InvalidParameter(

@@ -128,6 +128,9 @@ class VerifierCandidate(IntegrableCandidate):
 
     verifier: Verifier
 
+    def __post_init__(self) -> None:
+        check_instance(self.verifier, Verifier, name="verifier")
+
     @property
     def name(self) -> str:  # type: ignore[override]  # never assigned
         """As the verifier is written."""

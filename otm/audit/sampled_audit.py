@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from otm import drawing
 from otm.audit.coverage import SAMPLES, Coverage, coverage_of_problem
-from otm.audit.error_budget import DETECT, USUAL, Errors
+from otm.audit.error_budget import DETECT, USUAL, Errors, check_errors
 from otm.audit.report import SampledFigures, SingleAudit, Verdict, facts, format_probability
 from otm.errors import InvalidParameter, TooLarge
 from otm.evidence import (
@@ -209,7 +209,7 @@ def audit_of_draws(
         tested: the coverage, but for how; that of one token on the problem unless given.
         errors: what must be found, and how often the audit may be wrong.
     """
-    errors = errors.check_tests()
+    errors = check_errors(errors).check_tests()
     mean = problem.draft if problem.draft.ndim == 1 else problem.draft.mean(axis=0)
     cell = pool(mean, problem.target, MOST_CELLS)
     mass: NDArray[Any] = np.bincount(cell, weights=problem.target)
@@ -310,7 +310,7 @@ def outputs(
         planned=tally.samples,
         evidence=float(log_evidence(tally.counts, pooled)),
         optimum=None,
-        errors=errors.check_tests(),
+        errors=check_errors(errors).check_tests(),
         uncertainty=0.05,
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from otm.audit import exports, standard_problems as standard
 from otm.audit.batteries import BatteryAudit, battery, candidate_of
-from otm.audit.candidate import Check, Scope
+from otm.audit.candidate import Check, Scope, check_names
 from otm.audit.deadline import Deadline, OutOfTime
 from otm.audit.error_budget import USUAL, Errors
 from otm.audit.report import PASSED, SingleAudit
@@ -127,15 +127,19 @@ def parametrize_with_checks(
         only=only, laws=laws, num_drafts=num_drafts, errors=errors, tolerance=tolerance, seed=seed
     )
     found: list[tuple[str, Check]] = []
-    for thing in candidates if isinstance(candidates, list | tuple) else [candidates]:
+    things = candidates if isinstance(candidates, list | tuple) else [candidates]
+    if not things:
+        raise InvalidParameter("candidates must hold at least one; it is empty. Pass a function.")
+    for thing in things:
         timed = dataclasses.replace(scope, deadline=Deadline(limit))
         candidate = candidate_of(thing, timed)
         for check in timed.checks(candidate.limited(timed.deadline)):
             found.append((candidate.name, _timed(check, timed)))
-    skipped = dict(skip) if isinstance(skip, Mapping) else dict.fromkeys(skip, "skipped by name")
-    known = dict(expected_failures or {})
-    for word in (*skipped, *known):
-        check_instance(word, str, name="A name of a check")
+    skipped = dict.fromkeys(check_names(skip, name="skip"), "skipped by name")
+    skipped |= skip if isinstance(skip, Mapping) else {}
+    known = {} if expected_failures is None else expected_failures
+    check_instance(known, Mapping, name="expected_failures")
+    for word in (*skipped, *check_names(known, name="expected_failures")):
         if not any(check.is_named([word]) for _, check in found):
             raise InvalidParameter(
                 f"No check is named {word!r}; there are {found[0][1].name!r} and "

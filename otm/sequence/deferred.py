@@ -225,7 +225,7 @@ def walk_sequences(
 
     Args:
         shape: K chains.
-        models: the models.
+        models: draft and target, asked once for each context.
         weight: u → f(u)/P(u).
         accepted: u → f(uy)/P(u) for every next token y `(V,)`.
     """

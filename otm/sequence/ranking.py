@@ -24,7 +24,7 @@ class RankedDecoder:
     """A decoder beside the best that could be done with its drafts.
 
     Attributes:
-        decoder: the decoder.
+        decoder: what is ranked.
         num_drafts: drafted vertices per step.
         block_efficiency: its expected number of tokens per target call.
         best: the certified upper bound for its drafts.

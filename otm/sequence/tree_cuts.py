@@ -478,7 +478,7 @@ def cuts_between(
     """Return the antichains {v ≥ t} between neighbouring levels t, heaviest first.
 
     Args:
-        paths: the paths.
+        paths: what the models can write, shorter ones first.
         parents: `(n,)` each one's parent's number, −1 for the empty path.
         along: `(n,)` values v ≥ 0 that do not fall along a path.
         levels: the values at which the antichain changes.

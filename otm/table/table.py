@@ -547,9 +547,10 @@ def _table(
 
 def _num_cores() -> int:
     """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
+    try:
         return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    except AttributeError:  # macOS and Windows tell only how many there are
+        return os.cpu_count() or 1
 
 
 def _chunk(

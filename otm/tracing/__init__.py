@@ -32,17 +32,6 @@ hidden state.
 """
 
 from otm.tracing.branching import TracedLaw, contradicts_samples, trace
-from otm.tracing.drawn_row import DrawnRow, RowTable
 from otm.tracing.execution import TraceAborted
-from otm.tracing.output_law import OutputLaw, output_law_of
 
-__all__ = [
-    "DrawnRow",
-    "OutputLaw",
-    "RowTable",
-    "TraceAborted",
-    "TracedLaw",
-    "contradicts_samples",
-    "output_law_of",
-    "trace",
-]
+__all__ = ["TraceAborted", "TracedLaw", "contradicts_samples", "trace"]

@@ -33,8 +33,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.errors import InvalidParameter
 from otm.evidence import log_evidence
-from otm.pmf import check_count
+from otm.pmf import check_count, check_instance, check_real
 from otm.tracing.execution import Decision, Execution, TraceUnbounded
 from otm.tracing.intercept.draws import ReplayedDraws, TracingDraws
 from otm.tracing.intercept.interception import Interception, intercepted, preserved, seed_all
@@ -116,6 +117,7 @@ def trace(
         TraceAborted: if the function converted a uniform to a plain number, drew what cannot be
             followed, or gave another value on plain numbers from the same box; the message says
             which. It is no `Exception`, so that the code cannot catch it.
+        InvalidParameter: if `function` is no function, or a number is out of its range.
 
     Cost: two runs of the function for each box, and some more. Accuracy: each boundary is exact to
         the last bit of the float that the code compares, 2⁻⁵³ a box; races to some 1e-15.
@@ -124,9 +126,17 @@ def trace(
     >>> law.mass, law.error
     ({'high': 0.75, 'low': 0.25}, 0.0)
     """
-    count = check_count(num_uniforms, name="num_uniforms", minimum=0)
-    budget = {"most_slanted": most_slanted, "most_work": most_work}
-    (law,) = trace_each([function], count, most_seconds=most_seconds, **budget)
+    if not callable(function):
+        raise InvalidParameter(
+            f"What is traced must be a function of uniforms; got {function!r:.80}. Pass it itself."
+        )
+    (law,) = trace_each(
+        [function],
+        check_count(num_uniforms, name="num_uniforms", minimum=0),
+        most_slanted=check_count(most_slanted, name="most_slanted", minimum=0),
+        most_work=check_count(most_work, name="most_work"),
+        most_seconds=check_real(most_seconds, name="most_seconds", low=0.0),
+    )
     return law
 
 
@@ -281,15 +291,27 @@ def _surprise(answers: collections.Counter[Hashable], law: TracedLaw) -> float:
 
 
 def contradicts_samples(laws: Sequence[TracedLaw]) -> bool:
-    """Whether executions on real randomness contradict laws that were found, all together.
+    """Return whether executions on real randomness contradict laws that were found, all together.
 
     Independent e-values multiply, so that the evidence against each adds up in logarithms.
 
     Args:
         laws: from `trace` or `trace_each`.
 
+    Returns:
+        True if the evidence reaches 10⁹, which true laws do with probability at most 10⁻⁹.
+
+    Raises:
+        InvalidParameter: if one is no `TracedLaw`.
+
+    Cost: O(number of laws); the executions were made by `trace`.
+
     >>> fixed = trace(lambda u: bool(np.random.default_rng(7).random() < 0.5))  # a seed in the code
     >>> fixed.mass, contradicts_samples([fixed])
     ({True: 0.5, False: 0.5}, True)
     """
-    return math.fsum(law.surprise for law in laws) >= math.log(SURPRISE)
+    found = [
+        check_instance(law, TracedLaw, name="A traced law")
+        for law in check_instance(laws, Sequence, name="laws")
+    ]
+    return math.fsum(law.surprise for law in found) >= math.log(SURPRISE)

@@ -76,7 +76,26 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         {"verifier": otm.KSeq(), "problem": PROBLEM, "k": [1, 2], "by": "membership"},
     )
     logs = {"log_draft": np.log([P]), "log_target": np.log([Q])}
-    yield otm.acceptance_table, {"draft": [P], "target": [Q], "k": [1, 2], **logs}
+    yield otm.acceptance_table, {"draft": [P], "target": [Q], "k": [1, 2], "threads": 1, **logs}
+    yield (
+        otm.audit.parametrize_with_checks,
+        {
+            "candidates": [otm.Maximal()],
+            "only": "exact",
+            "skip": ["zeros"],
+            "expected_failures": {"ties": "for a reason"},
+            "laws": [otm.IID(1)],
+            "num_drafts": None,
+            "seed": 0,
+            "errors": otm.audit.Errors(),
+            "tolerance": 1e-9,
+            "seconds": 9.0,
+        },
+    )
+    steps = {"num_uniforms": 1, "most_slanted": 8, "most_work": 99, "most_seconds": 9.0}
+    yield otm.tracing.trace, {"function": lambda uniforms: bool(uniforms[0] < 0.5), **steps}
+    law = otm.tracing.trace(lambda uniforms: bool(uniforms[0] < 0.5), 1)
+    yield otm.tracing.contradicts_samples, {"laws": [law]}
     yield (
         otm.compare,
         {

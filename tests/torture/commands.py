@@ -281,7 +281,7 @@ def inputs() -> Path:
         "analysis.run.merge.merge",
         "analysis.decode.results.ResultsFile",
         "otm.audit.server_log",
-        "analysis.train.texts.from_text_files",
+        "analysis.train.corpus.from_text_files",
     ):
         shutil.copytree(readers.template(name), folder, dirs_exist_ok=True)
     for name in ("txt", "jsonl"):

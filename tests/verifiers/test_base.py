@@ -75,7 +75,7 @@ def _counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[No
 
 @pytest.mark.parametrize(
     ("verifier", "module", "shared"),
-    [(KSeq(), kseq, "_pieces"), (RecursiveRejection(), recursive_rejection, "rejection_levels")],
+    [(KSeq(), kseq, "kseq_roots"), (RecursiveRejection(), recursive_rejection, "rejection_levels")],
     ids=["KSeq", "RecursiveRejection"],
 )
 def test_one_sort_or_recursion_serves_every_k(
