@@ -310,8 +310,6 @@ def contradicts_samples(laws: Sequence[TracedLaw]) -> bool:
     >>> fixed.mass, contradicts_samples([fixed])
     ({True: 0.5, False: 0.5}, True)
     """
-    found = [
-        check_instance(law, TracedLaw, name="A traced law")
-        for law in check_instance(laws, Sequence, name="laws")
-    ]
+    check_instance(laws, Sequence, name="laws")
+    found = [check_instance(law, TracedLaw, name="A traced law") for law in laws]
     return math.fsum(law.surprise for law in found) >= math.log(SURPRISE)
