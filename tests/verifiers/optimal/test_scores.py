@@ -110,7 +110,7 @@ def test_exact_at_full_vocabulary(k: int) -> None:
     assert rule.upper == pytest.approx(best, abs=1e-12)
     # Running sums of 128,256 masses err by √V·u ≈ 4e-14 in practice: planned and true law agree to
     # 1e-12 in total variation.
-    assert rule.scores.moment_residual <= 1e-12
+    assert rule.scores.residuals["moment"] <= 1e-12
     # "below a hundred on language models": a few times that would still fit the cache
     assert rule.scores.num_atoms <= 300
     binned = otm.prepare(Optimal(bins=4096), problem)
