@@ -86,8 +86,8 @@ def test_monte_carlo_at_32000_tokens(k: int) -> None:
     # Power: a mutant whose true deviation is at least 2·RADIUS is missed with probability below
     # 1e-9. Theirs is known exactly.
     bad = wrong_pieces(rule)
-    i = np.searchsorted(bad.scores.level, bad.level[:-1], side="right") - 1
-    theta = (bad.level[:-1] - bad.scores.level[i]) / bad.scores.steps[i]
+    i = np.searchsorted(bad.scores.level, bad.level, side="right") - 1
+    theta = (bad.level - bad.scores.level[i]) / bad.scores.steps[i]
     achieved = np.append(bad.scores.achieved, 0.0)
     selection = p * ((1 - theta) * achieved[i] + theta * achieved[i + 1])
     assert selection.sum() == pytest.approx(1, abs=1e-9)
