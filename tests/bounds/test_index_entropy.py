@@ -58,7 +58,12 @@ def test_indices_into_an_independent_list(pair: tuple[np.ndarray, np.ndarray]) -
     if (q[p < 1e-2] > 0).any():
         return  # the index has a tail beyond the table (infinite divergence is tested below)
     lower = index_entropy_lower(problem)
-    assert lower == pytest.approx(divergence(p, q), abs=1e-12)
+    d, list_constant = divergence(p, q), math.log2(4 * math.e)
+    assert lower == pytest.approx(d, abs=1e-12)
+    assert index_entropy_upper(problem) == pytest.approx(d + math.log2(d + 1) + 4, abs=1e-11)
+    assert greedy_index_entropy_upper(problem) == pytest.approx(
+        d + math.log2(d + list_constant) + list_constant, abs=1e-11
+    )
     greedy = acceptance_vector_of_greedy_rejection(p, q)
     for law, upper in (
         (poisson_index(p, q), index_entropy_upper(problem)),
