@@ -88,6 +88,17 @@ class TestRaoBlackwell:
             )
             assert found.value == pytest.approx(1.0, abs=rounding(8, 5))
 
+    def test_the_width_where_nothing_varies(self) -> None:
+        """One draft is rejected with TV on every path: Bernstein's second term alone is left."""
+        problem = otm.Problem(draft=[0.5, 0.5], target=[0.2, 0.8], law=otm.WithoutReplacement(1))
+        found = otm.verifiers.rao_blackwell_acceptance(
+            problem, samples=1_000, rng=np.random.default_rng(0), confidence=0.9
+        )
+        width = 0.3 * 7 * np.log(4 / 0.1) / (3 * 999)
+        assert (found.low, found.value, found.high) == pytest.approx(
+            (0.7 - width, 0.7, 0.7 + width)
+        )
+
     def test_full_vocabulary_beyond_the_exact_sum(self) -> None:
         rng = np.random.default_rng(0)
         problem = otm.Problem(

@@ -121,14 +121,28 @@ def test_top_k_truncation_and_float32() -> None:
     )
 
 
-def test_a_cut_inside_a_bin_of_little_mass_is_found() -> None:
+@pytest.mark.parametrize(
+    ("heavy", "ratios", "light"),
+    [
+        ([0.506], [0.5], (1.004, 1.02)),
+        # P(T)² − Q(T) is .03 after the first token too, and 1e-9 less at both ends of the bin.
+        (
+            [0.3, 0.07, 0.06, 0.07, 0.148],
+            [0.2, 0.88, 0.9, 0.92, (0.149904 + 1e-9) / 0.148],
+            (1.286, 1.306),
+        ),
+    ],
+    ids=["the best end is beside it", "the best end is elsewhere"],
+)
+def test_a_cut_inside_a_bin_of_little_mass_is_found(
+    heavy: list[float], ratios: list[float], light: tuple[float, float]
+) -> None:
     """Two thousand tokens of 1e-6 together, whose ratios differ by a hundredth around the cut: by
-    whole bins of the ratio 3e-9 of the optimum would be missed.
+    whole bins of the ratio 2e-9 of the optimum would be missed.
     """
-    light = np.linspace(1.004, 1.02, 2_000)
-    p = np.concatenate([[0.506, 0.493999], np.full(2_000, 5e-10)])
-    q = p * np.concatenate([[0.5, 1.0], light])
-    q[1] += 1 - q.sum()
+    p = np.append(heavy, np.full(2_000, 5e-10))
+    q = p * np.append(ratios, np.linspace(*light, 2_000))
+    p, q = np.append(p, 1 - p.sum()), np.append(q, 1 - q.sum())
     order = np.argsort(q / p)
     P, Q = (np.append(0.0, np.cumsum(x[order].astype(np.longdouble))) for x in (p, q))
     best = float(1 + (Q - P**2).min())
