@@ -338,6 +338,8 @@ def _roots_on(piece: Piece, ks: Sequence[int]) -> Array:
     right = xp.maximum(left, xp.minimum(piece.high, k + xp.zeros_like(left)))
     right = xp.where(equal, left, right)
     offset = xp.where(equal, xp.ones_like(left), piece.offset)
+    # With disjoint supports every γ solves it: 1, not the edge of an empty bin.
+    left = xp.where(piece.slope + offset > 0, left, xp.ones_like(left))
     solve = _solve_between if is_on_host(left) else _solve_in_sections
     with quiet():
         gamma = solve(left, right, piece.slope, offset, k)

@@ -10,13 +10,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from scipy.integrate import quad
 
 import otm
 from otm.drafts.iid_cut import iid_worst_set
 from otm.overlap.curve import OverlapCurve, ascending, descending, overlap_at, ratios
 from otm.verifiers.optimal.scores import scores_of_tokens
-from tests import exact, strategies
+from tests import strategies
 from tests.conftest import Backend
 from tests.tolerance import rounding
 
@@ -146,73 +145,6 @@ def test_the_curve_is_concave_and_between_its_limits(pair: tuple[np.ndarray, np.
     assert (heights <= np.minimum(grid, 1) + rounding(6, 1)).all()
     assert heights[0] == 0.0
     assert float(overlap_at(p, q, 1e300)) <= q[p > 0].sum() + rounding(6, 1)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_divergences_are_integrals_of_the_curve(seed: int) -> None:
-    """D_f = ∫ (min(1, t) − H(t)) f″(t) dt with f″ = 1/t for D(q‖p), 1/t² for D(p‖q), and 1 − H(1)
-    for the total variation.
-    """
-    p, q = otm.examples.dirichlet(5, rng=np.random.default_rng(seed), rows=2)
-    edges = [1e-9, *sorted({1.0, *(q / p).tolist()}), 1e9]
-
-    def integral(weight: float) -> float:
-        def height(t: float) -> float:
-            return (min(1.0, t) - float(overlap_at(p, q, t))) * t**-weight
-
-        return sum(
-            quad(height, low, high, epsabs=1e-13, limit=200)[0]
-            for low, high in itertools.pairwise(edges)
-            if high > low
-        )
-
-    assert integral(1) == pytest.approx(otm.divergences.kl_divergence(draft=p, target=q), abs=1e-9)
-    assert integral(2) == pytest.approx(otm.divergences.kl_divergence(draft=q, target=p), abs=1e-9)
-    assert 1 - float(overlap_at(p, q)) == pytest.approx(
-        otm.divergences.total_variation(draft=p, target=q), abs=1e-15
-    )
-
-
-@given(strategies.iid_problems(max_tokens=6, max_k=5))
-def test_the_optimum_is_the_least_of_the_conjugate(problem: otm.Problem) -> None:
-    """α* = 1 + min over 0 ≤ λ ≤ k of H(λ) − λ + (k − 1)(λ/k)^{k/(k−1)}: a minimum over levels
-    instead of prefixes.
-    """
-    p, q, k = problem.draft, problem.target, problem.law.k
-    if k == 1:
-        return
-    # On each piece the bracket's slope vanishes at λ = k P(ratios below)^{k−1}: those places and
-    # the ratios are all candidates.
-    order = ascending(p, q)
-    places = np.concatenate(
-        [[0.0, k], k * np.minimum(np.cumsum(p[order]), 1.0) ** (k - 1), np.minimum(ratios(p, q), k)]
-    )
-    least = min(
-        float(overlap_at(p, q, float(t))) - t + (k - 1) * (t / k) ** (k / (k - 1)) for t in places
-    )
-    assert otm.optimal_acceptance(problem) == pytest.approx(min(1.0, 1 + least), abs=rounding(6, k))
-
-
-def test_there_are_pairs_with_a_local_minimum_on_every_piece() -> None:
-    """So the optimum cannot be found by descending: r_j < k P(T_j)^{k−1} < r_{j+1} all along."""
-    k, p = 2, np.full(5, 0.2)
-    inside = np.cumsum(p)
-    ratio = k * (inside - 0.1)  # between k P(T_{j−1}) and k P(T_j)
-    q = ratio * p
-    assert q.sum() == pytest.approx(1.0, abs=1e-15)
-    for j in range(4):
-        place = k * inside[j]
-        assert ratio[j] < place < ratio[j + 1]
-        bracket = [
-            float(overlap_at(p, q, t)) - t + (t / k) ** 2
-            for t in (place - 0.01, place, place + 0.01)
-        ]
-        assert bracket[1] < bracket[0]
-        assert bracket[1] < bracket[2]
-    problem = otm.Problem(draft=p, target=q, law=otm.IID(k))
-    assert otm.optimal_acceptance(problem) == pytest.approx(
-        float(exact.optimum_iid(exact.exact(p), exact.exact(q), k)), abs=1e-15
-    )
 
 
 @given(strategies.iid_problems(max_tokens=7, max_k=6))
