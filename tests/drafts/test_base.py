@@ -110,9 +110,6 @@ def test_laws_are_hashable_scalars() -> None:
     assert len(made) == len(otm.drafts.LAWS)
     for law in made:
         assert law.with_k(3) == type(law)(3)
-        for bad in (0, -1, 2.0, True, "2"):
-            with pytest.raises(otm.errors.InvalidParameter, match="k must be an integer"):
-                type(law)(bad)
 
 
 @pytest.mark.parametrize("make", [otm.WithoutReplacement, otm.Greedy, otm.TopK])

@@ -114,18 +114,14 @@ class TestProduct:
 
     def test_the_shape_of_the_draft_is_checked(self) -> None:
         p, q = [[0.5, 0.5], [0.25, 0.75]], [0.5, 0.5]
-        with pytest.raises(
-            otm.errors.ShapeMismatch,
-            match=r"needs a draft of shape \(\.\.\., 3, V\).*got \(2, 2\).*Stack",
-        ):
-            otm.Problem(draft=p, target=q, law=otm.Product(3))
-        with pytest.raises(otm.errors.ShapeMismatch, match=r"got \(2,\)"):
-            otm.Problem(draft=q, target=q, law=otm.Product(2))
-        with pytest.raises(otm.errors.ShapeMismatch, match="share one vocabulary"):
-            otm.Problem(draft=p, target=[1.0], law=otm.Product(2))
         problem = otm.Problem(draft=p, target=q, law=otm.Product(2))
-        with pytest.raises(otm.errors.ShapeMismatch, match="one row per drafter"):
-            problem.with_law(otm.Product(3))
+        for draft, target, k, message in (
+            (p, q, 3, r"needs a draft of shape \(\.\.\., 3, V\).*got \(2, 2\).*Stack"),
+            (q, q, 2, r"got \(2,\)"),
+            (p, [1.0], 2, "share one vocabulary"),
+        ):
+            with pytest.raises(otm.errors.ShapeMismatch, match=message):
+                otm.Problem(draft=draft, target=target, law=otm.Product(k))
         with pytest.raises(otm.errors.ShapeMismatch, match="k = 2 only; got k = 3"):
             otm.optimal_acceptance_curve(problem, k=[2, 3])
         assert otm.optimal_acceptance_curve(problem, k=[2, 2]).shape == (2,)

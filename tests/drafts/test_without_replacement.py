@@ -282,15 +282,6 @@ class TestQuadrature:
         monkeypatch.setattr(successive_cut, "trapezoid_step", lambda k: trapezoid_step(k) / 2)
         assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=rounding_of(300))
 
-    def test_a_fixed_step_of_a_quarter_would_not_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Why the step depends on k: at k = 33 a step of 0.25 in log t errs by 5e-7 here, and by up
-        to 3e-4 elsewhere.
-        """
-        problem = self.peaked(33)
-        value = otm.optimal_acceptance(problem)
-        monkeypatch.setattr(successive_cut, "trapezoid_step", lambda k: 0.25)
-        assert abs(otm.optimal_acceptance(problem) - value) > 1e-7
-
     def test_the_bound_is_respected_by_the_gamma_integral(self) -> None:
         # Many tokens of vanishing mass make N Poisson and the integrand y^k e^{−y}/Γ(k) in log y,
         # whose Fourier transform is a Gamma function: by Poisson summation the rule errs by at most

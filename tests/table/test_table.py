@@ -25,35 +25,7 @@ from tests.conftest import Backend
 from tests.overlap.instances import problems
 from tests.tolerance import rounding
 
-VERIFIERS = {
-    "kseq": otm.KSeq(),
-    "recursive_rejection": otm.RecursiveRejection(),
-    "naive_tree": otm.NaiveTree(),
-    "naive": otm.Naive(),
-    "list_race_rule": otm.ListRace(),
-    "maximal": otm.Maximal(),
-    "race": otm.Race(),
-    "minhash": otm.MinHash(),
-    "minhash_rule": otm.MinHash(),
-    "greedy_optimal": otm.GreedyOptimal(),
-    "spechub": otm.SpecHub(),
-    "lenience": otm.Lenience(),
-    "typical_acceptance": otm.TypicalAcceptance(),
-    "fuzzy": otm.Fuzzy(),
-}
-LAWS = {
-    "IID": otm.IID,
-    "Greedy": otm.Greedy,
-    "TopK": otm.TopK,
-    "WithoutReplacement": otm.WithoutReplacement,
-}
-SUFFIX = {
-    "IID": "iid",
-    "Greedy": "greedy",
-    "TopK": "top_k",
-    "WithoutReplacement": "without_replacement",
-}
-
+STEMS = {stem.name: stem for stem in module._STEMS}
 WAYS = ("compiled", "groups")
 
 
@@ -70,15 +42,14 @@ def by(way: str) -> Iterator[None]:
 
 def wanted(column: TableColumn, draft: object, target: object) -> np.ndarray:
     """One column by the verb that users would call."""
-    problem = otm.Problem(draft=draft, target=target, law=LAWS[column.law](column.k))
-    stem = column.name.removesuffix(f"_{SUFFIX[column.law]}_k{column.k}")
-    if stem == "optimum":
+    stem = STEMS[column.stem]
+    problem = otm.Problem(draft=draft, target=target, law=stem.law(column.k))
+    if stem.scheme == "optimum":
         return otm.optimal_acceptance(problem)
-    if stem == "poisson_representation_lower":
+    if isinstance(stem.scheme, str):
         return otm.bounds.poisson_representation_lower(problem)
-    return otm.acceptance(
-        VERIFIERS[stem], problem, by="rule" if column.definition == "rule" else "membership"
-    )
+    by = "rule" if column.definition == "rule" else "membership"
+    return otm.acceptance(stem.scheme, problem, by=by)
 
 
 def assert_alike(
@@ -300,20 +271,10 @@ def test_numba_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_verifier_names_its_columns() -> None:
     """A verifier without a column is left out of the table; one that names a column has it."""
-    named = {stem for make in otm.verifiers.VERIFIERS for stem in make.table_columns}
-    held = {
-        f"{stem}_{suffix}": type(verifier)
-        for stem, verifier in VERIFIERS.items()
-        for suffix in SUFFIX.values()
-        if f"{stem}_{suffix}" in stems()
-    }
-    assert named == set(held)
-    for stem, make in held.items():
-        assert stem in make.table_columns, (stem, make)
-
-
-def stems() -> set[str]:
-    return {column.stem for column in table_columns((1, 2))}
+    for make in otm.verifiers.VERIFIERS:
+        held = {stem.name for stem in module._STEMS if type(stem.scheme) is make}
+        # of one scheme, two definitions are two columns
+        assert set(make.table_columns) == held, make
 
 
 def test_both_ways_compute_what_is_declared_with_the_same_constants() -> None:
