@@ -201,6 +201,8 @@ def search_rows(table: Array, values: Array) -> Array:
     batched one.
     """
     if isinstance(table, np.ndarray):
+        if table.ndim == 1:
+            return table.searchsorted(values, side="right")
         return np.stack(
             [
                 row.searchsorted(wanted, side="right")
@@ -289,6 +291,13 @@ def integer_power(base: Array, exponent: int) -> Array:
         if bit == "1":
             result *= base
     return result
+
+
+def at_least_one(chance: Array, count: Array | int) -> Array:
+    """Return 1 − (1 − h)^count with full relative accuracy for a small chance h; they broadcast."""
+    xp = namespace(chance)
+    with quiet():
+        return -xp.expm1(count * xp.log1p(-clip(chance, 0.0, 1.0)))
 
 
 def unit_rows(array: Array) -> Array:
