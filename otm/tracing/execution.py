@@ -238,10 +238,8 @@ def _opposite_corners_agree(box: tuple[Sequence[float], Sequence[float]], holds:
 
 
 def _bits(value: float) -> int:
-    bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
-    return bits
+    return int.from_bytes(struct.pack("<d", value), "little")
 
 
 def _float(bits: int) -> float:
-    value: float = struct.unpack("<d", struct.pack("<q", bits))[0]
-    return value
+    return float(struct.unpack("<d", struct.pack("<q", bits))[0])

@@ -25,6 +25,7 @@ from math import copysign, exp, floor, inf, isfinite, isinf, isnan, log, nan, ul
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from otm.tracing.execution import Execution
 from otm.tracing.exponentials import LinearForm, UniformSource, least, sign
@@ -389,7 +390,7 @@ def _along(
     return found[()]
 
 
-def arg_extreme(values: Sequence[Any], *, largest: bool) -> int:
+def arg_extreme(values: Sequence[Any] | NDArray[Any], *, largest: bool) -> int:
     """Return the index of the largest or least of numbers, by a race if it is one.
 
     Args:

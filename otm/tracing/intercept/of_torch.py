@@ -328,7 +328,7 @@ class _Shadows:
             size = storage.nbytes() // tensor.element_size()
             self._of[key] = storage, np.full(size, None, dtype=object)
         if key in self._of:
-            _seen_as(self._of[key][1], tensor)[...] = np.where(hidden, found, None)
+            _seen_as(self._of[key][1], tensor)[...] = np.where(hidden, found, np.asarray(None))
         memory = self._memory(tensor)
         plain = _each(_is_given, found).astype(bool) & ~hidden
         memory[plain] = found[plain]
