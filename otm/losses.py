@@ -516,7 +516,7 @@ def draft_rounding(
             "Take bfloat16."
         )
     rounded = rounded / sums
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         kept = np.where(p > 0, np.minimum(1.0, q / p), 0.0)
     accepted = (rounded * kept).sum(-1)
     residual = normalised_excess(np.maximum(q - p, 0.0), q)

@@ -61,7 +61,7 @@ class SpecHub(Verifier):
         others = np.arange(len(p)) != hub
         rest = p[others].sum()
         first = np.where(others, p, 0.0)  # mass of (x, a)
-        second = first * (p[hub] / rest) if rest > 0 else first  # mass of (a, x)
+        second = first / rest * p[hub] if rest > 0 else first  # mass of (a, x)
         wanted = np.where(others, q, 0.0)
         keep_first = _ratio(np.minimum(first, wanted), first)
         wanted = np.maximum(wanted - first, 0.0)
