@@ -435,14 +435,9 @@ def frontier(
 
 
 def _level(curve: OverlapCurve, height: float) -> float:
-    """Return the smallest t with H(t) ≥ height, by bisection."""
-    low, high = 0.0, 1.0
-    while float(curve.at(high)) < height and high < 1e12:
-        high *= 2.0
-    for _ in range(80):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if float(curve.at(middle)) < height - 1e-15 else (low, middle)
-    return high
+    """Return the smallest t with H(t) ≥ height: between its kinks, the ratios, H is linear."""
+    kinks = np.append(0.0, curve.ratio[np.isfinite(curve.ratio)][::-1])
+    return float(np.interp(height, np.asarray(curve.at(kinks)), kinks))
 
 
 def _names(tokens: Sequence[str] | None, count: int, *, at_least: bool = False) -> list[str]:
