@@ -20,12 +20,12 @@ from otm.drafts import IID, LAWS
 from otm.errors import InvalidParameter, TooLarge
 from otm.lossy import distortion, kl_frontier, tv_frontier
 from otm.overlap import OverlapCurve
-from otm.pmf import check_choice
+from otm.pmf import check_choice, check_counts
 from otm.problem import Problem, check_problem, keyword_only, require_law
 from otm.results import Coupling, Optimum
 from otm.sequence import DraftTree
 from otm.trees import OptimalTree, TreeShape
-from otm.verbs import acceptance, check_ks, optimal_acceptance
+from otm.verbs import acceptance, optimal_acceptance
 from otm.verifiers import VERIFIERS, Verifier, gamma_star
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def curves(
         return problem.plot(ax)
     single = check_problem(problem).single(purpose="otm.plot.curves")
     law = type(single.law)
-    ks = check_ks(k)
+    ks = check_counts(k, name="k")
     if verifiers is None:
         verifiers = [
             make()

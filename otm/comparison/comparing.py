@@ -13,9 +13,9 @@ from otm.drafts import IID, SINGLE_DRAFTER_LAWS, Law
 from otm.errors import InvalidParameter, TooLarge
 from otm.lossy.output import Distortion, distortion
 from otm.montecarlo import estimate
-from otm.pmf import check_count, check_instance, check_rng
+from otm.pmf import check_count, check_counts, check_instance, check_rng
 from otm.problem import Problem, keyword_only
-from otm.verbs import acceptance, check_ks, optimal_acceptance
+from otm.verbs import acceptance, optimal_acceptance
 from otm.verifiers import VERIFIERS, Verifier
 from otm.verifiers.base import require_support
 
@@ -74,7 +74,7 @@ def compare(
     >>> table.rows[0].gap.__round__(6)
     0.089903
     """
-    counts = distinct(check_ks(k))
+    counts = distinct(check_counts(k, name="k"))
     if samples is not None and (not isinstance(samples, int) or samples != 0):
         check_count(samples, name="samples")
     check_instance(full, bool, name="full")

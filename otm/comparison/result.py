@@ -89,7 +89,9 @@ class ComparisonRow:
     @property
     def gap(self) -> float | None:
         """Frontier − exact: the acceptance that this scheme leaves on the table."""
-        return _gap(self.frontier, self.exact)
+        if self.frontier is None or self.exact is None:
+            return None
+        return max(0.0, self.frontier - self.exact)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -415,7 +415,7 @@ class TestCurves:
     @pytest.mark.parametrize(
         ("bad", "requirement", "value"),
         [
-            ([], "at least one number of drafts", "empty"),
+            ([], "at least one number", "empty"),
             (4, "a sequence of integers", "got 4"),
             ([1, 0], "k must be an integer of at least 1", "got 0"),
             ([1, 2.5], "k must be an integer of at least 1", "got 2.5"),
