@@ -119,9 +119,7 @@ def points(
     marker: str = "o",
 ) -> None:
     """Draw Monte Carlo means with their intervals as error bars."""
-    mean = np.array([e["mean"] for e in estimates])
-    low = np.array([e["low"] for e in estimates])
-    high = np.array([e["high"] for e in estimates])
+    mean, low, high = np.array([(e["mean"], e["low"], e["high"]) for e in estimates]).T
     axes.errorbar(
         x,
         mean,
