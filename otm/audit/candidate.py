@@ -151,10 +151,6 @@ def _check_laws(laws: Iterable[Law]) -> tuple[Law, ...]:
 
 def _check_lengths(num_drafts: Sequence[int]) -> tuple[int, ...]:
     lengths = tuple(check_counts(num_drafts, name="num_drafts"))
-    if not lengths:
-        raise InvalidParameter(
-            "num_drafts must hold at least one length; it is empty. Pass [1, 2], say."
-        )
     if (most := max(lengths)) >= MAX_SEQUENCES.bit_length():
         raise TooLarge(
             f"Blocks are enumerated up to {MAX_SEQUENCES:,}; two tokens and {most} drafts have "

@@ -249,11 +249,7 @@ class PrefixTree(VertexDecoder):
     verifier: Verifier = KSeq()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "factors", tuple(check_counts(self.factors, name="a factor")))
-        if not self.factors:
-            raise InvalidParameter(
-                "factors must name at least one level; got none. Pass (4, 2, 1), say."
-            )
+        object.__setattr__(self, "factors", tuple(check_counts(self.factors, name="factors")))
         super().__post_init__()
 
     def scheme(self) -> VertexScheme:

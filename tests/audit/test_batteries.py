@@ -96,7 +96,7 @@ def test_a_battery_of_nothing_is_refused() -> None:
         audit.battery(recursive, laws=[])
     with pytest.raises(otm.errors.InvalidParameter, match="too few tokens"):
         audit.battery(recursive, only="exact", laws=[otm.WithoutReplacement(50)])
-    with pytest.raises(otm.errors.InvalidParameter, match="at least one length"):
+    with pytest.raises(otm.errors.InvalidParameter, match="num_drafts must name at least one"):
         audit.battery(chain, num_drafts=[])
 
 

@@ -281,7 +281,7 @@ def test_every_argument_reaches_its_gate(name: str) -> None:
         (
             lambda: otm.optimal_acceptance_curve(PROBLEM, k=[]),
             InvalidParameter,
-            ("at least one number of drafts", "empty", "Pass k="),
+            ("at least one number", "empty", "Pass k="),
         ),
         (
             lambda: otm.optimal_acceptance_curve(PROBLEM, k=[1, 0]),

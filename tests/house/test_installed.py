@@ -17,7 +17,8 @@ import pytest
 from otm import __main__ as otm_command
 from tests.paths import ROOT
 
-pytestmark = pytest.mark.xdist_group("installed")  # one wheel, on one worker
+# one wheel, on one worker
+pytestmark = [pytest.mark.xdist_group("installed"), pytest.mark.job(name="wheel")]
 
 PROMPTS = ROOT / "analysis" / "pair" / "prompts.txt"
 

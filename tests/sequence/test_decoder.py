@@ -271,7 +271,7 @@ class TestRefusals:
             make(value)
 
     def test_no_factors(self) -> None:
-        with pytest.raises(otm.errors.InvalidParameter, match="at least one level"):
+        with pytest.raises(otm.errors.InvalidParameter, match="factors must name at least one"):
             PrefixTree(())
 
     @pytest.mark.parametrize(
