@@ -14,10 +14,10 @@ from otm.errors import SolverFailure
 from otm.pmf import settle_counts
 from otm.sequence.best_step_lp import GAP_TOLERANCE
 from otm.sequence.decoder import Step, longest_paths
-from otm.sequence.law_decoder import grow_by_law
 from otm.sequence.models import Context, LanguageModel, check_model, next_distribution
 from otm.sequence.randomness import Randomness
 from otm.sequence.tree_cuts import PathTree, Vector, best_of_paths, solve_program
+from otm.sequence.vertex_decoder import grow_by_law
 from otm.trees.shape import TreeShape
 from otm.verifiers.optimal.verifier import Optimal
 
@@ -82,8 +82,7 @@ class BestVerification:
             for vertices in longest_paths(shape)
         ]
         drawn = np.array([ends.draw(tokens, randomness) for _, tokens in sequences], dtype=np.int64)
-        rule = randomness.rule(Optimal(), ends.law, ends.wanted, IID(self.num_drafts))
-        chosen, _ = randomness.verify(rule, drawn)
+        chosen = randomness.verify(Optimal(), IID(self.num_drafts), ends.law, ends.wanted, drawn)
         if chosen not in drawn:  # g was rounded beyond what the ends can give
             chosen = len(ends.law) - 1
         path = ends.paths[chosen]

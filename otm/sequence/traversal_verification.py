@@ -20,13 +20,12 @@ from otm.drafts.base import PAD, Law
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
-from otm.sequence.block_weights import next_weight, pass_probability
-from otm.sequence.decoder import Conditionals, DraftTree, Step, children_of, require_drafts
-from otm.sequence.deferred import StepModels, StepTally
-from otm.sequence.law_decoder import LawDecoder
+from otm.sequence.block_verification import next_weight, pass_probability
+from otm.sequence.decoder import Conditionals, DraftTree, Step, TreeDecoder, children_of
+from otm.sequence.exact_laws import StepModels, StepTally
 from otm.sequence.models import Context
 from otm.sequence.randomness import Randomness
-from otm.trees.shape import TreeShape
+from otm.sequence.vertex_decoder import LawDecoder
 
 DISTINCT = WithoutReplacement(1)
 """Siblings differ: the draft law of trees in practice."""
@@ -75,7 +74,7 @@ class _Visit:
 
 
 @dataclasses.dataclass(frozen=True)
-class TraversalVerification(LawDecoder):
+class TraversalVerification(TreeDecoder, LawDecoder):
     """Draft a tree; accept the first vertex in post-order that passes, with the path to it.
 
     A vertex with weight w, target q and drafts p (w = 1 at the root) hands the child with token x
@@ -109,26 +108,16 @@ class TraversalVerification(LawDecoder):
     title = "traversal verification"
     lossless = True  # docs/theory.md, "Traversal verification"
 
-    tree: TreeShape
     drafts: Law = DISTINCT
 
     def __post_init__(self) -> None:
-        require_drafts(self.tree)
+        super().__post_init__()
         if not isinstance(self.drafts, IID | WithoutReplacement):
             raise Unsupported(
                 "Traversal verification needs the law of each draft given its elder siblings, and "
                 "knows it for independent drafts and drafts without replacement; got "
                 f"{self.drafts!r}. Choose otm.IID(1) or otm.WithoutReplacement(1)."
             )
-
-    @property
-    def shape(self) -> TreeShape:
-        """The tree."""
-        return self.tree
-
-    def law(self, num_drafts: int) -> Law:
-        """The draft law with that many drafts."""
-        return self.drafts.with_k(num_drafts)
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Walk the tree in post-order until a vertex is accepted; the root is, if no other."""

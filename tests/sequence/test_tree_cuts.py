@@ -16,7 +16,10 @@ import pytest
 import otm
 from otm.sequence import (
     DraftSelection,
+    Ersd,
+    LikeliestTree,
     PrefixTree,
+    RefinedScores,
     SpeculativeSampling,
     TableModel,
     TreeVerification,
@@ -25,7 +28,7 @@ from otm.sequence import (
     sequence_law,
 )
 from otm.sequence.best_step_lp import _by_enumeration
-from otm.sequence.decoder import independent_sequences, num_sequences
+from otm.sequence.decoder import independent_sequences
 from otm.sequence.models import Context
 from otm.sequence.tree_cuts import (
     PathTree,
@@ -228,25 +231,20 @@ def test_the_models_are_not_asked_for_more_than_fits() -> None:
 
 
 def test_which_drafts_are_independent_sequences() -> None:
-    chains, tree = TreeShape.sequences(3, 2), TreeShape([0, 1, 1])
-    assert (
-        num_sequences(chains) == 3
-        and num_sequences(tree) is None
-        and num_sequences(TreeShape([0, 0, 1])) is None
-    )
-    assert (
-        independent_sequences(SpeculativeSampling(2)) == 1
-        and independent_sequences(DraftSelection(3, 2)) == 3
-    )
-    assert independent_sequences(TreeVerification(chains, IID, otm.Naive())) == 3
-    assert (
-        independent_sequences(TreeVerification(chains, otm.WithoutReplacement(1), otm.Naive()))
-        is None
-    )
-    assert (
-        independent_sequences(PrefixTree((3, 1))) == 3
-        and independent_sequences(PrefixTree((1, 2))) is None
-    )
+    chains = TreeShape.sequences(3, 2)
+    for decoder, expected in (
+        (SpeculativeSampling(2), 1),
+        (DraftSelection(3, 2), 3),
+        (RefinedScores(3, 2), 3),
+        (TreeVerification(chains, IID, otm.Naive()), 3),
+        (TreeVerification(chains, otm.WithoutReplacement(1), otm.Naive()), None),
+        (TreeVerification(TreeShape([0, 0, 1]), IID, otm.Naive()), None),
+        (PrefixTree((3, 1)), 3),
+        (PrefixTree((1, 2)), None),
+        (Ersd(chains), None),
+        (LikeliestTree(2, 2), None),
+    ):
+        assert independent_sequences(decoder) == expected, decoder
 
 
 def test_one_sequence_needs_no_program_to_be_known() -> None:
