@@ -287,6 +287,7 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
     unit = most if small else np.ones(size)
     scales = heights[1:] if small else np.ones(len(slopes))
     every = scipy.sparse.eye_array(size, format="csr")
+    units = scipy.sparse.diags_array(unit, format="csr")
     # R(uy) ≤ R(u), divided by the unit of R(uy)
     inner = np.flatnonzero(tree.parents >= 0)
     ratio = np.minimum(tree.before(unit, 1.0) / unit, _FAR)
@@ -312,8 +313,7 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
                 f"{size:,} paths take more. Take a smaller vocabulary or length."
             )
         # R(u) − A(u)/Q(u) ≤ λ P(u)/Q(u), then Σ_y q(y | u) A(uy)/Q(uy) ≤ A(u)/Q(u)
-        scaled = every @ scipy.sparse.diags_array(unit / scale)
-        left += [scaled[mine], scipy.sparse.csr_array((len(above), size))]
+        left += [units[mine] / scale, scipy.sparse.csr_array((len(above), size))]
         weighing.append(scipy.sparse.vstack([-every[mine], flow[above]], format="csr")[:, used])
         right.append(slope * tree.draft[mine] / (tree.target[mine] * scale))
         right.append(np.where(above < 0, max(offset, 0.0) / scale, 0.0))
