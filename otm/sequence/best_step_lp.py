@@ -193,9 +193,9 @@ def _instance(
 ) -> _Instance:
     drafter = Memoised(draft)
     masses: dict[frozenset[Context], float] = {}
-    for tree, mass in outcomes(lambda randomness: decoder.draft(drafter, start, randomness)):
-        drafted = frozenset(found[len(start) :] for found in tree.contexts() if found is not None)
-        masses[drafted] = masses.get(drafted, 0.0) + mass
+    for found, share in outcomes(lambda randomness: decoder.draft(drafter, start, randomness)):
+        drafted = frozenset(path[len(start) :] for path in found.contexts() if path is not None)
+        masses[drafted] = masses.get(drafted, 0.0) + share
     paths = sorted(
         {path for drafted in masses for path in drafted if path}, key=lambda path: (len(path), path)
     )
@@ -225,7 +225,7 @@ def _instance(
     tree, drawn = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
     mass = np.asarray(list(masses.values()))
     parents = np.asarray([number[path[:-1]] for path in live], dtype=np.int64)
-    hit = np.bincount(drawn, mass[tree], len(live))
+    hit = np.bincount(drawn, mass[tree], len(live)).astype(np.float64)
     return _Instance(PathTree(live, parents, np.asarray(shares), hit), tree, drawn, mass)
 
 
@@ -272,14 +272,14 @@ def _repaired(instance: _Instance, transport: NDArray[np.float64]) -> NDArray[np
     scale = np.where(used > instance.mass, instance.mass / np.maximum(used, 1e-300), 1.0)
     plan = plan * scale[instance.tree]
     paths = instance.paths
-    ends = np.bincount(instance.path, weights=plan, minlength=len(paths.paths))
+    ends = np.bincount(instance.path, plan, len(paths.paths)).astype(np.float64)
     # A product of masses may underflow.
     extra = np.divide(ends, paths.target, out=np.zeros_like(ends), where=paths.target > 0)
     level = np.zeros_like(ends)
     for path in reversed(range(len(ends))):
         below = slice(*np.searchsorted(paths.parents, [path, path + 1]))
         level[path] = min(1.0, _capped(float(extra[path]), paths.share[below], level[below]))
-    return paths.target * paths.down(level, np.minimum, 1.0)
+    return np.asarray(paths.target * paths.down(level, np.minimum, 1.0))
 
 
 def _capped(extra: float, share: NDArray[np.float64], levels: NDArray[np.float64]) -> float:

@@ -89,6 +89,21 @@ def pass_probability(excess: float, weight: float) -> float:
     return 1.0 if weight >= 1.0 else excess / (excess + 1.0 - weight)
 
 
+def after_rejection(
+    weight: float, draft: NDArray[np.float64], target: NDArray[np.float64]
+) -> tuple[float, NDArray[np.float64]]:
+    """Return what a prefix passes with, once all drafted after it is rejected, and the next law.
+
+    w·q less what the drafts take of it, min(p, w·q), is (w·q − p)₊ = (1 − Σ min) w'·q', and 1 − Σ
+    min = Z + 1 − w.
+    """
+    excess = np.maximum(weight * target - draft, 0.0)
+    total = float(excess.sum())
+    # Without any excess the models agree: w' is 0 and its q' is never used, or w = 1 and only
+    # rounding rejected what follows.
+    return pass_probability(total, weight), excess / total if total > 0 else target
+
+
 def verify_block(
     contexts: list[Context],
     draft: Conditionals,
@@ -113,11 +128,7 @@ def verify_block(
     for kept in reversed(range(len(contexts))):
         following, chance = target(contexts[kept]), weights[kept]
         if kept < len(contexts) - 1:
-            excess = np.maximum(chance * following - draft(contexts[kept]), 0.0)
-            chance = pass_probability(float(excess.sum()), chance)
-            # Nothing in excess of the draft: the models agree here, and only rounding rejected
-            # what follows.
-            following = excess if excess.any() else following
+            chance, following = after_rejection(chance, draft(contexts[kept]), following)
         if kept == 0 or randomness.accept(chance):
             break
     return kept, following

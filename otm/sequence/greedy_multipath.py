@@ -28,7 +28,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.sequence.block_verification import next_weight, pass_probability, verify_block
+from otm.sequence.block_verification import after_rejection, next_weight, verify_block
 from otm.sequence.decoder import Conditionals, DraftTree, SequencesDecoder, Step, longest_paths
 from otm.sequence.exact_laws import StepModels, StepTally
 from otm.sequence.models import Context
@@ -125,9 +125,7 @@ class GreedyMultipath(SequencesDecoder, LawDecoder):
                     following = next_weight(weight, law, target, token)
                     beyond = odds if ranked is None else ranked.odds(token)
                     left += visit((*context, token), following, beyond, mass * float(law[token]))
-                excess = np.maximum(weight * target - law, 0.0)
-                passed = pass_probability(float(excess.sum()), weight) if level else 1.0
-                after = excess / excess.sum() if excess.sum() > 0 else target
+                passed, after = after_rejection(weight, law, target)
             accepted = left * passed
             if accepted.any():
                 tally.end_by(context, float(accepted.sum()) * after)

@@ -20,7 +20,7 @@ from otm.drafts.base import PAD, Law
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
-from otm.sequence.block_verification import next_weight, pass_probability
+from otm.sequence.block_verification import after_rejection, next_weight
 from otm.sequence.decoder import Conditionals, DraftTree, Step, TreeDecoder, children_of
 from otm.sequence.exact_laws import StepModels, StepTally
 from otm.sequence.models import Context
@@ -47,20 +47,9 @@ class PendingVertex:
     draft: NDArray[np.float64]
 
     def after(self, token: int, law: Law) -> PendingVertex:
-        """Return what is left to decide once the child with this token is rejected with all below.
-
-        w·q less what a child takes of it, min(p, w·q), is (w·q − p)₊ = (1 − Σ min) w'·q', and 1 − Σ
-        min = Z + 1 − w.
-        """
-        excess = np.maximum(self.weight * self.target - self.draft, 0.0)
-        total = float(excess.sum())
-        return PendingVertex(
-            weight=pass_probability(total, self.weight),
-            # Without any excess w' is 0 and its q' is never used, or w = 1 and only rounding
-            # rejected the child.
-            target=excess / total if total > 0 else self.target,
-            draft=younger_sibling_law(self.draft, token, law),
-        )
+        """Return what is left once the child with this token is rejected with all below."""
+        weight, target = after_rejection(self.weight, self.draft, self.target)
+        return PendingVertex(weight, target, younger_sibling_law(self.draft, token, law))
 
 
 @dataclasses.dataclass(eq=False)

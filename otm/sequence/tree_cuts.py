@@ -140,7 +140,7 @@ class PathTree:
             level = [(*level[i], y) for i, y in zip(above.tolist(), token.tolist(), strict=True)]
             number = np.arange(len(paths), len(paths) + len(token))
             paths += level
-        return cls(paths, *(np.concatenate(column) for column in (parents, shares, masses)))
+        return cls(paths, np.concatenate(parents), np.concatenate(shares), np.concatenate(masses))
 
     @functools.cached_property
     def levels(self) -> list[slice]:
