@@ -117,7 +117,7 @@ def _names(folder: Path) -> dict[str, Callable[..., Any]]:
         "sequences": TreeShape.sequences,
         "prefix_tree": TreeShape.prefix_tree,
         "specinfer": TreeShape.specinfer,
-        "parents": TreeShape.from_parents,
+        "parents": TreeShape,
         "tree": lambda name: _read_tree(_inside(folder, name)),
     }
     classes: tuple[type, ...] = (*DECODERS, *otm.verifiers.VERIFIERS, *otm.drafts.LAWS)
