@@ -21,12 +21,11 @@ Counts that were printed as rounded rates are taken at the lower end of what the
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +38,6 @@ from otm.engines import AcceptanceRecord, read_acceptance
 from otm.errors import InvalidParameter
 from otm.evidence import deviation
 from otm.pmf import check_instance, plain_reals
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _ROUNDED = 5e-3
 """Relative error of counts made of printed rates."""
@@ -133,21 +129,16 @@ class AcceptanceAudit(SingleAudit):
             ),
         )
 
-    @property
-    def drawn(self) -> None:
-        """No samples of one law."""
-        return
-
-    def picture(self) -> Callable[[Axes], None]:
-        """Return what was recorded beside what is possible."""
+    def picture(self, ax: Any) -> None:
+        """Draw what was recorded beside what is possible."""
         ks = list(range(1, self.rates.size + 1))
         lines = [drawing.Line("recorded", ks, self.rates.tolist())]
         if self.possible.size:
             most = self.possible.tolist()
             lines.append(drawing.Line("possible", ks[: len(most)], most, best=True))
-        return functools.partial(
-            drawing.draw_lines,
-            lines=lines,
+        drawing.draw_lines(
+            ax,
+            lines,
             xlabel="at least so many accepted",
             ylabel="share of the steps",
             ticks=ks,

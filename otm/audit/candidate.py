@@ -23,8 +23,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import itertools
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
@@ -34,7 +32,6 @@ from numpy.typing import NDArray
 
 from otm.audit.deadline import Deadline
 from otm.audit.error_budget import USUAL, Errors, check_errors
-from otm.audit.integration import IntegratedAudit
 from otm.audit.report import PASSED, SingleAudit
 from otm.drafts import Law
 from otm.drafts.base import MAX_SEQUENCES
@@ -187,7 +184,7 @@ class Check:
     group: str
     run: Callable[[], SingleAudit]
     needed: bool = True
-    shrink: Callable[[], IntegratedAudit | None] | None = None
+    shrink: Callable[[], SingleAudit | None] | None = None
 
     @property
     def name(self) -> str:
@@ -306,29 +303,6 @@ def as_kind(thing: object, kind: type[Function]) -> Function:
     return kind(thing)
 
 
-def in_turn(groups: Iterable[Sequence[Check]]) -> list[Check]:
-    """Return the first checks of all groups, then the second; last what no verdict needs."""
-    rounds = itertools.chain.from_iterable(itertools.zip_longest(*groups))
-    return sorted((check for check in rounds if check is not None), key=lambda c: not c.needed)
-
-
-def is_slow(call: Callable[[], Any], rows: int, seconds: float) -> bool:
-    """Whether a kernel takes so long for a batch that the usual samples do not fit the time."""
-    took = []
-    for _ in range(3):  # the first call loads what it needs, and a busy machine interrupts
-        begun = time.monotonic()
-        try:
-            call()
-        except (Exception, SystemExit):  # which is for the audit to say, on its own instances
-            return False
-        took.append(time.monotonic() - begun)
-    return min(took) / rows * _SAMPLES > seconds
-
-
-_SAMPLES = 500_000
-"""About as many as are planned of a kernel of batches."""
-
-
 def read_block(answer: Any, num_tokens: int, longest: int) -> tuple[tuple[int, ...], int | None]:
     """Return (tokens, number accepted) from what a block candidate returned.
 
@@ -387,7 +361,29 @@ SMALL_TARGET = np.array([[0.3, 0.2, 0.4, 0.1], [0.1, 0.5, 0.3, 0.1], [0.3, 0.3, 
 """Laws on which it is tried how a function is called."""
 
 
-def answered_axes(
+def answers_blocks(
+    verify: Callable[[Any, Any, Any, Any], Any],
+    num_uniforms: Callable[[int, int], int],
+    attempts: dict[str, str],
+) -> bool | None:
+    """Return whether a function answers a block with tokens, or False for a token with one token.
+
+    It is tried on small inputs of each kind. None if it answers neither; `attempts` notes why.
+    """
+    found = None
+    for block, num_drafts in ((False, 1), (False, 2), (False, 3), (True, 2)):
+        try:
+            axes = _answered_axes(verify, num_uniforms, block=block, num_drafts=num_drafts)
+        except CandidateFailure as error:
+            attempts.setdefault("a block" if block else "one token", str(error))
+            continue
+        if not block and 0 in axes:  # a single token, as no block is returned
+            return False
+        found = block
+    return found
+
+
+def _answered_axes(
     verify: Callable[[Any, Any, Any, Any], Any],
     num_uniforms: Callable[[int, int], int],
     *,

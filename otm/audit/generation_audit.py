@@ -17,16 +17,18 @@ from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
 from otm.audit.candidate import as_kind
-from otm.audit.end_to_end import DRAWS, EndToEndCandidate, Instance
-from otm.audit.error_budget import USUAL, Errors
-from otm.audit.joint_audit import (
-    JointAudit,
-    Next,
+from otm.audit.end_to_end import (
+    DRAWS,
+    EndToEndCandidate,
+    Instance,
+    WrittenAudit,
     check_end,
     joint,
     seeded_rng,
     stop_after_end_token,
 )
+from otm.audit.error_budget import USUAL, Errors
+from otm.audit.integration import Next
 from otm.audit.toy_language import ToyLanguage
 from otm.errors import InvalidParameter
 from otm.logits import Processing
@@ -90,7 +92,7 @@ class GenerationCandidate(EndToEndCandidate):
             for name, request in standard.GENERATIONS.items()
         ]
 
-    def audited(self, **options: Any) -> JointAudit:
+    def audited(self, **options: Any) -> WrittenAudit:
         """Return the audit of one request."""
         return generate(self, **options)
 
@@ -112,7 +114,7 @@ def generate(
     tolerance: float | None = None,
     errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
-) -> JointAudit:
+) -> WrittenAudit:
     """Audit a generation loop: the joint law of every row's first tokens against the target's.
 
     Args:
@@ -131,7 +133,7 @@ def generate(
         tolerance, errors, seconds: as for `step`.
 
     Returns:
-        JointAudit: exact where the code's draws can be followed, else sampled, with the reason.
+        WrittenAudit: exact where the code's draws can be followed, else sampled, with the reason.
 
     Raises:
         CandidateFailure: if the loop raises or returns too little. InvalidParameter: on prompts

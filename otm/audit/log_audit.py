@@ -29,11 +29,10 @@ absent from m distinct ones with probability (1 − f)^m.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,9 +49,6 @@ from otm.pmf import check_instance
 from otm.problem import Problem
 from otm.statistics import Estimate
 from otm.verbs import optimal_acceptance
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _RATIO_EDGES = np.log([0.1, 0.5, 0.9, 1.0 - 1e-9, 1.0 + 1e-9, 1.1, 2.0, 10.0])
 _RANK_EDGES = (1, 2, 4, 10, 100)
@@ -150,15 +146,10 @@ class LogAudit(SingleAudit):
         """The lower bound on the mean total variation."""
         return self.variation_above
 
-    @property
-    def drawn(self) -> None:
-        """No samples of one law."""
-        return
-
-    def picture(self) -> Callable[[Axes], None]:
-        """Return the evidence beside the level of an alarm."""
-        return functools.partial(
-            drawing.draw_bars,
+    def picture(self, ax: Any) -> None:
+        """Draw the evidence beside the level of an alarm."""
+        drawing.draw_bars(
+            ax,
             names=["evidence, nats", "alarm at"],
             values=[self.log_e_value, -math.log(self.false_alarm)],
             xlabel="log of the evidence",

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.deadline import OutOfTime
-from otm.audit.exact_audit import ExactAudit
-from otm.audit.integration import IntegratedAudit
+from otm.audit.integration import ExactAudit, IntegratedAudit
 from otm.audit.sequence_audit import SequenceAudit
 from otm.audit.standard_problems import one_per_drafter, problems_under, table_model
 from otm.drafts import Law

@@ -83,7 +83,7 @@ def test_the_battery_shares_its_false_alarms() -> None:
         otm.Maximal(), only="sampled", seconds=SECONDS, seed=12, errors=audit.Errors(detect=0.2)
     )
     assert result.verdict == "no difference found"
-    assert math.isclose(sum(single.false_alarm for single in result.audits.values()), 1e-9)
+    assert math.isclose(sum(single.errors.false_alarm for single in result.audits.values()), 1e-9)
     worse = audit.battery(
         otm.Lenience(0.5), only="sampled", seconds=SECONDS, seed=13, errors=audit.Errors(detect=0.2)
     )
@@ -105,7 +105,7 @@ def test_what_is_undecided_is_listed() -> None:
     the halving cannot say so.
     """
     problems = {
-        f"{name}, IID(k=1)": standard_problems.problem_of(name, otm.IID(1))
+        f"{name}, IID(k=1)": dict(standard_problems.problems_under(otm.IID(1)))[name]
         for name in ("two tokens", "three tokens")
     }
     audits: dict[str, Any] = {

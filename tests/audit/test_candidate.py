@@ -34,7 +34,7 @@ class TestAnswers:
         ids=repr,
     )
     def test_tokens_of_every_make_are_read(self, answer: Any) -> None:
-        assert audit.exact(lambda p, q, d, u: answer, self.PROBLEM).output_law.tolist() == [
+        assert audit.exact(lambda p, q, d, u: answer, self.PROBLEM).law.tolist() == [
             1.0,
             0.0,
         ]

@@ -168,13 +168,12 @@ def test_samples_find_what_their_time_allows_or_what_is_asked() -> None:
         found = audit.step(
             slow, errors=audit.Errors(detect=audit.DetectionBudget(levels, seconds)), **given
         )
-        assert found.samples is not None
-        assert (found.verdict, found.samples.asked, found.samples.planned) == (
+        assert (found.verdict, found.asked, found.planned) == (
             "no difference found",
             detect,
             planned[levels.index(detect)],
         )
-        assert found.samples.false_alarm <= 1e-9 / 3
+        assert found.errors.false_alarm <= 1e-9 / 3
 
 
 def test_without_branches_samples_decide_and_their_false_alarm_is_counted() -> None:

@@ -40,7 +40,7 @@ class TestAgainstFractions:
             lenient, otm.Problem(draft=[0.375, 0.625], target=[0.625, 0.375], law=otm.IID(1))
         )
         assert result.verdict == "not lossless"
-        np.testing.assert_allclose(result.output_law[0], expected, atol=1e-15)
+        np.testing.assert_allclose(result.law[0], expected, atol=1e-15)
         assert math.isclose(result.total_variation, abs(expected - 0.625), abs_tol=1e-15)
         assert math.isclose(
             result.rule or 0.0,
@@ -57,7 +57,7 @@ class TestAgainstFractions:
             0.25 * math.log(0.25 / 0.7) + 0.5 * math.log(0.5 / 0.2) + 0.25 * math.log(0.25 / 0.1)
         )
         assert math.isclose(result.kl, expected, abs_tol=1e-14)
-        assert (result.worst_token, result.rule) == (0, None)
+        assert (result.worst, result.rule) == ((0,), None)
         assert math.isclose(result.membership, 1.0, abs_tol=1e-15)
         assert math.isclose(result.gap, 0.55 - 1.0, abs_tol=1e-14)
 

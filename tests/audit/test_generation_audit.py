@@ -9,6 +9,7 @@ import pytest
 
 import otm
 from otm import audit
+from otm.audit.end_to_end import JointAudit
 from otm.audit.generation_audit import DRAFT, TARGET
 from otm.audit.toy_language import ToyLanguage
 from otm.tracing.answers import CandidateFailure
@@ -120,7 +121,7 @@ def verdict(candidate: Any, fault: str = "", **options: Any) -> Any:
         rng=np.random.default_rng(0),
         **options,
     )
-    assert found.samples is None, found.reason
+    assert isinstance(found, JointAudit), found.reason
     return found.verdict
 
 
