@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
+from otm.audit.budget import USUAL, Errors, check_errors
 from otm.audit.coverage import Coverage
-from otm.audit.error_budget import USUAL, Errors, check_errors
 from otm.audit.report import SingleAudit, Verdict, facts, format_probability
 from otm.engines import AcceptanceRecord, read_acceptance
 from otm.errors import InvalidParameter

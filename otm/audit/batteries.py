@@ -16,11 +16,10 @@ from typing import Any, get_args
 
 from otm import drawing
 from otm.audit import standard_problems as standard
+from otm.audit.budget import USUAL, Deadline, Errors, OutOfTime
 from otm.audit.candidate import Candidate, Check, Scope, as_kind
 from otm.audit.classification import classify
 from otm.audit.coverage import Coverage, merged
-from otm.audit.deadline import Deadline, OutOfTime
-from otm.audit.error_budget import USUAL, Errors
 from otm.audit.one_token import TokenCandidate
 from otm.audit.report import PASSED, Audit, SingleAudit, Verdict, listing
 from otm.audit.sampled_audit import SampledAudit

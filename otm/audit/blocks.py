@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit import shrinking, standard_problems as standard
+from otm.audit.budget import USUAL, Errors
 from otm.audit.candidate import Scope, UniformsCandidate, as_kind, read_block
 from otm.audit.drafted import (
     DraftedCandidate,
@@ -28,7 +29,6 @@ from otm.audit.drafted import (
     KernelCandidate,
     Selection,
 )
-from otm.audit.error_budget import USUAL, Errors
 from otm.audit.integration import completions
 from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit
 from otm.audit.sequence_audit import (

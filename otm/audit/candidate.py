@@ -30,8 +30,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.deadline import Deadline
-from otm.audit.error_budget import USUAL, Errors, check_errors
+from otm.audit.budget import USUAL, Deadline, Errors, check_errors
 from otm.audit.report import PASSED, SingleAudit
 from otm.drafts import Law
 from otm.drafts.base import MAX_SEQUENCES
@@ -83,7 +82,8 @@ class Scope:
             check_real(self.tolerance, name="tolerance", low=0.0, high=1.0)
         object.__setattr__(self, "only", check_names(self.only, name="only"))
         if self.laws is not None:
-            object.__setattr__(self, "laws", _check_laws(self.laws))
+            said = "laws must hold at least one draft law. Pass [otm.IID(1)], say."
+            object.__setattr__(self, "laws", check_entries(self.laws, Law, least=1, said=said))
         if self.num_drafts is not None:
             object.__setattr__(self, "num_drafts", _check_lengths(self.num_drafts))
 
@@ -119,31 +119,27 @@ class Scope:
         return chosen
 
 
-def check_names(given: str | Iterable[str], *, name: str) -> tuple[str, ...]:
+Entry = TypeVar("Entry")
+
+
+def check_entries(given: object, kind: type[Entry], *, least: int, said: str) -> tuple[Entry, ...]:
+    """Return at least so many entries of a kind as a tuple, or say what must be given."""
+    entries: Any = given
+    try:
+        found = tuple(entries)
+    except (TypeError, RuntimeError):  # the latter from a tensor without data
+        found = (None,)
+    if len(found) < least or not all(isinstance(entry, kind) for entry in found):
+        raise InvalidParameter(f"{said} Got {given!r:.80}.")
+    return found
+
+
+def check_names(given: object, *, name: str) -> tuple[str, ...]:
     """Return names of checks, of which one may stand alone."""
     if isinstance(given, str):
         return (given,)
-    try:
-        words = tuple(given)
-    except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
-        raise InvalidParameter(
-            f"{name} must be a name of checks, or several; got {given!r:.80}. Pass 'exact', say."
-        ) from error
-    return tuple(check_instance(word, str, name=f"An entry of {name}") for word in words)
-
-
-def _check_laws(laws: Iterable[Law]) -> tuple[Law, ...]:
-    try:
-        chosen = tuple(laws)
-    except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
-        raise InvalidParameter(
-            f"laws must hold draft laws; got {laws!r:.80}. Pass [otm.IID(1)], say."
-        ) from error
-    if not chosen or not all(isinstance(law, Law) for law in chosen):
-        raise InvalidParameter(
-            f"laws must hold at least one draft law; got {chosen!r}. Pass [otm.IID(1)], say."
-        )
-    return chosen
+    said = f"{name} must be a name of checks, or several. Pass 'exact', say."
+    return check_entries(given, str, least=0, said=said)
 
 
 def _check_lengths(num_drafts: Sequence[int]) -> tuple[int, ...]:

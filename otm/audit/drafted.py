@@ -22,9 +22,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from otm.audit import standard_problems as standard
+from otm.audit.budget import Errors, OutOfTime
 from otm.audit.candidate import Candidate, Check, FunctionCandidate, Scope
-from otm.audit.deadline import OutOfTime
-from otm.audit.error_budget import Errors
 from otm.audit.integration import IntegratedAudit
 from otm.audit.sampled_audit import Drawing, SampledAudit, audit_of_draws
 

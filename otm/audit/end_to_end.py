@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from otm import drawing
 from otm.audit import standard_problems as standard
+from otm.audit.budget import DETECT_END_TO_END, DetectionBudget, Errors, check_errors
 from otm.audit.candidate import Check, FunctionCandidate, Scope
 from otm.audit.coverage import Coverage
-from otm.audit.error_budget import DETECT_END_TO_END, DetectionBudget, Errors, check_errors
 from otm.audit.integration import IntegratedAudit, Next, Row, check_tolerance, completions
 from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit, audit_of_draws
 from otm.drafts.base import MAX_SEQUENCES

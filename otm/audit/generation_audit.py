@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
+from otm.audit.budget import USUAL, Errors
 from otm.audit.candidate import as_kind
 from otm.audit.end_to_end import (
     DRAWS,
@@ -27,7 +28,6 @@ from otm.audit.end_to_end import (
     seeded_rng,
     stop_after_end_token,
 )
-from otm.audit.error_budget import USUAL, Errors
 from otm.audit.integration import Next
 from otm.audit.toy_language import ToyLanguage
 from otm.errors import InvalidParameter

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
+from otm.audit.budget import DETECT, USUAL, DetectionBudget, Errors, check_errors
 from otm.audit.coverage import SAMPLES, Coverage
-from otm.audit.error_budget import DETECT, USUAL, DetectionBudget, Errors, check_errors
 from otm.audit.report import SingleAudit, Verdict, facts, format_probability
 from otm.errors import InvalidParameter, TooLarge
 from otm.evidence import (

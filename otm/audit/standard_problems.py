@@ -217,26 +217,27 @@ def one_per_drafter(draft: Sequence[float] | NDArray[Any], law: Law) -> NDArray[
     return np.stack([np.roll(draft, turn) for turn in range(math.prod(shape[:-1]))]).reshape(shape)
 
 
-def _last(context: Sequence[int]) -> int:
-    return context[-1] if context else 0
+def last_token(context: Sequence[int]) -> int:
+    """Return the last token, 0 in the beginning."""
+    return context[-1] if len(context) else 0
 
 
 _DRAFT = ((0.5, 0.3, 0.2), (0.1, 0.6, 0.3), (0.25, 0.25, 0.5))
 _TARGET = ((0.2, 0.3, 0.5), (0.4, 0.2, 0.4), (0.3, 0.6, 0.1))
 MODELS: dict[str, tuple[Laws, Laws, Callable[[Sequence[int]], int]]] = {
     "same at every position": (((2 / 3, 1 / 3),), ((1 / 3, 2 / 3),), len),
-    "equal models": (_DRAFT, _DRAFT, _last),
-    "after the token before": (_DRAFT, _TARGET, _last),
+    "equal models": (_DRAFT, _DRAFT, last_token),
+    "after the token before": (_DRAFT, _TARGET, last_token),
     "by position": (_DRAFT, _TARGET, len),
     "zeros": (
         ((0.5, 0.5, 0.0), (0.0, 0.5, 0.5), (1.0, 0.0, 0.0)),
         ((0.0, 0.25, 0.75), (0.5, 0.5, 0.0), (0.0, 0.5, 0.5)),
-        _last,
+        last_token,
     ),
     "nearly certain": (
         ((0.9995, 0.0004, 0.0001), (0.6, 0.3, 0.1), (0.2, 0.4, 0.4)),
         ((0.6, 0.3, 0.1), (0.9995, 0.0001, 0.0004), (1.0, 0.0, 0.0)),
-        _last,
+        last_token,
     ),
 }
 """Pairs of models (draft, target, which law comes after a context: by its last token or length)."""
@@ -274,15 +275,18 @@ def standard_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
     """Return the standard toy pairs (draft, target), complete for blocks of γ drafts and small
     enough to integrate, by name.
     """
-
-    def model(laws: Laws, place: Callable[[Sequence[int]], int]) -> TableModel:
-        return table_model(lambda c: laws[place(c) % len(laws)], len(laws[0]), gamma)
-
     return {
-        name: (model(draft, place), model(target, place))
+        name: (placed_model(draft, place, gamma), placed_model(target, place, gamma))
         for name, (draft, target, place) in MODELS.items()
         if len(draft[0]) == 2 or len(draft[0]) ** gamma <= MOST_SEQUENCES
     }
+
+
+def placed_model(
+    laws: Sequence[Any], place: Callable[[Sequence[int]], int], depth: int
+) -> TableModel:
+    """Return a model with `laws[place(context)]`, over and over, after every short context."""
+    return table_model(lambda context: laws[place(context) % len(laws)], len(laws[0]), depth)
 
 
 def chained_models() -> dict[str, tuple[MarkovModel, MarkovModel]]:
@@ -322,7 +326,7 @@ class Windowed(OneByOne):
         if self.first <= len(context) < self.end:
             return self.model.next(context)
         law = np.zeros(self.num_tokens)
-        law[context[-1] if len(context) else 0] = 1.0
+        law[last_token(context)] = 1.0
         return law
 
 
@@ -361,7 +365,7 @@ def tail_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
         return {}
     p, q = long_tailed(num_tokens)
     draft = table_model(lambda c: np.roll(p, len(c)), num_tokens, gamma)
-    target = table_model(lambda c: np.roll(q, _last(c)), num_tokens, gamma)
+    target = table_model(lambda c: np.roll(q, last_token(c)), num_tokens, gamma)
     return {f"long tail of {num_tokens}": (draft, target)}
 
 

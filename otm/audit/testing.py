@@ -16,9 +16,8 @@ from typing import Any
 
 from otm.audit import exports, standard_problems as standard
 from otm.audit.batteries import BatteryAudit, battery, candidate_of
+from otm.audit.budget import USUAL, Deadline, Errors, OutOfTime
 from otm.audit.candidate import Check, Scope, check_names
-from otm.audit.deadline import Deadline, OutOfTime
-from otm.audit.error_budget import USUAL, Errors
 from otm.audit.report import PASSED, SingleAudit
 from otm.drafts import Law
 from otm.errors import InvalidParameter, MissingPackage

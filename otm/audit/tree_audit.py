@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
+from otm.audit.budget import USUAL, Errors
 from otm.audit.candidate import as_kind
 from otm.audit.end_to_end import (
     DRAWS,
@@ -27,7 +28,6 @@ from otm.audit.end_to_end import (
     joint,
     seeded_rng,
 )
-from otm.audit.error_budget import USUAL, Errors
 from otm.audit.integration import Next
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, plain_integers

@@ -11,7 +11,7 @@ import pytest
 import otm
 from otm import audit
 from otm.audit.batteries import battery
-from otm.audit.deadline import Deadline, OutOfTime
+from otm.audit.budget import Deadline, OutOfTime
 from tests.audit.callables import as_floats, maximal, one_uniform, recursive
 
 
