@@ -131,13 +131,13 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
 
     def plan(self, scope: Scope) -> tuple[Selection, float]:
         """Return all instances, or a few if it is so slow that samples do not fit the time."""
-        slow = self._seconds_of_a_row(scope) * _SAMPLES > scope.deadline.seconds
+        few = in_turn(self.instances("few", scope))
+        slow = few and self._seconds_of_a_row(few[0]) * _SAMPLES > scope.deadline.seconds
         return ("few", standard.DETECT_SLOW) if slow else ("all", standard.DETECT_ALONE)
 
-    def _seconds_of_a_row(self, scope: Scope) -> float:
-        """Return how long it takes for a row of the first instance; 0 if it fails."""
-        first = self.instances("few", scope)[0][0]
-        draw, took = self.drawing(first.given, np.random.default_rng(0)).draw, []
+    def _seconds_of_a_row(self, instance: Instance) -> float:
+        """Return how long it takes for a row of an instance; 0 if it fails."""
+        draw, took = self.drawing(instance.given, np.random.default_rng(0)).draw, []
         for _ in range(3):  # the first call loads what it needs, and a busy machine interrupts
             begun = time.monotonic()
             try:

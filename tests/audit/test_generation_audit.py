@@ -12,7 +12,7 @@ import pytest
 import otm
 from otm import audit
 from otm.audit.end_to_end import JointAudit
-from otm.audit.generation_audit import TARGET
+from otm.audit.generation_audit import TARGET, ToyCache
 from otm.audit.templates.generate import candidate as right
 from otm.tracing.answers import CandidateFailure
 
@@ -29,15 +29,27 @@ def altered(**changed: Callable[[Any], Any]) -> Fault:
     return loop
 
 
+class StaleCache(ToyCache):
+    """A cache in which the rows of rejected drafts stay, uncounted."""
+
+    rejected = 0
+
+    @property
+    def length(self) -> int:
+        return super().length - self.rejected
+
+    def crop(self, length: int) -> None:
+        self.rejected += self.length - length
+
+
 def stale_row(draft: Any, target: Any, request: Any) -> Any:
-    """The row of a rejected draft stays in the cache."""
+    def model(ids: Any, cache: Any = None) -> Any:
+        found = target(ids, cache=cache)
+        kept = StaleCache(found.cache.tokens)
+        kept.rejected = 0 if cache is None else cache.rejected
+        return dataclasses.replace(found, cache=kept)
 
-    def uncropped(*arguments: Any, cache: Any = None) -> Any:
-        found = target(*arguments, cache=cache)
-        found.cache.crop = lambda length: None
-        return found
-
-    return right(draft, uncropped, request)
+    return right(draft, model, request)
 
 
 def unprocessed_bonus(draft: Any, target: Any, request: Any) -> Any:

@@ -19,49 +19,32 @@ from otm.audit import log_audit
 from otm.audit.token_log import LogRecord, parse_record
 
 
-def served(
-    verifier: otm.Verifier, count: int, *, num_tokens: int = 12, seed: int = 0
-) -> Iterator[dict[str, Any]]:
-    """A log in which every context is new."""
-    rng = np.random.default_rng(seed)
-    for i in range(count):
-        p = rng.dirichlet(np.full(num_tokens, 0.4))
-        q = 0.5 * p + 0.5 * rng.dirichlet(np.full(num_tokens, 0.4))
-        samples = otm.sample(
-            verifier, otm.Problem(draft=p, target=q, law=otm.IID(1)), size=1, rng=rng
-        )
-        drafts, output = samples.drafts[0].tolist(), int(samples.output[0])
-        yield {
-            "context": f"r{i}",
-            "drafts": drafts,
+@pytest.mark.parametrize(
+    ("verifier", "verdict"),
+    [(otm.Maximal(), "no difference found"), (otm.Lenience(0.5), "not lossless")],
+)
+def test_a_server_that_drafts_is_told_by_its_log(
+    verifier: otm.Verifier, verdict: str, tmp_path: Path
+) -> None:
+    """Every context is new."""
+    rng, lines = np.random.default_rng(0), []
+    for p, r in rng.dirichlet(np.full(12, 0.4), (500, 2)):
+        problem = otm.Problem(draft=p, target=0.5 * p + 0.5 * r, law=otm.IID(1))
+        samples = otm.sample(verifier, problem, size=1, rng=rng)
+        line = {
+            "drafts": samples.drafts[0].tolist(),
             "draft": p.tolist(),
-            "target": q.tolist(),
-            "output": output,
+            "target": problem.target.tolist(),
+            "output": int(samples.output[0]),
         }
-
-
-def records(lines: Iterator[dict[str, Any]]) -> Iterator[LogRecord]:
-    return (parse_record(json.dumps(line), i) for i, line in enumerate(lines, start=1))
-
-
-def test_a_lossless_server_raises_no_alarm_and_a_lenient_one_does(tmp_path: Path) -> None:
-    for verifier, verdict in [
-        (otm.Maximal(), "no difference found"),
-        (otm.Lenience(0.5), "not lossless"),
-    ]:
-        file = tmp_path / "log.jsonl"
-        file.write_text(
-            "\n".join(json.dumps(line) for line in served(verifier, 500)) + "\n\n", encoding="utf-8"
-        )
-        result = audit.server_log(file, law=otm.IID(1), errors=audit.Errors(detect=0.3))
-        assert result.verdict == verdict
-        assert (result.records, result.name) == (500, "log.jsonl")
-        assert result.membership is not None
-        assert result.optimum is not None
-        assert (result.membership.low <= result.optimum <= result.membership.high) == (
-            verdict == "no difference found"
-        )
-        assert str(result).startswith(f"## `log.jsonl`: {verdict}")
+        lines.append(json.dumps(line))
+    file = tmp_path / "log.jsonl"
+    file.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
+    result = audit.server_log(file, law=otm.IID(1), errors=audit.Errors(detect=0.3))
+    assert (result.verdict, result.records, result.name) == (verdict, 500, "log.jsonl")
+    allowed = result.membership.low <= result.optimum <= result.membership.high
+    assert allowed == (verdict == "no difference found")
+    assert str(result).startswith(f"## `log.jsonl`: {verdict}")
 
 
 def seen(output: int, target: Any, draft: Any = None, drafts: Any = ()) -> LogRecord:
