@@ -73,14 +73,9 @@ class AcceptanceAudit(SingleAudit):
         """
         if not self.possible.size:
             return -1.0
-        exact = all(
-            number == round(number)
-            for number in (self.record.steps or 0.5, *self.record.survivors.tolist())
-        )
-        compared = (
-            self.rates[: self.possible.size] * (1.0 if exact else 1.0 - _ROUNDED) - self.possible
-        )
-        return float(compared.max())
+        counts = (self.record.steps or 0.5, *self.record.survivors.tolist())
+        least = 1.0 if all(count == round(count) for count in counts) else 1.0 - _ROUNDED
+        return float((self.rates[: self.possible.size] * least - self.possible).max())
 
     @property
     def found(self) -> float:
@@ -89,29 +84,19 @@ class AcceptanceAudit(SingleAudit):
         """
         if not self.possible.size or not self.record.steps:
             return 1.0
-        return min(
-            1.0,
-            self._threshold(self.false_alarm)
-            + deviation(self.missed) / math.sqrt(self.record.steps),
-        )
+        luck = deviation(self.missed) / math.sqrt(self.record.steps)
+        return min(1.0, self._threshold(self.false_alarm) + luck)
 
     @property
     def verdict(self) -> Verdict:
         """An alarm is false with probability at most `false_alarm`; without one such a record gives
         no verdict.
         """
-        known = bool(self.possible.size and self.record.steps)
-        return (
-            "not lossless"
-            if known and self.excess > self._threshold(self.false_alarm)
-            else "no verdict"
-        )
+        return "not lossless" if self.excess > self._threshold(self.false_alarm) else "no verdict"
 
     @property
     def severity(self) -> float:
         """A lower bound on the total variation, wrong with probability 5 %."""
-        if not self.possible.size or not self.record.steps:
-            return 0.0
         return max(0.0, self.excess - self._threshold(_UNCERTAIN))
 
     @property
@@ -199,10 +184,11 @@ class AcceptanceAudit(SingleAudit):
         )
 
     def _threshold(self, false_alarm: float) -> float:
-        steps = self.record.steps
-        return (
-            deviation(false_alarm / max(1, self.possible.size)) / math.sqrt(steps) if steps else 1.0
-        )
+        """Return the excess that chance explains; no excess is above 1."""
+        if not self.record.steps:
+            return 1.0
+        rare = false_alarm / max(1, self.possible.size)
+        return deviation(rare) / math.sqrt(self.record.steps)
 
 
 def acceptance_counts(

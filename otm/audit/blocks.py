@@ -80,10 +80,13 @@ class ManyBlocksCandidate(DraftedCandidate):
             lengths = (*lengths, standard.MANY_POSITIONS)
         found = []
         for gamma in scope.num_drafts or lengths:
-            label, few = f"γ = {gamma}", gamma != standard.MANY_POSITIONS
+            label, needed = f"γ = {gamma}", gamma != standard.MANY_POSITIONS
             pairs = standard.models_of(selection, gamma)
             found.append(
-                [Instance(name, label, label, few, Models(*pairs[name], gamma)) for name in pairs]
+                [
+                    Instance(name, label, label, needed, Models(*pairs[name], gamma))
+                    for name in pairs
+                ]
             )
         return found
 

@@ -59,9 +59,12 @@ class OneTokenCandidate(DraftedCandidate):
             if selection != "integrable":
                 names = standard.names_of(selection, law.k, every=scope.laws is not None)
                 problems = standard.problems_named(names, law)
-            few = law.k != standard.MANY_DRAFTS
+            needed = law.k != standard.MANY_DRAFTS
             found.append(
-                [Instance(name, repr(law), group_of(law), few, given) for name, given in problems]
+                [
+                    Instance(name, repr(law), group_of(law), needed, given)
+                    for name, given in problems
+                ]
             )
         return found
 
