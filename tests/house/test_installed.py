@@ -78,7 +78,6 @@ def test_the_wheel_holds_the_library_and_the_analysis_under_a_name_of_its_own(
     names = zipfile.ZipFile(installed.wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
         "otm",
-        "otm_pytest.py",
         "otm_analysis",
     }
     page = {f"otm_analysis/report/page.{kind}" for kind in ("css", "html", "js")}

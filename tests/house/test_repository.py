@@ -341,7 +341,6 @@ def test_readme_example_is_short_and_runs_from_the_wheel_without_torch(tmp_path:
     tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {
         "otm",
-        "otm_pytest.py",
         "otm_analysis",
     }
     home = tmp_path / "environment"
