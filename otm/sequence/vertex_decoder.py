@@ -38,7 +38,6 @@ from otm.sequence.decoder import (
     Stop,
     TreeDecoder,
     children_of,
-    require_drafts,
 )
 from otm.sequence.exact_laws import (
     MAX_ENTRIES,
