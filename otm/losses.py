@@ -56,6 +56,9 @@ _HALVINGS: Final = 15
 3e-5 of it, and at a maximum the acceptance changes with the square of that.
 """
 
+_SEARCHED: Final = len(_TEMPERATURES) + 2 * _HALVINGS
+"""Temperatures that a search for the best one tries."""
+
 _TAIL: Final = 1e-13
 """Target mass at the end of the draft's ranking that may count as accepted: below what sums over a
 vocabulary round off.

@@ -86,7 +86,7 @@ def levels_of(decoder: str) -> tuple[str, otm.Verifier, tuple[int, ...]] | None:
         return None
     if not isinstance(found, VertexDecoder):
         return None
-    shape, law, verifier = found.scheme()
+    shape, law, verifier = found.shape, found.law, found.verifier
     counts = [set(shape.num_children[shape.levels == i].tolist()) for i in range(shape.depth)]
     if any(len(level) > 1 for level in counts):
         return None
