@@ -86,11 +86,12 @@ def levels_of(decoder: str) -> tuple[str, otm.Verifier, tuple[int, ...]] | None:
         return None
     if not isinstance(found, VertexDecoder):
         return None
-    shape, law, verifier = found.shape, found.law, found.verifier
+    shape = found.shape
     counts = [set(shape.num_children[shape.levels == i].tolist()) for i in range(shape.depth)]
     if any(len(level) > 1 for level in counts):
         return None
-    return type(law).__name__, verifier, tuple(level.pop() for level in counts)
+    law = type(found.law(1))
+    return law.__name__, found.verifier, tuple(level.pop() for level in counts)
 
 
 def most_tokens(decoder: str, drafted: int) -> int:
