@@ -20,9 +20,8 @@ from otm.errors import InvalidParameter, Unsupported
 from otm.overlap import overlap_at
 from otm.partial.completion import Completion, PartialPair
 from otm.partial.top import Floats, Mask
-from otm.pmf import check_instance
+from otm.pmf import check_counts, check_instance
 from otm.statistics import Certified
-from otm.verbs import check_ks
 from otm.verifiers import KSeq, Maximal, Optimal, RecursiveRejection, Verifier
 
 
@@ -86,7 +85,7 @@ def optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     (array([0.25]), array([0.75]))
     """
     check_instance(pair, PartialPair, name="pair")
-    ks = check_ks(k)
+    ks = check_counts(k, name="k")
     lowest, highest = (iid_values(end.draft, end.target, ks) for end in _extremes(pair))
     return _interval(pair, lowest, highest, _slack(pair, ks))
 
@@ -130,7 +129,7 @@ def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> In
     [[0.847597], [0.8125]]
     """
     check_instance(pair, PartialPair, name="pair")
-    ks = check_ks(k)
+    ks = check_counts(k, name="k")
     if isinstance(verifier, KSeq):
         return _kseq(pair, ks, verifier.gamma)
     if isinstance(verifier, RecursiveRejection):
@@ -175,7 +174,7 @@ def gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     1.390388
     """
     check_instance(pair, PartialPair, name="pair")
-    ks = check_ks(k)
+    ks = check_counts(k, name="k")
     alpha = _kseq(pair, ks, None)
     exponent = _column(pair, ks)
 

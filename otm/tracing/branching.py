@@ -284,10 +284,10 @@ def _plainly(
 def _surprise(answers: collections.Counter[Hashable], law: TracedLaw) -> float:
     """Return the log-evidence of answers against every law within the error of the one found."""
     counts = [answers[value] for value in law.mass]
-    counts.append(sum(answers.values()) - sum(counts))
+    others = answers.total() - sum(counts)
     # at most: a larger likelihood is a smaller evidence
     most = np.asarray([*law.mass.values(), 0.0]) + law.error
-    return float(log_evidence(np.asarray(counts), np.minimum(most, 1.0)))
+    return float(log_evidence(np.asarray([*counts, others]), np.minimum(most, 1.0)))
 
 
 def contradicts_samples(laws: Sequence[TracedLaw]) -> bool:

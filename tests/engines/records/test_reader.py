@@ -18,7 +18,7 @@ import pytest
 
 import otm
 from otm.engines import records
-from otm.engines.records import FORMS, parse_acceptance, read_acceptance
+from otm.engines.records import FORMS, parse_acceptance, read_acceptance, reader
 from otm.engines.records.record import AcceptanceRecord
 
 STEPS = [0, 1, 2, 2, 2]
@@ -439,7 +439,7 @@ def wrong(**changed: Any) -> str:
             {"average_acceptance_length": 2.0, "spec_verify_count": None, "output_tokens": 9}
         ),
         SPECULATORS.replace("0.75,0.75", "0.75,0.9"),
-        SPECULATORS.replace("0.75,0.75", "75,75"),
+        SPECULATORS.replace("0.75,0.75", "75,0.75"),
         SPECULATORS.replace("4.0", "x"),
         SPECULATORS.replace("pos_1", "pos_2"),
         LLAMA_TOTALS.replace("#calls(b,g,a)", "#calls"),
@@ -514,14 +514,12 @@ def test_a_record_says_what_it_is() -> None:
 
 
 def test_every_form_names_its_source() -> None:
-    for form in FORMS:
-        module = inspect.getmodule(form.read)
-        assert module is not None and module.__doc__ is not None
-        if module.__name__.endswith("positions_csv"):
-            continue  # no engine's
-        assert "Source of the form: github.com/" in module.__doc__ and " at " in " ".join(
-            module.__doc__.split()
-        ), module.__name__
+    modules = [thing for thing in vars(reader).values() if hasattr(thing, "FORM")]
+    assert {module.FORM.name for module in modules} == {form.name for form in FORMS}
+    for module in modules:
+        told = " ".join((module.__doc__ or "").split())
+        engine = not module.__name__.endswith("positions_csv")
+        assert ("Source of the form: github.com/" in told and " at " in told) == engine, module
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no endless file")
