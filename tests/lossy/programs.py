@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 
 from otm import IID, Problem, WithoutReplacement
-from otm.drafts.base import enumerate_drafts
+from otm.drafts.base import live_drafts
 from otm.verifiers.base import members
 
 
@@ -14,13 +14,12 @@ def program(problem: Problem, *constraints_of: object) -> float:
     """Best acceptance over couplings of the enumerated drafts and an output law π with constraints
     on π: no cut, no order.
     """
-    table = enumerate_drafts(problem.law, problem.draft)
-    live = table.mass > 0
-    hits = members(table.tokens[live], problem.num_tokens).astype(float)
+    table = live_drafts(problem.law, problem.draft)
+    hits = members(table.tokens, problem.num_tokens).astype(float)
     flow = cp.Variable(hits.shape, nonneg=True)
     law = cp.Variable(problem.num_tokens, nonneg=True)
     constraints = [
-        cp.sum(flow, axis=1) <= table.mass[live],
+        cp.sum(flow, axis=1) <= table.mass,
         cp.sum(flow, axis=0) <= law,
         cp.sum(law) == 1,
     ]

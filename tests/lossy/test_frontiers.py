@@ -20,7 +20,7 @@ CLOSED = 1e-11
 class TestKullbackLeibler:
     def test_against_the_program_over_couplings(self) -> None:
         rng = np.random.default_rng(3)
-        for problem in random_problems(4, 24, max_tokens=4):
+        for problem in random_problems(4, 12, max_tokens=4):
             budget = float(rng.choice([0.01, 0.1, 0.4]) * (0.5 + rng.random()))
             live = problem.target > 0
             q = problem.target[live]
@@ -79,68 +79,15 @@ class TestKullbackLeibler:
         value = otm.acceptance(otm.Mentored(budget), problem)
         assert otm.lossy.kl_frontier(problem, kl=budget).value == pytest.approx(value, abs=1e-12)
 
-    def test_no_law_within_the_budget_does_better(self) -> None:
-        rng = np.random.default_rng(5)
-        for problem in random_problems(6, 12, max_tokens=6, zeros=False):
-            found = otm.lossy.kl_frontier(problem, kl=0.1)
-            best = 0.0
-            for law in np.concatenate(
-                [rng.dirichlet(np.ones(problem.num_tokens), size=200), found.law[None]]
-            ):
-                low, high = 0.0, 1.0  # as far towards this law as the budget allows
-                for _ in range(50):
-                    middle = 0.5 * (low + high)
-                    mixed = (1 - middle) * problem.target + middle * law
-                    low, high = (
-                        (middle, high)
-                        if divergence_term(problem.target, mixed).sum() <= 0.1
-                        else (low, middle)
-                    )
-                mixed = (1 - low) * problem.target + low * law
-                best = max(
-                    best,
-                    otm.optimal_acceptance(
-                        Problem(draft=problem.draft, target=mixed, law=problem.law)
-                    ),
-                )
-            assert best <= found.upper + CLOSED
-            # the search contains the optimum, so the test can fail on both sides
-            assert best >= found.lower - 1e-9
-
-    def test_the_curve_is_concave_increasing_and_ordered_in_k(self) -> None:
-        rng = np.random.default_rng(7)
-        p, q = otm.examples.dirichlet(30, rng=rng), otm.examples.dirichlet(30, rng=rng)
-        budgets = np.linspace(0, 0.6, 13)
-        curves = np.array(
-            [
-                [
-                    otm.lossy.kl_frontier(Problem(draft=p, target=q, law=IID(k)), kl=D).value
-                    for D in budgets
-                ]
-                for k in (1, 2, 4)
-            ]
-        )
-        assert ((np.diff(curves, axis=1) > 0) | (curves[:, :-1] > 1 - 1e-9)).all()
-        assert (np.diff(curves, n=2, axis=1) < 1e-12).all()
-        assert ((np.diff(curves, axis=0) > 0) | (curves[:-1] > 1 - 1e-9)).all()
-        np.testing.assert_allclose(
-            curves[:, 0],
-            [otm.optimal_acceptance(Problem(draft=p, target=q, law=IID(k))) for k in (1, 2, 4)],
-            atol=1e-13,
-        )
-
     def test_three_hundred_tokens_against_the_cone_program(self) -> None:
         rng = np.random.default_rng(8)
         p = otm.from_logits(2 * rng.normal(size=300))
         q = otm.from_logits(np.log(p) + rng.normal(size=300), top_k=200)
-        for law in (IID(2), IID(4)):
-            problem = Problem(draft=p, target=q, law=law)
-            solved = (
-                otm.lossy.kl_frontier_program(problem, kl=0.05).problem().solve(solver="CLARABEL")
-            )
-            # 1e-6: the solver's default tolerance of 1e-8 on the gap, times a sensitivity of a few
-            # tens.
-            assert otm.lossy.kl_frontier(problem, kl=0.05).value == pytest.approx(solved, abs=1e-6)
+        problem = Problem(draft=p, target=q, law=IID(4))
+        solved = otm.lossy.kl_frontier_program(problem, kl=0.05).problem().solve(solver="CLARABEL")
+        # 1e-6: the solver's default tolerance of 1e-8 on the gap, times a sensitivity of a few
+        # tens.
+        assert otm.lossy.kl_frontier(problem, kl=0.05).value == pytest.approx(solved, abs=1e-6)
 
     def test_the_program_takes_further_constraints(self) -> None:
         problem = Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=IID(2))
@@ -163,8 +110,6 @@ class TestKullbackLeibler:
             otm.lossy.kl_frontier(
                 Problem(draft=[0.5, 0.5], target=[0.4, 0.6], law=otm.Greedy(2)), kl=0.1
             )
-        with pytest.raises(otm.errors.InvalidParameter, match="kl must lie in"):
-            otm.lossy.kl_frontier(Problem(draft=[0.5, 0.5], target=[0.4, 0.6], law=IID(2)), kl=-1.0)
         with pytest.raises(
             otm.errors.TooLarge,
             match=r"4,096 tokens; there are 5,000.*Call otm\.lossy\.kl_frontier",
@@ -174,10 +119,6 @@ class TestKullbackLeibler:
                     draft=otm.examples.zipf(5000), target=otm.examples.uniform(5000), law=IID(2)
                 ),
                 kl=0.1,
-            )
-        with pytest.raises(otm.errors.ShapeMismatch, match="leading axes"):
-            otm.lossy.kl_frontier(
-                Problem(draft=[[0.5, 0.5]], target=[[0.4, 0.6]], law=IID(2)), kl=0.1
             )
 
 
@@ -212,7 +153,7 @@ def test_the_smallest_masses_of_the_target_keep_a_share(
 class TestTotalVariation:
     def test_against_the_program(self) -> None:
         rng = np.random.default_rng(0)
-        for number, problem in enumerate(random_problems(1, 16, max_tokens=4)):
+        for number, problem in enumerate(random_problems(1, 12, max_tokens=4)):
             if number % 5 == 0:
                 problem = problem.with_law(otm.Greedy(2))
             distance = float(rng.random() * 0.3)
@@ -233,6 +174,3 @@ class TestTotalVariation:
             otm.lossy.tv_frontier(problem, tv=0.0), otm.optimal_acceptance(problem)
         )
         np.testing.assert_array_equal(otm.lossy.tv_frontier(problem, tv=1.0), np.ones(3))
-        for bad in (-0.1, 1.1, float("nan")):
-            with pytest.raises(otm.errors.InvalidParameter, match="tv must lie in"):
-                otm.lossy.tv_frontier(problem, tv=bad)

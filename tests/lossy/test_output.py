@@ -14,26 +14,6 @@ from tests.verifiers.lossy_instances import one_draft
 
 
 class TestDistances:
-    @pytest.mark.parametrize(
-        ("verifier", "law"),
-        [
-            (otm.Maximal(), IID(1)),
-            (otm.KSeq(), IID(2)),
-            (otm.ListRace(), IID(2)),
-            (otm.Race(), otm.WithoutReplacement(2)),
-            (otm.TransportPlan(), IID(2)),
-        ],
-        ids=repr,
-    )
-    def test_lossless_verifiers_have_none(self, verifier: otm.Verifier, law: otm.Law) -> None:
-        problem = Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=law)
-        np.testing.assert_allclose(
-            otm.lossy.output_law(verifier, problem), problem.target, atol=1e-11
-        )
-        spent = otm.lossy.distortion(verifier, problem)
-        assert 0 <= spent.total_variation <= 1e-11
-        assert 0 <= spent.kl <= 1e-11
-
     def test_it_is_computed_not_believed(self) -> None:
         # Enumeration beyond its limit is refused even for a verifier that calls itself lossless.
         problem = Problem(

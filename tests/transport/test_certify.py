@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given, settings, strategies as st
 
 import otm
@@ -81,14 +80,6 @@ def test_no_proposal_however_wrong_is_certified_beyond_the_truth(
     assert rounded.upper >= min(1.0, float(checked.upper)) - 1e-14
 
 
-def test_the_doubled_flow_is_scaled_back() -> None:
-    problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.IID(2))
-    solved = otm.optimum(problem)
-    doubled = dataclasses.replace(solved, flow=sp.csr_array(solved.flow * 2.0))
-    lower, upper = otm.transport.certify_exactly(problem, doubled)
-    assert lower <= brute_force(problem) <= upper
-
-
 def test_a_wrong_cut_is_seen_in_the_upper_certificate() -> None:
     problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     solved = dataclasses.replace(otm.optimum(problem), cut=np.array([False, True]))
@@ -117,9 +108,3 @@ def test_an_infeasible_program_is_a_failure_and_not_a_plan() -> None:
     edge = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
     with pytest.raises(otm.errors.SolverFailure, match=r"Infeasible.*otm\.optimal_acceptance"):
         lp._solve(*edge, np.array([-1.0, 1.0]))
-
-
-def test_masses_are_normalised_exactly() -> None:
-    masses = exact_masses(np.array([0.1, 0.2, 0.7]))
-    assert sum(masses, Fraction(0)) == 1
-    assert masses[0] * Fraction(0.2) == masses[1] * Fraction(0.1)

@@ -8,7 +8,7 @@ import cvxpy as cp
 import numpy as np
 import ot
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from scipy.optimize import linprog
 
 import otm
@@ -42,14 +42,6 @@ def brute_force(problem: otm.Problem) -> float:
     )
 
 
-@settings(max_examples=300)
-@given(strategies.iid_problems(max_tokens=6, max_k=4))
-def test_the_cut_is_the_minimum_over_all_sets(problem: otm.Problem) -> None:
-    assert abs(otm.optimal_acceptance(problem) - brute_force(problem)) <= rounding(
-        problem.num_tokens, problem.law.k
-    )
-
-
 @given(strategies.iid_problems(max_tokens=5, max_k=1))
 def test_the_cut_for_many_drafts(problem: otm.Problem) -> None:
     """k ≫ V, on both sides of the switch from multiplied to exponentiated powers at k = 64."""
@@ -75,19 +67,6 @@ def test_the_cut_for_many_drafts(problem: otm.Problem) -> None:
     )
 
 
-@settings(max_examples=60)
-@given(strategies.iid_problems(max_tokens=4, max_k=3))
-def test_both_linear_programs_bracket_the_brute_force(problem: otm.Problem) -> None:
-    wanted = brute_force(problem)
-    for method in ("sets", "sequences"):
-        solved = otm.optimum(problem, method=method)
-        # the floats' own problem against the exactly normalised one
-        slack = rounding(problem.num_tokens, problem.law.k)
-        assert solved.lower - slack <= wanted <= solved.upper + slack
-        assert solved.gap <= CERTIFIED_GAP
-        assert solved.method == method
-
-
 def _random_problems(count: int, seed: int) -> list[otm.Problem]:
     rng = np.random.default_rng(seed)
     problems = []
@@ -105,16 +84,14 @@ def _random_problems(count: int, seed: int) -> list[otm.Problem]:
 class TestAllAgree:
     def test_cut_and_linear_programs(self, problem: otm.Problem) -> None:
         value = brute_force(problem)
-        assert otm.optimal_acceptance(problem) == pytest.approx(
-            value, abs=rounding(problem.num_tokens, problem.law.k)
-        )
+        slack = rounding(problem.num_tokens, problem.law.k)
+        assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=slack)
+        assert literal_program(problem) == pytest.approx(value, abs=CERTIFIED_GAP)
         for method in ("sets", "sequences"):
-            assert otm.optimum(problem, method=method).value == pytest.approx(
-                value, abs=CERTIFIED_GAP
-            )
-
-    def test_the_literal_program(self, problem: otm.Problem) -> None:
-        assert literal_program(problem) == pytest.approx(brute_force(problem), abs=CERTIFIED_GAP)
+            solved = otm.optimum(problem, method=method)
+            assert solved.lower - slack <= value <= solved.upper + slack
+            assert solved.gap <= CERTIFIED_GAP
+            assert solved.method == method
 
     def test_cvxpy(self, problem: otm.Problem) -> None:
         program = otm.transport.optimum_program(problem)
@@ -192,14 +169,6 @@ def test_extra_constraints_lower_the_value_as_they_should() -> None:
     assert isinstance(program.problem(), cp.Problem)
 
 
-def test_the_cut_accepts_ties_at_the_boundary() -> None:
-    problem = otm.Problem(
-        draft=otm.examples.uniform(8), target=otm.examples.uniform(8), law=otm.IID(3)
-    )
-    assert otm.optimal_acceptance(problem) == pytest.approx(1.0, abs=rounding(8, 3))
-    assert otm.optimal_cut(problem).sum() in (0, 8)
-
-
 def test_real_size_against_an_independent_scan() -> None:
     # V = 128,256: the prefix scan in extended precision, without the library's order of operations.
     rng = np.random.default_rng(0)
@@ -221,20 +190,6 @@ def test_real_size_against_an_independent_scan() -> None:
         # Running sums of n masses err by at most n·u·(their total), in practice √n of that: V·u =
         # 1.4e-11, √V·u = 4e-14.
         assert float(1 + (Q - P**k).min()) == pytest.approx(float(value), abs=1e-12), k
-
-
-def test_inputs_are_never_written_to() -> None:
-    rng = np.random.default_rng(4)
-    p, q = otm.examples.dirichlet(6, rng=rng, rows=3), otm.examples.dirichlet(6, rng=rng, rows=3)
-    before = p.copy(), q.copy()
-    problem = otm.Problem(draft=p, target=q, law=otm.IID(3))
-    otm.optimal_acceptance_curve(problem, k=[1, 5, 100])
-    otm.acceptance_curve(otm.KSeq(), problem, k=[1, 5])
-    otm.acceptance(otm.KSeq(gamma=5.0), problem)
-    otm.acceptance(otm.RecursiveRejection(), problem)
-    otm.optimal_cut(otm.Problem(draft=p[0], target=q[0], law=otm.IID(3)))
-    np.testing.assert_array_equal(p, before[0])
-    np.testing.assert_array_equal(q, before[1])
 
 
 @pytest.mark.parametrize(

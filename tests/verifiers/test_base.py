@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import otm
-from otm import IID, KSeq, Problem, RecursiveRejection, WithoutReplacement
+from otm import IID, KSeq, Problem, RecursiveRejection
 from otm.verifiers import kseq, recursive_rejection
 from tests.tolerance import rounding
 
@@ -86,22 +86,3 @@ def test_one_sort_or_recursion_serves_every_k(
     values = otm.acceptance_curve(verifier, PROBLEM, k=KS)
     assert len(calls) == 1
     np.testing.assert_allclose(values, one_by_one, rtol=0, atol=rounding(9, max(KS)))
-
-
-def test_a_curve_without_replacement_is_of_the_problem_s_array_kind() -> None:
-    import torch
-
-    problem = PROBLEM.with_law(WithoutReplacement(1))
-    values = otm.acceptance_curve(RecursiveRejection(), problem, k=[1, 2, 3])
-    wanted = [
-        otm.acceptance(RecursiveRejection(), PROBLEM.with_law(WithoutReplacement(k)))
-        for k in (1, 2, 3)
-    ]
-    np.testing.assert_array_equal(values, wanted)
-    tensors = Problem(
-        draft=torch.tensor(ROWS[0]), target=torch.tensor(ROWS[1]), law=WithoutReplacement(1)
-    )
-    on_torch = otm.acceptance_curve(RecursiveRejection(), tensors, k=[1, 2, 3])
-    assert isinstance(on_torch, torch.Tensor)
-    np.testing.assert_allclose(on_torch.numpy(), values, rtol=0, atol=rounding(9, 3))
-    assert isinstance(otm.acceptance(RecursiveRejection(), tensors), float)

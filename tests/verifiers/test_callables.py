@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import otm
-from otm.drafts.base import enumerate_drafts
+from otm.drafts.base import live_drafts
 from otm.tracing.answers import CandidateFailure, outcome_of, read_token
 from otm.tracing.branching import trace
 from otm.verifiers.callables import MOST_SEQUENCES, output_law_on
@@ -33,6 +33,10 @@ def trusting(draft: Any, target: Any, drafts: Any, uniforms: Any) -> int:
     return int(drafts[0])
 
 
+def _lossless(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    return recursive(draft, target, drafts[:1], uniforms)
+
+
 def problem(k: int) -> otm.Problem:
     return otm.Problem(draft=DRAFT, target=TARGET, law=otm.IID(k))
 
@@ -46,24 +50,10 @@ class TestLaw:
             otm.acceptance(otm.RecursiveRejection(), problem(k), by=by), abs=1e-13
         )
 
-    def test_the_coupling_is_that_of_the_scheme(self) -> None:
-        mine, known = (
-            otm.coupling(v, problem(2))
-            for v in (otm.from_callable(recursive), otm.RecursiveRejection())
-        )
-        assert np.array_equal(mine.drafts, known.drafts)
-        assert mine.joint.toarray() == pytest.approx(known.joint.toarray(), abs=1e-14)
-
     def test_without_a_flag_a_drafted_token_counts_as_accepted(self) -> None:
         mine = otm.from_callable(trusting)
         assert otm.acceptance(mine, problem(2), by="rule") == pytest.approx(1.0, abs=1e-14)
         assert otm.lossy.output_law(mine, problem(2)) == pytest.approx(DRAFT, abs=1e-14)
-        assert (
-            otm.estimate(
-                mine, problem(2), samples=50, rng=np.random.default_rng(0), by="rule"
-            ).value
-            == 1.0
-        )
 
     def test_other_laws(self) -> None:
         mine = otm.from_callable(trusting, law=(otm.WithoutReplacement, otm.TopK(2)))
@@ -98,26 +88,15 @@ class TestLaw:
 
 
 class TestEverywhere:
-    def test_audits_ask_the_function_itself(self) -> None:
-        for verdict, function in (
-            ("lossless", otm.RecursiveRejection().title),
-            ("not lossless", "trusting"),
-        ):
-            audit = otm.audit.exact(
-                otm.from_callable(
-                    {"trusting": trusting}.get(function, _lossless), law=otm.IID(1), name=function
-                ),
-                problem(1),
-            )
-            assert (audit.verdict, audit.method, audit.name) == (verdict, "traced", function)
-        battery = otm.audit.battery(
-            otm.from_callable(trusting, law=otm.TopK(1)), only="exact", shrink_for=0.0
-        )
-        assert battery.verdict == "not lossless"
-        sampled = otm.audit.sampled(
-            otm.from_callable(trusting), problem(1), rng=np.random.default_rng(0)
-        )
-        assert sampled.verdict == "not lossless"
+    @pytest.mark.parametrize(
+        ("function", "verdict"), [(_lossless, "lossless"), (trusting, "not lossless")]
+    )
+    def test_audits_ask_the_function_itself(self, function: Any, verdict: str) -> None:
+        mine = otm.from_callable(function, law=otm.IID(1), name="mine")
+        audit = otm.audit.exact(mine, problem(1))
+        assert (audit.verdict, audit.method, audit.name) == (verdict, "traced", "mine")
+        drawn = otm.audit.sampled(mine, problem(1), rng=np.random.default_rng(0))
+        assert (drawn.verdict == "not lossless") == (verdict == "not lossless")
 
     def test_compare_shows_it_beside_the_others(self) -> None:
         rows = otm.compare(
@@ -131,18 +110,13 @@ class TestEverywhere:
         assert rows[1].exact == pytest.approx(rows[0].exact, abs=1e-14)
         assert "_lossless" in str(rows[1].verifier)
 
-    @pytest.mark.parametrize("by", ["membership", "rule"])
-    def test_thousands_of_draft_sequences_are_exact(self, by: Any) -> None:
+    def test_thousands_of_draft_sequences_are_exact(self) -> None:
         mine, six = otm.from_callable(recursive), problem(6)
         assert six.law.num_sequences(4) > MOST_SEQUENCES
-        exact = otm.acceptance(otm.RecursiveRejection(), six, by=by)
-        assert otm.acceptance(mine, six, by=by) == pytest.approx(exact, abs=1e-13)
+        for by in ("membership", "rule"):
+            exact = otm.acceptance(otm.RecursiveRejection(), six, by=by)
+            assert otm.acceptance(mine, six, by=by) == pytest.approx(exact, abs=1e-13)
         assert otm.lossy.output_law(mine, six) == pytest.approx(TARGET, abs=1e-13)
-        audit = otm.audit.exact(recursive, six)
-        assert (audit.verdict, audit.method) == ("lossless", "traced")
-        assert (audit.membership if by == "membership" else audit.rule) == pytest.approx(
-            exact, abs=1e-13
-        )
 
     @pytest.mark.parametrize("by", ["membership", "rule"])
     def test_an_interval_holds_what_there_was_no_time_for(self, by: Any) -> None:
@@ -160,11 +134,6 @@ class TestEverywhere:
         mine, six = otm.from_callable(recursive), problem(6)
         gaps = [mine.acceptance_interval(six, seconds=seconds).gap for seconds in (1e-3, 30, 1e-3)]
         assert gaps[0] > 0.01 > 1e-11 > gaps[1] == gaps[2]  # what was found is kept
-
-    @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), "long"])
-    def test_seconds(self, seconds: Any) -> None:
-        with pytest.raises(otm.errors.InvalidParameter, match="seconds must"):
-            otm.from_callable(recursive).acceptance_interval(problem(1), seconds=seconds)
 
     def test_eight_drafts_that_are_all_looked_at_are_estimated(self, monkeypatch: Any) -> None:
         monkeypatch.setattr(otm.verifiers.callables, "MOST_SECONDS", 0.5)
@@ -186,8 +155,6 @@ class TestEverywhere:
         assert len(calls) == before  # what cannot be followed is not tried again
         with pytest.raises(otm.errors.TooLarge, match=r"otm\.audit\.sampled a verdict"):
             otm.audit.exact(lambda p, q, drafts, u: int(float(u[0]) * 4), problem(8))
-        found = otm.estimate(mine, problem(8), samples=500, rng=np.random.default_rng(0))
-        assert found.low <= otm.acceptance(otm.RecursiveRejection(), problem(8)) <= found.high
 
     def test_only_what_can_be_drafted_counts(self) -> None:
         draft = np.zeros(40)
@@ -195,14 +162,6 @@ class TestEverywhere:
         wide = otm.Problem(draft=draft, target=np.full(40, 1 / 40), law=otm.IID(3))
         assert wide.law.num_sequences(40) > MOST_SEQUENCES
         assert otm.acceptance(otm.from_callable(trusting), wide) == pytest.approx(1.0, abs=1e-14)
-
-
-def _lossless(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
-    return recursive(draft, target, drafts[:1], uniforms)
-
-
-def _left(p: Any, q: Any) -> Any:
-    return np.maximum(q - p, 0.0) / np.maximum(q - p, 0.0).sum()
 
 
 def _of(q: Any, u: Any) -> int:
@@ -220,34 +179,14 @@ def by_ratio(p: Any, q: Any, drafts: Any, u: Any) -> Any:
     return int((np.cumsum(q) > u[-1]).argmax())
 
 
-def at_once(p: Any, q: Any, drafts: Any, u: Any) -> Any:
-    kept = np.flatnonzero(1.0 - u[:-1] > 1.0 - q[drafts] / (3.0 * p[drafts]))
-    return (drafts[kept[0]], True) if len(kept) else (_of(q, u[-1]), False)
-
-
 def naive(p: Any, q: Any, drafts: Any, u: Any) -> Any:
     y = _of(q, u[-1])
     return y, y in drafts
 
 
-def naive_array(p: Any, q: Any, drafts: Any, u: Any) -> Any:
-    y = _of(q, u[0])
-    return y, (drafts[::-1] == y).any()
-
-
-def counted(p: Any, q: Any, drafts: Any, u: Any) -> Any:
-    likeliest = int(np.argmax(np.bincount(drafts, minlength=4) * q))
-    return (likeliest, True) if u[0] < 0.5 else (_of(q, u[1]), False)
-
-
 def by_set(p: Any, q: Any, drafts: Any, u: Any) -> Any:
     some = sorted(set(drafts.tolist()))
     return some[_of(q[some] / q[some].sum(), u[0])]
-
-
-def differences(p: Any, q: Any, drafts: Any, u: Any) -> Any:
-    x, y = drafts[0], drafts[1]
-    return x if abs(q[x] - q[y]) * 2 < 0.3 + 0.5 * u[0] and x != y else y
 
 
 def by_torch(p: Any, q: Any, drafts: Any, u: Any) -> Any:
@@ -262,8 +201,7 @@ def drawing(p: Any, q: Any, drafts: Any, u: Any) -> Any:
 
 
 CODE = [
-    recursive, by_numbers, by_ratio, at_once, naive, naive_array, counted, by_set, differences,
-    by_torch,
+    recursive, by_numbers, by_ratio, naive, by_set, by_torch,
 ]  # fmt: skip
 
 _CALLS = [0]
@@ -282,33 +220,29 @@ class TestDrawnDrafts:
         monkeypatch.setattr(otm.verifiers.callables, "MOST_SEQUENCES", 0)
 
     def joint(self, code: Any, single: otm.Problem) -> tuple[Any, Any]:
-        table = enumerate_drafts(single.law, single.draft)
-        live = table.mass > 0
-        drafts, mass = table.tokens[live], table.mass[live]
+        table = live_drafts(single.law, single.draft)
         verifier = otm.from_callable(code, law=type(single.law))
-        law = output_law_on(verifier.code, single, drafts, mass, tolerance=1e-13)
-        found = np.zeros((len(drafts), 4))
+        law = output_law_on(verifier.code, single, table.tokens, table.mass, tolerance=1e-13)
+        found = np.zeros((len(table.mass), 4))
         for rows, (token, _), masses in law.found:
             found[rows, token] += masses
         return law, found
 
     def one_by_one(self, code: Any, single: otm.Problem) -> Any:
-        table = enumerate_drafts(single.law, single.draft)
-        found = []
-        for drafts, mass in zip(table.tokens, table.mass, strict=True):
-            if mass > 0:
-                law = trace(
-                    lambda u, x=drafts: outcome_of(
-                        lambda: read_token(
-                            code(single.draft.copy(), single.target.copy(), x.copy(), u), 4
-                        )
-                    ),
-                    single.law.k + 1,
-                )
-                found.append(np.zeros(4))
-                for (token, _), share in law.mass.items():  # type: ignore[misc]
-                    found[-1][token] += mass * share
-        return np.stack(found)
+        table = live_drafts(single.law, single.draft)
+        found = np.zeros((len(table.mass), 4))
+        for row, drafts, mass in zip(found, table.tokens, table.mass, strict=True):
+            law = trace(
+                lambda u, x=drafts: outcome_of(
+                    lambda: read_token(
+                        code(single.draft.copy(), single.target.copy(), x.copy(), u), 4
+                    )
+                ),
+                single.law.k + 1,
+            )
+            for (token, _), share in law.mass.items():  # type: ignore[misc]
+                row[token] += mass * share
+        return found
 
     @pytest.mark.parametrize("code", CODE, ids=lambda code: code.__name__)
     def test_the_law_is_that_of_every_sequence_by_itself(self, code: Any) -> None:
@@ -388,7 +322,7 @@ class TestAnswers:
             with pytest.raises(CandidateFailure, match=message):
                 ask()
 
-    @pytest.mark.parametrize("flag", ["False", 0.3, float("nan"), -1, 2])
+    @pytest.mark.parametrize("flag", ["False", 0.3, 2])
     def test_what_is_no_flag_is_said(self, flag: Any) -> None:
         with pytest.raises(otm.errors.OtmError, match="True or False"):
             otm.acceptance(

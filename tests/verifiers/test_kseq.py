@@ -21,23 +21,18 @@ def root(problem: Problem) -> tuple[mpmath.mpf, mpmath.mpf]:
     return exact.gamma_star(exact.exact(problem.draft), exact.exact(problem.target), problem.law.k)
 
 
-def _random_problem(num_tokens: int, k: int, seed: int) -> Problem:
-    rows = otm.examples.dirichlet(
-        num_tokens, rng=np.random.default_rng(seed), rows=2, concentration=0.7
-    )
-    return Problem(draft=rows[0], target=rows[1], law=IID(k))
-
-
-@pytest.mark.parametrize("k", [2, 3, 5, 16, 100])
-@pytest.mark.parametrize("num_tokens", [2, 5, 50])
+@pytest.mark.parametrize("k", [2, 5, 100])
+@pytest.mark.parametrize("num_tokens", [2, 50])
 def test_gamma_star_to_machine_precision(num_tokens: int, k: int) -> None:
     # These instances are well conditioned: an error ε in f moves γ* by the relative amount
     # ε/(γ*·(−f′)) < 10 ε.
-    for seed in range(3):
-        problem = _random_problem(num_tokens, k, seed)
-        star, steepness = root(problem)
-        assert star * steepness > 0.1
-        assert abs(float(otm.verifiers.gamma_star(problem)) / star - 1) <= 1e-14
+    draft, target = otm.examples.dirichlet(
+        num_tokens, rng=np.random.default_rng(1), rows=2, concentration=0.7
+    )
+    problem = Problem(draft=draft, target=target, law=IID(k))
+    star, steepness = root(problem)
+    assert star * steepness > 0.1
+    assert abs(float(otm.verifiers.gamma_star(problem)) / star - 1) <= 1e-14
 
 
 @settings(max_examples=150)
@@ -78,7 +73,7 @@ def test_gamma_star_at_real_size() -> None:
     )
     wide_p, wide_q = problem.draft.astype(np.longdouble), problem.target.astype(np.longdouble)
     wide_p, wide_q = wide_p / wide_p.sum(), wide_q / wide_q.sum()
-    for k in (2, 8, 64):
+    for k in (2, 64):
         low, high = np.longdouble(1), np.longdouble(k)
         for _ in range(70):
             middle = (low + high) / 2
@@ -143,25 +138,21 @@ def test_any_larger_gamma_is_lossless_and_exact(problem: Problem, extra: float) 
 class TestGammaBelowGammaStar:
     problem = Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2))
 
-    @pytest.mark.parametrize("gamma", [1.0, 1.2, 1.39])
-    def test_is_refused_everywhere(self, gamma: float) -> None:
+    def test_is_refused_everywhere(self) -> None:
+        """One bad row of a batch, or one bad k of several, is enough."""
+        batch = Problem(draft=[[0.5, 0.5], [0.75, 0.25]], target=[0.5, 0.5], law=IID(2))
+        verifier = KSeq(gamma=1.39)
         for call in (
-            lambda: otm.acceptance(KSeq(gamma=gamma), self.problem),
-            lambda: otm.acceptance(KSeq(gamma=gamma), self.problem, by="rule"),
-            lambda: otm.acceptance_curve(KSeq(gamma=gamma), self.problem, k=[1, 2]),
-            lambda: otm.prepare(KSeq(gamma=gamma), self.problem),
-            lambda: otm.coupling(KSeq(gamma=gamma), self.problem),
+            lambda: otm.acceptance(verifier, self.problem, by="rule"),
+            lambda: otm.acceptance_curve(verifier, self.problem, k=[1, 2]),
+            lambda: otm.prepare(verifier, self.problem),
+            lambda: otm.acceptance(verifier, batch),
         ):
             with pytest.raises(
                 otm.errors.InvalidParameter,
-                match=rf"at least gamma\* = 1\.39038.*got {gamma:g}.*Use KSeq\(\)",
+                match=r"at least gamma\* = 1\.39038.*got 1\.39.*Use KSeq\(\)",
             ):
                 call()
-
-    def test_one_bad_row_of_a_batch_is_enough(self) -> None:
-        batch = Problem(draft=[[0.5, 0.5], [0.75, 0.25]], target=[0.5, 0.5], law=IID(2))
-        with pytest.raises(otm.errors.InvalidParameter, match=r"gamma\* = 1\.39038"):
-            otm.acceptance(KSeq(gamma=1.2), batch)
 
     def test_gamma_star_handed_back_is_accepted(self) -> None:
         gamma = float(otm.verifiers.gamma_star(self.problem))
@@ -178,13 +169,6 @@ class TestGammaBelowGammaStar:
         np.testing.assert_allclose(
             otm.coupling(KSeq(gamma=1.1), problem).output_marginal, problem.target, atol=1e-15
         )
-
-    def test_clipping_would_indeed_be_lossy(self) -> None:
-        rational = ([Fraction(3, 4), Fraction(1, 4)], [Fraction(1, 2), Fraction(1, 2)])
-        _, _, output = exact.kseq(*rational, 2, Fraction(6, 5))
-        assert output != rational[1]
-        _, _, output = exact.kseq(*rational, 2, Fraction(7, 5))
-        assert output == rational[1]
 
 
 @pytest.mark.parametrize(
@@ -218,16 +202,3 @@ def test_k_far_beyond_the_vocabulary() -> None:
     # γ* = (1 − .1)/.4 = 2.25 = q₁/p₁.
     assert float(otm.verifiers.gamma_star(problem)) == pytest.approx(2.25, rel=1e-14)
     assert otm.acceptance(KSeq(), problem) == pytest.approx(1.0, abs=1e-15)
-
-
-def test_gamma_star_needs_independent_drafts() -> None:
-    for cls in otm.drafts.LAWS:
-        law = cls(2)
-        if KSeq().supports(law):
-            continue
-        from tests import instances
-
-        problem = instances.named_problem("plain", law)
-        assert problem is not None
-        with pytest.raises(otm.errors.Unsupported):
-            otm.verifiers.gamma_star(problem)

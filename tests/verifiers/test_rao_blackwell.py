@@ -13,6 +13,11 @@ from tests.tolerance import rounding
 from tests.verifiers.rational import recursive_without_replacement
 
 
+def exact_value(problem: otm.Problem) -> float:
+    p, q = exact.exact(problem.draft), exact.exact(problem.target)
+    return float(recursive_without_replacement(p, q, problem.law.k)[0])
+
+
 class TestRaoBlackwell:
     @pytest.mark.parametrize(("num_tokens", "k"), [(4, 2), (6, 4), (12, 5)])
     def test_the_interval_holds_the_exact_value(self, num_tokens: int, k: int) -> None:
@@ -43,11 +48,7 @@ class TestRaoBlackwell:
             target=[0.1, 0.2, 0.5, 0.2],
             law=otm.WithoutReplacement(3),
         )
-        value = float(
-            recursive_without_replacement(
-                exact.exact(problem.draft), exact.exact(problem.target), 3
-            )[0]
-        )
+        value = exact_value(problem)
         assert otm.acceptance(otm.RecursiveRejection(), problem) == pytest.approx(
             value, abs=rounding(4, 3)
         )
@@ -67,33 +68,17 @@ class TestRaoBlackwell:
             target=[2e-19, 7e-19, 1 - 4 * rare, 2 * rare, 2 * rare],
             law=otm.WithoutReplacement(3),
         )
-        value = float(
-            recursive_without_replacement(
-                exact.exact(problem.draft), exact.exact(problem.target), 3
-            )[0]
-        )
+        value = exact_value(problem)
         found = otm.verifiers.rao_blackwell_acceptance(
             problem, samples=200, rng=np.random.default_rng(0), confidence=1 - 1e-9
         )
         assert found.low - 1e-12 <= value <= found.high + 1e-12
         assert found.high - found.low < 1e-9
 
-    def test_nothing_to_reject(self) -> None:
-        """Where q = p to rounding, stages reject nothing, and no token is left to be drawn as
-        rejected.
-        """
-        rng = np.random.default_rng(0)
-        for _ in range(50):
-            p = otm.examples.dirichlet(5, rng=rng)
-            problem = otm.Problem(draft=p, target=p, law=otm.WithoutReplacement(3))
-            assert otm.verifiers.rao_blackwell_acceptance(
-                problem, samples=20, rng=rng
-            ).value == pytest.approx(1.0, abs=rounding(5, 3))
-
     @pytest.mark.parametrize("apart", [0, 1])
     def test_equal_to_the_last_place(self, apart: int) -> None:
         rng = np.random.default_rng(apart)
-        for _ in range(300):
+        for _ in range(100):
             num_tokens = int(rng.integers(2, 9))
             p = otm.examples.dirichlet(num_tokens, rng=rng)
             q = np.nextafter(p, rng.integers(0, 2, num_tokens)) if apart else p
@@ -125,17 +110,5 @@ class TestRaoBlackwell:
         with pytest.raises(otm.errors.Unsupported, match="without replacement"):
             otm.verifiers.rao_blackwell_acceptance(problem, samples=10, rng=rng)
         good = problem.with_law(otm.WithoutReplacement(2))
-        for arguments in (
-            {"samples": 1},
-            {"samples": 10, "confidence": 1.0},
-            {"samples": 10, "confidence": 0.0},
-        ):
-            with pytest.raises(otm.errors.InvalidParameter):
-                otm.verifiers.rao_blackwell_acceptance(good, rng=rng, **arguments)
-        with pytest.raises(
-            otm.errors.InvalidParameter, match=r"rng must be a numpy\.random\.Generator; got 0"
-        ):
-            otm.verifiers.rao_blackwell_acceptance(good, samples=10, rng=0)  # type: ignore[arg-type]
-        assert otm.verifiers.rao_blackwell_acceptance(
-            good, samples=10, rng=rng
-        ).value == pytest.approx(1.0, abs=1e-15)
+        with pytest.raises(otm.errors.InvalidParameter, match="samples"):
+            otm.verifiers.rao_blackwell_acceptance(good, samples=1, rng=rng)

@@ -73,24 +73,3 @@ class TestSpecHub:
         assert otm.acceptance(otm.GreedyOptimal(), problem) == pytest.approx(
             float(accepted), abs=tolerance
         )
-
-    def test_its_pairs_are_greedy_drafts_with_an_independent_order(self) -> None:
-        p = [F(1, 2), F(1, 5), F(3, 10)]
-        for x in (1, 2):
-            first, second = p[x], p[0] * p[x] / (1 - p[0])
-            assert first + second == p[x] / (1 - p[0])  # Greedy(2)'s law of the other token
-            assert second / (first + second) == p[0]  # the order does not depend on x
-
-    def test_against_recursive_rejection_it_goes_either_way(self) -> None:
-        """Uniform p on three tokens, hub 0, target a point y: recursive rejection accepts if y is
-        drafted, 2/3.
-        """
-        for y, hub in ((0, 1.0), (2, 0.5)):
-            problem = otm.Problem(
-                draft=otm.examples.uniform(3), target=np.eye(3)[y], law=otm.Greedy(2)
-            )
-            assert otm.acceptance(otm.SpecHub(), problem) == pytest.approx(hub, abs=rounding(3, 2))
-            recursive = otm.acceptance(
-                otm.RecursiveRejection(), problem.with_law(otm.WithoutReplacement(2))
-            )
-            assert recursive == pytest.approx(2 / 3, abs=rounding(3, 2))

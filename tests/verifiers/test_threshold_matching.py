@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import otm
-from otm.sequence import TreeVerification, ZerothOrder, expected_step, step_law
-from otm.trees import TreeShape
 from tests import strategies
-from tests.sequence.toys import distance
 from tests.verifiers.lossy_instances import ROUNDING, one_draft
 
 
@@ -67,35 +64,5 @@ def test_law_of_one_sampled_draft(
     )
 
 
-def test_thresholds_of_one_are_without_loss() -> None:
-    for law in (otm.IID(1), otm.TopK(1), otm.TopK(2)):
-        problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], law=law)
-        assert (
-            otm.lossy.distortion(otm.ThresholdMatching(1.0, 1.0), problem).total_variation
-            < ROUNDING
-        )
-        assert otm.acceptance(otm.ThresholdMatching(1.0, 1.0), problem) == pytest.approx(
-            otm.acceptance(otm.Naive(), problem), abs=ROUNDING
-        )
-
-
-def test_a_tree_of_likeliest_tokens_vertex_by_vertex() -> None:
-    """Root (.5, .3, .2) for (.2, .3, .5): 0 and 1 are drafted, kept with .25 and .375; below 0 one
-    draft, kept with .25.
-    """
-    draft, target = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.3, 0.5])
-    tree = TreeVerification(
-        TreeShape([0, 0, 1]), otm.TopK(1), otm.ThresholdMatching(single=1.0, accumulated=0.8)
-    )
-    models = {"draft": draft, "target": target, "context": []}
-    assert not tree.lossless
-    found = expected_step(tree, **models)
-    np.testing.assert_allclose(found.reached, [1, 0.25, 0.375, 0.0625], atol=1e-15)
-    assert distance(found.law, step_law(tree, **models)) < 1e-15
-
-
-def test_parameters() -> None:
+def test_a_limit_near_nothing_is_the_kernels() -> None:
     assert otm.ThresholdMatching(accumulated=1e-300).accumulated == 1e-9
-    for wrong in ({"single": 1.5}, {"accumulated": 0.0}):
-        with pytest.raises(otm.errors.InvalidParameter):
-            otm.ThresholdMatching(**wrong)

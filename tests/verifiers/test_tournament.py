@@ -29,7 +29,7 @@ def test_by_hand() -> None:
     assert otm.acceptance(otm.Tournament(2), pair, by="rule") == pytest.approx(0.94, abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_two_drafts_and_all_tokens_are_optimal(seed: int) -> None:
     rng = np.random.default_rng([41, seed])
     num_tokens = int(rng.integers(1, 9))
@@ -66,37 +66,13 @@ def test_matches() -> None:
     ] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_between_one_draft_and_the_optimum(seed: int) -> None:
-    rng = np.random.default_rng([42, seed])
-    draft, target = rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5))
-    for k in (1, 2, 3):
-        several = otm.Problem(draft=draft, target=target, law=otm.IID(k))
-        rule, membership = (
-            otm.acceptance(otm.Tournament(), several, by=by) for by in ("rule", "membership")
-        )
-        assert rule <= membership + 1e-12
-        assert membership <= otm.optimal_acceptance(several) + 1e-9
-        if k == 1:
-            assert rule == pytest.approx(np.minimum(draft, target).sum(), abs=1e-15)
-
-
 def test_a_second_draft_can_do_harm() -> None:
     """Equal models, one token in the program: it wins every match, and is selected with 3/4 where
     1/2 is wanted.
     """
-    assert otm.acceptance(otm.Tournament(1), problem([0.5, 0.5], [0.5, 0.5], 1), by="rule") == 1.0
-    assert otm.acceptance(
-        otm.Tournament(1), problem([0.5, 0.5], [0.5, 0.5], 2), by="rule"
-    ) == pytest.approx(0.75, abs=1e-15)
-
-
-def test_at_full_vocabulary() -> None:
-    rng = np.random.default_rng(0)
-    draft, target = rng.dirichlet(np.full(100_000, 0.02)), rng.dirichlet(np.full(100_000, 0.02))
-    rule = otm.prepare(otm.Tournament(), otm.Problem(draft=draft, target=target, law=otm.IID(4)))
-    assert rule.law.sum() == pytest.approx(1.0, abs=1e-12)
-    assert (rule.law >= 0).all()
+    for k, accepted in ((1, 1.0), (2, 0.75)):
+        found = otm.acceptance(otm.Tournament(1), problem([0.5, 0.5], [0.5, 0.5], k), by="rule")
+        assert found == pytest.approx(accepted, abs=1e-15)
 
 
 def test_wrong_arguments() -> None:

@@ -69,13 +69,6 @@ def wrong_pieces(rule: OptimalRule) -> OptimalRule:
     )
 
 
-class ForgetsTheLevel(OptimalRule):
-    """Mutant: accepts with q/p instead of q/(p·a)."""
-
-    def keep(self, tokens: np.ndarray) -> np.ndarray:
-        return np.minimum(1.0, self.problem.target[tokens] / self.problem.draft[tokens])
-
-
 @pytest.mark.parametrize("k", [2, 8])
 def test_monte_carlo_at_32000_tokens(k: int) -> None:
     p, q = language_model_pair(32_000, seed=k)
@@ -93,11 +86,6 @@ def test_monte_carlo_at_32000_tokens(k: int) -> None:
     assert selection.sum() == pytest.approx(1, abs=1e-9)
     assert exact_deviation(rule, selection, rule.keep(np.arange(len(p)))) >= 2 * RADIUS
     assert deviations(bad, seed=200 + k)[0] > RADIUS
-    bad = ForgetsTheLevel(
-        **{field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)}
-    )
-    assert exact_deviation(rule, rule.selection_law, bad.keep(np.arange(len(p)))) >= 2 * RADIUS
-    assert deviations(bad, seed=300 + k)[0] > RADIUS
 
 
 @pytest.mark.parametrize("k", [1, 2, 8, 64, 1000, 10**6])
@@ -131,3 +119,19 @@ def test_top_k_truncation_and_float32() -> None:
     assert otm.prepare(Optimal(), narrow).lower == pytest.approx(
         otm.optimal_acceptance(problem), abs=2e-5
     )
+
+
+def test_a_cut_inside_a_bin_of_little_mass_is_found() -> None:
+    """Two thousand tokens of 1e-6 together, whose ratios differ by a hundredth around the cut: by
+    whole bins of the ratio 3e-9 of the optimum would be missed.
+    """
+    light = np.linspace(1.004, 1.02, 2_000)
+    p = np.concatenate([[0.506, 0.493999], np.full(2_000, 5e-10)])
+    q = p * np.concatenate([[0.5, 1.0], light])
+    q[1] += 1 - q.sum()
+    order = np.argsort(q / p)
+    P, Q = (np.append(0.0, np.cumsum(x[order].astype(np.longdouble))) for x in (p, q))
+    best = float(1 + (Q - P**2).min())
+    problem = Problem(draft=p, target=q, law=IID(2))
+    assert otm.optimal_acceptance(problem) == pytest.approx(best, abs=1e-13)
+    assert otm.prepare(Optimal(), problem).lower == pytest.approx(best, abs=1e-13)
