@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 
 import otm
 from otm.engines.chain import chain_expected_tokens, chain_speedup, optimal_chain_length
-from otm.trees.cost import choose_tree
 from otm.trees.optimal import tree_acceptance
 from otm.trees.shape import TreeShape
 from tests.tolerance import UNIT_ROUNDOFF
@@ -54,16 +53,6 @@ class TestChain:
         assert optimal_chain_length(0.5, cost_ratio=0.49) == 1
         assert optimal_chain_length(1.0, cost_ratio=0.1, max_length=33) == 33
         assert optimal_chain_length(0.3, cost_ratio=0.0, max_length=5) == 5
-
-    def test_agrees_with_the_tree_chooser(self) -> None:
-        choice = choose_tree(
-            [0.8], draft_seconds=0.001, target_seconds=lambda n: 0.02, max_nodes=50
-        )
-        length = optimal_chain_length(0.8, cost_ratio=0.05)
-        assert choice.tree.shape == TreeShape.chain(length)
-        assert choice.speedup == pytest.approx(
-            chain_speedup(0.8, length=length, cost_ratio=0.05), rel=1e-13
-        )
 
 
 class TestArraysOfAcceptances:

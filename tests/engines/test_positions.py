@@ -47,10 +47,6 @@ class TestPositions:
         tree = optimal_tree(chain.by_path(), num_nodes=9)
         assert tree.shape == TreeShape.chain(2)
         assert tree.expected_tokens == pytest.approx(chain.expected_tokens)
-        # The mutant that multiplies survivals once more: .8 + .8·.6.
-        assert PositionAcceptance.from_conditional(self.survival).expected_tokens == pytest.approx(
-            2.28
-        )
 
     @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
     def test_csv_reads_back_exactly(self, values: list[float]) -> None:
