@@ -35,7 +35,7 @@ def compute(work: Work) -> dict[str, Any]:
         "draft": list(DRAFT),
         "target": list(TARGET),
         "selection": rule.selection_law.tolist(),
-        "token_level": rule.level[:-1].tolist(),
+        "token_level": rule.level.tolist(),
         "atom_level": scores.level[1:].tolist(),
         "pieces": [
             {"atom": int(atom) - 1, "left": float(1 - gap - length), "length": float(length)}

@@ -20,12 +20,12 @@ from otm.drafts import IID, LAWS
 from otm.errors import InvalidParameter, TooLarge
 from otm.lossy import distortion, kl_frontier, tv_frontier
 from otm.overlap import OverlapCurve
-from otm.pmf import check_choice
+from otm.pmf import check_choice, check_counts
 from otm.problem import Problem, check_problem, keyword_only, require_law
 from otm.results import Coupling, Optimum
 from otm.sequence import DraftTree
 from otm.trees import OptimalTree, TreeShape
-from otm.verbs import acceptance, check_ks, optimal_acceptance
+from otm.verbs import acceptance, optimal_acceptance
 from otm.verifiers import VERIFIERS, Verifier, gamma_star
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def curves(
         return problem.plot(ax)
     single = check_problem(problem).single(purpose="otm.plot.curves")
     law = type(single.law)
-    ks = check_ks(k)
+    ks = check_counts(k, name="k")
     if verifiers is None:
         verifiers = [
             make()
@@ -435,14 +435,9 @@ def frontier(
 
 
 def _level(curve: OverlapCurve, height: float) -> float:
-    """Return the smallest t with H(t) ≥ height, by bisection."""
-    low, high = 0.0, 1.0
-    while float(curve.at(high)) < height and high < 1e12:
-        high *= 2.0
-    for _ in range(80):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if float(curve.at(middle)) < height - 1e-15 else (low, middle)
-    return high
+    """Return the smallest t with H(t) ≥ height: between its kinks, the ratios, H is linear."""
+    kinks = np.append(0.0, curve.ratio[np.isfinite(curve.ratio)][::-1])
+    return float(np.interp(height, np.asarray(curve.at(kinks)), kinks))
 
 
 def _names(tokens: Sequence[str] | None, count: int, *, at_least: bool = False) -> list[str]:

@@ -170,12 +170,10 @@ def binomial_interval(
     >>> binomial_interval(0, 9, confidence=0.9).interval_text
     '[0, 0.283129]'
     """
-    tail = (1.0 - confidence) / 2
-    low = float(scipy.stats.beta.ppf(tail, hits, samples - hits + 1)) if hits else 0.0
-    high = 1.0
-    if hits < samples:
-        high = float(scipy.stats.beta.isf(tail, hits + 1, samples - hits))
-    return Estimate(hits / samples, low, high, samples, confidence, quantity)
+    tail, misses = (1.0 - confidence) / 2, samples - hits
+    low = scipy.special.betaincinv(hits, misses + 1, tail) if hits else 0.0
+    high = scipy.special.betainccinv(hits + 1, misses, tail) if misses else 1.0
+    return Estimate(hits / samples, float(low), float(high), samples, confidence, quantity)
 
 
 def bernstein_deviation(values: Floats, *, span: float, uncertainty: float) -> float:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from otm._arrays import Array, as_scalar_or_array, clip, namespace, tracks_gradient
 from otm.drafts.base import Law, readable
 from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import check_count, check_rng
+from otm.pmf import check_count, check_counts, check_rng
 from otm.problem import Problem, check_problem, refuse_gradients
 from otm.results import Coupling, Definition, Samples
 from otm.verifiers.base import (
@@ -90,7 +90,9 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
     ... ).tolist()
     [0.75, 0.9375]
     """
-    return _law_with_optimum(problem).optimal_values(problem.draft, problem.target, check_ks(k))
+    return _law_with_optimum(problem).optimal_values(
+        problem.draft, problem.target, check_counts(k, name="k")
+    )
 
 
 def _law_with_optimum(problem: Problem) -> Law:
@@ -201,7 +203,7 @@ def acceptance_curve(
     ... ).round(6).tolist()
     [0.75, 0.847597]
     """
-    ks = check_ks(k)
+    ks = check_counts(k, name="k")
     definition = check_definition(by)
     law = check_problem(problem, gradients=True).law
     for count in ks:
@@ -247,11 +249,7 @@ def _kernel(rule: Rule, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
     if isinstance(rule, Conditional):
         accepted, residual = rule.split(tokens)
         return accepted + residual
-    if not isinstance(rule, Shared):
-        raise TypeError(
-            f"A rule is either Conditional or Shared; {type(rule).__name__} is neither. Derive it "
-            "from one."
-        )
+    assert isinstance(rule, Shared)
     joint = _joint(rule)
     rows = {tuple(row): i for i, row in enumerate(joint.drafts.tolist())}
     missing = [tuple(row) for row in tokens.tolist() if tuple(row) not in rows]
@@ -380,18 +378,3 @@ def run(rule: Rule, *, size: int, rng: np.random.Generator) -> Samples:
     drafts, state = rule.draw(rng.random((size, rule.num_draft_uniforms)))
     output, accepted = rule.verify(drafts, rng.random((size, rule.num_uniforms)), state)
     return Samples(drafts=drafts, output=output, accepted=accepted)
-
-
-def check_ks(k: Iterable[int]) -> list[int]:
-    """Return numbers of drafts as a list, or raise `InvalidParameter` unless each is ≥ 1."""
-    try:
-        ks = [] if isinstance(k, bytes) else [check_count(value, name="k") for value in k]
-    except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
-        raise InvalidParameter(
-            f"k must be a sequence of integers here; got {k!r}. Pass k=[{k!r}]."
-        ) from error
-    if not ks:
-        raise InvalidParameter(
-            "k must name at least one number of drafts; got an empty sequence. Pass k=[1], say."
-        )
-    return ks

@@ -15,16 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from otm.sequence import Decoder, LanguageModel, Sampled, StaticDecoder, step
 
 from ..decode.plain import plain_step
 from ..models.causal import CausalModel
+from ..statistics import Floats
 from .families import Plan, Work
 from .sampled_texts import SampledText
-
-Floats = NDArray[np.float64]
 
 STEPS = 4
 """Steps that are timed in a row, after one that fills the caches."""

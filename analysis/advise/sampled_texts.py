@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from otm._arrays import inverse_cdf
 
 from ..models.causal import CausalModel
-
-Floats = NDArray[np.float64]
+from ..statistics import Floats
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

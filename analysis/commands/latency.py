@@ -34,8 +34,7 @@ def latency(
 ) -> None:
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""
     from ..models.latency import Grid, latency_table, write_latency
-    from ..models.names import SIDES, model_places
-    from ..models.source import load_source
+    from ..models.source import SIDES, load_source, model_places
 
     grid = Grid(
         lengths=tuple(integers(lengths, name="lengths")),
@@ -45,7 +44,7 @@ def latency(
     )
     use_threads(threads)
     pair = load_source(models)
-    places = dict(zip(SIDES, model_places(models.draft, models.target), strict=True))
+    places = model_places(models.draft, models.target)
     record = write_latency(pair, out, models=places, grid=grid, seconds=seconds, any_load=any_load)
     typer.echo(latency_table(record))
     for side in SIDES:

@@ -238,9 +238,8 @@ def _by_vertex(
     ]:
         p, q, law = tree.draft[context], target(context), otm.IID(len(ends))
         total += float(otm.acceptance(verifier, otm.Problem(draft=p, target=q, law=law)))
-        token, _ = randomness.verify(
-            randomness.rule(verifier, p, q, law), np.array([end[len(context)] for end in ends])
-        )
+        drafts = np.array([end[len(context)] for end in ends])
+        token = randomness.verify(verifier, law, p, q, drafts)
         context = (*context, token)
     return total
 

@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import io
 import json
-import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -48,33 +47,23 @@ _AT_ONCE = 8
 Law = SurvivorLaw | RankLaw
 
 
-def _kseq(text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
-    return kseq_survivors(text.draft, text.target, text.tokens, most=MOST_SEQUENCES, eos=eos)
-
-
-def _optimal(text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
-    return optimal_survivors(text.draft, text.target, text.tokens, most=MOST_SEQUENCES, eos=eos)
-
-
-def _gsd(text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
-    return rejection_ranks(
-        text.draft, text.target, text.tokens, most=MOST_CHILDREN, eos=eos, rng=rng
-    )
-
-
-def _ersd(text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
-    return race_ranks(text.draft, text.target, text.tokens, most=MOST_CHILDREN, eos=eos)
-
-
-KINDS: dict[str, Callable[[SampledText, int | None, np.random.Generator], Law]] = {
-    "K-SEQ": _kseq,
-    "Optimal": _optimal,
-    "GSD": _gsd,
-    "ERSD": _ersd,
+_READ: dict[str, tuple[Callable[..., Law], int]] = {
+    "K-SEQ": (kseq_survivors, MOST_SEQUENCES),
+    "Optimal": (optimal_survivors, MOST_SEQUENCES),
+    "GSD": (rejection_ranks, MOST_CHILDREN),
+    "ERSD": (race_ranks, MOST_CHILDREN),
 }
+KINDS = tuple(_READ)
 """What can be asked along a text: survivors of K i.i.d. sequences by verifier, ranks of children by
 method.
 """
+
+
+def law_of(kind: str, text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
+    """Return the law of a kind in `KINDS` along a text; one is averaged over samples."""
+    read, most = _READ[kind]
+    sampled = {"rng": rng} if read is rejection_ranks else {}
+    return read(text.draft, text.target, text.tokens, most=most, eos=eos, **sampled)
 
 
 def laws_along(
@@ -103,7 +92,7 @@ def laws_along(
     record = json.dumps([determining, num_tokens, MOST_SEQUENCES, MOST_CHILDREN], sort_keys=True)
     own = make_folder(folder / hashlib.sha256(record.encode()).hexdigest()[:12])
     tasks = [(number, seed) for number in range(len(prompts)) for seed in seeds]
-    with tqdm(total=len(tasks), unit="text", disable=not sys.stderr.isatty()) as bar:
+    with tqdm(total=len(tasks), unit="text", disable=None) as bar:
         for start in range(0, len(tasks), _AT_ONCE):
             group = tasks[start : start + _AT_ONCE]
             files = [
@@ -127,7 +116,7 @@ def laws_along(
                         rng = np.random.default_rng(
                             [group[i][1], int(prompt_name(text.prefix), 16), 1]
                         )
-                        write_atomically(path, _packed(KINDS[kind](text, eos, rng)))
+                        write_atomically(path, _packed(law_of(kind, text, eos, rng)))
                 bar.update()
             bar.update(len(group) - len(missing))
             for (number, seed), paths in zip(group, files, strict=True):

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import otm
 from otm.overlap import OverlapCurve
@@ -24,8 +23,7 @@ from otm.tabular import columns
 from otm.verifiers import gamma_star
 
 from ..models.processing import Setting, distributions
-
-Floats = NDArray[np.float64]
+from ..statistics import Floats
 
 _PER_K = {
     "gamma_star": ("γ* of K-SEQ", "factor"),

@@ -11,12 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from otm._json import plain_json
 from otm.table import TableColumn, table_columns
 from otm.table.table import DESCRIPTIONS
 
 from ..errors import AnalysisError
-from ..files import MANIFEST, SHARDS, is_file, make_folder, read_small, shortened, write_json
+from ..files import MANIFEST, SHARDS, is_file, make_folder, read_json, shortened, write_json
 from ..provenance import INCIDENTAL, differences, origin
 from .bound_columns import bound_statistics
 from .loss_columns import loss_statistics
@@ -132,8 +131,8 @@ def read_manifest(run: Path) -> Manifest:
             "`measure --out` wrote."
         )
     try:
-        record = plain_json(read_small(path, _MOST_BYTES))
-    except (OSError, ValueError, RecursionError) as error:
+        record = read_json(path, _MOST_BYTES)
+    except (OSError, ValueError) as error:
         raise damaged_manifest(f"it is not JSON ({error})") from error
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version not in (1, SCHEMA):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import AnalysisError
 from ..files import MANIFEST, is_file
-from ..models.source import PairSource
+from ..models.source import PairSource, model_places
 from .manifest import damaged_manifest, read_manifest
 
 MOST_THREADS = 1024
@@ -58,7 +58,6 @@ def processes_for(models: object, cores: int) -> int:
 
     One on a GPU, or where the size is not known here.
     """
-    from ..models.names import local_folders
     from ..models.pair import choose_device
 
     if (
@@ -67,7 +66,7 @@ def processes_for(models: object, cores: int) -> int:
         or choose_device(models.device) != "cpu"
     ):
         return 1
-    folders = local_folders(models.draft, models.target)
+    folders = [Path(place) for place in model_places(models.draft, models.target).values()]
     if not all(folder.is_dir() for folder in folders):
         return 1
     weights = sum(

@@ -17,17 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
+from otm.audit.budget import USUAL, Errors
 from otm.audit.candidate import as_kind
-from otm.audit.end_to_end import DRAWS, EndToEndCandidate, Instance
-from otm.audit.error_budget import USUAL, Errors
-from otm.audit.joint_audit import (
-    JointAudit,
-    Next,
+from otm.audit.end_to_end import (
+    DRAWS,
+    EndToEndCandidate,
+    Instance,
+    WrittenAudit,
     check_end,
     joint,
     seeded_rng,
     stop_after_end_token,
 )
+from otm.audit.integration import Next
 from otm.errors import TooLarge
 from otm.pmf import check_count
 from otm.sequence.models import (
@@ -112,7 +114,7 @@ class StepCandidate(EndToEndCandidate):
             for name, (p, q) in models.items()
         ]
 
-    def audited(self, **options: Any) -> JointAudit:
+    def audited(self, **options: Any) -> WrittenAudit:
         """Return the audit on one pair of models."""
         return step(self, **options)
 
@@ -143,7 +145,7 @@ def step(
     tolerance: float | None = None,
     errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
-) -> JointAudit:
+) -> WrittenAudit:
     """Audit a step that drafts by itself: the joint law of its tokens against the target's.
 
     Its tokens are followed by samples of the target.
@@ -163,7 +165,7 @@ def step(
         seconds: time for branching; where it is up before all is known, samples decide.
 
     Returns:
-        JointAudit: exact where the code's draws can be followed, else sampled, with the reason.
+        WrittenAudit: exact where the code's draws can be followed, else sampled, with the reason.
 
     Raises:
         CandidateFailure: if the step raises or returns no tokens. TooLarge: beyond four million

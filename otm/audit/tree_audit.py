@@ -18,10 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
+from otm.audit.budget import USUAL, Errors
 from otm.audit.candidate import as_kind
-from otm.audit.end_to_end import DRAWS, EndToEndCandidate, Instance
-from otm.audit.error_budget import USUAL, Errors
-from otm.audit.joint_audit import JointAudit, Next, joint, seeded_rng
+from otm.audit.end_to_end import (
+    DRAWS,
+    EndToEndCandidate,
+    Instance,
+    WrittenAudit,
+    joint,
+    seeded_rng,
+)
+from otm.audit.integration import Next
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, plain_integers
 from otm.sequence.models import LanguageModel, check_model, next_distribution
@@ -117,7 +124,7 @@ class TreeCandidate(EndToEndCandidate):
                     found.append(Instance(f"{shape}, {name}", shape, given, again))
         return found
 
-    def audited(self, **options: Any) -> JointAudit:
+    def audited(self, **options: Any) -> WrittenAudit:
         """Return the audit on trees of one shape."""
         return tree_kernel(self, **options)
 
@@ -134,7 +141,7 @@ def tree_kernel(
     tolerance: float | None = None,
     errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
-) -> JointAudit:
+) -> WrittenAudit:
     """Audit a kernel on drafted trees of one shape: the joint law of its path against the target's.
 
     The path is followed by samples of the target.
@@ -153,7 +160,7 @@ def tree_kernel(
         tolerance, errors, seconds: as for `step`.
 
     Returns:
-        JointAudit: exact on small trees where the kernel's draws can be followed, else sampled,
+        WrittenAudit: exact on small trees where the kernel's draws can be followed, else sampled,
         with the reason.
 
     Raises:

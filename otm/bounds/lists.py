@@ -16,7 +16,7 @@ of the token itself: the Poisson matching lemma for k points, `poisson_matching_
 
 from __future__ import annotations
 
-from otm._arrays import BLOCK, Array, namespace, quiet, total
+from otm._arrays import BLOCK, Array, at_least_one, namespace, quiet, total
 from otm.bounds.rounding import bound_by_row, round_down
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
@@ -63,7 +63,6 @@ def list_matching_lower(problem: Problem) -> Array:
 
     def matched(p: Array, q: Array) -> Array:
         xp = namespace(p, q)
-        p, q = xp.astype(p, xp.float64), xp.astype(q, xp.float64)
         with quiet():
             # p/(k p + q) first: the product p q of masses near 1e-300 underflows.
             terms = xp.where(p > 0, k * q * (p / (k * p + q)), xp.zeros_like(p))
@@ -103,10 +102,9 @@ def poisson_matching_lower(problem: Problem) -> Array:
 
     def matched(p: Array, q: Array) -> Array:
         xp = namespace(p, q)
-        p, q = xp.astype(p, xp.float64), xp.astype(q, xp.float64)
         with quiet():
             hit = xp.where(p > 0, p / (p + q), xp.zeros_like(p))
-        return round_down(total(q * _at_least_one(hit, k)), p.shape[-1], units=16, weight=k)
+        return round_down(total(q * at_least_one(hit, k)), p.shape[-1], units=16, weight=k)
 
     return bound_by_row(matched, problem.draft, problem.target)
 
@@ -140,7 +138,7 @@ def poisson_representation_lower(problem: Problem) -> Array:
 
     def reached(p: Array, q: Array) -> Array:
         curve, width = OverlapCurve.of(p, q), int(p.shape[-1])
-        value = total(curve.in_order(q) * _at_least_one(matching_probabilities(curve), k))
+        value = total(curve.in_order(q) * at_least_one(matching_probabilities(curve), k))
         # The matching probabilities are quotients of running sums.
         units = 4.0 * (min(width, BLOCK) + width / BLOCK) + 32.0
         return round_down(value, width, units=units, weight=k)
@@ -159,10 +157,3 @@ def _number_of_arrivals(problem: Problem, name: str) -> int:
     if isinstance(law, IID) and law.k > 1:
         raise Unsupported(message.format(law=law))
     return law.k
-
-
-def _at_least_one(hit: Array, k: int) -> Array:
-    """Return 1 − (1 − h)^k with full relative accuracy for small h."""
-    xp = namespace(hit)
-    with quiet():
-        return -xp.expm1(k * xp.log1p(-xp.clip(hit, 0.0, 1.0)))

@@ -42,9 +42,7 @@ def spectr_upper(problem: Problem, *, subset: object) -> float:
     single = _iid(problem)
     members = as_mask(subset, single.num_tokens)
     p, q, k = single.draft, single.target, single.law.k
-    with np.errstate(divide="ignore"):
-        drafted = -np.expm1(k * np.log1p(-p[members]))
-    first = math.fsum(np.minimum(q[members], drafted))
+    first = math.fsum(np.minimum(q, single.law.inclusion(p))[members])
     # Sequences are not merged here: the theorem takes the minimum sequence by sequence.
     table = enumerate_drafts(single.law, p)
     sets = collapse(table)

@@ -206,6 +206,13 @@ def enumerate_drafts(law: Law, draft: NDArray[Any]) -> DraftTable:
     return law.enumerate(draft)
 
 
+def live_drafts(law: Law, draft: NDArray[Any]) -> DraftTable:
+    """List the draft sequences that can be drawn, as `enumerate_drafts` lists all."""
+    table = enumerate_drafts(law, draft)
+    live = table.mass > 0
+    return DraftTable(tokens=table.tokens[live], mass=table.mass[live])
+
+
 def collapse(table: DraftTable) -> SetTable:
     """Merge the sequences that draft the same set of tokens.
 

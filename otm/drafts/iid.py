@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf, namespace, quiet, unit_rows
+from otm._arrays import Array, at_least_one, inverse_cdf, unit_rows
 from otm.drafts.base import DraftTable, Law, all_sequences
 from otm.drafts.iid_cut import iid_values, iid_worst_set
 from otm.pmf import align_pair
@@ -60,9 +60,7 @@ class IID(Law):
 
     def inclusion(self, draft: Array) -> Array:
         """Return 1 − (1 − p)^k."""
-        xp = namespace(draft)
-        with quiet():
-            return -xp.expm1(self.k * xp.log1p(-xp.clip(unit_rows(draft), 0.0, 1.0)))
+        return at_least_one(unit_rows(draft), self.k)
 
     def num_sequences(self, num_tokens: int) -> int:
         """Return V^k."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, as_scalar_or_array, namespace, quiet
+from otm._arrays import Array, as_scalar_or_array, at_least_one, namespace, quiet
 from otm.divergences import divergence_term
 from otm.drafts.iid import IID
 from otm.drafts.successive_cut import prefix_containment
@@ -99,10 +99,21 @@ def kl_frontier(problem: Problem, *, kl: float) -> KlFrontier:
     """
     budget = check_real(kl, name="kl", low=0.0)
     single = _supported(problem, "otm.lossy.kl_frontier")
-    steps = _Steps.of(single)
-    hull = Hull.of(*upper_hull(steps.q, steps.b)[:2], steps.vertical)
+    order, rises = _containment_rises(single)
+    none = int(np.count_nonzero(single.target[order] == 0))  # tokens with q = 0 come first
+    q, b, b_of_none = single.target[order[none:]], rises[none:], rises[:none]
+    block_q, block_b, block_of = upper_hull(q, b)
+    hull = Hull.of(block_q, block_b, float(b_of_none.sum()))
     rejected = hull.solve(budget)
-    law = steps.law(hull, rejected)
+    alone = np.bincount(block_of, minlength=len(block_q))[block_of] == 1
+    with quiet():
+        contact = np.where(alone, b, q / block_q[block_of] * block_b[block_of])
+    # Among the tokens with q = 0 the string stays on the obstacle max(0, b_j − e).
+    reach = np.maximum(np.cumsum(b_of_none) - rejected, 0.0)
+    law = np.zeros(single.num_tokens)
+    law[order[:none]] = np.diff(reach, prepend=0.0)
+    law[order[none:]] = string_law(hull, block_of, q, contact, rejected)[0]
+    law /= law.sum()
     lower = float(single.law.optimal_values(single.draft, law, [single.law.k])[0])
     spent = float(divergence_term(single.target, law).sum())
     return KlFrontier(lower=lower, upper=_dual_upper(hull, rejected, budget), law=law, kl=spent)
@@ -183,53 +194,6 @@ def kl_frontier_program(problem: Problem, *, kl: float) -> KlProgram:
     return KlProgram(law=law, acceptance=acceptance, constraints=constraints)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Steps:
-    """The tokens in ascending order of q/p with the increments of b: first those with q = 0."""
-
-    num_tokens: int
-    zero_tokens: NDArray[np.int64]
-    zero_b: NDArray[np.float64]
-    tokens: NDArray[np.int64]
-    q: NDArray[np.float64]
-    b: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, single: Problem) -> _Steps:
-        order, containment = _prefix_containment(single)
-        rises = (
-            _iid_rises(single.draft[order], single.law.k)
-            if isinstance(single.law, IID)
-            else np.diff(containment, prepend=0.0)
-        )
-        rises = np.maximum(rises, 0.0)
-        q = single.target[order]
-        zeros = int(np.count_nonzero(q == 0))
-        return cls(
-            single.num_tokens, order[:zeros], rises[:zeros], order[zeros:], q[zeros:], rises[zeros:]
-        )
-
-    @property
-    def vertical(self) -> float:
-        """Containment of all tokens with q = 0 together."""
-        return float(self.zero_b.sum())
-
-    def law(self, hull: Hull, rejected: float) -> NDArray[np.float64]:
-        """Return π of the string at depth `rejected`, per token `(V,)`."""
-        block_of = upper_hull(self.q, self.b)[2]
-        alone = np.bincount(block_of, minlength=len(hull.q))[block_of] == 1
-        with quiet():
-            contact = np.where(alone, self.b, self.q / hull.q[block_of] * hull.b[block_of])
-        sorted_law, _ = string_law(hull, block_of, self.q, contact, rejected)
-        law = np.zeros(self.num_tokens)
-        law[self.tokens] = sorted_law
-        # Inside Z the string stays on the obstacle max(0, b_j − e).
-        law[self.zero_tokens] = np.diff(
-            np.maximum(np.cumsum(self.zero_b) - rejected, 0.0), prepend=0.0
-        )
-        return np.asarray(law / law.sum())
-
-
 def _dual_upper(hull: Hull, rejected: float, budget: float) -> float:
     """Evaluate the Lagrangian dual at the string's multipliers: a bound whatever they are."""
     # With any non-decreasing v ≥ 0 along the order, λ = 1/(v_last − v_first) and cut weights μ_j =
@@ -273,14 +237,19 @@ def _prefix_containment(single: Problem) -> tuple[NDArray[np.int64], NDArray[np.
     return order, prefix_containment(p[order], single.law.k)
 
 
-def _iid_rises(p: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """Return the increments of P^k along the order, P_j^k (1 − (1 − p_j/P_j)^k), accurately."""
+def _containment_rises(single: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the tokens as `_prefix_containment` does, and the increments of b along them."""
+    order, containment = _prefix_containment(single)
+    p, k = single.draft[order], single.law.k
+    if not isinstance(single.law, IID):
+        return order, np.maximum(np.diff(containment, prepend=0.0), 0.0)
     if k == 1:
-        return p
+        return order, p
+    # P_j^k (1 − (1 − p_j/P_j)^k), which differences of powers would round away
     prefix = np.cumsum(p)
     with quiet():
-        share = np.minimum(np.where(prefix > 0, p / prefix, 0.0), 1.0)
-        return np.asarray(np.minimum(prefix, 1.0) ** k * -np.expm1(k * np.log1p(-share)))
+        share = np.where(prefix > 0, p / prefix, 0.0)
+    return order, np.minimum(prefix, 1.0) ** k * at_least_one(share, k)
 
 
 def _supported(problem: Problem, name: str) -> Problem:

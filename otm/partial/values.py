@@ -20,10 +20,9 @@ from otm.errors import InvalidParameter, Unsupported
 from otm.overlap import overlap_at
 from otm.partial.completion import Completion, PartialPair
 from otm.partial.top import Floats, Mask
-from otm.pmf import check_instance
+from otm.pmf import check_counts, check_instance
 from otm.problem import Problem
 from otm.statistics import Certified
-from otm.verbs import check_ks
 from otm.verifiers import KSeq, Maximal, Optimal, RecursiveRejection, Verifier
 
 
@@ -92,7 +91,7 @@ def optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     (array([0.25]), array([0.75]))
     """
     check_instance(pair, PartialPair, name="pair")
-    ks = check_ks(k)
+    ks = check_counts(k, name="k")
     ends = [iid_values(*_rows(completion), ks) for completion in _extremes(pair)]
     return _interval(pair, ends, _slack(pair, ks))
 
@@ -136,7 +135,7 @@ def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> In
     [[0.847597], [0.8125]]
     """
     check_instance(pair, PartialPair, name="pair")
-    ks = check_ks(k)
+    ks = check_counts(k, name="k")
     if isinstance(verifier, KSeq):
         return _kseq(pair, ks, verifier.gamma)
     if isinstance(verifier, RecursiveRejection):
@@ -181,7 +180,7 @@ def gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     1.390388
     """
     check_instance(pair, PartialPair, name="pair")
-    ks = check_ks(k)
+    ks = check_counts(k, name="k")
     alpha = _kseq(pair, ks, None)
     exponent = np.asarray(ks, dtype=np.float64).reshape(-1, *(1,) * (np.ndim(alpha.lower) - 1))
 

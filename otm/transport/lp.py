@@ -23,7 +23,8 @@ import scipy
 from numpy.typing import NDArray
 
 from otm.drafts.base import PAD, SetTable, collapse, enumerate_drafts, readable
-from otm.errors import InvalidParameter, SolverFailure, TooLarge
+from otm.errors import SolverFailure, TooLarge
+from otm.pmf import check_choice
 from otm.problem import Problem, check_problem
 from otm.results import Optimum
 from otm.transport.certify import certify
@@ -64,8 +65,7 @@ def optimum(problem: Problem, *, method: Method = "sets") -> Optimum:
     0.9375
     """
     single = check_problem(problem).single(purpose="otm.optimum")
-    if not isinstance(method, str) or method not in ("sets", "sequences"):
-        raise InvalidParameter(f"method must be 'sets' or 'sequences'; got {method!r}. Choose one.")
+    check_choice(method, name="method", choices=("sets", "sequences"))
     size = single.law.num_sequences(single.num_tokens)
     if method == "sequences":
         size *= single.num_tokens

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
-from otm.pmf import check_count, plain_reals
+from otm.pmf import check_count, check_instance, plain_reals
 
 MAX_NODES = 50_000_000
 """Largest number of drafted vertices of a shape."""
@@ -53,15 +53,6 @@ class TreeShape:
 
     def __init__(self, parents: ArrayLike) -> None:
         object.__setattr__(self, "parents", _checked(parents))
-
-    @classmethod
-    def from_parents(cls, parents: ArrayLike) -> TreeShape:
-        """Return the shape with these parents, as the constructor does.
-
-        >>> TreeShape.from_parents([0, 1]) == TreeShape.chain(2)
-        True
-        """
-        return cls(parents)
 
     @classmethod
     def from_paths(cls, paths: Iterable[Sequence[int]]) -> TreeShape:
@@ -125,12 +116,7 @@ class TreeShape:
         >>> TreeShape.sequences(2, 2).parents.tolist()
         [0, 0, 1, 2]
         """
-        width = check_count(num_drafts, name="num_drafts")
-        depth = check_count(length, name="length")
-        affordable(width * depth)
-        return cls(
-            np.concatenate([np.zeros(width, dtype=np.int64), np.arange(1, width * (depth - 1) + 1)])
-        )
+        return cls.delayed(0, num_drafts, length)
 
     @classmethod
     def prefix_tree(cls, factors: Sequence[int]) -> TreeShape:
@@ -163,7 +149,8 @@ class TreeShape:
         width = check_count(num_branches, name="num_branches")
         depth = check_count(length, name="length")
         affordable(head + width * depth)
-        return cls.prefix_tree((1,) * head + (width,) + (1,) * (depth - 1))
+        branches = np.arange(head + 1, head + 1 + width * (depth - 1))
+        return cls(np.concatenate([np.arange(head), np.full(width, head), branches]))
 
     @classmethod
     def specinfer(cls, length: int) -> TreeShape:
@@ -296,11 +283,7 @@ def level_order(shape: TreeShape) -> TreeShape:
     >>> level_order(TreeShape([0, 1, 0])).parents.tolist()
     [0, 0, 1]
     """
-    if not isinstance(shape, TreeShape):
-        raise InvalidParameter(
-            f"shape must be an otm.trees.TreeShape; got {shape!r}. Build one from parents: "
-            "TreeShape([0, 1]) is a chain of two."
-        )
+    check_instance(shape, TreeShape, name="shape")
     children, first = shape._by_parent.tolist(), shape._first_child.tolist()
     order = [0]
     for vertex in order:  # grows while it is read: a breadth-first search

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array
-from otm.drafts.base import Law, enumerate_drafts
+from otm.drafts.base import Law, live_drafts
 from otm.errors import InvalidParameter, Unsupported
 from otm.pmf import any_array
 from otm.problem import Problem
@@ -243,12 +243,10 @@ def live_blocks(rule: Rule) -> Iterator[tuple[NDArray[np.int64], NDArray[np.floa
 
     Raises `TooLarge` beyond four million sequences.
     """
-    table = enumerate_drafts(rule.problem.law, rule.problem.draft)
-    live = table.mass > 0
-    tokens, mass = table.tokens[live], table.mass[live]
+    table = live_drafts(rule.problem.law, rule.problem.draft)
     step = max(1, _ENTRIES_AT_ONCE // rule.problem.num_tokens)
-    for start in range(0, len(mass), step):
-        yield tokens[start : start + step], mass[start : start + step]
+    for start in range(0, len(table.mass), step):
+        yield table.tokens[start : start + step], table.mass[start : start + step]
 
 
 def members(drafts: NDArray[np.int64], num_tokens: int) -> NDArray[np.bool_]:

@@ -60,14 +60,10 @@ class Cactus(Lossy):
     delta: float = parameter(0.05, check_real, low=0.0)
 
     def raised(self, target: Array) -> Array:
-        """Return h `(..., V)` in float64."""
+        """Return h `(..., V)` of a target in float64."""
         xp = namespace(target)
-        q = xp.astype(target, xp.float64)
-        return xp.clip(
-            q + math.sqrt(2.0) * math.sqrt(self.delta) * xp.sqrt(q * xp.clip(1.0 - q, 0.0, None)),
-            None,
-            1.0,
-        )
+        spread = xp.sqrt(target * xp.clip(1.0 - target, 0.0, None))
+        return xp.clip(target + math.sqrt(2.0) * math.sqrt(self.delta) * spread, None, 1.0)
 
     def prepare(self, problem: Problem) -> CactusRule:
         """Compute what each draft is raised to."""
@@ -77,8 +73,7 @@ class Cactus(Lossy):
         """Return Σ min(p, h), batched."""
 
         def values(p: Array, q: Array) -> Array:
-            xp = namespace(p)
-            return total(xp.minimum(xp.astype(p, xp.float64), self.raised(q)))[None]
+            return total(namespace(p).minimum(p, self.raised(q)))[None]
 
         return by_rows(values, problem.draft, problem.target)[0]
 

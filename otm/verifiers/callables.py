@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array
 from otm.drafts import IID, Law
-from otm.drafts.base import enumerate_drafts, readable
+from otm.drafts.base import live_drafts, readable
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_count, check_instance, check_real
 from otm.problem import Problem
@@ -218,23 +218,19 @@ class CallableRule(Conditional):
         law, mass, _ = self._known_on(drafts, None, MOST_SECONDS)
         self.require_known(law.error)
         for rows, (token, said), masses in law.found:
-            kept = (drafts[rows] == token).any(axis=1) if said is None else said
+            kept = _kept(drafts[rows], token, said)
             accepted[rows, token] += np.where(kept, masses / mass[rows], 0.0)
             residual[rows, token] += np.where(kept, 0.0, masses / mass[rows])
         return accepted, residual
 
     def accepted(self, by: Definition, seconds: float) -> tuple[OutputLaw, float]:
         """Return the law over all draft sequences, as far as the time goes, and what it accepts."""
-        table = enumerate_drafts(self.problem.law, self.problem.draft)
-        live = table.mass > 0
-        drafts, mass = table.tokens[live], table.mass[live]
-        law, weights, _ = self._known_on(drafts, mass, seconds)
+        table = live_drafts(self.problem.law, self.problem.draft)
+        law, weights, _ = self._known_on(table.tokens, table.mass, seconds)
         parts = []
         for rows, (token, said), masses in law.found:
-            kept: Any = said
-            if said is None or by == "membership":
-                kept = (drafts[rows] == token).any(axis=1)
-            parts += (kept * masses * (mass[rows] / weights[rows])).tolist()
+            kept = _kept(table.tokens[rows], token, None if by == "membership" else said)
+            parts += (kept * masses * (table.mass[rows] / weights[rows])).tolist()
         return law, math.fsum(parts)
 
     def require_known(self, error: float) -> None:
@@ -287,6 +283,11 @@ class CallableRule(Conditional):
         """Call the function row by row; a drafted token without a flag counts as accepted."""
         output, said = run_rows(self.code, self.problem, drafts, uniforms)
         return output, is_member(output, drafts) if said is None else said
+
+
+def _kept(drafts: NDArray[np.int64], token: int, said: bool | None) -> Any:
+    """Return what the code said of a token, or whether it is among the drafts `(n, k)`."""
+    return (drafts == token).any(axis=1) if said is None else said
 
 
 def from_callable(

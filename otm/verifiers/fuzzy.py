@@ -9,7 +9,7 @@ from otm._arrays import Array, namespace, normalised_excess, total
 from otm.divergences import divergence_term
 from otm.pmf import check_choice, check_real
 from otm.scheme import parameter
-from otm.verifiers.lossy_rule import LossyVerifier, keep_passing, keep_towards, rejected_mass
+from otm.verifiers.lossy_rule import LossyVerifier, keep_towards, rejected_mass
 
 Divergence = Literal["js", "kl", "tv"]
 
@@ -66,10 +66,11 @@ class Fuzzy(LossyVerifier):
         """Keep everything where the gate is open, otherwise what the fallback keeps."""
         xp = namespace(draft, target)
         is_open = (_divergence(draft, target, self.divergence) <= self.threshold)[..., None]
-        if self.fallback == "target":
-            return keep_passing(draft, target, is_open & (draft >= 0), "target")
-        keep = xp.where(is_open, xp.ones_like(draft), keep_towards(target, draft))
-        residual = normalised_excess(xp.clip(target - draft, 0.0, None), target)
+        closed, residual = xp.zeros_like(draft), target
+        if self.fallback == "speculative":
+            closed = keep_towards(target, draft)
+            residual = normalised_excess(xp.clip(target - draft, 0.0, None), target)
+        keep = xp.where(is_open, xp.ones_like(draft), closed)
         return keep, residual, rejected_mass(draft, keep)
 
 

@@ -20,19 +20,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from otm._arrays import (
     Array,
+    at_least_one,
     by_rows,
     clip,
     is_on_host,
     namespace,
+    normalised_excess,
     quiet,
     total,
     tracks_gradient,
+    unit_rows,
     untracked,
 )
 from otm.drafts.base import Law
@@ -100,17 +103,20 @@ class KSeq(CurvedVerifier):
     def prepare(self, problem: Problem) -> AcceptInTurn:
         """Compute γ, the acceptance probabilities and the residual."""
         p, q, k = problem.draft, problem.target, problem.law.k
-        gamma = float(_gamma(self, problem))
+        gamma = self.gamma
+        if gamma is None:
+            gamma = float(gamma_star(problem))
+        else:
+            _require_lossless(gamma, problem, [k])
         with quiet():
             keep = np.where(p > 0, np.minimum(1.0, q / (gamma * p)), 0.0)
-        stays = np.minimum(p, q / gamma)
-        residual = np.maximum(q - stays * _acceptances_per_token(stays.sum(), k), 0.0)
-        mass = residual.sum()
         # Rounding leaves dust of size 1e-16 where the residual is zero; if nothing else is left, it
         # is never drawn from.
-        normalised = residual / mass if mass > 0 else q
+        excess = np.maximum(_tried(p, q, gamma, k).excess, 0.0)
         return AcceptInTurn(
-            problem=problem, keep=np.broadcast_to(keep, (k, len(keep))), residual=normalised
+            problem=problem,
+            keep=np.broadcast_to(keep, (k, len(keep))),
+            residual=normalised_excess(excess, q),
         )
 
     def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
@@ -120,18 +126,12 @@ class KSeq(CurvedVerifier):
             # (docs/theory.md, "K-SEQ").
             return _at_root(problem, ks, _acceptance_at_root, _slopes_of_acceptance)
         refuse_gradients(problem, f"The acceptance of {self!r}, whose γ is given,")
-        gamma = self.gamma
-        pieces = []
-        for k in ks:
-            _gamma(self, problem.with_law(problem.law.with_k(k)))
-            pieces.append(
-                by_rows(
-                    lambda p, q, k=k: _closed_form(p, q, gamma, k, by)[None],
-                    problem.draft,
-                    problem.target,
-                )[0]
-            )
-        return namespace(*pieces).stack(pieces, axis=0)
+        gamma, p, q = self.gamma, problem.draft, problem.target
+        _require_lossless(gamma, problem, ks)
+        pieces = [
+            by_rows(lambda p, q, k=k: _closed_form(p, q, gamma, k, by)[None], p, q) for k in ks
+        ]
+        return namespace(*pieces).concat(pieces, axis=0)
 
 
 def gamma_star(problem: Problem) -> Array:
@@ -207,73 +207,67 @@ def _at_root(
         for i in range(len(ks))
     ]
     slope, level = xp.where(lost, xp.stack(beyond, axis=0), slope), xp.where(lost, below, gamma)
-    steepness, s = _steepness(beta, gamma, slope, offset, k)
+    # s = ∂p_acc/∂β, and H − p_acc rises along γ by this much.
+    s = k * clip(1.0 - beta, 0.0, 1.0) ** (k - 1.0)
+    steepness = slope + s * offset / gamma**2
     return attach_curve_gradient(
         values, draft, target, levels=level, weights=slopes(beta, gamma, s, steepness)
     )
 
 
-def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definition) -> Array:
+class _Tried(NamedTuple):
+    """What k tries with min(1, q/(γp)) do.
+
+    Attributes:
+        stays: min(p, q/γ), the mass that one try accepts, `(..., V)`.
+        accepted: 1 − (1 − β)^k, β = Σ stays, `(...)`.
+        excess: q less what all tries accept of each token, `(..., V)`.
+    """
+
+    stays: Array
+    accepted: Array
+    excess: Array
+
+
+def _tried(draft: Array, target: Array, gamma: float, k: int) -> _Tried:
     xp = namespace(draft, target)
-    p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
-    stays = xp.minimum(p, q / gamma)
+    stays = xp.minimum(draft, target / gamma)
     beta = total(stays)
     with quiet():
-        rule = _accept(beta, k)
-        if by == "rule":
-            return rule
-        scale = xp.where(
-            beta > 0, rule / beta, xp.asarray(float(k), dtype=xp.float64, device=beta.device)
-        )
-        residual = xp.clip(q - stays * scale[..., None], 0.0, None)
-        mass = total(residual)
-        # all k rejected, none of them y
-        missed = xp.clip(1.0 - beta[..., None] - p + stays, 0.0, None) ** k
+        accepted = at_least_one(beta, k)
+        scale = xp.where(beta > 0, accepted / beta, xp.full_like(beta, float(k)))
+    return _Tried(stays, accepted, target - stays * scale[..., None])
+
+
+def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definition) -> Array:
+    stays, rule, excess = _tried(draft, target, gamma, k)
+    if by == "rule":
+        return rule
+    xp = namespace(draft, target)
+    residual = xp.clip(excess, 0.0, None)
+    mass = total(residual)
+    # all k rejected, none of them y
+    missed = xp.clip(1.0 - total(stays)[..., None] - draft + stays, 0.0, None) ** k
+    with quiet():
         luck = total(residual * ((1.0 - rule)[..., None] - missed)) / mass
-        return xp.where(mass > 0, rule + xp.clip(luck, 0.0, None), rule)
+    return xp.where(mass > 0, rule + xp.clip(luck, 0.0, None), rule)
 
 
-def _accept(beta: Array, k: int | Array) -> Array:
-    """Return 1 − (1 − β)^k with full relative accuracy for small β; k broadcasts."""
-    xp = namespace(beta)
-    return -xp.expm1(k * xp.log1p(-clip(beta, 0.0, 1.0)))
-
-
-def _acceptances_per_token(beta: float, k: int) -> float:
-    """Return p_acc/β, the factor by which k tries multiply a token's acceptance; k where β = 0."""
-    if beta <= 0:
-        return float(k)
-    return float(-np.expm1(k * np.log1p(-beta)) / beta) if beta < 1 else 1.0 / beta
-
-
-def _gamma(verifier: KSeq, problem: Problem) -> Array:
-    """Return the γ in use, or raise `InvalidParameter` where it lies below γ* and would clip the
-    residual.
-    """
-    if verifier.gamma is None:
-        return gamma_star(problem)
+def _require_lossless(gamma: float, problem: Problem, ks: Sequence[int]) -> None:
+    """Raise `InvalidParameter` where γ lies below γ* and would clip the residual."""
     xp = namespace(problem.draft, problem.target)
-    smallest = gamma_star(problem)
-    # Equality up to the rounding of γ* itself: γ* passed back as a number must be accepted.
-    below = smallest > verifier.gamma * (1 + 1e-12)
-    if bool(xp.any(below)):
-        p, q = xp.astype(problem.draft, xp.float64), xp.astype(problem.target, xp.float64)
-        stays = xp.minimum(p, q / verifier.gamma)
-        beta = total(stays)
-        with quiet():
-            scale = xp.where(
-                beta > 0,
-                _accept(beta, problem.law.k) / beta,
-                xp.full_like(beta, float(problem.law.k)),
-            )
-            clipped = total(xp.clip(stays * scale[..., None] - q, 0.0, None))
+    p, q = unit_rows(problem.draft), unit_rows(problem.target)
+    for k, smallest in zip(ks, gamma_star_curve(problem, ks), strict=True):
+        # Equality up to the rounding of γ* itself: γ* passed back as a number must be accepted.
+        below = smallest > gamma * (1 + 1e-12)
+        if not bool(xp.any(below)):
+            continue
+        clipped = total(xp.clip(-_tried(p, q, gamma, k).excess, 0.0, None))
         if bool(xp.any(below & (clipped > 1e-15 * problem.num_tokens))):
             raise InvalidParameter(
                 f"gamma must be at least gamma* = {float(xp.max(smallest)):.9g} for K-SEQ to be "
-                "lossless here; got "
-                f"{verifier.gamma:g}. Use KSeq() for gamma* itself, or a larger gamma."
+                f"lossless here; got {gamma:g}. Use KSeq() for gamma* itself, or a larger gamma."
             )
-    return xp.full_like(smallest, float(verifier.gamma))
 
 
 def kseq_on_curve(curve: OverlapCurve, ks: Sequence[int]) -> Array:
@@ -317,7 +311,7 @@ def _question(
 
     def beyond(gamma: Array, slope: Array, offset: Array) -> Array:
         return (gamma > k) | (
-            (gamma > 1.0) & (gamma * slope + offset > _accept(slope + offset / gamma, k))
+            (gamma > 1.0) & (gamma * slope + offset > at_least_one(slope + offset / gamma, k))
         )
 
     return beyond, k + namespace(like).zeros_like(like)
@@ -351,7 +345,7 @@ def _beta(roots: Array) -> Array:
 
 def _acceptance_at_root(roots: Array, ks: Sequence[int]) -> Array:
     with quiet():
-        return _accept(_beta(roots), _exponents(ks, roots[0, 0, ...]))
+        return at_least_one(_beta(roots), _exponents(ks, roots[0, 0, ...]))
 
 
 def _slopes_of_acceptance(beta: Array, gamma: Array, s: Array, steepness: Array) -> Array:
@@ -377,16 +371,6 @@ def _slopes_of_root(beta: Array, gamma: Array, s: Array, steepness: Array) -> Ar
     return namespace(beta).where(steepness > 0, slopes, 0.0 * gamma)
 
 
-def _steepness(
-    beta: Array, gamma: Array, slope: Array, offset: Array, k: Array
-) -> tuple[Array, Array]:
-    """Return the derivative A + s B/γ² of γβ − p_acc by γ, and s = p_acc′(β), `(len(ks), ...)`
-    each.
-    """
-    s = k * clip(1.0 - beta, 0.0, 1.0) ** (k - 1.0)
-    return slope + s * offset / gamma**2, s
-
-
 def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:
     """Return the root of γβ − p_acc, β = A + B/γ, which increases in γ, between two bounds.
 
@@ -398,7 +382,7 @@ def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: 
     settled, smallest = gamma != gamma, left
     for step in range(NEWTON_STEPS + BISECTIONS):
         beta = inside + outside / gamma
-        value = gamma * inside + outside - _accept(beta, k)
+        value = gamma * inside + outside - at_least_one(beta, k)
         left, right = xp.where(value < 0, gamma, left), xp.where(value < 0, right, gamma)
         middle = 0.5 * (left + right)
         # p_acc(γ) lies between p_acc(γ*) and γβ(γ) = p_acc(γ) + value: it is that close.
@@ -433,7 +417,7 @@ def _solve_in_sections(left: Array, right: Array, inside: Array, outside: Array,
     for _ in range(_ROUNDS):
         ratio = right / left
         gamma = left * ratio**parts
-        below = gamma * inside + outside < _accept(inside + outside / gamma, k)
+        below = gamma * inside + outside < at_least_one(inside + outside / gamma, k)
         count = xp.sum(xp.astype(below, left.dtype), axis=0)
         left, right = (
             left * ratio ** (count / _SECTIONS),

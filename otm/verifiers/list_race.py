@@ -127,15 +127,11 @@ class ListRaceRule(Shared):
         tokens, smallest = sequences(problem)
         t, weights = _list_nodes(k, smallest)
         joint = np.zeros((len(tokens), problem.num_tokens))
-        for node in range(len(t)):
-            own, other = _conditional_winners(problem.draft, problem.target, t[node : node + 1])
-            beside = [np.ones(len(tokens)) for _ in range(k)]
+        for node, weight in zip(t, weights, strict=True):
+            own, other = _conditional_winners(problem.draft, problem.target, node)
             for position in range(k):
-                for other_list in range(k):
-                    if other_list != position:
-                        beside[position] = beside[position] * other[0, tokens[:, other_list]]
-            for position in range(k):
-                joint += weights[node] / k * own[0, tokens[:, position]] * beside[position][:, None]
+                beside = other[np.delete(tokens, position, axis=1)].prod(axis=1)
+                joint += weight / k * own[tokens[:, position]] * beside[:, None]
         return Coupling(drafts=tokens, joint=scipy.sparse.csr_array(joint * problem.target))
 
 
@@ -186,21 +182,19 @@ def _suffix_rates(
 
 
 def _conditional_winners(
-    draft: NDArray[np.float64], target: NDArray[np.float64], t: NDArray[np.float64]
+    draft: NDArray[np.float64], target: NDArray[np.float64], t: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the draft's law in the winning list `(nodes, x, y)` and in another `(nodes, x)`."""
+    """Return the draft's law at time t in the winning list `(x, y)` and in another `(x,)`."""
     # In the winning list y arrives at exactly r_y t: x ≠ y wins the draft race if it arrives
     # before, Σ_{x≤m<y} of the same terms.
     order = drafted_ascending(draft, target)
     p = draft[order]
     rates = overtaking_rates(p, target[order])
-    suffix = _suffix_rates(p, rates, t[:, None])
-    other = np.zeros((len(t), len(draft)))
-    other[:, order] = p * suffix
-    own = np.zeros((len(t), len(draft), len(draft)))
-    own[:, order, :] = other[:, order, None]  # an output with p = 0 never arrives in the draft race
-    first = np.triu(np.maximum(suffix[:, :, None] - suffix[:, None, :], 0.0), 1) * p[:, None]
-    own[np.ix_(np.arange(len(t)), order, order)] = first
+    suffix = _suffix_rates(p, rates, np.full((1, 1), t))[0]
+    other = np.zeros(len(draft))
+    other[order] = p * suffix
+    own = np.tile(other[:, None], len(draft))  # for an output that never arrives, where p = 0
+    before = np.triu(np.maximum(suffix[:, None] - suffix, 0.0), 1) * p[:, None]
     with quiet():
-        own[:, order, order] = np.exp(-t[:, None] * rates)
+        own[np.ix_(order, order)] = before + np.diag(np.exp(-t * rates))
     return own, other

@@ -81,8 +81,6 @@ class LossyVerifier(Lossy):
         """Return Σ p·keep, by membership + Σ p·(1 − keep)·residual, batched."""
 
         def values(p: Array, q: Array) -> Array:
-            xp = namespace(p)
-            p, q = xp.astype(p, xp.float64), xp.astype(q, xp.float64)
             keep, residual, _ = self.keep_and_residual(p, q)
             rule = total(p * keep)
             return (rule if by == "rule" else rule + total(p * (1.0 - keep) * residual))[None]

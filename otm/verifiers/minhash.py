@@ -132,8 +132,7 @@ def _waiting_times(
 
 def _match(draft: Array, target: Array, by: Definition) -> Array:
     xp = namespace(draft, target)
-    p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
-    both, apart = xp.minimum(p, q), xp.abs(p - q)
+    both, apart = xp.minimum(draft, target), xp.abs(draft - target)
     distance = 0.5 * total(apart)
     if by == "rule":
         return total(both) / (1.0 + distance)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf, total, unit_rows
+from otm._arrays import Array, total, unit_rows
 from otm.drafts.base import Law
 from otm.problem import Problem
-from otm.results import Definition, is_member
-from otm.verifiers.base import Conditional, Verifier, members
+from otm.results import Definition
+from otm.verifiers.base import Verifier
+from otm.verifiers.rules import AcceptOneOrCatch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,29 +44,11 @@ class Naive(Verifier):
     nested_in_k = True
     table_columns = ("naive_iid", "naive_greedy", "naive_top_k")
 
-    def prepare(self, problem: Problem) -> NaiveRule:
-        """Return the rule, which needs the problem only."""
-        return NaiveRule(problem=problem)
+    def prepare(self, problem: Problem) -> AcceptOneOrCatch:
+        """Accept no draft: the draw from the target catches whichever it hits."""
+        q = problem.target
+        return AcceptOneOrCatch(problem=problem, position=0, keep=np.zeros(len(q) + 1), residual=q)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Sum the target's mass times the inclusion probabilities."""
         return total(unit_rows(problem.target) * problem.law.inclusion(problem.draft))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class NaiveRule(Conditional):
-    """The rule that draws from the target."""
-
-    num_uniforms = 1  # one, for the draw from the target
-
-    def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Cut the target into its drafted part and the rest."""
-        accepted = np.where(members(drafts, self.problem.num_tokens), self.problem.target, 0.0)
-        return accepted, self.problem.target - accepted
-
-    def verify(
-        self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Draw from the target and accept if the token was drafted."""
-        output = inverse_cdf(self.problem.target, uniforms[:, 0])
-        return output, is_member(output, drafts)

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from otm._arrays import Array, by_rows, namespace, quiet, total
+from otm._arrays import Array, at_least_one, by_rows, namespace, total
 from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.results import Definition
@@ -59,9 +59,6 @@ class NaiveTree(Verifier):
 
 def _acceptance(draft: Array, target: Array, k: int) -> Array:
     xp = namespace(draft, target)
-    p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
-    caught = xp.zeros_like(p)
-    if k > 1:
-        with quiet():
-            caught = -xp.expm1((k - 1) * xp.log1p(-xp.clip(p, 0.0, 1.0)))
-    return total(xp.minimum(p, q)) + total(xp.clip(q - p, 0.0, None) * caught)
+    caught = at_least_one(draft, k - 1) if k > 1 else xp.zeros_like(draft)
+    excess = xp.clip(target - draft, 0.0, None)
+    return total(xp.minimum(draft, target)) + total(excess * caught)

@@ -263,13 +263,14 @@ def _arrivals_coupling(
     for start, end in zip(times, np.append(times[1:], np.inf), strict=True):
         active = np.where(joins <= start, wide, 0.0)
         exits, chances = _next_arrivals(drafts, active)
-        state = _arrive_now(state, drafts, np.flatnonzero(joins == start))
-        state = (
-            _settle(state, chances)
-            if np.isinf(end)
-            else _evolve(state, exits, chances, (end - start) * t)
-        )
-    return np.asarray((state[..., length] @ weights) * q)
+        _arrive_now(state, drafts, np.flatnonzero(joins == start))
+        if end < np.inf:
+            state = _evolve(state, exits, chances, (end - start) * t)
+    # From the last joining time on the race runs for ever: only the order matters.
+    settled = np.zeros(state.shape[:-1])
+    for stage in range(length):
+        settled = (settled + state[..., stage]) * chances[..., stage, None]
+    return np.asarray(((settled + state[..., length]) @ weights) * q)
 
 
 def _next_arrivals(
@@ -291,19 +292,14 @@ def _next_arrivals(
 
 def _arrive_now(
     state: NDArray[np.float64], drafts: NDArray[np.int64], winners: NDArray[np.int64]
-) -> NDArray[np.float64]:
+) -> None:
     """Let the winners y that arrive now be the next drafted token; other unfinished paths end."""
-    state = state.copy()
-    length = drafts.shape[1]
-    for winner in winners:
-        moved = np.zeros_like(state[:, winner])
-        moved[..., length] = state[:, winner, :, length]
-        for stage in range(length):
-            moved[..., stage + 1] += np.where(
-                (drafts[:, stage] == winner)[:, None], state[:, winner, :, stage], 0.0
-            )
-        state[:, winner] = moved
-    return state
+    is_next = drafts[:, None, :] == winners[:, None]
+    before = state[:, winners]
+    after = np.zeros_like(before)
+    after[..., 1:] = before[..., :-1] * is_next[:, :, None, :]
+    after[..., -1] += before[..., -1]
+    state[:, winners] = after
 
 
 def _evolve(
@@ -340,12 +336,3 @@ def _transitions(rates: NDArray[np.float64], steps: NDArray[np.float64]) -> NDAr
         moves = moves @ moves if halving < halvings else moves
         moves[..., stage, stage] = np.exp(0.5**halving * diagonal)
     return moves
-
-
-def _settle(state: NDArray[np.float64], chances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Let the race run on for ever: a stage moves on by the chance of the next drafted token."""
-    state = state.copy()
-    for stage in range(chances.shape[2]):
-        state[..., stage + 1] += state[..., stage] * chances[..., stage, None]
-        state[..., stage] = 0.0
-    return state

@@ -92,10 +92,14 @@ class RecursiveRejection(CurvedVerifier):
             draft=unit_rows(untracked(p)), target=unit_rows(untracked(q)), law=problem.law
         )
         single = plain.single(purpose=purpose)
-        values = [exact_acceptance(single.with_law(problem.law.with_k(k))) for k in ks]
+        rows = [single.with_law(problem.law.with_k(k)) for k in ks]
+        values = [exact_acceptance(row) for row in rows]
         if tracks_gradient(p, q):
             return xp.stack(
-                [with_path_gradient(value, p, q, k) for value, k in zip(values, ks, strict=True)],
+                [
+                    with_path_gradient(value, p, q, row)
+                    for value, row in zip(values, rows, strict=True)
+                ],
                 axis=0,
             )
         return xp.asarray(values, dtype=xp.float64, device=problem.draft.device)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -103,27 +103,25 @@ class RecursiveRejectionWithoutReplacementRule(Conditional):
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the first draft with η_i < r_{i−1}(x)/p_i(x), else draw from the last residual."""
-        keep, theta, _ = self.stages(drafts)
+        keep, theta = self.stages(drafts)
         wins = np.zeros(drafts.shape, dtype=bool)
         wins[:, : keep.shape[1]] = uniforms[:, : keep.shape[1]] < keep
         return first_accepted(drafts, wins, self.residuals.draw(theta, uniforms[:, -1]))
 
-    def stages(self, drafts: NDArray[np.int64]) -> tuple[_Floats, _Floats, _Floats]:
-        """Return acceptances `(n, j)` along each path, the last θ and the last rejection `(n,)`."""
+    def stages(self, drafts: NDArray[np.int64]) -> tuple[_Floats, _Floats]:
+        """Return acceptances `(n, j)` along each path, and the last θ `(n,)`."""
         positions = self.position[drafts[:, : min(self.problem.law.k, self.remaining.size)]]
         theta, mass = (
             np.zeros(len(drafts)),
             np.full(len(drafts), self.residuals.mass(np.zeros(1))[0]),
         )
         keep = np.empty(positions.shape)
-        last = np.ones(len(drafts))
         for stage in range(positions.shape[1]):
             left = self.remaining.mass(positions[:, :stage])
             keep[:, stage] = self.residuals.keep(drafts[:, stage], theta, mass / left)
-            theta, before = self.residuals.next(theta, mass, left), mass
+            theta = self.residuals.next(theta, mass, left)
             mass = self.residuals.mass(theta)
-            last = np.divide(mass, before, out=np.zeros_like(mass), where=before > 0)
-        return keep, theta, last
+        return keep, theta
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -196,10 +194,8 @@ class Residuals:
     ) -> NDArray[np.int64]:
         """Draw a draft as it is given that this stage rejects it.
 
-        Its law is ∝ (θ′p − max(q, θp))₊ off the tokens `taken` `(n, j)`. First the gap between
-        taken tokens is drawn, then the token in it.
-
-        First the gap between taken tokens is drawn, then the token in it.
+        Its law is ∝ (θ′p − max(q, θp))₊ off the tokens `taken` `(n, j)`. First the gap
+        between taken tokens is drawn, then the token in it.
         """
         old, new = theta[:, None], after[:, None]
         start, bend = self._count_above(new), self._count_above(old)
@@ -266,47 +262,38 @@ def exact_acceptance(problem: Problem) -> float:
             "otm.verifiers.rao_blackwell_acceptance or otm.estimate for "
             f"an interval."
         )
-    whole = rule.residuals.mass(np.zeros(1))
-    waiting = [_Paths(np.empty((1, 0), dtype=np.int64), np.zeros(1), whole, np.ones(1))]
-    rejected = []
-    while waiting:
-        paths_here = waiting.pop()
-        if paths_here.taken.shape[1] == k - 1:
-            rejected.append(float(paths_here.last_stage(rule).sum()))
-        else:
-            waiting.extend(paths_here.extend(rule))
+    rejected = [float(paths.last_stage(rule).sum()) for paths in _rejected_paths(rule, k - 1)]
     return min(1.0, max(0.0, 1.0 - math.fsum(rejected)))
 
 
-def with_path_gradient(value: float, draft: Array, target: Array, k: int) -> Array:
+def with_path_gradient(value: float, draft: Array, target: Array, problem: Problem) -> Array:
     """Attach its gradient to an exact acceptance, from the same sum over paths.
 
     On a path every stage is a quotient of numbers θ, G(θ), R, and G(θ) is linear in p and q over
     the tokens with q > θp: once these are found nothing is left but arithmetic.
 
     Args:
-        value: what `exact_acceptance` returns.
-        draft, target: masses `(V,)` of one row.
-        k: number of drafts.
+        value: what `exact_acceptance` returns for `problem`.
+        draft, target: the problem's masses `(V,)`, tensors that require a gradient.
+        problem: one row in float64, on NumPy.
 
     Raises:
         TooLarge: beyond `MAX_DIFFERENTIATED_PATHS`, which are all kept.
 
     Cost: that of `exact_acceptance`, and its memory for each path.
     """
-    xp = namespace(draft, target)
-    p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
-    remaining = Remaining.of(to_numpy(p))
-    residuals = Residuals.of(to_numpy(p), to_numpy(q))
-    k = min(k, remaining.size)
-    paths = math.perm(remaining.size, k - 1)
-    if paths > MAX_DIFFERENTIATED_PATHS:
+    rule = RecursiveRejectionWithoutReplacementRule.of(problem)
+    k = min(problem.law.k, rule.remaining.size)
+    number = math.perm(rule.remaining.size, k - 1)
+    if number > MAX_DIFFERENTIATED_PATHS:
         raise TooLarge(
             f"The gradient is limited to {MAX_DIFFERENTIATED_PATHS:,} paths of rejected drafts; "
-            f"{k} drafts over {remaining.size:,} "
-            f"tokens have {paths:,}. Take i.i.d. drafts, fewer tokens, or call .detach() for the "
-            "value alone."
+            f"{k} drafts over {rule.remaining.size:,} tokens have {number:,}. Take i.i.d. drafts, "
+            "fewer tokens, or call .detach() for the value alone."
         )
+    xp = namespace(draft, target)
+    p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
+    nothing = 0.0 * q[:1]
 
     def place(index: NDArray[Any]) -> Array:
         return xp.asarray(index, device=draft.device)
@@ -314,41 +301,28 @@ def with_path_gradient(value: float, draft: Array, target: Array, k: int) -> Arr
     def picked(array: Array, index: NDArray[Any]) -> Array:
         return xp.take(array, place(index), axis=0)
 
-    nothing = 0.0 * q[:1]
     drafted, wanted = (
-        xp.concat([nothing, xp.cumulative_sum(picked(mass, residuals.tokens), axis=-1)])
+        xp.concat([nothing, xp.cumulative_sum(picked(mass, rule.residuals.tokens), axis=-1)])
         for mass in (p, q)
     )
-
-    def mass_above(theta: Array) -> Array:
-        count = np.searchsorted(residuals.falling, -SCALE * to_numpy(theta), side="left")
-        return picked(wanted, count) - theta * picked(drafted, count)
-
-    tokens_p, tokens_q = picked(p, remaining.tokens), picked(q, remaining.tokens)
+    found = [paths.taken for paths in _rejected_paths(rule, k - 1)]
+    taken = np.concatenate([np.empty((0, k - 1), dtype=np.int64), *found])
     theta, mass, left, weight = nothing, total(q[None, :]), total(p[None, :]), 1.0 + nothing
-    taken = np.empty((1, 0), dtype=np.int64)
     for stage in range(k):
         before, after = mass, theta + mass / left
-        mass = mass_above(after)
-        if stage == k - 1:
-            return with_gradient(place(np.asarray(value)), -total(weight * mass / before))
-        kept = xp.clip(tokens_q - theta[:, None] * tokens_p, 0.0, None) / before[:, None]
-        rejected = weight[:, None] * xp.clip(tokens_p / left[:, None] - kept, 0.0, None)
-        possible = to_numpy(rejected) > 0
-        np.put_along_axis(possible, taken, False, axis=1)
-        possible &= (to_numpy(mass) > 0)[:, None]
-        row, column = np.nonzero(possible)
-        taken = np.column_stack([taken[row], column])
-        theta, mass, weight = (
-            picked(after, row),
-            picked(mass, row),
-            rejected[place(row), place(column)],
-        )
-        # What is left is summed, never 1 − what was taken; how it changes is minus how that does.
-        left = with_gradient(
-            place(remaining.mass(taken)), picked(left, row) - picked(tokens_p, column)
-        )
-    raise AssertionError("a path has at least one stage")
+        count = np.searchsorted(rule.residuals.falling, -SCALE * to_numpy(after), side="left")
+        mass = picked(wanted, count) - after * picked(drafted, count)
+        if stage < k - 1:
+            token = rule.remaining.tokens[taken[:, stage]]
+            kept = xp.clip(picked(q, token) - theta * picked(p, token), 0.0, None) / before
+            weight = weight * xp.clip(picked(p, token) / left - kept, 0.0, None)
+            theta = after
+            # What is left is summed, never 1 − what was taken; how it changes is minus how that
+            # does.
+            left = with_gradient(
+                place(rule.remaining.mass(taken[:, : stage + 1])), left - picked(p, token)
+            )
+    return with_gradient(place(np.asarray(value)), -total(weight * mass / before))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -400,3 +374,17 @@ class _Paths:
                 )
             )
         return [piece for piece in pieces if len(piece.weight)]
+
+
+def _rejected_paths(
+    rule: RecursiveRejectionWithoutReplacementRule, length: int
+) -> Iterator[_Paths]:
+    """Yield the paths of `length` rejected drafts, in pieces that keep memory bounded."""
+    whole = rule.residuals.mass(np.zeros(1))
+    waiting = [_Paths(np.empty((1, 0), dtype=np.int64), np.zeros(1), whole, np.ones(1))]
+    while waiting:
+        paths = waiting.pop()
+        if paths.taken.shape[1] == length:
+            yield paths
+        else:
+            waiting.extend(paths.extend(rule))

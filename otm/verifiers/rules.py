@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import inverse_cdf, quiet
+from otm._arrays import inverse_cdf, normalised_excess, quiet
 from otm.results import is_member
 from otm.verifiers.base import Conditional, members
 
@@ -168,6 +168,4 @@ def single_draft_rejection(
     """
     with quiet():
         keep = np.where(selection > 0, np.minimum(1.0, target / selection), 0.0)
-    excess = np.maximum(target - selection, 0.0)
-    mass = excess.sum()
-    return keep, excess / mass if mass > 0 else target
+    return keep, normalised_excess(np.maximum(target - selection, 0.0), target)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, inverse_cdf
-from otm.drafts.base import PAD, Law, SetTable, enumerate_drafts
+from otm.drafts.base import PAD, Law, SetTable, live_drafts
 from otm.errors import InvalidParameter, TooLarge
 from otm.problem import Problem, check_problem
 from otm.results import Definition, Optimum
@@ -108,13 +108,10 @@ class SelectThenReject(SelectionVerifier):
     def prepare(self, problem: Problem) -> SelectThenRejectRule:
         """Enumerate the drafts for the law s of the selected token, and reject against it."""
         selection = _PlanSelection.of(_plan(problem)) if self.selection is None else self.selection
-        table = enumerate_drafts(problem.law, problem.draft)
-        live = table.mass > 0
-        tokens, mass = table.tokens[live], table.mass[live]
-        chosen = tokens.reshape(-1)
-        weights = (mass[:, None] * _weights(selection, problem, tokens)).reshape(-1)
+        table = live_drafts(problem.law, problem.draft)
+        weights = table.mass[:, None] * _weights(selection, problem, table.tokens)
         law = np.zeros(problem.num_tokens)
-        np.add.at(law, chosen[chosen != PAD], weights[chosen != PAD])
+        np.add.at(law, table.tokens, weights)  # where there is no draft the weight is 0
         keep, residual = single_draft_rejection(law, problem.target)
         return SelectThenRejectRule(
             problem=problem, selection=selection, law=law, keep=keep, residual=residual

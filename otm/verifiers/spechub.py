@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf
+from otm._arrays import Array, inverse_cdf, normalised_excess
 from otm.drafts.base import PAD
 from otm.drafts.greedy import Greedy
 from otm.problem import Problem
@@ -61,7 +61,7 @@ class SpecHub(Verifier):
         others = np.arange(len(p)) != hub
         rest = p[others].sum()
         first = np.where(others, p, 0.0)  # mass of (x, a)
-        second = first * (p[hub] / rest) if rest > 0 else first  # mass of (a, x)
+        second = first / rest * p[hub] if rest > 0 else first  # mass of (a, x)
         wanted = np.where(others, q, 0.0)
         keep_first = _ratio(np.minimum(first, wanted), first)
         wanted = np.maximum(wanted - first, 0.0)
@@ -74,7 +74,6 @@ class SpecHub(Verifier):
         left_first = (first * (1.0 - keep_first)).sum()
         hub_second = min(left_second, q[hub])
         hub_first = min(left_first, q[hub] - hub_second)
-        total = residual.sum()
         return SpecHubRule(
             problem=problem,
             hub_ahead=float(p[hub]) if rest > 0 else 1.0,
@@ -84,7 +83,7 @@ class SpecHub(Verifier):
                 hub_first / left_first if left_first > 0 else 0.0,
                 hub_second / left_second if left_second > 0 else 0.0,
             ),
-            residual=residual / total if total > 0 else q,
+            residual=normalised_excess(residual, q),
         )
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:

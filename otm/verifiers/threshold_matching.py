@@ -73,26 +73,19 @@ class ThresholdMatching(Lossy):
         law = problem.law
 
         def values(p: Array, q: Array) -> Array:
-            xp = namespace(p, q)
-            p, q = xp.astype(p, xp.float64), xp.astype(q, xp.float64)
-            if isinstance(law, IID):
-                return total(
-                    p
-                    * xp.where(
-                        q >= self.single - TIE,
-                        xp.ones_like(q),
-                        xp.clip(q / self.accumulated, None, 1.0),
-                    )
-                )[None]
-            drafted = law.inclusion(p) * q
-            passed = (
-                xp.max(xp.where(law.inclusion(p) > 0, q, -xp.ones_like(q)), axis=-1)
-                >= self.single - TIE
-            )
-            matched = xp.clip(total(drafted) / self.accumulated, None, 1.0)
-            return xp.where(passed, xp.ones_like(matched), matched)[None]
+            if isinstance(law, IID):  # one draft: each token by itself
+                return total(p * self._accepted(q, q))[None]
+            xp, drafted = namespace(p, q), law.inclusion(p)
+            likeliest = xp.max(xp.where(drafted > 0, q, -xp.ones_like(q)), axis=-1)
+            return self._accepted(likeliest, total(drafted * q))[None]
 
         return by_rows(values, problem.draft, problem.target)[0]
+
+    def _accepted(self, likeliest: Array, mass: Array) -> Array:
+        """Return the acceptance of drafts with this largest and this total target mass."""
+        xp = namespace(mass)
+        matched = xp.clip(mass / self.accumulated, None, 1.0)
+        return xp.where(likeliest >= self.single - TIE, xp.ones_like(matched), matched)
 
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
         """Return the law of the output `(V,)`, over every token as the one draft if it is i.i.d."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf
+from otm._arrays import Array, inverse_cdf, normalised_excess
 from otm.drafts.base import Law
 from otm.errors import InvalidParameter
 from otm.problem import Problem
@@ -44,8 +44,7 @@ class TransportPlan(Verifier):
         """Solve the collapsed program and keep the flow."""
         solved = optimum(problem)
         excess = np.maximum(problem.target - np.asarray(solved.flow.sum(axis=0)).reshape(-1), 0.0)
-        total = excess.sum()
-        residual = excess / total if total > 0 else problem.target
+        residual = normalised_excess(excess, problem.target)
         return TransportPlanRule(problem=problem, solved=solved, residual=residual)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:

@@ -21,26 +21,26 @@ the products that leave one of them out.
 |Im| < π/2. At an angle θ every factor |1 − e^{−pt}| is at most (1 − e^{−p|t|cos θ})/cos θ
 (`otm.drafts.successive_cut`), so the integrands of all A together have an integral of at most (cos
 θ)^{−k}, and ∫ |x e^{−xu}| du/u = 1/cos θ for every x = w(A). The nodes u < 1/max w(A) are replaced
-by the Gauss rule with the same 2m moments, which errs by at most 4·4^{−2m}/(2m)! of the value. The
-tails of the gamma law place the ends of both ranges. All errors are relative to Pr(S = A) and to
-1/w(A), whatever the masses and weights: summed over tokens the law errs by three times what each
-may err by.
+by a few with the same moments: the first m, those of the polynomial through the value at m Legendre
+nodes, which errs by at most m!/(2m)! there. The tails of the gamma law place the ends of both
+ranges. All errors are relative to Pr(S = A) and to 1/w(A), whatever the masses and weights: summed
+over tokens the law errs by three times what each may err by.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import quiet
 from otm.drafts.successive_cut import trapezoid_step
+from otm.overlap.curve import ROOM
 
 _HEAD = 0.1  # a token is a head at t if p·t is larger
-_LARGEST_EXPONENT = 700.0  # e^700 is representable
 _SURELY = 1e4  # e^{−1e4} = 0
 _NODES_AT_ONCE = 16
 _ELEMENTS_AT_ONCE = 1 << 22
@@ -100,128 +100,70 @@ def _sums(
 ) -> NDArray[Any]:
     """Return what `chosen_law` does, each Pr(S = A) times the tilts of A, `(2, V)`."""
     order = np.argsort(-draft, kind="stable")
-    p, w, tilt = draft[order], weights[order], tilt[order]
-    result = np.zeros((2, len(p)), dtype=tilt.dtype)
-    if w.max(initial=0.0) > 0:
-        sums = np.zeros_like(result)
-        arrivals, choices = _Arrivals.over(p, k, outside, error), _Choices.over(w, k, error)
-        heads = arrivals.heads(p)
-        start = 0
-        while start < len(heads):
-            stop = min(start + _NODES_AT_ONCE, len(heads))
-            room = _ELEMENTS_AT_ONCE // (
-                2 * (k + 1) * len(choices.times) * (int(heads[stop - 1]) + 1)
-            )
-            stop = min(stop, start + max(1, room))
-            _add_block(
-                sums,
-                arrivals.part(start, stop),
-                choices,
-                (p, w, tilt),
-                (k, int(heads[stop - 1])),
-                outside,
-            )
-            start = stop
-        result[:, order] = sums
+    tokens = p, w, _ = draft[order], weights[order], tilt[order]
+    sums = np.zeros((2, len(p)), dtype=tilt.dtype)
+    if not w.any():
+        return sums
+    step, times = _arrival_times(p, k, outside, error)
+    choices = _choice_times(w, k, error)
+    with quiet():
+        heads = np.searchsorted(-p, -_HEAD / times / ROOM)
+    start = 0
+    while start < len(heads):
+        stop = min(start + _NODES_AT_ONCE, len(heads))
+        room = _ELEMENTS_AT_ONCE // (2 * (k + 1) * len(choices[0]) * (int(heads[stop - 1]) + 1))
+        stop = min(stop, start + max(1, room))
+        here = times[start:stop]
+        _add_block(sums, (step, here), choices, tokens, (k, int(heads[stop - 1])), outside)
+        start = stop
+    result = np.empty_like(sums)
+    result[:, order] = sums
     return result
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Arrivals:
-    """Nodes of log t with step h, t the product of two factors that do not overflow."""
+def _arrival_times(p: _Floats, k: int, outside: float, error: float) -> tuple[float, _Floats]:
+    """Return the step h of log t, and nodes t where the k-th arrival can be, in parts of `ROOM`.
 
-    step: float
-    first: _Floats
-    second: _Floats
-
-    @classmethod
-    def over(cls, p: _Floats, k: int, outside: float, error: float) -> _Arrivals:
-        """Place nodes where the k-th arrival can be; p in descending order."""
-        step = trapezoid_step(k, error)
-        start = (math.lgamma(k + 1) + math.log(1e-3 * error)) / k  # t^k/k! = Pr(N ≥ k) at most
-        # Before the k-th arrival at least this rate is left, so that its time is below that of a
-        # gamma law.
-        rate = float(p[: k - 2 : -1].sum() if k > 1 else p.sum()) + outside
-        end = math.log(_gamma_tail(k, 1e-3 * error)) - math.log(rate)
-        logs = start + step * np.arange(math.ceil((end - start) / step) + 1)
-        capped = np.minimum(logs, _LARGEST_EXPONENT)
-        return cls(step=step, first=np.exp(capped), second=np.exp(logs - capped))
-
-    def part(self, start: int, stop: int) -> _Arrivals:
-        return _Arrivals(
-            step=self.step, first=self.first[start:stop], second=self.second[start:stop]
-        )
-
-    def exponents(self, rates: _Floats) -> _Floats:
-        """Return rate·t `(T, n)`."""
-        with quiet():
-            return np.minimum(self.first[:, None] * rates * self.second[:, None], _SURELY)
-
-    def heads(self, p: _Floats) -> NDArray[np.int64]:
-        """Return how many tokens are heads at each node; p in descending order."""
-        with quiet():
-            return np.searchsorted(-p, -_HEAD / self.first / self.second)
+    p is in descending order; in these parts every t is a float.
+    """
+    step = trapezoid_step(k, error)
+    start = (math.lgamma(k + 1) + math.log(1e-3 * error)) / k  # t^k/k! = Pr(N ≥ k) at most
+    # Before the k-th arrival at least this rate is left, so that its time is below that of a
+    # gamma law.
+    rate = float(p[k - 1 :][::-1].sum()) + outside
+    end = math.log(scipy.special.gammainccinv(k, 1e-3 * error)) - math.log(rate)
+    logs = start + step * np.arange(math.ceil((end - start) / step) + 1)
+    return step, np.exp(logs - math.log(ROOM))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Choices:
-    """Nodes u and their weights: Σ c e^{−xu} = 1/x for every sum x of up to k weights."""
-
-    times: _Floats
-    weights: _Floats
-
-    @classmethod
-    def over(cls, w: _Floats, k: int, error: float) -> _Choices:
-        """Place nodes between the smallest weight and the sum of the k largest."""
-        largest = float(np.sort(w)[-k:].sum())
-        theta = np.linspace(0.01, 1.56, 400)
-        step = float(np.max(2 * np.pi * theta / np.log1p(2.0 / (np.cos(theta) * error))))
-        span = math.log(_gamma_tail(1, 1e-3 * error)) + math.log(largest) - math.log(w[w > 0].min())
-        times = np.exp(step * np.arange(math.ceil(span / step) + 1))
-        below = np.exp(-step * np.arange(1, math.ceil(-math.log(1e-3 * error) / step) + 1))
-        number = next(
-            m for m in range(1, 20) if 4 * 0.25 ** (2 * m) / math.factorial(2 * m) <= error
-        )
-        few, mass = _gauss(below, step * below, number)
-        return cls(
-            times=np.concatenate([few, times]) / largest,
-            weights=np.concatenate([mass, step * times]) / largest,
-        )
+def _exponents(times: _Floats, rates: _Floats) -> _Floats:
+    """Return rate·t `(T, n)` for times in parts of `ROOM`."""
+    with quiet():
+        return np.minimum(times[:, None] * (ROOM * rates), _SURELY)
 
 
-def _gamma_tail(k: int, chance: float) -> float:
-    """Return y with Pr(a Gamma(k) variable > y) = e^{−y} Σ_{j<k} y^j/j! at most `chance`."""
-    y = float(k) - math.log(chance)
-    while -y + max(j * math.log(y) - math.lgamma(j + 1) for j in range(k)) + math.log(k) > math.log(
-        chance
-    ):
-        y *= 1.1
-    return y
-
-
-def _gauss(points: _Floats, masses: _Floats, number: int) -> tuple[_Floats, _Floats]:
-    """Return the Gauss rule with 2·number moments of a discrete measure, by Lanczos."""
-    total = masses.sum()
-    basis = [np.sqrt(masses / total)]
-    diagonal, beside = [], []
-    for _ in range(number):
-        image = points * basis[-1]
-        diagonal.append(image @ basis[-1])
-        for _again in range(2):
-            for vector in basis:
-                image = image - (image @ vector) * vector
-        beside.append(math.sqrt(image @ image))
-        basis.append(image / beside[-1])
-    nodes, vectors = np.linalg.eigh(
-        np.diag(diagonal) + np.diag(beside[:-1], 1) + np.diag(beside[:-1], -1)
-    )
-    return nodes, total * vectors[0] ** 2
+def _choice_times(w: _Floats, k: int, error: float) -> tuple[_Floats, _Floats]:
+    """Return nodes u and weights c with Σ c e^{−xu} = 1/x for every sum x of up to k weights."""
+    largest = float(np.sort(w)[-k:].sum())
+    theta = np.linspace(0.01, 1.56, 400)
+    step = float(np.max(2 * np.pi * theta / np.log1p(2.0 / (np.cos(theta) * error))))
+    tail = math.log(scipy.special.gammainccinv(1, 1e-3 * error))
+    span = tail + math.log(largest) - math.log(w[w > 0].min())
+    times = np.exp(step * np.arange(math.ceil(span / step) + 1))
+    # The nodes below 1 as few: weights of Legendre's nodes that keep the moments.
+    below = np.exp(-step * np.arange(1, math.ceil(-math.log(1e-3 * error) / step) + 1))
+    number = next(m for m in range(1, 20) if math.factorial(m) <= error * math.factorial(2 * m))
+    few = np.polynomial.legendre.leggauss(number)[0]
+    moments = step * below @ np.polynomial.legendre.legvander(2.0 * below - 1.0, number - 1)
+    masses = np.linalg.solve(np.polynomial.legendre.legvander(few, number - 1).T, moments)
+    nodes = np.concatenate([0.5 * (few + 1.0), times])
+    return nodes / largest, np.concatenate([masses, step * times]) / largest
 
 
 def _add_block(
     result: NDArray[Any],
-    arrivals: _Arrivals,
-    choices: _Choices,
+    arrivals: tuple[float, _Floats],
+    choices: tuple[_Floats, _Floats],
     tokens: tuple[_Floats, _Floats, NDArray[Any]],
     sizes: tuple[int, int],
     outside: float,
@@ -230,11 +172,10 @@ def _add_block(
 
     A state is `(2, k + 1, T, U)`: coefficients of v without and with the mark of the last arrival.
     """
-    (p, w, tilt), (k, heads) = tokens, sizes
+    (step, times), (u, cost), (p, w, tilt), (k, heads) = arrivals, choices, tokens, sizes
     law, own = result
-    u, cost = choices.times, choices.weights
     tail = p[heads:]
-    exponent = arrivals.exponents(p[:heads])
+    exponent = _exponents(times, p[:heads])
     stay, arrive, last = np.exp(-exponent), -np.expm1(-exponent), exponent * np.exp(-exponent)
     running = tilt[:heads, None] * np.exp(-np.outer(w[:heads], u))
     factors = [
@@ -242,9 +183,9 @@ def _add_block(
         for j in range(heads)
     ]
 
-    time = arrivals.exponents(tail)
+    time = _exponents(times, tail)
     grown, faded = np.expm1(time), tilt[heads:, None] * np.exp(-np.outer(w[heads:], u))
-    left = np.exp(-arrivals.exponents(np.array([tail.sum() + outside])))
+    left = np.exp(-_exponents(times, np.array([tail.sum() + outside])))
     after = [_tail_state(time, grown, faded, left, k)]
     for factor in reversed(factors):
         after.append(_times(after[-1], factor))
@@ -256,8 +197,8 @@ def _add_block(
         unmarked = (before[0, :k] * others[0]).sum(axis=0)
         marked = (before[0, :k] * others[1] + before[1, :k] * others[0]).sum(axis=0)
         chosen = (factor[1] * marked + factor[2] * unmarked).sum(axis=0) * cost
-        law[j] += arrivals.step * w[j] * chosen.sum()
-        own[j] += arrivals.step * w[j] ** 2 * (chosen @ u)
+        law[j] += step * w[j] * chosen.sum()
+        own[j] += step * w[j] ** 2 * (chosen @ u)
         before = _times(before, factor)
 
     # Without a token of the tail its factor 1 + vx is divided out, a series in x.
@@ -268,7 +209,7 @@ def _add_block(
         power *= grown
         chosen += power.T @ everyone[1, k - 1 - m]
         chosen *= fade
-        sums = (-1) ** m * arrivals.step * (chosen @ measures)
+        sums = (-1) ** m * step * (chosen @ measures)
         law[heads:] += w[heads:] * sums[:, 0]
         own[heads:] += w[heads:] ** 2 * sums[:, 1]
         fade *= faded

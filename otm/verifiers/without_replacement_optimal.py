@@ -27,6 +27,7 @@ from otm.errors import SolverFailure
 from otm.pmf import check_real
 from otm.problem import Problem
 from otm.results import Definition
+from otm.scheme import parameter
 from otm.verifiers.base import Verifier
 from otm.verifiers.rules import single_draft_rejection
 from otm.verifiers.select_then_reject import SelectThenRejectRule
@@ -36,7 +37,6 @@ _MOST_EVALUATIONS = 400
 _DEPTH = 8  # steps that the acceleration remembers
 _LONGEST_STEP = 4.0
 _LARGEST_LOG_WEIGHT = 80.0
-_LEAST_TOLERANCE = 1e-12
 
 _Floats = NDArray[np.float64]
 _Evaluation = Callable[[_Floats], tuple[_Floats, _Floats]]
@@ -83,13 +83,7 @@ class WithoutReplacementOptimal(Verifier):
     lossless = True
     laws = (WithoutReplacement,)
 
-    tolerance: float = 1e-6
-
-    def __post_init__(self) -> None:
-        least = _LEAST_TOLERANCE
-        object.__setattr__(
-            self, "tolerance", check_real(self.tolerance, name="tolerance", low=least, high=1.0)
-        )
+    tolerance: float = parameter(1e-6, check_real, low=1e-12, high=1.0)
 
     def prepare(self, problem: Problem) -> SelectThenRejectRule:
         """Search the weights; single-draft rejection with the law of the chosen draft."""

@@ -375,27 +375,6 @@ class TestPairs:
                 np.asarray(curve), rows, atol=value_accuracy(verifier, problem)
             )
 
-    def test_batches_are_row_by_row_or_refused(self, verifier: otm.Verifier, law: otm.Law) -> None:
-        rng = np.random.default_rng(7)
-        targets = otm.examples.dirichlet(4, rng=rng, rows=6).reshape(2, 3, 4)
-        rows = [otm.examples.dirichlet(4, rng=rng) for _ in range(3)]
-        single = [instances.make_problem(law, rows, target) for target in targets.reshape(6, 4)]
-        shape = single[0].draft.shape
-        batch = otm.Problem(
-            draft=np.broadcast_to(single[0].draft, (2, 3, *shape)), target=targets, law=law
-        )
-        for by in ("membership", "rule"):
-            wanted = np.array([otm.acceptance(verifier, problem, by=by) for problem in single])
-            try:
-                values = otm.acceptance(verifier, batch, by=by)
-            except otm.errors.ShapeMismatch as error:
-                assert "leading axes" in str(error)
-                continue
-            assert values.shape == (2, 3)
-            np.testing.assert_allclose(
-                np.asarray(values).reshape(-1), wanted, atol=value_accuracy(verifier, single[0])
-            )
-
     def test_acceptance_does_not_depend_on_how_tokens_are_numbered(
         self, verifier: otm.Verifier, law: otm.Law
     ) -> None:
@@ -454,18 +433,6 @@ class TestPairs:
             alone = rule.verify(drafts[i : i + 1], second[i : i + 1], state_here)
             assert alone[0][0] == output[i]
             assert alone[1][0] == accepted[i]
-
-    def test_batched_problems_are_refused_where_one_row_is_meant(
-        self, verifier: otm.Verifier, law: otm.Law
-    ) -> None:
-        problem = instances.named_problem("plain", law)
-        assert problem is not None
-        batch = otm.Problem(draft=problem.draft[None], target=problem.target[None], law=law)
-        for call in verbs_of_one_row(verifier, batch):
-            with pytest.raises(
-                otm.errors.ShapeMismatch, match=r"leading axes \(1,\).*Index the row"
-            ):
-                call()
 
 
 @pytest.mark.parametrize(

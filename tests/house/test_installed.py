@@ -17,7 +17,8 @@ import pytest
 from otm import __main__ as otm_command
 from tests.paths import ROOT
 
-pytestmark = pytest.mark.xdist_group("installed")  # one wheel, on one worker
+# one wheel, on one worker
+pytestmark = [pytest.mark.xdist_group("installed"), pytest.mark.job(name="wheel")]
 
 PROMPTS = ROOT / "analysis" / "pair" / "prompts.txt"
 
@@ -77,7 +78,6 @@ def test_the_wheel_holds_the_library_and_the_analysis_under_a_name_of_its_own(
     names = zipfile.ZipFile(installed.wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
         "otm",
-        "otm_pytest.py",
         "otm_analysis",
     }
     page = {f"otm_analysis/report/page.{kind}" for kind in ("css", "html", "js")}

@@ -23,7 +23,11 @@ from tests.paths import ROOT, tracked
 
 @pytest.mark.parametrize(
     "command",
-    [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]],
+    [
+        ["ruff", "check", "."],
+        ["ruff", "format", "--check", "."],
+        pytest.param(["mypy"], marks=pytest.mark.job(name="types")),
+    ],
     ids=["ruff", "format", "mypy"],
 )
 def test_lint(command: list[str]) -> None:
@@ -312,6 +316,7 @@ def readme_example() -> str:
     return found.group(1)
 
 
+@pytest.mark.job(name="wheel")
 def test_readme_example_is_short_and_runs_from_the_wheel_without_torch(tmp_path: Path) -> None:
     """Build the wheel, install it into an empty environment, run the example there."""
     example = readme_example()
@@ -336,7 +341,6 @@ def test_readme_example_is_short_and_runs_from_the_wheel_without_torch(tmp_path:
     tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {
         "otm",
-        "otm_pytest.py",
         "otm_analysis",
     }
     home = tmp_path / "environment"

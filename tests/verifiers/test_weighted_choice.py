@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import otm
-from otm.verifiers.weighted_choice import _Choices, chosen_beside, chosen_law
+from otm.verifiers.weighted_choice import _choice_times, chosen_beside, chosen_law
 
 
 def enumerated(
@@ -102,7 +102,7 @@ def test_the_nodes_of_the_choice(error: float) -> None:
     and the rounding of a sum.
     """
     w = np.array([1e-6, 0.3, 1.0, 1.0])
-    nodes = _Choices.over(w, 3, error)
+    nodes, weights = _choice_times(w, 3, error)
     x = np.geomspace(1e-6, 2.3, 500)
-    value = np.exp(-np.outer(x, nodes.times)) @ nodes.weights
+    value = np.exp(-np.outer(x, nodes)) @ weights
     assert np.abs(x * value - 1.0).max() <= 2.1 * error + 1e-14

@@ -40,7 +40,7 @@ from otm.table.compiled.first_pass import read_rows
 from otm.table.compiled.second_pass import walk_rows
 from otm.verifiers.fuzzy import Fuzzy
 from otm.verifiers.lenience import Lenience
-from otm.verifiers.typical_acceptance import TypicalAcceptance
+from otm.verifiers.passing import TypicalAcceptance
 
 _PLACED = {"fuzzy_iid", *CURVE, *LIKELY} - RACES
 _RAISED = {"naive_iid", "naive_tree_iid"}

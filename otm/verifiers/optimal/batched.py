@@ -56,7 +56,7 @@ from otm.errors import InvalidParameter, SolverFailure, Unsupported
 from otm.problem import Problem, check_problem
 from otm.verifiers.base import Verifier, require_support
 from otm.verifiers.optimal.bins import bin_tokens
-from otm.verifiers.optimal.scores import Scores, TokenScores, scores_of_tokens
+from otm.verifiers.optimal.scores import Scores, ScoreTable, TokenScores, scores_of_tokens
 from otm.verifiers.optimal.verifier import Optimal
 
 _FEWEST_CHUNKS = (
@@ -144,7 +144,7 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
         _index=index,
         _level=_send(np.stack([row.level for row in built]), rows.draft),
         _achieved=_send(np.stack([row.achieved for row in built]), rows.draft),
-        _tables=_Tables.of([row.scores for row in built], rows.draft),
+        _table=_stacked([row.scores for row in built], rows.draft),
     )
 
 
@@ -178,7 +178,7 @@ class BatchedOptimalRule:
     _index: Array
     _level: Array
     _achieved: Array
-    _tables: _Tables
+    _table: ScoreTable
 
     @property
     def num_uniforms(self) -> int:
@@ -275,11 +275,12 @@ class BatchedOptimalRule:
             shape[: len(batch)] != batch
             or drafts.ndim not in (len(batch) + 1, len(batch) + 2)
             or int(drafts.shape[-1]) != k
+            or not xp.isdtype(drafts.dtype, "integral")
         ):
             raise InvalidParameter(
                 f"drafts must have shape (..., k) or (..., n, k) with leading axes {batch} and k = "
-                f"{k}; got "
-                f"{tuple(drafts.shape)}. Pass k tokens for each row of the problem."
+                f"{k}, and be integers; got {drafts.dtype} of shape {tuple(drafts.shape)}. Pass k "
+                "tokens for each row of the problem."
             )
         if tuple(uniforms.shape) != (*shape, width) or uniforms.dtype != xp.float64:
             raise InvalidParameter(
@@ -287,10 +288,6 @@ class BatchedOptimalRule:
                 f"shape {tuple(uniforms.shape)}. "
                 "Draw them in float64: 2²⁴ values in float32 are too few to hit rare tokens of a "
                 "large vocabulary."
-            )
-        if not xp.isdtype(drafts.dtype, "integral"):
-            raise InvalidParameter(
-                f"drafts must be integer tokens; got {drafts.dtype}. Pass one token per draft."
             )
         drafts = xp.astype(drafts, xp.int64)  # V may be more than a narrow integer holds
         if bool(xp.any((drafts < 0) | (drafts >= self.problem.num_tokens))):
@@ -313,7 +310,7 @@ class BatchedOptimalRule:
         levels = xp.where(
             drafted, gather(self._level, xp.astype(gather(self._index, flat), xp.int64)), -1.0
         )
-        gaps = xp.reshape(self._tables.gaps(levels, xp.reshape(uniforms, flat.shape)), tokens.shape)
+        gaps = xp.reshape(self._table.gaps(levels, xp.reshape(uniforms, flat.shape)), tokens.shape)
         best = xp.argmin(gaps, axis=-1)
         return gather(tokens, best[..., None])[..., 0]
 
@@ -443,67 +440,16 @@ class _Rows:
         return namespace(array).reshape(array, (*self.batch_shape, *tuple(array.shape[1:])))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Tables:
-    """The rows' atoms and pieces, padded to one width: what `Scores.gaps` reads, on the problem's
-    device.
-
-    Attributes:
-        level: `(rows, atoms)`, padded with ∞, which no level reaches.
-        step, measure, last: of the atoms, `(rows, atoms)`.
-        key: where each piece starts, as the atom's index plus a fraction, `(rows, pieces)`, padded
-            with ∞.
-        low, gap: of the pieces, `(rows, pieces)`.
-    """
-
-    level: Array
-    step: Array
-    measure: Array
-    last: Array
-    key: Array
-    low: Array
-    gap: Array
-
-    @classmethod
-    def of(cls, scores: Sequence[Scores], like: Array) -> _Tables:
-        """Pad the rows' tables and send them in two arrays."""
-        atoms, pieces = (
-            max(sizes)
-            for sizes in zip(*((len(s.level), len(s.owner)) for s in scores), strict=True)
-        )
-        of_atoms, of_pieces = np.zeros((4, len(scores), atoms)), np.zeros((3, len(scores), pieces))
-        of_atoms[0], of_pieces[0] = np.inf, np.inf
-        for row, each in enumerate(scores):
-            low, key, last = each.table
-            of_atoms[:, row, : len(each.level)] = each.level, each.steps, each.measure, last
-            of_pieces[:, row, : len(each.owner)] = key, low, each.gap
-        on_atoms, on_pieces = _send(of_atoms, like), _send(of_pieces, like)
-        return cls(
-            level=on_atoms[0, ...],
-            step=on_atoms[1, ...],
-            measure=on_atoms[2, ...],
-            last=namespace(like).astype(on_atoms[3, ...], namespace(like).int64),
-            key=on_pieces[0, ...],
-            low=on_pieces[1, ...],
-            gap=on_pieces[2, ...],
-        )
-
-    def gaps(self, levels: Array, uniforms: Array) -> Array:
-        """Draw a score for each level `(rows, n)` from a uniform, as the gap 1 − U: `Scores.gaps`
-        for many rows.
-        """
-        xp = namespace(levels)
-        atom = search_rows(self.level, levels) - 1
-        theta = (levels - gather(self.level, atom)) / gather(self.step, atom)
-        upper = uniforms < theta
-        rest = (uniforms - xp.where(upper, 0.0, theta)) / xp.where(upper, theta, 1.0 - theta)
-        atom = atom + xp.astype(upper, xp.int64)
-        piece = xp.minimum(
-            search_rows(self.key, xp.astype(atom, xp.float64) + rest) - 1, gather(self.last, atom)
-        )
-        return gather(self.gap, piece) + (rest - gather(self.low, piece)) * gather(
-            self.measure, atom
-        )
+def _stacked(scores: Sequence[Scores], like: Array) -> ScoreTable:
+    """Return the tables of all rows as one, padded, on the device of `like`."""
+    columns = []
+    for parts in zip(*(each.table for each in scores), strict=True):
+        behind = 0 if parts[0].dtype.kind == "i" else np.inf  # what no search finds
+        column = np.full((len(parts), max(map(len, parts))), behind, dtype=parts[0].dtype)
+        for row, part in zip(column, parts, strict=True):
+            row[: len(part)] = part
+        columns.append(namespace(like).asarray(column, device=like.device))
+    return ScoreTable(*columns)
 
 
 def _send(values: Any, like: Array) -> Array:

@@ -26,7 +26,6 @@ _FAST = frozenset({"reassoc", "contract", "nsz"})
 def try_out() -> None:
     """Draw from one row of one token: what is compiled is loaded or made now."""
     one = np.ones((1, 1))
-    clipped(one[0], one[0], 0.5, one[0] - 1.0)
     binned(
         one,
         one,
@@ -37,15 +36,6 @@ def try_out() -> None:
         np.zeros(1, dtype=np.int64),
         one - 1.0,
     )
-
-
-def clipped(p: Floats, q: Floats, high: float, uniforms: Floats) -> Tokens:
-    """Draw from ∝ (q − d p)₊ of one row `(V,)`, or from q where that is nothing, once for each
-    uniform `(n,)`.
-    """
-    drawn = np.empty(len(uniforms), dtype=np.int64)
-    _clipped(p, q, high, np.ascontiguousarray(uniforms), drawn)
-    return drawn
 
 
 def binned(
@@ -91,34 +81,6 @@ def _find(blocks: Floats, total: float, uniform: float) -> tuple[int, float]:
 
 
 _VECTOR = types.Array(types.float64, 1, "C", readonly=True)
-
-
-@compile_once(
-    types.void(_VECTOR, _VECTOR, types.float64, _VECTOR, types.int64[::1]), fastmath=_FAST
-)
-def _clipped(p: Floats, q: Floats, high: float, uniforms: Floats, drawn: Tokens) -> None:
-    width = len(p)
-    blocks = np.empty((width + _BLOCK - 1) // _BLOCK)
-    while True:
-        total = 0.0
-        for b in range(len(blocks)):
-            part = 0.0
-            for i in range(b * _BLOCK, min((b + 1) * _BLOCK, width)):
-                part += max(q[i] - high * p[i], 0.0)
-            blocks[b] = part
-            total += part
-        if total > 0.0 or high == 0.0:
-            break
-        high = 0.0  # s = q: nothing is ever rejected but by rounding
-    for d in range(len(uniforms)):
-        b, left = _find(blocks, total, uniforms[d])
-        for i in range(b * _BLOCK, min((b + 1) * _BLOCK, width)):
-            excess = q[i] - high * p[i]
-            if excess > 0.0:
-                drawn[d] = i
-                left -= excess
-                if left < 0.0:
-                    break
 
 
 def _signatures() -> list[object]:

@@ -61,8 +61,9 @@ elsewhere, whose edges serve as atoms, and a bin is resolved into its tokens whe
 lie inside, or where splitting it between its edges fails the test of part 4.
 
 **6. The output.** Accept the selected token y with probability min(1, q(y)/s(y)), else draw from
-the residual ∝ (q − s)₊. Lossless whatever s is, as long as s is the law of the selected token; what
-the pieces have in floating point misses the planned s by half of `Scores.moment_residual`.
+the residual ∝ (q − s)₊. Lossless whatever s is, as long as s is the law of the selected token;
+what the pieces have in floating point misses the planned s by half of the moment residual
+(`Scores.residuals`).
 
 **Accuracy.** Everything is kept from the top: gaps 1 − u, masses P(Tᶜ), powers through log1p and
 expm1. `Scores` measures how far the pieces miss the tiling, the masses, the moments, the core and
@@ -78,12 +79,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import UNIT_ROUNDOFF, integer_power, quiet, running_sum
+from otm._arrays import (
+    UNIT_ROUNDOFF,
+    Array,
+    gather,
+    integer_power,
+    namespace,
+    quiet,
+    running_sum,
+    search_rows,
+)
 from otm.errors import SolverFailure
 from otm.overlap.curve import LARGEST_MULTIPLIED_POWER, NEGLIGIBLE, ratios
 from otm.overlap.lumped_row import Steps
@@ -100,6 +110,43 @@ _GEOMETRIC = np.unique(np.round(1.25 ** np.arange(90)).astype(np.int64))
 """Distances from the cut, in tokens, of the first atoms: the ratio 1.25 is what smooth level curves
 need.
 """
+
+
+class ScoreTable(NamedTuple):
+    """What scores are drawn with: of one row, or of several padded to one length `(rows, ...)`.
+
+    Attributes:
+        level, step, measure: of each atom its level, the distance to the next one's and its length.
+        last: each atom's last piece.
+        key: of each piece its atom's index plus `low`, ascending.
+        low: where the piece starts as a fraction of its atom.
+        gap: 1 − upper end of the piece.
+    """
+
+    level: Array
+    step: Array
+    measure: Array
+    last: Array
+    key: Array
+    low: Array
+    gap: Array
+
+    def gaps(self, levels: Array, uniforms: Array) -> Array:
+        """Draw a score for each level (of a drafted token) from a uniform, as the gap 1 − U.
+
+        The smallest gap wins. One uniform serves twice: first it chooses between the two
+        neighbouring atoms, then, rescaled, the point in the atom.
+        """
+        xp = namespace(levels)
+        atom = search_rows(self.level, levels) - 1
+        theta = (levels - gather(self.level, atom)) / gather(self.step, atom)
+        upper = uniforms < theta
+        rest = (uniforms - xp.where(upper, 0.0, theta)) / xp.where(upper, theta, 1.0 - theta)
+        atom = atom + xp.astype(upper, xp.int64)
+        found = search_rows(self.key, xp.astype(atom, xp.float64) + rest) - 1
+        piece = xp.minimum(found, gather(self.last, atom))
+        point = (rest - gather(self.low, piece)) * gather(self.measure, atom)
+        return gather(self.gap, piece) + point
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -159,59 +206,36 @@ class Scores:
         """Distance to the next atom's level, ∞ at the top: the denominator of θ."""
         return np.append(np.diff(self.level), np.inf)
 
-    @property
-    def tiling_residual(self) -> float:
-        """Largest |place of a piece − length of the pieces above it|, and |total length − 1|."""
-        real = self.owner > 0
-        gap, length = self.gap[real], self.length[real]
+    @functools.cached_property
+    def residuals(self) -> dict[str, float]:
+        """How far the pieces miss each of their conditions.
+
+        * tiling: largest |place of a piece − length of the pieces above it|, and |total length − 1|
+        * length: Σ |measure − mass|, twice the distance in total variation between the mixture of
+          the score laws and the uniform one
+        * moment: Σ mass·|achieved − level|, twice the distance in total variation between the
+          planned and the true selection law
+        * core: largest excess of P(B)^k over s(B) on sets of low levels; lines of G make the atoms'
+          ends enough
+        * mass: |Σ mass − 1| and |Σ mass·achieved − 1|, the larger
+        """
+        gap, length = self.gap[self.owner > 0], self.length[self.owner > 0]
         # a piece too short to move the next one's place comes before it
         order = np.lexsort((length, gap))
-        ends = np.cumsum(length[order])
-        return float(
-            max(
-                abs(gap[order][1:] - ends[:-1]).max(initial=0.0), gap[order][0], abs(ends[-1] - 1.0)
-            )
-        )
-
-    @property
-    def length_residual(self) -> float:
-        """Σ |measure − mass| over the atoms: how far the mixture of the score laws is from uniform,
-        in total variation × 2.
-        """
-        return float(np.abs(self.measure - self.mass).sum())
-
-    @property
-    def moment_residual(self) -> float:
-        """Σ mass·|achieved − level|: twice the distance in total variation between the planned and
-        the true selection law.
-        """
-        return float((self.mass * np.abs(self.achieved - np.maximum(self.level, 0.0))).sum())
-
-    @property
-    def core_residual(self) -> float:
-        """Largest excess of P(B)^k over s(B) on sets of low levels; lines of G make the atoms' ends
-        enough.
-        """
-        outside = np.cumsum(self.mass[::-1])
-        selected = np.cumsum((self.mass * self.achieved)[::-1])
+        ends = np.append(0.0, np.cumsum(length[order]))
+        tiling = np.abs(np.append(gap[order], 1.0) - ends)
+        selected = self.mass * self.achieved
+        outside = np.minimum(np.cumsum(self.mass[::-1]), 1.0)
         with quiet():
-            bound = -np.expm1(self.k * np.log1p(-np.minimum(outside, 1.0)))
-        return float(np.maximum(selected - bound, 0.0).max())
-
-    @property
-    def mass_residual(self) -> float:
-        """|Σ mass − 1| and |Σ mass·achieved − 1|, the larger."""
-        return float(max(abs(self.mass.sum() - 1.0), abs((self.mass * self.achieved).sum() - 1.0)))
-
-    @property
-    def residuals(self) -> dict[str, float]:
-        """All five residuals by name."""
+            bound = -np.expm1(self.k * np.log1p(-outside))
         return {
-            "tiling": self.tiling_residual,
-            "length": self.length_residual,
-            "moment": self.moment_residual,
-            "core": self.core_residual,
-            "mass": self.mass_residual,
+            "tiling": float(tiling.max()),
+            "length": float(np.abs(self.measure - self.mass).sum()),
+            "moment": float(
+                (self.mass * np.abs(self.achieved - np.maximum(self.level, 0.0))).sum()
+            ),
+            "core": float(np.maximum(np.cumsum(selected[::-1]) - bound, 0.0).max()),
+            "mass": float(max(abs(self.mass.sum() - 1.0), abs(selected.sum() - 1.0))),
         }
 
     @property
@@ -236,10 +260,8 @@ class Scores:
                 )
 
     @functools.cached_property
-    def table(self) -> tuple[Any, Any, Any]:
-        """Where each piece starts as a fraction of its atom; that plus the atom's index; each
-        atom's last piece.
-        """
+    def table(self) -> ScoreTable:
+        """What scores are drawn with."""
         before = np.append(0.0, np.cumsum(self.length)[:-1])
         first = np.searchsorted(self.owner, np.arange(len(self.level)))
         # Running sums over an atom alone: a difference of global ones would lose the digits of
@@ -252,7 +274,9 @@ class Scores:
         with quiet():
             low: Vector = np.where(start > 0, start / self.measure[self.owner], 0.0)
         last = np.append(first[1:], len(self.owner)) - 1
-        return low, self.owner + low, last
+        return ScoreTable(
+            self.level, self.steps, self.measure, last, self.owner + low, low, self.gap
+        )
 
     def between(self, levels: Vector) -> tuple[NDArray[np.int64], Vector]:
         """Return, for levels of drafted tokens, the atom at or below each and the chance θ of the
@@ -268,22 +292,6 @@ class Scores:
             atom + 1
         ]
         return found
-
-    def gaps(self, levels: Vector, uniforms: Vector) -> Vector:
-        """Draw a score for each level (of a drafted token) from a uniform, as the gap 1 − U: the
-        smallest gap wins.
-
-        One uniform serves twice: first it chooses between the two neighbouring atoms, then,
-        rescaled, the point in the atom.
-        """
-        low, key, last = self.table
-        atom, theta = self.between(levels)
-        upper = uniforms < theta
-        rest = (uniforms - np.where(upper, 0.0, theta)) / np.where(upper, theta, 1.0 - theta)
-        atom = atom + upper
-        piece = np.minimum(key.searchsorted(atom + rest, side="right") - 1, last[atom])
-        gaps: Vector = self.gap[piece] + (rest - low[piece]) * self.measure[atom]
-        return gaps
 
     def winning(self, levels: Vector) -> Vector:
         """Return Pr(draft i has the largest score) for drafts of these levels, `(n, k)`; drafts
@@ -384,11 +392,21 @@ def _select(steps: Steps, undrafted: float, k: int) -> tuple[Selection, NDArray[
         cut, gain = 0, undrafted
     c_outside = float(steps.draft[:cut].sum())
     exponent = -math.inf if cut == n or c_outside >= 1.0 else k * math.log1p(-c_outside)
-    low, lifted = _lower_end(steps, cut, math.exp(exponent))
-    high, capped = _upper_end(steps, cut, -math.expm1(exponent))
-    high = min(high, float(k))
-    hiding[lifted] |= low > steps.low[lifted]
-    hiding[capped] |= high < steps.high[capped]
+    low, high = 0.0, float(k)
+    if cut < n:  # Σ_T p·max(r, c) = P(T)^k, by ascending ratios
+        p, q, lowest, highest = (
+            each[cut:][::-1] for each in (steps.draft, steps.target, steps.low, steps.high)
+        )
+        level, around = _lift(p, q, highest, math.exp(exponent))
+        low = max(low, level)
+        hiding[cut:][::-1][around] |= low > lowest[around]
+    if cut > 0:  # Σ p·min(r, d) = 1 − P(T)^k off T: the mirror image, min(r, d) = −max(−r, −d)
+        p, q, lowest, highest = (
+            each[:cut] for each in (steps.draft, steps.target, steps.low, steps.high)
+        )
+        level, around = _lift(p, -q, -lowest, math.expm1(exponent))
+        high = min(high, -level)
+        hiding[:cut][around] |= high < highest[around]
     hiding[max(cut - 2, 0) : cut + 2] = True
     return Selection(low=low, high=max(low, high), cut=cut, gain=gain), np.flatnonzero(
         hiding & steps.lumped
@@ -416,57 +434,24 @@ def _powers(outside: Vector, k: int) -> Vector:
         return np.exp(work, out=work)
 
 
-def _lower_end(steps: Steps, cut: int, contained: float) -> tuple[float, slice]:
-    """Solve Σ_T p·max(r, c) = P(T)^k for c, every step lifted as a whole or not at all; 0 where T
-    is empty.
+def _lift(p: Vector, q: Vector, largest: Vector, mass: float) -> tuple[float, slice]:
+    """Solve Σ p·max(r, level) = mass over steps by ascending ratio r, `largest` in each.
 
-    Returns:
-        c, and the step that may have to be lifted in part.
+    Returns the level and the steps in which the answer may lie.
     """
-    if cut == len(steps.draft):
-        return 0.0, slice(0)
-    mass, held = (
-        np.asarray(running_sum(sums[cut:][::-1].copy()))[::-1]
-        for sums in (steps.draft, steps.target)
-    )
-    # Σ_T (t p − q)₊ at a step's largest ratio t lifts that step and all after it: find the first
-    # that the spare mass pays for.
+    lifted_p, lifted_q = (np.asarray(running_sum(sums.copy())) for sums in (p, q))
+    # A level at a step's largest ratio lifts that step and all before it: find the first that the
+    # spare mass does not pay for.
     with quiet():
-        paid = steps.high[cut:] * mass - held <= contained - float(held[0])
-    first = int(paid.argmax()) if paid.any() else len(mass) - 1
-    c = (contained - float(steps.target[cut : cut + first].sum())) / float(mass[first])
-    if first == 0:
-        return max(0.0, c), slice(cut, cut + 1) if not paid[0] else slice(0)
-    # It is below the ratios of the step before; what rounding adds to a quotient of small masses
-    # must not lift that, too.
-    before = cut + first - 1
-    return max(0.0, min(c, float(steps.high[before]))), slice(
-        before, before + (2 if not paid[first] else 1)
-    )
-
-
-def _upper_end(steps: Steps, cut: int, left: float) -> tuple[float, slice]:
-    """Solve Σ_{off T} p·min(r, d) = 1 − P(T)^k for d, every step cut as a whole or not at all; ∞
-    where no token is off T.
-
-    Returns:
-        d, and the step that may have to be cut in part.
-    """
-    if cut == 0:
-        return math.inf, slice(0)
-    # Σ (q − t p)₊ at a step's smallest ratio t cuts that step and all before it: find the last that
-    # the spare mass pays for.
-    spare = float(steps.target[:cut].sum()) - left
-    with quiet():
-        dear = steps.above_target[:cut] - steps.low[:cut] * steps.above_draft[:cut] > spare
-    first = int(dear.argmax()) if dear.any() else cut  # the first that is not cut as a whole
-    last = max(first - 1, 0)
-    d = (left - float(steps.target[last + 1 : cut].sum())) / float(steps.draft[: last + 1].sum())
-    if last + 1 == cut:
-        return d, slice(first, first + 1) if first < cut else slice(0)
-    # It is above the ratios of the step after, whatever rounding takes from a quotient of small
-    # masses.
-    return max(d, float(steps.low[last + 1])), slice(first, last + 2)
+        dear = largest * lifted_p - lifted_q > mass - lifted_q[-1]
+    paid = int(dear.argmax()) if dear.any() else len(p)
+    count = max(paid, 1)
+    level = (mass - float(q[count:].sum())) / float(lifted_p[count - 1])
+    if count < len(p):
+        # It is below the ratios of the step after; what rounding adds to a quotient of small
+        # masses must not lift that, too.
+        level = min(level, float(largest[count]))
+    return level, slice(paid, count + 1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

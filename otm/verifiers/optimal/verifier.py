@@ -151,15 +151,13 @@ class OptimalRule(Conditional):
 
     @functools.cached_property
     def level(self) -> Vector:
-        """a(y) = E[g(U) | y] asked of each token, `(V + 1,)`; −1 for tokens never drafted and,
-        last, for "no draft".
-        """
-        return np.append(self._levels(np.arange(self.problem.num_tokens)), -1.0)
+        """a(y) = E[g(U) | y] asked of each token, `(V,)`; −1 for tokens never drafted."""
+        return self._levels(np.arange(self.problem.num_tokens))
 
     @functools.cached_property
     def selection_law(self) -> Vector:
         """Law s `(V,)` of the selected draft: p·clip(q/p, c, d), which the pieces have to
-        `scores.moment_residual`/2.
+        half of the moment in `scores.residuals`.
         """
         return self._selected(np.arange(self.problem.num_tokens))
 
@@ -201,7 +199,7 @@ class OptimalRule(Conditional):
         """Return the draft with the largest score, for drafts `(k,)` or `(n, k)` and as many
         uniforms.
         """
-        gaps = self.scores.gaps(self._levels(drafts), uniforms)
+        gaps = self.scores.table.gaps(self._levels(drafts), uniforms)
         if drafts.ndim == 1:
             return drafts[gaps.argmin()]
         return drafts[np.arange(len(drafts)), gaps.argmin(axis=1)]
@@ -251,5 +249,7 @@ class OptimalRule(Conditional):
         draws = compiled("otm.verifiers.optimal.draws") if few else None
         if draws is None:
             return inverse_cdf(self.residual, uniforms)
-        p, q = (np.ascontiguousarray(a) for a in (self.problem.draft, self.problem.target))
-        return np.asarray(draws.clipped(p, q, self.built.high, uniforms))
+        p, q = (np.ascontiguousarray(a)[None] for a in (self.problem.draft, self.problem.target))
+        one, level = np.ones(1), np.full((1, 1), self.built.high)  # all tokens in one bin
+        index, row = np.zeros(p.shape, dtype=np.int16), np.zeros(1, dtype=np.int64)
+        return np.asarray(draws.binned(p, q, one, one, index, level, row, uniforms[None])[0])

@@ -17,7 +17,7 @@ from torch.nn import functional
 from transformers.generation import utils
 
 import otm
-from analysis.adapters import assisted, textbook
+from analysis.adapters import assisted
 from analysis.adapters.blocks import verify_blocks
 from analysis.adapters.engines import (
     from_logit_kernel,
@@ -26,6 +26,7 @@ from analysis.adapters.engines import (
 )
 from analysis.errors import AnalysisError
 from analysis.models.pair import Pair, load_pair
+from benchmarks.corpus import listing
 from benchmarks.corpus.entries import markov_models
 from otm.audit import Errors, battery, sampled, sampled_blocks, sequence
 from otm.audit.standard_problems import table_model
@@ -70,7 +71,7 @@ class TestTextbook:
         """
         models = markov_models(gamma)
         audit = sequence(
-            textbook.LISTING, draft=models.draft, target=models.target, num_drafts=gamma
+            listing.LISTING, draft=models.draft, target=models.target, num_drafts=gamma
         )
         assert (audit.verdict, audit.method, audit.first_position) == (
             "not lossless",
@@ -82,7 +83,7 @@ class TestTextbook:
     def test_count_includes_replacement_and_bonus_token(self) -> None:
         """At γ = 1 it always returns 2, of which Σ min(p, q) = 3/4 are accepted drafts."""
         models = markov_models(1)
-        audit = sequence(textbook.LISTING, draft=models.draft, target=models.target, num_drafts=1)
+        audit = sequence(listing.LISTING, draft=models.draft, target=models.target, num_drafts=1)
         assert audit.accepted == pytest.approx(2.0, abs=1e-14)
 
     def test_argmax_drafts_verified_against_the_softmax(self) -> None:
@@ -93,7 +94,7 @@ class TestTextbook:
         """
         certain = same_everywhere([1.0, 0.0, 0.0], 1)
         audit = sequence(
-            textbook.argmax_drafted([0.5, 0.3, 0.2]),
+            listing.argmax_drafted([0.5, 0.3, 0.2]),
             draft=certain,
             target=same_everywhere([0.2, 0.35, 0.45], 1),
             num_drafts=1,
@@ -110,7 +111,7 @@ class TestTextbook:
         """
         keeps_zero = Fraction(9, 16) * Fraction(2, 3) ** 4 + Fraction(3, 16) * Fraction(2, 3) ** 2
         audit = sequence(
-            textbook.beside_another_row(),
+            listing.beside_another_row(),
             draft=same_everywhere([0.75, 0.25], 1),
             target=same_everywhere([0.5, 0.5], 1),
             num_drafts=1,
@@ -127,7 +128,7 @@ class TestTextbook:
     def test_one_row_alone_draws_its_first_token_from_the_target(self) -> None:
         """The fault is the bonus token's: the law of the first token is right."""
         models = markov_models(1)
-        audit = sequence(textbook.LISTING, draft=models.draft, target=models.target, num_drafts=1)
+        audit = sequence(listing.LISTING, draft=models.draft, target=models.target, num_drafts=1)
         assert audit.prefix_variations[0] < 1e-14
 
 

@@ -90,7 +90,7 @@ def advice(verdict: str, *rows: Row, chain: Row) -> Advice:
 
 ONE = Work.of(SpeculativeSampling(1))
 CHAIN, SLOW = row(SpeculativeSampling(2), 1.2), row(SpeculativeSampling(1), 0.8)
-TREE = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.25)
+TREE = row(Gsd(TreeShape([0, 0, 1])), 1.5, over_chain=1.25)
 HALF = Estimate(0.5, 0.45, 0.55)
 PARTS_LOST = dict.fromkeys(PARTS, Estimate(0.0, 0.0, 0.0)) | {
     "ranking": Estimate(0.3, 0.2, 0.4),
@@ -160,7 +160,7 @@ def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, s
 
 
 def test_a_plan_that_is_not_surely_faster_than_the_chain_says_so() -> None:
-    near = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.02)
+    near = row(Gsd(TreeShape([0, 0, 1])), 1.5, over_chain=1.02)
     text = screen(
         advice("speculate", near, CHAIN, chain=CHAIN),
         draft="small",
@@ -297,7 +297,7 @@ def test_steps_are_modelled_from_their_pieces() -> None:
     plan = Plan("chain", "", SpeculativeSampling(2), (), Work.of(SpeculativeSampling(2)))
     assert model.seconds(plan) == pytest.approx(2 * 1.1e-3 + 5e-3 + 1e-3 + 2e-4 + 2e-5)
     assert model.checking(8) == pytest.approx(8e-3)
-    assert drafting_widths(TreeShape.from_parents([0, 0, 1, 2, 3])) == (1, 2, 1)
+    assert drafting_widths(TreeShape([0, 0, 1, 2, 3])) == (1, 2, 1)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from analysis.errors import AnalysisError
 from analysis.models import public
-from analysis.models.names import model_names, model_places
+from analysis.models.source import model_names, model_places
 
 
 @pytest.fixture(autouse=True)
@@ -108,8 +108,8 @@ def test_a_public_target_brings_its_draft(package, monkeypatch):
         model_places(None, "tiny")
     package.draft.mkdir()
     assert model_names(None, "tiny") == ("tiny-draft", "tiny")
-    assert model_places(None, "tiny") == (str(package.draft), str(folder))
-    assert model_places("elsewhere", "tiny") == ("elsewhere", str(folder))
+    assert model_places(None, "tiny") == {"draft": str(package.draft), "target": str(folder)}
+    assert model_places("elsewhere", "tiny") == {"draft": "elsewhere", "target": str(folder)}
     assert model_names(None, None) == ("analysis/pair/draft", "analysis/pair/target")
 
 

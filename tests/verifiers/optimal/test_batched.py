@@ -249,12 +249,12 @@ def test_scores_are_those_of_the_host(backend: Backend) -> None:
     level = backend.numpy(rule._level)
     bins = rng.integers(0, 512, (5, 4000))
     levels, uniforms = np.take_along_axis(level, bins, axis=1), rng.random((5, 4000))
-    gaps = backend.numpy(rule._tables.gaps(_as(backend, levels), _as(backend, uniforms)))
+    gaps = backend.numpy(rule._table.gaps(_as(backend, levels), _as(backend, uniforms)))
     for row, scores in enumerate(rule.scores):
         # Ten operations on numbers up to 1 that both sides do in float64; fused multiply-adds may
         # differ by a unit each.
         np.testing.assert_allclose(
-            gaps[row], scores.gaps(levels[row], uniforms[row]), rtol=0, atol=10 * 2.0**-53
+            gaps[row], scores.table.gaps(levels[row], uniforms[row]), rtol=0, atol=10 * 2.0**-53
         )
 
 
@@ -455,7 +455,7 @@ def test_what_is_refused(backend: Backend) -> None:
     for bad in (drafts - 1, drafts + 12):
         with pytest.raises(otm.errors.InvalidParameter, match=r"\[0, 12\)"):
             rule.select(_as(backend, bad), _as(backend, uniforms[:, :2]))
-    with pytest.raises(otm.errors.InvalidParameter, match="integer"):
+    with pytest.raises(otm.errors.InvalidParameter, match="and be integers"):
         rule.select(_as(backend, drafts.astype(np.float64)), _as(backend, uniforms[:, :2]))
     for bad in (uniforms.astype(np.float32), uniforms[:, :3], uniforms[:2]):
         with pytest.raises(otm.errors.InvalidParameter, match="uniforms must be float64 of shape"):

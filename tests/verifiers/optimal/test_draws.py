@@ -30,23 +30,9 @@ def uniforms_of(rng: np.random.Generator) -> np.ndarray:
     return np.concatenate([[0.0, 2.0**-60, 0.5, 1 - 2.0**-53], rng.random(300)])
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_clipped(width: int) -> None:
-    rng = np.random.default_rng(width)
-    for concentration in (0.02, 1.0):
-        p, q = otm.examples.dirichlet(width, rng=rng, rows=2, concentration=concentration)
-        p = np.where(rng.random(width) < 0.3, 0.0, p)
-        for high in (1.0, 1.7):
-            residual = np.maximum(q - high * p, 0.0)
-            residual = residual if residual.sum() > 0 else q
-            u = uniforms_of(rng)
-            agrees(residual, u, draws.clipped(p, q, high, u))
-
-
 def test_where_nothing_is_left_the_target_is_drawn_from() -> None:
     p = otm.examples.dirichlet(700, rng=np.random.default_rng(0))
     u = uniforms_of(np.random.default_rng(1))
-    agrees(p, u, draws.clipped(p, p, 1.0, u))
     index, rows = np.zeros((1, 700), dtype=np.int16), np.zeros(1, dtype=np.int64)
     one = np.ones(1)
     agrees(p, u, draws.binned(p[None], p[None], one, one, index, np.ones((1, 1)), rows, u[None])[0])

@@ -86,8 +86,8 @@ def test_monte_carlo_at_32000_tokens(k: int) -> None:
     # Power: a mutant whose true deviation is at least 2·RADIUS is missed with probability below
     # 1e-9. Theirs is known exactly.
     bad = wrong_pieces(rule)
-    i = np.searchsorted(bad.scores.level, bad.level[:-1], side="right") - 1
-    theta = (bad.level[:-1] - bad.scores.level[i]) / bad.scores.steps[i]
+    i = np.searchsorted(bad.scores.level, bad.level, side="right") - 1
+    theta = (bad.level - bad.scores.level[i]) / bad.scores.steps[i]
     achieved = np.append(bad.scores.achieved, 0.0)
     selection = p * ((1 - theta) * achieved[i] + theta * achieved[i + 1])
     assert selection.sum() == pytest.approx(1, abs=1e-9)
@@ -110,7 +110,7 @@ def test_exact_at_full_vocabulary(k: int) -> None:
     assert rule.upper == pytest.approx(best, abs=1e-12)
     # Running sums of 128,256 masses err by √V·u ≈ 4e-14 in practice: planned and true law agree to
     # 1e-12 in total variation.
-    assert rule.scores.moment_residual <= 1e-12
+    assert rule.scores.residuals["moment"] <= 1e-12
     # "below a hundred on language models": a few times that would still fit the cache
     assert rule.scores.num_atoms <= 300
     binned = otm.prepare(Optimal(bins=4096), problem)

@@ -105,8 +105,8 @@ def test_the_pieces_have_the_selection_law(pair: tuple[np.ndarray, np.ndarray], 
     # length its mass.
     assert all(value <= scores.tolerance for value in scores.residuals.values()), scores.residuals
     p = np.zeros(len(scores.level))
-    i = np.searchsorted(scores.level, rule.level[:-1], side="right") - 1
-    theta = (rule.level[:-1] - scores.level[i]) / scores.steps[i]
+    i = np.searchsorted(scores.level, rule.level, side="right") - 1
+    theta = (rule.level - scores.level[i]) / scores.steps[i]
     np.add.at(p, i, problem.draft * (1 - theta))
     np.add.at(p, np.minimum(i + 1, scores.num_atoms), problem.draft * theta)
     np.testing.assert_allclose(scores.measure, p, atol=rounding(problem.num_tokens, k))
@@ -159,7 +159,7 @@ def test_ugly_distributions_at_every_number_of_drafts(
     np.testing.assert_allclose(accepted + (1 - accepted.sum()) * rule.residual, q, atol=close)
     # The core, set by set of low levels (a superset of what holds for all sets), against P^k from
     # the definition.
-    order = np.argsort(rule.level[:-1], kind="stable")
+    order = np.argsort(rule.level, kind="stable")
     x, G = np.cumsum(problem.draft[order]), np.cumsum(s[order])
     with np.errstate(under="ignore"):
         assert (np.minimum(x, 1.0) ** k - k * close <= G).all()
@@ -176,8 +176,8 @@ def test_atoms_at_some_levels_select_like_atoms_at_all() -> None:
         logits = 3 * rng.standard_normal(V)
         p, q = otm.from_logits(logits), otm.from_logits(logits + rng.standard_normal(V))
         rule = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(k)))
-        order = np.argsort(rule.level[:-1])[::-1]
-        level = rule.level[:-1][order]
+        order = np.argsort(rule.level)[::-1]
+        level = rule.level[order]
         scores = build_scores(nodes_of(p[order], level), np.arange(V), k, V)
         assert rule.scores.num_atoms <= scores.num_atoms
         assert abs(p[order] * scores.mean(level) - rule.selection_law[order]).sum() <= rounding(
