@@ -483,8 +483,8 @@ def run_rows(
             drafts.
     """
     found = []
-    for row, numbers in zip(drafts, uniforms, strict=True):
-        with naming_failures(f" Drafts: {row.tolist()}."):
+    with naming_failures(lambda: f" Drafts: {row.tolist()}."):
+        for row, numbers in zip(drafts, uniforms, strict=True):
             answer = code.verify(problem.draft.copy(), problem.target.copy(), row.copy(), numbers)
             token, flag = read_token(answer, problem.num_tokens)
             if token == NO_TOKEN:
@@ -492,7 +492,7 @@ def run_rows(
                     f"The callable must return a token in [0, {problem.num_tokens}); it returned "
                     f"{answer!r}."
                 )
-        found.append((token, flag))
+            found.append((token, flag))
     outputs, flags = zip(*found, strict=True)
     output = np.asarray(outputs, dtype=np.int64)
     if all(flag is None for flag in flags):

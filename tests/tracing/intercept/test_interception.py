@@ -36,7 +36,7 @@ def test_draws_are_intercepted_once_for_all_drafts_of_an_audit(
     begun = []
     before = tracing.intercepted
     monkeypatch.setattr(tracing, "intercepted", lambda: begun.append(1) or before())  # type: ignore[func-returns-value]
-    found = audit.exact(single, problem(2))
+    found = audit.exact(recursive, problem(2))  # which looks at whole rows
     assert (found.method, found.cells > 9) == ("branched", True)
     assert begun == [1]
 
