@@ -153,11 +153,11 @@ class BlockCandidate(UniformsCandidate, ManyBlocksCandidate, IntegrableCandidate
         size, gamma, num_tokens = draft.shape
         found = np.full((size, gamma + 1), -1, dtype=np.int64)
         uniforms = rng.random((size, self.count(gamma, num_tokens)))
-        for row, (p, q, x, u) in enumerate(zip(draft, target, drafts, uniforms, strict=True)):
-            with naming_failures(f" Drafts: {x.tolist()}."):
+        with naming_failures(lambda: f" Drafts: {x.tolist()}."):
+            for row, (p, q, x, u) in enumerate(zip(draft, target, drafts, uniforms, strict=True)):
                 answer = self.verify(p.copy(), q.copy(), x.copy(), u)
                 tokens, _ = read_block(answer, num_tokens, gamma + 1)
-            found[row, : len(tokens)] = tokens
+                found[row, : len(tokens)] = tokens
         return found
 
     def integrated(self, given: Models, tolerance: float | None) -> SequenceAudit:

@@ -78,18 +78,18 @@ def integer_of(token: Any) -> int | None:
 
 
 @contextlib.contextmanager
-def naming_failures(place: str = "") -> Iterator[None]:
+def naming_failures(place: Callable[[], str] = str) -> Iterator[None]:
     """Turn whatever the code raises into a `CandidateFailure` that says what it was.
 
     Args:
-        place: what the message ends with, such as the drafts.
+        place: returns what the message ends with, such as the drafts; asked where it fails.
     """
     try:
         yield
     except CandidateFailure as error:
-        raise CandidateFailure(f"{error}{place}") from error
+        raise CandidateFailure(f"{error}{place()}") from error
     except (Exception, SystemExit) as error:  # an exit must not end the audit with its own status
-        raise CandidateFailure(_told(error, place)) from error
+        raise CandidateFailure(_told(error, place())) from error
 
 
 def _told(error: BaseException, place: str = "") -> str:

@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from math import exp, fsum, inf, isfinite, log, nextafter  # unpatched
+
+# by name, since `math` itself is patched while code is traced
+from math import exp, fsum, inf, isfinite, log, nextafter
 from typing import Any
 
 from otm.tracing.execution import Execution

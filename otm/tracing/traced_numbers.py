@@ -21,7 +21,9 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from math import copysign, exp, floor, inf, isfinite, isinf, isnan, log, nan, ulp  # unpatched
+
+# by name, since `math` itself is patched while code is traced
+from math import copysign, exp, floor, inf, isfinite, isinf, isnan, log, nan, ulp
 from typing import Any, Literal
 
 import numpy as np
@@ -87,20 +89,17 @@ class MonotoneForm:
         if c == 0.0 or not isfinite(c):
             return None
         if self.kind == "line":
-            return MonotoneForm(
-                "line", self.form.scaled(c if self.scale > 0.0 else 1.0 / c), self.scale
-            )
+            factor = c if self.scale > 0.0 else 1.0 / c
+            return MonotoneForm("line", self.form.scaled(factor), self.scale)
         if self.kind == "log":
             return MonotoneForm("log", self.form, self.scale * c)
         return MonotoneForm("power", self.form.shifted(-log(c))) if c > 0.0 else None
 
     def inverted(self, c: float) -> MonotoneForm | None:
         """Return the shape of c over the number."""
-        if c == 0.0 or not isfinite(c) or self.kind != "line":
+        if self.kind != "line":
             return None
-        return MonotoneForm(
-            "line", self.form.scaled(c if self.scale < 0.0 else 1.0 / c), -self.scale
-        )
+        return MonotoneForm("line", self.form, -self.scale).times(c)
 
     def exp(self) -> MonotoneForm | None:
         """Return the shape of its exponential."""
@@ -291,11 +290,12 @@ class TracedNumber:
         """Return the larger or smaller of the number and a bound."""
         shape = self.shape
         if shape is not None:
-            beyond = {"power": 1.0 - bound, "line": exp(-max(bound, -700.0))}
-            changed = bound if inside is max else beyond.get(shape.kind, inf)
-            plain = shape.kind != "log" and shape.scale == 1.0
-            if not plain or changed > 0.0:
-                shape = shape.neglecting(changed) if plain else None
+            above = {"power": 1.0 - bound, "line": exp(-max(bound, -700.0))}
+            changed = bound if inside is max else above.get(shape.kind, inf)
+            if shape.kind == "log" or shape.scale < 0.0:
+                shape = None
+            elif changed > 0.0:
+                shape = shape.neglecting(changed)
         return _unary(self, lambda x: inside(x, bound), shape)
 
     # Conversions that leave the trace.

@@ -12,7 +12,9 @@ import functools
 import hashlib
 import pickle
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from math import inf, log  # unpatched
+
+# by name, since `math` itself is patched while code is traced
+from math import inf, log
 from typing import Any
 
 import numpy as np

@@ -329,14 +329,14 @@ class _Shadows:
             self._of[key] = storage, np.full(size, None, dtype=object)
         if key in self._of:
             _seen_as(self._of[key][1], tensor)[...] = np.where(hidden, found, np.asarray(None))
-        memory = self._memory(tensor)
         plain = _each(_is_given, found).astype(bool) & ~hidden
-        memory[plain] = found[plain]
-        if tensor.is_floating_point():
-            memory[hidden] = math.nan
-        with self.torch.no_grad():
-            values = self.torch.tensor(memory.tolist(), dtype=tensor.dtype)
-            tensor.detach().copy_(values)
+        memory = tensor.detach()
+        if plain.any():
+            values = self._memory(tensor)
+            values[plain] = found[plain]
+            memory.copy_(self.torch.tensor(values.tolist(), dtype=tensor.dtype))
+        if hidden.any() and tensor.is_floating_point():
+            memory.masked_fill_(self.torch.from_numpy(hidden).to(tensor.device), math.nan)
         return tensor
 
     def _memory(self, tensor: Any) -> Objects:

@@ -175,6 +175,9 @@ WITH_LAW = {
     "llama.cpp log, two lines": LLAMA_TWO_LINES,
     "llama.cpp log, totals": LLAMA_TOTALS,
     "speculators acceptance.csv": SPECULATORS,
+    "speculators acceptance.csv, per cent": SPECULATORS.replace("0.75,0.75", "75.0,75.0").replace(
+        "0.8333333333333334,0.5", "83.33333333333334,50.0"
+    ),
 }
 
 
