@@ -63,31 +63,24 @@ def test_files_are_written_as_vectors_and_pixels(built: Path) -> None:
         assert "<svg" in (built / f"{name}.svg").read_text(encoding="utf-8")
 
 
+def _check_series(series: dict, samples: int) -> None:
+    for points, exact in (("points", "optimum"), ("kseq_points", "kseq")):
+        if points in series:
+            _check_points(
+                series[points], dict(zip(series["k"], series[exact], strict=True)), samples
+            )
+
+
 @pytest.mark.parametrize("name", ["figure1", "figure2"])
 def test_curves_over_k_match_closed_forms_and_points(built: Path, name: str) -> None:
     data = _data(built, name)
     for series in data["series"]:
         np.testing.assert_allclose(series["optimum"], series["closed_form"], rtol=0, atol=1e-13)
         assert np.all(np.array(series["kseq"]) <= np.array(series["optimum"]) + 1e-13)
-        if name == "figure1":
-            # K-SEQ attains it there
+        _check_series(series, data["samples"])
+        if name == "figure1":  # K-SEQ attains it there
             np.testing.assert_allclose(series["kseq"], series["optimum"], rtol=0, atol=1e-12)
-            _check_points(
-                series["points"],
-                dict(zip(series["k"], series["optimum"], strict=True)),
-                data["samples"],
-            )
-        else:
-            _check_points(
-                series["points"],
-                dict(zip(series["k"], series["optimum"], strict=True)),
-                data["samples"],
-            )
-            _check_points(
-                series["kseq_points"],
-                dict(zip(series["k"], series["kseq"], strict=True)),
-                data["samples"],
-            )
+    assert ("kseq_points" in data["series"][0]) == (name == "figure2")
 
 
 def test_curves_over_q_match_closed_forms_and_points(built: Path) -> None:
@@ -129,16 +122,7 @@ def test_figure2_keeps_the_points_of_the_pair_that_turns_the_order(built: Path) 
     assert first["optimum"][0] > second["optimum"][0]
     assert first["optimum"][-1] < second["optimum"][-1]
     for series in (first, second):
-        _check_points(
-            series["points"],
-            dict(zip(series["k"], series["optimum"], strict=True)),
-            data["samples"],
-        )
-        _check_points(
-            series["kseq_points"],
-            dict(zip(series["k"], series["kseq"], strict=True)),
-            data["samples"],
-        )
+        _check_series(series, data["samples"])
 
 
 def test_figure5_points_and_support(built: Path) -> None:
@@ -152,12 +136,7 @@ def test_figure5_points_and_support(built: Path) -> None:
         assert abs(data["optimum"][0] - overlap) < 1e-12
         assert np.all(np.diff(data["optimum"]) >= -1e-13)
         assert np.all(np.array(data["kseq"]) <= np.array(data["optimum"]) + 1e-13)
-        _check_points(
-            data["points"], dict(zip(data["k"], data["optimum"], strict=True)), whole["samples"]
-        )
-        _check_points(
-            data["kseq_points"], dict(zip(data["k"], data["kseq"], strict=True)), whole["samples"]
-        )
+        _check_series(data, whole["samples"])
         assert data["prompt"] == "He said he also has asked prosecutors to"
 
 
