@@ -153,7 +153,7 @@ def test_the_default_order_is_that_of_transformers(
         ([[0.0, 1.0], [-INF, -INF]], "one finite entry.* Loosen the mask"),
         ([], "non-empty vocabulary.* Pass"),
         (1.0, "non-empty vocabulary.* Pass"),
-        ("abc", "logits must be"),
+        ("abc", "logits must hold real numbers"),
         ([[0.0], [0.0, 1.0]], "logits must be"),
     ],
 )
