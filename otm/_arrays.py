@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures as cf
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,8 +33,8 @@ _WORTH_A_THREAD = 1 << 16  # elements
 
 _LONG_ROW = 256  # from here on a loop over rows costs nothing beside the rows
 
-quiet: Callable[[], contextlib.AbstractContextManager[object]] = lambda: np.errstate(  # noqa: E731
-    divide="ignore", invalid="ignore", over="ignore", under="ignore"
+quiet: Callable[[], contextlib.AbstractContextManager[object]] = functools.partial(
+    np.errstate, divide="ignore", invalid="ignore", over="ignore", under="ignore"
 )
 """Silence NumPy where 0/0, x/0 and log 0 are meant and their values used; other namespaces never
 warn.
