@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 Array = Any
 """An array of any supported namespace; shapes are given in docstrings as `(..., V)`."""
 
+_OF_NUMPY = (np.ndarray, np.generic)
+
 UNIT_ROUNDOFF = 2.0**-53
 LEAST = 2.0**-1074  # the least float above 0
 
@@ -43,7 +45,7 @@ warn.
 
 def namespace(*arrays: Array) -> Any:
     """Return the array-API namespace that the arrays share."""
-    if all(isinstance(array, np.ndarray | np.generic) for array in arrays):
+    if all(isinstance(array, _OF_NUMPY) for array in arrays):
         return np  # of the standard since 2.1; the compatible one takes .1 s to load
     return array_api_compat.array_namespace(*arrays)
 

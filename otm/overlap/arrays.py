@@ -202,7 +202,7 @@ class _Bins:
         flags = gather(chosen, self.place)
         places, left = true_places(flags, width // _MOST_IN_ORDER)
         ratio = xp.where(places < width, gather(self.ratio, clip(places, 0, width - 1)), -1.0)
-        order = xp.argsort(ratio, axis=-1, descending=True, stable=True)
+        order = xp.argsort(-ratio, axis=-1, stable=True)
         places, ratio = gather(places, order), gather(ratio, order)
         live, places = places < width, clip(places, 0, width - 1)
         draft, target = (xp.where(live, gather(masses, places), 0.0) for masses in (self.p, self.q))
