@@ -150,7 +150,7 @@ SAID: dict[str, dict[str, list[str]]] = {
         ],
     },
     "otm.losses._SEARCHED": {
-        "67": [
+        "73": [
             "otm/losses.py: Cost: {} optimal acceptances a row",
             "otm/losses.py: Cost: {} batches of",
             "analysis/run/loss_columns.py: alone takes some {} optimal acceptances a row",
