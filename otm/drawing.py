@@ -449,9 +449,7 @@ def draw_tree(
         paths.append((*paths[parent], vertex))
     depth = [len(path) for path in paths]
     leaves = sorted(set(range(len(paths))) - set(parents), key=paths.__getitem__)
-    height: dict[int, float] = dict(
-        zip(leaves, range(0, -len(leaves), -1), strict=True)
-    )  # a line each
+    height = {leaf: -float(line) for line, leaf in enumerate(leaves)}
     for vertex in sorted(set(parents), reverse=True):  # children before parents
         below = [height[child] for child, parent in enumerate(parents, start=1) if parent == vertex]
         height[vertex] = 0.5 * (below[0] + below[-1])

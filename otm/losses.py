@@ -51,9 +51,9 @@ ROUNDED_MOST: Final = 2.0**-8 / (2.0 * (1.0 - 2.0**-8))
 (docs/theory.md).
 """
 
-_HALVINGS: Final = 15
+_HALVINGS: Final = 16
 """Steps to either side of the best temperature, from half a distance of the grid on: they leave
-3e-5 of it, and at a maximum the acceptance changes with the square of that.
+1.5e-5 of it, and at a maximum the acceptance changes with the square of that.
 """
 
 _SEARCHED: Final = len(_TEMPERATURES) + 2 * _HALVINGS
@@ -170,7 +170,7 @@ def acceptance_losses(
             InvalidParameter: as `check_count` of k.
         Unsupported: if the verifier is lossy, or does not apply to k i.i.d. drafts.
 
-    Cost: 71 optimal acceptances a row for the temperature, and `best_ranked_acceptance` for k = 1.
+    Cost: 73 optimal acceptances a row for the temperature, and `best_ranked_acceptance` for k = 1.
         Accuracy: the sum to rounding, 1e-12 at V = 128,256; each difference as far as the best
         temperature is found (`best_temperature`).
     Source: docs/theory.md, "What acceptance is lost to".
@@ -264,7 +264,7 @@ def best_temperature(
     Raises:
         InvalidDistribution: on bad logits or a bad target. InvalidParameter: if k is.
 
-    Cost: 71 batches of `otm.optimal_acceptance`.
+    Cost: 73 batches of `otm.optimal_acceptance`.
 
     >>> temperature, best = best_temperature(np.log([0.8, 0.2]), [2 / 3, 1 / 3])
     >>> round(temperature, 3), round(best, 6)

@@ -377,14 +377,12 @@ def frontier(
         # How much more its own total variation allows; to nine digits, so that equal ones keep
         # their order.
         points.sort(key=lambda one: round(min(1.0, best + one[1].total_variation) - one[2], 9))
-    found: list[tuple[Verifier, float, float]] = []
-    beyond: list[Verifier] = []
-    for verifier, distances, height in points[:_MOST_POINTS]:
-        x = distances.total_variation if by == "tv" else distances.kl
-        if np.isfinite(x):
-            found.append((verifier, x, height))
-        else:
-            beyond.append(verifier)
+    placed = [
+        (verifier, distances.total_variation if by == "tv" else distances.kl, height)
+        for verifier, distances, height in points[:_MOST_POINTS]
+    ]
+    found = [(verifier, x, height) for verifier, x, height in placed if np.isfinite(x)]
+    beyond = [verifier for verifier, x, _ in placed if not np.isfinite(x)]
     furthest = max((x for _, x, _ in found), default=0.0)
     if by == "tv":
         most = min(1.0, max(1.1 * furthest, min(1.0 - best, 0.5), 0.02))

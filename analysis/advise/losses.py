@@ -120,7 +120,7 @@ def measure_losses(
         rng: chooses texts and positions.
         rounded: whether drafts are drawn in bfloat16.
 
-    Cost: 71 optimal acceptances of one draft at each position, as many of the plan's number, a
+    Cost: 73 optimal acceptances of one draft at each position, as many of the plan's number, a
         target call per level at some.
     """
     deadline = time.perf_counter() + seconds

@@ -191,7 +191,9 @@ def test_by_default_every_verifier_appears_and_no_row_twice() -> None:
     assert {type(row.verifier) for row in table.rows} == set(otm.verifiers.VERIFIERS)
     rows = [(row.law, row.verifier) for row in table.rows]
     assert len(set(rows)) == len(rows)
-    assert otm.WithoutReplacement(1) not in {law for law, _ in rows}  # one draft is an i.i.d. one
+    laws = {law for law, _ in rows}
+    # one draft without replacement is an i.i.d. one, the likeliest token is not
+    assert otm.WithoutReplacement(1) not in laws and otm.TopK(1) in laws
     assert all(row.exact <= row.optimum + 1e-9 for row in table.rows if row.verifier.lossless)
     (note,) = table.left_out
     assert "do not fit" in note  # what the caller did not name is left out silently
@@ -208,7 +210,8 @@ def test_schemes_that_agree_share_a_row_unless_they_were_named() -> None:
     lines = text.splitlines()
     # of equals the one that is called optimal stands for the others
     assert any(line.startswith("optimal  ") for line in lines)
-    assert any(line.startswith("list race = race (k = 1)") for line in lines)
+    assert any(line.startswith("K-SEQ  ") for line in lines)  # it agrees for one draft alone
+    assert "list race = race (k = 1)" in lines and "naive tree = recursive rejection" in lines
     assert not any(line.startswith("transport plan ") for line in lines)
     assert "transport plan  " in str(small(otm.Optimal(), TransportPlan()))
 
@@ -241,6 +244,11 @@ def test_a_scheme_that_accepts_less_of_more_drafts_says_what_limits_it() -> None
             r"Maximal\(\) does not verify drafts drawn by IID\(k=2\).*Choose",
         ),
         ({"verifiers": [Maximal()], "k": [2]}, otm.errors.Unsupported, r"Maximal\(\)"),
+        (
+            {"verifiers": [KSeq()], "laws": [IID, otm.TopK], "k": [2]},
+            otm.errors.Unsupported,
+            r"KSeq\(.*\) does not verify drafts drawn by TopK\(k=2\)",
+        ),
         ({"verifiers": []}, otm.errors.InvalidParameter, "at least one verifier and one law"),
         ({"laws": []}, otm.errors.InvalidParameter, "at least one verifier and one law"),
         ({"k": [1, 2.5]}, otm.errors.InvalidParameter, "k must be an integer"),
@@ -254,6 +262,10 @@ def test_a_scheme_that_accepts_less_of_more_drafts_says_what_limits_it() -> None
 def test_what_is_refused(asked: dict[str, Any], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         compare(**{**PAIR, **asked})
+
+
+def test_a_named_verifier_is_compared_under_the_laws_that_it_fits() -> None:
+    assert {type(row.law) for row in compare(**PAIR, verifiers=[KSeq()], k=[2]).rows} == {IID}
 
 
 def test_more_distinct_drafts_than_tokens_are_left_out_unless_named() -> None:
@@ -298,4 +310,7 @@ def test_nothing_is_best_beside_a_sampled_scheme_that_may_be_better() -> None:
         next(line for line in str(table).splitlines() if line.startswith(name))
         for name in ("gap", "recursive", "naive")
     )
-    assert "≈" in gap and "≈" in sampled and "★" not in naive.split()[-1]
+    assert "≈" in sampled and "★" not in naive.split()[-1]
+    *_, row, exact = table.rows
+    largest = max(row.monte_carlo.value, exact.exact)
+    assert gap.split()[-1] == f"≈{max(0.0, row.optimum - largest):.4f}"
