@@ -300,7 +300,7 @@ def test_plans_keep_to_the_limits(limits: Limits) -> None:
     from analysis.advise.sampled_texts import SampledText
 
     text, model = (
-        SampledText(0, (0,), q.argmax(axis=1), p, q),
+        SampledText((0,), q.argmax(axis=1), p, q),
         MarkovModel(rng.dirichlet(np.ones(20), size=20)),
     )
     for family in FAMILIES:
