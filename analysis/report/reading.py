@@ -210,7 +210,7 @@ def open_run(folder: Path) -> Run:
 def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:
     """Return the names and excerpts of a few prompts; empty where the run carries none."""
     path = run.folder / PROMPTS
-    if not path.is_file() or not _inside(path, run.folder):
+    if not path.is_file() or not path.resolve().is_relative_to(run.folder.resolve()):
         return {}
     found: dict[int, tuple[str, str]] = {}
     with _open(path) as table:
@@ -340,10 +340,6 @@ def _array(column: Any, name: str, path: Path) -> NDArray[Any]:
             f"Column {name!r} of {path.name} must be integers ≥ 0 without gaps. Measure it again."
         )
     return array
-
-
-def _inside(path: Path, folder: Path) -> bool:
-    return path.resolve().is_relative_to(folder.resolve())
 
 
 def _whole(said: Mapping[str, Any]) -> dict[str, Any]:
