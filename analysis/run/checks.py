@@ -133,7 +133,9 @@ def _check_tree(
     )
     mean = float(tokens.mean())
     # half an interval for the mean, missed with `FALSE_ALARM` at most
-    half = bernstein_deviation(tokens, span=tree.shape.depth, uncertainty=FALSE_ALARM / 2.0)
+    half = bernstein_deviation(
+        tokens.astype(np.float64), span=tree.shape.depth, uncertainty=FALSE_ALARM / 2.0
+    )
     if abs(mean - tree.expected_tokens) > half:
         return f"yields {tree.expected_tokens:.3f} tokens, decoded {mean:.3f} ± {half:.3f}"
     upper, _ = upper_with_gradient(vector, NODES)

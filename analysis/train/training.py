@@ -147,7 +147,7 @@ def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFas
 def encode(tokenizer: Any, texts: list[str], kind: type = np.uint16) -> np.ndarray:
     """Concatenate the encoded texts, an end-of-text token after each, as integers of a kind."""
     end = tokenizer.eos_token_id
-    pieces = []
+    pieces: list[np.ndarray] = []
     for start in tqdm(range(0, len(texts), 256), desc="encode", unit="batch", disable=None):
         for ids in tokenizer(texts[start : start + 256], add_special_tokens=False)["input_ids"]:
             pieces.append(np.asarray([*ids, end], dtype=kind))
@@ -232,7 +232,8 @@ def train_model(
 
     training = Training({"": learner}, size.steps, _identity(size, recipe, tokens), name)
     training.run(gradients, first=training.resume(folder), folder=lambda step: folder)
-    return model.eval()
+    model.eval()
+    return model
 
 
 @torch.no_grad()
