@@ -55,11 +55,6 @@ class ClusterSums:
         self.sums = np.zeros((groups * clusters, columns))
         self.counts = np.zeros((groups * clusters, columns))
 
-    @staticmethod
-    def num_bytes(*, groups: int, clusters: int, columns: int) -> int:
-        """Return the memory that such a table takes."""
-        return 2 * 8 * groups * clusters * columns
-
     def add(self, group: NDArray[np.int64], prompt: NDArray[np.int64], values: Floats) -> None:
         """Add rows `(n, columns)`; values that are not finite are left out of sum and count."""
         keys, where = np.unique(group * self.clusters + prompt % self.clusters, return_inverse=True)
@@ -106,11 +101,6 @@ class Histograms:
 
     def __init__(self, *, groups: int, columns: int) -> None:
         self.counts = np.zeros((groups, columns, self.BINS), dtype=np.int64)
-
-    @staticmethod
-    def num_bytes(*, groups: int, columns: int) -> int:
-        """Return the memory that such histograms take."""
-        return 8 * groups * columns * Histograms.BINS
 
     def add(self, group: NDArray[np.int64], values: Floats) -> None:
         """Add rows `(n, columns)`; values that are not finite are left out."""

@@ -42,7 +42,7 @@ def model_places(draft: str | None, target: str | None) -> dict[str, str]:
             places[side] = str(_draft_of(base))
         else:
             places[side] = given or str(SHIPPED_PAIR / side)
-    return places
+    return {side: places[side] for side in SIDES}
 
 
 def _draft_of(name: str) -> Path:

@@ -106,7 +106,7 @@ def laws_along(
             ]
             texts = _texts(
                 pair,
-                [(group[i][0], prompts[group[i][0]], group[i][1]) for i in missing],
+                [(prompts[group[i][0]], group[i][1]) for i in missing],
                 num_tokens,
                 eos,
             )
@@ -125,15 +125,15 @@ def laws_along(
 
 @torch.inference_mode()
 def _texts(
-    pair: Pair, tasks: Sequence[tuple[int, Sequence[int], int]], num_tokens: int, eos: int | None
+    pair: Pair, tasks: Sequence[tuple[Sequence[int], int]], num_tokens: int, eos: int | None
 ) -> Iterator[SampledText]:
     """Continue prompts by samples from the target, all at once, and read the draft along them."""
     if not tasks:
         return
-    rows = torch.tensor([list(prompt) for _, prompt, _ in tasks], device=pair.device)
+    rows = torch.tensor([list(prompt) for prompt, _ in tasks], device=pair.device)
     uniforms = [
         np.random.default_rng([seed, int(prompt_name(prompt), 16)]).random(num_tokens)
-        for _, prompt, seed in tasks
+        for prompt, seed in tasks
     ]
     fresh, cache = rows, None
     laws: list[NDArray[np.float64]] = []
@@ -150,7 +150,7 @@ def _texts(
         fresh = torch.from_numpy(sampled[-1])[:, None].to(pair.device)
     tokens = np.stack(sampled, axis=1)
     whole = torch.cat([rows, torch.from_numpy(tokens[:, :-1]).to(pair.device)], dim=1)
-    for i, (number, prompt, _) in enumerate(tasks):
+    for i, (prompt, _) in enumerate(tasks):
         ends = np.flatnonzero(tokens[i] == (-1 if eos is None else eos))
         length = int(ends[0]) + 1 if len(ends) else num_tokens
         logits = pair.draft(whole[i : i + 1, : rows.shape[1] + length - 1], use_cache=False).logits
@@ -158,7 +158,7 @@ def _texts(
             otm.from_logits(logits[0, rows.shape[1] - 1 :, : pair.num_tokens].double())
         )
         target = np.stack([law[i] for law in laws[:length]])
-        yield SampledText(number, tuple(prompt), tokens[i, :length], draft, target)
+        yield SampledText(tuple(prompt), tokens[i, :length], draft, target)
 
 
 def _packed(law: Law) -> bytes:

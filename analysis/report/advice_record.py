@@ -72,15 +72,12 @@ def read_advice(path: Path) -> AdviceRecord:
             "advise with --out."
         )
     with whole_record(path, "advise"):
-        return AdviceRecord(
-            _card(record), _costs(record), _processing(record["manifest"]["processing"])
-        )
-
-
-def _processing(sides: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {
-        side: {name: sides[side].get(name) for name in PROCESSING} for side in ("draft", "target")
-    }
+        sides = record["manifest"]["processing"]
+        processing = {
+            side: {name: sides[side].get(name) for name in PROCESSING}
+            for side in ("draft", "target")
+        }
+        return AdviceRecord(_card(record), _costs(record), processing)
 
 
 def _costs(record: dict[str, Any]) -> Costs:

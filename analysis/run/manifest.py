@@ -183,19 +183,25 @@ def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] =
     return found
 
 
+def section(manifest: Manifest, name: str) -> dict[str, Any]:
+    """Return an object of a manifest, empty where it is missing or something else."""
+    found = manifest.get(name)
+    return found if isinstance(found, dict) else {}
+
+
 def comparable(manifest: Manifest) -> Manifest:
     """Return what parts of one run must agree in, as read from a file; labels are for readers."""
+    provenance = section(manifest, "provenance")
     kept: Manifest = {
-        part: manifest.get(part)
-        for part in ("settings", "provenance", "plan", "schemes", "statistics")
+        "settings": meaningful_settings(section(manifest, "settings")),
+        "provenance": {k: v for k, v in provenance.items() if k not in INCIDENTAL},
+        "plan": manifest.get("plan"),
+        "schemes": [
+            {k: v for k, v in entry.items() if k != "label"}
+            for entry in manifest.get("schemes") or []
+        ],
+        "statistics": manifest.get("statistics"),
     }
-    for part in ("settings", "provenance"):
-        kept[part] = kept[part] if isinstance(kept[part], dict) else {}
-    kept["settings"] = meaningful_settings(kept["settings"])
-    kept["provenance"] = {k: v for k, v in kept["provenance"].items() if k not in INCIDENTAL}
-    kept["schemes"] = [
-        {k: v for k, v in entry.items() if k != "label"} for entry in kept["schemes"] or []
-    ]
     found: Manifest = json.loads(json.dumps(kept))
     return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import AnalysisError
 from ..files import MANIFEST, is_file
 from ..models.source import PairSource, model_places
-from .manifest import damaged_manifest, read_manifest
+from .manifest import damaged_manifest, read_manifest, section
 
 MOST_THREADS = 1024
 """Most threads or processes that may be asked for: more than machines have cores."""
@@ -39,8 +39,7 @@ def resources(
                 "default."
             )
     if threads is None and is_file(out / MANIFEST):
-        settings = read_manifest(out).get("settings")
-        said = settings.get("threads") if isinstance(settings, dict) else None
+        said = section(read_manifest(out), "settings").get("threads")
         if type(said) is not int or not 1 <= said <= MOST_THREADS:
             raise damaged_manifest(
                 f"its settings name no number of threads from 1 to {MOST_THREADS}; got {said!r:.40}"

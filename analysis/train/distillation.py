@@ -454,11 +454,8 @@ def _batch(
 def _identity(target: Any, recipe: Distillation) -> str:
     """Return what a checkpoint and a run that resumes from it must agree in: all but steps."""
     fields = {name: value for name, value in dataclasses.asdict(recipe).items() if name != "steps"}
-    return json.dumps({"recipe": fields, "target": _target_name(target)}, sort_keys=True)
-
-
-def _target_name(target: Any) -> str:
-    return Path(str(target.config._name_or_path)).name
+    name = Path(str(target.config._name_or_path)).name
+    return json.dumps({"recipe": fields, "target": name}, sort_keys=True)
 
 
 def _vocabulary(target: Any, shards: list[Path], recipe: Distillation, work: Path) -> torch.Tensor:

