@@ -168,7 +168,7 @@ def _record(data: dict[str, Any]) -> LogRecord:
             f"{sorted(data)!r:.300}"
         )
     output: Any = data["output"]
-    drafts: Any = data.get("drafts") or []
+    drafts: Any = [] if data.get("drafts") is None else data["drafts"]
     if (
         not _is_token(output)
         or not isinstance(drafts, list)
