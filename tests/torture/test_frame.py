@@ -131,7 +131,7 @@ def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
     before = results.next_indices(tmp_path, 1)["trees"]
     assert before > 20
     done = subprocess.run(
-        [*command, "--minutes", "0.15"], capture_output=True, text=True, check=False
+        [*command, "--minutes", "0.05"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = list(results.recorded([tmp_path]))
