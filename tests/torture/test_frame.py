@@ -109,6 +109,7 @@ def test_a_torn_line_is_left_out_and_runs_add_up(tmp_path: Path) -> None:
     assert results.next_indices(tmp_path, 7) == {}
 
 
+@pytest.mark.long
 def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
     """A killed supervisor leaves no worker running, and what was written before counts."""
     command = [sys.executable, "-m", "tests.torture", "--workers", "1", "--only", "trees"]
