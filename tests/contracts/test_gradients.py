@@ -509,8 +509,8 @@ class TestRefusals:
 
 
 DISTRIBUTIONS = {
-    *("draft", "target", "mass", "values", "pmf", "logits", "acceptance", "law", "survival")
-}
+    "acceptance", "draft", "law", "logits", "mass", "pmf", "survival", "target", "values",
+}  # fmt: skip
 """Names of arguments that may be distributions."""
 
 
