@@ -56,24 +56,10 @@ def law_params(counts: Sequence[int] = (1, 2, 3)) -> list[Any]:
     return [pytest.param(law, id=label(law)) for law in laws(counts)]
 
 
-def supported_pairs(
-    counts: Sequence[int] = (1, 2, 3),
-    *,
-    needing: Callable[[otm.Verifier], bool] = lambda verifier: True,
-    because: str = "",
-) -> list[Any]:
-    """Parameters (verifier, law) for every supported pair; those that do not satisfy `needing` are
-    shown as skipped.
-    """
+def supported_pairs(counts: Sequence[int] = (1, 2, 3)) -> list[Any]:
+    """Parameters (verifier, law) for every supported pair."""
     return [
-        pytest.param(
-            verifier,
-            law,
-            id=f"{label(verifier)}-{label(law)}",
-            marks=[]
-            if needing(verifier)
-            else [pytest.mark.skip(reason=f"{verifier!r}: {because}")],
-        )
+        pytest.param(verifier, law, id=f"{label(verifier)}-{label(law)}")
         for verifier, law in itertools.product(verifiers(), laws(counts))
         if verifier.supports(law)
     ]

@@ -168,7 +168,7 @@ def _record(data: dict[str, Any]) -> LogRecord:
             f"{sorted(data)!r:.300}"
         )
     output: Any = data["output"]
-    drafts: Any = data.get("drafts") or []
+    drafts: Any = [] if data.get("drafts") is None else data["drafts"]
     if not _is_token(output) or not _are_all(drafts, _is_token):
         raise InvalidRecord("output must be a token, drafts a list of tokens (integers ≥ 0)")
     tokens, target = _law(data["target"], "target")
