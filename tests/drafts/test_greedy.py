@@ -34,7 +34,9 @@ class TestGreedy:
     def test_tokens_without_mass_are_never_drafted(self) -> None:
         p = np.array([0.0, 1.0, 0.0])
         for k in (2, 3):
-            assert otm.Greedy(k).enumerate(p).tokens.tolist() == [[1] + [PAD] * (k - 1)]
+            drafts = [[1] + [PAD] * (k - 1)]
+            assert otm.Greedy(k).enumerate(p).tokens.tolist() == drafts
+            assert otm.Greedy(k).draw(p, np.zeros((2, 1))).tolist() == 2 * drafts
             problem = otm.Problem(draft=p, target=[0.3, 0.3, 0.4], law=otm.Greedy(k))
             assert otm.optimal_acceptance(problem) == pytest.approx(0.3, abs=1e-16)
 
