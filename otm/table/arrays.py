@@ -21,8 +21,8 @@ from otm.races import matching_probabilities
 from otm.verifiers.fuzzy import Fuzzy
 from otm.verifiers.kseq import kseq_on_curve
 from otm.verifiers.lenience import Lenience
-from otm.verifiers.passing import TypicalAcceptance
 from otm.verifiers.recursive_rejection import rejection_levels
+from otm.verifiers.typical_acceptance import TypicalAcceptance
 
 Values = dict[tuple[str, int], Array]
 """Values `(...)` of a chunk by (stem of the column, k)."""

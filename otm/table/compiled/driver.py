@@ -38,7 +38,7 @@ from otm.table.compiled.first_pass import read_rows
 from otm.table.compiled.second_pass import walk_rows
 from otm.verifiers.fuzzy import Fuzzy
 from otm.verifiers.lenience import Lenience
-from otm.verifiers.passing import TypicalAcceptance
+from otm.verifiers.typical_acceptance import TypicalAcceptance
 
 _PLACED = {"fuzzy_iid", *CURVE, *LIKELY} - RACES
 _RAISED = {"naive_iid", "naive_tree_iid"}
