@@ -21,10 +21,11 @@ from ..errors import AnalysisError
 from ..files import json_values, write_json
 from ..models.causal import pair_models
 from ..models.latency import measure_passes
+from ..models.names import SIDES, model_places
 from ..models.pair import end_of_text
 from ..models.processing import Setting
 from ..models.prompts import open_prompts, prompts as numbered
-from ..models.source import SIDES, PairSource, load_source, model_places
+from ..models.source import PairSource, load_source
 from ..provenance import environment, loads, model_identity, revision
 from .advice import Advice, AdviceSettings, Row, advise
 from .engine_settings import chain_settings, eagle_choices, engine_chain, likeliest_settings

@@ -34,7 +34,8 @@ def latency(
 ) -> None:
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""
     from ..models.latency import Grid, latency_table, write_latency
-    from ..models.source import SIDES, load_source, model_places
+    from ..models.names import SIDES, model_places
+    from ..models.source import load_source
 
     grid = Grid(
         lengths=tuple(integers(lengths, name="lengths")),

@@ -16,9 +16,9 @@ from otm.tabular import columns
 
 from ..errors import AnalysisError
 from ..models.causal import pair_models
+from ..models.names import model_places
 from ..models.pair import Pair, end_of_text
 from ..models.processing import AS_THEY_ARE, Setting
-from ..models.source import model_places
 from ..provenance import environment, origin, weights_digest
 from ..statistics import interval_text
 from .efficiency import efficiency, measured_speedup

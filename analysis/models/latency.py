@@ -29,8 +29,8 @@ from ..errors import AnalysisError
 from ..files import write_json
 from ..provenance import environment, loads, model_identity, require_quiet, revision
 from .causal import CausalModel, pair_models
+from .names import SIDES
 from .pair import Pair
-from .source import SIDES
 from .tree_check import longest_context
 
 REFERENCE = (4, 1)

@@ -24,7 +24,7 @@ from transformers.utils import logging
 from ..errors import AnalysisError
 from ..files import has_content
 from .distilled import is_distilled, load_distilled
-from .source import SIDES, model_places
+from .names import SIDES, model_places
 
 _PATIENCE = 4.0
 """Seconds that the hub has to answer."""

@@ -16,8 +16,8 @@ from otm.sequence.models import OneByOne
 
 from ..errors import AnalysisError
 from ..files import write_json
+from ..models.names import model_places
 from ..models.pair import Pair, load_pair, to_numpy
-from ..models.source import model_places
 from ..provenance import environment, published_origin, weights_digest
 from . import selection_run
 

@@ -32,8 +32,9 @@ from ..decode.plain import PLAIN
 from ..decode.results import Task, TextRecord, prompt_name
 from ..errors import AnalysisError
 from ..files import SHIPPED_PAIR, json_values, write_json
+from ..models.names import SIDES, model_places
 from ..models.pair import Pair, to_numpy
-from ..models.source import SIDES, PairSource, load_source, model_places
+from ..models.source import PairSource, load_source
 from ..provenance import environment, published_origin, require_quiet, weights_digest
 from ..statistics import Floats, limits
 from .text_laws import laws_along

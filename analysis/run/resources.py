@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ..errors import AnalysisError
 from ..files import MANIFEST, is_file
-from ..models.source import PairSource, model_places
+from ..models.names import model_places
+from ..models.source import PairSource
 from .manifest import damaged_manifest, read_manifest, section
 
 MOST_THREADS = 1024

@@ -15,8 +15,8 @@ from transformers import LlamaForCausalLM
 from otm.tabular import markdown
 
 from ..files import make_folder, write_atomically, write_json
+from ..models.names import SIDES
 from ..models.pair import Pair
-from ..models.source import SIDES
 from .corpus import Corpus, sources_table
 from .training import (
     MOST_TOKENS,

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
 from analysis.models import public
-from analysis.models.source import model_names, model_places
+from analysis.models.names import model_names, model_places
 from analysis.papers import experiments
 
 
