@@ -192,11 +192,7 @@ class TestDefaults:
             errors=audit.Errors(detect=0.2),
         )
         assert (result.verdict, result.coverage.detect) == ("no difference found", 0.2)
-        rows = [line for line in result.summary().splitlines() if ", samples | [0, " in line]
-        assert len(rows) > 1
-        assert (
-            repr(rows[0].split(" | ")[0].removeprefix("| ")) in result.summary().splitlines()[0]
-        )  # the head names the first
+        assert result.summary().count(", samples | [0, ") == len(result.audits) > 1
         assert {means for means, _ in result.coverage.by} == {"samples"}
 
     def test_numbers_of_drafts_that_a_callable_does_not_take_are_left_out(self) -> None:
@@ -214,8 +210,3 @@ class TestDefaults:
     def test_the_wrong_kind_is_named(self) -> None:
         with pytest.raises(otm.errors.InvalidParameter, match="a verifier of blocks"):
             audit.exact(audit.BlockCandidate(chain), PROBLEM)
-        models = standard_problems.standard_models(1)["equal models"]
-        with pytest.raises(otm.errors.InvalidParameter, match="a verifier of one token"):
-            audit.sequence(
-                audit.TokenCandidate(recursive), draft=models[0], target=models[1], num_drafts=1
-            )
