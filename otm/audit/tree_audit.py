@@ -12,7 +12,7 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,18 +115,16 @@ class TreeCandidate(EndToEndCandidate):
                 live = int((p.table > 0.0).sum(axis=-1).min())
                 few = p.num_tokens ** (len(parents) - 1) <= standard.MOST_TREES
                 if few and (self.siblings == "with" or live >= most):
-                    given = {"draft": p, "target": q, "parents": parents, **drafted}
+                    audit = functools.partial(
+                        tree_kernel, self, draft=p, target=q, parents=parents, **drafted
+                    )
                     asked = f"draft=draft, target=target, parents={parents!r}{told}, {DRAWS}"
                     again = (
                         f"draft, target = standard_problems.chained_models()[{name!r}]\n"
                         f"result = otm.audit.tree_kernel({{}}, {asked})"
                     )
-                    found.append(Instance(f"{shape}, {name}", shape, given, again))
+                    found.append(Instance(f"{shape}, {name}", shape, audit, again))
         return found
-
-    def audited(self, **options: Any) -> WrittenAudit:
-        """Return the audit on trees of one shape."""
-        return tree_kernel(self, **options)
 
 
 def tree_kernel(
