@@ -120,29 +120,31 @@ class BatteryAudit(Audit):
         if not self.audits:
             return "Nothing was tested before time was up."
         worst = f"largest total variation {self.audits[self.worst].row()[0]}, on {self.worst!r}"
-        said = [f"{len(self.failed)} of {len(self.audits)} instances fail; {worst}."]
-        if self.false_alarm:
-            rarely = f"with probability ≤ {self.false_alarm:.2g}"
-            said.append(f"A lossless candidate is called otherwise {rarely}.")
-        if self.verdict == "no verdict":
-            said.append(
-                "Time was up before all was tested, as named above; --seconds (seconds=) gives "
-                "more."
-            )
-        parts = [" ".join(said)]
-        if self.failed:
-            failed = sorted(self.failed.items(), key=lambda entry: -entry[1].severity)
-            rows = [(name, *audit.row()) for name, audit in failed]
-            parts.append(listing(("instance", "TV", "KL(q‖π), nats", ""), rows))
-        for verdict, words in (("undecided", "Undecided"), ("no verdict", "No verdict")):
-            names = [name for name, audit in self.audits.items() if audit.verdict == verdict]
-            parts += [f"{words}: {'; '.join(names)}."] if names else []
+        rarely = f"with probability ≤ {self.false_alarm:.2g}"
+        late = "Time was up before all was tested, as named above; --seconds (seconds=) gives more."
+        said = [
+            f"{len(self.failed)} of {len(self.audits)} instances fail; {worst}.",
+            f"A lossless candidate is called otherwise {rarely}." if self.false_alarm else "",
+            late if self.verdict == "no verdict" else "",
+        ]
+        failed = sorted(self.failed.items(), key=lambda entry: -entry[1].severity)
+        rows = [(name, *audit.row()) for name, audit in failed]
         sampled = self._sampled_rows()
-        if sampled:
-            parts.append(
-                listing(("samples", "TV (95 %)", "found if TV ≥", "acceptance (95 %)"), sampled)
-            )
-        return "\n\n".join(parts)
+        parts = [
+            " ".join(filter(None, said)),
+            listing(("instance", "TV", "KL(q‖π), nats", ""), rows) if rows else "",
+            self._named("undecided"),
+            self._named("no verdict"),
+            listing(("samples", "TV (95 %)", "found if TV ≥", "acceptance (95 %)"), sampled)
+            if sampled
+            else "",
+        ]
+        return "\n\n".join(filter(None, parts))
+
+    def _named(self, verdict: Verdict) -> str:
+        """Return which instances came to a verdict, "" if none did."""
+        names = [name for name, audit in self.audits.items() if audit.verdict == verdict]
+        return f"{verdict.capitalize()}: {'; '.join(names)}." if names else ""
 
     def _sampled_rows(self) -> list[tuple[str, str, str, str]]:
         """Return what samples that found nothing say, the widest intervals first."""

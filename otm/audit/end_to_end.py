@@ -283,13 +283,13 @@ class Instance(NamedTuple):
     Attributes:
         name: of the instance.
         group: what is left out together if the code does not take it.
-        given: the arguments of the audit.
+        audit: the audit on it, but for generator, tolerance, errors and seconds.
         again: Python that repeats it, with {} for the code's name.
     """
 
     name: str
     group: str
-    given: dict[str, Any]
+    audit: Callable[..., WrittenAudit]
     again: str
 
 
@@ -302,10 +302,6 @@ class EndToEndCandidate(FunctionCandidate):
     @abc.abstractmethod
     def instances(self) -> list[Instance]:
         """Return the standard instances for it."""
-
-    @abc.abstractmethod
-    def audited(self, **options: Any) -> WrittenAudit:
-        """Return the audit on one instance."""
 
     def checks(self, scope: Scope) -> Iterator[Check]:
         """Yield one check for each instance.
@@ -326,7 +322,7 @@ class EndToEndCandidate(FunctionCandidate):
         found = self.instances()
         time_left = _TimeLeft(scope, len(found))
         for instance in found:
-            run = functools.partial(time_left.spend, self, instance)
+            run = functools.partial(time_left.spend, instance)
             yield Check(instance.name, "", "exact", instance.group, run)
 
 
@@ -338,7 +334,7 @@ class _TimeLeft:
         self.seconds = min(scope.deadline.seconds, _LONGEST)
         self.branching = _BRANCHING * self.seconds
 
-    def spend(self, candidate: EndToEndCandidate, instance: Instance) -> WrittenAudit:
+    def spend(self, instance: Instance) -> WrittenAudit:
         """Carry out one audit within its part of the time."""
         scope, begun = self.scope, time.monotonic()
         branching = max(0.0, min(_SHARE * self.seconds, self.branching))
@@ -347,8 +343,7 @@ class _TimeLeft:
             (standard.DETECT_ROWS, *standard.COARSER), _USED * left / self.waiting
         )
         self.waiting = max(1, self.waiting - 1)
-        result = candidate.audited(
-            **instance.given,
+        result = instance.audit(
             rng=scope.rng(instance.name),
             tolerance=scope.tolerance,
             errors=scope.errors.shared(self.audits, detect),

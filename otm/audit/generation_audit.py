@@ -13,6 +13,7 @@ another law; whoever does it right gets the same one, padded or not.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -215,13 +216,11 @@ class GenerationCandidate(EndToEndCandidate):
         """Return the standard requests."""
         again = "result = otm.audit.generate({{}}, **standard_problems.GENERATIONS[{!r}], {})"
         return [
-            Instance(name, name, dict(request), again.format(name, DRAWS))
+            Instance(
+                name, name, functools.partial(generate, self, **request), again.format(name, DRAWS)
+            )
             for name, request in standard.GENERATIONS.items()
         ]
-
-    def audited(self, **options: Any) -> WrittenAudit:
-        """Return the audit of one request."""
-        return generate(self, **options)
 
 
 def generate(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,15 +108,11 @@ class StepCandidate(EndToEndCandidate):
             Instance(
                 name,
                 "steps",
-                {"draft": p, "target": q, "length": length},
+                functools.partial(step, self, draft=p, target=q, length=length),
                 again.format(name),
             )
             for name, (p, q) in models.items()
         ]
-
-    def audited(self, **options: Any) -> WrittenAudit:
-        """Return the audit on one pair of models."""
-        return step(self, **options)
 
     def _longest(self) -> int:
         """Return how many tokens it was seen to write; what fails here is counted later."""

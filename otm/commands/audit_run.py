@@ -49,7 +49,7 @@ KINDS: dict[str, type[Any]] = {
 }
 """What the callable of a mode is."""
 
-AUDITED: dict[str, tuple[type[Candidate], str]] = {
+AUDITED: dict[str, tuple[type[Any], str]] = {
     "exact": (IntegrableTokenCandidate, "one token on given uniforms"),
     "sequence": (audit.BlockCandidate, "a block on given uniforms"),
     "sampled": (DraftedCandidate, "a token or a block"),
@@ -265,20 +265,21 @@ def _candidate(options: argparse.Namespace) -> Candidate:
         return LogitCandidate(
             lambda p, q, x, uniforms, heat: found(p, q, x, uniforms), name, **settings
         )
+    candidate: Any
     if mode in KINDS and arguments is None and not isinstance(found, Candidate | Verifier):
-        return KINDS[mode](found, name, **settings)  # which cannot be found out
-    if options.batched:
-        return audit.BatchCandidate(found, name)
-    candidate: Any = audit.classify(found, name=name, num_uniforms=_uniforms(options))
-    kind, what = AUDITED.get(mode, (Candidate, ""))
-    if mode in KINDS:
-        kind, what = KINDS[mode], KINDS[mode].called
-    if not isinstance(candidate, kind):
+        candidate = KINDS[mode](found, name)  # which cannot be found out
+    elif options.batched:
+        candidate = audit.BatchCandidate(found, name)
+    else:
+        candidate = audit.classify(found, name=name, num_uniforms=_uniforms(options))
+    kinds = AUDITED | {kind: (KINDS[kind], KINDS[kind].called) for kind in KINDS}
+    if mode in kinds and not isinstance(candidate, kinds[mode][0]):
         raise InvalidParameter(
-            f"--mode {mode} audits {what}; {name!r} is {candidate.description}. Drop --mode: what "
-            "it is is found out."
+            f"--mode {mode} audits {kinds[mode][1]}; {name!r} is {candidate.description}. Drop "
+            "--mode: what it is is found out."
         )
-    return dataclasses.replace(candidate, **settings) if settings else candidate
+    made: Candidate = dataclasses.replace(candidate, **settings) if settings else candidate
+    return made
 
 
 def _settings(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:

@@ -65,13 +65,9 @@ def test_faults_of_position_are_found_and_shrunk(verify: Any, position: int) -> 
     result = audit.battery(verify, only="exact", seconds=SECONDS)
     assert result.verdict == "not lossless"
     found = result.counterexample
-    assert found is not None
-    assert found.verdict == "not lossless"
-    assert found.first_position == position
+    assert (found.verdict, found.first_position) == ("not lossless", position)
     assert found.law.shape[0] == 2
-    assert "### Minimal counterexample" in str(result)
-    variations = found.prefix_variations
-    assert all(b >= a - 1e-15 for a, b in itertools.pairwise(variations))
+    assert all(b >= a - 1e-15 for a, b in itertools.pairwise(found.prefix_variations))
 
 
 def test_the_battery_shares_its_false_alarms() -> None:
@@ -80,11 +76,6 @@ def test_the_battery_shares_its_false_alarms() -> None:
     )
     assert result.verdict == "no difference found"
     assert math.isclose(sum(single.errors.false_alarm for single in result.audits.values()), 1e-9)
-    worse = audit.battery(
-        otm.Lenience(0.5), only="sampled", seconds=SECONDS, seed=13, errors=audit.Errors(detect=0.2)
-    )
-    assert worse.verdict == "not lossless"
-    assert "not lossless" in str(worse)
 
 
 @pytest.mark.parametrize(
@@ -192,11 +183,7 @@ class TestDefaults:
             errors=audit.Errors(detect=0.2),
         )
         assert (result.verdict, result.coverage.detect) == ("no difference found", 0.2)
-        rows = [line for line in result.summary().splitlines() if ", samples | [0, " in line]
-        assert len(rows) > 1
-        assert (
-            repr(rows[0].split(" | ")[0].removeprefix("| ")) in result.summary().splitlines()[0]
-        )  # the head names the first
+        assert result.summary().count(", samples | [0, ") == len(result.audits) > 1
         assert {means for means, _ in result.coverage.by} == {"samples"}
 
     def test_numbers_of_drafts_that_a_callable_does_not_take_are_left_out(self) -> None:
@@ -214,8 +201,3 @@ class TestDefaults:
     def test_the_wrong_kind_is_named(self) -> None:
         with pytest.raises(otm.errors.InvalidParameter, match="a verifier of blocks"):
             audit.exact(audit.BlockCandidate(chain), PROBLEM)
-        models = standard_problems.standard_models(1)["equal models"]
-        with pytest.raises(otm.errors.InvalidParameter, match="a verifier of one token"):
-            audit.sequence(
-                audit.TokenCandidate(recursive), draft=models[0], target=models[1], num_drafts=1
-            )

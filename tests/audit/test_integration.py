@@ -14,7 +14,7 @@ import pytest
 import otm
 from otm import audit
 from otm.audit.standard_problems import problems_under
-from tests import instances, mutants
+from tests import instances
 from tests.audit.callables import as_floats, maximal
 
 
@@ -165,23 +165,6 @@ def test_the_race_that_a_sampler_runs_is_exact(verifier: otm.Verifier) -> None:
     result = audit.library_sampler(verifier, problem)
     assert (result.verdict, result.error) == ("lossless", 0.0)
     assert abs(result.membership - otm.acceptance(verifier, problem)) < 2e-12  # of the quadrature
-
-
-PAIR = {"draft": [0.5, 0.3, 0.15, 0.05], "target": [0.2, 0.35, 0.2, 0.25]}
-MUTANTS = [
-    mutants.NoRenormalisation(),
-    mutants.ReusedUniform(),
-    mutants.ReusedUniformKSeq(),
-    mutants.ClippedKSeq(),
-]
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: type(m).__name__)
-def test_mutants_fail_with_the_variation_of_their_kernel(mutant: otm.Verifier) -> None:
-    problem = otm.Problem(**PAIR, law=otm.IID(2))
-    result = audit.exact(executed(mutant, problem), problem)
-    assert result.verdict == "not lossless"
-    assert abs(result.total_variation - audit.exact(mutant, problem).total_variation) < 1e-12
 
 
 class TestWhatHidesFromTheTrace:
