@@ -64,6 +64,7 @@ def test_cells_of_two_uniforms_have_their_exact_volume(
         (lambda u: bool(abs(u[0] - 0.5) < 0.125), {True: 0.25, False: 0.75}),
         (lambda u: bool(u[0] == 0.5), {False: 1.0}),
         (lambda u: bool(u[0] / np.inf > -1.0), {True: 1.0}),
+        (lambda u: bool(u[0] - np.inf < 0.0), {True: 1.0}),
         (lambda u: bool(3.0 / (2.0 / u[0]) < 0.75), {True: 0.5, False: 0.5}),
     ],
 )

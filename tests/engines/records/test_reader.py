@@ -254,6 +254,7 @@ def test_means_without_a_law(
 ) -> None:
     record = parse_acceptance(text)
     assert (record.form, record.measured, record.censoring) == (name, 0, "unknown")
+    assert (record.steps is None) == (name == "SGLang bench")
     assert record.pooled_mean == pytest.approx(pooled)
     assert record.request_mean == (None if of_requests is None else pytest.approx(of_requests))
     with pytest.raises(otm.errors.InvalidParameter, match=r"means only, 2\.4 tokens"):
@@ -417,6 +418,12 @@ def wrong(**changed: Any) -> str:
         json.dumps(BENCH | {"spec_decode_per_position_acceptance_rates": [0.9, 0.8]}),
         json.dumps(BENCH | {"spec_decode_per_position_acceptance_rates": "0.8"}),
         json.dumps(BENCH | {"spec_decode_num_drafts": 0}),
+        # so few are accepted that per cent and fractions cannot be told apart
+        json.dumps(
+            BENCH
+            | {"spec_decode_num_drafts": 10_000, "spec_decode_accepted_tokens": 1}
+            | {"spec_decode_per_position_acceptance_rates": [0.0001, 0.0]}
+        ),
         json.dumps(BENCH | {"spec_decode_accepted_tokens": None}),
         json.dumps(
             {

@@ -112,6 +112,10 @@ def kept() -> tuple[int, ...]:
             lambda: int(torch.bucketize(torch.rand(()), torch.tensor([0.25, 1.0]))),
             {0: 0.25, 1: 0.75},
         ),
+        (
+            lambda: tuple((torch.stack([torch.rand(()), torch.rand(())]) < 0.25).tolist()),
+            {(a, b): COIN[a] * COIN[b] for a in COIN for b in COIN},
+        ),
         (overwritten, {(True, c, False, c): COIN[c] for c in (True, False)}),
         (race_in_place, BY_WEIGHT),
         (guarded_race, BY_WEIGHT),
@@ -160,6 +164,8 @@ def test_gumbel_noise_of_distributions_is_guarded_and_the_price_stated() -> None
     law = trace(lambda uniforms: int((W.log() + gumbel.sample((3,))).argmax()))
     assert 0.0 < law.error < 1e-6
     assert law.mass == pytest.approx(BY_WEIGHT, abs=law.error)
+    guarded = trace(lambda uniforms: int((W / -torch.rand_like(W).clamp(min=1e-8).log()).argmax()))
+    assert 1e-8 <= guarded.error <= 1e-7
 
 
 @pytest.mark.parametrize(
