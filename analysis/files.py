@@ -222,6 +222,7 @@ def content_digest(
 ) -> str:
     """Return the SHA-256 of what a file says of itself and of its columns, read batch by batch.
 
+    >>> import numpy as np
     >>> whole = {"a": np.arange(4), "b": np.ones(4)}
     >>> parts = [
     ...     {name: column[part] for name, column in whole.items()}

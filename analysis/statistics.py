@@ -82,6 +82,7 @@ def clustered_covariance(sums: Floats, counts: Floats) -> Floats:
     C/(C − 1) Σ_c r_c r_cᵀ, r_c = (S_c − m n_c)/Σ n_c: its diagonal holds the squared standard
     errors of the intervals.
 
+    >>> import numpy as np
     >>> sums, counts = np.array([[1.0], [3.0]]), np.array([[2.0], [4.0]])
     >>> round(float(clustered_covariance(sums, counts)[0, 0]), 6)
     0.012346

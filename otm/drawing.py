@@ -326,6 +326,7 @@ def spread(wanted: NDArray[np.float64], apart: float) -> NDArray[np.float64]:
 
     With the steps taken off it is an isotonic regression.
 
+    >>> import numpy as np
     >>> spread(np.array([0.0, 1.0, 10.0]), 4.0).tolist()
     [-1.5, 2.5, 10.0]
     """

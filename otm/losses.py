@@ -175,6 +175,7 @@ def acceptance_losses(
         temperature is found (`best_temperature`).
     Source: docs/theory.md, "What acceptance is lost to".
 
+    >>> import numpy as np
     >>> found = acceptance_losses(
     ...     np.log([0.6, 0.4, 1e-300]), np.log([0.5, 0.25, 0.25]), draft=Processing(top_k=2)
     ... )
@@ -266,6 +267,7 @@ def best_temperature(
 
     Cost: 73 batches of `otm.optimal_acceptance`.
 
+    >>> import numpy as np
     >>> temperature, best = best_temperature(np.log([0.8, 0.2]), [2 / 3, 1 / 3])
     >>> round(temperature, 3), round(best, 6)
     (2.0, 1.0)

@@ -80,6 +80,7 @@ def curves(
 
     Cost: as `otm.compare` of these.
 
+    >>> import otm
     >>> from matplotlib.figure import Figure
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> ax = curves(problem, verifiers=[otm.KSeq()], k=[1, 2, 4], ax=Figure().subplots())
@@ -173,6 +174,7 @@ def coupling(
 
     Cost: O(n·V).
 
+    >>> import otm
     >>> from matplotlib.figure import Figure
     >>> best = otm.optimum(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))
     >>> coupling(best, ax=Figure().subplots()).get_title(loc="left")
@@ -214,6 +216,7 @@ def tree(
 
     Cost: O(n).
 
+    >>> import otm
     >>> from matplotlib.figure import Figure
     >>> best = otm.trees.optimal_tree([0.6, 0.25], num_nodes=3)
     >>> [text.get_text() for text in tree(best, ax=Figure().subplots()).texts]
@@ -268,6 +271,7 @@ def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
     Cost: a sort.
     Reference: docs/theory.md, "The overlap curve".
 
+    >>> import otm
     >>> from matplotlib.figure import Figure
     >>> ax = overlap(
     ...     otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)),
@@ -354,6 +358,7 @@ def frontier(
     Cost: 33 points of the frontier, and each scheme's output law.
     Reference: docs/theory.md, "Lossy frontiers".
 
+    >>> import otm
     >>> from matplotlib.figure import Figure
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> ax = frontier(problem, verifiers=[otm.Lenience(0.8)], ax=Figure().subplots())

@@ -480,6 +480,7 @@ def check_counts(values: Any, *, name: str, minimum: int = 1) -> list[int]:
 def check_rng(rng: object) -> np.random.Generator:
     """Return `rng`, which must be a NumPy generator: no sampler makes one of its own.
 
+    >>> import numpy as np
     >>> check_rng(np.random.default_rng(0)).random() < 1
     True
     """

@@ -108,6 +108,7 @@ class Estimate(OneTable):
     def at(self, index: int) -> Estimate:
         """Return one number of several with its interval.
 
+        >>> import numpy as np
         >>> Estimate(np.array([1.0, 2.0]), np.array([0.5, 1.5]), np.array([1.5, 2.5])).at(1)
         Estimate(value=2.0, low=1.5, high=2.5)
         """
@@ -189,6 +190,7 @@ def bernstein_deviation(values: Floats, *, span: float, uncertainty: float) -> f
 
     Reference: Maurer & Pontil 2009, Theorem 4.
 
+    >>> import numpy as np
     >>> round(bernstein_deviation(np.array([0.0, 1.0] * 500), span=1.0, uncertainty=0.05), 4)
     0.0516
     """
@@ -214,6 +216,7 @@ def jackknife_error(replicates: Floats, multiplicity: Floats | None = None) -> F
 
     Reference: Efron & Stein 1981.
 
+    >>> import numpy as np
     >>> float(jackknife_error(np.array([1.0, 2.0, 3.0])).round(6))  # of a sum's replicates
     1.154701
     """
@@ -243,6 +246,7 @@ def ratio_of_means(sums: Floats, counts: Floats, *, confidence: float = 0.95) ->
 
     Reference: Liang & Zeger 1986; Cameron & Miller 2015, section II.
 
+    >>> import numpy as np
     >>> found = ratio_of_means(np.array([[1.0], [3.0]]), np.array([[2.0], [4.0]]))
     >>> round(float(found.value[0]), 4)
     0.6667

@@ -57,11 +57,14 @@ def optimal_acceptance(problem: Problem) -> Array:
     Reference: Hu et al. 2025 (cut formula); SpecTr, (3); docs/theory.md, "The cut formula",
         "Gradients".
 
-    >>> optimal_acceptance(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
+    >>> import otm
+    >>> optimal_acceptance(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))
     0.9375
     >>> import torch
     >>> p = torch.tensor([0.75, 0.25], dtype=torch.float64, requires_grad=True)
-    >>> optimal_acceptance(Problem(draft=p, target=torch.tensor([0.5, 0.5]), law=IID(2))).backward()
+    >>> optimal_acceptance(
+    ...     otm.Problem(draft=p, target=torch.tensor([0.5, 0.5]), law=otm.IID(2))
+    ... ).backward()
     >>> p.grad.tolist()  # λ = 2·(3/4) on the second token, less its mean under p
     [-0.375, 1.125]
     """
@@ -85,8 +88,9 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
     Cost: O(V) for i.i.d. drafts, as above, and O(4,096·len(k)).
     Reference: as `optimal_acceptance`; monotone by SpecTr, Lemma 1.
 
+    >>> import otm
     >>> optimal_acceptance_curve(
-    ...     Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]
+    ...     otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)), k=[1, 2]
     ... ).tolist()
     [0.75, 0.9375]
     """
@@ -118,7 +122,8 @@ def optimal_cut(problem: Problem) -> NDArray[np.bool_]:
     Cost: O(V log V) for i.i.d. drafts.
     Reference: Hu et al. 2025.
 
-    >>> optimal_cut(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
+    >>> import otm
+    >>> optimal_cut(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))
     array([ True, False])
     """
     single = check_problem(problem).single(purpose="otm.optimal_cut")
@@ -142,7 +147,10 @@ def prepare(verifier: Verifier, problem: Problem) -> Rule:
 
     Cost: see the verifier.
 
-    >>> prepare(KSeq(), Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2))).keep[0]  # γ* = 1
+    >>> import otm
+    >>> prepare(otm.KSeq(), otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2))).keep[
+    ...     0
+    ... ]  # γ* = 1
     array([1., 1.])
     """
     require_support(verifier, check_problem(problem).law)
@@ -174,7 +182,11 @@ def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "member
 
     Cost and accuracy: see the verifier.
 
-    >>> acceptance(RecursiveRejection(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
+    >>> import otm
+    >>> acceptance(
+    ...     otm.RecursiveRejection(),
+    ...     otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)),
+    ... )
     0.8125
     """
     require_support(verifier, check_problem(problem, gradients=True).law)
@@ -198,8 +210,9 @@ def acceptance_curve(
     Cost: for a `CurvedVerifier` that of its `curve` (K-SEQ at γ*: one search for all k; recursive
         rejection of i.i.d. drafts: one recursion to max(k)); others: one call per k.
 
+    >>> import otm
     >>> acceptance_curve(
-    ...     KSeq(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]
+    ...     otm.KSeq(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)), k=[1, 2]
     ... ).round(6).tolist()
     [0.75, 0.847597]
     """
@@ -234,8 +247,11 @@ def kernel(verifier: Verifier, problem: Problem, drafts: object) -> NDArray[np.f
 
     Cost: O(k + V) per draft sequence after `prepare`.
 
+    >>> import otm
     >>> kernel(
-    ...     RecursiveRejection(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), [0]
+    ...     otm.RecursiveRejection(),
+    ...     otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)),
+    ...     [0],
     ... ).round(4)
     array([0.6667, 0.3333])
     """
@@ -280,7 +296,10 @@ def coupling(verifier: Verifier, problem: Problem) -> Coupling:
     Cost: O(V^k · V).
     Reference: SpecTr, Definition 1.
 
-    >>> coupling(KSeq(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2))).output_marginal
+    >>> import otm
+    >>> coupling(
+    ...     otm.KSeq(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    ... ).output_marginal
     array([0.5, 0.5])
     """
     rule = prepare(verifier, problem)
@@ -347,9 +366,11 @@ def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Ge
 
     Cost: O(size · k log V) for most verifiers.
 
+    >>> import numpy as np
+    >>> import otm
     >>> draws = sample(
-    ...     KSeq(),
-    ...     Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2)),
+    ...     otm.KSeq(),
+    ...     otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2)),
     ...     size=3,
     ...     rng=np.random.default_rng(0),
     ... )

@@ -71,7 +71,8 @@ def levels_of(decoder: str) -> tuple[str, otm.Verifier, tuple[int, ...]] | None:
 
     None where the levels do not look alike.
 
-    >>> levels_of("DraftSelection(4, 3, RecursiveRejection())")
+    >>> import otm
+    >>> levels_of("DraftSelection(4, 3, otm.RecursiveRejection())")
     ('IID', RecursiveRejection(), (4, 1, 1))
     >>> levels_of("Gsd(parents([0, 0, 1]))") is None
     True

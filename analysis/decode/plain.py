@@ -18,6 +18,7 @@ PLAIN = "plain decoding"
 def plain_step(target: LanguageModel, context: Sequence[int], randomness: Randomness) -> int:
     """Return one token of the target.
 
+    >>> import numpy as np
     >>> from otm.sequence import ZerothOrder
     >>> plain_step(ZerothOrder([0.0, 1.0]), [], Sampled(np.random.default_rng(0)))
     1

@@ -88,6 +88,7 @@ def windows(
 ) -> list[Context]:
     """Return up to `count` stretches of a text, none of which overlap, in random order.
 
+    >>> import numpy as np
     >>> windows([5, 6, 7, 8], 2, 9, np.random.default_rng(0))
     [(7, 8), (5, 6)]
     """

@@ -349,6 +349,7 @@ def rank_acceptance(sequence: Floats, batch: Floats) -> Floats:
         sequence, batch: sums over steps, the number of steps first and then how many accept each
             vertex.
 
+    >>> import numpy as np
     >>> rank_acceptance(np.array([4.0, 2.0, 1.0]), np.array([4.0, 2.0, 1.0])).tolist()
     [0.5, 0.25]
     """

@@ -113,6 +113,7 @@ def theorem1_all(problem: otm.Problem) -> float:
 
     K-SEQ's guarantee rests on it; it takes any vocabulary.
 
+    >>> import otm
     >>> round(theorem1_all(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))), 12)
     0.9375
     """
@@ -129,6 +130,7 @@ def index_entropy(problem: otm.Problem) -> float:
     fives in the hundred; ∞ where the target has mass that is never drafted. Accuracy: about 1e-3
     bits.
 
+    >>> import otm
     >>> round(index_entropy(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))), 3)
     0.0
     """

@@ -209,6 +209,7 @@ def battery(
     Cost: about two seconds for a callable in NumPy; at most `seconds` and `shrink_for`, and one
         call. For a counterexample up to 300 small audits.
 
+    >>> import numpy as np
     >>> def second_passes(p, q, drafts, uniforms):
     ...     x = int(drafts[0])
     ...     if len(drafts) > 1:

@@ -237,8 +237,10 @@ def sequence(
     Cost: V^γ drafted blocks, each two calls for each box of uniforms; V^(γ+1) output blocks.
     Reference: SpecTr, Theorem 3; docs/theory.md, "Audits".
 
+    >>> import otm
     >>> draft, target = (
-    ...     TableModel({c: mass for c in [(), (0,), (1,)]}) for mass in ([0.75, 0.25], [0.5, 0.5])
+    ...     otm.sequence.TableModel({c: mass for c in [(), (0,), (1,)]})
+    ...     for mass in ([0.75, 0.25], [0.5, 0.5])
     ... )
     >>> def always(p, q, drafts, uniforms):  # keeps the draft and adds a token of the target
     ...     return [drafts[0], int(uniforms[0] >= q[1, 0])]
@@ -318,8 +320,11 @@ def sampled_blocks(
         them.
     Reference: SpecTr, Theorem 3; docs/theory.md, "Audits".
 
+    >>> import numpy as np
+    >>> import otm
     >>> pair = [
-    ...     TableModel({c: mass for c in [(), (0,), (1,)]}) for mass in ([0.75, 0.25], [0.5, 0.5])
+    ...     otm.sequence.TableModel({c: mass for c in [(), (0,), (1,)]})
+    ...     for mass in ([0.75, 0.25], [0.5, 0.5])
     ... ]
     >>> trusting = BlockBatchCandidate(
     ...     lambda p, q, drafts, rng: np.pad(drafts, ((0, 0), (0, 1)), constant_values=-1)

@@ -166,7 +166,8 @@ class Check:
         needed: whether a verdict needs it.
         shrink: looks for the smallest problem on which the candidate fails; None if nothing does.
 
-    >>> Check("zeros", "IID(k=2)", "sampled", "2 drafts by IID", lambda: None).name
+    >>> import otm
+    >>> Check("zeros", "IID(k=2)", "sampled", "2 drafts by otm.IID", lambda: None).name
     'zeros, IID(k=2), samples'
     """
 

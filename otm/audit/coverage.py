@@ -87,6 +87,7 @@ class Coverage:
 def coverage_of_problem(problem: Problem) -> Coverage:
     """Return what an audit of one token on one problem covers, but for how.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.5], target=[0.75, 0.25], law=otm.IID(2))
     >>> coverage_of_problem(problem).drafts, coverage_of_problem(problem).least
     ((2,), 0.25)

@@ -27,6 +27,7 @@ _RULES = {
 def as_json(audit: Audit) -> str:
     """Return verdict, coverage and figures as JSON; numbers that JSON lacks are null.
 
+    >>> import otm
     >>> json.loads(as_json(otm.audit.outputs([0, 1] * 50, target=[0.5, 0.5])))["verdict"]
     'no verdict'
     """
@@ -62,6 +63,7 @@ def as_junit(audit: Audit) -> str:
     """Return a JUnit report: a test case for each instance, failed if not lossless, an error if
     nothing can be said.
 
+    >>> import otm
     >>> ElementTree.fromstring(
     ...     as_junit(otm.audit.outputs([0] * 50, target=[0.5, 0.5], name="coin"))
     ... ).get("failures")
@@ -92,6 +94,7 @@ def as_junit(audit: Audit) -> str:
 def as_sarif(audit: Audit, function: object = None) -> str:
     """Return a SARIF 2.1.0 log: one finding at the callable unless it passed.
 
+    >>> import otm
     >>> json.loads(as_sarif(otm.audit.outputs([0] * 50, target=[0.5, 0.5])))["runs"][0]["results"][
     ...     0
     ... ]["level"]
@@ -134,6 +137,7 @@ def as_test(audit: SingleAudit, name: str) -> str:
     Returns:
         Python; "" for an audit of another kind.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[1.0, 0.0], target=[0.0, 1.0], law=otm.IID(1))
     >>> print(
     ...     as_test(

@@ -85,6 +85,7 @@ class ToyLanguage(OneByOne):
     Raises:
         InvalidDistribution: if a row is not a distribution.
 
+    >>> import numpy as np
     >>> model = ToyLanguage([[0.5, 0.5], [0.25, 0.75]])
     >>> np.exp(model([[9, 0]], attention_mask=[[0, 1]]).logits[0, -1]).tolist() == model.next(
     ...     [0]
@@ -269,6 +270,8 @@ def generate(
     Cost: two runs of the loop for each outcome of its draws: some hundred for one row of three
         tokens, squared for two rows.
 
+    >>> import numpy as np
+    >>> import otm
     >>> def plain(draft, target, request):
     ...     text = request.input_ids[0].tolist()
     ...     for _ in range(request.length):

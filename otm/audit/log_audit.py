@@ -215,6 +215,7 @@ def records_needed(errors: Errors = USUAL) -> int:
 
     Cost: O(1). Reference: docs/theory.md, "Audits".
 
+    >>> import otm
     >>> records_needed(), records_needed(otm.audit.Errors(detect=0.1))
     (88503, 3515)
     """

@@ -259,6 +259,7 @@ def exact(candidate: object, problem: Problem, *, tolerance: float | None = None
     Accuracy: 2^-53 per box beside the candidate's own rounding; `error` otherwise.
     Reference: docs/theory.md, "Audits".
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> def lenient(p, q, drafts, uniforms):
     ...     x = int(drafts[0])
@@ -294,6 +295,7 @@ def library_sampler(
 
     Cost: as a traced `exact`, over the uniforms of drafting and verification together.
 
+    >>> import otm
     >>> library_sampler(
     ...     otm.KSeq(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     ... ).verdict
@@ -367,6 +369,8 @@ def sampled(
     Accuracy: error probabilities hold for every sample size. Reference: docs/theory.md, "Audits";
         McDiarmid 1989; Ville 1939.
 
+    >>> import numpy as np
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> trusting = BatchCandidate(lambda p, q, drafts, rng: drafts[:, 0], name="trusting")
     >>> audit = sampled(trusting, problem, rng=np.random.default_rng(0))

@@ -321,6 +321,7 @@ def outputs(
 
     Cost: O(n + V).
 
+    >>> import numpy as np
     >>> audit = outputs(np.arange(10_000) % 2, target=[0.5, 0.5])
     >>> audit.verdict, round(audit.detect, 3), audit.samples_needed
     ('no verdict', 0.056, 79265)

@@ -169,6 +169,8 @@ def step(
 
     Cost: two runs of the step for each outcome of its draws.
 
+    >>> import numpy as np
+    >>> import otm
     >>> p, q = otm.sequence.ZerothOrder([0.5, 0.5]), otm.sequence.ZerothOrder([0.25, 0.75])
     >>> trusting = lambda draft, target, rng: [int(rng.choice(2, p=draft.next([])))]
     >>> found = step(trusting, draft=p, target=q, length=1, rng=np.random.default_rng(0))

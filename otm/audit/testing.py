@@ -43,6 +43,7 @@ def assert_lossless(candidate: object, **options: Any) -> BatteryAudit:
     Cost: as `otm.audit.battery`, under 30 seconds. A lossless candidate fails with probability at
         most `false_alarm` of the result.
 
+    >>> import otm
     >>> otm.audit.assert_lossless(otm.KSeq()).verdict
     'lossless'
     """
@@ -108,6 +109,7 @@ def parametrize_with_checks(
     Cost: as for `otm.audit.battery`, a part for each test; making the list calls each candidate
         some dozens of times.
 
+    >>> import otm
     >>> @parametrize_with_checks(otm.KSeq(), only="zeros", laws=[otm.IID(1), otm.IID(2)])
     ... def test_kseq(check):
     ...     check()

@@ -114,7 +114,7 @@ class TreeCandidate(EndToEndCandidate):
 
     def instances(self) -> list[Instance]:
         """Return every shape with every pair of models that has enough live tokens for it."""
-        drafted = {
+        drafted: dict[str, Any] = {
             "replacement": self.siblings == "with",
             "sampled": self.siblings != "likeliest",
         }
@@ -179,6 +179,8 @@ def tree_kernel(
 
     Cost: two runs of the kernel for each drafted tree and each outcome of its draws.
 
+    >>> import numpy as np
+    >>> import otm
     >>> p = otm.sequence.ZerothOrder([0.5, 0.5])
     >>> first = lambda tree, rng: [int(tree.tokens[1])]  # always takes the first child
     >>> tree_kernel(

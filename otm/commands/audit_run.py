@@ -77,6 +77,7 @@ _MOST_PRINTED = 1 << 16
 def law_name(law: type[Law]) -> str:
     """Return how the command line names a draft law.
 
+    >>> import otm
     >>> law_name(otm.WithoutReplacement), law_name(otm.IID)
     ('without-replacement', 'iid')
     """

@@ -70,6 +70,7 @@ def compare(
     Cost: per row, one exact acceptance (see each verifier) and `samples` draws; races draw V
         exponentials each.
 
+    >>> import otm
     >>> table = compare(
     ...     draft=[0.75, 0.25], target=[0.5, 0.5], verifiers=[otm.KSeq()], k=[2], samples=0
     ... )

@@ -37,6 +37,7 @@ class Greedy(DistinctDrafts):
     Reference: greedy draft sampling, Hu et al. 2025; as a law of sets Greedy(2) is SpecHub's pair
         [Sun et al. 2024].
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=Greedy(2))
     >>> round(otm.optimal_acceptance(problem), 12)  # .2 + min(.2, .6) + min(.6, .4)
     0.8

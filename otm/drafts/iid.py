@@ -30,7 +30,9 @@ class IID(IndependentDrafts):
 
     Reference: SpecTr [Sun et al. 2023], section 5, "Draft selection with i.i.d. draft tokens".
 
-    >>> round(IID(2).containment(np.array([0.5, 0.3, 0.2]), np.array([True, False, True])), 12)
+    >>> import numpy as np
+    >>> import otm
+    >>> round(otm.IID(2).containment(np.array([0.5, 0.3, 0.2]), np.array([True, False, True])), 12)
     0.49
     """
 

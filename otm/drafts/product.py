@@ -39,6 +39,7 @@ class Product(IndependentDrafts):
     suffices (docs/theory.md, "Different drafters"; `otm.drafts.product_cut`).
     Reference: Hu et al. 2025 (the cut formula holds for any draft law).
 
+    >>> import otm
     >>> drafts = [[0.9, 0.09, 0.01, 0.0], [0.5, 0.01, 0.09, 0.4]]
     >>> problem = otm.Problem(draft=drafts, target=[0.0, 0.066, 0.07, 0.864], law=Product(2))
     >>> round(otm.optimal_acceptance(problem), 4)

@@ -47,6 +47,7 @@ def reach_of(length: int, measured: int) -> Reach:
 def continued(survival: NDArray[np.float64], measured: int, more: int) -> NDArray[np.float64]:
     """Continue survival `(..., L)` by further positions at the rate of the last measured one.
 
+    >>> import numpy as np
     >>> continued(np.array([0.8, 0.6]), 2, 1).round(6).tolist()
     [0.8, 0.6, 0.45]
     """

@@ -95,6 +95,7 @@ def overlap_at(draft: Array, target: Array, level: Array | float = 1.0) -> Array
     Cost: one pass. Accuracy: that of a sum of non-negative terms, O(log V) units in the last place.
     Reference: docs/theory.md, "The overlap curve".
 
+    >>> import numpy as np
     >>> float(
     ...     overlap_at(np.array([0.75, 0.25]), np.array([0.5, 0.5]), 2.0)
     ... )  # min(.5, 1.5) + min(.5, .5)
@@ -172,6 +173,7 @@ class OverlapCurve:
     units of roundoff at worst (8.4e-14 at V = 128,256), relative to itself: its terms are
     non-negative (`otm._arrays.running_sum`).
 
+    >>> import numpy as np
     >>> curve = OverlapCurve.of(np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6]))
     >>> curve.tokens.tolist(), curve.at([0.0, 1.0, 3.0]).round(12).tolist()  # at 1: .1 + .3 + .2
     ([2, 1, 0], [0.0, 0.6, 1.0])

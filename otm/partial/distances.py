@@ -49,6 +49,7 @@ def divergences(pair: PartialPair) -> PartialDivergences:
     Cost: both completions, O(m log m).
     Reference: docs/theory.md, "Partial knowledge".
 
+    >>> import otm
     >>> one = otm.partial.TopTokens(tokens=[0], probabilities=[0.5])
     >>> two = otm.partial.TopTokens(tokens=[0], probabilities=[0.75])
     >>> ends = divergences(otm.partial.PartialPair(draft=one, target=two))

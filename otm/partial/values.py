@@ -75,6 +75,7 @@ def optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interval:
         shift(target), and rounding.
     Reference: docs/theory.md, "Partial knowledge" and "The prefix property".
 
+    >>> import otm
     >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25])
     >>> two = otm.partial.TopTokens(tokens=[0, 2], probabilities=[0.25, 0.25])
     >>> ends = optimal_acceptance(otm.partial.PartialPair(draft=one, target=two), k=[1])
@@ -119,6 +120,7 @@ def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> In
     Cost: as `optimal_acceptance`; O(m·max k) per row for recursive rejection.
     Reference: SpecTr, Algorithm 2; docs/theory.md, "Partial knowledge" and "Recursive rejection".
 
+    >>> import otm
     >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.75, 0.25])
     >>> two = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5])
     >>> pair = otm.partial.PartialPair(draft=one, target=two)  # all is known
@@ -168,6 +170,7 @@ def gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     Cost: as `acceptance`.
     Reference: SpecTr, (6); docs/theory.md, "Partial knowledge".
 
+    >>> import otm
     >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.75, 0.25])
     >>> two = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5])
     >>> round(float(gamma_star(otm.partial.PartialPair(draft=one, target=two), k=[2]).upper[0]), 6)

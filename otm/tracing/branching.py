@@ -306,6 +306,7 @@ def contradicts_samples(laws: Sequence[TracedLaw]) -> bool:
 
     Cost: O(number of laws); the executions were made by `trace`.
 
+    >>> import numpy as np
     >>> fixed = trace(lambda u: bool(np.random.default_rng(7).random() < 0.5))  # a seed in the code
     >>> fixed.mass, contradicts_samples([fixed])
     ({True: 0.5, False: 0.5}, True)

@@ -96,6 +96,7 @@ def certify_exactly(problem: Problem, solved: Optimum) -> tuple[Fraction, Fracti
 
     Cost: O(sequences) fraction operations.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> certify_exactly(problem, otm.optimum(problem))
     (Fraction(15, 16), Fraction(15, 16))

@@ -52,7 +52,8 @@ def tree_to_json(*, acceptance: ArrayLike | None = None, shape: TreeShape | None
 
     Cost: O(k + n).
 
-    >>> tree_to_json(acceptance=[0.5, 0.25], shape=TreeShape.chain(2))
+    >>> import otm
+    >>> tree_to_json(acceptance=[0.5, 0.25], shape=otm.trees.TreeShape.chain(2))
     '{"format": "otm.draft-tree", "version": 1, "acceptance": [0.5, 0.25], "parents": [0, 1]}'
     """
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
@@ -81,6 +82,7 @@ def tree_from_json(text: str) -> TreeRecord:
 
     Cost: O(length of the text).
 
+    >>> import otm
     >>> tree_from_json('{"format": "otm.draft-tree", "version": 1, "parents": [0, 1]}').shape
     TreeShape([0, 1])
     """

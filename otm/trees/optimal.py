@@ -163,7 +163,8 @@ def tree_acceptance(acceptance: ArrayLike | PathAcceptance, *, shape: TreeShape)
 
     Cost: O(n log depth) for a vector, n calls of a function.
 
-    >>> tree_acceptance([0.5, 0.25], shape=TreeShape.chain(2)).acceptance.tolist()
+    >>> import otm
+    >>> tree_acceptance([0.5, 0.25], shape=otm.trees.TreeShape.chain(2)).acceptance.tolist()
     [1.0, 0.5, 0.25]
     """
     check_instance(shape, TreeShape, name="shape")
@@ -196,7 +197,8 @@ def tree_expected_tokens(acceptance: object, *, shape: TreeShape) -> Array:
 
     Cost: O(n log depth) for each row.
 
-    >>> shape = TreeShape.from_paths([(0,), (1,), (0, 0)])
+    >>> import otm
+    >>> shape = otm.trees.TreeShape.from_paths([(0,), (1,), (0, 0)])
     >>> tree_expected_tokens([0.5, 0.25], shape=shape)  # 1 + 1/2 + 1/4 + 1/4
     2.0
     """

@@ -44,7 +44,8 @@ class TreeShape:
     Cost: O(n) to build; levels O(n log depth), ranks and children O(n log n), each once.
     Reference: ordered trees as drafting strategies, ERSD [Kobus & Gündüz 2025], section 2.
 
-    >>> shape = TreeShape([0, 0, 1])
+    >>> import otm
+    >>> shape = otm.trees.TreeShape([0, 0, 1])
     >>> shape.num_nodes, shape.depth, shape.children(0), shape.paths()
     (3, 2, (1, 2), ((), (0,), (1,), (0, 0)))
     """
@@ -67,7 +68,8 @@ class TreeShape:
 
         Cost: O(total length of the paths).
 
-        >>> TreeShape.from_paths([(0,), (1,), (0, 0)]).parents.tolist()
+        >>> import otm
+        >>> otm.trees.TreeShape.from_paths([(0,), (1,), (0, 0)]).parents.tolist()
         [0, 0, 1]
         """
         listed = [
@@ -93,7 +95,8 @@ class TreeShape:
     def chain(cls, length: int) -> TreeShape:
         """Return one sequence of `length` ≥ 1 drafts (SpecTr, Algorithm 4; ERSD "sequence").
 
-        >>> TreeShape.chain(3).parents.tolist()
+        >>> import otm
+        >>> otm.trees.TreeShape.chain(3).parents.tolist()
         [0, 1, 2]
         """
         return cls(np.arange(affordable(check_count(length, name="length"))))
@@ -102,7 +105,8 @@ class TreeShape:
     def batch(cls, num_drafts: int) -> TreeShape:
         """Return `num_drafts` ≥ 1 alternatives for one token (ERSD "batch").
 
-        >>> TreeShape.batch(3).parents.tolist()
+        >>> import otm
+        >>> otm.trees.TreeShape.batch(3).parents.tolist()
         [0, 0, 0]
         """
         return cls(np.zeros(affordable(check_count(num_drafts, name="num_drafts")), dtype=np.int64))
@@ -113,7 +117,8 @@ class TreeShape:
 
         Numbered level by level. Reference: SpecTr, (7).
 
-        >>> TreeShape.sequences(2, 2).parents.tolist()
+        >>> import otm
+        >>> otm.trees.TreeShape.sequences(2, 2).parents.tolist()
         [0, 0, 1, 2]
         """
         return cls.delayed(0, num_drafts, length)
@@ -124,7 +129,8 @@ class TreeShape:
 
         Numbered level by level. Reference: SpecTr, Algorithm 5.
 
-        >>> TreeShape.prefix_tree([2, 1]).parents.tolist()
+        >>> import otm
+        >>> otm.trees.TreeShape.prefix_tree([2, 1]).parents.tolist()
         [0, 0, 1, 2]
         """
         counts = [check_count(factor, name="a factor") for factor in factors]
@@ -142,7 +148,8 @@ class TreeShape:
 
         Numbered level by level; "delayed expansion". Reference: Thomas et al. 2026 (2602.16994).
 
-        >>> TreeShape.delayed(1, 2, 2).parents.tolist()
+        >>> import otm
+        >>> otm.trees.TreeShape.delayed(1, 2, 2).parents.tolist()
         [0, 1, 1, 2, 3]
         """
         head = check_count(stem, name="stem", minimum=0)
@@ -159,7 +166,8 @@ class TreeShape:
         A chain if `length` ≤ 2. Reference: Miao et al. 2024; the shape as compared in ERSD, section
         5.
 
-        >>> TreeShape.specinfer(4).parents.tolist()
+        >>> import otm
+        >>> otm.trees.TreeShape.specinfer(4).parents.tolist()
         [0, 1, 2, 2, 2, 3, 4, 5]
         """
         depth = affordable(check_count(length, name="length"))
@@ -280,7 +288,8 @@ def level_order(shape: TreeShape) -> TreeShape:
 
     Cost: O(n log n).
 
-    >>> level_order(TreeShape([0, 1, 0])).parents.tolist()
+    >>> import otm
+    >>> level_order(otm.trees.TreeShape([0, 1, 0])).parents.tolist()
     [0, 0, 1]
     """
     check_instance(shape, TreeShape, name="shape")

@@ -197,6 +197,7 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
     Reference: the acceptance distribution A of ERSD [Kobus & Gündüz 2025], section 4;
         docs/theory.md, "Acceptance vectors".
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.9, 0.1], target=[0.1, 0.9], law=otm.WithoutReplacement(2))
     >>> acceptance_vector(otm.RecursiveRejection(), problem).round(12).tolist()
     [0.2, 0.8]

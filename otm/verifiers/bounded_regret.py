@@ -35,6 +35,7 @@ class BoundedRegret(LossyVerifier):
     Reference: ASD (2608.03447; transformers#48636), its reference code at 4228d0f; whole blocks:
         `otm.sequence.RegretBudget`.
 
+    >>> import otm
     >>> problem = otm.Problem(
     ...     draft=[0.2, 0.3, 0.5], target=[0.5, 0.4, 0.1], law=otm.IID(1)
     ... )  # log 1.25 = .223

@@ -158,6 +158,7 @@ class CallableVerifier(Verifier):
 
         Cost: `seconds`, or less where all is done before.
 
+        >>> import otm
         >>> mine = from_callable(lambda draft, target, drafts, uniforms: drafts[0])
         >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
         >>> interval = mine.acceptance_interval(problem)
@@ -336,6 +337,7 @@ def from_callable(
     Cost: O(1). Accuracy: as `otm.audit.exact`.
     Reference: docs/theory.md, "Audits".
 
+    >>> import otm
     >>> def first_or_target(draft, target, drafts, uniforms):
     ...     x = drafts[0]
     ...     return (x, True) if uniforms[0] * draft[x] < target[x] else (1, False)

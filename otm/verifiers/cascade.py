@@ -38,6 +38,7 @@ class Cascade(AimedVerifier):
     Reference: Narasimhan et al. 2025, rules OPT and Token v3, with their q (small) and p (large)
         exchanged.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25, 0.0], target=[0.5, 0.3, 0.2], law=otm.IID(1))
     >>> otm.lossy.output_law(
     ...     Cascade(rule="token_v3", alpha=0.2), problem

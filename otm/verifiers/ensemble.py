@@ -29,6 +29,7 @@ class Ensemble(AimedVerifier):
     Reference: docs/theory.md, "Lossy rules"; proposed for Hugging Face transformers
         (transformers#45979).
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> otm.acceptance(Ensemble(0.5), problem), otm.lossy.output_law(Ensemble(0.5), problem)
     (0.875, array([0.625, 0.375]))

@@ -43,6 +43,7 @@ class Mars(LossyVerifier):
     Reference: MARS [Song et al. 2026], 2601.15498v1, the rule of its abstract and its ratio r =
         z₂/z₁ with θ = .9.
 
+    >>> import otm
     >>> problem = otm.Problem(
     ...     draft=[0.2, 0.3, 0.5], target=[0.5, 0.4, 0.1], law=otm.IID(1)
     ... )  # log 1.25 = .223 against 2.0 and .2

@@ -41,6 +41,7 @@ class Mentored(AimedVerifier):
     Reference: Tran-Thien 2023, "An optimal lossy variant of speculative decoding"; zeros:
         docs/theory.md, "Lossy frontiers".
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0, 0.5, 0.5], law=otm.IID(1))
     >>> round(otm.acceptance(Mentored(0.3), problem), 6)
     0.759182

@@ -33,6 +33,7 @@ class RelaxedAcceptance(LossyVerifier):
     Reference: NVIDIA TensorRT-LLM's relaxed acceptance for thinking phases (relaxed_topk,
         relaxed_delta), greedy there.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.2, 0.3, 0.5], target=[0.5, 0.4, 0.1], law=otm.IID(1))
     >>> otm.acceptance(RelaxedAcceptance(top=2, delta=0.2), problem, by="rule")
     0.5

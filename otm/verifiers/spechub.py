@@ -43,6 +43,7 @@ class SpecHub(Verifier):
     Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums").
     Reference: SpecHub [Sun et al. 2024, arXiv 2411.05289].
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.Greedy(2))
     >>> round(otm.acceptance(SpecHub(), problem), 12)  # .2 + min(.2, .6) + min(.6, .4)
     0.8

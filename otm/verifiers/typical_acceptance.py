@@ -33,6 +33,7 @@ class TypicalAcceptance(LossyVerifier):
         rejection ends it at the last accepted token; for one token, what follows is a draw from the
         target.
 
+    >>> import otm
     >>> problem = otm.Problem(
     ...     draft=[0.6, 0.4, 0.0], target=[0.05, 0.55, 0.4], law=otm.IID(1)
     ... )  # threshold 0.09

@@ -270,6 +270,7 @@ def _at_least(exactly: NDArray[np.int64]) -> NDArray[np.float64]:
 def padded(values: NDArray[np.float64] | None, length: int) -> NDArray[np.float64]:
     """Return values by position with zeros behind them; zeros alone if there are none.
 
+    >>> import numpy as np
     >>> padded(np.array([8.0, 6.0]), 3).tolist()
     [8.0, 6.0, 0.0]
     """
