@@ -163,7 +163,7 @@ def by_every_way(**arguments: Any) -> list[module.AcceptanceTable]:
     return tables
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 17, 64, 300, 1000, 1024, 5000])
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 17, 64, 260, 1000, 1024, 5000])
 def test_compiled_rows_are_what_numpy_says(width: int) -> None:
     """Rows of few and of many blocks: stretches of nearly equal match probabilities, moments of
     small masses, blocks that hide no optimum.
@@ -215,13 +215,13 @@ def test_the_gate_of_fuzzy_is_decided_as_by_logarithms() -> None:
     far from it.
     """
     rng = np.random.default_rng(7)
-    draft = otm.examples.dirichlet(50, rng=rng, rows=400, concentration=0.5)
-    away = otm.examples.dirichlet(50, rng=rng, rows=400, concentration=0.5)
-    target = draft + np.linspace(0, 1, 400)[:, None] * (away - draft)
+    draft = otm.examples.dirichlet(50, rng=rng, rows=120, concentration=0.5)
+    away = otm.examples.dirichlet(50, rng=rng, rows=120, concentration=0.5)
+    target = draft + np.linspace(0, 1, 120)[:, None] * (away - draft)
     tables = by_every_way(draft=draft, target=target, k=[1], columns=["fuzzy_iid"])
     gates = [table["fuzzy_iid_k1"] for table in tables]
     np.testing.assert_allclose(*gates, rtol=0, atol=rounding(50, 1))
-    assert 50 < (gates[0] == 1).sum() < 350
+    assert 20 < (gates[0] == 1).sum() < 100
 
 
 @pytest.mark.long  # compiles everything
