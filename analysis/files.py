@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -21,6 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._json import plain_json
 from otm.statistics import Estimate
 
 from .errors import AnalysisError
@@ -63,6 +65,39 @@ def read_small(path: Path, most: int) -> bytes:
         if size > most:
             raise ValueError(f"it has {size:,} bytes and is larger than {most:,}")
         return file.read(size)
+
+
+def read_json(path: Path, most: int) -> Any:
+    """Return what a small file of strict JSON holds; raises as `read_small`, and on other JSON."""
+    try:
+        return plain_json(read_small(path, most))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def read_lines(path: Path, longest: int) -> Iterator[tuple[int, bytes]]:
+    """Yield number and bytes of each line of a regular file, one in memory at a time.
+
+    Raises:
+        AnalysisError: if the file cannot be read, or a line has more than `longest` bytes.
+    """
+    if not has_content(path):  # opening a pipe would wait for its writer
+        return
+    try:
+        with path.open("rb") as file:
+            for number in itertools.count(1):
+                line = file.readline(longest + 1)
+                if len(line) > longest:
+                    raise AnalysisError(
+                        f"Line {number} of {path.name} is longer than {longest} bytes. Split it."
+                    )
+                if not line:
+                    return
+                yield number, line
+    except OSError as error:
+        raise AnalysisError(
+            f"{path.name} must be readable; it is not ({error.strerror}). Check its permissions."
+        ) from error
 
 
 def has_content(path: Path) -> bool:
@@ -187,6 +222,7 @@ def content_digest(
 ) -> str:
     """Return the SHA-256 of what a file says of itself and of its columns, read batch by batch.
 
+    >>> import numpy as np
     >>> whole = {"a": np.arange(4), "b": np.ones(4)}
     >>> parts = [
     ...     {name: column[part] for name, column in whole.items()}

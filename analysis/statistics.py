@@ -55,11 +55,6 @@ class ClusterSums:
         self.sums = np.zeros((groups * clusters, columns))
         self.counts = np.zeros((groups * clusters, columns))
 
-    @staticmethod
-    def num_bytes(*, groups: int, clusters: int, columns: int) -> int:
-        """Return the memory that such a table takes."""
-        return 2 * 8 * groups * clusters * columns
-
     def add(self, group: NDArray[np.int64], prompt: NDArray[np.int64], values: Floats) -> None:
         """Add rows `(n, columns)`; values that are not finite are left out of sum and count."""
         keys, where = np.unique(group * self.clusters + prompt % self.clusters, return_inverse=True)
@@ -87,6 +82,7 @@ def clustered_covariance(sums: Floats, counts: Floats) -> Floats:
     C/(C − 1) Σ_c r_c r_cᵀ, r_c = (S_c − m n_c)/Σ n_c: its diagonal holds the squared standard
     errors of the intervals.
 
+    >>> import numpy as np
     >>> sums, counts = np.array([[1.0], [3.0]]), np.array([[2.0], [4.0]])
     >>> round(float(clustered_covariance(sums, counts)[0, 0]), 6)
     0.012346
@@ -106,11 +102,6 @@ class Histograms:
 
     def __init__(self, *, groups: int, columns: int) -> None:
         self.counts = np.zeros((groups, columns, self.BINS), dtype=np.int64)
-
-    @staticmethod
-    def num_bytes(*, groups: int, columns: int) -> int:
-        """Return the memory that such histograms take."""
-        return 8 * groups * columns * Histograms.BINS
 
     def add(self, group: NDArray[np.int64], values: Floats) -> None:
         """Add rows `(n, columns)`; values that are not finite are left out."""

@@ -13,10 +13,13 @@ import importlib
 import re
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from otm.commands.printing import escape_unencodable
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 COMMANDS = "otm.commands"
 EXTRA = "analysis"
@@ -54,13 +57,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     escape_unencodable()
     words = sys.argv[1:] if arguments is None else list(arguments)
-    further = {entry.name: entry for entry in metadata.entry_points(group=COMMANDS)}
-    if words and words[0] in further:
-        return _run_further(further[words[0]], words)
-    called = words[:1] if words and words[0] in OWN else OWN
-    options = _parser(sorted(further), called).parse_args(words)
+    if words and words[0] in OWN:
+        parser = _parser(own=words[:1])
+    else:
+        further = _further()
+        if words and words[0] in further:
+            return _run_further(further[words[0]], words)
+        parser = _parser(sorted(further))
+        version = _version("otm-speculative") or "not installed"
+        parser.add_argument("--version", action="version", version=f"otm {version}")
+    options = parser.parse_args(words)
     if options.command == "completion":
-        options.own, options.further = {name: _module(name) for name in OWN}, sorted(further)
+        options.own, options.further = {name: _module(name) for name in OWN}, sorted(_further())
     status: int = _module(options.command).run(options)
     return status
 
@@ -69,7 +77,14 @@ def _module(command: str) -> ModuleType:
     return importlib.import_module(f"otm.commands.{command}")
 
 
-def _run_further(entry: metadata.EntryPoint, words: list[str]) -> int:
+def _further() -> dict[str, EntryPoint]:
+    """Return the commands of other packages by name."""
+    from importlib import metadata  # noqa: PLC0415  # a tenth of what `otm plan` takes
+
+    return {entry.name: entry for entry in metadata.entry_points(group=COMMANDS)}
+
+
+def _run_further(entry: EntryPoint, words: list[str]) -> int:
     """Run a command of another package, or say what it needs."""
     if missing := [name for name in _required(entry) if not _version(name)]:
         wanted = (
@@ -85,7 +100,7 @@ def _run_further(entry: metadata.EntryPoint, words: list[str]) -> int:
     return status
 
 
-def _required(entry: metadata.EntryPoint) -> list[str]:
+def _required(entry: EntryPoint) -> list[str]:
     """Return the distributions that the extra installs for a command."""
     lines = (entry.dist.requires if entry.dist else None) or ()
     return [
@@ -96,10 +111,9 @@ def _required(entry: metadata.EntryPoint) -> list[str]:
 
 
 def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+    from importlib import metadata  # noqa: PLC0415  # as above
+
+    return next((found.version for found in metadata.distributions(name=name)), None)
 
 
 def _parser(further: Sequence[str] = (), own: Sequence[str] = OWN) -> argparse.ArgumentParser:
@@ -112,11 +126,6 @@ def _parser(further: Sequence[str] = (), own: Sequence[str] = OWN) -> argparse.A
         epilog=(
             f"otm COMMAND --help says more. Commands on language models need the extra `{EXTRA}`."
         ),
-    )
-    parser.add_argument(
-        "--version",
-        action="version",
-        version=f"otm {_version('otm-speculative') or 'not installed'}",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in own:

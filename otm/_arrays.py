@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures as cf
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,10 +16,10 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-_NUMPY: Any = array_api_compat.array_namespace(np.empty(0))
-
 Array = Any
 """An array of any supported namespace; shapes are given in docstrings as `(..., V)`."""
+
+_OF_NUMPY = (np.ndarray, np.generic)
 
 UNIT_ROUNDOFF = 2.0**-53
 LEAST = 2.0**-1074  # the least float above 0
@@ -34,8 +35,8 @@ _WORTH_A_THREAD = 1 << 16  # elements
 
 _LONG_ROW = 256  # from here on a loop over rows costs nothing beside the rows
 
-quiet: Callable[[], contextlib.AbstractContextManager[object]] = lambda: np.errstate(  # noqa: E731
-    divide="ignore", invalid="ignore", over="ignore", under="ignore"
+quiet: Callable[[], contextlib.AbstractContextManager[object]] = functools.partial(
+    np.errstate, divide="ignore", invalid="ignore", over="ignore", under="ignore"
 )
 """Silence NumPy where 0/0, x/0 and log 0 are meant and their values used; other namespaces never
 warn.
@@ -44,8 +45,8 @@ warn.
 
 def namespace(*arrays: Array) -> Any:
     """Return the array-API namespace that the arrays share."""
-    if all(type(array) is np.ndarray for array in arrays):
-        return _NUMPY  # asking costs more than an operation on a small array
+    if all(isinstance(array, _OF_NUMPY) for array in arrays):
+        return np  # of the standard since 2.1; the compatible one takes .1 s to load
     return array_api_compat.array_namespace(*arrays)
 
 

@@ -168,6 +168,7 @@ def divergence_term(q: Array, mass: Array) -> Array:
     Cost: O(1) per entry. Accuracy: m − q is exact where m is near q, so a relative 1e-14 at worst,
     however close the two are.
 
+    >>> import numpy as np
     >>> divergence_term(np.array([0.0, 0.5, 0.5]), np.array([0.25, 0.5, 0.0])).tolist()
     [0.25, 0.0, inf]
     """

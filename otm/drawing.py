@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from otm.errors import InvalidParameter, MissingPackage
@@ -118,9 +119,7 @@ def points(
     marker: str = "o",
 ) -> None:
     """Draw Monte Carlo means with their intervals as error bars."""
-    mean = np.array([e["mean"] for e in estimates])
-    low = np.array([e["low"] for e in estimates])
-    high = np.array([e["high"] for e in estimates])
+    mean, low, high = np.array([(e["mean"], e["low"], e["high"]) for e in estimates]).T
     axes.errorbar(
         x,
         mean,
@@ -173,9 +172,9 @@ class Line:
 
     label: str
     x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float] | None = None
-    high: Sequence[float] | None = None
+    y: Sequence[float] | NDArray[np.float64]
+    low: NDArray[np.float64] | None = None
+    high: NDArray[np.float64] | None = None
     best: bool = False
 
 
@@ -232,10 +231,8 @@ def draw_lines(
         look = LINES[0] if line.best else LINES[(number + 1) % len(LINES)]
         marker = MARKERS[number % len(MARKERS)]
         number += not line.best
-        x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
-        low, high = (
-            np.full_like(y, np.nan) if end is None else np.asarray(end, dtype=float)
-            for end in (line.low, line.high)
+        x, y, low, high = (  # None becomes NaN
+            np.asarray(part, dtype=float) for part in (line.x, line.y, line.low, line.high)
         )
         known = np.isfinite(y)
         ax.plot(
@@ -327,22 +324,14 @@ def plain(text: str) -> str:
 def spread(wanted: NDArray[np.float64], apart: float) -> NDArray[np.float64]:
     """Return heights at least `apart` from each other, as near to those wanted as can be.
 
-    With the steps taken off it is an isotonic regression: neighbours that are out of order are
-    pooled to their mean.
+    With the steps taken off it is an isotonic regression.
 
+    >>> import numpy as np
     >>> spread(np.array([0.0, 1.0, 10.0]), 4.0).tolist()
     [-1.5, 2.5, 10.0]
     """
     steps = apart * np.arange(len(wanted))
-    blocks: list[tuple[float, int]] = []
-    for value in wanted - steps:
-        blocks.append((float(value), 1))
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (upper, many), (lower, some) = blocks.pop(), blocks.pop()
-            blocks.append(((upper * many + lower * some) / (many + some), many + some))
-    return np.asarray(
-        np.repeat([value for value, _ in blocks], [many for _, many in blocks]) + steps
-    )
+    return np.asarray(scipy.optimize.isotonic_regression(wanted - steps).x + steps)
 
 
 def draw_bars(
@@ -456,21 +445,15 @@ def draw_tree(
     ax: Axes, parents: Sequence[int], texts: Sequence[str], weights: NDArray[np.float64]
 ) -> None:
     """Draw a tree from its root on the left, vertices shaded by weights in [0, 1], root first."""
-    below: list[list[int]] = [[] for _ in texts]
-    depth = [0] * len(texts)
+    paths: list[tuple[int, ...]] = [()]
     for vertex, parent in enumerate(parents, start=1):
-        below[parent].append(vertex)
-        depth[vertex] = depth[parent] + 1
-    height, leaves = [0.0] * len(texts), 0
-    waiting = [(0, False)]
-    while waiting:  # children before parents; a leaf takes the next line
-        vertex, done = waiting.pop()
-        if not below[vertex]:
-            height[vertex], leaves = -float(leaves), leaves + 1
-        elif done:
-            height[vertex] = 0.5 * (height[below[vertex][0]] + height[below[vertex][-1]])
-        else:
-            waiting += [(vertex, True), *((child, False) for child in reversed(below[vertex]))]
+        paths.append((*paths[parent], vertex))
+    depth = [len(path) for path in paths]
+    leaves = sorted(set(range(len(paths))) - set(parents), key=paths.__getitem__)
+    height = {leaf: -float(line) for line, leaf in enumerate(leaves)}
+    for vertex in sorted(set(parents), reverse=True):  # children before parents
+        below = [height[child] for child, parent in enumerate(parents, start=1) if parent == vertex]
+        height[vertex] = 0.5 * (below[0] + below[-1])
     for vertex, parent in enumerate(parents, start=1):
         ax.plot(
             [depth[parent], depth[vertex]],
@@ -479,7 +462,7 @@ def draw_tree(
             lw=0.6 + 1.8 * float(weights[vertex]),
             zorder=1,
         )
-    small = leaves > 24
+    small = len(leaves) > 24
     for vertex, text in enumerate(texts):
         share = float(np.clip(weights[vertex], 0.0, 1.0))
         dark = share > 0.55
@@ -502,7 +485,7 @@ def draw_tree(
     ax.set_yticks([])
     ax.grid(visible=False)
     ax.set_xlim(-0.4, max(depth) + 0.5)
-    ax.set_ylim(-max(1.0, leaves - 1) - 0.6, 0.6)
+    ax.set_ylim(-max(1, len(leaves) - 1) - 0.6, 0.6)
     ax.set_xlabel("token after the context")
     ax.spines["left"].set_visible(False)
 

@@ -78,6 +78,7 @@ def samples_needed(mass: NDArray[Any], *, detect: float, false_alarm: float, mis
 
     Cost: O(V). Reference: McDiarmid 1989; docs/theory.md, "Audits".
 
+    >>> import numpy as np
     >>> samples_needed(np.array([0.5, 0.5]), detect=0.02, false_alarm=1e-9, missed=1e-3)
     77769
     """

@@ -129,6 +129,7 @@ def dirichlet(
     Accuracy: drawn in the log domain, so that small concentrations do not underflow to rows of
         zeros.
 
+    >>> import numpy as np
     >>> dirichlet(3, rng=np.random.default_rng(0), rows=2).shape
     (2, 3)
     """

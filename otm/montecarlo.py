@@ -41,6 +41,8 @@ def estimate(
     Cost: O(samples · k log V).
     Reference: Clopper & Pearson 1934.
 
+    >>> import numpy as np
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2))
     >>> print(estimate(otm.KSeq(), problem, samples=1000, rng=np.random.default_rng(0)))
     1.0000 [0.9963, 1.0000]

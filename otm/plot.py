@@ -20,12 +20,12 @@ from otm.drafts import IID, LAWS
 from otm.errors import InvalidParameter, TooLarge
 from otm.lossy import distortion, kl_frontier, tv_frontier
 from otm.overlap import OverlapCurve
-from otm.pmf import check_choice
+from otm.pmf import check_choice, check_counts
 from otm.problem import Problem, check_problem, keyword_only, require_law
 from otm.results import Coupling, Optimum
 from otm.sequence import DraftTree
 from otm.trees import OptimalTree, TreeShape
-from otm.verbs import acceptance, check_ks, optimal_acceptance
+from otm.verbs import acceptance, optimal_acceptance
 from otm.verifiers import VERIFIERS, Verifier, gamma_star
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def curves(
 
     Cost: as `otm.compare` of these.
 
+    >>> import otm
     >>> from matplotlib.figure import Figure
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> ax = curves(problem, verifiers=[otm.KSeq()], k=[1, 2, 4], ax=Figure().subplots())
@@ -90,7 +91,7 @@ def curves(
         return problem.plot(ax)
     single = check_problem(problem).single(purpose="otm.plot.curves")
     law = type(single.law)
-    ks = check_ks(k)
+    ks = check_counts(k, name="k")
     if verifiers is None:
         verifiers = [
             make()
@@ -173,6 +174,7 @@ def coupling(
 
     Cost: O(n·V).
 
+    >>> import otm
     >>> from matplotlib.figure import Figure
     >>> best = otm.optimum(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))
     >>> coupling(best, ax=Figure().subplots()).get_title(loc="left")
@@ -214,6 +216,7 @@ def tree(
 
     Cost: O(n).
 
+    >>> import otm
     >>> from matplotlib.figure import Figure
     >>> best = otm.trees.optimal_tree([0.6, 0.25], num_nodes=3)
     >>> [text.get_text() for text in tree(best, ax=Figure().subplots()).texts]
@@ -268,6 +271,7 @@ def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
     Cost: a sort.
     Reference: docs/theory.md, "The overlap curve".
 
+    >>> import otm
     >>> from matplotlib.figure import Figure
     >>> ax = overlap(
     ...     otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)),
@@ -354,6 +358,7 @@ def frontier(
     Cost: 33 points of the frontier, and each scheme's output law.
     Reference: docs/theory.md, "Lossy frontiers".
 
+    >>> import otm
     >>> from matplotlib.figure import Figure
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> ax = frontier(problem, verifiers=[otm.Lenience(0.8)], ax=Figure().subplots())
@@ -377,14 +382,12 @@ def frontier(
         # How much more its own total variation allows; to nine digits, so that equal ones keep
         # their order.
         points.sort(key=lambda one: round(min(1.0, best + one[1].total_variation) - one[2], 9))
-    found: list[tuple[Verifier, float, float]] = []
-    beyond: list[Verifier] = []
-    for verifier, distances, height in points[:_MOST_POINTS]:
-        x = distances.total_variation if by == "tv" else distances.kl
-        if np.isfinite(x):
-            found.append((verifier, x, height))
-        else:
-            beyond.append(verifier)
+    placed = [
+        (verifier, distances.total_variation if by == "tv" else distances.kl, height)
+        for verifier, distances, height in points[:_MOST_POINTS]
+    ]
+    found = [(verifier, x, height) for verifier, x, height in placed if np.isfinite(x)]
+    beyond = [verifier for verifier, x, _ in placed if not np.isfinite(x)]
     furthest = max((x for _, x, _ in found), default=0.0)
     if by == "tv":
         most = min(1.0, max(1.1 * furthest, min(1.0 - best, 0.5), 0.02))
@@ -435,14 +438,9 @@ def frontier(
 
 
 def _level(curve: OverlapCurve, height: float) -> float:
-    """Return the smallest t with H(t) ≥ height, by bisection."""
-    low, high = 0.0, 1.0
-    while float(curve.at(high)) < height and high < 1e12:
-        high *= 2.0
-    for _ in range(80):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if float(curve.at(middle)) < height - 1e-15 else (low, middle)
-    return high
+    """Return the smallest t with H(t) ≥ height: between its kinks, the ratios, H is linear."""
+    kinks = np.append(0.0, curve.ratio[np.isfinite(curve.ratio)][::-1])
+    return float(np.interp(height, np.asarray(curve.at(kinks)), kinks))
 
 
 def _names(tokens: Sequence[str] | None, count: int, *, at_least: bool = False) -> list[str]:

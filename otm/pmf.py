@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import array_api_compat
@@ -112,9 +112,8 @@ def _extremes(array: Array, sums: Array) -> Array | list[float]:
 
 def _read(asked: Sequence[Array | list[float]]) -> list[list[float]]:
     """Return the numbers of several distributions, waiting once for a device they are all on."""
-    if all(isinstance(each, list) for each in asked):
-        return list(asked)
-    if len({(type(each), str(getattr(each, "device", ""))) for each in asked}) == 1:
+    places = {(type(each), str(getattr(each, "device", ""))) for each in asked}
+    if len(places) == 1 and not isinstance(asked[0], list):
         found: list[list[float]] = to_numpy(namespace(*asked).stack(list(asked), axis=0)).tolist()
         return found
     return [each if isinstance(each, list) else to_numpy(each).tolist() for each in asked]
@@ -135,7 +134,8 @@ def _checked(given: Array, given_sums: Array, extremes: Sequence[float], name: s
         )
     tolerance = SUM_TOLERANCE_FLOAT32 if array.dtype == xp.float32 else SUM_TOLERANCE_FLOAT64
     if worst > tolerance:
-        offending = _row_furthest_from_one(sums)
+        flat = xp.reshape(sums, (-1,))
+        offending = float(flat[int(xp.argmax(xp.abs(flat - 1)))])
         raise InvalidDistribution(
             f"{name} must sum to 1 within {tolerance:g} over its last axis; it sums to "
             f"{offending:.12g}. "
@@ -380,12 +380,6 @@ def _raise_not_finite(array: Array, name: str) -> None:
     )
 
 
-def _row_furthest_from_one(sums: Array) -> float:
-    xp = namespace(sums)
-    flat = xp.reshape(sums, (-1,))
-    return float(flat[int(xp.argmax(xp.abs(flat - 1)))])
-
-
 def align_pair(draft: Array, target: Array) -> tuple[Array, Array]:
     """Broadcast the leading axes of two `(..., V)` arrays of one kind, or raise `ShapeMismatch`."""
     xp = shared_namespace(draft, target)
@@ -462,25 +456,31 @@ def settle_counts(instance: object, **minimum: int) -> None:
         )
 
 
-def check_counts(values: object, *, name: str, minimum: int = 1) -> list[int]:
-    """Return integers as a list, each of at least `minimum`.
+def check_counts(values: Any, *, name: str, minimum: int = 1) -> list[int]:
+    """Return integers as a list, at least one of them, each of at least `minimum`.
 
     >>> check_counts((1, 2), name="num_drafts")
     [1, 2]
     """
     try:
-        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-            raise TypeError(f"{type(values).__name__} is no sequence of integers")
-        return [check_count(value, name=name, minimum=minimum) for value in values]
+        counts = [] if isinstance(values, bytes) else list(values)
     except (TypeError, RuntimeError) as error:  # arrays without axes; tensors without data
         raise InvalidParameter(
-            f"{name} must be a sequence of integers; got {values!r:.80}. Pass [{minimum}], say."
+            f"{name} must be a sequence of integers here; got {values!r:.80}. Pass "
+            f"{name}=[{minimum}], say."
         ) from error
+    if not counts:
+        raise InvalidParameter(
+            f"{name} must name at least one number; got an empty sequence. Pass "
+            f"{name}=[{minimum}], say."
+        )
+    return [check_count(count, name=name, minimum=minimum) for count in counts]
 
 
 def check_rng(rng: object) -> np.random.Generator:
     """Return `rng`, which must be a NumPy generator: no sampler makes one of its own.
 
+    >>> import numpy as np
     >>> check_rng(np.random.default_rng(0)).random() < 1
     True
     """

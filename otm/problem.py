@@ -69,7 +69,8 @@ class Problem:
     Cost: O(V) per row; a device is waited for once. An array whose rows sum to exactly 1 is kept,
         not copied: do not overwrite it while the problem is in use.
 
-    >>> problem = Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> import otm
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> problem.num_tokens, problem.law
     (2, IID(k=2))
     """
@@ -111,7 +112,8 @@ class Problem:
     def with_law(self, law: Law) -> Problem:
         """Return the same two distributions under another draft law, without validating them again.
 
-        >>> Problem(draft=[1.0], target=[1.0], law=otm.IID(2)).with_law(otm.IID(3)).law
+        >>> import otm
+        >>> otm.Problem(draft=[1.0], target=[1.0], law=otm.IID(2)).with_law(otm.IID(3)).law
         IID(k=3)
         """
         p, q = law.align(self.draft, self.target)

@@ -108,6 +108,7 @@ class Estimate(OneTable):
     def at(self, index: int) -> Estimate:
         """Return one number of several with its interval.
 
+        >>> import numpy as np
         >>> Estimate(np.array([1.0, 2.0]), np.array([0.5, 1.5]), np.array([1.5, 2.5])).at(1)
         Estimate(value=2.0, low=1.5, high=2.5)
         """
@@ -170,12 +171,10 @@ def binomial_interval(
     >>> binomial_interval(0, 9, confidence=0.9).interval_text
     '[0, 0.283129]'
     """
-    tail = (1.0 - confidence) / 2
-    low = float(scipy.stats.beta.ppf(tail, hits, samples - hits + 1)) if hits else 0.0
-    high = 1.0
-    if hits < samples:
-        high = float(scipy.stats.beta.isf(tail, hits + 1, samples - hits))
-    return Estimate(hits / samples, low, high, samples, confidence, quantity)
+    tail, misses = (1.0 - confidence) / 2, samples - hits
+    low = scipy.special.betaincinv(hits, misses + 1, tail) if hits else 0.0
+    high = scipy.special.betainccinv(hits + 1, misses, tail) if misses else 1.0
+    return Estimate(hits / samples, float(low), float(high), samples, confidence, quantity)
 
 
 def bernstein_deviation(values: Floats, *, span: float, uncertainty: float) -> float:
@@ -191,6 +190,7 @@ def bernstein_deviation(values: Floats, *, span: float, uncertainty: float) -> f
 
     Reference: Maurer & Pontil 2009, Theorem 4.
 
+    >>> import numpy as np
     >>> round(bernstein_deviation(np.array([0.0, 1.0] * 500), span=1.0, uncertainty=0.05), 4)
     0.0516
     """
@@ -216,6 +216,7 @@ def jackknife_error(replicates: Floats, multiplicity: Floats | None = None) -> F
 
     Reference: Efron & Stein 1981.
 
+    >>> import numpy as np
     >>> float(jackknife_error(np.array([1.0, 2.0, 3.0])).round(6))  # of a sum's replicates
     1.154701
     """
@@ -245,6 +246,7 @@ def ratio_of_means(sums: Floats, counts: Floats, *, confidence: float = 0.95) ->
 
     Reference: Liang & Zeger 1986; Cameron & Miller 2015, section II.
 
+    >>> import numpy as np
     >>> found = ratio_of_means(np.array([[1.0], [3.0]]), np.array([[2.0], [4.0]]))
     >>> round(float(found.value[0]), 4)
     0.6667

@@ -14,7 +14,7 @@ import math
 import numbers
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from otm import drawing
@@ -80,55 +80,38 @@ class Table:
 
     def text(self) -> str:
         """Return the table in aligned columns, the best marked by a star."""
-        marks = bool(self.best)
-        cells = [
-            [
-                shortened(format_cell(v), self.longest)
-                + ("★" if (i, j) in self.best else " " * (marks and j > 0))
-                for j, v in enumerate(row)
-            ]
-            for i, row in enumerate(self.rows)
-        ]
-        heads = [name + " " * (marks and j > 0) for j, name in enumerate(self.columns)]
+        texts = [[format_cell(value) for value in row] for row in self.rows]
+        heads = [name + self._mark(-1, j) for j, name in enumerate(self.columns)]
         rows: list[Sequence[str] | None] = [heads, None]
-        for i, row in enumerate(cells):
-            rows += [row] + [None] * (i in self.ruled)
-        right = [j for j, is_left in enumerate(self._left()) if not is_left]
-        lines = columns(rows, right=right)[0 if any(self.columns) else 1 :]
-        cut = dict.fromkeys(
-            text for row in self.rows for text in map(format_cell, row) if len(text) > self.longest
-        )
-        notes = (
-            line for note in (*self.notes, *(f"… {text}" for text in cut)) for line in wrapped(note)
-        )
-        return "\n".join([*[self.title] * bool(self.title), *lines, *notes])
+        for i, row in enumerate(texts):
+            rows.append([shortened(t, self.longest) + self._mark(i, j) for j, t in enumerate(row)])
+            rows += [None] * (i in self.ruled)
+        lines = columns(rows, right=self._numeric())[0 if any(self.columns) else 1 :]
+        cut = dict.fromkeys(text for row in texts for text in row if len(text) > self.longest)
+        notes = (*self.notes, *(f"… {text}" for text in cut))
+        below = [line for note in notes for line in wrapped(note)]
+        return "\n".join([*[self.title] * bool(self.title), *lines, *below])
+
+    def _mark(self, i: int, j: int) -> str:
+        """Return what stands behind a cell: a star, or room for those of its column."""
+        return "★" if (i, j) in self.best else " " * (bool(self.best) and j > 0)
 
     def html(self) -> str:
         """Return the table as HTML that needs nothing from outside; the best is bold."""
-        left = self._left()
+        numeric = self._numeric()
 
-        def cell(text: str, j: int, tag: str = "td", style: str = "") -> str:
-            return (
-                f"<{tag} "
-                f'style="{_CELL};text-align:{"left" if left[j] else "right"}{style}">{text}</{tag}>'
+        def line(texts: Iterable[str], tag: str = "td", under: str = "") -> str:
+            sides = ("right" if j in numeric else "left" for j in range(len(self.columns)))
+            cells = (
+                f'<{tag} style="{_CELL};text-align:{side}{under}">{text}</{tag}>'
+                for text, side in zip(texts, sides, strict=True)
             )
+            return f"<tr>{''.join(cells)}</tr>"
 
-        head = "".join(
-            cell(html.escape(name), j, "th", ";border-bottom:1px solid")
-            for j, name in enumerate(self.columns)
-        )
-        body = []
-        for i, row in enumerate(self.rows):
-            under = ";border-bottom:1px solid #999" if i in self.ruled else ""
-            texts = [html.escape(format_cell(value)) for value in row]
-            texts = [
-                f"<b>{text}</b>" if (i, j) in self.best else text for j, text in enumerate(texts)
-            ]
-            body.append(
-                "<tr>"
-                + "".join(cell(text, j, style=under) for j, text in enumerate(texts))
-                + "</tr>"
-            )
+        body = [
+            line(row, under=";border-bottom:1px solid #999" if i in self.ruled else "")
+            for i, row in enumerate(self._cells(html.escape, "<b>{}</b>"))
+        ]
         title = (
             f'<caption style="text-align:left;font-weight:600">{html.escape(self.title)}</caption>'
             if self.title
@@ -137,51 +120,44 @@ class Table:
         notes = "".join(
             f'<div style="font-size:85%">{html.escape(note)}</div>' for note in self.notes
         )
-        head = f"<thead><tr>{head}</tr></thead>" if any(self.columns) else ""
+        names = line(map(html.escape, self.columns), "th", ";border-bottom:1px solid")
+        head = f"<thead>{names}</thead>" if any(self.columns) else ""
         return f'<table style="{_CSS}">{title}{head}<tbody>{"".join(body)}</tbody></table>{notes}'
 
     def latex(self) -> str:
         """Return a `tabular` for the package booktabs; the best is bold."""
-        head = (
-            [" & ".join(map(latex_escaped, self.columns)) + r" \\", r"\midrule"]
-            if any(self.columns)
-            else []
-        )
-        body = []
-        for i, row in enumerate(self.rows):
-            texts = [latex_escaped(format_cell(value)) for value in row]
-            body.append(
-                " & ".join(
-                    rf"\textbf{{{t}}}" if (i, j) in self.best else t for j, t in enumerate(texts)
-                )
-                + r" \\"
-            )
-            body += [r"\midrule"] * (i in self.ruled and i + 1 < len(self.rows))
-        comments = [f"% {self.title}"] if self.title else []
+        lines = [f"% {self.title}"] if self.title else []
+        sides = ("r" if j in self._numeric() else "l" for j in range(len(self.columns)))
+        lines += [rf"\begin{{tabular}}{{{''.join(sides)}}}", r"\toprule"]
+        if any(self.columns):
+            lines += [" & ".join(map(latex_escaped, self.columns)) + r" \\", r"\midrule"]
+        for i, row in enumerate(self._cells(latex_escaped, r"\textbf{{{}}}")):
+            lines.append(" & ".join(row) + r" \\")
+            lines += [r"\midrule"] * (i in self.ruled and i + 1 < len(self.rows))
         notes = [rf"\par{{\footnotesize {latex_escaped(note)}\par}}" for note in self.notes]
-        form = "".join("l" if is_left else "r" for is_left in self._left())
-        return "\n".join(
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes])
+
+    def _cells(self, escaped: Callable[[str], str], best: str) -> list[list[str]]:
+        """Return the cells as they are written on a page, the best in a form of their own."""
+        return [
             [
-                *comments,
-                rf"\begin{{tabular}}{{{form}}}",
-                r"\toprule",
-                *head,
-                *body,
-                r"\bottomrule",
-                r"\end{tabular}",
-                *notes,
+                (best if (i, j) in self.best else "{}").format(escaped(format_cell(value)))
+                for j, value in enumerate(row)
             ]
-        )
+            for i, row in enumerate(self.rows)
+        ]
 
-    def _left(self) -> list[bool]:
-        """Whether each column is text, which stands on the left."""
-        return [not self._numeric(j) for j in range(len(self.columns))]
-
-    def _numeric(self, j: int) -> bool:
-        values = [row[j] for row in self.rows if row[j] not in (None, "")]
-        return bool(values) and all(
-            isinstance(value, numbers.Real | Approximate) for value in values
-        )
+    def _numeric(self) -> list[int]:
+        """Return the columns of numbers, which stand on the right."""
+        filled = [
+            [row[j] for row in self.rows if row[j] not in (None, "")]
+            for j in range(len(self.columns))
+        ]
+        return [
+            j
+            for j, values in enumerate(filled)
+            if values and all(isinstance(value, numbers.Real | Approximate) for value in values)
+        ]
 
 
 @dataclasses.dataclass(frozen=True)

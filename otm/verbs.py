@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from otm._arrays import Array, as_scalar_or_array, clip, namespace, tracks_gradient
 from otm.drafts.base import Law, readable
 from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import check_count, check_rng
+from otm.pmf import check_count, check_counts, check_rng
 from otm.problem import Problem, check_problem, refuse_gradients
 from otm.results import Coupling, Definition, Samples
 from otm.verifiers.base import (
@@ -57,11 +57,14 @@ def optimal_acceptance(problem: Problem) -> Array:
     Reference: Hu et al. 2025 (cut formula); SpecTr, (3); docs/theory.md, "The cut formula",
         "Gradients".
 
-    >>> optimal_acceptance(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
+    >>> import otm
+    >>> optimal_acceptance(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))
     0.9375
     >>> import torch
     >>> p = torch.tensor([0.75, 0.25], dtype=torch.float64, requires_grad=True)
-    >>> optimal_acceptance(Problem(draft=p, target=torch.tensor([0.5, 0.5]), law=IID(2))).backward()
+    >>> optimal_acceptance(
+    ...     otm.Problem(draft=p, target=torch.tensor([0.5, 0.5]), law=otm.IID(2))
+    ... ).backward()
     >>> p.grad.tolist()  # λ = 2·(3/4) on the second token, less its mean under p
     [-0.375, 1.125]
     """
@@ -85,12 +88,15 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
     Cost: O(V) for i.i.d. drafts, as above, and O(4,096·len(k)).
     Reference: as `optimal_acceptance`; monotone by SpecTr, Lemma 1.
 
+    >>> import otm
     >>> optimal_acceptance_curve(
-    ...     Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]
+    ...     otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)), k=[1, 2]
     ... ).tolist()
     [0.75, 0.9375]
     """
-    return _law_with_optimum(problem).optimal_values(problem.draft, problem.target, check_ks(k))
+    return _law_with_optimum(problem).optimal_values(
+        problem.draft, problem.target, check_counts(k, name="k")
+    )
 
 
 def _law_with_optimum(problem: Problem) -> Law:
@@ -116,7 +122,8 @@ def optimal_cut(problem: Problem) -> NDArray[np.bool_]:
     Cost: O(V log V) for i.i.d. drafts.
     Reference: Hu et al. 2025.
 
-    >>> optimal_cut(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
+    >>> import otm
+    >>> optimal_cut(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))
     array([ True, False])
     """
     single = check_problem(problem).single(purpose="otm.optimal_cut")
@@ -140,7 +147,10 @@ def prepare(verifier: Verifier, problem: Problem) -> Rule:
 
     Cost: see the verifier.
 
-    >>> prepare(KSeq(), Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2))).keep[0]  # γ* = 1
+    >>> import otm
+    >>> prepare(otm.KSeq(), otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2))).keep[
+    ...     0
+    ... ]  # γ* = 1
     array([1., 1.])
     """
     require_support(verifier, check_problem(problem).law)
@@ -172,7 +182,11 @@ def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "member
 
     Cost and accuracy: see the verifier.
 
-    >>> acceptance(RecursiveRejection(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
+    >>> import otm
+    >>> acceptance(
+    ...     otm.RecursiveRejection(),
+    ...     otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)),
+    ... )
     0.8125
     """
     require_support(verifier, check_problem(problem, gradients=True).law)
@@ -196,12 +210,13 @@ def acceptance_curve(
     Cost: for a `CurvedVerifier` that of its `curve` (K-SEQ at γ*: one search for all k; recursive
         rejection of i.i.d. drafts: one recursion to max(k)); others: one call per k.
 
+    >>> import otm
     >>> acceptance_curve(
-    ...     KSeq(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]
+    ...     otm.KSeq(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)), k=[1, 2]
     ... ).round(6).tolist()
     [0.75, 0.847597]
     """
-    ks = check_ks(k)
+    ks = check_counts(k, name="k")
     definition = check_definition(by)
     law = check_problem(problem, gradients=True).law
     for count in ks:
@@ -232,8 +247,11 @@ def kernel(verifier: Verifier, problem: Problem, drafts: object) -> NDArray[np.f
 
     Cost: O(k + V) per draft sequence after `prepare`.
 
+    >>> import otm
     >>> kernel(
-    ...     RecursiveRejection(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), [0]
+    ...     otm.RecursiveRejection(),
+    ...     otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)),
+    ...     [0],
     ... ).round(4)
     array([0.6667, 0.3333])
     """
@@ -247,11 +265,7 @@ def _kernel(rule: Rule, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
     if isinstance(rule, Conditional):
         accepted, residual = rule.split(tokens)
         return accepted + residual
-    if not isinstance(rule, Shared):
-        raise TypeError(
-            f"A rule is either Conditional or Shared; {type(rule).__name__} is neither. Derive it "
-            "from one."
-        )
+    assert isinstance(rule, Shared)
     joint = _joint(rule)
     rows = {tuple(row): i for i, row in enumerate(joint.drafts.tolist())}
     missing = [tuple(row) for row in tokens.tolist() if tuple(row) not in rows]
@@ -282,7 +296,10 @@ def coupling(verifier: Verifier, problem: Problem) -> Coupling:
     Cost: O(V^k · V).
     Reference: SpecTr, Definition 1.
 
-    >>> coupling(KSeq(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2))).output_marginal
+    >>> import otm
+    >>> coupling(
+    ...     otm.KSeq(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    ... ).output_marginal
     array([0.5, 0.5])
     """
     rule = prepare(verifier, problem)
@@ -349,9 +366,11 @@ def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Ge
 
     Cost: O(size · k log V) for most verifiers.
 
+    >>> import numpy as np
+    >>> import otm
     >>> draws = sample(
-    ...     KSeq(),
-    ...     Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2)),
+    ...     otm.KSeq(),
+    ...     otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2)),
     ...     size=3,
     ...     rng=np.random.default_rng(0),
     ... )
@@ -380,18 +399,3 @@ def run(rule: Rule, *, size: int, rng: np.random.Generator) -> Samples:
     drafts, state = rule.draw(rng.random((size, rule.num_draft_uniforms)))
     output, accepted = rule.verify(drafts, rng.random((size, rule.num_uniforms)), state)
     return Samples(drafts=drafts, output=output, accepted=accepted)
-
-
-def check_ks(k: Iterable[int]) -> list[int]:
-    """Return numbers of drafts as a list, or raise `InvalidParameter` unless each is ≥ 1."""
-    try:
-        ks = [] if isinstance(k, bytes) else [check_count(value, name="k") for value in k]
-    except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
-        raise InvalidParameter(
-            f"k must be a sequence of integers here; got {k!r}. Pass k=[{k!r}]."
-        ) from error
-    if not ks:
-        raise InvalidParameter(
-            "k must name at least one number of drafts; got an empty sequence. Pass k=[1], say."
-        )
-    return ks

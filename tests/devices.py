@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from otm import _arrays
+from otm import _arrays, _numba
 
 _READS = {"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal"}
 _SIZED_BY_VALUES = {
@@ -30,20 +30,29 @@ _SIZED_BY_VALUES = {
 
 
 @contextlib.contextmanager
-def no_host() -> Iterator[None]:
+def replaced(name: str, function: Callable[..., Any], home: Any = _arrays) -> Iterator[None]:
+    """Put another function in the place of one, wherever the library has imported it."""
+    plain = getattr(home, name)
+    with pytest.MonkeyPatch.context() as patch:
+        for module_name, module in list(sys.modules.items()):
+            if module_name.startswith("otm") and getattr(module, name, None) is plain:
+                patch.setattr(module, name, function)
+        yield
+
+
+def no_host() -> Any:
     """Treat every torch tensor as one that the host cannot look into, so that the CPU runs what a
     device would.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        plain = _arrays.is_on_host
-        for name, module in list(sys.modules.items()):
-            if name.startswith("otm") and getattr(module, "is_on_host", None) is plain:
-                patch.setattr(
-                    module,
-                    "is_on_host",
-                    lambda array: not isinstance(array, torch.Tensor) and plain(array),
-                )
-        yield
+    plain = _arrays.is_on_host
+    return replaced(
+        "is_on_host", lambda array: not isinstance(array, torch.Tensor) and plain(array)
+    )
+
+
+def without_compiled_code() -> Any:
+    """Have the library do without numba."""
+    return replaced("compiled", lambda name: None, _numba)
 
 
 class Watch(TorchDispatchMode):
@@ -149,9 +158,5 @@ def fake_cuda(
         return plain(array)
 
     plain = _arrays.to_numpy
-    with pytest.MonkeyPatch.context() as patch:
-        for name, module in list(sys.modules.items()):
-            if name.startswith("otm") and getattr(module, "to_numpy", None) is plain:
-                patch.setattr(module, "to_numpy", watched)
-        with FakeTensorMode() as mode, watch, _PlainIndexing():
-            yield mode, watch
+    with replaced("to_numpy", watched), FakeTensorMode() as mode, watch, _PlainIndexing():
+        yield mode, watch

@@ -7,10 +7,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 
 Masses = list[Fraction]
+Numbers = Sequence[Any]
+"""Fractions, decimals or numbers of mpmath: the formulas are the same."""
 
 
 def exact(values: Sequence[float]) -> Masses:
@@ -29,12 +32,9 @@ def subsets(num_tokens: int) -> list[tuple[int, ...]]:
     ]
 
 
-def optimum_iid(p: Masses, q: Masses, k: int) -> Fraction:
+def optimum_iid(p: Numbers, q: Numbers, k: int) -> Any:
     """α* = 1 + min over all T of Q(T) − P(T)^k."""
-    return 1 + min(
-        sum((q[y] for y in T), Fraction(0)) - sum((p[y] for y in T), Fraction(0)) ** k
-        for T in subsets(len(p))
-    )
+    return 1 + min(sum(q[y] for y in T) - sum(p[y] for y in T) ** k for T in subsets(len(p)))
 
 
 def optimum_from_table(
@@ -68,17 +68,28 @@ def theorem_1(p: Masses, q: Masses, k: int, chosen: Sequence[int]) -> Fraction:
     return first + second
 
 
-def recursive_rejection(p: Masses, q: Masses, k: int) -> Fraction:
-    """α = 1 − Π (1 − Σ min(p, r_{i−1})), r₀ = q, r_i ∝ (r_{i−1} − p)₊."""
-    rejected, r = Fraction(1), q
-    for _ in range(k):
-        left = [max(ri - pi, Fraction(0)) for ri, pi in zip(r, p, strict=True)]
-        total = sum(left)
-        rejected *= total
-        if total == 0:
-            break
-        r = [x / total for x in left]
-    return 1 - rejected
+def recursive_rejection(p: Numbers, q: Numbers, k: int, *, distinct: bool = False) -> Any:
+    """α of r₀ = q, r_i ∝ (r_{i−1} − p)₊; of distinct drafts over every path of rejected ones."""
+    return 1 - _all_rejected(p, q, k, distinct)
+
+
+def _all_rejected(p: Numbers, r: Numbers, k: int, distinct: bool) -> Any:
+    left = [max(b - a, 0) for a, b in zip(p, r, strict=True)]
+    rejected = sum(left)
+    if k == 1 or rejected == 0:
+        return rejected
+    after = [x / rejected for x in left]
+    if not distinct:
+        return rejected * _all_rejected(p, after, k - 1, distinct)
+    found = 0
+    for x, mass in enumerate(p):
+        if mass > r[x]:  # drafted with probability p, rejected with probability 1 − r/p
+            others = [0 if y == x else a for y, a in enumerate(p)]
+            whole = sum(others)
+            law = [a / whole for a in others] if whole else None
+            chance = _all_rejected(law, after, k - 1, distinct) if law else 1
+            found += (mass - r[x]) * chance
+    return found
 
 
 def kseq(p: Masses, q: Masses, k: int, gamma: Fraction) -> tuple[Fraction, Fraction, Masses]:

@@ -56,24 +56,10 @@ def law_params(counts: Sequence[int] = (1, 2, 3)) -> list[Any]:
     return [pytest.param(law, id=label(law)) for law in laws(counts)]
 
 
-def supported_pairs(
-    counts: Sequence[int] = (1, 2, 3),
-    *,
-    needing: Callable[[otm.Verifier], bool] = lambda verifier: True,
-    because: str = "",
-) -> list[Any]:
-    """Parameters (verifier, law) for every supported pair; those that do not satisfy `needing` are
-    shown as skipped.
-    """
+def supported_pairs(counts: Sequence[int] = (1, 2, 3)) -> list[Any]:
+    """Parameters (verifier, law) for every supported pair."""
     return [
-        pytest.param(
-            verifier,
-            law,
-            id=f"{label(verifier)}-{label(law)}",
-            marks=[]
-            if needing(verifier)
-            else [pytest.mark.skip(reason=f"{verifier!r}: {because}")],
-        )
+        pytest.param(verifier, law, id=f"{label(verifier)}-{label(law)}")
         for verifier, law in itertools.product(verifiers(), laws(counts))
         if verifier.supports(law)
     ]
@@ -97,7 +83,7 @@ def make_problem(law: otm.Law, rows: Sequence[Any], target: Any) -> otm.Problem:
     return otm.Problem(draft=np.stack(arrays).reshape(shape), target=target, law=law)
 
 
-_ROWS: dict[str, tuple[list[list[float]], list[float]]] = {
+ROWS: dict[str, tuple[list[list[float]], list[float]]] = {
     "plain": (
         [[0.41, 0.33, 0.17, 0.09], [0.2, 0.1, 0.4, 0.3], [0.05, 0.55, 0.15, 0.25]],
         [0.12, 0.29, 0.38, 0.21],
@@ -126,12 +112,12 @@ _ROWS: dict[str, tuple[list[list[float]], list[float]]] = {
     "tiny": ([[0.6, 0.4, 1e-300, 1e-30]] * 3, [0.3, 1e-300, 0.7, 1e-17]),
     "vocabulary of one": ([[1.0]] * 3, [1.0]),
 }
-NAMED = list(_ROWS)
+NAMED = list(ROWS)
 
 
 def named_problem(name: str, law: otm.Law) -> otm.Problem | None:
     """The named instance under this law, or None where the law cannot draft from so few tokens."""
-    rows, target = _ROWS[name]
+    rows, target = ROWS[name]
     if not fits(law, len(target)):
         return None
     rows = [*rows, *rows, *rows]

@@ -9,6 +9,7 @@ tested on the same mutant.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,17 @@ import numpy as np
 import otm
 from otm._arrays import inverse_cdf
 
+Follow = Callable[[tuple[int, ...]], tuple[list[float], np.ndarray]]
+"""Says with which probability each draft of a row is accepted, and the residual after all."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sequential(otm.verifiers.Conditional):
-    """Accept draft x at stage i with probability keep[i, x], else draw from the residual; fresh
-    uniforms or one for all.
+    """Accept the drafts of a row in turn, else draw from the residual; fresh uniforms or one for
+    all.
     """
 
-    keep: np.ndarray
-    residual: np.ndarray
+    follow: Follow
     reuse: bool = False
 
     @property
@@ -32,32 +35,30 @@ class Sequential(otm.verifiers.Conditional):
         return self.problem.law.k + 1
 
     def split(self, drafts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        accepted = np.zeros((len(drafts), self.problem.num_tokens))
+        accepted, residuals = np.zeros((2, len(drafts), self.problem.num_tokens))
         for i, row in enumerate(drafts):
-            probabilities = [self.keep[stage, x] for stage, x in enumerate(row)]
-            if self.reuse:  # accepted at stage i iff max(keep before) ≤ η < keep here
-                highest = 0.0
-                for x, keep in zip(row, probabilities, strict=True):
-                    accepted[i, x] += max(keep - highest, 0.0)
-                    highest = max(highest, keep)
-            else:
-                reaching = 1.0
-                for x, keep in zip(row, probabilities, strict=True):
-                    accepted[i, x] += reaching * keep
-                    reaching *= 1.0 - keep
-        left = 1.0 - accepted.sum(axis=1)
-        return accepted, left[:, None] * self.residual
+            keep, residual = self.follow(tuple(row))
+            reached, highest = 1.0, 0.0
+            for x, chance in zip(row, keep, strict=True):
+                # one uniform accepts at this stage iff max(keep before) ≤ η < keep here
+                taken = max(chance - highest, 0.0) if self.reuse else reached * chance
+                accepted[i, x] += taken
+                reached, highest = reached - taken, max(highest, chance)
+            residuals[i] = reached * residual
+        return accepted, residuals
 
     def verify(
         self, drafts: np.ndarray, uniforms: np.ndarray, state: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        output = inverse_cdf(self.residual, uniforms[:, -1])
-        accepted = np.zeros(len(drafts), dtype=bool)
-        for stage in range(drafts.shape[1]):
-            coin = uniforms[:, 0 if self.reuse else stage]
-            now = ~accepted & (coin < self.keep[stage, drafts[:, stage]])
-            output[now] = drafts[now, stage]
-            accepted |= now
+        output, accepted = np.empty(len(drafts), dtype=np.int64), np.zeros(len(drafts), dtype=bool)
+        for row in np.unique(drafts, axis=0):
+            here = np.flatnonzero((drafts == row).all(axis=1))
+            keep, residual = self.follow(tuple(row))
+            coins = uniforms[here, :1] if self.reuse else uniforms[here, : len(keep)]
+            wins = coins < np.asarray(keep)
+            accepted[here] = wins.any(axis=1)
+            drawn = inverse_cdf(residual, uniforms[here, -1])
+            output[here] = np.where(accepted[here], row[wins.argmax(axis=1)], drawn)
         return output, accepted
 
 
@@ -72,17 +73,21 @@ class Mutant(otm.Verifier):
         raise NotImplementedError("mutants are only enumerated and sampled")
 
 
-def _stages(problem: otm.Problem, *, renormalise: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Recursive rejection: keep `(k, V)` and the last residual, normalised at each stage or not."""
+def _ratio(r: np.ndarray, p: np.ndarray) -> np.ndarray:
+    return np.minimum(1.0, np.divide(r, p, out=np.zeros_like(p), where=p > 0))
+
+
+def _stages(problem: otm.Problem, *, renormalise: bool = True) -> Follow:
+    """Recursive rejection, the residual normalised at each stage or not."""
     p, r, keep = problem.draft, problem.target, []
     for _ in range(problem.law.k):
-        keep.append(np.minimum(1.0, np.divide(r, p, out=np.zeros_like(p), where=p > 0)))
+        keep.append(_ratio(r, p))
         r = np.maximum(r - p, 0.0)
         if r.sum() == 0.0:  # nothing is ever rejected here
             r = problem.target
         elif renormalise:
             r = r / r.sum()
-    return np.stack(keep), r / r.sum()
+    return lambda row: ([stage[x] for stage, x in zip(keep, row, strict=True)], r / r.sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +97,7 @@ class Faithful(Mutant):
     """
 
     def prepare(self, problem: otm.Problem) -> Sequential:
-        return Sequential(problem, *_stages(problem, renormalise=True))
+        return Sequential(problem, _stages(problem))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +105,7 @@ class NoRenormalisation(Mutant):
     """Recursive rejection that forgets to renormalise the residual before the next draft."""
 
     def prepare(self, problem: otm.Problem) -> Sequential:
-        return Sequential(problem, *_stages(problem, renormalise=False))
+        return Sequential(problem, _stages(problem, renormalise=False))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,15 +113,15 @@ class ReusedUniform(Mutant):
     """Recursive rejection that draws one uniform and compares it at every accept step."""
 
     def prepare(self, problem: otm.Problem) -> Sequential:
-        return Sequential(problem, *_stages(problem, renormalise=True), reuse=True)
+        return Sequential(problem, _stages(problem), reuse=True)
 
 
-def _kseq(problem: otm.Problem, target: np.ndarray, gamma: float) -> tuple[np.ndarray, np.ndarray]:
-    p, k = problem.draft, problem.law.k
-    keep = np.minimum(1.0, np.divide(target, gamma * p, out=np.zeros_like(p), where=p > 0))
+def _kseq(problem: otm.Problem, gamma: float) -> Follow:
+    p, q, k = problem.draft, problem.target, problem.law.k
+    keep = _ratio(q, gamma * p)
     beta = (p * keep).sum()
-    residual = np.maximum(target - p * keep * (1 - (1 - beta) ** k) / beta, 0.0)
-    return np.tile(keep, (k, 1)), residual / residual.sum()
+    residual = np.maximum(q - p * keep * (1 - (1 - beta) ** k) / beta, 0.0)
+    return lambda row: ([keep[x] for x in row], residual / residual.sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,11 +129,8 @@ class ReusedUniformKSeq(Mutant):
     """K-SEQ at γ* that draws one uniform and compares it at every accept step."""
 
     def prepare(self, problem: otm.Problem) -> Sequential:
-        return Sequential(
-            problem,
-            *_kseq(problem, problem.target, float(otm.verifiers.gamma_star(problem))),
-            reuse=True,
-        )
+        gamma = float(otm.verifiers.gamma_star(problem))
+        return Sequential(problem, _kseq(problem, gamma), reuse=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +139,40 @@ class ClippedKSeq(Mutant):
 
     def prepare(self, problem: otm.Problem) -> Sequential:
         gamma = 0.5 * (1 + float(otm.verifiers.gamma_star(problem)))
-        return Sequential(problem, *_kseq(problem, problem.target, gamma))
+        return Sequential(problem, _kseq(problem, gamma))
+
+
+@dataclasses.dataclass(frozen=True)
+class Distinct(Mutant):
+    """Recursive rejection without replacement, path by path from the definition, with one mistake
+    or none.
+
+    mistake: "" none; "not renormalised" compares with p instead of p over the tokens left (the
+    wrong conditional law); "one minus" renormalises by 1 − the mass taken; "reuse" compares one
+    uniform at every accept step.
+    """
+
+    mistake: str = ""
+
+    laws = (otm.WithoutReplacement,)
+
+    def prepare(self, problem: otm.Problem) -> Sequential:
+        def follow(row: tuple[int, ...]) -> tuple[list[float], np.ndarray]:
+            p, r, keep = problem.draft.copy(), problem.target, []
+            taken = 0.0
+            for x in row:
+                left = {"not renormalised": 1.0, "one minus": 1.0 - taken}.get(
+                    self.mistake, p.sum()
+                )
+                law = p / left if left > 0 else np.zeros_like(p)
+                keep.append(min(1.0, r[x] / law[x]) if law[x] > 0 else 1.0)
+                excess = np.maximum(r - law, 0.0)
+                r = excess / excess.sum() if excess.sum() > 0 else r
+                taken += p[x]
+                p[x] = 0.0
+            return keep, r
+
+        return Sequential(problem, follow, reuse=self.mistake == "reuse")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +185,7 @@ class RawTarget(Mutant):
 
     def prepare(self, problem: otm.Problem) -> Sequential:
         other = otm.Problem(draft=problem.draft, target=list(self.raw), law=problem.law)
-        return Sequential(problem, *_stages(other, renormalise=True))
+        return Sequential(problem, _stages(other))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,16 +32,12 @@ def test_total_variation_is_the_largest_difference_over_events(
 @settings(max_examples=200)
 @given(strategies.pairs(max_tokens=8))
 def test_kl_is_scipys_relative_entropy(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    """Each term q log(q/p) carries log's half ulp on logs up to 700, and SciPy's plain sum cancels
+    to |Σp − Σq|; infinite exactly where the target leaves the draft.
+    """
     draft, target = pair
-    wanted = rel_entr(target, draft).sum()
     value = otm.divergences.kl_divergence(draft=draft, target=target)
-    # Each term q log(q/p) carries log's half ulp on logs up to 700, and SciPy's plain sum cancels
-    # to |Σp − Σq|.
-    assert (
-        value == pytest.approx(wanted, rel=1e-13, abs=1e-12)
-        if np.isfinite(wanted)
-        else value == np.inf
-    )
+    assert value == pytest.approx(rel_entr(target, draft).sum(), rel=1e-13, abs=1e-12)
     assert value >= 0
 
 
@@ -67,36 +63,26 @@ def test_kl_keeps_its_digits_when_the_two_are_close(size: float) -> None:
     )
 
 
-def test_divergence_terms_against_high_precision() -> None:
-    for q in (1e-300, 1e-9, 0.3, 1.0):
-        for ratio in (
-            1e-200,
-            1e-3,
-            0.7499,
-            0.7501,
-            0.95,
-            1 - 1e-9,
-            1.0,
-            1 + 1e-6,
-            1.2499,
-            1.2501,
-            3.0,
-            1e5,
-        ):
-            mass = q * ratio
-            if mass == 0:
-                continue
-            with mpmath.workdps(60):
-                wanted = float(
-                    mpmath.mpf(q) * mpmath.log(mpmath.mpf(q) / mpmath.mpf(mass))
-                    - q
-                    + mpmath.mpf(mass)
-                )
-            # The quotient and its logarithm are off by 3u at |d| = 1/4, where a term is d − log(1 +
-            # d) ≥ 0.027: 110u.
-            assert divergence_term(np.array([q]), np.array([mass]))[0] == pytest.approx(
-                wanted, rel=110 * UNIT_ROUNDOFF, abs=1e-320
-            )
+@pytest.mark.parametrize("q", [1e-300, 1e-9, 0.3, 1.0])
+@pytest.mark.parametrize(
+    "ratio",
+    [1e-3, 0.7499, 0.7501, 0.95, 1 - 1e-9, 1.0, 1 + 1e-6, 1.2499, 1.2501, 3.0, 1e5],
+)
+def test_divergence_terms_against_high_precision(q: float, ratio: float) -> None:
+    """The quotient and its logarithm are off by 3u at |d| = 1/4, where a term is d − log(1 + d) ≥
+    .027: 110u.
+    """
+    mass = q * ratio
+    with mpmath.workdps(60):
+        wanted = float(
+            mpmath.mpf(q) * mpmath.log(mpmath.mpf(q) / mpmath.mpf(mass)) - q + mpmath.mpf(mass)
+        )
+    assert divergence_term(np.array([q]), np.array([mass]))[0] == pytest.approx(
+        wanted, rel=110 * UNIT_ROUNDOFF, abs=1e-320
+    )
+
+
+def test_divergence_terms_at_their_ends() -> None:
     np.testing.assert_array_equal(
         divergence_term(np.array([0.0, 0.5, 0.0]), np.array([0.25, 0.0, 0.0])), [0.25, np.inf, 0.0]
     )
@@ -106,20 +92,6 @@ def test_divergence_terms_against_high_precision() -> None:
         0.7 * (np.log(0.7) + 1074 * np.log(2)) - 0.7, rel=1e-15
     )
     assert divergence_term(np.array([5e-324]), np.array([0.5]))[0] == 0.5
-
-
-def test_kl_is_infinite_exactly_where_the_target_leaves_the_draft() -> None:
-    assert otm.divergences.kl_divergence(draft=[1.0, 0.0], target=[0.5, 0.5]) == np.inf
-    assert otm.divergences.kl_divergence(draft=[0.5, 0.5], target=[1.0, 0.0]) == pytest.approx(
-        np.log(2), abs=1e-16
-    )
-    assert otm.divergences.kl_divergence(draft=[1.0, 1e-300], target=[0.5, 0.5]) == pytest.approx(
-        np.log(0.5) + 0.5 * 300 * np.log(10), rel=1e-14
-    )
-    np.testing.assert_array_equal(
-        otm.divergences.kl_divergence(draft=[[1.0, 0.0], [0.5, 0.5]], target=[0.5, 0.5]),
-        [np.inf, 0.0],
-    )
 
 
 @settings(max_examples=200)
@@ -151,22 +123,6 @@ def test_disjoint_laws_are_no_further_apart_than_one(distance) -> None:
         assert distance(draft=p, target=q) == pytest.approx(1.0, abs=1e-15)
 
 
-def test_symmetry_and_its_absence() -> None:
-    p, q = [0.7, 0.2, 0.1], [0.1, 0.5, 0.4]
-    for symmetric in (otm.divergences.total_variation, otm.divergences.harmonic_mean_distance):
-        assert symmetric(draft=p, target=q) == pytest.approx(
-            symmetric(draft=q, target=p), abs=1e-16
-        )
-        assert symmetric(draft=p, target=p) == 0.0
-    assert (
-        abs(
-            otm.divergences.kl_divergence(draft=p, target=q)
-            - otm.divergences.kl_divergence(draft=q, target=p)
-        )
-        > 0.01
-    )
-
-
 @pytest.mark.parametrize(
     "distance",
     [
@@ -175,20 +131,13 @@ def test_symmetry_and_its_absence() -> None:
         otm.divergences.harmonic_mean_distance,
     ],
 )
-def test_batches_and_errors(distance) -> None:
-    rng = np.random.default_rng(0)
-    p, q = (
-        otm.examples.dirichlet(5, rng=rng, rows=6).reshape(2, 3, 5),
-        otm.examples.dirichlet(5, rng=rng),
-    )
-    values = distance(draft=p, target=q)
+def test_batches_are_row_by_row(distance) -> None:
+    p, q = np.random.default_rng(0).dirichlet(np.ones(5), size=(2, 2, 3))
+    values = distance(draft=p, target=q[0, 0])
     assert values.shape == (2, 3)
     for i, j in itertools.product(range(2), range(3)):
-        assert values[i, j] == pytest.approx(distance(draft=p[i, j], target=q), rel=1e-14)
-    with pytest.raises(otm.errors.InvalidDistribution, match="draft"):
-        distance(draft=[0.5, 0.6], target=[0.5, 0.5])
-    with pytest.raises(otm.errors.ShapeMismatch, match="vocabulary"):
-        distance(draft=[1.0], target=[0.5, 0.5])
+        assert values[i, j] == pytest.approx(distance(draft=p[i, j], target=q[0, 0]), rel=1e-14)
+    assert distance(draft=p, target=p).tolist() == np.zeros((2, 3)).tolist()
 
 
 @given(strategies.pairs(max_tokens=6), st.floats(0, 9))

@@ -15,24 +15,17 @@ import otm
 from tests import exact
 from tests.tolerance import rounding
 
-INF = float("inf")
-
 
 class TestMakers:
-    def test_uniform(self) -> None:
-        np.testing.assert_array_equal(otm.examples.uniform(4), [0.25] * 4)
-        np.testing.assert_array_equal(otm.examples.uniform(1, vocabulary=3), [1, 0, 0])
-
-    def test_bernoulli(self) -> None:
-        np.testing.assert_array_equal(otm.examples.bernoulli(0), [1, 0])
-        np.testing.assert_array_equal(otm.examples.bernoulli(0.75), [0.25, 0.75])
-
-    def test_zipf(self) -> None:
-        np.testing.assert_allclose(otm.examples.zipf(3), np.array([6, 3, 2]) / 11, rtol=1e-15)
-        np.testing.assert_allclose(
-            otm.examples.zipf(3, exponent=2), np.array([36, 9, 4]) / 49, rtol=1e-15
-        )
-        np.testing.assert_array_equal(otm.examples.zipf(4, exponent=0), [0.25] * 4)
+    def test_hand_values(self) -> None:
+        makers = otm.examples
+        assert makers.uniform(1, vocabulary=3).tolist() == [1, 0, 0]
+        assert makers.uniform(4).tolist() == makers.zipf(4, exponent=0).tolist() == [0.25] * 4
+        assert makers.bernoulli(0.75).tolist() == [0.25, 0.75]
+        assert makers.zipf(3, exponent=2) == pytest.approx(np.array([36, 9, 4]) / 49, rel=1e-15)
+        facts = {"num_tokens": 4.0, "support": 3.0, "entropy_bits": 1.5, "largest": 0.5}
+        assert makers.describe(np.array([0.5, 0.25, 0.25, 0.0])) == facts
+        assert makers.describe([1.0])["entropy_bits"] == 0.0
 
     @pytest.mark.parametrize("concentration", [1e-3, 0.1, 1.0, 100.0])
     def test_dirichlet_rows_are_distributions(self, concentration: float) -> None:
@@ -53,63 +46,22 @@ class TestMakers:
         assert abs(mass[:, 0].mean() - 0.25) < 0.0175
         assert abs(((mass[:, 0] - 0.25) ** 2).mean() - 0.25 * 0.75 / 2.2) < 0.013
 
-    def test_dirichlet_is_reproducible(self) -> None:
-        left, right = (otm.examples.dirichlet(5, rng=np.random.default_rng(3)) for _ in range(2))
-        np.testing.assert_array_equal(left, right)
-
     @pytest.mark.parametrize(
-        ("call", "requirement", "value"),
+        ("call", "said"),
         [
-            (
-                lambda: otm.examples.uniform(0),
-                "num_tokens must be an integer of at least 1",
-                "got 0",
-            ),
-            (
-                lambda: otm.examples.uniform(3, vocabulary=2),
-                "vocabulary must be an integer of at least 3",
-                "got 2",
-            ),
-            (lambda: otm.examples.bernoulli(1.5), "q must lie in [0, 1]", "got 1.5"),
-            (lambda: otm.examples.zipf(0), "num_tokens must be an integer of at least 1", "got 0"),
-            (lambda: otm.examples.zipf(3, exponent=-1), "exponent must lie in", "got -1"),
-            (
-                lambda: otm.examples.dirichlet(0, rng=np.random.default_rng(0)),
-                "num_tokens must be an integer",
-                "got 0",
-            ),
-            (
-                lambda: otm.examples.dirichlet(3, rng=np.random.default_rng(0), rows=0),
-                "rows must be an integer",
-                "got 0",
-            ),
+            (lambda: otm.examples.uniform(3, vocabulary=2), "vocabulary must .* at least 3; got 2"),
+            (lambda: otm.examples.bernoulli(1.5), r"q must lie in \[0, 1\]; got 1.5"),
+            (lambda: otm.examples.zipf(3, exponent=-1), "exponent must lie in"),
             (
                 lambda: otm.examples.dirichlet(3, rng=np.random.default_rng(0), concentration=0),
-                "concentration must lie in (0",
-                "got 0",
+                r"concentration must lie in \(0",
             ),
-            (
-                lambda: otm.examples.dirichlet(3, rng=np.random.default_rng(0), concentration=INF),
-                "concentration must",
-                "inf",
-            ),
-            (
-                lambda: otm.examples.describe(np.full((2, 2), 0.5)),
-                "one distribution (V,)",
-                "(2, 2)",
-            ),
+            (lambda: otm.examples.describe(np.full((2, 2), 0.5)), r"one distribution \(V,\)"),
         ],
     )
-    def test_bad_parameters(self, call: Any, requirement: str, value: str) -> None:
-        with pytest.raises(otm.errors.InvalidParameter) as caught:
+    def test_bad_parameters(self, call: Any, said: str) -> None:
+        with pytest.raises(otm.errors.InvalidParameter, match=said):
             call()
-        assert requirement in str(caught.value)
-        assert value in str(caught.value)
-
-    def test_describe(self) -> None:
-        facts = otm.examples.describe(np.array([0.5, 0.25, 0.25, 0.0]))
-        assert facts == {"num_tokens": 4.0, "support": 3.0, "entropy_bits": 1.5, "largest": 0.5}
-        assert otm.examples.describe(np.array([1.0]))["entropy_bits"] == 0.0
 
 
 F = fractions.Fraction

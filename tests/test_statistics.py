@@ -71,6 +71,17 @@ def test_the_bernstein_deviation_is_exceeded_more_rarely_than_stated() -> None:
     assert bernstein_deviation(np.zeros(1), span=1.0, uncertainty=0.5) > 1.0
 
 
+def test_the_bernstein_deviation_is_that_of_maurer_and_pontil() -> None:
+    """7 b log(2/δ)/(3(n − 1)) where nothing varies, √(2 s² log(2/δ)/n) where the span is 0."""
+    log = math.log(2 / 0.01)
+    constant, halves = np.full(500, 2.0), np.tile([1.0, 3.0], 250)
+    found = bernstein_deviation(constant, span=3.0, uncertainty=0.01)
+    assert found == pytest.approx(7 * 3 * log / (3 * 499))
+    # s² = n/(n − 1)
+    found = bernstein_deviation(halves, span=0.0, uncertainty=0.01)
+    assert found == pytest.approx(math.sqrt(2 * log / 499))
+
+
 def test_an_estimate_of_several_numbers_is_a_table_of_as_many_rows() -> None:
     many = Estimate(np.array([0.5, 0.25]), np.array([0.4, 0.2]), np.array([0.6, 0.3]), 9, 0.9, "a")
     assert many.data().rows == ((0.5, 0.4, 0.6, 9, 0.9, "a"), (0.25, 0.2, 0.3, 9, 0.9, "a"))

@@ -14,9 +14,9 @@ from otm.statistics import Estimate
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
-from .costs import Clock, Clocked, StepModel, texts_for
+from .costs import Clock, Clocked, StepModel
 from .families import FAMILIES, Family, Limits, Plan, Reading
-from .sampled_texts import SampledText, sample_texts
+from .sampled_texts import sample_text
 from .speedups import Tokens, Verdict, speedup, verdict_of
 
 LEAST_TEXTS = 3
@@ -143,13 +143,8 @@ class _Measurement:
         eos: int | None,
         progress: Callable[[str], object],
     ) -> None:
-        self.draft, self.target, self.prompts, self.asked, self.eos = (
-            draft,
-            target,
-            prompts,
-            asked,
-            eos,
-        )
+        self.draft, self.target, self.prompts = draft, target, prompts
+        self.asked, self.eos = asked, eos
         self.progress = progress
         self.rng = np.random.default_rng([asked.seed, 1])
         self.laws: dict[Family, list[Any]] = {family: [] for family in FAMILIES}
@@ -181,32 +176,28 @@ class _Measurement:
             turn, number = divmod(self.asked_for, len(self.prompts))
             self.asked_for += 1
             self.progress(f"look {look}: texts")
-            for text in self._continued(number, turn):
-                reading = Reading(
-                    text, self.draft, self.asked.limits, self.asked.num_tokens, self.eos, self.rng
-                )
-                for family in FAMILIES:
-                    self.laws[family].append(family.law(reading))
-                self.owners.append(number)
-                self.known += texts_for([text])
+            text = sample_text(
+                self.draft,
+                self.target,
+                self.prompts[number],
+                num_tokens=self.asked.num_tokens + self.asked.limits.depth,
+                eos=self.eos,
+                seed=[self.asked.seed, 1 + turn * len(self.prompts) + number, 0],
+            )
+            if text is None:
+                continue
+            reading = Reading(
+                text, self.draft, self.asked.limits, self.asked.num_tokens, self.eos, self.rng
+            )
+            for family in FAMILIES:
+                self.laws[family].append(family.law(reading))
+            self.owners.append(number)
+            self.known.append((text.prefix, tuple(text.tokens.tolist())))
         if not self.owners:
             raise AnalysisError(
                 "No prompt leaves room for a text within the models' positions. Cut them with "
                 "--prompt-tokens."
             )
-
-    def _continued(self, number: int, turn: int) -> list[SampledText]:
-        return list(
-            sample_texts(
-                self.draft,
-                self.target,
-                [self.prompts[number]],
-                num_tokens=self.asked.num_tokens + self.asked.limits.depth,
-                eos=self.eos,
-                seed=self.asked.seed,
-                round_number=1 + turn * len(self.prompts) + number,
-            )
-        )
 
     def _look(self, seconds: float, look: int) -> Advice:
         """Time what tells most, and compare."""

@@ -15,16 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from otm.sequence import Decoder, LanguageModel, Sampled, StaticDecoder, step
 
 from ..decode.plain import plain_step
 from ..models.causal import CausalModel
+from ..statistics import Floats
 from .families import Plan, Work
-from .sampled_texts import SampledText
-
-Floats = NDArray[np.float64]
 
 STEPS = 4
 """Steps that are timed in a row, after one that fills the caches."""
@@ -249,11 +246,6 @@ class StepModel:
         return seconds[-1] + (seconds[-1] - seconds[-2]) / (points[-1] - points[-2]) * (
             nodes - points[-1]
         )
-
-
-def texts_for(texts: Sequence[SampledText]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return prompts and continuations without their distributions."""
-    return [(text.prefix, tuple(text.tokens.tolist())) for text in texts]
 
 
 def _typical(clock: Clock, decoder: Decoder, piece: str) -> float:

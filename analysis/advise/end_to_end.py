@@ -5,19 +5,20 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from otm.sequence import LikeliestTree
+from otm.engines import CostSurface
+from otm.sequence import Gsd, LikeliestTree
 
 from ..errors import AnalysisError
-from ..files import write_json
+from ..files import json_values, write_json
 from ..models.causal import pair_models
 from ..models.latency import measure_passes
 from ..models.names import SIDES, model_places
@@ -26,14 +27,16 @@ from ..models.processing import Setting
 from ..models.prompts import open_prompts, prompts as numbered
 from ..models.source import PairSource, load_source
 from ..provenance import environment, loads, model_identity, revision
-from .advice import Advice, AdviceSettings, advise
-from .losses import measure_losses
-from .record import advice_record
-from .screen import plan_name, screen, trial_table
-from .trial import run_trials
+from .advice import Advice, AdviceSettings, Row, advise
+from .engine_settings import chain_settings, eagle_choices, engine_chain, likeliest_settings
+from .losses import DraftLosses, measure_losses
+from .screen import screen, trial_table
+from .trial import Trial, run_trials
 
 PASSES = (0, 1, 2, 4, 8, 16, 32, 64)
 """Nodes of the target passes that are timed by context length."""
+FORMAT = "otm.advice"
+VERSION = 1
 
 
 def run_advise(
@@ -121,7 +124,11 @@ def run_advise(
                 seed=asked.seed + 1,
                 progress=bar.told,
             )
-    said = [trial_table(trials, _names(advice))] if repeats else []
+    said = (
+        [trial_table(trials, {row.plan.text: row.plan.words for row in advice.rows})]
+        if repeats
+        else []
+    )
     said += [f"note    {note}" for note in pair.notes]
     said += [
         f"note    {side} model: {model.fallback}"
@@ -129,7 +136,7 @@ def run_advise(
         if model.fallback
     ]
     if out is not None:
-        places = dict(zip(SIDES, model_places(source.draft, source.target), strict=True))
+        places = model_places(source.draft, source.target)
         manifest = {
             "models": {side: model_identity(place) for side, place in places.items()},
             "processing": {
@@ -158,8 +165,77 @@ def run_advise(
     return "\n".join(said)
 
 
-def _names(advice: Advice) -> dict[str, str]:
-    return {row.plan.text: plan_name(row) for row in advice.rows}
+def advice_record(
+    advice: Advice,
+    *,
+    draft: str,
+    surfaces: Mapping[str, CostSurface],
+    lost: DraftLosses,
+    trials: Sequence[Trial],
+    manifest: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return everything that was measured and said.
+
+    Args:
+        advice: what was measured.
+        draft: the draft model's name, for engines.
+        surfaces: measured passes by name, as `otm plan --costs` takes them.
+        lost: what drafts are lost to.
+        trials: real runs, if any.
+        manifest: models, processing, device, load.
+    """
+    chain = engine_chain(advice.chains, advice.model, timed=advice.chain.over_plain)
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "verdict": advice.verdict,
+        "decided": advice.decided,
+        "confidence": advice.asked.confidence,
+        "best": _row(advice.best, draft),
+        "chain": _row(advice.chain, draft),
+        "rows": [_row(row, draft) for row in advice.rows],
+        "chains": {"tokens_per_call": list(advice.chains)},
+        "plain": {"seconds_per_token": advice.plain_seconds},
+        "step_model": dataclasses.asdict(advice.model),
+        "costs": {name: surface.to_json() for name, surface in surfaces.items()},
+        "measured": {
+            "looks": advice.looks,
+            "texts": advice.texts,
+            "prompts": advice.prompts,
+            "rounds": advice.rounds,
+            "plans": advice.num_plans,
+            "asked": dataclasses.asdict(advice.asked),
+        },
+        "lost": json_values(lost),
+        "engines": {
+            "length": chain.length if chain.may_pay else 0,
+            "speedup": json_values(chain.speedup),
+            "basis": "passes alone, batch 1",
+            "settings": chain_settings(draft, chain.length) if chain.may_pay else {},
+        },
+        "run": [dataclasses.asdict(one) for one in trials],
+        "manifest": dict(manifest),
+    }
+
+
+def _row(row: Row, draft: str) -> dict[str, Any]:
+    return {
+        "family": row.plan.family,
+        "name": row.plan.words,
+        "decoder": row.plan.text,
+        "nodes": row.plan.decoder.num_nodes,
+        "depth": row.plan.decoder.depth,
+        "tokens_per_call": row.tokens,
+        "seconds": dict(zip(("draft", "target", "rest"), row.seconds, strict=True)),
+        "over_plain": json_values(row.over_plain),
+        "over_chain": json_values(row.over_chain),
+        "sglang": likeliest_settings(draft, row.plan.decoder)
+        if isinstance(row.plan.decoder, LikeliestTree)
+        else None,
+        "eagle_choices": eagle_choices(row.plan.decoder.shape)
+        if isinstance(row.plan.decoder, Gsd)
+        else None,
+    }
 
 
 class _Progress:
@@ -171,9 +247,7 @@ class _Progress:
             if seconds is None
             else "{desc} |{bar}| {elapsed} of at most {total:.0f} s"
         )
-        self._bar = tqdm(
-            total=seconds, bar_format=layout, disable=not sys.stderr.isatty(), leave=False
-        )
+        self._bar = tqdm(total=seconds, bar_format=layout, disable=None, leave=False)
         self._began = time.monotonic()
 
     def __enter__(self) -> _Progress:

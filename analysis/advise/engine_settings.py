@@ -109,7 +109,8 @@ def eagle_choices(shape: TreeShape) -> list[list[int]]:
 
     Reference: `mc_sim_7b_63` of EAGLE, eagle/model/choices.py.
 
-    >>> eagle_choices(TreeShape.from_parents([0, 0, 1]))
+    >>> import otm
+    >>> eagle_choices(otm.trees.TreeShape([0, 0, 1]))
     [[0], [1], [0, 0]]
     """
     return sorted((list(path) for path in shape.paths()[1:]), key=lambda path: (len(path), path))

@@ -80,11 +80,13 @@ class Work:
 class Plan:
     """A decoder, its expected walk along each text, and its work in a step.
 
-    The work is an average where it depends on the context.
+    `text` is its call, `words` what a reader calls it. The work is an average where it depends on
+    the context.
     """
 
     family: str
     text: str
+    words: str
     decoder: Decoder
     walks: tuple[Walk, ...]
     work: Work
@@ -150,7 +152,8 @@ class Chains(Family):
         ]
         for length, row in enumerate(zip(*walks, strict=True), start=1):
             decoder = SpeculativeSampling(length)
-            yield Plan(self.name, f"SpeculativeSampling({length})", decoder, row, Work.of(decoder))
+            text, words = f"SpeculativeSampling({length})", f"chain of {length}"
+            yield Plan(self.name, text, words, decoder, row, Work.of(decoder))
 
     def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield lengths on a geometric scale."""
@@ -182,8 +185,9 @@ class Sequences(Family):
             ]
             for length, row in enumerate(zip(*walks, strict=True), start=1):
                 decoder = DraftSelection(number, length, self.verifier)
-                words = f"DraftSelection({number}, {length}, {type(self.verifier).__name__}())"
-                yield Plan(self.name, words, decoder, row, Work.of(decoder))
+                text = f"DraftSelection({number}, {length}, {type(self.verifier).__name__}())"
+                words = f"{number} sequences x {length}, {self.verifier}"
+                yield Plan(self.name, text, words, decoder, row, Work.of(decoder))
 
     def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield few and many, short and long ones."""
@@ -230,6 +234,7 @@ class StaticTrees(Family):
             yield Plan(
                 self.name,
                 f"Gsd(parents({shape.parents.tolist()}))",
+                f"tree of {shape.num_nodes} nodes, depth {shape.depth}",
                 decoder,
                 walks,
                 Work.of(decoder),
@@ -274,6 +279,7 @@ class LikeliestTrees(Family):
                 yield Plan(
                     self.name,
                     f"LikeliestTree({size}, {depth})",
+                    f"likeliest tree of {size}, depth {depth}",
                     decoder,
                     walks,
                     Work(calls, drafting, size),

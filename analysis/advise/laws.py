@@ -39,7 +39,7 @@ from otm.verifiers import gamma_star
 from otm.verifiers.optimal.scores import Scores
 from otm.verifiers.optimal.verifier import OptimalRule
 
-Floats = NDArray[np.float64]
+from ..statistics import Floats
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from otm.sequence import Absorbing, LanguageModel, LikeliestTree
 from otm.sequence.likeliest_tree import WeightedPath, grow_likeliest_trees
 
+from ..statistics import Floats
 from .sampled_texts import SampledText
 from .walk import Walk, tally
-
-Floats = NDArray[np.float64]
 
 _MOST_NUMBERS = 1 << 25
 """Of the distributions that a draft call answers with."""

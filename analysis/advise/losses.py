@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from otm.losses import acceptance_losses, draft_rounding
 from otm.sequence import Decoder, DraftSelection, LanguageModel, LikeliestTree, StaticDecoder
@@ -120,7 +119,7 @@ def measure_losses(
         rng: chooses texts and positions.
         rounded: whether drafts are drawn in bfloat16.
 
-    Cost: 67 optimal acceptances of one draft at each position, as many of the plan's number, a
+    Cost: 73 optimal acceptances of one draft at each position, as many of the plan's number, a
         target call per level at some.
     """
     deadline = time.perf_counter() + seconds
@@ -133,7 +132,7 @@ def measure_losses(
         ends = np.sort(rng.choice(len(continuation), size=count, replace=False)).tolist()
         contexts = [(*prefix, *continuation[:end]) for end in ends]
         k = k or first_drafts(decoder, draft, contexts)
-        logits = [_numbers(model.logits(contexts)) for model in (draft, target)]
+        logits = [model.logits(contexts).double().cpu().numpy() for model in (draft, target)]
         found = acceptance_losses(*logits, draft=setting.draft, target=setting.target)
         parts = [found.acceptance, *(getattr(found, name) for name in PARTS)]
         if k > 1:
@@ -204,10 +203,6 @@ def _grown(
 ) -> list[list[WeightedPath]]:
     *_, (grown, _) = grow_likeliest_trees(tree, model, contexts)
     return grown
-
-
-def _numbers(logits: torch.Tensor) -> np.ndarray:
-    return logits.double().cpu().numpy()
 
 
 def _expected(

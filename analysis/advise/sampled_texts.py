@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from otm._arrays import inverse_cdf
 
 from ..models.causal import CausalModel
-
-Floats = NDArray[np.float64]
+from ..statistics import Floats
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -20,13 +19,11 @@ class SampledText:
     """A prompt continued by the target.
 
     Attributes:
-        prompt: number of the prompt, what texts are clustered by.
         prefix: the prompt's tokens.
         tokens: `(n,)`, the target's continuation, the end of the text included if it came.
         draft, target: `(n, V)`, both models' distributions of each of these tokens.
     """
 
-    prompt: int
     prefix: tuple[int, ...]
     tokens: NDArray[np.int64]
     draft: Floats
@@ -37,45 +34,37 @@ class SampledText:
         return (*self.prefix, *self.tokens[:position].tolist())
 
 
-def sample_texts(
+def sample_text(
     draft: CausalModel,
     target: CausalModel,
-    prompts: Sequence[Sequence[int]],
+    prompt: Sequence[int],
     *,
     num_tokens: int,
     eos: int | None,
-    seed: int,
-    round_number: int,
-) -> Iterator[SampledText]:
-    """Continue every prompt once by samples from the target.
+    seed: Sequence[int],
+) -> SampledText | None:
+    """Continue a prompt by samples from the target, None where it leaves no room.
 
     Args:
         draft, target: the two models.
-        prompts: their tokens.
+        prompt: its tokens.
         num_tokens: tokens at most; fewer where a text ends or a model's positions do.
         eos: the token that ends a text.
-        seed, round_number: name the samples; other rounds are independent.
-
-    Yields:
-        Text: one at a time; its distributions are large.
+        seed: of the samples.
     """
-    limits = [model.max_length for model in (draft, target) if model.max_length is not None]
-    for number, prefix in enumerate(prompts):
-        uniforms = np.random.default_rng([seed, round_number, number]).random(num_tokens)
-        context = tuple(prefix)
-        target.forget()
-        rows: list[Floats] = []
-        for uniform in uniforms[
-            : max(0, min([num_tokens, *(limit - len(prefix) for limit in limits)]))
-        ]:
-            rows.append(target.next(context))
-            context = (*context, int(inverse_cdf(rows[-1], uniform)))
-            if context[-1] == eos:
-                break
-        if not rows:
-            continue  # the prompt leaves no room
-        draft.forget()
-        whole = draft.next_batch([context[: len(prefix) + i] for i in range(len(rows))])
-        yield SampledText(
-            number, tuple(prefix), np.array(context[len(prefix) :]), whole, np.array(rows)
-        )
+    room = [
+        model.max_length - len(prompt) for model in (draft, target) if model.max_length is not None
+    ]
+    context, rows = tuple(prompt), list[Floats]()
+    target.forget()
+    uniforms = np.random.default_rng(seed).random(num_tokens)
+    for uniform in uniforms[: max(0, min(room, default=num_tokens))]:
+        rows.append(target.next(context))
+        context = (*context, int(inverse_cdf(rows[-1], uniform)))
+        if context[-1] == eos:
+            break
+    if not rows:
+        return None
+    draft.forget()
+    whole = draft.next_batch([context[: len(prompt) + i] for i in range(len(rows))])
+    return SampledText(tuple(prompt), np.array(context[len(prompt) :]), whole, np.array(rows))

@@ -9,12 +9,12 @@ from typing import Any
 from otm.commands.printing import paragraph
 from otm.engines import CostSurface
 from otm.losses import ROUNDED_MOST
-from otm.sequence import DraftSelection, LikeliestTree, SpeculativeSampling
+from otm.sequence import LikeliestTree
 from otm.statistics import Estimate
 from otm.tabular import columns
 
 from ..run.loss_columns import PARTS
-from .advice import Advice, Row
+from .advice import Advice
 from .engine_settings import chain_settings, engine_chain, likeliest_settings
 from .losses import SEVERAL, DraftLosses
 from .trial import Trial
@@ -50,18 +50,6 @@ def screen(
         *_measured(advice),
     ]
     return "\n".join([*lines, *_engines(advice, draft)])
-
-
-def plan_name(row: Row) -> str:
-    """Return a plan in words."""
-    match row.plan.decoder:
-        case SpeculativeSampling(length=length):
-            return f"chain of {length}"
-        case DraftSelection(num_drafts=number, length=length, verifier=verifier):
-            return f"{number} sequences x {length}, {verifier}"
-        case LikeliestTree(size=size, length=length):
-            return f"likeliest tree of {size}, depth {length}"
-    return f"tree of {row.plan.decoder.num_nodes} nodes, depth {row.plan.decoder.depth}"
 
 
 def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
@@ -113,7 +101,7 @@ def _headline(advice: Advice) -> Iterator[str]:
     best = advice.best
     where = "plain decoding"
     if advice.verdict == "speculate":
-        yield f"SPECULATE: {plan_name(best)}"
+        yield f"SPECULATE: {best.plan.words}"
         yield f"  {best.over_plain.words(unit=f' x {where}')}, {best.tokens:.2f} tokens a call"
         if best is not advice.chain:
             chain = f" x the best chain, of {advice.chain.plan.decoder.depth}"
@@ -124,11 +112,11 @@ def _headline(advice: Advice) -> Iterator[str]:
             yield "  no other plan within the limits is faster than this chain"
     elif advice.verdict == "do not speculate":
         yield "DO NOT SPECULATE with this pair on this machine"
-        yield f"  fastest: {plan_name(best)}, {best.over_plain.words(unit=f' x {where}')}"
+        yield f"  fastest: {best.plan.words}, {best.over_plain.words(unit=f' x {where}')}"
     else:
         lean = "SPECULATE, MAYBE" if best.over_plain.value > 1.0 else "DO NOT SPECULATE, PROBABLY"
         yield f"{lean}: the interval of the fastest plan contains 1"
-        yield f"  {plan_name(best)}: {best.over_plain.words(unit=f' x {where}')}"
+        yield f"  {best.plan.words}: {best.over_plain.words(unit=f' x {where}')}"
         yield "  more --seconds or more prompts may decide"
     yield (
         f"  ({100 * advice.asked.confidence:g} % over prompts, for all {advice.num_plans} plans "
@@ -140,7 +128,7 @@ def _table(advice: Advice) -> Iterator[str]:
     rows = [("", "tokens", "ms per", "x plain", "x chain"), ("", "a call", "call", "", "")]
     plain = ("plain decoding", 1.0, advice.plain_seconds, "1", 1 / advice.chain.over_plain.value)
     others = (
-        (plan_name(row), row.tokens, sum(row.seconds), str(row.over_plain), row.over_chain.value)
+        (row.plan.words, row.tokens, sum(row.seconds), str(row.over_plain), row.over_chain.value)
         for row in advice.rows
     )
     for name, tokens, seconds, speed, over_chain in (plain, *others):

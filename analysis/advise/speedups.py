@@ -20,13 +20,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otm.statistics import Estimate, t_quantile
 
+from ..statistics import Floats
 from .families import Plan
 
-Floats = NDArray[np.float64]
 Verdict = Literal["speculate", "do not speculate", "undecided"]
 
 _SIMULATED = 20_000

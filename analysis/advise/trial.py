@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from otm.sequence import generate
-
-from ..decode.plain import PLAIN, plain_text
+from ..decode.plain import PLAIN, decode_text
 from ..decode.results import Task
 from ..models.causal import CausalModel
+from ..statistics import Floats
 from .advice import Advice, Row
 from .costs import Clock, Clocked
 
@@ -72,7 +70,7 @@ def run_trials(
         progress: told what is being done.
     """
     ways: list[Row | None] = [None, *advice.rows]
-    done: list[list[float]] = [[0, 0, 0, 0.0] for _ in ways]
+    done = np.zeros((len(ways), 4))  # texts, tokens, calls, seconds
     known: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     clock = Clock(Clocked(draft), Clocked(target), known, eos, np.random.default_rng([seed, 0]))
     deepest = max(row.plan.decoder.depth for row in advice.rows)
@@ -87,14 +85,23 @@ def run_trials(
             continue
         for index in np.roll(np.arange(len(ways)), turn + number).tolist():
             progress("trial")
-            way, rng = ways[index], np.random.default_rng([seed, 1, turn, number, index])
-            tokens, calls, seconds = _text(way, draft, target, prompt, room, rng, eos)
-            done[index] = [
-                old + new
-                for old, new in zip(done[index], (1, len(tokens), calls, seconds), strict=True)
-            ]
+            way = ways[index]
+            draft.forget()
+            target.forget()
+            text = decode_text(
+                None if way is None else way.plan.decoder,
+                prompt,
+                draft=draft,
+                target=target,
+                num_tokens=room,
+                rng=np.random.default_rng([seed, 1, turn, number, index]),
+                eos=eos,
+                task=Task(PLAIN if way is None else way.plan.text, "", 0),
+            )
+            # The tokens of the last step count whole, as its time does.
+            done[index] += 1, sum(text.lengths), text.num_calls, text.seconds
             if way is None:
-                known.append((tuple(prompt), tokens))
+                known.append((tuple(prompt), text.tokens))
         clock.round([row.plan.decoder for row in advice.rows])
     return (
         [_trial(clock, way, done[index], done[0]) for index, way in enumerate(ways)]
@@ -103,9 +110,9 @@ def run_trials(
     )
 
 
-def _trial(clock: Clock, way: Row | None, done: Sequence[float], plain: Sequence[float]) -> Trial:
+def _trial(clock: Clock, way: Row | None, done: Floats, plain: Floats) -> Trial:
     """Compare what was done with what was predicted."""
-    texts, tokens, calls, seconds = done
+    texts, tokens, calls, seconds = done.tolist()
     each = predicted_text(clock, None, plain[1] / plain[0]) / (plain[1] / plain[0])
     predicted = texts * predicted_text(clock, way, tokens / texts)
     return Trial(
@@ -117,8 +124,8 @@ def _trial(clock: Clock, way: Row | None, done: Sequence[float], plain: Sequence
         seconds=seconds,
         predicted=predicted,
         advised=1.0 if way is None else way.over_plain.value,
-        speedup=plain[3] / plain[1] * tokens / seconds,
-        predicted_speedup=each * tokens / predicted,
+        speedup=float(plain[3] / plain[1]) * tokens / seconds,
+        predicted_speedup=float(each) * tokens / predicted,
     )
 
 
@@ -129,34 +136,3 @@ def predicted_text(clock: Clock, way: Row | None, tokens: float) -> float:
     return (
         clock.first_seconds(decoder) + (tokens / (1.0 if way is None else way.tokens) - 1.0) * step
     )
-
-
-def _text(
-    way: Row | None,
-    draft: CausalModel,
-    target: CausalModel,
-    prompt: Sequence[int],
-    num_tokens: int,
-    rng: np.random.Generator,
-    eos: int | None,
-) -> tuple[tuple[int, ...], int, float]:
-    """Decode one text; return its tokens, those of the last step whole, calls and seconds."""
-    draft.forget()
-    target.forget()
-    if way is None:
-        record = plain_text(
-            target, prompt, num_tokens=num_tokens, rng=rng, eos=eos, task=Task(PLAIN, "", 0)
-        )
-        return record.tokens, record.num_calls, record.seconds
-    began = time.perf_counter()
-    text = generate(
-        way.plan.decoder,
-        draft=draft,
-        target=target,
-        context=prompt,
-        num_tokens=num_tokens,
-        rng=rng,
-        eos=eos,
-    )
-    seconds = time.perf_counter() - began
-    return tuple(token for one in text.steps for token in one.tokens), text.num_calls, seconds

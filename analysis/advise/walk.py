@@ -16,13 +16,11 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otm.trees import TreeShape
 
+from ..statistics import Floats
 from .laws import RankLaw, SurvivorLaw
-
-Floats = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)

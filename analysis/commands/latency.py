@@ -45,7 +45,7 @@ def latency(
     )
     use_threads(threads)
     pair = load_source(models)
-    places = dict(zip(SIDES, model_places(models.draft, models.target), strict=True))
+    places = model_places(models.draft, models.target)
     record = write_latency(pair, out, models=places, grid=grid, seconds=seconds, any_load=any_load)
     typer.echo(latency_table(record))
     for side in SIDES:

@@ -40,47 +40,6 @@ DRAFT_SAMPLING = "Sampling of the draft, where it is not the target's"
 MACHINE = "Machine"
 """Panels of the help."""
 
-Temperature = Annotated[
-    float, typer.Option(min=0.0, help="0 stands for the likeliest token.", rich_help_panel=SAMPLING)
-]
-TopP = Annotated[float | None, typer.Option(help="Nucleus mass.", rich_help_panel=SAMPLING)]
-TopK = Annotated[
-    int | None,
-    typer.Option(min=1, help="Likeliest tokens that are kept.", rich_help_panel=SAMPLING),
-]
-MinP = Annotated[
-    float | None,
-    typer.Option(help="Least mass kept, as a part of the largest.", rich_help_panel=SAMPLING),
-]
-Order = Annotated[
-    str,
-    typer.Option(
-        help="Whose order of these: transformers, vllm or llama.cpp.", rich_help_panel=SAMPLING
-    ),
-]
-DraftTemperature = Annotated[
-    float | None, typer.Option(min=0.0, help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
-]
-DraftTopP = Annotated[
-    float | None, typer.Option(help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
-]
-DraftTopK = Annotated[
-    int | None, typer.Option(min=1, help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
-]
-DraftMinP = Annotated[
-    float | None, typer.Option(help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
-]
-DraftOrder = Annotated[
-    str | None, typer.Option(help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
-]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=MACHINE)]
-DeviceMap = Annotated[
-    str | None,
-    typer.Option(help="Spread each model over devices: auto, balanced, …", rich_help_panel=MACHINE),
-]
-Dtype = Annotated[
-    str, typer.Option(help="Weights: float32, float16 or bfloat16.", rich_help_panel=MACHINE)
-]
 Threads = Annotated[
     int | None,
     typer.Option(
@@ -102,14 +61,6 @@ Limit = Annotated[
 AnyLoad = Annotated[
     bool, typer.Option("--any-load", help="Time on a busy machine too.", rich_help_panel=MACHINE)
 ]
-TrustRemoteCode = Annotated[
-    bool,
-    typer.Option(
-        "--trust-remote-code",
-        help="Run Python files that come with a model.",
-        rich_help_panel=MACHINE,
-    ),
-]
 
 
 def use_threads(threads: int | None) -> None:
@@ -121,16 +72,42 @@ def use_threads(threads: int | None) -> None:
 
 
 def sampling_of(
-    temperature: Temperature = 1.0,
-    top_p: TopP = None,
-    top_k: TopK = None,
-    min_p: MinP = None,
-    order: Order = "transformers",
-    draft_temperature: DraftTemperature = None,
-    draft_top_p: DraftTopP = None,
-    draft_top_k: DraftTopK = None,
-    draft_min_p: DraftMinP = None,
-    draft_order: DraftOrder = None,
+    temperature: Annotated[
+        float,
+        typer.Option(min=0.0, help="0 stands for the likeliest token.", rich_help_panel=SAMPLING),
+    ] = 1.0,
+    top_p: Annotated[
+        float | None, typer.Option(help="Nucleus mass.", rich_help_panel=SAMPLING)
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(min=1, help="Likeliest tokens that are kept.", rich_help_panel=SAMPLING),
+    ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(help="Least mass kept, as a part of the largest.", rich_help_panel=SAMPLING),
+    ] = None,
+    order: Annotated[
+        str,
+        typer.Option(
+            help="Whose order of these: transformers, vllm or llama.cpp.", rich_help_panel=SAMPLING
+        ),
+    ] = "transformers",
+    draft_temperature: Annotated[
+        float | None, typer.Option(min=0.0, help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
+    ] = None,
+    draft_top_p: Annotated[
+        float | None, typer.Option(help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
+    ] = None,
+    draft_top_k: Annotated[
+        int | None, typer.Option(min=1, help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
+    ] = None,
+    draft_min_p: Annotated[
+        float | None, typer.Option(help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
+    ] = None,
+    draft_order: Annotated[
+        str | None, typer.Option(help="The draft's own.", rich_help_panel=DRAFT_SAMPLING)
+    ] = None,
 ) -> Setting:
     """Return both models' processing; what is not said of the draft is the target's.
 
@@ -158,10 +135,26 @@ def sampling_of(
 def models_of(
     draft: DraftName = None,
     target: TargetName = None,
-    device: Device = "auto",
-    device_map: DeviceMap = None,
-    dtype: Dtype = "float32",
-    trust_remote_code: TrustRemoteCode = False,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=MACHINE)
+    ] = "auto",
+    device_map: Annotated[
+        str | None,
+        typer.Option(
+            help="Spread each model over devices: auto, balanced, …", rich_help_panel=MACHINE
+        ),
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option(help="Weights: float32, float16 or bfloat16.", rich_help_panel=MACHINE)
+    ] = "float32",
+    trust_remote_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-remote-code",
+            help="Run Python files that come with a model.",
+            rich_help_panel=MACHINE,
+        ),
+    ] = False,
 ) -> PairSource:
     """Return which models are used, and how they are loaded."""
     return PairSource(draft, target, device, device_map, dtype, trust_remote_code)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,18 +11,18 @@ import torch
 from tqdm import tqdm
 
 import otm
-from otm.sequence import Decoder, Generation, LanguageModel, generate
+from otm.sequence import Decoder, LanguageModel
 from otm.tabular import columns
 
 from ..errors import AnalysisError
 from ..models.causal import pair_models
-from ..models.names import SIDES, model_places
+from ..models.names import model_places
 from ..models.pair import Pair, end_of_text
 from ..models.processing import AS_THEY_ARE, Setting
 from ..provenance import environment, origin, weights_digest
 from ..statistics import interval_text
 from .efficiency import efficiency, measured_speedup
-from .plain import PLAIN, plain_text
+from .plain import PLAIN, decode_text
 from .results import ResultsFile, Task, TextRecord, prompt_name, read_results
 
 FEW_PROMPTS = 10
@@ -68,7 +66,7 @@ def run_decode(
             "Decoding needs at least one prompt; the file has none. Give one per line."
         )
     draft, target = pair_models(pair, settings.processing)
-    names = dict(zip(SIDES, model_places(settings.draft, settings.target), strict=True))
+    names = model_places(settings.draft, settings.target)
     determining = {
         "num_tokens": settings.num_tokens,
         "dtype": settings.dtype,
@@ -92,7 +90,7 @@ def run_decode(
         for seed in seeds
         for name in (PLAIN, *decoders)
     ]
-    with tqdm(total=len(tasks), unit="text", disable=not sys.stderr.isatty()) as bar:
+    with tqdm(total=len(tasks), unit="text", disable=None) as bar:
         bar.update(sum(task in results.done for task in tasks))
 
         def forget() -> None:
@@ -146,23 +144,16 @@ def run_tasks(
             continue
         before_each()
         rng = np.random.default_rng([task.seed, int(task.prompt, 16)])
-        start = time.perf_counter()
         try:
-            if task.decoder == PLAIN:
-                record = plain_text(
-                    target, prompts[task.prompt], num_tokens=num_tokens, rng=rng, eos=eos, task=task
-                )
-                results.append(record)
-                after_each(record)
-                continue
-            text = generate(
-                decoders[task.decoder],
+            record = decode_text(
+                None if task.decoder == PLAIN else decoders[task.decoder],
+                prompts[task.prompt],
                 draft=draft,
                 target=target,
-                context=prompts[task.prompt],
                 num_tokens=num_tokens,
                 rng=rng,
                 eos=eos,
+                task=task,
             )
         except (otm.OtmError, AnalysisError) as error:
             raise AnalysisError(
@@ -171,22 +162,8 @@ def run_tasks(
                 f"{len(results.done)} records are safe in {results.path}; the same command goes on "
                 "from there."
             ) from error
-        record = _record(task, text, decoders[task.decoder].num_nodes, time.perf_counter() - start)
         results.append(record)
         after_each(record)
-
-
-def _record(task: Task, text: Generation, drafted: int, seconds: float) -> TextRecord:
-    return TextRecord(
-        task=task,
-        tokens=text.tokens,
-        lengths=tuple(len(one.tokens) for one in text.steps),
-        accepted=tuple(one.accepted for one in text.steps),
-        vertices=tuple(one.survivors[-1][0] if one.survivors else 0 for one in text.steps),
-        drafted=drafted,
-        ended=text.ended,
-        seconds=round(seconds, 6),
-    )
 
 
 def summary_table(records: Iterable[TextRecord], decoders: Sequence[str]) -> str:

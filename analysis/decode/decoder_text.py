@@ -2,8 +2,8 @@
 
 `DraftSelection(4, 8, RecursiveRejection())`, `Gsd(chain(5))`, `Ersd(tree('tree.json'))`: what the
 documentation writes is what a command line takes. The text is parsed, never executed, and only the
-names listed here mean anything. A report reads the levels of a decoder from the same text without
-building it: a results file comes from strangers, and a text may name a tree of any size.
+names listed here mean anything. A report reads the levels of a decoder from the same text, where it
+builds no large tree: a results file comes from strangers, and a text may name a tree of any size.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import otm
 from otm.sequence import DECODERS, Decoder
+from otm.sequence.vertex_decoder import VertexDecoder
 from otm.tabular import shortened
 from otm.trees import TreeShape, tree_from_json
 
@@ -25,8 +27,9 @@ from ..files import read_small
 
 _MAX_TEXT = 10_000
 _MAX_FILE = 1 << 26
-_MOST_LEVELS = 1_000
-_EARLIER_LAWS = {"Deterministic": "TopK"}  # as results files of earlier versions have them
+_MOST_VERTICES = 1 << 20
+"""Of a tree that is built to read its levels."""
+_EARLIER_LAWS = {"Deterministic": otm.TopK}  # as results files of earlier versions have them
 
 
 def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
@@ -63,39 +66,33 @@ def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
     return found
 
 
-def levels_of(decoder: str) -> tuple[str, str, tuple[int, ...]] | None:
+def levels_of(decoder: str) -> tuple[str, otm.Verifier, tuple[int, ...]] | None:
     """Return (law, verifier, children of a vertex by level) of a decoder's text.
 
     None where the levels do not look alike.
 
-    >>> levels_of("DraftSelection(4, 3, RecursiveRejection())")
-    ('IID', 'RecursiveRejection', (4, 1, 1))
-    >>> levels_of("Gsd(specinfer(6))") is None
+    >>> import otm
+    >>> levels_of("DraftSelection(4, 3, otm.RecursiveRejection())")
+    ('IID', RecursiveRejection(), (4, 1, 1))
+    >>> levels_of("Gsd(parents([0, 0, 1]))") is None
     True
     """
+    names = _names(Path()) | _EARLIER_LAWS
+    del names["tree"]
     try:
-        call = _call(ast.parse(decoder[:_MAX_TEXT].strip(), mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        node = ast.parse(decoder[:_MAX_TEXT].strip(), mode="eval").body
+        _require_small(node)
+        found = _value(node, names)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, otm.OtmError):
         return None
-    if call is None or call[2]:
+    if not isinstance(found, VertexDecoder):
         return None
-    name, arguments, _ = call
-    match name, len(arguments):
-        case "SpeculativeSampling", 1 | 2:
-            return _plan("IID", _name(arguments[1:], "Maximal"), _chain(arguments[0]))
-        case "DraftSelection", 2 | 3:
-            first, rest = _count(arguments[0]), _chain(arguments[1])
-            return _plan(
-                "IID", _name(arguments[2:], "KSeq"), (first, *rest[1:]) if first and rest else ()
-            )
-        case "PrefixTree", 1 | 2:
-            return _plan("IID", _name(arguments[1:], "KSeq"), _counts(arguments[0]))
-        case "Gsd", 1:
-            return _plan("WithoutReplacement", "RecursiveRejection", _shape(arguments[0]))
-        case "TreeVerification", 3:
-            law = _call(arguments[1])
-            return _plan(law[0] if law else "", _name(arguments[2:], ""), _shape(arguments[0]))
-    return None
+    shape = found.shape
+    counts = [set(shape.num_children[shape.levels == i].tolist()) for i in range(shape.depth)]
+    if any(len(level) > 1 for level in counts):
+        return None
+    law = type(found.law(1))
+    return law.__name__, found.verifier, tuple(level.pop() for level in counts)
 
 
 def most_tokens(decoder: str, drafted: int) -> int:
@@ -117,7 +114,7 @@ def _names(folder: Path) -> dict[str, Callable[..., Any]]:
         "sequences": TreeShape.sequences,
         "prefix_tree": TreeShape.prefix_tree,
         "specinfer": TreeShape.specinfer,
-        "parents": TreeShape.from_parents,
+        "parents": TreeShape,
         "tree": lambda name: _read_tree(_inside(folder, name)),
     }
     classes: tuple[type, ...] = (*DECODERS, *otm.verifiers.VERIFIERS, *otm.drafts.LAWS)
@@ -204,40 +201,12 @@ def _call(node: ast.expr) -> tuple[str, list[ast.expr], list[ast.keyword]] | Non
     return None
 
 
-def _plan(
-    law: str, verifier: str, counts: tuple[int, ...]
-) -> tuple[str, str, tuple[int, ...]] | None:
-    return (_EARLIER_LAWS.get(law, law), verifier, counts) if law and verifier and counts else None
-
-
-def _name(arguments: list[ast.expr], default: str) -> str:
-    """Return the name of a verifier written without parameters, nothing for one with."""
-    if not arguments:
-        return default
-    call = _call(arguments[0])
-    return call[0] if call and not call[1] and not call[2] else ""
-
-
-def _count(node: ast.expr) -> int:
-    value = node.value if isinstance(node, ast.Constant) else None
-    return value if type(value) is int and 1 <= value <= _MOST_LEVELS else 0
-
-
-def _chain(node: ast.expr) -> tuple[int, ...]:
-    return (1,) * _count(node)
-
-
-def _counts(node: ast.expr) -> tuple[int, ...]:
-    found = [_count(item) for item in node.elts] if isinstance(node, ast.Tuple | ast.List) else []
-    return tuple(found) if all(found) else ()
-
-
-def _shape(node: ast.expr) -> tuple[int, ...]:
-    match _call(node):
-        case "chain", [length], []:
-            return _chain(length)
-        case "batch", [count], []:
-            return (_count(count),) if _count(count) else ()
-        case "prefix_tree", [counts], []:
-            return _counts(counts)
-    return ()
+def _require_small(node: ast.expr) -> None:
+    """Raise `ValueError` on numbers that could stand for a large tree."""
+    numbers = [
+        max(1, part.value)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and isinstance(part.value, int)
+    ]
+    if len(numbers) * math.prod(numbers) > _MOST_VERTICES:
+        raise ValueError("it names a large tree")

@@ -1,4 +1,4 @@
-"""Decoding without drafts, which every speed-up is over."""
+"""Decoding a text with a decoder, or without drafts, which every speed-up is over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otm.sequence import LanguageModel, Randomness, Sampled
+from otm.sequence import Decoder, Generation, LanguageModel, Randomness, Sampled, Step, generate
 
 from .results import Task, TextRecord
 
@@ -18,6 +18,7 @@ PLAIN = "plain decoding"
 def plain_step(target: LanguageModel, context: Sequence[int], randomness: Randomness) -> int:
     """Return one token of the target.
 
+    >>> import numpy as np
     >>> from otm.sequence import ZerothOrder
     >>> plain_step(ZerothOrder([0.0, 1.0]), [], Sampled(np.random.default_rng(0)))
     1
@@ -25,29 +26,43 @@ def plain_step(target: LanguageModel, context: Sequence[int], randomness: Random
     return randomness.choose(target.next(context))
 
 
-def plain_text(
-    target: LanguageModel,
+def decode_text(
+    decoder: Decoder | None,
     context: Sequence[int],
     *,
+    draft: LanguageModel,
+    target: LanguageModel,
     num_tokens: int,
     rng: np.random.Generator,
     eos: int | None,
     task: Task,
 ) -> TextRecord:
-    """Decode a text one token at a time, and time it."""
-    randomness, tokens = Sampled(rng), list[int]()
+    """Decode a text with a decoder, one token at a time without one, and time it."""
     began = time.perf_counter()
-    while len(tokens) < num_tokens and (not tokens or tokens[-1] != eos):
-        tokens.append(plain_step(target, [*context, *tokens], randomness))
+    if decoder is None:
+        randomness, tokens = Sampled(rng), list[int]()
+        while len(tokens) < num_tokens and (not tokens or tokens[-1] != eos):
+            tokens.append(plain_step(target, [*context, *tokens], randomness))
+        steps = [Step((token,), 0, "end_of_draft") for token in tokens]
+        text = Generation(tuple(tokens), tuple(steps), bool(tokens) and tokens[-1] == eos)
+    else:
+        text = generate(
+            decoder,
+            draft=draft,
+            target=target,
+            context=context,
+            num_tokens=num_tokens,
+            rng=rng,
+            eos=eos,
+        )
     seconds = time.perf_counter() - began
-    none = (0,) * len(tokens)
     return TextRecord(
         task=task,
-        tokens=tuple(tokens),
-        lengths=(1,) * len(tokens),
-        accepted=none,
-        vertices=none,
-        drafted=0,
-        ended=bool(tokens) and tokens[-1] == eos,
+        tokens=text.tokens,
+        lengths=tuple(len(one.tokens) for one in text.steps),
+        accepted=tuple(one.accepted for one in text.steps),
+        vertices=tuple(one.survivors[-1][0] if one.survivors else 0 for one in text.steps),
+        drafted=0 if decoder is None else decoder.num_nodes,
+        ended=text.ended,
         seconds=round(seconds, 6),
     )

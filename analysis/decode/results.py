@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -21,7 +20,7 @@ from typing import Any
 from otm._json import plain_json
 
 from ..errors import AnalysisError
-from ..files import has_content, is_file, shortened
+from ..files import is_file, read_lines, shortened
 from ..provenance import differences
 
 FORMAT = "otm-decode"
@@ -117,7 +116,8 @@ class ResultsFile:
             AnalysisError: if the disk is full or the file cannot be written; earlier records stay.
         """
         try:
-            self._write(json.dumps(dataclasses.asdict(record.task) | _fields(record)))
+            fields = dataclasses.asdict(record)
+            self._write(json.dumps(fields.pop("task") | fields))
         except OSError as error:
             raise AnalysisError(
                 f"A record could not be written to {self.path}: {error}. Earlier records are safe; "
@@ -240,33 +240,14 @@ def bad_line(path: Path, number: int, why: str) -> AnalysisError:
     )
 
 
-def _fields(record: TextRecord) -> dict[str, Any]:
-    return {
-        field.name: getattr(record, field.name)
-        for field in dataclasses.fields(record)
-        if field.name != "task"
-    }
-
-
 def _lines(path: Path) -> Iterator[tuple[int, Any]]:
-    if not has_content(path):
-        return
-    try:
-        with path.open("rb") as file:
-            for number in itertools.count(1):
-                line = file.readline(_MAX_LINE + 1)
-                if len(line) > _MAX_LINE:
-                    raise bad_line(path, number, f"it is longer than {_MAX_LINE} bytes")
-                if not line.endswith(b"\n"):
-                    return  # the end, or torn by a kill
-                try:
-                    yield number, plain_json(line)
-                except (ValueError, RecursionError) as error:
-                    raise bad_line(path, number, f"{error!s:.200}") from error
-    except OSError as error:
-        raise AnalysisError(
-            f"{path.name} must be readable; it is not ({error.strerror}). Check its permissions."
-        ) from error
+    for number, line in read_lines(path, _MAX_LINE):
+        if not line.endswith(b"\n"):
+            return  # torn by a kill
+        try:
+            yield number, plain_json(line)
+        except (ValueError, RecursionError) as error:
+            raise bad_line(path, number, f"{error!s:.200}") from error
 
 
 def _cut_torn_line(path: Path) -> int:

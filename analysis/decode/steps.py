@@ -88,6 +88,7 @@ def windows(
 ) -> list[Context]:
     """Return up to `count` stretches of a text, none of which overlap, in random order.
 
+    >>> import numpy as np
     >>> windows([5, 6, 7, 8], 2, 9, np.random.default_rng(0))
     [(7, 8), (5, 6)]
     """
@@ -238,9 +239,8 @@ def _by_vertex(
     ]:
         p, q, law = tree.draft[context], target(context), otm.IID(len(ends))
         total += float(otm.acceptance(verifier, otm.Problem(draft=p, target=q, law=law)))
-        token, _ = randomness.verify(
-            randomness.rule(verifier, p, q, law), np.array([end[len(context)] for end in ends])
-        )
+        drafts = np.array([end[len(context)] for end in ends])
+        token = randomness.verify(verifier, law, p, q, drafts)
         context = (*context, token)
     return total
 

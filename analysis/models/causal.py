@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -20,28 +19,6 @@ from .tree_check import choose_evaluator, longest_context
 from .trie import Context
 
 _PLAIN = otm.Processing()
-
-
-@dataclasses.dataclass(frozen=True)
-class Statistics:
-    """Work done so far; subtract two snapshots for what lies between.
-
-    Attributes:
-        calls: times that `next` or `next_batch` was asked for at least one context. For a target
-            these are the serial calls.
-        passes: forward passes of the model; equal to `calls` with tree passes, short of trees
-            beyond 2²⁴ mask entries.
-        tokens: tokens sent through the model; what the cache holds is not sent again.
-    """
-
-    calls: int = 0
-    passes: int = 0
-    tokens: int = 0
-
-    def __sub__(self, earlier: Statistics) -> Statistics:
-        return Statistics(
-            self.calls - earlier.calls, self.passes - earlier.passes, self.tokens - earlier.tokens
-        )
 
 
 class CausalModel:
@@ -81,24 +58,18 @@ class CausalModel:
         _check_model(model, device)
         self.num_tokens, self.processing = num_tokens, processing
         self.max_length = longest_context(model)
-        self.fallback, self._evaluator = choose_evaluator(model, device, num_tokens)
-        self._calls = 0
+        self.fallback, self.evaluator = choose_evaluator(model, device, num_tokens)
 
     def __repr__(self) -> str:
         way = "tree passes" if self.fallback is None else "batches of sequences"
         return (
-            f"CausalModel({type(self._evaluator.model).__name__}, V={self.num_tokens}, "
-            f"{self._evaluator.device}, {way})"
+            f"CausalModel({type(self.evaluator.model).__name__}, V={self.num_tokens}, "
+            f"{self.evaluator.device}, {way})"
         )
-
-    @property
-    def statistics(self) -> Statistics:
-        """A snapshot of the work done since construction."""
-        return Statistics(self._calls, self._evaluator.passes, self._evaluator.tokens)
 
     def forget(self) -> None:
         """Free the cache, so that what follows repeats bit for bit on the same machine."""
-        self._evaluator.forget()
+        self.evaluator.forget()
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
         """Return the next-token distribution `(V,)` after a context; see `next_batch`."""
@@ -110,8 +81,7 @@ class CausalModel:
         """Return the next-token logits `(n, V)` after n ≥ 1 distinct contexts; see `next_batch`."""
         for context in contexts:
             _check_context(context, self.num_tokens, self.max_length)
-        self._calls += 1
-        logits: torch.Tensor = self._evaluator.logits(list(contexts))[:, : self.num_tokens]
+        logits: torch.Tensor = self.evaluator.logits(list(contexts))[:, : self.num_tokens]
         return logits
 
     @torch.inference_mode()

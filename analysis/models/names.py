@@ -1,4 +1,4 @@
-"""What a model's name stands for: a folder, a hub name, the shipped pair, or a public model."""
+"""Where the two models of a measurement lie, and what readers of results see them called."""
 
 from __future__ import annotations
 
@@ -18,26 +18,24 @@ def model_names(draft: str | None, target: str | None) -> tuple[str, str]:
     return draft, target or "analysis/pair/target"
 
 
-def model_places(draft: str | None, target: str | None) -> tuple[str, str]:
-    """Return where the two models lie: folders or hub names.
+def model_places(draft: str | None, target: str | None) -> dict[str, str]:
+    """Return where the two models lie by side: folders or hub names.
 
     Raises:
         AnalysisError: if a public model is asked for that has not been fetched, or its draft where
             none is shipped.
     """
-    shown = model_names(draft, target)
-    places = []
-    for side, name, given in reversed(
-        list(zip(SIDES, shown, (draft, target), strict=True))
-    ):  # without its target no draft helps
+    places = {}
+    names = zip(SIDES, model_names(draft, target), (draft, target), strict=True)
+    for side, name, given in reversed(list(names)):  # without its target no draft helps
         base = name.removesuffix("-draft")
         if name in PUBLIC:
-            places.append(str(public_folder(name)))
+            places[side] = str(public_folder(name))
         elif base in PUBLIC and base != name:
-            places.append(str(_draft_of(base)))
+            places[side] = str(_draft_of(base))
         else:
-            places.append(given or str(SHIPPED_PAIR / side))
-    return places[1], places[0]
+            places[side] = given or str(SHIPPED_PAIR / side)
+    return {side: places[side] for side in SIDES}
 
 
 def _draft_of(name: str) -> Path:
@@ -49,9 +47,3 @@ def _draft_of(name: str) -> Path:
             f"one: train --target {name}."
         )
     return folder
-
-
-def local_folders(draft: str | None, target: str | None) -> tuple[Path, Path]:
-    """Return both places as paths, which exist where the models are local."""
-    left, right = model_places(draft, target)
-    return Path(left), Path(right)

@@ -144,7 +144,8 @@ def load_pair(
     spread = {} if device_map is None else {"device_map": _check_device_map(device_map)}
     # two small files load at once; errors should stand alone on the screen
     logging.disable_progress_bar()
-    names = model_places(draft, target)
+    places = model_places(draft, target)
+    names = places["draft"], places["target"]
     borrows = is_distilled(Path(names[0]))
     own = names[1:] if borrows else names  # a distilled draft has its target's tokenizer
     for side, name in zip(SIDES[-len(own) :], own, strict=True):
@@ -224,7 +225,7 @@ def load_tokenizer(target: str | None) -> tuple[str, Any]:
     It tells quickly whether the model is there at all.
     """
     logging.disable_progress_bar()
-    name = model_places(None, target)[1]
+    name = model_places(None, target)["target"]
     _check_folder("target", name)
     return name, _load(AutoTokenizer, name, "tokenizer", trust_remote_code=False)
 

@@ -18,7 +18,7 @@ from typing import Any
 from otm._json import plain_json
 
 from ..errors import AnalysisError
-from ..files import has_content, is_file, shortened
+from ..files import is_file, read_lines, shortened
 
 MAX_LINE = 1 << 24
 """Longest line and longest prompt, in bytes."""
@@ -251,35 +251,19 @@ def _existing(path: Path) -> Path:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with _existing(path).open("rb") as file:
-            number, offset = 0, 0
-            if not has_content(path):
-                return
-            while line := file.readline(MAX_LINE + 1):
-                number += 1
-                if len(line) > MAX_LINE:
-                    raise AnalysisError(
-                        f"Lines of {path} must be at most {MAX_LINE:,} bytes; line {number} is "
-                        "longer. Give one prompt per line."
-                    )
-                try:
-                    # A line break inside a JSON string is escaped, so lines are what the bytes say.
-                    yield (
-                        number,
-                        line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"),
-                    )
-                except UnicodeDecodeError as error:
-                    raise AnalysisError(
-                        f"Prompts must be UTF-8; line {number} of {path} is not (byte "
-                        f"{offset + error.start}). Convert the file, "
-                        "for example with iconv -t UTF-8."
-                    ) from error
-                offset += len(line)
-    except OSError as error:
-        raise AnalysisError(
-            f"The prompts could not be read: {error}. Check the file and its permissions."
-        ) from error
+    offset = 0
+    for number, line in read_lines(_existing(path), MAX_LINE):
+        try:
+            # A line break inside a JSON string is escaped, so lines are what the bytes say.
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise AnalysisError(
+                f"Prompts must be UTF-8; line {number} of {path} is not (byte "
+                f"{offset + error.start}). Convert the file, "
+                "for example with iconv -t UTF-8."
+            ) from error
+        yield number, text.rstrip("\r\n")
+        offset += len(line)
 
 
 def _field(record: Any, field: str, name: str) -> Iterator[tuple[str, str]]:

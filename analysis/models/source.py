@@ -1,4 +1,4 @@
-"""Which pair of models a measurement is of, and the pair itself, loaded once per process.
+"""Which pair of models a measurement is of; the pair, loaded once per process.
 
 Torch is imported on loading.
 """

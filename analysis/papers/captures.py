@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from otm.sequence.models import OneByOne
 
 from ..errors import AnalysisError
 from ..files import write_json
-from ..models.names import SIDES, model_places
+from ..models.names import model_places
 from ..models.pair import Pair, load_pair, to_numpy
 from ..provenance import environment, published_origin, weights_digest
 from . import selection_run
@@ -68,9 +67,7 @@ def capture_figure4(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
         AnalysisError: if no seed shows it.
     """
     memory: Memory = {}
-    for seed in tqdm(
-        range(_SEEDS), desc="seeds of figure 4", unit="seed", disable=not sys.stderr.isatty()
-    ):
+    for seed in tqdm(range(_SEEDS), desc="seeds of figure 4", unit="seed", disable=None):
         for prompt in FIGURE4_PROMPTS:
             found = _run(pair, prompt, seed, memory)
             if found is not None:
@@ -190,10 +187,8 @@ def write_captures(out: Path, *, draft: str | None = None, target: str | None = 
     """
     load = os.getloadavg()
     pair = load_pair(draft=draft, target=target, device="cpu")
-    weights = {
-        side: weights_digest(place)
-        for side, place in zip(SIDES, model_places(draft, target), strict=True)
-    }
+    places = model_places(draft, target)
+    weights = {side: weights_digest(place) for side, place in places.items()}
     manifest = (
         environment() | published_origin(load) | {"models": weights, "device": pair.device_name}
     )

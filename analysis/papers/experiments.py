@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 import otm
 from otm.sequence import Decoder, SpeculativeSampling
@@ -33,14 +32,12 @@ from ..decode.plain import PLAIN
 from ..decode.results import Task, TextRecord, prompt_name
 from ..errors import AnalysisError
 from ..files import SHIPPED_PAIR, json_values, write_json
-from ..models.names import local_folders
+from ..models.names import SIDES, model_places
 from ..models.pair import Pair, to_numpy
 from ..models.source import PairSource, load_source
 from ..provenance import environment, published_origin, require_quiet, weights_digest
-from ..statistics import limits
+from ..statistics import Floats, limits
 from .text_laws import laws_along
-
-Floats = NDArray[np.float64]
 
 PROMPT_TOKENS = 32
 NUM_TOKENS = 64
@@ -135,7 +132,7 @@ class Laboratory:
         They are the subfolders `draft*` with weights, or the one of the target.
         """
         if self.drafts is None and self.target is not None:
-            return {"draft": local_folders(None, self.target)[0]}
+            return {"draft": Path(model_places(None, self.target)["draft"])}
         folder = SHIPPED_PAIR if self.drafts is None else self.drafts
         found = [
             path for path in sorted(folder.glob("draft*")) if (path / "model.safetensors").is_file()
@@ -152,7 +149,7 @@ class Laboratory:
     ) -> Iterable[tuple[int, int, dict[str, Any]]]:
         """Yield prompt, seed and laws of every text; steps within `NUM_TOKENS` see their end."""
         pair = self.load(draft)
-        places = local_folders(draft, self.target)
+        places = model_places(draft, self.target)
         return laws_along(
             pair,
             held_out_prompts(pair, self.num_prompts),
@@ -160,7 +157,7 @@ class Laboratory:
             seeds=seeds,
             num_tokens=NUM_TOKENS + longest,
             folder=self.work,
-            determining=[weights_digest(str(place)) for place in places],
+            determining=[weights_digest(places[side]) for side in SIDES],
         )
 
     def decode(
@@ -228,7 +225,7 @@ def table2(laboratory: Laboratory) -> dict[str, Any]:
         "rows": rows,
         "seeds": list(SEEDS),
         "optimal_seeds": list(OPTIMAL_SEEDS),
-        "target_parameters": _num_parameters(local_folders(None, laboratory.target)[1]),
+        "target_parameters": _num_parameters(Path(model_places(None, laboratory.target)["target"])),
     }
 
 
@@ -352,6 +349,7 @@ def rank_acceptance(sequence: Floats, batch: Floats) -> Floats:
         sequence, batch: sums over steps, the number of steps first and then how many accept each
             vertex.
 
+    >>> import numpy as np
     >>> rank_acceptance(np.array([4.0, 2.0, 1.0]), np.array([4.0, 2.0, 1.0])).tolist()
     [0.5, 0.25]
     """

@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import io
 import json
-import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -48,33 +47,23 @@ _AT_ONCE = 8
 Law = SurvivorLaw | RankLaw
 
 
-def _kseq(text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
-    return kseq_survivors(text.draft, text.target, text.tokens, most=MOST_SEQUENCES, eos=eos)
-
-
-def _optimal(text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
-    return optimal_survivors(text.draft, text.target, text.tokens, most=MOST_SEQUENCES, eos=eos)
-
-
-def _gsd(text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
-    return rejection_ranks(
-        text.draft, text.target, text.tokens, most=MOST_CHILDREN, eos=eos, rng=rng
-    )
-
-
-def _ersd(text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
-    return race_ranks(text.draft, text.target, text.tokens, most=MOST_CHILDREN, eos=eos)
-
-
-KINDS: dict[str, Callable[[SampledText, int | None, np.random.Generator], Law]] = {
-    "K-SEQ": _kseq,
-    "Optimal": _optimal,
-    "GSD": _gsd,
-    "ERSD": _ersd,
+_READ: dict[str, tuple[Callable[..., Law], int]] = {
+    "K-SEQ": (kseq_survivors, MOST_SEQUENCES),
+    "Optimal": (optimal_survivors, MOST_SEQUENCES),
+    "GSD": (rejection_ranks, MOST_CHILDREN),
+    "ERSD": (race_ranks, MOST_CHILDREN),
 }
+KINDS = tuple(_READ)
 """What can be asked along a text: survivors of K i.i.d. sequences by verifier, ranks of children by
 method.
 """
+
+
+def law_of(kind: str, text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
+    """Return the law of a kind in `KINDS` along a text; one is averaged over samples."""
+    read, most = _READ[kind]
+    sampled = {"rng": rng} if read is rejection_ranks else {}
+    return read(text.draft, text.target, text.tokens, most=most, eos=eos, **sampled)
 
 
 def laws_along(
@@ -103,7 +92,7 @@ def laws_along(
     record = json.dumps([determining, num_tokens, MOST_SEQUENCES, MOST_CHILDREN], sort_keys=True)
     own = make_folder(folder / hashlib.sha256(record.encode()).hexdigest()[:12])
     tasks = [(number, seed) for number in range(len(prompts)) for seed in seeds]
-    with tqdm(total=len(tasks), unit="text", disable=not sys.stderr.isatty()) as bar:
+    with tqdm(total=len(tasks), unit="text", disable=None) as bar:
         for start in range(0, len(tasks), _AT_ONCE):
             group = tasks[start : start + _AT_ONCE]
             files = [
@@ -117,7 +106,7 @@ def laws_along(
             ]
             texts = _texts(
                 pair,
-                [(group[i][0], prompts[group[i][0]], group[i][1]) for i in missing],
+                [(prompts[group[i][0]], group[i][1]) for i in missing],
                 num_tokens,
                 eos,
             )
@@ -127,7 +116,7 @@ def laws_along(
                         rng = np.random.default_rng(
                             [group[i][1], int(prompt_name(text.prefix), 16), 1]
                         )
-                        write_atomically(path, _packed(KINDS[kind](text, eos, rng)))
+                        write_atomically(path, _packed(law_of(kind, text, eos, rng)))
                 bar.update()
             bar.update(len(group) - len(missing))
             for (number, seed), paths in zip(group, files, strict=True):
@@ -136,15 +125,15 @@ def laws_along(
 
 @torch.inference_mode()
 def _texts(
-    pair: Pair, tasks: Sequence[tuple[int, Sequence[int], int]], num_tokens: int, eos: int | None
+    pair: Pair, tasks: Sequence[tuple[Sequence[int], int]], num_tokens: int, eos: int | None
 ) -> Iterator[SampledText]:
     """Continue prompts by samples from the target, all at once, and read the draft along them."""
     if not tasks:
         return
-    rows = torch.tensor([list(prompt) for _, prompt, _ in tasks], device=pair.device)
+    rows = torch.tensor([list(prompt) for prompt, _ in tasks], device=pair.device)
     uniforms = [
         np.random.default_rng([seed, int(prompt_name(prompt), 16)]).random(num_tokens)
-        for _, prompt, seed in tasks
+        for prompt, seed in tasks
     ]
     fresh, cache = rows, None
     laws: list[NDArray[np.float64]] = []
@@ -161,7 +150,7 @@ def _texts(
         fresh = torch.from_numpy(sampled[-1])[:, None].to(pair.device)
     tokens = np.stack(sampled, axis=1)
     whole = torch.cat([rows, torch.from_numpy(tokens[:, :-1]).to(pair.device)], dim=1)
-    for i, (number, prompt, _) in enumerate(tasks):
+    for i, (prompt, _) in enumerate(tasks):
         ends = np.flatnonzero(tokens[i] == (-1 if eos is None else eos))
         length = int(ends[0]) + 1 if len(ends) else num_tokens
         logits = pair.draft(whole[i : i + 1, : rows.shape[1] + length - 1], use_cache=False).logits
@@ -169,7 +158,7 @@ def _texts(
             otm.from_logits(logits[0, rows.shape[1] - 1 :, : pair.num_tokens].double())
         )
         target = np.stack([law[i] for law in laws[:length]])
-        yield SampledText(number, tuple(prompt), tokens[i, :length], draft, target)
+        yield SampledText(tuple(prompt), tokens[i, :length], draft, target)
 
 
 def _packed(law: Law) -> bytes:

@@ -10,7 +10,7 @@ from otm.tabular import shortened
 
 from ..errors import AnalysisError
 from .aggregate import Aggregates
-from .call_costs import Costs, measured_costs, read_object
+from .call_costs import Costs, measured_costs, read_object, whole_record
 from .reading import PROCESSING, Run
 from .text import printable
 from .verdict_card import (
@@ -71,28 +71,13 @@ def read_advice(path: Path) -> AdviceRecord:
             f"{str(record.get('format'))[:40]!r} and {str(record.get('version'))[:20]!r}. Run "
             "advise with --out."
         )
-    try:
-        return AdviceRecord(
-            _card(record), _costs(record), _processing(record["manifest"]["processing"])
-        )
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-        AttributeError,
-        ZeroDivisionError,
-    ) as error:
-        raise AnalysisError(
-            f"{path.name} is no whole record of advise ({type(error).__name__}: {error}). Run it "
-            "again."
-        ) from error
-
-
-def _processing(sides: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {
-        side: {name: sides[side].get(name) for name in PROCESSING} for side in ("draft", "target")
-    }
+    with whole_record(path, "advise"):
+        sides = record["manifest"]["processing"]
+        processing = {
+            side: {name: sides[side].get(name) for name in PROCESSING}
+            for side in ("draft", "target")
+        }
+        return AdviceRecord(_card(record), _costs(record), processing)
 
 
 def _costs(record: dict[str, Any]) -> Costs:
@@ -102,19 +87,13 @@ def _costs(record: dict[str, Any]) -> Costs:
     for kind, family in _KINDS.items():
         fixed, level, node = model["rest"].get(family, (0.0, 0.0, 0.0))
         rest[kind] = (fixed / plain, level / plain, node / plain)
-    models = record["manifest"]["models"]
-    digests = {
-        side: str(models[side]["sha256"])
-        for side in ("draft", "target")
-        if models[side].get("sha256")
-    }
     most = int(nodes[-1])
     return measured_costs(
         {width: (per_call + per_vertex * width) / plain for width in {1, max(2, most)}},
         {int(count): time / plain for count, time in zip(nodes, seconds, strict=True)},
         source=f"otm advise on {record['manifest']['device']}",
         rest=rest,
-        models=digests,
+        models=record["manifest"]["models"],
     )
 
 

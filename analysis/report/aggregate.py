@@ -275,14 +275,10 @@ def _hardest_first(totals: dict[int, list[float]]) -> tuple[NDArray[np.int64], F
 def _num_clusters(found: FirstPass, columns: _Columns) -> int:
     """Return how many clusters fit into memory; all prompts their own if possible."""
     settings, wide = len(found.settings), len(columns.schemes) + 1
-    fixed = Histograms.num_bytes(groups=settings, columns=columns.num_schemes)
-    per_cluster = ClusterSums.num_bytes(groups=2 * settings * BINS, clusters=1, columns=wide)
-    per_cluster += ClusterSums.num_bytes(
-        groups=settings, clusters=1, columns=2 * columns.num_schemes
-    )
-    per_cluster += ClusterSums.num_bytes(
-        groups=settings, clusters=1, columns=len(columns.statistics)
-    )
+    fixed = 8 * settings * columns.num_schemes * Histograms.BINS
+    # sums and counts: two tables by bins, the gaps of schemes at both ends, and statistics
+    cells = 2 * BINS * wide + 2 * columns.num_schemes + len(columns.statistics)
+    per_cluster = 2 * 8 * settings * cells
     affordable = (_MOST_BYTES - fixed) // per_cluster
     if affordable < min(_FEWEST_CLUSTERS, found.num_prompts):
         needed = fixed + per_cluster * _FEWEST_CLUSTERS

@@ -20,18 +20,19 @@ price of a pass, as on a CPU or with a batch that fills the device.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from otm._json import plain_json
 from otm.engines import read_costs
 from otm.errors import OtmError
 
 from ..errors import AnalysisError
-from ..files import read_small
+from ..files import read_json
 from .plans import MOST_NODES, Plan
 from .text import printable
 
@@ -98,37 +99,30 @@ def read_latency(path: Path) -> Costs:
     record = read_object(path, "a record of latency")
     if "tree" not in record:
         return _of_surface(path)
-    try:
+    with whole_record(path, "latency"):
         nodes = [int(count) for count in record["nodes"]]
         target, draft = (
             [float(cell["median"]) for cell in record["tree"][side]] for side in ("target", "draft")
         )
         plain = target[nodes.index(0)]
-        models = record["manifest"]["models"]
-        digests = {
-            side: str(models[side]["sha256"])
-            for side in ("draft", "target")
-            if models[side].get("sha256")
-        }
-        source = f"otm latency on {record['manifest']['device']}"
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-        AttributeError,
-        ZeroDivisionError,
-    ) as error:
+        return measured_costs(
+            {count + 1: seconds / plain for count, seconds in zip(nodes, draft, strict=False)},
+            {count: seconds / plain for count, seconds in zip(nodes, target, strict=False)},
+            source=f"otm latency on {record['manifest']['device']}",
+            models=record["manifest"]["models"],
+        )
+
+
+@contextlib.contextmanager
+def whole_record(path: Path, command: str) -> Iterator[None]:
+    """Turn what a damaged record of a command breaks into an `AnalysisError`."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise AnalysisError(
-            f"{path.name} is no whole record of latency ({type(error).__name__}: {error}). Measure "
-            "again."
+            f"{path.name} is no whole record of {command} ({type(error).__name__}: {error}). "
+            f"Run {command} again."
         ) from error
-    return measured_costs(
-        {count + 1: seconds / plain for count, seconds in zip(nodes, draft, strict=False)},
-        {count: seconds / plain for count, seconds in zip(nodes, target, strict=False)},
-        source=source,
-        models=digests,
-    )
 
 
 def _of_surface(path: Path) -> Costs:
@@ -151,7 +145,7 @@ def measured_costs(
     *,
     source: str,
     rest: dict[str, tuple[float, float, float]] | None = None,
-    models: dict[str, str] | None = None,
+    models: Mapping[str, Any] | None = None,
 ) -> Costs:
     """Return measured costs.
 
@@ -175,18 +169,21 @@ def measured_costs(
             "Costs must be positive, finite and known for 0 and at least 1 drafted token; "
             f"{printable(source)} has others."
         )
+    digests = {
+        side: str(model["sha256"]) for side, model in (models or {}).items() if model.get("sha256")
+    }
     points = [
         tuple((float(at), float(cost)) for at, cost in sorted(part.items()))
         for part in (draft, target)
     ]
-    return Costs(points[0], points[1], rest or {}, printable(source)[:120], models or {})
+    return Costs(points[0], points[1], rest or {}, printable(source)[:120], digests)
 
 
 def read_object(path: Path, what: str) -> dict[str, Any]:
     """Read a JSON object of limited size."""
     try:
-        record = plain_json(read_small(path, _MOST_BYTES))
-    except (OSError, ValueError, RecursionError) as error:
+        record = read_json(path, _MOST_BYTES)
+    except (OSError, ValueError) as error:
         raise AnalysisError(
             f"{path.name} cannot be read as {what} ({error}). Pass its JSON file."
         ) from error

@@ -130,11 +130,12 @@ def read_decode(path: Path) -> DecodeRun:
     return DecodeRun(rows, header["settings"])
 
 
-_IDENTITIES = {verifier.__name__: repr(verifier()) for verifier in otm.verifiers.VERIFIERS}
-"""By class, the identity of a verifier written without parameters."""
-
-_SINGLE_REJECTION = ("Maximal", "KSeq", "RecursiveRejection", "NaiveTree", "Optimal")
+_SINGLE_REJECTION = [
+    repr(verifier())
+    for verifier in (otm.Maximal, otm.KSeq, otm.RecursiveRejection, otm.NaiveTree, otm.Optimal)
+]
 """With one draft all of these are the maximal coupling, whatever the law."""
+_OPTIMAL = [repr(otm.Optimal()), repr(otm.GreedyOptimal())]
 
 
 def _predict(decoder: str, run: Run, acceptance: Any) -> float | None:
@@ -145,7 +146,7 @@ def _predict(decoder: str, run: Run, acceptance: Any) -> float | None:
     law, verifier, counts = plan
     total = product = 1.0
     for k in counts:
-        column = _find(run, law, verifier, k)
+        column = _find(run, law, repr(verifier), k)
         if column is None or not np.isfinite(acceptance[column]):
             return None
         product *= float(acceptance[column])
@@ -155,14 +156,14 @@ def _predict(decoder: str, run: Run, acceptance: Any) -> float | None:
 
 def _find(run: Run, law: str, verifier: str, k: int) -> int | None:
     if k == 1 and verifier in _SINGLE_REJECTION:
-        law, verifier = "IID", "Optimal"
+        law, verifier = "IID", _OPTIMAL[0]
     for i, column in enumerate(run.schemes):
         if (column.law, column.k) != (law, k) or column.definition == "bound":
             continue
-        best = verifier in ("Optimal", "GreedyOptimal") or (law, verifier) == ("TopK", "Naive")
+        best = verifier in _OPTIMAL or (law, verifier) == ("TopK", repr(otm.Naive()))
         if best and column.optimum == column.name:
             return i
-        if column.scheme == _IDENTITIES.get(verifier) and column.definition == "membership":
+        if column.scheme == verifier and column.definition == "membership":
             return i
     return None
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..run.ranks import by_rank, tree_rows
+from ..run.ranks import by_rank
+from ..run.trees import scheme_trees
 from ..statistics import interval_text
 from . import explanations
 from .aggregate import Aggregates
@@ -165,35 +166,22 @@ def _trees(run: Run, found: Aggregates, setting: int) -> list[tuple[str, list[tu
     """Return (scheme, rows) of the best scheme's optimal trees and bounds, if asked for."""
     if not run.section("settings").get("bounds") or run.is_interval:
         return []
-    means, place = (
-        found.lower[setting].value,
-        {column.name: i for i, column in enumerate(run.schemes)},
+    place = {column.name: i for i, column in enumerate(run.schemes)}
+    families = by_rank(run.schemes)
+    columns = [place[column.name] for family in families for column in family]
+    means, covariance = found.lower[setting].value, found.covariance[setting]
+    schemes = scheme_trees(
+        families, means[columns], covariance[np.ix_(columns, columns)], found.num_clusters
     )
-    tables = []
-    for family in by_rank(run.schemes):
-        mine = [place[column.name] for column in family]
-        ks = [column.k for column in family]
-        rows = tree_rows(
-            ks, means[mine], found.covariance[setting][np.ix_(mine, mine)], found.num_clusters
-        )
-        tables.append(
-            (
-                rows[-1].tokens.value,
-                f"{printable(family[0].label)}, at most {ks[-1]} children a vertex",
-                rows,
-            )
-        )
-    best = max(tables, key=lambda one: one[0], default=None)
-    if best is None:
-        return []
     return [
         (
-            best[1],
+            f"{printable(best.label)}, at most {best.ks[-1]} children a vertex",
             [
                 (f"{row.nodes}", f"{row.depth}", row.tokens.words(3), row.upper.words(3))
-                for row in best[2]
+                for row in best.rows
             ],
         )
+        for best in schemes[:1]
     ]
 
 

@@ -160,7 +160,8 @@ class _Setting:
             return []
         numbers = [self.run.schemes[i].k for i in columns]
         label = printable(f"otm.{scheme.attained}" if scheme.attained else scheme.label)
-        vector = _by_rank(numbers, self.lower[columns]) if _ranked(scheme) else None
+        ranked = accepts_by_rank(scheme.identity, scheme.law, scheme.definition)
+        vector = _by_rank(numbers, self.lower[columns]) if ranked else None
         if vector is None:
             plans = [
                 self.plan(label, place, "levels", columns, np.eye(len(columns)), *one)
@@ -221,10 +222,6 @@ class _Setting:
             covariance=None if np.isnan(with_single) else with_single,
             slope=float(gradient[0]) if kind == "chain" else 0.0,
         )
-
-
-def _ranked(scheme: Scheme) -> bool:
-    return accepts_by_rank(scheme.identity, scheme.law, scheme.definition)
 
 
 def _by_rank(numbers: list[int], means: Floats) -> Floats | None:

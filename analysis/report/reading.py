@@ -22,7 +22,7 @@ from otm.tabular import shortened
 from ..errors import AnalysisError
 from ..files import PROMPTS, SHARDS
 from ..run.identity import check_shards
-from ..run.manifest import damaged_manifest, read_manifest
+from ..run.manifest import damaged_manifest, read_manifest, section
 from ..run.shards import SAMPLING, column_of_today, shard_files
 from ..trace.base import PATH
 
@@ -110,8 +110,7 @@ class Run:
 
     def section(self, name: str) -> dict[str, Any]:
         """Return an object of the manifest, empty where it is missing or something else."""
-        found = self.manifest.get(name)
-        return found if isinstance(found, dict) else {}
+        return section(self.manifest, name)
 
     @property
     def is_interval(self) -> bool:
@@ -211,7 +210,7 @@ def open_run(folder: Path) -> Run:
 def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:
     """Return the names and excerpts of a few prompts; empty where the run carries none."""
     path = run.folder / PROMPTS
-    if not path.is_file() or not _inside(path, run.folder):
+    if not path.is_file() or not path.resolve().is_relative_to(run.folder.resolve()):
         return {}
     found: dict[int, tuple[str, str]] = {}
     with _open(path) as table:
@@ -275,12 +274,6 @@ def _text(entry: dict[str, Any], key: str) -> str:
 
 def _shards(folder: Path) -> tuple[Path, ...]:
     found = tuple(shard_files(folder).values())
-    outside = [path.name for path in found if not _inside(path, folder)]
-    if outside:
-        raise AnalysisError(
-            f"Shards must lie in the run's folder; {outside[0]} is a link out of it. Copy the file "
-            "instead."
-        )
     if not found:
         raise AnalysisError(
             f"A report needs at least one finished shard; {str(folder / SHARDS)!r} has none. Let "
@@ -347,10 +340,6 @@ def _array(column: Any, name: str, path: Path) -> NDArray[Any]:
             f"Column {name!r} of {path.name} must be integers ≥ 0 without gaps. Measure it again."
         )
     return array
-
-
-def _inside(path: Path, folder: Path) -> bool:
-    return path.resolve().is_relative_to(folder.resolve())
 
 
 def _whole(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import otm
 from otm.overlap import OverlapCurve
@@ -24,8 +23,7 @@ from otm.tabular import columns
 from otm.verifiers import gamma_star
 
 from ..models.processing import Setting, distributions
-
-Floats = NDArray[np.float64]
+from ..statistics import Floats
 
 _PER_K = {
     "gamma_star": ("γ* of K-SEQ", "factor"),
@@ -115,6 +113,7 @@ def theorem1_all(problem: otm.Problem) -> float:
 
     K-SEQ's guarantee rests on it; it takes any vocabulary.
 
+    >>> import otm
     >>> round(theorem1_all(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))), 12)
     0.9375
     """
@@ -131,6 +130,7 @@ def index_entropy(problem: otm.Problem) -> float:
     fives in the hundred; ∞ where the target has mass that is never drafted. Accuracy: about 1e-3
     bits.
 
+    >>> import otm
     >>> round(index_entropy(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))), 3)
     0.0
     """

@@ -131,7 +131,11 @@ def _check_tree(
     tokens = simulated_tokens(
         otm.verbs.prepare(verifier, problem), tree.shape, walks=WALKS, rng=rng
     )
-    mean, half = float(tokens.mean()), _half_width(tokens, tree.shape.depth)
+    mean = float(tokens.mean())
+    # half an interval for the mean, missed with `FALSE_ALARM` at most
+    half = bernstein_deviation(
+        tokens.astype(np.float64), span=tree.shape.depth, uncertainty=FALSE_ALARM / 2.0
+    )
     if abs(mean - tree.expected_tokens) > half:
         return f"yields {tree.expected_tokens:.3f} tokens, decoded {mean:.3f} ± {half:.3f}"
     upper, _ = upper_with_gradient(vector, NODES)
@@ -140,8 +144,3 @@ def _check_tree(
         if mean - half > upper
         else ""
     )
-
-
-def _half_width(tokens: Any, span: float) -> float:
-    """Return half an interval for the mean of tokens, missed with `FALSE_ALARM` at most."""
-    return bernstein_deviation(tokens, span=span, uncertainty=FALSE_ALARM / 2.0)

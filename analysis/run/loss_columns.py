@@ -3,7 +3,7 @@
 They are for one draft: 1 − α₁ in parts that add up (`otm.losses.acceptance_losses`), what sampling
 from rounded masses changes, and beside the optima of the draft, for every k, the mass of the
 target's k likeliest tokens: the most that k drafts win which nobody draws. The best temperature
-alone takes some 67 optimal acceptances a row, the ranking a search; so no run pays for them
+alone takes some 73 optimal acceptances a row, the ranking a search; so no run pays for them
 unasked.
 """
 

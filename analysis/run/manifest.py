@@ -11,12 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from otm._json import plain_json
 from otm.table import TableColumn, table_columns
 from otm.table.table import DESCRIPTIONS
 
 from ..errors import AnalysisError
-from ..files import MANIFEST, SHARDS, is_file, make_folder, read_small, shortened, write_json
+from ..files import MANIFEST, SHARDS, is_file, make_folder, read_json, shortened, write_json
 from ..provenance import INCIDENTAL, differences, origin
 from .bound_columns import bound_statistics
 from .loss_columns import loss_statistics
@@ -132,8 +131,8 @@ def read_manifest(run: Path) -> Manifest:
             "`measure --out` wrote."
         )
     try:
-        record = plain_json(read_small(path, _MOST_BYTES))
-    except (OSError, ValueError, RecursionError) as error:
+        record = read_json(path, _MOST_BYTES)
+    except (OSError, ValueError) as error:
         raise damaged_manifest(f"it is not JSON ({error})") from error
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version not in (1, SCHEMA):
@@ -184,19 +183,25 @@ def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] =
     return found
 
 
+def section(manifest: Manifest, name: str) -> dict[str, Any]:
+    """Return an object of a manifest, empty where it is missing or something else."""
+    found = manifest.get(name)
+    return found if isinstance(found, dict) else {}
+
+
 def comparable(manifest: Manifest) -> Manifest:
     """Return what parts of one run must agree in, as read from a file; labels are for readers."""
+    provenance = section(manifest, "provenance")
     kept: Manifest = {
-        part: manifest.get(part)
-        for part in ("settings", "provenance", "plan", "schemes", "statistics")
+        "settings": meaningful_settings(section(manifest, "settings")),
+        "provenance": {k: v for k, v in provenance.items() if k not in INCIDENTAL},
+        "plan": manifest.get("plan"),
+        "schemes": [
+            {k: v for k, v in entry.items() if k != "label"}
+            for entry in manifest.get("schemes") or []
+        ],
+        "statistics": manifest.get("statistics"),
     }
-    for part in ("settings", "provenance"):
-        kept[part] = kept[part] if isinstance(kept[part], dict) else {}
-    kept["settings"] = meaningful_settings(kept["settings"])
-    kept["provenance"] = {k: v for k, v in kept["provenance"].items() if k not in INCIDENTAL}
-    kept["schemes"] = [
-        {k: v for k, v in entry.items() if k != "label"} for entry in kept["schemes"] or []
-    ]
     found: Manifest = json.loads(json.dumps(kept))
     return found
 

@@ -156,7 +156,15 @@ def _measured(
     if not settings.save_logits:
         return pieces, []
     return pieces, [
-        (window, *(_top(side, settings.save_logits) for side in sides))
+        (
+            window,
+            *(
+                top_log_probabilities(
+                    side.double().log_softmax(-1).cpu().numpy(), settings.save_logits
+                )
+                for side in sides
+            ),
+        )
         for window, *sides in compared
     ]
 
@@ -170,10 +178,6 @@ def about_shard(index: int, settings: Settings, run: str) -> dict[str, Any]:
         "threads": settings.threads,
         "environment": environment(),
     }
-
-
-def _top(logits: Any, count: int) -> Any:
-    return top_log_probabilities(logits.double().log_softmax(-1).cpu().numpy(), count)
 
 
 def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: ShardTask) -> bytes:

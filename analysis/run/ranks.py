@@ -104,7 +104,8 @@ def best_tree(vector: Floats, nodes: int) -> OptimalTree:
 def rank_powers(shape: TreeShape, width: int) -> Floats:
     """Return how often each rank stands on the path to each drafted vertex, `(n, width)`.
 
-    >>> rank_powers(TreeShape([0, 0, 2]), 2).tolist()
+    >>> import otm
+    >>> rank_powers(otm.trees.TreeShape([0, 0, 2]), 2).tolist()
     [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     """
     powers = np.zeros((shape.num_nodes + 1, width))
@@ -119,7 +120,8 @@ def rank_powers(shape: TreeShape, width: int) -> Floats:
 def drafting_widths(shape: TreeShape) -> tuple[int, ...]:
     """Return how many vertices of each level draft, the root first.
 
-    >>> drafting_widths(TreeShape.sequences(2, 3))
+    >>> import otm
+    >>> drafting_widths(otm.trees.TreeShape.sequences(2, 3))
     (1, 2, 2)
     """
     drafting = shape.num_children > 0
@@ -135,6 +137,7 @@ def tokens_with_gradient(factors: Floats, powers: Floats) -> tuple[float, Floats
         factors: A by rank, or acceptance by level, `(m,)`.
         powers: of each drafted vertex or level, `(n, m)`.
 
+    >>> import numpy as np
     >>> tokens_with_gradient(np.array([0.5]), np.array([[1.0], [2.0]]))  # 1 + a + a²
     (1.75, array([2.]))
     """

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from ..errors import AnalysisError
 from ..files import MANIFEST, is_file
+from ..models.names import model_places
 from ..models.source import PairSource
-from .manifest import damaged_manifest, read_manifest
+from .manifest import damaged_manifest, read_manifest, section
 
 MOST_THREADS = 1024
 """Most threads or processes that may be asked for: more than machines have cores."""
@@ -39,8 +40,7 @@ def resources(
                 "default."
             )
     if threads is None and is_file(out / MANIFEST):
-        settings = read_manifest(out).get("settings")
-        said = settings.get("threads") if isinstance(settings, dict) else None
+        said = section(read_manifest(out), "settings").get("threads")
         if type(said) is not int or not 1 <= said <= MOST_THREADS:
             raise damaged_manifest(
                 f"its settings name no number of threads from 1 to {MOST_THREADS}; got {said!r:.40}"
@@ -58,7 +58,6 @@ def processes_for(models: object, cores: int) -> int:
 
     One on a GPU, or where the size is not known here.
     """
-    from ..models.names import local_folders
     from ..models.pair import choose_device
 
     if (
@@ -67,7 +66,7 @@ def processes_for(models: object, cores: int) -> int:
         or choose_device(models.device) != "cpu"
     ):
         return 1
-    folders = local_folders(models.draft, models.target)
+    folders = [Path(place) for place in model_places(models.draft, models.target).values()]
     if not all(folder.is_dir() for folder in folders):
         return 1
     weights = sum(

@@ -283,7 +283,7 @@ def _run(
         initial=done,
         unit=_unit(manifest),
         desc=out.name,
-        disable=not sys.stderr.isatty(),
+        disable=None,
     ) as bar:
         for result in run_each(place, function, tasks, name=lambda task: f"shard {task.index}"):
             # Clocks of two machines differ, durations do not.

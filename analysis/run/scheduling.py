@@ -20,7 +20,7 @@ import socket
 import sys
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 from ..errors import AnalysisError
@@ -158,19 +158,14 @@ def run_each(
     died: list[Argument] = []
     while True:
         with workers.open() as executor:
-            outcome: _Done | _Lost | None = None
-            for pieces, most in ((_drained(suspects), 1), (waiting, workers.in_flight)):
-                for outcome in _run_in(executor, function, pieces, most, name):
-                    if isinstance(outcome, _Lost):
-                        break
-                    yield outcome.value
-                if isinstance(outcome, _Lost):
-                    break
-        if not isinstance(outcome, _Lost):
+            lost = yield from _run_in(executor, function, _drained(suspects), 1, name)
+            if not lost:
+                lost = yield from _run_in(executor, function, waiting, workers.in_flight, name)
+        if not lost:
             return
-        suspects[:0] = outcome.arguments
-        died += outcome.arguments
-        for argument in outcome.arguments:
+        suspects[:0] = lost
+        died += lost
+        for argument in lost:
             if sum(other is argument for other in died) > MOST_RETRIES:
                 raise _out_of_memory(
                     name(argument),
@@ -201,16 +196,6 @@ def one_behind(
             yield running.result()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Done:
-    value: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class _Lost:
-    arguments: list[Any]
-
-
 def _drained(first: list[Argument]) -> Iterator[Argument]:
     while first:
         yield first.pop(0)
@@ -230,8 +215,8 @@ def _run_in(
     arguments: Iterator[Argument],
     most: int,
     name: Callable[[Argument], str],
-) -> Iterator[_Done | _Lost]:
-    """Yield results, then, if the executor broke, the arguments that got none."""
+) -> Generator[Result, None, list[Argument]]:
+    """Yield results; return the arguments that got none because the executor broke."""
     pending: dict[cf.Future[Result], Argument] = {}
     lost: list[Argument] = []
     failure: BaseException | None = None
@@ -254,7 +239,7 @@ def _run_in(
                 argument = pending.pop(future)
                 error = future.exception()
                 if error is None:
-                    yield _Done(future.result())
+                    yield future.result()
                 elif isinstance(error, cf.BrokenExecutor):
                     lost.append(argument)
                 elif type(error).__name__ == "KilledWorker":  # Dask's, which need not be installed
@@ -270,8 +255,7 @@ def _run_in(
             future.cancel()
     if failure is not None:
         raise failure
-    if lost:
-        yield _Lost(lost)
+    return lost
 
 
 def _no_scheduler(address: str, error: Exception) -> AnalysisError:

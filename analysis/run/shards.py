@@ -61,7 +61,7 @@ def shard_files(run: Path) -> dict[int, Path]:
 
     Raises:
         AnalysisError: if a Parquet file beside them has no shard's name, since whoever reads the
-            folder would read it too; if one is no regular file.
+            folder would read it too; if one is no regular file, or a link out of the run.
     """
     found = {}
     for path in sorted((run / SHARDS).glob("*.parquet")):
@@ -73,6 +73,11 @@ def shard_files(run: Path) -> dict[int, Path]:
             )
         if not path.is_file():  # opening a pipe would wait for its writer
             raise _damaged(path, "it is no regular file")
+        if not path.resolve().is_relative_to(run.resolve()):
+            raise AnalysisError(
+                f"Shards must lie in the run's folder; {path.name} is a link out of it. Copy the "
+                "file instead."
+            )
         found[int(matched[1])] = path
     return found
 

@@ -7,8 +7,9 @@ with the samplers at the positions that it looks at.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -22,6 +23,7 @@ from ..statistics import (
     CONFIDENCE,
     MOST_CLUSTERS,
     ClusterSums,
+    Floats,
     clustered_covariance,
 )
 from .manifest import Manifest, table_column
@@ -84,16 +86,27 @@ def trees_of_run(out: Path, manifest: Manifest) -> tuple[SettingTrees, ...]:
     ):
         total, counts = sums.tables([0])
         means, covariance = ratio_of_means(total, counts).value, clustered_covariance(total, counts)
-        clusters, place, schemes = int((counts[:, 0] > 0).sum()), 0, []
-        for family in families:
-            part = slice(place, place := place + len(family))
-            ks, one = tuple(column.k for column in family), family[0]
-            rows = tree_rows(ks, means[part], covariance[part, part], clusters)
-            vector = tuple(acceptance_by_rank(ks, means[part]).tolist())
-            schemes.append(SchemeTrees(one.scheme, one.law, one.label, ks, vector, rows))
-        schemes.sort(key=lambda one: -one.rows[-1].tokens.value)
-        found.append(SettingTrees(dict(key), int(counts[:, 0].sum()), clusters, tuple(schemes)))
+        clusters = int((counts[:, 0] > 0).sum())
+        schemes = scheme_trees(families, means, covariance, clusters)
+        found.append(SettingTrees(dict(key), int(counts[:, 0].sum()), clusters, schemes))
     return tuple(found)
+
+
+def scheme_trees(
+    families: Sequence[Sequence[Any]], means: Floats, covariance: Floats, clusters: int
+) -> tuple[SchemeTrees, ...]:
+    """Return the trees of schemes from the means of their columns, one family after another.
+
+    The scheme whose largest tree yields most comes first.
+    """
+    schemes, place = [], 0
+    for family in families:
+        part = slice(place, place := place + len(family))
+        ks, one = tuple(column.k for column in family), family[0]
+        rows = tree_rows(ks, means[part], covariance[part, part], clusters)
+        vector = tuple(acceptance_by_rank(ks, means[part]).tolist())
+        schemes.append(SchemeTrees(one.scheme, one.law, one.label, ks, vector, rows))
+    return tuple(sorted(schemes, key=lambda one: -one.rows[-1].tokens.value))
 
 
 def _sums(out: Path, names: list[str]) -> dict[tuple[tuple[str, float], ...], ClusterSums]:

@@ -10,13 +10,12 @@ most likely, and names of tokens that may hide others widen the cap.
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from otm.errors import OtmError
 from otm.partial import PartialPair, TopTokens
 
 from ..errors import AnalysisError
-from ..files import has_content
+from ..files import has_content, read_lines
 from .base import LARGEST_LIST, Trace, TraceBatch, check_entries, check_reading
 
 _LONGEST_LINE = 1 << 26
@@ -84,25 +83,22 @@ class JsonLinesTrace(Trace):
             yield self._batch(group, names)
 
     def _positions(self) -> Iterator[tuple[int, int, Listed, Listed]]:
-        with contextlib.ExitStack() as files:
-            pairs = itertools.zip_longest(
-                *(_lines(files.enter_context(_opened(path)), path.name) for path in self.files)
-            )
-            for prompt, (one, two) in enumerate(pairs):
-                if one is None or two is None:
-                    short, long = (
-                        (self.draft, self.target) if one is None else (self.target, self.draft)
-                    )
-                    count = "1 line" if prompt == 1 else f"{prompt} lines"
-                    raise AnalysisError(
-                        f"{short.name} ends after {count}, {long.name} goes on. Give a line per "
-                        "prompt in both."
-                    )
-                where = [f"{path.name}, line {prompt + 1}" for path in (self.draft, self.target)]
-                for position, p, q in _aligned(
-                    _positions_of(one, where[0]), _positions_of(two, where[1]), where
-                ):
-                    yield prompt, position, p, q
+        pairs = itertools.zip_longest(_lines(self.draft), _lines(self.target))
+        for prompt, (one, two) in enumerate(pairs):
+            if one is None or two is None:
+                short, long = (
+                    (self.draft, self.target) if one is None else (self.target, self.draft)
+                )
+                count = "1 line" if prompt == 1 else f"{prompt} lines"
+                raise AnalysisError(
+                    f"{short.name} ends after {count}, {long.name} goes on. Give a line per "
+                    "prompt in both."
+                )
+            where = [f"{path.name}, line {prompt + 1}" for path in (self.draft, self.target)]
+            for position, p, q in _aligned(
+                _positions_of(one, where[0]), _positions_of(two, where[1]), where
+            ):
+                yield prompt, position, p, q
 
     def _batch(
         self, group: list[tuple[int, int, Listed, Listed]], names: dict[str, int]
@@ -124,37 +120,21 @@ class JsonLinesTrace(Trace):
         return TraceBatch(pair=pair, prompt=prompt, position=position)
 
 
-def _opened(path: Path) -> BinaryIO:
+def _lines(path: Path) -> Iterator[Any]:
     if not has_content(path):
         raise AnalysisError(
             f"{path.name} must be a regular file with a line per prompt; it is none, or empty. "
             "Write it again."
         )
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise AnalysisError(
-            f"{path.name} must be readable; it is not ({error.strerror}). Check its permissions."
-        ) from error
-
-
-def _lines(file: BinaryIO, name: str) -> Iterator[Any]:
-    for number in itertools.count(1):
-        line = file.readline(_LONGEST_LINE + 1)
-        if not line:
-            return
-        if len(line) > _LONGEST_LINE:
-            raise AnalysisError(
-                f"Line {number} of {name} is longer than {_LONGEST_LINE} bytes. Split the prompt."
-            )
+    for number, line in read_lines(path, _LONGEST_LINE):
         if line.isspace():
             continue
         try:
             yield plain_json(line, constant=_log_of_zero)
         except (ValueError, RecursionError) as error:
             raise AnalysisError(
-                f"Line {number} of {name} must be JSON in UTF-8; it is not ({error}). Write it "
-                "again."
+                f"Line {number} of {path.name} must be JSON in UTF-8; it is not ({error}). Write "
+                "it again."
             ) from error
 
 

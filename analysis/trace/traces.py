@@ -16,15 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._json import plain_json
-
 from ..errors import AnalysisError
 from ..files import (
     LOGITS,
     MANIFEST as RUN_MANIFEST,
     is_file,
     is_folder,
-    read_small,
+    read_json,
     shortened,
     write_json,
 )
@@ -206,8 +204,8 @@ def write_manifest(folder: Path | str, files: Sequence[str]) -> None:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        manifest = plain_json(read_small(path, _LARGEST_MANIFEST))
-    except (OSError, ValueError, RecursionError) as error:
+        manifest = read_json(path, _LARGEST_MANIFEST)
+    except (OSError, ValueError) as error:
         raise AnalysisError(
             f"A trace folder needs a readable {MANIFEST} in JSON; {path}: {error}. See "
             "docs/traces.md."

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,8 @@ from ..errors import AnalysisError
 from ..files import make_folder, write_atomically, write_json
 from ..models.distilled import DISTILLED, VOCABULARY, WEIGHTS
 from .corpus import Corpus
-from .training import read_checkpoint, restore_training, training_state, write_checkpoint
+from .resumable import Learner, Training
+from .training import encode
 
 _WINDOWS = {"text": 32, "sampled": 128, "held_text": 32, "held_sampled": 128}
 """Windows of a shard by kind; those that are sampled advance together, the more the cheaper."""
@@ -95,19 +94,6 @@ def windows(tokens: NDArray[np.int32], recipe: Distillation, number: int) -> NDA
         )
     order = np.random.default_rng(recipe.seed).permutation(most)[:number]
     return np.stack([tokens[i * recipe.context : (i + 1) * recipe.context] for i in order])
-
-
-def encode_corpus(tokenizer: Any, corpus: Corpus, *, held_out: bool) -> NDArray[np.int32]:
-    """Return one side of a corpus as a stream of tokens, an end of text after each document."""
-    end = tokenizer.eos_token_id
-    pieces = []
-    for text in corpus.texts(held_out=held_out):
-        pieces.append(
-            np.asarray(
-                [*tokenizer(text, add_special_tokens=False)["input_ids"], end], dtype=np.int32
-            )
-        )
-    return np.concatenate(pieces)
 
 
 @torch.inference_mode()
@@ -339,8 +325,11 @@ def prepare(
     """
     make_folder(work)
     _same_recipe(work, target, corpus, recipe)
-    text = windows(encode_corpus(tokenizer, corpus, held_out=False), recipe, recipe.text_windows)
-    held = windows(encode_corpus(tokenizer, corpus, held_out=True), recipe, recipe.held_windows)
+    tokens, held_out = (
+        encode(tokenizer, corpus.texts(held_out=side), np.int32) for side in (False, True)
+    )
+    text = windows(tokens, recipe, recipe.text_windows)
+    held = windows(held_out, recipe, recipe.held_windows)
     given = recipe.context // 4
     source = {
         "text": text,
@@ -349,13 +338,12 @@ def prepare(
         "sampled": text[::-1][: recipe.sampled_windows, :given],
     }
     shards = shard_paths(work, recipe)
-    quiet = not sys.stderr.isatty()
     with tqdm(
         total=sum(map(len, shards.values())),
         desc="target",
         unit="shard",
         mininterval=5,
-        disable=quiet,
+        disable=None,
     ) as progress:
         for kind, rows in source.items():
             for number, path in enumerate(shards[kind]):
@@ -397,8 +385,6 @@ def train_draft(
     work: Path,
     *,
     device: str = "cpu",
-    save_every: float = 60.0,
-    after_step: Callable[[int, DraftModule], None] = lambda step, model: None,
 ) -> tuple[DraftModule, torch.Tensor]:
     """Train the draft, resuming from the checkpoint in `work`; return it and its vocabulary S.
 
@@ -410,9 +396,8 @@ def train_draft(
     torch.manual_seed(recipe.seed)
     model = DraftModule(target, recipe, vocabulary).to(device)
     head = model.head.bfloat16()
-    parameters = model.trained()
-    fused = torch.optim.AdamW(
-        parameters.values(),
+    optimiser = torch.optim.AdamW(
+        model.trained().values(),
         lr=recipe.learning_rate,
         betas=(0.9, 0.95),
         weight_decay=0.01,
@@ -420,48 +405,33 @@ def train_draft(
     )
     constant = recipe.steps - recipe.fall
     falling = work / f"fall-{recipe.steps}"
-    identity = _identity(target, recipe)
-    tensors, first = read_checkpoint(falling, identity=identity)
-    if not first:
-        tensors, first = read_checkpoint(work, identity=identity)
-    if first > recipe.steps or (
-        first > constant and not (falling / "checkpoint.safetensors").exists()
-    ):
+    learner = Learner(model, optimiser, lambda step: learning_rate(recipe, step))
+    training = Training({"": learner}, recipe.steps, _identity(target, recipe), "draft")
+    fell = training.resume(falling)
+    first = fell or training.resume(work)
+    if first > recipe.steps or (first > constant and not fell):
         raise AnalysisError(
             f"The run in {work} has {first} steps at a constant learning rate behind it; a recipe "
             f"of {recipe.steps} steps lets it "
             f"fall after {constant}. Ask for at least {first + recipe.fall} steps."
         )
-    if first:
-        restore_training(model, fused, tensors, first)
-    else:
+    if not first:
         fit_lens(model, shards["text"])
-    saved, recent = time.monotonic(), []
-    progress = tqdm(
-        range(first, recipe.steps),
-        initial=first,
-        total=recipe.steps,
-        desc="draft",
-        unit="step",
-        mininterval=10,
-    )
-    for step in progress:
-        for group in fused.param_groups:
-            group["lr"] = learning_rate(recipe, step)
+
+    def gradients(step: int) -> float:
         stored = _batch(shards, recipe, step, device)
         hidden = model.last_hidden(stored["tokens"])
         gradient, accepted = score(hidden, head, stored, forward_kl=step < constant)
-        fused.zero_grad(set_to_none=True)
         hidden.backward(gradient.to(hidden.dtype))
-        torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0)
-        fused.step()
-        recent.append(accepted)
-        progress.set_postfix_str(f"acceptance {np.mean(recent[-100:]):.4f}", refresh=False)
-        if step + 1 in (constant, recipe.steps) or time.monotonic() - saved > save_every:
-            place = make_folder(falling) if step + 1 > constant else work
-            write_checkpoint(place, training_state(model, fused), step=step + 1, identity=identity)
-            saved = time.monotonic()
-        after_step(step, model)
+        return accepted
+
+    training.run(
+        gradients,
+        first=first,
+        folder=lambda step: falling if step > constant else work,
+        figure="acceptance",
+        kept=(constant,),
+    )
     return model.eval(), vocabulary
 
 
@@ -484,11 +454,8 @@ def _batch(
 def _identity(target: Any, recipe: Distillation) -> str:
     """Return what a checkpoint and a run that resumes from it must agree in: all but steps."""
     fields = {name: value for name, value in dataclasses.asdict(recipe).items() if name != "steps"}
-    return json.dumps({"recipe": fields, "target": _target_name(target)}, sort_keys=True)
-
-
-def _target_name(target: Any) -> str:
-    return Path(str(target.config._name_or_path)).name
+    name = Path(str(target.config._name_or_path)).name
+    return json.dumps({"recipe": fields, "target": name}, sort_keys=True)
 
 
 def _vocabulary(target: Any, shards: list[Path], recipe: Distillation, work: Path) -> torch.Tensor:

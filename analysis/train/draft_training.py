@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-import otm
 from otm.statistics import ratio_of_means
 from otm.tabular import markdown
 
@@ -27,7 +26,7 @@ from ..provenance import file_digest
 from ..statistics import limits
 from .corpus import Corpus, sources_table
 from .distillation import Distillation, prepare, train_draft, write_draft
-from .training import check_numbers, read_recipe
+from .training import acceptance_curves, check_numbers, read_recipe
 
 CURVE_K = (1, 2, 4, 8)
 _EVERY = 16
@@ -138,13 +137,9 @@ def acceptance_on(pair: Pair, shards: list[Path]) -> dict[str, list[dict[str, fl
     """
     rows: dict[str, list[NDArray[np.float64]]] = {"optimum": [], "K-SEQ": [], "Q(S)": []}
     for draft, target in _laws(pair, shards):
-        problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
-        rows["optimum"].append(
-            np.stack(list(otm.optimal_acceptance_curve(problem, k=CURVE_K)), axis=-1)
-        )
-        rows["K-SEQ"].append(
-            np.stack(list(otm.acceptance_curve(otm.KSeq(), problem, k=CURVE_K)), axis=-1)
-        )
+        curves = acceptance_curves(draft, target, CURVE_K, ["K-SEQ"])
+        for name, curve in curves.items():
+            rows[name].append(np.stack(list(curve), axis=-1))
         rows["Q(S)"].append(target[:, :-1].sum(axis=-1, keepdims=True))
     positions = load_file(shards[0])["tokens"].shape[1] // _EVERY
     return {name: _intervals(np.concatenate(parts), positions) for name, parts in rows.items()}

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,15 +32,8 @@ from ..models.pair import Pair, load_pair
 from ..provenance import environment, file_digest, origin
 from ..statistics import limits
 from .corpus import Corpus
-from .training import (
-    encode,
-    learning_rate_at,
-    make_optimiser,
-    read_checkpoint,
-    restore_training,
-    training_state,
-    write_checkpoint,
-)
+from .resumable import Learner, Training, learning_rate_at, make_optimiser
+from .training import acceptance_curves, batch, encode
 
 EVALUATED_K = (1, 4, 8)
 TRAINED_K = 4
@@ -49,7 +42,6 @@ CHOSEN_BY = ("optimum", 4)
 steps nor figures see.
 """
 
-_SAVE_EVERY = 60.0  # seconds
 
 Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """The mean loss of draft logits `(n, V)`, given the target's distributions `(n, V)` and the tokens
@@ -104,14 +96,6 @@ BASELINE = "forward KL"
 """What the gains of other losses are measured from: the divergence that a draft is usually
 distilled by.
 """
-
-SCHEMES: dict[str, Callable[[otm.Problem], NDArray[np.float64]]] = {
-    "optimum": lambda problem: otm.optimal_acceptance_curve(problem, k=EVALUATED_K),
-    "K-SEQ": lambda problem: otm.acceptance_curve(otm.KSeq(), problem, k=EVALUATED_K),
-    "recursive rejection": lambda problem: otm.acceptance_curve(
-        otm.RecursiveRejection(), problem, k=EVALUATED_K
-    ),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,8 +264,6 @@ def train_side_by_side(
     seed: int,
     steps: int,
     folder: Path,
-    save_every: float = _SAVE_EVERY,
-    after_step: Callable[[int], None] | None = None,
 ) -> dict[Candidate, Any]:
     """Fine-tune a copy of the draft for each candidate on the same batches.
 
@@ -291,29 +273,17 @@ def train_side_by_side(
     """
     plan, device = bench.plan, bench.pair.device
     models = {candidate: copy.deepcopy(bench.pair.draft).train() for candidate in candidates}
-    optimisers = {
-        candidate: make_optimiser(model, candidate.rate) for candidate, model in models.items()
-    }
-    identity = json.dumps(
-        [bench.identity, seed, steps, [candidate.name for candidate in candidates]]
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors, first = read_checkpoint(folder, identity=identity)
-    for candidate in candidates if first else ():
-        restore_training(
-            models[candidate], optimisers[candidate], tensors, first, prefix=f"{candidate.name}/"
+    learners = {
+        f"{candidate.name}/": Learner(
+            model,
+            make_optimiser(model, candidate.rate),
+            functools.partial(learning_rate_at, candidate.rate, steps=steps),
         )
-    saved = time.monotonic()
-    progress = tqdm(
-        range(first, steps),
-        initial=first,
-        total=steps,
-        desc=folder.name,
-        unit="step",
-        mininterval=5,
-    )
-    for step in progress:
-        rows = batch_of(bench.tokens, plan, seed, step).to(device)
+        for candidate, model in models.items()
+    }
+
+    def gradients(step: int) -> float:
+        rows = batch(bench.tokens, plan, seed, step).to(device)
         with torch.inference_mode():
             logits = bench.pair.target(rows[:, :-1], use_cache=False).logits[
                 ..., : bench.pair.num_tokens
@@ -321,36 +291,23 @@ def train_side_by_side(
             target = torch.softmax(logits.float().flatten(0, 1), dim=-1)
         target = target.clone()  # an ordinary tensor, which may take part in what is differentiated
         for candidate, model in models.items():
-            for group in optimisers[candidate].param_groups:
-                group["lr"] = learning_rate_at(candidate.rate, step, steps)
             logits = model(rows[:, :-1], use_cache=False).logits[..., : bench.pair.num_tokens]
             loss = LOSSES[candidate.loss](
                 logits.float().flatten(0, 1), target, rows[:, 1:].flatten()
             )
-            optimisers[candidate].zero_grad(set_to_none=True)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimisers[candidate].step()
-        if step + 1 == steps or time.monotonic() - saved > save_every:
-            state: dict[str, torch.Tensor] = {}
-            for candidate in candidates:
-                state |= training_state(
-                    models[candidate], optimisers[candidate], prefix=f"{candidate.name}/"
-                )
-            write_checkpoint(folder, state, step=step + 1, identity=identity)
-            saved = time.monotonic()
-        if after_step is not None:
-            after_step(step)
-    return {candidate: model.eval() for candidate, model in models.items()}
+        return loss.item()
 
-
-def batch_of(tokens: NDArray[np.uint16], plan: Plan, seed: int, step: int) -> torch.Tensor:
-    """Return a step's windows `(batch, context + 1)`: a function of (seed, step) alone."""
-    generator = np.random.default_rng([seed, step])
-    starts = generator.integers(0, len(tokens) - plan.context - 1, size=plan.batch)
-    return torch.from_numpy(
-        np.stack([tokens[start : start + plan.context + 1] for start in starts]).astype(np.int64)
+    names = [candidate.name for candidate in candidates]
+    identity = json.dumps([bench.identity, seed, steps, names])
+    training = Training(learners, steps, identity, folder.name)
+    training.run(
+        gradients,
+        first=training.resume(folder),
+        folder=lambda step: folder,
+        figure=f"loss of {candidates[-1].loss}:",
     )
+    return {candidate: model.eval() for candidate, model in models.items()}
 
 
 @torch.inference_mode()
@@ -365,11 +322,10 @@ def acceptance_by_window(
         q = _distributions(bench, bench.pair.target, row)
         for name, draft in drafts.items():
             p = _distributions(bench, draft, row)
-            problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
             values = {
                 _key(scheme, k): float(np.mean(curve))
-                for scheme, answer in SCHEMES.items()
-                for k, curve in zip(EVALUATED_K, answer(problem), strict=True)
+                for scheme, curves in acceptance_curves(p, q, EVALUATED_K).items()
+                for k, curve in zip(EVALUATED_K, curves, strict=True)
             }
             values["forward KL"] = float(np.mean(otm.divergences.kl_divergence(draft=p, target=q)))
             for figure, value in values.items():

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from transformers import LlamaForCausalLM
 
-import otm
 from otm.tabular import markdown
 
 from ..files import make_folder, write_atomically, write_json
@@ -25,6 +24,7 @@ from .training import (
     HeldOut,
     Recipe,
     Size,
+    acceptance_curves,
     check_numbers,
     evaluate,
     prepare_tokens,
@@ -128,14 +128,7 @@ def acceptance_on(
     for start in starts:
         window = torch.from_numpy(tokens[start : start + context].astype(np.int64))[None]
         draft, target = (torch.softmax(z[0].double(), dim=-1) for z in pair.logits(window))
-        problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
-        here = {
-            "optimum": otm.optimal_acceptance_curve(problem, k=CURVE_K),
-            "K-SEQ": otm.acceptance_curve(otm.KSeq(), problem, k=CURVE_K),
-            "recursive rejection": otm.acceptance_curve(
-                otm.RecursiveRejection(), problem, k=CURVE_K
-            ),
-        }
+        here = acceptance_curves(draft, target, CURVE_K)
         for name, curve in here.items():
             sums[name] = sums.get(name, 0) + curve.sum(dim=-1).cpu().numpy()
         count += int(draft.shape[0])

@@ -1,9 +1,7 @@
 """Train the shipped draft/target pair reproducibly, without losing work when killed.
 
 Two Llama models share one byte-level BPE tokenizer. Every batch is a function of (seed, step)
-alone, and a checkpoint holds weights, both AdamW moments and the step, so that a run killed at any
-point continues on the trajectory of an uninterrupted one. Checkpoints are safetensors: nothing here
-reads a pickle.
+alone, so that a run goes on from its last checkpoint (`resumable`).
 """
 
 from __future__ import annotations
@@ -13,40 +11,37 @@ import hashlib
 import json
 import math
 import shutil
-import sys
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from otm._json import plain_json
+import otm
 
 from ..errors import AnalysisError
 from ..files import (
-    content_digest,
     explain_write_error,
     has_content,
     make_folder,
     open_atomically,
-    read_small,
+    read_json,
     shortened,
-    write_atomically,
 )
 from ..provenance import file_digest
 from .corpus import Corpus
+from .resumable import Learner, Training, learning_rate_at, make_optimiser
 
 _LARGEST_RECIPE = 1 << 20
 END_OF_TEXT = "<|endoftext|>"
 PRECISIONS = ("bfloat16", "float32")
+VERIFIERS = {"K-SEQ": otm.KSeq(), "recursive rejection": otm.RecursiveRejection()}
+"""What is compared with the optimum on held-out text."""
 MOST_TOKENS = 1 << 16
 """Largest vocabulary: tokens are kept as uint16."""
 
@@ -104,8 +99,8 @@ def read_recipe(path: Path, what: str, kind: type, build: Callable[[Any], Any]) 
             gives one an impossible value.
     """
     try:
-        return build(plain_json(read_small(path, _LARGEST_RECIPE)))
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        return build(read_json(path, _LARGEST_RECIPE))
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise AnalysisError(
             f"{what} is a JSON object with the fields {[f.name for f in fields(kind)]}; "
             f"{shortened(path)} is not: {error!s:.300}. Correct it."
@@ -149,15 +144,13 @@ def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFas
     )
 
 
-def encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> np.ndarray:
-    """Concatenate the encoded texts, an end-of-text token after each, as uint16."""
-    end = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
-    pieces = []
-    for start in tqdm(
-        range(0, len(texts), 256), desc="encode", unit="batch", disable=not sys.stderr.isatty()
-    ):
+def encode(tokenizer: Any, texts: list[str], kind: type = np.uint16) -> np.ndarray:
+    """Concatenate the encoded texts, an end-of-text token after each, as integers of a kind."""
+    end = tokenizer.eos_token_id
+    pieces: list[np.ndarray] = []
+    for start in tqdm(range(0, len(texts), 256), desc="encode", unit="batch", disable=None):
         for ids in tokenizer(texts[start : start + 256], add_special_tokens=False)["input_ids"]:
-            pieces.append(np.asarray([*ids, end], dtype=np.uint16))
+            pieces.append(np.asarray([*ids, end], dtype=kind))
     return np.concatenate(pieces)
 
 
@@ -180,21 +173,21 @@ def build_model(size: Size, recipe: Recipe, vocabulary: int, seed: int) -> Llama
     return LlamaForCausalLM(config)
 
 
-def batch(tokens: np.ndarray, recipe: Recipe, step: int) -> torch.Tensor:
+def batch(tokens: np.ndarray, recipe: Any, seed: int, step: int) -> torch.Tensor:
     """Return a step's windows `(batch, context + 1)`: a function of (seed, step) alone."""
-    generator = np.random.default_rng([recipe.seed, step])
+    generator = np.random.default_rng([seed, step])
     starts = generator.integers(0, len(tokens) - recipe.context - 1, size=recipe.batch)
     rows = np.stack([tokens[start : start + recipe.context + 1] for start in starts])
     return torch.from_numpy(rows.astype(np.int64))
 
 
-def learning_rate_at(peak: float, step: int, steps: int) -> float:
-    """Warm up over the first 5 % of the steps, then follow a cosine to .1 % of the peak."""
-    warm_up = max(1, steps // 20)
-    if step < warm_up:
-        return peak * (step + 1) / warm_up
-    progress = (step - warm_up) / max(1, steps - warm_up)
-    return peak * (0.001 + 0.999 * 0.5 * (1 + math.cos(math.pi * progress)))
+def acceptance_curves(
+    draft: Any, target: Any, ks: Sequence[int], schemes: Sequence[str] = tuple(VERIFIERS)
+) -> dict[str, Any]:
+    """Return the acceptance of k i.i.d. drafts at every position, `(ks, positions)` by scheme."""
+    problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
+    curves = {name: otm.acceptance_curve(VERIFIERS[name], problem, k=ks) for name in schemes}
+    return {"optimum": otm.optimal_acceptance_curve(problem, k=ks)} | curves
 
 
 def train_model(
@@ -206,8 +199,6 @@ def train_model(
     folder: Path,
     device: str = "cpu",
     name: str = "model",
-    save_every: float = 60.0,
-    after_step: Callable[[int], None] | None = None,
 ) -> LlamaForCausalLM:
     """Train one model, resuming from `folder` when it holds a checkpoint of the same recipe.
 
@@ -220,28 +211,16 @@ def train_model(
             f"Training needs more than {recipe.context + 1} tokens, one window; the text has "
             f"{len(tokens)}. Give more text."
         )
-    make_folder(folder)
     model = torch.nn.Module.to(build_model(size, recipe, vocabulary, recipe.seed), device)
-    optimiser = make_optimiser(model, size.learning_rate)
-    identity = _identity(size, recipe, tokens)
-    tensors, first = read_checkpoint(folder, identity=identity)
-    if first:
-        restore_training(model, optimiser, tensors, first)
     model.train()
-    saved = time.monotonic()
-    losses: list[float] = []
-    progress = tqdm(
-        range(first, size.steps),
-        initial=first,
-        total=size.steps,
-        desc=name,
-        unit="step",
-        mininterval=5,
+    learner = Learner(
+        model,
+        make_optimiser(model, size.learning_rate),
+        lambda step: learning_rate_at(size.learning_rate, step, size.steps),
     )
-    for step in progress:
-        for group in optimiser.param_groups:
-            group["lr"] = learning_rate_at(size.learning_rate, step, size.steps)
-        rows = batch(tokens, recipe, step).to(device)
+
+    def gradients(step: int) -> float:
+        rows = batch(tokens, recipe, recipe.seed, step).to(device)
         with torch.autocast(
             model.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bfloat16"
         ):
@@ -249,20 +228,11 @@ def train_model(
         loss = torch.nn.functional.cross_entropy(
             logits.float().flatten(0, 1), rows[:, 1:].flatten()
         )
-        optimiser.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        losses.append(loss.item())
-        progress.set_postfix_str(f"loss {np.mean(losses[-50:]):.3f}", refresh=False)
-        last = step + 1 == size.steps
-        if last or time.monotonic() - saved > save_every:
-            write_checkpoint(
-                folder, training_state(model, optimiser), step=step + 1, identity=identity
-            )
-            saved = time.monotonic()
-        if after_step is not None:
-            after_step(step)
+        return loss.item()
+
+    training = Training({"": learner}, size.steps, _identity(size, recipe, tokens), name)
+    training.run(gradients, first=training.resume(folder), folder=lambda step: folder)
     model.eval()
     return model
 
@@ -273,7 +243,7 @@ def evaluate(model: LlamaForCausalLM, tokens: np.ndarray, num_bytes: int, contex
     device = model.device
     total, scored = 0.0, 0
     windows = [tokens[start : start + context + 1] for start in range(0, len(tokens) - 1, context)]
-    for window in tqdm(windows, desc="held-out", unit="window", disable=not sys.stderr.isatty()):
+    for window in tqdm(windows, desc="held-out", unit="window", disable=None):
         row = torch.from_numpy(window.astype(np.int64))[None].to(device)
         if row.shape[1] < 2:
             continue
@@ -284,14 +254,6 @@ def evaluate(model: LlamaForCausalLM, tokens: np.ndarray, num_bytes: int, contex
     return HeldOut(nats_per_token=total / scored, bits_per_byte=bits / num_bytes, tokens=scored)
 
 
-def make_optimiser(model: LlamaForCausalLM, learning_rate: float) -> torch.optim.AdamW:
-    """Return AdamW with decay on matrices only."""
-    decayed = [p for p in model.parameters() if p.ndim >= 2]
-    plain = [p for p in model.parameters() if p.ndim < 2]
-    groups = [{"params": decayed, "weight_decay": 0.05}, {"params": plain, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.95), eps=1e-9)
-
-
 def _identity(size: Size, recipe: Recipe, tokens: np.ndarray) -> str:
     """What must agree between a checkpoint and the run that resumes from it."""
     common = {
@@ -299,99 +261,6 @@ def _identity(size: Size, recipe: Recipe, tokens: np.ndarray) -> str:
     }
     text = hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest()
     return json.dumps({"size": asdict(size), **common, "tokens": text}, sort_keys=True)
-
-
-def _digest(tensors: Mapping[str, torch.Tensor], step: str, identity: str) -> str:
-    arrays = {name: tensors[name].numpy() for name in sorted(tensors)}
-    return content_digest(json.dumps([step, identity]).encode(), arrays, [arrays])
-
-
-def _trained(model: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
-    return [
-        (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
-    ]
-
-
-def training_state(
-    model: torch.nn.Module, optimiser: torch.optim.AdamW, prefix: str = ""
-) -> dict[str, torch.Tensor]:
-    """Return the trained weights and both their moments by name, on the host."""
-    tensors = {}
-    for name, parameter in _trained(model):
-        state = optimiser.state[parameter]
-        tensors[f"{prefix}weight/{name}"] = parameter.detach()
-        tensors[f"{prefix}first/{name}"] = state["exp_avg"]
-        tensors[f"{prefix}second/{name}"] = state["exp_avg_sq"]
-    return {key: value.contiguous().cpu() for key, value in tensors.items()}
-
-
-def restore_training(
-    model: torch.nn.Module,
-    optimiser: torch.optim.AdamW,
-    tensors: dict[str, torch.Tensor],
-    step: int,
-    prefix: str = "",
-) -> None:
-    """Put back what `training_state` returned after so many steps."""
-    for name, parameter in _trained(model):
-        parameter.data.copy_(tensors[f"{prefix}weight/{name}"])
-        optimiser.state[parameter] = {
-            "step": torch.tensor(float(step)),
-            "exp_avg": tensors[f"{prefix}first/{name}"].to(parameter.device),
-            "exp_avg_sq": tensors[f"{prefix}second/{name}"].to(parameter.device),
-        }
-
-
-def write_checkpoint(
-    folder: Path, tensors: dict[str, torch.Tensor], *, step: int, identity: str
-) -> None:
-    """Replace the folder's checkpoint at once."""
-    about = {
-        "step": str(step),
-        "identity": identity,
-        "sha256": _digest(tensors, str(step), identity),
-    }
-    write_atomically(folder / "checkpoint.safetensors", save(tensors, about))
-
-
-def read_checkpoint(folder: Path, *, identity: str) -> tuple[dict[str, torch.Tensor], int]:
-    """Return the folder's tensors and the steps behind them; nothing and 0 without a checkpoint.
-
-    Raises:
-        AnalysisError: if the checkpoint belongs to another recipe or text, or is not what was
-            written.
-    """
-    path = folder / "checkpoint.safetensors"
-    if not path.exists() and not path.is_symlink():
-        return {}, 0
-    tensors, about = _read_checkpoint(path)
-    if about.get("identity") != identity:
-        raise AnalysisError(
-            f"A run resumes only from a checkpoint of the same recipe and text; {path} was written "
-            f"with {about.get('identity')}, "
-            f"this run asks for {identity}. Choose another work folder or delete the checkpoint."
-        )
-    if about.get("sha256") != _digest(tensors, about["step"], identity):
-        raise AnalysisError(
-            f"{path} is not what was written: its content has another digest. Delete it to begin "
-            "anew."
-        )
-    return tensors, int(about["step"])
-
-
-def _read_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    if not has_content(path):
-        raise AnalysisError(
-            f"{path} must be a checkpoint; it is no regular file. Delete it to begin anew."
-        )
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            return tensors, {"step": "", **(file.metadata() or {})}
-    except (SafetensorError, OSError) as error:
-        raise AnalysisError(
-            f"{path} must be a checkpoint; it cannot be read ({error}). Delete it to begin anew."
-        ) from error
 
 
 @contextlib.contextmanager

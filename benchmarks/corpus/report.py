@@ -14,7 +14,8 @@ from benchmarks.corpus.usual_tests import USUAL, Noticed, noticed_by, run_usual_
 from benchmarks.corpus.wholes import WHOLES, Whole
 from otm.audit import exact, sequence
 from otm.audit.batteries import battery
-from otm.audit.exact_audit import ExactAudit
+from otm.audit.end_to_end import JointAudit
+from otm.audit.integration import ExactAudit
 from otm.audit.sequence_audit import SequenceAudit
 from otm.problem import Problem
 from otm.tabular import markdown, with_section
@@ -90,9 +91,9 @@ def whole_row(whole: Whole) -> list[str]:
     kind = f"tree, siblings {whole.siblings}" if whole.siblings else "step"
     verdict = "found" if found.verdict == "not lossless" else found.verdict
     said = (
-        f"{verdict} by {found.runs} executions"
-        if found.samples is None
-        else f"{verdict} in {found.samples.samples:,}"
+        f"{verdict} by {found.cells} executions"
+        if isinstance(found, JointAudit)
+        else f"{verdict} in {found.samples:,}"
     )
     sources = ", ".join(_link(source) for source in whole.sources)
     return [whole.name, kind, sources, str(whole.total_variation), *_shares(noticed), said]

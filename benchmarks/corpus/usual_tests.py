@@ -146,7 +146,7 @@ def output_law(
     """
     if isinstance(mutant.instance, Problem):
         problem = Problem(draft=draft, target=target, law=mutant.law_in_tests)
-        return exact(mutant.in_tests, problem).output_law
+        return exact(mutant.in_tests, problem).law
     p, q = (table_model(lambda context, row=row: row, len(row), 1) for row in (draft, target))  # type: ignore[misc]
     law = sequence(mutant.in_tests, draft=p, target=q, num_drafts=1).law
     return np.asarray(law.sum(axis=1), dtype=np.float64)

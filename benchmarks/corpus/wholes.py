@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from benchmarks.corpus import steps, trees
 from benchmarks.corpus.entries import NO_REPORT
-from otm.audit.joint_audit import JointAudit
+from otm.audit.end_to_end import JointAudit, WrittenAudit
 from otm.audit.standard_problems import table_model
 from otm.audit.step_audit import step
 from otm.audit.tree_audit import tree_kernel
@@ -56,7 +56,7 @@ class Whole:
         """The function's name in words."""
         return self.candidate.__name__.replace("_", " ")
 
-    def audited(self) -> JointAudit:
+    def audited(self) -> WrittenAudit:
         """Audit it on two chains on three tokens, whose laws after the first token depend on it."""
         first = _STEP_LAWS[bool(self.siblings)]
         draft = table_model(
@@ -67,7 +67,7 @@ class Whole:
         )
         return self.audited_on(draft, target)
 
-    def audited_on(self, draft: LanguageModel, target: LanguageModel) -> JointAudit:
+    def audited_on(self, draft: LanguageModel, target: LanguageModel) -> WrittenAudit:
         """Audit it on these models: two tokens of a step, the one token of a tree of siblings."""
         rng = np.random.default_rng(0)
         if not self.siblings:
@@ -86,8 +86,9 @@ class Whole:
         """Return the exact law of the first token `(V,)` that it writes, where the models' laws are
         the same everywhere.
         """
-        law = self.audited_on(ZerothOrder(np.asarray(draft)), ZerothOrder(np.asarray(target))).law
-        assert law is not None
+        found = self.audited_on(ZerothOrder(np.asarray(draft)), ZerothOrder(np.asarray(target)))
+        assert isinstance(found, JointAudit)
+        law = found.law
         return np.asarray(law.reshape(len(law), -1).sum(axis=1), dtype=np.float64)
 
     @property

@@ -19,6 +19,7 @@ from benchmarks.public_code.subjects import Subject, drafting
 from otm import audit
 from otm.audit import standard_problems
 from otm.audit.report import format_probabilities, format_probability
+from otm.audit.sampled_audit import SampledAudit
 from otm.sequence import MarkovModel, ZerothOrder
 from otm.tracing.answers import CandidateFailure
 from otm.tracing.probing import OwnRandomness
@@ -169,10 +170,8 @@ def _smallest(subject: Subject, candidate: Any, failed: list[tuple[str, Any]]) -
     label, found = failed[0]
     if subject.kind == "token":
         found = audit.shrink(candidate, budget=SHRINKING) or found
-        token = found.worst_token
         laws = _laws(found.problem.draft, found.problem.target)
-        return _said(laws, token, found.output_law[token], found.problem.target[token], found)
-    if subject.kind == "block":
+    elif subject.kind == "block":
         found = audit.shrink_sequence(candidate, num_drafts=(1, 2), budget=SHRINKING) or found
         p, q = found.draft_tables[()], found.target_tables[()]
         same = (
@@ -183,23 +182,18 @@ def _smallest(subject: Subject, candidate: Any, failed: list[tuple[str, Any]]) -
             f"γ = {found.num_drafts}, p = {format_probabilities(p)}, q = "
             f"{format_probabilities(q)}{'' if same else ' at first'}"
         )
-        return _said(
-            laws,
-            found.worst_block,
-            found.law[found.worst_block],
-            found.target_law[found.worst_block],
-            found,
-        )
-    draft, target = PAIRS[label.split(", tree")[0]]
-    shape = f", tree{label.split(', tree')[1]}" if ", tree" in label else ""
-    laws = f"{_laws(draft.next([]), target.next([]))}{shape}"
-    if found.worst is None:
-        return f"{laws}: TV ≥ {found.total_variation:.3g}, by samples"
-    return _said(laws, found.worst, found.law[found.worst], found.target_law[found.worst], found)
-
-
-def _said(laws: str, what: Any, comes: float, should: float, found: Any) -> str:
-    odds = [format_probability(float(one)) for one in (comes, should, found.total_variation)]
+    else:
+        draft, target = PAIRS[label.split(", tree")[0]]
+        shape = f", tree{label.split(', tree')[1]}" if ", tree" in label else ""
+        laws = f"{_laws(draft.next([]), target.next([]))}{shape}"
+        if isinstance(found, SampledAudit):
+            return f"{laws}: TV ≥ {found.severity:.3g}, by samples"
+    worst = found.worst
+    odds = [
+        format_probability(float(one))
+        for one in (found.law[worst], found.target_law[worst], found.total_variation)
+    ]
+    what = worst[0] if subject.kind == "token" else worst
     return f"{laws}: {what} comes out with {odds[0]}, should with {odds[1]}; TV {odds[2]}"
 
 
@@ -209,10 +203,10 @@ def _laws(draft: Any, target: Any) -> str:
 
 def _confirmed(subject: Subject, candidate: Any, label: str, found: Any) -> str:
     """Run the code on the real generators, not branched on, and say what its samples say."""
-    if found.severity < ENOUGH or getattr(found, "samples", None) is not None:
+    if found.severity < ENOUGH or isinstance(found, SampledAudit):
         return ""
     stopped = _untraced
-    errors = {"detect": max(0.8 * found.severity, ENOUGH), "false_alarm": 1e-9}
+    errors = {"errors": audit.Errors(detect=max(0.8 * found.severity, ENOUGH))}
     if subject.kind in ("tree", "step"):
         shape = (
             tuple(int(x) for x in label.split("tree (")[1].rstrip(")").split(",") if x.strip())
@@ -227,11 +221,11 @@ def _confirmed(subject: Subject, candidate: Any, label: str, found: Any) -> str:
         result = audit.step(
             stopped(step), draft=draft, target=target, length=int(gamma) + 1, rng=rng, **errors
         )
-    assert result.samples is not None
-    interval = result.samples.total_variation
+    assert isinstance(result, SampledAudit)
+    interval = result.total_variation
     return (
         f"{result.verdict}, TV {interval.low:.3f} to {interval.high:.3f} "
-        f"({result.samples.planned:,} planned)"
+        f"({result.planned:,} planned)"
     )
 
 

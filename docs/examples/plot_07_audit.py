@@ -43,7 +43,7 @@ with drawing.style():
     )
     axes.bar(
         tokens + 0.2,
-        np.asarray(found.output_law),
+        np.asarray(found.law),
         0.4,
         color=drawing.PALETTE[1],
         hatch="//",

@@ -23,7 +23,7 @@ candidate               called as                                      audited b
 
 * `battery` carries them out within a time and gives one verdict, with the smallest problem on which
   the candidate fails;
-* `assert_lossless` asserts that verdict in a test (and as a fixture, `otm_pytest`);
+* `assert_lossless` asserts that verdict in a test (and as a fixture, `otm.pytest_plugin`);
 * `parametrize_with_checks` makes each check a test of pytest, to be skipped, or expected to fail,
   by name.
 
@@ -54,10 +54,9 @@ from otm.audit.blocks import (
     sequence,
     shrink_sequence,
 )
+from otm.audit.budget import Deadline, DetectionBudget, Errors
 from otm.audit.candidate import Candidate, Check, Scope
 from otm.audit.classification import classify
-from otm.audit.deadline import Deadline
-from otm.audit.error_budget import DetectionBudget, Errors
 from otm.audit.generation_audit import GenerationCandidate, generate
 from otm.audit.log_audit import records_needed, server_log
 from otm.audit.logits import LogitCandidate

@@ -21,27 +21,23 @@ Counts that were printed as rounded rates are taken at the lower end of what the
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
+from otm.audit.budget import USUAL, Errors, check_errors
 from otm.audit.coverage import Coverage
-from otm.audit.error_budget import USUAL, Errors, check_errors
 from otm.audit.report import SingleAudit, Verdict, facts, format_probability
 from otm.engines import AcceptanceRecord, read_acceptance
 from otm.errors import InvalidParameter
 from otm.evidence import deviation
 from otm.pmf import check_instance, plain_reals
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _ROUNDED = 5e-3
 """Relative error of counts made of printed rates."""
@@ -77,14 +73,9 @@ class AcceptanceAudit(SingleAudit):
         """
         if not self.possible.size:
             return -1.0
-        exact = all(
-            number == round(number)
-            for number in (self.record.steps or 0.5, *self.record.survivors.tolist())
-        )
-        compared = (
-            self.rates[: self.possible.size] * (1.0 if exact else 1.0 - _ROUNDED) - self.possible
-        )
-        return float(compared.max())
+        counts = (self.record.steps or 0.5, *self.record.survivors.tolist())
+        least = 1.0 if all(count == round(count) for count in counts) else 1.0 - _ROUNDED
+        return float((self.rates[: self.possible.size] * least - self.possible).max())
 
     @property
     def found(self) -> float:
@@ -93,29 +84,19 @@ class AcceptanceAudit(SingleAudit):
         """
         if not self.possible.size or not self.record.steps:
             return 1.0
-        return min(
-            1.0,
-            self._threshold(self.false_alarm)
-            + deviation(self.missed) / math.sqrt(self.record.steps),
-        )
+        luck = deviation(self.missed) / math.sqrt(self.record.steps)
+        return min(1.0, self._threshold(self.false_alarm) + luck)
 
     @property
     def verdict(self) -> Verdict:
         """An alarm is false with probability at most `false_alarm`; without one such a record gives
         no verdict.
         """
-        known = bool(self.possible.size and self.record.steps)
-        return (
-            "not lossless"
-            if known and self.excess > self._threshold(self.false_alarm)
-            else "no verdict"
-        )
+        return "not lossless" if self.excess > self._threshold(self.false_alarm) else "no verdict"
 
     @property
     def severity(self) -> float:
         """A lower bound on the total variation, wrong with probability 5 %."""
-        if not self.possible.size or not self.record.steps:
-            return 0.0
         return max(0.0, self.excess - self._threshold(_UNCERTAIN))
 
     @property
@@ -133,21 +114,16 @@ class AcceptanceAudit(SingleAudit):
             ),
         )
 
-    @property
-    def drawn(self) -> None:
-        """No samples of one law."""
-        return
-
-    def picture(self) -> Callable[[Axes], None]:
-        """Return what was recorded beside what is possible."""
+    def picture(self, ax: Any) -> None:
+        """Draw what was recorded beside what is possible."""
         ks = list(range(1, self.rates.size + 1))
         lines = [drawing.Line("recorded", ks, self.rates.tolist())]
         if self.possible.size:
             most = self.possible.tolist()
             lines.append(drawing.Line("possible", ks[: len(most)], most, best=True))
-        return functools.partial(
-            drawing.draw_lines,
-            lines=lines,
+        drawing.draw_lines(
+            ax,
+            lines,
             xlabel="at least so many accepted",
             ylabel="share of the steps",
             ticks=ks,
@@ -208,10 +184,11 @@ class AcceptanceAudit(SingleAudit):
         )
 
     def _threshold(self, false_alarm: float) -> float:
-        steps = self.record.steps
-        return (
-            deviation(false_alarm / max(1, self.possible.size)) / math.sqrt(steps) if steps else 1.0
-        )
+        """Return the excess that chance explains; no excess is above 1."""
+        if not self.record.steps:
+            return 1.0
+        rare = false_alarm / max(1, self.possible.size)
+        return deviation(rare) / math.sqrt(self.record.steps)
 
 
 def acceptance_counts(

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
 
 from otm import drawing
 from otm.audit import standard_problems as standard
-from otm.audit.candidate import Candidate, Check, Scope
+from otm.audit.budget import USUAL, Deadline, Errors, OutOfTime
+from otm.audit.candidate import Candidate, Check, Scope, as_kind
 from otm.audit.classification import classify
 from otm.audit.coverage import Coverage, merged
-from otm.audit.deadline import Deadline, OutOfTime
-from otm.audit.error_budget import USUAL, Errors
-from otm.audit.integration import IntegratedAudit
-from otm.audit.joint_audit import JointAudit
 from otm.audit.one_token import TokenCandidate
 from otm.audit.report import PASSED, Audit, SingleAudit, Verdict, listing
+from otm.audit.sampled_audit import SampledAudit
 from otm.drafts import Law
 from otm.errors import OtmError, TooLarge, Unsupported
 from otm.pmf import check_real
@@ -33,9 +30,6 @@ from otm.tracing.answers import CandidateFailure
 from otm.tracing.intercept.interception import preserved
 from otm.tracing.probing import OwnRandomness
 from otm.verifiers.base import Verifier
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -53,7 +47,7 @@ class BatteryAudit(Audit):
     """
 
     audits: dict[str, SingleAudit]
-    counterexample: IntegratedAudit | JointAudit | None = None
+    counterexample: SingleAudit | None = None
     left_out: tuple[str, ...] = ()
     uncovered: tuple[str, ...] = ()
     checks: Mapping[str, Check] = dataclasses.field(default_factory=dict)
@@ -96,17 +90,17 @@ class BatteryAudit(Audit):
         return self.coverage.false_alarm
 
     @property
-    def parts(self) -> Mapping[str, Audit]:
+    def parts(self) -> Mapping[str, SingleAudit]:
         """The audit of each instance."""
         return self.audits
 
-    def picture(self) -> Callable[[Axes], None]:
-        """Return the worst total variations as bars."""
+    def picture(self, ax: Any) -> None:
+        """Draw the worst total variations as bars."""
         names = sorted(self.audits, key=lambda name: -self.audits[name].severity)
         worst = names[: drawing.MOST_BARS]
         beside = f", the worst {len(worst)} of {len(names)}" if len(worst) < len(names) else ""
-        return functools.partial(
-            drawing.draw_bars,
+        drawing.draw_bars(
+            ax,
             names=worst,
             values=[self.audits[name].severity for name in worst],
             xlabel=f"total variation to the target, at least{beside}",
@@ -126,42 +120,40 @@ class BatteryAudit(Audit):
         if not self.audits:
             return "Nothing was tested before time was up."
         worst = f"largest total variation {self.audits[self.worst].row()[0]}, on {self.worst!r}"
-        said = [f"{len(self.failed)} of {len(self.audits)} instances fail; {worst}."]
-        if self.false_alarm:
-            rarely = f"with probability ≤ {self.false_alarm:.2g}"
-            said.append(f"A lossless candidate is called otherwise {rarely}.")
-        if self.verdict == "no verdict":
-            said.append(
-                "Time was up before all was tested, as named above; --seconds (seconds=) gives "
-                "more."
-            )
-        parts = [" ".join(said)]
-        if self.failed:
-            failed = sorted(self.failed.items(), key=lambda entry: -entry[1].severity)
-            rows = [(name, *audit.row()) for name, audit in failed]
-            parts.append(listing(("instance", "TV", "KL(q‖π), nats", ""), rows))
-        for verdict, words in (("undecided", "Undecided"), ("no verdict", "No verdict")):
-            names = [name for name, audit in self.audits.items() if audit.verdict == verdict]
-            parts += [f"{words}: {'; '.join(names)}."] if names else []
+        rarely = f"with probability ≤ {self.false_alarm:.2g}"
+        late = "Time was up before all was tested, as named above; --seconds (seconds=) gives more."
+        said = [
+            f"{len(self.failed)} of {len(self.audits)} instances fail; {worst}.",
+            f"A lossless candidate is called otherwise {rarely}." if self.false_alarm else "",
+            late if self.verdict == "no verdict" else "",
+        ]
+        failed = sorted(self.failed.items(), key=lambda entry: -entry[1].severity)
+        rows = [(name, *audit.row()) for name, audit in failed]
         sampled = self._sampled_rows()
-        if sampled:
-            parts.append(
-                listing(("samples", "TV (95 %)", "found if TV ≥", "acceptance (95 %)"), sampled)
-            )
-        return "\n\n".join(parts)
+        parts = [
+            " ".join(filter(None, said)),
+            listing(("instance", "TV", "KL(q‖π), nats", ""), rows) if rows else "",
+            self._named("undecided"),
+            self._named("no verdict"),
+            listing(("samples", "TV (95 %)", "found if TV ≥", "acceptance (95 %)"), sampled)
+            if sampled
+            else "",
+        ]
+        return "\n\n".join(filter(None, parts))
+
+    def _named(self, verdict: Verdict) -> str:
+        """Return which instances came to a verdict, "" if none did."""
+        names = [name for name, audit in self.audits.items() if audit.verdict == verdict]
+        return f"{verdict.capitalize()}: {'; '.join(names)}." if names else ""
 
     def _sampled_rows(self) -> list[tuple[str, str, str, str]]:
         """Return what samples that found nothing say, the widest intervals first."""
         by_extent = sorted(self.audits.items(), key=lambda entry: entry[1].extent, reverse=True)
-        rows = []
-        for name, audit in by_extent:
-            seen = audit.drawn
-            if seen is not None and seen.verdict == "no difference found":
-                accepted = "" if seen.accepted is None else seen.accepted.interval_text
-                rows.append(
-                    (name, seen.total_variation.interval_text, f"{seen.detect:.3g}", accepted)
-                )
-        return rows
+        return [
+            (name, audit.total_variation.interval_text, f"{audit.detect:.3g}", audit.accepted)
+            for name, audit in by_extent
+            if isinstance(audit, SampledAudit) and audit.verdict == "no difference found"
+        ]
 
     def example(self) -> str:
         """Return the figures of the counterexample, or of the worst instance."""
@@ -217,6 +209,7 @@ def battery(
     Cost: about two seconds for a callable in NumPy; at most `seconds` and `shrink_for`, and one
         call. For a counterexample up to 300 small audits.
 
+    >>> import numpy as np
     >>> def second_passes(p, q, drafts, uniforms):
     ...     x = int(drafts[0])
     ...     if len(drafts) > 1:
@@ -270,7 +263,7 @@ def candidate_of(thing: object, scope: Scope) -> Candidate:
     one_drafter = scope.laws is None or all(law.one_drafter for law in scope.laws)
     if one_drafter or isinstance(thing, Candidate | Verifier):
         return classify(thing)
-    return TokenCandidate(cast("Callable[..., Any]", thing))
+    return as_kind(thing, TokenCandidate)
 
 
 def carry_out(checks: Iterable[Check], candidate: Candidate, scope: Scope) -> BatteryAudit:
@@ -331,11 +324,7 @@ def with_counterexample(found: BatteryAudit, scope: Scope) -> BatteryAudit:
             the smallest standard instance that fails is taken; 0 looks for none.
     """
     deadline = scope.deadline
-    failed = {
-        name: audit
-        for name, audit in found.failed.items()
-        if isinstance(audit, IntegratedAudit | JointAudit)
-    }
+    failed = {name: audit for name, audit in found.failed.items() if audit.again}
     if not failed or deadline.spare == 0.0:
         return found
     smallest = min(failed, key=lambda name: _size(failed[name]))

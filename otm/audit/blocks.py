@@ -13,48 +13,52 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit import shrinking, standard_problems as standard
-from otm.audit.candidate import (
-    Candidate,
-    Check,
-    FunctionCandidate,
-    Scope,
-    UniformsCandidate,
-    as_kind,
-    in_turn,
-    is_slow,
-    read_block,
+from otm.audit.budget import USUAL, Errors
+from otm.audit.candidate import Scope, UniformsCandidate, as_kind, read_block
+from otm.audit.drafted import (
+    DraftedCandidate,
+    Instance,
+    IntegrableCandidate,
+    KernelCandidate,
+    Selection,
 )
-from otm.audit.error_budget import USUAL, Errors
-from otm.audit.sampled_audit import Drawn, SampledAudit, audit_of_draws
+from otm.audit.integration import completions
+from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit
 from otm.audit.sequence_audit import (
     SequenceAudit,
     Tables,
-    completions,
     coverage_of_models,
     enumerate_models,
     integrate_blocks,
 )
-from otm.drafts import IID
 from otm.pmf import check_count, check_counts, check_rng
-from otm.problem import Problem
 from otm.sequence.models import LanguageModel, TableModel
 from otm.tracing.answers import CandidateFailure, naming_failures
 
-_ROWS = 128
-"""Rows that tell how fast a kernel of batches is."""
 
-Pairs = Callable[[int], Mapping[str, tuple[TableModel, TableModel]]]
-"""Models (draft, target) for blocks of γ drafts, by name."""
+class Models(NamedTuple):
+    """What blocks are verified on: γ drafts of one model, γ + 1 laws of the other.
+
+    Attributes:
+        draft, target: the models.
+        num_drafts: γ.
+        context: what the block continues.
+    """
+
+    draft: LanguageModel
+    target: LanguageModel
+    num_drafts: int
+    context: Sequence[int] = ()
 
 
-class ManyBlocksCandidate(Candidate):
+class ManyBlocksCandidate(DraftedCandidate):
     """A candidate that verifies drafted blocks of γ positions."""
 
     @abc.abstractmethod
@@ -65,11 +69,60 @@ class ManyBlocksCandidate(Candidate):
         drafts: NDArray[np.int64],
         rng: np.random.Generator,
     ) -> NDArray[np.int64]:
-        """Return tokens `(m, γ+1)`, −1 after the end of a row, for these laws and drafts."""
+        """Return tokens `(m, γ+1)`, −1 after the end of a row, for these laws `(m, γ, V)` and
+        `(m, γ+1, V)` and drafts `(m, γ)`.
+        """
+
+    def instances(self, selection: Selection, scope: Scope) -> list[list[Instance]]:
+        """Return the pairs of models of a selection for each length."""
+        lengths: Sequence[int] = standard.BLOCKS
+        if selection == "integrable":
+            lengths = (*lengths, standard.MANY_POSITIONS)
+        found = []
+        for gamma in scope.num_drafts or lengths:
+            label, needed = f"γ = {gamma}", gamma != standard.MANY_POSITIONS
+            pairs = standard.models_of(selection, gamma)
+            found.append(
+                [
+                    Instance(name, label, label, needed, Models(*pairs[name], gamma))
+                    for name in pairs
+                ]
+            )
+        return found
+
+    def drawing(self, given: Models, rng: np.random.Generator) -> Drawing:
+        """Return what draws blocks of γ + 1 tokens, completed by the target, numbered in base V."""
+        gamma = given.num_drafts
+        draft, target = enumerate_models(*given)
+        num_tokens = len(target[()])
+        drafted = np.zeros((num_tokens,) * (gamma + 1))
+        drafted[..., 0] = completions(draft.__getitem__, (), gamma)
+        p, q = _by_length(draft, num_tokens), _by_length(target, num_tokens)
+        return Drawing(
+            functools.partial(self._draw, p, q, rng),
+            completions(target.__getitem__, (), gamma + 1).reshape(-1),
+            drafted.reshape(-1),
+            None,
+            coverage_of_models(draft, target, gamma),
+        )
+
+    def _draw(
+        self,
+        p: list[NDArray[np.float64]],
+        q: list[NDArray[np.float64]],
+        rng: np.random.Generator,
+        size: int,
+    ) -> Drawn:
+        """Draft blocks from laws by length, verify them, and let the target complete them."""
+        gamma, num_tokens = len(p), p[0].shape[-1]
+        drafts = _continued(np.full((size, gamma), -1), p, rng)
+        blocks = self.verify_rows(_along(p, drafts), _along(q, drafts), drafts, rng)
+        whole = np.asarray((blocks >= 0).all(axis=1))
+        return Drawn(_number(_continued(blocks, q, rng), num_tokens), flags=whole)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BlockCandidate(UniformsCandidate, ManyBlocksCandidate):
+class BlockCandidate(UniformsCandidate, ManyBlocksCandidate, IntegrableCandidate):
     """A verifier of one block that takes its randomness as an argument.
 
     Args:
@@ -100,51 +153,25 @@ class BlockCandidate(UniformsCandidate, ManyBlocksCandidate):
         size, gamma, num_tokens = draft.shape
         found = np.full((size, gamma + 1), -1, dtype=np.int64)
         uniforms = rng.random((size, self.count(gamma, num_tokens)))
-        for row, (p, q, x, u) in enumerate(zip(draft, target, drafts, uniforms, strict=True)):
-            with naming_failures(f" Drafts: {x.tolist()}."):
+        with naming_failures(lambda: f" Drafts: {x.tolist()}."):
+            for row, (p, q, x, u) in enumerate(zip(draft, target, drafts, uniforms, strict=True)):
                 answer = self.verify(p.copy(), q.copy(), x.copy(), u)
                 tokens, _ = read_block(answer, num_tokens, gamma + 1)
-            found[row, : len(tokens)] = tokens
+                found[row, : len(tokens)] = tokens
         return found
 
-    def checks(self, scope: Scope) -> Iterator[Check]:
-        """Yield samples of models too large to integrate, and integrations of all else."""
-        lengths = scope.num_drafts or standard.BLOCKS
-        if scope.sampled:
-            yield from _sampled(self, scope, standard.standard_models, None)
-        elif scope.own_randomness:
-            yield from _sampled(self, scope, standard.few_models, standard.DETECT_ROWS)
-        else:
-            yield from _sampled(self, scope, standard.tail_models, standard.DETECT)
-            lengths = scope.num_drafts or (*standard.BLOCKS, standard.MANY_POSITIONS)
-            yield from in_turn([list(self._integrated(gamma, scope)) for gamma in lengths])
+    def integrated(self, given: Models, tolerance: float | None) -> SequenceAudit:
+        """Return the exact audit on one pair of models."""
+        return integrate_blocks(self, *given, tolerance=tolerance)
 
-    def _integrated(self, gamma: int, scope: Scope) -> Iterator[Check]:
-        """Yield the exact audits of blocks of one length, model by model."""
-        for name, (p, q) in standard.standard_models(gamma).items():
-            yield _check(
-                name,
-                gamma,
-                "exact",
-                functools.partial(
-                    sequence,
-                    self,
-                    draft=p,
-                    target=q,
-                    num_drafts=gamma,
-                    tolerance=scope.tolerance,
-                ),
-                shrink=functools.partial(
-                    shrink_sequence,
-                    self,
-                    num_drafts=range(1, gamma + 1),
-                    tolerance=scope.tolerance,
-                ),
-            )
+    def smallest(self, given: Models, tolerance: float | None) -> SequenceAudit | None:
+        """Return the audit of the smallest models found on which it fails, of up to γ drafts."""
+        lengths = range(1, given.num_drafts + 1)
+        return shrink_sequence(self, num_drafts=lengths, tolerance=tolerance)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BlockBatchCandidate(FunctionCandidate, ManyBlocksCandidate):
+class BlockBatchCandidate(KernelCandidate, ManyBlocksCandidate):
     """A kernel that verifies a batch of drafted blocks with randomness of its own, as engines' do.
 
     Args:
@@ -174,52 +201,6 @@ class BlockBatchCandidate(FunctionCandidate, ManyBlocksCandidate):
         with naming_failures():
             answer = self.verify(draft, target, drafts.copy(), rng)
             return _read_blocks(answer, len(drafts), draft.shape[1] + 1, draft.shape[2])
-
-    def checks(self, scope: Scope) -> Iterator[Check]:
-        """Yield samples on all models, of a slow kernel on a few."""
-        if scope.sampled:
-            yield from _sampled(self, scope, standard.standard_models, None)
-        elif self._is_slow(scope.deadline.seconds):
-            yield from _sampled(self, scope, standard.few_models, standard.DETECT_SLOW)
-        else:
-            yield from _sampled(self, scope, standard.standard_models, standard.DETECT_ALONE)
-
-    def _is_slow(self, seconds: float) -> bool:
-        p, q = (np.tile(law, (_ROWS, 1)) for law in standard.instance("three tokens"))
-        drafts = np.zeros((_ROWS, 1), dtype=np.int64)
-
-        def call() -> Any:
-            both = np.stack([q, q], axis=1)
-            return self.verify(p[:, None].copy(), both, drafts.copy(), np.random.default_rng(0))
-
-        return is_slow(call, _ROWS, seconds)
-
-
-def _check(
-    name: str, gamma: int, kind: Any, run: Callable[[], Any], shrink: Callable[[], Any] | None
-) -> Check:
-    """Return the check of blocks of one length on one pair of models."""
-    many = gamma == standard.MANY_POSITIONS
-    return Check(name, f"γ = {gamma}", kind, f"γ = {gamma}", run, needed=not many, shrink=shrink)
-
-
-def _sampled(
-    candidate: ManyBlocksCandidate, scope: Scope, models: Pairs, detect: float | None
-) -> list[Check]:
-    """Return the sampled audits of blocks of each length, which share the false alarms."""
-    lengths = scope.num_drafts or standard.BLOCKS
-    by_length = [[(gamma, name, pair) for name, pair in models(gamma).items()] for gamma in lengths]
-    errors = scope.errors.shared(sum(map(len, by_length)), detect)
-
-    def check(gamma: int, name: str, pair: tuple[TableModel, TableModel]) -> Check:
-        def run() -> SampledAudit:
-            rng = scope.rng(f"{name}, γ = {gamma}, samples")
-            asked: dict[str, Any] = {"draft": pair[0], "target": pair[1], "num_drafts": gamma}
-            return sampled_blocks(candidate, **asked, rng=rng, errors=errors)
-
-        return _check(name, gamma, "sampled", run, None)
-
-    return in_turn([[check(*entry) for entry in entries] for entries in by_length])
 
 
 def sequence(
@@ -256,8 +237,10 @@ def sequence(
     Cost: V^γ drafted blocks, each two calls for each box of uniforms; V^(γ+1) output blocks.
     Reference: SpecTr, Theorem 3; docs/theory.md, "Audits".
 
+    >>> import otm
     >>> draft, target = (
-    ...     TableModel({c: mass for c in [(), (0,), (1,)]}) for mass in ([0.75, 0.25], [0.5, 0.5])
+    ...     otm.sequence.TableModel({c: mass for c in [(), (0,), (1,)]})
+    ...     for mass in ([0.75, 0.25], [0.5, 0.5])
     ... )
     >>> def always(p, q, drafts, uniforms):  # keeps the draft and adds a token of the target
     ...     return [drafts[0], int(uniforms[0] >= q[1, 0])]
@@ -266,10 +249,7 @@ def sequence(
     ('not lossless', 0.25, 1)
     """
     thing = as_kind(candidate, BlockCandidate)
-    tables = enumerate_models(draft, target, num_drafts, context)
-    return integrate_blocks(
-        thing, *tables, num_drafts=num_drafts, context=context, tolerance=tolerance
-    )
+    return thing.integrated(Models(draft, target, num_drafts, context), tolerance)
 
 
 def shrink_sequence(
@@ -340,8 +320,11 @@ def sampled_blocks(
         them.
     Reference: SpecTr, Theorem 3; docs/theory.md, "Audits".
 
+    >>> import numpy as np
+    >>> import otm
     >>> pair = [
-    ...     TableModel({c: mass for c in [(), (0,), (1,)]}) for mass in ([0.75, 0.25], [0.5, 0.5])
+    ...     otm.sequence.TableModel({c: mass for c in [(), (0,), (1,)]})
+    ...     for mass in ([0.75, 0.25], [0.5, 0.5])
     ... ]
     >>> trusting = BlockBatchCandidate(
     ...     lambda p, q, drafts, rng: np.pad(drafts, ((0, 0), (0, 1)), constant_values=-1)
@@ -351,82 +334,47 @@ def sampled_blocks(
     ... ).verdict
     'not lossless'
     """
+    check_rng(rng)
     if not isinstance(candidate, ManyBlocksCandidate):
         candidate = as_kind(candidate, BlockCandidate)
-    tables = enumerate_models(draft, target, num_drafts, context)
-    draw, problem = _as_one_token(candidate, *tables, num_drafts, check_rng(rng))
-    tested = coverage_of_models(*tables, num_drafts)
-    result = audit_of_draws(draw, problem, name=candidate.name, tested=tested, errors=errors)
-    return dataclasses.replace(result, membership=None, optimum=None)
-
-
-def _as_one_token(
-    candidate: ManyBlocksCandidate,
-    draft: Tables,
-    target: Tables,
-    gamma: int,
-    rng: np.random.Generator,
-) -> tuple[Callable[[int], Drawn], Problem]:
-    """Return what draws outputs, and the problem, of one token that is a block of γ + 1 tokens.
-
-    A draft is a block whose last token is 0.
-    """
-    num_tokens = len(target[()])
-    shape = (num_tokens,) * (gamma + 1)
-    p, q = (_by_length(tables, num_tokens) for tables in (draft, target))
-    drafted = np.zeros(shape)
-    drafted[..., 0] = completions(draft, (), gamma)
-    problem = Problem(
-        draft=drafted.reshape(-1), target=completions(target, (), gamma + 1).reshape(-1), law=IID(1)
-    )
-    width = problem.law.num_uniforms(problem.num_tokens)
-
-    def draw(size: int) -> Drawn:
-        numbers = problem.law.draw(problem.draft, rng.random((size, width)))
-        drafts = np.stack(np.unravel_index(numbers[:, 0], shape), axis=-1)[:, :gamma]
-        along_p, along_q = _along(p, drafts, gamma), _along(q, drafts, gamma + 1)
-        blocks = candidate.verify_rows(along_p, along_q, drafts, rng)
-        lengths = (blocks >= 0).sum(axis=1)
-        for position in range(1, gamma + 1):  # the target goes on where a row ended
-            short = lengths <= position
-            after = _number(blocks[short, :position], num_tokens)
-            blocks[short, position] = _draw(q[position][after], rng.random(int(short.sum())))
-        return np.ravel_multi_index(tuple(blocks.T), shape), numbers, lengths == gamma + 1
-
-    return draw, problem
+    return candidate.sampled(Models(draft, target, num_drafts, context), rng, errors)
 
 
 def _by_length(tables: Tables, num_tokens: int) -> list[NDArray[np.float64]]:
     """Return the laws after contexts of 0, 1, … tokens, `(V^length, V)`, contexts numbered in base
     V.
     """
-    longest = max(map(len, tables))
-    found: list[NDArray[np.float64]] = []
-    for length in range(longest + 1):
-        laws = [law for context, law in sorted(tables.items()) if len(context) == length]
-        found.append(np.stack(laws).reshape(num_tokens**length, num_tokens))
-    return found
+    rows = np.stack(
+        [law for _, law in sorted(tables.items(), key=lambda item: (len(item[0]), item[0]))]
+    )
+    ends = np.cumsum([num_tokens**length for length in range(max(map(len, tables)) + 1)])
+    return np.split(rows, ends[:-1])
 
 
-def _along(
-    laws: list[NDArray[np.float64]], drafts: NDArray[np.int64], depth: int
-) -> NDArray[np.float64]:
+def _along(laws: list[NDArray[np.float64]], drafts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the laws along each row's drafts, `(m, depth, V)`."""
     num_tokens = laws[0].shape[-1]
-    return np.stack([laws[i][_number(drafts[:, :i], num_tokens)] for i in range(depth)], axis=1)
+    along = [law[_number(drafts[:, :i], num_tokens)] for i, law in enumerate(laws)]
+    return np.stack(along, axis=1)
+
+
+def _continued(
+    rows: NDArray[np.int64], laws: list[NDArray[np.float64]], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return rows of tokens with each −1 replaced by a draw after the tokens before it."""
+    for position, after in enumerate(laws):
+        open_rows = rows[:, position] < 0
+        context = _number(rows[open_rows, :position], after.shape[-1])
+        cumulative = np.cumsum(after[context], axis=-1)
+        reached = rng.random((len(context), 1)) * cumulative[:, -1:] >= cumulative
+        rows[open_rows, position] = reached.sum(axis=-1)
+    return rows
 
 
 def _number(tokens: NDArray[np.int64], num_tokens: int) -> NDArray[np.int64]:
     """Return the contexts `(m, length)` numbered in base V."""
     places = num_tokens ** np.arange(tokens.shape[1])[::-1]
     return np.asarray(tokens @ places.astype(np.int64), dtype=np.int64)
-
-
-def _draw(laws: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Draw one token from each row of laws, by inversion."""
-    cumulative = np.cumsum(laws, axis=-1)
-    below = uniforms[:, None] * cumulative[:, -1:] >= cumulative
-    return np.asarray(below.sum(axis=-1), dtype=np.int64)
 
 
 def _read_blocks(answer: Any, size: int, longest: int, num_tokens: int) -> NDArray[np.int64]:

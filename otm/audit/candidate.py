@@ -23,8 +23,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import itertools
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
@@ -32,9 +30,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.deadline import Deadline
-from otm.audit.error_budget import USUAL, Errors, check_errors
-from otm.audit.integration import IntegratedAudit
+from otm.audit.budget import USUAL, Deadline, Errors, check_errors
 from otm.audit.report import PASSED, SingleAudit
 from otm.drafts import Law
 from otm.drafts.base import MAX_SEQUENCES
@@ -86,7 +82,8 @@ class Scope:
             check_real(self.tolerance, name="tolerance", low=0.0, high=1.0)
         object.__setattr__(self, "only", check_names(self.only, name="only"))
         if self.laws is not None:
-            object.__setattr__(self, "laws", _check_laws(self.laws))
+            said = "laws must hold at least one draft law. Pass [otm.IID(1)], say."
+            object.__setattr__(self, "laws", check_entries(self.laws, Law, least=1, said=said))
         if self.num_drafts is not None:
             object.__setattr__(self, "num_drafts", _check_lengths(self.num_drafts))
 
@@ -122,39 +119,31 @@ class Scope:
         return chosen
 
 
-def check_names(given: str | Iterable[str], *, name: str) -> tuple[str, ...]:
+Entry = TypeVar("Entry")
+
+
+def check_entries(given: object, kind: type[Entry], *, least: int, said: str) -> tuple[Entry, ...]:
+    """Return at least so many entries of a kind as a tuple, or say what must be given."""
+    entries: Any = given
+    try:
+        found = tuple(entries)
+    except (TypeError, RuntimeError):  # the latter from a tensor without data
+        found = (None,)
+    if len(found) < least or not all(isinstance(entry, kind) for entry in found):
+        raise InvalidParameter(f"{said} Got {given!r:.80}.")
+    return found
+
+
+def check_names(given: object, *, name: str) -> tuple[str, ...]:
     """Return names of checks, of which one may stand alone."""
     if isinstance(given, str):
         return (given,)
-    try:
-        words = tuple(given)
-    except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
-        raise InvalidParameter(
-            f"{name} must be a name of checks, or several; got {given!r:.80}. Pass 'exact', say."
-        ) from error
-    return tuple(check_instance(word, str, name=f"An entry of {name}") for word in words)
-
-
-def _check_laws(laws: Iterable[Law]) -> tuple[Law, ...]:
-    try:
-        chosen = tuple(laws)
-    except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
-        raise InvalidParameter(
-            f"laws must hold draft laws; got {laws!r:.80}. Pass [otm.IID(1)], say."
-        ) from error
-    if not chosen or not all(isinstance(law, Law) for law in chosen):
-        raise InvalidParameter(
-            f"laws must hold at least one draft law; got {chosen!r}. Pass [otm.IID(1)], say."
-        )
-    return chosen
+    said = f"{name} must be a name of checks, or several. Pass 'exact', say."
+    return check_entries(given, str, least=0, said=said)
 
 
 def _check_lengths(num_drafts: Sequence[int]) -> tuple[int, ...]:
     lengths = tuple(check_counts(num_drafts, name="num_drafts"))
-    if not lengths:
-        raise InvalidParameter(
-            "num_drafts must hold at least one length; it is empty. Pass [1, 2], say."
-        )
     if (most := max(lengths)) >= MAX_SEQUENCES.bit_length():
         raise TooLarge(
             f"Blocks are enumerated up to {MAX_SEQUENCES:,}; two tokens and {most} drafts have "
@@ -177,7 +166,8 @@ class Check:
         needed: whether a verdict needs it.
         shrink: looks for the smallest problem on which the candidate fails; None if nothing does.
 
-    >>> Check("zeros", "IID(k=2)", "sampled", "2 drafts by IID", lambda: None).name
+    >>> import otm
+    >>> Check("zeros", "IID(k=2)", "sampled", "2 drafts by otm.IID", lambda: None).name
     'zeros, IID(k=2), samples'
     """
 
@@ -187,7 +177,7 @@ class Check:
     group: str
     run: Callable[[], SingleAudit]
     needed: bool = True
-    shrink: Callable[[], IntegratedAudit | None] | None = None
+    shrink: Callable[[], SingleAudit | None] | None = None
 
     @property
     def name(self) -> str:
@@ -306,29 +296,6 @@ def as_kind(thing: object, kind: type[Function]) -> Function:
     return kind(thing)
 
 
-def in_turn(groups: Iterable[Sequence[Check]]) -> list[Check]:
-    """Return the first checks of all groups, then the second; last what no verdict needs."""
-    rounds = itertools.chain.from_iterable(itertools.zip_longest(*groups))
-    return sorted((check for check in rounds if check is not None), key=lambda c: not c.needed)
-
-
-def is_slow(call: Callable[[], Any], rows: int, seconds: float) -> bool:
-    """Whether a kernel takes so long for a batch that the usual samples do not fit the time."""
-    took = []
-    for _ in range(3):  # the first call loads what it needs, and a busy machine interrupts
-        begun = time.monotonic()
-        try:
-            call()
-        except (Exception, SystemExit):  # which is for the audit to say, on its own instances
-            return False
-        took.append(time.monotonic() - begun)
-    return min(took) / rows * _SAMPLES > seconds
-
-
-_SAMPLES = 500_000
-"""About as many as are planned of a kernel of batches."""
-
-
 def read_block(answer: Any, num_tokens: int, longest: int) -> tuple[tuple[int, ...], int | None]:
     """Return (tokens, number accepted) from what a block candidate returned.
 
@@ -387,7 +354,29 @@ SMALL_TARGET = np.array([[0.3, 0.2, 0.4, 0.1], [0.1, 0.5, 0.3, 0.1], [0.3, 0.3, 
 """Laws on which it is tried how a function is called."""
 
 
-def answered_axes(
+def answers_blocks(
+    verify: Callable[[Any, Any, Any, Any], Any],
+    num_uniforms: Callable[[int, int], int],
+    attempts: dict[str, str],
+) -> bool | None:
+    """Return whether a function answers a block with tokens, or False for a token with one token.
+
+    It is tried on small inputs of each kind. None if it answers neither; `attempts` notes why.
+    """
+    found = None
+    for block, num_drafts in ((False, 1), (False, 2), (False, 3), (True, 2)):
+        try:
+            axes = _answered_axes(verify, num_uniforms, block=block, num_drafts=num_drafts)
+        except CandidateFailure as error:
+            attempts.setdefault("a block" if block else "one token", str(error))
+            continue
+        if not block and 0 in axes:  # a single token, as no block is returned
+            return False
+        found = block
+    return found
+
+
+def _answered_axes(
     verify: Callable[[Any, Any, Any, Any], Any],
     num_uniforms: Callable[[int, int], int],
     *,

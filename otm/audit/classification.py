@@ -15,36 +15,24 @@ from typing import Any, ClassVar
 import numpy as np
 
 from otm.audit import generation_audit
-from otm.audit.blocks import BlockBatchCandidate, BlockCandidate
+from otm.audit.blocks import BlockCandidate
 from otm.audit.candidate import (
     SMALL_DRAFT,
     SMALL_TARGET,
     Candidate,
-    answered_axes,
-    read_batch,
+    answers_blocks,
 )
 from otm.audit.generation_audit import GenerationCandidate
 from otm.audit.logits import LogitCandidate
 from otm.audit.one_token import BatchCandidate, TokenCandidate, VerifierCandidate
 from otm.audit.step_audit import StepCandidate
 from otm.audit.tree_audit import TreeCandidate
+from otm.drafts import IID
 from otm.errors import InvalidParameter
-from otm.tracing.answers import CandidateFailure, naming_failures
+from otm.problem import Problem
+from otm.tracing.answers import CandidateFailure
 from otm.verifiers.base import Verifier
 from otm.verifiers.callables import one_per_draft_and_one
-
-KINDS: tuple[type[Candidate], ...] = (
-    TokenCandidate,
-    BatchCandidate,
-    BlockCandidate,
-    BlockBatchCandidate,
-    LogitCandidate,
-    StepCandidate,
-    TreeCandidate,
-    GenerationCandidate,
-    VerifierCandidate,
-)
-"""All kinds of candidates."""
 
 COUNTS: tuple[Callable[[int, int], int], ...] = (
     one_per_draft_and_one,
@@ -54,6 +42,8 @@ COUNTS: tuple[Callable[[int, int], int], ...] = (
 """Numbers of uniforms that a function is tried with, where it was not said how many it takes."""
 
 _ROWS = 24
+_SMALL = Problem(draft=SMALL_DRAFT[0], target=SMALL_TARGET[0], law=IID(1))
+"""What it is tried on whether a function takes batches of rows."""
 
 
 def classify(
@@ -100,11 +90,17 @@ def classify(
     counts = COUNTS if num_uniforms is None else (num_uniforms,)
     attempts: dict[str, str] = {}
     for count in counts:
-        found = _kind_by_calls(function, count, attempts)
-        if found is not None:
-            return found(function, name, count)
-    if num_uniforms is None and _takes_batches(function, attempts):
-        return BatchCandidate(function, name)
+        blocks = answers_blocks(function, count, attempts)
+        if blocks is not None:
+            return (BlockCandidate if blocks else TokenCandidate)(function, name, count)
+    if num_uniforms is None:
+        batch = BatchCandidate(function, name)
+        try:
+            batch.draw(_SMALL, np.random.default_rng(0), _ROWS)
+        except CandidateFailure as error:
+            attempts["a batch of rows"] = str(error)
+        else:
+            return batch
     tried = " ".join(f"For {kind}: {said}" for kind, said in attempts.items())
     raise InvalidParameter(
         "The callable must answer verify(draft, target, drafts, uniforms), with draft (V,), target "
@@ -142,38 +138,6 @@ def _kind_by_arguments(function: Callable[..., Any]) -> type[Candidate] | None:
     if 3 in number:
         return GenerationCandidate if reads_a_request(function) else StepCandidate
     return TreeCandidate if 2 in number else None
-
-
-def _kind_by_calls(
-    function: Callable[..., Any], count: Callable[[int, int], int], attempts: dict[str, str]
-) -> type[TokenCandidate | BlockCandidate] | None:
-    """Return what a function answers with so many uniforms, None for neither; note why."""
-    found = None
-    for block, num_drafts in ((False, 1), (False, 2), (False, 3), (True, 2)):
-        try:
-            axes = answered_axes(function, count, block=block, num_drafts=num_drafts)
-        except CandidateFailure as error:
-            attempts.setdefault("a block" if block else "one token", str(error))
-            continue
-        if not block and 0 in axes:  # a single token, as no block is returned
-            return TokenCandidate
-        found = BlockCandidate if block else TokenCandidate
-    return found
-
-
-def _takes_batches(function: Callable[..., Any], attempts: dict[str, str]) -> bool:
-    """Whether a function answers rows with tokens, drawn from a generator; note why not."""
-    num_tokens = SMALL_DRAFT.shape[-1]
-    rng = np.random.default_rng(0)
-    drafts = rng.integers(num_tokens, size=(_ROWS, 1))
-    try:
-        with naming_failures():
-            answer = function(SMALL_DRAFT[0].copy(), SMALL_TARGET[0].copy(), drafts, rng)
-            read_batch(answer, len(drafts), num_tokens)
-    except CandidateFailure as error:
-        attempts["a batch of rows"] = str(error)
-        return False
-    return True
 
 
 def reads_a_request(function: Callable[..., Any]) -> bool:

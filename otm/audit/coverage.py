@@ -54,46 +54,40 @@ class Coverage:
     def __str__(self) -> str:
         if not self.instances:
             return f"Tested: nothing. Not tested: {'; '.join(self.untested)}."
-        what = list(self.subjects)
-        if self.drafts:
-            what.append(f"{_ranges(self.drafts)} {_plural('draft', self.drafts)}")
-        what.append(f"{_ranges(self.tokens)} {_plural('token', self.tokens)}")
-        if self.vocabulary:
-            what.append(f"V = {_ranges(self.vocabulary)}")
-        if self.laws:
-            what.append(f"drafts by {', '.join(self.laws)}")
-        if len(self.instances) > 1:
-            what.append(f"{len(self.instances)} instances")
-        counted = len(self.by) > 1 or len(self.instances) > 1
-        found = [
-            (
-                f"up to {self.samples:,} samples{' each' * (count > 1)}"
-                if means == SAMPLES
-                else means,
-                count,
-            )
-            for means, count in self.by
+        many = len(self.instances) > 1
+        what = [
+            *self.subjects,
+            f"{_ranges(self.drafts)} {_plural('draft', self.drafts)}" if self.drafts else "",
+            f"{_ranges(self.tokens)} {_plural('token', self.tokens)}",
+            f"V = {_ranges(self.vocabulary)}" if self.vocabulary else "",
+            f"drafts by {', '.join(self.laws)}" if self.laws else "",
+            f"{len(self.instances)} instances" if many else "",
         ]
-        by = ", ".join(
-            f"{count:,} by {means}" if counted else f"by {means}" for means, count in found
-        )
-        beyond = []
-        if self.vocabulary:
-            beyond.append(f"V > {max(self.vocabulary):,}")
-        if self.drafts:
-            beyond.append(f"more than {max(self.drafts):,} {_plural('draft', (max(self.drafts),))}")
-        if self.least < 1.0:
-            beyond.append(f"probabilities below {self.least:.1g}")
-        if self.detect:
-            beyond.append(f"total variations below {self.detect:g} where sampled")
-        return (
-            f"Tested: {', '.join(what)}; {by}. Not tested: {'; '.join([*beyond, *self.untested])}."
-        )
+        by = [f"by {self._means(means, count)}" for means, count in self.by]
+        if many or len(by) > 1:
+            counts = [count for _, count in self.by]
+            by = [f"{count:,} {means}" for count, means in zip(counts, by, strict=True)]
+        most = max(self.drafts, default=0)
+        beyond = [
+            f"V > {max(self.vocabulary):,}" if self.vocabulary else "",
+            f"more than {most:,} {_plural('draft', (most,))}" if most else "",
+            f"probabilities below {self.least:.1g}" if self.least < 1.0 else "",
+            f"total variations below {self.detect:g} where sampled" if self.detect else "",
+            *self.untested,
+        ]
+        tested = f"Tested: {', '.join(filter(None, what))}; {', '.join(by)}."
+        return f"{tested} Not tested: {'; '.join(filter(None, beyond))}."
+
+    def _means(self, means: str, count: int) -> str:
+        if means != SAMPLES:
+            return means
+        return f"up to {self.samples:,} samples{' each' * (count > 1)}"
 
 
 def coverage_of_problem(problem: Problem) -> Coverage:
     """Return what an audit of one token on one problem covers, but for how.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.5], target=[0.75, 0.25], law=otm.IID(2))
     >>> coverage_of_problem(problem).drafts, coverage_of_problem(problem).least
     ((2,), 0.25)

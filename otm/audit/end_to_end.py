@@ -1,8 +1,14 @@
-"""Candidates that draft by themselves, read drafted trees, or write whole texts.
+"""Code that drafts, verifies and goes on by itself: the joint law of what it writes, exact where it
+branches, else sampled.
 
-Each check is one pair of toy models, shape of a tree or request, by branching on draws where it can
-be and by samples where not. What a callable does not take (a batch, an end of sequence) is left
-out, and said so.
+The code is a function without arguments that returns rows of tokens; all randomness is its own.
+Where every draw can be followed (`otm.tracing.branching`) its law is known exactly. Where one
+cannot, the verdict is that of samples with proved error rates, and the report says what stood in
+the way. A row that is shorter than the length looked at is followed by samples of the target, as it
+would be: a lossless step leaves the law of the text untouched (SpecTr, Theorem 3).
+
+A battery checks such code on pairs of toy models, shapes of a tree or requests. What a callable
+does not take (a batch, an end of sequence) is left out, and said so.
 """
 
 from __future__ import annotations
@@ -10,15 +16,35 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import itertools
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from otm import drawing
 from otm.audit import standard_problems as standard
+from otm.audit.budget import DETECT_END_TO_END, DetectionBudget, Errors, check_errors
 from otm.audit.candidate import Check, FunctionCandidate, Scope
-from otm.audit.error_budget import DetectionBudget
-from otm.audit.joint_audit import JointAudit
-from otm.errors import InvalidParameter
+from otm.audit.coverage import Coverage
+from otm.audit.integration import IntegratedAudit, Next, Row, check_tolerance, completions
+from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit, audit_of_draws
+from otm.drafts.base import MAX_SEQUENCES
+from otm.errors import InvalidParameter, TooLarge
+from otm.pmf import check_count, check_real, check_rng
+from otm.tracing.answers import CandidateFailure, Failed, outcome_of
+from otm.tracing.branching import TracedLaw, contradicts_samples, trace
+from otm.tracing.execution import TraceAborted
+from otm.tracing.intercept.interception import preserved
+from otm.tracing.output_law import CONTRADICTED
+
+MOST_SAMPLES = 200_000
+"""Largest plan of samples: code that decodes is slow."""
+
+_FIRST_LOOK = 250
 
 DRAWS = "rng=np.random.default_rng(0)"
 """The generator in the Python that repeats an audit."""
@@ -33,19 +59,237 @@ _USED = 0.8
 """Of the time for samples, what is planned: their pace varies."""
 
 
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class JointAudit(IntegratedAudit):
+    """What code writes on one instance, exactly; `str` gives the report in Markdown.
+
+    Its `law` is that of the rows' tokens, an axis for each token of each row.
+
+    Attributes:
+        again: Python that repeats it, with {} for the code's name; "" unless a battery made it.
+    """
+
+    again: str = ""
+
+    outcome: ClassVar[str] = "tokens"
+
+    @property
+    def how(self) -> str:
+        """How the law was found."""
+        return f"branching on every draw: {self.cells} executions"
+
+    def picture(self, ax: Any) -> None:
+        """Draw the total variation as a bar."""
+        drawing.draw_bars(
+            ax,
+            names=self.tested.instances,
+            values=[self.total_variation],
+            xlabel="total variation to the target",
+        )
+
+    def remark(self) -> str:
+        """Return the worst tokens."""
+        return f"worst {self.worst}"
+
+    def given(self) -> list[tuple[str, str]]:
+        """Return the instance."""
+        return [("instance", self.tested.instances[0])]
+
+    def beside(self) -> list[tuple[str, str]]:
+        """Return nothing."""
+        return []
+
+
+WrittenAudit = JointAudit | SampledAudit
+"""Exact where the code's draws can be followed, else by samples."""
+
+
+def joint(
+    write: Callable[[], Sequence[Row]],
+    targets: Sequence[Next],
+    length: int,
+    *,
+    name: str,
+    instance: str,
+    covered: tuple[str, ...],
+    not_covered: tuple[str, ...],
+    rng: np.random.Generator,
+    tolerance: float | None,
+    errors: Errors,
+    seconds: float,
+) -> WrittenAudit:
+    """Return the audit of code that writes rows against the target of each row.
+
+    Args:
+        write: writes a row for each target, 1 to `length` tokens each.
+        targets: the distribution of the next token after what a row has so far, for each row.
+        length: how many tokens of each row are compared jointly.
+        name: of the code.
+        instance: what it is run on, in words.
+        covered, not_covered: what the verdict is about, beside numbers of tokens, and what not.
+        rng, tolerance, errors, seconds: as of `otm.audit.step`.
+    """
+    branching = check_real(seconds, name="seconds", low=0.0)
+    check_errors(errors)
+    check_rng(rng)
+    num_tokens, size = len(targets[0](())), len(targets) * length
+    if num_tokens ** min(size, MAX_SEQUENCES.bit_length()) > MAX_SEQUENCES:
+        raise TooLarge(
+            f"The joint law of {size} tokens has {num_tokens}^{size} entries, at most "
+            f"{MAX_SEQUENCES:,} are enumerated. Use a "
+            "smaller toy model, fewer rows or a shorter length."
+        )
+    laws = [functools.cache(target) for target in targets]
+    target_law = _law_after(laws, [()] * len(laws), length)
+    tested = Coverage(
+        instances=(instance,),
+        subjects=covered,
+        tokens=(length,),
+        vocabulary=(num_tokens,),
+        untested=(f"more than {length:,} tokens of a text", *not_covered),
+    )
+    allowed = check_tolerance(tolerance, num_tokens * size, length)
+
+    def value(uniforms: Any) -> Any:
+        return outcome_of(lambda: _checked(write(), len(targets), num_tokens, length))
+
+    try:
+        found = trace(value, most_seconds=branching)
+        if contradicts_samples([found]):
+            raise TraceAborted(CONTRADICTED)
+        if tolerance is None:  # the numbers that random ones met may be coarser than float64
+            allowed *= found.coarsest * 2.0**53
+        _require_rare_failures(found, allowed, instance)
+        exact = JointAudit(
+            name=name,
+            law=_law_of(found, laws, target_law.shape, length),
+            target_law=target_law,
+            tested=tested,
+            tolerance=allowed,
+            error=found.error,
+            method="branched",
+            cells=found.cells,
+        )
+        if exact.verdict != "undecided":
+            return exact
+        reason = f"the law is known to ± {found.error:.2g} only"
+    except TraceAborted as error:
+        reason = str(error)
+
+    def draw(size: int) -> Drawn:
+        with preserved(seed=int(rng.integers(2**31))):
+            texts = [_text(value(np.empty(0)), laws, length, rng) for _ in range(size)]
+        return Drawn(np.ravel_multi_index(tuple(np.transpose(texts)), target_law.shape))
+
+    mass = target_law.reshape(-1) / target_law.sum()
+    audit = audit_of_draws(
+        Drawing(draw, mass, mass, None, tested),
+        name=name,
+        errors=errors,
+        detect=DETECT_END_TO_END,
+        most_samples=MOST_SAMPLES,
+        first_look=_FIRST_LOOK,
+    )
+    return dataclasses.replace(audit, reason=reason)
+
+
+def _require_rare_failures(found: TracedLaw, allowed: float, instance: str) -> None:
+    """Raise the likeliest failure as `CandidateFailure`, if failures are likelier than allowed."""
+    failures = {answer: mass for answer, mass in found.mass.items() if isinstance(answer, Failed)}
+    if math.fsum(failures.values()) > allowed:
+        worst, mass = max(failures.items(), key=lambda item: item[1])
+        raise CandidateFailure(
+            f"{worst.message} It does so with probability {mass:.6g} on {instance}."
+        )
+
+
+def _law_of(
+    found: TracedLaw, laws: Sequence[Next], shape: tuple[int, ...], length: int
+) -> NDArray[np.float64]:
+    """Return the joint law of the rows' tokens, each row followed by samples of its target."""
+    law = np.zeros(shape)
+    for rows, mass in found.mass.items():
+        if isinstance(rows, tuple):
+            places = [[*row, *[slice(None)] * (length - len(row))] for row in rows]
+            law[tuple(itertools.chain(*places))] += mass * _law_after(laws, rows, length)
+    return law
+
+
+def _law_after(laws: Sequence[Next], rows: Sequence[Row], length: int) -> NDArray[np.float64]:
+    """Return the joint law of samples of each row's target after the row."""
+    after = [completions(law, row, length) for law, row in zip(laws, rows, strict=True)]
+    return functools.reduce(np.multiply.outer, after)
+
+
+def _checked(rows: Any, size: int, num_tokens: int, length: int) -> tuple[Row, ...]:
+    found = tuple(tuple(int(token) for token in row) for row in rows)
+    if len(found) != size or any(
+        not 0 < len(row) <= length or not all(0 <= x < num_tokens for x in row) for row in found
+    ):
+        raise CandidateFailure(
+            f"The callable must return 1 to {length} tokens in [0, {num_tokens}) for each of "
+            f"{size} rows; it returned {rows!r}."
+        )
+    return found
+
+
+def _text(rows: Any, laws: Sequence[Next], length: int, rng: np.random.Generator) -> list[int]:
+    """Return all tokens of rows, one row after the other, each completed by its target."""
+    if isinstance(rows, Failed):
+        raise CandidateFailure(rows.message)
+    text: list[int] = []
+    for law, row in zip(laws, rows, strict=True):
+        while len(row) < length:
+            mass = law(row)
+            row = (*row, int(rng.choice(len(mass), p=mass / mass.sum())))
+        text += row
+    return text
+
+
+def seeded_rng() -> np.random.Generator:
+    """Return a generator whose seed is drawn: followed while code is traced, new on every real
+    execution.
+    """
+    return np.random.default_rng(int(np.random.randint(2**31)))  # noqa: NPY002 (it is seeded and intercepted with the rest)
+
+
+def check_end(end: int | None, num_tokens: int) -> None:
+    """Raise `InvalidParameter` unless an end of sequence is a token, or there is none."""
+    if end is not None and check_count(end, name="end", minimum=0) >= num_tokens:
+        raise InvalidParameter(
+            f"end must be a token in [0, {num_tokens}), the models' vocabulary, or None; got "
+            f"{end}. Choose one that they can write."
+        )
+
+
+def stop_after_end_token(law: Next, end: int | None) -> Next:
+    """Return a target that stays at the end of sequence once it is there."""
+    if end is None:
+        return law
+
+    def after(row: Row) -> NDArray[np.float64]:
+        if end not in row:
+            return law(row)
+        mass = np.zeros(len(law(())))
+        mass[end] = 1.0
+        return mass
+
+    return after
+
+
 class Instance(NamedTuple):
     """What a candidate is run on.
 
     Attributes:
         name: of the instance.
         group: what is left out together if the code does not take it.
-        given: the arguments of the audit.
+        audit: the audit on it, but for generator, tolerance, errors and seconds.
         again: Python that repeats it, with {} for the code's name.
     """
 
     name: str
     group: str
-    given: dict[str, Any]
+    audit: Callable[..., WrittenAudit]
     again: str
 
 
@@ -58,10 +302,6 @@ class EndToEndCandidate(FunctionCandidate):
     @abc.abstractmethod
     def instances(self) -> list[Instance]:
         """Return the standard instances for it."""
-
-    @abc.abstractmethod
-    def audited(self, **options: Any) -> JointAudit:
-        """Return the audit on one instance."""
 
     def checks(self, scope: Scope) -> Iterator[Check]:
         """Yield one check for each instance.
@@ -82,7 +322,7 @@ class EndToEndCandidate(FunctionCandidate):
         found = self.instances()
         time_left = _TimeLeft(scope, len(found))
         for instance in found:
-            run = functools.partial(time_left.spend, self, instance)
+            run = functools.partial(time_left.spend, instance)
             yield Check(instance.name, "", "exact", instance.group, run)
 
 
@@ -94,7 +334,7 @@ class _TimeLeft:
         self.seconds = min(scope.deadline.seconds, _LONGEST)
         self.branching = _BRANCHING * self.seconds
 
-    def spend(self, candidate: EndToEndCandidate, instance: Instance) -> JointAudit:
+    def spend(self, instance: Instance) -> WrittenAudit:
         """Carry out one audit within its part of the time."""
         scope, begun = self.scope, time.monotonic()
         branching = max(0.0, min(_SHARE * self.seconds, self.branching))
@@ -103,13 +343,12 @@ class _TimeLeft:
             (standard.DETECT_ROWS, *standard.COARSER), _USED * left / self.waiting
         )
         self.waiting = max(1, self.waiting - 1)
-        result = candidate.audited(
-            **instance.given,
+        result = instance.audit(
             rng=scope.rng(instance.name),
             tolerance=scope.tolerance,
             errors=scope.errors.shared(self.audits, detect),
             seconds=branching,
         )
-        if result.samples is not None:
+        if isinstance(result, SampledAudit):
             self.branching -= min(branching, time.monotonic() - begun)
         return dataclasses.replace(result, again=instance.again)

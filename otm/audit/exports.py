@@ -14,9 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from otm.audit.batteries import BatteryAudit
-from otm.audit.integration import IntegratedAudit
-from otm.audit.joint_audit import JointAudit
-from otm.audit.report import PASSED, Audit
+from otm.audit.report import PASSED, Audit, SingleAudit
 
 _LEVELS = {"not lossless": "error", "undecided": "warning", "no verdict": "warning"}
 _RULES = {
@@ -29,6 +27,7 @@ _RULES = {
 def as_json(audit: Audit) -> str:
     """Return verdict, coverage and figures as JSON; numbers that JSON lacks are null.
 
+    >>> import otm
     >>> json.loads(as_json(otm.audit.outputs([0, 1] * 50, target=[0.5, 0.5])))["verdict"]
     'no verdict'
     """
@@ -64,6 +63,7 @@ def as_junit(audit: Audit) -> str:
     """Return a JUnit report: a test case for each instance, failed if not lossless, an error if
     nothing can be said.
 
+    >>> import otm
     >>> ElementTree.fromstring(
     ...     as_junit(otm.audit.outputs([0] * 50, target=[0.5, 0.5], name="coin"))
     ... ).get("failures")
@@ -94,6 +94,7 @@ def as_junit(audit: Audit) -> str:
 def as_sarif(audit: Audit, function: object = None) -> str:
     """Return a SARIF 2.1.0 log: one finding at the callable unless it passed.
 
+    >>> import otm
     >>> json.loads(as_sarif(otm.audit.outputs([0] * 50, target=[0.5, 0.5])))["runs"][0]["results"][
     ...     0
     ... ]["level"]
@@ -125,7 +126,7 @@ def as_sarif(audit: Audit, function: object = None) -> str:
     return json.dumps({"version": "2.1.0", "runs": [run]}, ensure_ascii=False, indent=2)
 
 
-def as_test(audit: Audit, name: str) -> str:
+def as_test(audit: SingleAudit, name: str) -> str:
     """Return a counterexample as a test of pytest, which fails until the callable is mended.
 
     Args:
@@ -136,6 +137,7 @@ def as_test(audit: Audit, name: str) -> str:
     Returns:
         Python; "" for an audit of another kind.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[1.0, 0.0], target=[0.0, 1.0], law=otm.IID(1))
     >>> print(
     ...     as_test(
@@ -158,17 +160,15 @@ def as_test(audit: Audit, name: str) -> str:
     imported = (
         f"from {module} import {called.partition('.')[0]}" if module else f"# import {called} here"
     )
-    again = audit.again if isinstance(audit, IntegratedAudit | JointAudit) else ""
-    if not again:
+    if not audit.again:
         return ""
-    body = [*again.format(called).splitlines(), 'assert result.verdict == "lossless", str(result)']
-    lines = ["import otm", imported]
-    if isinstance(audit, JointAudit):
+    head = f"import otm\n{imported}"
+    if "standard_problems" in audit.again:
         standard = "from otm.audit import standard_problems"
-        lines = ["import numpy as np", "", "import otm", standard, imported]
-    short = called.rpartition(".")[2]
-    lines += ["", "", f"def test_{short}_on_the_smallest_problem_found() -> None:"]
-    return "\n".join([*lines, textwrap.indent("\n".join(body), "    ")])
+        head = f"import numpy as np\n\nimport otm\n{standard}\n{imported}"
+    body = audit.again.format(called) + '\nassert result.verdict == "lossless", str(result)'
+    test = f"def test_{called.rpartition('.')[2]}_on_the_smallest_problem_found() -> None:"
+    return "\n".join([head, "", "", test, textwrap.indent(body, "    ")])
 
 
 def _plain(value: float) -> float | None:

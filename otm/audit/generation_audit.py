@@ -2,13 +2,19 @@
 
 Caches, padding, positions, lengths that differ within a batch, the processing of logits and the end
 of sequence are right or wrong over several iterations only. So a whole generation loop is run on a
-toy language model that honours all of it (`otm.audit.toy_language`), and the joint law of the first
+toy language model that is called as real ones are (`ToyLanguage`), and the joint law of the first
 tokens of every row of a batch is held against the target's, its logits processed by this library.
+
+The model's law of the next token depends on every attended token and its place, and on nothing
+else: whoever attends to padding, leaves a rejected row in the cache, or miscounts positions gets
+another law; whoever does it right gets the same one, padded or not.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -16,22 +22,147 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
+from otm.audit.budget import USUAL, Errors
 from otm.audit.candidate import as_kind
-from otm.audit.end_to_end import DRAWS, EndToEndCandidate, Instance
-from otm.audit.error_budget import USUAL, Errors
-from otm.audit.joint_audit import (
-    JointAudit,
-    Next,
+from otm.audit.end_to_end import (
+    DRAWS,
+    EndToEndCandidate,
+    Instance,
+    WrittenAudit,
     check_end,
     joint,
     seeded_rng,
     stop_after_end_token,
 )
-from otm.audit.toy_language import ToyLanguage
+from otm.audit.integration import Next
 from otm.errors import InvalidParameter
 from otm.logits import Processing
-from otm.pmf import check_count, check_instance, plain_integers
+from otm.pmf import as_pmf, check_count, check_instance, plain_integers
+from otm.sequence.models import OneByOne
 from otm.tracing.branching import MOST_SECONDS
+
+
+@dataclasses.dataclass(eq=False)
+class ToyCache:
+    """Keys and values of what was read: here, its tokens `(B, S)`.
+
+    Attributes:
+        tokens: by row, oldest first.
+    """
+
+    tokens: NDArray[np.int64]
+
+    @property
+    def length(self) -> int:
+        """S, the number of positions in the cache."""
+        return int(self.tokens.shape[1])
+
+    def crop(self, length: int) -> None:
+        """Keep the first positions only."""
+        self.tokens = self.tokens[:, :length]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ToyOutput:
+    """What a call of the model returns.
+
+    Attributes:
+        logits: `(B, T, V)`, NumPy or torch as the tokens were.
+        cache: of all tokens so far; None if `use_cache` was False.
+    """
+
+    logits: Any
+    cache: ToyCache | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ToyLanguage(OneByOne):
+    """A model whose next token after x₁ … x_n has the law in row (Σ i (x_i + 1)) mod R of a table.
+
+    Args:
+        table: probabilities `(R, V)`.
+
+    Raises:
+        InvalidDistribution: if a row is not a distribution.
+
+    >>> import numpy as np
+    >>> model = ToyLanguage([[0.5, 0.5], [0.25, 0.75]])
+    >>> np.exp(model([[9, 0]], attention_mask=[[0, 1]]).logits[0, -1]).tolist() == model.next(
+    ...     [0]
+    ... ).tolist()
+    True
+    """
+
+    table: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self,
+            "table",
+            np.atleast_2d(np.asarray(as_pmf(self.table, name="table"), dtype=np.float64)),
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        """V."""
+        return int(self.table.shape[1])
+
+    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
+        """Return the distribution `(V,)` after these tokens."""
+        law: NDArray[np.float64] = self.table[
+            sum(i * (token + 1) for i, token in enumerate(context, start=1)) % len(self.table)
+        ]
+        return law.copy()
+
+    def __call__(
+        self,
+        input_ids: Any,
+        attention_mask: Any = None,
+        cache: ToyCache | None = None,
+        use_cache: bool = True,
+    ) -> ToyOutput:
+        """Return raw logits after every given token.
+
+        Args:
+            input_ids: `(B, T)`, what follows the cache.
+            attention_mask: `(B, S + T)`, 0 for what must not be seen (padding, on either side); all
+                1 unless given.
+            cache: of the S positions before; it is not changed.
+            use_cache: whether to return one.
+
+        Raises:
+            InvalidParameter: if the shapes do not fit.
+        """
+        tokens = _whole(input_ids)
+        seen = tokens if cache is None else np.concatenate([cache.tokens, tokens], axis=1)
+        mask = np.ones_like(seen) if attention_mask is None else _whole(attention_mask)
+        if mask.shape != seen.shape:
+            raise InvalidParameter(
+                f"attention_mask must be {seen.shape}, cache and tokens; it is {mask.shape}. "
+                "Extend it."
+            )
+        ends = range(seen.shape[1] - tokens.shape[1] + 1, seen.shape[1] + 1)
+        laws = [
+            [self.next(row[:end][keep[:end] != 0].tolist()) for end in ends]
+            for row, keep in zip(seen, mask, strict=True)
+        ]
+        with np.errstate(divide="ignore"):
+            logits: Any = np.log(laws)
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(input_ids, torch.Tensor):
+            logits = torch.from_numpy(logits)
+        return ToyOutput(logits, ToyCache(seen) if use_cache else None)
+
+
+def _whole(values: Any) -> NDArray[np.int64]:
+    found = np.asarray(values)
+    if found.ndim != 2 or found.dtype.kind not in "iub":
+        raise InvalidParameter(
+            f"Token ids and masks must be integers (B, T); got {found.dtype} of shape "
+            f"{found.shape}."
+        )
+    return found.astype(np.int64)
+
 
 DRAFT = ToyLanguage([[3 / 4, 1 / 4], [1 / 4, 3 / 4], [1 / 2, 1 / 2]])  # type: ignore[arg-type]
 TARGET = ToyLanguage([[1 / 2, 1 / 2], [3 / 5, 2 / 5], [1 / 5, 4 / 5]])  # type: ignore[arg-type]
@@ -86,13 +217,11 @@ class GenerationCandidate(EndToEndCandidate):
         """Return the standard requests."""
         again = "result = otm.audit.generate({{}}, **standard_problems.GENERATIONS[{!r}], {})"
         return [
-            Instance(name, name, dict(request), again.format(name, DRAWS))
+            Instance(
+                name, name, functools.partial(generate, self, **request), again.format(name, DRAWS)
+            )
             for name, request in standard.GENERATIONS.items()
         ]
-
-    def audited(self, **options: Any) -> JointAudit:
-        """Return the audit of one request."""
-        return generate(self, **options)
 
 
 def generate(
@@ -112,7 +241,7 @@ def generate(
     tolerance: float | None = None,
     errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
-) -> JointAudit:
+) -> WrittenAudit:
     """Audit a generation loop: the joint law of every row's first tokens against the target's.
 
     Args:
@@ -131,7 +260,7 @@ def generate(
         tolerance, errors, seconds: as for `step`.
 
     Returns:
-        JointAudit: exact where the code's draws can be followed, else sampled, with the reason.
+        WrittenAudit: exact where the code's draws can be followed, else sampled, with the reason.
 
     Raises:
         CandidateFailure: if the loop raises or returns too little. InvalidParameter: on prompts
@@ -141,6 +270,8 @@ def generate(
     Cost: two runs of the loop for each outcome of its draws: some hundred for one row of three
         tokens, squared for two rows.
 
+    >>> import numpy as np
+    >>> import otm
     >>> def plain(draft, target, request):
     ...     text = request.input_ids[0].tolist()
     ...     for _ in range(request.length):

@@ -1,27 +1,50 @@
-"""What the audits by integration share: a verdict on a law that was found, up to rounding.
+"""Audits by integration: the law of the output is known, and held against the target's.
 
-The law comes from `otm.tracing.output_law`, or from a verifier's own kernel. A black box is called
-"not lossless" beyond what is unproved of it only.
+It comes from the best of three sources: a verifier of this library has it (*kernel*), other code is
+traced or, failing that, probed as a black box (`otm.tracing.output_law`), which is called "not
+lossless" beyond what is unproved of it only. What all of them share is an `IntegratedAudit`; an
+`ExactAudit` is that of one token on one problem.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
-from otm.audit.coverage import Coverage
-from otm.audit.report import SingleAudit, Verdict
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from otm import drawing
+from otm.audit.coverage import Coverage, coverage_of_problem
+from otm.audit.report import (
+    SingleAudit,
+    Verdict,
+    facts,
+    format_probabilities,
+    format_probability,
+)
+from otm.divergences import divergence_term
 from otm.pmf import check_real
-from otm.tracing.output_law import Method, OutputLaw, rounding_tolerance
+from otm.problem import Problem
+from otm.results import Coupling
+from otm.tracing.answers import NO_TOKEN
+from otm.tracing.output_law import Method, OutputLaw, refine_until_decided, rounding_tolerance
 from otm.tracing.probing import FALSE_ALARM, GRID
+from otm.verbs import coupling, optimal_acceptance, prepare
+from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
 
-BRANCHING = "branching on draws"
-"""The means of an audit of code that draws by itself."""
+_QUADRATURE = 1e-10
+"""Races integrate their joint law numerically, with errors below 2e-12 per entry."""
 
 _MEANS: dict[Method, str] = {
     "kernel": "summing the kernel",
     "traced": "exact integration",
-    "branched": BRANCHING,
+    "branched": "branching on draws",
     "probed": "probing",
 }
 _HOW = {
@@ -35,12 +58,21 @@ _HOW = {
     "{cells} cells",
 }
 
+Row = tuple[int, ...]
+"""Tokens, one after the other."""
+
+Next = Callable[[Row], NDArray[np.float64]]
+"""A model's distribution after what a row has so far."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class IntegratedAudit(SingleAudit):
     """An audit that knows the law of the output.
 
     Attributes:
+        law: π, the law of the output, an axis for each token.
+        target_law: the target's.
+        tested: what was tested, but for how.
         tolerance: the largest total variation that rounding explains.
         error: bound on the error of `total_variation` and of the acceptances beyond rounding; 0
             where the trace is complete.
@@ -48,28 +80,54 @@ class IntegratedAudit(SingleAudit):
             exceeded with a probability of at most 1e-9; 0 where it was no black box.
         method: how the law of the output was found.
         cells: how many boxes of uniforms were told apart, over all drafts.
+        drafts, outcome: what it was found over every one of, and what came out, in words.
     """
 
+    law: NDArray[np.float64]
+    target_law: NDArray[np.float64]
+    tested: Coverage
     tolerance: float
-    error: float
+    error: float = 0.0
     unproved: float = 0.0
-    method: Method
-    cells: int
+    method: Method = "kernel"
+    cells: int = 0
 
-    @property
+    drafts: ClassVar[str]
+    outcome: ClassVar[str]
+
     @abc.abstractmethod
+    def given(self) -> list[tuple[str, str]]:
+        """Return the rows of the report on what it was run on."""
+
+    @abc.abstractmethod
+    def beside(self) -> list[tuple[str, str]]:
+        """Return the rows of the report on what else is known."""
+
+    @abc.abstractmethod
+    def remark(self) -> str:
+        """Return what a table of many audits says beside the distances."""
+
+    @functools.cached_property
     def total_variation(self) -> float:
-        """How far the law of the output is from the target's."""
+        """½ Σ |π − q|, what comes out beyond the vocabulary included."""
+        return self.variation_over(())
+
+    def variation_over(self, ignored: tuple[int, ...]) -> float:
+        """Return the total variation of the tokens that remain without those of some axes."""
+        missing = max(0.0, 1.0 - float(self.law.sum()))
+        difference = self.law.sum(axis=ignored) - self.target_law.sum(axis=ignored)
+        return float(0.5 * (np.abs(difference).sum() + missing))
+
+    @functools.cached_property
+    def kl(self) -> float:
+        """KL(q‖π) in nats; ∞ where something that the target can write never comes out."""
+        return float(divergence_term(self.target_law.reshape(-1), self.law.reshape(-1)).sum())
 
     @property
-    @abc.abstractmethod
-    def tested(self) -> Coverage:
-        """What was tested, but for how."""
-
-    @property
-    @abc.abstractmethod
-    def again(self) -> str:
-        """Python that repeats the audit, with {} for the candidate's name."""
+    def worst(self) -> Row:
+        """The tokens whose joint probability is furthest from the target's."""
+        index = int(np.abs(self.law - self.target_law).argmax())
+        return tuple(int(i) for i in np.unravel_index(index, self.law.shape))
 
     @property
     def verdict(self) -> Verdict:
@@ -82,11 +140,6 @@ class IntegratedAudit(SingleAudit):
     def severity(self) -> float:
         """The total variation."""
         return self.total_variation
-
-    @property
-    def drawn(self) -> None:
-        """No samples."""
-        return
 
     @property
     def coverage(self) -> Coverage:
@@ -102,15 +155,53 @@ class IntegratedAudit(SingleAudit):
             untested=(*hidden, *self.tested.untested),
         )
 
-    def variation(self, value: str) -> str:
-        """Return the total variation with what is known of its error."""
+    @property
+    def how(self) -> str:
+        """How the law was found."""
+        return _HOW[self.method].format(
+            drafts=self.drafts, cells=self.cells, unproved=self.unproved
+        )
+
+    def row(self) -> tuple[str, str, str]:
+        """Return total variation, KL(q‖π) and a remark."""
+        return (
+            format_probability(self.total_variation),
+            format_probability(self.kl),
+            self.remark(),
+        )
+
+    def sections(self) -> list[str]:
+        """Return what it was run on, how far the laws are apart and where, and what is beside."""
+        worst, shown = self.worst, format_probability
         error = f", known to ± {self.error:.2g}" if self.error else ""
         unproved = f", unproved at most {self.unproved:.2g}" if self.unproved else ""
-        return f"**{value}** (rounding explains {self.tolerance:.1g}{error}{unproved})"
+        allowed = f"(rounding explains {self.tolerance:.1g}{error}{unproved})"
+        odds = (
+            f"comes out with {shown(self.law[worst])}, should with {shown(self.target_law[worst])}"
+        )
+        rows = [
+            *self.given(),
+            ("total variation", f"**{shown(self.total_variation)}** {allowed}"),
+            ("KL(q‖π)", f"{shown(self.kl)} nats"),
+            (f"worst {self.outcome}", f"{worst if len(worst) > 1 else worst[0]}: {odds}"),
+            *self.beside(),
+            ("how", self.how),
+        ]
+        return [facts(rows)]
 
-    def how(self, drafts: str) -> str:
-        """Return how the law was found, over every one of `drafts`."""
-        return _HOW[self.method].format(drafts=drafts, cells=self.cells, unproved=self.unproved)
+
+def completions(law: Next, row: Row, length: int) -> NDArray[np.float64]:
+    """Return the law of samples of a model after a row, up to `length` tokens in all."""
+    if len(row) == length:
+        return np.ones(())
+    mass = law(row)
+    impossible = np.zeros((len(mass),) * (length - len(row) - 1))
+    return np.stack(
+        [
+            mass[x] * completions(law, (*row, x), length) if mass[x] else impossible
+            for x in range(len(mass))
+        ]
+    )
 
 
 def check_tolerance(tolerance: float | None, num_tokens: int, k: int) -> float:
@@ -120,6 +211,149 @@ def check_tolerance(tolerance: float | None, num_tokens: int, k: int) -> float:
     return check_real(tolerance, name="tolerance", low=0.0, high=1.0)
 
 
-def allowed_by(law: OutputLaw, given: float | None, allowed: float) -> float:
-    """Return the tolerance of the arithmetic that random numbers met unless one was given."""
-    return allowed * law.rounding if given is None else allowed
+Integrated = TypeVar("Integrated", bound=IntegratedAudit)
+
+
+def decided(audit: Integrated, law: OutputLaw, tolerance: float | None) -> Integrated:
+    """Return the audit of a law with all that is known of it.
+
+    Its tolerance is that of the arithmetic that random numbers met, unless one was given; a black
+    box is compared at more points while the verdict is "undecided".
+    """
+    allowed = audit.tolerance * (law.rounding if tolerance is None else 1.0)
+    return refine_until_decided(
+        law,
+        lambda known: dataclasses.replace(
+            audit,
+            tolerance=allowed,
+            error=known.error,
+            unproved=known.unproved,
+            method=known.method,
+            cells=known.cells,
+            reason=known.reason,
+        ),
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ExactAudit(IntegratedAudit):
+    """What a verifier does on one problem, exactly; `str` gives the report in Markdown.
+
+    Attributes:
+        problem: what it was run on.
+        coupling: the joint law of (drafts, output).
+        rule: acceptance by the rule, Pr(it said that it accepted); None if it does not say.
+        optimum: α*, the most that any lossless verifier accepts here.
+    """
+
+    problem: Problem
+    coupling: Coupling
+    rule: float | None
+    optimum: float
+
+    drafts: ClassVar[str] = "draft sequence"
+    outcome: ClassVar[str] = "token"
+
+    @property
+    def membership(self) -> float:
+        """Pr(the output is among the drafts)."""
+        return self.coupling.acceptance
+
+    @property
+    def gap(self) -> float:
+        """The optimum minus the acceptance by membership; negative only where the output law is not
+        the target.
+        """
+        return self.optimum - self.membership
+
+    @property
+    def again(self) -> str:
+        """The problem, and the audit on it."""
+        problem = self.problem
+        laws = f"draft={problem.draft.tolist()}, target={problem.target.tolist()}"
+        return (
+            f"problem = otm.Problem({laws}, law=otm.{problem.law!r})\n"
+            "result = otm.audit.exact({}, problem)"
+        )
+
+    def picture(self, ax: Any) -> None:
+        """Draw the output's law and the target's, side by side."""
+        drawing.draw_pair(
+            ax,
+            self.law,
+            self.target_law,
+            names=[str(token) for token in range(len(self.law))],
+            labels=("output π", "target q"),
+        )
+
+    def remark(self) -> str:
+        """Return acceptance and optimum."""
+        accepted, best = format_probability(self.membership), format_probability(self.optimum)
+        return f"acceptance {accepted}, optimum {best}"
+
+    def given(self) -> list[tuple[str, str]]:
+        """Return the laws."""
+        problem = self.problem
+        return [
+            ("draft p", f"{format_probabilities(problem.draft)}, drafts by `{problem.law!r}`"),
+            ("target q", format_probabilities(problem.target)),
+            ("output π", format_probabilities(self.law)),
+        ]
+
+    def beside(self) -> list[tuple[str, str]]:
+        """Return how much is accepted."""
+        shown = format_probability
+        rule = "" if self.rule is None else f"; by the rule {shown(self.rule)}"
+        return [
+            ("acceptance", f"by membership {shown(self.membership)}{rule}"),
+            ("optimum", f"{shown(self.optimum)}; gap {shown(self.gap)}"),
+        ]
+
+
+def audit_of_answers(
+    answers: OutputLaw,
+    drafts: NDArray[np.int64],
+    problem: Problem,
+    *,
+    name: str,
+    tolerance: float | None,
+) -> ExactAudit:
+    """Return the audit of the joint law of (drafts, output) that answers add up to."""
+    joint = np.zeros((len(drafts), problem.num_tokens))
+    for rows, (token, _), mass in answers.found:
+        if token != NO_TOKEN:
+            joint[rows, token] += mass
+    rule = math.fsum(mass for (_, accepted), mass in answers.totals if accepted)
+    said = all(accepted is not None for (_, accepted), _ in answers.totals)
+    plan = Coupling(drafts=drafts, joint=scipy.sparse.csr_array(joint))
+    audit = _audit_of_coupling(plan, problem, name, rule if said else None, tolerance)
+    return decided(audit, answers, tolerance)
+
+
+def audit_of_kernel(verifier: Verifier, problem: Problem, tolerance: float | None) -> ExactAudit:
+    """Return the audit of the joint law that a verifier's own kernel gives."""
+    joint, rule = coupling(verifier, problem), prepare(verifier, problem)
+    if isinstance(rule, Conditional):
+        accepted, least = enumerated_acceptance(rule, "rule"), 0.0
+    else:
+        accepted, least = float(verifier.acceptance(problem, "rule")), _QUADRATURE
+    audit = _audit_of_coupling(joint, problem, repr(verifier), accepted, tolerance)
+    allowed = max(audit.tolerance, least)
+    return dataclasses.replace(audit, tolerance=allowed, cells=len(joint.drafts))
+
+
+def _audit_of_coupling(
+    joint: Coupling, problem: Problem, name: str, rule: float | None, tolerance: float | None
+) -> ExactAudit:
+    """Return the audit of a joint law of (drafts, output) that is known exactly."""
+    return ExactAudit(
+        name=name,
+        problem=problem,
+        coupling=joint,
+        rule=rule,
+        optimum=optimal_acceptance(problem),
+        law=joint.output_marginal,
+        target_law=problem.target,
+        tested=coverage_of_problem(problem),
+        tolerance=check_tolerance(tolerance, problem.num_tokens, problem.law.k),
+    )

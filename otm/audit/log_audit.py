@@ -29,18 +29,17 @@ absent from m distinct ones with probability (1 − f)^m.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
+from otm.audit.budget import DETECT, USUAL, Errors, check_errors
 from otm.audit.coverage import Coverage
-from otm.audit.error_budget import DETECT, USUAL, Errors, check_errors
 from otm.audit.report import SingleAudit, Verdict, facts
 from otm.audit.token_log import LogRecord, read_log
 from otm.drafts import IID, Law, WithoutReplacement
@@ -50,9 +49,6 @@ from otm.pmf import check_instance
 from otm.problem import Problem
 from otm.statistics import Estimate
 from otm.verbs import optimal_acceptance
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _RATIO_EDGES = np.log([0.1, 0.5, 0.9, 1.0 - 1e-9, 1.0 + 1e-9, 1.1, 2.0, 10.0])
 _RANK_EDGES = (1, 2, 4, 10, 100)
@@ -86,9 +82,8 @@ class LogAudit(SingleAudit):
         contexts: how many distinct laws of the target it holds, counted up to `contexts_needed`.
         drift: the drift that this many records find with probability at least 1 − `missed`; above 1
             they find none for sure.
-        detect: the drift that was asked for.
-        false_alarm: probability at most of an alarm for a lossless server.
-        missed: probability at most of no alarm at `drift` or more.
+        errors: the drift that was asked for, and the probabilities at most of an alarm for a
+            lossless server, and of no alarm at `drift` or more.
     """
 
     records: int
@@ -99,9 +94,13 @@ class LogAudit(SingleAudit):
     optimum: float | None
     contexts: int
     drift: float
-    detect: float
-    false_alarm: float
-    missed: float
+    errors: Errors
+
+    @property
+    def shows_enough(self) -> bool:
+        """Whether there are records and contexts enough to see the drift that was asked for."""
+        enough = self.contexts >= self.contexts_needed
+        return enough and self.drift <= self.errors.level(DETECT)
 
     @property
     def verdict(self) -> Verdict:
@@ -110,22 +109,19 @@ class LogAudit(SingleAudit):
         """
         if self.alarm_at is not None:
             return "not lossless"
-        enough = self.drift <= self.detect and self.contexts >= self.contexts_needed
-        return "no difference found" if enough else "no verdict"
+        return "no difference found" if self.shows_enough else "no verdict"
 
     @property
     def records_needed(self) -> int:
-        """How many records find `detect`."""
-        return records_needed(
-            Errors(detect=self.detect, false_alarm=self.false_alarm, missed=self.missed)
-        )
+        """How many records find the drift that was asked for."""
+        return records_needed(self.errors)
 
     @property
     def contexts_needed(self) -> int:
-        """How many distinct contexts hold a fault that touches a share `detect` of them, but for
+        """How many distinct contexts hold a fault that touches such a share of them, but for
         probability `missed`.
         """
-        return _contexts_needed(self.detect, self.missed)
+        return _contexts_needed(self.errors)
 
     @property
     def coverage(self) -> Coverage:
@@ -138,7 +134,7 @@ class LogAudit(SingleAudit):
         return Coverage(
             instances=(self.name,),
             by=((f"a log of {self.records:,} records, {least} distinct contexts", 1),),
-            false_alarm=self.false_alarm,
+            false_alarm=self.errors.false_alarm,
             untested=(
                 "contexts that are not in it",
                 "deviations without a common direction in q/p, rank or the draft's favourite",
@@ -150,17 +146,12 @@ class LogAudit(SingleAudit):
         """The lower bound on the mean total variation."""
         return self.variation_above
 
-    @property
-    def drawn(self) -> None:
-        """No samples of one law."""
-        return
-
-    def picture(self) -> Callable[[Axes], None]:
-        """Return the evidence beside the level of an alarm."""
-        return functools.partial(
-            drawing.draw_bars,
+    def picture(self, ax: Any) -> None:
+        """Draw the evidence beside the level of an alarm."""
+        drawing.draw_bars(
+            ax,
             names=["evidence, nats", "alarm at"],
-            values=[self.log_e_value, -math.log(self.false_alarm)],
+            values=[self.log_e_value, -math.log(self.errors.false_alarm)],
             xlabel="log of the evidence",
             digits=1,
         )
@@ -174,9 +165,9 @@ class LogAudit(SingleAudit):
         alarm = "never reached"
         if self.alarm_at is not None:
             alarm = f"first reached at record {self.alarm_at:,}"
-        level = math.log(1 / self.false_alarm)
+        level = math.log(1 / self.errors.false_alarm)
         at_most = f"at most e^{self.log_e_value:.4g}; the alarm at e^{level:.4g} was {alarm}"
-        rare = f"false alarm ≤ {self.false_alarm:g}, at any length of log; {self._power()}"
+        rare = f"false alarm ≤ {self.errors.false_alarm:g}, at any length of log; {self._power()}"
         least = f"at least {self.variation_above:.4g} in the mean over contexts (95 %)"
         rows = [
             ("records", f"{self.records:,}"),
@@ -193,14 +184,14 @@ class LogAudit(SingleAudit):
     def _power(self) -> str:
         """Say which drift is found, and what the one asked for needs."""
         found = (
-            f"a drift ≥ {self.drift:.3g} is missed with ≤ {self.missed:g}"
+            f"a drift ≥ {self.drift:.3g} is missed with ≤ {self.errors.missed:g}"
             if self.drift <= 1.0
             else "any drift may be missed"
         )
-        if self.drift <= self.detect and self.contexts >= self.contexts_needed:
+        if self.shows_enough:
             return found
         needed = f"{self.records_needed:,} records of {self.contexts_needed:,} contexts"
-        return f"{found}; a total variation of {self.detect:g} needs {needed}"
+        return f"{found}; a total variation of {self.errors.level(DETECT):g} needs {needed}"
 
 
 def records_needed(errors: Errors = USUAL) -> int:
@@ -224,30 +215,32 @@ def records_needed(errors: Errors = USUAL) -> int:
 
     Cost: O(1). Reference: docs/theory.md, "Audits".
 
+    >>> import otm
     >>> records_needed(), records_needed(otm.audit.Errors(detect=0.1))
     (88503, 3515)
     """
     drift, missing = check_errors(errors).level(DETECT, low=_LEAST_DRIFT), errors.missed
     stakes = _FIXED_STAKES[8.0 * drift > _FIXED_STAKES]  # larger ones lose in the mean
     gain, luck = stakes * drift - stakes**2 / 8, stakes * deviation(missing)
-    hurdle = _hurdle(errors.false_alarm)
+    hurdle = _hurdle(errors)
     return math.ceil(float(((luck + np.sqrt(luck**2 + 4 * gain * hurdle)) / (2 * gain)).min()) ** 2)
 
 
-def _contexts_needed(detect: float, missed: float) -> int:
+def _contexts_needed(errors: Errors) -> int:
     """Return m with (1 − ε)^m ≤ e^{−εm} ≤ β."""
-    return math.ceil(math.log(1.0 / missed) / detect)
+    return math.ceil(math.log(1.0 / errors.missed) / errors.level(DETECT))
 
 
-def _hurdle(false_alarm: float) -> float:
+def _hurdle(errors: Errors) -> float:
     """Return the logarithm that one fixed bet must reach for an alarm."""
-    return math.log(_MOST_PARTS * len(_FIXED_STAKES) / false_alarm) + max(_SIZES) * math.log(2.0)
+    bets = _MOST_PARTS * len(_FIXED_STAKES)
+    return math.log(bets / errors.false_alarm) + max(_SIZES) * math.log(2.0)
 
 
-def _drift_found(records: int, false_alarm: float, missed: float) -> float:
+def _drift_found(records: int, errors: Errors) -> float:
     """Return the drift that this many records find: `records_needed`, the other way round."""
-    over_stakes = _FIXED_STAKES / 8 + _hurdle(false_alarm) / (_FIXED_STAKES * records)
-    return deviation(missed) / math.sqrt(records) + float(over_stakes.min())
+    over_stakes = _FIXED_STAKES / 8 + _hurdle(errors) / (_FIXED_STAKES * records)
+    return deviation(errors.missed) / math.sqrt(records) + float(over_stakes.min())
 
 
 def server_log(
@@ -289,54 +282,39 @@ def server_log(
     if isinstance(records, str | Path):
         name = name or Path(records).name
         return server_log(read_log(records), name=name, law=law, errors=errors)
-    level, missing = check_errors(errors).false_alarm, errors.missed
-    smallest = errors.level(DETECT, low=_LEAST_DRIFT)
-    if law is not None and not isinstance(law, Law):
-        raise InvalidParameter(
-            f"law must be a draft law such as otm.IID(4), or None; got {law!r}. Choose one of "
-            "otm.drafts.LAWS."
-        )
-    if law is not None and not law.one_drafter:
+    smallest = check_errors(errors).level(DETECT, low=_LEAST_DRIFT)
+    errors = dataclasses.replace(errors, detect=smallest)
+    if law is not None and not check_instance(law, Law, name="law").one_drafter:
         raise InvalidParameter(
             f"A record holds one draft distribution; {law!r} has one for each draft. Leave law out."
         )
-    state = _State(law, most_contexts=_contexts_needed(smallest, missing))
-    best, alarm_at = 0.0, None
     try:
         along = iter(records)
     except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
         raise InvalidParameter(
             f"A log must be a file's path or its records; got {records!r:.80}. Pass one of these."
         ) from error
+    state = _State(law, errors)
     for record in along:
         state.add(check_instance(record, LogRecord, name="A record of a log"))
-        reached = state.log_e_value
-        best = max(best, reached)
-        if alarm_at is None and reached >= math.log(1.0 / level):
-            alarm_at = state.records
-    if not state.records:
+    count = state.records
+    if not count:
         raise InvalidParameter(
             "A log must hold at least one record; this one is empty. Check the path."
         )
-    slack = deviation(0.025) / math.sqrt(state.records)
-    mean = state.members / state.records
+    mean, slack = state.members / count, deviation(0.025) / math.sqrt(count)
+    membership = Estimate(mean, max(0.0, mean - slack), min(1.0, mean + slack))
     return LogAudit(
         name=name or "log",
-        records=state.records,
-        log_e_value=best,
-        alarm_at=alarm_at,
-        variation_above=max(
-            0.0, state.surplus / state.records - deviation(0.05) / math.sqrt(state.records)
-        ),
-        membership=Estimate(mean, max(0.0, mean - slack), min(1.0, mean + slack))
-        if state.drafted
-        else None,
+        records=count,
+        log_e_value=state.best,
+        alarm_at=state.alarm_at,
+        variation_above=max(0.0, state.surplus / count - deviation(0.05) / math.sqrt(count)),
+        membership=membership if state.drafted else None,
         optimum=state.optima / state.judged if state.judged else None,
         contexts=len(state.contexts),
-        drift=_drift_found(state.records, level, missing),
-        detect=smallest,
-        false_alarm=level,
-        missed=missing,
+        drift=_drift_found(count, errors),
+        errors=errors,
     )
 
 
@@ -376,16 +354,15 @@ class _Sorting:
 class _State:
     """The martingale along a log."""
 
-    def __init__(self, law: Law | None, *, most_contexts: int) -> None:
-        self.law = law
-        self.most_contexts = most_contexts
+    def __init__(self, law: Law | None, errors: Errors) -> None:
+        self.law, self.errors = law, errors
         self.contexts: set[int] = set()
         self.sortings = [_Sorting(np.zeros(count), np.zeros(count)) for count in _SIZES]
         self.log_excess = np.zeros(len(_STAKES))
-        self.impossible = False
+        self.impossible, self.drafted = False, True
         self.records = self.members = self.judged = 0
-        self.drafted = True
-        self.surplus = self.optima = 0.0
+        self.surplus = self.optima = self.best = 0.0
+        self.alarm_at: int | None = None
 
     @property
     def log_e_value(self) -> float:
@@ -398,37 +375,41 @@ class _State:
         return log_mean(*wealths)
 
     def add(self, record: LogRecord) -> None:
-        """Bet on one output."""
+        """Bet on one output, and note what has been reached."""
         hit, mass = record.cell, record.target
         self.records += 1
-        if (
-            len(self.contexts) < self.most_contexts
-        ):  # a digest of the laws: a name can be new where nothing else is
+        if len(self.contexts) < _contexts_needed(self.errors):
+            # a digest of the laws: a name can be new where nothing else is
             self.contexts.add(hash((record.tokens.tobytes(), mass.tobytes())))
         if mass[hit] == 0.0:
             self.impossible = True
-            return
-        cells = [_by_ratio(record), _by_rank(mass), _by_favourite(record)]
-        surpluses = [
-            sorting.bet(cell, mass, hit) for sorting, cell in zip(self.sortings, cells, strict=True)
-        ]
-        self.surplus += surpluses[0]
-        member = bool((record.drafts == record.output).any())
-        self.drafted = self.drafted and record.drafts.size > 0
-        self.members += member
-        if self.law is not None and record.draft is not None and record.drafts.size == self.law.k:
-            self._judge(_most_accepted(self.law, record.draft, record.target), member)
+        else:
+            cells = _by_ratio(record), _by_rank(mass), _by_favourite(record)
+            surpluses = [
+                sorting.bet(cell, mass, hit)
+                for sorting, cell in zip(self.sortings, cells, strict=True)
+            ]
+            self.surplus += surpluses[0]
+            member = bool((record.drafts == record.output).any())
+            self.drafted = self.drafted and record.drafts.size > 0
+            self.members += member
+            self._judge(record, member)
+        reached = self.log_e_value
+        self.best = max(self.best, reached)
+        if self.alarm_at is None and reached >= math.log(1.0 / self.errors.false_alarm):
+            self.alarm_at = self.records
 
-    def _judge(self, optimum: float, member: bool) -> None:
+    def _judge(self, record: LogRecord, member: bool) -> None:
         """Bet that the output is among the drafts more often than the optimum allows."""
+        if self.law is None or record.draft is None or record.drafts.size != self.law.k:
+            return
+        optimum = _most_accepted(self.law, record.draft, record.target)
         self.judged += 1
         self.optima += optimum
-        level = optimum + 1e-9
+        level, stakes = optimum + 1e-9, np.asarray(_STAKES)
         if level < 1.0:
-            stakes = np.asarray(_STAKES)
-            self.log_excess += (
-                np.log1p(stakes * (1.0 - level) / level) if member else np.log1p(-stakes)
-            )
+            odds = (1.0 - level) / level if member else -1.0
+            self.log_excess += np.log1p(stakes * odds)
 
 
 def _most_accepted(law: Law, draft: NDArray[np.float64], target: NDArray[np.float64]) -> float:

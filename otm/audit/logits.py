@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
-from otm.audit.blocks import BlockCandidate, sequence
-from otm.audit.candidate import Check, Scope, UniformsCandidate, answered_axes
+from otm.audit.blocks import BlockCandidate, Models
+from otm.audit.candidate import Check, Scope, UniformsCandidate, answers_blocks
 from otm.audit.integration import IntegratedAudit
-from otm.audit.one_token import TokenCandidate, exact, group_of
-from otm.drafts import IID, Law
+from otm.audit.one_token import TokenCandidate, group_of
+from otm.drafts import IID
 from otm.errors import InvalidParameter
 from otm.logits import Processing
 from otm.pmf import plain_reals
 from otm.problem import Problem
 from otm.sequence.models import TableModel
-from otm.tracing.answers import CandidateFailure
 
 _SHIFT = 2.0
 """Added to logarithms of probabilities, so that raw logits are not normalised."""
@@ -85,70 +84,14 @@ class LogitCandidate(UniformsCandidate):
             order=self.order,
         )
 
-    def on(
-        self, *, draft: object, target: object, law: Law, temperature: float
-    ) -> tuple[TokenCandidate, Problem]:
-        """Return the candidate on these raw logits, and the problem that it should solve on them.
-
-        Args:
-            draft, target: logits `(V,)`.
-            law: how the drafts are drawn, from the draft's processed law.
-            temperature: T ≥ 0.
-        """
-        logits = np.asarray(draft, dtype=np.float64), np.asarray(target, dtype=np.float64)
-        p, q = map(self.processing(temperature), logits)
-
-        def verify(_draft: Any, _target: Any, drafts: Any, uniforms: Any) -> Any:
-            return self.verify(logits[0].copy(), logits[1].copy(), drafts, uniforms, temperature)
-
-        name = f"{self.name} at temperature {temperature:g}"
-        problem = Problem(draft=p, target=q, law=law)
-        return TokenCandidate(verify, name, self.num_uniforms), problem
-
-    def on_models(
-        self,
-        *,
-        draft: Mapping[tuple[int, ...], Any],
-        target: Mapping[tuple[int, ...], Any],
-        temperature: float,
-    ) -> tuple[BlockCandidate, TableModel, TableModel]:
-        """Return the candidate on blocks with these raw logits, and the laws of both models.
-
-        Args:
-            draft, target: logits `(V,)` by the tokens before.
-            temperature: T ≥ 0.
-        """
-        processed = [
-            TableModel({c: self.processing(temperature)(row) for c, row in table.items()})
-            for table in (draft, target)
-        ]
-
-        def verify(_draft: Any, _target: Any, drafts: Any, uniforms: Any) -> Any:
-            before = [tuple(int(token) for token in drafts[:i]) for i in range(len(drafts) + 1)]
-            rows = np.stack([draft[c] for c in before[:-1]]), np.stack([target[c] for c in before])
-            return self.verify(*rows, drafts, uniforms, temperature)
-
-        name = f"{self.name} at temperature {temperature:g}"
-        return BlockCandidate(verify, name, self.num_uniforms), processed[0], processed[1]
-
     @functools.cached_property
     def takes_blocks(self) -> bool:
         """Whether it fails on one token and answers a block, of which it is tried."""
-        for block in (False, True):
-            try:
-                axes = answered_axes(
-                    lambda p, q, drafts, uniforms: self.verify(
-                        np.log(p), np.log(q), drafts, uniforms, 1.0
-                    ),
-                    self.num_uniforms,
-                    block=block,
-                    num_drafts=2 if block else 1,
-                )
-            except CandidateFailure:
-                continue
-            if block or 0 in axes:  # a single token, as no block is returned
-                return block
-        return False
+
+        def on_laws(p: Any, q: Any, drafts: Any, uniforms: Any) -> Any:
+            return self.verify(np.log(p), np.log(q), drafts, uniforms, 1.0)
+
+        return bool(answers_blocks(on_laws, self.num_uniforms, {}))
 
     def checks(self, scope: Scope) -> Iterator[Check]:
         """Yield integrations at each temperature, of one token or of blocks, whichever it takes.
@@ -162,25 +105,32 @@ class LogitCandidate(UniformsCandidate):
                 "Drop only='sampled'."
             )
         for heat in self.temperatures:
-            at = f"temperature {heat:g}"
-            if self.takes_blocks:
-                for gamma in scope.num_drafts or standard.BLOCKS[:2]:
-                    for name, pair in standard.few_models(gamma).items():
-                        run = functools.partial(self._on_block, pair, gamma, heat, scope.tolerance)
-                        yield Check(name, f"γ = {gamma}, {at}", "exact", f"γ = {gamma}", run)
-            else:
-                for name, law in itertools.product(standard.LOGITS, scope.laws or LAWS):
-                    run = functools.partial(self._on_token, name, law, heat, scope.tolerance)
-                    yield Check(name, f"{law!r}, {at}", "exact", group_of(law), run)
+            for name, setting, group, audited in self._instances(scope):
+                run = functools.partial(audited, heat, scope.tolerance)
+                yield Check(name, f"{setting}, temperature {heat:g}", "exact", group, run)
 
-    def _on_token(
-        self, name: str, law: Law, heat: float, tolerance: float | None
-    ) -> IntegratedAudit:
-        """Audit it on an instance whose logarithms are the logits."""
-        with np.errstate(divide="ignore"):
-            p, q = (_SHIFT + np.log(mass) for mass in standard.instance(name))
-        handed, problem = self.on(draft=p, target=q, law=law, temperature=heat)
-        return exact(handed, problem, tolerance=tolerance)
+    def _instances(self, scope: Scope) -> Iterator[tuple[str, str, str, Audited]]:
+        """Yield name, setting, group and audit of each instance: models, or problems."""
+        if self.takes_blocks:
+            for gamma in scope.num_drafts or standard.BLOCKS[:2]:
+                for name, pair in standard.models_of("few", gamma).items():
+                    audited = functools.partial(self._on_block, pair, gamma)
+                    yield name, f"γ = {gamma}", f"γ = {gamma}", audited
+            return
+        for law in scope.laws or LAWS:
+            for name, problem in standard.problems_named(standard.LOGITS, law):
+                yield name, repr(law), group_of(law), functools.partial(self._on_token, problem)
+
+    def _on_token(self, problem: Problem, heat: float, tolerance: float | None) -> IntegratedAudit:
+        """Audit it on raw logits that are the logarithms of a problem's laws."""
+        p, q, process = _logits(problem.draft), _logits(problem.target), self.processing(heat)
+
+        def verify(_draft: Any, _target: Any, drafts: Any, uniforms: Any) -> Any:
+            return self.verify(p.copy(), q.copy(), drafts, uniforms, heat)
+
+        handed = TokenCandidate(verify, self._at(heat), self.num_uniforms)
+        processed = dataclasses.replace(problem, draft=process(p), target=process(q))
+        return handed.integrated(processed, tolerance)
 
     def _on_block(
         self,
@@ -189,11 +139,29 @@ class LogitCandidate(UniformsCandidate):
         heat: float,
         tolerance: float | None,
     ) -> IntegratedAudit:
-        """Audit it on models whose logarithms are the logits."""
-        with np.errstate(divide="ignore"):
-            draft, target = (
-                {c: _SHIFT + np.log(np.asarray(row)) for c, row in model.table.items()}
-                for model in pair
-            )
-        handed, p, q = self.on_models(draft=draft, target=target, temperature=heat)
-        return sequence(handed, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)
+        """Audit it on raw logits that are the logarithms of two models' laws."""
+        logits = [{c: _logits(row) for c, row in model.table.items()} for model in pair]
+        process = self.processing(heat)
+        processed = [TableModel({c: process(row) for c, row in rows.items()}) for rows in logits]
+
+        def verify(_draft: Any, _target: Any, drafts: Any, uniforms: Any) -> Any:
+            before = [tuple(int(token) for token in drafts[:i]) for i in range(gamma + 1)]
+            p = np.stack([logits[0][context] for context in before[:gamma]])
+            q = np.stack([logits[1][context] for context in before])
+            return self.verify(p, q, drafts, uniforms, heat)
+
+        handed = BlockCandidate(verify, self._at(heat), self.num_uniforms)
+        return handed.integrated(Models(processed[0], processed[1], gamma), tolerance)
+
+    def _at(self, heat: float) -> str:
+        return f"{self.name} at temperature {heat:g}"
+
+
+Audited = Callable[[float, float | None], IntegratedAudit]
+"""The audit on an instance, at a temperature, with a tolerance."""
+
+
+def _logits(mass: Any) -> NDArray[np.float64]:
+    """Return raw logits of a distribution at temperature 1, which are not normalised."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(_SHIFT + np.log(mass))

@@ -10,61 +10,90 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit import shrinking, standard_problems as standard
-from otm.audit.candidate import (
-    Candidate,
-    Check,
-    FunctionCandidate,
-    Scope,
-    UniformsCandidate,
-    as_kind,
-    in_turn,
-    is_slow,
-    read_batch,
+from otm.audit.budget import USUAL, Deadline, Errors
+from otm.audit.candidate import Scope, UniformsCandidate, as_kind, read_batch
+from otm.audit.coverage import coverage_of_problem
+from otm.audit.drafted import (
+    DraftedCandidate,
+    Instance,
+    IntegrableCandidate,
+    KernelCandidate,
+    Selection,
 )
-from otm.audit.deadline import Deadline
-from otm.audit.error_budget import USUAL, Errors
-from otm.audit.exact_audit import ExactAudit, audit_of_answers, audit_of_kernel
-from otm.audit.integration import allowed_by, check_tolerance
-from otm.audit.sampled_audit import Drawn, SampledAudit, audit_of_draws
+from otm.audit.integration import ExactAudit, audit_of_answers, audit_of_kernel, check_tolerance
+from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit
 from otm.drafts import IID, LAWS, Law
 from otm.drafts.base import enumerate_drafts
 from otm.pmf import check_count, check_instance, check_rng
 from otm.problem import Problem, check_problem
 from otm.tracing.answers import naming_failures
-from otm.tracing.output_law import output_law_of, refine_until_decided
-from otm.verbs import prepare, run
+from otm.tracing.output_law import output_law_of
+from otm.verbs import optimal_acceptance, prepare, run
 from otm.verifiers.base import Verifier
 from otm.verifiers.callables import CallableVerifier, output_law_on, run_rows
 
-_ROWS = 128
-"""Rows that tell how fast a kernel of batches is."""
 
-
-class OneTokenCandidate(Candidate):
+class OneTokenCandidate(DraftedCandidate):
     """A candidate that verifies the drafts of one position."""
 
     @abc.abstractmethod
-    def drawing(self, problem: Problem, rng: np.random.Generator) -> Callable[[int], Drawn]:
-        """Return what draws so many outputs on a problem."""
+    def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
+        """Draw drafts, and verify them, so many times."""
+
+    def laws(self) -> Sequence[Law]:
+        """Return how drafts are drawn unless laws are given."""
+        return [IID(k) for k in (*standard.DRAFTS, standard.MANY_DRAFTS)]
+
+    def instances(self, selection: Selection, scope: Scope) -> list[list[Instance]]:
+        """Return the problems of a selection under each law that can draft from them."""
+        found = []
+        for law in scope.laws or ([IID(1)] if selection == "standard" else self.laws()):
+            problems = standard.problems_under(law)
+            if selection != "integrable":
+                names = standard.names_of(selection, law.k, every=scope.laws is not None)
+                problems = standard.problems_named(names, law)
+            needed = law.k != standard.MANY_DRAFTS
+            found.append(
+                [
+                    Instance(name, repr(law), group_of(law), needed, given)
+                    for name, given in problems
+                ]
+            )
+        return found
+
+    def drawing(self, given: Problem, rng: np.random.Generator) -> Drawing:
+        """Return what draws outputs on a problem."""
+        mean = given.draft if given.draft.ndim == 1 else given.draft.mean(axis=0)
+        return Drawing(
+            functools.partial(self.draw, given, rng),
+            given.target,
+            mean,
+            float(optimal_acceptance(given)),
+            coverage_of_problem(given),
+        )
 
 
-class IntegrableCandidate(OneTokenCandidate):
+class IntegrableTokenCandidate(OneTokenCandidate, IntegrableCandidate):
     """One whose law can be integrated over its uniforms and every draft."""
 
     @abc.abstractmethod
-    def integrated(self, problem: Problem, tolerance: float | None) -> ExactAudit:
+    def integrated(self, given: Problem, tolerance: float | None) -> ExactAudit:
         """Return the exact audit on one problem."""
+
+    def smallest(self, given: Problem, tolerance: float | None) -> ExactAudit | None:
+        """Return the audit of the smallest problem found on which it fails, of so many drafts."""
+        return shrink(self, law=given.law, tolerance=tolerance)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class TokenCandidate(UniformsCandidate, IntegrableCandidate):
+class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
     """A verifier of one token that takes its randomness as an argument.
 
     Args:
@@ -82,41 +111,25 @@ class TokenCandidate(UniformsCandidate, IntegrableCandidate):
     description: ClassVar[str] = "a verifier of one token"
     called: ClassVar[str] = "verify(draft, target, drafts, uniforms)"
 
-    def drawing(self, problem: Problem, rng: np.random.Generator) -> Callable[[int], Drawn]:
-        """Return what calls the function row by row."""
-        draw_drafts = _drafter(problem, rng)
+    def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
+        """Call the function row by row."""
+        drafts = _drafts(problem, rng, size)
         width = self.count(problem.law.k, problem.num_tokens)
+        outputs, said = run_rows(self, problem, drafts, rng.random((size, width)))
+        return Drawn(outputs, drafts, said)
 
-        def draw(size: int) -> Drawn:
-            drafts = draw_drafts(size)
-            outputs, said = run_rows(self, problem, drafts, rng.random((size, width)))
-            return outputs, drafts, said
-
-        return draw
-
-    def integrated(self, problem: Problem, tolerance: float | None) -> ExactAudit:
+    def integrated(self, given: Problem, tolerance: float | None) -> ExactAudit:
         """Return the exact audit on one problem, by tracing or probing."""
-        allowed = check_tolerance(tolerance, problem.num_tokens, problem.law.k)
-        sequences = enumerate_drafts(problem.law, problem.draft)
+        sequences = enumerate_drafts(given.law, given.draft)
         live = sequences.mass > 0
         drafts = sequences.tokens[live]
-        answers = output_law_on(self, problem, drafts, sequences.mass[live], tolerance=allowed)
-        allowed = allowed_by(answers, tolerance, allowed)
-        return refine_until_decided(
-            answers,
-            lambda known: audit_of_answers(
-                known, drafts, problem, name=self.name, tolerance=allowed
-            ),
-        )
-
-    def checks(self, scope: Scope) -> Iterator[Check]:
-        """Yield samples of what is too large to integrate, and integrations of all else."""
-        ks = (*standard.DRAFTS, standard.MANY_DRAFTS)
-        return _checks_of_tokens(self, scope, [IID(k) for k in ks])
+        allowed = check_tolerance(tolerance, given.num_tokens, given.law.k)
+        answers = output_law_on(self, given, drafts, sequences.mass[live], tolerance=allowed)
+        return audit_of_answers(answers, drafts, given, name=self.name, tolerance=tolerance)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class VerifierCandidate(IntegrableCandidate):
+class VerifierCandidate(IntegrableTokenCandidate):
     """One of the library's verifiers: its kernel is summed, its sampler run.
 
     Args:
@@ -140,36 +153,29 @@ class VerifierCandidate(IntegrableCandidate):
         """Return itself: it is fast."""
         return self
 
-    def drawing(self, problem: Problem, rng: np.random.Generator) -> Callable[[int], Drawn]:
-        """Return what runs the verifier's sampler."""
-        if isinstance(self.verifier, CallableVerifier):
-            return _function_of(self.verifier).drawing(problem, rng)
-        rule = prepare(self.verifier, problem)
-
-        def draw(size: int) -> Drawn:
-            samples = run(rule, size=size, rng=rng)
-            return samples.output, samples.drafts, samples.accepted
-
-        return draw
-
-    def integrated(self, problem: Problem, tolerance: float | None) -> ExactAudit:
-        """Return the exact audit on one problem, from the verifier's kernel."""
-        if isinstance(self.verifier, CallableVerifier):
-            return _function_of(self.verifier).integrated(problem, tolerance)
-        allowed = check_tolerance(tolerance, problem.num_tokens, problem.law.k)
-        return audit_of_kernel(self.verifier, problem, allowed)
-
-    def checks(self, scope: Scope) -> Iterator[Check]:
-        """Yield the checks of one token, under the first kind of law that the verifier supports."""
+    def laws(self) -> Sequence[Law]:
+        """Return the first kind of law that the verifier supports."""
         ks = (*standard.DRAFTS, standard.MANY_DRAFTS)
         kinds: list[type[Law]] = [IID, *LAWS]
         supported = ([law(k) for k in ks if self.verifier.supports(law(k))] for law in kinds)
-        laws: list[Law] = next((laws for laws in supported if laws), [IID(1)])
-        return _checks_of_tokens(self, scope, laws)
+        return next(filter(None, supported), [IID(1)])
+
+    def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
+        """Run the verifier's sampler."""
+        samples = run(_prepared(self.verifier, problem), size=size, rng=rng)
+        return Drawn(samples.output, samples.drafts, samples.accepted)
+
+    def integrated(self, given: Problem, tolerance: float | None) -> ExactAudit:
+        """Return the exact audit on one problem, from the verifier's kernel."""
+        if isinstance(self.verifier, CallableVerifier):
+            code = self.verifier.code
+            function = TokenCandidate(code.verify, code.name, code.num_uniforms)
+            return function.integrated(given, tolerance)
+        return audit_of_kernel(self.verifier, given, tolerance)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BatchCandidate(FunctionCandidate, OneTokenCandidate):
+class BatchCandidate(KernelCandidate, OneTokenCandidate):
     """A kernel that verifies rows in batches with randomness of its own; it is sampled.
 
     Args:
@@ -187,134 +193,38 @@ class BatchCandidate(FunctionCandidate, OneTokenCandidate):
     description: ClassVar[str] = "a kernel of batches with randomness of its own"
     called: ClassVar[str] = "verify(draft, target, drafts (m, k), rng)"
 
-    def drawing(self, problem: Problem, rng: np.random.Generator) -> Callable[[int], Drawn]:
-        """Return what calls the kernel once for a batch."""
-        draw_drafts = _drafter(problem, rng)
-
-        def draw(size: int) -> Drawn:
-            drafts = draw_drafts(size)
-            with naming_failures():
-                answer = self.verify(
-                    problem.draft.copy(), problem.target.copy(), drafts.copy(), rng
-                )
-                outputs, flags = read_batch(answer, size, problem.num_tokens)
-            return outputs, drafts, flags
-
-        return draw
-
-    def checks(self, scope: Scope) -> Iterator[Check]:
-        """Yield samples on all instances, of a slow kernel on a few."""
-        laws = scope.laws or [IID(k) for k in (*standard.DRAFTS, standard.MANY_DRAFTS)]
-        if scope.sampled:
-            yield from _every_instance(self, scope)
-        elif self._is_slow(scope.deadline.seconds):
-            yield from _sampled(self, scope, _all(standard.FEW, laws), standard.DETECT_SLOW)
-        else:
-            names = (*standard.INSTANCES, *standard.TAILS)
-            yield from _sampled(self, scope, _all(names, laws), standard.DETECT_ALONE)
-
-    def _is_slow(self, seconds: float) -> bool:
-        p, q = map(np.asarray, standard.instance("three tokens"))
-        drafts = np.zeros((_ROWS, 1), dtype=np.int64)
-
-        def call() -> Any:
-            return self.verify(p.copy(), q.copy(), drafts.copy(), np.random.default_rng(0))
-
-        return is_slow(call, _ROWS, seconds)
+    def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
+        """Call the kernel once for all rows."""
+        drafts = _drafts(problem, rng, size)
+        with naming_failures():
+            answer = self.verify(problem.draft.copy(), problem.target.copy(), drafts.copy(), rng)
+            outputs, flags = read_batch(answer, size, problem.num_tokens)
+        return Drawn(outputs, drafts, flags)
 
 
-def _function_of(verifier: CallableVerifier) -> TokenCandidate:
-    """Return the function that a verifier was made of, which an audit asks itself."""
-    code = verifier.code
-    return TokenCandidate(code.verify, code.name, code.num_uniforms)
+_prepared = functools.lru_cache(maxsize=1)(prepare)  # samples of a problem come in many batches
+
+
+def _drafts(problem: Problem, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+    width = problem.law.num_uniforms(problem.num_tokens)
+    return problem.law.draw(problem.draft, rng.random((size, width)))
 
 
 def as_one_token(thing: object) -> OneTokenCandidate:
     """Return a candidate of one token: as it is, of a library's verifier, or of a function."""
     if isinstance(thing, OneTokenCandidate):
         return thing
-    return (
-        VerifierCandidate(thing) if isinstance(thing, Verifier) else as_kind(thing, TokenCandidate)
-    )
+    if isinstance(thing, Verifier):
+        return VerifierCandidate(thing)
+    return as_kind(thing, TokenCandidate)
 
 
-def _drafter(problem: Problem, rng: np.random.Generator) -> Callable[[int], NDArray[np.int64]]:
-    """Return what draws the drafts of so many rows."""
-    width = problem.law.num_uniforms(problem.num_tokens)
-    return lambda size: problem.law.draw(problem.draft, rng.random((size, width)))
-
-
-def _checks_of_tokens(
-    candidate: IntegrableCandidate, scope: Scope, default: list[Law]
-) -> Iterator[Check]:
-    """Yield the samples of what is too large to integrate, and integrations of all else."""
-    laws = scope.laws or default
-    if scope.sampled:
-        yield from _every_instance(candidate, scope)
-    elif scope.own_randomness:
-        yield from _sampled(candidate, scope, _all(standard.FEW, laws), standard.DETECT_ROWS)
-    else:
-        beside = [
-            (name, law)
-            for name, ks in standard.SAMPLED.items()
-            for law in laws
-            if scope.laws or law.k in ks
-        ]
-        yield from _sampled(candidate, scope, beside, standard.DETECT)
-        yield from in_turn([list(_integrated(candidate, law, scope)) for law in laws])
-
-
-def _integrated(candidate: IntegrableCandidate, law: Law, scope: Scope) -> Iterator[Check]:
-    """Yield the exact audits under a law, instance by instance."""
-    for name, problem in standard.problems_under(law):
-        yield Check(
-            name,
-            repr(law),
-            "exact",
-            group_of(law),
-            functools.partial(candidate.integrated, problem, scope.tolerance),
-            needed=law.k != standard.MANY_DRAFTS,
-            shrink=functools.partial(shrink, candidate, law=law, tolerance=scope.tolerance),
-        )
-
-
-def _every_instance(candidate: OneTokenCandidate, scope: Scope) -> Iterator[Check]:
-    """Yield samples of every standard instance, of one draft unless laws are given."""
-    return _sampled(candidate, scope, _all(standard.INSTANCES, scope.laws or [IID(1)]), None)
-
-
-def _all(names: Iterable[str], laws: Iterable[Law]) -> list[tuple[str, Law]]:
-    chosen = list(laws)
-    return [(name, law) for name in names for law in chosen]
-
-
-def _sampled(
-    candidate: OneTokenCandidate,
-    scope: Scope,
-    plan: list[tuple[str, Law]],
-    detect: float | None,
-) -> Iterator[Check]:
-    """Yield the sampled audits of (instance, law), which share the false alarms."""
-    problems = [(name, law, standard.problem_of(name, law)) for name, law in plan]
-    drawable = [(name, law, problem) for name, law, problem in problems if problem is not None]
-    errors = scope.errors.shared(len(drawable), detect)
-    for name, law, problem in drawable:
-        yield Check(
-            name,
-            repr(law),
-            "sampled",
-            group_of(law),
-            functools.partial(_by_samples, candidate, problem, scope, f"{name}, {law!r}", errors),
-            needed=law.k != standard.MANY_DRAFTS,
-        )
-
-
-def _by_samples(
-    candidate: OneTokenCandidate, problem: Problem, scope: Scope, label: str, errors: Errors
-) -> SampledAudit:
-    """Carry out a sampled audit with the generator of its label."""
-    draw = candidate.drawing(problem, scope.rng(label))
-    return audit_of_draws(draw, problem, name=candidate.name, errors=errors)
+def _as_integrable(thing: object) -> IntegrableTokenCandidate:
+    """Return one that can be integrated, or say what is needed."""
+    found = as_one_token(thing)
+    if isinstance(found, IntegrableTokenCandidate):
+        return found
+    return as_kind(thing, TokenCandidate)
 
 
 def group_of(law: Law) -> str:
@@ -349,19 +259,17 @@ def exact(candidate: object, problem: Problem, *, tolerance: float | None = None
     Accuracy: 2^-53 per box beside the candidate's own rounding; `error` otherwise.
     Reference: docs/theory.md, "Audits".
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> def lenient(p, q, drafts, uniforms):
     ...     x = int(drafts[0])
     ...     return x if uniforms[0] < q[x] / (0.8 * p[x]) else 1
     >>> audit = exact(lenient, problem)
-    >>> audit.verdict, audit.output_law, round(audit.total_variation, 12)
+    >>> audit.verdict, audit.law, round(audit.total_variation, 12)
     ('not lossless', array([0.625, 0.375]), 0.125)
     """
     single = check_problem(problem).single(purpose="An exact audit")
-    thing = as_one_token(candidate)
-    if not isinstance(thing, IntegrableCandidate):
-        thing = as_kind(candidate, TokenCandidate)  # which says what is needed
-    return thing.integrated(single, tolerance)
+    return _as_integrable(candidate).integrated(single, tolerance)
 
 
 def library_sampler(
@@ -387,6 +295,7 @@ def library_sampler(
 
     Cost: as a traced `exact`, over the uniforms of drafting and verification together.
 
+    >>> import otm
     >>> library_sampler(
     ...     otm.KSeq(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     ... ).verdict
@@ -401,27 +310,24 @@ def library_sampler(
         output, accepted = rule.verify(drafts, uniforms[None, before:], state)
         return tuple(drafts[0].tolist()), (int(output[0]), bool(accepted[0]))
 
-    allowed = check_tolerance(tolerance, single.num_tokens, single.law.k)
     answers = output_law_of(
-        [value], [1.0], before + rule.num_uniforms, tolerance=allowed, described="this problem"
+        [value],
+        [1.0],
+        before + rule.num_uniforms,
+        tolerance=check_tolerance(tolerance, single.num_tokens, single.law.k),
+        described="this problem",
     )
-    rows = {
-        drafts: row
-        for row, drafts in enumerate(dict.fromkeys(drafts for _, (drafts, _), _ in answers.found))
-    }
-    by_drafts = dataclasses.replace(
-        answers,
-        found=[
-            (np.asarray([rows[drafts]]), answer, mass)
-            for _, (drafts, answer), mass in answers.found
-        ],
-    )
-    drawn = np.asarray(list(rows), dtype=np.int64)
-    return refine_until_decided(
-        by_drafts,
-        lambda known: audit_of_answers(
-            known, drawn, single, name=f"the steps of {verifier!r}", tolerance=allowed
-        ),
+    rows: dict[tuple[int, ...], int] = {}
+    found = [
+        (np.asarray([rows.setdefault(drafts, len(rows))]), answer, mass)
+        for _, (drafts, answer), mass in answers.found
+    ]
+    return audit_of_answers(
+        dataclasses.replace(answers, found=found),
+        np.asarray(list(rows), dtype=np.int64),
+        single,
+        name=f"the steps of {verifier!r}",
+        tolerance=tolerance,
     )
 
 
@@ -463,6 +369,8 @@ def sampled(
     Accuracy: error probabilities hold for every sample size. Reference: docs/theory.md, "Audits";
         McDiarmid 1989; Ville 1939.
 
+    >>> import numpy as np
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> trusting = BatchCandidate(lambda p, q, drafts, rng: drafts[:, 0], name="trusting")
     >>> audit = sampled(trusting, problem, rng=np.random.default_rng(0))
@@ -471,9 +379,7 @@ def sampled(
     """
     single = check_problem(problem).single(purpose="A sampled audit")
     check_rng(rng)
-    thing = as_one_token(candidate)
-    draw = thing.drawing(single, rng)
-    return audit_of_draws(draw, single, name=thing.name, errors=errors)
+    return as_one_token(candidate).sampled(single, rng, errors)
 
 
 def shrink(
@@ -505,9 +411,7 @@ def shrink(
     >>> found.problem.draft, found.problem.target, found.total_variation
     (array([1., 0.]), array([0., 1.]), 1.0)
     """
-    thing = as_one_token(candidate)
-    if not isinstance(thing, IntegrableCandidate):
-        thing = as_kind(candidate, TokenCandidate)
+    thing = _as_integrable(candidate)
     kind = IID(1) if law is None else check_instance(law, Law, name="law")
     return shrinking.smallest_problem(
         lambda problem: thing.integrated(problem, tolerance),

@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from otm.audit.coverage import Coverage
-from otm.statistics import Estimate
 from otm.tabular import OneTable, Table, markdown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Verdict = Literal["not lossless", "undecided", "no verdict", "no difference found", "lossless"]
 """Worst first. Audits by integration say "lossless", or "undecided" within their error; those of
@@ -81,8 +77,8 @@ class Audit(OneTable):
         """Return the parts of the report below its head, in Markdown."""
 
     @abc.abstractmethod
-    def picture(self) -> Callable[[Axes], None]:
-        """Return what draws the figures."""
+    def picture(self, ax: Any) -> None:
+        """Draw the figures into matplotlib's axes."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.verdict}, {self.row()[0]})"
@@ -111,25 +107,9 @@ class Audit(OneTable):
             notes=(str(self.coverage),),
         )
 
-    def _draw(self, ax: Axes) -> None:
-        self.picture()(ax)
+    def _draw(self, ax: Any) -> None:
+        self.picture(ax)
         ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
-
-
-class SampledFigures(NamedTuple):
-    """What a battery shows of samples.
-
-    Attributes:
-        verdict: theirs.
-        total_variation: its 95 % interval.
-        detect: the total variation from which on every law is found.
-        accepted: 95 % interval of the acceptance, by membership or by the rule, if it is known.
-    """
-
-    verdict: Verdict
-    total_variation: Estimate
-    detect: float
-    accepted: Estimate | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -142,15 +122,14 @@ class SingleAudit(Audit):
         return {", ".join(self.coverage.instances): self}
 
     @property
-    @abc.abstractmethod
-    def drawn(self) -> SampledFigures | None:
-        """What the samples that it rests on say; None if it rests on none of one law."""
-
-    @property
     def extent(self) -> tuple[float, float]:
         """The total variation, of samples both ends of its interval: what reports are sorted by."""
-        drawn = self.drawn
-        return self.severity, self.severity if drawn is None else drawn.total_variation.high
+        return self.severity, self.severity
+
+    @property
+    def again(self) -> str:
+        """Python that repeats the audit, with {} for the candidate's name; "" where none can."""
+        return ""
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:

@@ -5,18 +5,18 @@ stated, proved probability.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm.audit.coverage import SAMPLES, Coverage, coverage_of_problem
-from otm.audit.error_budget import DETECT, USUAL, Errors, check_errors
-from otm.audit.report import SampledFigures, SingleAudit, Verdict, facts, format_probability
+from otm.audit.budget import DETECT, USUAL, DetectionBudget, Errors, check_errors
+from otm.audit.coverage import SAMPLES, Coverage
+from otm.audit.report import SingleAudit, Verdict, facts, format_probability
 from otm.errors import InvalidParameter, TooLarge
 from otm.evidence import (
     detectable,
@@ -30,13 +30,8 @@ from otm.evidence import (
     variation_interval,
 )
 from otm.pmf import as_pmf, check_instance, plain_integers
-from otm.problem import Problem
 from otm.results import is_member
 from otm.statistics import Estimate, binomial_interval
-from otm.verbs import optimal_acceptance
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MOST_CELLS = 256
 """Largest number of cells that output counts are kept in; a larger vocabulary is pooled by q/p."""
@@ -47,8 +42,38 @@ MOST_SAMPLES = 10**10
 _FIRST_LOOK = 500
 _LARGEST_BATCH = 20_000
 
-Drawn = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]
-"""Output tokens (m,), drafts (m, k), accept flags (m,) or None."""
+
+class Drawn(NamedTuple):
+    """Outputs that were drawn.
+
+    Attributes:
+        outputs: tokens `(m,)`.
+        drafts: `(m, k)`; None if there are none that outputs could be members of.
+        flags: whether each was said to be accepted `(m,)`; None if nothing was said.
+    """
+
+    outputs: NDArray[np.int64]
+    drafts: NDArray[np.int64] | None = None
+    flags: NDArray[np.bool_] | None = None
+
+
+class Drawing(NamedTuple):
+    """What draws outputs, and what they are held against.
+
+    Attributes:
+        draw: draws so many outputs.
+        target: q `(V,)`.
+        draft: p `(V,)`, by which tokens of a large vocabulary are pooled; q itself if it is not
+            known.
+        optimum: α*, if outputs come with the drafts that they may be among.
+        tested: what is tested, but for how.
+    """
+
+    draw: Callable[[int], Drawn]
+    target: NDArray[np.float64]
+    draft: NDArray[np.float64]
+    optimum: float | None
+    tested: Coverage
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -61,10 +86,9 @@ class SampledAudit(SingleAudit):
         tested: what was tested, but for how.
         cells: number of cells the outputs were counted in.
         distance: T = ½ Σ |N/n − q| over the cells.
-        threshold: what T exceeds with probability at most half of `false_alarm` for a lossless
+        threshold: what T exceeds with probability at most half of a false alarm's for a lossless
             verifier.
-        log_e_value: logarithm of the evidence; it ever exceeds log(2/`false_alarm`) with at most
-            the other half.
+        log_e_value: logarithm of the evidence; it ever exceeds `alarm` with at most the other half.
         total_variation: 95 % interval of the total variation between output law and target, over
             the cells.
         membership: 95 % interval of Pr(the output is among the drafts); None without drafts.
@@ -74,7 +98,8 @@ class SampledAudit(SingleAudit):
             `missed`.
         asked: the total variation that was not to be missed; if `detect` is larger, finding nothing
             is no verdict.
-        false_alarm, missed: the error probabilities.
+        errors: how often the verdict may be wrong.
+        again: Python that repeats it, with {} for the code's name; "" where none can.
     """
 
     samples: int
@@ -90,13 +115,18 @@ class SampledAudit(SingleAudit):
     optimum: float | None
     detect: float
     asked: float
-    false_alarm: float
-    missed: float
+    errors: Errors
+    again: str = ""
+
+    @property
+    def alarm(self) -> float:
+        """The logarithm of the evidence that is an alarm."""
+        return math.log(2.0 / self.errors.false_alarm)
 
     @property
     def found_by(self) -> str:
         """Which of the two tests raised the alarm: "evidence", "distance" or ""."""
-        if self.log_e_value >= math.log(2.0 / self.false_alarm):
+        if self.log_e_value >= self.alarm:
             return "evidence"
         return (
             "distance" if self.samples >= self.planned and self.distance >= self.threshold else ""
@@ -104,8 +134,8 @@ class SampledAudit(SingleAudit):
 
     @property
     def verdict(self) -> Verdict:
-        """An alarm is false with probability at most `false_alarm`; without one there must be
-        enough samples to see `asked`.
+        """An alarm is false as rarely as `errors` say; without one there must be enough samples to
+        see `asked`.
         """
         if self.found_by:
             return "not lossless"
@@ -126,7 +156,7 @@ class SampledAudit(SingleAudit):
             by=((SAMPLES, 1),),
             samples=self.planned,
             detect=self.asked,
-            false_alarm=self.false_alarm,
+            false_alarm=self.errors.false_alarm,
             untested=(*self.tested.untested, *hidden),
         )
 
@@ -136,21 +166,26 @@ class SampledAudit(SingleAudit):
         return float(self.total_variation.low)
 
     @property
-    def drawn(self) -> SampledFigures:
-        """What it says."""
-        accepted = self.rule if self.membership is None else self.membership
-        return SampledFigures(self.verdict, self.total_variation, self.detect, accepted)
+    def accepted(self) -> str:
+        """The interval of the acceptance, by membership or by the rule; "" if neither is known."""
+        known = self.rule if self.membership is None else self.membership
+        return "" if known is None else known.interval_text
 
-    def picture(self) -> Callable[[Axes], None]:
-        """Return the intervals."""
+    @property
+    def extent(self) -> tuple[float, float]:
+        """Both ends of the interval."""
+        return self.total_variation.low, self.total_variation.high
+
+    def picture(self, ax: Any) -> None:
+        """Draw the intervals."""
         named = {
             "total variation": self.total_variation,
             "accepted, by membership": self.membership,
             "by the rule": self.rule,
         }
         known = {name: interval for name, interval in named.items() if interval is not None}
-        return functools.partial(
-            drawing.draw_intervals,
+        drawing.draw_intervals(
+            ax,
             names=list(known),
             found=[(0.5 * (i.low + i.high), i.low, i.high) for i in known.values()],
             xlabel="95 % intervals",
@@ -158,7 +193,7 @@ class SampledAudit(SingleAudit):
 
     def row(self) -> tuple[str, str, str]:
         """Return the interval of the total variation, and what was found or is missed."""
-        power = f"≥ {self.detect:.3g} missed with ≤ {self.missed:g}"
+        power = f"≥ {self.detect:.3g} missed with ≤ {self.errors.missed:g}"
         if self.found_by:
             power = f"found in {self.samples:,} samples"
         return self.total_variation.interval_text, "", power
@@ -166,20 +201,20 @@ class SampledAudit(SingleAudit):
     def sections(self) -> list[str]:
         """Return how many samples were drawn, what both tests say, and the intervals."""
         evidence, distance = f"evidence e^{self.log_e_value:.4g}", f"distance {self.distance:.6g}"
-        alarm = f"alarm at e^{math.log(2 / self.false_alarm):.4g}"
         found = {
-            "evidence": f"{evidence} against the target's law, {alarm}",
+            "evidence": f"{evidence} against the target's law, alarm at e^{self.alarm:.4g}",
             "distance": f"{distance} of the samples from the target's law, alarm at "
             f"{self.threshold:.6g}",
             "": f"{evidence} and {distance} are within what chance explains",
         }[self.found_by]
-        missed = f"a total variation ≥ {self.detect:.3g} is missed with ≤ {self.missed:g}"
+        missed = f"a total variation ≥ {self.detect:.3g} is missed with ≤ {self.errors.missed:g}"
         if self.detect > self.asked:
             missed += f"; {self.asked:g} needs {self.samples_needed:,} samples"
         rows = [
+            ("instance", ", ".join(self.tested.instances)),
             ("samples", f"{self.samples:,} of {self.planned:,} planned, in {self.cells} cells"),
             ("found", found),
-            ("errors", f"false alarm ≤ {self.false_alarm:g}; {missed}"),
+            ("errors", f"false alarm ≤ {self.errors.false_alarm:g}; {missed}"),
             ("total variation", f"{self.total_variation.interval_text} (95 %)"),
         ]
         if self.membership is not None and self.optimum is not None:
@@ -193,49 +228,49 @@ class SampledAudit(SingleAudit):
 
 
 def audit_of_draws(
-    draw: Callable[[int], Drawn],
-    problem: Problem,
+    drawing: Drawing,
     *,
     name: str,
-    tested: Coverage | None = None,
     errors: Errors,
+    detect: float = DETECT,
+    most_samples: int = MOST_SAMPLES,
+    first_look: int = _FIRST_LOOK,
 ) -> SampledAudit:
     """Draw and count until the evidence suffices or the plan ends: see `otm.audit.sampled`.
 
     Args:
-        draw: draws so many outputs on the problem.
-        problem: one pair of distributions.
+        drawing: what draws outputs, and what they are held against.
         name: of the candidate.
-        tested: the coverage, but for how; that of one token on the problem unless given.
-        errors: what must be found, and how often the audit may be wrong.
+        errors: what must be found, and how often the audit may be wrong; a `DetectionBudget` is
+            decided at the first look.
+        detect: what must be found unless `errors` say it.
+        most_samples: the largest plan.
+        first_look: after how many samples the evidence is looked at; then at twice as many, ….
     """
-    errors = check_errors(errors).check_tests()
-    mean = problem.draft if problem.draft.ndim == 1 else problem.draft.mean(axis=0)
-    cell = pool(mean, problem.target, MOST_CELLS)
-    mass: NDArray[Any] = np.bincount(cell, weights=problem.target)
-    asked = errors.level(DETECT)
-    planned = samples_needed(
-        mass, detect=asked, false_alarm=errors.false_alarm / 2, missed=errors.missed
-    )
-    if planned > MOST_SAMPLES:
+    levels = check_errors(errors).check_tests().levels(detect)
+    errors = errors.shared(len(levels))  # the level taken depends on how long the code took
+    cell = pool(drawing.draft, drawing.target, MOST_CELLS)
+    mass: NDArray[Any] = np.bincount(cell, weights=drawing.target)
+    plans = [(level, _planned(mass, level, errors)) for level in levels]
+    level, planned = plans[0]
+    if min(count for _, count in plans) > most_samples:
         raise TooLarge(
-            f"A sampled audit draws at most {MOST_SAMPLES:,} outputs; detect={asked:g} needs "
-            f"{planned:,}. Ask for a larger total variation, or call otm.audit.exact on a small "
-            "problem."
+            f"A sampled audit draws at most {most_samples:,} outputs; detect={level:g} needs "
+            f"{planned:,}. Ask for a larger total variation, or audit something smaller."
         )
-    optimum = float(optimal_acceptance(problem))
     tally = _Tally(np.zeros(len(mass), dtype=np.int64))
-    looks = 1 + max(0, math.ceil(math.log2(planned / _FIRST_LOOK)))
-    until = _FIRST_LOOK
+    looks = 1 + max(0, math.ceil(math.log2(planned / first_look)))
+    until, begun = first_look, time.monotonic()
     while True:
         while tally.samples < min(until, planned):
-            tally.add(*draw(min(_LARGEST_BATCH, min(until, planned) - tally.samples)), cell)
-        evidence = log_mean(
-            float(log_evidence(tally.counts, mass)),
-            log_excess_evidence(tally.members, tally.samples, optimum),
-        )
+            tally.add(drawing.draw(min(_LARGEST_BATCH, min(until, planned) - tally.samples)), cell)
+        evidence = tally.log_e_value(mass, drawing.optimum)
         if tally.samples >= planned or evidence >= math.log(2.0 / errors.false_alarm):
             break
+        if until == first_look and isinstance(errors.detect, DetectionBudget):
+            pace = tally.samples / (time.monotonic() - begun)
+            most = min(most_samples, pace * errors.detect.seconds)
+            level, planned = next((plan for plan in plans if plan[1] <= most), plans[-1])
         until *= 2
     # Which look was the last is chosen by the data: each interval is wrong with probability
     # .05/looks at any one of them.
@@ -243,13 +278,19 @@ def audit_of_draws(
         name,
         tally,
         mass,
-        tested=tested or coverage_of_problem(problem),
+        tested=drawing.tested,
         planned=planned,
         evidence=evidence,
-        optimum=optimum,
-        errors=errors,
+        optimum=drawing.optimum,
+        errors=dataclasses.replace(errors, detect=level),
         uncertainty=0.05 / looks,
     )
+
+
+def _planned(mass: NDArray[Any], level: float, errors: Errors) -> int:
+    """Return how many samples find a total variation, the distance at half the level."""
+    alarm = errors.false_alarm / 2
+    return samples_needed(mass, detect=level, false_alarm=alarm, missed=errors.missed)
 
 
 def outputs(
@@ -280,6 +321,7 @@ def outputs(
 
     Cost: O(n + V).
 
+    >>> import numpy as np
     >>> audit = outputs(np.arange(10_000) % 2, target=[0.5, 0.5])
     >>> audit.verdict, round(audit.detect, 3), audit.samples_needed
     ('no verdict', 0.056, 79265)
@@ -301,14 +343,15 @@ def outputs(
         )
     cell = pool(beside, mass, MOST_CELLS)
     pooled = np.bincount(cell, weights=mass)
-    tally = _Tally(np.bincount(cell[tokens], minlength=len(pooled)))
+    tally = _Tally(np.zeros(len(pooled), dtype=np.int64))
+    tally.add(Drawn(tokens), cell)
     return _conclude(
         name,
         tally,
         pooled,
         tested=Coverage(instances=(name,), vocabulary=(len(mass),), untested=("other contexts",)),
         planned=tally.samples,
-        evidence=float(log_evidence(tally.counts, pooled)),
+        evidence=tally.log_e_value(pooled, None),
         optimum=None,
         errors=check_errors(errors).check_tests(),
         uncertainty=0.05,
@@ -317,28 +360,32 @@ def outputs(
 
 @dataclasses.dataclass(eq=False)
 class _Tally:
-    """Counts so far."""
+    """Counts so far: of outputs by cell, of those among their drafts, of those said accepted."""
 
     counts: NDArray[np.int64]
     members: int = 0
-    accepted: int = 0
-    flagged: bool = True
+    accepted: int | None = 0
 
     @property
     def samples(self) -> int:
         return int(self.counts.sum())
 
-    def add(
-        self,
-        outputs: NDArray[np.int64],
-        drafts: NDArray[np.int64],
-        flags: NDArray[np.bool_] | None,
-        cell: NDArray[np.int64],
-    ) -> None:
+    def add(self, drawn: Drawn, cell: NDArray[np.int64]) -> None:
+        outputs, drafts, flags = drawn
         self.counts = self.counts + np.bincount(cell[outputs], minlength=len(self.counts))
-        self.members += int(np.count_nonzero(is_member(outputs, drafts)))
-        self.flagged = self.flagged and flags is not None
-        self.accepted += 0 if flags is None else int(np.count_nonzero(flags))
+        if drafts is not None:
+            self.members += int(np.count_nonzero(is_member(outputs, drafts)))
+        if flags is None or self.accepted is None:
+            self.accepted = None
+        else:
+            self.accepted += int(np.count_nonzero(flags))
+
+    def log_e_value(self, mass: NDArray[Any], optimum: float | None) -> float:
+        """Return the evidence against q, and of more outputs among the drafts than α* allows."""
+        counted = float(log_evidence(self.counts, mass))
+        if optimum is None:
+            return counted
+        return log_mean(counted, log_excess_evidence(self.members, self.samples, optimum))
 
 
 def _conclude(
@@ -353,10 +400,10 @@ def _conclude(
     errors: Errors,
     uncertainty: float,
 ) -> SampledAudit:
-    n, false_alarm = tally.samples, errors.false_alarm
+    n, alarm = tally.samples, errors.false_alarm / 2
 
-    def interval(hits: int) -> Estimate:
-        return binomial_interval(hits, n, confidence=1.0 - uncertainty)
+    def interval(hits: int | None) -> Estimate | None:
+        return None if hits is None else binomial_interval(hits, n, confidence=1.0 - uncertainty)
 
     return SampledAudit(
         name=name,
@@ -365,14 +412,13 @@ def _conclude(
         tested=tested,
         cells=len(mass),
         distance=distance(tally.counts, mass),
-        threshold=distance_threshold(mass, n, false_alarm=false_alarm / 2),
+        threshold=distance_threshold(mass, n, false_alarm=alarm),
         log_e_value=evidence,
         total_variation=variation_interval(tally.counts, mass, uncertainty=uncertainty),
         membership=None if optimum is None else interval(tally.members),
-        rule=interval(tally.accepted) if tally.flagged and optimum is not None else None,
+        rule=interval(tally.accepted),
         optimum=optimum,
-        detect=detectable(mass, planned, false_alarm=false_alarm / 2, missed=errors.missed),
+        detect=detectable(mass, planned, false_alarm=alarm, missed=errors.missed),
         asked=errors.level(DETECT),
-        false_alarm=false_alarm,
-        missed=errors.missed,
+        errors=errors,
     )

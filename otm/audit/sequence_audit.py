@@ -15,8 +15,8 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,20 +24,16 @@ from numpy.typing import NDArray
 from otm import drawing
 from otm.audit.candidate import UniformsCandidate, read_block
 from otm.audit.coverage import Coverage
-from otm.audit.integration import IntegratedAudit, allowed_by, check_tolerance
-from otm.audit.report import MOST_ENTRIES, facts, format_probabilities, format_probability
-from otm.divergences import divergence_term
-from otm.drafts.base import MAX_SEQUENCES, all_sequences
+from otm.audit.integration import IntegratedAudit, Row, check_tolerance, completions, decided
+from otm.audit.report import MOST_ENTRIES, format_probabilities, format_probability
+from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import ShapeMismatch, TooLarge
 from otm.pmf import check_count
 from otm.sequence.models import LanguageModel, check_context, check_model, next_distribution
 from otm.tracing.answers import outcome_of
-from otm.tracing.output_law import OutputLaw, output_law_of, refine_until_decided
+from otm.tracing.output_law import output_law_of
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-Tables = Mapping[tuple[int, ...], NDArray[np.float64]]
+Tables = Mapping[Row, NDArray[np.float64]]
 """Next-token distributions by what follows the context."""
 
 
@@ -46,22 +42,23 @@ class SequenceAudit(IntegratedAudit):
     """What a block verifier does on one pair of models, exactly; `str` gives the report in
     Markdown.
 
+    Its `law` is that of γ + 1 tokens, the output followed by samples of the target.
+
     Attributes:
         context: what the block continues.
         draft_tables, target_tables: the laws used, by what follows the context.
-        law: π over γ + 1 tokens, the output followed by samples of the target, `(V,)*(γ+1)`.
-        target_law: the target's law over γ + 1 tokens.
         tokens_per_call: mean number of tokens in the output.
         accepted: mean number that the verifier says it accepted; None if it does not say.
     """
 
-    context: tuple[int, ...]
+    context: Row
     draft_tables: Tables
     target_tables: Tables
-    law: NDArray[np.float64]
-    target_law: NDArray[np.float64]
     tokens_per_call: float
     accepted: float | None
+
+    drafts: ClassVar[str] = "drafted block"
+    outcome: ClassVar[str] = "block"
 
     @property
     def num_drafts(self) -> int:
@@ -71,102 +68,67 @@ class SequenceAudit(IntegratedAudit):
     @functools.cached_property
     def prefix_variations(self) -> tuple[float, ...]:
         """Total variation between the laws of the first 1, 2, …, γ + 1 tokens; non-decreasing."""
-        missing = max(0.0, 1.0 - float(self.law.sum()))
-        found = []
-        for length in range(1, self.law.ndim + 1):
-            rest = tuple(range(length, self.law.ndim))
-            difference = np.abs(self.law.sum(axis=rest) - self.target_law.sum(axis=rest)).sum()
-            found.append(0.5 * (float(difference) + missing))
-        return tuple(found)
-
-    @property
-    def total_variation(self) -> float:
-        """½ Σ |π − q| over blocks of γ + 1 tokens."""
-        return self.prefix_variations[-1]
-
-    @functools.cached_property
-    def kl(self) -> float:
-        """KL(q‖π) in nats over blocks; ∞ where a block of the target never comes out."""
-        return float(divergence_term(self.target_law.reshape(-1), self.law.reshape(-1)).sum())
+        places = range(self.law.ndim)
+        return tuple(
+            self.variation_over(tuple(places[length:])) for length in range(1, len(places) + 1)
+        )
 
     @property
     def first_position(self) -> int | None:
         """The first position, from 1, at which the law of the tokens so far is not the target's;
         None if there is none.
         """
+        explained = self.tolerance + max(self.error, self.unproved)
         for position, variation in enumerate(self.prefix_variations, start=1):
-            if variation - max(self.error, self.unproved) > self.tolerance:
+            if variation > explained:
                 return position
         return None
 
     @property
-    def worst_block(self) -> tuple[int, ...]:
-        """The block whose probability is furthest from the target's."""
-        index = int(np.abs(self.law - self.target_law).argmax())
-        return tuple(int(i) for i in np.unravel_index(index, self.law.shape))
-
-    @property
-    def tested(self) -> Coverage:
-        """One pair of models, the joint law of γ + 1 tokens."""
-        return coverage_of_models(self.draft_tables, self.target_tables, self.num_drafts)
-
-    @property
     def again(self) -> str:
         """The models, and the audit on them."""
-        tables = self.draft_tables, self.target_tables
-        draft, target = (
-            ", ".join(f"{context}: {law.tolist()}" for context, law in table.items())
-            for table in tables
-        )
-        return (
-            f"draft = otm.sequence.TableModel({{{{{draft}}}}})\n"
-            f"target = otm.sequence.TableModel({{{{{target}}}}})\n"
-            "result = otm.audit.sequence({}, draft=draft, target=target, "
-            f"num_drafts={self.num_drafts})"
-        )
+        models = [
+            f"{name} = otm.sequence.TableModel({{{{"
+            + ", ".join(f"{context}: {law.tolist()}" for context, law in table.items())
+            + "}})\n"
+            for name, table in (("draft", self.draft_tables), ("target", self.target_tables))
+        ]
+        asked = f"draft=draft, target=target, num_drafts={self.num_drafts}"
+        return "".join(models) + f"result = otm.audit.sequence({{}}, {asked})"
 
-    def picture(self) -> Callable[[Axes], None]:
-        """Return the total variation of the first 1, 2, … tokens."""
-        names = [f"first {n} token{'s' * (n > 1)}" for n in range(1, self.law.ndim + 1)]
-        return functools.partial(
-            drawing.draw_bars,
-            names=names,
+    def picture(self, ax: Any) -> None:
+        """Draw the total variation of the first 1, 2, … tokens."""
+        drawing.draw_bars(
+            ax,
+            names=[f"first {n} token{'s' * (n > 1)}" for n in range(1, self.law.ndim + 1)],
             values=self.prefix_variations,
             xlabel="total variation to the target",
         )
 
-    def row(self) -> tuple[str, str, str]:
-        """Return total variation, KL(q‖π), where it begins, and tokens per call."""
+    def remark(self) -> str:
+        """Return where it begins, and tokens per call."""
         where = "" if self.first_position is None else f"from position {self.first_position}, "
-        return (
-            format_probability(self.total_variation),
-            format_probability(self.kl),
-            f"{where}{format_probability(self.tokens_per_call)} tokens per call",
-        )
+        return f"{where}{format_probability(self.tokens_per_call)} tokens per call"
 
-    def sections(self) -> list[str]:
-        """Return the models, how far the laws of the blocks are apart, from which position on."""
-        worst, shown = self.worst_block, format_probability
-        comes, should = shown(self.law[worst]), shown(self.target_law[worst])
-        accepted = ""
-        if self.accepted is not None:
-            accepted = f"; {shown(self.accepted)} of them counted as accepted"
-        by_length = ", ".join(map(shown, self.prefix_variations))
-        where = (
-            "" if self.first_position is None else f"; fails from position {self.first_position}"
-        )
-        rows = [
+    def given(self) -> list[tuple[str, str]]:
+        """Return the models."""
+        return [
             ("block", f"γ = {self.num_drafts} drafts, after context {self.context}"),
             ("draft p", _written(self.draft_tables)),
             ("target q", _written(self.target_tables)),
-            ("total variation", self.variation(shown(self.total_variation))),
-            ("by length", f"first 1, 2, … tokens: {by_length}{where}"),
-            ("KL(q‖π)", f"{shown(self.kl)} nats"),
-            ("worst block", f"{worst}: comes out with {comes}, should with {should}"),
-            ("tokens per call", f"{shown(self.tokens_per_call)}{accepted}"),
-            ("how", self.how("drafted block")),
         ]
-        return [facts(rows)]
+
+    def beside(self) -> list[tuple[str, str]]:
+        """Return from which position on the laws of the blocks are apart, and how long they are."""
+        shown, first, accepted = format_probability, self.first_position, ""
+        if self.accepted is not None:
+            accepted = f"; {shown(self.accepted)} of them counted as accepted"
+        by_length = ", ".join(map(shown, self.prefix_variations))
+        where = "" if first is None else f"; fails from position {first}"
+        return [
+            ("by length", f"first 1, 2, … tokens: {by_length}{where}"),
+            ("tokens per call", f"{shown(self.tokens_per_call)}{accepted}"),
+        ]
 
 
 def _written(tables: Tables) -> str:
@@ -215,11 +177,9 @@ def enumerate_models(
     return draft_tables, target_tables
 
 
-def _enumerate(model: LanguageModel, start: tuple[int, ...], depth: int, name: str) -> Tables:
+def _enumerate(model: LanguageModel, start: Row, depth: int, name: str) -> Tables:
     """Return the next-token laws after every continuation of at most `depth` tokens."""
-    found: dict[tuple[int, ...], NDArray[np.float64]] = {
-        (): next_distribution(model, start, name=name)
-    }
+    found: dict[Row, NDArray[np.float64]] = {(): next_distribution(model, start, name=name)}
     num_tokens = len(found[()])
     if num_tokens ** min(depth + 1, MAX_SEQUENCES.bit_length()) > MAX_SEQUENCES:
         raise TooLarge(
@@ -235,86 +195,62 @@ def _enumerate(model: LanguageModel, start: tuple[int, ...], depth: int, name: s
 
 def integrate_blocks(
     candidate: UniformsCandidate,
-    draft: Tables,
-    target: Tables,
-    *,
+    draft_model: LanguageModel,
+    target_model: LanguageModel,
     num_drafts: int,
     context: Sequence[int],
+    *,
     tolerance: float | None,
 ) -> SequenceAudit:
     """Integrate a verifier over its uniforms and every drafted block: see `otm.audit.sequence`."""
+    draft, target = enumerate_models(draft_model, target_model, num_drafts, context)
     num_tokens = len(target[()])
     allowed = check_tolerance(tolerance, num_tokens * (num_drafts + 1), num_drafts)
-    blocks = map(tuple, all_sequences(num_tokens, num_drafts).tolist())
-    live = {block: mass for block in blocks if (mass := _mass(draft, block)) > 0}
+    drafted = completions(draft.__getitem__, (), num_drafts)
     answers = output_law_of(
-        [_on_block(candidate, draft, target, block) for block in live],
-        list(live.values()),
+        [
+            functools.partial(_answer, candidate, draft, target, tuple(block))
+            for block in np.argwhere(drafted > 0).tolist()
+        ],
+        drafted[drafted > 0].tolist(),
         candidate.count(num_drafts, num_tokens),
         tolerance=allowed,
         described="these models",
     )
-    allowed = allowed_by(answers, tolerance, allowed)
-    counted = all(count is not None for (_, count), _ in answers.totals)
+    after = functools.partial(completions, target.__getitem__, length=num_drafts + 1)
     law = np.zeros((num_tokens,) * (num_drafts + 1))
-    outputs: dict[tuple[int, ...], float] = {}
     for (output, _), mass in answers.totals:
-        outputs[output] = outputs.get(output, 0.0) + mass
-    for output, mass in outputs.items():
-        law[output] += mass * completions(target, output, num_drafts + 1)
+        law[output] += mass * after(output)
+    counted = all(count is not None for (_, count), _ in answers.totals)
+    audit = SequenceAudit(
+        name=candidate.name,
+        context=check_context(context),
+        draft_tables=draft,
+        target_tables=target,
+        law=law,
+        target_law=after(()),
+        tested=coverage_of_models(draft, target, num_drafts),
+        tokens_per_call=math.fsum(mass * len(output) for (output, _), mass in answers.totals),
+        accepted=math.fsum(mass * count for (_, count), mass in answers.totals)
+        if counted
+        else None,
+        tolerance=allowed,
+    )
+    return decided(audit, answers, tolerance)
 
-    def conclude(known: OutputLaw) -> SequenceAudit:
-        accepted = math.fsum(mass * count for (_, count), mass in known.totals) if counted else None
-        return SequenceAudit(
-            name=candidate.name,
-            context=check_context(context),
-            draft_tables=draft,
-            target_tables=target,
-            law=law,
-            target_law=completions(target, (), num_drafts + 1),
-            tokens_per_call=math.fsum(mass * len(output) for (output, _), mass in known.totals),
-            accepted=accepted,
-            tolerance=allowed,
-            error=known.error,
-            unproved=known.unproved,
-            method=known.method,
-            cells=known.cells,
-            reason=known.reason,
+
+def _answer(
+    candidate: UniformsCandidate, draft: Tables, target: Tables, block: Row, uniforms: Any
+) -> Any:
+    """Run the candidate on a drafted block and uniforms, with arrays that it may write into."""
+    laws = [
+        np.stack([tables[block[:i]] for i in range(depth)])
+        for tables, depth in ((draft, len(block)), (target, len(block) + 1))
+    ]
+    return outcome_of(
+        lambda: read_block(
+            candidate.verify(*laws, np.asarray(block, dtype=np.int64), uniforms),
+            laws[1].shape[1],
+            len(block) + 1,
         )
-
-    return refine_until_decided(answers, conclude)
-
-
-def _mass(tables: Tables, block: tuple[int, ...]) -> float:
-    """Return the probability of a drafted block."""
-    return math.prod(float(tables[block[:i]][token]) for i, token in enumerate(block))
-
-
-def completions(tables: Tables, output: tuple[int, ...], length: int) -> NDArray[np.float64]:
-    """Return the law of samples of the target after `output`, up to `length` tokens in all."""
-    if len(output) == length:
-        return np.ones(())
-    mass = tables[output]
-    return np.stack([mass[x] * completions(tables, (*output, x), length) for x in range(len(mass))])
-
-
-def _on_block(
-    candidate: UniformsCandidate,
-    draft_tables: Tables,
-    target_tables: Tables,
-    block: tuple[int, ...],
-) -> Callable[[NDArray[Any]], Any]:
-    """Return the candidate on this drafted block as a function of its uniforms."""
-    gamma = len(block)
-    draft = np.stack([draft_tables[block[:i]] for i in range(gamma)])
-    target = np.stack([target_tables[block[:i]] for i in range(gamma + 1)])
-    drafts = np.asarray(block, dtype=np.int64)
-
-    def value(uniforms: NDArray[Any]) -> Any:
-        def run() -> tuple[tuple[int, ...], int | None]:
-            answer = candidate.verify(draft.copy(), target.copy(), drafts.copy(), uniforms)
-            return read_block(answer, target.shape[1], gamma + 1)
-
-        return outcome_of(run)
-
-    return value
+    )

@@ -15,17 +15,20 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.deadline import OutOfTime
-from otm.audit.exact_audit import ExactAudit
-from otm.audit.integration import IntegratedAudit
+from otm.audit.budget import OutOfTime
+from otm.audit.integration import ExactAudit, IntegratedAudit
 from otm.audit.sequence_audit import SequenceAudit
-from otm.audit.standard_problems import one_per_drafter, problems_under, table_model
+from otm.audit.standard_problems import (
+    last_token,
+    one_per_drafter,
+    placed_model,
+    problems_under,
+)
 from otm.drafts import Law
 from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import normalise
@@ -156,53 +159,44 @@ def pairs_with_denominator(
     """Yield pairs of rational distributions, the first descending, whose larger common denominator
     is `denominator`.
     """
-    laws = [law for d in range(1, denominator + 1) for law in rational_laws(num_tokens, d)]
-    descending = [(law, of_law) for law, of_law in laws if (np.diff(law) <= 0).all()]
-    for (p, of_p), (q, of_q) in itertools.product(descending, laws):
-        if max(of_p, of_q) == denominator:
+    laws = _laws_up_to(num_tokens, denominator)
+    for (of_p, p), (of_q, q) in itertools.product(laws, laws):
+        if max(of_p, of_q) == denominator and (np.diff(p) <= 0).all():
             yield p, q
 
 
-def rational_laws(num_tokens: int, denominator: int) -> list[tuple[NDArray[Any], int]]:
-    """Return the distributions with this least common denominator, with it."""
-    found = []
+def _laws_up_to(num_tokens: int, largest: int) -> list[tuple[int, NDArray[Any]]]:
+    """Return all rational distributions with at most this least common denominator, with theirs."""
+    denominators = range(1, largest + 1)
+    return [(d, law) for d in denominators for law in rational_laws(num_tokens, d)]
+
+
+def rational_laws(num_tokens: int, denominator: int) -> Iterator[NDArray[Any]]:
+    """Yield the distributions with this least common denominator."""
     for bars in itertools.combinations(range(denominator + num_tokens - 1), num_tokens - 1):
         ends = [-1, *bars, denominator + num_tokens - 1]
-        parts = [Fraction(b - a - 1, denominator) for a, b in itertools.pairwise(ends)]
-        if math.lcm(*(part.denominator for part in parts)) == denominator:
-            found.append((np.array([float(part) for part in parts]), denominator))
-    return found
+        parts = [b - a - 1 for a, b in itertools.pairwise(ends)]
+        if math.gcd(denominator, *parts) == 1:
+            yield np.array(parts) / denominator
 
 
 def _small_models(lengths: Sequence[int]) -> Iterator[tuple[int, TableModel, TableModel]]:
     """Yield (γ, draft, target), smallest first."""
     for gamma, num_tokens in itertools.product(lengths, (2, 3)):
-        laws = [
-            law
-            for d in range(1, 5 if num_tokens == 2 else 4)
-            for law, _ in rational_laws(num_tokens, d)
-        ]
-        for p, q in sorted(itertools.product(laws, laws), key=_denominators):
-            yield gamma, _by_position(p, p, gamma), _by_position(q, q, gamma)
-        few = [law for d in range(1, 3) for law, _ in rational_laws(num_tokens, d)]
+        laws = _laws_up_to(num_tokens, 4 if num_tokens == 2 else 3)
+        pairs = sorted(
+            itertools.product(laws, laws), key=lambda pair: sorted((pair[0][0], pair[1][0]))[::-1]
+        )
+        for (_, p), (_, q) in pairs:
+            yield gamma, placed_model([p], len, gamma), placed_model([q], len, gamma)
         if num_tokens == 2:
+            few = [law for _, law in _laws_up_to(2, 2)]
             for p0, p1, q0, q1 in itertools.product(few, repeat=4):
-                yield gamma, _by_position(p0, p1, gamma), _by_position(q0, q1, gamma)
-                yield gamma, _by_token(p0, p1, gamma), _by_token(q0, q1, gamma)
+                for place in (_later, last_token):
+                    draft = placed_model([p0, p1], place, gamma)
+                    yield gamma, draft, placed_model([q0, q1], place, gamma)
 
 
-def _denominators(pair: tuple[NDArray[Any], NDArray[Any]]) -> tuple[float, ...]:
-    """Order pairs by their smallest positive probability: the reciprocal of the denominator, near
-    enough.
-    """
-    return tuple(sorted(-float(law[law > 0].min()) for law in pair))[::-1]
-
-
-def _by_position(first: NDArray[Any], later: NDArray[Any], gamma: int) -> TableModel:
-    return table_model(lambda context: later if context else first, len(first), gamma)
-
-
-def _by_token(after_zero: NDArray[Any], after_one: NDArray[Any], gamma: int) -> TableModel:
-    return table_model(
-        lambda context: after_one if context and context[-1] else after_zero, 2, gamma
-    )
+def _later(context: Sequence[int]) -> int:
+    """Return 0 for the first position and 1 for all others."""
+    return min(len(context), 1)

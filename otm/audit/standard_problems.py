@@ -15,11 +15,12 @@ enumerate, and sample beside that.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,13 @@ from otm.problem import Problem
 from otm.sequence.models import LanguageModel, MarkovModel, OneByOne, TableModel
 from otm.verifiers.callables import MOST_SEQUENCES
 
-INSTANCES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+Masses = tuple[float, ...]
+"""A distribution, written out."""
+
+Laws = tuple[Masses, ...]
+"""Distributions of the next token."""
+
+INSTANCES: dict[str, tuple[Masses, Masses]] = {
     "two tokens": ((0.75, 0.25), (0.5, 0.5)),
     "three tokens": ((0.2, 0.5, 0.3), (0.55, 0.4, 0.05)),
     "later drafts matter": ((0.5, 0.3, 0.15, 0.05), (0.2, 0.35, 0.2, 0.25)),
@@ -152,12 +159,8 @@ GENERATIONS: dict[str, dict[str, Any]] = {
 """What a whole generation is asked for."""
 
 
-NextLaw = Callable[[tuple[int, ...]], Any]
-"""The next token's law after a context."""
-
-
 @functools.cache
-def instance(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def instance(name: str) -> tuple[Masses, Masses]:
     """Return a pair (draft, target) by name: of `INSTANCES`, or of `TAILS`.
 
     >>> instance("two tokens"), len(instance("long tail of 48")[0])
@@ -166,7 +169,7 @@ def instance(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return INSTANCES[name] if name in INSTANCES else long_tailed(TAILS[name])
 
 
-def long_tailed(num_tokens: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def long_tailed(num_tokens: int) -> tuple[Masses, Masses]:
     """Return (Zipf, its mean with Zipf in another order): a draft and a target as of language
     models, the same on every call.
     """
@@ -175,23 +178,35 @@ def long_tailed(num_tokens: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(draft.tolist()), tuple((target / target.sum()).tolist())
 
 
+def names_of(selection: str, k: int, *, every: bool) -> Iterable[str]:
+    """Return the names of the instances that k drafts are tried on.
+
+    Args:
+        selection: "standard" or "all", which has the long tails as well; "few"; or "large", what is
+            sampled beside an integration.
+        k: the number of drafts.
+        every: of what is large, whether also what is for other numbers of drafts.
+    """
+    if selection == "large":
+        return [name for name, ks in SAMPLED.items() if every or k in ks]
+    return {"standard": INSTANCES, "few": FEW}.get(selection, (*INSTANCES, *TAILS))
+
+
+def problems_named(names: Iterable[str], law: Law) -> Iterator[tuple[str, Problem]]:
+    """Yield those of the instances that the law can draw from, with their names."""
+    for name in names:
+        draft, target = instance(name)
+        with contextlib.suppress(InvalidParameter):  # more drafts than tokens
+            yield name, Problem(draft=one_per_drafter(draft, law), target=target, law=law)
+
+
 def problems_under(law: Law) -> Iterator[tuple[str, Problem]]:
-    """Yield the instances that the law can draft from and that are small enough to integrate, with
+    """Yield the instances that the law can draw from and that are small enough to integrate, with
     their names.
     """
-    for name in (*INSTANCES, *TAILS):
-        problem = problem_of(name, law)
-        if problem is not None and problem.num_tokens**law.k <= MOST_SEQUENCES:
+    for name, problem in problems_named((*INSTANCES, *TAILS), law):
+        if problem.num_tokens**law.k <= MOST_SEQUENCES:
             yield name, problem
-
-
-def problem_of(name: str, law: Law) -> Problem | None:
-    """Return an instance under a law, or None if the law cannot draft from it."""
-    draft, target = instance(name)
-    try:
-        return Problem(draft=one_per_drafter(draft, law), target=target, law=law)
-    except InvalidParameter:  # more drafts than tokens
-        return None
 
 
 def one_per_drafter(draft: Sequence[float] | NDArray[Any], law: Law) -> NDArray[Any]:
@@ -202,56 +217,86 @@ def one_per_drafter(draft: Sequence[float] | NDArray[Any], law: Law) -> NDArray[
     return np.stack([np.roll(draft, turn) for turn in range(math.prod(shape[:-1]))]).reshape(shape)
 
 
+def last_token(context: Sequence[int]) -> int:
+    """Return the last token, 0 in the beginning."""
+    return context[-1] if len(context) else 0
+
+
+_DRAFT = ((0.5, 0.3, 0.2), (0.1, 0.6, 0.3), (0.25, 0.25, 0.5))
+_TARGET = ((0.2, 0.3, 0.5), (0.4, 0.2, 0.4), (0.3, 0.6, 0.1))
+MODELS: dict[str, tuple[Laws, Laws, Callable[[Sequence[int]], int]]] = {
+    "same at every position": (((2 / 3, 1 / 3),), ((1 / 3, 2 / 3),), len),
+    "equal models": (_DRAFT, _DRAFT, last_token),
+    "after the token before": (_DRAFT, _TARGET, last_token),
+    "by position": (_DRAFT, _TARGET, len),
+    "zeros": (
+        ((0.5, 0.5, 0.0), (0.0, 0.5, 0.5), (1.0, 0.0, 0.0)),
+        ((0.0, 0.25, 0.75), (0.5, 0.5, 0.0), (0.0, 0.5, 0.5)),
+        last_token,
+    ),
+    "nearly certain": (
+        ((0.9995, 0.0004, 0.0001), (0.6, 0.3, 0.1), (0.2, 0.4, 0.4)),
+        ((0.6, 0.3, 0.1), (0.9995, 0.0001, 0.0004), (1.0, 0.0, 0.0)),
+        last_token,
+    ),
+}
+"""Pairs of models (draft, target, which law comes after a context: by its last token or length)."""
+
+CHAINED: dict[str, tuple[Laws, Laws]] = {
+    "after the token before": (
+        ((0.5, 0.25, 0.25), (0.2, 0.6, 0.2), (0.4, 0.4, 0.2)),
+        ((0.2, 0.3, 0.5), (0.5, 0.25, 0.25), (0.1, 0.1, 0.8)),
+    ),
+    "far apart": (((0.75, 0.25), (0.9, 0.1)), ((0.25, 0.75), (0.4, 0.6))),
+    "zeros": (
+        ((0.5, 0.5, 0.0), (0.5, 0.25, 0.25), (0.75, 0.0, 0.25)),
+        ((0.0, 0.25, 0.75), (0.5, 0.5, 0.0), (0.0, 0.5, 0.5)),
+    ),
+    "nearly certain": (((0.9995, 0.0005), (0.6, 0.4)), ((0.6, 0.4), (0.0005, 0.9995))),
+}
+"""Pairs of chains (draft, target) for steps and trees: the next law by the last token."""
+
+
+def models_of(selection: str, gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
+    """Return a selection of toy pairs (draft, target), complete for blocks of γ drafts, by name.
+
+    Args:
+        selection: "large", long-tailed ones beyond what is integrated; "few" of the standard ones;
+            or any other word for all of these.
+        gamma: γ.
+    """
+    if selection == "large":
+        return tail_models(gamma)
+    names = FEW_MODELS if selection == "few" else MODELS
+    return {name: pair for name, pair in standard_models(gamma).items() if name in names}
+
+
 def standard_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
     """Return the standard toy pairs (draft, target), complete for blocks of γ drafts and small
     enough to integrate, by name.
     """
-    swap = ([2 / 3, 1 / 3], [1 / 3, 2 / 3])
-    rows = (
-        [[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.25, 0.5]],
-        [[0.2, 0.3, 0.5], [0.4, 0.2, 0.4], [0.3, 0.6, 0.1]],
-    )
-    certain = (
-        [[0.9995, 0.0004, 0.0001], [0.6, 0.3, 0.1], [0.2, 0.4, 0.4]],
-        [[0.6, 0.3, 0.1], [0.9995, 0.0001, 0.0004], [1.0, 0.0, 0.0]],
-    )
-    zeros = (
-        [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0]],
-        [[0.0, 0.25, 0.75], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]],
-    )
-
-    pairs: dict[str, tuple[NextLaw, NextLaw, int]] = {
-        "same at every position": (lambda c: swap[0], lambda c: swap[1], 2),
-        "equal models": (lambda c: rows[0][_last(c)], lambda c: rows[0][_last(c)], 3),
-        "after the token before": (lambda c: rows[0][_last(c)], lambda c: rows[1][_last(c)], 3),
-        "by position": (lambda c: rows[0][len(c) % 3], lambda c: rows[1][len(c) % 3], 3),
-        "zeros": (lambda c: zeros[0][_last(c)], lambda c: zeros[1][_last(c)], 3),
-        "nearly certain": (lambda c: certain[0][_last(c)], lambda c: certain[1][_last(c)], 3),
-    }
     return {
-        name: (table_model(p, num_tokens, gamma), table_model(q, num_tokens, gamma))
-        for name, (p, q, num_tokens) in pairs.items()
-        if num_tokens == 2 or num_tokens**gamma <= MOST_SEQUENCES
+        name: (placed_model(draft, place, gamma), placed_model(target, place, gamma))
+        for name, (draft, target, place) in MODELS.items()
+        if len(draft[0]) == 2 or len(draft[0]) ** gamma <= MOST_SEQUENCES
     }
+
+
+def placed_model(
+    laws: Sequence[Any], place: Callable[[Sequence[int]], int], depth: int
+) -> TableModel:
+    """Return a model with `laws[place(context)]`, over and over, after every short context."""
+    return table_model(lambda context: laws[place(context) % len(laws)], len(laws[0]), depth)
 
 
 def chained_models() -> dict[str, tuple[MarkovModel, MarkovModel]]:
     """Return pairs (draft, target) on two or three tokens that know every context, for steps and
     trees, by name.
     """
-    laws = {
-        "after the token before": (
-            [[0.5, 0.25, 0.25], [0.2, 0.6, 0.2], [0.4, 0.4, 0.2]],
-            [[0.2, 0.3, 0.5], [0.5, 0.25, 0.25], [0.1, 0.1, 0.8]],
-        ),
-        "far apart": ([[0.75, 0.25], [0.9, 0.1]], [[0.25, 0.75], [0.4, 0.6]]),
-        "zeros": (
-            [[0.5, 0.5, 0.0], [0.5, 0.25, 0.25], [0.75, 0.0, 0.25]],
-            [[0.0, 0.25, 0.75], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]],
-        ),
-        "nearly certain": ([[0.9995, 0.0005], [0.6, 0.4]], [[0.6, 0.4], [0.0005, 0.9995]]),
+    chains = {name: map(np.asarray, pair) for name, pair in CHAINED.items()}
+    return {
+        name: (MarkovModel(draft), MarkovModel(target)) for name, (draft, target) in chains.items()
     }
-    return {name: (MarkovModel(_rows(p)), MarkovModel(_rows(q))) for name, (p, q) in laws.items()}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -281,7 +326,7 @@ class Windowed(OneByOne):
         if self.first <= len(context) < self.end:
             return self.model.next(context)
         law = np.zeros(self.num_tokens)
-        law[context[-1] if len(context) else 0] = 1.0
+        law[last_token(context)] = 1.0
         return law
 
 
@@ -311,15 +356,6 @@ def step_models(length: int) -> dict[str, tuple[LanguageModel, LanguageModel]]:
     return found
 
 
-def _rows(table: Any) -> NDArray[np.float64]:
-    return np.asarray(table, dtype=np.float64)
-
-
-def few_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
-    """Return the standard pairs on which blocks are sampled one by one."""
-    return {name: models for name, models in standard_models(gamma).items() if name in FEW_MODELS}
-
-
 def tail_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
     """Return long-tailed toy pairs for blocks of γ drafts, too large to integrate; none for lengths
     without one.
@@ -327,18 +363,10 @@ def tail_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
     num_tokens = TAILED_BLOCKS.get(gamma, TAILED_BLOCKS[max(TAILED_BLOCKS)])
     if num_tokens**gamma > MOST_CONTEXTS:
         return {}
-    p, q = (np.asarray(law) for law in long_tailed(num_tokens))
+    p, q = long_tailed(num_tokens)
     draft = table_model(lambda c: np.roll(p, len(c)), num_tokens, gamma)
-    return {
-        f"long tail of {num_tokens}": (
-            draft,
-            table_model(lambda c: np.roll(q, _last(c)), num_tokens, gamma),
-        )
-    }
-
-
-def _last(context: tuple[int, ...]) -> int:
-    return context[-1] if context else 0
+    target = table_model(lambda c: np.roll(q, last_token(c)), num_tokens, gamma)
+    return {f"long tail of {num_tokens}": (draft, target)}
 
 
 def table_model(law: Callable[[tuple[int, ...]], Any], num_tokens: int, depth: int) -> TableModel:

@@ -11,23 +11,25 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
+from otm.audit.budget import USUAL, Errors
 from otm.audit.candidate import as_kind
-from otm.audit.end_to_end import DRAWS, EndToEndCandidate, Instance
-from otm.audit.error_budget import USUAL, Errors
-from otm.audit.joint_audit import (
-    JointAudit,
-    Next,
+from otm.audit.end_to_end import (
+    DRAWS,
+    EndToEndCandidate,
+    Instance,
+    WrittenAudit,
     check_end,
     joint,
     seeded_rng,
     stop_after_end_token,
 )
+from otm.audit.integration import Next
 from otm.errors import TooLarge
 from otm.pmf import check_count
 from otm.sequence.models import (
@@ -106,15 +108,11 @@ class StepCandidate(EndToEndCandidate):
             Instance(
                 name,
                 "steps",
-                {"draft": p, "target": q, "length": length},
+                functools.partial(step, self, draft=p, target=q, length=length),
                 again.format(name),
             )
             for name, (p, q) in models.items()
         ]
-
-    def audited(self, **options: Any) -> JointAudit:
-        """Return the audit on one pair of models."""
-        return step(self, **options)
 
     def _longest(self) -> int:
         """Return how many tokens it was seen to write; what fails here is counted later."""
@@ -143,7 +141,7 @@ def step(
     tolerance: float | None = None,
     errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
-) -> JointAudit:
+) -> WrittenAudit:
     """Audit a step that drafts by itself: the joint law of its tokens against the target's.
 
     Its tokens are followed by samples of the target.
@@ -163,7 +161,7 @@ def step(
         seconds: time for branching; where it is up before all is known, samples decide.
 
     Returns:
-        JointAudit: exact where the code's draws can be followed, else sampled, with the reason.
+        WrittenAudit: exact where the code's draws can be followed, else sampled, with the reason.
 
     Raises:
         CandidateFailure: if the step raises or returns no tokens. TooLarge: beyond four million
@@ -171,6 +169,8 @@ def step(
 
     Cost: two runs of the step for each outcome of its draws.
 
+    >>> import numpy as np
+    >>> import otm
     >>> p, q = otm.sequence.ZerothOrder([0.5, 0.5]), otm.sequence.ZerothOrder([0.25, 0.75])
     >>> trusting = lambda draft, target, rng: [int(rng.choice(2, p=draft.next([])))]
     >>> found = step(trusting, draft=p, target=q, length=1, rng=np.random.default_rng(0))

@@ -16,9 +16,8 @@ from typing import Any
 
 from otm.audit import exports, standard_problems as standard
 from otm.audit.batteries import BatteryAudit, battery, candidate_of
+from otm.audit.budget import USUAL, Deadline, Errors, OutOfTime
 from otm.audit.candidate import Check, Scope, check_names
-from otm.audit.deadline import Deadline, OutOfTime
-from otm.audit.error_budget import USUAL, Errors
 from otm.audit.report import PASSED, SingleAudit
 from otm.drafts import Law
 from otm.errors import InvalidParameter, MissingPackage
@@ -44,6 +43,7 @@ def assert_lossless(candidate: object, **options: Any) -> BatteryAudit:
     Cost: as `otm.audit.battery`, under 30 seconds. A lossless candidate fails with probability at
         most `false_alarm` of the result.
 
+    >>> import otm
     >>> otm.audit.assert_lossless(otm.KSeq()).verdict
     'lossless'
     """
@@ -109,6 +109,7 @@ def parametrize_with_checks(
     Cost: as for `otm.audit.battery`, a part for each test; making the list calls each candidate
         some dozens of times.
 
+    >>> import otm
     >>> @parametrize_with_checks(otm.KSeq(), only="zeros", laws=[otm.IID(1), otm.IID(2)])
     ... def test_kseq(check):
     ...     check()
@@ -139,23 +140,23 @@ def parametrize_with_checks(
     skipped |= skip if isinstance(skip, Mapping) else {}
     known = {} if expected_failures is None else expected_failures
     check_instance(known, Mapping, name="expected_failures")
-    for word in (*skipped, *check_names(known, name="expected_failures")):
+    check_names(known, name="expected_failures")
+    marks = [(word, pytest.mark.skip(reason=why)) for word, why in skipped.items()]
+    marks += [(word, pytest.mark.xfail(reason=why, strict=True)) for word, why in known.items()]
+    for word, _ in marks:
         if not any(check.is_named([word]) for _, check in found):
             raise InvalidParameter(
                 f"No check is named {word!r}; there are {found[0][1].name!r} and "
                 f"{len(found) - 1} more (pytest --collect-only lists them). Mend the name."
             )
-    cases = []
-    for name, check in found:
-        marks = [
-            pytest.mark.skip(reason=why) for word, why in skipped.items() if check.is_named([word])
-        ]
-        marks += [
-            pytest.mark.xfail(reason=why, strict=True)
-            for word, why in known.items()
-            if check.is_named([word])
-        ]
-        cases.append(pytest.param(check, id=f"{name}-{check.name}", marks=marks))
+    cases = [
+        pytest.param(
+            check,
+            id=f"{name}-{check.name}",
+            marks=[mark for word, mark in marks if check.is_named([word])],
+        )
+        for name, check in found
+    ]
     decorator: Callable[[Callable[..., Any]], Callable[..., Any]] = pytest.mark.parametrize(
         "check", cases
     )

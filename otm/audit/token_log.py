@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -156,7 +156,7 @@ def parse_record(line: str | bytes, number: int) -> LogRecord:
         RecursionError,
     ) as error:
         raise InvalidRecord(
-            f"Line {number} is no record: {error}. See otm.audit.records for the format."
+            f"Line {number} is no record: {error}. See otm.audit.token_log for the format."
         ) from error
 
 
@@ -168,12 +168,8 @@ def _record(data: dict[str, Any]) -> LogRecord:
             f"{sorted(data)!r:.300}"
         )
     output: Any = data["output"]
-    drafts: Any = data.get("drafts") or []
-    if (
-        not _is_token(output)
-        or not isinstance(drafts, list)
-        or not all(_is_token(x) for x in drafts)
-    ):
+    drafts: Any = [] if data.get("drafts") is None else data["drafts"]
+    if not _is_token(output) or not _are_all(drafts, _is_token):
         raise InvalidRecord("output must be a token, drafts a list of tokens (integers ≥ 0)")
     tokens, target = _law(data["target"], "target")
     for name in ("target", "draft"):
@@ -197,43 +193,36 @@ def _is_token(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 
-def _law(value: object, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _law(value: Any, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the listed tokens `(m,)` and their probabilities with the tail's last `(m + 1,)`."""
-    tail: Any = 0.0
-    tokens: Any = None
-    part: Any = value
-    if isinstance(part, dict):
-        if set(part) != {"tokens", "probabilities", "tail"}:
-            # A tail taken for 0 would make an alarm of every token that is not listed.
-            raise InvalidRecord(
-                f"{name} in part has the keys tokens, probabilities and tail, which is 0 where all "
-                "are listed"
-            )
-        tokens, value, tail = part["tokens"], part["probabilities"], part["tail"]
-        if tokens is None:  # a plain list stands for all tokens, an entry without them for nothing
-            raise InvalidRecord(f"{name} must have one token for each probability")
-    if not isinstance(value, list) or not value or not all(_is_real(x) for x in [*value, tail]):
+    law = value
+    if isinstance(value, list):
+        law = {"tokens": list(range(len(value))), "probabilities": value, "tail": 0.0}
+    if not isinstance(law, dict) or set(law) != {"tokens", "probabilities", "tail"}:
+        # A tail taken for 0 would make an alarm of every token that is not listed.
+        raise InvalidRecord(
+            f"{name} must hold probabilities; in part it has the keys tokens, probabilities and "
+            "tail, which is 0 where all are listed"
+        )
+    tokens, masses, tail = law["tokens"], law["probabilities"], law["tail"]
+    if not masses or not _are_all(masses, _is_real) or not _is_real(tail):
         raise InvalidRecord(f"{name} must hold probabilities")
-    tokens = list(range(len(value))) if tokens is None else tokens
-    if (
-        not isinstance(tokens, list)
-        or len(tokens) != len(value)
-        or not all(_is_token(x) for x in tokens)
-    ):
+    if not _are_all(tokens, _is_token) or len(tokens) != len(masses):
         raise InvalidRecord(f"{name} must have one token for each probability")
     if len(set(tokens)) != len(tokens):
         raise InvalidRecord(f"the tokens of {name} must be distinct")
-    mass = np.asarray([*value, tail], dtype=np.float64)
-    if (
-        not np.isfinite(mass).all()
-        or mass.min() < 0
-        or abs(mass.sum() - 1.0) > SUM_TOLERANCE_FLOAT32
-    ):
+    mass = np.asarray([*masses, tail], dtype=np.float64)
+    total = mass.sum()
+    if not np.isfinite(total) or mass.min() < 0 or abs(total - 1.0) > SUM_TOLERANCE_FLOAT32:
         raise InvalidRecord(
             f"the probabilities of {name} must be non-negative and add up to 1; they add up to "
-            f"{mass.sum():.9g}"
+            f"{total:.9g}"
         )
-    return np.asarray(tokens, dtype=np.int64), mass / mass.sum()
+    return np.asarray(tokens, dtype=np.int64), mass / total
+
+
+def _are_all(values: object, is_one: Callable[[object], bool]) -> bool:
+    return isinstance(values, list) and all(map(is_one, values))
 
 
 def _is_real(value: object) -> bool:

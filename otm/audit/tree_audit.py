@@ -18,10 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
+from otm.audit.budget import USUAL, Errors
 from otm.audit.candidate import as_kind
-from otm.audit.end_to_end import DRAWS, EndToEndCandidate, Instance
-from otm.audit.error_budget import USUAL, Errors
-from otm.audit.joint_audit import JointAudit, Next, joint, seeded_rng
+from otm.audit.end_to_end import (
+    DRAWS,
+    EndToEndCandidate,
+    Instance,
+    WrittenAudit,
+    joint,
+    seeded_rng,
+)
+from otm.audit.integration import Next
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, plain_integers
 from otm.sequence.models import LanguageModel, check_model, next_distribution
@@ -37,8 +44,6 @@ class DraftedTree:
         tokens: `(n,)`, that of the root −1.
         parents: `(n,)`, that of the root −1; parents come before children, siblings in the order in
             which they were drawn.
-        first_child, next_sibling: `(n,)`, −1 where there is none (SGLang's retrive_next_token,
-            retrive_next_sibling).
         draft, target: `(n, V)`, the next-token laws after each node.
         replacement: whether siblings were drawn with replacement; if not, each from what its elder
             siblings leave, renormalised.
@@ -48,8 +53,6 @@ class DraftedTree:
 
     tokens: NDArray[np.int64]
     parents: NDArray[np.int64]
-    first_child: NDArray[np.int64]
-    next_sibling: NDArray[np.int64]
     draft: NDArray[np.float64]
     target: NDArray[np.float64]
     replacement: bool
@@ -58,6 +61,21 @@ class DraftedTree:
     def children(self, node: int) -> list[int]:
         """Return the children of a node in the order in which they were drawn."""
         return [int(child) for child in np.flatnonzero(self.parents == node)]
+
+    @property
+    def first_child(self) -> NDArray[np.int64]:
+        """The first child of each node `(n,)`, −1 without one (SGLang's retrive_next_token)."""
+        nodes = range(len(self.tokens))
+        return np.asarray([min(self.children(node), default=-1) for node in nodes])
+
+    @property
+    def next_sibling(self) -> NDArray[np.int64]:
+        """The sibling drawn after each node `(n,)`, or −1 (SGLang's retrive_next_sibling)."""
+        later = [
+            [other for other in self.children(parent) if other > node]
+            for node, parent in enumerate(self.parents.tolist())
+        ]
+        return np.asarray([min(siblings, default=-1) for siblings in later])
 
 
 SIBLINGS = ("with", "without", "likeliest")
@@ -96,7 +114,7 @@ class TreeCandidate(EndToEndCandidate):
 
     def instances(self) -> list[Instance]:
         """Return every shape with every pair of models that has enough live tokens for it."""
-        drafted = {
+        drafted: dict[str, Any] = {
             "replacement": self.siblings == "with",
             "sampled": self.siblings != "likeliest",
         }
@@ -108,18 +126,16 @@ class TreeCandidate(EndToEndCandidate):
                 live = int((p.table > 0.0).sum(axis=-1).min())
                 few = p.num_tokens ** (len(parents) - 1) <= standard.MOST_TREES
                 if few and (self.siblings == "with" or live >= most):
-                    given = {"draft": p, "target": q, "parents": parents, **drafted}
+                    audit = functools.partial(
+                        tree_kernel, self, draft=p, target=q, parents=parents, **drafted
+                    )
                     asked = f"draft=draft, target=target, parents={parents!r}{told}, {DRAWS}"
                     again = (
                         f"draft, target = standard_problems.chained_models()[{name!r}]\n"
                         f"result = otm.audit.tree_kernel({{}}, {asked})"
                     )
-                    found.append(Instance(f"{shape}, {name}", shape, given, again))
+                    found.append(Instance(f"{shape}, {name}", shape, audit, again))
         return found
-
-    def audited(self, **options: Any) -> JointAudit:
-        """Return the audit on trees of one shape."""
-        return tree_kernel(self, **options)
 
 
 def tree_kernel(
@@ -134,7 +150,7 @@ def tree_kernel(
     tolerance: float | None = None,
     errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
-) -> JointAudit:
+) -> WrittenAudit:
     """Audit a kernel on drafted trees of one shape: the joint law of its path against the target's.
 
     The path is followed by samples of the target.
@@ -153,7 +169,7 @@ def tree_kernel(
         tolerance, errors, seconds: as for `step`.
 
     Returns:
-        JointAudit: exact on small trees where the kernel's draws can be followed, else sampled,
+        WrittenAudit: exact on small trees where the kernel's draws can be followed, else sampled,
         with the reason.
 
     Raises:
@@ -163,6 +179,8 @@ def tree_kernel(
 
     Cost: two runs of the kernel for each drafted tree and each outcome of its draws.
 
+    >>> import numpy as np
+    >>> import otm
     >>> p = otm.sequence.ZerothOrder([0.5, 0.5])
     >>> first = lambda tree, rng: [int(tree.tokens[1])]  # always takes the first child
     >>> tree_kernel(
@@ -248,33 +266,22 @@ def _drafted(
     rng: np.random.Generator,
 ) -> DraftedTree:
     """Draw, or choose, the tokens of a tree, node by node."""
-    size = len(parents)
+    shape = np.asarray(parents, dtype=np.int64)
+    tokens = np.full(len(shape), -1, dtype=np.int64)
     paths: list[tuple[int, ...]] = [()]
-    tokens, first, following = (np.full(size, -1, dtype=np.int64) for _ in range(3))
-    youngest: dict[int, int] = {}
-    taken: dict[int, list[int]] = {}
     for node, parent in enumerate(parents[1:], start=1):
         law = laws[0](paths[parent]).copy()
+        elder = tokens[:node][shape[:node] == parent]
         if not replacement:
-            law[taken.get(parent, [])] = 0.0
+            law[elder] = 0.0
         if not law.any():
             raise _TooFewTokens(
                 f"A node of this shape has {parents.count(parent)} children, all different; after "
-                f"{paths[parent]} the draft has "
-                f"{len(taken[parent])} tokens. Pass parents with fewer siblings, a draft with more "
-                "tokens, or replacement=True."
+                f"{paths[parent]} the draft has {len(elder)} tokens. Pass parents with fewer "
+                "siblings, a draft with more tokens, or replacement=True."
             )
-        tokens[node] = (
-            int(rng.choice(len(law), p=law / law.sum())) if sampled else int(np.argmax(law))
-        )
-        taken.setdefault(parent, []).append(int(tokens[node]))
-        if parent in youngest:
-            following[youngest[parent]] = node
-        else:
-            first[parent] = node
-        youngest[parent] = node
+        drawn = rng.choice(len(law), p=law / law.sum()) if sampled else np.argmax(law)
+        tokens[node] = int(drawn)
         paths.append((*paths[parent], int(tokens[node])))
     p, q = (np.stack([law(path) for path in paths]) for law in laws)
-    return DraftedTree(
-        tokens, np.asarray(parents, dtype=np.int64), first, following, p, q, replacement, sampled
-    )
+    return DraftedTree(tokens, shape, p, q, replacement, sampled)

@@ -48,6 +48,7 @@ def optimal_bracket(problem: Problem, *, bins: int = 4096) -> Bracket:
     Reference: the cut formula of Hu et al. 2025 on bins; both sides: docs/theory.md, "The binned
         form".
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> bracket = optimal_bracket(problem, bins=64)  # two tokens in two bins: nothing is lost
     >>> round(bracket.lower, 12), round(bracket.upper, 12)
@@ -86,6 +87,7 @@ def support_limit_upper(problem: Problem) -> Array:
     Cost: O(V). Accuracy: rounded up, by (3ν + 4) u of the value (`otm.bounds.rounding`).
     Reference: SpecTr, Lemma 1.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[1.0, 0.0], target=[0.25, 0.75], law=otm.IID(9))
     >>> round(support_limit_upper(problem), 12)
     0.25
@@ -119,6 +121,7 @@ def kseq_lower(problem: Problem) -> Array:
     Cost: O(V). Accuracy: rounded down, by (3ν + 16) u of the value (`otm.bounds.rounding`).
     Reference: SpecTr, Theorem 2 and its proof in appendix C.1.
 
+    >>> import otm
     >>> round(kseq_lower(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))), 12)
     0.75
     """

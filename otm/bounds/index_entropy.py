@@ -49,6 +49,7 @@ def index_entropy_lower(problem: Problem) -> Array:
     Reference: ERSD [Kobus & Gündüz 2025], (6), from Li 2024; docs/theory.md, "Bounds", with the
         counterexample.
 
+    >>> import otm
     >>> round(
     ...     index_entropy_lower(otm.Problem(draft=[0.99, 0.01], target=[0.5, 0.5], law=otm.IID(1))),
     ...     3,
@@ -84,6 +85,7 @@ def index_entropy_upper(problem: Problem) -> Array:
     Cost: O(V). Accuracy: rounded up, by 1e-14 of D and 18νu (D + √D).
     Reference: Li & El Gamal 2018, Theorem 1 and its proof; ERSD [Kobus & Gündüz 2025], (8).
 
+    >>> import otm
     >>> round(
     ...     index_entropy_upper(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))), 9
     ... )
@@ -119,6 +121,7 @@ def greedy_index_entropy_upper(problem: Problem) -> Array:
     Reference: Harsha et al. 2010; ERSD [Kobus & Gündüz 2025], (7); the constant: docs/theory.md,
         "Bounds".
 
+    >>> import otm
     >>> round(
     ...     greedy_index_entropy_upper(
     ...         otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))

@@ -48,6 +48,7 @@ def list_matching_lower(problem: Problem) -> Array:
     Cost: O(V). Accuracy: rounded down, by (3ν + 16) u of the value (`otm.bounds.rounding`).
     Reference: Rowan, Phan & Khisti 2025 (2506.05632), list matching lemma.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(3))
     >>> round(list_matching_lower(problem), 12)
     0.75
@@ -94,6 +95,7 @@ def poisson_matching_lower(problem: Problem) -> Array:
     Reference: ERSD [Kobus & Gündüz 2025], Lemma 3.1; Li & Anantharam 2021, Lemma 1; k > 1:
         docs/theory.md, "Races".
 
+    >>> import otm
     >>> p, q = [0.5, 0.2, 0.15, 0.1, 0.05], [0.1, 0.3, 0.05, 0.25, 0.3]
     >>> round(poisson_matching_lower(otm.Problem(draft=p, target=q, law=otm.IID(1))), 6)
     0.355119
@@ -130,6 +132,7 @@ def poisson_representation_lower(problem: Problem) -> Array:
     Reference: Li & El Gamal 2018 (Poisson functional representation); the value and the bound:
         docs/theory.md, "Races".
 
+    >>> import otm
     >>> p, q = [0.5, 0.2, 0.15, 0.1, 0.05], [0.1, 0.3, 0.05, 0.25, 0.3]
     >>> round(poisson_representation_lower(otm.Problem(draft=p, target=q, law=otm.IID(1))), 6)
     0.454717

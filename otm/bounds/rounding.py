@@ -36,6 +36,7 @@ def round_down(values: Array, num_tokens: int, *, units: float, weight: float = 
         units: roundings of one term beside those of its masses.
         weight: what a mass is multiplied by at most.
 
+    >>> import numpy as np
     >>> bool(round_down(np.asarray(0.75), 2, units=8) < 0.75)
     True
     """
@@ -49,6 +50,7 @@ def round_up(values: Array, num_tokens: int, *, units: float, weight: float = 1.
     Args:
         values, num_tokens, units, weight: as for `round_down`.
 
+    >>> import numpy as np
     >>> bool(round_up(np.asarray(0.75), 2, units=8) > 0.75)
     True
     """

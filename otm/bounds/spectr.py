@@ -35,6 +35,7 @@ def spectr_upper(problem: Problem, *, subset: object) -> float:
     Cost: O(V^k). Accuracy: rounded up, by k (ν + 1) + 3ν + V + 16 units of roundoff.
     Reference: SpecTr, Theorem 1.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> round(spectr_upper(problem, subset=[0, 1]), 12)  # the paper's choice for Bernoullis
     0.9375
@@ -75,6 +76,7 @@ def spectr_minimum_upper(problem: Problem) -> float:
     Cost: O(V^k). Accuracy: rounded up, as `spectr_upper`.
     Reference: SpecTr, Theorem 1; tightness: docs/theory.md, "Theorem 1 is tight".
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> round(spectr_minimum_upper(problem), 12)
     0.9375

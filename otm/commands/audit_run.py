@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import importlib
 import io
 import math
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +23,14 @@ from otm.audit import (
     Errors,
     LogitCandidate,
     Scope,
-    TreeCandidate,
     exports,
     standard_problems as standard,
 )
 from otm.audit.batteries import BatteryAudit, run_battery, with_counterexample
 from otm.audit.blocks import ManyBlocksCandidate
-from otm.audit.classification import arguments_of, reads_a_request
-from otm.audit.one_token import IntegrableCandidate, OneTokenCandidate
+from otm.audit.classification import arguments_of
+from otm.audit.drafted import DraftedCandidate
+from otm.audit.one_token import IntegrableTokenCandidate, OneTokenCandidate
 from otm.audit.report import PASSED, Audit
 from otm.audit.templates import template
 from otm.audit.token_log import InvalidRecord
@@ -47,10 +49,10 @@ KINDS: dict[str, type[Any]] = {
 }
 """What the callable of a mode is."""
 
-AUDITED: dict[str, tuple[tuple[type[Candidate], ...], str]] = {
-    "exact": ((IntegrableCandidate,), "one token on given uniforms"),
-    "sequence": ((audit.BlockCandidate,), "a block on given uniforms"),
-    "sampled": ((OneTokenCandidate, ManyBlocksCandidate), "a token or a block"),
+AUDITED: dict[str, tuple[type[Any], str]] = {
+    "exact": (IntegrableTokenCandidate, "one token on given uniforms"),
+    "sequence": (audit.BlockCandidate, "a block on given uniforms"),
+    "sampled": (DraftedCandidate, "a token or a block"),
 }
 """What the modes of one audit take, and in words."""
 
@@ -75,13 +77,11 @@ _MOST_PRINTED = 1 << 16
 def law_name(law: type[Law]) -> str:
     """Return how the command line names a draft law.
 
+    >>> import otm
     >>> law_name(otm.WithoutReplacement), law_name(otm.IID)
     ('without-replacement', 'iid')
     """
-    if law.__name__.isupper():
-        return law.__name__.lower()
-    spelled = "".join(f"-{c.lower()}" if c.isupper() else c for c in law.__name__)
-    return spelled.removeprefix("-")
+    return re.sub("(?<=[a-z])(?=[A-Z])", "-", law.__name__).lower()
 
 
 _LAWS = {law_name(law): law for law in LAWS}
@@ -91,67 +91,54 @@ def run(options: argparse.Namespace) -> int:
     """Print a template, or carry out an audit; show what is known as soon as it is known."""
     if options.template is not None:
         return 0 if print_report(template(options.template), command="audit") else 2
-    with _captured() as printed:
+    printed = _Kept()
+    with printed.in_place_of_the_streams():
         result, candidate, scope = _audit(options)
     figures = result.summary() if isinstance(result, BatteryAudit) else result.figures()
     silent = "-" in (options.json, options.junit, options.sarif)
-    reads = silent or print_report(f"{result.head()}\n\n{figures}", command="audit")
+    arrived = [silent or print_report(f"{result.head()}\n\n{figures}", command="audit")]
     if isinstance(result, BatteryAudit) and result.verdict not in PASSED and result.audits:
-        with _captured(printed):
+        with printed.in_place_of_the_streams():
             result = with_counterexample(result, scope)
-        parts = [result.example()]
+        example = f"\n{result.example()}"
         if result.counterexample is not None:
-            parts.append(f"```python\n{exports.as_test(result.counterexample, result.name)}\n```")
-        reads = reads and (silent or print_report("\n" + "\n\n".join(parts), command="audit"))
-    written = [
-        _written(options.json, lambda: exports.as_json(result)),
-        _written(options.junit, lambda: exports.as_junit(result)),
-        _written(options.sarif, lambda: exports.as_sarif(result, candidate)),
-    ]
-    if said := "".join(printed).strip().splitlines():
+            test = exports.as_test(result.counterexample, result.name)
+            example += f"\n\n```python\n{test}\n```"
+        arrived.append(silent or print_report(example, command="audit"))
+    for path, written in (
+        (options.json, exports.as_json),
+        (options.junit, exports.as_junit),
+        (options.sarif, functools.partial(exports.as_sarif, function=candidate)),
+    ):
+        arrived.append(path is None or _write(path, written(result)))
+    if said := printed.getvalue().strip().splitlines():
         print(
             "otm audit: the callable printed something, which was left out; it begins with: "
             f"{said[0]:.200}",
             file=sys.stderr,
         )
-    return EXIT_STATUS[result.verdict] if reads and all(written) else 2
+    return EXIT_STATUS[result.verdict] if all(arrived) else 2
 
 
-@contextlib.contextmanager
-def _captured(printed: list[str] | None = None) -> Iterator[list[str]]:
-    """Keep what somebody's code prints out of the report; yield what it printed, at most
-    `_MOST_PRINTED` characters.
-    """
-    found = [] if printed is None else printed
-    stream = _Kept(found)
-    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
-        yield found
-
-
-class _Kept(io.TextIOBase):
-    """A stream that keeps the beginning of what is written to it."""
-
-    def __init__(self, found: list[str]) -> None:
-        self.found, self.left = found, _MOST_PRINTED
-
-    def writable(self) -> bool:
-        return True
+class _Kept(io.StringIO):
+    """A stream that keeps the beginning of what somebody's code prints out of the report."""
 
     def write(self, text: str) -> int:
-        if self.left > 0:
-            self.found.append(text[: self.left])
-            self.left -= len(text)
+        super().write(text[: max(0, _MOST_PRINTED - self.tell())])
         return len(text)
 
+    @contextlib.contextmanager
+    def in_place_of_the_streams(self) -> Iterator[None]:
+        with contextlib.redirect_stdout(self), contextlib.redirect_stderr(self):
+            yield
 
-def _written(path: str | None, text: Callable[[], str]) -> bool:
+
+def _write(path: str, text: str) -> bool:
     """Write a result where it was asked for (- for standard output); say whether it arrived."""
-    if path is None:
-        return True
     if path == "-":
-        return print_report(text(), command="audit")
+        return print_report(text, command="audit")
     try:
-        Path(path).write_text(text() + "\n", encoding="utf-8")
+        Path(path).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         print(
             f"otm audit: {path} cannot be written ({error.strerror}). Name another file.",
@@ -182,7 +169,6 @@ def _audit(options: argparse.Namespace) -> tuple[Audit, Candidate | None, Scope]
         )
     candidate = _candidate(options)
     problem = _problem(options)
-    _check_mode(options, candidate)
     if problem is not None:
         return _on_problem(candidate, problem, options, errors), candidate, Scope()
     block = isinstance(candidate, ManyBlocksCandidate)
@@ -191,38 +177,27 @@ def _audit(options: argparse.Namespace) -> tuple[Audit, Candidate | None, Scope]
     laws = None
     if options.law or (options.drafts and not block):
         laws = _laws(options, standard.DRAFTS)
-    only, seconds = "", options.seconds
-    if options.mode in AUDITED:  # of these no one waits for less than all
-        only, seconds = "sampled" if options.mode == "sampled" else "exact", math.inf
+    one_audit = options.mode in AUDITED
     scope = Scope(
-        only=only or (),
+        only=("sampled" if options.mode == "sampled" else "exact") if one_audit else (),
         laws=laws,
         num_drafts=options.drafts if block else None,
         errors=errors,
         tolerance=options.tolerance,
         seed=options.seed,
-        deadline=audit.Deadline(seconds, spare=options.shrink),
+        # of one kind of audit no one waits for less than all
+        deadline=audit.Deadline(math.inf if one_audit else options.seconds, spare=options.shrink),
     )
     return run_battery(candidate, scope), candidate, scope
 
 
-def _check_mode(options: argparse.Namespace, candidate: Candidate) -> None:
-    """Refuse a mode that does not audit what the callable is."""
-    kinds, what = AUDITED.get(options.mode, ((Candidate,), ""))
-    if not isinstance(candidate, kinds):
-        raise InvalidParameter(
-            f"--mode {options.mode} audits {what}; {options.callable!r} is "
-            f"{candidate.description}. Drop --mode: what it is is found out."
-        )
-
-
 def _log(options: argparse.Namespace, errors: Errors) -> Audit:
     """Audit a log of outputs, or what an engine counted if it is no such log from its start on."""
+    if options.expected is not None:
+        return audit.acceptance_counts(options.log, expected=options.expected, errors=errors)
     law = None if options.law is None else _laws(options, (1,))[0]
     try:
-        if options.expected is None:
-            return audit.server_log(options.log, law=law, errors=errors)
-        return audit.acceptance_counts(options.log, expected=options.expected, errors=errors)
+        return audit.server_log(options.log, law=law, errors=errors)
     except InvalidRecord as error:
         if "Line 1 " not in str(error):
             raise
@@ -242,7 +217,7 @@ def _on_problem(
             "more. Drop them."
         )
     reason = ""
-    if options.mode != "sampled" and isinstance(candidate, IntegrableCandidate):
+    if options.mode != "sampled" and isinstance(candidate, IntegrableTokenCandidate):
         try:
             return audit.exact(candidate, problem, tolerance=options.tolerance)
         except OwnRandomness as error:
@@ -260,12 +235,12 @@ def _laws(options: argparse.Namespace, default: Sequence[int]) -> list[Law]:
 
 def _problem(options: argparse.Namespace) -> Problem | None:
     """Return the problem given by --draft and --target, None without them."""
-    if options.draft is None and options.target is None:
-        return None
-    if options.draft is None or options.target is None:
+    if (options.draft is None) != (options.target is None):
         raise InvalidParameter(
             "--draft and --target go together; got one of them. Give both, or neither."
         )
+    if options.draft is None:
+        return None
     laws = _laws(options, (1,))
     if len(laws) > 1:
         raise InvalidParameter(
@@ -278,26 +253,69 @@ def _problem(options: argparse.Namespace) -> Problem | None:
 def _candidate(options: argparse.Namespace) -> Candidate:
     """Return what module:function names, as the kind of candidate that it is."""
     found, name = _find(options.callable)
-    options.callable = name
+    mode, settings = _settings(options)
     if isinstance(found, type) and issubclass(found, Verifier):
         found = found()
-    if isinstance(found, Verifier | Candidate):
-        candidate = audit.classify(found)
-        kind = KINDS.get(options.mode, Candidate)
-        fits = isinstance(candidate, kind)
-        if not fits:
+    arguments = arguments_of(found)
+    if mode == "logits" and arguments is not None and 5 not in arguments and 4 in arguments:
+        if len(settings.get("temperatures", ())) != 1:
             raise InvalidParameter(
-                f"--mode {options.mode} audits {kind.called}; {name!r} is "
-                f"{candidate.description}. Drop --mode."
+                f"{name!r} takes four arguments: its temperature is its own. Give it: "
+                "--temperature 0.7, say."
             )
-        return candidate
-    takes_logits = (arguments_of(found) or range(0)) == range(5, 6)
-    if options.mode in KINDS or options.siblings or _processing(options) or takes_logits:
-        return _of_mode(found, options)
-    if options.batched:
-        return audit.BatchCandidate(found, name)
+        return LogitCandidate(
+            lambda p, q, x, uniforms, heat: found(p, q, x, uniforms), name, **settings
+        )
+    candidate: Any
+    if mode in KINDS and arguments is None and not isinstance(found, Candidate | Verifier):
+        candidate = KINDS[mode](found, name)  # which cannot be found out
+    elif options.batched:
+        candidate = audit.BatchCandidate(found, name)
+    else:
+        candidate = audit.classify(found, name=name, num_uniforms=_uniforms(options))
+    kinds = AUDITED | {kind: (KINDS[kind], KINDS[kind].called) for kind in KINDS}
+    if mode in kinds and not isinstance(candidate, kinds[mode][0]):
+        raise InvalidParameter(
+            f"--mode {mode} audits {kinds[mode][1]}; {name!r} is {candidate.description}. Drop "
+            "--mode: what it is is found out."
+        )
+    made: Candidate = dataclasses.replace(candidate, **settings) if settings else candidate
+    return made
+
+
+def _settings(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """Return the mode, which what is said of the callable may imply, and what is said of it."""
+    processing = {
+        "top_k": options.top_k,
+        "top_p": options.top_p,
+        "min_p": options.min_p,
+        "order": options.order,
+        "temperatures": options.temperature,
+    }
+    logits = {name: value for name, value in processing.items() if value is not None}
+    tree = {} if options.siblings is None else {"siblings": options.siblings}
+    mode = options.mode
+    if mode == "auto" and (tree or logits):
+        mode = "tree" if tree else "logits"
+    if tree and mode != "tree":
+        raise InvalidParameter(f"--siblings is of --mode tree; got --mode {mode}. Drop it.")
+    if logits and mode != "logits":
+        raise InvalidParameter(
+            "--temperature, --top-k, --top-p, --min-p and --order are of --mode logits; got "
+            f"--mode {mode}. Drop them."
+        )
+    if mode in KINDS and (options.uniforms is not None or options.batched):
+        raise InvalidParameter(
+            "--uniforms and --batched are of callables that are handed their drafts; got --mode "
+            f"{mode}. Drop them."
+        )
+    return mode, tree | logits
+
+
+def _uniforms(options: argparse.Namespace) -> Any:
+    """Return how many uniforms a call may use, as --uniforms says; None unless it is given."""
     if options.uniforms is None:
-        return audit.classify(found, name=name)
+        return None
     try:
         per_draft, beside = (int(part) for part in options.uniforms.split(","))
     except ValueError as error:
@@ -305,70 +323,7 @@ def _candidate(options: argparse.Namespace) -> Candidate:
             f"--uniforms takes two integers A,B for A·k + B; got {options.uniforms!r}. Pass 1,1, "
             "say."
         ) from error
-    return audit.classify(found, name=name, num_uniforms=lambda k, v: per_draft * k + beside)
-
-
-def _processing(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what was said of the processing of logits."""
-    asked = {
-        "top_k": options.top_k,
-        "top_p": options.top_p,
-        "min_p": options.min_p,
-        "order": options.order,
-        "temperatures": options.temperature,
-    }
-    return {name: value for name, value in asked.items() if value is not None}
-
-
-def _of_mode(found: Any, options: argparse.Namespace) -> Candidate:
-    """Return a callable as what --mode says, or as one of logits, if its arguments fit."""
-    mode, name, processing = options.mode, options.callable, _processing(options)
-    if mode == "auto":
-        mode = "tree" if options.siblings else "logits"
-    if options.siblings and mode != "tree":
-        raise InvalidParameter(f"--siblings is of --mode tree; got --mode {mode}. Drop it.")
-    if mode not in KINDS and not processing:
-        raise InvalidParameter(
-            f"--mode {mode} audits what is handed its drafts; {name!r} takes 5 arguments, raw "
-            "logits. Drop --mode."
-        )
-    if mode not in KINDS or (processing and mode != "logits"):
-        raise InvalidParameter(
-            "--temperature, --top-k, --top-p, --min-p and --order are of --mode logits; got "
-            f"--mode {mode}. Drop them."
-        )
-    if options.uniforms is not None or options.batched:
-        raise InvalidParameter(
-            "--uniforms and --batched are of callables that are handed their drafts; got --mode "
-            f"{mode}. Drop them."
-        )
-    kind, number = KINDS[mode], arguments_of(found)
-    if mode == "logits" and number is not None and 5 not in number and 4 in number:
-        if len(processing.get("temperatures", ())) != 1:
-            raise InvalidParameter(
-                f"{name!r} takes four arguments: its temperature is its own. Give it: "
-                "--temperature 0.7, say."
-            )
-        return LogitCandidate(
-            lambda p, q, drafts, uniforms, heat: found(p, q, drafts, uniforms), name, **processing
-        )
-    count = kind.called.count(",") + 1
-    if number is not None and count not in number:
-        takes = str(number.start) if len(number) == 1 else f"{number.start} to {number.stop - 1}"
-        raise InvalidParameter(
-            f"--mode {mode} audits {kind.called}; {name!r} takes {takes} arguments. Drop --mode: "
-            "what it is is found out."
-        )
-    if count == 3 and number is not None and reads_a_request(found) != (mode == "generate"):
-        what, which = ("does not read", "step") if mode == "generate" else ("reads", "generate")
-        raise InvalidParameter(
-            f"--mode {mode} audits {kind.called}; {name!r} {what} a request. Drop --mode, or "
-            f"write --mode {which}."
-        )
-    if kind is TreeCandidate:
-        return TreeCandidate(found, name, options.siblings or "with")
-    candidate: Candidate = kind(found, name, **processing)
-    return candidate
+    return lambda k, v: per_draft * k + beside
 
 
 def _find(name: str) -> tuple[Any, str]:
@@ -404,7 +359,7 @@ def _find(name: str) -> tuple[Any, str]:
         own = [
             key
             for key, value in vars(found).items()
-            if callable(value) and getattr(value, "__module__", None) == module
+            if getattr(value, "__module__", None) == module
         ]
         known = f"It has {', '.join(own[:_SHOWN])}" if own else "It has no function of its own"
         raise InvalidParameter(

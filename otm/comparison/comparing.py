@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,13 +11,15 @@ from otm import bounds
 from otm.comparison.result import CONFIDENCE, Comparison, ComparisonRow, distinct
 from otm.drafts import IID, SINGLE_DRAFTER_LAWS, Law
 from otm.errors import InvalidParameter, TooLarge
-from otm.lossy.output import Distortion, distortion
+from otm.lossy.output import distortion
 from otm.montecarlo import estimate
-from otm.pmf import check_count, check_instance, check_rng
+from otm.pmf import check_count, check_counts, check_instance, check_rng
 from otm.problem import Problem, keyword_only
-from otm.verbs import acceptance, check_ks, optimal_acceptance
+from otm.verbs import acceptance, optimal_acceptance
 from otm.verifiers import VERIFIERS, Verifier
 from otm.verifiers.base import require_support
+
+_Found = TypeVar("_Found")
 
 DEFAULT_SAMPLES = 20_000
 _MOST_SEQUENCES_BY_DEFAULT = 4_096
@@ -68,19 +70,19 @@ def compare(
     Cost: per row, one exact acceptance (see each verifier) and `samples` draws; races draw V
         exponentials each.
 
+    >>> import otm
     >>> table = compare(
     ...     draft=[0.75, 0.25], target=[0.5, 0.5], verifiers=[otm.KSeq()], k=[2], samples=0
     ... )
     >>> table.rows[0].gap.__round__(6)
     0.089903
     """
-    counts = distinct(check_ks(k))
+    counts = distinct(check_counts(k, name="k"))
     if samples is not None and (not isinstance(samples, int) or samples != 0):
         check_count(samples, name="samples")
     check_instance(full, bool, name="full")
-    draws = _Draws(with_exact=DEFAULT_SAMPLES if full else 0, without=DEFAULT_SAMPLES)
-    if samples is not None:
-        draws = _Draws(with_exact=int(samples), without=int(samples))
+    draws = DEFAULT_SAMPLES if samples is None else int(samples)
+    beside_exact = draws if full or samples is not None else 0
     generator = np.random.default_rng(_SEED) if rng is None else check_rng(rng)
     chosen_verifiers = (
         [make() for make in VERIFIERS] if verifiers is None else check_verifiers(verifiers)
@@ -107,7 +109,7 @@ def compare(
                     raise
                 skipped.add(f"left out: {make(count)}: {error}")
                 continue
-            best = _optimum_or_none(here)
+            best = _unless_too_large(optimal_acceptance, here)
             seen = IID in chosen_laws and make is not IID and _is_one_draw(here)
             enumerable = here.law.num_sequences(problem.num_tokens) <= _MOST_SEQUENCES_BY_DEFAULT
             for verifier in chosen_verifiers:
@@ -119,7 +121,15 @@ def compare(
                     )
                 elif verifier.supports(here.law):
                     if not (seen and (verifiers is None or verifier.supports(IID(1)))):
-                        rows.append(_row(verifier, here, best, draws, generator))
+                        row = _row(
+                            verifier,
+                            here,
+                            best,
+                            generator,
+                            samples=beside_exact,
+                            without_exact=draws,
+                        )
+                        rows.append(row)
                 elif verifiers is None:
                     skipped.add(
                         "left out: pairs of verifier and draft law that do not fit each other "
@@ -134,29 +144,23 @@ def compare(
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Draws:
-    """How many draws a row gets that has an exact value, and one that has none."""
-
-    with_exact: int
-    without: int
-
-
 def _row(
     verifier: Verifier,
     problem: Problem,
     best: float | None,
-    draws: _Draws,
     rng: np.random.Generator,
+    *,
+    samples: int,
+    without_exact: int,
 ) -> ComparisonRow:
     """Compute a row; where the problem is too large for a number it is None, with a note."""
-    note, exact, samples = "", None, draws.with_exact
+    note, exact = "", None
     try:
         exact = float(acceptance(verifier, problem))
     except TooLarge as error:
         note = str(error).split(";")[0]
         # The plan of a program that cannot be solved cannot be sampled either; others can.
-        samples = 0 if verifier.is_plan else draws.without
+        samples = 0 if verifier.is_plan else without_exact
     interval = None
     if samples:
         interval = estimate(verifier, problem, samples=samples, confidence=CONFIDENCE, rng=rng)
@@ -168,7 +172,7 @@ def _row(
         optimum=best,
         monte_carlo=interval,
         note=note,
-        distortion=None if verifier.lossless else _distortion_or_none(verifier, problem),
+        distortion=None if verifier.lossless else _unless_too_large(distortion, verifier, problem),
     )
 
 
@@ -179,16 +183,9 @@ def _proven_lower(verifier: Verifier, problem: Problem) -> float | None:
     return float(getattr(bounds, verifier.proven_lower)(problem))
 
 
-def _distortion_or_none(verifier: Verifier, problem: Problem) -> Distortion | None:
+def _unless_too_large(function: Callable[..., _Found], *given: object) -> _Found | None:
     try:
-        return distortion(verifier, problem)
-    except TooLarge:
-        return None
-
-
-def _optimum_or_none(problem: Problem) -> float | None:
-    try:
-        return float(optimal_acceptance(problem))
+        return function(*given)
     except TooLarge:
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -169,24 +170,26 @@ class Comparison(Tabular):
         found = []
         for group in _by_law(self.rows):
             if self.full:
-                found += [_full_table(group.law, rows) for rows in group[1:] if rows]
+                found += [_full_table(group.law, group.kept, lossy=False)] if group.kept else []
+                found += [_full_table(group.law, group.lossy, lossy=True)] if group.lossy else []
             else:
                 found += [_matrix(group, folded=self.folded)] if group.kept else []
                 found += [_lossy_table(group)] if group.lossy else []
         return found
 
     def _notes(self) -> list[str]:
-        said = [_LOSSY_NOTE] if any(group.lossy for group in _by_law(self.rows)) else []
+        groups = _by_law(self.rows)
+        said = [_LOSSY_NOTE] if any(group.lossy for group in groups) else []
         if not self.full and any(isinstance(row.value, Approximate) for row in self.rows):
             said.append(_SAMPLED_NOTE)
-        return [*said, *_empty_cell_notes(self.rows), *_falling_notes(self.rows), *self.left_out]
+        falling = [note for group in groups for note in _falling_notes(group)]
+        return [*said, *_empty_cell_notes(self.rows), *falling, *self.left_out]
 
     def _draw(self, ax: Axes) -> None:
         """Draw acceptance against k under the first law: the optimum and the best five curves."""
         first, *others = _by_law(self.rows)
         optimum = {row.law.k: row.optimum for row in self.rows if type(row.law) is first.law}
-        ks = list(optimum)
-        best = [_or_nan(optimum[k]) for k in ks]
+        ks, best = list(optimum), np.array(list(optimum.values()), dtype=float)
         top = drawing.Line("optimum", ks, best, best=True)
         curves = _curves(first.kept, ks)
         if not self.folded:
@@ -229,21 +232,25 @@ def _by_law(rows: Sequence[ComparisonRow]) -> list[_Group]:
     groups = []
     for law in distinct(type(row.law) for row in rows):
         here = [row for row in rows if type(row.law) is law]
-        lossy = [row for row in here if _is_lossy(row.verifier, here)]
-        kept = [row for row in here if not _is_lossy(row.verifier, here)]
-        groups.append(_Group(law, kept, lossy))
+        lossy = [verifier for verifier, mine in _schemes(here) if _is_lossy(verifier, mine)]
+        parts = ([row for row in here if (row.verifier in lossy) is one] for one in (False, True))
+        groups.append(_Group(law, *parts))
     return groups
 
 
-def _is_lossy(verifier: Verifier, rows: Sequence[ComparisonRow]) -> bool:
+def _schemes(rows: Sequence[ComparisonRow]) -> list[tuple[Verifier, dict[int, ComparisonRow]]]:
+    """Return the verifiers of one law's rows, each with its rows by number of drafts."""
+    return [
+        (verifier, {row.law.k: row for row in rows if row.verifier == verifier})
+        for verifier in distinct(row.verifier for row in rows)
+    ]
+
+
+def _is_lossy(verifier: Verifier, rows: Mapping[int, ComparisonRow]) -> bool:
     """Whether a verifier is lossy, by its definition or, if it promises nothing, as found."""
     if verifier.lossless or isinstance(verifier, VERIFIERS):
         return not verifier.lossless
-    known = [
-        row.distortion.total_variation
-        for row in rows
-        if row.verifier == verifier and row.distortion is not None
-    ]
+    known = [row.distortion.total_variation for row in rows.values() if row.distortion is not None]
     return not known or max(known) > SAME
 
 
@@ -251,48 +258,44 @@ def _matrix(group: _Group, *, folded: bool) -> Table:
     """Lay out verifiers by k, the best of each k marked, below optimum and gap of the best."""
     optimum = {row.law.k: row.optimum for row in group.kept}
     ks = sorted(optimum)
-    verifiers = distinct(row.verifier for row in group.kept)
-    cells = [
-        {row.law.k: row for row in group.kept if row.verifier == verifier} for verifier in verifiers
-    ]
-    top = {k: _largest([row[k] for row in cells if k in row]) for k in ks}
+    top = {k: _largest([row for row in group.kept if row.law.k == k]) for k in ks}
 
-    def rank(i: int) -> tuple[list[int], bool]:
+    def rank(scheme: tuple[Verifier, dict[int, ComparisonRow]]) -> tuple[list[int], bool]:
         """Of schemes that accept alike, one that is called optimal stands for the others."""
-        values = [cells[i][k].value if k in cells[i] else None for k in reversed(ks)]
+        verifier, rows = scheme
+        values = [rows[k].value if k in rows else None for k in reversed(ks)]
         accepted = [-1.0 if value is None else float(value) for value in values]
-        return [-round(value / SAME) for value in accepted], not verifiers[i].title.startswith(
+        return [-round(value / SAME) for value in accepted], not verifier.title.startswith(
             "optimal"
         )
 
+    shown: list[tuple[str, dict[int, ComparisonRow], list[str]]] = []
+    for verifier, rows in sorted(_schemes(group.kept), key=rank):
+        name = str(verifier)
+        same = next((names for _, first, names in shown if folded and _agrees(rows, first)), None)
+        if same is None:
+            label = name if verifier.lossless else f"{name}, lossless here"
+            shown.append((label, rows, [name]))
+        else:
+            only = f" (k = {', '.join(map(str, sorted(rows)))})" if len(rows) < len(ks) else ""
+            same.append(name + only)
     body: list[tuple[object, ...]] = [
         ("optimum", *(optimum[k] for k in ks)),
         ("gap of the best", *(_gap(optimum[k], top[k]) for k in ks)),
     ]
-    best: set[tuple[int, int]] = set()
-    shown: list[int] = []  # verifiers that have a row
-    same: dict[int, list[str]] = {}  # names of those that agree with one of them
-    for i in sorted(range(len(verifiers)), key=rank):
-        like = next((j for j in shown if folded and _agrees(cells[i], cells[j])), None)
-        if like is not None:
-            fewer = cells[i].keys() != cells[like].keys()
-            only = f" (k = {', '.join(map(str, sorted(cells[i])))})" if fewer else ""
-            same.setdefault(like, []).append(str(verifiers[i]) + only)
-            continue
-        shown.append(i)
-        best |= {
-            (len(body), at)
-            for at, k in enumerate(ks, start=1)
-            if k in cells[i] and _attains(cells[i][k], top[k])
-        }
-        name = str(verifiers[i]) + ("" if verifiers[i].lossless else ", lossless here")
-        body.append((name, *(cells[i][k].value if k in cells[i] else "" for k in ks)))
+    best = {
+        (i, j)
+        for i, (_, rows, _) in enumerate(shown, start=len(body))
+        for j, k in enumerate(ks, start=1)
+        if k in rows and _attains(rows[k], top[k])
+    }
+    body += [(label, *(rows[k].value if k in rows else "" for k in ks)) for label, rows, _ in shown]
     return Table(
         columns=(f"drafts: {group.law.title}", *(f"k = {k}" for k in ks)),
         rows=tuple(body),
         best=frozenset(best),
         ruled=frozenset({1}),
-        notes=tuple(f"{verifiers[j]} = {' = '.join(names)}" for j, names in same.items()),
+        notes=tuple(" = ".join(names) for *_, names in shown if len(names) > 1),
         longest=_LONGEST_NAME,
     )
 
@@ -313,19 +316,17 @@ def _lossy_table(group: _Group) -> Table:
     return Table(columns=head, rows=tuple(body), longest=_LONGEST_NAME)
 
 
-def _full_table(law: type[Law], rows: Sequence[ComparisonRow]) -> Table:
+def _full_table(law: type[Law], rows: Sequence[ComparisonRow], *, lossy: bool) -> Table:
     """Lay out every figure of every row, ruled where the number of drafts changes."""
-    lossy = _is_lossy(rows[0].verifier, rows)
     body: list[tuple[object, ...]] = []
     for row in rows:
         found = row.monte_carlo
         interval = "" if found is None else f"{found.low:.4f}–{found.high:.4f}"
-        figures: tuple[object, ...]
-        if lossy:
-            figures = (row.distortion and row.frontier, *map(_four_digits, row.distances))
-        else:
-            lower = "" if row.lower is None else row.lower
-            figures = (row.optimum, _gap(row.optimum, row.exact), lower)
+        figures: tuple[object, ...] = (
+            (row.distortion and row.frontier, *map(_four_digits, row.distances))
+            if lossy
+            else (row.optimum, _gap(row.optimum, row.exact), "" if row.lower is None else row.lower)
+        )
         body.append((row.law.k, str(row.verifier), row.value, *figures, interval))
     columns = ("frontier", "TV", "KL") if lossy else ("optimum", "gap", "proven ≥")
     changes = [i for i, (one, next_) in enumerate(itertools.pairwise(body)) if one[0] != next_[0]]
@@ -341,32 +342,31 @@ def _full_table(law: type[Law], rows: Sequence[ComparisonRow]) -> Table:
 
 def _empty_cell_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     """Return a line per scheme and reason of an empty cell, with the k that it concerns."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    found = collections.defaultdict[tuple[str, str, str], list[str]](list)
     for row in rows:
         if row.note:
-            key = (str(row.verifier), row.law.title, row.note)
-            found.setdefault(key, []).append(str(row.law.k))
+            found[str(row.verifier), row.law.title, row.note].append(str(row.law.k))
     return [
         f"— {verifier}, {law}, k = {', '.join(ks)}: {note}"
         for (verifier, law, note), ks in found.items()
     ]
 
 
-def _falling_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+def _falling_notes(group: _Group) -> list[str]:
     """Return a line for each scheme that accepts less of more drafts, and what may limit it."""
     found = []
-    for verifier, law in distinct((row.verifier, type(row.law)) for row in rows):
-        here = [row for row in rows if row.verifier == verifier and type(row.law) is law]
-        values = {row.law.k: row.exact for row in here if row.exact is not None}
-        pairs = itertools.pairwise(sorted(values))
-        falls = next((pair for pair in pairs if values[pair[1]] < values[pair[0]] - SAME), None)
-        if falls is not None:
-            limits = [f"{name} = {getattr(verifier, name)}" for name in verifier.display_fields]
-            why = f": {' and '.join(limits)} may be why, the optimum never falls" if limits else ""
-            found.append(
-                f"— {verifier}, {law.title}: accepts less of {falls[1]} drafts than of "
-                f"{falls[0]}{why}."
-            )
+    for verifier, rows in _schemes([*group.kept, *group.lossy]):
+        values = {k: row.exact for k, row in sorted(rows.items()) if row.exact is not None}
+        pairs = itertools.pairwise(values)
+        falls = next(
+            (f"{b} drafts than of {a}" for a, b in pairs if values[b] < values[a] - SAME), ""
+        )
+        limits = " and ".join(
+            f"{name} = {getattr(verifier, name)}" for name in verifier.display_fields
+        )
+        why = f": {limits} may be why, the optimum never falls" if limits else ""
+        if falls:
+            found.append(f"— {verifier}, {group.law.title}: accepts less of {falls}{why}.")
     return found
 
 
@@ -389,9 +389,7 @@ def _gap(optimum: float | None, accepted: float | Approximate | None) -> float |
 
 def _attains(row: ComparisonRow, top: float | Approximate | None) -> bool:
     """Whether a row has the largest acceptance of all, for certain."""
-    if row.exact is None or top is None or isinstance(top, Approximate):
-        return False
-    return row.exact >= top - SAME
+    return row.exact is not None and isinstance(top, float) and row.exact >= top - SAME
 
 
 def _agrees(some: Mapping[int, ComparisonRow], others: Mapping[int, ComparisonRow]) -> bool:
@@ -407,39 +405,25 @@ def _curves(
 ) -> list[drawing.Line]:
     """Return a line for each verifier; verifiers that agree everywhere share one."""
     lines: list[drawing.Line] = []
-    for verifier in distinct(row.verifier for row in rows):
-        mine = {row.law.k: row for row in rows if row.verifier == verifier}
+    for verifier, mine in _schemes(rows):
         found = [mine.get(k) for k in ks]
-        sampled = [
-            None if row is None or row.exact is not None else row.monte_carlo for row in found
-        ]
-        y = [_or_nan(None if row is None else row.value) for row in found]
-        low = [_or_nan(None if interval is None else interval.low) for interval in sampled]
-        high = [_or_nan(None if interval is None else interval.high) for interval in sampled]
+        sampled = [row.monte_carlo if row and row.exact is None else None for row in found]
+        y = np.array([row and row.value for row in found], dtype=float)
+        low = np.array([interval and interval.low for interval in sampled], dtype=float)
+        high = np.array([interval and interval.high for interval in sampled], dtype=float)
         if np.isfinite(y).any():
             name = shortened(str(verifier), _LONGEST_NAME)
-            lines.append(drawing.Line(name + remark, list(ks), y, low, high))
+            lines.append(drawing.Line(name + remark, ks, y, low, high))
     lines.sort(key=lambda line: -int(np.isfinite(line.y).sum()))  # those known everywhere first
     kept: list[drawing.Line] = []
     for line in lines:
-        same = next((i for i, other in enumerate(kept) if _covers(other, line)), None)
+        apart = (np.abs(np.subtract(one.y, line.y))[np.isfinite(line.y)] for one in kept)
+        same = next((i for i, difference in enumerate(apart) if (difference <= SAME).all()), None)
         if same is None:
             kept.append(line)
         elif len(kept[same].label) + len(line.label) < _LONGEST_LABEL:
             kept[same] = dataclasses.replace(kept[same], label=f"{kept[same].label}, {line.label}")
     return kept
-
-
-def _covers(line: drawing.Line, other: drawing.Line) -> bool:
-    """Whether a line runs through all the points of another."""
-    known = np.isfinite(other.y)
-    return bool(
-        np.allclose(np.asarray(line.y)[known], np.asarray(other.y)[known], rtol=0, atol=SAME)
-    )
-
-
-def _or_nan(value: float | Approximate | None) -> float:
-    return float("nan") if value is None else float(value)
 
 
 def _four_digits(value: float | None) -> str:

@@ -55,7 +55,7 @@ class Law(Scheme):
 
     def with_k(self, k: int) -> Self:
         """Return the same law with another number of drafts."""
-        return dataclasses.replace(self, k=check_count(k, name="k"))
+        return dataclasses.replace(self, k=k)
 
     def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
         """Return the shape of `Problem.draft` without leading axes, `(V,)` or `(k, V)`."""
@@ -101,6 +101,31 @@ class Law(Scheme):
     @abc.abstractmethod
     def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
         """Draw drafts `(n, k)` from uniforms `(n, num_uniforms)`, as a drafter does."""
+
+
+@dataclasses.dataclass(frozen=True)
+class IndependentDrafts(Law, abc.ABC):
+    """A law of drafts that are drawn without regard to each other."""
+
+    distinct = False
+    differentiable = True
+
+    def num_sequences(self, num_tokens: int) -> int:
+        """Return V^k."""
+        return int(num_tokens**self.k)
+
+    def enumerate(self, draft: NDArray[Any]) -> DraftTable:
+        """List Ω^k in lexicographic order; `draft` is `(V,)` or `(k, V)`."""
+        tokens = all_sequences(draft.shape[-1], self.k)
+        drafters = np.broadcast_to(draft, (self.k, draft.shape[-1]))
+        mass = drafters[0, tokens[:, 0]]
+        for d in range(1, self.k):
+            mass = mass * drafters[d, tokens[:, d]]
+        return DraftTable(tokens=tokens, mass=mass)
+
+    def num_uniforms(self, num_tokens: int) -> int:
+        """Return k: one uniform per draft."""
+        return self.k
 
 
 @dataclasses.dataclass(frozen=True)

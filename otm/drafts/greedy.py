@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, gather, inverse_cdf, namespace, total
-from otm.drafts.base import PAD, DistinctDrafts, DraftTable, check_enough_tokens
+from otm.drafts.base import DistinctDrafts, DraftTable, check_enough_tokens, padded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Greedy(DistinctDrafts):
     Reference: greedy draft sampling, Hu et al. 2025; as a law of sets Greedy(2) is SpecHub's pair
         [Sun et al. 2024].
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=Greedy(2))
     >>> round(otm.optimal_acceptance(problem), 12)  # .2 + min(.2, .6) + min(.6, .4)
     0.8
@@ -81,14 +82,9 @@ class Greedy(DistinctDrafts):
         """List the top tokens with each possible last draft."""
         top, rest = self.parts(draft)
         last = np.flatnonzero(rest > 0)
-        tokens = np.full((max(1, len(last)), self.k), PAD, dtype=np.int64)
-        tokens[:, : len(top)] = top
         if len(last) == 0:
-            return DraftTable(
-                tokens=tokens, mass=np.asarray([draft.sum() / draft.sum()], dtype=draft.dtype)
-            )
-        tokens[:, self.k - 1] = last
-        return DraftTable(tokens=tokens, mass=rest[last])
+            return certain_drafts(top, draft, self.k)
+        return DraftTable(tokens=_followed(top, last), mass=rest[last])
 
     def num_uniforms(self, num_tokens: int) -> int:
         """Return 1: only the last draft is random."""
@@ -97,11 +93,9 @@ class Greedy(DistinctDrafts):
     def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
         """List the top tokens and draw one from the rest."""
         top, rest = self.parts(draft)
-        drafts = np.full((len(uniforms), self.k), PAD, dtype=np.int64)
-        drafts[:, : len(top)] = top
-        if rest.any():
-            drafts[:, self.k - 1] = inverse_cdf(rest, uniforms[:, 0])
-        return drafts
+        if not rest.any():
+            return np.repeat(padded(top[None], self.k), len(uniforms), axis=0)
+        return _followed(top, inverse_cdf(rest, uniforms[:, 0]))
 
     def parts(self, draft: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Return the top tokens of mass and the law of the last draft `(V,)`, maybe 0; one row."""
@@ -110,6 +104,17 @@ class Greedy(DistinctDrafts):
         rest[top] = 0 * rest[top]
         left = rest.sum()
         return top, rest / left if left > 0 else rest
+
+
+def certain_drafts(tokens: NDArray[np.int64], draft: NDArray[Any], k: int) -> DraftTable:
+    """Return the table of one sequence, whose mass is 1 as the draft's numbers have it."""
+    one = np.asarray([draft.sum() / draft.sum()], dtype=draft.dtype)
+    return DraftTable(tokens=padded(tokens[None], k), mass=one)
+
+
+def _followed(top: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return rows of the top tokens, each followed by one of `last`."""
+    return np.column_stack([np.tile(top, (len(last), 1)), last])
 
 
 def likeliest(draft: NDArray[Any], count: int) -> NDArray[np.int64]:

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, at_least_one, inverse_cdf, unit_rows
-from otm.drafts.base import DraftTable, Law, all_sequences
+from otm.drafts.base import IndependentDrafts
 from otm.drafts.iid_cut import iid_values, iid_worst_set
 from otm.pmf import align_pair
 
 
 @dataclasses.dataclass(frozen=True)
-class IID(Law):
+class IID(IndependentDrafts):
     """k independent draws from the draft distribution.
 
     Pr(x₁..x_k) = Π_i p(x_i), b(T) = P(T)^k.
@@ -30,14 +30,14 @@ class IID(Law):
 
     Reference: SpecTr [Sun et al. 2023], section 5, "Draft selection with i.i.d. draft tokens".
 
-    >>> round(IID(2).containment(np.array([0.5, 0.3, 0.2]), np.array([True, False, True])), 12)
+    >>> import numpy as np
+    >>> import otm
+    >>> round(otm.IID(2).containment(np.array([0.5, 0.3, 0.2]), np.array([True, False, True])), 12)
     0.49
     """
 
     title = "i.i.d."
     one_drafter = True
-    distinct = False
-    differentiable = True
 
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
         """Broadcast the leading axes of draft and target `(..., V)`."""
@@ -61,22 +61,6 @@ class IID(Law):
     def inclusion(self, draft: Array) -> Array:
         """Return 1 − (1 − p)^k."""
         return at_least_one(unit_rows(draft), self.k)
-
-    def num_sequences(self, num_tokens: int) -> int:
-        """Return V^k."""
-        return int(num_tokens**self.k)
-
-    def enumerate(self, draft: NDArray[Any]) -> DraftTable:
-        """List Ω^k in lexicographic order."""
-        tokens = all_sequences(len(draft), self.k)
-        mass = draft[tokens[:, 0]]
-        for column in range(1, self.k):
-            mass = mass * draft[tokens[:, column]]
-        return DraftTable(tokens=tokens, mass=mass)
-
-    def num_uniforms(self, num_tokens: int) -> int:
-        """Return k: one uniform per draft."""
-        return self.k
 
     def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
         """Invert the distribution function of p at each uniform."""

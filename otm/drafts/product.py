@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, inverse_cdf, quiet, unit_rows
-from otm.drafts.base import DraftTable, Law, all_sequences
+from otm.drafts.base import IndependentDrafts
 from otm.drafts.product_cut import product_containment, product_values, product_worst_set
 from otm.errors import ShapeMismatch
 from otm.pmf import align_pair, shared_namespace
 
 
 @dataclasses.dataclass(frozen=True)
-class Product(Law):
+class Product(IndependentDrafts):
     """k independent drafts, the d-th from a distribution of its own.
 
     For several draft models, or one at several temperatures.
@@ -39,6 +39,7 @@ class Product(Law):
     suffices (docs/theory.md, "Different drafters"; `otm.drafts.product_cut`).
     Reference: Hu et al. 2025 (the cut formula holds for any draft law).
 
+    >>> import otm
     >>> drafts = [[0.9, 0.09, 0.01, 0.0], [0.5, 0.01, 0.09, 0.4]]
     >>> problem = otm.Problem(draft=drafts, target=[0.0, 0.066, 0.07, 0.864], law=Product(2))
     >>> round(otm.optimal_acceptance(problem), 4)
@@ -47,8 +48,6 @@ class Product(Law):
 
     title = "different drafters"
     one_drafter = False
-    distinct = False
-    differentiable = True
 
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
         """Broadcast the leading axes of draft `(..., k, V)` and target `(..., V)`."""
@@ -73,12 +72,7 @@ class Product(Law):
                 f"A draft for {self.k} drafters has an optimum for k = {self.k} only; got k = "
                 f"{wrong[0]}. Stack that many drafters."
             )
-        value = product_values(draft, target)
-        return (
-            value[None]
-            if len(ks) == 1
-            else shared_namespace(draft, target).stack([value] * len(ks), axis=0)
-        )
+        return shared_namespace(draft, target).stack([product_values(draft, target)] * len(ks))
 
     def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:
         """Return the set that the search ends with."""
@@ -94,22 +88,6 @@ class Product(Law):
         with quiet():
             logs = xp.log1p(-xp.clip(unit_rows(draft), 0.0, 1.0))
             return -xp.expm1(xp.sum(logs, axis=-2))
-
-    def num_sequences(self, num_tokens: int) -> int:
-        """Return V^k."""
-        return int(num_tokens**self.k)
-
-    def enumerate(self, draft: NDArray[Any]) -> DraftTable:
-        """List Ω^k in lexicographic order; `draft` is `(k, V)`."""
-        tokens = all_sequences(draft.shape[-1], self.k)
-        mass = draft[0, tokens[:, 0]]
-        for column in range(1, self.k):
-            mass = mass * draft[column, tokens[:, column]]
-        return DraftTable(tokens=tokens, mass=mass)
-
-    def num_uniforms(self, num_tokens: int) -> int:
-        """Return k: one uniform per drafter."""
-        return self.k
 
     def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
         """Invert each drafter's distribution function at its uniform."""

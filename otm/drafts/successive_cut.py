@@ -55,6 +55,7 @@ _LAST_EXPONENT = 50.0  # y e^{−y} < 1e-20 beyond
 _LARGEST_START = 0.5  # where the series for the nodes below t₀ needs 15 terms
 _BLOCK_ELEMENTS = 1 << 16
 _LARGEST_EXPONENT = 700.0  # e^700 is representable
+_UNIT = 2.0**600  # of time: subnormal rates ring at 1e325, where all that is lost is below 1e-180
 _LONG_ROW = 4096  # from here on a search costs less than a scan of all prefixes
 _SEARCHES = 12  # rounds of bounds; what they leave over is scanned
 _SPLITS = 4  # prefixes evaluated per round, evenly by mass and as many by number
@@ -105,12 +106,9 @@ def successive_containment(draft: _Floats, members: NDArray[np.bool_], k: int) -
         return 0.0
     if k == 1:
         return math.fsum(inside)
-    c = np.array([outside])
-    race = _Race.over(k, k, outside)
-    state = race.start(1, k)
-    live = race.add_many(state, np.sort(inside)[::-1])
-    missed = race.below(c) + (race.weights(c, live)[0] * state[0, k, :live]).sum()
-    return float(np.clip(1.0 - missed[0], 0.0, 1.0))
+    descending = np.sort(inside)[::-1]
+    before, last = descending[:-1], descending[None, -1:]
+    return 1.0 - float(_race_escape(last, np.array([[outside]]), [k], before)[0, 0, 0])
 
 
 def prefix_containment(draft: _Floats, k: int) -> _Floats:
@@ -132,14 +130,13 @@ def successive_inclusion(draft: _Floats, k: int) -> _Floats:
 
     Cost: three passes of O(V·k·nodes). Accuracy: 1e-14.
     """
-    support = np.flatnonzero(draft > 0)
-    included = np.zeros(len(draft))
-    if k >= len(support):
-        included[support] = 1.0
-    elif k == 1:
-        included[support] = draft[support] / math.fsum(draft[support])
+    p = draft[draft > 0]
+    if k >= len(p):
+        inclusion = np.ones(len(p))
     else:
-        included[support] = _inclusion(draft[support], k)
+        inclusion = p / math.fsum(p) if k == 1 else _inclusion(p, k)
+    included = np.zeros(len(draft))
+    included[draft > 0] = inclusion
     return included
 
 
@@ -158,12 +155,11 @@ def trapezoid_step(k: int, error: float = _QUADRATURE_ERROR) -> float:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Race:
-    """Nodes t_n = t₀ e^{hn} of the quadrature, each the product of two that do not overflow."""
+    """Nodes t_n = t₀ e^{hn} of the quadrature, in units of `_UNIT`, so that none overflows."""
 
     step: float
     start_time: float
-    first: _Floats
-    second: _Floats | None
+    times: _Floats
 
     @classmethod
     def over(cls, least_k: int, largest_k: int, smallest_rate: float) -> _Race:
@@ -175,12 +171,12 @@ class _Race:
         span = math.log(_LAST_EXPONENT) - math.log(smallest_rate) - math.log(start)
         logs = math.log(start) + step * np.arange(max(1, math.ceil(span / step) + 1))
         capped = np.minimum(logs, _LARGEST_EXPONENT)
-        beyond = np.exp(logs - capped) if logs[-1] > _LARGEST_EXPONENT else None
-        return cls(step=step, start_time=start, first=np.exp(capped), second=beyond)
+        times = np.exp(capped) / _UNIT * np.exp(logs - capped)
+        return cls(step=step, start_time=start, times=times)
 
     @property
     def nodes(self) -> int:
-        return len(self.first)
+        return len(self.times)
 
     def start(self, rows: int, k: int) -> _Floats:
         """Return (F_{−1}, F_0, .., F_{k−1}) of the empty set, `(rows, k + 1, nodes)`."""
@@ -192,8 +188,8 @@ class _Race:
         """Return rate·t at a slice of the nodes, or the first few, `(..., nodes)`."""
         part = nodes if isinstance(nodes, slice) else slice(nodes)
         with quiet():
-            scaled: _Floats = rates[..., None] * self.first[part]
-            return scaled if self.second is None else scaled * self.second[part]
+            scaled: _Floats = (rates * _UNIT)[..., None] * self.times[part]
+        return scaled
 
     def weights(self, rates: _Floats, live: int) -> _Floats:
         """Return h·ct·e^{−ct} for each rate c, `(..., live)`."""
@@ -222,20 +218,19 @@ class _Race:
         The state changes in place; `history` `(B, rows, len(ks), live)` receives F_{k−1} after each
         token.
         """
-        with quiet():
-            rings = -np.expm1(-self.exponents(rates.T, live))[:, :, None, :]
+        rings = -np.expm1(-self.exponents(rates.T, live))[:, :, None, :]
         upper, lower = state[:, 1:, :live], state[:, :-1, :live]
         change = np.empty_like(upper)
-        wanted = np.asarray(ks, dtype=np.intp)
-        only = state[:, wanted[0], :live][:, None] if len(ks) == 1 else None
+        # of one number a view, which costs a fraction of a selection
+        wanted = slice(ks[0], ks[0] + 1) if len(ks) == 1 else list(ks)
         for number, ring in enumerate(rings):
             np.subtract(lower, upper, out=change)
             change *= ring
             upper += change
             if history is not None:
-                history[number] = state[:, wanted, :live] if only is None else only
-        alive = np.flatnonzero((state[:, -1, :live] > _NEGLIGIBLE).any(axis=0))
-        return int(alive[-1]) + 1 if len(alive) else 0
+                history[number] = state[:, wanted, :live]
+        alive = (state[:, -1, :live] > _NEGLIGIBLE).any(axis=0)
+        return int(np.flatnonzero(alive).max(initial=-1)) + 1
 
     def add_many(self, state: _Floats, rates: _Floats) -> int:
         """Add tokens of descending rates `(n,)` to T of one row, in place; return as `advance`."""

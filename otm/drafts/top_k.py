@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, gather, namespace, total
-from otm.drafts.base import DistinctDrafts, DraftTable, check_enough_tokens, padded
-from otm.drafts.greedy import likeliest, likely_order
+from otm.drafts.base import DistinctDrafts, DraftTable, check_enough_tokens
+from otm.drafts.greedy import certain_drafts, likeliest, likely_order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,7 @@ class TopK(DistinctDrafts):
 
     Cost of the optimum: one sort, O(V log V). Reference: docs/theory.md, "Draft laws".
 
+    >>> import otm
     >>> otm.optimal_acceptance(
     ...     otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.25, 0.25, 0.5], law=TopK(2))
     ... )
@@ -72,10 +73,7 @@ class TopK(DistinctDrafts):
 
     def enumerate(self, draft: NDArray[Any]) -> DraftTable:
         """List the one sequence, of mass one."""
-        return DraftTable(
-            tokens=padded(likeliest(draft, self.k)[None], self.k),
-            mass=np.asarray([draft.sum() / draft.sum()], dtype=draft.dtype),
-        )
+        return certain_drafts(likeliest(draft, self.k), draft, self.k)
 
     def num_uniforms(self, num_tokens: int) -> int:
         """Return 0."""
@@ -83,4 +81,4 @@ class TopK(DistinctDrafts):
 
     def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
         """Repeat the one sequence for each row of uniforms `(n, 0)`."""
-        return np.repeat(padded(likeliest(draft, self.k)[None], self.k), len(uniforms), axis=0)
+        return np.repeat(self.enumerate(draft).tokens, len(uniforms), axis=0)

@@ -39,6 +39,7 @@ class WithoutReplacement(DistinctDrafts):
     Reference: RSD [Jeon et al. 2024]; Hu et al. 2025; as a race: ERSD [Kobus & Gündüz 2025],
         Appendix A, Algorithms 4 and 5.
 
+    >>> import numpy as np
     >>> members = np.array([True, False, True])  # first 0 then 2, or first 2 then 0
     >>> round(WithoutReplacement(2).containment(np.array([0.5, 0.3, 0.2]), members), 12)
     0.325

@@ -170,6 +170,7 @@ def fastest(tokens: NDArray[np.float64], seconds: NDArray[np.float64]) -> int:
     Args:
         tokens, seconds: `(n,)`, expected tokens and seconds of a round, plain decoding first.
 
+    >>> import numpy as np
     >>> fastest(np.array([1.0, 1.8, 2.4]), np.array([1.0, 1.2, 1.6]))
     1
     """

@@ -44,6 +44,20 @@ def reach_of(length: int, measured: int) -> Reach:
     return "inside" if length < measured else "at the limit" if length == measured else "beyond"
 
 
+def continued(survival: NDArray[np.float64], measured: int, more: int) -> NDArray[np.float64]:
+    """Continue survival `(..., L)` by further positions at the rate of the last measured one.
+
+    >>> import numpy as np
+    >>> continued(np.array([0.8, 0.6]), 2, 1).round(6).tolist()
+    [0.8, 0.6, 0.45]
+    """
+    last = survival[..., measured - 1 : measured]
+    before = survival[..., measured - 2 : measured - 1] if measured > 1 else np.ones_like(last)
+    rate = np.divide(last, before, out=np.zeros_like(last), where=before > 0)
+    tail = survival[..., -1:] * rate ** np.arange(1, more + 1)
+    return np.concatenate([survival, tail], axis=-1)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class PositionAcceptance:
     """Survival of a chain of drafts by position.
@@ -224,8 +238,8 @@ class PositionAcceptance:
         more = check_count(length, name="length") - self.survival.size
         if more <= 0:
             return self
-        tail = self.survival[-1] * self.conditional[self.measured - 1] ** np.arange(1, more + 1)
-        return PositionAcceptance(np.concatenate([self.survival, tail]), measured=self.measured)
+        survival = continued(self.survival, self.measured, more)
+        return PositionAcceptance(survival, measured=self.measured)
 
     def by_path(self) -> ChainPaths:
         """Return the chain as acceptance by rank path, for `optimal_tree` and `choose_tree`.

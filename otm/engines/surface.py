@@ -355,27 +355,19 @@ def _surface(value: dict[str, Any]) -> Points:
             f"got {', '.join(f'{one!r:.40}' for one in told)}. Or pass a record of the command "
             "latency."
         )
-    unit = _UNITS[value["unit"]]
-    draft = {(row[0], row[1]): row[2] * unit for row in _rows(value, "draft", 3)}
-    target = {(row[0], row[1], row[2]): row[3] * unit for row in _rows(value, "target", 4)}
+    draft, target = (_points(value, name, _UNITS[told[2]]) for name in ("draft", "target"))
     return draft, target, str(value.get("source", "unknown source"))[:80]
 
 
-def _rows(value: dict[str, Any], name: str, width: int) -> list[Any]:
-    """Return rows of integers that end with a time."""
-    rows = value.get(name)
-    if not isinstance(rows, list) or not all(_is_row(row, width) for row in rows):
+def _points(value: dict[str, Any], name: str, unit: float) -> dict[Any, float]:
+    """Return the points of rows that end with a time; what they are is checked with the others."""
+    try:
+        return {tuple(row[:-1]): row[-1] * unit for row in value[name]}
+    except (ArithmeticError, LookupError, TypeError) as error:
         raise InvalidParameter(
-            f'"{name}" must be a list of rows of {width - 1} integers and a time; got '
-            f"{rows!r:.60}. Write it so."
-        )
-    return rows
-
-
-def _is_row(row: Any, width: int) -> bool:
-    if not isinstance(row, list) or len(row) != width:
-        return False
-    return all(type(one) is int for one in row[:-1]) and type(row[-1]) in (int, float)
+            f'"{name}" must be a list of rows of integers and a time; got '
+            f"{value.get(name)!r:.60}. Write it so."
+        ) from error
 
 
 def _latency(value: dict[str, Any]) -> Points:

@@ -47,6 +47,7 @@ def tv_frontier(problem: Problem, *, tv: float) -> Array:
 
     Cost and accuracy: one optimal acceptance. Reference: docs/theory.md, "Lossy frontiers".
 
+    >>> import otm
     >>> tv_frontier(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)), tv=0.125)
     0.875
     """
@@ -93,6 +94,7 @@ def kl_frontier(problem: Problem, *, kl: float) -> KlFrontier:
         O(V·k·nodes) besides. Accuracy: about 1e-13.
     Reference: k = 1: mentored decoding [Tran-Thien 2023]; k > 1: docs/theory.md, "Lossy frontiers".
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0, 0.5, 0.5], law=otm.IID(1))
     >>> round(kl_frontier(problem, kl=0.3).value, 6)
     0.759182
@@ -163,6 +165,7 @@ def kl_frontier_program(problem: Problem, *, kl: float) -> KlProgram:
     Cost: one interior-point solution, about 0.1 s at V = 3,000.
     Reference: docs/theory.md, "Lossy frontiers".
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0, 0.5, 0.5], law=otm.IID(1))
     >>> value = kl_frontier_program(problem, kl=0.3).problem().solve(solver="CLARABEL")
     >>> round(float(value), 5)

@@ -49,6 +49,7 @@ def output_law(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
     Cost: at most a sort for lossy verifiers, as `otm.prepare` for `TvOptimal`; else O(V^k · V), in
         little memory.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> output_law(otm.Maximal(), problem), output_law(otm.Lenience(0.8), problem)
     (array([0.5, 0.5]), array([0.625, 0.375]))
@@ -73,6 +74,7 @@ def distortion(verifier: Verifier, problem: Problem) -> Distortion:
 
     Cost: as `output_law`. Accuracy: KL is summed from terms q log(q/π) − q + π ≥ 0.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0, 0.5, 0.5], law=otm.IID(1))
     >>> round(distortion(otm.Mentored(0.3), problem).kl, 12)
     0.3

@@ -36,7 +36,6 @@ from otm._arrays import (
     device_of,
     gather,
     histogram,
-    integer_power,
     namespace,
     quiet,
     running_sum,
@@ -44,13 +43,13 @@ from otm._arrays import (
     true_places,
 )
 from otm.overlap.curve import (
-    LARGEST_MULTIPLIED_POWER,
     LOWEST_BIN,
     NEGLIGIBLE,
     NUM_BINS,
     RATIO_SHIFT,
     Piece,
     find_piece,
+    powers_of_rest,
     ratios,
 )
 
@@ -74,9 +73,9 @@ def optimum(p: Array, q: Array, ks: Sequence[int]) -> tuple[Array, Array]:
     low, high = _ends(p)
     wanted = xp.zeros(bins.draft.shape, dtype=xp.bool, device=device_of(p))
     best: dict[int, tuple[Array, Array]] = {}
+    ascending = sorted(set(ks))
     with quiet():
-        for k in set(ks):
-            power = _contained(bins.above_draft, k)
+        for k, power in powers_of_rest(bins.above_draft, ascending):
             edges = power + bins.above_target
             # Within a bin D lies below the lines through its two ends, and (1 − C)^k is convex.
             # No cut is at a ratio beyond k, so none ends inside the first bin.
@@ -89,9 +88,9 @@ def optimum(p: Array, q: Array, ks: Sequence[int]) -> tuple[Array, Array]:
                 xp.minimum(from_above, from_below) > (best[k][0] + NEGLIGIBLE)[:, None]
             )
         some = bins.in_order(wanted)
-        for k, (value, outside) in best.items():
-            inside = xp.where(some.live, _contained(some.above_draft, k) + some.above_target, 0.0)
-            other = _largest(inside, some.above_draft)
+        for k, power in powers_of_rest(some.above_draft, ascending):
+            inside = xp.where(some.live, power + some.above_target, 0.0)
+            (value, outside), other = best[k], _largest(inside, some.above_draft)
             best[k] = xp.maximum(value, other[0]), xp.where(other[0] > value, other[1], outside)
     values = [1.0 - clip(best[k][0] - 1.0, 0.0, 1.0) for k in ks]
     return xp.stack(values + [best[k][1] for k in ks], axis=0), some.left
@@ -99,9 +98,8 @@ def optimum(p: Array, q: Array, ks: Sequence[int]) -> tuple[Array, Array]:
 
 def _largest(values: Array, beside: Array) -> tuple[Array, Array]:
     """Return the largest value of each row, and what stands at its place in another array."""
-    xp = namespace(values)
-    at = xp.argmax(values, axis=-1)[:, None]
-    return gather(values, at)[:, 0], gather(beside, at)[:, 0]
+    at = namespace(values).argmax(values, axis=-1)[..., None]
+    return gather(values, at)[..., 0], gather(beside, at)[..., 0]
 
 
 def piece(
@@ -202,7 +200,7 @@ class _Bins:
         flags = gather(chosen, self.place)
         places, left = true_places(flags, width // _MOST_IN_ORDER)
         ratio = xp.where(places < width, gather(self.ratio, clip(places, 0, width - 1)), -1.0)
-        order = xp.argsort(ratio, axis=-1, descending=True, stable=True)
+        order = xp.argsort(-ratio, axis=-1, stable=True)
         places, ratio = gather(places, order), gather(ratio, order)
         live, places = places < width, clip(places, 0, width - 1)
         draft, target = (xp.where(live, gather(masses, places), 0.0) for masses in (self.p, self.q))
@@ -255,11 +253,3 @@ def _ends(like: Array) -> tuple[Array, Array]:
         np.stack([np.append(low[:-1], 0.0), np.append(np.inf, low[:-1])]), device=device_of(like)
     )
     return ends[0, :], ends[1, :]
-
-
-def _contained(outside: Array, k: int) -> Array:
-    """Return (1 − C)^k; multiplied out, k/2 units in the last place are lost at most."""
-    if k <= LARGEST_MULTIPLIED_POWER:
-        return integer_power(clip(1.0 - outside, 0.0, 1.0), k)
-    xp = namespace(outside)
-    return xp.exp(k * xp.log1p(-clip(outside, 0.0, 1.0)))

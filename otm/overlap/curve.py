@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import array_api_compat
 import numpy as np
@@ -44,6 +44,7 @@ from otm._arrays import (
     clip,
     device_of,
     gather,
+    integer_power,
     is_on_host,
     namespace,
     quiet,
@@ -94,6 +95,7 @@ def overlap_at(draft: Array, target: Array, level: Array | float = 1.0) -> Array
     Cost: one pass. Accuracy: that of a sum of non-negative terms, O(log V) units in the last place.
     Reference: docs/theory.md, "The overlap curve".
 
+    >>> import numpy as np
     >>> float(
     ...     overlap_at(np.array([0.75, 0.25]), np.array([0.5, 0.5]), 2.0)
     ... )  # min(.5, 1.5) + min(.5, .5)
@@ -171,6 +173,7 @@ class OverlapCurve:
     units of roundoff at worst (8.4e-14 at V = 128,256), relative to itself: its terms are
     non-negative (`otm._arrays.running_sum`).
 
+    >>> import numpy as np
     >>> curve = OverlapCurve.of(np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6]))
     >>> curve.tokens.tolist(), curve.at([0.0, 1.0, 3.0]).round(12).tolist()  # at 1: .1 + .3 + .2
     ([2, 1, 0], [0.0, 0.6, 1.0])
@@ -325,6 +328,25 @@ def find_piece(
         slope=xp.where(count > 0, slope, nothing),
         offset=xp.where(count > 0, offset, nothing + whole),
     )
+
+
+def powers_of_rest(mass: Array, ks: Sequence[int]) -> Iterator[tuple[int, Array]]:
+    """Yield (k, (1 − C)^k) for ascending k from masses C in [0, 1] up to rounding, each power made
+    from the one before.
+
+    Multiplied out, k/2 units in the last place are lost at most. What is yielded is overwritten on
+    the next step.
+    """
+    xp, rest = namespace(mass), clip(1.0 - mass, 0.0, 1.0)
+    power, reached = rest + 0.0, 1
+    for k in ks:
+        if k > LARGEST_MULTIPLIED_POWER:
+            yield k, xp.exp(k * xp.log1p(-clip(mass, 0.0, 1.0)))
+        else:
+            if k > reached:
+                power *= rest if k == reached + 1 else integer_power(rest, k - reached)
+                reached = k
+            yield k, power
 
 
 def _sort(ratio: Array) -> Array:

@@ -43,18 +43,15 @@ def attach_curve_gradient(
     Returns:
         `(n, ...)`.
 
-    Cost: that of `height_at`, n times.
+    Cost: that of `height_and_slope`, n times.
     """
     xp = namespace(values)
     number, zeros = int(values.shape[0]), xp.zeros_like(values)
     levels, weights = levels + zeros, weights + zeros
-    heights = [weights[i, ...] * height_at(draft, target, levels[i, ...]) for i in range(number)]
+    heights = [
+        weights[i, ...] * height_and_slope(draft, target, levels[i, ...])[0] for i in range(number)
+    ]
     return with_gradient(values, xp.stack(heights, axis=0))
-
-
-def height_at(draft: Array, target: Array, level: Array) -> Array:
-    """Return H(t) at fixed levels, with gradients to draft and target; see `height_and_slope`."""
-    return height_and_slope(draft, target, level)[0]
 
 
 def height_and_slope(draft: Array, target: Array, level: Array) -> tuple[Array, Array]:

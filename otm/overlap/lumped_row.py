@@ -41,6 +41,7 @@ class Steps:
         high, low: between these lie its tokens' ratios, `(n,)`, non-increasing; equal for a single
             token.
 
+    >>> import numpy as np
     >>> steps = Steps.of(np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6]))
     >>> steps.above_target.round(12).tolist(), steps.high.round(12).tolist()
     ([0.6, 0.9, 1.0], [3.0, 1.0, 0.2])

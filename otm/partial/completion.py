@@ -127,6 +127,14 @@ class PartialPair:
         """The leading axes; `()` for one position."""
         return self.draft.batch_shape
 
+    @property
+    def shifts(self) -> tuple[Floats, Floats]:
+        """How far both models may be from the nearest completion in total variation, `(...)`."""
+        draft, target = (
+            side.shift.reshape(self.batch_shape) for side in (self.layout.draft, self.layout.target)
+        )
+        return draft, target
+
     @functools.cached_property
     def closest(self) -> Completion:
         """The completion with the highest overlap curve: most acceptance, least divergence.
@@ -134,7 +142,16 @@ class PartialPair:
         Cost: O(m) per row and step, 66 steps, once.
         Accuracy: its level ρ to the last place.
         """
-        return complete_closely(self.layout, self.batch_shape)
+        known = self.layout
+        apart = _shares(known)
+        listed, needed = [], []
+        with quiet():
+            for (own, other), mass in zip(known.sides, apart, strict=True):
+                listed.append(own.mass + _fill(other.mass, other.alone, own.cap, own.tail - mass))
+                needed.append(np.where(mass > 0, np.ceil(mass / own.cap), 0.0))
+        count = np.where(np.isfinite(known.spare), known.spare, np.maximum(*needed))
+        lump = np.stack([*apart, count], axis=1)[:, None]
+        return _completion(self.batch_shape, listed, lump, np.ones(len(count), dtype=bool))
 
     @functools.cached_property
     def furthest(self) -> Completion:
@@ -144,32 +161,13 @@ class PartialPair:
         those are forgotten first: the curve is then a lower bound that need not be attained. Cost:
         O(m log m) per row, once.
         """
-        return complete_furthest(self.layout, self.batch_shape)
-
-
-def complete_closely(known: ListedTokens, shape: tuple[int, ...]) -> Completion:
-    """Return the completion with the highest overlap curve, of batch shape `shape`."""
-    apart = _shares(known)
-    listed, needed = [], []
-    with quiet():
-        for (own, other), mass in zip(known.sides, apart, strict=True):
-            listed.append(own.mass + _fill(other.mass, other.alone, own.cap, own.tail - mass))
-            needed.append(np.where(mass > 0, np.ceil(mass / own.cap), 0.0))
-    count = np.where(np.isfinite(known.spare), known.spare, np.maximum(*needed))
-    lump = np.stack([*apart, count], axis=1)[:, None]
-    return _completion(shape, listed, lump, np.ones(len(count), dtype=bool))
-
-
-def complete_furthest(known: ListedTokens, shape: tuple[int, ...]) -> Completion:
-    """Return the completion with the lowest overlap curve, of batch shape `shape`."""
-    with quiet():
-        crowded = _tokens_needed(known) > known.spare
-        whole = ~(crowded & _below_cap(known).any(axis=1))
-        known = _forget(known, crowded)
-        crowded = _tokens_needed(known) > known.spare
-        listed = _spill(known, crowded)
-        lumps = np.where(crowded[:, None, None], _crowded_lumps(known), _free_lumps(known))
-    return _completion(shape, listed, lumps, whole)
+        with quiet():
+            crowded = _tokens_needed(self.layout) > self.layout.spare
+            whole = ~(crowded & _below_cap(self.layout).any(axis=1))
+            known = _forget(self.layout, crowded)
+            crowded = _tokens_needed(known) > known.spare
+            lumps = np.where(crowded[:, None, None], _crowded_lumps(known), _free_lumps(known))
+            return _completion(self.batch_shape, _spill(known, crowded), lumps, whole)
 
 
 def _completion(

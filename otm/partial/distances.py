@@ -49,6 +49,7 @@ def divergences(pair: PartialPair) -> PartialDivergences:
     Cost: both completions, O(m log m).
     Reference: docs/theory.md, "Partial knowledge".
 
+    >>> import otm
     >>> one = otm.partial.TopTokens(tokens=[0], probabilities=[0.5])
     >>> two = otm.partial.TopTokens(tokens=[0], probabilities=[0.75])
     >>> ends = divergences(otm.partial.PartialPair(draft=one, target=two))
@@ -59,9 +60,9 @@ def divergences(pair: PartialPair) -> PartialDivergences:
     (0.130812, inf)
     """
     check_instance(pair, PartialPair, name="pair")
-    near, far, known = pair.closest, pair.furthest, pair.layout
+    near, far = pair.closest, pair.furthest
     floating = 32.0 * (near.draft.shape[-1] + 16) * UNIT_ROUNDOFF
-    shift = (known.draft.shift + known.target.shift).reshape(pair.batch_shape)
+    shift = pair.shifts[0] + pair.shifts[1]
     rounded = _inexact(pair.draft, pair.num_tokens) | _inexact(pair.target, pair.num_tokens)
     pieces = {}
     for name, divergence, slack in (
@@ -73,27 +74,20 @@ def divergences(pair: PartialPair) -> PartialDivergences:
         ends = [np.asarray(divergence(draft=c.draft, target=c.target)) for c in (near, far)]
         limits = np.clip(ends[0] - slack, 0.0, 1.0), np.clip(ends[1] + slack, 0.0, 1.0)
         pieces[name] = _packed(*limits, np.broadcast_to(slack, shift.shape), far.is_extreme)
-    for name, swap in (("kl_target_draft", False), ("kl_draft_target", True)):
-        sides = [(c.target, c.draft) if swap else (c.draft, c.target) for c in (near, far)]
+    for name, turn in (("kl_target_draft", 1), ("kl_draft_target", -1)):
+        sides = [(c.draft, c.target) if turn > 0 else (c.target, c.draft) for c in (near, far)]
         # What a tail leaves for a token may round to nothing, and then says no more than that it is
         # below its error.
-        p, q = sides[0]
-        at_most, tail = (
-            _unlisted_errors(pair, near)[int(swap)],
-            known.target.tail if swap else known.draft.tail,
-        )
-        at_most = np.where(tail[:, None] > 0, at_most, 0.0).reshape(p.shape)
-        sides[0] = np.where((p == 0) & (q > 0), at_most, p), q
+        (p, q), side = sides[0], pair.layout.sides[0][::turn][0]
+        at_most = _unlisted_errors(pair, near)[::turn][0] * (side.tail[:, None] > 0)
+        sides[0] = np.where((p == 0) & (q > 0), at_most.reshape(p.shape), p), q
         ends = [np.asarray(kl_divergence(draft=p, target=q)) for p, q in sides]
         # Two logarithms of masses down to 5e-324 err by 746 units each, relative errors of masses
         # weigh as much.
         slack = 2.0 * floating * (1.0 + np.maximum(*(_log_size(*side) for side in sides)))
-        moved = [_tail_rounding(pair, completion, swap) for completion in (near, far)]
-        lower, upper = np.maximum(ends[0] - slack - moved[0][0], 0.0), ends[1] + slack + moved[1][1]
-        slack, whole = (
-            slack + np.maximum(moved[0][0], moved[1][1]),
-            far.is_extreme & np.isfinite(moved[1][1]),
-        )
+        (loss, _), (_, gain) = (_tail_rounding(pair, c, turn) for c in (near, far))
+        lower, upper = np.maximum(ends[0] - slack - loss, 0.0), ends[1] + slack + gain
+        slack, whole = slack + np.maximum(loss, gain), far.is_extreme & np.isfinite(gain)
         # Infinite by mass that rounding alone may have put where the other has none: as if both
         # were off by rounding.
         stray = np.isinf(ends[0]) & (
@@ -104,12 +98,8 @@ def divergences(pair: PartialPair) -> PartialDivergences:
             lower = np.where(stray, _shifted_kl(*sides[0], at_least, at_least), lower)
             slack = np.where(stray, np.inf, slack)
         if rounded.any():
-            shifts = (
-                (known.target.shift, known.draft.shift)
-                if swap
-                else (known.draft.shift, known.target.shift)
-            )
-            shifted = _shifted_kl(*sides[0], *(s.reshape(pair.batch_shape) for s in shifts))
+            of_draft, of_target = pair.shifts[::turn]
+            shifted = _shifted_kl(*sides[0], of_draft, of_target)
             lower = np.where(rounded, np.minimum(shifted, lower), lower)
             upper, whole = np.where(rounded, np.inf, upper), np.where(rounded, False, whole)
             # ∞ − ∞ where the closest completion has infinite divergence, all of which may be slack
@@ -136,20 +126,21 @@ def _unlisted_errors(pair: PartialPair, completion: Completion) -> tuple[Floats,
     return errors[0], errors[1]
 
 
-def _tail_rounding(pair: PartialPair, completion: Completion, swap: bool) -> tuple[Floats, Floats]:
+def _tail_rounding(pair: PartialPair, completion: Completion, turn: int) -> tuple[Floats, Floats]:
     """Return how much a relative entropy may lose and gain by rounding of the tails `(...)`."""
     # That is q log(1 ± ε/p) where p is such a mass, of error ε, and ε (1 + |log q| + |log p|) where
     # q is.
-    masses = [side.reshape(-1, side.shape[-1]) for side in (completion.draft, completion.target)]
-    errors = _unlisted_errors(pair, completion)
-    (p, q), (p_error, q_error) = (masses[::-1], errors[::-1]) if swap else (masses, errors)
+    p, q = (completion.draft, completion.target)[::turn]
+    p_error, q_error = (
+        error.reshape(p.shape) for error in _unlisted_errors(pair, completion)[::turn]
+    )
     both = (p > 0) & (q > 0)
     with quiet():
         share = np.where(both, p_error / p, 0.0)
         size = np.where(both, q_error * (1.0 + np.abs(np.log(q)) + np.abs(np.log(p))), 0.0)
         loss = np.where(both, q * np.log1p(share), 0.0) + size
         gain = np.where(both, -q * np.log1p(-np.minimum(share, 1.0)), 0.0) + size
-    return loss.sum(axis=1).reshape(pair.batch_shape), gain.sum(axis=1).reshape(pair.batch_shape)
+    return loss.sum(axis=-1), gain.sum(axis=-1)
 
 
 def _inexact(side: TopTokens, num_tokens: int | None) -> Mask:

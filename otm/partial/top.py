@@ -98,7 +98,8 @@ class TopTokens:
             if tail is None
             else _read_per_row(tail, mass, "tail")
         )
-        most = _smallest(numbers, mass) if cap is None else _read_per_row(cap, mass, "cap")
+        smallest = np.where(numbers >= 0, mass, 1.0).min(axis=-1)  # 1 where nothing is listed
+        most = smallest if cap is None else _read_per_row(cap, mass, "cap")
         tolerance += float(np.expm1(delta))
         total = mass.sum(axis=-1) + rest
         worst = float(np.max(np.abs(total - 1.0)))
@@ -125,22 +126,20 @@ class TopTokens:
                 "A row has no mass: nothing is listed and no token may hold the tail. Drop that "
                 "row."
             )
+        # m additions, one subtraction and the listed values' own roundings.
+        dust = (mass.shape[-1] + 2) * 2.0**-53
+        tail_error = np.full(rest.shape, dust if tail is None else 0.0)
+        missed = np.exp(delta) * np.expm1(delta) + 2.0 * np.abs(total - 1.0)
         fields: dict[str, Any] = {
             "tokens": numbers,
             "probabilities": mass / total[..., None],
             "tail": rest / total,
+            "cap": np.minimum(most / total, 1.0),
+            "rounding": delta,
+            "shift": missed + stuck + tail_error,
+            "tail_error": tail_error,
+            "tail_unknown": (rest <= 2.0 * dust) & (tail is None),
         }
-        fields |= {"cap": np.minimum(most / total, 1.0), "rounding": delta}
-        # m additions, one subtraction and the listed values' own roundings.
-        dust = (mass.shape[-1] + 2) * 2.0**-53
-        fields["tail_error"] = np.full(rest.shape, dust if tail is None else 0.0)
-        fields["tail_unknown"] = (rest <= 2.0 * dust) & (tail is None)
-        fields["shift"] = (
-            np.exp(delta) * np.expm1(delta)
-            + 2.0 * np.abs(total - 1.0)
-            + stuck
-            + fields["tail_error"]
-        )
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
@@ -236,12 +235,6 @@ def _read_per_row(values: object, mass: NDArray[np.float64], name: str) -> NDArr
             f"{name} must be at most 1; got {float(array.max()):.6g}. Pass a probability."
         )
     return array
-
-
-def _smallest(numbers: NDArray[np.int64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the smallest listed probability of each row; 1 where nothing is listed."""
-    smallest: NDArray[np.float64] = np.where(numbers >= 0, mass, 1.0).min(axis=-1)
-    return smallest
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -20,10 +20,8 @@ from otm.errors import InvalidParameter, Unsupported
 from otm.overlap import overlap_at
 from otm.partial.completion import Completion, PartialPair
 from otm.partial.top import Floats, Mask
-from otm.pmf import check_instance
-from otm.problem import Problem
+from otm.pmf import check_counts, check_instance
 from otm.statistics import Certified
-from otm.verbs import check_ks
 from otm.verifiers import KSeq, Maximal, Optimal, RecursiveRejection, Verifier
 
 
@@ -45,11 +43,6 @@ class Interval(Certified):
 
     def __repr__(self) -> str:
         return f"Interval(lower={self.lower!s}, upper={self.upper!s}, is_tight={self.is_tight!s})"
-
-    @property
-    def width(self) -> Array:
-        """Upper − lower; infinite where the upper end is."""
-        return self.upper - self.lower
 
     @property
     def is_tight(self) -> Array:
@@ -82,6 +75,7 @@ def optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interval:
         shift(target), and rounding.
     Reference: docs/theory.md, "Partial knowledge" and "The prefix property".
 
+    >>> import otm
     >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25])
     >>> two = otm.partial.TopTokens(tokens=[0, 2], probabilities=[0.25, 0.25])
     >>> ends = optimal_acceptance(otm.partial.PartialPair(draft=one, target=two), k=[1])
@@ -92,9 +86,9 @@ def optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     (array([0.25]), array([0.75]))
     """
     check_instance(pair, PartialPair, name="pair")
-    ks = check_ks(k)
-    ends = [iid_values(*_rows(completion), ks) for completion in _extremes(pair)]
-    return _interval(pair, ends, _slack(pair, ks))
+    ks = check_counts(k, name="k")
+    lowest, highest = (iid_values(end.draft, end.target, ks) for end in _extremes(pair))
+    return _interval(pair, lowest, highest, _slack(pair, ks))
 
 
 def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> Interval:
@@ -126,6 +120,7 @@ def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> In
     Cost: as `optimal_acceptance`; O(m·max k) per row for recursive rejection.
     Reference: SpecTr, Algorithm 2; docs/theory.md, "Partial knowledge" and "Recursive rejection".
 
+    >>> import otm
     >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.75, 0.25])
     >>> two = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5])
     >>> pair = otm.partial.PartialPair(draft=one, target=two)  # all is known
@@ -136,7 +131,7 @@ def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> In
     [[0.847597], [0.8125]]
     """
     check_instance(pair, PartialPair, name="pair")
-    ks = check_ks(k)
+    ks = check_counts(k, name="k")
     if isinstance(verifier, KSeq):
         return _kseq(pair, ks, verifier.gamma)
     if isinstance(verifier, RecursiveRejection):
@@ -175,15 +170,16 @@ def gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     Cost: as `acceptance`.
     Reference: SpecTr, (6); docs/theory.md, "Partial knowledge".
 
+    >>> import otm
     >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.75, 0.25])
     >>> two = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5])
     >>> round(float(gamma_star(otm.partial.PartialPair(draft=one, target=two), k=[2]).upper[0]), 6)
     1.390388
     """
     check_instance(pair, PartialPair, name="pair")
-    ks = check_ks(k)
+    ks = check_counts(k, name="k")
     alpha = _kseq(pair, ks, None)
-    exponent = np.asarray(ks, dtype=np.float64).reshape(-1, *(1,) * (np.ndim(alpha.lower) - 1))
+    exponent = _column(pair, ks)
 
     def factor(value: Floats) -> Floats:
         with quiet():
@@ -200,11 +196,8 @@ def gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
 
 def _kseq(pair: PartialPair, ks: list[int], gamma: float | None) -> Interval:
     if gamma is None:
-        ends = []
-        for completion in _extremes(pair):
-            draft, target = _rows(completion)
-            ends.append(KSeq().curve(Problem(draft=draft, target=target, law=IID(1)), ks, "rule"))
-        return _interval(pair, ends, 2.0 * _slack(pair, ks))
+        lowest, highest = (KSeq().curve(end.problem(IID(1)), ks, "rule") for end in _extremes(pair))
+        return _interval(pair, lowest, highest, 2.0 * _slack(pair, ks))
     highest = float(np.max(gamma_star(pair, k=ks).upper))
     if gamma < highest * (1.0 - 1e-12):
         raise InvalidParameter(
@@ -212,41 +205,31 @@ def _kseq(pair: PartialPair, ks: list[int], gamma: float | None) -> Interval:
             "K-SEQ to be lossless whatever is "
             f"not known; got {gamma:g}. Leave gamma out to use each completion's own gamma*."
         )
-    exponent = np.asarray(ks, dtype=np.float64)[:, None]
     with quiet():
-        ends = [
-            -np.expm1(exponent * np.log1p(-_overlap(c, gamma) / gamma)) for c in _extremes(pair)
-        ]
-    return _interval(pair, ends, _slack(pair, ks))
+        lowest, highest = (
+            -np.expm1(_column(pair, ks) * np.log1p(-_overlap(end, gamma) / gamma))
+            for end in _extremes(pair)
+        )
+    return _interval(pair, lowest, highest, _slack(pair, ks))
 
 
 def _recursive_rejection(pair: PartialPair, ks: list[int]) -> Interval:
     far, near = _extremes(pair)
-    shifts = pair.layout.draft.shift, pair.layout.target.shift
-    low, high = np.zeros_like(shifts[0]), np.zeros_like(shifts[0])
+    shift_p, shift_q = pair.shifts
+    low = high = np.zeros(pair.batch_shape)
     most, least = {}, {}
     for stage in range(max(ks) + 1):
         # What the truth may lose or gain on its nearest completion at level t: shift(target) +
         # t·shift(draft).
-        near_rejects = np.maximum(1.0 - _overlap(near, high) - shifts[1] - high * shifts[0], 0.0)
-        far_rejects = np.minimum(1.0 - _overlap(far, low) + shifts[1] + low * shifts[0], 1.0)
-        most[stage], least[stage] = 1.0 - near_rejects, 1.0 - far_rejects
-        low = low + np.maximum(1.0 - _overlap(near, low) - shifts[1] - low * shifts[0], 0.0)
-        high = high + np.minimum(1.0 - _overlap(far, high) + shifts[1] + high * shifts[0], 1.0)
-    best, first = iid_values(*_rows(near), ks), iid_values(*_rows(far), [1])
-    slack = _slack(pair, ks)
-    upper = np.minimum(np.stack([most[j] for j in ks]) + _floating(pair, ks), best + slack)
-    lower = np.maximum(
-        np.stack([least[j] for j in ks]) - _floating(pair, ks), first - _slack(pair, [1])
-    )
-    single = np.asarray(ks)[:, None] == 1
-    return _shaped(
-        pair,
-        lower,
-        upper,
-        slack,
-        (single & far.is_extreme.reshape(-1), single & near.is_extreme.reshape(-1)),
-    )
+        at_low, at_high = shift_q + low * shift_p, shift_q + high * shift_p
+        most[stage] = 1.0 - np.maximum(1.0 - _overlap(near, high) - at_high, 0.0)
+        least[stage] = 1.0 - np.minimum(1.0 - _overlap(far, low) + at_low, 1.0)
+        low = low + np.maximum(1.0 - _overlap(near, low) - at_low, 0.0)
+        high = high + np.minimum(1.0 - _overlap(far, high) + at_high, 1.0)
+    best, first = optimal_acceptance(pair, k=ks), optimal_acceptance(pair, k=[1])
+    upper = np.minimum(np.stack([most[k] for k in ks]) + _floating(pair, ks), best.upper)
+    lower = np.maximum(np.stack([least[k] for k in ks]) - _floating(pair, ks), first.lower)
+    return _clipped(pair, lower, upper, _slack(pair, ks), is_attained=_column(pair, ks) == 1)
 
 
 def _extremes(pair: PartialPair) -> tuple[Completion, Completion]:
@@ -254,46 +237,40 @@ def _extremes(pair: PartialPair) -> tuple[Completion, Completion]:
     return pair.furthest, pair.closest
 
 
-def _rows(completion: Completion) -> tuple[Floats, Floats]:
-    width = completion.draft.shape[-1]
-    return completion.draft.reshape(-1, width), completion.target.reshape(-1, width)
-
-
 def _overlap(completion: Completion, level: Floats | float) -> Floats:
-    """Evaluate H(t) of a completion at one level, or at one for each row, `(rows,)`."""
-    return np.asarray(overlap_at(*_rows(completion), level))
+    """Evaluate H(t) of a completion at one level, or at one for each row, `(...)`."""
+    return np.asarray(overlap_at(completion.draft, completion.target, level))
+
+
+def _column(pair: PartialPair, ks: Sequence[int]) -> Floats:
+    """Return the numbers of drafts in float64, `(len(ks), 1, ...)` over the batch."""
+    return np.asarray(ks, dtype=np.float64).reshape(-1, *(1,) * len(pair.batch_shape))
 
 
 def _slack(pair: PartialPair, ks: Sequence[int]) -> Floats:
-    """Bound what rounding can do to an acceptance, here and in the input, `(len(ks), rows)`."""
+    """Bound what rounding can do to an acceptance, here and in the input, `(len(ks), ...)`."""
     # The truth is within the shifts of a completion in total variation, and every cut moves by at
     # most k·shift(draft) + shift(target).
-    known = pair.layout
-    counts = np.asarray(ks, dtype=np.float64)[:, None]
-    bound: Floats = _floating(pair, ks) + counts * known.draft.shift + known.target.shift
+    draft, target = pair.shifts
+    bound: Floats = _floating(pair, ks) + _column(pair, ks) * draft + target
     return bound
 
 
 def _floating(pair: PartialPair, ks: Sequence[int]) -> Floats:
-    """Bound our own rounding, `(len(ks), 1)`: sums of W + 5 masses, and powers."""
-    counts = np.asarray(ks, dtype=np.float64)[:, None]
+    """Bound our own rounding, `(len(ks), 1, ...)`: sums of W + 5 masses, and powers."""
     width = pair.layout.draft.mass.shape[1] + 5
-    bound: Floats = 32.0 * (width + np.minimum(counts, 64.0) + 8.0) * UNIT_ROUNDOFF
+    bound: Floats = 32.0 * (width + np.minimum(_column(pair, ks), 64.0) + 8.0) * UNIT_ROUNDOFF
     return bound
 
 
-def _interval(pair: PartialPair, ends: Sequence[Floats], slack: Floats) -> Interval:
-    far, near = _extremes(pair)
-    attained = far.is_extreme.reshape(-1), near.is_extreme.reshape(-1)
-    return _shaped(pair, ends[0] - slack, ends[1] + slack, slack, attained)
+def _interval(pair: PartialPair, lowest: Floats, highest: Floats, slack: Floats) -> Interval:
+    """Move the values of the furthest and of the closest completion outward by the slack."""
+    return _clipped(pair, lowest - slack, highest + slack, slack, is_attained=np.True_)
 
 
-def _shaped(
-    pair: PartialPair, lower: Floats, upper: Floats, slack: Floats, attained: tuple[Mask, Mask]
+def _clipped(
+    pair: PartialPair, lower: Floats, upper: Floats, slack: Floats, *, is_attained: Mask | np.bool_
 ) -> Interval:
-    shape = (len(lower), *pair.batch_shape)
-    flags = [np.broadcast_to(flag, lower.shape).reshape(shape) for flag in attained]
-    low, high = np.clip(lower, 0.0, 1.0).reshape(shape), np.clip(upper, 0.0, 1.0).reshape(shape)
-    return Interval(
-        low, high, flags[0], flags[1], np.broadcast_to(slack, lower.shape).reshape(shape)
-    )
+    """Return the interval in [0, 1], whose ends extreme completions attain where they can be."""
+    far, near = (np.broadcast_to(c.is_extreme & is_attained, slack.shape) for c in _extremes(pair))
+    return Interval(np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0), far, near, slack)

@@ -19,34 +19,42 @@ from otm.sequence.decoder import (
     step,
     steps,
 )
-from otm.sequence.deferred import DeferredDecoder, ExpectedStep, expected_step
-from otm.sequence.delayed_expansion import DelayedExpansion, delayed_expansions
-from otm.sequence.enumeration import (
+from otm.sequence.ersd import Ersd
+from otm.sequence.exact_laws import (
+    DeferredDecoder,
+    ExpectedStep,
     StepLaw,
     completed_law,
     divergence_by_position,
+    expected_step,
     generated_law,
     step_law,
 )
-from otm.sequence.ersd import Ersd
 from otm.sequence.fly import Fly
 from otm.sequence.greedy_chain import GreedyChain, LooseStep, loose_step
 from otm.sequence.greedy_multipath import GreedyMultipath
 from otm.sequence.level_cuts import LevelCutBound, level_cut_upper
 from otm.sequence.likeliest_tree import LikeliestTree, matched_tokens
-from otm.sequence.marginals import BlockMarginals, block_marginals
 from otm.sequence.models import (
     Absorbing,
+    BlockMarginals,
     LanguageModel,
     MarkovModel,
     Memoised,
     TableModel,
     ZerothOrder,
+    block_marginals,
     markov_pair,
     sequence_law,
 )
 from otm.sequence.randomness import Enumerated, Randomness, Sampled, outcomes
-from otm.sequence.ranking import DecoderRanking, RankedDecoder, rank_decoders
+from otm.sequence.ranking import (
+    DecoderRanking,
+    DelayedExpansion,
+    RankedDecoder,
+    delayed_expansions,
+    rank_decoders,
+)
 from otm.sequence.refined_scores import RefinedScores
 from otm.sequence.regret_budget import RegretBudget
 from otm.sequence.sampled_tree import PredictableTree, SampledTree

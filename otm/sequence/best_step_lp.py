@@ -82,19 +82,21 @@ class _Instance:
     """The program's data: drafted paths, and drafted trees as sets of paths.
 
     Attributes:
-        paths: every drafted path of positive target probability, shorter ones first.
-        parents: `(m,)` each one's parent's number, −1 for the empty path.
-        share: `(m,)` q(y | u).
-        tree, path: `(e,)` the pairs (tree, path in it).
+        paths: every drafted path of positive target probability.
+        tree, path: `(e,)` the pairs (drafted tree, path in it).
         mass: `(n,)` Pr(D).
     """
 
-    paths: list[Context]
-    parents: NDArray[np.int64]
-    share: NDArray[np.float64]
+    paths: PathTree
     tree: NDArray[np.int64]
     path: NDArray[np.int64]
     mass: NDArray[np.float64]
+
+    def highest(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the largest value of a path in each tree, 0 for the empty one's."""
+        found = np.zeros(len(self.mass))
+        np.maximum.at(found, self.tree, values[self.path])
+        return found
 
 
 def best_step(
@@ -148,13 +150,17 @@ def _by_enumeration(
 ) -> BestStep:
     """Return the best step of any drafts, from the trees as they are drawn."""
     instance = _instance(decoder, draft, target, start)
-    if not instance.paths:
+    if not instance.paths.paths:
         return BestStep(lower=1.0, upper=1.0, accepted={}, cuts=())
     transport, prices = _solve(instance)
     accepted = _repaired(instance, transport)
     upper, signed = min((_priced(instance, sign * prices), sign) for sign in (1.0, -1.0))
     return _certified(
-        instance.paths, accepted, 1.0 + math.fsum(accepted), upper, _cuts(instance, signed * prices)
+        instance.paths.paths,
+        accepted,
+        1.0 + math.fsum(accepted),
+        upper,
+        _cuts(instance, signed * prices),
     )
 
 
@@ -187,9 +193,9 @@ def _instance(
 ) -> _Instance:
     drafter = Memoised(draft)
     masses: dict[frozenset[Context], float] = {}
-    for tree, mass in outcomes(lambda randomness: decoder.draft(drafter, start, randomness)):
-        drafted = frozenset(found[len(start) :] for found in tree.contexts() if found is not None)
-        masses[drafted] = masses.get(drafted, 0.0) + mass
+    for found, share in outcomes(lambda randomness: decoder.draft(drafter, start, randomness)):
+        drafted = frozenset(path[len(start) :] for path in found.contexts() if path is not None)
+        masses[drafted] = masses.get(drafted, 0.0) + share
     paths = sorted(
         {path for drafted in masses for path in drafted if path}, key=lambda path: (len(path), path)
     )
@@ -204,7 +210,7 @@ def _instance(
         if share > 0 and path[:-1] in number:
             number[path] = len(number) - 1
             shares.append(share)
-    live = [path for path in number if path]
+    live = list(number)[1:]
     pairs = [
         (i, number[path])
         for i, drafted in enumerate(masses)
@@ -216,15 +222,11 @@ def _instance(
             f"The program is limited to {MAX_VARIABLES:,} pairs of a drafted tree and a path in "
             f"it; this one has {len(pairs):,}. Take a smaller vocabulary or tree."
         )
-    edges = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
-    return _Instance(
-        paths=live,
-        parents=np.asarray([number[path[:-1]] for path in live], dtype=np.int64),
-        share=np.asarray(shares),
-        tree=edges[:, 0],
-        path=edges[:, 1],
-        mass=np.asarray(list(masses.values())),
-    )
+    tree, drawn = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
+    mass = np.asarray(list(masses.values()))
+    parents = np.asarray([number[path[:-1]] for path in live], dtype=np.int64)
+    hit = np.bincount(drawn, mass[tree], len(live)).astype(np.float64)
+    return _Instance(PathTree(live, parents, np.asarray(shares), hit), tree, drawn, mass)
 
 
 def _solve(instance: _Instance) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -232,28 +234,21 @@ def _solve(instance: _Instance) -> tuple[NDArray[np.float64], NDArray[np.float64
 
     Variables f(u), then ρ(D, u).
     """
-    size, edges, trees = len(instance.paths), len(instance.path), len(instance.mass)
-    every, ones = np.arange(size), np.ones
-    inner = instance.parents >= 0
-    parent = scipy.sparse.coo_array(
-        (ones(inner.sum()), (instance.parents[inner], every[inner])), shape=(size, size)
-    )
-    stops = scipy.sparse.coo_array(
-        (ones(edges), (instance.path, np.arange(edges))), shape=(size, edges)
-    )
-    balance = scipy.sparse.hstack([parent - scipy.sparse.eye_array(size), stops], format="csr")
+    paths, edges = instance.paths, len(instance.path)
+    size = len(paths.paths)
+    every, onward = scipy.sparse.eye_array(size), paths.children[:size]
+    each = np.ones(edges), np.arange(edges)
+    stops = scipy.sparse.coo_array((each[0], (instance.path, each[1])), shape=(size, edges))
     supply = scipy.sparse.coo_array(
-        (ones(edges), (instance.tree, np.arange(edges))), shape=(trees, edges)
+        (each[0], (instance.tree, each[1])), shape=(len(instance.mass), edges)
     )
-    weighted = scipy.sparse.coo_array(
-        (instance.share[inner], (every[inner], instance.parents[inner])), shape=(size, size)
-    )
-    limits = scipy.sparse.block_array(
-        [[scipy.sparse.eye_array(size) - weighted, None], [None, supply]], format="csr"
-    )
-    right = np.concatenate([np.where(inner, 0.0, instance.share), instance.mass]) * _SCALE
+    balance = scipy.sparse.hstack([onward - every, stops], format="csr")
+    follow = every - (onward @ scipy.sparse.diags_array(paths.share)).T
+    limits = scipy.sparse.block_array([[follow, None], [None, supply]], format="csr")
+    first = np.where(paths.parents >= 0, 0.0, paths.share)
+    right = np.concatenate([first, instance.mass]) * _SCALE
     solution = solve_program(
-        np.concatenate([-ones(size), np.zeros(edges)]),
+        np.concatenate([-np.ones(size), np.zeros(edges)]),
         methods=("highs-ipm" if edges > 20_000 else "highs-ds",),
         tolerance=1e-9,
         A_ub=limits,
@@ -276,22 +271,15 @@ def _repaired(instance: _Instance, transport: NDArray[np.float64]) -> NDArray[np
     used = np.bincount(instance.tree, weights=plan, minlength=len(instance.mass))
     scale = np.where(used > instance.mass, instance.mass / np.maximum(used, 1e-300), 1.0)
     plan = plan * scale[instance.tree]
-    ends = np.bincount(instance.path, weights=plan, minlength=len(instance.paths))
-    reach = np.ones(len(instance.paths))
-    children: list[list[int]] = [[] for _ in instance.paths]
-    for path, parent in enumerate(instance.parents.tolist()):
-        reach[path] = instance.share[path] * (reach[parent] if parent >= 0 else 1.0)
-        if parent >= 0:
-            children[parent].append(path)
-    level = np.zeros(len(instance.paths))
-    for path in reversed(range(len(instance.paths))):
-        below = np.asarray(children[path], dtype=np.int64)
-        # A product of masses may underflow.
-        extra = float(ends[path]) / reach[path] if reach[path] > 0 else 0.0
-        level[path] = min(1.0, _capped(extra, instance.share[below], level[below]))
-    for path, parent in enumerate(instance.parents.tolist()):
-        level[path] = min(level[path], level[parent] if parent >= 0 else 1.0)
-    return reach * level
+    paths = instance.paths
+    ends = np.bincount(instance.path, plan, len(paths.paths)).astype(np.float64)
+    # A product of masses may underflow.
+    extra = np.divide(ends, paths.target, out=np.zeros_like(ends), where=paths.target > 0)
+    level = np.zeros_like(ends)
+    for path in reversed(range(len(ends))):
+        below = slice(*np.searchsorted(paths.parents, [path, path + 1]))
+        level[path] = min(1.0, _capped(float(extra[path]), paths.share[below], level[below]))
+    return np.asarray(paths.target * paths.down(level, np.minimum, 1.0))
 
 
 def _capped(extra: float, share: NDArray[np.float64], levels: NDArray[np.float64]) -> float:
@@ -314,17 +302,9 @@ def _capped(extra: float, share: NDArray[np.float64], levels: NDArray[np.float64
 
 def _priced(instance: _Instance, prices: NDArray[np.float64]) -> float:
     """Return the upper bound that the multipliers μ `(m,)` certify."""
-    highest = np.zeros(len(instance.mass))
-    np.maximum.at(highest, instance.tree, prices[instance.path])
-    # Σ_y q(y | u) ν(uy) by u; the last entry is the empty path's.
-    beyond = np.zeros(len(instance.paths) + 1)
-    for path in reversed(range(len(instance.paths))):
-        parent = instance.parents[path]
-        before = prices[parent] if parent >= 0 else 0.0
-        beyond[parent] += instance.share[path] * max(
-            0.0, 1.0 - prices[path] + before + beyond[path]
-        )
-    return 1.0 + math.fsum(instance.mass * highest) + float(beyond[-1])
+    steps = prices - instance.paths.before(prices, 0.0)
+    reached = math.fsum(instance.mass * instance.highest(prices))
+    return 1.0 + reached + instance.paths.unpriced(steps)
 
 
 def _cuts(instance: _Instance, prices: NDArray[np.float64]) -> tuple[TreeCut, ...]:
@@ -333,13 +313,10 @@ def _cuts(instance: _Instance, prices: NDArray[np.float64]) -> tuple[TreeCut, ..
     Only the running maximum M of μ along a path counts, since D holds all that a path begins with;
     the sets {M > t} are antichains with all that lies below them.
     """
-    highest = np.empty(len(instance.paths))
-    for path, parent in enumerate(instance.parents.tolist()):
-        highest[path] = max(float(prices[path]), float(highest[parent]) if parent >= 0 else 0.0)
-    of_tree = np.zeros(len(instance.mass))
-    np.maximum.at(of_tree, instance.tree, highest[instance.path])
+    highest = instance.paths.down(prices, np.maximum, 0.0)
+    of_tree = instance.highest(highest)
 
     def hit(chosen: NDArray[np.int64], level: float) -> float:
         return float(instance.mass[of_tree >= level].sum())
 
-    return tuple(cuts_between(instance.paths, instance.parents, highest, highest, hit))
+    return tuple(cuts_between(instance.paths, highest, highest, hit))

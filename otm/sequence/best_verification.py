@@ -7,17 +7,16 @@ import functools
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from otm.drafts.iid import IID
 from otm.errors import SolverFailure
 from otm.pmf import settle_counts
 from otm.sequence.best_step_lp import GAP_TOLERANCE
 from otm.sequence.decoder import Step, longest_paths
-from otm.sequence.law_decoder import grow_by_law
 from otm.sequence.models import Context, LanguageModel, check_model, next_distribution
 from otm.sequence.randomness import Randomness
 from otm.sequence.tree_cuts import PathTree, Vector, best_of_paths, solve_program
+from otm.sequence.vertex_decoder import grow_by_law
 from otm.trees.shape import TreeShape
 from otm.verifiers.optimal.verifier import Optimal
 
@@ -82,13 +81,12 @@ class BestVerification:
             for vertices in longest_paths(shape)
         ]
         drawn = np.array([ends.draw(tokens, randomness) for _, tokens in sequences], dtype=np.int64)
-        rule = randomness.rule(Optimal(), ends.law, ends.wanted, IID(self.num_drafts))
-        chosen, _ = randomness.verify(rule, drawn)
+        chosen = randomness.verify(Optimal(), IID(self.num_drafts), ends.law, ends.wanted, drawn)
         if chosen not in drawn:  # g was rounded beyond what the ends can give
-            chosen = len(ends.law) - 1
-        path = ends.paths[chosen]
+            chosen = ends.number[()]
+        path = list(ends.number)[chosen]
         target = next_distribution(self.judge, (*context, *path), name="judge")
-        token = randomness.choose(ends.next_token_law(chosen, target))
+        token = randomness.choose(ends.next_token_law(path, target))
         vertices = next(found for found, tokens in sequences if tokens[: len(path)] == path)
         return tree.step_along(vertices[: len(path)], token)
 
@@ -98,38 +96,33 @@ class _Ends:
     """Laws of a sequence's end and of the step's, over the paths and, last, the empty one.
 
     Attributes:
-        paths: the paths in their order.
+        number: the place of each path in the arrays, the empty one's last.
         stop: `(n + 1,)` probability that a sequence which has a path and has not ended below it
             ends there.
         law, wanted: m and g `(n + 1,)`.
         accepted: f `(n + 1,)`.
-        children: numbers of each path's children by token.
     """
 
-    paths: list[Context]
+    number: dict[Context, int]
     stop: Vector
     law: Vector
     wanted: Vector
     accepted: Vector
-    children: list[dict[int, int]]
 
     def draw(self, tokens: Context, randomness: Randomness) -> int:
         """Return where a sequence ends, walked from its last token up to the empty path."""
-        number = [len(self.paths) - 1]
-        for token in tokens:
-            if token not in self.children[number[-1]]:
-                break
-            number.append(self.children[number[-1]][token])
-        for place in reversed(number[1:]):
-            if randomness.accept(float(self.stop[place])):
+        for count in range(len(tokens), 0, -1):
+            place = self.number.get(tokens[:count])
+            if place is not None and randomness.accept(float(self.stop[place])):
                 return place
-        return number[0]
+        return self.number[()]
 
-    def next_token_law(self, number: int, target: NDArray[np.float64]) -> Vector:
+    def next_token_law(self, path: Context, target: Vector) -> Vector:
         """Return the law of the token after a path: q f(u) less what goes on."""
-        left = target * self.accepted[number]
-        for token, child in self.children[number].items():
-            left[token] = max(left[token] - self.accepted[child], 0.0)
+        left = target * self.accepted[self.number[path]]
+        for token in range(len(left)):
+            if (child := self.number.get((*path, token))) is not None:
+                left[token] = max(left[token] - self.accepted[child], 0.0)
         return np.asarray(left if left.sum() > 0 else target)
 
 
@@ -138,33 +131,20 @@ def _ends(decoder: BestVerification, context: Context) -> _Ends:
     k = decoder.num_drafts
     tree = PathTree.of(decoder.drafter, decoder.judge, context, decoder.length)
     n = len(tree.paths)
-    number = {path: i for i, path in enumerate(tree.paths)} | {(): n}
-    children: list[dict[int, int]] = [{} for _ in range(n + 1)]
-    for path, i in number.items():
-        if path:
-            children[number[path[:-1]]][path[-1]] = i
     accepted = best_of_paths(tree, k, tolerance=GAP_TOLERANCE)[0] if n else np.empty(0)
-    wanted = np.maximum(_ending(tree, accepted), 0.0)
+    wanted = np.maximum(tree.ending(accepted), 0.0)
     reached = _passing_probabilities(tree, k, wanted)
-    law = np.maximum(_ending(tree, reached), 0.0)
+    law = np.maximum(tree.ending(reached), 0.0)
     # P(u) − Σ_y M(uy): what has not ended below u.
     free = np.append(tree.draft - (reached - law[:n]), 1.0)
     stop = np.minimum(np.divide(law, free, out=np.ones_like(law), where=free > 0), 1.0)
     return _Ends(
-        [*tree.paths, ()],
+        {path: place for place, path in enumerate([*tree.paths, ()])},
         stop,
         law / law.sum(),
         wanted / wanted.sum(),
         np.append(accepted, 1.0),
-        children,
     )
-
-
-def _ending(tree: PathTree, passing: Vector) -> Vector:
-    """Return what ends at each path `(n + 1,)`, the empty one last, given what passes it."""
-    found = np.append(passing, 1.0)
-    np.subtract.at(found, np.where(tree.parents >= 0, tree.parents, len(passing)), passing)
-    return found
 
 
 def _passing_probabilities(tree: PathTree, k: int, wanted: Vector) -> Vector:
@@ -176,24 +156,16 @@ def _passing_probabilities(tree: PathTree, k: int, wanted: Vector) -> Vector:
     n = len(tree.paths)
     if n == 0:
         return np.empty(0)
-    every, inner = np.arange(n), np.flatnonzero(tree.parents >= 0)
-    ends = scipy.sparse.eye_array(n + 1, n, format="lil")
-    for i, parent in enumerate(tree.parents.tolist()):
-        ends[parent if parent >= 0 else n, i] -= 1.0
-    ends = ends.tocsr()
-    above = scipy.sparse.csr_array(
-        (np.ones(len(inner)), (tree.parents[inner], inner)), shape=(n, n)
-    )
-    rows = [scipy.sparse.csr_array(above - scipy.sparse.eye_array(n))]
+    ends = scipy.sparse.eye_array(n + 1, n) - tree.children
+    rows = [-ends[:n]]
     right = [np.zeros(n)]
     chosen = [np.arange(n + 1) == i for i in range(n + 1)]
     found = tree.draft
     for _ in range(_ROUNDS):
-        if chosen:
-            inside = np.stack(chosen)
-            least = 1.0 - np.maximum(1.0 - inside @ wanted, 0.0) ** (1.0 / k)
-            rows.append(scipy.sparse.csr_array(-(inside.astype(float) @ ends)))
-            right.append(_SCALE * (inside[:, n] - least))
+        inside = np.stack(chosen)
+        least = 1.0 - np.maximum(1.0 - inside @ wanted, 0.0) ** (1.0 / k)
+        rows.append(scipy.sparse.csr_array(-(inside.astype(float) @ ends)))
+        right.append(_SCALE * (inside[:, n] - least))
         solution = solve_program(
             np.zeros(n),
             methods=("highs-ds",),
@@ -205,11 +177,9 @@ def _passing_probabilities(tree: PathTree, k: int, wanted: Vector) -> Vector:
         found = np.asarray(np.clip(solution.x / _SCALE, 0.0, tree.draft), dtype=np.float64)
         for level in reversed(range(len(tree.levels) - 1)):  # M(u) ≥ Σ_y M(uy), to the last digit
             here = tree.levels[level]
-            found[here] = np.minimum(
-                np.maximum(found[here], tree.added(level, found[tree.levels[level + 1]])),
-                tree.draft[here],
-            )
-        law = np.maximum(_ending(tree, found), 0.0)
+            onward = tree.sums[level + 1] @ found[tree.levels[level + 1]]
+            found[here] = np.minimum(np.maximum(found[here], onward), tree.draft[here])
+        law = np.maximum(tree.ending(found), 0.0)
         order = np.argsort(
             -np.divide(wanted, law, out=np.full(n + 1, np.inf), where=law > 0), kind="stable"
         )
@@ -217,9 +187,7 @@ def _passing_probabilities(tree: PathTree, k: int, wanted: Vector) -> Vector:
         lack = needed + np.expm1(k * np.log1p(-np.minimum(held, 1.0 - 1e-16)))
         worst = np.argsort(-lack)[:8]
         chosen = [
-            np.isin(np.append(every, n), order[: i + 1])
-            for i in worst.tolist()
-            if lack[i] > _ROUNDING
+            np.isin(np.arange(n + 1), order[: i + 1]) for i in worst.tolist() if lack[i] > _ROUNDING
         ]
         if not chosen:
             return found

@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import DecodingInterrupted, InvalidParameter, ShapeMismatch
 from otm.pmf import check_count, check_instance, settle_counts
@@ -66,6 +67,16 @@ class DraftTree:
             before, token = found[int(self.shape.parents[vertex - 1])], int(self.tokens[vertex])
             found.append(None if before is None or token < 0 else (*before, token))
         return found
+
+    def contexts_along(self, vertices: Sequence[int]) -> list[Context]:
+        """Return the contexts before and after each token of a path of vertices from the root.
+
+        >>> tree = DraftTree(TreeShape.chain(2), (4,), np.array([-1, 5, 7]), draft={})
+        >>> tree.contexts_along([1, 2])
+        [(4,), (4, 5), (4, 5, 7)]
+        """
+        tokens = self.tokens[list(vertices)].tolist()
+        return [(*self.context, *tokens[:count]) for count in range(len(tokens) + 1)]
 
     def step_along(self, vertices: Sequence[int], token: int) -> Step:
         """Return the step that accepts a path of vertices from the root and adds a token.
@@ -153,9 +164,14 @@ class Decoder(Scheme):
         """Decode tokens from a drafted tree and the target's distributions at its vertices."""
 
 
-@dataclasses.dataclass(frozen=True)
 class StaticDecoder(Decoder):
-    """A decoder whose drafted tree has one shape in every context."""
+    """A decoder whose drafted tree has one shape in every context.
+
+    Attributes:
+        drafts: the law of siblings, for any number of them; None where it is no draft law.
+    """
+
+    drafts: Law | None = None
 
     @property
     @abc.abstractmethod
@@ -171,6 +187,56 @@ class StaticDecoder(Decoder):
     def depth(self) -> int:
         """The levels of the shape."""
         return self.shape.depth
+
+
+@dataclasses.dataclass(frozen=True)
+class ChainDecoder(StaticDecoder):
+    """A decoder that drafts one sequence of L tokens."""
+
+    length: int
+
+    def __post_init__(self) -> None:
+        settle_counts(self, length=1)
+        super().__post_init__()
+
+    @functools.cached_property
+    def shape(self) -> TreeShape:
+        """A chain."""
+        return TreeShape.chain(self.length)
+
+
+@dataclasses.dataclass(frozen=True)
+class SequencesDecoder(StaticDecoder):
+    """A decoder that drafts K sequences of L tokens, which share `stem` tokens before them."""
+
+    stem = 0
+    num_drafts: int
+    length: int
+
+    def __post_init__(self) -> None:
+        settle_counts(self, num_drafts=1, length=1, stem=0)
+        super().__post_init__()
+
+    @functools.cached_property
+    def shape(self) -> TreeShape:
+        """K chains at the end of the stem."""
+        return TreeShape.delayed(self.stem, self.num_drafts, self.length)
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeDecoder(StaticDecoder):
+    """A decoder that drafts a tree of any shape, of at least one token."""
+
+    tree: TreeShape
+
+    def __post_init__(self) -> None:
+        require_drafts(self.tree)
+        super().__post_init__()
+
+    @property
+    def shape(self) -> TreeShape:
+        """The tree."""
+        return self.tree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -414,27 +480,13 @@ def check_pair(draft: LanguageModel, target: LanguageModel) -> None:
         )
 
 
-def num_sequences(shape: TreeShape) -> int | None:
-    """Return K for K chains of equal length from the root, None for any other shape.
-
-    >>> (
-    ...     num_sequences(TreeShape.sequences(3, 2)),
-    ...     num_sequences(TreeShape.chain(4)),
-    ...     num_sequences(TreeShape([0, 1, 1])),
-    ... )
-    (3, 1, None)
-    """
-    per_level = np.bincount(shape.levels)[1:]
-    forks = np.bincount(shape.parents, minlength=1)[1:]
-    return int(per_level[0]) if np.all(per_level == per_level[0]) and np.all(forks <= 1) else None
-
-
 def independent_sequences(decoder: Decoder) -> int | None:
     """Return K if a decoder drafts K independent sequences of equal length, None if not."""
-    law = getattr(decoder, "law", None)  # how a decoder draws siblings, where that is by a law
-    if not isinstance(decoder, StaticDecoder) or law is None or not isinstance(law(1), IID):
+    if not isinstance(decoder, StaticDecoder) or not isinstance(decoder.drafts, IID):
         return None
-    return num_sequences(decoder.shape)
+    per_level = np.bincount(decoder.shape.levels)[1:]
+    straight = np.all(decoder.shape.num_children[1:] <= 1)
+    return int(per_level[0]) if straight and np.all(per_level == per_level[0]) else None
 
 
 def require_drafts(shape: TreeShape) -> None:

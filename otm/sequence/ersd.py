@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.problem import Problem
-from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step, require_drafts
-from otm.sequence.deferred import (
+from otm.sequence.decoder import Conditionals, DraftTree, Step, TreeDecoder
+from otm.sequence.exact_laws import (
     DeferredDecoder,
     StepModels,
     StepTally,
@@ -19,10 +19,9 @@ from otm.sequence.deferred import (
     sum_by_agreement,
     walk_levels,
 )
-from otm.sequence.law_decoder import descend, grow
 from otm.sequence.models import Context, LanguageModel
 from otm.sequence.randomness import RaceState, Randomness
-from otm.trees.shape import TreeShape
+from otm.sequence.vertex_decoder import descend, grow
 from otm.verifiers.race import Race
 
 MAX_RACE_ENTRIES = 1 << 27
@@ -30,7 +29,7 @@ MAX_RACE_ENTRIES = 1 << 27
 
 
 @dataclasses.dataclass(frozen=True)
-class Ersd(StaticDecoder, DeferredDecoder):
+class Ersd(TreeDecoder, DeferredDecoder):
     """Run a race per vertex: the first arrivals under p are children, the winner under q is output.
 
     The clocks travel with the drafts. The output descends while the winner is a child; at a vertex
@@ -56,16 +55,6 @@ class Ersd(StaticDecoder, DeferredDecoder):
 
     title = "ERSD"
     lossless = True  # the target's winner has the target's law, whatever the drafter does
-
-    tree: TreeShape
-
-    def __post_init__(self) -> None:
-        require_drafts(self.tree)
-
-    @property
-    def shape(self) -> TreeShape:
-        """The tree."""
-        return self.tree
 
     def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
         """Race level by level, one call of the draft model per level."""

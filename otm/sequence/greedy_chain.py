@@ -15,36 +15,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.divergences import divergence_term
-from otm.drafts.base import Law
 from otm.drafts.top_k import TopK
-from otm.pmf import check_instance, settle_counts
-from otm.sequence.decoder import Conditionals, DraftTree, check_step_arguments, evaluate
-from otm.sequence.deferred import StepModels, StepTally
-from otm.sequence.law_decoder import LawDecoder
+from otm.pmf import check_instance
+from otm.sequence.decoder import (
+    ChainDecoder,
+    Conditionals,
+    DraftTree,
+    check_step_arguments,
+    evaluate,
+)
+from otm.sequence.exact_laws import StepModels, StepTally
 from otm.sequence.models import Context, LanguageModel
 from otm.sequence.randomness import Enumerated
-from otm.trees.shape import TreeShape
+from otm.sequence.vertex_decoder import LawDecoder
 
 
 @dataclasses.dataclass(frozen=True)
-class GreedyChain(LawDecoder):
+class GreedyChain(ChainDecoder, LawDecoder):
     """A lossy decoder that drafts the likeliest token again and again and tests the chain."""
 
     lossless = False
 
-    length: int
-
-    def __post_init__(self) -> None:
-        settle_counts(self, length=1)
-
-    @property
-    def shape(self) -> TreeShape:
-        """A chain."""
-        return TreeShape.chain(self.length)
-
-    def law(self, num_drafts: int) -> Law:
-        """The likeliest token."""
-        return TopK(num_drafts)
+    drafts = TopK(1)
 
     @abc.abstractmethod
     def kept_law(self, tokens: NDArray[np.int64], rows: NDArray[np.float64]) -> NDArray[np.float64]:

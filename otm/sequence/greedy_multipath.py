@@ -28,23 +28,19 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.drafts.base import Law
-from otm.drafts.iid import IID
-from otm.pmf import settle_counts
-from otm.sequence.block_weights import next_weight, pass_probability, verify_block
-from otm.sequence.decoder import Conditionals, DraftTree, Step, longest_paths
-from otm.sequence.deferred import StepModels, StepTally
-from otm.sequence.law_decoder import LawDecoder
+from otm.sequence.block_verification import after_rejection, next_weight, verify_block
+from otm.sequence.decoder import Conditionals, DraftTree, SequencesDecoder, Step, longest_paths
+from otm.sequence.exact_laws import StepModels, StepTally
 from otm.sequence.models import Context
 from otm.sequence.randomness import Randomness
-from otm.trees.shape import TreeShape
+from otm.sequence.vertex_decoder import LawDecoder
 
 MOST_ODDS = 1e100
 """Odds beyond which a node's share no longer bends the law: s = p up to 1/α."""
 
 
 @dataclasses.dataclass(frozen=True)
-class GreedyMultipath(LawDecoder):
+class GreedyMultipath(SequencesDecoder, LawDecoder):
     """Draw K i.i.d. sequences, select the highest in the order of q/p, and verify it as a block.
 
     Selected with probability s(x) after each of its prefixes (the formula of the module), the
@@ -78,44 +74,28 @@ class GreedyMultipath(LawDecoder):
     title = "greedy multi-path block verification"
     lossless = True  # docs/theory.md, "Greedy multi-path block verification"
 
-    num_drafts: int
-    length: int
     stem: int = 0
-
-    def __post_init__(self) -> None:
-        settle_counts(self, num_drafts=1, length=1, stem=0)
-
-    @property
-    def shape(self) -> TreeShape:
-        """K chains at the end of the stem."""
-        return TreeShape.delayed(self.stem, self.num_drafts, self.length)
-
-    def law(self, num_drafts: int) -> Law:
-        """Independent drafts."""
-        return IID(num_drafts)
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Select the highest-ranked sequence and verify it as a block against its own law."""
         context, odds = tree.context, 0.0
-        contexts = [context]
-        selected: dict[Context, NDArray[np.float64]] = {}
+        selected = dict(tree.draft)
         paths = longest_paths(tree.shape)
-        for level in range(self.stem + self.length):
+        for level in range(self.depth):
             tokens = [int(tree.tokens[path[level]]) for path in paths]
             token = tokens[0]
-            if level < self.stem:
-                selected[context] = tree.draft[context]
-            else:
+            if level >= self.stem:
                 ranked = RankedTokens.of(
                     tree.draft[context], target(context), odds, self.num_drafts
                 )
                 token = max(tokens, key=ranked.place.__getitem__)
                 selected[context], odds = ranked.selected, ranked.odds(token)
             context = (*context, token)
-            contexts.append(context)
             paths = [path for path, drafted in zip(paths, tokens, strict=True) if drafted == token]
-        kept, after = verify_block(contexts, selected.__getitem__, target, randomness)
-        return tree.step_along(paths[0][:kept], after)
+        kept, after = verify_block(
+            tree.contexts_along(paths[0]), selected.__getitem__, target, randomness
+        )
+        return tree.step_along(paths[0][:kept], randomness.choose(after))
 
     def tally(self, models: StepModels) -> StepTally:
         """Follow the selected sequence, whose law is known, and its block verification.
@@ -145,9 +125,7 @@ class GreedyMultipath(LawDecoder):
                     following = next_weight(weight, law, target, token)
                     beyond = odds if ranked is None else ranked.odds(token)
                     left += visit((*context, token), following, beyond, mass * float(law[token]))
-                excess = np.maximum(weight * target - law, 0.0)
-                passed = pass_probability(float(excess.sum()), weight) if level else 1.0
-                after = excess / excess.sum() if excess.sum() > 0 else target
+                passed, after = after_rejection(weight, law, target)
             accepted = left * passed
             if accepted.any():
                 tally.end_by(context, float(accepted.sum()) * after)

@@ -25,16 +25,16 @@ from otm.sequence.decoder import (
     children_of,
     evaluate,
 )
-from otm.sequence.deferred import (
+from otm.sequence.exact_laws import (
     DeferredDecoder,
     StepModels,
     StepTally,
     Transition,
     walk_levels,
 )
-from otm.sequence.law_decoder import descend
 from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.sequence.randomness import Enumerated, Randomness
+from otm.sequence.vertex_decoder import descend
 from otm.trees.shape import TreeShape
 
 

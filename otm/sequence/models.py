@@ -19,18 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
-from otm.pmf import as_pmf, check_count, check_real, check_rng
+from otm.pmf import as_pmf, check_count, check_instance, check_real, check_rng
 
 Context = tuple[int, ...]
 """Tokens so far, oldest first."""
 
-MAX_TABLE_ENTRIES = 1 << 24
-"""Largest number of probabilities in a Markov model's table."""
+MAX_LAW = 1 << 24
+"""Largest number of probabilities in a Markov model's table, or of a joint law over sequences."""
 
 _MOST_SHOWN = 12
 """Tokens of a context that an error names, the last ones."""
-
-_MOST_FACTORS = 64  # 2^64 is far beyond any limit: larger powers are neither computed nor printed
 
 
 class LanguageModel(Protocol):
@@ -39,15 +37,12 @@ class LanguageModel(Protocol):
     @property
     def num_tokens(self) -> int:
         """V, the size of the vocabulary."""
-        ...
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
         """Return the next-token distribution `(V,)` after `context`."""
-        ...
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
         """Return the next-token distributions `(n, V)` after n contexts, by one call."""
-        ...
 
 
 class OneByOne(abc.ABC):
@@ -60,6 +55,29 @@ class OneByOne(abc.ABC):
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
         """Return the distributions `(n, V)` after n contexts, in their order."""
         return np.stack([self.next(context) for context in contexts])
+
+
+class DerivedModel(abc.ABC):
+    """A model made of another one, which it asks in batches.
+
+    Attributes:
+        model: what it asks.
+    """
+
+    model: LanguageModel
+
+    @property
+    def num_tokens(self) -> int:
+        """V."""
+        return self.model.num_tokens
+
+    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
+        """Return the next-token distribution `(V,)` after a context."""
+        return np.asarray(self.next_batch([context])[0])
+
+    @abc.abstractmethod
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Return the distributions `(n, V)` after n contexts, in their order."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,7 +99,8 @@ class ZerothOrder(OneByOne):
     mass: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mass", _one_row(self.mass))
+        mass = _distributions(self.mass, name="mass", form="(V,)", ndim=1)
+        object.__setattr__(self, "mass", mass)
 
     @property
     def num_tokens(self) -> int:
@@ -169,12 +188,7 @@ class TableModel(OneByOne):
     table: Mapping[Context, object]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.table, Mapping):
-            raise InvalidParameter(
-                "A table model needs a mapping from contexts to distributions; got "
-                f"{self.table!r:.80}. Pass one."
-            )
-        if not self.table:
+        if not check_instance(self.table, Mapping, name="table"):
             raise InvalidParameter(
                 "A table model needs at least one context; the table is empty. Capture one."
             )
@@ -203,11 +217,70 @@ class TableModel(OneByOne):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Memoised:
+class BlockMarginals(OneByOne):
+    """A draft model whose law at a position ignores the path to it.
+
+    Block-diffusion and parallel heads (DFlash, DSpark, Medusa) fill a block in one pass. Their law
+    of a block is the product of its positions' laws: even a perfect one, whose positions are the
+    target's own marginals, does not know which token goes with which. What can be made of such
+    drafts is told by the decoders as for any other draft model: sampled (`BlockVerification`,
+    `SpeculativeSampling`), by argmax (`LikeliestTree(size, length, width=1)`) or as a tree
+    (`LikeliestTree`).
+
+    Args:
+        rows: the laws of the block's positions, `(L, V)`.
+        start: how many tokens stand before the block.
+
+    Raises:
+        InvalidDistribution: if `rows` are not distributions `(L, V)`.
+        InvalidParameter: if `start` is no integer ≥ 0; on use, for a position outside the block.
+
+    Reference: DFlash; DDTree 2026 (2604.12989); docs/theory.md, "Drafters of marginals".
+
+    >>> BlockMarginals([[0.5, 0.5], [0.25, 0.75]], start=1).next([0, 1])
+    array([0.25, 0.75])
+    """
+
+    rows: NDArray[np.float64]
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        rows = _distributions(self.rows, name="rows", form="(L, V)", ndim=2)
+        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "start", check_count(self.start, name="start", minimum=0))
+
+    @property
+    def num_tokens(self) -> int:
+        """V."""
+        return int(self.rows.shape[1])
+
+    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
+        """Return the law of the position after `context`, whatever its tokens.
+
+        Raises:
+            InvalidParameter: if that is no position of the block, or the context no sequence of
+                tokens.
+        """
+        context = check_context(context)
+        position = len(context) - self.start
+        if not 0 <= position < len(self.rows):
+            raise InvalidParameter(
+                f"The block has {len(self.rows)} positions after {self.start} tokens; "
+                f"{len(context)} tokens precede another. Draft at most the block's length, from "
+                "its start."
+            )
+        return np.asarray(self.rows[position])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Memoised(DerivedModel):
     """A model that remembers its answers, as enumerations ask for the same contexts many times.
 
     Args:
         model: what is asked on the first request of a context.
+
+    Raises:
+        InvalidDistribution: on use, if an answer is no distribution.
 
     >>> Memoised(ZerothOrder([0.5, 0.5])).next_batch([(0,), (1,), (0,)]).shape
     (3, 2)
@@ -217,45 +290,27 @@ class Memoised:
     _known: dict[Context, NDArray[np.float64]] = dataclasses.field(
         default_factory=dict, init=False, repr=False
     )
-    _checked: dict[Context, NDArray[np.float64]] = dataclasses.field(
-        default_factory=dict, init=False, repr=False
-    )
 
     def __post_init__(self) -> None:
         check_model(self.model, name="wrapped")
 
-    @property
-    def num_tokens(self) -> int:
-        """V."""
-        return self.model.num_tokens
-
     def distributions(
         self, contexts: Sequence[Context], *, name: str
     ) -> dict[Context, NDArray[np.float64]]:
-        """Return the answers to these contexts, each checked to be a distribution once."""
-        new = [context for context in contexts if context not in self._checked]
-        if new:
-            self._checked.update(_ask_model(self, new, name))
-        return {context: self._checked[context] for context in contexts}
-
-    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Answer from memory, or ask."""
-        key = tuple(context)
-        if key not in self._known:
-            self._known[key] = self.model.next(key)
-        return self._known[key]
+        """Return the answers to these contexts, each asked for and checked once."""
+        new = [context for context in contexts if context not in self._known]
+        self._known.update(next_distributions(self.model, new, name=name))
+        return {context: self._known[context] for context in contexts}
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
         """Ask for the contexts that are new, in one call."""
         keys = [tuple(context) for context in contexts]
-        new = list(dict.fromkeys(key for key in keys if key not in self._known))
-        if new:
-            self._known.update(zip(new, self.model.next_batch(new), strict=True))
-        return np.stack([self._known[key] for key in keys])
+        known = self.distributions(keys, name="wrapped")
+        return np.stack([known[key] for key in keys])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Absorbing:
+class Absorbing(DerivedModel):
     """A model that repeats the end-of-sequence token with certainty once it has been said.
 
     With both models wrapped, every lossless scheme stays lossless up to and including the first
@@ -288,25 +343,14 @@ class Absorbing:
                 "for a text that does not end."
             )
 
-    @property
-    def num_tokens(self) -> int:
-        """V."""
-        return self.model.num_tokens
-
-    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Return certainty of `eos` after the end, the model's answer before."""
-        return self._end() if self.eos in context[self.start :] else self.model.next(context)
-
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Ask the model for the contexts that have not ended."""
-        answers = np.tile(self._end(), (len(contexts), 1))
+        """Answer with certainty of `eos` after the end; ask the model for the other contexts."""
+        certain = np.arange(self.num_tokens) == self.eos
+        answers = np.tile(certain.astype(np.float64), (len(contexts), 1))
         alive = [i for i, context in enumerate(contexts) if self.eos not in context[self.start :]]
         if alive:
             answers[alive] = self.model.next_batch([contexts[i] for i in alive])
         return answers
-
-    def _end(self) -> NDArray[np.float64]:
-        return np.asarray(np.arange(self.num_tokens) == self.eos, dtype=np.float64)
 
 
 def markov_pair(
@@ -346,12 +390,7 @@ def markov_pair(
     size = check_count(num_tokens, name="num_tokens")
     memory = check_count(order, name="order", minimum=0)
     mixing = check_real(similarity, name="similarity", low=0.0, high=1.0)
-    if size ** min(memory + 1, _MOST_FACTORS) > MAX_TABLE_ENTRIES:
-        raise TooLarge(
-            f"A Markov table holds at most {MAX_TABLE_ENTRIES:,} probabilities; V = {size} and "
-            f"order {memory} need V^{memory + 1}. "
-            "Lower the order, or write a model that computes its rows."
-        )
+    require_affordable_law(size, memory + 1)
     generator = check_rng(rng)
     shape = (size,) * memory
     weights = check_real(concentration, name="concentration", low=0.0, open_low=True) * np.ones(
@@ -416,13 +455,6 @@ def next_distributions(
         return {}
     if isinstance(model, Memoised):
         return model.distributions(wanted, name=name)
-    return _ask_model(model, wanted, name)
-
-
-def _ask_model(
-    model: LanguageModel, wanted: list[Context], name: str
-) -> dict[Context, NDArray[np.float64]]:
-    """Ask a model for different contexts and check its answers."""
     answers = np.asarray(model.next_batch(wanted))
     if answers.ndim != 2 or len(answers) != len(wanted):
         raise InvalidDistribution(
@@ -469,11 +501,7 @@ def sequence_law(model: LanguageModel, context: Sequence[int], length: int) -> N
     """
     check_model(model, name="sequence")
     count, size = check_count(length, name="length"), model.num_tokens
-    if size > 1 and size ** min(count, _MOST_FACTORS) > MAX_TABLE_ENTRIES:
-        raise TooLarge(
-            f"A joint law is limited to {MAX_TABLE_ENTRIES:,} sequences; V = {size} and length "
-            f"{count} have V^{count}. Sample instead: otm.sequence.generate."
-        )
+    require_affordable_law(size, count)
     prefix = check_context(context)
     law = np.ones(())
     for level in range(count):
@@ -486,16 +514,58 @@ def sequence_law(model: LanguageModel, context: Sequence[int], length: int) -> N
     return law
 
 
+def block_marginals(model: LanguageModel, *, context: Sequence[int], length: int) -> BlockMarginals:
+    """Return the drafter of a model's exact marginals, the best that heads per position can learn.
+
+    p_i(y) = Pr(the i-th token after `context` is y), i = 1 … L.
+
+    Args:
+        model: any model, such as the target.
+        context: tokens so far.
+        length: L ≥ 1 positions.
+
+    Returns:
+        BlockMarginals, for a step that starts at `context`.
+
+    Raises:
+        TooLarge: beyond the limit of `otm.sequence.sequence_law`.
+
+    Cost: V^L. Reference: docs/theory.md, "Drafters of marginals".
+
+    >>> from otm.sequence import MarkovModel
+    >>> block_marginals(MarkovModel([[1.0, 0.0], [0.0, 1.0]]), context=[1], length=2).rows.tolist()
+    [[0.0, 1.0], [0.0, 1.0]]
+    """
+    start = check_context(context)
+    law = sequence_law(model, start, length)
+    axes = range(law.ndim)
+    rows = np.stack(
+        [law.sum(axis=tuple(other for other in axes if other != axis)) for axis in axes]
+    )
+    return BlockMarginals(rows / rows.sum(axis=1, keepdims=True), start=len(start))
+
+
 def _last_tokens(context: Context) -> str:
     beyond = len(context) - _MOST_SHOWN
     shown = str(context[-_MOST_SHOWN:])
     return shown if beyond <= 0 else f"(… {beyond} tokens …, {shown[1:]}"
 
 
-def _one_row(mass: object) -> NDArray[np.float64]:
-    row = np.asarray(as_pmf(mass, name="mass"), dtype=np.float64)
-    if row.ndim != 1:
-        raise InvalidDistribution(
-            f"mass must be one distribution (V,); its shape is {row.shape}. Pass one row."
+def require_affordable_law(num_tokens: int, length: int) -> None:
+    """Raise `TooLarge` if a law of so many tokens has more than 2²⁴ entries."""
+    # 2^64 is far beyond the limit: larger powers are neither computed nor printed.
+    if num_tokens ** min(length, 64) > MAX_LAW:
+        raise TooLarge(
+            f"A law of several tokens is limited to {MAX_LAW:,} entries; V = {num_tokens} and "
+            f"{length} tokens have V^{length}. Take fewer, or sample with otm.sequence.generate."
         )
-    return row
+
+
+def _distributions(values: object, *, name: str, form: str, ndim: int) -> NDArray[np.float64]:
+    """Return distributions with that many axes, the last over tokens."""
+    rows = np.asarray(as_pmf(values, name=name), dtype=np.float64)
+    if rows.ndim != ndim:
+        raise InvalidDistribution(
+            f"{name} must have the form {form}, V tokens; its shape is {rows.shape}. Reshape it."
+        )
+    return rows

@@ -65,14 +65,15 @@ class Randomness(abc.ABC):
         """Draw drafts `(k,)` from a draft law on the draft distribution `(V,)`."""
 
     @abc.abstractmethod
-    def rule(
-        self, verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law
-    ) -> Conditional:
-        """Prepare a verifier for one pair of distributions."""
-
-    @abc.abstractmethod
-    def verify(self, rule: Conditional, drafts: NDArray[np.int64]) -> tuple[int, bool]:
-        """Return a rule's output token for drafts `(k,)`, and whether it accepted a draft."""
+    def verify(
+        self,
+        verifier: Verifier,
+        law: Law,
+        draft: NDArray[np.float64],
+        target: NDArray[np.float64],
+        drafts: NDArray[np.int64],
+    ) -> int:
+        """Return a verifier's output token for drafts `(k,)` of one pair of distributions."""
 
     @abc.abstractmethod
     def race(self, mass: NDArray[np.float64], k: int) -> RaceState:
@@ -111,17 +112,19 @@ class Sampled(Randomness):
         """Draw by the law's sampler."""
         return np.asarray(law.draw(mass, self._rng.random((1, law.num_uniforms(len(mass)))))[0])
 
-    def rule(
-        self, verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law
-    ) -> Conditional:
-        """Prepare the verifier afresh."""
-        return prepare_conditional(verifier, draft, target, law)
-
-    def verify(self, rule: Conditional, drafts: NDArray[np.int64]) -> tuple[int, bool]:
-        """Execute the rule's published steps."""
+    def verify(
+        self,
+        verifier: Verifier,
+        law: Law,
+        draft: NDArray[np.float64],
+        target: NDArray[np.float64],
+        drafts: NDArray[np.int64],
+    ) -> int:
+        """Execute the published steps of the rule."""
+        rule = prepare_conditional(verifier, law, draft, target)
         rows = check_drafts(drafts, rule.problem)
-        output, accepted = rule.verify(rows, self._rng.random((1, rule.num_uniforms)), None)
-        return int(output[0]), bool(accepted[0])
+        output, _ = rule.verify(rows, self._rng.random((1, rule.num_uniforms)), None)
+        return int(output[0])
 
     def race(self, mass: NDArray[np.float64], k: int) -> RaceState:
         """Start one exponential clock per token."""
@@ -155,11 +158,7 @@ class Enumerated(Randomness):
 
     def choose(self, mass: NDArray[np.float64]) -> int:
         """Fork over the tokens of positive mass."""
-        return int(
-            self._fork(
-                *self._remember(("choose", mass.tobytes()), lambda: _positive(mass / mass.sum()))
-            )
-        )
+        return self._choose(("choose", mass.tobytes()), lambda: mass / mass.sum())
 
     def accept(self, probability: float) -> bool:
         """Fork over yes and no, where both are possible."""
@@ -169,28 +168,29 @@ class Enumerated(Randomness):
 
     def draw(self, law: Law, mass: NDArray[np.float64]) -> NDArray[np.int64]:
         """Fork over every draft sequence of positive mass."""
-        drafts: NDArray[np.int64] = self._fork(
-            *self._remember(("draw", law, mass.tobytes()), lambda: _sequences(law, mass))
-        )
+        key = ("draw", law, mass.tobytes())
+        drafts: NDArray[np.int64] = self._fork(*self._remember(key, lambda: _sequences(law, mass)))
         return drafts
 
-    def rule(
-        self, verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law
-    ) -> Conditional:
-        """Prepare the verifier once per pair of distributions."""
-        key = ("rule", verifier, law, draft.tobytes(), target.tobytes())
-        rule: Conditional = self._remember(
-            key, lambda: prepare_conditional(verifier, draft, target, law)
-        )
-        return rule
+    def verify(
+        self,
+        verifier: Verifier,
+        law: Law,
+        draft: NDArray[np.float64],
+        target: NDArray[np.float64],
+        drafts: NDArray[np.int64],
+    ) -> int:
+        """Fork over the output, by the rule's conditional law."""
+        pair = (verifier, law, draft.tobytes(), target.tobytes())
 
-    def verify(self, rule: Conditional, drafts: NDArray[np.int64]) -> tuple[int, bool]:
-        """Fork over the rule's conditional law."""
-        # Held, so that no other rule can come to have its id.
-        self._memory.setdefault(("rule", id(rule)), rule)
-        key = ("verify", id(rule), drafts.tobytes())
-        pair: tuple[int, bool] = self._fork(*self._remember(key, lambda: _verdicts(rule, drafts)))
-        return pair
+        def output_law() -> NDArray[np.float64]:
+            rule = self._remember(
+                ("rule", *pair), lambda: prepare_conditional(verifier, law, draft, target)
+            )
+            accepted, residual = rule.split(check_drafts(drafts, rule.problem))
+            return np.asarray(accepted[0] + residual[0])
+
+        return self._choose(("verify", *pair, drafts.tobytes()), output_law)
 
     def race(self, mass: NDArray[np.float64], k: int) -> RaceState:
         """Fork over the first k arrivals, tokens without replacement."""
@@ -198,17 +198,33 @@ class Enumerated(Randomness):
 
     def winner(self, target: NDArray[np.float64], state: RaceState) -> int:
         """Fork over the winner given the arrivals, by the coupling of the two races."""
-        key = ("winner", state.drafts.tobytes(), state.draft.tobytes(), target.tobytes())
-        return int(self._fork(*self._remember(key, lambda: self._winners(target, state))))
+        pair = (state.draft.tobytes(), target.tobytes())
+        drafts = tuple(state.drafts.tolist())
 
-    def _winners(
-        self, target: NDArray[np.float64], state: RaceState
-    ) -> tuple[Sequence[int], Sequence[float]]:
-        key = ("coupling", len(state.drafts), state.draft.tobytes(), target.tobytes())
-        rows = self._remember(key, lambda: _race_rows(state.draft, target, len(state.drafts)))
-        # Drafts too unlikely for the coupling's quadrature (masses like 1e-300) have no row; the
-        # winner's own law is a law.
-        return _positive(rows.get(tuple(state.drafts.tolist()), target))
+        def winner_law() -> NDArray[np.float64]:
+            rows = self._remember(
+                ("coupling", len(drafts), *pair),
+                lambda: _race_rows(state.draft, target, len(drafts)),
+            )
+            # Drafts too unlikely for the coupling's quadrature (masses like 1e-300) have no row;
+            # the winner's own law is a law.
+            return np.asarray(rows.get(drafts, target))
+
+        return self._choose(("winner", drafts, *pair), winner_law)
+
+    def advance(self) -> bool:
+        """Move to the next sequence of outcomes; False when all have been followed."""
+        while self._trail and self._trail[-1].taken + 1 == self._trail[-1].num_options:
+            self._trail.pop()
+        if not self._trail:
+            return False
+        self._trail[-1].taken += 1
+        self.mass, self._position = 1.0, 0
+        return True
+
+    def _choose(self, key: object, law: Callable[[], NDArray[np.float64]]) -> int:
+        """Fork over the tokens that have mass in a law, which is remembered."""
+        return int(self._fork(*self._remember(key, lambda: _positive(law()))))
 
     def _remember(self, key: object, make: Callable[[], Any]) -> Any:
         if key not in self._memory:
@@ -222,16 +238,6 @@ class Enumerated(Randomness):
         self._position += 1
         self.mass *= masses[taken]
         return options[taken]
-
-    def advance(self) -> bool:
-        """Move to the next sequence of outcomes; False when all have been followed."""
-        while self._trail and self._trail[-1].taken + 1 == self._trail[-1].num_options:
-            self._trail.pop()
-        if not self._trail:
-            return False
-        self._trail[-1].taken += 1
-        self.mass, self._position = 1.0, 0
-        return True
 
 
 @dataclasses.dataclass
@@ -277,7 +283,7 @@ def outcomes(
 
 
 def prepare_conditional(
-    verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law
+    verifier: Verifier, law: Law, draft: NDArray[np.float64], target: NDArray[np.float64]
 ) -> Conditional:
     """Prepare a verifier that needs nothing but the drafts.
 
@@ -303,15 +309,6 @@ def _sequences(law: Law, mass: NDArray[np.float64]) -> tuple[list[NDArray[np.int
     table = enumerate_drafts(law, mass)
     live = np.flatnonzero(table.mass > 0)
     return list(table.tokens[live]), table.mass[live].tolist()
-
-
-def _verdicts(
-    rule: Conditional, drafts: NDArray[np.int64]
-) -> tuple[list[tuple[int, bool]], list[float]]:
-    accepted, residual = (part[0] for part in rule.split(check_drafts(drafts, rule.problem)))
-    taken, rest = np.flatnonzero(accepted > 0), np.flatnonzero(residual > 0)
-    options = [(int(token), True) for token in taken] + [(int(token), False) for token in rest]
-    return options, [*accepted[taken].tolist(), *residual[rest].tolist()]
 
 
 def _race_rows(

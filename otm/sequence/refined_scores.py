@@ -13,14 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.pmf import settle_counts
-from otm.sequence.block_weights import verify_block
-from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step, longest_paths
-from otm.sequence.deferred import DeferredDecoder, StepModels, StepTally, walk_sequences
-from otm.sequence.law_decoder import grow_by_law
-from otm.sequence.models import Context, LanguageModel
+from otm.sequence.block_verification import verify_block
+from otm.sequence.decoder import Conditionals, DraftTree, SequencesDecoder, Step, longest_paths
+from otm.sequence.exact_laws import DeferredDecoder, StepModels, StepTally, walk_sequences
+from otm.sequence.models import Context, DerivedModel, LanguageModel
 from otm.sequence.randomness import Randomness
 from otm.sequence.score_law import (
     Refinement,
@@ -31,7 +29,7 @@ from otm.sequence.score_law import (
     refine_first,
     win_probabilities,
 )
-from otm.trees.shape import TreeShape
+from otm.sequence.vertex_decoder import grow_by_law
 
 _NEGLIGIBLE = 2.0**-44
 """Tokens of less draft mass are not drafted: sums up to 1 keep nine bits of them at most."""
@@ -41,7 +39,7 @@ RARELY = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
-class RefinedScores(StaticDecoder, DeferredDecoder):
+class RefinedScores(SequencesDecoder, DeferredDecoder):
     """Draft K sequences, score each by all its tokens, and verify the one with the largest score.
 
     After path u a sequence's score has law κ_u, uniform at the root, and the next token y splits
@@ -80,39 +78,30 @@ class RefinedScores(StaticDecoder, DeferredDecoder):
     title = "refined scores"
     lossless = True  # docs/theory.md, "Refined scores"
 
-    num_drafts: int
-    length: int
+    drafts = IID(1)
+
     cells: int = 64
 
     def __post_init__(self) -> None:
-        settle_counts(self, num_drafts=1, length=1, cells=2)
-
-    @property
-    def shape(self) -> TreeShape:
-        """K chains."""
-        return TreeShape.sequences(self.num_drafts, self.length)
-
-    def law(self, num_drafts: int) -> Law:
-        """Independent drafts."""
-        return IID(num_drafts)
+        settle_counts(self, cells=2)
+        super().__post_init__()
 
     def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
         """Draw K sequences level by level, from the draft model without its negligible tokens."""
-        return grow_by_law(self.shape, WithoutNegligible(model), context, self.law, randomness)
+        return grow_by_law(self.shape, WithoutNegligible(model), context, IID, randomness)
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Draw the winner with the probability that its score is the largest, and verify it."""
         passed = ScoredPaths(
             self.num_drafts, self.cells, tree.context, tree.draft.__getitem__, target
         )
-        contexts, paths = tree.contexts(), longest_paths(tree.shape)
-        laws = [passed.law(end) for path in paths if (end := contexts[path[-1]]) is not None]
-        assert len(laws) == len(paths)  # independent drafts never run out
+        paths = longest_paths(tree.shape)
+        laws = [passed.law(tree.contexts_along(path)[-1]) for path in paths]
         chosen = paths[randomness.choose(win_probabilities(laws)) if len(laws) > 1 else 0]
-        winner, start = contexts[chosen[-1]] or (), len(tree.context)
-        prefixes = [winner[: start + level] for level in range(self.length + 1)]
-        kept, token = verify_block(prefixes, passed.chain_law, target, randomness)
-        return tree.step_along(chosen[:kept], token)
+        kept, after = verify_block(
+            tree.contexts_along(chosen), passed.chain_law, target, randomness
+        )
+        return tree.step_along(chosen[:kept], randomness.choose(after))
 
     def tally(self, models: StepModels) -> StepTally:
         """Follow the paths by the probabilities with which they are accepted."""
@@ -127,7 +116,7 @@ class RefinedScores(StaticDecoder, DeferredDecoder):
 
 
 @dataclasses.dataclass(frozen=True)
-class WithoutNegligible:
+class WithoutNegligible(DerivedModel):
     """A model that never says tokens whose mass hardly changes a sum up to 1.
 
     Whatever is drafted, verification towards the target is lossless for the law that it was drafted
@@ -135,15 +124,6 @@ class WithoutNegligible:
     """
 
     model: LanguageModel
-
-    @property
-    def num_tokens(self) -> int:
-        """V."""
-        return self.model.num_tokens
-
-    def next(self, context: Sequence[int]) -> Vector:
-        """Return the model's answer without what is negligible."""
-        return drop_negligible(self.model.next(context))
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> Vector:
         """Return the model's answers without what is negligible."""

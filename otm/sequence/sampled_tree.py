@@ -22,10 +22,10 @@ from otm.drafts.base import PAD
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
 from otm.sequence.decoder import Conditionals, Decoder, DraftTree, SizedTree, Step
-from otm.sequence.law_decoder import descend
 from otm.sequence.models import Context, LanguageModel, next_distribution
 from otm.sequence.randomness import Randomness
 from otm.sequence.traversal_verification import DISTINCT, traverse
+from otm.sequence.vertex_decoder import descend_by_verifier
 from otm.trees.shape import TreeShape
 from otm.verifiers.base import Verifier
 from otm.verifiers.naive import Naive
@@ -45,16 +45,9 @@ class PredictableTree(Decoder):
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Judge siblings in the order in which they were drawn."""
-        rule = self.verifier
-        if rule is None:
+        if self.verifier is None:
             return traverse(tree, target, randomness, DISTINCT)
-
-        def output(vertices: list[int], context: Context, proposals: NDArray[np.int64]) -> int:
-            law = WithoutReplacement(len(proposals))
-            prepared = randomness.rule(rule, tree.draft[context], target(context), law)
-            return randomness.verify(prepared, proposals)[0]
-
-        return descend(tree, target, randomness, output)
+        return descend_by_verifier(tree, target, randomness, self.verifier, WithoutReplacement)
 
 
 def require_successive(verifier: Verifier | None) -> None:

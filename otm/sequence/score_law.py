@@ -77,24 +77,16 @@ class ScoreLaw:
     @functools.cached_property
     def below(self) -> Vector:
         """`(m + 1,)` mass below each edge."""
-        return _running(self.mass)
+        return np.cumulative_sum(self.mass, include_initial=True)
 
     @functools.cached_property
     def moment(self) -> Vector:
         """`(m + 1,)` ∫ g below each edge; the last is `level`."""
-        return _running(self.mass * self.gain)
+        return np.cumulative_sum(self.mass * self.gain, include_initial=True)
 
     def held(self, mass: float) -> float:
         """Return N(z), ∫ g over the lowest scores of that mass."""
-        edges, moments = self._lists
-        i = min(max(bisect.bisect_right(edges, mass), 1), len(self.mass)) - 1
-        return moments[i] + (min(max(mass, edges[i]), edges[i + 1]) - edges[i]) * float(
-            self.gain[i]
-        )
-
-    @functools.cached_property
-    def _lists(self) -> tuple[list[float], list[float]]:
-        return self.below.tolist(), self.moment.tolist()
+        return float(np.interp(mass, self.below, self.moment))
 
     @property
     def level(self) -> float:
@@ -264,29 +256,16 @@ class Atoms:
 
 
 def _spread_over(scores: ScoreLaw, parts: list[tuple[float, float, float]]) -> Vector:
-    """Return the law that spreads each share evenly over its part, wide before narrow ones."""
-    low, high, share = parts[-1]
+    """Return the law that spreads each share evenly over its part of the scores."""
     edges = scores.below
-    inner = np.zeros(len(edges) - 1)
-    if high - low <= _NARROW:  # too unlikely to have a width: all in one cell
-        cell = int(np.searchsorted(edges, 0.5 * (low + high), side="right"))
-        inner[min(max(cell, 1), len(inner)) - 1] = share
-        parts = parts[:-1]
-    if not parts:
-        return inner
-    # The distribution function is piecewise linear between the ends of the parts.
-    places = [part[0] for part in parts] + [part[1] for part in reversed(parts)]
-    heights = [0.0] * (2 * len(parts))
-    density, n = 0.0, len(parts)
-    slopes = []
-    for begin, end, portion in parts:
-        density += portion / (end - begin)
-        slopes.append(density)
-    slopes += slopes[-2::-1]
-    for i in range(1, 2 * n):
-        heights[i] = heights[i - 1] + slopes[i - 1] * (places[i] - places[i - 1])
-    inner += np.diff(np.interp(edges, places, heights))
-    return np.asarray(inner / inner.sum())
+    found = np.zeros_like(scores.mass)
+    for low, high, share in parts:
+        if high - low > _NARROW:
+            found += share / (high - low) * np.diff(np.clip(edges, low, high))
+        else:  # too unlikely to have a width: all in one cell
+            cell = int(np.searchsorted(edges, 0.5 * (low + high), side="right"))
+            found[min(max(cell, 1), len(found)) - 1] += share
+    return np.asarray(found / found.sum())
 
 
 def _vertex(
@@ -363,12 +342,12 @@ def refine(law: ScoreLaw, weight: float, draft: Vector, target: Vector) -> Refin
     if draft.min() <= 0.0:
         order = order[draft[order] > 0.0]
     p = draft[order]
-    below = _running(p)
+    below = np.cumulative_sum(p, include_initial=True)
     np.minimum(below, 1.0, out=below)
     below[-1] = 1.0
     q = target[order]
     q *= weight
-    wanted = _running(q)
+    wanted = np.cumulative_sum(q, include_initial=True)
     held = np.interp(below, law.below, law.moment)
     held[-1] = law.level
     gains = wanted - held
@@ -378,15 +357,12 @@ def refine(law: ScoreLaw, weight: float, draft: Vector, target: Vector) -> Refin
     lifted, low = 0, 0.0
     if cut > 0:
         spare = float(held[cut] - wanted[cut])
-        small, big = 1, cut  # the largest number that can be lifted to the ratio of its last token
-        while small < big:
-            middle = (small + big + 1) // 2
-            ratio = float(q[middle - 1] / p[middle - 1])
-            if ratio * float(below[middle]) - float(wanted[middle]) <= spare:
-                small = middle
-            else:
-                big = middle - 1
-        lifted = small
+
+        def lifting(count: int) -> float:
+            """What it takes to lift so many tokens to the ratio of the last of them."""
+            return float(q[count - 1] / p[count - 1] * below[count] - wanted[count])
+
+        lifted = 1 + bisect.bisect_right(range(2, cut + 1), spare, key=lifting)
         low = (float(wanted[lifted]) + spare) / float(below[lifted])
         # It is below the next ratio; what rounding adds to a quotient of small masses must not lift
         # that, too.
@@ -397,15 +373,14 @@ def refine(law: ScoreLaw, weight: float, draft: Vector, target: Vector) -> Refin
     capped, high = n, float("inf")
     if cut < n:
         spare = max(0.0, float((wanted[n] - wanted[cut]) - (held[n] - held[cut])))
-        small, big = cut, n - 1  # the first token that is capped
-        while small < big:
-            middle = (small + big) // 2
-            ratio = float(q[middle] / p[middle])
-            if float(wanted[n] - wanted[middle]) - ratio * float(below[n] - below[middle]) <= spare:
-                big = middle
-            else:
-                small = middle + 1
-        capped = small
+
+        def kept(first: int) -> float:
+            """What lowering the tokens from one on to its ratio leaves, with a minus sign."""
+            return float(
+                q[first] / p[first] * (below[n] - below[first]) - (wanted[n] - wanted[first])
+            )
+
+        capped = cut + bisect.bisect_left(range(cut, n - 1), -spare, key=kept)
         rest = float(below[n] - below[capped])
         high = (
             (float(wanted[n] - wanted[capped]) - spare) / rest
@@ -456,10 +431,3 @@ def win_probabilities(laws: list[ScoreLaw]) -> Vector:
 def _quadrature(count: int) -> tuple[Vector, Vector]:
     nodes, weights = np.polynomial.legendre.leggauss(count)
     return 0.5 * (nodes + 1.0), 0.5 * weights
-
-
-def _running(values: Vector) -> Vector:
-    found = np.empty(len(values) + 1)
-    found[0] = 0.0
-    np.cumsum(values, out=found[1:])
-    return found

@@ -27,7 +27,7 @@ from otm.sequence.decoder import (
     check_step_arguments,
     evaluate,
 )
-from otm.sequence.models import Context, LanguageModel, check_model
+from otm.sequence.models import Context, DerivedModel, LanguageModel, check_model
 from otm.sequence.randomness import Randomness, outcomes
 from otm.trees.shape import TreeShape
 
@@ -135,14 +135,14 @@ def expected_calls(
         context=context,
     )
     counted, models = _counted(decoder)
-    smallest = _Counted(draft)
-    total = np.zeros(len(models) + 1)
+    models = [_Counted(draft), *models]
+    total = np.zeros(len(models))
 
     def run(randomness: Randomness) -> list[int]:
-        for model in (smallest, *models):
-            model.calls = 0
-        counted.draft(smallest, start, randomness)
-        return [smallest.calls, *(model.calls for model in models)]
+        for model in models:
+            model.calls.clear()
+        counted.draft(models[0], start, randomness)
+        return [len(model.calls) for model in models]
 
     for calls, mass in outcomes(run):
         total += mass * np.array(calls)
@@ -157,21 +157,13 @@ def _counted(decoder: Staged) -> tuple[Staged, list[_Counted]]:
     return dataclasses.replace(decoder, inner=inner, middle=middle), [*models, middle]
 
 
-@dataclasses.dataclass(eq=False)
-class _Counted:
-    """A model that counts the batches it is asked for."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Counted(DerivedModel):
+    """A model that notes the size of each batch that it is asked for."""
 
     model: LanguageModel
-    calls: int = 0
-
-    @property
-    def num_tokens(self) -> int:
-        return self.model.num_tokens
-
-    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        self.calls += 1
-        return self.model.next(context)
+    calls: list[int] = dataclasses.field(default_factory=list)
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        self.calls += 1
+        self.calls.append(len(contexts))
         return self.model.next_batch(contexts)

@@ -20,13 +20,12 @@ from otm.drafts.base import PAD, Law
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
-from otm.sequence.block_weights import next_weight, pass_probability
-from otm.sequence.decoder import Conditionals, DraftTree, Step, children_of, require_drafts
-from otm.sequence.deferred import StepModels, StepTally
-from otm.sequence.law_decoder import LawDecoder
+from otm.sequence.block_verification import after_rejection, next_weight
+from otm.sequence.decoder import Conditionals, DraftTree, Step, TreeDecoder, children_of
+from otm.sequence.exact_laws import StepModels, StepTally
 from otm.sequence.models import Context
 from otm.sequence.randomness import Randomness
-from otm.trees.shape import TreeShape
+from otm.sequence.vertex_decoder import LawDecoder
 
 DISTINCT = WithoutReplacement(1)
 """Siblings differ: the draft law of trees in practice."""
@@ -48,20 +47,9 @@ class PendingVertex:
     draft: NDArray[np.float64]
 
     def after(self, token: int, law: Law) -> PendingVertex:
-        """Return what is left to decide once the child with this token is rejected with all below.
-
-        w·q less what a child takes of it, min(p, w·q), is (w·q − p)₊ = (1 − Σ min) w'·q', and 1 − Σ
-        min = Z + 1 − w.
-        """
-        excess = np.maximum(self.weight * self.target - self.draft, 0.0)
-        total = float(excess.sum())
-        return PendingVertex(
-            weight=pass_probability(total, self.weight),
-            # Without any excess w' is 0 and its q' is never used, or w = 1 and only rounding
-            # rejected the child.
-            target=excess / total if total > 0 else self.target,
-            draft=younger_sibling_law(self.draft, token, law),
-        )
+        """Return what is left once the child with this token is rejected with all below."""
+        weight, target = after_rejection(self.weight, self.draft, self.target)
+        return PendingVertex(weight, target, younger_sibling_law(self.draft, token, law))
 
 
 @dataclasses.dataclass(eq=False)
@@ -75,7 +63,7 @@ class _Visit:
 
 
 @dataclasses.dataclass(frozen=True)
-class TraversalVerification(LawDecoder):
+class TraversalVerification(TreeDecoder, LawDecoder):
     """Draft a tree; accept the first vertex in post-order that passes, with the path to it.
 
     A vertex with weight w, target q and drafts p (w = 1 at the root) hands the child with token x
@@ -109,26 +97,16 @@ class TraversalVerification(LawDecoder):
     title = "traversal verification"
     lossless = True  # docs/theory.md, "Traversal verification"
 
-    tree: TreeShape
     drafts: Law = DISTINCT
 
     def __post_init__(self) -> None:
-        require_drafts(self.tree)
+        super().__post_init__()
         if not isinstance(self.drafts, IID | WithoutReplacement):
             raise Unsupported(
                 "Traversal verification needs the law of each draft given its elder siblings, and "
                 "knows it for independent drafts and drafts without replacement; got "
                 f"{self.drafts!r}. Choose otm.IID(1) or otm.WithoutReplacement(1)."
             )
-
-    @property
-    def shape(self) -> TreeShape:
-        """The tree."""
-        return self.tree
-
-    def law(self, num_drafts: int) -> Law:
-        """The draft law with that many drafts."""
-        return self.drafts.with_k(num_drafts)
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Walk the tree in post-order until a vertex is accepted; the root is, if no other."""

@@ -27,6 +27,7 @@ antichains, the binding ones.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -83,57 +84,45 @@ class TreeCut:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PathTree:
-    """Every path of up to L tokens that both models can take, level by level.
+    """Paths of drafted tokens that both models can take, with all that each of them begins with.
 
     Attributes:
         paths: the paths, shorter ones first, the children of one path next to each other.
         parents: `(n,)` each one's parent's number, −1 for the empty path.
-        levels: a slice for each length.
-        share: `(n,)` q(y | u); draft, target: `(n,)` P(u), Q(u).
-        sums: for each level but the first a matrix that adds up the values at the children of every
-            path of the level before.
+        share: `(n,)` q(y | u).
+        draft: `(n,)` P(u), how likely a path is drafted.
     """
 
     paths: list[Context]
     parents: NDArray[np.int64]
-    levels: list[slice]
     share: Vector
     draft: Vector
-    target: Vector
-    sums: list[scipy.sparse.csr_array]
 
     @classmethod
     def of(
         cls, draft: LanguageModel, target: LanguageModel, start: Context, length: int
     ) -> PathTree:
-        """List the paths; one call of each model per level.
+        """List the paths of up to L tokens of one sequence; one call of each model per level.
 
         Raises:
             TooLarge: beyond `MAX_PATHS`, or `MAX_TABLE`.
         """
         paths: list[Context] = []
-        parents: list[NDArray[np.int64]] = []
-        columns: list[tuple[Vector, Vector, Vector]] = []
+        parents, shares, masses = [np.empty(0, dtype=np.int64)], [np.empty(0)], [np.empty(0)]
         level: list[Context] = [()]
         number, before_p, before_q = np.array([-1]), np.ones(1), np.ones(1)
-        levels: list[slice] = []
-        sums: list[scipy.sparse.csr_array] = []
-        num_tokens = 1
-        for _ in range(length):
-            if len(level) * num_tokens > MAX_TABLE:
+        for depth in range(length):
+            if len(level) * draft.num_tokens > MAX_TABLE:
                 raise TooLarge(
                     f"The paths of one level times the vocabulary are limited to {MAX_TABLE:,}; "
-                    f"after {len(columns)} tokens there are {len(level):,} paths × {num_tokens:,} "
+                    f"after {depth} tokens there are {len(level):,} paths × {draft.num_tokens:,} "
                     "tokens. Take a smaller vocabulary or length, or bound the step from above "
                     "with otm.sequence.level_cut_upper."
                 )
             contexts = [(*start, *path) for path in level]
-            drafted, wanted = (
-                next_distributions(m, contexts, name=n)
-                for m, n in ((draft, "draft"), (target, "target"))
-            )
+            drafted = next_distributions(draft, contexts, name="draft")
+            wanted = next_distributions(target, contexts, name="target")
             p, q = (np.stack([rows[context] for context in contexts]) for rows in (drafted, wanted))
-            num_tokens = p.shape[1]
             joint_p, joint_q = before_p[:, None] * p, before_q[:, None] * q
             above, token = np.nonzero((joint_p > _NEGLIGIBLE) & (joint_q > _NEGLIGIBLE))
             if len(paths) + len(token) > MAX_PATHS:
@@ -144,27 +133,43 @@ class PathTree:
                 )
             if not len(token):
                 break
-            if levels:
-                shape = (len(level), len(token))
-                sums.append(
-                    scipy.sparse.csr_array(
-                        (np.ones(len(token)), (above, np.arange(len(token)))), shape=shape
-                    )
-                )
-            levels.append(slice(len(paths), len(paths) + len(token)))
+            before_p, before_q = joint_p[above, token], joint_q[above, token]
             parents.append(number[above])
-            columns.append((q[above, token], joint_p[above, token], joint_q[above, token]))
-            level = [
-                (*level[i], int(y)) for i, y in zip(above.tolist(), token.tolist(), strict=True)
-            ]
+            shares.append(q[above, token])
+            masses.append(before_p)
+            level = [(*level[i], y) for i, y in zip(above.tolist(), token.tolist(), strict=True)]
             number = np.arange(len(paths), len(paths) + len(token))
             paths += level
-            before_p, before_q = columns[-1][1:]
-        share, mass, wanted_mass = (
-            np.concatenate([c[i] for c in columns]) if columns else np.empty(0) for i in range(3)
-        )
-        joined = np.concatenate(parents) if parents else np.empty(0, dtype=np.int64)
-        return cls(paths, joined.astype(np.int64), levels, share, mass, wanted_mass, sums)
+        return cls(paths, np.concatenate(parents), np.concatenate(shares), np.concatenate(masses))
+
+    @functools.cached_property
+    def levels(self) -> list[slice]:
+        """The numbers of the paths of each length."""
+        lengths = [len(path) for path in self.paths]
+        ends = np.searchsorted(lengths, np.arange(1, lengths[-1] + 2)).tolist()
+        return [slice(start, stop) for start, stop in itertools.pairwise(ends)]
+
+    @functools.cached_property
+    def target(self) -> Vector:
+        """Q(u), `(n,)`."""
+        return self.down(self.share, np.multiply, 1.0)
+
+    @functools.cached_property
+    def children(self) -> scipy.sparse.csr_array:
+        """`(n + 1, n)` ones where a column's path goes on from the row's, the empty path last."""
+        size = len(self.paths)
+        place = np.where(self.parents >= 0, self.parents, size), np.arange(size)
+        return scipy.sparse.csr_array((np.ones(size), place), shape=(size + 1, size))
+
+    @functools.cached_property
+    def sums(self) -> list[scipy.sparse.csr_array]:
+        """For each level the matrix that adds up its values by the path before."""
+        above = [slice(len(self.paths), None), *self.levels]
+        return [self.children[rows, level] for rows, level in zip(above, self.levels, strict=False)]
+
+    def before(self, values: Vector, top: float) -> Vector:
+        """Return each path's parent's value `(n,)`, `top` for the empty path's."""
+        return np.where(self.parents >= 0, values[self.parents], top)
 
     def down(self, values: Vector, combine: np.ufunc, top: float) -> Vector:
         """Return v(uy) = combine(v(u), values(uy)) for every path, from `top` at the empty one."""
@@ -174,33 +179,27 @@ class PathTree:
             found[level] = combine(above, values[level])
         return found
 
-    def added(self, i: int, values: Vector) -> Vector:
-        """Return sums over the children of the paths of level i, given values of level i + 1."""
-        if i + 1 == len(self.levels):
-            return np.zeros((self.levels[i].stop - self.levels[i].start, *values.shape[1:]))
-        return np.asarray(self.sums[i] @ values)
+    def ending(self, passing: Vector) -> Vector:
+        """Return what ends at each path `(n + 1,)`, the empty one last, given what passes it."""
+        return np.asarray(np.append(passing, 1.0) - self.children @ passing)
 
-    def chained(self, ceiling: Vector) -> Vector:
-        """Return the largest f below a ceiling with f(uy) ≤ q(y | u) f(u)."""
-        found = np.empty_like(ceiling)
-        for i, level in enumerate(self.levels):
-            above = found[self.parents[level]] if i else 1.0
-            found[level] = np.minimum(ceiling[level], self.share[level] * above)
-        return found
+    def unpriced(self, prices: Vector) -> float:
+        """Return Σ_y q(y) ν(y), ν(uy) = (1 − π(uy) + Σ_z q(z | uy) ν(uyz))₊, for prices π."""
+        beyond = np.zeros(1)
+        for level, add in zip(reversed(self.levels), reversed(self.sums), strict=True):
+            worth = np.maximum(0.0, 1.0 - prices[level] + beyond)
+            beyond = add @ (self.share[level] * worth)
+        return float(beyond[0])
 
     def heaviest(self, accepted: Vector, slopes: Vector) -> tuple[Vector, Vector]:
         """Return Σ f and Σ P of the antichain heaviest for f − λP, by the slopes λ `(m,)`."""
-        sums = [np.zeros((self.levels[-1].stop - self.levels[-1].start, len(slopes)))] * 2
-        for i in reversed(range(len(self.levels))):
-            level = self.levels[i]
-            own_f, own_p = accepted[level, None], self.draft[level, None]
-            itself = own_f - own_p * slopes > sums[0] - sums[1] * slopes
-            chosen = [
-                np.where(itself, own, below)
-                for own, below in zip((own_f, own_p), sums, strict=True)
-            ]
-            sums = [self.sums[i - 1] @ part if i else part.sum(axis=0) for part in chosen]
-        return sums[0], sums[1]
+        sums = [np.zeros((1, len(slopes)))] * 2
+        for level, add in zip(reversed(self.levels), reversed(self.sums), strict=True):
+            own = accepted[level, None], self.draft[level, None]
+            itself = own[0] - own[1] * slopes > sums[0] - sums[1] * slopes
+            chosen = [np.where(itself, *either) for either in zip(own, sums, strict=True)]
+            sums = [add @ part for part in chosen]
+        return sums[0][0], sums[1][0]
 
 
 def hit_probability(mass: Vector, k: int) -> Vector:
@@ -256,12 +255,7 @@ def best_of_paths(
 def priced_bound(tree: PathTree, k: int, prices: Vector) -> float:
     """Return ∫ φ(P(Π > t)) dt + Σ_y q(y) ν(y), an upper bound for any prices `(n,)` ≥ 0."""
     sizes, weights = _sizes(tree, prices, least=0.0)
-    beyond = np.empty(0)
-    for i in reversed(range(len(tree.levels))):
-        level = tree.levels[i]
-        beyond = np.maximum(0.0, 1.0 - prices[level] + tree.added(i, beyond))
-        beyond *= tree.share[level]
-    return float(weights @ hit_probability(sizes, k)) + math.fsum(beyond)
+    return float(weights @ hit_probability(sizes, k)) + tree.unpriced(prices)
 
 
 def _level_sizes(tree: PathTree, k: int) -> list[float]:
@@ -292,16 +286,18 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
     most = np.minimum(1.0, hit_probability(tree.draft, k) / tree.target)
     unit = most if small else np.ones(size)
     scales = heights[1:] if small else np.ones(len(slopes))
-    inner = np.flatnonzero(tree.parents >= 0)
-    rows = [np.arange(len(inner)), np.arange(len(inner))]
+    every = scipy.sparse.eye_array(size, format="csr")
+    units = scipy.sparse.diags_array(unit, format="csr")
     # R(uy) ≤ R(u), divided by the unit of R(uy)
-    columns, values = (
-        [inner, tree.parents[inner]],
-        [np.ones(len(inner)), -np.minimum(unit[tree.parents[inner]] / unit[inner], _FAR)],
-    )
+    inner = np.flatnonzero(tree.parents >= 0)
+    ratio = np.minimum(tree.before(unit, 1.0) / unit, _FAR)
+    scaled = tree.children[:size] @ scipy.sparse.diags_array(ratio)
+    left = [(every - scaled.T).tocsr()[inner]]
+    weighing = [scipy.sparse.csr_array((len(inner), 0))]
     right: list[Vector] = [np.zeros(len(inner))]
-    num_rows, num_columns = len(inner), size
-    own_rows: list[tuple[NDArray[np.int64], NDArray[np.int64], float]] = []
+    owners: list[NDArray[np.int64]] = []
+    onward = tree.children @ scipy.sparse.diags_array(tree.share)
+    flow = (onward - scipy.sparse.eye_array(size + 1, size)).tocsr()
     for slope, offset, scale in zip(
         slopes.tolist(), offsets.tolist(), scales.tolist(), strict=True
     ):
@@ -309,42 +305,23 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
         live = own.copy()
         for level in reversed(tree.levels[1:]):
             live[tree.parents[level][live[level]]] = True
-        used, mine = np.flatnonzero(live), np.flatnonzero(own)
-        variable = np.full(size, -1)
-        variable[used] = num_columns + np.arange(len(used))
-        num_columns += len(used)
-        if num_columns > MAX_ENTRIES:
+        mine, used = np.flatnonzero(own), np.flatnonzero(live)
+        above = np.unique(tree.parents[used])  # −1, the empty path's, is the last row
+        if size + len(used) + sum(block.shape[1] for block in weighing) > MAX_ENTRIES:
             raise TooLarge(
                 f"The program is limited to {MAX_ENTRIES:,} variables; {len(knots)} knots on "
                 f"{size:,} paths take more. Take a smaller vocabulary or length."
             )
-        place = num_rows + np.arange(len(mine))  # R(u) − A(u)/Q(u) ≤ λ P(u)/Q(u)
-        rows += [place, place]
-        columns += [mine, variable[mine]]
-        values += [unit[mine] / scale, -np.ones(len(mine))]
+        # R(u) − A(u)/Q(u) ≤ λ P(u)/Q(u), then Σ_y q(y | u) A(uy)/Q(uy) ≤ A(u)/Q(u)
+        left += [units[mine] / scale, scipy.sparse.csr_array((len(above), size))]
+        weighing.append(scipy.sparse.vstack([-every[mine], flow[above]], format="csr")[:, used])
         right.append(slope * tree.draft[mine] / (tree.target[mine] * scale))
-        own_rows.append((mine, place, scale))
-        num_rows += len(mine)
-        below = used[tree.parents[used] >= 0]
-        above = np.unique(tree.parents[below])
-        row_of = np.full(size, -1)
-        row_of[above] = num_rows + np.arange(len(above))  # Σ_y q(y | u) A(uy)/Q(uy) ≤ A(u)/Q(u)
-        rows += [row_of[tree.parents[below]], row_of[above]]
-        columns += [variable[below], variable[above]]
-        values += [tree.share[below], -np.ones(len(above))]
-        right.append(np.zeros(len(above)))
-        num_rows += len(above)
-        top = used[tree.parents[used] < 0]
-        rows.append(np.full(len(top), num_rows))
-        columns.append(variable[top])
-        values.append(tree.share[top])
-        right.append(np.array([max(offset, 0.0) / scale]))
-        num_rows += 1
-    matrix = scipy.sparse.csr_array(
-        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
-        shape=(num_rows, num_columns),
+        right.append(np.where(above < 0, max(offset, 0.0) / scale, 0.0))
+        owners.append(mine)
+    matrix = scipy.sparse.hstack(
+        [scipy.sparse.vstack(left), scipy.sparse.block_diag(weighing)], format="csr"
     )
-    cost, high = np.zeros(num_columns), np.full(num_columns, np.inf)
+    cost, high = np.zeros(matrix.shape[1]), np.full(matrix.shape[1], np.inf)
     cost[:size], high[:size] = -tree.target * unit * _SCALE, most / unit
     # The simplex method gives up on a few of those with coefficients far apart.
     solution = solve_program(
@@ -353,25 +330,22 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
         tolerance=1e-10,
         A_ub=matrix,
         b_ub=np.concatenate(right),
-        bounds=np.stack([np.zeros(num_columns), high], axis=1),
+        bounds=np.stack([np.zeros_like(high), high], axis=1),
     )
     prices = np.zeros(size)
-    for mine, place, scale in own_rows:
-        prices[mine] += np.maximum(-solution.ineqlin.marginals[place], 0.0) / (
-            _SCALE * tree.target[mine] * scale
-        )
+    parts = np.split(solution.ineqlin.marginals, np.cumsum([len(part) for part in right]))
+    for mine, part, scale in zip(owners, parts[1::2], scales.tolist(), strict=False):
+        prices[mine] += np.maximum(-part, 0.0) / (_SCALE * tree.target[mine] * scale)
     # f(u) ≤ φ(P(u)): the antichain {u}
-    capped = (most < 1.0) & (solution.upper.marginals[:size] < 0.0)
-    prices[capped] -= solution.upper.marginals[:size][capped] / (
-        _SCALE * tree.target[capped] * unit[capped]
-    )
+    upper = np.where(most < 1.0, np.maximum(-solution.upper.marginals[:size], 0.0), 0.0)
+    prices += upper / (_SCALE * tree.target * unit)
     return np.clip(solution.x[:size] * unit, 0.0, 1.0) * tree.target, prices
 
 
 def _repaired(tree: PathTree, k: int, proposed: Vector) -> Vector:
     """Return f `(n,)` close to a proposed one that respects the target and every antichain."""
     cap = tree.draft * (k * (1.0 - _SHRUNK) if k > 1 else 1.0)
-    found = tree.chained(np.minimum(proposed, cap))
+    found = tree.down(np.minimum(proposed, cap) / tree.target, np.minimum, 1.0) * tree.target
     return np.asarray(found / largest_excess(tree, k, found))
 
 
@@ -427,15 +401,7 @@ def largest_excess(tree: PathTree, k: int, accepted: Vector) -> float:
 def _sizes(tree: PathTree, prices: Vector, *, least: float = 1e-9) -> tuple[Vector, Vector]:
     """Return the values of P(Π > t) by falling t, and how long each lasts, short ones left out."""
     along = tree.down(prices, np.add, 0.0)
-    ending = np.concatenate(
-        [
-            tree.draft[level]
-            - tree.added(
-                i, tree.draft[tree.levels[i + 1]] if i + 1 < len(tree.levels) else np.empty(0)
-            )
-            for i, level in enumerate(tree.levels)
-        ]
-    )
+    ending = tree.ending(tree.draft)[:-1]
     order = np.argsort(-along, kind="stable")
     above = np.minimum(np.cumsum(np.maximum(ending[order], 0.0)), 1.0)
     lengths = along[order] - np.append(along[order][1:], 0.0)
@@ -465,12 +431,11 @@ def _nested_cuts(tree: PathTree, k: int, prices: Vector) -> list[TreeCut]:
     def hit(chosen: NDArray[np.int64], level: float) -> float:
         return float(hit_probability(np.array(tree.draft[chosen].sum()), k))
 
-    return cuts_between(tree.paths, tree.parents, along, along[prices > _LEAST_WEIGHT], hit)
+    return cuts_between(tree, along, along[prices > _LEAST_WEIGHT], hit)
 
 
 def cuts_between(
-    paths: list[Context],
-    parents: NDArray[np.int64],
+    tree: PathTree,
     along: Vector,
     levels: Vector,
     hit: Callable[[NDArray[np.int64], float], float],
@@ -478,19 +443,18 @@ def cuts_between(
     """Return the antichains {v ≥ t} between neighbouring levels t, heaviest first.
 
     Args:
-        paths: what the models can write, shorter ones first.
-        parents: `(n,)` each one's parent's number, −1 for the empty path.
+        tree: what the models can write.
         along: `(n,)` values v ≥ 0 that do not fall along a path.
         levels: the values at which the antichain changes.
         hit: (paths in the antichain, level) → the probability that a draft is among them.
     """
-    before = np.where(parents >= 0, along[parents], 0.0)
+    before = tree.before(along, 0.0)
     steps = np.unique(np.append(np.maximum(levels, 0.0), 0.0)).tolist()
     found = []
     for low, high in itertools.pairwise(steps):
         if high - low > _LEAST_WEIGHT:
             chosen = np.flatnonzero((along >= high) & (before < high))
-            cut = tuple(paths[i] for i in chosen.tolist())
+            cut = tuple(tree.paths[i] for i in chosen.tolist())
             found.append(TreeCut(cut, hit(chosen, high), high - low))
     return sorted(found, key=lambda cut: -cut.weight)
 

@@ -1,5 +1,5 @@
-"""Decoding vertex by vertex: at each visited vertex a verifier picks the output among the drafted
-children.
+"""Drafting level by level by a draft law, and decoding vertex by vertex: at each visited vertex a
+verifier picks the output among the drafted children.
 
 The current vertices are those that agree with the output so far; they share one context. Their
 children together are drafts of the next token, and a verifier for that many drafts picks the
@@ -16,22 +16,32 @@ A scheme of this kind is a shape, a draft law and a verifier; the five below are
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.drafts.base import Law, enumerate_drafts
+from otm.drafts.base import PAD, Law, enumerate_drafts
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
-from otm.errors import InvalidParameter, Unsupported
-from otm.pmf import check_counts, check_instance, settle_counts
-from otm.sequence.decoder import Conditionals, DraftTree, Step, require_drafts
-from otm.sequence.deferred import (
+from otm.errors import Unsupported
+from otm.pmf import check_counts, check_instance
+from otm.sequence.decoder import (
+    ChainDecoder,
+    Conditionals,
+    DraftTree,
+    SequencesDecoder,
+    StaticDecoder,
+    Step,
+    Stop,
+    TreeDecoder,
+    children_of,
+)
+from otm.sequence.exact_laws import (
     MAX_ENTRIES,
+    DeferredDecoder,
     StepModels,
     StepTally,
     Transition,
@@ -39,8 +49,7 @@ from otm.sequence.deferred import (
     sum_by_agreement,
     walk_levels,
 )
-from otm.sequence.law_decoder import LawDecoder, descend
-from otm.sequence.models import Context
+from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.sequence.randomness import Randomness, prepare_conditional
 from otm.trees.shape import TreeShape
 from otm.verifiers.base import Verifier
@@ -49,70 +58,49 @@ from otm.verifiers.maximal import Maximal
 from otm.verifiers.recursive_rejection import RecursiveRejection
 
 
-class VertexScheme(NamedTuple):
-    """Where drafts stand, the law of one vertex's children, and what verifies them."""
+class LawDecoder(StaticDecoder, DeferredDecoder):
+    """A decoder that draws the children of every vertex by a draft law, independent by default."""
 
-    shape: TreeShape
-    law: Law
+    drafts: Law = IID(1)
+
+    def law(self, num_drafts: int) -> Law:
+        """The law of that many children of one vertex, or of several that agree."""
+        return self.drafts.with_k(num_drafts)
+
+    def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
+        """Draw level by level, with one call of the draft model per level."""
+        return grow_by_law(self.shape, model, context, self.law, randomness)
+
+
+class VertexDecoder(LawDecoder):
+    """A decoder that verifies children by a verifier that needs nothing but the drafts.
+
+    Attributes:
+        verifier: picks the output among the children of the current vertices.
+    """
+
     verifier: Verifier
 
-
-@dataclasses.dataclass(frozen=True)
-class VertexDecoder(LawDecoder):
-    """A decoder that verifies children by a verifier that needs nothing but the drafts."""
-
-    @abc.abstractmethod
-    def scheme(self) -> VertexScheme:
-        """Return what the decoder's parameters stand for."""
-
     def __post_init__(self) -> None:
-        tree, drafts, verifier = self.scheme()
-        require_drafts(tree)
-        if not isinstance(verifier, Verifier):
-            raise InvalidParameter(
-                "verifier must be an instance of one of otm.verifiers.VERIFIERS; got "
-                f"{verifier!r}. Pass otm.KSeq(), say."
-            )
-        if not check_instance(drafts, Law, name="drafts").one_drafter:
+        super().__post_init__()
+        check_instance(self.verifier, Verifier, name="verifier")
+        if not check_instance(self.drafts, Law, name="drafts").one_drafter:
             raise Unsupported(
-                f"A tree is drafted by one model; {drafts!r} draws from several. Choose "
+                f"A tree is drafted by one model; {self.drafts!r} draws from several. Choose "
                 "otm.IID(1), say."
             )
-
-    @functools.cached_property
-    def _scheme(self) -> VertexScheme:
-        """What the parameters stand for, made once."""
-        return self.scheme()
-
-    @property
-    def shape(self) -> TreeShape:
-        """The shape of the drafted tree."""
-        return self._scheme.shape
 
     @property
     def lossless(self) -> bool:
         """As its verifier (docs/theory.md, "Verify level by level" and "Trees")."""
-        return self._scheme.verifier.lossless
-
-    def law(self, num_drafts: int) -> Law:
-        """The draft law with that many drafts."""
-        return self._scheme.law.with_k(num_drafts)
+        return self.verifier.lossless
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Run the verifier at each vertex that the output reaches."""
-        verifier = self._scheme.verifier
-
-        def output(vertices: list[int], context: Context, proposals: NDArray[np.int64]) -> int:
-            rule = randomness.rule(
-                verifier, tree.draft[context], target(context), self.law(len(proposals))
-            )
-            return randomness.verify(rule, proposals)[0]
-
-        return descend(tree, target, randomness, output)
+        return descend_by_verifier(tree, target, randomness, self.verifier, self.law)
 
     def tally(self, models: StepModels) -> StepTally:
         """Enumerate the drafts of one vertex at a time, with the verifier's law of the output."""
-        verifier = self._scheme.verifier
 
         def transitions(context: Context, count: int) -> list[Transition]:
             law, draft, target = self.law(count), models.draft(context), models.target(context)
@@ -121,7 +109,7 @@ class VertexDecoder(LawDecoder):
             live = table.mass > 0
             tokens, mass = table.tokens[live], table.mass[live]
             require_table(len(mass), len(draft), MAX_ENTRIES)
-            rule = prepare_conditional(verifier, draft, target, law)
+            rule = prepare_conditional(self.verifier, law, draft, target)
 
             def joint(block: slice) -> NDArray[np.float64]:
                 accepted, residual = rule.split(tokens[block])
@@ -133,7 +121,7 @@ class VertexDecoder(LawDecoder):
 
 
 @dataclasses.dataclass(frozen=True)
-class SpeculativeSampling(VertexDecoder):
+class SpeculativeSampling(ChainDecoder, VertexDecoder):
     """Draft `length` tokens in a row and verify each of them until one is rejected.
 
     E[tokens] = 1 + Σ_i Pr(the first i drafts are accepted); (1 − a^{γ+1})/(1 − a) when every draft
@@ -161,20 +149,11 @@ class SpeculativeSampling(VertexDecoder):
 
     title = "speculative sampling"
 
-    length: int
     verifier: Verifier = Maximal()
-
-    def __post_init__(self) -> None:
-        settle_counts(self, length=1)
-        super().__post_init__()
-
-    def scheme(self) -> VertexScheme:
-        """Return a chain, independent drafts and the verifier."""
-        return VertexScheme(TreeShape.chain(self.length), IID(1), self.verifier)
 
 
 @dataclasses.dataclass(frozen=True)
-class DraftSelection(VertexDecoder):
+class DraftSelection(SequencesDecoder, VertexDecoder):
     """Draft K i.i.d. sequences of L tokens and verify their next tokens together, level by level.
 
     Level by level: Y ~ verifier(next tokens of the survivors); keep the survivors whose next token
@@ -201,19 +180,7 @@ class DraftSelection(VertexDecoder):
 
     title = "draft selection"
 
-    num_drafts: int
-    length: int
     verifier: Verifier = KSeq()
-
-    def __post_init__(self) -> None:
-        settle_counts(self, num_drafts=1, length=1)
-        super().__post_init__()
-
-    def scheme(self) -> VertexScheme:
-        """Return K chains, independent drafts and the verifier."""
-        return VertexScheme(
-            TreeShape.sequences(self.num_drafts, self.length), IID(1), self.verifier
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,20 +216,17 @@ class PrefixTree(VertexDecoder):
     verifier: Verifier = KSeq()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "factors", tuple(check_counts(self.factors, name="a factor")))
-        if not self.factors:
-            raise InvalidParameter(
-                "factors must name at least one level; got none. Pass (4, 2, 1), say."
-            )
+        object.__setattr__(self, "factors", tuple(check_counts(self.factors, name="factors")))
         super().__post_init__()
 
-    def scheme(self) -> VertexScheme:
-        """Return the full tree with these factors, independent drafts and the verifier."""
-        return VertexScheme(TreeShape.prefix_tree(self.factors), IID(1), self.verifier)
+    @functools.cached_property
+    def shape(self) -> TreeShape:
+        """The full tree with these factors."""
+        return TreeShape.prefix_tree(self.factors)
 
 
 @dataclasses.dataclass(frozen=True)
-class Gsd(VertexDecoder):
+class Gsd(TreeDecoder, VertexDecoder):
     """Draw children without replacement and verify them in order by recursive rejection.
 
     The drafting strategies are shapes: `TreeShape.chain(n)` sequence (`chain(1)` simple),
@@ -288,15 +252,12 @@ class Gsd(VertexDecoder):
 
     title = "GSD"
 
-    tree: TreeShape
-
-    def scheme(self) -> VertexScheme:
-        """Return the tree, successive draws of which none is twice, and recursive rejection."""
-        return VertexScheme(self.tree, WithoutReplacement(1), RecursiveRejection())
+    drafts = WithoutReplacement(1)
+    verifier = RecursiveRejection()
 
 
 @dataclasses.dataclass(frozen=True)
-class TreeVerification(VertexDecoder):
+class TreeVerification(TreeDecoder, VertexDecoder):
     """Draw children by any draft law and verify them by any verifier for that law.
 
     `TreeVerification(tree, otm.IID(1), otm.Optimal())` is the optimal verifier at every vertex,
@@ -327,10 +288,119 @@ class TreeVerification(VertexDecoder):
 
     title = "tree verification"
 
-    tree: TreeShape
-    drafts: Law
+    drafts: Law = dataclasses.field()
     verifier: Verifier
 
-    def scheme(self) -> VertexScheme:
-        """Return its three parameters."""
-        return VertexScheme(self.tree, self.drafts, self.verifier)
+
+def grow(
+    shape: TreeShape,
+    model: LanguageModel,
+    context: Context,
+    children: Callable[[int, NDArray[np.float64], int], NDArray[np.int64]],
+) -> DraftTree:
+    """Draft a tree level by level.
+
+    Args:
+        shape: the tree's shape.
+        model: the draft model, called once per level on the contexts that draft there.
+        context: tokens before the root.
+        children: (vertex, draft distribution, number of children) → their tokens, −1 for no draft.
+
+    Returns:
+        DraftTree, without races.
+    """
+    below = children_of(shape)
+    tokens = np.full(shape.num_nodes + 1, PAD, dtype=np.int64)
+    contexts: dict[int, Context] = {0: context}
+    known: dict[Context, NDArray[np.float64]] = {}
+    level = [0]
+    while drafting := [vertex for vertex in level if below[vertex]]:
+        known |= next_distributions(model, (contexts[vertex] for vertex in drafting), name="draft")
+        level = []
+        for vertex in drafting:
+            drawn = children(vertex, known[contexts[vertex]], len(below[vertex]))
+            for child, token in zip(below[vertex], drawn.tolist(), strict=True):
+                if token != PAD:
+                    tokens[child] = token
+                    contexts[child] = (*contexts[vertex], token)
+                    level.append(child)
+    return DraftTree(shape=shape, context=context, tokens=tokens, draft=known)
+
+
+def grow_by_law(
+    shape: TreeShape,
+    model: LanguageModel,
+    context: Context,
+    law: Callable[[int], Law],
+    randomness: Randomness,
+) -> DraftTree:
+    """Draft a tree level by level, the n children of a vertex by `law(n)`."""
+
+    def children(vertex: int, mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+        drafts = law(count)
+        drafts.align(mass, mass)  # refuses more drafts than the law can give from this vocabulary
+        return randomness.draw(drafts, mass)
+
+    return grow(shape, model, context, children)
+
+
+def descend(
+    tree: DraftTree,
+    target: Conditionals,
+    randomness: Randomness,
+    output: Callable[[list[int], Context, NDArray[np.int64]], int],
+) -> Step:
+    """Follow the output through a drafted tree.
+
+    Args:
+        tree: the drafted tree.
+        target: the target's distributions.
+        randomness: draws the token after the last draft.
+        output: (current vertices, their context, their children's tokens) → the output token.
+
+    Returns:
+        Step.
+    """
+    below, context = children_of(tree.shape), tree.context
+    stopped: Stop = "rejected"
+    current = [0]
+    survivors: list[tuple[int, ...]] = []
+    while current:
+        children = [child for vertex in current for child in below[vertex]]
+        if not children:
+            context, stopped = (*context, randomness.choose(target(context))), "end_of_draft"
+            break
+        proposals = tree.tokens[children]
+        token = output(current, context, proposals)
+        context = (*context, token)
+        # All children equal to the output go on, whichever of them the verifier accepted.
+        drafted = zip(children, proposals.tolist(), strict=True)
+        current = [child for child, proposal in drafted if proposal == token]
+        if current:
+            survivors.append(tuple(current))
+    return Step(context[len(tree.context) :], len(survivors), stopped, tuple(survivors))
+
+
+def descend_by_verifier(
+    tree: DraftTree,
+    target: Conditionals,
+    randomness: Randomness,
+    verifier: Verifier,
+    law: Callable[[int], Law],
+) -> Step:
+    """Let a verifier pick each output among the children of the vertices that the output reached.
+
+    Args:
+        tree: the drafted tree.
+        target: the target's distributions.
+        randomness: runs the verifier.
+        verifier: any that needs nothing but the drafts.
+        law: number of children → the law that they were drawn by.
+    """
+
+    def output(vertices: list[int], context: Context, proposals: NDArray[np.int64]) -> int:
+        return randomness.verify(
+            verifier, law(len(proposals)), tree.draft[context], target(context), proposals
+        )
+
+    return descend(tree, target, randomness, output)

@@ -9,19 +9,20 @@ which the tests compare them with; what is shared here is the sort, the running 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from otm._arrays import Array, clip, integer_power, is_on_host, namespace, quiet, total
+from otm._arrays import Array, clip, is_on_host, namespace, quiet, total
 from otm.drafts.iid_cut import optimum_on_curve
 from otm.overlap import OverlapCurve
+from otm.overlap.curve import powers_of_rest
 from otm.races import matching_probabilities
 from otm.verifiers.fuzzy import Fuzzy
 from otm.verifiers.kseq import kseq_on_curve
 from otm.verifiers.lenience import Lenience
-from otm.verifiers.passing import TypicalAcceptance
 from otm.verifiers.recursive_rejection import rejection_levels
+from otm.verifiers.typical_acceptance import TypicalAcceptance
 
 Values = dict[tuple[str, int], Array]
 """Values `(...)` of a chunk by (stem of the column, k)."""
@@ -39,7 +40,6 @@ logarithms.
 
 _SMALLEST, _SMALLEST_SINGLE = 5e-324, 1.4e-45
 _LEAST = -1.7976931348623157e308  # what −∞ is taken for, so that 0 times it is 0
-_SINGLE = 1e-4  # a mean of float32 logarithms, each below 90 in size, is off by less
 
 
 def along_the_curve(p: Array, q: Array, ks: Sequence[int], wanted: Collection[str]) -> Values:
@@ -54,7 +54,7 @@ def along_the_curve(p: Array, q: Array, ks: Sequence[int], wanted: Collection[st
         masses, hit = curve.in_order(q), matching_probabilities(curve)
         values["race_iid", 1] = _dot(masses, hit)
         _list_races(values, masses, hit, ks)
-        for k, missed in _powers(1.0 - hit, ks):
+        for k, missed in powers_of_rest(hit, ks):
             values["poisson_representation_lower_without_replacement", k] = whole - _dot(
                 masses, missed
             )
@@ -87,7 +87,7 @@ def by_powers(p: Array, q: Array, ks: Sequence[int]) -> Values:
     excess, whole, overlap = q - overlap, total(q), total(overlap)
     surplus = total(excess)
     values: Values = {("naive_tree_iid", 1): overlap, ("maximal_iid", 1): overlap}
-    for k, missed in _powers(1.0 - p, sorted({*ks, *(k - 1 for k in ks if k > 1)})):
+    for k, missed in powers_of_rest(p, sorted({*ks, *(k - 1 for k in ks if k > 1)})):
         if k in ks:
             values["naive_iid", k] = whole - _dot(q, missed)
         if k + 1 in ks:
@@ -168,25 +168,10 @@ def single_draft(p: Array, q: Array, described: dict[str, Array], overlap: Array
     threshold = xp.clip(typical.delta * xp.exp(-described["target_entropy"]), None, typical.eps)
     keep = xp.where(q > threshold[..., None], p, xp.zeros_like(p))
     values["typical_acceptance_iid", 1] = total(keep) + same - _dot(keep, q)
-    middle = 0.5 * (p + q)
-    # Single precision decides, but where it is too close to the threshold to tell; to ask that, one
-    # would wait for a device.
-    distance = (
-        _jensen_shannon(middle, xp.astype(middle, xp.float32), described) if is_on_host(p) else None
-    )
-    if distance is None or bool(xp.any(xp.abs(distance - Fuzzy().threshold) < _SINGLE)):
-        distance = _jensen_shannon(middle, middle, described)
-    is_open = distance <= Fuzzy().threshold
-    values["fuzzy_iid", 1] = xp.where(is_open, xp.ones_like(same), same)
+    middle, entropies = 0.5 * (p + q), described["draft_entropy"] + described["target_entropy"]
+    divergence = -_dot(middle, logarithm(middle)) - 0.5 * entropies  # Jensen–Shannon
+    values["fuzzy_iid", 1] = xp.where(divergence <= Fuzzy().threshold, xp.ones_like(same), same)
     return values
-
-
-def _jensen_shannon(middle: Array, argument: Array, described: dict[str, Array]) -> Array:
-    """Return H(m) − (H(p) + H(q))/2 for m = (p + q)/2, the logarithm of m taken in the precision of
-    `argument`.
-    """
-    logs = namespace(middle).astype(logarithm(argument), middle.dtype, copy=False)
-    return -_dot(middle, logs) - 0.5 * (described["draft_entropy"] + described["target_entropy"])
 
 
 def logarithm(mass: Array) -> Array:
@@ -231,22 +216,6 @@ def chunk_values(
             values |= by_powers(p, q, ks)
             values |= single_draft(p, q, described, values["maximal_iid", 1])
         return values, described
-
-
-def _powers(base: Array, ks: Sequence[int]) -> Iterator[tuple[int, Array]]:
-    """Yield (k, base^k) for ascending k, each power made from the one before; `base` lies in [0, 1]
-    up to rounding.
-
-    What is yielded is overwritten on the next step.
-    """
-    xp = namespace(base)
-    base = xp.maximum(base, xp.zeros_like(base[..., :1]))
-    power, reached = base + 0.0, 1
-    for k in ks:
-        if k > reached:
-            power *= base if k == reached + 1 else integer_power(base, k - reached)
-            reached = k
-        yield k, power
 
 
 def _dot(left: Array, right: Array) -> Array:

@@ -50,12 +50,12 @@ from otm.pmf import (
     as_pmfs,
     as_rows,
     check_count,
+    check_counts,
     plain_array,
 )
 from otm.problem import keyword_only
 from otm.table import arrays
 from otm.tabular import OneTable, Table
-from otm.verbs import check_ks
 from otm.verifiers import (
     Fuzzy,
     GreedyOptimal,
@@ -268,7 +268,7 @@ class Wanted:
         """Return what names and numbers of drafts stand for, or say which is none; all names if
         there are none.
         """
-        ks = tuple(sorted(set(check_ks(k))))
+        ks = tuple(sorted(set(check_counts(k, name="k"))))
         if columns is not None and not isinstance(columns, Iterable):
             raise InvalidParameter(
                 f"columns must be names of the table's columns; got {columns!r}. Pass a list of "

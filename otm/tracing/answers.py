@@ -78,20 +78,22 @@ def integer_of(token: Any) -> int | None:
 
 
 @contextlib.contextmanager
-def naming_failures(place: str = "") -> Iterator[None]:
+def naming_failures(place: Callable[[], str] = str) -> Iterator[None]:
     """Turn whatever the code raises into a `CandidateFailure` that says what it was.
 
     Args:
-        place: what the message ends with, such as the drafts.
+        place: returns what the message ends with, such as the drafts; asked where it fails.
     """
     try:
         yield
     except CandidateFailure as error:
-        raise CandidateFailure(f"{error}{place}") from error
+        raise CandidateFailure(f"{error}{place()}") from error
     except (Exception, SystemExit) as error:  # an exit must not end the audit with its own status
-        raise CandidateFailure(
-            f"The callable raised {type(error).__name__}: {error}.{place}"
-        ) from error
+        raise CandidateFailure(_told(error, place())) from error
+
+
+def _told(error: BaseException, place: str = "") -> str:
+    return f"The callable raised {type(error).__name__}: {error}.{place}"
 
 
 def outcome_of(function: Callable[[], Any]) -> Any:
@@ -101,7 +103,9 @@ def outcome_of(function: Callable[[], Any]) -> Any:
     that it depends on shows.
     """
     try:
-        with naming_failures(), np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
             return function()
     except CandidateFailure as error:
         return Failed(str(error))
+    except (Exception, SystemExit) as error:
+        return Failed(_told(error))

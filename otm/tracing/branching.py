@@ -284,10 +284,10 @@ def _plainly(
 def _surprise(answers: collections.Counter[Hashable], law: TracedLaw) -> float:
     """Return the log-evidence of answers against every law within the error of the one found."""
     counts = [answers[value] for value in law.mass]
-    counts.append(sum(answers.values()) - sum(counts))
+    others = answers.total() - sum(counts)
     # at most: a larger likelihood is a smaller evidence
     most = np.asarray([*law.mass.values(), 0.0]) + law.error
-    return float(log_evidence(np.asarray(counts), np.minimum(most, 1.0)))
+    return float(log_evidence(np.asarray([*counts, others]), np.minimum(most, 1.0)))
 
 
 def contradicts_samples(laws: Sequence[TracedLaw]) -> bool:
@@ -306,6 +306,7 @@ def contradicts_samples(laws: Sequence[TracedLaw]) -> bool:
 
     Cost: O(number of laws); the executions were made by `trace`.
 
+    >>> import numpy as np
     >>> fixed = trace(lambda u: bool(np.random.default_rng(7).random() < 0.5))  # a seed in the code
     >>> fixed.mass, contradicts_samples([fixed])
     ({True: 0.5, False: 0.5}, True)

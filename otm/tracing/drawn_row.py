@@ -57,6 +57,7 @@ class DrawnRow(np.lib.mixins.NDArrayOperatorsMixin):
     Attributes:
         seen: the entries that were read.
 
+    >>> import numpy as np
     >>> table = RowTable(np.array([[0, 1], [2, 3], [2, 4]]), np.array([0.5, 0.25, 0.25]))
     >>> row = DrawnRow(table, [0.7, 0.1])
     >>> int(row[0]), row.seen, table.agreeing(row.seen)

@@ -20,6 +20,9 @@ _LEAST_WIDTH = 2.0**-50
 _DECISIONS, _NO_MATTER = 32, 1e-30
 """After every so many decisions an execution of no more probability than this ends undecided."""
 
+_NEAR = 8
+"""Units in the last place by which a change is first looked for around where it is expected."""
+
 Decision = tuple[Any, ...]
 """("split", axis, at, whether the lower part was kept) or ("choice", index)."""
 
@@ -103,7 +106,7 @@ class Execution:
         total = math.fsum(weights)
         decision = self._prescribed("choice")
         if decision is None:
-            index = max(range(len(weights)), key=weights.__getitem__)
+            index = likeliest(weights)
             here, made = self.volume, tuple(self.made)
             self.pending += [
                 (here * weight / total, (*made, ("choice", other)))
@@ -137,11 +140,11 @@ class Execution:
         self._keep(decision)
         return True
 
-    def split_at_change(self, axis: int, holds: Holds) -> bool:
+    def split_at_change(self, axis: int, holds: Holds, *, near: float = 0.5) -> bool:
         """Split where a monotone comparison changes its answer on an axis; return whether it does.
 
         Non-negative floats are ordered as their bit patterns are: 62 halvings at most, however
-        close to 0 the change lies.
+        close to 0 the change lies, and a few where it lies near what the caller expects.
         """
         point = list(self.low)
 
@@ -153,11 +156,16 @@ class Execution:
         before = holds_at(first)
         if holds_at(last) == before:
             return False
-        if holds_at(first + 1) != before:  # as where 1/E > 0 fails at u = 0 alone
-            last = first + 1
+        expected = _bits(abs(near))
+        probes = iter((expected - _NEAR, expected + _NEAR))
         while last - first > 1:
-            middle = (first + last) // 2
-            first, last = (middle, last) if holds_at(middle) == before else (first, middle)
+            middle = next(probes, (first + last) // 2)
+            if not first < middle < last:
+                continue
+            if holds_at(middle) == before:
+                first = middle
+            else:
+                last = middle
         change = _float(last)
         self.split(axis, change, keep_low=change - self.low[axis] >= self.high[axis] - change)
         return True
@@ -212,6 +220,11 @@ class Execution:
             raise TraceUnbounded
 
 
+def likeliest(weights: Sequence[float]) -> int:
+    """Return the first outcome of the largest weight."""
+    return max(range(len(weights)), key=weights.__getitem__)
+
+
 def _opposite_corners_agree(box: tuple[Sequence[float], Sequence[float]], holds: Holds) -> bool:
     """Whether a comparison has one answer at both ends of two diagonals that cross."""
     lows, highs = box[0], [math.nextafter(b, 0.0) for b in box[1]]
@@ -225,10 +238,8 @@ def _opposite_corners_agree(box: tuple[Sequence[float], Sequence[float]], holds:
 
 
 def _bits(value: float) -> int:
-    bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
-    return bits
+    return int.from_bytes(struct.pack("<d", value), "little")
 
 
 def _float(bits: int) -> float:
-    value: float = struct.unpack("<d", struct.pack("<q", bits))[0]
-    return value
+    return float(struct.unpack("<d", struct.pack("<q", bits))[0])

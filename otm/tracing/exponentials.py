@@ -19,8 +19,10 @@ boxes are halved.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
+
+# by name, since `math` itself is patched while code is traced
+from math import exp, fsum, inf, isfinite, log, nextafter
 from typing import Any
 
 from otm.tracing.execution import Execution
@@ -34,7 +36,7 @@ total variation.
 """
 
 
-_BELOW_ONE = math.nextafter(1.0, 0.0)
+_BELOW_ONE = nextafter(1.0, 0.0)
 
 
 class UniformSource:
@@ -49,24 +51,23 @@ class UniformSource:
         self.form: LinearForm | None = None
 
     @property
-    def axes(self) -> frozenset[int]:
-        """The axes that it depends on; it gets one when this is first asked."""
-        if self._mirror is not None:
-            return self._mirror.axes
-        if self.form is not None:
-            return frozenset(self.form.terms)
+    def axis(self) -> int:
+        """The axis that it had of its own; it gets one when this is first asked."""
         if self._axis is None:
             self._axis = self.run.axis()
-        return frozenset([self._axis])
+        return self._axis
+
+    @property
+    def axes(self) -> frozenset[int]:
+        """The axes that it depends on."""
+        if self._mirror is not None:
+            return self._mirror.axes
+        return frozenset([self.axis]) if self.form is None else frozenset(self.form.terms)
 
     @property
     def known(self) -> bool:
         """Whether anything has depended on it."""
-        return (
-            self.form is not None
-            or self._axis is not None
-            or (self._mirror is not None and self._mirror.known)
-        )
+        return self._axis is not None or (self._mirror is not None and self._mirror.known)
 
     def mirrored(self) -> UniformSource | None:
         """Return 1 − u as a source, of which u is then a function, if u was not used yet."""
@@ -79,36 +80,30 @@ class UniformSource:
         if self._mirror is not None:
             return 1.0 - self._mirror.value(point)
         if self.form is None:
-            (axis,) = self.axes
-            return point[axis]
+            return point[self.axis]
         terms = (c * _exponential(point[k]) for k, c in self.form.terms.items())
-        return min(math.exp(-self.form.constant - math.fsum(terms)), _BELOW_ONE)
+        return min(exp(-self.form.constant - fsum(terms)), _BELOW_ONE)
 
     def bounds(self) -> tuple[float, float]:
-        """Return its bounds on the box."""
+        """Return its bounds on the box, which is half-open."""
         if self._mirror is not None:
             bottom, top = self._mirror.bounds()
             return 1.0 - top, 1.0 - bottom
-        low, high = self.run.low, self.run.high
+        low, high, axis = self.run.low, self.run.high, self.axis
         if self.form is None:
-            (axis,) = self.axes
-            return low[axis], math.nextafter(high[axis], 0.0)  # the box is half-open
-        tops = {k: math.nextafter(high[k], 0.0) for k in self.form.terms}
-        return self.value(low), self.value([tops.get(k, 0.5) for k in range(len(high))])
+            return low[axis], nextafter(high[axis], 0.0)
+        return self.value(low), self.value([nextafter(end, 0.0) for end in high])
 
     def exponential(self) -> LinearForm | None:
         """Return −log of it as a form over axes; None where 1 − u is what is known."""
-        if self._mirror is not None:
-            return None
-        if self.form is None:
-            (axis,) = self.axes
-            self.form = LinearForm({axis: 1.0}, 0.0)
+        if self._mirror is None and self.form is None:
+            self.form = LinearForm({self.axis: 1.0}, 0.0)
             self.run.exponentials.append(self)
         return self.form
 
 
 def _exponential(uniform: float) -> float:
-    return -math.log(uniform) if uniform > 0.0 else math.inf
+    return -log(uniform) if uniform > 0.0 else inf
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -254,7 +249,7 @@ def _run(run: Execution, runners: Sequence[tuple[int, float]]) -> int:
     """Race c_j F_j, and express the variables anew given the winner."""
     rates = [1.0 / c for _, c in runners]
     winner = run.choose(rates)
-    total = math.fsum(rates)
+    total = fsum(rates)
     first = run.axis()
     replaced: dict[int, LinearForm] = {}
     for j, ((axis, _), rate) in enumerate(zip(runners, rates, strict=True)):
@@ -283,7 +278,7 @@ def _forget(run: Execution, axes: Any) -> bool:
         if low > 0.0:
             run.slack["a bounded exponential", axis] = low / high
         run.retire(axis)
-        _replace(run, {axis: LinearForm({run.axis(): 1.0}, -math.log(high))})
+        _replace(run, {axis: LinearForm({run.axis(): 1.0}, -log(high))})
     return bool(known)
 
 
@@ -291,7 +286,7 @@ def _range(run: Execution, form: LinearForm) -> tuple[float, float]:
     """Return the bounds of a form over axes on the box; rounding at an end counts as none."""
     ends: list[list[float]] = [[form.constant], [form.constant]]
     for axis, c in form.terms.items():
-        bottom, top = -math.log(run.high[axis]), _exponential(run.low[axis])
+        bottom, top = -log(run.high[axis]), _exponential(run.low[axis])
         ends[0].append(c * (bottom if c > 0.0 else top))
         ends[1].append(c * (top if c > 0.0 else bottom))
     return _total(ends[0]), _total(ends[1])
@@ -299,7 +294,7 @@ def _range(run: Execution, form: LinearForm) -> tuple[float, float]:
 
 def _total(parts: Sequence[float]) -> float:
     total = sum(parts)
-    if not math.isfinite(total):
+    if not isfinite(total):
         return total
     return 0.0 if abs(total) <= _CANCELS * max(map(abs, parts)) else total
 
@@ -308,7 +303,7 @@ def _split_at(run: Execution, axis: int, exponential: float) -> None:
     """Divide the box where the exponential along an axis takes a value."""
     if run.follow_split():
         return
-    at = math.exp(-exponential)
+    at = exp(-exponential)
     low, high = run.low[axis], run.high[axis]
-    at = min(max(at, math.nextafter(low, 1.0)), math.nextafter(high, 0.0))
+    at = min(max(at, nextafter(low, 1.0)), nextafter(high, 0.0))
     run.split(axis, at, keep_low=at - low >= high - at)

@@ -70,13 +70,12 @@ class Prediction:
 
     def law(self) -> TracedLaw:
         """Return the law of the value; its `error` is for the `Check` to say."""
+        cells = list(_leaves(self.root, 1.0))
         masses: dict[Hashable, list[float]] = {}
-        cells = _collect(self.root, 1.0, masses)
-        return TracedLaw(
-            mass={value: math.fsum(parts) for value, parts in masses.items()},
-            error=0.0,
-            cells=cells,
-        )
+        for value, volume in cells:
+            masses.setdefault(value, []).append(volume)
+        law = {value: math.fsum(parts) for value, parts in masses.items()}
+        return TracedLaw(mass=law, error=0.0, cells=len(cells))
 
 
 class PredictionCheck:
@@ -87,6 +86,9 @@ class PredictionCheck:
         predictions: the same.
         weights: the drafts' probabilities.
         num_uniforms: n.
+
+    Attributes:
+        missed: at how many points the answer was another one than predicted.
     """
 
     def __init__(
@@ -98,31 +100,22 @@ class PredictionCheck:
     ) -> None:
         self._functions, self._predictions = functions, predictions
         self._points = _points(weights, num_uniforms)
-        self._checked = self._missed = self._looks = 0
-
-    @property
-    def missed(self) -> int:
-        """At how many points the answer was another one than predicted."""
-        return self._missed
+        self.missed = self._checked = 0
 
     @property
     def finished(self) -> bool:
         """Whether all looks have been taken."""
-        return self._looks == len(CHECKS)
+        return self._checked == CHECKS[-1]
 
     def look(self) -> float:
         """Compare at further points; return a bound on the probability of a wrong prediction."""
-        for number, point in itertools.islice(self._points, CHECKS[self._looks] - self._checked):
-            self._missed += self._predictions[number].at(point) != self._functions[number](
-                point.copy()
-            )
-        self._checked = CHECKS[self._looks]
-        self._looks += 1
-        return float(
-            scipy.stats.beta.isf(
-                FALSE_ALARM / len(CHECKS), self._missed + 1, self._checked - self._missed
-            )
-        )
+        wanted = next(checks for checks in CHECKS if checks > self._checked)
+        for number, point in itertools.islice(self._points, wanted - self._checked):
+            predicted = self._predictions[number].at(point)
+            self.missed += predicted != self._functions[number](point.copy())
+        self._checked = wanted
+        level = FALSE_ALARM / len(CHECKS)
+        return float(scipy.stats.beta.isf(level, self.missed + 1, wanted - self.missed))
 
 
 def _points(
@@ -194,18 +187,16 @@ def _cells_from(function: UniformFunction, prefix: list[float], probes: NDArray[
         return tuple(function(np.asarray([*prefix, u, *row])) for row in rest)
 
     grid = [(j + 0.5) / GRID for j in range(GRID)]
-    points = [0.0, *grid, math.nextafter(1.0, 0.0)]
-    seen = [signature(u) for u in points]
-    ends, middles = [], []
-    start = 0.0
-    for left, right, at_left, at_right in zip(points, points[1:], seen, seen[1:], strict=False):
-        for end in _breakpoints(signature, left, right, at_left, at_right):
-            ends.append(end)
-            middles.append(0.5 * (start + end))
-            start = end
+    seen = [(u, signature(u)) for u in (0.0, *grid, math.nextafter(1.0, 0.0))]
+    ends = []
+    for (left, at_left), (right, at_right) in itertools.pairwise(seen):
+        ends += _breakpoints(signature, left, right, at_left, at_right)
     ends.append(1.0)
-    middles.append(0.5 * (start + 1.0))
-    return _Cells(ends=ends, below=[_cells_from(function, [*prefix, u], probes) for u in middles])
+    below = [
+        _cells_from(function, [*prefix, 0.5 * (start + end)], probes)
+        for start, end in itertools.pairwise([0.0, *ends])
+    ]
+    return _Cells(ends, below)
 
 
 def _breakpoints(
@@ -230,14 +221,11 @@ def _breakpoints(
     ]
 
 
-def _collect(node: Any, length: float, masses: dict[Hashable, list[float]]) -> int:
-    """Add the volumes of the cells below a node to their values, and count the cells."""
+def _leaves(node: Any, length: float) -> Iterator[tuple[Hashable, float]]:
+    """Yield the value and the volume of every cell below a node."""
     if not isinstance(node, _Cells):
-        masses.setdefault(node, []).append(length)
-        return 1
-    starts = [0.0, *node.ends]
-    return sum(
-        _collect(below, length * (end - start), masses)
-        for start, end, below in zip(starts, node.ends, node.below, strict=False)
-        if end > start
-    )
+        yield node, length
+        return
+    for (start, end), below in zip(itertools.pairwise([0.0, *node.ends]), node.below, strict=True):
+        if end > start:
+            yield from _leaves(below, length * (end - start))

@@ -19,13 +19,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import operator
-import sys
 from collections.abc import Callable, Sequence
+
+# by name, since `math` itself is patched while code is traced
+from math import copysign, exp, floor, inf, isfinite, isinf, isnan, log, nan, ulp
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from otm.tracing.execution import Execution
 from otm.tracing.exponentials import LinearForm, UniformSource, least, sign
@@ -35,7 +37,7 @@ _SPLITS_PER_COMPARISON = 400
 Evaluation = Callable[[Sequence[float]], float]
 Bounds = Callable[[], tuple[float, float]]
 
-_UNKNOWN = math.nan, math.nan
+_UNKNOWN = nan, nan
 """Bounds of what may be NaN on the box, or anything at all: no comparison with it is decided."""
 
 
@@ -44,19 +46,19 @@ class MonotoneForm:
     """A number as a monotone map of a form L of exponentials.
 
     Attributes:
-        kind: "line" L, "power" e^{−L}, "log" s·log L, "inverse" 1/L.
-        form: L, over sources.
+        kind: "line" L^s with s = ±1, "power" e^{−L}, "log" s·log L.
+        form: L, over sources; positive where the number is not L itself or e^{−L}.
         scale: s.
     """
 
-    kind: Literal["line", "power", "log", "inverse"]
+    kind: Literal["line", "power", "log"]
     form: LinearForm
     scale: float = 1.0
 
     @property
     def falling(self) -> bool:
         """Whether the number falls where L grows."""
-        return self.kind in ("power", "inverse") or (self.kind == "log" and self.scale < 0.0)
+        return self.kind == "power" or self.scale < 0.0
 
     def like(self, other: MonotoneForm) -> bool:
         """Whether two numbers are ordered as their forms are."""
@@ -66,61 +68,56 @@ class MonotoneForm:
         """Return the shape of the number plus c."""
         if c == 0.0:
             return self
-        if self.kind == "line":
+        if self.kind == "line" and self.scale == 1.0:
             return MonotoneForm("line", self.form.shifted(c))
-        if self.kind == "log":
-            exponent = c / self.scale
-            return (
-                MonotoneForm("log", self.form.scaled(math.exp(exponent)), self.scale)
-                if abs(exponent) < 700.0
-                else None
-            )
-        if self.kind == "power" and len(self.form.terms) == 1 and self.form.constant == 0.0:
-            near = self.form.shifted(c)  # u + ε: uniform on [ε, 1 + ε), which is [0, 1) but for ε
-            return MonotoneForm("power", near) if near.constant == 0.0 else None
+        if self.kind == "log" and abs(c / self.scale) < 700.0:
+            return MonotoneForm("log", self.form.scaled(exp(c / self.scale)), self.scale)
+        if self.kind == "power":
+            return self.neglecting(c)  # u + ε: uniform on [ε, 1 + ε), which is [0, 1) but for ε
         return None
+
+    def neglecting(self, amount: float) -> MonotoneForm | None:
+        """Return the shape of a number that differs by so much, or that often, if it is tiny."""
+        terms = self.form.terms
+        if len(terms) != 1 or self.form.constant != 0.0:
+            return None
+        near = self.form.shifted(amount)
+        return MonotoneForm(self.kind, near, self.scale) if near.constant == 0.0 else None
 
     def times(self, c: float) -> MonotoneForm | None:
         """Return the shape of c times the number."""
-        if c == 0.0 or not math.isfinite(c):
+        if c == 0.0 or not isfinite(c):
             return None
         if self.kind == "line":
-            return MonotoneForm("line", self.form.scaled(c))
-        if self.kind == "inverse":
-            return MonotoneForm("inverse", self.form.scaled(1.0 / c))
+            factor = c if self.scale > 0.0 else 1.0 / c
+            return MonotoneForm("line", self.form.scaled(factor), self.scale)
         if self.kind == "log":
             return MonotoneForm("log", self.form, self.scale * c)
-        return MonotoneForm("power", self.form.shifted(-math.log(c))) if c > 0.0 else None
+        return MonotoneForm("power", self.form.shifted(-log(c))) if c > 0.0 else None
 
     def inverted(self, c: float) -> MonotoneForm | None:
         """Return the shape of c over the number."""
-        if c == 0.0 or not math.isfinite(c) or self.kind not in ("line", "inverse"):
+        if self.kind != "line":
             return None
-        if self.kind == "line":
-            return MonotoneForm("inverse", self.form.scaled(1.0 / c))
-        return MonotoneForm("line", self.form.scaled(c))
+        return MonotoneForm("line", self.form, -self.scale).times(c)
 
     def exp(self) -> MonotoneForm | None:
         """Return the shape of its exponential."""
-        if self.kind == "line":
+        if self.kind == "line" and self.scale == 1.0:
             return MonotoneForm("power", self.form.scaled(-1.0))
         if self.kind == "log" and self.scale in (1.0, -1.0):
-            return MonotoneForm("line" if self.scale > 0 else "inverse", self.form)
+            return MonotoneForm("line", self.form, self.scale)
         return None
 
     def log(self) -> MonotoneForm | None:
         """Return the shape of its logarithm."""
         if self.kind == "power":
             return MonotoneForm("line", self.form.scaled(-1.0))
-        return (
-            MonotoneForm("log", self.form, 1.0 if self.kind == "line" else -1.0)
-            if self.kind != "log"
-            else None
-        )
+        return MonotoneForm("log", self.form, self.scale) if self.kind == "line" else None
 
     def power(self, c: float) -> MonotoneForm | None:
         """Return the shape of the number to the c."""
-        if self.kind == "power" and c > 0.0 and math.isfinite(c):
+        if self.kind == "power" and c > 0.0 and isfinite(c):
             return MonotoneForm("power", self.form.scaled(c))
         return self.inverted(1.0) if c == -1.0 else None
 
@@ -246,8 +243,8 @@ class TracedNumber:
             return NotImplemented
         if exponent == 0.0:
             return 1.0
-        if math.isinf(exponent) and self.bounds()[0] >= 0.0 and self.bounds()[1] < 1.0:
-            return 0.0 if exponent > 0.0 else math.inf  # u ** (1/0): no weight
+        if isinf(exponent) and self.bounds()[0] >= 0.0 and self.bounds()[1] < 1.0:
+            return 0.0 if exponent > 0.0 else inf  # u ** (1/0): no weight
         if exponent != 1.0 and not self >= 0.0:
             raise self.run.abort("a power of a random number of either sign")
         return _unary(
@@ -291,14 +288,14 @@ class TracedNumber:
 
     def _bounded(self, bound: float, inside: Callable[[float, float], float]) -> TracedNumber:
         """Return the larger or smaller of the number and a bound."""
-        shape = None
-        if self.shape is not None:
-            below = inside is max
-            changed = {
-                "power": bound if below else 1.0 - bound,
-                "line": bound if below else math.exp(-bound),
-            }.get(self.shape.kind)
-            shape = None if changed is None else _neglecting(self.shape, changed)
+        shape = self.shape
+        if shape is not None:
+            above = {"power": 1.0 - bound, "line": exp(-max(bound, -700.0))}
+            changed = bound if inside is max else above.get(shape.kind, inf)
+            if shape.kind == "log" or shape.scale < 0.0:
+                shape = None
+            elif changed > 0.0:
+                shape = shape.neglecting(changed)
         return _unary(self, lambda x: inside(x, bound), shape)
 
     # Conversions that leave the trace.
@@ -320,9 +317,9 @@ class TracedNumber:
         # A box that was split goes on elsewhere than at its old middle: begin again there, not one
         # integer further.
         while True:
-            floor = math.floor(self.value(self.run.middle))
-            if not self < float(floor) and not self >= float(floor + 1):
-                return floor
+            below = floor(self.value(self.run.middle))
+            if not self < float(below) and not self >= float(below + 1):
+                return below
 
     def floor(self) -> float:
         """Round down, as `numpy.floor` does."""
@@ -331,17 +328,6 @@ class TracedNumber:
     def item(self) -> TracedNumber:
         """Return itself, as NumPy's scalars do their plain number."""
         return self
-
-
-def _neglecting(shape: MonotoneForm, amount: float) -> MonotoneForm | None:
-    """Return the shape of a number that differs on a set of this probability, if it is tiny."""
-    if amount <= 0.0:
-        return shape
-    terms = shape.form.terms
-    if len(terms) == 1 and shape.form.constant == 0.0 and set(terms.values()) == {1.0}:
-        near = shape.form.shifted(amount)
-        return MonotoneForm(shape.kind, near) if near.constant == 0.0 else None
-    return None
 
 
 def _power(x: float, exponent: float) -> float:
@@ -397,50 +383,38 @@ def _along(
     plain = np.asarray(values)
     if plain.dtype != object:
         return (np.argmax if largest else np.argmin)(plain, axis=axis, out=out, keepdims=keepdims)
-    rows = plain.reshape(1, -1) if axis is None else np.moveaxis(plain, axis, -1)
-    found = np.asarray(
-        [arg_extreme(list(row), largest=largest) for row in rows.reshape(-1, rows.shape[-1])],
-        dtype=np.int64,
-    )
-    if axis is None:
-        return found.reshape((1,) * plain.ndim) if keepdims else found[0]
-    found = found.reshape(rows.shape[:-1])
-    return np.expand_dims(found, axis) if keepdims else found
+    rows = plain.reshape(-1) if axis is None else plain
+    found = np.apply_along_axis(arg_extreme, -1 if axis is None else axis, rows, largest=largest)
+    if keepdims:
+        return found.reshape((1,) * plain.ndim) if axis is None else np.expand_dims(found, axis)
+    return found[()]
 
 
-def arg_extreme(values: Sequence[Any], *, largest: bool) -> int:
+def arg_extreme(values: Sequence[Any] | NDArray[Any], *, largest: bool) -> int:
     """Return the index of the largest or least of numbers, by a race if it is one.
 
     Args:
         values: numbers and plain floats, at least one.
         largest: which.
     """
-    plain = {
-        i: float(value) for i, value in enumerate(values) if not isinstance(value, TracedNumber)
-    }
-    numbers = [i for i in range(len(values)) if i not in plain]
+    plain = [i for i, value in enumerate(values) if not isinstance(value, TracedNumber)]
+    numbers = [i for i, value in enumerate(values) if isinstance(value, TracedNumber)]
     best = None
     if plain:
-        for i, value in plain.items():
-            if math.isnan(value):
-                return i  # as argmax does
-            if best is None or (value > plain[best] if largest else value < plain[best]):
-                best = i
-    if not numbers:
-        assert best is not None
+        floats = [float(values[i]) for i in plain]
+        best = plain[int(np.argmax(floats) if largest else np.argmin(floats))]
+    if best is not None and (not numbers or isnan(values[best])):
         return best
     winner = _race([values[i] for i in numbers], largest)
-    first = numbers[0]
+    first = numbers[0 if winner is None else winner]
     if winner is None:
         for i in numbers[1:]:
             if values[i] > values[first] if largest else values[i] < values[first]:
                 first = i
-    else:
-        first = numbers[winner]
     if best is None:
         return first
-    beaten = values[first] > plain[best] if largest else values[first] < plain[best]
-    return first if beaten or (first < best and bool(values[first] == plain[best])) else best
+    beaten = values[first] > values[best] if largest else values[first] < values[best]
+    return first if beaten or (first < best and bool(values[first] == values[best])) else best
 
 
 def arg_order(values: Sequence[Any], size: int, *, largest: bool) -> list[int]:
@@ -468,8 +442,9 @@ def _compare(left: Any, right: Any, order: Callable[[float, float], bool]) -> An
     one, other = _as_number(left, run), _as_number(right, run)
     if one is None or other is None:
         return NotImplemented
-    if any(not side.sources and math.isnan(side.bounds()[0]) for side in (one, other)):
-        return False
+    for side in (one, other):
+        if not side.sources and isnan(side.bounds()[0]):
+            return False
     comparison = _Comparison(run, one, other, order)
     known = comparison.answer()
     if known is None and not run.undecided and (ordered := comparison.race()) is not None:
@@ -500,7 +475,7 @@ class _Comparison:
     def answer(self) -> bool | None:
         """Return the answer if the bounds give the same all over the box."""
         (least_left, most), (lowest, highest) = self.left.bounds(), self.right.bounds()
-        if math.isnan(least_left) or math.isnan(lowest):
+        if isnan(least_left) or isnan(lowest):
             return None
         if self.left is self.right:
             return self.order(least_left, least_left)
@@ -534,43 +509,48 @@ class _Comparison:
         if not number.monotone or (self.left.sources and self.right.sources) or len(axes) > 1:
             return run.halve(axes, self.at)
         (axis,) = axes
-        if run.split_at_change(axis, self.at):
+        if run.split_at_change(axis, self.at, near=self._crossing(axis)):
             return True
         # The same answer at both ends, yet the bounds leave it open.
-        origin = [0.0] * len(run.low)
-        if (
-            run.low[axis] == 0.0
-            and run.high[axis] > math.ulp(0.0)
-            and math.isnan(number.value(origin))
-        ):
-            run.split(axis, math.ulp(0.0), keep_low=False)  # log(0)·0, 0/0: that one point apart
+        lowest = run.low[axis] == 0.0 and run.high[axis] > ulp(0.0)
+        if lowest and isnan(number.value([0.0] * len(run.low))):
+            run.split(axis, ulp(0.0), keep_low=False)  # log(0)·0, 0/0: that one point apart
             return True
         # Something may be NaN inside (a logarithm of negative numbers): tracing gives up. Otherwise
         # rounding made the bounds wider than the function: nothing to split, nothing to decide.
-        if math.isnan(number.bounds()[0]):
+        if isnan(number.bounds()[0]):
             raise run.abort("a comparison with what may be NaN")
         return False
+
+    def _crossing(self, axis: int) -> float:
+        """Return where the sides would meet along an axis if they were lines."""
+        low, high = self.run.low, self.run.high
+        first, last = (self.left.value(end) - self.right.value(end) for end in (low, high))
+        rise = last - first
+        if not isfinite(rise) or rise == 0.0:
+            return 0.5 * (low[axis] + high[axis])
+        return low[axis] - (high[axis] - low[axis]) * (first / rise)
 
 
 def _against(run: Execution, shape: MonotoneForm, constant: float) -> int | None:
     """Return the sign of a number minus a constant, or None if that takes more than races."""
-    if math.isinf(constant):
+    if isinf(constant):
         return -1 if constant > 0.0 else 1
     level: float | None = constant
     if shape.kind == "power":
         if constant <= 0.0:
             return 1
-        level = -math.log(constant)
+        level = -log(constant)
     elif shape.kind == "log":
         exponent = constant / shape.scale
-        level = math.exp(exponent) if abs(exponent) < 700.0 else None
-    elif shape.kind == "inverse":
+        level = exp(exponent) if abs(exponent) < 700.0 else None
+    elif shape.scale < 0.0:
         if not all(c > 0.0 for c in shape.form.terms.values()) or shape.form.constant < 0.0:
             return None
         if constant <= 0.0:
             return 1
         level = 1.0 / constant
-    if level is None or math.isinf(level):
+    if level is None or isinf(level):
         return None
     found = sign(run, LinearForm(shape.form.terms, shape.form.constant - level, shape.form.slack))
     return -found if found is not None and shape.falling else found
@@ -623,7 +603,7 @@ def _unary(
     def bounds() -> tuple[float, float]:
         low, high = child.bounds()
         first, last = function(low), function(high)
-        if math.isnan(first) or math.isnan(last):
+        if isnan(first) or isnan(last):
             return _UNKNOWN
         return (first, last) if first <= last else (last, first)
 
@@ -661,7 +641,7 @@ def _binary(
         def bounds() -> tuple[float, float]:
             corners = [function(a, b) for a in one.bounds() for b in other.bounds()]
             # ∞ − ∞ or 0·∞ at a corner: min and max would depend on the order.
-            return _UNKNOWN if any(map(math.isnan, corners)) else (min(corners), max(corners))
+            return _UNKNOWN if any(map(isnan, corners)) else (min(corners), max(corners))
 
         def value(point: Sequence[float]) -> float:
             return function(one.value(point), other.value(point))
@@ -677,22 +657,21 @@ def _binary(
     constant = _as_float(right)
     if constant is None:
         return NotImplemented
-    if math.isnan(constant):
+    if isnan(constant):
         return constant
-    if left.shape is not None and (settled := _overruled(left, constant, function)) is not None:
+    if left.shape is not None and (settled := _overruled(constant, function)) is not None:
         return settled
     return _unary(
         left, lambda x: function(x, constant), left.shape and shaped(left.shape, constant)
     )
 
 
-def _overruled(number: TracedNumber, constant: float, function: Any) -> float | None:
+def _overruled(constant: float, function: Any) -> float | None:
     """Return what does not depend on the number: ±∞ added to it, or 0 times it."""
     if function is operator.mul:
         return 0.0 if constant == 0.0 else None
-    if math.isinf(constant):
-        return constant if function is operator.add else -constant
-    return None
+    of_infinity = {operator.add: constant, operator.sub: -constant}
+    return of_infinity.get(function) if isinf(constant) else None
 
 
 def _joined(
@@ -713,37 +692,24 @@ def _joined(
 def _quotient(left: Any, right: Any) -> Any:
     """Divide; by a number whose sign the box leaves open the bounds say nothing."""
     if not isinstance(right, TracedNumber):
-        divisor_constant = _as_float(right)
-        if divisor_constant is None:
-            return NotImplemented
-        if (
-            divisor_constant
-            and math.isfinite(divisor_constant)
-            and math.isfinite(1.0 / divisor_constant)
-        ):
-            return _binary(left, divisor_constant, _divide, lambda shape, c: shape.times(1.0 / c))
-        return _binary(left, divisor_constant, _divide)
+        return _binary(left, right, _divide, lambda shape, c: shape.times(_divide(1.0, c)))
     if isinstance(left, TracedNumber):
         return _binary(left, _quotient(1.0, right), operator.mul)
     constant = _as_float(left)
     if constant is None:
         return NotImplemented
-    if math.isnan(constant):
+    if isnan(constant):
         return constant
     if constant == 0.0 and right.shape is not None:
         return 0.0
-    divisor, exact = (
-        right,
-        _unary(
-            right, lambda x: _divide(constant, x), right.shape and right.shape.inverted(constant)
-        ),
-    )
+    shape = right.shape and right.shape.inverted(constant)
+    exact = _unary(right, lambda x: _divide(constant, x), shape)
 
     def bounds() -> tuple[float, float]:
-        low, high = divisor.bounds()
+        low, high = right.bounds()
         # The sign of a zero at an end may be the other one than that of everything else in the box.
-        if low < 0.0 <= high or (low == 0.0 and math.copysign(1.0, low) < 0.0):
-            return (-math.inf, math.inf) if constant and math.isfinite(constant) else _UNKNOWN
+        if low < 0.0 <= high or (low == 0.0 and copysign(1.0, low) < 0.0):
+            return (-inf, inf) if constant and isfinite(constant) else _UNKNOWN
         return exact.bounds()
 
     monotone = right.monotone and right.bounds()[0] >= 0.0
@@ -754,21 +720,14 @@ def _divide(a: float, b: float) -> float:
     """Divide as IEEE floats do: ±∞ by zero, NaN where that has no sign."""
     if b:
         return a / b
-    return (
-        math.nan
-        if a == 0.0 or math.isnan(a)
-        else math.copysign(math.inf, a) * math.copysign(1.0, b)
-    )
+    return nan if a == 0.0 or isnan(a) else copysign(inf, a) * copysign(1.0, b)
 
 
 def _as_float(value: Any) -> float | None:
     """Return a plain number as a float, None for arrays and what is no number."""
     if isinstance(value, float | int):
         return float(value)
-    torch = sys.modules.get("torch")
-    if (isinstance(value, np.ndarray) and value.ndim) or (
-        torch is not None and isinstance(value, torch.Tensor)
-    ):
+    if hasattr(value, "__torch_function__") or (isinstance(value, np.ndarray) and value.ndim):
         return None
     try:
         return float(value)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import UNIT_ROUNDOFF
 from otm.drafts.base import SetTable, collapse, enumerate_drafts
+from otm.errors import InvalidParameter
 from otm.pmf import check_instance
 from otm.problem import Problem, check_problem
 from otm.results import Optimum
@@ -90,10 +91,12 @@ def certify_exactly(problem: Problem, solved: Optimum) -> tuple[Fraction, Fracti
         Rational numbers (lower, upper) with lower ≤ α* ≤ upper, without any rounding.
 
     Raises:
+        InvalidParameter: where `solved` has another vocabulary.
         TooLarge: beyond four million draft sequences (a few ten thousand are comfortable).
 
     Cost: O(sequences) fraction operations.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> certify_exactly(problem, otm.optimum(problem))
     (Fraction(15, 16), Fraction(15, 16))
@@ -103,6 +106,11 @@ def certify_exactly(problem: Problem, solved: Optimum) -> tuple[Fraction, Fracti
     sets = collapse(enumerate_drafts(single.law, draft))
     entries = check_instance(solved, Optimum, name="solved").flow.tocoo()
     flow = np.asarray([Fraction(float(x)) for x in entries.data], dtype=object)
+    if solved.cut.shape != target.shape:
+        raise InvalidParameter(
+            f"solved must be the optimum of the problem, of {len(target)} tokens; "
+            f"got one of {len(solved.cut)}. Pass otm.optimum(problem)."
+        )
     rows, columns = entries.row.astype(np.int64), entries.col.astype(np.int64)
     checked = certify(sets, target, rows, columns, flow, solved.cut)
     return Fraction(checked.lower), Fraction(checked.upper)

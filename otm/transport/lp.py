@@ -61,6 +61,7 @@ def optimum(problem: Problem, *, method: Method = "sets") -> Optimum:
         second.
     Reference: SpecTr, (3), (4), Lemma 2.
 
+    >>> import otm
     >>> round(optimum(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))).value, 12)
     0.9375
     """

@@ -61,6 +61,7 @@ def optimum_program(problem: Problem) -> TransportProgram:
     Cost: V · V^k variables and V^k + V equalities for i.i.d. drafts, before any solver starts.
     Reference: SpecTr, (4).
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> round(float(optimum_program(problem).problem().solve(solver="HIGHS")), 9)
     0.9375

@@ -52,7 +52,8 @@ def tree_to_json(*, acceptance: ArrayLike | None = None, shape: TreeShape | None
 
     Cost: O(k + n).
 
-    >>> tree_to_json(acceptance=[0.5, 0.25], shape=TreeShape.chain(2))
+    >>> import otm
+    >>> tree_to_json(acceptance=[0.5, 0.25], shape=otm.trees.TreeShape.chain(2))
     '{"format": "otm.draft-tree", "version": 1, "acceptance": [0.5, 0.25], "parents": [0, 1]}'
     """
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
@@ -81,6 +82,7 @@ def tree_from_json(text: str) -> TreeRecord:
 
     Cost: O(length of the text).
 
+    >>> import otm
     >>> tree_from_json('{"format": "otm.draft-tree", "version": 1, "parents": [0, 1]}').shape
     TreeShape([0, 1])
     """
@@ -116,26 +118,14 @@ def tree_from_json(text: str) -> TreeRecord:
             f"Keys must be format, version, acceptance and parents; got {named} as well. Remove "
             "them."
         )
-    acceptance, shape = None, None
-    if "acceptance" in document:
-        values = _numbers(document["acceptance"], "acceptance", np.float64)
-        acceptance = check_acceptance(values)
-    if "parents" in document:
-        shape = TreeShape(_numbers(document["parents"], "parents", np.int64))
-    return TreeRecord(acceptance=acceptance, shape=shape)
-
-
-def _numbers(values: object, name: str, dtype: type) -> NDArray[Any]:
-    """Return a JSON list of numbers as an array; of integers, if the array is to hold such."""
-    allowed = (int,) if dtype is np.int64 else (int, float)
-    if not isinstance(values, list) or any(type(one) not in allowed for one in values):
-        raise InvalidParameter(
-            f"{name} must be a list of {'integers' if dtype is np.int64 else 'numbers'}. Write it "
-            "so."
-        )
-    try:
-        return np.asarray(values, dtype=dtype)
-    except OverflowError as error:
-        raise InvalidParameter(
-            f"{name} must hold numbers of 64 bits; one is larger. Check the export."
-        ) from error
+    acceptance, parents = document.get("acceptance", []), document.get("parents", [])
+    for numbers, kinds in ((acceptance, (int, float)), (parents, (int,))):
+        if not isinstance(numbers, list) or any(type(one) not in kinds for one in numbers):
+            raise InvalidParameter(
+                "acceptance must be a list of numbers, parents one of integers; got "
+                f"{numbers!r:.40}. Write the document with tree_to_json."
+            )
+    return TreeRecord(
+        acceptance=check_acceptance(acceptance) if "acceptance" in document else None,
+        shape=TreeShape(parents) if "parents" in document else None,
+    )

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import UNIT_ROUNDOFF
 from otm.errors import TooLarge
-from otm.trees.growth import checked_step
+from otm.trees.optimal import checked_step
 from otm.trees.vector import PathAcceptance, check_acceptance, entropy_bits, rejected_mass
 
 MAX_STEPS = 50_000

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
-from otm.pmf import check_count, plain_reals
+from otm.pmf import check_count, check_instance, plain_reals
 
 MAX_NODES = 50_000_000
 """Largest number of drafted vertices of a shape."""
@@ -44,7 +44,8 @@ class TreeShape:
     Cost: O(n) to build; levels O(n log depth), ranks and children O(n log n), each once.
     Reference: ordered trees as drafting strategies, ERSD [Kobus & Gündüz 2025], section 2.
 
-    >>> shape = TreeShape([0, 0, 1])
+    >>> import otm
+    >>> shape = otm.trees.TreeShape([0, 0, 1])
     >>> shape.num_nodes, shape.depth, shape.children(0), shape.paths()
     (3, 2, (1, 2), ((), (0,), (1,), (0, 0)))
     """
@@ -53,15 +54,6 @@ class TreeShape:
 
     def __init__(self, parents: ArrayLike) -> None:
         object.__setattr__(self, "parents", _checked(parents))
-
-    @classmethod
-    def from_parents(cls, parents: ArrayLike) -> TreeShape:
-        """Return the shape with these parents, as the constructor does.
-
-        >>> TreeShape.from_parents([0, 1]) == TreeShape.chain(2)
-        True
-        """
-        return cls(parents)
 
     @classmethod
     def from_paths(cls, paths: Iterable[Sequence[int]]) -> TreeShape:
@@ -76,7 +68,8 @@ class TreeShape:
 
         Cost: O(total length of the paths).
 
-        >>> TreeShape.from_paths([(0,), (1,), (0, 0)]).parents.tolist()
+        >>> import otm
+        >>> otm.trees.TreeShape.from_paths([(0,), (1,), (0, 0)]).parents.tolist()
         [0, 0, 1]
         """
         listed = [
@@ -102,7 +95,8 @@ class TreeShape:
     def chain(cls, length: int) -> TreeShape:
         """Return one sequence of `length` ≥ 1 drafts (SpecTr, Algorithm 4; ERSD "sequence").
 
-        >>> TreeShape.chain(3).parents.tolist()
+        >>> import otm
+        >>> otm.trees.TreeShape.chain(3).parents.tolist()
         [0, 1, 2]
         """
         return cls(np.arange(affordable(check_count(length, name="length"))))
@@ -111,7 +105,8 @@ class TreeShape:
     def batch(cls, num_drafts: int) -> TreeShape:
         """Return `num_drafts` ≥ 1 alternatives for one token (ERSD "batch").
 
-        >>> TreeShape.batch(3).parents.tolist()
+        >>> import otm
+        >>> otm.trees.TreeShape.batch(3).parents.tolist()
         [0, 0, 0]
         """
         return cls(np.zeros(affordable(check_count(num_drafts, name="num_drafts")), dtype=np.int64))
@@ -122,15 +117,11 @@ class TreeShape:
 
         Numbered level by level. Reference: SpecTr, (7).
 
-        >>> TreeShape.sequences(2, 2).parents.tolist()
+        >>> import otm
+        >>> otm.trees.TreeShape.sequences(2, 2).parents.tolist()
         [0, 0, 1, 2]
         """
-        width = check_count(num_drafts, name="num_drafts")
-        depth = check_count(length, name="length")
-        affordable(width * depth)
-        return cls(
-            np.concatenate([np.zeros(width, dtype=np.int64), np.arange(1, width * (depth - 1) + 1)])
-        )
+        return cls.delayed(0, num_drafts, length)
 
     @classmethod
     def prefix_tree(cls, factors: Sequence[int]) -> TreeShape:
@@ -138,7 +129,8 @@ class TreeShape:
 
         Numbered level by level. Reference: SpecTr, Algorithm 5.
 
-        >>> TreeShape.prefix_tree([2, 1]).parents.tolist()
+        >>> import otm
+        >>> otm.trees.TreeShape.prefix_tree([2, 1]).parents.tolist()
         [0, 0, 1, 2]
         """
         counts = [check_count(factor, name="a factor") for factor in factors]
@@ -156,14 +148,16 @@ class TreeShape:
 
         Numbered level by level; "delayed expansion". Reference: Thomas et al. 2026 (2602.16994).
 
-        >>> TreeShape.delayed(1, 2, 2).parents.tolist()
+        >>> import otm
+        >>> otm.trees.TreeShape.delayed(1, 2, 2).parents.tolist()
         [0, 1, 1, 2, 3]
         """
         head = check_count(stem, name="stem", minimum=0)
         width = check_count(num_branches, name="num_branches")
         depth = check_count(length, name="length")
         affordable(head + width * depth)
-        return cls.prefix_tree((1,) * head + (width,) + (1,) * (depth - 1))
+        branches = np.arange(head + 1, head + 1 + width * (depth - 1))
+        return cls(np.concatenate([np.arange(head), np.full(width, head), branches]))
 
     @classmethod
     def specinfer(cls, length: int) -> TreeShape:
@@ -172,7 +166,8 @@ class TreeShape:
         A chain if `length` ≤ 2. Reference: Miao et al. 2024; the shape as compared in ERSD, section
         5.
 
-        >>> TreeShape.specinfer(4).parents.tolist()
+        >>> import otm
+        >>> otm.trees.TreeShape.specinfer(4).parents.tolist()
         [0, 1, 2, 2, 2, 3, 4, 5]
         """
         depth = affordable(check_count(length, name="length"))
@@ -293,14 +288,11 @@ def level_order(shape: TreeShape) -> TreeShape:
 
     Cost: O(n log n).
 
-    >>> level_order(TreeShape([0, 1, 0])).parents.tolist()
+    >>> import otm
+    >>> level_order(otm.trees.TreeShape([0, 1, 0])).parents.tolist()
     [0, 0, 1]
     """
-    if not isinstance(shape, TreeShape):
-        raise InvalidParameter(
-            f"shape must be an otm.trees.TreeShape; got {shape!r}. Build one from parents: "
-            "TreeShape([0, 1]) is a chain of two."
-        )
+    check_instance(shape, TreeShape, name="shape")
     children, first = shape._by_parent.tolist(), shape._first_child.tolist()
     order = [0]
     for vertex in order:  # grows while it is read: a breadth-first search

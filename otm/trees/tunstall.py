@@ -269,7 +269,10 @@ def leaf_entropy(acceptance: ArrayLike, *, shape: TreeShape) -> float:
     Cost: O(n log depth + k). Reference: the proof of ERSD [Kobus & Gündüz 2025], Theorem 4.1;
         docs/theory.md, "Bounds".
 
-    >>> leaf_entropy([0.5, 0.25, 0.25], shape=TreeShape.chain(1))  # tokens 1 + ½, H(A) = 1.5 bits
+    >>> import otm
+    >>> leaf_entropy(
+    ...     [0.5, 0.25, 0.25], shape=otm.trees.TreeShape.chain(1)
+    ... )  # tokens 1 + ½, H(A) = 1.5 bits
     2.25
     """
     symbols, weights = _symbols(acceptance), tree_acceptance(acceptance, shape=shape).acceptance

@@ -67,13 +67,10 @@ def check_acceptance(acceptance: ArrayLike) -> NDArray[np.float64]:
     >>> check_acceptance([0.5, 0.25]).tolist()
     [0.5, 0.25]
     """
-    raw = plain_reals(acceptance, "acceptance")
-    if raw.ndim != 1 or raw.size == 0 or raw.dtype.kind not in "iuf":
-        raise _no_vector(raw, "(k,)")
-    array = raw.astype(np.float64)
-    total = math.fsum(array) if np.isfinite(array).all() else math.nan
-    _require_masses(float(array.min()), total, single=raw.dtype == np.float32)
-    return array / total if total > 1 else array
+    array = plain_reals(acceptance, "acceptance")
+    if array.ndim != 1:
+        raise _no_vector(array, "(k,)")
+    return np.asarray(check_acceptances(array))
 
 
 def check_acceptances(values: object) -> Array:
@@ -85,7 +82,19 @@ def check_acceptances(values: object) -> Array:
     plain = xp.astype(untracked(array), xp.float64)
     sums = total(plain)
     largest = float(xp.max(sums)) if bool(xp.all(xp.isfinite(plain))) else math.nan
-    _require_masses(float(xp.min(plain)), largest, single=array.dtype == xp.float32)
+    least = float(xp.min(plain))
+    if math.isnan(largest) or least < 0:
+        raise InvalidDistribution(
+            f"acceptance must hold finite numbers ≥ 0; the least is {least}. Check how it was "
+            "measured."
+        )
+    single = array.dtype == xp.float32
+    if largest > 1 + (SUM_TOLERANCE_FLOAT32 if single else SUM_TOLERANCE_FLOAT64):
+        raise InvalidDistribution(
+            "acceptance must sum to at most 1, one draft being accepted at most; it sums to "
+            f"{largest:.9g}. If these are the probabilities of accepting within the first i "
+            "drafts, take differences."
+        )
     wide = xp.astype(array, xp.float64)
     return wide / xp.maximum(sums, xp.ones_like(sums))[..., None] if largest > 1 else wide
 
@@ -96,21 +105,6 @@ def _no_vector(array: Array, shape: str) -> InvalidDistribution:
         f"{array.dtype} of shape {tuple(array.shape)}. Pass [A(1), A(2), …]; the rejected mass is "
         "what is missing to 1."
     )
-
-
-def _require_masses(least: float, total: float, *, single: bool) -> None:
-    """Raise `InvalidDistribution` unless masses are finite, none negative, and sum to at most 1."""
-    if math.isnan(total) or least < 0:
-        raise InvalidDistribution(
-            f"acceptance must hold finite numbers ≥ 0; the least is {least}. Check how it was "
-            "measured."
-        )
-    if total > 1 + (SUM_TOLERANCE_FLOAT32 if single else SUM_TOLERANCE_FLOAT64):
-        raise InvalidDistribution(
-            "acceptance must sum to at most 1, one draft being accepted at most; it sums to "
-            f"{total:.9g}. If these are the probabilities of accepting within the first i drafts, "
-            "take differences."
-        )
 
 
 def refuse_order(order: int | None) -> None:
@@ -161,7 +155,7 @@ def entropy_bits(mass: ArrayLike) -> float:
     1.5
     """
     raw = plain_reals(mass, "mass")
-    if raw.ndim != 1 or raw.dtype.kind not in "iuf":
+    if raw.ndim != 1:
         raise InvalidDistribution(
             f"mass must hold one row of numbers, (n,); got {raw.dtype} of shape {raw.shape}. Pass "
             "the rows one by one."
@@ -203,6 +197,7 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
     Reference: the acceptance distribution A of ERSD [Kobus & Gündüz 2025], section 4;
         docs/theory.md, "Acceptance vectors".
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.9, 0.1], target=[0.1, 0.9], law=otm.WithoutReplacement(2))
     >>> acceptance_vector(otm.RecursiveRejection(), problem).round(12).tolist()
     [0.2, 0.8]
@@ -219,27 +214,19 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
     if tracks_gradient(problem.draft, problem.target):
         curve = acceptance_curve(verifier, problem, k=range(1, k + 1))
         xp = namespace(curve)
-        return xp.moveaxis(
-            xp.concat(
-                [curve[:1, ...], xp.clip(curve[1:, ...] - curve[:-1, ...], 0.0, None)], axis=0
-            ),
-            0,
-            -1,
-        )
-    shape = (*problem.batch_shape, problem.num_tokens)
+        gains = xp.clip(curve[1:, ...] - curve[:-1, ...], 0.0, None)
+        return xp.moveaxis(xp.concat([curve[:1, ...], gains], axis=0), 0, -1)
     # In float64 at once: a float32 row that passes the gate twice is divided by its sum, and
     # rounded to float32, twice.
-    wide = (
-        np.broadcast_to(to_numpy(unit_rows(mass)), shape)
+    shape = (*problem.batch_shape, problem.num_tokens)
+    draft, target = (
+        np.broadcast_to(to_numpy(unit_rows(mass)), shape).reshape(-1, shape[-1])
         for mass in (problem.draft, problem.target)
     )
-    draft, target = (mass.reshape(-1, shape[-1]) for mass in wide)
-    rows = []
-    for p, q in zip(draft, target, strict=True):
-        row = Problem(draft=p, target=q, law=problem.law).single(purpose="An acceptance vector")
-        curve = acceptance_curve(verifier, row, k=range(1, k + 1))
-        rows.append(np.maximum(np.diff(curve, prepend=0.0), 0.0))
-    return np.asarray(rows).reshape(*shape[:-1], k)
+    rows = [Problem(draft=p, target=q, law=problem.law) for p, q in zip(draft, target, strict=True)]
+    curves = [acceptance_curve(verifier, row, k=range(1, k + 1)) for row in rows]
+    gains = np.diff(np.asarray(curves), prepend=0.0)
+    return np.maximum(gains, 0.0).reshape(*shape[:-1], k)
 
 
 def rank_counts(

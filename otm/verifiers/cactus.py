@@ -43,6 +43,7 @@ class Cactus(Lossy):
     Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: Cactus [Hao & Mou 2026], 2604.04987v1; its public code at 3b01b81, which this is.
 
+    >>> import otm
     >>> problem = otm.Problem(
     ...     draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)
     ... )  # h = ½ + √(.02·¼) = .5707

@@ -36,11 +36,15 @@ from otm.tracing.answers import (
 from otm.tracing.branching import MOST_SECONDS
 from otm.tracing.drawn_row import DrawnRow, RowTable
 from otm.tracing.execution import TraceAborted
+from otm.tracing.intercept.interception import preserved
 from otm.tracing.output_law import OutputLaw, output_law_of, rounding_tolerance, traced_law_of
 from otm.verifiers.base import Conditional, Verifier, check_definition
 
 MOST_SEQUENCES = 512
 """Draft sequences that are run one by one, and that a black box is probed on."""
+
+_TRIALS = 3
+"""Points at which code is asked how many drafts it looks at."""
 
 _MOST_DRAWN = 1 << 18
 """The likeliest draft sequences that are drawn from; all others count as not run."""
@@ -154,6 +158,7 @@ class CallableVerifier(Verifier):
 
         Cost: `seconds`, or less where all is done before.
 
+        >>> import otm
         >>> mine = from_callable(lambda draft, target, drafts, uniforms: drafts[0])
         >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
         >>> interval = mine.acceptance_interval(problem)
@@ -332,6 +337,7 @@ def from_callable(
     Cost: O(1). Accuracy: as `otm.audit.exact`.
     Reference: docs/theory.md, "Audits".
 
+    >>> import otm
     >>> def first_or_target(draft, target, drafts, uniforms):
     ...     x = drafts[0]
     ...     return (x, True) if uniforms[0] * draft[x] < target[x] else (1, False)
@@ -378,8 +384,9 @@ def output_law_on(
 ) -> OutputLaw:
     """Return what code answers on drafts `(n, k)` of these masses `(n,)`: (token, accepted).
 
-    Up to 512 draft sequences are run one by one. More are drawn while the code is traced, which
-    divides by the drafts that it looks at (`otm.tracing.drawn_row`), the likeliest first.
+    Drafts are drawn while the code is traced, which divides by those that it looks at
+    (`otm.tracing.drawn_row`), the likeliest first. Up to 512 draft sequences are run one by one
+    where the code looks at all of each, or cannot be followed to the end.
 
     Args:
         code: what verifies one token.
@@ -394,12 +401,9 @@ def output_law_on(
     """
     uniforms = code.count(problem.law.k, problem.num_tokens)
     described = f"draft={problem.draft.tolist()}, target={problem.target.tolist()}"
-    if len(drafts) <= MOST_SEQUENCES:
-        functions = [functools.partial(_answer, code, problem, row) for row in drafts]
-        return output_law_of(
-            functions, mass.tolist(), uniforms, tolerance=tolerance, described=described
-        )
-    likeliest = np.argsort(-mass, kind="stable")[:_MOST_DRAWN]
+    few = len(drafts) <= MOST_SEQUENCES
+    order = np.argsort(-mass, kind="stable")
+    likeliest, others = order[:_MOST_DRAWN], order[_MOST_DRAWN:]
     table = RowTable(drafts[likeliest], mass[likeliest])
 
     def on_drawn(numbers: NDArray[Any]) -> Any:
@@ -413,28 +417,51 @@ def output_law_on(
             return Failed("on a plain array of drafts it answers otherwise")
         return answer if isinstance(answer, Failed) else (answer, seen)
 
-    try:
-        law = traced_law_of(
-            [on_drawn],
-            [float(table.mass.sum())],
-            uniforms + problem.law.k,
-            tolerance=tolerance,
-            described=described,
-            most_seconds=most_seconds,
-        )
-    except TraceAborted as aborted:
-        raise TooLarge(
-            f"{code.name} cannot be followed on {len(drafts):,} draft sequences ({aborted}); "
-            "otm.estimate gives its acceptance with an interval, otm.audit.sampled a verdict."
-        ) from None
+    def looks_at_some() -> bool:
+        """Return whether it leaves out drafts at one of a few random points."""
+        points = np.random.default_rng(0).random((_TRIALS, uniforms + problem.law.k))
+        rows = [DrawnRow(table, point[uniforms:]) for point in points]
+        with preserved():
+            for row, point in zip(rows, points, strict=True):
+                _answer(code, problem, row, point[:uniforms])
+        return any(len(row.seen) < len(row) for row in rows)
+
+    if not few or looks_at_some():
+        try:
+            law = traced_law_of(
+                [on_drawn],
+                [float(table.mass.sum())],
+                uniforms + problem.law.k,
+                tolerance=tolerance,
+                described=described,
+                most_seconds=most_seconds,
+            )
+        except TraceAborted as aborted:
+            if not few:
+                raise TooLarge(
+                    f"{code.name} cannot be followed on {len(drafts):,} draft sequences "
+                    f"({aborted}); otm.estimate gives its acceptance with an interval, "
+                    "otm.audit.sampled a verdict."
+                ) from None
+        else:
+            if not few or law.error <= tolerance:
+                return _by_sequence(law, table, likeliest, left_out=float(mass[others].sum()))
+    functions = [functools.partial(_answer, code, problem, row) for row in drafts]
+    return output_law_of(
+        functions, mass.tolist(), uniforms, tolerance=tolerance, described=described
+    )
+
+
+def _by_sequence(
+    law: OutputLaw, table: RowTable, numbers: NDArray[np.int64], *, left_out: float
+) -> OutputLaw:
+    """Return a law of answers and drafts that were seen as one by the numbers of sequences."""
     found = []
     for _, (answer, seen), volume in law.found:
         agree = table.agreeing(seen)
         share = table.mass[agree] / table.mass[agree].sum()
-        found.append((likeliest[agree], answer, volume[0] * share))
-    return dataclasses.replace(
-        law, found=found, error=law.error + max(0.0, float(mass.sum() - table.mass.sum()))
-    )
+        found.append((numbers[agree], answer, volume[0] * share))
+    return dataclasses.replace(law, found=found, error=law.error + left_out)
 
 
 def _answer(code: TokenCode, problem: Problem, drafts: Any, uniforms: NDArray[Any]) -> Any:
@@ -458,8 +485,8 @@ def run_rows(
             drafts.
     """
     found = []
-    for row, numbers in zip(drafts, uniforms, strict=True):
-        with naming_failures(f" Drafts: {row.tolist()}."):
+    with naming_failures(lambda: f" Drafts: {row.tolist()}."):
+        for row, numbers in zip(drafts, uniforms, strict=True):
             answer = code.verify(problem.draft.copy(), problem.target.copy(), row.copy(), numbers)
             token, flag = read_token(answer, problem.num_tokens)
             if token == NO_TOKEN:
@@ -467,7 +494,7 @@ def run_rows(
                     f"The callable must return a token in [0, {problem.num_tokens}); it returned "
                     f"{answer!r}."
                 )
-        found.append((token, flag))
+            found.append((token, flag))
     outputs, flags = zip(*found, strict=True)
     output = np.asarray(outputs, dtype=np.int64)
     if all(flag is None for flag in flags):

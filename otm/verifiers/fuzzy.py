@@ -43,6 +43,7 @@ class Fuzzy(LossyVerifier):
     Reference: Holsman, Huang & Dhingra 2025 (2502.20704), divergence gate with a tunable threshold.
         The default threshold is this library's; the paper tunes it per model pair.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))  # TV = 1/4
     >>> [
     ...     otm.acceptance(Fuzzy(t, divergence="tv", fallback="speculative"), problem)

@@ -31,6 +31,7 @@ class GreedyOptimal(Verifier):
     Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums").
     Reference: Hu et al. 2025, verification of greedy draft sampling.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.Greedy(2))
     >>> (
     ...     round(otm.acceptance(GreedyOptimal(), problem), 12),

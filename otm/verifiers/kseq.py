@@ -78,8 +78,9 @@ class KSeq(CurvedVerifier):
     Guarantee: at γ*, acceptance ≥ (1 − (1 − 1/k)^k) α* ≥ (1 − 1/e) α*.
     Reference: SpecTr, Algorithm 2, (5), (6), Theorem 2.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    >>> round(otm.acceptance(KSeq(), problem), 6), round(float(gamma_star(problem)), 6)
+    >>> round(otm.acceptance(otm.KSeq(), problem), 6), round(float(gamma_star(problem)), 6)
     (0.847597, 1.390388)
     """
 
@@ -154,6 +155,7 @@ def gamma_star(problem: Problem) -> Array:
     of q lies at ratios below it. Acceptances are accurate all the same.
     Reference: SpecTr, (6), Lemma 3.
 
+    >>> import otm
     >>> problem = otm.Problem(
     ...     draft=otm.examples.uniform(120),
     ...     target=otm.examples.uniform(60, vocabulary=120),
@@ -332,6 +334,8 @@ def _roots_on(piece: Piece, ks: Sequence[int]) -> Array:
     right = xp.maximum(left, xp.minimum(piece.high, k + xp.zeros_like(left)))
     right = xp.where(equal, left, right)
     offset = xp.where(equal, xp.ones_like(left), piece.offset)
+    # With disjoint supports every γ solves it: 1, not the edge of an empty bin.
+    left = xp.where(piece.slope + offset > 0, left, xp.ones_like(left))
     solve = _solve_between if is_on_host(left) else _solve_in_sections
     with quiet():
         gamma = solve(left, right, piece.slope, offset, k)

@@ -39,6 +39,7 @@ class Lenience(LossyVerifier):
     Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
     Reference: Leviathan et al. 2023, Appendix A.5.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> (
     ...     otm.acceptance(Lenience(0.8), problem),

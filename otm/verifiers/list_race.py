@@ -65,6 +65,7 @@ class ListRace(Verifier):
     Reference: Rowan, Phan & Khisti 2025 (2506.05632), list matching; the membership value:
         docs/theory.md, "Races".
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> otm.acceptance(ListRace(), problem, by="rule")  # g = (0, 1): .5·2/2 + .5·2/3
     0.8333333333333333

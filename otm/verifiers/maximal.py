@@ -26,6 +26,7 @@ class Maximal(Verifier):
     Reference: Leviathan et al. 2023, Algorithm 1; Chen et al. 2023; SpecTr, Algorithm 1 and (1)
         (which prints this acceptance as the cost).
 
+    >>> import otm
     >>> otm.acceptance(
     ...     Maximal(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     ... )

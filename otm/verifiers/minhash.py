@@ -47,6 +47,7 @@ class MinHash(Verifier):
     Reference: Daliri, Musco & Suresh 2024 (2408.07978), weighted MinHash; membership:
         docs/theory.md, "Races".
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> (
     ...     otm.acceptance(MinHash(), problem, by="rule"),

@@ -28,6 +28,7 @@ class Naive(Verifier):
     Reference: naive sampling, SpecInfer [Miao et al. 2024], the baseline of multi-step speculative
         sampling.
 
+    >>> import otm
     >>> otm.acceptance(
     ...     Naive(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     ... )  # (15/16 + 7/16)/2

@@ -30,6 +30,7 @@ class NaiveTree(Verifier):
     Reference: the naive tree baseline of Dynamic Delayed Tree Expansion 2026 (arXiv 2602.16994);
         Leviathan et al. 2023 for k = 1.
 
+    >>> import otm
     >>> otm.acceptance(
     ...     NaiveTree(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     ... )  # 3/4 + (1/4)(1/4)

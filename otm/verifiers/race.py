@@ -90,6 +90,7 @@ class Race(Verifier):
     Reference: ERSD [Kobus & Gündüz 2025], Algorithms 2 and 5 (one vertex); Maddison 2017; k = 1:
         Daliri et al. 2024 (Gumbel coupling). The exact values: docs/theory.md, "Races".
 
+    >>> import otm
     >>> p, q = [0.5, 0.2, 0.15, 0.1, 0.05], [0.1, 0.3, 0.05, 0.25, 0.3]
     >>> laws = [otm.IID(1), otm.WithoutReplacement(2), otm.WithoutReplacement(4)]
     >>> [round(otm.acceptance(Race(), otm.Problem(draft=p, target=q, law=law)), 6) for law in laws]

@@ -55,6 +55,8 @@ def rao_blackwell_acceptance(
     Cost: O(samples · k log V).
     Reference: Maurer & Pontil 2009, Theorem 4 (both sides at δ/2).
 
+    >>> import numpy as np
+    >>> import otm
     >>> problem = otm.Problem(
     ...     draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.WithoutReplacement(2)
     ... )

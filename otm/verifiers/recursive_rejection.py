@@ -57,8 +57,9 @@ class RecursiveRejection(CurvedVerifier):
         replacement RSD [Jeon et al. 2024], Sequoia [Chen et al. 2024], and the batch of ERSD's
         generalised speculative decoding [Kobus & Gündüz 2025, Algorithm 4].
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    >>> otm.acceptance(RecursiveRejection(), problem)  # 1 − (1/4)(3/4)
+    >>> otm.acceptance(otm.RecursiveRejection(), problem)  # 1 − (1/4)(3/4)
     0.8125
     """
 

@@ -81,6 +81,8 @@ class SelectThenReject(SelectionVerifier):
     Reference: Khisti et al. 2025, Theorem 1 (importance-weighted selection, then speculative
         sampling).
 
+    >>> import numpy as np
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> first = SelectThenReject(
     ...     lambda problem, drafts: np.eye(problem.law.k)[np.zeros(len(drafts), dtype=int)]
@@ -173,6 +175,7 @@ def selection_with_law(problem: Problem, *, law: object) -> Selection:
     Cost: one linear program.
     Reference: docs/theory.md, "The optimal verifier at full vocabulary"; Strassen 1965.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> rule = selection_with_law(
     ...     problem, law=[0.6, 0.4]

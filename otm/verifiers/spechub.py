@@ -43,6 +43,7 @@ class SpecHub(Verifier):
     Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums").
     Reference: SpecHub [Sun et al. 2024, arXiv 2411.05289].
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.Greedy(2))
     >>> round(otm.acceptance(SpecHub(), problem), 12)  # .2 + min(.2, .6) + min(.6, .4)
     0.8
@@ -61,7 +62,7 @@ class SpecHub(Verifier):
         others = np.arange(len(p)) != hub
         rest = p[others].sum()
         first = np.where(others, p, 0.0)  # mass of (x, a)
-        second = first * (p[hub] / rest) if rest > 0 else first  # mass of (a, x)
+        second = first / rest * p[hub] if rest > 0 else first  # mass of (a, x)
         wanted = np.where(others, q, 0.0)
         keep_first = _ratio(np.minimum(first, wanted), first)
         wanted = np.maximum(wanted - first, 0.0)

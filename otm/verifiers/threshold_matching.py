@@ -47,6 +47,7 @@ class ThresholdMatching(Lossy):
     Reference: SGLang's kernel TreeSpeculativeSamplingTargetOnly at 120affb (threshold_single,
         threshold_acc; both 1 by default). It caps a at 1e-9 from below.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.3, 0.2, 0.5], law=otm.TopK(2))
     >>> rule = ThresholdMatching(single=1.0, accumulated=0.625)  # .3/.625 = .48, .5/.625 = .8
     >>> round(otm.acceptance(rule, problem), 12), otm.lossy.output_law(rule, problem).round(12)

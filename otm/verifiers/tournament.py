@@ -56,6 +56,7 @@ class Tournament(SelectionVerifier):
     Reference: Khisti et al. 2025, Section 4 and Appendix I (2410.18234v2); docs/theory.md, "Matches
         in pairs".
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.1, 0.2, 0.7], target=[0.1, 0.1, 0.8], law=otm.IID(2))
     >>> [
     ...     round(float(otm.acceptance(Tournament(s), problem, by="rule")), 9) for s in (1, 2, 3)

@@ -30,6 +30,7 @@ class TransportPlan(Verifier):
     Accuracy: acceptance within the certified gap, 1e-9; the output law is the target's to rounding.
     Reference: SpecTr, (4) and Algorithm 3, line 1.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> round(otm.acceptance(TransportPlan(), problem), 12)
     0.9375

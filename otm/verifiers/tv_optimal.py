@@ -38,6 +38,7 @@ class TvOptimal(Lossy):
     Accuracy: acceptance and output law to rounding.
     Reference: docs/theory.md, "Lossy rules".
 
+    >>> import otm
     >>> problem = otm.Problem(
     ...     draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)
     ... )  # α* = .9375, s = (.5625, .4375)

@@ -69,6 +69,7 @@ class WithoutReplacementOptimal(Verifier):
     Reference: docs/theory.md, "The optimal verifier without replacement"; the decomposition: Khisti
         et al. 2025, Theorem 1.
 
+    >>> import otm
     >>> problem = otm.Problem(
     ...     draft=[0.5, 0.3, 0.2], target=[0.1, 0.2, 0.7], law=otm.WithoutReplacement(2)
     ... )

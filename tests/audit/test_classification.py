@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import otm
-from benchmarks.corpus import BROKEN, CONTROLS, ToyModels
+from benchmarks.corpus import BROKEN, CONTROLS, ToyModels, steps, trees
 from otm import audit
 from otm.audit import (
     BatchCandidate,
@@ -22,21 +22,32 @@ from otm.audit import (
     VerifierCandidate,
     classify,
 )
+from otm.audit.templates import generate, logits
 from tests.audit.callables import as_floats, block, chain, maximal, no_bonus, recursive, textbook
 
 
 @pytest.mark.parametrize(
-    "verify", [maximal, recursive, as_floats(recursive), lambda p, q, d, u: (np.int64(d[0]), True)]
+    ("verify", "kind"),
+    [
+        (maximal, TokenCandidate),
+        (recursive, TokenCandidate),
+        (as_floats(recursive), TokenCandidate),
+        (lambda p, q, d, u: (np.int64(d[0]), True), TokenCandidate),
+        (chain, BlockCandidate),
+        (block, BlockCandidate),
+        (no_bonus, BlockCandidate),
+        (as_floats(chain), BlockCandidate),
+        (lambda p, q, d, u: [int(x) for x in d], BlockCandidate),
+        (lambda p, q, drafts, rng: rng.choice(len(q), p=q, size=len(drafts)), BatchCandidate),
+        (trees.recursive, TreeCandidate),
+        (steps.step, StepCandidate),
+        (generate.candidate, GenerationCandidate),
+        (logits.verify, LogitCandidate),
+        (otm.KSeq(), VerifierCandidate),
+    ],
 )
-def test_one_token(verify: Any) -> None:
-    assert isinstance(classify(verify), TokenCandidate)
-
-
-@pytest.mark.parametrize(
-    "verify", [chain, block, no_bonus, as_floats(chain), lambda p, q, d, u: [int(x) for x in d]]
-)
-def test_a_block(verify: Any) -> None:
-    assert isinstance(classify(verify), BlockCandidate)
+def test_what_it_is_is_found_out(verify: Any, kind: type[audit.Candidate]) -> None:
+    assert isinstance(classify(verify), kind)
 
 
 def test_how_many_uniforms_is_found_out_too() -> None:
@@ -46,11 +57,6 @@ def test_how_many_uniforms_is_found_out_too() -> None:
     found = classify(textbook)
     assert isinstance(found, BlockCandidate)
     assert found.count(2, 3) == 6
-
-
-def test_rows_of_a_batch() -> None:
-    found = classify(lambda p, q, drafts, rng: rng.choice(len(q), p=q, size=len(drafts)))
-    assert isinstance(found, BatchCandidate)
 
 
 def test_the_corpus_is_told_apart() -> None:
@@ -65,7 +71,6 @@ def test_what_says_itself_what_it_is_stays_so() -> None:
         thing = kind(lambda *a: 0)
         assert classify(thing) is thing
     assert not LogitCandidate(lambda *a: 0).takes_blocks
-    assert isinstance(classify(otm.KSeq()), VerifierCandidate)
 
 
 @pytest.mark.parametrize(
@@ -79,19 +84,6 @@ def test_what_says_itself_what_it_is_stays_so() -> None:
 def test_what_fits_nothing_is_refused_with_every_attempt(verify: Any, said: str) -> None:
     with pytest.raises(otm.errors.InvalidParameter, match=said):
         classify(verify)
-
-
-def test_two_three_and_five_arguments() -> None:
-    from benchmarks.corpus import steps, trees
-    from otm.audit.templates import generate, logits, tree
-
-    assert isinstance(classify(trees.recursive), TreeCandidate)
-    assert isinstance(classify(steps.step), StepCandidate)
-    assert isinstance(classify(generate.candidate), GenerationCandidate)
-    assert classify(tree.sequoia) is tree.sequoia
-    found = classify(logits.verify)
-    assert isinstance(found, LogitCandidate)
-    assert not found.takes_blocks
 
 
 def test_logits_of_a_block() -> None:

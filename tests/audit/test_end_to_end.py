@@ -15,6 +15,7 @@ import otm
 from benchmarks.corpus import steps, trees
 from otm import audit
 from otm.audit import exports
+from otm.audit.batteries import BatteryAudit
 from otm.audit.templates import generate as generation_template
 from otm.tracing.answers import CandidateFailure
 
@@ -57,6 +58,14 @@ def test_what_is_right_is_lossless(candidate: Any, means: str) -> None:
     assert not found.left_out
 
 
+def repeated(found: BatteryAudit, candidate: Any) -> None:
+    """Carry out the counterexample of a battery as the test to keep, on a candidate."""
+    source = exports.as_test(found.counterexample, "candidate")
+    names: dict[str, Any] = {"candidate": candidate}
+    exec(source.replace("# import candidate here", ""), names)
+    names["test_candidate_on_the_smallest_problem_found"]()
+
+
 @pytest.mark.parametrize(
     "candidate",
     [
@@ -71,13 +80,8 @@ def test_what_is_wrong_is_found(candidate: Any) -> None:
     assert found.verdict == "not lossless"
     assert found.severity > 0.02
     assert "not lossless" in str(found)
-    kept: dict[str, Any] = {"candidate": candidate}
-    source = exports.as_test(found.counterexample, "candidate").replace(
-        "# import candidate here", ""
-    )
-    exec(source, kept)
     with pytest.raises(AssertionError, match="not lossless"):
-        kept["test_candidate_on_the_smallest_problem_found"]()
+        repeated(found, candidate)
 
 
 def test_what_a_loop_does_not_take_is_left_out_and_named() -> None:
@@ -85,18 +89,6 @@ def test_what_a_loop_does_not_take_is_left_out_and_named() -> None:
     assert found.verdict == "lossless"
     assert any(note.startswith("two rows of different lengths") for note in found.left_out)
     assert "two rows of different lengths" in str(found.coverage)
-
-
-def test_a_step_that_writes_more_is_compared_over_more() -> None:
-    def four(draft: Any, target: Any, rng: Any) -> list[int]:
-        text: list[int] = []
-        for _ in range(4):
-            law = target.next(text)
-            text.append(int(rng.choice(len(law), p=law)))
-        return text
-
-    found = audit.battery(four, seconds=SECONDS)
-    assert (found.verdict, found.coverage.tokens) == ("lossless", (4,))
 
 
 @pytest.mark.parametrize("gamma", [5, 10])
@@ -135,18 +127,16 @@ def test_long_steps_are_told_by_a_few_positions_at_a_time(gamma: int) -> None:
     assert {label for label in wrong.failed if "tokens" in label} == {
         label for label in wrong.audits if label.endswith(f"to {gamma + 1}")
     }
-    kept: dict[str, Any] = {"candidate": step}
-    exec(
-        exports.as_test(wrong.counterexample, "candidate").replace("# import candidate here", ""),
-        kept,
-    )
-    kept["test_candidate_on_the_smallest_problem_found"]()  # of the right one
+    repeated(wrong, step)  # the right one passes
+
+
+def summed(draft: Any, target: Any, rng: Any) -> list[int]:
+    """Sample the target by a sum of uniforms, which has no branches."""
+    u = (rng.random() + rng.random()) % 1.0
+    return [int(np.searchsorted(np.cumsum(target.next([]))[:-1], u, side="right"))]
 
 
 def test_samples_find_what_their_time_allows_or_what_is_asked() -> None:
-    def summed(draft: Any, target: Any, rng: Any) -> list[int]:
-        return [int((rng.random() + rng.random()) % 1.0 >= target.next([])[0])]
-
     def slow(draft: Any, target: Any, rng: Any) -> list[int]:
         time.sleep(1e-4)
         return summed(draft, target, rng)
@@ -168,21 +158,15 @@ def test_samples_find_what_their_time_allows_or_what_is_asked() -> None:
         found = audit.step(
             slow, errors=audit.Errors(detect=audit.DetectionBudget(levels, seconds)), **given
         )
-        assert found.samples is not None
-        assert (found.verdict, found.samples.asked, found.samples.planned) == (
+        assert (found.verdict, found.asked, found.planned) == (
             "no difference found",
             detect,
             planned[levels.index(detect)],
         )
-        assert found.samples.false_alarm <= 1e-9 / 3
+        assert found.errors.false_alarm <= 1e-9 / 3
 
 
 def test_without_branches_samples_decide_and_their_false_alarm_is_counted() -> None:
-    def summed(draft: Any, target: Any, rng: Any) -> list[int]:
-        law = target.next([])
-        u = (rng.random() + rng.random()) % 1.0
-        return [int(np.searchsorted(np.cumsum(law)[:-1], u, side="right"))]
-
     found = audit.battery(summed, seconds=SECONDS, errors=audit.Errors(detect=0.2))
     assert (found.verdict, found.coverage.detect) == ("no difference found", 0.2)
     assert 0.0 < found.false_alarm <= 1e-9 + 1e-15
@@ -190,28 +174,19 @@ def test_without_branches_samples_decide_and_their_false_alarm_is_counted() -> N
 
 
 def test_what_fails_everywhere_says_so() -> None:
-    with pytest.raises(CandidateFailure, match="out of memory"):
-        audit.battery(
-            lambda tree, rng: (
-                1 / 0 if False else (_ for _ in ()).throw(RuntimeError("out of memory"))
-            )
-        )
+    with pytest.raises(CandidateFailure, match="ZeroDivisionError"):
+        audit.battery(lambda tree, rng: 1 // 0)
 
 
-def test_laws_and_lengths_are_not_of_wholes() -> None:
-    with pytest.raises(otm.errors.InvalidParameter, match="drafts by itself"):
-        audit.battery(steps.step, laws=[otm.IID(1)])
-    with pytest.raises(otm.errors.InvalidParameter, match="its draws are branched on"):
-        audit.battery(steps.step, only="sampled")
-    with pytest.raises(otm.errors.InvalidParameter, match="needs a function"):
-        audit.shrink(audit.TreeCandidate(trees.recursive))
-    with pytest.raises(otm.errors.InvalidParameter, match="a step that drafts by itself"):
-        audit.tree_kernel(
-            audit.StepCandidate(steps.step),
-            draft=otm.sequence.ZerothOrder([0.5, 0.5]),
-            target=otm.sequence.ZerothOrder([0.5, 0.5]),
-            parents=(-1, 0),
-            rng=np.random.default_rng(0),
-        )
-    with pytest.raises(otm.errors.InvalidParameter, match="one of 'with'"):
-        audit.TreeCandidate(steps.step, siblings="some")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: audit.battery(steps.step, laws=[otm.IID(1)]), "drafts by itself"),
+        (lambda: audit.battery(steps.step, only="sampled"), "its draws are branched on"),
+        (lambda: audit.shrink(audit.TreeCandidate(trees.recursive)), "needs a function"),
+        (lambda: audit.TreeCandidate(steps.step, siblings="some"), "one of 'with'"),
+    ],
+)
+def test_laws_and_lengths_are_not_of_wholes(ask: Any, said: str) -> None:
+    with pytest.raises(otm.errors.InvalidParameter, match=said):
+        ask()

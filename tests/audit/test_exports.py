@@ -15,11 +15,6 @@ from otm.audit import exports
 from tests.audit import callables
 
 
-@pytest.fixture(scope="module")
-def failing() -> Any:
-    return audit.battery(callables.one_uniform, only="exact", laws=[otm.IID(2)], seconds=120.0)
-
-
 def test_json(failing: Any) -> None:
     found = json.loads(exports.as_json(failing))
     assert (found["name"], found["verdict"]) == ("one_uniform", "not lossless")

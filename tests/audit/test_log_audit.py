@@ -19,68 +19,58 @@ from otm.audit import log_audit
 from otm.audit.token_log import LogRecord, parse_record
 
 
-def served(
-    verifier: otm.Verifier, count: int, *, num_tokens: int = 12, seed: int = 0
-) -> Iterator[dict[str, Any]]:
-    """A log in which every context is new."""
-    rng = np.random.default_rng(seed)
-    for i in range(count):
-        p = rng.dirichlet(np.full(num_tokens, 0.4))
-        q = 0.5 * p + 0.5 * rng.dirichlet(np.full(num_tokens, 0.4))
-        samples = otm.sample(
-            verifier, otm.Problem(draft=p, target=q, law=otm.IID(1)), size=1, rng=rng
-        )
-        drafts, output = samples.drafts[0].tolist(), int(samples.output[0])
-        yield {
-            "context": f"r{i}",
-            "drafts": drafts,
+@pytest.mark.parametrize(
+    ("verifier", "verdict"),
+    [(otm.Maximal(), "no difference found"), (otm.Lenience(0.5), "not lossless")],
+)
+def test_a_server_that_drafts_is_told_by_its_log(
+    verifier: otm.Verifier, verdict: str, tmp_path: Path
+) -> None:
+    """Every context is new."""
+    rng, lines = np.random.default_rng(0), []
+    for p, r in rng.dirichlet(np.full(12, 0.4), (500, 2)):
+        problem = otm.Problem(draft=p, target=0.5 * p + 0.5 * r, law=otm.IID(1))
+        samples = otm.sample(verifier, problem, size=1, rng=rng)
+        line = {
+            "drafts": samples.drafts[0].tolist(),
             "draft": p.tolist(),
-            "target": q.tolist(),
-            "output": output,
+            "target": problem.target.tolist(),
+            "output": int(samples.output[0]),
         }
+        lines.append(json.dumps(line))
+    file = tmp_path / "log.jsonl"
+    file.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
+    result = audit.server_log(file, law=otm.IID(1), errors=audit.Errors(detect=0.3))
+    assert (result.verdict, result.records, result.name) == (verdict, 500, "log.jsonl")
+    allowed = result.membership.low <= result.optimum <= result.membership.high
+    assert allowed == (verdict == "no difference found")
+    assert str(result).startswith(f"## `log.jsonl`: {verdict}")
 
 
-def records(lines: Iterator[dict[str, Any]]) -> Iterator[LogRecord]:
-    return (parse_record(json.dumps(line), i) for i, line in enumerate(lines, start=1))
-
-
-def test_a_lossless_server_raises_no_alarm_and_a_lenient_one_does(tmp_path: Path) -> None:
-    for verifier, verdict in [
-        (otm.Maximal(), "no difference found"),
-        (otm.Lenience(0.5), "not lossless"),
-    ]:
-        file = tmp_path / "log.jsonl"
-        file.write_text(
-            "\n".join(json.dumps(line) for line in served(verifier, 500)) + "\n\n", encoding="utf-8"
-        )
-        result = audit.server_log(file, law=otm.IID(1), errors=audit.Errors(detect=0.3))
-        assert result.verdict == verdict
-        assert (result.records, result.name) == (500, "log.jsonl")
-        assert result.membership is not None
-        assert result.optimum is not None
-        assert (result.membership.low <= result.optimum <= result.membership.high) == (
-            verdict == "no difference found"
-        )
-        assert str(result).startswith(f"## `log.jsonl`: {verdict}")
+def seen(output: int, target: Any, draft: Any = None, drafts: Any = ()) -> LogRecord:
+    """A record with complete laws."""
+    return LogRecord(
+        "",
+        np.asarray(drafts, dtype=np.int64),
+        np.append(target, 0.0),
+        None if draft is None else np.append(draft, 0.0),
+        np.arange(len(target)),
+        output,
+    )
 
 
 def test_found_without_the_draft_law_too() -> None:
     """Only targets and outputs are logged; the output is the target's favourite too often."""
     rng = np.random.default_rng(1)
 
-    def greedy(count: int, sharpness: float) -> Iterator[dict[str, Any]]:
-        for _ in range(count):
-            q = rng.dirichlet(np.full(8, 0.5))
-            sharp = q**sharpness / (q**sharpness).sum()
-            yield {"target": q.tolist(), "output": int(rng.choice(8, p=sharp))}
+    def greedy(sharpness: float) -> Iterator[LogRecord]:
+        for q in rng.dirichlet(np.full(8, 0.5), 800):
+            yield seen(int(rng.choice(8, p=q**sharpness / (q**sharpness).sum())), q)
 
-    assert (
-        audit.server_log(records(greedy(800, 1.0)), errors=audit.Errors(detect=0.3)).verdict
-        == "no difference found"
-    )
-    found = audit.server_log(records(greedy(800, 2.0)))
-    assert found.verdict == "not lossless"
-    assert found.membership is None
+    right = audit.server_log(greedy(1.0), errors=audit.Errors(detect=0.3))
+    assert right.verdict == "no difference found"
+    found = audit.server_log(greedy(2.0))
+    assert (found.verdict, found.membership) == ("not lossless", None)
 
 
 def test_the_level_is_what_it_says() -> None:
@@ -89,19 +79,8 @@ def test_the_level_is_what_it_says() -> None:
     """
     rng, runs, length, highest = np.random.default_rng(2), 150, 40, []
     for _ in range(runs):
-        run = []
-        for p, q, u in zip(
-            rng.dirichlet(np.ones(4), length),
-            rng.dirichlet(np.ones(4), length),
-            rng.random(length),
-            strict=True,
-        ):
-            output = int(np.searchsorted(np.cumsum(q), u * q.sum(), side="right"))
-            run.append(
-                LogRecord(
-                    "", np.array([0]), np.append(q, 0.0), np.append(p, 0.0), np.arange(4), output
-                )
-            )
+        laws = rng.dirichlet(np.ones(4), (length, 2))
+        run = [seen(int(rng.choice(4, p=q)), q, p, [0]) for p, q in laws]
         highest.append(audit.server_log(run).log_e_value)
     for level in (0.1, 1e-2, 1e-3):
         assert sum(value >= math.log(1 / level) for value in highest) <= binom.isf(
@@ -113,13 +92,9 @@ def test_the_level_is_what_it_says() -> None:
 def test_the_bound_on_the_variation_holds() -> None:
     """The outputs come from the draft: the mean variation is known exactly from the contexts."""
     rng = np.random.default_rng(3)
-    pairs = [(rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5))) for _ in range(800)]
-    lines = (
-        {"draft": p.tolist(), "target": q.tolist(), "output": int(rng.choice(5, p=p))}
-        for p, q in pairs
-    )
-    result = audit.server_log(records(lines))
-    truth = float(np.mean([0.5 * np.abs(p - q).sum() for p, q in pairs]))
+    pairs = rng.dirichlet(np.ones(5), (800, 2))
+    result = audit.server_log(seen(int(rng.choice(5, p=p)), q, p) for p, q in pairs)
+    truth = float(0.5 * np.abs(pairs[:, 0] - pairs[:, 1]).sum(axis=1).mean())
     assert 0.5 * truth < result.variation_above <= truth
 
 
@@ -135,25 +110,12 @@ class TestPower:
 
     def test_one_context_is_no_verdict_however_often_it_is_seen(self) -> None:
         rng = np.random.default_rng(5)
-
-        def line(even: bool) -> LogRecord:
-            q = np.array([0.5, 0.5, 0.0]) if even else np.array([*rng.dirichlet([1.0, 1.0]), 0.0])
-            return LogRecord(
-                "", np.array([], dtype=int), q, None, np.arange(2), int(rng.random() >= q[0])
-            )
-
-        assert (
-            audit.server_log(
-                [line(True) for _ in range(500)], errors=audit.Errors(detect=0.3)
-            ).verdict
-            == "no verdict"
-        )
-        assert (
-            audit.server_log(
-                [line(False) for _ in range(500)], errors=audit.Errors(detect=0.3)
-            ).verdict
-            == "no difference found"
-        )
+        for laws, verdict in (
+            (np.full((500, 2), 0.5), "no verdict"),
+            (rng.dirichlet([1.0, 1.0], 500), "no difference found"),
+        ):
+            log = (seen(int(rng.random() >= q[0]), q) for q in laws)
+            assert audit.server_log(log, errors=audit.Errors(detect=0.3)).verdict == verdict
 
     def test_a_drift_is_found_as_often_as_promised(self) -> None:
         """Mass .2 moves to the draft's favourite, in contexts none of which comes twice; β = .1:
@@ -163,36 +125,21 @@ class TestPower:
         idle one.
         """
         rng = np.random.default_rng(6)
-        needed = audit.records_needed(errors=audit.Errors(detect=0.2, missed=0.1))
+        errors = audit.Errors(detect=0.2, missed=0.1)
 
-        def run(drift: float) -> bool:
-            found = []
-            for p, q in zip(
-                rng.dirichlet(np.ones(5), needed),
-                rng.dirichlet(np.full(5, 9.0), needed),
-                strict=True,
-            ):
+        def log(drift: float) -> Iterator[LogRecord]:
+            for _ in range(audit.records_needed(errors)):
+                p, q = rng.dirichlet(np.ones(5)), rng.dirichlet(np.full(5, 9.0))
                 favourite = int(p.argmax())
                 moved = (1.0 - drift / (1.0 - q[favourite])) * q
                 moved[favourite] += 1.0 - moved.sum()
-                none = np.array([], dtype=int)
-                found.append(
-                    LogRecord(
-                        "",
-                        none,
-                        np.append(q, 0.0),
-                        np.append(p, 0.0),
-                        np.arange(5),
-                        int(rng.choice(5, p=moved)),
-                    )
-                )
-            return (
-                audit.server_log(found, errors=audit.Errors(detect=0.2, missed=0.1)).verdict
-                == "not lossless"
-            )
+                yield seen(int(rng.choice(5, p=moved)), q, p)
 
-        assert sum(not run(0.2) for _ in range(20)) <= 7
-        assert not all(run(0.05) for _ in range(5))
+        def is_found(drift: float) -> bool:
+            return audit.server_log(log(drift), errors=errors).verdict == "not lossless"
+
+        assert sum(not is_found(0.2) for _ in range(20)) <= 7
+        assert not all(is_found(0.05) for _ in range(5))
 
     def test_the_fixed_bets_are_the_mean_over_all_sets_of_cells(self) -> None:
         sorting = log_audit._Sorting(np.array([30.0, 5.0, 15.0]), np.array([20.5, 13.0, 16.5]))
@@ -209,9 +156,10 @@ class TestPower:
         ("detect", "missed"), [(0.02, 1e-3), (0.1, 0.5), (1e-3, 1e-9), (1.0, 1e-3)]
     )
     def test_records_and_drift_are_inverse(self, detect: float, missed: float) -> None:
-        needed = audit.records_needed(errors=audit.Errors(detect=detect, missed=missed))
-        assert log_audit._drift_found(needed, 1e-9, missed) <= detect
-        assert needed == 1 or log_audit._drift_found(needed - 1, 1e-9, missed) > detect
+        errors = audit.Errors(detect=detect, missed=missed)
+        needed = audit.records_needed(errors=errors)
+        assert log_audit._drift_found(needed, errors) <= detect
+        assert needed == 1 or log_audit._drift_found(needed - 1, errors) > detect
 
     def test_the_fixed_bets_alone_reach_the_alarm(self) -> None:
         """At the number promised, with the outputs short of their mean by what has probability β:

@@ -4,7 +4,6 @@ position can show.
 
 from __future__ import annotations
 
-import itertools
 import math
 from fractions import Fraction
 
@@ -14,16 +13,17 @@ import pytest
 import otm
 from otm import audit
 from otm.audit.standard_problems import table_model
-from tests.audit.callables import block, chain, draw, one_uniform_for_all_positions, textbook
+from tests.audit.callables import block, chain, draw, textbook
 
-SWAP = [Fraction(2, 3), Fraction(1, 3)], [Fraction(1, 3), Fraction(2, 3)]
+DRAFT, TARGET = (
+    table_model(lambda c, law=law: law, 2, 2) for law in ([2 / 3, 1 / 3], [1 / 3, 2 / 3])
+)
 
 
 def test_expected_tokens_of_the_gold_instance() -> None:
     """(1/3, 2/3) drafted by (2/3, 1/3), two drafts: 10/9 accepted by tokens, 11/9 by blocks."""
-    models = [table_model(lambda c, law=law: [float(x) for x in law], 2, 2) for law in SWAP]
     for verify, accepted in ((chain, Fraction(10, 9)), (block, Fraction(11, 9))):
-        result = audit.sequence(verify, draft=models[0], target=models[1], num_drafts=2)
+        result = audit.sequence(verify, draft=DRAFT, target=TARGET, num_drafts=2)
         assert math.isclose(result.accepted or 0.0, float(accepted), abs_tol=1e-14)
         assert math.isclose(result.tokens_per_call, 1 + float(accepted), abs_tol=1e-14)
         assert result.first_position is None
@@ -49,32 +49,9 @@ def test_the_textbook_fault_by_hand() -> None:
     assert result.law[1, 0] == result.law[0, 0] == 0.5
 
 
-def test_one_uniform_for_two_positions_in_fractions() -> None:
-    """The law of the block with one shared uniform, integrated by hand over its breakpoints."""
-    p, q = SWAP
-    law = dict.fromkeys(itertools.product((0, 1), repeat=3), Fraction(0))
-    for a, b in itertools.product((0, 1), repeat=2):
-        keep = [min(Fraction(1), q[x] / p[x]) for x in (a, b)]
-        both, first = min(keep), keep[0]
-        weight = p[a] * p[b]
-        for y, z in itertools.product((0, 1), repeat=2):
-            law[a, b, y] += weight * both * q[y] / 2  # the loop over z counts it twice
-            law[a, 1, z] += (
-                weight * max(first - both, 0) * q[z] * (y == 1)
-            )  # residual of the second: token 1
-            law[1, y, z] += weight * (1 - first) * q[y] * q[z]
-    models = [table_model(lambda c, law=law: [float(x) for x in law], 2, 2) for law in SWAP]
-    result = audit.sequence(
-        one_uniform_for_all_positions, draft=models[0], target=models[1], num_drafts=2
-    )
-    for outcome, mass in law.items():
-        assert math.isclose(result.law[outcome], float(mass), abs_tol=1e-15)
-
-
 def test_a_block_that_ends_early_is_completed_by_the_target() -> None:
-    models = [table_model(lambda c, law=law: [float(x) for x in law], 2, 2) for law in SWAP]
     result = audit.sequence(
-        lambda p, q, d, u: [draw(q[0], u[0])], draft=models[0], target=models[1], num_drafts=2
+        lambda p, q, d, u: [draw(q[0], u[0])], draft=DRAFT, target=TARGET, num_drafts=2
     )
     assert result.verdict == "lossless"
     assert math.isclose(result.tokens_per_call, 1.0, abs_tol=1e-15)

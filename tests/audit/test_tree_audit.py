@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.corpus import trees
 from otm import audit
+from otm.audit.end_to_end import JointAudit
 from otm.audit.standard_problems import table_model
 from otm.errors import InvalidParameter
 
@@ -35,26 +36,7 @@ def audited(candidate: Any, parents: tuple[int, ...], **options: Any) -> Any:
 @pytest.mark.parametrize("parents", [(-1,), (-1, 0, 0), (-1, 0, 0, 1)])
 def test_recursive_rejection_is_lossless(parents: tuple[int, ...], replacement: bool) -> None:
     found = audited(trees.recursive, parents, replacement=replacement)
-    assert (found.verdict, found.samples) == ("lossless", None)
-
-
-# Draft 0 alone is rejected, .4 of all; what is left is (0, 3/8, 5/8), without its sum (0, .15,
-# .25).
-BY_HAND = {
-    # The second draft is 1 with .3 and accepted with .15/.3 instead of surely: .06 of all goes to
-    # token 2, and .03 that token 1 had from the residual after a second draft 0 was rejected: (0,
-    # .15 − .3, .25 − .2) instead of (0, .075, .425)/.5.
-    trees.no_renormalisation: 0.4 * (0.3 * 0.5 + 0.5 * 0.15),
-    # A second draft 0 leads to (0, 3/8, 5/8) instead of (0, .075, .425)/.5.
-    trees.duplicates_skipped: 0.4 * 0.5 * (0.375 - 0.15),
-}
-
-
-@pytest.mark.parametrize("candidate", BY_HAND)
-def test_faults_among_siblings_are_found_exactly(candidate: Any) -> None:
-    found = audited(candidate, (-1, 0, 0))
-    assert (found.verdict, found.error) == ("not lossless", 0.0)
-    assert found.total_variation == pytest.approx(BY_HAND[candidate], abs=1e-13)
+    assert (found.verdict, type(found)) == ("lossless", JointAudit)
 
 
 def test_the_wrong_order_of_siblings_matters_without_replacement() -> None:

@@ -62,63 +62,34 @@ def answer(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return " ".join(printed.split())
 
 
-def test_the_answer_comes_first(capsys: pytest.CaptureFixture[str], counters: Path) -> None:
-    text = answer(capsys, counters, "--draft-ms", 2, "--target-ms", "0:20,3:23")
-    # 2.75 tokens of 3 drafts: 2.75 · 20/(6 + 23); beside it 2.4 standard errors, √1.3875/√1000 ·
-    # 20/29 each.
-    assert text.startswith(
-        "SPECULATE: 3 drafts a step 1.90 x plain decoding (1.83 to 1.96), 2.75 tokens a step"
-    )
-    assert "1.00 x what the engine ran (1.00 to 1.00): 3 drafts a step" in text
-    assert (
-        "if steps were independent: requests are not told apart, so too narrow where they differ"
-        in text
-    )
-    assert "limit 3 drafts are the most that were measured: more may pay" in text
-    assert (
-        "from --draft-ms and --target-ms: 2 ms a draft, 20 ms a target call, 23 ms checking 3 "
-        "drafts" in text
-    )
-    assert "every step drafted 3" in text
-    further = answer(capsys, counters, "--draft-ms", 2, "--target-ms", 20, "--extend", 9)
-    assert "beyond 3 drafts acceptance is extrapolated" in further
-    assert "a target call takes the same whatever it checks" in further
+FLAT = ("--draft-ms", 2, "--target-ms", 20)
 
 
-def test_do_not_speculate_is_an_answer(capsys: pytest.CaptureFixture[str], counters: Path) -> None:
-    text = answer(capsys, counters, "--draft-ms", 20, "--target-ms", 20)
-    assert text.startswith(
-        "DO NOT SPECULATE the best number of drafts, 1, gives 0.90 x plain decoding (0.88 to 0.92)"
-    )
-    assert "plain decoding is 1.45 x what the engine ran" in text  # 80 ms for 2.75 tokens
-    close = answer(capsys, counters, "--draft-ms", 15.95, "--target-ms", 20)
-    assert close.startswith("SPECULATE, MAYBE: the interval contains 1: 1 draft a step")
-
-
-def test_without_costs_it_gives_a_range_and_asks(
-    capsys: pytest.CaptureFixture[str], counters: Path
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((*FLAT, "--extend", 9), "beyond 3 drafts acceptance is extrapolated, at the last"),
+        (("--draft-ms", 15.95, *FLAT[2:]), "SPECULATE, MAYBE: the interval contains 1: 1 draft a"),
+        ((*FLAT, "--batch", *range(1, 31)), "20 more; --batch and --context choose"),
+    ],
+)
+def test_answers_beside_those_on_the_page(
+    capsys: pytest.CaptureFixture[str], counters: Path, words: tuple[object, ...], said: str
 ) -> None:
-    text = answer(capsys, counters)
-    assert text.startswith(
-        "IT DEPENDS ON COSTS, and none are given: pass --draft-ms and --target-ms"
-    )
-    assert "drafts a step 3* 3* 3* 3* 3* 1" in text
-    assert "x plain decoding 2.67 2.59 2.39 2.12 1.72 1.20" in text
+    assert said in answer(capsys, counters, *words)
 
 
 def test_a_record_of_requests(capsys: pytest.CaptureFixture[str], detailed: Path) -> None:
     text = answer(capsys, detailed, "--draft-ms", 1, "--target-ms", "0:20,4:22", "--budget", 60)
-    assert "in brackets 95 % over requests, for all lengths at once" in text
-    assert "pooled over steps" in text and "mean of requests (" in text
-    assert (
-        "draft lengths differ and are recorded: corrected, if they are independent of acceptance"
-        in text
-    )
+    for said in (
+        "in brackets 95 % over requests, for all lengths at once",
+        "mean of requests (",
+        "draft lengths differ and are recorded: corrected, if they are independent of acceptance",
+        "60 drafts a call over 30 requests",
+        "counted on steps that the split had not seen",
+    ):
+        assert said in text
     assert "NOT independent" not in text
-    assert (
-        "60 drafts a call over 30 requests" in text
-        and "counted on steps that the split had not seen" in text
-    )
 
 
 def test_what_cannot_be_corrected_is_said_with_its_bounds(
@@ -185,11 +156,6 @@ def answer_json(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return capsys.readouterr().out
 
 
-def test_many_cells_stay_on_one_screen(capsys: pytest.CaptureFixture[str], counters: Path) -> None:
-    text = answer(capsys, counters, "--draft-ms", 2, "--target-ms", 20, "--batch", *range(1, 31))
-    assert "20 more; --batch and --context choose" in text
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -212,16 +178,20 @@ def test_what_cannot_be_planned_ends_with_2(
     assert error.startswith("otm plan: ") and said in error
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"spec_verify_ct": 10, "completion_tokens": 25}', "means only, 2.4 tokens a step"),
+        ("something else", "Looked for:"),
+    ],
+)
 def test_records_without_a_law_are_told_from_records_that_are_none(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, said: str
 ) -> None:
     file = tmp_path / "file"
-    file.write_text('{"spec_verify_ct": 10, "completion_tokens": 25}', encoding="utf-8")
+    file.write_text(text, encoding="utf-8")
     assert main(["plan", str(file)]) == 2
-    assert "means only, 2.4 tokens a step" in capsys.readouterr().err
-    file.write_text("something else", encoding="utf-8")
-    assert main(["plan", str(file)]) == 2
-    assert "Looked for:" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
 
 
 def test_the_page_on_records_shows_what_is_printed(
@@ -242,6 +212,7 @@ def test_the_page_on_records_shows_what_is_printed(
     for words, shown in commands:
         assert main(shlex.split(words)) == 0
         assert capsys.readouterr().out == shown, words
+        assert max(map(len, shown.splitlines())) <= WIDTH or "--settings" in words
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(compile(example, "records.md", "exec"), {})
     printed = [float(number) for number in re.findall(r"\d+\.\d+", capsys.readouterr().out)]

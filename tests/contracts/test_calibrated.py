@@ -34,35 +34,23 @@ INSTANCES = ("plain", "zeros", "partial")
 
 
 @pytest.mark.parametrize(("verifier", "law"), instances.supported_pairs())
-class TestSamplersExecuteTheirLaw:
-    def test_joint_law_of_drafts_and_output(self, verifier: otm.Verifier, law: otm.Law) -> None:
-        for seed, name in enumerate(INSTANCES):
-            problem = instances.named_problem(name, law)
-            assert problem is not None
-            rows, mass = joint_law(verifier, problem)
-            draws = run(
-                otm.prepare(verifier, problem), size=SAMPLES, rng=np.random.default_rng(seed)
-            )
-            counts = tabulate(draws, rows, problem.num_tokens)
-            assert not alarms(counts, mass, SAMPLES).any(), name
-            output = counts.sum(axis=0)
-            assert not alarms(output, mass.sum(axis=0), SAMPLES).any(), name
-            if verifier.lossless:
-                assert not alarms(output, problem.target, SAMPLES).any(), name
-
-    def test_both_acceptances(self, verifier: otm.Verifier, law: otm.Law) -> None:
-        for seed, name in enumerate(INSTANCES):
-            problem = instances.named_problem(name, law)
-            assert problem is not None
-            draws = otm.sample(
-                verifier, problem, size=SAMPLES, rng=np.random.default_rng(100 + seed)
-            )
-            hits = np.array([draws.member.sum(), draws.accepted.sum()])
-            exact = np.array(
-                [otm.acceptance(verifier, problem), otm.acceptance(verifier, problem, by="rule")]
-            )
-            assert not alarms(hits, exact, SAMPLES).any(), name
-            assert (draws.member | ~draws.accepted).all()
+def test_samplers_execute_their_law(verifier: otm.Verifier, law: otm.Law) -> None:
+    """Of drafts and output together, of the output, and both acceptances."""
+    for seed, name in enumerate(INSTANCES):
+        problem = instances.named_problem(name, law)
+        assert problem is not None
+        rows, mass = joint_law(verifier, problem)
+        draws = run(otm.prepare(verifier, problem), size=SAMPLES, rng=np.random.default_rng(seed))
+        counts = tabulate(draws, rows, problem.num_tokens)
+        assert not alarms(counts, mass, SAMPLES).any(), name
+        output = counts.sum(axis=0)
+        assert not alarms(output, mass.sum(axis=0), SAMPLES).any(), name
+        if verifier.lossless:
+            assert not alarms(output, problem.target, SAMPLES).any(), name
+        hits = np.array([draws.member.sum(), draws.accepted.sum()])
+        exact = [otm.acceptance(verifier, problem, by=by) for by in ("membership", "rule")]
+        assert not alarms(hits, np.array(exact), SAMPLES).any(), name
+        assert (draws.member | ~draws.accepted).all()
 
 
 @pytest.mark.parametrize("law", instances.law_params())
@@ -93,75 +81,66 @@ _DRAFT, _TARGET = [0.5, 0.3, 0.15, 0.05], [0.1, 0.2, 0.3, 0.4]
 # the second stage.
 _UNTIDY = [0.2, 0.35, 0.2, 0.25]
 
-# mutant, what it should have done, target
+_HEAVY = [1.0, 1e-17, 3e-17, 2e-17]  # 1 − p(0) is 0 in floating point
+
+# mutant, what it should have done, draft, target
 MUTANTS = [
-    pytest.param(
-        mutants.NoRenormalisation(), otm.RecursiveRejection(), _TARGET, id="missing renormalisation"
-    ),
-    pytest.param(
-        mutants.ReusedUniform(),
-        otm.RecursiveRejection(),
-        _UNTIDY,
-        id="one uniform reused, recursive rejection",
-    ),
-    pytest.param(mutants.ReusedUniformKSeq(), otm.KSeq(), _TARGET, id="one uniform reused, K-SEQ"),
-    pytest.param(mutants.ClippedKSeq(), otm.KSeq(), _TARGET, id="K-SEQ below gamma*"),
-    pytest.param(
-        mutants.ForgottenChoice(),
-        otm.WithoutReplacementOptimal(),
-        _TARGET,
-        id="optimal without replacement, the choice forgotten",
-    ),
-    pytest.param(
-        mutants.RawTarget(raw=tuple(_RAW)), otm.RecursiveRejection(), _PROCESSED, id="raw target"
-    ),
+    (mutants.NoRenormalisation(), otm.RecursiveRejection(), _DRAFT, _TARGET),
+    (mutants.ReusedUniform(), otm.RecursiveRejection(), _DRAFT, _UNTIDY),
+    (mutants.ReusedUniformKSeq(), otm.KSeq(), _DRAFT, _TARGET),
+    (mutants.ClippedKSeq(), otm.KSeq(), _DRAFT, _TARGET),
+    (mutants.ForgottenChoice(), otm.WithoutReplacementOptimal(), _DRAFT, _TARGET),
+    (mutants.RawTarget(raw=tuple(_RAW)), otm.RecursiveRejection(), _DRAFT, _PROCESSED),
+    (mutants.Distinct("not renormalised"), otm.RecursiveRejection(), _DRAFT, _UNTIDY),
+    (mutants.Distinct("reuse"), otm.RecursiveRejection(), _DRAFT, _UNTIDY),
+    (mutants.Distinct("one minus"), otm.RecursiveRejection(), _HEAVY, _UNTIDY),
 ]
 
 
-@pytest.mark.parametrize(("mutant", "correct", "target"), MUTANTS)
+@pytest.mark.parametrize(
+    ("mutant", "correct", "draft", "target"), [pytest.param(*m, id=repr(m[0])) for m in MUTANTS]
+)
 @pytest.mark.parametrize("k", [2, 3])
-class TestMutantsDie:
-    def test_in_the_exact_law_check(
-        self, mutant: otm.Verifier, correct: otm.Verifier, target: object, k: int
-    ) -> None:
-        problem = Problem(draft=_DRAFT, target=target, law=mutant.laws[0](k))
-        loss = np.abs(otm.coupling(mutant, problem).output_marginal - problem.target).max()
-        # The contract allows about 1e-13 (tests/tolerance.py): a loss of 1e-3 is not a matter of
-        # tolerance.
-        assert loss > 1e-3
-        assert np.abs(otm.coupling(correct, problem).output_marginal - problem.target).max() < 1e-13
-
-    def test_in_the_monte_carlo_check_of_the_output(
-        self, mutant: otm.Verifier, correct: otm.Verifier, target: object, k: int
-    ) -> None:
-        problem = Problem(draft=_DRAFT, target=target, law=mutant.laws[0](k))
-        truth = otm.coupling(mutant, problem).output_marginal
-        assert power(truth, problem.target, SAMPLES) > 1 - 1e-6
-        draws = otm.sample(mutant, problem, size=SAMPLES, rng=np.random.default_rng(1))
-        counts = np.bincount(draws.output, minlength=problem.num_tokens)
-        assert alarms(counts, problem.target, SAMPLES).any()
-        # and it is the mutant's own law that is drawn, so the alarm is about the law and not about
-        # the sampler
-        assert not alarms(counts, truth, SAMPLES).any()
-
-    def test_in_the_monte_carlo_check_of_the_joint_law(
-        self, mutant: otm.Verifier, correct: otm.Verifier, target: object, k: int
-    ) -> None:
-        problem = Problem(draft=_DRAFT, target=target, law=mutant.laws[0](k))
-        rows, claimed = joint_law(correct, problem)
-        own_rows, truth = joint_law(mutant, problem)
-        np.testing.assert_array_equal(own_rows, rows)
-        assert power(truth, claimed, SAMPLES) > 1 - 1e-6
-        draws = otm.sample(mutant, problem, size=SAMPLES, rng=np.random.default_rng(2))
-        assert alarms(tabulate(draws, rows, problem.num_tokens), claimed, SAMPLES).any()
+def test_mutants_die(
+    mutant: otm.Verifier, correct: otm.Verifier, draft: object, target: object, k: int
+) -> None:
+    """In the exact law, in samples of the output, and in samples of drafts and output."""
+    problem = Problem(draft=draft, target=target, law=mutant.laws[0](k))
+    rows, claimed = joint_law(correct, problem)
+    own_rows, joint = joint_law(mutant, problem)
+    np.testing.assert_array_equal(own_rows, rows)
+    truth = joint.sum(axis=0)
+    # The contract allows about 1e-13 (tests/tolerance.py): a loss of 1e-3 is not a matter of
+    # tolerance.
+    assert np.abs(truth - problem.target).max() > 1e-3
+    assert np.abs(claimed.sum(axis=0) - problem.target).max() < 1e-13
+    assert power(truth, problem.target, SAMPLES) > 1 - 1e-6
+    assert power(joint, claimed, SAMPLES) > 1 - 1e-6
+    draws = otm.sample(mutant, problem, size=SAMPLES, rng=np.random.default_rng(1))
+    counts = tabulate(draws, rows, problem.num_tokens)
+    assert alarms(counts, claimed, SAMPLES).any()
+    assert alarms(counts.sum(axis=0), problem.target, SAMPLES).any()
+    # and it is the mutant's own law that is drawn, so the alarm is about the law and not about the
+    # sampler
+    assert not alarms(counts.sum(axis=0), truth, SAMPLES).any()
 
 
 @pytest.mark.parametrize("k", [2, 3])
-def test_the_control_passes_both_checks(k: int) -> None:
-    problem = Problem(draft=_DRAFT, target=_TARGET, law=IID(k))
+@pytest.mark.parametrize(
+    ("control", "law", "draft", "target"),
+    [
+        (mutants.Faithful(), IID, _DRAFT, _TARGET),
+        (mutants.Distinct(), otm.WithoutReplacement, _DRAFT, _UNTIDY),
+        (mutants.Distinct(), otm.WithoutReplacement, _HEAVY, _UNTIDY),
+    ],
+)
+def test_the_control_passes(
+    control: otm.Verifier, law: type[otm.Law], draft: object, target: object, k: int
+) -> None:
+    problem = Problem(draft=draft, target=target, law=law(k))
     rows, claimed = joint_law(otm.RecursiveRejection(), problem)
-    np.testing.assert_allclose(joint_law(mutants.Faithful(), problem)[1], claimed, atol=1e-15)
-    draws = otm.sample(mutants.Faithful(), problem, size=SAMPLES, rng=np.random.default_rng(3))
+    np.testing.assert_allclose(joint_law(control, problem)[1], claimed, atol=1e-14)
+    draws = otm.sample(control, problem, size=SAMPLES, rng=np.random.default_rng(3))
     assert not alarms(tabulate(draws, rows, problem.num_tokens), claimed, SAMPLES).any()
 
 

@@ -5,6 +5,7 @@ sources") and SpecTr.
 from __future__ import annotations
 
 import fractions
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,37 +45,22 @@ BERNOULLI = ([F(1, 2), F(1, 2)], [F(3, 4), F(1, 4)], 2)
         pytest.param(BERNOULLI, F(15, 16), F(13, 16), id="row 5"),
     ],
 )
-class TestGoldRows:
-    def test_the_rational_oracles_give_the_printed_values(
-        self, instance, optimum, recursive
-    ) -> None:
-        target, draft, k = instance
-        assert exact.optimum_iid(draft, target, k) == optimum
-        assert recursive is None or exact.recursive_rejection(draft, target, k) == recursive
-
-    def test_the_cut_formula(self, instance, optimum, recursive) -> None:
-        problem = _problem(*instance)
-        assert otm.optimal_acceptance(problem) == pytest.approx(float(optimum), abs=rounding(3, 3))
-        p, q, T = problem.draft, problem.target, otm.optimal_cut(problem)
-        assert 1 + q[T].sum() - p[T].sum() ** problem.law.k == pytest.approx(
-            float(optimum), abs=rounding(3, 3)
-        )
-
-    @pytest.mark.parametrize("method", ["sets", "sequences"])
-    def test_the_linear_programs(self, instance, optimum, recursive, method) -> None:
-        solved = otm.optimum(_problem(*instance), method=method)
-        assert solved.lower <= float(optimum) + rounding(3, 3)
-        assert solved.upper >= float(optimum) - rounding(3, 3)
+def test_gold_rows(instance: Any, optimum: F, recursive: F | None) -> None:
+    """By the rational oracles, the cut formula, both linear programs and recursive rejection."""
+    target, draft, k = instance
+    assert exact.optimum_iid(draft, target, k) == optimum
+    stages = exact.recursive_rejection(draft, target, k)
+    assert recursive in (None, stages)
+    problem, slack = _problem(*instance), rounding(3, 3)
+    assert otm.optimal_acceptance(problem) == pytest.approx(float(optimum), abs=slack)
+    p, q, T = problem.draft, problem.target, otm.optimal_cut(problem)
+    assert 1 + q[T].sum() - p[T].sum() ** k == pytest.approx(float(optimum), abs=slack)
+    for method in ("sets", "sequences"):
+        solved = otm.optimum(problem, method=method)
+        assert solved.lower - slack <= float(optimum) <= solved.upper + slack
         assert solved.gap <= 1e-9
-        assert otm.acceptance(TransportPlan(), _problem(*instance)) == pytest.approx(
-            float(optimum), abs=1e-9
-        )
-
-    def test_recursive_rejection(self, instance, optimum, recursive) -> None:
-        if recursive is None:
-            recursive = exact.recursive_rejection(instance[1], instance[0], instance[2])
-        value = otm.acceptance(RecursiveRejection(), _problem(*instance))
-        assert value == pytest.approx(float(recursive), abs=rounding(3, 3))
+    assert otm.acceptance(TransportPlan(), problem) == pytest.approx(float(optimum), abs=1e-9)
+    assert otm.acceptance(RecursiveRejection(), problem) == pytest.approx(float(stages), abs=slack)
 
 
 def test_row_5_kseq_on_bernoullis() -> None:

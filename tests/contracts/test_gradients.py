@@ -4,9 +4,11 @@ a tensor that lost its past.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import mpmath
@@ -19,6 +21,7 @@ from otm.drafts import LAWS
 from otm.engines import chain_expected_tokens, chain_speedup
 from otm.trees import TreeShape, acceptance_vector, tree_expected_tokens
 from otm.verifiers import VERIFIERS, gamma_star
+from tests import exact
 from tests.contracts import calls
 from tests.tolerance import UNIT_ROUNDOFF
 
@@ -172,15 +175,7 @@ class TestSixtyDigits:
 
     @pytest.mark.parametrize("k", [1, 2, 5, 70])
     def test_the_optimum(self, k: int) -> None:
-        def optimum(p: list[Any], q: list[Any]) -> Any:
-            subsets = itertools.chain.from_iterable(
-                itertools.combinations(range(len(p)), n) for n in range(len(p) + 1)
-            )
-            return 1 + min(
-                sum(q[y] for y in chosen) - sum(p[y] for y in chosen) ** k for chosen in subsets
-            )
-
-        assert_gradient(otm.optimal_acceptance, optimum, otm.IID(k))
+        assert_gradient(otm.optimal_acceptance, lambda p, q: exact.optimum_iid(p, q, k), otm.IID(k))
 
     @pytest.mark.parametrize("k", [1, 2, 5, 30])
     def test_kseq(self, k: int) -> None:
@@ -192,41 +187,16 @@ class TestSixtyDigits:
             gamma_star, lambda p, q: root(p, q, k), otm.IID(k), rounding=1e-10 if k == 30 else 1e-13
         )
 
-    @pytest.mark.parametrize("k", [1, 2, 6])
-    def test_recursive_rejection(self, k: int) -> None:
-        def acceptance(p: list[Any], q: list[Any]) -> Any:
-            rejected, residual = mpmath.mpf(1), q
-            for _ in range(k):
-                left = [max(r - x, 0) for r, x in zip(residual, p, strict=True)]
-                rejected *= sum(left)
-                residual = [each / sum(left) for each in left]
-            return 1 - rejected
-
-        assert_gradient(
-            lambda given: otm.acceptance(otm.RecursiveRejection(), given), acceptance, otm.IID(k)
-        )
-
-    @pytest.mark.parametrize("k", [2, 3])
-    def test_recursive_rejection_without_replacement(self, k: int) -> None:
-        def rejected(p: list[Any], residual: list[Any], stages: int) -> Any:
-            if stages == 0:
-                return mpmath.mpf(1)
-            law = [x / sum(p) for x in p]
-            left = [max(r - x, 0) for r, x in zip(residual, law, strict=True)]
-            total = mpmath.mpf(0)
-            for y, x in enumerate(law):
-                chance = max(x - residual[y], 0)  # drafted and rejected
-                if chance > 0:
-                    after = [mpmath.mpf(0) if y == z else other for z, other in enumerate(p)]
-                    total += chance * rejected(
-                        after, [each / sum(left) for each in left], stages - 1
-                    )
-            return total
-
+    @pytest.mark.parametrize(
+        "law", [otm.IID(1), otm.IID(2), otm.IID(6), *map(otm.WithoutReplacement, (2, 3))], ids=str
+    )
+    def test_recursive_rejection(self, law: otm.Law) -> None:
         assert_gradient(
             lambda given: otm.acceptance(otm.RecursiveRejection(), given),
-            lambda p, q: 1 - rejected(p, q, k),
-            otm.WithoutReplacement(k),
+            lambda p, q: exact.recursive_rejection(
+                p, q, law.k, distinct=isinstance(law, otm.WithoutReplacement)
+            ),
+            law,
         )
 
     def test_tokens_of_a_tree(self) -> None:
@@ -262,7 +232,7 @@ def root(p: Sequence[Any], q: Sequence[Any], k: int) -> Any:
 
 def assert_gradient(
     answer: Callable[[otm.Problem], torch.Tensor],
-    exact: Callable[[list[Any], list[Any]], Any],
+    oracle: Callable[[list[Any], list[Any]], Any],
     law: otm.Law,
     rounding: float = 1e-13,
 ) -> None:
@@ -279,7 +249,7 @@ def assert_gradient(
                 moved = [list(values) for values in given]
                 moved[side][token] += step
                 masses = [[mpmath.exp(value) for value in values] for values in moved]
-                return exact(*([mass / sum(side) for mass in side] for side in masses))
+                return oracle(*([mass / sum(side) for mass in side] for side in masses))
 
             wanted = [
                 [
@@ -310,8 +280,6 @@ class TestKinks:
         """α* is a minimum of smooth functions: a one-sided derivative is at most that of any
         function that attains it.
         """
-        from fractions import Fraction
-
         p, q = [[Fraction(value, 16) for value in side] for side in ((8, 4, 4), (4, 4, 8))]
         given = otm.Problem(
             draft=torch.tensor([float(x) for x in p], dtype=torch.float64).requires_grad_(),
@@ -319,9 +287,12 @@ class TestKinks:
             law=otm.IID(k),
         )
         slopes = torch.autograd.grad(otm.optimal_acceptance(given), (given.draft, given.target))
-        subsets = [c for n in range(4) for c in itertools.combinations(range(3), n)]
-        values = [1 + sum(q[y] for y in c) - sum(p[y] for y in c) ** k for c in subsets]
-        active = [c for c, value in zip(subsets, values, strict=True) if value == min(values)]
+        best = exact.optimum_iid(p, q, k)
+        active = [
+            c
+            for c in exact.subsets(3)
+            if 1 + sum(q[y] for y in c) - sum(p[y] for y in c) ** k == best
+        ]
         assert len(active) > 1 or k > 1  # token 1 has q = p
         for i, j in itertools.permutations(range(3), 2):
             for side in (0, 1):
@@ -516,60 +487,42 @@ class TestRefusals:
         with pytest.raises(otm.errors.Unsupported, match=r"\.detach\(\)"):
             otm.acceptance(otm.KSeq(3.0), problem(*pair(otm.IID(2)), otm.IID(2)))
 
-    @pytest.mark.parametrize(
-        ("function", "arguments"),
-        [
-            pytest.param(*call, id=f"{call[0].__qualname__}-{i}")
-            for i, call in enumerate(calls.CALLS)
-        ],
-    )
-    def test_no_public_function_loses_a_gradient(
-        self, function: Callable[..., Any], arguments: dict[str, Any]
-    ) -> None:
+    def test_no_public_function_loses_a_gradient(self) -> None:
         """Where distributions go in that require gradients, one comes out, or an error that says
         what to call.
         """
-
-        def tracked(value: Any) -> Any:
-            if isinstance(value, otm.Problem):
-                draft, target = (
-                    torch.from_numpy(np.array(side)).requires_grad_()
-                    for side in (value.draft, value.target)
-                )
-                return otm.Problem(draft=draft, target=target, law=value.law)
-            return value
-
-        if function.__name__ == "overlap_at":
-            pytest.skip(
-                "works on masses that have passed the gate; a library's own differentiation applies"
-            )
-        masses = {
-            "draft",
-            "target",
-            "mass",
-            "values",
-            "pmf",
-            "logits",
-            "acceptance",
-            "law",
-            "survival",
-        } & set(arguments)
-        changed = {name: tracked(value) for name, value in arguments.items()}
-        for name in masses:
-            try:
-                array = np.asarray(arguments[name], dtype=np.float64)
-            except (TypeError, ValueError):
+        for function, arguments in calls.CALLS:
+            changed = {name: tracked(name, value) for name, value in arguments.items()}
+            # overlap_at works on masses that have passed the gate
+            same = all(changed[name] is value for name, value in arguments.items())
+            if function is otm.overlap.overlap_at or same:
                 continue
-            changed[name] = torch.from_numpy(array.copy()).requires_grad_()
-        if all(changed[name] is arguments[name] for name in arguments):
-            pytest.skip("takes no distributions")
-        try:
-            answer = function(**changed)
-        except otm.OtmError as error:
-            assert ".detach()" in str(error)
-        else:
-            parts = [answer.draft, answer.target] if isinstance(answer, otm.Problem) else [answer]
-            assert all(isinstance(part, torch.Tensor) and part.requires_grad for part in parts)
+            try:
+                answer = function(**changed)
+            except otm.OtmError as error:
+                assert ".detach()" in str(error), function
+                continue
+            sides = isinstance(answer, otm.Problem)
+            for part in (answer.draft, answer.target) if sides else (answer,):
+                assert isinstance(part, torch.Tensor), function
+                assert part.requires_grad, function
+
+
+DISTRIBUTIONS = {
+    "acceptance", "draft", "law", "logits", "mass", "pmf", "survival", "target", "values",
+}  # fmt: skip
+"""Names of arguments that may be distributions."""
+
+
+def tracked(name: str, value: Any) -> Any:
+    """Return what requires gradients in the place of a distribution, all else as it is."""
+    if isinstance(value, otm.Problem):
+        sides = {side: tracked(side, getattr(value, side)) for side in ("draft", "target")}
+        return otm.Problem(**sides, law=value.law)
+    if name in DISTRIBUTIONS:
+        with contextlib.suppress(TypeError, ValueError):
+            return torch.tensor(np.asarray(value, dtype=np.float64)).requires_grad_()
+    return value
 
 
 @pytest.mark.parametrize("k", [64, 1000, 100_000])

@@ -43,16 +43,11 @@ from otm.sequence import (
     expected_step,
     step_law,
 )
-from otm.sequence.block_weights import (
-    next_weight,
-    pass_probability,
-    prefix_weights,
-    verify_block,
-)
+from otm.sequence.block_verification import next_weight, pass_probability, verify_block
 from otm.sequence.decoder import Conditionals, children_of
 from otm.sequence.greedy_multipath import RankedTokens
-from otm.sequence.law_decoder import descend
 from otm.sequence.randomness import Randomness
+from otm.sequence.vertex_decoder import descend
 from otm.trees import TreeShape
 from tests import mutants
 from tests.sequence.toys import (
@@ -233,10 +228,13 @@ class EveryoneSurvives(DraftSelection):
         below, context, survivors = children_of(tree.shape), tree.context, []
         agreeing, level = [0], list(below[0])
         while True:
-            rule = randomness.rule(
-                self.verifier, tree.draft[context], target(context), otm.IID(len(level))
+            token = randomness.verify(
+                self.verifier,
+                otm.IID(len(level)),
+                tree.draft[context],
+                target(context),
+                tree.tokens[level],
             )
-            token, _ = randomness.verify(rule, tree.tokens[level])
             context = (*context, token)
             agreeing = [
                 v
@@ -275,11 +273,12 @@ class LeavesAsDrafts(PrefixTree):
             counts = [leaves(child) for vertex in vertices for child in below[vertex]]
             drafts = np.repeat(proposals, counts)
             return randomness.verify(
-                randomness.rule(
-                    self.verifier, tree.draft[context], target(context), otm.IID(len(drafts))
-                ),
+                self.verifier,
+                otm.IID(len(drafts)),
+                tree.draft[context],
+                target(context),
                 drafts,
-            )[0]
+            )
 
         return descend(tree, target, randomness, output)
 
@@ -361,7 +360,9 @@ def _block(
 ) -> Step:
     drafted = tuple(tree.tokens[1:].tolist())
     length, contexts = len(drafted), [drafted[:i] for i in range(len(drafted) + 1)]
-    weights = prefix_weights(tree.draft.__getitem__, target, contexts)
+    weights = [1.0]
+    for context, token in zip(contexts, drafted, strict=False):
+        weights.append(next_weight(weights[-1], tree.draft[context], target(context), token))
 
     def excess(weight: float, i: int) -> np.ndarray:
         return np.maximum(weight * target(contexts[i]) - tree.draft[contexts[i]], 0.0)
@@ -488,7 +489,8 @@ class Multipath(GreedyMultipath):
         kept, after = verify_block(
             [(), (token,)], lambda _: self.judged(ranked), target, randomness
         )
-        return Step((*(token,) * kept, after), kept, "rejected" if kept == 0 else "end_of_draft")
+        following = randomness.choose(after)
+        return Step((*(token,) * kept, following), kept, "end_of_draft" if kept else "rejected")
 
     def select(self, drafted: list[int], ranked: RankedTokens) -> int:
         return max(drafted, key=ranked.place.__getitem__)
@@ -661,10 +663,13 @@ def test_dropping_a_survivor_by_the_rule_is_lossless_but_wasteful() -> None:
         def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
             below, context, current, survivors = children_of(tree.shape), tree.context, [0], []
             while children := [child for vertex in current for child in below[vertex]]:
-                rule = randomness.rule(
-                    self.verifier, tree.draft[context], target(context), otm.IID(len(children))
+                token = randomness.verify(
+                    self.verifier,
+                    otm.IID(len(children)),
+                    tree.draft[context],
+                    target(context),
+                    tree.tokens[children],
                 )
-                token, _ = randomness.verify(rule, tree.tokens[children])
                 context = (*context, token)
                 current = [child for child in children if int(tree.tokens[child]) == token][:1]
                 if not current:

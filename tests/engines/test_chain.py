@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +11,6 @@ from hypothesis import given, strategies as st
 
 import otm
 from otm.engines.chain import chain_expected_tokens, chain_speedup, optimal_chain_length
-from otm.trees.cost import choose_tree
 from otm.trees.optimal import tree_acceptance
 from otm.trees.shape import TreeShape
 from tests.tolerance import UNIT_ROUNDOFF
@@ -56,28 +54,6 @@ class TestChain:
         assert optimal_chain_length(1.0, cost_ratio=0.1, max_length=33) == 33
         assert optimal_chain_length(0.3, cost_ratio=0.0, max_length=5) == 5
 
-    def test_agrees_with_the_tree_chooser(self) -> None:
-        choice = choose_tree(
-            [0.8], draft_seconds=0.001, target_seconds=lambda n: 0.02, max_nodes=50
-        )
-        length = optimal_chain_length(0.8, cost_ratio=0.05)
-        assert choice.tree.shape == TreeShape.chain(length)
-        assert choice.speedup == pytest.approx(
-            chain_speedup(0.8, length=length, cost_ratio=0.05), rel=1e-13
-        )
-
-    def test_bad_arguments(self) -> None:
-        for call in (
-            lambda: chain_expected_tokens(1.1, length=1),
-            lambda: chain_expected_tokens(0.5, length=-1),
-            lambda: chain_speedup(0.5, length=1, cost_ratio=-0.1),
-            lambda: chain_speedup(0.5, length=0, cost_ratio=math.inf),
-            lambda: optimal_chain_length(math.nan, cost_ratio=0.1),
-            lambda: optimal_chain_length(0.5, cost_ratio=0.1, max_length=2.5),
-        ):
-            with pytest.raises(otm.errors.InvalidParameter):
-                call()
-
 
 class TestArraysOfAcceptances:
     EDGES = (0.0, 1e-300, 0.3, 0.7, 1 - 1e-9, 1 - 2.0**-53, 1.0)
@@ -109,13 +85,6 @@ class TestArraysOfAcceptances:
         given = torch.tensor([0.5, 0.75], dtype=torch.float64, requires_grad=True)
         (slope,) = torch.autograd.grad(chain_expected_tokens(given, length=2**53 - 1).sum(), given)
         np.testing.assert_allclose(slope.numpy(), [4.0, 16.0], rtol=1e-12)  # 1/(1 − a)²
-
-    def test_speed_ups(self) -> None:
-        array = np.array([0.2, 0.8])
-        found = chain_speedup(array, length=5, cost_ratio=0.05)
-        np.testing.assert_allclose(
-            found, [chain_speedup(a, length=5, cost_ratio=0.05) for a in (0.2, 0.8)], rtol=1e-15
-        )
 
     @pytest.mark.parametrize(
         "bad",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,6 @@ from otm.engines.planning import (
 from otm.engines.records import Tally, parse_acceptance
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.surface import CostSurface
-from otm.statistics import Estimate
 
 
 def record_of(*parts: Tally, length: int | None = None) -> AcceptanceRecord:
@@ -122,16 +122,11 @@ def test_drafting_pays_for_small_batches_only() -> None:
     chosen = {(choice.batch, choice.context): choice for choice in plan.choices}
     assert list(chosen) == [(b, c) for c in (0, 1000) for b in (1, 8, 16, 64)]
     assert [chosen[b, 0].length for b in (1, 8, 16, 64)] == [4, 1, 0, 0]
-    assert chosen[64, 0].best[1].value < 1 and chosen[64, 0].verdict == "do not speculate"
     # What the engine ran, 4 drafts everywhere, is what is lost there.
-    assert chosen[1, 0].over_engine is not None and chosen[1, 0].over_engine.value == pytest.approx(
-        1
-    )
-    assert chosen[64, 0].over_engine is not None
     tokens = 1 + sum(0.7**i for i in range(1, 5))
-    assert chosen[64, 0].over_engine.value == pytest.approx(
-        (1 / 4) / (tokens / (4 * 0.05 + 20)), rel=1e-6
-    )
+    lost = chosen[64, 0].over_engine
+    assert lost is not None
+    assert lost.value == pytest.approx((1 / 4) / (tokens / (4 * 0.05 + 20)), rel=1e-6)
     narrow = plan_lengths(geometric(0.7, 4), costs, batches=[2], contexts=[500])
     assert [(choice.batch, choice.context) for choice in narrow.choices] == [(2, 500)]
 
@@ -167,24 +162,19 @@ def test_undecided_where_the_interval_contains_one() -> None:
     assert choice.over_plain.low >= 1 / 1.3 and choice.over_plain.high <= 2 / 1.3
 
 
-def test_speedups_in_words() -> None:
-    assert Estimate(1.5, float("nan"), float("nan")).words(unit=" x plain") == "1.50 x plain"
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_interval_of_the_chosen_length_covers(seed: int) -> None:
+def test_the_interval_of_the_chosen_length_covers() -> None:
     """The speed-up that is promised is that of the length chosen on the same record: its
     simultaneous interval still covers.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     rate, costs, trials, covered = 0.6, CostSurface.flat(draft=0.12, target=1.0), 150, 0
+    own_rates = np.clip(np.random.default_rng(99).normal(rate, 0.1, size=200_000), 0, 0.99)
     for _ in range(trials):
         parts = []
         for own in np.clip(rng.normal(rate, 0.1, size=12), 0, 0.99):
             accepted = np.minimum(rng.geometric(1 - own, size=15) - 1, 6)
             parts.append(Tally.of_steps(accepted, np.full(15, 6), name=""))
         (choice,) = plan_lengths(record_of(*parts), costs).choices
-        own_rates = np.clip(np.random.default_rng(99).normal(rate, 0.1, size=200_000), 0, 0.99)
         tokens = 1 + sum((own_rates**i).mean() for i in range(1, choice.length + 1))
         covered += (
             choice.over_plain.low <= tokens / (1 + 0.12 * choice.length) <= choice.over_plain.high
@@ -282,43 +272,24 @@ def test_records_too_wide_to_plan_are_refused_before_memory_is_taken() -> None:
         plan_lengths(record_of(*[short] * 4_000), costs, extend=10_000)
 
 
-def test_vllm_s_table_is_the_plan_of_every_batch_size() -> None:
+@pytest.mark.parametrize(
+    "asked", [{}, {"max_batch": 4}, {"max_batch": 40, "extend": 6, "extrapolate_costs": True}]
+)
+def test_vllm_s_table_is_the_plan_of_every_batch_size(asked: dict[str, Any]) -> None:
     record = parse_acceptance('{"spec_verify_ct": 100, "spec_accept_histogram": [20, 20, 20, 40]}')
-    points = {
-        (b, c, n): max(1.0, b * n / 24) + c / 1e3
-        for b in (1, 8, 32)
-        for c in (0, 50)
-        for n in (1, 2, 3, 4)
-    }
-    costs = CostSurface.of_points(
-        {(b, c): 0.04 for b in (1, 8, 32) for c in (0, 50)}, points, source=""
-    )
-    settings = vllm_lengths(record, costs, context=50)
+    cells = list(itertools.product((1, 8, 32), (0, 50)))
+    points = {(b, c, n): max(1.0, b * n / 24) + c / 1e3 for b, c in cells for n in (1, 2, 3, 4)}
+    costs = CostSurface.of_points(dict.fromkeys(cells, 0.04), points, source="")
+    settings = vllm_lengths(record, costs, context=50, **asked)
     table = settings["num_speculative_tokens_per_batch_size"]
-    assert [row[0] for row in table] == [1, *(row[1] + 1 for row in table[:-1])] and table[-1][
-        1
-    ] == 32
-    plan = plan_lengths(record, costs, batches=range(1, 33), contexts=[50])
-    assert [row[2] for row in table for _ in range(row[0], row[1] + 1)] == [
-        choice.length for choice in plan.choices
-    ]
-    assert settings["num_speculative_tokens"] == max(row[2] for row in table) == 3
-    assert table[-1][2] == 0
-    assert vllm_lengths(record, costs, context=50, max_batch=4)[
-        "num_speculative_tokens_per_batch_size"
-    ] == [[1, 4, 3]]
-    further = vllm_lengths(
-        record, costs, context=50, max_batch=40, extend=6, extrapolate_costs=True
-    )
-    plan = plan_lengths(
-        record, costs, batches=range(1, 41), contexts=[50], extend=6, extrapolate_costs=True
-    )
-    lengths = [
-        row[2]
-        for row in further["num_speculative_tokens_per_batch_size"]
-        for _ in range(row[0], row[1] + 1)
-    ]
-    assert lengths == [choice.length for choice in plan.choices] and max(lengths) == 6
+    of_plan = {key: value for key, value in asked.items() if key != "max_batch"}
+    most = asked.get("max_batch", 32)
+    plan = plan_lengths(record, costs, batches=range(1, most + 1), contexts=[50], **of_plan)
+    wanted = [choice.length for choice in plan.choices]
+    assert [length for first, last, length in table for _ in range(first, last + 1)] == wanted
+    assert [row[0] for row in table] == [1, *(row[1] + 1 for row in table[:-1])]
+    assert settings["num_speculative_tokens"] == max(wanted) == of_plan.get("extend", 3)
+    assert most == 4 or wanted[-1] == 0
     for wrong in (33, MAX_BATCH + 1):
         with pytest.raises(otm.errors.InvalidParameter):
             vllm_lengths(record, costs, context=50, max_batch=wrong)

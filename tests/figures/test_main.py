@@ -16,6 +16,7 @@ from scipy.stats import binom
 import otm
 from figures import __main__ as command, figure4, lossy_rules
 from figures.paths import DATA
+from otm import drawing
 from tests.paths import ROOT
 
 # 150 points are checked per run; each fails by chance with probability at most 1e-9 / 150.
@@ -26,9 +27,14 @@ pytestmark = pytest.mark.xdist_group("figures")  # built once, on one worker
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All figures; the formats take more time than all else, so the first has all of them."""
     folder = tmp_path_factory.mktemp("figures")
-    assert command.main(["--fast", "--seed", "7", "--out", str(folder)]) == 0
-    assert command.main([*command.FURTHER, "--fast", "--seed", "7", "--out", str(folder)]) == 0
+    first, *others = command.DEFAULT + command.FURTHER
+    how = ["--fast", "--seed", "7", "--out", str(folder)]
+    assert command.main([first, *how]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "FORMATS", ("svg",))
+        assert command.main([*others, *how]) == 0
     return folder
 
 
@@ -48,13 +54,21 @@ def _check_points(points: list[dict], exact: dict[int, float], samples: int) -> 
         assert point["low"] <= point["mean"] <= point["high"]
 
 
-@pytest.mark.parametrize("name", command.DEFAULT + command.FURTHER)
-def test_files_are_written_as_vectors_and_pixels(built: Path, name: str) -> None:
-    pdf = (built / f"{name}.pdf").read_bytes()
+def test_files_are_written_as_vectors_and_pixels(built: Path) -> None:
+    pdf = (built / "figure1.pdf").read_bytes()
     assert pdf.startswith(b"%PDF")
     assert b"/Type3" not in pdf, "bitmap-like fonts"
-    assert "<svg" in (built / f"{name}.svg").read_text(encoding="utf-8")
-    assert (built / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert (built / "figure1.png").read_bytes().startswith(b"\x89PNG")
+    for name in command.DEFAULT + command.FURTHER:
+        assert "<svg" in (built / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def _check_series(series: dict, samples: int) -> None:
+    for points, exact in (("points", "optimum"), ("kseq_points", "kseq")):
+        if points in series:
+            _check_points(
+                series[points], dict(zip(series["k"], series[exact], strict=True)), samples
+            )
 
 
 @pytest.mark.parametrize("name", ["figure1", "figure2"])
@@ -63,44 +77,29 @@ def test_curves_over_k_match_closed_forms_and_points(built: Path, name: str) -> 
     for series in data["series"]:
         np.testing.assert_allclose(series["optimum"], series["closed_form"], rtol=0, atol=1e-13)
         assert np.all(np.array(series["kseq"]) <= np.array(series["optimum"]) + 1e-13)
-        if name == "figure1":
-            # K-SEQ attains it there
+        _check_series(series, data["samples"])
+        if name == "figure1":  # K-SEQ attains it there
             np.testing.assert_allclose(series["kseq"], series["optimum"], rtol=0, atol=1e-12)
-            _check_points(
-                series["points"],
-                dict(zip(series["k"], series["optimum"], strict=True)),
-                data["samples"],
-            )
-        else:
-            _check_points(
-                series["points"],
-                dict(zip(series["k"], series["optimum"], strict=True)),
-                data["samples"],
-            )
-            _check_points(
-                series["kseq_points"],
-                dict(zip(series["k"], series["kseq"], strict=True)),
-                data["samples"],
-            )
+    assert ("kseq_points" in data["series"][0]) == (name == "figure2")
 
 
 def test_curves_over_q_match_closed_forms_and_points(built: Path) -> None:
     data = _data(built, "figure3")
     for series in data["series"]:
         np.testing.assert_allclose(series["optimum"], series["closed_form"], rtol=0, atol=1e-13)
-        for points, verifier in (
-            (series["points"], otm.TransportPlan()),
-            (series["kseq_points"], otm.KSeq()),
+        for q, point, kseq in zip(
+            series["sampled_q"], series["points"], series["kseq_points"], strict=True
         ):
-            for q, point in zip(series["sampled_q"], points, strict=True):
-                problem = otm.Problem(
-                    draft=otm.examples.bernoulli(0.25),
-                    target=otm.examples.bernoulli(q),
-                    law=otm.IID(series["k"]),
-                )
-                _check_points(
-                    [point], {series["k"]: otm.acceptance(verifier, problem)}, data["samples"]
-                )
+            problem = otm.Problem(
+                draft=otm.examples.bernoulli(0.25),
+                target=otm.examples.bernoulli(q),
+                law=otm.IID(series["k"]),
+            )
+            best = {series["k"]: otm.optimal_acceptance(problem)}
+            _check_points([point], best, data["samples"])
+            _check_points(
+                [kseq], {series["k"]: otm.acceptance(otm.KSeq(), problem)}, data["samples"]
+            )
 
 
 def test_figure4_shows_the_paper_s_rounds_and_reruns_identically(built: Path) -> None:
@@ -123,16 +122,7 @@ def test_figure2_keeps_the_points_of_the_pair_that_turns_the_order(built: Path) 
     assert first["optimum"][0] > second["optimum"][0]
     assert first["optimum"][-1] < second["optimum"][-1]
     for series in (first, second):
-        _check_points(
-            series["points"],
-            dict(zip(series["k"], series["optimum"], strict=True)),
-            data["samples"],
-        )
-        _check_points(
-            series["kseq_points"],
-            dict(zip(series["k"], series["kseq"], strict=True)),
-            data["samples"],
-        )
+        _check_series(series, data["samples"])
 
 
 def test_figure5_points_and_support(built: Path) -> None:
@@ -146,12 +136,7 @@ def test_figure5_points_and_support(built: Path) -> None:
         assert abs(data["optimum"][0] - overlap) < 1e-12
         assert np.all(np.diff(data["optimum"]) >= -1e-13)
         assert np.all(np.array(data["kseq"]) <= np.array(data["optimum"]) + 1e-13)
-        _check_points(
-            data["points"], dict(zip(data["k"], data["optimum"], strict=True)), whole["samples"]
-        )
-        _check_points(
-            data["kseq_points"], dict(zip(data["k"], data["kseq"], strict=True)), whole["samples"]
-        )
+        _check_series(data, whole["samples"])
         assert data["prompt"] == "He said he also has asked prosecutors to"
 
 
@@ -162,9 +147,8 @@ def test_same_seed_same_files(built: Path, tmp_path: Path) -> None:
 
 
 def test_unknown_figure_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit, match="2"):
         command.main(["9", "--out", str(tmp_path)])
-    assert stopped.value.code == 2
     assert "choose from figure1" in capsys.readouterr().err
 
 
@@ -310,24 +294,19 @@ def test_table2_says_that_more_drafts_a_better_draft_and_a_better_verifier_help(
 ) -> None:
     data = _data(built, "table2")
     for pair in data["pairs"]:
+        sizes = sorted({row["parameters"] for row in pair["rows"]})
+        assert len(sizes) == (2 if pair["pair"] == "shipped pair" else 1)
         rows = {
-            (row["parameters"], row["verifier"], row["K"], row["L"]): row["mean"]
+            (row["verifier"], row["K"], row["L"], row["parameters"]): row["mean"]
             for row in pair["rows"]
         }
-        sizes = sorted({key[0] for key in rows})
-        assert len(sizes) == (2 if pair["pair"] == "shipped pair" else 1)
         for size, length in itertools.product(sizes, (4, 8)):
-            kseq = [rows[size, "K-SEQ", k, length] for k in (1, 2, 4, 8)]
-            assert 1 < kseq[0] < kseq[1] < kseq[2] < kseq[3]
-            assert all(
-                rows[size, "Optimal", k, length] > rows[size, "K-SEQ", k, length] for k in (2, 4, 8)
-            )
-        for small, large in itertools.pairwise(sizes):
-            assert all(
-                rows[large, "K-SEQ", k, length] > rows[small, "K-SEQ", k, length]
-                for k in (1, 2, 4, 8)
-                for length in (4, 8)
-            )
+            means = [rows["K-SEQ", k, length, size] for k in (1, 2, 4, 8)]
+            assert means[0] > 1 and np.all(np.diff(means) > 0)
+            best = [rows["Optimal", k, length, size] for k in (2, 4, 8)]
+            assert np.all(np.array(best) > means[1:])
+            larger = [rows["K-SEQ", k, length, sizes[-1]] for k in (1, 2, 4, 8)]
+            assert size == sizes[-1] or np.all(np.array(larger) > means)
     assert len(data["paper"]) == 8
 
 
@@ -357,25 +336,20 @@ def test_wall_times_are_as_advised_within_a_tenth(built: Path) -> None:
         r"at most (\d+) %[^%]* and (\d+) % on SmolLM2; predicted [^%]* by (\d+) % and (\d+) %", text
     )
     assert said is not None
-    errors: list[list[float]] = [[], []]
-    for pair in _data(built, "wall_clock")["pairs"]:
-        assert pair["texts"] >= 40
-        assert all(
-            row["advised"]["low"] <= row["advised"]["value"] <= row["advised"]["high"]
-            for row in pair["rows"]
+    pairs = _data(built, "wall_clock")["pairs"]
+    assert all(pair["texts"] >= 40 for pair in pairs)
+    for row in (row for pair in pairs for row in pair["rows"]):
+        assert row["advised"]["low"] <= row["advised"]["value"] <= row["advised"]["high"]
+    speed, seconds = (
+        [max(abs(found(row) - 1.0) for row in pair["rows"]) for pair in pairs]
+        for found in (
+            lambda row: row["advised"]["value"] / row["measured"],
+            lambda row: row["seconds"]["predicted"] / row["seconds"]["measured"],
         )
-        errors[0].append(
-            max(abs(row["advised"]["value"] / row["measured"] - 1.0) for row in pair["rows"])
-        )
-        errors[1].append(
-            max(
-                abs(row["seconds"]["predicted"] / row["seconds"]["measured"] - 1.0)
-                for row in pair["rows"]
-            )
-        )
-    assert np.max(errors) <= 0.1
+    )
+    assert max(*speed, *seconds) <= 0.1
     assert [int(number) for number in said.groups()] == [
-        math.ceil(100 * error) for kind in errors for error in kind
+        math.ceil(100 * error) for error in (*speed, *seconds)
     ]
 
 

@@ -9,6 +9,7 @@ import re
 import numpy as np
 
 import otm
+from tests.contracts import calls
 from tests.paths import ROOT
 from tests.torture import page
 from tests.torture.families import registered
@@ -19,7 +20,7 @@ COMMITTED = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
 
 
 def test_every_public_function_is_tried_or_excused() -> None:
-    spoken, public = page.spoken_for(), page.public_names()
+    spoken, public = page.spoken_for(), calls.public_names()
     for name, thing in public.items():
         is_error = inspect.isclass(thing) and issubclass(thing, BaseException)
         if callable(thing) and not is_error:

@@ -10,6 +10,7 @@ import sys
 import tomllib
 import venv
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ import pytest
 from otm import __main__ as otm_command
 from tests.paths import ROOT
 
-pytestmark = pytest.mark.xdist_group("installed")  # one wheel, on one worker
+# one wheel, on one worker
+pytestmark = [pytest.mark.xdist_group("installed"), pytest.mark.job(name="wheel")]
 
 PROMPTS = ROOT / "analysis" / "pair" / "prompts.txt"
 
@@ -51,6 +53,14 @@ class Installed:
         (packages,) = (folder / "environment").glob("lib/python*/site-packages")
         self.others = packages / "others.pth"
 
+    def see(self, *folders: str | Path) -> None:
+        """Let the environment find packages in these folders, and in no others."""
+        self.others.write_text("".join(f"{folder}\n" for folder in folders))
+
+    def python(self, code: str) -> str:
+        """Return what code prints in the environment."""
+        return self._run([str(self.bin / "python"), "-I", "-c", code]).stdout
+
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, check=True, capture_output=True, text=True, cwd=self.folder)
 
@@ -77,7 +87,6 @@ def test_the_wheel_holds_the_library_and_the_analysis_under_a_name_of_its_own(
     names = zipfile.ZipFile(installed.wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
         "otm",
-        "otm_pytest.py",
         "otm_analysis",
     }
     page = {f"otm_analysis/report/page.{kind}" for kind in ("css", "html", "js")}
@@ -101,7 +110,7 @@ def test_every_command_is_declared() -> None:
 
 
 def test_commands_run_outside_the_checkout(installed: Installed) -> None:
-    installed.others.write_text("".join(f"{path}\n" for path in site.getsitepackages()))
+    installed.see(*site.getsitepackages())
     shown = installed.otm("--help")
     assert shown.returncode == 0, shown.stderr
     assert all(
@@ -131,41 +140,40 @@ def test_commands_run_outside_the_checkout(installed: Installed) -> None:
     assert (installed.folder / "RUN" / "report.html").is_file()
     refused = installed.otm("report", "NOWHERE")
     assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
-    code = "import otm_analysis, otm; print(otm_analysis.__file__, otm.__file__)"
-    where = subprocess.run(
-        [installed.bin / "python", "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=installed.folder,
-        check=True,
-    )
-    assert str(ROOT) not in where.stdout
+    where = installed.python("import otm_analysis, otm; print(otm_analysis.__file__, otm.__file__)")
+    assert str(ROOT) not in where
 
 
-def test_without_the_extra_one_sentence_says_what_to_install(
+def link_dependencies(folder: Path) -> None:
+    """Link what the wheel depends on into a folder, and what that depends on in turn."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    waiting, linked = list(project["dependencies"]), set()
+    while waiting:
+        name = re.split(r"[^\w.-]", waiting.pop())[0]
+        if name not in linked:
+            linked.add(name)
+            found = metadata.distribution(name)
+            waiting += [line for line in found.requires or () if ";" not in line]
+            for top in {file.parts[0] for file in found.files or ()} - {".."}:
+                (folder / top).symlink_to(Path(str(found.locate_file(top))))
+
+
+def test_without_the_extra_the_library_works_and_one_sentence_says_what_to_install(
     installed: Installed, tmp_path: Path
 ) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extra = {re.split(r"[=>]", line)[0] for line in project["optional-dependencies"]["analysis"]}
-    needed = tmp_path / "needed"
-    needed.mkdir()
-    for path in (path for folder in site.getsitepackages() for path in Path(folder).iterdir()):
-        if re.split(r"[-.]", path.name)[0] not in extra and "otm" not in path.name:
-            (needed / path.name).symlink_to(path)
-    installed.others.write_text(f"{needed}\n")
+    link_dependencies(tmp_path)
+    installed.see(tmp_path)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    ((example, shown),) = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", readme, re.DOTALL)
+    assert len(example.strip().splitlines()) <= 11
+    assert installed.python(example) == shown
     done = installed.otm("measure", "--prompts", "x", "--out", "RUN2")
-    assert done.returncode == 2
-    assert done.stdout == ""
+    assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith("otm measure needs jinja2, ")
-    assert " torch, " in line
+    assert line.startswith("otm measure needs ") and " torch, " in line
     assert line.endswith("pip install 'otm-speculative[analysis]', in a checkout '.[analysis]'")
-    assert (
-        installed.otm(
-            "audit", "otm:Maximal", "--draft", "3/4,1/4", "--target", "1/2,1/2"
-        ).returncode
-        == 0
-    )
+    audited = installed.otm("audit", "otm:Maximal", "--draft", "3/4,1/4", "--target", "1/2,1/2")
+    assert audited.returncode == 0
 
 
 def test_an_editable_installation_finds_the_folder_under_that_name() -> None:

@@ -76,7 +76,7 @@ SAID: dict[str, dict[str, list[str]]] = {
         "50": ["otm/drafts/successive_cut.py: no node beyond c t = {}"]
     },
     "otm.races.QUADRATURE_ERROR": {
-        "1e-12": ["otm/sequence/enumeration.py: races: {}", "otm/sequence/deferred.py: races: {}"],
+        "1e-12": ["otm/sequence/exact_laws.py: races: {}"],
     },
     "otm.verifiers.tournament.MOST_TOKENS": {
         "64": ["otm/verifiers/tournament.py: an integer in [1, {}]"]
@@ -150,7 +150,7 @@ SAID: dict[str, dict[str, list[str]]] = {
         ],
     },
     "otm.losses._SEARCHED": {
-        "67": [
+        "73": [
             "otm/losses.py: Cost: {} optimal acceptances a row",
             "otm/losses.py: Cost: {} batches of",
             "analysis/run/loss_columns.py: alone takes some {} optimal acceptances a row",
@@ -229,24 +229,22 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.engines.records.document.MAX_CELLS": {
         "ten million": ["otm/engines/records/document.py: beyond {} cells"]
     },
-    "otm.sequence.enumeration.MAX_LAW": {
-        "2²⁴": ["otm/sequence/enumeration.py: beyond {} sequences"]
-    },
-    "otm.sequence.models.MAX_TABLE_ENTRIES": {
+    "otm.sequence.models.MAX_LAW": {
         "2²⁴": [
             "otm/sequence/models.py: more than {} probabilities",
             "otm/sequence/models.py: beyond {} sequences",
-        ],
+            "otm/sequence/exact_laws.py: beyond {} sequences",
+        ]
     },
     "otm.sequence.randomness.MAX_OUTCOMES": {
         "twenty million": [
             "otm/sequence/randomness.py: beyond {} outcomes",
-            "otm/sequence/enumeration.py: beyond {} outcomes",
+            "otm/sequence/exact_laws.py: beyond {} outcomes",
             "otm/sequence/best_step_lp.py: or {} drafted trees",
         ],
     },
-    "otm.sequence.deferred.MAX_CONTEXTS": {
-        "a million": ["otm/sequence/deferred.py: beyond {} contexts"]
+    "otm.sequence.exact_laws.MAX_CONTEXTS": {
+        "a million": ["otm/sequence/exact_laws.py: beyond {} contexts"]
     },
     "otm.sequence.best_step_lp.MAX_VARIABLES": {
         "a million": ["otm/sequence/best_step_lp.py: beyond {} variables"]

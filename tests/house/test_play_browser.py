@@ -7,6 +7,7 @@ is a failure.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -90,13 +91,12 @@ def row_of(problem: otm.Problem, row: int) -> otm.Problem:
 
 def acceptances(title: str, problem: otm.Problem) -> Any:
     """Return the library's, row by row where it takes one pair at a time."""
+    if title not in ("optimal", "recursive rejection") or isinstance(problem.law, otm.IID):
+        return otm.acceptance(VERIFIERS[title](), problem)
     rows = [row_of(problem, row) for row in range(len(problem.draft))]
-    if title == "optimal" and not isinstance(problem.law, otm.IID):
+    if title == "optimal":
         return [float(otm.optimum(one).value) for one in rows]
-    verifier = VERIFIERS[title]()
-    if title == "recursive rejection" and not isinstance(problem.law, otm.IID):
-        return [float(otm.acceptance(verifier, one)) for one in rows]
-    return otm.acceptance(verifier, problem)
+    return [float(otm.acceptance(VERIFIERS[title](), one)) for one in rows]
 
 
 def test_a_thousand_settings_are_computed_as_by_the_library(page: Any) -> None:
@@ -333,6 +333,23 @@ return {
 """  # noqa: E501
 
 
+SHOWN = [
+    *itertools.product(
+        ("i.i.d.", "without replacement"),
+        ("a fair draft", "a poor draft", "two words"),
+        (None,),
+        (2,),
+        ("optimal", "recursive rejection", "naive"),
+    ),
+    *(
+        ("i.i.d.", preset, num_words, k, "K-SEQ")
+        for preset in ("a fair draft", "a poor draft", "a sure target")
+        for k, num_words in ((1, 5), (3, 5), (4, 3), (3, 8), (4, 7), (4, 8), (5, 7), (5, 8))
+    ),
+]
+"""Laws, presets, numbers of words (the preset's if None) and of drafts, verifiers."""
+
+
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
 def test_it_fits_and_needs_no_colours(page: Any, size: tuple[int, int]) -> None:
     """Parts are told apart by labels and hatches; nothing is cut off at any width, law, verifier or
@@ -341,38 +358,18 @@ def test_it_fits_and_needs_no_colours(page: Any, size: tuple[int, int]) -> None:
     with window(page, *size, mobile=size == PHONE):
         page.get("about:blank")
         page.get(PAGE.as_uri())
-        for law in ("i.i.d.", "without replacement"):
-            for preset in ("a fair draft", "a poor draft", "two words"):
-                for verifier in ("optimal", "recursive rejection", "naive"):
-                    chosen = [["preset", preset], ["law", law], ["k", "2"], ["verifier", verifier]]
-                    found = page.execute_script(WORKED, chosen)
-                    assert found["scroll"] <= size[0], (law, preset, verifier)
-                    faults = [
-                        found[name] for name in ("outside", "empty", "broken", "crossed", "marks")
-                    ]
-                    assert faults == [[], [], [], [], []], (law, preset, verifier)
-                    assert "optimum" in found["meter"] and ("gap" in found["meter"]) <= (
-                        verifier != "optimal"
-                    )
-                    assert found["patterns"] >= 2
-        for preset in ("a fair draft", "a poor draft", "a sure target"):
-            for k, num_words in ((1, 5), (3, 5), (4, 3), (3, 8), (4, 7), (4, 8), (5, 7), (5, 8)):
-                chosen = [
-                    ["preset", preset],
-                    ["size", str(num_words)],
-                    ["law", "i.i.d."],
-                    ["k", str(k)],
-                    ["verifier", "K-SEQ"],
-                ]
-                found = page.execute_script(WORKED, chosen)
-                faults = [found[name] for name in ("outside", "broken", "crossed", "marks")]
-                assert (found["scroll"] <= size[0], faults) == (True, [[], [], [], []]), (
-                    preset,
-                    k,
-                    num_words,
-                )
-                given = re.search(r"([\d.]+) points", found["headline"])
-                assert not given or f"gap {given[1]} %" in found["meter"]
+        for law, preset, num_words, k, verifier in SHOWN:
+            size_of = [["size", str(num_words)]] if num_words else []
+            others = [["law", law], ["k", str(k)], ["verifier", verifier]]
+            chosen = [["preset", preset], *size_of, *others]
+            found = page.execute_script(WORKED, chosen)
+            assert found["scroll"] <= size[0], chosen
+            faults = [found[name] for name in ("outside", "empty", "broken", "crossed", "marks")]
+            assert faults == [[], [], [], [], []], chosen
+            assert "optimum" in found["meter"] and found["patterns"] >= 2
+            assert ("gap" in found["meter"]) <= (verifier != "optimal")
+            given = re.search(r"([\d.]+) points", found["headline"])
+            assert not given or f"gap {given[1]} %" in found["meter"], chosen
 
 
 def test_it_is_one_file_that_asks_nobody(page: Any) -> None:

@@ -24,6 +24,8 @@ DOCS = ROOT / "docs"
 EXAMPLES = sorted((DOCS / "examples").glob("plot_*.py"))
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 
+pytestmark = pytest.mark.job(name="site")
+
 pytest.importorskip("matplotlib")
 
 

@@ -23,7 +23,7 @@ def families(width: int, rng: np.random.Generator) -> dict[str, tuple[np.ndarray
         "language model": (p, q),
         "flat": (rng.exponential(size=width), rng.exponential(size=width)),
         "equal": (p, p.copy()),
-        "one bin, all different": (p, p * (1 + 1e-3 * rng.random(width))),
+        "one bin, all different": (p, p * (1 + 1e-6 * rng.random(width))),
         "one ulp apart": (p, np.nextafter(p, rng.choice([0.0, 9.0], width))),
         "a minimum on every piece": (np.full(width, 1.0), 8 * (inside - 0.5 / width) ** 7),
         "few ratios": (

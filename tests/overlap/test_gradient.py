@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from otm.overlap import overlap_at
-from otm.overlap.gradient import attach_curve_gradient, height_and_slope, height_at
+from otm.overlap.gradient import attach_curve_gradient, height_and_slope
 
 
 def rows(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -33,7 +33,7 @@ def test_gradients_are_indicators_times_the_level() -> None:
     """At level 2: tokens with q < 2p give q, the others 2p; a tie counts with 2p."""
     draft, target = rows(torch.float64)
     slopes = torch.autograd.grad(
-        height_at(draft, target, torch.tensor([2.0, 2.0])).sum(), (draft, target)
+        height_and_slope(draft, target, torch.tensor([2.0, 2.0]))[0].sum(), (draft, target)
     )
     assert slopes[0].tolist() == [[0, 0, 2, 2], [2, 0, 0, 2]]
     assert slopes[1].tolist() == [[1, 1, 0, 0], [0, 1, 1, 0]]

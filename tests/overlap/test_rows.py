@@ -1,21 +1,98 @@
-"""Which way a batch is asked: short and long rows, threads, and rows that no bins answer."""
+"""Which way a batch is asked, and what every way answers: bins, compiled or as array operations,
+against the sorted curve and exact fractions, on rows that are hard for bins.
+"""
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 
+import otm
 from otm import _arrays
-from otm.drafts.iid_cut import iid_values
+from otm.drafts.iid_cut import iid_values, iid_values_and_levels, optimum_on_curve
 from otm.overlap import OverlapCurve, rows
 from otm.verifiers import kseq
-from tests.overlap.instances import problems
+from tests.overlap.instances import KS, problems, slack
+
+# There γ* has a large condition number, as where nothing is rejected; the acceptance has not.
+NEARLY_EQUAL = ("equal", "one ulp apart")
+
+
+@contextlib.contextmanager
+def by(way: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if way != "compiled":
+            patch.setattr(rows, "compiled", lambda _: None)
+        if way == "arrays":
+            patch.setattr(rows, "_SHORTEST_ON_HOST", rows.SHORTEST_BINNED)
+        yield
 
 
 def batch(width: int) -> tuple[np.ndarray, np.ndarray]:
     _, drafts, targets = zip(*problems(width, 13), strict=True)
     return np.stack(drafts), np.stack(targets)
+
+
+@pytest.mark.parametrize("way", ["compiled", "arrays", "sort"])
+@pytest.mark.parametrize("width", [1024, 1025, 5000])
+def test_every_way_has_the_values_of_the_sorted_curve(way: str, width: int) -> None:
+    """The optimum, K-SEQ and its γ*; T = {q < λ p} of the level has the optimum again."""
+    for name, p, q in problems(width, width):
+        for array in (p, q):
+            array.setflags(write=False)
+        problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
+        curve = OverlapCurve.of(p[None], q[None])
+        best, accepted = optimum_on_curve(curve, KS)[:, 0], kseq.kseq_on_curve(curve, KS)[:, 0]
+        gammas = kseq._roots_along(curve, KS)[0, :, 0]
+        with by(way):
+            values, levels = iid_values_and_levels(p, q, KS)
+            found = otm.acceptance_curve(otm.KSeq(), problem, k=KS)
+            roots = kseq.gamma_star_curve(problem, KS)
+        for i, k in enumerate(KS):
+            close = slack(width, k)
+            assert abs(values[i] - best[i]) <= close, (name, k)
+            assert abs(found[i] - accepted[i]) <= 2 * close, (name, k)
+            assert 1.0 <= roots[i] <= k, (name, k)
+            if name not in NEARLY_EQUAL and accepted[i] < 1.0 - 1e-6:
+                assert roots[i] == pytest.approx(gammas[i], rel=1e-9), (name, k)
+            inside = q < levels[i] * p
+            outside = min(1.0, float(p[~inside].sum()))
+            contained = np.exp(k * np.log1p(-outside)) if outside < 1 else 0.0
+            # The level is rounded: tokens within a few units of it may change sides, which costs as
+            # many units of Q.
+            assert 0 <= levels[i] <= k
+            assert abs(1.0 + q[inside].sum() - contained - values[i]) <= 3 * close, (name, k)
+
+
+def test_the_optimum_of_a_long_row_is_that_of_fractions() -> None:
+    """Integer weights: every prefix of the exact order in exact arithmetic."""
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(1, 10**6, (2, 1200)).tolist()
+    p, q = [Fraction(x, sum(a)) for x in a], [Fraction(x, sum(b)) for x in b]
+    order = sorted(range(1200), key=lambda i: q[i] / p[i])
+    draft, target = (otm.normalise(np.asarray(weights, float)) for weights in (a, b))
+    for k in (1, 2, 8):
+        best, mass, cost = Fraction(0), Fraction(0), Fraction(0)
+        for i in order:
+            mass, cost = mass + p[i], cost + q[i]
+            best = min(best, cost - mass**k)
+        assert iid_values(draft, target, [k])[0] == pytest.approx(float(1 + best), abs=1e-14)
+
+
+@pytest.mark.parametrize("way", ["compiled", "arrays"])
+def test_rows_do_not_depend_on_their_neighbours_and_leading_axes_return(way: str) -> None:
+    p, q = (side[:10].reshape(2, 5, -1) for side in batch(1500))
+    with by(way):
+        for function in (iid_values, kseq.kseq_roots):
+            together = function(p, q, [8])
+            for i, j in np.ndindex(2, 5):
+                alone = function(p[i, j], q[i, j], [8])
+                np.testing.assert_array_equal(together[..., i, j], alone, f"{i} {j}")
 
 
 def test_short_rows_are_sorted_and_of_long_ones_those_that_are_left_out() -> None:

@@ -66,15 +66,9 @@ def quantity(name: str, p: np.ndarray, q: np.ndarray) -> float:
 
 
 def dense(p: np.ndarray, q: np.ndarray) -> dict[str, float]:
-    """All of them, each curve from one call."""
-    found = {name: quantity(name, p, q) for name in ("overlap", *DIVERGENCES)}
-    curves = {
-        name: otm.acceptance_curve(scheme, _iid(p, q, 1), k=KS) for name, scheme in SCHEMES.items()
-    }
-    curves["optimum"] = otm.optimal_acceptance_curve(_iid(p, q, 1), k=KS)
-    return found | {
-        f"{name} {k}": float(values[i]) for name, values in curves.items() for i, k in enumerate(KS)
-    }
+    """All of them."""
+    by_k = [f"{name} {k}" for name in ("optimum", *SCHEMES) for k in KS]
+    return {name: quantity(name, p, q) for name in ("overlap", *DIVERGENCES, *by_k)}
 
 
 def assert_inside(pair: PartialPair, p: np.ndarray, q: np.ndarray) -> None:

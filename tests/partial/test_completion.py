@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import otm
@@ -16,7 +15,6 @@ from tests.partial.oracles import (
     dense,
     highest_overlap,
     intervals,
-    quantity,
     spread,
 )
 
@@ -55,38 +53,6 @@ def test_closest_curve_is_highest_at_every_level_at_once() -> None:
             assert curve(pair.closest, level) == pytest.approx(
                 highest_overlap(pair, pair.num_tokens, level), abs=SOLVER
             )
-
-
-def test_no_completion_found_by_search_leaves_an_interval() -> None:
-    # Vertices (tails poured into tokens in random order) and mixtures of them; climbing on K-SEQ
-    # and on recursive rejection, whose extremes are not vertices' business.
-    rng = np.random.default_rng(4)
-    for _, _, pair in _instances(12, seed=5):
-        found = intervals(pair)
-        for name in ("kseq 3", "recursive 3", "kl_draft_target", "optimum 8"):
-            for sign in (1.0, -1.0):
-                best = [_pour(side, pair.num_tokens, rng) for side in (pair.draft, pair.target)]
-                value = quantity(name, *best)
-                for _ in range(12):
-                    step = rng.choice([1.0, 0.5, 0.1])
-                    moved = [
-                        (1 - step) * m + step * _pour(s, pair.num_tokens, rng)
-                        for m, s in zip(best, (pair.draft, pair.target), strict=True)
-                    ]
-                    reached = quantity(name, *moved)
-                    assert found[name].contains(reached), (name, found[name], reached)
-                    if sign * reached > sign * value:
-                        best, value = moved, reached
-
-
-def _pour(side: TopTokens, num_tokens: int, rng: np.random.Generator) -> np.ndarray:
-    mass = np.zeros(num_tokens)
-    mass[side.tokens[side.tokens >= 0]] = side.probabilities[side.tokens >= 0]
-    left = float(side.tail)
-    for token in rng.permutation(list(set(range(num_tokens)) - set(side.tokens.tolist()))):
-        mass[token] = min(left, float(side.cap))
-        left -= mass[token]
-    return mass / mass.sum()
 
 
 def test_pairs_that_cannot_be() -> None:

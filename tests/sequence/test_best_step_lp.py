@@ -166,7 +166,7 @@ def test_certificates_hold_whatever_the_solver_says(seed: int) -> None:
     draft, target = random_models(3, 2, rng)
     decoder = PrefixTree((2, 1))
     instance = module()._instance(decoder, draft, target, ())
-    if not instance.paths:
+    if not instance.paths.paths:
         return
     best = best_step(decoder, draft=draft, target=target, context=[])
     transport = (
@@ -179,7 +179,7 @@ def test_certificates_hold_whatever_the_solver_says(seed: int) -> None:
     assert feasible(instance, accepted, transport)
     for scale in (0.0, 0.5, 2.0):
         assert (
-            module()._priced(instance, scale * rng.standard_normal(len(instance.paths)))
+            module()._priced(instance, scale * rng.standard_normal(len(instance.paths.paths)))
             >= best.lower
         )
 
@@ -188,15 +188,16 @@ def feasible(instance: Any, accepted: np.ndarray, transport: np.ndarray) -> bool
     """Whether f respects the target and ends no more steps after u than the clipped, scaled
     transport does.
     """
-    before = np.where(instance.parents >= 0, accepted[instance.parents], 1.0)
+    paths = instance.paths
+    before = np.where(paths.parents >= 0, accepted[paths.parents], 1.0)
     plan = np.maximum(transport, 0.0)
     used = np.bincount(instance.tree, weights=plan, minlength=len(instance.mass))
     plan *= np.minimum(1.0, instance.mass / np.maximum(used, 1e-300))[instance.tree]
     ends = np.bincount(instance.path, weights=plan, minlength=len(accepted))
-    inner = instance.parents >= 0
-    beyond = np.bincount(instance.parents[inner], weights=accepted[inner], minlength=len(accepted))
+    inner = paths.parents >= 0
+    beyond = np.bincount(paths.parents[inner], weights=accepted[inner], minlength=len(accepted))
     return bool(
-        np.all(accepted <= instance.share * before + 1e-12)
+        np.all(accepted <= paths.share * before + 1e-12)
         and np.all(accepted - beyond <= ends + 1e-12)
     )
 

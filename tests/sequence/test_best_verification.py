@@ -22,7 +22,7 @@ from otm.sequence import (
     outcomes,
     sequence_law,
 )
-from otm.sequence.enumeration import law_of_outcomes
+from otm.sequence.exact_laws import law_of_outcomes
 from tests.sequence.toys import random_models, smooth_models
 
 

@@ -22,7 +22,7 @@ from otm.sequence import (
     outcomes,
     step_law,
 )
-from otm.sequence.block_weights import next_weight, pass_probability
+from otm.sequence.block_verification import next_weight, pass_probability
 from otm.trees import TreeShape
 from tests.sequence.toys import random_models, smooth_models
 

@@ -22,6 +22,7 @@ from otm.sequence import (
     Memoised,
     PrefixTree,
     Randomness,
+    Sampled,
     SpeculativeSampling,
     StepLaw,
     TraversalVerification,
@@ -32,14 +33,12 @@ from otm.sequence import (
     generated_law,
     outcomes,
     sequence_law,
-    step,
     step_law,
 )
 from otm.trees import TreeShape
 from tests.sequence.toys import (
     DISTINCT,
     IID,
-    Remembering,
     outcomes_of,
     random_models,
     smooth_models,
@@ -263,7 +262,7 @@ class TestLaws:
         with pytest.raises(otm.errors.InvalidParameter, match=r"one shape.*\(2,\) and \(2, 2\)"):
             divergence_by_position(np.ones(2), target=np.ones((2, 2)))
         law = step_law(SpeculativeSampling(1), draft=self.draft, target=self.target, context=[])
-        with pytest.raises(otm.errors.TooLarge, match="limited to 16,777,216 sequences"):
+        with pytest.raises(otm.errors.TooLarge, match="limited to 16,777,216 entries"):
             completed_law(law, target=self.target, context=[], length=25)
         with pytest.raises(otm.errors.InvalidParameter, match="length"):
             completed_law(law, target=self.target, context=[], length=0)
@@ -286,37 +285,35 @@ def radius(cells: int) -> float:
     return float(np.sqrt(2 * (cells * np.log(2) - np.log(FALSE_ALARM)) / SAMPLES))
 
 
-class OneUniform(Remembering):
+class OneUniform:
     """Broken: one uniform decides about every draft of a step, those of a rule's stages and those
     of a tree's vertices alike.
     """
 
-    def __init__(
-        self, rng: np.random.Generator, rules: dict[object, otm.verifiers.Conditional]
-    ) -> None:
-        super().__init__(rng, rules)
-        self._reused = rng.random()
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng, self._reused = rng, rng.random()
 
-    def accept(self, probability: float) -> bool:
-        return bool(self._reused < probability)
-
-    def verify(self, rule: otm.verifiers.Conditional, drafts: np.ndarray) -> tuple[int, bool]:
-        uniforms = np.full((1, rule.num_uniforms), self._reused)
-        uniforms[0, -1] = self._rng.random()
-        output, accepted = rule.verify(drafts[None], uniforms, None)
-        return int(output[0]), bool(accepted[0])
+    def random(self, shape: tuple[int, int] | int | None = None) -> object:
+        if shape is None:
+            return self._reused
+        uniforms = self._rng.random(shape)
+        if isinstance(shape, tuple):  # of a rule's steps or of draws; the last is the residual's
+            uniforms[:, :-1] = self._reused
+        return uniforms
 
 
 def frequencies(
-    decoder: Decoder, draft: object, target: object, randomness: type[Remembering], seed: int
+    decoder: Decoder, draft: object, target: object, seed: int, *, broken: bool = False
 ) -> Counter[object]:
-    rng, rules = np.random.default_rng(seed), {}
-    found: Counter[object] = Counter()
+    rng = np.random.default_rng(seed)
+    randomness, found = Sampled(rng), Counter[object]()
     draft, target = Memoised(draft), Memoised(target)  # type: ignore[arg-type]
     for _ in range(SAMPLES):
-        one = step(
-            decoder, draft=draft, target=target, context=[], randomness=randomness(rng, rules)
-        )
+        tree = decoder.draft(draft, (), randomness)
+        deciding = Sampled(rng)
+        if broken:
+            deciding._rng = OneUniform(rng)  # type: ignore[assignment]
+        one = decoder.verify(tree, target.next, deciding)
         found[one.tokens, one.accepted] += 1
     return found
 
@@ -330,6 +327,7 @@ def deviation(found: Counter[object], law: StepLaw) -> float:
 DRAFT, TARGET = ZerothOrder([0.5, 0.3, 0.15, 0.05]), ZerothOrder([0.2, 0.35, 0.2, 0.25])
 
 
+@pytest.mark.usefixtures("remembered_rules")
 @pytest.mark.parametrize(
     "decoder",
     [
@@ -347,11 +345,12 @@ DRAFT, TARGET = ZerothOrder([0.5, 0.3, 0.15, 0.05]), ZerothOrder([0.2, 0.35, 0.2
 )
 def test_the_sampler_has_the_enumerated_law(decoder: Decoder) -> None:
     law = step_law(decoder, draft=DRAFT, target=TARGET, context=[])
-    found = frequencies(decoder, DRAFT, TARGET, Remembering, seed=1)
+    found = frequencies(decoder, DRAFT, TARGET, seed=1)
     assert set(found) <= set(outcomes_of(law))
     assert deviation(found, law) <= radius(len(law.mass))
 
 
+@pytest.mark.usefixtures("remembered_rules")
 @pytest.mark.parametrize(
     "decoder", [Gsd(TreeShape.batch(2)), TraversalVerification(TreeShape([0, 0, 1]))], ids=repr
 )
@@ -360,13 +359,9 @@ def test_one_uniform_for_every_decision_is_noticed(decoder: Decoder) -> None:
     # but never on the same uniform: a mass of 1/5 moves, an L1 distance of 2/5.
     draft, target = ZerothOrder([0.8, 0.2, 0.0]), ZerothOrder([0.4, 0.4, 0.2])
     law = step_law(decoder, draft=draft, target=target, context=[])
-    assert deviation(frequencies(decoder, draft, target, Remembering, seed=2), law) <= radius(
-        len(law.mass)
-    )
-    assert 2 * radius(len(law.mass)) < 2 / 5
-    assert deviation(frequencies(decoder, draft, target, OneUniform, seed=2), law) > radius(
-        len(law.mass)
-    )
+    noise = radius(len(law.mass))
+    assert deviation(frequencies(decoder, draft, target, seed=2), law) <= noise < 1 / 5
+    assert deviation(frequencies(decoder, draft, target, seed=2, broken=True), law) > noise
 
 
 def test_distinct_siblings_are_the_default_everywhere() -> None:

@@ -19,7 +19,7 @@ from otm.sequence import (
     expected_step,
     step_law,
 )
-from otm.sequence.block_weights import verify_block
+from otm.sequence.block_verification import verify_block
 from otm.sequence.decoder import Conditionals, DraftTree, Step
 from otm.sequence.greedy_multipath import RankedTokens, selected_law
 from otm.sequence.randomness import Randomness
@@ -145,7 +145,7 @@ class CappedRanks(GreedyMultipath):
         ranked = RankedTokens.of(p, capped, 0.0, self.num_drafts)
         token = max(drafted, key=lambda x: min(1.0, q[x] / p[x]))  # the first of those that tie
         kept, after = verify_block([(), (token,)], lambda _: ranked.selected, target, randomness)
-        return Step((*(token,) * kept, after), kept, "rejected")
+        return Step((*(token,) * kept, randomness.choose(after)), kept, "rejected")
 
 
 class TestTies:

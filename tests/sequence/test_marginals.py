@@ -105,7 +105,7 @@ def test_positions_and_wrong_arguments() -> None:
             otm.errors.InvalidParameter, match="context must be a sequence of tokens"
         ):
             model.next(wrong)  # type: ignore[arg-type]
-    with pytest.raises(otm.errors.InvalidDistribution, match="one distribution per position"):
+    with pytest.raises(otm.errors.InvalidDistribution, match=r"the form \(L, V\)"):
         BlockMarginals([0.5, 0.5])  # type: ignore[arg-type]
     with pytest.raises(otm.errors.InvalidParameter):
         BlockMarginals([[0.5, 0.5]], start=-1)  # type: ignore[arg-type]

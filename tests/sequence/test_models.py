@@ -110,7 +110,7 @@ class TestMarkovPair:
             markov_pair(**({"rng": np.random.default_rng(0)} | arguments))  # type: ignore[arg-type]
 
     def test_too_large(self) -> None:
-        with pytest.raises(otm.errors.TooLarge, match=r"at most 16,777,216.*need V\^3"):
+        with pytest.raises(otm.errors.TooLarge, match=r"limited to 16,777,216 entries.* have V\^3"):
             markov_pair(1000, order=2, rng=np.random.default_rng(0))
 
 
@@ -128,7 +128,8 @@ class TestTable:
 
     def test_zeroth_order(self) -> None:
         with pytest.raises(
-            otm.errors.InvalidDistribution, match=r"one distribution \(V,\); its shape is \(2, 2\)"
+            otm.errors.InvalidDistribution,
+            match=r"the form \(V,\), V tokens; its shape is \(2, 2\)",
         ):
             ZerothOrder([[0.5, 0.5], [0.5, 0.5]])
 
@@ -223,7 +224,7 @@ class TestSequenceLaw:
         assert law.sum() == pytest.approx(1, abs=1e-15)
 
     def test_errors(self) -> None:
-        with pytest.raises(otm.errors.TooLarge, match="limited to 16,777,216 sequences"):
+        with pytest.raises(otm.errors.TooLarge, match="limited to 16,777,216 entries"):
             sequence_law(ZerothOrder([0.5, 0.5]), [], 25)
         with pytest.raises(
             otm.errors.InvalidParameter, match="length must be an integer of at least 1"

@@ -16,7 +16,10 @@ import pytest
 import otm
 from otm.sequence import (
     DraftSelection,
+    Ersd,
+    LikeliestTree,
     PrefixTree,
+    RefinedScores,
     SpeculativeSampling,
     TableModel,
     TreeVerification,
@@ -25,7 +28,7 @@ from otm.sequence import (
     sequence_law,
 )
 from otm.sequence.best_step_lp import _by_enumeration
-from otm.sequence.decoder import independent_sequences, num_sequences
+from otm.sequence.decoder import independent_sequences
 from otm.sequence.models import Context
 from otm.sequence.tree_cuts import (
     PathTree,
@@ -121,11 +124,19 @@ def cuts_bound(cuts: Sequence[TreeCut], tree: PathTree) -> float:
     prices = np.zeros(len(tree.paths))
     for cut in cuts:
         prices[[number[path] for path in cut.paths]] += cut.weight
-    beyond = np.empty(0)
-    for i in reversed(range(len(tree.levels))):
-        level = tree.levels[i]
-        beyond = np.maximum(0.0, 1.0 - prices[level] + tree.added(i, beyond)) * tree.share[level]
-    return math.fsum(cut.weight * cut.hit for cut in cuts) + math.fsum(beyond)
+    beyond = np.zeros(len(prices) + 1)  # the last entry is the empty path's
+    for i in reversed(range(len(prices))):
+        worth = max(0.0, 1.0 - prices[i] + beyond[i])
+        beyond[tree.parents[i]] += tree.share[i] * worth
+    return math.fsum(cut.weight * cut.hit for cut in cuts) + float(beyond[-1])
+
+
+def chained(tree: PathTree, ceiling: np.ndarray) -> np.ndarray:
+    """The largest f below a ceiling with f(uy) ≤ q(y | u) f(u)."""
+    found = np.append(ceiling, 1.0)
+    for i, (parent, share) in enumerate(zip(tree.parents, tree.share, strict=True)):
+        found[i] = min(ceiling[i], share * found[parent])
+    return found[:-1]
 
 
 @pytest.mark.parametrize("size, length, k", [(8, 3, 8), (20, 2, 4)])
@@ -182,8 +193,8 @@ def test_the_largest_excess_is_that_of_all_antichains(seed: int) -> None:
     rng = np.random.default_rng(seed)
     draft, target = smooth_models(3, 2, seed)
     tree, k = PathTree.of(draft, target, (), 2), 2 + seed % 3
-    accepted = tree.chained(
-        np.minimum(rng.exponential(size=len(tree.paths)), k * (1 - 1e-8) * tree.draft)
+    accepted = chained(
+        tree, np.minimum(rng.exponential(size=len(tree.paths)), k * (1 - 1e-8) * tree.draft)
     )
     worst = max(
         (
@@ -228,25 +239,20 @@ def test_the_models_are_not_asked_for_more_than_fits() -> None:
 
 
 def test_which_drafts_are_independent_sequences() -> None:
-    chains, tree = TreeShape.sequences(3, 2), TreeShape([0, 1, 1])
-    assert (
-        num_sequences(chains) == 3
-        and num_sequences(tree) is None
-        and num_sequences(TreeShape([0, 0, 1])) is None
-    )
-    assert (
-        independent_sequences(SpeculativeSampling(2)) == 1
-        and independent_sequences(DraftSelection(3, 2)) == 3
-    )
-    assert independent_sequences(TreeVerification(chains, IID, otm.Naive())) == 3
-    assert (
-        independent_sequences(TreeVerification(chains, otm.WithoutReplacement(1), otm.Naive()))
-        is None
-    )
-    assert (
-        independent_sequences(PrefixTree((3, 1))) == 3
-        and independent_sequences(PrefixTree((1, 2))) is None
-    )
+    chains = TreeShape.sequences(3, 2)
+    for decoder, expected in (
+        (SpeculativeSampling(2), 1),
+        (DraftSelection(3, 2), 3),
+        (RefinedScores(3, 2), 3),
+        (TreeVerification(chains, IID, otm.Naive()), 3),
+        (TreeVerification(chains, otm.WithoutReplacement(1), otm.Naive()), None),
+        (TreeVerification(TreeShape([0, 0, 1]), IID, otm.Naive()), None),
+        (PrefixTree((3, 1)), 3),
+        (PrefixTree((1, 2)), None),
+        (Ersd(chains), None),
+        (LikeliestTree(2, 2), None),
+    ):
+        assert independent_sequences(decoder) == expected, decoder
 
 
 def test_one_sequence_needs_no_program_to_be_known() -> None:
@@ -254,7 +260,7 @@ def test_one_sequence_needs_no_program_to_be_known() -> None:
     draft, target = smooth_models(3, 3, 1)
     tree = PathTree.of(draft, target, (), 3)
     accepted, lower, upper, _ = best_of_paths(tree, 1, tolerance=1e-9)
-    np.testing.assert_allclose(accepted, tree.chained(tree.draft), atol=1e-12)
+    np.testing.assert_allclose(accepted, chained(tree, tree.draft), atol=1e-12)
     assert upper - lower <= 1e-9
     assert [len(path) for path in tree.paths] == sorted(len(path) for path in tree.paths)
     assert len(tree.paths) == 3 + 9 + 27 == len(set(itertools.chain(tree.paths)))

@@ -30,7 +30,7 @@ from otm.sequence import (
     step_law,
 )
 from otm.trees import TreeShape
-from tests.sequence.toys import Remembering, distance, outcomes_of, random_models
+from tests.sequence.toys import distance, outcomes_of, random_models
 
 Law = dict[tuple[int, ...], float]
 
@@ -141,13 +141,13 @@ def test_it_is_the_prefix_tree_that_branches_at_the_root() -> None:
 # -----------------------------------------------------------------------
 
 
-class Scripted(Remembering):
+class Scripted(Sampled):
     """Executes as `Sampled` does, on uniforms that are given one after the other; asking for more
     raises `Exhausted`.
     """
 
-    def __init__(self, script: list[float], rules: dict[object, otm.verifiers.Conditional]) -> None:
-        super().__init__(np.random.default_rng(0), rules)
+    def __init__(self, script: list[float]) -> None:
+        super().__init__(np.random.default_rng(0))
         self._rng = _Script(script)  # type: ignore[assignment]
 
 
@@ -184,11 +184,11 @@ def integrated_law(
     ends = np.unique(np.concatenate([[0.0], edges[(edges > 0) & (edges < 1)], [1.0]]))
     cells = [(0.5 * (a + b), b - a) for a, b in itertools.pairwise(ends)]
     law: Law = defaultdict(float)
-    tree, rules = tree_of(drafts, draft), {}
+    tree = tree_of(drafts, draft)
 
     def extend(script: list[float], volume: float) -> None:
         try:
-            one = decoder.verify(tree, target.next, Scripted(script, rules))
+            one = decoder.verify(tree, target.next, Scripted(script))
         except Exhausted as more:
             for chosen in itertools.product(cells, repeat=more.count):
                 extend(

@@ -25,7 +25,6 @@ from otm.sequence import (
     LikeliestTree,
     PrefixTree,
     RefinedScores,
-    Sampled,
     SampledTree,
     SpeculativeSampling,
     Staged,
@@ -241,23 +240,3 @@ def bias(
     law = getattr(found, "law", found)
     completed = otm.sequence.completed_law(law, target=target, context=[], length=length)
     return float(0.5 * np.abs(completed - otm.sequence.sequence_law(target, [], length)).sum())
-
-
-class Remembering(Sampled):
-    """Executes as `Sampled` does, but prepares a rule once per pair of distributions: preparation
-    is not random.
-    """
-
-    def __init__(
-        self, rng: np.random.Generator, rules: dict[object, otm.verifiers.Conditional]
-    ) -> None:
-        super().__init__(rng)
-        self._rules = rules
-
-    def rule(
-        self, verifier: otm.Verifier, draft: np.ndarray, target: np.ndarray, law: otm.Law
-    ) -> otm.verifiers.Conditional:
-        key = (verifier, law, draft.tobytes(), target.tobytes())
-        if key not in self._rules:
-            self._rules[key] = super().rule(verifier, draft, target, law)
-        return self._rules[key]

@@ -229,55 +229,50 @@ JSON: tuple[Damage, ...] = (
 )
 
 
-def replaced(path: Path, random: Random) -> str:
-    """Put something that is no ordinary file where one was, and return what it is."""
-    kept = path.with_name(path.name + ".kept")
+def _with_a_socket(path: Path) -> None:
+    place = os.open(path.parent, os.O_RDONLY)  # names of sockets are short
+    try:
+        with socket.socket(socket.AF_UNIX) as held:
+            held.bind(f"/proc/self/fd/{place}/{path.name}")
+    finally:
+        os.close(place)
+
+
+def _with_a_chain(path: Path) -> None:
+    other = path.with_name(path.name + ".kept")
+    path.symlink_to(other.name)
+    other.symlink_to(path.name)
+
+
+def _with_a_link_outside(path: Path) -> None:
     outside = path.parent.parent / "outside"
-    kinds = (
-        "zeros",
-        "kernel",
-        "loop",
-        "outside",
-        "nowhere",
-        "folder",
-        "pipe",
-        "socket",
-        "forbidden",
-        "gone",
-        "chain",
-    )
+    shutil.move(path, outside)
+    path.symlink_to(outside)
+
+
+STAND_INS: dict[str, Callable[[Path], object]] = {
+    "zeros": lambda path: path.symlink_to("/dev/zero"),
+    "kernel": lambda path: path.symlink_to("/proc/kmsg"),
+    "loop": lambda path: path.symlink_to(path.name),
+    "outside": _with_a_link_outside,
+    "nowhere": lambda path: path.symlink_to("nowhere"),
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+    "socket": _with_a_socket,
+    "gone": lambda path: None,
+    "chain": _with_a_chain,
+}
+"""What may be where a file was."""
+
+
+def replaced(path: Path, random: Random) -> str:
+    """Put something that is no ordinary file where one was, or forbid to read it; return what."""
+    kinds = ["forbidden", *STAND_INS]
     kind = kinds[int(random.integers(len(kinds)))]
     if kind == "forbidden":
         path.chmod(0)
-        return kind
-    if kind == "outside":
-        shutil.move(path, outside)
     else:
-        path.unlink()
-    match kind:
-        case "zeros":
-            path.symlink_to("/dev/zero")
-        case "kernel":
-            path.symlink_to("/proc/kmsg")
-        case "loop":
-            path.symlink_to(path.name)
-        case "chain":
-            path.symlink_to(kept.name)
-            kept.symlink_to(path.name)
-        case "outside":
-            path.symlink_to(outside)
-        case "nowhere":
-            path.symlink_to("nowhere")
-        case "folder":
-            path.mkdir()
-        case "pipe":
-            os.mkfifo(path)
-        case "socket":
-            held = socket.socket(socket.AF_UNIX)
-            place = os.open(path.parent, os.O_RDONLY)  # names of sockets are short
-            try:
-                held.bind(f"/proc/self/fd/{place}/{path.name}")
-            finally:
-                os.close(place)
-                held.close()
+        if kind != "outside":
+            path.unlink()
+        STAND_INS[kind](path)
     return kind

@@ -9,6 +9,7 @@ the loop is torn down in a `finally`: the frame closes a family when its time is
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import functools
 import hashlib
@@ -21,7 +22,7 @@ import time
 import traceback
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -68,6 +69,11 @@ class Family:
     run: Callable[[np.random.Generator], Iterator[Trial]]
     counts: Counts
     limit: float
+
+    @property
+    def itself(self) -> str:
+        """The row of the table for failures that are the family's own."""
+        return f"(family {self.name})"
 
 
 _FAMILIES: dict[str, Family] = {}
@@ -139,17 +145,12 @@ class Course:
             return next(self._running)
         except StopIteration:
             self._running = None
-            return Trial(self.itself, 0, math.inf, detail="the family ended by itself")
+            return Trial(self.family.itself, 0, math.inf, detail="the family ended by itself")
         except (
             Exception
         ):  # the trial's own machinery failed: kept with its seed, and the run goes on
             self._running = None
-            return Trial(self.itself, 0, math.inf, detail=traceback.format_exc())
-
-    @property
-    def itself(self) -> str:
-        """The row of the table for failures that are the family's own."""
-        return f"(family {self.family.name})"
+            return Trial(self.family.itself, 0, math.inf, detail=traceback.format_exc())
 
     def close(self) -> None:
         """Let the family tear down what it set up."""
@@ -164,13 +165,17 @@ def replay_line(name: str, seed: int, index: int) -> str:
     return f"python -m tests.torture --replay {shlex.quote(f'{name}:{seed}:{index}')}"
 
 
-def replay(name: str, seed: int, index: int) -> Trial:
-    """Repeat one trial."""
-    course = Course(families()[name], seed)
-    try:
-        return course.trial(index)
-    finally:
-        course.close()
+@functools.cache
+def course(name: str, seed: int) -> Course:
+    """Return the course of a family under a seed, closed when this process ends."""
+    made = Course(families()[name], seed)
+    atexit.register(made.close)
+    return made
+
+
+def one_of(name: str, seed: int, index: int) -> dict[str, Any]:
+    """Carry out one trial, and return its fields, which are JSON."""
+    return dataclasses.asdict(course(name, seed).trial(index))
 
 
 def spend(
@@ -179,14 +184,14 @@ def spend(
     """Run one family in this process for some seconds, 1 to `most` trials, with a fresh seed unless
     one is given.
     """
-    course = Course(families()[name], fresh_seed() if seed is None else seed)
+    running = Course(families()[name], fresh_seed() if seed is None else seed)
     done: list[tuple[int, Trial]] = []
     until = time.monotonic() + seconds
     try:
         while not done or (time.monotonic() < until and len(done) < most):
-            done.append((len(done), course.trial(len(done))))
+            done.append((len(done), running.trial(len(done))))
     finally:
-        course.close()
+        running.close()
     return done
 
 
@@ -211,9 +216,9 @@ def regression_test(name: str, seed: int, index: int, trial: Trial) -> str:
         "",
     ]
     body = trial.reproduce.splitlines() or [
-        "from tests.torture.frame import replay",
+        "from tests.torture.frame import course",
         "",
-        f"trial = replay({name!r}, {seed}, {index})",
+        f"trial = course({name!r}, {seed}).trial({index})",
         "assert not trial.failed, trial",
     ]
     said = [f"# {line}" for line in [replay_line(name, seed, index), *trial.detail.splitlines()]]

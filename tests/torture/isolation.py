@@ -1,7 +1,7 @@
 """A process of its own for what may hang, crash or take all memory: asked for one thing at a time,
 begun anew when it fails.
 
-    python -m tests.torture.isolation MODULE …
+    python -m tests.torture.isolation BYTES MODULE …
 
 imports the modules and answers every line of its input, a JSON array of a function and its
 arguments, by a line of JSON.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import importlib
 import json
@@ -45,8 +46,8 @@ class Broken(Exception):
 class Apart:
     """Functions in a process of their own, which imports these modules first."""
 
-    def __init__(self, *modules: str) -> None:
-        self._modules = modules
+    def __init__(self, *modules: str, memory: int | None = MEMORY) -> None:
+        self._arguments = [str(memory or 0), *modules]
         self._process: subprocess.Popen[bytes] | None = None
         self._heard: IO[bytes] | None = None
 
@@ -79,9 +80,12 @@ class Apart:
                 answer += piece
         return json.loads(answer)
 
-    def close(self) -> None:
-        """End the process."""
+    def close(self, seconds: float = 0.0) -> None:
+        """End the process, which may take so long to tear down what it has set up."""
         if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.terminate()
+                self._process.wait(seconds)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -97,7 +101,7 @@ class Apart:
     def _begin(self) -> subprocess.Popen[bytes]:
         self._heard = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.torture.isolation", *self._modules],
+            [sys.executable, "-m", "tests.torture.isolation", *self._arguments],
             cwd=ROOT,
             env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
@@ -121,12 +125,11 @@ class Apart:
         return self._heard.read().decode(errors="replace")
 
 
-def main(*modules: str) -> None:
-    """Answer until the input ends."""
-    import faulthandler
-
+def main(memory: str, *modules: str) -> None:
+    """Answer until the input ends, or whoever asks does."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     faulthandler.enable()
@@ -134,7 +137,7 @@ def main(*modules: str) -> None:
     for module in modules:
         importlib.import_module(module)
     gc.freeze()  # what was imported is not searched again and again
-    limit_memory()
+    limit_memory(int(memory))
     answers.write(b"\n")
     answers.flush()
     for line in sys.stdin.buffer:
@@ -145,11 +148,11 @@ def main(*modules: str) -> None:
         answers.flush()
 
 
-def limit_memory() -> None:
-    """Make what asks for much more memory fail."""
-    if sys.platform == "linux":
+def limit_memory(more: int) -> None:
+    """Make what asks for so much more memory fail; 0 is no limit."""
+    if more and sys.platform == "linux":
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (taken + more, taken + more))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
+from tests import exact
 from tests.torture.problems import DIGITS, Row, context
 
 Numbers = Sequence[Decimal]
@@ -279,29 +280,7 @@ def recursive_rejection(row: Row) -> Decimal:
     """Return the acceptance step by step: r ∝ (r − p)₊; without replacement over every path of
     rejected drafts.
     """
-    return ONE - _all_rejected(row.p, row.q, row.k, row.law == "WithoutReplacement")
-
-
-def _all_rejected(p: Numbers, r: Numbers, k: int, distinct: bool) -> Decimal:
-    left = [max(b - a, ZERO) for a, b in zip(p, r, strict=True)]
-    rejected = total(left)
-    if k == 1 or rejected == 0:
-        return rejected
-    after = [x / rejected for x in left]
-    if not distinct:
-        return rejected * _all_rejected(p, after, k - 1, distinct)
-    found = ZERO
-    for x, mass in enumerate(p):
-        if mass > r[x]:  # drafted with probability p, rejected with probability 1 − r/p
-            others = [ZERO if y == x else a for y, a in enumerate(p)]
-            whole = total(others)
-            if whole == 0:
-                found += mass - r[x]
-            else:
-                found += (mass - r[x]) * _all_rejected(
-                    [a / whole for a in others], after, k - 1, distinct
-                )
-    return found
+    return exact.recursive_rejection(row.p, row.q, row.k, distinct=row.law == "WithoutReplacement")
 
 
 @in_row

@@ -4,12 +4,9 @@ far the worst answer was off.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections import defaultdict
 from collections.abc import Sequence
 
-import otm
 from otm.tabular import markdown
 from tests.torture.promises import Statement, statements
 from tests.torture.results import Summary, Total, shown_ratio
@@ -38,27 +35,6 @@ stated probability of missing.
 *Worst* is the largest error ÷ promised bound over all inputs; for what is rounded to its own side
 any excess at all would be ∞.
 """
-
-
-def public_names() -> dict[str, object]:
-    """Return every name in an `__all__` by its first namespace: verbs at the top level, the rest
-    where a user would look.
-    """
-    found: dict[str, object] = {}
-    seen: list[object] = []
-    inner = sorted(
-        module.name
-        for module in pkgutil.walk_packages(otm.__path__, "otm.")
-        if not module.name.endswith("__main__")
-    )
-    for name in ["otm", *inner]:
-        module = importlib.import_module(name)
-        for exported in vars(module).get("__all__", []):
-            thing = getattr(module, exported)
-            if not any(thing is other for other in seen):
-                seen.append(thing)
-                found[f"{name}.{exported}"] = thing
-    return found
 
 
 NOT_TRIED: dict[str, str] = {

@@ -32,7 +32,7 @@ import numpy as np
 from analysis.run.shards import read_shard
 from tests.paths import ROOT
 from tests.torture import readers
-from tests.torture.isolation import scratch
+from tests.torture.isolation import Apart, scratch
 
 LINGER = 2.0
 """Seconds that a worker may outlive its parent."""
@@ -350,42 +350,24 @@ class Forked(Running):
     """
 
     def _start(self, arguments: list[str], options: dict[str, Any]) -> tuple[int, Any]:
-        self._zygote = _zygote()
-        return int(self._asked([arguments, self._said.name])), None
-
-    def _asked(self, question: Any) -> Any:
-        assert self._zygote.stdin is not None
-        assert self._zygote.stdout is not None
-        self._zygote.stdin.write(json.dumps(question).encode() + b"\n")
-        self._zygote.stdin.flush()
-        return json.loads(self._zygote.stdout.readline())
+        asked = "tests.torture.zygote:start", arguments, self._said.name
+        return int(_zygote().ask(*asked, seconds=PATIENCE)), None
 
     def ended(self) -> int | None:
         """Return the exit status, None while there is none."""
         if self._status is None:
             state = Path(f"/proc/{self.number}/stat").read_text().rsplit(")", 1)[1].split()[0]
             if state == "Z":
-                self._status = int(self._asked(None))
+                asked = "tests.torture.zygote:status", self.number
+                self._status = int(_zygote().ask(*asked, seconds=PATIENCE))
         return self._status
 
 
 @functools.cache
-def _zygote() -> subprocess.Popen[bytes]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.torture.zygote"],
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-
-    def leave() -> None:
-        process.kill()
-        process.communicate()
-
-    atexit.register(leave)
-    return process
+def _zygote() -> Apart:
+    apart = Apart("tests.torture.zygote", memory=None)
+    atexit.register(apart.close)
+    return apart
 
 
 def started(name: str, out: Path, *arguments: str) -> Running:

@@ -2,8 +2,8 @@
 
 A reader may refuse a damaged file by a typed error that names it, or give an answer that is right.
 Where a digest is carried, right is the answer of the undamaged file. Where none is, a damaged file
-may be another valid one: then an independent and simple reading of it (`_strict`, and what follows
-it here) says what the answer has to be.
+may be another valid one: then the answer must differ by what the files differ by (`accounted`), be
+that of another reading (`agrees`), or at least be of its kind (`holds`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import atexit
 import contextlib
 import dataclasses
 import functools
-import io
-import itertools
 import json
 import math
 import os
@@ -21,7 +19,8 @@ import re
 import shutil
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +55,11 @@ from tests.torture.isolation import scratch
 Fault = str
 """Why an answer is wrong; empty where it is right."""
 
+Promise = Callable[[Path, Path, Any, Any], Fault]
+"""Says what is wrong with the answer to a folder, given the undamaged one, the answer, and that to
+the undamaged one.
+"""
+
 NOBODY = 65_534
 TYPED = (AnalysisError, otm.OtmError)
 
@@ -69,7 +73,7 @@ class Reader:
         make: writes valid files into a folder.
         read: reads them; the answer is compared as `plain` has it.
         files: how each may be damaged.
-        right: says what is wrong with an answer (folder, found, of the undamaged files).
+        right: what is promised of an answer to damaged files.
         place: whether files can be replaced by what is none: the reader is given a path.
         foreign: makes another valid set of files, whose parts may be mixed in.
         weight: how often it is tried.
@@ -79,13 +83,13 @@ class Reader:
     make: Callable[[Path], object]
     read: Callable[[Path], Any]
     files: Mapping[str, tuple[Damage, ...]]
-    right: Callable[[Path, Any, Any], Fault]
+    right: Sequence[Promise]
     place: bool = True
     foreign: Callable[[Path], object] | None = None
     weight: float = 1.0
 
 
-def same(folder: Path, found: Any, expected: Any) -> Fault:
+def same(box: Path, whole: Path, found: Any, expected: Any) -> Fault:
     """Only the undamaged files' answer is right."""
     return (
         ""
@@ -256,8 +260,11 @@ def judge(name: str, box: Path, path: Path, kind: str = "") -> Fault:
         # waited for
         return ""
     if kind in ("zeros", "loop", "chain", "nowhere", "pipe", "socket", "folder"):
-        return same(box, found, expected)
-    return reader.right(box, found, expected)
+        return same(box, box, found, expected)
+    if plain(found) == plain(expected) and same in reader.right:
+        return ""
+    faults = [promise(box, template(name), found, expected) for promise in reader.right]
+    return next(filter(None, faults), "")
 
 
 def _unhelpful(message: str, box: Path, reader: Reader) -> Fault:
@@ -286,68 +293,115 @@ def _nobody(box: Path) -> Any:
         os.seteuid(0)
 
 
-# --- what JSON says, read strictly
+# --- what an answer must be where no digest protects the file
+
+Leaf = tuple[str, Any]
 
 
 class _Loose(Exception):
-    """The text is not strict JSON, or not what the format asks for."""
+    """The text is not strict JSON."""
 
 
-def _strict(data: bytes | str) -> Any:
-    """Parse JSON that names no key twice and no number that is none."""
+def strictly(data: bytes) -> Any:
+    """Parse JSON, or lines of it, that names no key twice and no number that is none."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
             raise _Loose("a key twice")
         return dict(pairs)
 
-    def none(name: str) -> Any:
-        raise _Loose(name)
+    def finite(digits: str) -> float:
+        if not math.isfinite(float(digits)):
+            raise _Loose(digits)
+        return float(digits)
+
+    def parse(text: str) -> Any:
+        return json.loads(text, object_pairs_hook=once, parse_float=finite, parse_constant=finite)
 
     try:
-        text = data.decode("utf-8") if isinstance(data, bytes) else data
-        return json.loads(text, object_pairs_hook=once, parse_constant=none)
+        text = data.decode("utf-8-sig")
+        with contextlib.suppress(ValueError):
+            return parse(text)
+        return [parse(line) for line in text.split("\n") if line.strip()]
     except (ValueError, RecursionError) as error:
         raise _Loose(str(error)) from error
 
 
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise _Loose(f"{value!r:.40} is no number")
-    return float(value)
+def leaves(value: Any, keys: Collection[str] | None = None, inside: bool = False) -> Counter[Leaf]:
+    """Count numbers, truths and texts, of the values under these keys if some are named."""
+    taken = inside or keys is None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.astuple(value)
+    if isinstance(value, dict):
+        parts = [leaves(part, keys, taken or key in (keys or ())) for key, part in value.items()]
+    elif isinstance(value, list | tuple | np.ndarray):
+        parts = [leaves(part, keys, inside) for part in value]
+    elif value is None or not taken:
+        return Counter()
+    elif isinstance(value, bool | str):
+        return Counter([(type(value).__name__, value)])
+    else:
+        return Counter([("number", float(value))])
+    return sum(parts, Counter())
 
 
-def _natural(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise _Loose(f"{value!r:.40} is no integer ≥ 0")
-    return value
+def accounted(
+    file: str, *, keys: Collection[str] | None = None, defaults: Any = (), torn: bool = False
+) -> Promise:
+    """Promise that the file is strict JSON, and that an answer differs from that of the undamaged
+    file by what the files differ by: nothing is ignored, taken for something else or made up.
 
-
-def _naturals(value: object) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        raise _Loose(f"{value!r:.40} is no list")
-    return tuple(_natural(item) for item in value)
-
-
-def _lines_of(path: Path) -> list[bytes]:
-    return [line for line in path.read_bytes().split(b"\n") if line.strip()]
-
-
-def _by(reading: Callable[[Path], Any]) -> Callable[[Path, Any, Any], Fault]:
-    """Compare with a reading of the damaged files that is independent of the reader's; what that
-    refuses must not be accepted.
+    Args:
+        file: its name.
+        keys: what of the file is in the answer; all of it if None.
+        defaults: what stands in an answer where the file says nothing.
+        torn: whether a last line without an end is left out.
     """
 
-    def right(folder: Path, found: Any, expected: Any) -> Fault:
-        if plain(found) == plain(expected):
-            return ""
+    def right(box: Path, whole: Path, found: Any, expected: Any) -> Fault:
         try:
-            due = reading(folder)
+            data = (box / file).read_bytes()
+            damaged = leaves(strictly(data[: data.rfind(b"\n") + 1] if torn else data), keys)
         except _Loose as loose:
-            return f"accepted, though {loose}: {_differing(found, expected)}"
+            return f"accepted, though {loose}"
+        before = leaves(strictly((whole / file).read_bytes()), keys)
+        found_leaves, expected_leaves = leaves(found), leaves(expected)
+        spare = leaves(defaults)
+        for leaf in damaged | before | found_leaves | expected_leaves:
+            more = found_leaves[leaf] - expected_leaves[leaf] - damaged[leaf] + before[leaf]
+            if more and not (more > 0 and leaf in spare):
+                return f"{leaf!r:.80} is not accounted for: {_differing(found, expected)}"
+        return ""
+
+    return right
+
+
+def holds(predicate: Callable[[Any], bool]) -> Promise:
+    """Promise something of the answer itself: what is read of loose texts must at least be of its
+    kind.
+    """
+    return lambda box, whole, found, expected: (
+        "" if predicate(found) else f"cannot be: {repr(found)[:300]}"
+    )
+
+
+def agrees(reading: Callable[[Path], Any]) -> Promise:
+    """Promise the answer of another reading of the same files, which must take them, too."""
+
+    def right(box: Path, whole: Path, found: Any, expected: Any) -> Fault:
+        try:
+            due = reading(box)
+        except (*TYPED, ValueError) as error:
+            return f"accepted, though {error}"
         return "" if plain(found) == plain(due) else f"misread: {_differing(found, due)}"
 
     return right
+
+
+def is_law(masses: Sequence[float], *, whole: bool = False) -> bool:
+    """Say whether these are masses of one distribution, or of a part of one."""
+    total = math.fsum(masses)
+    return min(masses) >= 0 and (abs(total - 1) < 1e-4 if whole else total <= 1 + 1e-5)
 
 
 # --- audit logs
@@ -378,81 +432,12 @@ def _make_log(folder: Path) -> None:
 
 def _read_log(folder: Path) -> Any:
     path = folder / "log.jsonl"
-    records = [
-        (
-            r.context,
-            r.drafts,
-            r.output,
-            round(float(r.target[r.cell]), 6),
-            [None, 1][r.draft is not None],
-        )
-        for r in read_log(path)
-    ]
+    records = list(read_log(path))
     with contextlib.suppress(otm.OtmError):  # too short a log is no verdict
         str(audit.server_log(path))
-    return records
-
-
-def _log_due(folder: Path) -> Any:
-    found = []
-    for line in _lines_of(folder / "log.jsonl"):
-        record = _strict(line)
-        if not isinstance(record, dict):
-            raise _Loose("a line is no object")
-        laws = {}
-        for side in ("target", "draft"):
-            law = record.get(side)
-            if law is None and side == "draft":
-                continue
-            if isinstance(law, dict):
-                listed = dict(
-                    zip(_naturals(law["tokens"]), map(_number, law["probabilities"]), strict=True)
-                )
-                if len(listed) < len(law["tokens"]):
-                    raise _Loose("a token twice")
-                tail = _number(law["tail"])
-            elif isinstance(law, list):
-                listed, tail = dict(enumerate(map(_number, law))), 0.0
-            else:
-                raise _Loose(f"{side} is no law")
-            masses = [*listed.values(), tail]
-            if min(masses) < 0 or abs(sum(masses) - 1) > 1e-4:
-                raise _Loose(f"{side} sums to {sum(masses)}")
-            laws[side] = (
-                {token: mass / sum(masses) for token, mass in listed.items()},
-                tail / sum(masses),
-            )
-        output, drafts = _natural(record["output"]), _naturals(record.get("drafts") or [])
-        listed, tail = laws["target"]
-        kept = listed
-        if "draft" in laws:  # what the other list leaves to its tail is among the rest
-            other, rest = laws["draft"]
-            kept = {t: m for t, m in listed.items() if t in other or rest == 0}
-            if tail == 0:
-                kept |= dict.fromkeys(set(other) - set(listed), 0.0)
-        mass = kept.get(output, max(0.0, 1.0 - math.fsum(kept.values())))
-        found.append(
-            (
-                str(record.get("context", "")),
-                np.asarray(drafts, dtype=np.int64),
-                output,
-                round(mass, 6),
-                [None, 1]["draft" in laws],
-            )
-        )
-    return found
-
-
-def _log_right(folder: Path, found: Any, expected: Any) -> Fault:
-    try:
-        due = _log_due(folder)
-    except (_Loose, KeyError, ValueError, TypeError) as loose:
-        return "" if plain(found) == plain(expected) else f"accepted, though {loose!r}"
-    near = len(found) == len(due) and all(
-        plain((*a[:3], a[4])) == plain((*b[:3], b[4])) and abs(a[3] - b[3]) < 2e-6
-        for a, b in zip(found, due, strict=True)
-    )
-    return "" if near else f"misread: {_differing(found, due)}"
+    laws = [np.asarray(record.target, dtype=float) for record in records]
+    assert all(is_law(law, whole=True) for law in laws), "no distribution"
+    return [(record.drafts, record.output) for record in records]
 
 
 # --- trees and positions
@@ -470,25 +455,11 @@ def _read_tree(folder: Path) -> Any:
     )
 
 
-def _tree_due(folder: Path) -> Any:
-    record = _strict(_text(folder, "tree.json"))
-    if (
-        not isinstance(record, dict)
-        or record.get("format") != "otm.draft-tree"
-        or record.get("version") != 1
-    ):
-        raise _Loose("no such document")
-    if set(record) - {"format", "version", "acceptance", "parents"}:
-        raise _Loose("unknown keys")
-    acceptance = [_number(x) for x in record["acceptance"]] if "acceptance" in record else None
-    if acceptance is not None and (
-        not acceptance or min(acceptance) < 0 or sum(acceptance) > 1 + 1e-9
-    ):
-        raise _Loose("no sub-distribution")
-    parents = list(_naturals(record["parents"])) if "parents" in record else None
-    if parents is not None and any(parent > vertex for vertex, parent in enumerate(parents)):
-        raise _Loose("a parent after its child")
-    return acceptance, parents
+def _is_tree(found: Any) -> bool:
+    acceptance, parents = found
+    return (acceptance is None or is_law(acceptance)) and all(
+        0 <= parent <= vertex for vertex, parent in enumerate(parents or ())
+    )
 
 
 def _read_positions(name: str, read: Callable[[str], Any]) -> Callable[[Path], Any]:
@@ -503,19 +474,11 @@ def _chains(text: str) -> tuple[PositionAcceptance, ...]:
     return tuple(PositionAcceptance(part.survivors) for part in parse_acceptance(text).parts)
 
 
-def _survivals(folder: Path, found: Any, expected: Any) -> Fault:
-    """What is read of such loose texts must at least be a survival function; what the numbers are,
-    the text alone says.
-    """
-    for chain in found:
-        if (
-            not chain
-            or min(chain) < 0
-            or max(chain) > 1
-            or any(a < b for a, b in itertools.pairwise(chain))
-        ):
-            return f"no survival function: {chain}"
-    return ""
+def _are_survivals(found: Any) -> bool:
+    return all(
+        chain and 0 <= min(chain) <= max(chain) <= 1 and sorted(chain, reverse=True) == chain
+        for chain in found
+    )
 
 
 METRICS = 'vllm:spec_decode_num_drafts_total{engine="0"} 10.0\n' + "".join(
@@ -633,35 +596,25 @@ def _make_lines(folder: Path) -> None:
     )
 
 
-def _lines_right(folder: Path, found: Any, expected: Any) -> Fault:
-    """Whatever other answer this is of an engine, it must be strict JSON and describe
-    distributions.
-    """
-    if plain(found) == plain(expected):
-        return ""
-    try:
-        _strict((folder / "trace.json").read_bytes())
-        for name in ("draft.jsonl", "target.jsonl"):
-            for line in _lines_of(folder / name):
-                _strict(re.sub(rb"-Infinity", b"-1e308", line))  # engines write it
-    except _Loose as loose:
-        return f"accepted, though {loose}"
+def _are_engines_laws(found: Any) -> bool:
     for batch in found[2]:
         for tokens, masses, tail, cap in batch[:2]:
-            real = tokens >= 0
             for row, mass, rest, most in zip(tokens, masses, tail, cap, strict=True):
                 listed = row[row >= 0].tolist()
-                if len(set(listed)) < len(listed):
-                    return f"tokens twice: {row}"
-                if not (
-                    np.isfinite(mass).all()
-                    and mass.min() >= 0
-                    and mass.sum() <= 1 + 1e-5
-                    and max(rest, most) <= 1
-                ):
-                    return f"no distribution: {mass}, {rest}, {most}"
-            if (masses[~real] != 0).any():
-                return "padding with a mass"
+                if len(set(listed)) < len(listed) or (mass[row < 0] != 0).any():
+                    return False
+                if not is_law(mass) or max(rest, most) > 1:
+                    return False
+    return True
+
+
+def _lines_are_strict(box: Path, whole: Path, found: Any, expected: Any) -> Fault:
+    try:
+        for file in ("trace.json", "draft.jsonl", "target.jsonl"):
+            # engines write it
+            strictly(re.sub(rb"-Infinity", b"-1e308", (box / file).read_bytes()))
+    except _Loose as loose:
+        return f"accepted, though {loose}"
     return ""
 
 
@@ -698,77 +651,25 @@ def _read_prompts(name: str) -> Callable[[Path], Any]:
         for prompt in prompts(open_prompts(folder / name)):
             digest.update(prompt)
             found.append(prompt.text)
-        return found, digest.hexadecimal
+        assert len(digest.hexadecimal) == 64
+        return found
 
     return reading
 
 
-def _with_digest(texts: list[str]) -> Any:
-    digest = Digest()
-    for prompt in _numbered(texts):
-        digest.update(prompt)
-    return texts, digest.hexadecimal
+def _lines_of(name: str) -> Callable[[Path], Any]:
+    """Read a text file line by line."""
+
+    def reading(folder: Path) -> Any:
+        text = (folder / name).read_bytes().decode("utf-8-sig")
+        return [line.rstrip("\r") for line in text.split("\n") if line.strip()]
+
+    return reading
 
 
-def _numbered(texts: list[str]) -> Any:
-    from analysis.models.prompts import Prompt
-
-    return [Prompt(i, "", text) for i, text in enumerate(texts)]
-
-
-def _text_due(folder: Path) -> Any:
-    try:
-        whole = (folder / "prompts.txt").read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _Loose(str(error)) from error
-    return _with_digest([line.rstrip("\r") for line in whole.split("\n") if line.strip()])
-
-
-def _jsonl_due(folder: Path) -> Any:
-    found = []
-    for number, line in enumerate((folder / "prompts.jsonl").read_bytes().split(b"\n")):
-        text = (
-            line.decode("utf-8-sig" if number == 0 else "utf-8", "strict") if _utf8(line) else None
-        )
-        if text is None:
-            raise _Loose("no UTF-8")
-        if not text.strip():
-            continue
-        record = _strict(text)
-        if (
-            not isinstance(record, dict)
-            or not isinstance(record.get("text"), str)
-            or not _encodable(record["text"])
-        ):
-            raise _Loose("no text")
-        if record["text"].strip():
-            found.append(record["text"])
-    return _with_digest(found)
-
-
-def _utf8(line: bytes) -> bool:
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _texts_right(folder: Path, found: Any, expected: Any) -> Fault:
+def _are_texts(found: Any) -> bool:
     """Parquet pages carry no digest of their own: what comes must at least be prompts."""
-    return (
-        ""
-        if all(isinstance(text, str) and text.strip() and _encodable(text) for text in found[0])
-        else f"no prompts: {found}"
-    )
+    return all(text.strip() and text.encode("utf-8", "ignore") == text.encode() for text in found)
 
 
 # --- runs
@@ -900,121 +801,51 @@ def _make_results(folder: Path, shift: int = 0) -> None:
             file.append(TextRecord(task, (5, 6, 7, 8), (3, 1), (2, 0), (2, 0), 3, False, 0.25))
 
 
-_KEYS = {
-    "decoder",
-    "prompt",
-    "seed",
-    "tokens",
-    "lengths",
-    "accepted",
-    "vertices",
-    "drafted",
-    "ended",
-    "seconds",
-}
-
-
-def _results_due(folder: Path) -> tuple[Any, list[TextRecord]]:
-    data = (folder / "results.jsonl").read_bytes()
-    lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]
-    if not lines:
-        raise _Loose("no header")
-    header = _strict(lines[0])
-    if (
-        not isinstance(header, dict)
-        or not isinstance(header.get("settings"), dict)
-        or header.get("version") != 1
-    ):
-        raise _Loose("no header")
-    found: dict[Task, TextRecord] = {}
-    for line in lines[1:]:
-        row = _strict(line)
-        if (
-            not isinstance(row, dict)
-            or set(row) != _KEYS
-            or type(row["ended"]) is not bool
-            or not isinstance(row["decoder"], str)
-        ):
-            raise _Loose("no record")
-        if not isinstance(row["prompt"], str) or not re.fullmatch("[0-9a-f]{16}", row["prompt"]):
-            raise _Loose("no prompt")
-        task = Task(row["decoder"], row["prompt"], _natural(row["seed"]))
-        record = TextRecord(
-            task,
-            *(_naturals(row[key]) for key in ("tokens", "lengths", "accepted", "vertices")),
-            drafted=_natural(row["drafted"]),
-            ended=row["ended"],
-            seconds=_number(row["seconds"]),
-        )
-        if sum(record.lengths) < len(record.tokens) or not len(record.lengths) == len(
-            record.accepted
-        ) == len(record.vertices):
-            raise _Loose("a record that does not add up")
-        if task in found:
-            raise _Loose("a record twice")
-        found[task] = record
-    return header["settings"], list(found.values())
-
-
 def _read_results(folder: Path) -> Any:
     header, records = read_results(folder / "results.jsonl")
-    return header["settings"], records
+    return dict(header), [_in_the_files_words(record) for record in records]
+
+
+def _in_the_files_words(record: TextRecord) -> dict[str, Any]:
+    assert sum(record.lengths) >= len(record.tokens)
+    assert len(record.lengths) == len(record.accepted) == len(record.vertices)
+    return dataclasses.asdict(record)
 
 
 def _read_decoded(folder: Path) -> Any:
     run = read_decode(folder / "results.jsonl")
-    return run.settings, [
-        (row.decoder, row.prompts, row.target_calls, round(row.measured, 9)) for row in run.rows
-    ]
+    return [(row.decoder, row.prompts, row.target_calls) for row in run.rows]
 
 
 def _decoded_due(folder: Path) -> Any:
-    settings, records = _results_due(folder)
+    records = read_results(folder / "results.jsonl")[1]
     rows = []
     for decoder in dict.fromkeys(record.task.decoder for record in records):
         mine = [record for record in records if record.task.decoder == decoder]
         calls = sum(len(record.lengths) for record in mine)
-        if calls:
-            tokens = sum(sum(record.lengths) for record in mine)
-            rows.append(
-                (
-                    decoder,
-                    len({record.task.prompt for record in mine}),
-                    calls,
-                    round(tokens / calls, 9),
-                )
-            )
-    return settings, rows
+        rows.append((decoder, len({record.task.prompt for record in mine}), calls))
+    return [row for row in rows if row[2]]
 
 
 def _resume_results(folder: Path) -> Any:
-    settings = json.loads(
-        (template("analysis.decode.results.ResultsFile") / "results.jsonl")
-        .read_text()
-        .split("\n")[0]
-    )["settings"]
+    valid = template("analysis.decode.results.ResultsFile") / "results.jsonl"
+    settings = json.loads(valid.read_text().split("\n")[0])["settings"]
     file = ResultsFile(folder / "results.jsonl", settings=settings, provenance={})
-    return settings, sorted(file.done, key=repr)
+    return sorted(file.done, key=repr)
 
 
 def _resume_due(folder: Path) -> Any:
-    settings, records = _results_due(folder)
-    return settings, sorted({record.task for record in records}, key=repr)
+    records = read_results(folder / "results.jsonl")[1]
+    return sorted({record.task for record in records}, key=repr)
 
 
 def _read_decoder(folder: Path) -> Any:
     return decoder_from_text("Gsd(tree('tree.json'))", folder=folder).shape.parents.tolist()
 
 
-def _decoder_due(folder: Path) -> Any:
-    try:
-        (folder / "tree.json").read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _Loose(str(error)) from error
-    parents = _tree_due(folder)[1]
-    if not parents:
-        raise _Loose("no tree")
-    return parents
+def _parents_of_the_tree(folder: Path) -> Any:
+    shape = tree_from_json((folder / "tree.json").read_text(encoding="utf-8")).shape
+    return None if shape is None else shape.parents.tolist()
 
 
 # --- training
@@ -1040,32 +871,18 @@ def _read_recipe(folder: Path) -> Any:
     return dataclasses.asdict(recipe_from_json(folder / "recipe.json"))
 
 
-def _recipe_due(folder: Path) -> Any:
+def _default_recipe() -> Any:
     from analysis.train.training import Recipe
 
-    record = _strict((folder / "recipe.json").read_bytes())
-    if not isinstance(record, dict):
-        raise _Loose("no object")
-    due = dataclasses.asdict(Recipe())
-    for key, value in record.items():
-        if key not in due:
-            raise _Loose(f"unknown {key}")
-        if key in ("draft", "target"):
-            if not isinstance(value, dict) or set(value) - set(due[key]):
-                raise _Loose(f"unknown in {key}")
-            for name, one in value.items():
-                if _number(one) <= 0 or (name != "learning_rate" and type(one) is not int):
-                    raise _Loose(f"{name} = {one!r:.40}")
-            due[key] |= value
-        elif key == "precision":
-            if value not in ("bfloat16", "float32"):
-                raise _Loose(f"precision {value!r:.40}")
-            due[key] = value
-        elif type(value) is not int or value < (0 if key == "seed" else 1):
-            raise _Loose(f"{key} = {value!r:.40}")
-        else:
-            due[key] = value
-    return due
+    return dataclasses.asdict(Recipe())
+
+
+def _is_recipe(found: Any) -> bool:
+    sizes = [found[side] for side in ("draft", "target")]
+    counts = [found[name] for name in ("vocabulary", "context", "batch")]
+    counts += [value for size in sizes for name, value in size.items() if name != "learning_rate"]
+    rates = [size["learning_rate"] for size in sizes]
+    return all(type(count) is int for count in counts) and min(*counts, *rates) > 0
 
 
 def _make_text(folder: Path) -> None:
@@ -1078,17 +895,11 @@ def _read_corpus(folder: Path) -> Any:
     from analysis.train import corpus as texts
 
     corpus = texts.from_text_files([folder / "text.txt"])
-    return "\n\n".join(document.text for document in corpus.documents)
+    return "".join("".join(document.text for document in corpus.documents).split())
 
 
-def _corpus_right(folder: Path, found: Any, expected: Any) -> Fault:
-    try:
-        whole = io.TextIOWrapper(
-            io.BytesIO((folder / "text.txt").read_bytes()), encoding="utf-8-sig"
-        ).read()
-    except UnicodeDecodeError as error:
-        return f"accepted, though {error}"
-    return "" if "".join(found.split()) == "".join(whole.split()) else "not the file's text"
+def _text_of_the_file(folder: Path) -> Any:
+    return "".join((folder / "text.txt").read_text(encoding="utf-8-sig").split())
 
 
 def _read_pins(folder: Path) -> Any:
@@ -1097,12 +908,8 @@ def _read_pins(folder: Path) -> Any:
     return pinned_names(folder / "constraints.txt")
 
 
-def _pins_right(folder: Path, found: Any, expected: Any) -> Fault:
-    return (
-        ""
-        if all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) for name in found)
-        else f"no names: {found}"
-    )
+def _are_names(found: Any) -> bool:
+    return all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) for name in found)
 
 
 def _training() -> tuple[Any, Any, Any]:
@@ -1176,16 +983,16 @@ def _read_pair(folder: Path) -> Any:
     return draft.numpy(), target.numpy()
 
 
-def _pair_right(folder: Path, found: Any, expected: Any) -> Fault:
+def _are_logits(found: Any) -> bool:
     """Weights of others carry no digest: what was loaded is some model, and gives logits for every
     token.
     """
-    return "" if all(side.ndim == 1 for side in found) else f"no logits: {found}"
+    return all(side.ndim == 1 for side in found)
 
 
 READERS: dict[str, Reader] = {
     "otm.audit.server_log": Reader("otm.audit.server_log", _make_log, _read_log,
-    {"log.jsonl": damage.JSON}, _log_right, weight=2),
+    {"log.jsonl": damage.JSON}, [accounted("log.jsonl", keys=("drafts", "output"))], weight=2),
     "otm.trees.tree_from_json": Reader(
         "otm.trees.tree_from_json",
         lambda folder: (folder / "tree.json").write_text(
@@ -1193,7 +1000,7 @@ READERS: dict[str, Reader] = {
         ),
         _read_tree,
         {"tree.json": damage.JSON},
-        _by(_tree_due),
+        [accounted("tree.json", keys=("acceptance", "parents")), holds(_is_tree)],
         place=False,
         weight=2,
     ),
@@ -1204,7 +1011,7 @@ READERS: dict[str, Reader] = {
         ),
         _read_positions("rates.csv", _chains),
         {"rates.csv": damage.TEXT},
-        _survivals,
+        [holds(_are_survivals)],
         place=False,
         weight=2,
     ),
@@ -1215,7 +1022,7 @@ READERS: dict[str, Reader] = {
         ),
         _read_positions("wide.csv", _chains),
         {"wide.csv": damage.TEXT},
-        _survivals,
+        [holds(_are_survivals)],
         place=False,
     ),
     "otm.engines.read_acceptance, log": Reader(
@@ -1225,7 +1032,7 @@ READERS: dict[str, Reader] = {
         ),
         _read_positions("server.log", lambda text: parse_acceptance(text).survival),
         {"server.log": damage.TEXT},
-        _survivals,
+        [holds(_are_survivals)],
         place=False,
     ),
     "otm.engines.read_acceptance, counters": Reader(
@@ -1233,7 +1040,7 @@ READERS: dict[str, Reader] = {
         lambda folder: (folder / "metrics").write_text(METRICS),
         _read_positions("metrics", lambda text: parse_acceptance(text).survival),
         {"metrics": damage.TEXT},
-        _survivals,
+        [holds(_are_survivals)],
         place=False,
     ),
     "analysis.trace.traces.open_trace, file": Reader(
@@ -1241,7 +1048,7 @@ READERS: dict[str, Reader] = {
         lambda folder: write_small_trace(folder / "trace.safetensors", positions=20),
         _read_trace("trace.safetensors"),
         {"trace.safetensors": damage.ANY},
-        same,
+        [same],
         foreign=lambda folder: write_small_trace(folder / "trace.safetensors", positions=20),
         weight=2,
     ),
@@ -1251,7 +1058,7 @@ READERS: dict[str, Reader] = {
         _read_trace(""),
         {"trace.json": damage.JSON, "shard-00000.safetensors": damage.ANY,
         "shard-00001.safetensors": damage.ANY},
-        same,
+        [same],
         foreign=_make_trace_folder(7),
         weight=2,
     ),
@@ -1260,7 +1067,7 @@ READERS: dict[str, Reader] = {
         _make_lines,
         _read_trace(""),
         {"trace.json": damage.JSON, "draft.jsonl": damage.JSON, "target.jsonl": damage.JSON},
-        _lines_right,
+        [_lines_are_strict, holds(_are_engines_laws)],
         weight=2,
     ),
     **{
@@ -1272,25 +1079,25 @@ READERS: dict[str, Reader] = {
             right,
         )
         for kind, hurt, right in (
-            ("txt", damage.TEXT, _by(_text_due)),
-            ("jsonl", damage.JSON, _by(_jsonl_due)),
-            ("parquet", damage.ANY, _texts_right),
+            ("txt", damage.TEXT, [agrees(_lines_of("prompts.txt")), holds(_are_texts)]),
+            ("jsonl", damage.JSON, [accounted("prompts.jsonl", keys=("text",)), holds(_are_texts)]),
+            ("parquet", damage.ANY, [holds(_are_texts)]),
         )
     },
     "analysis.report.reading.open_run": Reader(
         "analysis.report.reading.open_run", _make_run(0), _read_report,
-        _RUN | {"run/prompts.parquet": damage.ANY}, same,
+        _RUN | {"run/prompts.parquet": damage.ANY}, [same],
         foreign=_make_run(1), weight=2,
     ),
     "analysis.run.merge.merge": Reader(
-        "analysis.run.merge.merge", _make_run(0), _read_merge, _RUN, same, foreign=_make_run(1)
+        "analysis.run.merge.merge", _make_run(0), _read_merge, _RUN, [same], foreign=_make_run(1)
     ),
     "analysis.run.runs.measure_trace_file": Reader(
         "analysis.run.runs.measure_trace_file",
         _make_run(0),
         _read_measure,
         _RUN | {"trace.safetensors": damage.ANY},
-        same,
+        [same],
         foreign=_make_run(1),
     ),
     "analysis.run.shards.read_shard": Reader(
@@ -1298,19 +1105,19 @@ READERS: dict[str, Reader] = {
         _make_run(0),
         _read_shards,
         {name: hurt for name, hurt in _RUN.items() if "shard-" in name},
-        same,
+        [same],
     ),
     "analysis.run.runs.measure_prompts": Reader(
         "analysis.run.runs.measure_prompts",
         _make_models_run(0),
         _read_models_run,
         _MODELS_RUN,
-        same,
+        [same],
         foreign=_make_models_run(1),
         weight=0.5,
     ),
     "analysis.run.merge.merge, logits": Reader(
-        "analysis.run.merge.merge", _make_models_run(0), _read_merge, _MODELS_RUN, same,
+        "analysis.run.merge.merge", _make_models_run(0), _read_merge, _MODELS_RUN, [same],
         foreign=_make_models_run(1), weight=0.5
     ),
     "analysis.trace.traces.open_trace, logits": Reader(
@@ -1318,20 +1125,20 @@ READERS: dict[str, Reader] = {
         _make_models_run(0),
         _read_trace("run/logits"),
         {name: hurt for name, hurt in _MODELS_RUN.items() if "logits" in name},
-        same,
+        [same],
         foreign=_make_models_run(1),
     ),
     "analysis.decode.results.read_results": Reader(
         "analysis.decode.results.read_results", _make_results, _read_results,
-        {"results.jsonl": damage.JSON}, _by(_results_due)
+        {"results.jsonl": damage.JSON}, [accounted("results.jsonl", torn=True)]
     ),
     "analysis.report.decode_results.read_decode": Reader(
         "analysis.report.decode_results.read_decode", _make_results, _read_decoded,
-        {"results.jsonl": damage.JSON}, _by(_decoded_due)
+        {"results.jsonl": damage.JSON}, [agrees(_decoded_due)]
     ),
     "analysis.decode.results.ResultsFile": Reader(
         "analysis.decode.results.ResultsFile", _make_results, _resume_results,
-        {"results.jsonl": damage.JSON}, _by(_resume_due)
+        {"results.jsonl": damage.JSON}, [agrees(_resume_due)]
     ),
     "analysis.decode.decoder_text.decoder_from_text": Reader(
         "analysis.decode.decoder_text.decoder_from_text",
@@ -1339,15 +1146,16 @@ READERS: dict[str, Reader] = {
         2]))),
         _read_decoder,
         {"tree.json": damage.JSON},
-        _by(_decoder_due),
+        [agrees(_parents_of_the_tree)],
     ),
     "analysis.train.pair_training.recipe_from_json": Reader(
         "analysis.train.pair_training.recipe_from_json", _make_recipe, _read_recipe,
-        {"recipe.json": damage.JSON}, _by(_recipe_due)
+        {"recipe.json": damage.JSON},
+        [accounted("recipe.json", defaults=_default_recipe()), holds(_is_recipe)],
     ),
     "analysis.train.corpus.from_text_files": Reader(
         "analysis.train.corpus.from_text_files", _make_text, _read_corpus,
-        {"text.txt": damage.TEXT}, _corpus_right
+        {"text.txt": damage.TEXT}, [agrees(_text_of_the_file)]
     ),
     "analysis.train.corpus.pinned_names": Reader(
         "analysis.train.corpus.pinned_names",
@@ -1356,14 +1164,14 @@ READERS: dict[str, Reader] = {
         ),
         _read_pins,
         {"constraints.txt": damage.TEXT},
-        _pins_right,
+        [holds(_are_names)],
     ),
     "analysis.train.training.train_model": Reader(
         "analysis.train.training.train_model",
         lambda folder: _train(folder, 1),
         lambda folder: _train(folder, None),
         {"work/checkpoint.safetensors": damage.ANY},
-        same,
+        [same],
         weight=0.7,
     ),
     "analysis.train.training.prepare_tokens": Reader(
@@ -1371,7 +1179,7 @@ READERS: dict[str, Reader] = {
         _make_cache,
         _read_cache,
         {"work/cache.npz": damage.ANY, "work/tokenizer/tokenizer.json": damage.JSON},
-        same,
+        [same],
         weight=0.5,
     ),
     "analysis.models.pair.load_pair": Reader(
@@ -1384,7 +1192,7 @@ READERS: dict[str, Reader] = {
             "draft/tokenizer.json": damage.JSON,
             "target/tokenizer_config.json": damage.JSON,
         },
-        _pair_right,
+        [holds(_are_logits)],
         weight=0.4,
     ),
 }  # fmt: skip

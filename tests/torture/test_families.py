@@ -1,5 +1,5 @@
 """Every family for its share of a minute, with a seed of its own for every revision of
-the sources.
+the sources; what needs files and processes in `make test-long` only.
 """
 
 from __future__ import annotations
@@ -13,25 +13,34 @@ from tests.torture import frame
 SECONDS = {"inputs": 35.0, "others": 25.0}
 """Of the numeric families together, and of those that need files and processes."""
 
-MOST = {"commands": 24}
-"""Trials of a family at most: a few seconds of commands on two slow cores, so that a faster machine
-tries the same ones.
-"""
+MOST = {"inputs": 30, "commands": 24}
+"""Trials of a family at most, so that a faster machine tries the same ones."""
 
 
-def _kind(name: str) -> str:
-    return "inputs" if frame.families()[name].counts == "inputs" else "others"
+def _kind(family: frame.Family) -> str:
+    return "inputs" if family.counts == "inputs" else "others"
 
 
-@pytest.mark.parametrize("name", list(frame.families()))
-def test_nothing_fails(name: str) -> None:
-    share = SECONDS[_kind(name)] / sum(_kind(other) == _kind(name) for other in frame.families())
-    seed = frame.revision_seed()
+FAMILIES = {
+    kind: [family for family in frame.families().values() if _kind(family) == kind]
+    for kind in SECONDS
+}
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, id=family.name, marks=[pytest.mark.long] if kind == "others" else [])
+        for kind, families in FAMILIES.items()
+        for family in families
+    ],
+)
+def test_nothing_fails(family: frame.Family) -> None:
+    share = SECONDS[_kind(family)] / len(FAMILIES[_kind(family)])
+    seed, most = frame.revision_seed(), MOST.get(family.counts, math.inf)
     failures = [
-        frame.told(name, seed, index, trial)
-        for index, trial in frame.spend(
-            name, seconds=share, seed=seed, most=MOST.get(name, math.inf)
-        )
+        frame.told(family.name, seed, index, trial)
+        for index, trial in frame.spend(family.name, seconds=share, seed=seed, most=most)
         if trial.failed
     ]
     assert not failures, "\n\n".join(failures[:5])

@@ -115,3 +115,11 @@ def test_what_has_a_memory_is_bracketed() -> None:
     exact = 0.5 - (1 - 0.125) / 3
     assert 0.0 < law.error < 0.05
     assert law.mass[True] - 1e-12 <= exact <= law.mass[True] + law.error + 1e-12
+
+
+def test_a_quotient_plus_a_number_is_no_race() -> None:
+    """1/E + 1 < 2/F where F < 2E/(E + 1): halved, and the bound holds."""
+    law = trace(lambda u: bool(1 / -np.log(u[0]) + 1 < 2 / -np.log(u[1])), 2, most_slanted=200)
+    above, _ = quadrature.quad(lambda x: math.exp(-x - 2 * x / (x + 1)), 0, np.inf)
+    assert 0.0 < law.error < 0.05
+    assert law.mass[True] - 1e-9 <= 1 - above <= law.mass[True] + law.error + 1e-9

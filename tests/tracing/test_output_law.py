@@ -74,17 +74,3 @@ def test_tolerance_is_what_rounding_explains() -> None:
     assert audit.exact(in_float32, problem).verdict == "not lossless"
     allowed = audit.rounding_tolerance(2, 1, unit_roundoff=2.0**-24)
     assert audit.exact(in_float32, problem, tolerance=allowed).verdict == "lossless"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((0, 1, 2.0**-53), "num_tokens must be an integer of at least 1"),
-        ((2, 0, 2.0**-53), "k must be an integer of at least 1"),
-        ((2, 1, 0.0), r"unit_roundoff must lie in \(0, 1\]"),
-        ((2, 1, 24), r"unit_roundoff must lie in \(0, 1\]; got 24"),
-    ],
-)
-def test_rounding_of_nothing(arguments: tuple[int, int, float], said: str) -> None:
-    with pytest.raises(otm.errors.InvalidParameter, match=said):
-        audit.rounding_tolerance(*arguments[:2], unit_roundoff=arguments[2])

@@ -266,6 +266,13 @@ class TestDrawnDrafts:
         _, joint = self.joint(code, other)
         assert joint == pytest.approx(self.one_by_one(code, other), abs=1e-14)
 
+    def test_what_is_too_unlikely_to_be_drawn_counts_as_error(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(otm.verifiers.callables, "_MOST_DRAWN", 600)
+        law, joint = self.joint(recursive, problem(5))
+        assert 0.0 < law.error == pytest.approx(1.0 - joint.sum(), abs=1e-14)
+
     def test_drafts_that_are_not_looked_at_divide_nothing(self) -> None:
         few, _ = self.joint(lambda p, q, drafts, u: int(drafts[-1]), problem(6))
         assert few.cells == 4

@@ -10,35 +10,26 @@ Source of the form: github.com/ai-dynamo/aiperf, src/aiperf/common/models/spec_d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from otm.engines.records.document import Document, Form
-from otm.engines.records.per_request import KEYS, length_of, payload_tally
-from otm.engines.records.record import REQUEST, AcceptanceRecord
+from otm.engines.records.fields import form_of_objects
+from otm.engines.records.record import REQUEST
+from otm.engines.records.tally import Tally
+from otm.engines.records.vllm_request import CONVENTION, FIELDS, KEYS
 
 
-def _payloads(document: Document) -> list[dict[str, Any]]:
-    return list(document.objects("engine", *KEYS))
+def _about(found: Sequence[dict[str, Any]], parts: Sequence[Tally]) -> dict[str, Any]:
+    engines = sorted({str(payload["engine"])[:20] for payload in found})
+    return {"form": f"AIPerf records of {', '.join(engines)}"}
 
 
-def _read(document: Document) -> AcceptanceRecord:
-    payloads = _payloads(document)
-    engines = sorted({str(payload["engine"])[:20] for payload in payloads})
-    return AcceptanceRecord(
-        form=f"AIPerf records of {', '.join(engines)}",
-        unit=REQUEST,
-        parts=tuple(
-            payload_tally(payload, name=f"request {i}")
-            for i, payload in enumerate(payloads, start=1)
-        ),
-        convention="the histogram counts drafts only, mean_acceptance_length the bonus token too",
-        length=length_of(payloads),
-    )
-
-
-FORM = Form(
+FORM = form_of_objects(
     name="AIPerf SpecDecodeAcceptanceRecord",
     marks='JSON with "engine", "acceptance_histogram", "num_spec_steps", …',
-    recognises=lambda document: bool(_payloads(document)),
-    read=_read,
+    unit=REQUEST,
+    convention=CONVENTION,
+    fields=FIELDS,
+    find=lambda document: document.objects("engine", *KEYS),
+    about=_about,
 )

@@ -236,6 +236,21 @@ def integers(value: object, name: str) -> list[int]:
     return value
 
 
+def contiguous(positions: Iterable[int], *, first: int = 0) -> list[int]:
+    """Return positions in order, which must run from the first one without a gap.
+
+    >>> contiguous([1, 0, 2])
+    [0, 1, 2]
+    """
+    ordered = sorted(positions)
+    if not ordered or ordered != list(range(first, first + len(ordered))):
+        raise InvalidParameter(
+            f"Positions must run from {first} without a gap; got {ordered[:8]}. Fill in the "
+            "missing ones."
+        )
+    return ordered
+
+
 def _json_values(texts: Iterable[str]) -> tuple[Any, ...]:
     """Return the values of the texts that are JSON objects or lists."""
     found = []

@@ -32,9 +32,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.engines.positions import PositionAcceptance
+from otm.engines.positions import PositionAcceptance, continued
 from otm.engines.records.record import REQUEST, AcceptanceRecord
-from otm.engines.records.tally import Tally
+from otm.engines.records.tally import Tally, padded
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_confidence, check_count, check_instance
 from otm.statistics import Certified, Estimate, jackknife_error, ratio_of_means, t_quantile
@@ -127,8 +127,10 @@ class TokensEstimate:
         Beyond them each draft is accepted at the rate of the last measured position.
         """
         require_table(len(self.replicates), longest)
+        measured = self.measured
         tokens, replicates = (
-            _extended(table, self.measured, longest) for table in (self.tokens, self.replicates)
+            _tokens(continued(np.diff(table)[..., :measured], measured, longest - measured))
+            for table in (self.tokens, self.replicates)
         )
         return dataclasses.replace(self, tokens=tokens, replicates=replicates)
 
@@ -430,12 +432,12 @@ class _Clusters:
             tallies, multiplicity = _kinds_of_steps(record, products)
             beyond = record.unlocated  # drafts beyond every list shift the mean, not its spread
         require_table(len(tallies), record.measured)
-        rows = [_accepted_and_tried(one, record.measured, products) for one in tallies]
+        length = record.measured
         return cls(
             kind=kind,
             products=products,
-            accepted=np.stack([accepted for accepted, _ in rows]),
-            tried=np.stack([tried for _, tried in rows]),
+            accepted=np.stack([padded(one.survivors, length) for one in tallies]),
+            tried=np.stack([_tried(one, length, products) for one in tallies]),
             engine=np.array([[one.accepted + beyond, one.steps] for one in tallies]),
             multiplicity=multiplicity,
         )
@@ -482,24 +484,14 @@ def require_table(clusters: int, length: int) -> None:
         )
 
 
-def _accepted_and_tried(part: Tally, length: int, products: bool) -> tuple[Floats, Floats]:
-    """Return steps that accepted and steps that tried each position, `(length,)` each."""
-    accepted = _padded(part.survivors, length)
-    if products:
-        # Steps that accepted i − 1 and drafted an i-th: those that accepted i − 1, but for those
-        # that drafted just that.
-        before = np.concatenate([[part.steps], accepted[:-1]])
-        return accepted, before - _stopped(part, length)
-    if part.offered is not None:
-        return accepted, _padded(part.offered, length)
-    return accepted, np.full(length, part.steps)
-
-
-def _padded(values: Floats | None, length: int) -> Floats:
-    """Return the values with zeros behind them; all zeros if there are none."""
-    padded = np.zeros(length)
-    padded[: 0 if values is None else values.size] = 0.0 if values is None else values
-    return padded
+def _tried(part: Tally, length: int, products: bool) -> Floats:
+    """Return the steps that tried each position, `(length,)`."""
+    if not products:
+        return np.full(length, part.steps) if part.offered is None else padded(part.offered, length)
+    # Steps that accepted i − 1 and drafted an i-th: those that accepted i − 1, but for those that
+    # drafted just that.
+    before = np.concatenate([[part.steps], padded(part.survivors, length)[:-1]])
+    return np.asarray(before - _stopped(part, length))
 
 
 def _stopped(part: Tally, length: int) -> Floats:
@@ -514,26 +506,13 @@ def _tokens(survival: Floats) -> Floats:
     return np.concatenate([ones, 1.0 + np.cumsum(survival, axis=-1)], axis=-1)
 
 
-def _extended(tokens: Floats, measured: int, longest: int) -> Floats:
-    """Return tokens by length `(..., longest + 1)` at the last measured position's rate."""
-    known = tokens[..., : measured + 1]
-    if longest == measured:
-        return known
-    survival = np.diff(known, axis=-1)
-    last = survival[..., -1:]
-    before = survival[..., -2:-1] if measured > 1 else np.ones_like(last)
-    rate = np.divide(last, before, out=np.zeros_like(last), where=before > 0)
-    tail = last * rate ** np.arange(1, longest - measured + 1)
-    return np.concatenate([known, known[..., -1:] + np.cumsum(tail, axis=-1)], axis=-1)
-
-
 def _most_stopped(part: Tally, length: int) -> Floats:
     """Return, for i = 1..L, how many steps that accepted fewer than i may have drafted no more."""
     if part.pairs is not None:
         return np.cumsum(_stopped(part, length))
     # At most as many as accepted exactly j, and as drafted exactly j.
     exactly = [
-        -np.diff(np.concatenate([[part.steps], _padded(values, length)]))
+        -np.diff(np.concatenate([[part.steps], padded(values, length)]))
         for values in (part.survivors, part.offered)
     ]
     return np.cumsum(np.minimum(*exactly))

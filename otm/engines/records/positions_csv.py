@@ -8,10 +8,10 @@ run, with columns "…pos_0", "…pos_1", …: a chain a row, empty cells at the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from otm.engines.positions import PositionAcceptance
-from otm.engines.records.document import Document, Form, count, number
+from otm.engines.records.document import Document, Form, contiguous, count, number
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.records.speculators import MARKS
 from otm.engines.records.tally import Tally
@@ -63,14 +63,14 @@ def _one_chain(rows: Rows, names: Sequence[str]) -> list[PositionAcceptance]:
                     "drafts must be above 0 to divide by; got 0. Leave such rows out."
                 )
             found[position] = number(row["accepted"], "accepted") / drafts
-    return [PositionAcceptance([found[position] for position in _contiguous(found)])]
+    return [PositionAcceptance([found[position] for position in _from_0_or_1(found)])]
 
 
 def _chain_of_each_row(rows: Rows, names: Sequence[str]) -> list[PositionAcceptance]:
     """Return survival from rows with a column for each position."""
     matches = ((_COLUMN.fullmatch(name), name) for name in names)
     by_position = {int(match.group(1)): name for match, name in matches if match}
-    columns = [by_position[position] for position in _contiguous(by_position)]
+    columns = [by_position[position] for position in _from_0_or_1(by_position)]
     chains = []
     for row in rows:
         cells = [row[name].strip() for name in columns]
@@ -81,16 +81,8 @@ def _chain_of_each_row(rows: Rows, names: Sequence[str]) -> list[PositionAccepta
     return chains
 
 
-def _contiguous(positions: Iterable[int]) -> list[int]:
-    """Return the positions in order, which must run from 0 or 1 without a gap."""
-    ordered = sorted(positions)
-    first = ordered[0] if ordered else -1
-    if first not in (0, 1) or ordered != list(range(first, first + len(ordered))):
-        raise InvalidParameter(
-            f"Positions must run from 0 or 1 without a gap; got {ordered[:8]}. Fill in the missing "
-            "ones."
-        )
-    return ordered
+def _from_0_or_1(positions: Collection[int]) -> list[int]:
+    return contiguous(positions, first=0 if 0 in positions else 1)
 
 
 def _recognises(document: Document) -> bool:

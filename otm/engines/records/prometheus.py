@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import re
 
-from otm.engines.positions import MAX_POSITIONS
-from otm.engines.records.document import Document, Form, count
+from otm.engines.records.document import Document, Form, contiguous, count
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.records.tally import Tally
 from otm.errors import InvalidParameter
@@ -52,14 +51,9 @@ def _read(document: Document) -> AcceptanceRecord:
             f"spec_decode_num_accepted_tokens_per_pos with positions; got {sums['drafts']} drafts "
             f"and {len(by_position)} positions. Scrape it after some requests."
         )
-    if max(by_position) >= min(len(by_position), MAX_POSITIONS):
-        raise InvalidParameter(
-            f"Positions must run from 0 without a gap; got {sorted(by_position)[:8]}. Fill in the "
-            "missing ones."
-        )
     names = {name for _, name, *_ in found}
     tally = Tally.of_survivors(
-        [by_position[i] for i in range(len(by_position))],
+        [by_position[i] for i in contiguous(by_position)],
         steps=sums["drafts"],
         name="server",
         accepted=sums["accepted_tokens"] if "accepted_tokens" in names else None,

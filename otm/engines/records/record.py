@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.engines.positions import PositionAcceptance
-from otm.engines.records.tally import Tally
+from otm.engines.records.tally import Tally, padded
 from otm.errors import InvalidParameter
 
 Censoring = Literal["none", "observed", "hidden", "unknown"]
@@ -147,11 +147,8 @@ class AcceptanceRecord:
                 "accepted drafts."
             )
         self._require_counts()
-        total = np.zeros(self.measured)
-        for part in self.parts:
-            if part.survivors is not None:
-                total[: part.survivors.size] += part.survivors
-        return total
+        rows = [padded(part.survivors, self.measured) for part in self.parts]
+        return np.asarray(np.sum(rows, axis=0))
 
     @functools.cached_property
     def survival(self) -> PositionAcceptance:

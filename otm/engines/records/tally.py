@@ -131,7 +131,7 @@ class Tally:
         if offered is not None:
             listed = _integers(offered, "steps by drafts on offer", name)
             length = max(listed.size, exactly.size) - 1
-            caps, survivors = _padded(_at_least(listed), length), _padded(survivors, length)
+            caps, survivors = padded(_at_least(listed), length), padded(survivors, length)
             if listed.sum() != steps or (caps < survivors).any():
                 raise InvalidParameter(
                     f"Steps accept at most what is on offer; {name} counts {steps:g} steps by what "
@@ -200,11 +200,8 @@ class Tally:
         check_instance(name, str, name="name")
         number = check_real(steps, name="steps", low=0.0, open_low=True)
         array = plain_reals(survivors, "survivors")
-        values = (
-            array.astype(np.float64)
-            if array.ndim == 1 and array.dtype.kind in "iuf"
-            else np.empty(0)
-        )
+        listed = array.ndim == 1 and array.dtype.kind in "iuf"
+        values = array.astype(np.float64) if listed else np.empty(0)
         if not (
             np.isfinite(values).all() and np.isfinite(number) and 0 < values.size <= MAX_POSITIONS
         ):
@@ -270,5 +267,12 @@ def _at_least(exactly: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.cumsum(exactly[::-1])[::-1][1:].astype(np.float64)
 
 
-def _padded(values: NDArray[np.float64], length: int) -> NDArray[np.float64]:
-    return np.concatenate([values, np.zeros(length - values.size)])
+def padded(values: NDArray[np.float64] | None, length: int) -> NDArray[np.float64]:
+    """Return values by position with zeros behind them; zeros alone if there are none.
+
+    >>> import numpy as np
+    >>> padded(np.array([8.0, 6.0]), 3).tolist()
+    [8.0, 6.0, 0.0]
+    """
+    known = np.zeros(0) if values is None else values
+    return np.pad(known, (0, length - known.size))

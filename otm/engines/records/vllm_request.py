@@ -13,35 +13,45 @@ sparse: read as well.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from otm.engines.records.document import Document, Form
-from otm.engines.records.per_request import KEYS, length_of, payload_tally
-from otm.engines.records.record import REQUEST, AcceptanceRecord
+from otm.engines.records.document import Document
+from otm.engines.records.fields import Fields, form_of_objects
+from otm.engines.records.record import REQUEST
+from otm.engines.records.tally import Tally
+
+KEYS = ("acceptance_histogram", "num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
+"""Keys that AIPerf's records have as well."""
+
+CONVENTION = "the histogram counts drafts only, mean_acceptance_length the bonus token too"
+
+FIELDS = Fields(
+    steps=("num_spec_steps",),
+    accepted=("num_accepted_draft_tokens",),
+    drafted=("num_draft_tokens",),
+    histogram=("acceptance_histogram",),
+    taken=("per_step_accepted",),
+    tried=("per_step_drafted",),
+    length=("num_spec_tokens",),
+)
 
 
-def _payloads(document: Document) -> list[dict[str, Any]]:
+def _find(document: Document) -> list[dict[str, Any]]:
     return [payload for payload in document.objects(*KEYS) if "engine" not in payload]
 
 
-def _read(document: Document) -> AcceptanceRecord:
-    payloads = _payloads(document)
-    parts = tuple(
-        payload_tally(payload, name=f"request {i}") for i, payload in enumerate(payloads, start=1)
-    )
+def _about(found: Sequence[dict[str, Any]], parts: Sequence[Tally]) -> dict[str, Any]:
     detailed = all(part.pairs is not None for part in parts)
-    return AcceptanceRecord(
-        form=f"vLLM per-request metrics, {'detailed' if detailed else 'summary'}",
-        unit=REQUEST,
-        parts=parts,
-        convention="the histogram counts drafts only, mean_acceptance_length the bonus token too",
-        length=length_of(payloads),
-    )
+    return {"form": f"vLLM per-request metrics, {'detailed' if detailed else 'summary'}"}
 
 
-FORM = Form(
+FORM = form_of_objects(
     name="vLLM per-request metrics",
     marks='JSON with "speculative_decoding": {"acceptance_histogram", "num_spec_steps", …}',
-    recognises=lambda document: bool(_payloads(document)),
-    read=_read,
+    unit=REQUEST,
+    convention=CONVENTION,
+    fields=FIELDS,
+    find=_find,
+    about=_about,
 )

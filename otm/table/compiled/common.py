@@ -61,6 +61,7 @@ NUM_ADDED, NUM_PARTS = 5, 7
 SUM_P, SUM_Q, OVERLAP, SAME, SQUARED, MOST_P, MOST_Q = range(NUM_PARTS)
 
 _LOG_2 = 0.6931471805599453
+_RAISE, _RAISED = 2.0**54, np.int64(54 << 52)  # what makes a subnormal mass normal, in its bits
 _ROOT_HALF = np.int64(0x3FE6A09E667F3BCD)  # √½ as bits
 _MANTISSA = np.int64(0x000FFFFFFFFFFFFF)
 # log(1 + t)/t on [√½ − 1, √2 − 1], Chebyshev's approximation of degree 19: a relative error of
@@ -146,7 +147,6 @@ class Buffers(NamedTuple):
     work: Floats
     moments: Floats
     parts: Floats
-    in_top: Flags
     bins: Integers
     starts: Integers
     is_sorted: Flags
@@ -163,20 +163,20 @@ LAYOUT = types.NamedTuple(
     (COUNTS, types.int16[:, ::1], types.float64[:, :, :, ::1], COUNTS), Layout
 )
 BUFFERS = types.NamedTuple(
-    (TABLE, TABLE, TABLE, _FLAGS, _LINE, _LINE, _FLAGS, TABLE, TABLE, types.boolean[:, ::1]),
+    (TABLE, TABLE, TABLE, _LINE, _LINE, _FLAGS, TABLE, TABLE, types.boolean[:, ::1]),
     Buffers,
 )
 
 
 @part(FAST)
 def logarithm(mass: float) -> float:
-    """Return log x of a normal number.
+    """Return log x of a mass; of 0 it is a number.
 
     With 2^e m = x and m in [√½, √2), log x = e log 2 + t (1 − t/2 + …) at t = m − 1: no division
     and no table, so that loops are vectorised. Accuracy: 2 u relatively, as numbers near 1 have no
     e log 2.
     """
-    shifted = bits(mass) - _ROOT_HALF
+    shifted = bits(mass * _RAISE) - (_ROOT_HALF + _RAISED)
     t = number((shifted & _MANTISSA) + _ROOT_HALF) - 1.0
     t2 = t * t
     t4 = t2 * t2

@@ -9,13 +9,11 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from otm._arrays import BLOCK, quiet
-from otm._numba import compile_once
 from otm.errors import ShapeMismatch
-from otm.overlap.engine import FAST, LINES, ROWS, Floats, Integers, bits
+from otm.overlap.engine import LINES, Floats, Integers
 from otm.table.arrays import CURVE, LIKELY, LOGARITHMIC, RACES
 from otm.table.compiled.common import (
     BY_READING,
@@ -40,7 +38,7 @@ from otm.table.compiled.first_pass import read_rows
 from otm.table.compiled.second_pass import walk_rows
 from otm.verifiers.fuzzy import Fuzzy
 from otm.verifiers.lenience import Lenience
-from otm.verifiers.passing import TypicalAcceptance
+from otm.verifiers.typical_acceptance import TypicalAcceptance
 
 _PLACED = {"fuzzy_iid", *CURVE, *LIKELY} - RACES
 _RAISED = {"naive_iid", "naive_tree_iid"}
@@ -221,7 +219,6 @@ class _Batch:
                 work=np.empty((7, BLOCK)),
                 moments=np.empty((2, TERMS)),
                 parts=np.empty((NUM_PARTS, blocks)),
-                in_top=np.empty(BLOCK, dtype=np.bool_),
                 bins=np.empty(bins, dtype=np.int64),
                 starts=np.empty(ends, dtype=np.int64),
                 is_sorted=np.empty(ends, dtype=np.bool_),
@@ -295,22 +292,11 @@ class _Batch:
     def _fill_again(self, r: int) -> None:
         """Fill a row after its tokens have been put in order by the ratios themselves."""
         one = slice(r, r + 1)
-        layout = Layout._make(part[one] for part in self.layout)
-        first_pass = FirstPass._make(part[one] for part in self.first_pass)
-        results = RowResults(*(np.ascontiguousarray(part[..., one]) for part in self.results))
-        put_in_order(self.p[r], self.q[r], layout.order[0, : first_pass.live[0]])
-        walk_rows(
-            self.p[one],
-            self.q[one],
-            self.request._replace(way=IN_ORDER, packed=False),
-            layout,
-            self.mask,
-            first_pass,
-            results,
-            np.empty(1, dtype=np.bool_),
-            self.buffers,
-        )
-        for mine, new in zip(self.results, results, strict=True):
+        order = self.layout.order[one]
+        put_in_order(self.p[r], self.q[r], order[0, : self.first_pass.live[r]])
+        request = self.request._replace(way=IN_ORDER)
+        again = _Batch.of(self.p[one], self.q[one], request, order=order).filled()
+        for mine, new in zip(self.results, again, strict=True):
             mine[..., one] = new
 
 
@@ -337,12 +323,15 @@ def unit_chunk(rows: NDArray[Any]) -> tuple[Floats, Floats, Integers]:
     close as that to p/Σp.
     """
     wide = np.require(rows, np.float64, ["C", "A"])
-    sums, zeros = np.empty(len(wide)), np.empty(len(wide), dtype=np.int64)
-    is_plain = _add_up(wide, sums, zeros)
-    if is_plain and (np.abs(sums - 1.0) <= SUMS_TO_ONE).all():
+    least, sums = wide.min(axis=1), wide.sum(axis=1)
+    sums[~(least >= 0)] = np.nan
+    none = np.zeros(len(wide), dtype=np.int64)
+    zeros = none if (least > 0).all() else (wide == 0).sum(axis=1)
+    is_whole = np.abs(sums - 1.0) <= SUMS_TO_ONE
+    if is_whole.all() and (least > 0).all():
         return wide, sums, zeros
-    unit = np.empty(wide.shape) if np.may_share_memory(wide, rows) else wide
-    _divide(wide, sums, unit)
+    unit = np.abs(wide)  # −0 becomes 0, or q/p would be −∞
+    unit *= np.where(is_whole, 1.0, 1.0 / sums)[:, None]
     return unit, sums, zeros
 
 
@@ -354,40 +343,3 @@ def live_tokens(p: Floats, q: Floats, least: int) -> tuple[Floats, Floats]:
     kept = np.zeros((2, 1, max(len(alive), least)))
     kept[0, 0, : len(alive)], kept[1, 0, : len(alive)] = p[alive], q[alive]
     return kept[0], kept[1]
-
-
-@compile_once(types.boolean(ROWS, types.float64[::1], types.int64[::1]), fastmath=FAST)
-def _add_up(rows: Floats, sums: Floats, zeros: Integers) -> bool:
-    """Fill each row's sum, NaN where an entry is negative, and its zeros, and return whether no
-    entry has a sign, not even a 0.
-    """
-    width = rows.shape[1]
-    is_plain = True
-    for r in range(len(rows)):
-        is_negative, whole = False, 0.0
-        zeros[r] = 0
-        for start in range(0, width, BLOCK):
-            end, part, signs, alike = min(start + BLOCK, width), 0.0, np.int64(0), 0
-            for i in range(start, end):
-                part += rows[r, i]
-                signs |= bits(rows[r, i])
-                alike += rows[r, i] == 0
-            whole += part
-            zeros[r] += alike
-            if signs < 0:
-                is_plain = False
-                for i in range(start, end):
-                    is_negative |= rows[r, i] < 0
-        sums[r] = np.nan if is_negative else whole
-    return is_plain
-
-
-@compile_once(types.void(ROWS, types.float64[::1], types.float64[:, ::1]))
-def _divide(rows: Floats, sums: Floats, unit: Floats) -> None:
-    """Fill rows divided by their sums, but for those that sum to 1; −0 becomes 0, or q/p would be
-    −∞.
-    """
-    for r in range(len(rows)):
-        scale = 1.0 if abs(sums[r] - 1.0) <= SUMS_TO_ONE else 1.0 / sums[r]
-        for i in range(rows.shape[1]):
-            unit[r, i] = abs(rows[r, i]) * scale

@@ -12,7 +12,6 @@ from otm._numba import compile_once
 from otm.overlap.engine import (
     FAST,
     ROWS,
-    Flags,
     Floats,
     Integers,
     add_to_bins,
@@ -66,8 +65,6 @@ from otm.table.compiled.common import (
 )
 
 _LIGHT = 1 / 16  # (1 − p)^k with k p below it: the ninth term and those after it are below 2⁻⁵³
-_LIGHTER = 2.0**-10  # the same of the fifth term
-_FEWER_TERMS = 5
 _RATIOS_SAMPLED = 1024  # tokens whose ratios say how far the bins of a row reach
 # Bits of floats: of ∞, of ratios that are sorted as if they were less, and of a token without mass,
 # which comes last.
@@ -85,15 +82,13 @@ _LEAST_RATIO, _MOST_RATIO = (
 
 @part(FAST, at_once=True)
 def _add_entropies(
-    p: Floats, q: Floats, of_p: Floats, of_q: Floats, known: bool, described: Floats
+    p: Floats, q: Floats, logs_p: Floats, logs_q: Floats, known: bool, described: Floats
 ) -> None:
-    """Add a block to entropies and both relative entropies, in nats; given are known logarithms, or
-    what they are of.
-    """
+    """Add a block to entropies and both relative entropies, in nats; logarithms may be known."""
     draft_entropy = target_entropy = forward = backward = 0.0
     for j in range(BLOCK):
-        log_p = of_p[j] if known else logarithm(of_p[j])
-        log_q = of_q[j] if known else logarithm(of_q[j])
+        log_p = logs_p[j] if known else logarithm(p[j])
+        log_q = logs_q[j] if known else logarithm(q[j])
         difference = log_q - log_p
         draft_entropy -= p[j] * log_p
         target_entropy -= q[j] * log_q
@@ -127,31 +122,6 @@ def _add_masses(p: Floats, q: Floats, excess: Floats, sums: Floats) -> float:
         squared,
     )
     return 0.5 * distance
-
-
-@part()
-def _raise_to_normal(
-    p: Floats, q: Floats, log_of_p: Floats, log_of_q: Floats, described: Floats
-) -> None:
-    """Fill masses with 1 for those whose logarithm `logarithm` cannot take, and add what that
-    leaves out; of 0 it is nothing.
-    """
-    for j in range(BLOCK):
-        log_of_p[j], log_of_q[j] = p[j], q[j]
-        if p[j] < LEAST_NORMAL:
-            log_of_p[j] = 1.0
-            if p[j] > 0:
-                log = math.log(p[j])
-                described[DRAFT_ENTROPY] -= p[j] * log
-                described[KL_TARGET_DRAFT] -= q[j] * log
-                described[KL_DRAFT_TARGET] += p[j] * log
-        if q[j] < LEAST_NORMAL:
-            log_of_q[j] = 1.0
-            if q[j] > 0:
-                log = math.log(q[j])
-                described[TARGET_ENTROPY] -= q[j] * log
-                described[KL_TARGET_DRAFT] += q[j] * log
-                described[KL_DRAFT_TARGET] -= p[j] * log
 
 
 @part(FAST)
@@ -230,29 +200,6 @@ def _naive(whole: float, overlap: float, moments: Floats, ks: Integers, per_k: F
         per_k[NAIVE_TREE, i] = overlap + surplus - missed_excess if k > 1 else overlap
 
 
-@part(FAST)
-def _add_few_moments(q: Floats, excess: Floats, p: Floats, moments: Floats) -> None:
-    """Add Σ q p^n and Σ (q − p)₊ p^n for the first `_FEWER_TERMS` n."""
-    q0 = q1 = q2 = q3 = q4 = e0 = e1 = e2 = e3 = e4 = 0.0
-    for j in range(BLOCK):
-        square = p[j] * p[j]
-        first, second = q[j] * p[j], excess[j] * p[j]
-        q0 += q[j]
-        q1 += first
-        q2 += q[j] * square
-        q3 += first * square
-        q4 += q[j] * square * square
-        e0 += excess[j]
-        e1 += second
-        e2 += excess[j] * square
-        e3 += second * square
-        e4 += excess[j] * square * square
-    for n, value in enumerate((q0, q1, q2, q3, q4)):
-        moments[0, n] += value
-    for n, value in enumerate((e0, e1, e2, e3, e4)):
-        moments[1, n] += value
-
-
 @part()
 def _pack(p: Floats, q: Floats, start: int, n: int, mask: int, order: Integers) -> None:
     """Fill, for each token of a block, p/q with the token's index in its last bits; without mass it
@@ -308,21 +255,15 @@ def _likeliest(p: Floats, most: Floats, top: Integers, mass: Floats) -> float:
 
 
 @part(FAST)
-def _without_likeliest(
-    p: Floats, q: Floats, start: int, top: Integers, in_top: Flags, sums: Floats
-) -> None:
-    """Replace a block's Σ p and Σ p q by those without the most likely tokens: less them is what
-    rounding has left of them.
+def _without_likeliest(p: Floats, q: Floats, least: float, last: int, sums: Floats) -> None:
+    """Replace a block's Σ p and Σ p q by those without the most likely tokens, the last of which is
+    the `last` of the block, of mass `least`: less them is what rounding has left of them.
     """
-    for j in range(len(p)):
-        in_top[j] = False
-    for token in top:
-        if start <= token < start + len(p):
-            in_top[token - start] = True
     mass = same = 0.0
     for j in range(len(p)):
-        mass += 0.0 if in_top[j] else p[j]
-        same += 0.0 if in_top[j] else p[j] * q[j]
+        kept = p[j] if p[j] < least or (p[j] == least and j > last) else 0.0
+        mass += kept
+        same += kept * q[j]
     sums[SUM_P], sums[SAME] = mass, same
 
 
@@ -351,7 +292,6 @@ def _of_one_draft(
     whole: Floats,
     described: Floats,
     parts: Floats,
-    in_top: Flags,
     single: Floats,
 ) -> None:
     """Fill the schemes of one draft that need no order, and take the likeliest tokens, of mass
@@ -370,7 +310,8 @@ def _of_one_draft(
         if parts[MOST_Q, b] > threshold:
             accepted += _above(p[first:last], q[first:last], threshold)
         if parts[MOST_P, b] >= least:  # some of the most likely tokens may be here
-            _without_likeliest(p[first:last], q[first:last], first, top, in_top, parts[:, b])
+            last_of_top = top[len(top) - 1] - first
+            _without_likeliest(p[first:last], q[first:last], least, last_of_top, parts[:, b])
     single[TYPICAL] = accepted + whole[SAME]
 
 
@@ -419,7 +360,6 @@ def read_rows(
         for b in range(blocks):
             first, last = b * BLOCK, min((b + 1) * BLOCK, width)
             n = last - first
-            of_p, of_q = (log_p, log_q) if known else (block_p, block_q)
             for j in range(n):
                 block_p[j], block_q[j] = p[r, first + j], q[r, first + j]
             # tokens without mass: loops of one length are shorter to compile and to run
@@ -431,9 +371,6 @@ def read_rows(
                 signed += (bits(least_p) < 0) | (bits(least_q) < 0)
                 without_q, without_p, neither = _zeros(block_p, block_q)
                 alone_p, alone_q, dead = alone_p + without_q, alone_q + without_p, dead + neither
-                if request.logarithms and not known:
-                    _raise_to_normal(block_p, block_q, log_p, log_q, described)
-                    of_p, of_q = log_p, log_q
             if request.packed:
                 _pack(block_p, block_q, first, n, mask, layout.order[r])
             elif request.way == IN_GROUPS:
@@ -452,14 +389,12 @@ def read_rows(
                         log_p[j], log_q[j] = known_log_p[r, first + j], known_log_q[r, first + j]
                     for j in range(n, BLOCK):
                         log_p[j] = log_q[j] = 0.0
-                _add_entropies(block_p, block_q, of_p, of_q, known, described)
+                _add_entropies(block_p, block_q, log_p, log_q, known, described)
             described[TV] += _add_masses(block_p, block_q, excess, parts[:, b])
             drawn = parts[MOST_P, b] * ks[-1]
             if not request.powers:
                 continue
-            if drawn <= _LIGHTER:
-                _add_few_moments(block_q, excess, block_p, moments)
-            elif drawn <= _LIGHT:
+            if drawn <= _LIGHT:
                 for weight in range(2):  # q, and what q exceeds p by; one loop in the code
                     add_moments(work[1 + weight], block_p, moments[weight])
             else:
@@ -489,7 +424,6 @@ def read_rows(
             whole,
             described,
             parts,
-            buffers.in_top,
             results.single[:, r],
         )
         _masses_without(p[r], q[r], first_pass.top[r], parts, first_pass.rest[r])

@@ -277,9 +277,7 @@ def _is_closer_by_logarithms(p: Floats, q: Floats, gate: float, entropies: float
         block = 0.0
         for j in range(start, min(start + BLOCK, len(p))):
             middle = 0.5 * (p[j] + q[j])
-            block -= middle * logarithm(
-                middle if middle >= LEAST_NORMAL else 1.0
-            )  # what is left out is below 10⁻³⁰⁰
+            block -= middle * logarithm(middle)
         entropy += block
     return bool(entropy - 0.5 * entropies <= gate)
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from otm.tracing.execution import Execution, TraceAborted
+from otm.tracing.execution import Execution, TraceAborted, likeliest
 from otm.tracing.exponentials import UniformSource
 from otm.tracing.traced_numbers import uniform
 
@@ -34,28 +35,21 @@ class DrawnOutcome:
 
     def recorded(self) -> int:
         """Return what it was, or might have been."""
-        return (
-            max(range(len(self.weights)), key=self.weights.__getitem__)
-            if self._index is None
-            else self._index
-        )
+        return likeliest(self.weights) if self._index is None else self._index
 
 
 class DeferredDraw:
     """A plain answer that depends on random numbers and has not been asked for yet."""
 
-    __slots__ = ("_answer", "_known", "_question")
-
     def __init__(self, question: Callable[[], Any]) -> None:
         self._question = question
-        self._known = False
-        self._answer: Any = None
+
+    @functools.cached_property
+    def _answer(self) -> Any:
+        return self._question()
 
     def resolve(self) -> Any:
         """Ask for it."""
-        if not self._known:
-            self._answer = self._question()
-            self._known = True
         return self._answer
 
 
@@ -79,6 +73,11 @@ class Draws(abc.ABC):
     @abc.abstractmethod
     def abort(self, how: str) -> TraceAborted:
         """Return the exception to raise where a draw cannot be followed."""
+
+    @property
+    @abc.abstractmethod
+    def drew(self) -> bool:
+        """Whether the code drew anything itself."""
 
 
 def settled(thing: Any) -> Any:
@@ -125,6 +124,11 @@ class TracingDraws(Draws):
     def abort(self, how: str) -> TraceAborted:
         """Return the exception that stops the execution."""
         return self.run.abort(how)
+
+    @property
+    def drew(self) -> bool:
+        """Whether anything was drawn after the argument."""
+        return len(self.events) > 1
 
     def _take(self, state: Hashable, signature: Hashable, make: Any) -> list[Any]:
         """Return what was drawn in this state, made now if it was not drawn before."""
@@ -179,6 +183,11 @@ class ReplayedDraws(Draws):
         """Return the exception that stops the execution."""
         return TraceAborted(how)
 
+    @property
+    def drew(self) -> bool:
+        """Whether any of them was drawn again."""
+        return self._next > 0
+
     def _take(self, size: int) -> list[Any]:
         """Return the next of the recorded draws, which must be of this size."""
         if self._next >= len(self.values) or len(self.values[self._next]) != size:
@@ -187,28 +196,51 @@ class ReplayedDraws(Draws):
         return list(self.values[self._next - 1])
 
 
-class CommonGenerator:
-    """The generator behind a library's functions, which must move only where it is seen.
+class Generators:
+    """The generators of one library, of which the one behind its functions moves only when seen.
 
     Args:
-        draws: where the intercepted draws come from.
         library: its name, for the message.
-        state: returns where the generator is.
+        common: the generator behind its functions.
+        state: returns where a generator is.
+        move: moves one on.
+
+    Attributes:
+        draws: where the intercepted draws of the execution come from.
     """
 
-    def __init__(self, draws: Draws, library: str, state: Callable[[], Any]) -> None:
-        self._draws, self._library, self._state = draws, library, state
-        self._last: Any = None
+    draws: Draws
+
+    def __init__(
+        self,
+        library: str,
+        common: Any,
+        state: Callable[[Any], Hashable],
+        move: Callable[[Any], object],
+    ) -> None:
+        self._library, self._common, self._state, self._move = library, common, state, move
+        self._last: Hashable = None
 
     def begin(self, draws: Draws) -> None:
-        """Take note of where it is when an execution begins."""
-        self.look()
+        """Take note of an execution that begins."""
+        self.draws = draws
+        self.look(self._common)
 
-    def look(self) -> None:
-        """Take note of where it is."""
-        self._last = self._state()
+    def look(self, generator: Any) -> None:
+        """Take note of where a generator was set, if it is the common one."""
+        if generator is self._common:
+            self._last = self._state(generator)
 
     def end(self) -> None:
-        """Stop the execution if it is elsewhere."""
-        if self._state() != self._last:
-            raise self._draws.abort(f"{self._library} drew by a function imported before")
+        """Stop the execution if the common generator is elsewhere."""
+        if self._state(self._common) != self._last:
+            raise self.draws.abort(f"{self._library} drew by a function imported before")
+
+    def moved(self, generator: Any) -> Hashable:
+        """Return the state of a generator, which names what it draws, and move it on."""
+        if generator is self._common:
+            self.end()
+        state = self._state(generator)
+        self._move(generator)
+        self.look(generator)
+        return self._library, state

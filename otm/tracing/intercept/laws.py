@@ -10,9 +10,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import math
 import pickle
 from collections.abc import Callable, Hashable, Mapping, Sequence
+
+# by name, since `math` itself is patched while code is traced
+from math import inf, log
 from typing import Any
 
 import numpy as np
@@ -239,4 +241,4 @@ def _logarithm(x: Any) -> Any:
     """Return the logarithm of a traced number or a float, −∞ at 0."""
     if isinstance(x, TracedNumber):
         return x.log()
-    return math.log(x) if x > 0.0 else -math.inf
+    return log(x) if x > 0.0 else -inf

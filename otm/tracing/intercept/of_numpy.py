@@ -12,27 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from otm.tracing.intercept.draws import CommonGenerator, Draws, settled
+from otm.tracing.intercept.draws import Generators, settled
 from otm.tracing.intercept.laws import NUMPY, categories, permutation
-from otm.tracing.intercept.of_python import patched
+from otm.tracing.intercept.of_python import patched, seeding
 from otm.tracing.traced_numbers import TracedArray, TracedNumber
 
 _WORDS_AND_PLACE = 4 * (624 + 1)
 """Bytes of the state of NumPy's MT19937."""
 
-_REFUSED = "numpy.random.{} has no branches"
-
 
 class _Drawing:
-    """A generator of NumPy whose draws are intercepted.
+    """A generator of NumPy whose draws are intercepted."""
 
-    Args:
-        draws: where the draws come from.
-        moved: returns the state of the generator, and moves it on.
-    """
-
-    def __init__(self, draws: Draws, moved: Callable[[], Any]) -> None:
-        self.draws, self.moved = draws, moved
+    def __init__(self, generators: Generators, generator: Any) -> None:
+        self.draws, self.moved = generators.draws, functools.partial(generators.moved, generator)
 
     def draw(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Return what the generator's method of this name draws."""
@@ -104,61 +97,40 @@ class _Drawing:
 
 _OF_OWN_SHAPE = {name for name in vars(_Drawing) if not name.startswith("_")} - {"draw"}
 _DRAWN = _OF_OWN_SHAPE | NUMPY.keys()
-_SAFE = {"bit_generator", "seed", "get_state", "set_state", "spawn", "bytes"}
+_SAFE = {"bit_generator", "get_state", "spawn", "bytes"}
 
 
-def common_state() -> bytes:
-    """Return what tells where the generator behind the functions of `numpy.random` is.
+def state_of(generator: Any) -> bytes:
+    """Return what tells where a generator is.
 
-    Of the usual one the words themselves, read in place: to ask for them politely takes a hundred
-    times as long.
+    Of a Mersenne twister, as behind the functions of `numpy.random`, the words themselves, read in
+    place: to ask for them politely takes a hundred times as long.
     """
-    behind = np.random.mtrand._rand._bit_generator
-    if isinstance(behind, np.random.MT19937):
-        return ctypes.string_at(behind.ctypes.state_address, _WORDS_AND_PLACE)
-    return pickle.dumps(behind.state)
+    bits = generator._bit_generator
+    if isinstance(bits, np.random.MT19937):
+        return ctypes.string_at(bits.ctypes.state_address, _WORDS_AND_PLACE)
+    return pickle.dumps(bits.state)
 
 
 @contextlib.contextmanager
-def numpy_draws(draws: Draws) -> Iterator[CommonGenerator]:
-    """Take what NumPy draws from `draws`; stop where the common generator moves by itself."""
-    common = CommonGenerator(draws, "numpy.random", common_state)
+def numpy_draws() -> Iterator[Generators]:
+    """Take what NumPy draws from the execution."""
     behind: Any = np.random.mtrand._rand
-
-    def moved() -> Any:
-        common.end()
-        state = common_state()
-        behind.random_sample()
-        common.look()
-        return "numpy.random", state
-
-    def seeding(original: Callable[..., Any]) -> Callable[..., Any]:
-        def seed(*args: Any, **kwargs: Any) -> None:
-            original(*args, **kwargs)
-            common.look()
-
-        return seed
-
-    drawing = _Drawing(draws, moved)
-    functions: dict[str, Any] = {name: functools.partial(drawing.draw, name) for name in _DRAWN}
-    functions |= {name: seeding(getattr(behind, name)) for name in ("seed", "set_state")}
-    places = []
-    for name in dir(np.random):
-        thing = getattr(np.random, name)
-        if getattr(thing, "__self__", None) is behind and name != "get_state":
-            places.append((np.random, name, functions.get(name) or _refusing(draws, name)))
-    generator, state = (
-        _subclass(np.random.Generator, draws),
-        _subclass(np.random.RandomState, draws),
+    generators = Generators(
+        "numpy.random", behind, state_of, lambda generator: generator._bit_generator.random_raw()
     )
-    seeded = functools.partial(_default_rng, generator)
-    places += [
+    generator = _subclass(np.random.Generator, generators)
+    before = _subclass(np.random.RandomState, generators)
+    places = [
         (np.random, "Generator", generator),
-        (np.random, "RandomState", state),
-        (np.random, "default_rng", seeded),
+        (np.random, "RandomState", before),
+        (np.random, "default_rng", functools.partial(_default_rng, generator)),
     ]
+    for name in dir(np.random):
+        if getattr(getattr(np.random, name), "__self__", None) is behind:
+            places.append((np.random, name, functools.partial(getattr(before, name), behind)))
     with patched(*places):
-        yield common
+        yield generators
 
 
 def _default_rng(generator: Any, seed: Any = None) -> Any:
@@ -167,44 +139,22 @@ def _default_rng(generator: Any, seed: Any = None) -> Any:
     return seed if isinstance(seed, generator) else generator(np.random.PCG64(seed))
 
 
-def _subclass(base: Any, draws: Draws) -> Any:
+def _subclass(base: Any, generators: Generators) -> Any:
     """Return a class of generators with every drawing method intercepted."""
 
-    class Intercepted(base):  # type: ignore[misc]
-        def _drawing(self) -> _Drawing:
-            def state() -> bytes:
-                old = base is np.random.RandomState
-                return pickle.dumps(self.get_state() if old else self.bit_generator.state)
-
-            def moved() -> Any:
-                before = state()
-                base.random_sample(self) if base is np.random.RandomState else base.random(self)
-                return base.__name__, before
-
-            return _Drawing(draws, moved)
-
     def method(name: str) -> Callable[..., Any]:
-        def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._drawing().draw(name, *args, **kwargs)
+        if name in ("seed", "set_state"):
+            return seeding(getattr(base, name), generators)
 
-        return called
+        def draw(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if name not in _DRAWN:
+                raise generators.draws.abort(f"numpy.random.{name} has no branches")
+            return _Drawing(generators, self).draw(name, *args, **kwargs)
 
-    for name in dir(base):
-        if name in _DRAWN:
-            setattr(Intercepted, name, method(name))
-        elif not name.startswith("_") and name not in _SAFE:
-            setattr(Intercepted, name, _refusing(draws, name))
-    Intercepted.__name__ = base.__name__
-    return Intercepted
+        return draw
 
-
-def _refusing(draws: Draws, name: str) -> Callable[..., Any]:
-    """Return a method that stops the execution."""
-
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise draws.abort(_REFUSED.format(name))
-
-    return refuse
+    names = [name for name in dir(base) if not name.startswith("_") and name not in _SAFE]
+    return type(base.__name__, (base,), {name: method(name) for name in names})
 
 
 def _shape(size: Any) -> tuple[int, ...]:

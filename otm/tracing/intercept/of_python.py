@@ -10,10 +10,10 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from otm.tracing.intercept.draws import CommonGenerator, Draws, settled
+from otm.tracing.intercept.draws import Generators, settled
 from otm.tracing.intercept.laws import PYTHON, Entry
 from otm.tracing.traced_numbers import TracedNumber
 
@@ -27,7 +27,7 @@ _FUNCTIONS: dict[str, Callable[[TracedNumber], Any]] = {
     "isinf": lambda x: False,
     "isfinite": lambda x: True,
 }
-_COMMON = random._inst
+_OF_SYSTEM = ("random", "_randbelow", "getrandbits")
 
 
 @contextlib.contextmanager
@@ -50,60 +50,56 @@ _MISSING = object()
 
 
 @contextlib.contextmanager
-def python_draws(draws: Draws) -> Iterator[CommonGenerator]:
-    """Take what `random` draws from `draws`; stop where its common generator moves by itself."""
+def python_draws() -> Iterator[Generators]:
+    """Take what `random` draws from the execution."""
     counter = itertools.count()
-    common = CommonGenerator(draws, "random", _COMMON.getstate)
 
-    def moved(generator: random.Random) -> Any:
-        """Return the state of a generator, and move it on."""
-        if isinstance(generator, random.SystemRandom):
-            return "system", next(counter)
-        state = generator.getstate()
-        if generator is _COMMON:
-            common.end()
+    def state(generator: random.Random) -> Hashable:
+        system = isinstance(generator, random.SystemRandom)
+        return ("system", next(counter)) if system else generator.getstate()
+
+    def move(generator: random.Random) -> None:
         _random.Random.getrandbits(generator, 64)
-        if generator is _COMMON:
-            common.look()
-        return "random", state
+
+    generators = Generators("random", random._inst, state, move)
 
     def drawing(entry: Entry) -> Callable[..., Any]:
         def draw(self: random.Random, *args: Any) -> Any:
             parameters = entry.parameters(entry.bound(args, {}))
-            return settled(entry.law(draws, moved(self), 1, **parameters)[0])
+            return settled(entry.law(generators.draws, generators.moved(self), 1, **parameters)[0])
 
         return draw
 
-    def seeding(name: str) -> Callable[..., None]:
-        original = getattr(random.Random, name)
-
-        def seed(self: random.Random, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
-            if self is _COMMON:
-                common.look()
-
-        return seed
-
     methods = {name: drawing(entry) for name, entry in PYTHON.items()}
-    methods |= {name: seeding(name) for name in ("seed", "setstate")}
+    of_system = [(random.SystemRandom, name, methods[name]) for name in _OF_SYSTEM]
+    methods |= {
+        name: seeding(getattr(random.Random, name), generators) for name in ("seed", "setstate")
+    }
     places: list[tuple[Any, str, Any]] = [
-        (random.Random, name, method) for name, method in methods.items()
-    ]
-    places += [
-        (random, name, functools.partial(method, _COMMON))
-        for name, method in methods.items()
-        if name in vars(random)
-    ]
-    places += [
-        (random.SystemRandom, name, methods[name])
-        for name in ("random", "_randbelow", "getrandbits")
-    ]
-    places += [
-        (math, name, _also_of(getattr(math, name), function))
-        for name, function in _FUNCTIONS.items()
+        *((random.Random, name, method) for name, method in methods.items()),
+        *of_system,
+        *(
+            (random, name, functools.partial(method, random._inst))
+            for name, method in methods.items()
+            if name in vars(random)
+        ),
+        *(
+            (math, name, _also_of(getattr(math, name), function))
+            for name, function in _FUNCTIONS.items()
+        ),
     ]
     with patched(*places):
-        yield common
+        yield generators
+
+
+def seeding(original: Callable[..., Any], generators: Generators) -> Callable[..., None]:
+    """Return a method that sets a generator, and takes note of it."""
+
+    def seed(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        generators.look(self)
+
+    return seed
 
 
 def _also_of(

@@ -22,18 +22,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
 import math
 import operator
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.tracing.execution import Execution
 from otm.tracing.intercept.draws import DeferredDraw, DrawnOutcome, Draws, TracingDraws, settled
 from otm.tracing.intercept.laws import TORCH, SeedInteger
+from otm.tracing.intercept.of_python import patched
 from otm.tracing.traced_numbers import TracedArray, TracedNumber, arg_extreme, arg_order
 
 _FLOAT32 = 2.0**-24
@@ -43,58 +44,38 @@ _OPEN = (TracedNumber, DeferredDraw, DrawnOutcome)
 
 
 @contextlib.contextmanager
-def torch_draws(torch: Any, draws: Draws) -> Iterator[_Shadows]:
-    """Take what torch draws from `draws`."""
-    function_mode, dispatch_mode = _modes("torch._dynamo" in sys.modules)
-    shadows = _Shadows(torch, draws)
+def torch_draws(torch: Any) -> Iterator[_Shadows]:
+    """Take what torch draws from the execution."""
+    shadows = _Shadows(torch)
     from_numpy = torch.from_numpy
-    torch.from_numpy = lambda array: (
-        torch.as_tensor(array) if _has_numbers(array) else from_numpy(array)
-    )
-    try:
-        with function_mode(shadows), dispatch_mode(shadows):
-            yield shadows
-    finally:
-        torch.from_numpy = from_numpy
 
-
-@functools.cache
-def _modes(compiles: bool) -> tuple[Any, Any]:
-    """Return the two interceptors: of calls from Python, and of operations.
-
-    Args:
-        compiles: whether torch's compiler is loaded, which must then be kept out of them; it takes
-            seconds to load only for that.
-    """
-    overrides, dispatch = (
-        importlib.import_module(f"torch.{name}") for name in ("overrides", "utils._python_dispatch")
-    )
-
-    class Calls(overrides.TorchFunctionMode):  # type: ignore[name-defined, misc]
-        def __init__(self, shadows: _Shadows) -> None:
-            super().__init__()
-            self.shadows = shadows
+    class Calls(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        """What is called from Python."""
 
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            return self.shadows.called(func, args, kwargs or {})
+            return shadows.called(func, args, kwargs or {})
 
-    class Operations(dispatch.TorchDispatchMode):  # type: ignore[name-defined, misc]
-        def __init__(self, shadows: _Shadows) -> None:
-            super().__init__()
-            self.shadows = shadows
+    class Operations(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
+        """What is executed."""
 
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            return compiles
+            # torch's compiler, where it is loaded, must be kept out; it takes seconds to load only
+            # for that
+            return "torch._dynamo" in sys.modules
 
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            return self.shadows.operated(func, args, kwargs or {})
+            return shadows.operated(func, args, kwargs or {})
 
-    return Calls, Operations
+    def of_numpy(array: Any) -> Any:
+        return torch.as_tensor(array) if _has_numbers(array) else from_numpy(array)
+
+    with patched((torch, "from_numpy", of_numpy)), Calls(), Operations():
+        yield shadows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +94,9 @@ class Elementwise:
     answers: bool = False
 
     def element(self, *things: Any) -> Any:
-        """Return an element of the result."""
+        """Return an element of the result, None where all that it is made of is plain."""
+        if not any(map(_is_open, things)):
+            return None  # as the operation has it
         if self.answers:
             return DeferredDraw(lambda: bool(self.function(map(settled, things))))
         return self.function(map(settled, things))
@@ -253,22 +236,74 @@ _BELOW = {
 }
 
 
-class _Shadows:
-    """The shadows of one execution's tensors, by their storage."""
+_OF_OPEN = {"cumprod", "all", "any"}
+_SAME_MEMORY = {"detach", "lift_fresh", "alias", "_reshape_alias"}
+_READ_ONE: dict[str, Callable[[Any], Any]] = {"item": settled, "__int__": int, "__bool__": bool}
 
-    def __init__(self, torch: Any, draws: Draws) -> None:
-        self.torch, self.draws = torch, draws
-        self.traced = False
+
+class _Operation(NamedTuple):
+    """What is known of an operation of torch.
+
+    Attributes:
+        base: its name.
+        plain: the same without the underscore of what works in place.
+        random: whether it draws.
+        names: of its arguments.
+        defaults: of those that have one.
+    """
+
+    base: str
+    plain: str
+    random: bool
+    names: tuple[str, ...]
+    defaults: dict[str, Any]
+
+
+class _Call(NamedTuple):
+    """An operation on arguments, by their names, and what executes it on them."""
+
+    operation: _Operation
+    execute: Callable[[], Any]
+    given: dict[str, Any]
+
+
+@functools.cache
+def _described(func: Any) -> _Operation:
+    base = func._schema.name.removeprefix("aten::")
+    arguments = func._schema.arguments
+    return _Operation(
+        base=base,
+        plain=base.rstrip("_"),
+        random=any(tag.name == "nondeterministic_seeded" for tag in func.tags),
+        names=tuple(one.name for one in arguments),
+        defaults={one.name: one.default_value for one in arguments if one.has_default_value()},
+    )
+
+
+class _Shadows:
+    """The shadows of one execution's tensors, by their storage.
+
+    Attributes:
+        draws: where the draws of the execution come from.
+    """
+
+    draws: Draws
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
         self._of: dict[int, tuple[Any, Objects]] = {}
         self._quiet = False
-        self._run: Any = None
+        self._run: Execution | None = None
 
     def begin(self, draws: Draws) -> None:
-        self.traced, self._run = isinstance(draws, TracingDraws), getattr(draws, "run", None)
+        """Take note of an execution that begins: its run if it is traced."""
+        self.draws = draws
+        self._run = draws.run if isinstance(draws, TracingDraws) else None
         self._of.clear()
 
     def end(self) -> None:
-        self.traced = False
+        """Forget the tensors of the execution."""
+        self._run = None
         self._of.clear()
 
     # Elements and their shadows.
@@ -280,184 +315,142 @@ class _Shadows:
         if found is None:
             return None
         view = _seen_as(found[1], tensor)
-        return view if any(thing is not None for thing in _listed(view)) else None
+        return view if _open(view).any() else None
 
-    def put(self, tensor: Any, objects: Objects) -> Any:
+    def put(self, tensor: Any, objects: Any) -> Any:
         """Give a tensor elements: open ones in its shadow, plain ones in memory; None skips."""
         if not tensor.numel():
             return tensor
-        storage = tensor.untyped_storage()
+        found = np.asarray(objects, dtype=object).reshape(tuple(tensor.shape))
+        hidden, storage = _open(found), tensor.untyped_storage()
         key = storage.data_ptr()
-        things = _listed(objects)
-        shadows = [thing if _open(thing) else None for thing in things]
-        if key not in self._of:
-            if all(thing is None for thing in things):
-                return tensor
-            self._of[key] = (
-                storage,
-                np.full(storage.nbytes() // tensor.element_size(), None, dtype=object),
-            )
-        _seen_as(self._of[key][1], tensor)[...] = _objects(shadows, tuple(tensor.shape))
-        with self.torch.no_grad():
-            plain = tensor.detach()
-            if None not in shadows:
-                if tensor.is_floating_point():
-                    plain.fill_(math.nan)
-                return tensor
-            for place, thing, hidden in zip(
-                np.ndindex(*tensor.shape), things, shadows, strict=True
-            ):
-                if hidden is not None:
-                    if tensor.is_floating_point():
-                        plain[place] = math.nan
-                elif thing is not None:
-                    plain[place] = thing
+        if hidden.any() and key not in self._of:
+            size = storage.nbytes() // tensor.element_size()
+            self._of[key] = storage, np.full(size, None, dtype=object)
+        if key in self._of:
+            _seen_as(self._of[key][1], tensor)[...] = np.where(hidden, found, np.asarray(None))
+        plain = _each(_is_given, found).astype(bool) & ~hidden
+        memory = tensor.detach()
+        if plain.any():
+            values = self._memory(tensor)
+            values[plain] = found[plain]
+            memory.copy_(self.torch.tensor(values.tolist(), dtype=tensor.dtype))
+        if hidden.any() and tensor.is_floating_point():
+            memory.masked_fill_(self.torch.from_numpy(hidden).to(tensor.device), math.nan)
         return tensor
+
+    def _memory(self, tensor: Any) -> Objects:
+        """Return the values in a tensor's memory."""
+        plain = tensor.detach()
+        if plain.is_floating_point():
+            plain = plain.to(self.torch.float64)
+        return _objects(plain.reshape(-1).tolist(), tuple(tensor.shape))
 
     def elements(self, thing: Any) -> Objects:
         """Return the elements of a tensor or scalar: shadows, and plain values elsewhere."""
         if not isinstance(thing, self.torch.Tensor):
             return _objects([thing], ())
-        plain = thing.detach()
-        if plain.is_floating_point():
-            plain = plain.to(self.torch.float64)
-        values = plain.reshape(-1).tolist()
-        shadow = self.shadow(thing)
-        if shadow is not None:
-            values = [
-                value if hidden is None else hidden
-                for value, hidden in zip(values, _listed(shadow), strict=True)
-            ]
-        return _objects(values, tuple(thing.shape))
+        found, shadow = self._memory(thing), self.shadow(thing)
+        return found if shadow is None else np.where(_open(shadow), shadow, found)
 
     def settle(self, thing: Any) -> bool:
         """Look at every open answer of a tensor; return whether traced numbers remain."""
         shadow = self.shadow(thing) if isinstance(thing, self.torch.Tensor) else None
         if shadow is None:
             return False
-        things = _listed(shadow)
-        if not any(isinstance(element, DeferredDraw | DrawnOutcome) for element in things):
-            return True
-        self.put(thing, _objects([settled(element) for element in things], shadow.shape))
-        return any(isinstance(element, TracedNumber) for element in things)
+        found = _each(settled, shadow)
+        self.put(thing, found)
+        return bool(_open(found).any())
 
-    def tensor_of(self, data: Any, dtype: Any, device: Any = None) -> Any:
+    def tensor_of(self, data: Any, dtype: Any = None, device: Any = None) -> Any:
         """Return a tensor of numbers and plain values."""
         array = np.asarray(data, dtype=object)
         if dtype is None:
-            dtype = (
-                self.torch.float64
-                if isinstance(data, np.ndarray | TracedNumber)
-                else self.torch.get_default_dtype()
-            )
+            double = isinstance(data, np.ndarray | TracedNumber)
+            dtype = self.torch.float64 if double else self.torch.get_default_dtype()
         return self.put(self.torch.empty(array.shape, dtype=dtype, device=device), array)
 
     def note_precision(self, *things: Any) -> None:
         """Note the precision of plain tensors that random numbers meet."""
         for thing in things:
-            if (
-                self.traced
-                and isinstance(thing, self.torch.Tensor)
-                and thing.dtype == self.torch.float32
-                and self.shadow(thing) is None
-            ):
+            single = isinstance(thing, self.torch.Tensor) and thing.dtype == self.torch.float32
+            if self._run is not None and single and self.shadow(thing) is None:
                 self._run.coarsest = _FLOAT32
 
     # Calls from Python: what reads a tensor without an operation, and what mixes tensors with
     # numbers.
     def called(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Answer a call from Python that reads a tensor, or mixes tensors with traced numbers."""
-        name = getattr(func, "__name__", "")
-        if not self.traced:
+        if self._run is None:
             return func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
         self._quiet = True  # the operations on shadows' tensors are no operations of the code
         try:
-            answer, args, kwargs = self._asked(name, args, kwargs)
+            if name in ("tensor", "as_tensor", "asarray") and args and _has_numbers(args[0]):
+                return self.tensor_of(args[0], kwargs.get("dtype"), kwargs.get("device"))
+            args = [self._without_number(thing) for thing in args]
+            kwargs = {key: self._without_number(thing) for key, thing in kwargs.items()}
+            if args and name in _READ | _BELOW and self.settle(args[0]):
+                return self._read(name, args[0])
         finally:
             self._quiet = False
-        return func(*args, **kwargs) if answer is None else answer[0]
+        return func(*args, **kwargs)
 
-    def _asked(self, name: str, args: Any, kwargs: Any) -> tuple[list[Any] | None, Any, Any]:
-        """Return an answer without calling the function, if any, and what to call it with."""
-        if name in ("tensor", "as_tensor", "asarray") and args and _has_numbers(args[0]):
-            return (
-                [self.tensor_of(args[0], kwargs.get("dtype"), kwargs.get("device"))],
-                args,
-                kwargs,
-            )
-        if any(isinstance(thing, TracedNumber) for thing in (*args, *kwargs.values())):
-            args = [
-                self.tensor_of(thing, None) if isinstance(thing, TracedNumber) else thing
-                for thing in args
-            ]
-            kwargs = {
-                k: self.tensor_of(v, None) if isinstance(v, TracedNumber) else v
-                for k, v in kwargs.items()
-            }
-        if args and name in _READ | _BELOW and self.settle(args[0]):
-            return [self._read(name, args[0])], args, kwargs
-        return None, args, kwargs
+    def _without_number(self, thing: Any) -> Any:
+        """Return a number as a tensor, anything else as it is."""
+        return self.tensor_of(thing) if isinstance(thing, TracedNumber) else thing
 
     def _read(self, name: str, tensor: Any) -> Any:
         """Return the numbers of a tensor, as far as they can go on as numbers."""
         objects = self.elements(tensor)
-        if name == "item" and tensor.numel() == 1:
-            return objects.reshape(-1)[0]
         if name == "tolist":
             return objects.tolist()
         if name in ("numpy", "__array__"):
             return objects.view(TracedArray)
-        if name == "__int__":
-            return int(objects.reshape(-1)[0])
-        if name == "__bool__":
-            return bool(objects.reshape(-1)[0])
-        raise self.draws.abort(f"a tensor of random numbers was read by {name}")
+        if name not in _READ_ONE or objects.size != 1:
+            raise self.draws.abort(f"a tensor of random numbers was read by {name}")
+        return _READ_ONE[name](objects.item())
 
     # Operations.
     def operated(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Execute an operation, and follow it if it draws or reads elements with a shadow."""
-        if self._quiet:
+        operation = _described(func)
+        drawn = operation.plain.removesuffix("_like")
+        if self._quiet or not (self._of or operation.random or drawn in TORCH):
             return func(*args, **kwargs)
-        base, drawn, random = _described(func)
-        if drawn is not None:
-            return self._draw(drawn, func, args, kwargs)
-        if random:
-            raise self.draws.abort(f"torch.{base} has no branches")
-        if not self._of:
-            return func(*args, **kwargs)
-        tensors = [
-            thing
-            for thing in _flat((*args, *kwargs.values()))
-            if isinstance(thing, self.torch.Tensor)
-        ]
-        shadowed = [tensor for tensor in tensors if self.shadow(tensor) is not None]
-        if not shadowed or base in _DATALESS:
-            return func(*args, **kwargs)
-        if func.is_view or base in ("detach", "lift_fresh", "alias", "_reshape_alias"):
-            if base == "view" and func._overloadname == "dtype":
-                raise self.draws.abort("the bits of random numbers were looked at")
-            return func(*args, **kwargs)
-        return self._computed(func, base, args, kwargs, shadowed)
+        given = operation.defaults | dict(zip(operation.names, args, strict=False)) | kwargs
+        call = _Call(operation, functools.partial(func, *args, **kwargs), given)
+        if drawn in TORCH:
+            return self._draw(drawn, call)
+        if operation.random:
+            raise self.draws.abort(f"torch.{operation.base} has no branches")
+        shadows = [self.shadow(tensor) for tensor in self._tensors(call)]
+        things = [thing for shadow in shadows if shadow is not None for thing in shadow.flat]
+        if not things or operation.base in _DATALESS:
+            return call.execute()
+        if operation.base == "view" and func._overloadname == "dtype":
+            raise self.draws.abort("the bits of random numbers were looked at")
+        if func.is_view or operation.base in _SAME_MEMORY:
+            return call.execute()
+        if operation.plain in _MOVED:
+            return self._move(call)
+        if operation.plain == "_to_copy":
+            return self._converted(call)
+        return self._computed(call, any(isinstance(thing, TracedNumber) for thing in things))
 
-    def _computed(self, func: Any, base: str, args: Any, kwargs: Any, shadowed: list[Any]) -> Any:
-        """Follow an operation that reads elements with a shadow."""
-        plain = base[:-1] if base.endswith("_") and not base.endswith("__") else base
-        plain = {"_to_copy": "to_copy"}.get(plain, plain)
-        given = self._bound(func, args, kwargs)
-        if plain in _MOVED:
-            return self._move(func, plain, args, kwargs, given)
-        shadows = [self.shadow(tensor) for tensor in shadowed]
-        numbers = any(
-            isinstance(thing, TracedNumber)
-            for shadow in shadows
-            if shadow is not None
-            for thing in shadow.flat
-        )
-        if plain == "to_copy":
-            return self._converted(func, args, kwargs)
+    def _tensors(self, call: _Call) -> list[Any]:
+        return [
+            thing for thing in _flat(call.given.values()) if isinstance(thing, self.torch.Tensor)
+        ]
+
+    def _computed(self, call: _Call, numbers: bool) -> Any:
+        """Follow an operation that computes with open elements; say if numbers are among them."""
+        plain, given = call.operation.plain, call.given
         special = getattr(self, f"_on_{plain}", None)
-        if special is not None and (numbers or plain in ("cumprod", "all", "any")):
-            return special(func, args, kwargs, given)
+        # several axes at once are for settled answers
+        along = not isinstance(given.get("dim"), list | tuple)
+        if special is not None and along and (numbers or plain in _OF_OPEN):
+            return special(call)
         entry = _ELEMENTWISE.get(plain)
         if plain in _OF_TRUTH and given["self"].dtype != self.torch.bool:
             entry = None  # of integers it is arithmetic on bits
@@ -466,34 +459,28 @@ class _Shadows:
             if given.get("alpha", 1) != 1:
                 raise self.draws.abort(f"torch.{plain} with alpha on random numbers")
             self.note_precision(*given.values())
-            operands = [given.get(name) for name in entry.operands]
-            return self._each(func, args, kwargs, operands, entry.element)
-        for tensor in shadowed:
-            if self.settle(tensor):
-                raise self.draws.abort(f"torch.{base} on random numbers")
-        return func(*args, **kwargs)
+            operands = [self.elements(given.get(name)) for name in entry.operands]
+            return self.put(call.execute(), _each(entry.element, *operands))
+        if self._settled(self._tensors(call)):
+            return call.execute()
+        raise self.draws.abort(f"torch.{plain} on random numbers")
 
-    def _bound(self, func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-        names, defaults = _signature(func)
-        return {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+    def _settled(self, tensors: list[Any]) -> bool:
+        """Look at all that is open; return whether no traced number remains."""
+        return not any(self.settle(tensor) for tensor in tensors)
 
-    def _each(
-        self, func: Any, args: Any, kwargs: Any, operands: Any, function: Callable[..., Any]
-    ) -> Any:
-        """Execute an operation, then apply a function wherever one of the elements is open."""
-        objects = [self.elements(thing) for thing in operands]
-        result = func(*args, **kwargs)
-        shape = tuple(result.shape)
-        rows = [_listed(np.broadcast_to(row, shape)) for row in objects]
-        found = [
-            function(*here) if any(map(_open, here)) else None for here in zip(*rows, strict=True)
-        ]
-        return self.put(result, _objects(found, shape))
+    def _converted(self, call: _Call) -> Any:
+        """Convert elements to another type; what becomes an integer or a truth stays open."""
+        dtype = call.given["dtype"] or call.given["self"].dtype
+        kind = bool if dtype == self.torch.bool else int
+        function = functools.partial(_as_kind, float if dtype.is_floating_point else kind)
+        elements = self.elements(call.given["self"])
+        return self.put(call.execute(), _each(function, elements))
 
-    def _move(self, func: Any, base: str, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
+    def _move(self, call: _Call) -> Any:
         """Do to numbered places what the operation does to elements, and take the shadows along."""
+        base = call.operation.plain
         table: list[Any] = [None]
-        data = _MOVED[base]
 
         def numbered(thing: Any) -> Any:
             if isinstance(thing, list | tuple):
@@ -503,188 +490,132 @@ class _Shadows:
             places = np.zeros(tuple(thing.shape), dtype=np.int64)
             shadow = self.shadow(thing)
             if shadow is not None:
-                for place in np.ndindex(*shadow.shape):
-                    if shadow[place] is not None:
-                        places[place] = len(table)
-                        table.append(shadow[place])
+                hidden = _open(shadow)
+                places[hidden] = len(table) + np.arange(hidden.sum())
+                table.extend(shadow[hidden])
             return self.torch.from_numpy(places).to(thing.device)
 
-        places = {name: numbered(thing) if name in data else thing for name, thing in given.items()}
-        for name, thing in given.items():
-            for tensor in _flat([thing]) if name not in data else ():
-                if self.settle(tensor):
-                    raise self.draws.abort(f"torch.{base} by random numbers")
-        if base == "clone":
-            moved = places["self"]
-        elif base == "copy":
-            moved = places["src"].expand(given["self"].shape)
-        elif base in ("fill", "zero"):
-            moved = self.torch.zeros_like(places["self"])
-        else:
-            packet = getattr(self.torch.ops.aten, base.removesuffix("_impl").removeprefix("_"))
-            given_names = [
-                argument.name
-                for argument in func._schema.arguments
-                if argument.name in {**kwargs, **given}
-            ]
-            moved = packet(
-                **{name: places[name] for name in given_names if name not in ("out", "unsafe")}
-            )
-        result = func(*args, **kwargs)
-        ids = moved.cpu().numpy()
-        found: Objects = np.full(ids.shape, None, dtype=object)
-        for place in np.ndindex(*ids.shape):
-            found[place] = table[ids[place]]
-        return self._replaced(result, found)
-
-    def _replaced(self, tensor: Any, found: Objects) -> Any:
-        """Give a tensor that was written its shadow, and none where it got plain elements."""
-        shadow = self.shadow(tensor)
-        if shadow is not None:
-            shadow[...] = None
-        return self.put(tensor, found)
-
-    def _converted(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Convert elements to another type; what becomes an integer or a truth stays open."""
-        things = _listed(self.elements(args[0]))
-        result = func(*args, **kwargs)
-        kind = float if result.is_floating_point() else int
-        kind = bool if result.dtype == self.torch.bool else kind
-        found = [_as_kind(kind, thing) if _open(thing) else None for thing in things]
-        return self.put(result, _objects(found, tuple(result.shape)))
+        places = {}
+        for name, thing in call.given.items():
+            if name in _MOVED[base]:
+                places[name] = numbered(thing)
+            elif not self._settled(_flat([thing])):
+                raise self.draws.abort(f"torch.{base} by random numbers")
+            elif name not in ("out", "unsafe"):
+                places[name] = thing
+        packet = getattr(self.torch.ops.aten, base.removesuffix("_impl").removeprefix("_"))
+        moved = packet(**places).cpu().numpy()
+        found = _objects(table, (len(table),)).take(moved.reshape(-1))
+        return self.put(call.execute(), found)
 
     # Operations on several elements at once.
-    def _rows(self, tensor: Any, dim: Any) -> tuple[Objects, tuple[int, ...]]:
-        """Return elements `(n, length)` along an axis (None: all), and the others' shape."""
-        objects = self.elements(tensor)
-        if dim is None:
-            return objects.reshape(1, -1), ()
-        moved = np.moveaxis(objects, dim, -1) if objects.ndim else objects.reshape(1)
-        return moved.reshape(-1, moved.shape[-1]), moved.shape[:-1]
-
-    def _on_argmax(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
-        rows, _ = self._rows(given["self"], given.get("dim"))
-        result = func(*args, **kwargs)
-        largest = "argmax" in func._schema.name
-        found = [DeferredDraw(functools.partial(_extreme, row, largest)) for row in rows]
-        return self.put(result, _objects(found, tuple(result.shape)))
+    def _on_argmax(self, call: _Call) -> Any:
+        winner = functools.partial(_extreme, largest=call.operation.plain == "argmax")
+        return self._answered_later(winner, call)
 
     _on_argmin = _on_argmax
 
-    def _on_max(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
-        if isinstance(given.get("other"), self.torch.Tensor):
+    def _on_all(self, call: _Call) -> Any:
+        every = all if call.operation.plain == "all" else any
+        return self._answered_later(functools.partial(_asked_of_all, every), call)
+
+    _on_any = _on_all
+
+    def _answered_later(self, question: Callable[[Objects], Any], call: _Call) -> Any:
+        """Execute an operation that answers a question about each row, which stays open."""
+        rows, axis = self._along(call.given)
+        found = np.apply_along_axis(
+            lambda row: DeferredDraw(functools.partial(question, row)), axis, rows
+        )
+        return self.put(call.execute(), found)
+
+    def _along(self, given: dict[str, Any]) -> tuple[Objects, int]:
+        """Return elements and the axis that an operation is along: all in one row without."""
+        objects, dim = self.elements(given["self"]), given.get("dim")
+        return (objects.reshape(-1), 0) if dim is None or not objects.ndim else (objects, dim)
+
+    def _on_max(self, call: _Call) -> Any:
+        if isinstance(call.given.get("other"), self.torch.Tensor):
             raise self.draws.abort("torch.max of two tensors of random numbers")
-        rows, _ = self._rows(given["self"], given.get("dim"))
-        result = func(*args, **kwargs)
-        winners = [_extreme(row, "max" in func._schema.name) for row in rows]
-        values = [row[i] for row, i in zip(rows, winners, strict=True)]
-        if isinstance(result, self.torch.Tensor):
-            return self.put(result, _objects(values, tuple(result.shape)))
-        self.put(result[0], _objects(values, tuple(result[0].shape)))
-        result[1].copy_(self.torch.tensor(winners).reshape(result[1].shape))
-        return result
+        rows, axis = self._along(call.given)
+        winners = np.apply_along_axis(_extreme, axis, rows, largest=call.operation.plain == "max")
+        places = np.expand_dims(winners, axis)
+        return self._picked(call.execute(), rows, places, axis)
 
     _on_min = _on_max
 
-    def _on_sort(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
-        dim = given.get("dim", -1)
-        rows, others = self._rows(given["self"], dim)
-        result = func(*args, **kwargs)
-        topk = "topk" in func._schema.name
-        size = given["k"] if topk else rows.shape[1]
-        largest = given.get("largest", True) if topk else given.get("descending", False)
-        orders = [
-            arg_order([settled(thing) for thing in row], size, largest=largest) for row in rows
-        ]
-        places = np.moveaxis(np.asarray(orders, dtype=np.int64).reshape(*others, size), -1, dim)
-        values: Objects = np.empty((len(rows), size), dtype=object)
-        for i, order in enumerate(orders):
-            values[i] = [rows[i][j] for j in order]
-        of_places, of_values = (
-            (result, None) if isinstance(result, self.torch.Tensor) else (result[1], result[0])
-        )
-        of_places.copy_(self.torch.tensor(places.tolist()).reshape(of_places.shape))
-        if of_values is not None:
-            self.put(of_values, np.moveaxis(values.reshape(*others, size), -1, dim))
-        return result
+    def _on_sort(self, call: _Call) -> Any:
+        rows, axis = self._along(call.given)
+        topk = call.operation.plain == "topk"
+        largest = call.given["largest" if topk else "descending"]
+
+        def order(row: Objects) -> list[int]:
+            size = call.given["k"] if topk else len(row)
+            return arg_order([settled(thing) for thing in row], size, largest=largest)
+
+        places = np.apply_along_axis(order, axis, rows)
+        return self._picked(call.execute(), rows, places, axis)
 
     _on_topk = _on_argsort = _on_sort
 
-    def _on_searchsorted(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
-        bucketize = "bucketize" in func._schema.name
-        table, values = (
-            (given["boundaries"], given["self"])
-            if bucketize
-            else (given["sorted_sequence"], given["self"])
-        )
+    def _picked(self, result: Any, rows: Objects, places: NDArray[np.int64], axis: int) -> Any:
+        """Give a result the elements at some places along an axis, or the places, or both."""
+        values = np.take_along_axis(rows, places, axis)
+        if isinstance(result, self.torch.Tensor):
+            return self.put(result, values if result.is_floating_point() else places)
+        self.put(result[0], values)
+        self.put(result[1], places)
+        return result
+
+    def _on_searchsorted(self, call: _Call) -> Any:
+        given = call.given
+        table = given.get("boundaries", given.get("sorted_sequence"))
         if self.settle(table):
             raise self.draws.abort("torch.searchsorted in random numbers")
         self.note_precision(table)
         right = given.get("right", False) or given.get("side") == "right"
-        ends, wanted = self.elements(table), self.elements(values)
-        result = func(*args, **kwargs)
-        shape = tuple(result.shape)
-        wanted = np.broadcast_to(wanted, shape)
-        found: Objects = np.full(shape, None, dtype=object)
-        for place in np.ndindex(*shape):
-            if _open(wanted[place]):
-                row = ends if ends.ndim == 1 else ends[place[:-1]]
-                found[place] = DeferredDraw(
-                    functools.partial(_position, row.tolist(), wanted[place], right)
-                )
+        ends, values = self.elements(table), self.elements(given["self"])
+        result = call.execute()
+        values = np.broadcast_to(values, tuple(result.shape))
+        found: Objects = np.full(values.shape, None, dtype=object)
+        for place in np.ndindex(*values.shape):
+            row = ends if ends.ndim == 1 else ends[place[:-1]]
+            found[place] = DeferredDraw(
+                functools.partial(_position, row.tolist(), values[place], right)
+            )
         return self.put(result, found)
 
     _on_bucketize = _on_searchsorted
 
-    def _on_all(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
-        if isinstance(given.get("dim"), list | tuple):
-            if self.settle(given["self"]):
-                raise self.draws.abort("torch.all of random numbers")
-            return func(*args, **kwargs)
-        rows, _ = self._rows(given["self"], given.get("dim"))
-        result = func(*args, **kwargs)
-        every = all if func._schema.name.endswith("all") else any
-        found = [DeferredDraw(functools.partial(_asked_of_all, every, row)) for row in rows]
-        return self.put(result, _objects(found, tuple(result.shape)))
-
-    _on_any = _on_all
-
-    def _on_cumprod(self, func: Any, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
-        dim = given["dim"]
-        rows, others = self._rows(given["self"], dim)
+    def _on_cumprod(self, call: _Call) -> Any:
+        rows, axis = self._along(call.given)
         if any(isinstance(thing, TracedNumber) for thing in rows.flat):
             raise self.draws.abort("torch.cumprod of random numbers")
-        result = func(*args, **kwargs)
-        found: Objects = np.empty(rows.shape, dtype=object)
-        for i, row in enumerate(rows):
-            for j in range(len(row)):
-                found[i, j] = DeferredDraw(functools.partial(_product, row[: j + 1]))
-        return self.put(result, np.moveaxis(found.reshape(*others, rows.shape[1]), -1, dim))
+
+        def products(row: Objects) -> Objects:
+            starts = [functools.partial(_product, row[: j + 1]) for j in range(len(row))]
+            return _objects([DeferredDraw(start) for start in starts], row.shape)
+
+        found = np.apply_along_axis(products, axis, rows)
+        return self.put(call.execute(), found)
 
     # Draws.
-    def _draw(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+    def _draw(self, name: str, call: _Call) -> Any:
         """Execute a random operation, so that its generator moves, and give the result its law."""
-        given = self._bound(func, args, kwargs)
-        generator = given.get("generator")
-        generator = self.torch.default_generator if generator is None else generator
+        base, given = call.operation.base, call.given
+        generator = given.get("generator") or self.torch.default_generator
         state = "torch", generator.get_state().numpy().tobytes()
-        for thing in _flat(given.values()):
-            parameter = thing is not given.get("self") or not func._schema.name.endswith("_")
-            if parameter and self.traced and self.settle(thing):
-                raise self.draws.abort(f"{func._schema.name} with random numbers as parameters")
+        for argument, thing in given.items():
+            parameter = argument != "self" or not base.endswith("_")
+            if parameter and not self._settled(_flat([thing])):
+                raise self.draws.abort(f"torch.{base} with random numbers as parameters")
         count, parameters = self._parameters(name, given)
-        result = func(*args, **kwargs)
-        values = TORCH[name].law(
-            self.draws, state, result.numel() if count is None else count, **parameters
-        )
+        result = call.execute()
+        size = result.numel() if count is None else count
+        values = TORCH[name].law(self.draws, state, size, **parameters)
         if values and isinstance(values[0], SeedInteger):
             return result  # good for seeds only; executions on real randomness see to the rest
-        if self.traced:
-            return self._replaced(result, _objects(values, tuple(result.shape)))
-        with self.torch.no_grad():
-            plain = self.torch.as_tensor(np.asarray(values, dtype=np.float64))
-            result.copy_(plain.reshape(result.shape))
-        return result
+        return self.put(result, _objects(values, tuple(result.shape)))
 
     def _parameters(self, name: str, given: dict[str, Any]) -> tuple[int | None, dict[str, Any]]:
         """Return the number of values, None for one an element, and the law's parameters."""
@@ -701,40 +632,11 @@ class _Shadows:
         return None, parameters
 
 
-@functools.cache
-def _described(func: Any) -> tuple[str, str | None, bool]:
-    """Return an operation's name, that of what it draws in `TORCH`, and whether it is random."""
-    base = func._schema.name.removeprefix("aten::")
-    drawn = base.rstrip("_").removesuffix("_like")
-    seeded = type(func.tags[0]).nondeterministic_seeded in func.tags if func.tags else False
-    return base, drawn if drawn in TORCH else None, seeded
-
-
-@functools.cache
-def _signature(func: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Return the names of an operation's arguments, and their defaults."""
-    arguments = func._schema.arguments
-    defaults = {
-        argument.name: argument.default_value
-        for argument in arguments
-        if argument.has_default_value()
-    }
-    return tuple(argument.name for argument in arguments), defaults
-
-
 def _seen_as(objects: Objects, tensor: Any) -> Objects:
     """Return the view of a storage's objects that the tensor is of the storage."""
     flat = objects[tensor.storage_offset() :]
-    if tensor.is_contiguous():
-        return flat[: tensor.numel()].reshape(tuple(tensor.shape))
-    return np.lib.stride_tricks.as_strided(
-        flat, tuple(tensor.shape), [8 * n for n in tensor.stride()]
-    )
-
-
-def _listed(objects: Objects) -> list[Any]:
-    found: list[Any] = objects.reshape(-1).tolist()
-    return found
+    strides = [flat.itemsize * n for n in tensor.stride()]
+    return np.lib.stride_tricks.as_strided(flat, tuple(tensor.shape), strides)
 
 
 def _objects(things: list[Any], shape: tuple[int, ...]) -> Objects:
@@ -744,8 +646,22 @@ def _objects(things: list[Any], shape: tuple[int, ...]) -> Objects:
     return found.reshape(shape)
 
 
-def _open(thing: Any) -> bool:
+def _each(function: Callable[..., Any], *operands: Objects) -> Objects:
+    """Apply a function to elements one by one, broadcasting."""
+    return np.asarray(np.frompyfunc(function, len(operands), 1)(*operands), dtype=object)
+
+
+def _open(objects: Objects) -> NDArray[np.bool_]:
+    """Return where elements are numbers or answers that nobody has asked for."""
+    return _each(_is_open, objects).astype(bool)
+
+
+def _is_open(thing: Any) -> bool:
     return isinstance(thing, _OPEN)
+
+
+def _is_given(thing: Any) -> bool:
+    return thing is not None
 
 
 def _extreme(row: Any, largest: bool) -> int:
@@ -767,6 +683,8 @@ def _asked_of_all(every: Callable[[Any], bool], row: Any) -> bool:
 
 def _as_kind(kind: type, thing: Any) -> Any:
     """Return an open element as a float, an integer or a truth, of a traced number or later on."""
+    if not _is_open(thing):
+        return None
     if kind is float and isinstance(thing, TracedNumber):
         return thing
     return DeferredDraw(lambda: kind(settled(thing)))

@@ -91,6 +91,8 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
     module's docstring derives.
     Reference: docs/theory.md, "The binned form".
 
+    >>> import numpy as np
+    >>> import otm
     >>> rows = otm.Problem(
     ...     draft=[[0.75, 0.25], [0.5, 0.5]], target=[[0.5, 0.5], [0.5, 0.5]], law=otm.IID(2)
     ... )

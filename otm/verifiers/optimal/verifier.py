@@ -62,6 +62,7 @@ class Optimal(Verifier):
     Reference: docs/theory.md, "The optimal verifier at full vocabulary"; Khisti et al. 2025 for
         select-then-reject.
 
+    >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> (
     ...     otm.acceptance(Optimal(), problem),

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import __main__ as command
 from analysis.advise import advice as advice_module, speedups
 from analysis.advise.advice import Advice, AdviceSettings, Row, advise
 from analysis.advise.costs import StepModel
@@ -47,22 +46,11 @@ PASSES = CostSurface.of_points(
 )
 
 
-def status(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> int:
-    monkeypatch.setattr("sys.argv", arguments)
-    try:
-        return command.main()
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
-
-
 def row(decoder: object, value: float, *, over_chain: float = 1.0, spread: float = 0.05) -> Row:
-    plan = Plan(
-        "static tree" if isinstance(decoder, Gsd) else "chain",
-        "text",
-        decoder,
-        (),
-        Work.of(decoder),
-    )  # type: ignore[arg-type]
+    family, words = "chain", f"chain of {decoder.depth}"  # type: ignore[attr-defined]
+    if isinstance(decoder, Gsd):
+        family, words = "static tree", f"tree of {decoder.num_nodes} nodes, depth {decoder.depth}"
+    plan = Plan(family, "text", words, decoder, (), Work.of(decoder))  # type: ignore[arg-type]
     limits = [Estimate(v, v * (1 - spread), v * (1 + spread)) for v in (value, over_chain)]
     return Row(plan, 2.4, (2e-3, 5e-3, 1e-3), *limits)
 
@@ -90,7 +78,7 @@ def advice(verdict: str, *rows: Row, chain: Row) -> Advice:
 
 ONE = Work.of(SpeculativeSampling(1))
 CHAIN, SLOW = row(SpeculativeSampling(2), 1.2), row(SpeculativeSampling(1), 0.8)
-TREE = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.25)
+TREE = row(Gsd(TreeShape([0, 0, 1])), 1.5, over_chain=1.25)
 HALF = Estimate(0.5, 0.45, 0.55)
 PARTS_LOST = dict.fromkeys(PARTS, Estimate(0.0, 0.0, 0.0)) | {
     "ranking": Estimate(0.3, 0.2, 0.4),
@@ -160,7 +148,7 @@ def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, s
 
 
 def test_a_plan_that_is_not_surely_faster_than_the_chain_says_so() -> None:
-    near = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.02)
+    near = row(Gsd(TreeShape([0, 0, 1])), 1.5, over_chain=1.02)
     text = screen(
         advice("speculate", near, CHAIN, chain=CHAIN),
         draft="small",
@@ -191,7 +179,7 @@ def test_engines_are_told_what_passes_alone_say() -> None:
 
 def test_a_likeliest_tree_is_told_to_the_engine_that_drafts_one() -> None:
     decoder = LikeliestTree(12, 3)
-    plan = Plan("likeliest tree", "LikeliestTree(12, 3)", decoder, (), Work(2.5, 9.0, 12))
+    plan = Plan("likeliest tree", "LikeliestTree(12, 3)", "of 12", decoder, (), Work(2.5, 9.0, 12))
     best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Estimate(1.4, 1.3, 1.5), Estimate(1.1, 1.05, 1.15))
     text = screen(
         advice("speculate", best, CHAIN, chain=CHAIN),
@@ -243,11 +231,11 @@ def test_tokens_cluster_by_prompt() -> None:
     walks = tuple(
         Walk(steps, tokens, 1.0) for steps, tokens in ((1.0, 2.5), (1.0, 1.5), (2.0, 2.0))
     )
-    tokens = Tokens.of([Plan("chain", "", SpeculativeSampling(1), walks, ONE)], [7, 7, 3])
+    tokens = Tokens.of([Plan("chain", "", "", SpeculativeSampling(1), walks, ONE)], [7, 7, 3])
     assert tokens.mean.tolist() == [1.5]
     np.testing.assert_allclose(sorted(tokens.influence[:, 0]), [-1 / 6, 1 / 6])
     np.testing.assert_allclose(tokens.errors(tokens.influence), [1 / 3])
-    alone = Tokens.of([Plan("chain", "", SpeculativeSampling(1), walks, ONE)], [0, 0, 0])
+    alone = Tokens.of([Plan("chain", "", "", SpeculativeSampling(1), walks, ONE)], [0, 0, 0])
     assert np.isnan(alone.critical(error=0.05, seed=0))
     nothing_sure = speedup(
         1.5, alone.influence[:, 0], alone, clock_error=0.0, critical=float("nan")
@@ -294,10 +282,10 @@ def test_clock_errors_widen_intervals() -> None:
 
 def test_steps_are_modelled_from_their_pieces() -> None:
     model = StepModel((1e-3, 1e-4), ((0, 4), (4e-3, 6e-3)), {"chain": (1e-3, 1e-4, 1e-5)})
-    plan = Plan("chain", "", SpeculativeSampling(2), (), Work.of(SpeculativeSampling(2)))
+    plan = Plan("chain", "", "", SpeculativeSampling(2), (), Work.of(SpeculativeSampling(2)))
     assert model.seconds(plan) == pytest.approx(2 * 1.1e-3 + 5e-3 + 1e-3 + 2e-4 + 2e-5)
     assert model.checking(8) == pytest.approx(8e-3)
-    assert drafting_widths(TreeShape.from_parents([0, 0, 1, 2, 3])) == (1, 2, 1)
+    assert drafting_widths(TreeShape([0, 0, 1, 2, 3])) == (1, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +300,7 @@ def test_plans_keep_to_the_limits(limits: Limits) -> None:
     from analysis.advise.sampled_texts import SampledText
 
     text, model = (
-        SampledText(0, (0,), q.argmax(axis=1), p, q),
+        SampledText((0,), q.argmax(axis=1), p, q),
         MarkovModel(rng.dirichlet(np.ones(20), size=20)),
     )
     for family in FAMILIES:
@@ -389,38 +377,21 @@ def test_a_draft_that_costs_little_and_is_often_right_is_advised(
     assert ran[1].speedup > 1.1
 
 
-def test_the_command_on_the_shipped_pair(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_on_the_shipped_pair(monkeypatch, printed, tmp_path: Path) -> None:
     """The smallest measurement gives a verdict, runs what it advises, and writes what `otm plan`
     can go on with.
     """
     monkeypatch.setattr(advice_module, "LEAST_ROUNDS", 2)
     prompts, out = tmp_path / "prompts.txt", tmp_path / "advice.json"
-    prompts.write_text(
-        "\n".join((SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]),
-        encoding="utf-8",
-    )
-    sizes = (
+    lines = (SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]
+    prompts.write_text("\n".join(lines), encoding="utf-8")
+    asked = (
         "--num-tokens 6 --max-nodes 4 --max-depth 2 --sequences 2 --seconds 0 --repeats 1 "
-        "--threads 1"
+        "--threads 1 --temperature 0.8 --top-p 0.95 --order vllm --draft-temperature 0.6 "
+        "--draft-top-k 50 --min-p 0.001 --device cpu --run"
     )
-    own = (
-        "--temperature 0.8 --top-p 0.95 --order vllm --draft-temperature 0.6 --draft-top-k 50 "
-        "--min-p 0.001 --device cpu --run"
-    )
-    arguments = [
-        "analysis",
-        "advise",
-        "--prompts",
-        str(prompts),
-        "--out",
-        str(out),
-        *f"{sizes} {own}".split(),
-    ]
-    assert status(monkeypatch, arguments) == 0
-    printed = capsys.readouterr().out
-    assert "SPECULATE" in printed.splitlines()[0] and "\nrun     2 texts" in printed
+    shown = printed("advise", "--prompts", prompts, "--out", out, *asked.split())
+    assert "SPECULATE" in shown.splitlines()[0] and "\nrun     2 texts" in shown
     record = json.loads(out.read_text(encoding="utf-8"))
     assert record["verdict"] in ("speculate", "do not speculate", "undecided")
     sides = {side: Processing(**one) for side, one in record["manifest"]["processing"].items()}
@@ -456,23 +427,9 @@ def test_the_command_on_the_shipped_pair(
         (["--prompts", "nowhere.txt"], "nowhere.txt"),
     ],
 )
-def test_what_cannot_be_measured_ends_with_2(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    message: str,
-) -> None:
-    given = [
-        "analysis",
-        "advise",
-        "--prompts",
-        str(SHIPPED_PAIR / "prompts.txt"),
-        "--device",
-        "cpu",
-        *arguments,
-    ]
-    assert status(monkeypatch, given) == 2
-    assert message in capsys.readouterr().err
+def test_what_cannot_be_measured_ends_with_2(refused, arguments: list[str], message: str) -> None:
+    prompts = ("--prompts", SHIPPED_PAIR / "prompts.txt")
+    assert message in refused("advise", *prompts, "--device", "cpu", *arguments)
 
 
 def test_chats_are_written_in_the_template(tmp_path: Path) -> None:

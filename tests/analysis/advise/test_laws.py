@@ -183,7 +183,7 @@ def test_a_step_yields_what_the_exact_step_does(law: object, verifier: otm.Verif
 def test_a_tree_yields_what_the_exact_step_does() -> None:
     """Texts of all kinds, averaged; the second child's law rests on samples."""
     draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
-    shape = TreeShape.from_parents([0, 1, 0, 3, 1])
+    shape = TreeShape([0, 1, 0, 3, 1])
     exact = expected_step(Gsd(shape), draft=draft, target=target, context=[0]).block_efficiency
     rng = np.random.default_rng(3)
     found = walked(
@@ -250,7 +250,7 @@ def test_a_tree_without_branches_walks_as_its_chain() -> None:
 def text_of(draft: MarkovModel, target: MarkovModel, tokens: tuple[int, ...]) -> SampledText:
     contexts = [(0, *tokens[:i]) for i in range(len(tokens))]
     p, q = (np.array([model.next(context) for context in contexts]) for model in (draft, target))
-    return SampledText(0, (0,), np.array(tokens), p, q)
+    return SampledText((0,), np.array(tokens), p, q)
 
 
 def matched(draft: MarkovModel, text: SampledText, starts: int, eos: int | None = None) -> MatchLaw:

@@ -4,7 +4,6 @@ impossible.
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,40 +12,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from analysis import __main__ as command
 from analysis.files import SHIPPED_PAIR
 from analysis.models.pair import load_pair
+from analysis.models.source import PairSource, describe_source, load_source
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr("sys.argv", ["analysis", *arguments])
-    try:
-        return command.main()
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
-
-
-def test_compare_prints_a_table_and_writes_a_plot(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare_prints_a_table_and_writes_a_plot(printed, tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
-    arguments = (
-        "compare",
-        "--prompt",
-        "Return the number of",
-        "--samples",
-        "500",
-        "--k",
-        "1,2",
-        "--plot",
-        str(plot),
-        "--device",
-        "cpu",
-    )
-    assert run(monkeypatch, *arguments) == 0
-    printed = capsys.readouterr().out
-    assert "V = 4096, temperature 1, cpu" in printed
-    table = printed[printed.index("drafts: i.i.d.") :].splitlines()
+    asked = ("--prompt", "Return the number of", "--samples", "500", "--k", "1,2")
+    shown = printed("compare", *asked, "--plot", plot, "--device", "cpu")
+    assert "V = 4096, temperature 1, cpu" in shown
+    table = shown[shown.index("drafts: i.i.d.") :].splitlines()
     optimum, kseq = (
         next(line.split()[1:3] for line in table if line.startswith(name))
         for name in ("optimum", "K-SEQ")
@@ -56,26 +32,18 @@ def test_compare_prints_a_table_and_writes_a_plot(
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_steps_prints_a_table_for_each_size(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_prints_a_table_for_each_size(printed, refused, tmp_path: Path) -> None:
     out = tmp_path / "steps.json"
     sizes = ("--sequences", "2,2", "--sequences", "1,1")
-    assert (
-        run(monkeypatch, "steps", *sizes, "--contexts", "6", "--device", "cpu", "--out", str(out))
-        == 0
-    )
-    assert "K = 1 sequences of L = 1, 6 contexts" in capsys.readouterr().out
+    shown = printed("steps", *sizes, "--contexts", "6", "--device", "cpu", "--out", out)
+    assert "K = 1 sequences of L = 1, 6 contexts" in shown
     two, one = json.loads(out.read_text())["tables"]
     assert two["num_drafts"] == two["length"] == 2
     # One sequence of one token is verified alike by all that do not toss a coin: 1 + Σ min.
     means = {row["name"]: row["mean"] for row in one["rows"]}
-    assert means["refined scores"] == pytest.approx(means["optimal, vertex by vertex"], abs=1e-12)
-    assert means["refined scores"] == pytest.approx(
-        means["greedy multi-path block verification"], abs=1e-12
-    )
-    assert run(monkeypatch, "steps", "--sequences", "8;8") == 2
-    assert "K,L" in capsys.readouterr().err
+    for name in ("optimal, vertex by vertex", "greedy multi-path block verification"):
+        assert means["refined scores"] == pytest.approx(means[name], abs=1e-12)
+    assert "K,L" in refused("steps", "--sequences", "8;8")
 
 
 @pytest.mark.parametrize(
@@ -93,144 +61,81 @@ def test_steps_prints_a_table_for_each_size(
     ],
 )
 def test_impossible_requests_end_in_one_clear_line(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    message: str,
-    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, refused, arguments: tuple[str, ...], message: str, tmp_path
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    plot = () if "--plot" in arguments else ("--plot", str(tmp_path / "p.png"))
-    assert run(monkeypatch, "compare", *arguments, *plot) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert message in error
-    assert "Traceback" not in error
+    plot = () if "--plot" in arguments else ("--plot", tmp_path / "p.png")
+    assert message in refused("compare", *arguments, *plot)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_cuda_without_a_gpu_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, "compare", "--prompt", "x", "--device", "cuda") == 2
-    assert "--device cpu" in capsys.readouterr().err
+def test_cuda_without_a_gpu_is_refused(refused) -> None:
+    assert "--device cpu" in refused("compare", "--prompt", "x", "--device", "cuda")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_compare_runs_on_cuda(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert (
-        run(
-            monkeypatch,
-            "compare",
-            "--prompt",
-            "Return",
-            "--device",
-            "cuda",
-            "--plot",
-            str(tmp_path / "p.png"),
-        )
-        == 0
-    )
-    assert "cuda" in capsys.readouterr().out
+def test_compare_runs_on_cuda(printed, tmp_path: Path) -> None:
+    words = ("--prompt", "Return", "--device", "cuda", "--plot", tmp_path / "p.png")
+    assert "cuda" in printed("compare", *words)
 
 
-@pytest.fixture
-def copied_draft(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(SHIPPED_PAIR / "draft", tmp_path / "draft"))
-
-
-def test_differing_tokenizers_are_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], copied_draft: Path
-) -> None:
+def test_differing_tokenizers_are_refused(refused, copied_draft: Path) -> None:
     path = copied_draft / "tokenizer.json"
     record = json.loads(path.read_text(encoding="utf-8"))
     vocabulary = record["model"]["vocab"]
     first, second = list(vocabulary)[1000:1002]
     vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
     path.write_text(json.dumps(record), encoding="utf-8")
-    assert run(monkeypatch, "compare", "--prompt", "x", "--draft", str(copied_draft)) == 2
-    error = capsys.readouterr().err
-    assert "share one tokenizer" in error
-    assert "2 differ" in error
+    error = refused("compare", "--prompt", "x", "--draft", copied_draft)
+    assert "share one tokenizer" in error and "2 differ" in error
 
 
-def test_pickled_weights_are_not_read(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], copied_draft: Path
-) -> None:
+def test_pickled_weights_are_not_read(refused, copied_draft: Path) -> None:
     weights = copied_draft / "model.safetensors"
     torch.save(load_file(weights), copied_draft / "pytorch_model.bin")
     weights.unlink()
-    assert run(monkeypatch, "compare", "--prompt", "x", "--draft", str(copied_draft)) == 2
-    assert "safetensors" in capsys.readouterr().err
+    assert "safetensors" in refused("compare", "--prompt", "x", "--draft", copied_draft)
 
 
 def test_remote_code_is_refused_unless_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    copied_draft: Path,
-    tmp_path: Path,
+    refused, edit_json, copied_draft: Path, tmp_path: Path
 ) -> None:
     """A configuration that points to its own Python file must not run it."""
     witness = tmp_path / "executed"
     (copied_draft / "modeling_evil.py").write_text(
         f"open({str(witness)!r}, 'w').close()\n", encoding="utf-8"
     )
-    config = json.loads((copied_draft / "config.json").read_text(encoding="utf-8"))
-    config["model_type"] = "evil"
-    config["auto_map"] = {
-        "AutoConfig": "modeling_evil.EvilConfig",
-        "AutoModelForCausalLM": "modeling_evil.Evil",
-    }
-    (copied_draft / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    assert run(monkeypatch, "compare", "--prompt", "x", "--draft", str(copied_draft)) == 2
-    assert "--trust-remote-code" in capsys.readouterr().err
+    own = {"AutoConfig": "modeling_evil.EvilConfig", "AutoModelForCausalLM": "modeling_evil.Evil"}
+    edit_json(copied_draft / "config.json", model_type="evil", auto_map=own)
+    assert "--trust-remote-code" in refused("compare", "--prompt", "x", "--draft", copied_draft)
     assert not witness.exists()
 
 
-def test_padding_rows_are_cut_and_noted(copied_draft: Path) -> None:
+def test_padding_rows_are_cut_and_noted(edit_json, copied_draft: Path) -> None:
     """Output layers padded to a round size are common: rows beyond the other model's are cut before
     the softmax.
     """
     tensors = load_file(copied_draft / "model.safetensors")
     name = "model.embed_tokens.weight"
-    tensors[name] = torch.cat(
-        [tensors[name], torch.full((64, tensors[name].shape[1]), 9.0, dtype=torch.float16)]
-    )
+    padding = torch.full((64, tensors[name].shape[1]), 9.0, dtype=torch.float16)
+    tensors[name] = torch.cat([tensors[name], padding])
     save_file(tensors, copied_draft / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((copied_draft / "config.json").read_text(encoding="utf-8"))
-    config["vocab_size"] = 4160
-    (copied_draft / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    padded, plain = load_pair(draft=str(copied_draft), device="cpu"), load_pair(device="cpu")
-    assert padded.num_tokens == 4096
-    assert "4096..4159" in padded.notes[0]
+    edit_json(copied_draft / "config.json", vocab_size=4160)
+    source = PairSource(draft=str(copied_draft), device="cpu")
+    padded, plain = load_source(source), load_pair(device="cpu")
+    assert describe_source(source)["num_tokens"] == padded.num_tokens == 4096
+    assert "4096..4159" in describe_source(source)["notes"][0]
     context = padded.encode("Return the")
     torch.testing.assert_close(padded.next_logits(context)[0], plain.next_logits(context)[0])
 
 
 @pytest.mark.parametrize("k", ["1", "2"])
-def test_any_list_of_k_works_and_the_setting_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], k: str
-) -> None:
+def test_any_list_of_k_works_and_the_setting_is_said(printed, tmp_path: Path, k: str) -> None:
     """Maximal() takes k = 1 only and SpecHub() k = 2 only; neither may spoil a table without it."""
-    arguments = (
-        "--prompt",
-        "Return",
-        "--k",
-        k,
-        "--samples",
-        "0",
-        "--plot",
-        str(tmp_path / "p.svg"),
-        "--device",
-        "cpu",
-    )
+    asked = ("--prompt", "Return", "--k", k, "--samples", "0", "--plot", tmp_path / "p.svg")
     setting = ("--temperature", "0.8", "--draft-temperature", "0.6", "--min-p", "0.05")
-    assert run(monkeypatch, "compare", *arguments, *setting) == 0
-    assert (
-        "V = 4096, temperature 0.8, min-p 0.05, draft temperature 0.6, cpu"
-        in capsys.readouterr().out
+    assert "V = 4096, temperature 0.8, min-p 0.05, draft temperature 0.6, cpu" in printed(
+        "compare", *asked, "--device", "cpu", *setting
     )
 
 

@@ -6,17 +6,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import otm
-from analysis import __main__ as command
 from analysis.decode.decode_run import run_tasks
 from analysis.decode.decoder_text import decoder_from_text
 from analysis.decode.efficiency import efficiency, measured_speedup
@@ -33,7 +29,6 @@ from otm.sequence import (
     markov_pair,
 )
 from otm.trees import TreeShape, tree_to_json
-from tests.paths import ROOT
 
 DECODERS = {
     "SpeculativeSampling(3)": SpeculativeSampling(3),
@@ -268,64 +263,20 @@ def test_texts_that_name_no_decoder(text: str, message: str) -> None:
         decoder_from_text(text)
 
 
-def command_line(path: Path, out: Path) -> list[str]:
-    chosen = ["--decoder", "DraftSelection(2, 3)", "--decoder", "Ersd(batch(2))"]
-    sizes = ["--num-tokens", "16", "--seeds", "0", "--device", "cpu"]
-    return ["decode", "--prompts", str(path), "--out", str(out), *chosen, *sizes]
-
-
-def test_decode_killed_and_resumed_equals_an_uninterrupted_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_command_adds_plain_decoding_and_says_what_was_decoded_with(
+    printed: Callable[..., str], tmp_path: Path
 ) -> None:
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text(
-        "Returns the value of\nIf True, the result is\nThe default\n", encoding="utf-8"
-    )
-    arguments = command_line(prompts, tmp_path / "killed.jsonl")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    run = subprocess.Popen(
-        [sys.executable, "-m", "analysis", *arguments],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    path = tmp_path / "killed.jsonl"
-    deadline = time.monotonic() + 120
-    while (
-        not (path.exists() and path.read_bytes().count(b"\n") >= 3)
-        and time.monotonic() < deadline
-        and run.poll() is None
-    ):
-        time.sleep(0.01)
-    run.send_signal(signal.SIGKILL)
-    run.wait()
-    before = len(read_results(path)[1])
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for name in ("killed", "whole"):
-            monkeypatch.setattr(
-                "sys.argv", ["analysis", *command_line(prompts, tmp_path / f"{name}.jsonl")]
-            )
-            with pytest.raises(SystemExit, match="0"):
-                command.main()
-    finally:
-        torch.set_num_threads(threads)
-    printed = capsys.readouterr().out
-    assert printed.count("tokens/call") >= 2
-    resumed, whole = (read_results(tmp_path / f"{name}.jsonl")[1] for name in ("killed", "whole"))
-    assert 2 <= before <= len(whole) == 9  # two decoders and plain decoding
-    alone = [record for record in whole if record.task.decoder == PLAIN]
-    assert len(alone) == 3 and {(record.drafted, *record.accepted) for record in alone} <= {
-        (0,) * n for n in range(18)
-    }
-    assert all(record.num_calls == len(record.tokens) for record in alone)
-    assert "x plain" in printed
-    assert {r.task: r.tokens for r in resumed} == {r.task: r.tokens for r in whole}
-    header = json.loads((tmp_path / "whole.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    prompts, out = tmp_path / "prompts.txt", tmp_path / "out.jsonl"
+    prompts.write_text("Returns the value of\nThe default\n", encoding="utf-8")
+    words = ("--decoder", "DraftSelection(2, 3)", "--num-tokens", "6", "--device", "cpu")
+    shown = printed("decode", "--prompts", prompts, "--out", out, *words)
+    assert "tokens/call" in shown and "x plain" in shown
+    header, records = read_results(out)
+    assert len(records) == 4
+    for record in records:
+        if record.task.decoder == PLAIN:
+            assert record.num_calls == len(record.tokens)
+            assert (record.drafted, sum(record.accepted)) == (0, 0)
     assert header["settings"]["weights"]["draft"] != header["settings"]["weights"]["target"]
 
 

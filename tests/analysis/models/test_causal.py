@@ -37,7 +37,7 @@ from transformers import (
 import otm
 from analysis.errors import AnalysisError
 from analysis.models import tree_pass, trie
-from analysis.models.causal import CausalModel, Statistics, pair_models
+from analysis.models.causal import CausalModel, pair_models
 from analysis.models.pair import Pair, load_pair
 from analysis.models.processing import Setting
 from analysis.models.tree_check import configuration_obstacle, observed_obstacle
@@ -190,7 +190,7 @@ def test_tree_passes_equal_plain_passes(name: str) -> None:
     assert any(len(set(call)) < len(call) for call in calls)
     for contexts in calls:
         assert_answers(ours.next_batch(contexts), model, contexts)
-    assert ours.statistics.passes == ours.statistics.calls == len(calls)
+    assert ours.evaluator.passes == len(calls)
 
 
 @pytest.mark.parametrize("name", OTHER_MODELS)
@@ -211,7 +211,7 @@ def test_models_that_see_no_tree_are_evaluated_as_sequences(name: str) -> None:
         (1, 2, 3),
     ]
     assert_answers(ours.next_batch(contexts), model, contexts)
-    assert ours.statistics == Statistics(calls=1, passes=2, tokens=2 * 9 + 2 * 3)
+    assert (ours.evaluator.passes, ours.evaluator.tokens) == (2, 2 * 9 + 2 * 3)
     ours.forget()
     assert "sequences" in repr(ours)
 
@@ -346,14 +346,13 @@ def test_decoding_evaluates_each_token_once() -> None:
     model = llama()
     ours = CausalModel(model, V, "cpu")
     prompt = tuple(i % V for i in range(20))
-    assert ours.statistics == Statistics()
+    assert (ours.evaluator.passes, ours.evaluator.tokens) == (0, 0)
 
     def tokens(*contexts: tuple[int, ...]) -> int:
-        before = ours.statistics
+        passes, before = ours.evaluator.passes, ours.evaluator.tokens
         assert_answers(ours.next_batch(contexts), model, contexts)
-        spent = ours.statistics - before
-        assert (spent.calls, spent.passes) == (1, 1)
-        return spent.tokens
+        assert ours.evaluator.passes == passes + 1
+        return ours.evaluator.tokens - before
 
     assert tokens(prompt) == 20
     assert tokens((*prompt, 1), (*prompt, 2)) == 2
@@ -397,12 +396,12 @@ def test_order_duplicates_and_prefixes() -> None:
     ]
     mass = ours.next_batch(contexts)
     assert_answers(mass, model, [tuple(int(t) for t in context) for context in contexts])
-    assert ours.statistics == Statistics(calls=1, passes=1, tokens=7)
+    assert (ours.evaluator.passes, ours.evaluator.tokens) == (1, 7)
     np.testing.assert_array_equal(mass[0], mass[2])
     np.testing.assert_array_equal(mass[0], mass[5])
     assert np.abs(mass[0] - mass[4]).max() > 0.05
     assert ours.next_batch([]).shape == (0, V)
-    assert ours.statistics.calls == 1
+    assert ours.evaluator.passes == 1
 
 
 def test_unrelated_long_prompts_and_trees_beyond_the_largest_mask(
@@ -415,15 +414,15 @@ def test_unrelated_long_prompts_and_trees_beyond_the_largest_mask(
     trees = [stem + tuple(int(t) for t in rng.integers(0, V, 5)) for _ in range(8)]
     whole = CausalModel(model, V, "cpu")
     assert_answers(whole.next_batch(prompts), model, prompts)
-    assert whole.statistics.passes == 1
+    assert whole.evaluator.passes == 1
     monkeypatch.setattr(tree_pass, "LARGEST_MASK", 1500)
     monkeypatch.setattr(tree_pass, "LARGEST_BATCH", 100)
     parts = CausalModel(model, V, "cpu")
     assert_answers(parts.next_batch(prompts), model, prompts)
-    assert parts.statistics.passes == len(prompts)
-    before = parts.statistics
+    assert parts.evaluator.passes == len(prompts)
+    before = parts.evaluator.passes
     assert_answers(parts.next_batch([*trees, stem]), model, [*trees, stem])
-    assert (parts.statistics - before).passes == 3  # the trunk without a mask, then two halves
+    assert parts.evaluator.passes - before == 3  # the trunk without a mask, then two halves
     windowed = _built(MistralForCausalLM, MistralConfig(**_GROUPED, **_WIDE, sliding_window=5))
     assert_answers(CausalModel(windowed, V, "cpu").next_batch(prompts), windowed, prompts)
 
@@ -443,12 +442,12 @@ def test_bad_contexts_are_refused_and_nothing_is_lost(context: Any, message: str
     model = llama()
     ours = CausalModel(model, V, "cpu")
     ours.next((1, 2, 3))
-    before = ours.statistics
+    before = ours.evaluator.tokens
     with pytest.raises(AnalysisError, match=message):
         ours.next_batch([(1, 2), context])
-    assert ours.statistics == before
+    assert ours.evaluator.tokens == before
     assert_answers(ours.next_batch([(1, 2, 3, 4)]), model, [(1, 2, 3, 4)])
-    assert (ours.statistics - before).tokens == 1  # the cache survived
+    assert ours.evaluator.tokens - before == 1  # the cache survived
     assert_answers(ours.next_batch([(1,) * 64]), model, [(1,) * 64])
 
 
@@ -525,9 +524,8 @@ def test_shipped_pair_tree_equals_separate_passes(pair: Pair) -> None:
         rows = same.all(axis=1)
         assert rows.mean() > 0.8
         np.testing.assert_allclose(answers[rows], expected[rows], atol=FLOAT32_PAIR, rtol=0)
-        assert ours.statistics == Statistics(
-            calls=1, passes=1, tokens=len(prompt) + len(set(contexts)) - 1
-        )
+        assert ours.evaluator.tokens == len(prompt) + len(set(contexts)) - 1
+        assert ours.evaluator.passes == 1
 
 
 def test_greedy_decoding_agrees_with_generate(pair: Pair) -> None:
@@ -543,7 +541,7 @@ def test_greedy_decoding_agrees_with_generate(pair: Pair) -> None:
         "pad_token_id": 0,
     }
     assert pair.target.generate(torch.tensor([prompt]), **options)[0].tolist() == tokens
-    assert ours.statistics.tokens == len(prompt) + 23
+    assert ours.evaluator.tokens == len(prompt) + 23
 
 
 def test_tree_passes_on_cuda() -> None:

@@ -1,6 +1,4 @@
-"""The public target and the draft that was distilled for it: one name is enough everywhere, and the
-pair is as good as its card.
-"""
+"""The public target and the draft that was distilled for it: the pair is as good as its card."""
 
 import json
 
@@ -10,7 +8,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from analysis.commands.app import app  # noqa: E402
 from analysis.errors import AnalysisError  # noqa: E402
 from analysis.files import SHIPPED_PAIR  # noqa: E402
 from analysis.models import pair as models  # noqa: E402
@@ -33,33 +30,6 @@ def _one_thread():
 @pytest.fixture(scope="module")
 def pair():
     return models.load_pair(target=fetched(), device="cpu")
-
-
-@pytest.fixture
-def run(pair, tmp_path, monkeypatch):
-    """A command of the command line, in a folder of its own; it gets the pair that is loaded
-    already if it asks for that one.
-    """
-    from typer.testing import CliRunner
-
-    name = fetched()
-    monkeypatch.chdir(tmp_path)
-
-    def same(draft=None, target=None, **options):
-        assert target == "smollm2"
-        assert draft in (None, str(DRAFT))
-        return pair
-
-    monkeypatch.setattr(models, "load_pair", same)
-
-    def invoke(command, *words):
-        result = CliRunner().invoke(
-            app, [command, "--target", name, *words], catch_exceptions=False
-        )
-        assert result.exit_code == 0, result.output
-        return result.output
-
-    return invoke
 
 
 def fetched():
@@ -125,60 +95,3 @@ def test_the_draft_is_a_fraction_of_the_target(pair):
 
 def test_both_models_answer_for_a_tree_in_one_pass(pair):
     assert [model.fallback for model in pair_models(pair)] == [None, None]
-
-
-def test_compare_takes_the_name(run):
-    output = run("compare", "--prompt", "The", "--k", "1,2", "--samples", "0")
-    assert "V = 49152" in output
-    assert "note" not in output
-
-
-def test_measure_takes_the_name(run, tmp_path):
-    (tmp_path / "prompts.txt").write_text("Return the sum\n")
-    run("measure", "--prompts", "prompts.txt", "--out", "run", "--k", "1,2", "--workers", "1")
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
-    assert "smollm2-draft" in json.dumps(manifest)
-
-
-def test_decode_takes_the_name(run, tmp_path):
-    (tmp_path / "prompts.txt").write_text("Return the sum\n")
-    words = ("--prompts", "prompts.txt", "--out", "out.jsonl", "--num-tokens", "4")
-    assert "tokens" in run(
-        "decode", *words, "--decoder", "SpeculativeSampling(3)", "--decoder", "DraftSelection(2, 2)"
-    )
-
-
-def test_latency_takes_the_name(run):
-    small = (
-        "--lengths",
-        "4",
-        "--batches",
-        "1",
-        "--nodes",
-        "0",
-        "--context",
-        "8",
-        "--seconds",
-        "0",
-        "--any-load",
-    )
-    assert "target" in run("latency", *small)
-
-
-def test_an_experiment_takes_the_name(run, tmp_path, monkeypatch):
-    from analysis.papers import experiments
-
-    for name, value in (
-        ("NUM_TOKENS", 2),
-        ("TABLE2_LENGTHS", (2,)),
-        ("TABLE2_DRAFTS", (1, 2)),
-        ("SEEDS", (0,)),
-    ):
-        monkeypatch.setattr(experiments, name, value)
-    run("experiment", "table2", "--work", "work", "--out", "out", "--num-prompts", "1")
-    record = json.loads((tmp_path / "out" / "table2-smollm2.json").read_text(encoding="utf-8"))
-    assert [(row["K"], row["verifier"]) for row in record["rows"]] == [
-        (1, "K-SEQ"),
-        (2, "K-SEQ"),
-        (2, "Optimal"),
-    ]

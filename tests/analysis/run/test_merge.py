@@ -113,6 +113,8 @@ def test_a_run_of_the_first_schema_goes_on_and_is_merged(parts: list[Path], tmp_
     before = (left / "manifest.json").read_bytes()
     assert merge([left, right], tmp_path / "merged").missing == (3,)
     assert merge([whole], tmp_path / "merged").missing == ()
+    # as the first part was written: it names the columns as its shards do
+    assert json.loads((tmp_path / "merged" / "manifest.json").read_text())["schema_version"] == 1
     trace = tmp_path / "trace.safetensors"
     assert measure_trace_file(left, trace=trace, settings=SETTINGS).written == 2
     assert (left / "manifest.json").read_bytes() == before

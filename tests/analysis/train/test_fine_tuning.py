@@ -5,6 +5,7 @@ are those of paired windows.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,22 +58,22 @@ def weights(model: Any) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in model.named_parameters()}
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one(bench: Bench, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    bench: Bench, tmp_path: Path, interrupt_after: Callable[[int | None], None]
+) -> None:
     candidates = [Candidate("forward KL", 1e-3), Candidate("1 - acceptance, k = 4", 2e-3)]
 
-    def once(folder: Path, stop_at: int | None) -> dict[Candidate, Any]:
-        def after(step: int) -> None:
-            if step == stop_at:
-                raise KeyboardInterrupt
-
+    def once(folder: str) -> dict[Candidate, Any]:
         return fine_tuning.train_side_by_side(
-            bench, candidates, seed=0, steps=4, folder=folder, save_every=0.0, after_step=after
+            bench, candidates, seed=0, steps=4, folder=tmp_path / folder
         )
 
-    whole = once(tmp_path / "whole", None)
+    whole = once("whole")
+    interrupt_after(2)
     with pytest.raises(KeyboardInterrupt):
-        once(tmp_path / "cut", 1)
-    resumed = once(tmp_path / "cut", None)
+        once("cut")
+    interrupt_after(None)
+    resumed = once("cut")
     start = weights(bench.pair.draft)
     for candidate in candidates:
         left, right = weights(whole[candidate]), weights(resumed[candidate])

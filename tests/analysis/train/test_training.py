@@ -42,83 +42,46 @@ def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in model.named_parameters()}
 
 
-def test_resumed_run_equals_uninterrupted_run(tokens, tmp_path: Path) -> None:
-    tokenizer, train, _, _ = tokens
-    torch.set_num_threads(1)
-
-    def once(folder: Path, stop_at: int | None) -> torch.nn.Module:
-        def after(step: int) -> None:
-            if step == stop_at:
-                raise KeyboardInterrupt
-
-        return training.train_model(
-            TINY, RECIPE, train, len(tokenizer), folder=folder, save_every=0.0, after_step=after
-        )
-
-    whole = weights(once(tmp_path / "whole", None))
-    with pytest.raises(KeyboardInterrupt):
-        once(tmp_path / "cut", 4)
-    with pytest.raises(KeyboardInterrupt):
-        once(tmp_path / "cut", 8)
-    resumed = weights(once(tmp_path / "cut", None))
-    for name, value in whole.items():
-        assert torch.equal(value, resumed[name]), name
-
-
 def test_killed_process_resumes(tokens, text: Path, tmp_path: Path) -> None:
     """SIGKILL in the middle: the checkpoint is whole, the next run finishes, and the result is the
     uninterrupted one.
 
     The processes are forks of one that has imported everything and computed nothing.
     """
-    recipe = tmp_path / "recipe.json"
-    size = {
-        "width": 16,
-        "layers": 1,
-        "heads": 2,
-        "feed_forward": 32,
-        "steps": 12,
-        "learning_rate": 0.01,
-    }
-    recipe.write_text(
-        json.dumps({"vocabulary": 300, "context": 16, "batch": 2, "draft": size, "target": size})
-    )
     program = f"""
         import os, signal, sys
         from pathlib import Path
-        from analysis.train import corpus, pair_training, training
-        original = training.train_model
-        def killed(*arguments, **options):
-            def after(step):
-                if step == 5 and options["name"] == "target" and mode == "kill":
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return original(*arguments, **options, save_every=0.0, after_step=after)
-        pair_training.train_model = killed
+        from analysis.train import corpus, pair_training, resumable
+        from analysis.train.training import Recipe, Size
+        write = resumable.write_checkpoint
+        def killed(folder, *arguments, step, **options):
+            write(folder, *arguments, step=step, **options)
+            if step == 6 and folder.name == "target" and mode == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+        resumable.SAVE_EVERY, resumable.write_checkpoint = 0.0, killed
+        recipe = {RECIPE}
         for folder, mode in (("cut", "kill"), ("cut", "go on"), ("whole", "go on")):
             child = os.fork()
             if child == 0:
                 here, status = Path({str(tmp_path)!r}) / folder, 1
                 try:
                     pair_training.train_pair(
-                        corpus.from_text_files([Path({str(text)!r})]),
-                        pair_training.recipe_from_json(Path({str(recipe)!r})),
+                        corpus.from_text_files([Path({str(text)!r})]), recipe,
                         out=here / "out", work=here / "work", device="cpu", threads=1)
                     status = 0
                 finally:
                     os._exit(status)
-            ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            print(ended, (Path({str(tmp_path)!r}) / "cut" / "work" / "target" /
-            "checkpoint.safetensors").exists())
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=True, env=environment
+        [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
-    (killed, kept), (resumed, _), (alone, _) = (
-        line.split() for line in done.stdout.splitlines()[-3:]
-    )
-    assert (killed, kept, resumed, alone) == (str(-signal.SIGKILL), "True", "0", "0"), done.stderr
+    assert done.stdout.split() == [str(-signal.SIGKILL), "0", "0"], done.stderr
     for name in ("draft", "target"):
         left, right = (
             load_file(tmp_path / f / "out" / name / "model.safetensors") for f in ("cut", "whole")
@@ -154,8 +117,8 @@ def test_checkpoint_of_another_recipe_is_refused(tokens, tmp_path: Path) -> None
 
 def test_batches_depend_on_seed_and_step_only(tokens) -> None:
     _, train, _, _ = tokens
-    assert torch.equal(training.batch(train, RECIPE, 3), training.batch(train, RECIPE, 3))
-    assert not torch.equal(training.batch(train, RECIPE, 3), training.batch(train, RECIPE, 4))
+    assert torch.equal(training.batch(train, RECIPE, 1, 3), training.batch(train, RECIPE, 1, 3))
+    assert not torch.equal(training.batch(train, RECIPE, 1, 3), training.batch(train, RECIPE, 1, 4))
 
 
 def test_short_or_unreadable_text_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from benchmarks.corpus.entries import LARGE_VOCABULARY
 from benchmarks.corpus.report import exact_of
 from benchmarks.corpus.usual_tests import sampled_of
 from otm import audit
-from otm.audit.exact_audit import ExactAudit
+from otm.audit.integration import ExactAudit
 
 F = Fraction
 Law = Sequence[F]

@@ -18,7 +18,7 @@ import pytest
 
 import otm
 from otm.engines import records
-from otm.engines.records import FORMS, parse_acceptance, read_acceptance
+from otm.engines.records import FORMS, parse_acceptance, read_acceptance, reader
 from otm.engines.records.record import AcceptanceRecord
 
 STEPS = [0, 1, 2, 2, 2]
@@ -175,6 +175,9 @@ WITH_LAW = {
     "llama.cpp log, two lines": LLAMA_TWO_LINES,
     "llama.cpp log, totals": LLAMA_TOTALS,
     "speculators acceptance.csv": SPECULATORS,
+    "speculators acceptance.csv, per cent": SPECULATORS.replace("0.75,0.75", "75.0,75.0").replace(
+        "0.8333333333333334,0.5", "83.33333333333334,50.0"
+    ),
 }
 
 
@@ -251,6 +254,7 @@ def test_means_without_a_law(
 ) -> None:
     record = parse_acceptance(text)
     assert (record.form, record.measured, record.censoring) == (name, 0, "unknown")
+    assert (record.steps is None) == (name == "SGLang bench")
     assert record.pooled_mean == pytest.approx(pooled)
     assert record.request_mean == (None if of_requests is None else pytest.approx(of_requests))
     with pytest.raises(otm.errors.InvalidParameter, match=r"means only, 2\.4 tokens"):
@@ -414,6 +418,12 @@ def wrong(**changed: Any) -> str:
         json.dumps(BENCH | {"spec_decode_per_position_acceptance_rates": [0.9, 0.8]}),
         json.dumps(BENCH | {"spec_decode_per_position_acceptance_rates": "0.8"}),
         json.dumps(BENCH | {"spec_decode_num_drafts": 0}),
+        # so few are accepted that per cent and fractions cannot be told apart
+        json.dumps(
+            BENCH
+            | {"spec_decode_num_drafts": 10_000, "spec_decode_accepted_tokens": 1}
+            | {"spec_decode_per_position_acceptance_rates": [0.0001, 0.0]}
+        ),
         json.dumps(BENCH | {"spec_decode_accepted_tokens": None}),
         json.dumps(
             {
@@ -439,7 +449,7 @@ def wrong(**changed: Any) -> str:
             {"average_acceptance_length": 2.0, "spec_verify_count": None, "output_tokens": 9}
         ),
         SPECULATORS.replace("0.75,0.75", "0.75,0.9"),
-        SPECULATORS.replace("0.75,0.75", "75,75"),
+        SPECULATORS.replace("0.75,0.75", "75,0.75"),
         SPECULATORS.replace("4.0", "x"),
         SPECULATORS.replace("pos_1", "pos_2"),
         LLAMA_TOTALS.replace("#calls(b,g,a)", "#calls"),
@@ -514,14 +524,12 @@ def test_a_record_says_what_it_is() -> None:
 
 
 def test_every_form_names_its_source() -> None:
-    for form in FORMS:
-        module = inspect.getmodule(form.read)
-        assert module is not None and module.__doc__ is not None
-        if module.__name__.endswith("positions_csv"):
-            continue  # no engine's
-        assert "Source of the form: github.com/" in module.__doc__ and " at " in " ".join(
-            module.__doc__.split()
-        ), module.__name__
+    modules = [thing for thing in vars(reader).values() if hasattr(thing, "FORM")]
+    assert {module.FORM.name for module in modules} == {form.name for form in FORMS}
+    for module in modules:
+        told = " ".join((module.__doc__ or "").split())
+        engine = not module.__name__.endswith("positions_csv")
+        assert ("Source of the form: github.com/" in told and " at " in told) == engine, module
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no endless file")

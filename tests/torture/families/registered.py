@@ -7,7 +7,6 @@ An entry of another family takes the place of the default.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import otm
 from otm import bounds
 from otm.verifiers import VERIFIERS, Verifier
+from tests.contracts.calls import answers, bounds_of_problems
 from tests.torture import oracles
 from tests.torture.calls import absolute, accepted, of_law, of_problem
 from tests.torture.frame import Trial, family
@@ -81,25 +81,9 @@ def of_bound(bound: Callable[[otm.Problem], Any]) -> list[Promise]:
             5,
         )
         for law in LAWS
-        if _answers(bound, getattr(otm, law)(2))
-    ]
-
-
-def _answers(bound: Callable[[otm.Problem], Any], law: otm.Law) -> bool:
-    try:
-        bound(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=law))
-    except otm.errors.Unsupported:
-        return False
-    return True
-
-
-def bounds_of_problems() -> list[Callable[[otm.Problem], Any]]:
-    """Return the public bounds that are functions of a problem alone."""
-    functions = [getattr(bounds, name) for name in bounds.__all__]
-    return [
-        function
-        for function in functions
-        if inspect.isfunction(function) and [*inspect.signature(function).parameters] == ["problem"]
+        if answers(
+            bound, otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=getattr(otm, law)(2))
+        )
     ]
 
 

@@ -57,6 +57,7 @@ def test_a_generator_that_is_seeded_again_says_the_same_again() -> None:
     [
         (lambda: float(random.random()) < 0.5, "plain float"),
         (lambda: imported_before() < 0.5, "imported before"),
+        (lambda: (imported_before(), random.random())[0] < 0.5, "imported before"),
         (lambda: random.gauss() < 0.5, "plain float"),
         (lambda: f"{random.random():.1f}", "plain float"),
         (lambda: random.getrandbits(40) / 2**40 < 0.5, "very many outcomes"),

@@ -19,6 +19,7 @@ W = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 BY_WEIGHT = {0: 0.5, 1: 0.3, 2: 0.2}
 PAIRS = {(i, j): float(W[i] * W[j] / (1 - W[i])) for i, j in itertools.permutations(range(3), 2)}
 COIN = {True: 0.25, False: 0.75}
+PLACES = list(itertools.product((0, 1), repeat=2))
 
 
 def race_in_place() -> int:
@@ -45,6 +46,16 @@ def rows_of_their_own() -> tuple[int, ...]:
 def accepted() -> int:
     u = torch.rand(3, dtype=torch.float64)
     return int((u < torch.tensor([0.5, 0.25, 0.5])).to(torch.int64).cumprod(-1).sum())
+
+
+def overwritten() -> tuple[bool, ...]:
+    """Numbers copied, overwritten by plain values, and by one of them in every place."""
+    u, v, w = torch.rand(2), torch.zeros(2), torch.zeros(2)
+    v.copy_(u)
+    w.fill_(v[0])
+    u.zero_()
+    v[1:].fill_(1.0)
+    return tuple((torch.cat([u[:1], v, w[1:]]) < 0.25).tolist())
 
 
 def kept() -> tuple[int, ...]:
@@ -93,6 +104,19 @@ def kept() -> tuple[int, ...]:
             BY_WEIGHT,
         ),
         (lambda: int((torch.rand(1, dtype=torch.float64) > W.cumsum(0)).sum()), BY_WEIGHT),
+        (lambda: bool(torch.rand(2).max() < 0.5), COIN),
+        (lambda: bool(torch.rand(2, 2).max(dim=0).values[1] < 0.5), COIN),
+        (lambda: tuple(torch.rand(2, 2).max(dim=0).indices.tolist()), even(*PLACES)),
+        (lambda: tuple(torch.rand(2, 1).argsort(dim=0)[:, 0].tolist()), even((0, 1), (1, 0))),
+        (
+            lambda: int(torch.bucketize(torch.rand(()), torch.tensor([0.25, 1.0]))),
+            {0: 0.25, 1: 0.75},
+        ),
+        (
+            lambda: tuple((torch.stack([torch.rand(()), torch.rand(())]) < 0.25).tolist()),
+            {(a, b): COIN[a] * COIN[b] for a in COIN for b in COIN},
+        ),
+        (overwritten, {(True, c, False, c): COIN[c] for c in (True, False)}),
         (race_in_place, BY_WEIGHT),
         (guarded_race, BY_WEIGHT),
         (lambda: (torch.rand(0).numel(), int(torch.multinomial(W, 1)))[1], BY_WEIGHT),
@@ -140,6 +164,8 @@ def test_gumbel_noise_of_distributions_is_guarded_and_the_price_stated() -> None
     law = trace(lambda uniforms: int((W.log() + gumbel.sample((3,))).argmax()))
     assert 0.0 < law.error < 1e-6
     assert law.mass == pytest.approx(BY_WEIGHT, abs=law.error)
+    guarded = trace(lambda uniforms: int((W / -torch.rand_like(W).clamp(min=1e-8).log()).argmax()))
+    assert 1e-8 <= guarded.error <= 1e-7
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.corpus.one_token import draw
 from otm.audit import BlockCandidate
 
 
@@ -68,21 +69,13 @@ def textbook_batch(
             break
     if len(rows[0]) == gamma:
         for b in range(batch):
-            rows[b].append(_draw(target[b, gamma], uniforms[b - batch]))
+            rows[b].append(draw(target[b, gamma], uniforms[b - batch]))
     return rows, len(rows[0])
 
 
 def _replace(draft: Any, target: Any, uniform: Any) -> int:
     weights = np.maximum(target - draft, 0.0)
-    return _draw(weights if weights.sum() > 0 else target, uniform)
-
-
-def _draw(weights: Any, uniform: Any) -> int:
-    cumulative = np.cumsum(weights)
-    return min(
-        int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right")),
-        len(cumulative) - 1,
-    )
+    return draw(weights if weights.sum() > 0 else target, uniform)
 
 
 LISTING = BlockCandidate(
@@ -120,7 +113,7 @@ def beside_another_row() -> BlockCandidate:
 
     def first_of_two(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[list[int], int]:
         gamma = len(drafts)
-        others = np.asarray([_draw(draft[i], uniforms[i]) for i in range(gamma)])
+        others = np.asarray([draw(draft[i], uniforms[i]) for i in range(gamma)])
         both: NDArray[Any] = np.stack([np.asarray(drafts), others])
         rows, count = textbook_batch(
             np.stack([draft] * 2), np.stack([target] * 2), both, uniforms[gamma:]

@@ -1,8 +1,14 @@
-"""What audits by samples may miss, and how often they may be wrong: one budget for all of them."""
+"""What audits may cost: how much samples may miss and how often they may be wrong, one budget for
+all of them (`Errors`); and how long somebody's code may run (`Deadline`).
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
+from collections.abc import Callable
+from typing import Any
 
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, check_real
@@ -67,8 +73,8 @@ class Errors:
         """Return the one total variation to be found, checked to be at least `low`."""
         if isinstance(self.detect, DetectionBudget):
             raise InvalidParameter(
-                "Only audits of steps, trees and generations choose what they find by the time; "
-                "this one needs a number. Pass Errors(detect=0.02), say."
+                "Only audits that draw by themselves choose what they find by the time; this one "
+                "needs a number. Pass Errors(detect=0.02), say."
             )
         return check_real(self.levels(default)[0], name="detect", low=low, high=1.0)
 
@@ -97,3 +103,48 @@ def check_errors(errors: object) -> Errors:
 
 USUAL = Errors()
 """What audits take unless they are given another budget."""
+
+
+class OutOfTime(BaseException):
+    """Time is up; raised by a limited candidate at its next call.
+
+    No `Exception`: what a candidate raises is caught and counted, this must get through.
+    """
+
+
+class Deadline:
+    """How long somebody's code may run: its calls end a check when time is up.
+
+    Args:
+        seconds: for all checks together.
+        spare: seconds on top, for what a verdict needs, or for a counterexample.
+
+    >>> late = Deadline(0.0)
+    >>> late.start(share=1.0, with_spare=True)
+    >>> late.limit(max)(1, 2)
+    Traceback (most recent call last):
+    otm.audit.budget.OutOfTime
+    """
+
+    def __init__(self, seconds: float = math.inf, *, spare: float = 0.0) -> None:
+        self.seconds, self.spare = seconds, spare
+        self.restart(seconds)
+
+    def restart(self, seconds: float) -> None:
+        """Begin to count so many seconds."""
+        self.until = self.stop = time.monotonic() + seconds
+
+    def start(self, *, share: float, with_spare: bool) -> None:
+        """Give the next check a share of all the time, and the spare time if it may have that."""
+        most = self.until + (self.spare if with_spare else 0.0)
+        self.stop = min(most, time.monotonic() + share * (self.seconds + self.spare))
+
+    def limit(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function, which raises `OutOfTime` where it is called too late."""
+
+        def in_time(*arguments: Any) -> Any:
+            if time.monotonic() > self.stop:
+                raise OutOfTime
+            return function(*arguments)
+
+        return in_time

@@ -14,6 +14,7 @@ Each test has a seed of its own, made from its name: the same on every run and e
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -54,14 +55,13 @@ def assert_lossless(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     """State the false-alarm probability of all audits together."""
-    reports = [report for reports in terminalreporter.stats.values() for report in reports]
-    properties = [
-        entry
-        for report in reports
+    found = [
+        value
+        for report in itertools.chain(*terminalreporter.stats.values())
         if getattr(report, "when", "") == "call"
-        for entry in report.user_properties
+        for name, value in report.user_properties
+        if name == _PROPERTY
     ]
-    found = [value for name, value in properties if name == _PROPERTY]
     if found:
         terminalreporter.write_line(
             f"otm: {len(found)} audit{'s' * (len(found) != 1)} found nothing; in such a run a "

@@ -5,25 +5,29 @@ its errors.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
 import otm
 from otm import audit
 from otm.audit.batteries import battery
-from otm.audit.deadline import Deadline, OutOfTime
+from otm.audit.budget import Deadline, OutOfTime
 from tests.audit.callables import as_floats, maximal, one_uniform, recursive
 
 
-def test_time_that_is_up_is_no_failure_of_the_candidate() -> None:
+@pytest.mark.parametrize("verify", [maximal, as_floats(maximal)])
+def test_time_that_is_up_is_no_failure_of_the_candidate(verify: Any) -> None:
     problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))
-    for verify in (maximal, as_floats(maximal)):
-        with pytest.raises(OutOfTime):
-            audit.exact(audit.TokenCandidate(verify).limited(Deadline(-1.0)), problem)
-        assert (
-            audit.exact(audit.TokenCandidate(verify).limited(Deadline(1e6)), problem).verdict
-            == "lossless"
-        )
+    candidate = audit.TokenCandidate(verify)
+    with pytest.raises(OutOfTime):
+        audit.exact(candidate.limited(Deadline(-1.0)), problem)
+    assert audit.exact(candidate.limited(Deadline(1e6)), problem).verdict == "lossless"
+
+
+def test_a_kernel_of_batches_without_time_is_not_even_timed() -> None:
+    result = battery(audit.BatchCandidate(lambda p, q, d, rng: d[:, 0]), seconds=0, shrink_for=0)
+    assert (result.verdict, result.audits) == ("no verdict", {})
 
 
 def test_a_battery_without_time_has_no_verdict_and_says_what_it_lacks() -> None:

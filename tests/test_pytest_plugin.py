@@ -39,14 +39,15 @@ def test_seed(assert_lossless):
 RUNS = """
 import sys, pytest
 for options in ([], ["-k", "seed"], ["-k", "seed", "--otm-seed", "1"]):
-    pytest.main(["-p", "otm_pytest", "-p", "no:cacheprovider", "-q", "-rP", *options])
+    pytest.main(["-p", "otm.pytest_plugin", "-p", "no:cacheprovider", "-q", "-rP", *options])
     print("END")
 """
 
 
 def test_the_fixture(tmp_path: Path) -> None:
     (tmp_path / "test_kernels.py").write_text(TESTS, encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    alone = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = os.environ | alone
     command = [sys.executable, "-c", RUNS]
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment
@@ -68,17 +69,17 @@ def test_the_fixture(tmp_path: Path) -> None:
 
 def test_importing_the_plugin_imports_nothing_else() -> None:
     code = (
-        "import sys, pytest; before = set(sys.modules); import otm_pytest; "
-        "print(sorted(set(sys.modules) - before))"
+        "import sys, pytest; before = set(sys.modules); import otm.pytest_plugin; "
+        "print(sorted(set(sys.modules) - before - sys.stdlib_module_names))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "['otm_pytest']"
+    assert done.stdout.strip() == "['otm', 'otm.pytest_plugin']"
 
 
 def test_pytest_finds_it() -> None:
     entries = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
         "entry-points"
     ]
-    assert entries["pytest11"] == {"otm_pytest": "otm_pytest"}
+    assert entries["pytest11"] == {"otm": "otm.pytest_plugin"}

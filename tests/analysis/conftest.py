@@ -1,0 +1,82 @@
+"""What tests of commands share: a run of the command line, copies of the shipped draft."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from analysis import __main__ as application
+from analysis.files import SHIPPED_PAIR
+
+
+class Ended(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Ended]:
+    """Run the command line with words that are written as text."""
+
+    def run(*words: object) -> Ended:
+        monkeypatch.setattr("sys.argv", ["analysis", *map(str, words)])
+        try:
+            code = application.main()
+        except SystemExit as stopped:
+            code = int(stopped.code or 0)
+        return Ended(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def printed(command: Callable[..., Ended]) -> Callable[..., str]:
+    """Run a command that ends well, and return what it printed."""
+
+    def run(*words: object) -> str:
+        ended = command(*words)
+        assert ended.code == 0, ended.err
+        return ended.out
+
+    return run
+
+
+@pytest.fixture
+def refused(command: Callable[..., Ended]) -> Callable[..., str]:
+    """Run a command that is refused in a short message, and return that."""
+
+    def run(*words: object) -> str:
+        ended = command(*words)
+        assert ended.code == 2, ended.out
+        assert ended.err.startswith("error: ") and "Traceback" not in ended.err
+        assert len(ended.err) < 1_000
+        return ended.err
+
+    return run
+
+
+@pytest.fixture
+def copied_draft(tmp_path: Path) -> Path:
+    """A copy of the shipped draft that may be damaged."""
+    return Path(shutil.copytree(SHIPPED_PAIR / "draft", tmp_path / "draft"))
+
+
+@pytest.fixture
+def edit_json() -> Callable[..., None]:
+    """Write fields of a file's JSON object anew."""
+
+    def edit(path: Path, **changes: object) -> None:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps(record | changes), encoding="utf-8")
+
+    return edit

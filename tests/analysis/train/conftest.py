@@ -1,0 +1,27 @@
+"""Runs of training that are interrupted where a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from analysis.train import resumable
+
+
+@pytest.fixture
+def interrupt_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
+    """Write a checkpoint after every step, and end the run at the one after so many steps."""
+    write = resumable.write_checkpoint
+    monkeypatch.setattr(resumable, "SAVE_EVERY", 0.0)
+
+    def end_after(last: int | None) -> None:
+        def interrupting(*arguments: Any, step: int, **options: Any) -> None:
+            write(*arguments, step=step, **options)
+            if step == last:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(resumable, "write_checkpoint", interrupting)
+
+    return end_after
