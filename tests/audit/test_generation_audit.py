@@ -95,7 +95,6 @@ TWO_ROWS = {"prompts": [(0, 1), (1,)], "length": 2}
         (right, {**TWO_ROWS, "padding": "right"}),
         (in_torch, {}),
     ],
-    ids=str,
 )
 def test_what_is_done_right_is_lossless(loop: Any, options: Any) -> None:
     """Temperatures, top-p, an end and padding on the left: the battery of the template."""

@@ -76,7 +76,6 @@ class TestPositions:
             "position,rate\n0,80\n",
             "position,rate\n0,0.6\n1,0.8\n",
         ],
-        ids=repr,
     )
     def test_damaged_csv_is_refused(self, text: str) -> None:
         with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):
@@ -99,7 +98,6 @@ class TestPositions:
                 for bad in (0, 3, 1.0, True)
             ),
         ],
-        ids=repr,
     )
     def test_what_is_no_chain_is_refused(self, make: Any, argument: object) -> None:
         with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from analysis.advise import record as written_by
+from analysis.advise import end_to_end as written_by
 from analysis.advise.costs import StepModel
 from analysis.advise.families import FAMILIES
 from analysis.errors import AnalysisError
