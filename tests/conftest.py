@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,26 @@ settings.load_profile("suite")
 # each would compile some two hundred modules anew.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(sys.prefix) / "bytecode"))
+
+# Tests of what an optional library does are left out where it is not installed; all others run.
+_ABOUT = {
+    "matplotlib": "contracts/calls contracts/test_on_the_pair test_drawing test_plot test_tabular",
+    "numba": "overlap/test_compiled table/compiled/test_driver table/compiled/test_second_pass "
+    "verifiers/optimal/test_draws",
+    "ot": "transport/test_lp",
+    "torch": "contracts/test_backends contracts/test_bad_input contracts/test_devices devices "
+    "contracts/test_gradients contracts/test_memory contracts/test_walk engines/test_chain "
+    "overlap/test_arrays overlap/test_gradient overlap/test_rows table/test_table test_losses "
+    "tracing/intercept/test_interception tracing/intercept/test_laws "
+    "tracing/intercept/test_of_torch",
+    "tqdm": "commands/test_printing",
+}
+collect_ignore = [
+    f"{module}.py"
+    for library, modules in _ABOUT.items()
+    if importlib.util.find_spec(library) is None
+    for module in modules.split()
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
