@@ -497,8 +497,9 @@ def walk_sequences(
     *,
     weight: Callable[[Context], float],
     accepted: Callable[[Context], NDArray[np.float64]],
+    shares: NDArray[np.float64],
 ) -> StepTally:
-    """Follow K independent sequences of which any is as likely as the others to win.
+    """Follow the winner of K independent sequences, each of which has the same law if it wins.
 
     With f(u) the probability that path u is accepted and P(u) that one sequence begins with it, the
     step ends after u with y with probability f(u) q(y | u) − f(uy).
@@ -508,6 +509,7 @@ def walk_sequences(
         models: draft and target, asked once for each context.
         weight: u → f(u)/P(u).
         accepted: u → f(uy)/P(u) for every next token y `(V,)`.
+        shares: `(K,)` how often each sequence is the winner, over all of them.
     """
     tally = StepTally(shape, models.start)
     level = {models.start: 1.0}  # P(u) of the paths that can be accepted
@@ -521,9 +523,8 @@ def walk_sequences(
                 require_affordable(len(following))
                 following[*context, token] = mass * float(drawn[token])
         level = following
-        at_depth = np.flatnonzero(shape.levels == depth)
         reached = sum(mass * weight(context) for context, mass in level.items())
-        tally.reached[at_depth] = reached / len(at_depth)
+        tally.reached[shape.levels == depth] = reached * shares
     for context, mass in level.items():
         tally.end_by(context, mass * weight(context) * models.target(context))
     return tally
