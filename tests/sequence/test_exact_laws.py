@@ -206,6 +206,7 @@ class TestLaws:
         assert found.sum() == pytest.approx(np.sum(target * np.log(target / law)), abs=1e-14)
         first, wanted = law.sum(axis=(1, 2)), target.sum(axis=(1, 2))
         assert found[0] == pytest.approx(np.sum(wanted * np.log(wanted / first)), abs=1e-14)
+        assert divergence_by_position(first, target=wanted) == pytest.approx(found[:1])
         # The same conditionals: what is left is the square of rounding, and not below zero.
         same = divergence_by_position(target * [[[1.5]], [[0.5]], [[1.0]]], target=target)
         assert (same[1:] >= 0).all() and (same[1:] < 1e-31).all()

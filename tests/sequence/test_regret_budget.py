@@ -68,3 +68,7 @@ def test_no_budget_is_greedy_decoding() -> None:
     ):
         law = step_law(exact, draft=draft, target=target, context=[])
         assert law.tokens.tolist() == [[1]]
+    # What is spent to the last bit is not too much.
+    regret = float(np.log(0.55) - np.log(0.45))
+    law = step_law(RegretBudget(1, regret, gate=regret), draft=draft, target=target, context=[])
+    assert law.tokens.tolist() == [[0, 1]]

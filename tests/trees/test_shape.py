@@ -75,6 +75,7 @@ def test_constructors() -> None:
         *((i, j) for i in range(2) for j in range(3)),
     }
     assert TreeShape.prefix_tree([]) == TreeShape([])
+    assert TreeShape([0, 0]) != TreeShape([0, 1]) != [0, 1]
     assert (
         TreeShape.prefix_tree([1] * 4)
         == TreeShape.chain(4)
