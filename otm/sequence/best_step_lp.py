@@ -285,6 +285,7 @@ def _repaired(instance: _Instance, transport: NDArray[np.float64]) -> NDArray[np
 def _capped(extra: float, share: NDArray[np.float64], levels: NDArray[np.float64]) -> float:
     """Return the largest θ ≤ extra + Σ share·min(levels, θ), by Newton's method from the right.
 
+    >>> import numpy as np
     >>> _capped(0.25, np.array([0.5]), np.array([1.0]))  # 1/4 + 1/2·min(1, 1/2)
     0.5
     """

@@ -69,6 +69,7 @@ def next_weight(
 ) -> float:
     """Return min(1, w·q(x)/p(x)), 0 where p(x) = 0.
 
+    >>> import numpy as np
     >>> next_weight(0.5, np.array([0.75, 0.25, 0.0]), np.array([0.25, 0.25, 0.5]), 1)
     0.5
     >>> next_weight(1.0, *np.eye(2), 1)
@@ -135,7 +136,7 @@ def verify_block(
 
 
 def walk_blocks(shape: TreeShape, models: StepModels, *, gamma: float) -> StepTally:
-    """Follow the paths of K sequences by f(uy) = min(f(u) q(y | u), γ P(uy))."""
+    """Follow the paths of K sequences by f(uy) = min(f(u) q(y | u), γ P(uy)), the first to pass."""
     weights = {models.start: 1.0}
 
     def weight(context: Context) -> float:
@@ -149,4 +150,9 @@ def walk_blocks(shape: TreeShape, models: StepModels, *, gamma: float) -> StepTa
     def accepted(context: Context) -> NDArray[np.float64]:
         return np.minimum(weight(context) * models.target(context), gamma * models.draft(context))
 
-    return walk_sequences(shape, models, weight=weight, accepted=accepted)
+    # One sequence is rejected with probability r, all of them with r^K = 1 − Σ f(y).
+    rejected = max(0.0, 1.0 - float(accepted(models.start).sum())) ** (1.0 / shape.width)
+    shares = rejected ** np.arange(shape.width)
+    return walk_sequences(
+        shape, models, weight=weight, accepted=accepted, shares=shares / shares.sum()
+    )

@@ -71,7 +71,9 @@ class DraftTree:
     def contexts_along(self, vertices: Sequence[int]) -> list[Context]:
         """Return the contexts before and after each token of a path of vertices from the root.
 
-        >>> tree = DraftTree(TreeShape.chain(2), (4,), np.array([-1, 5, 7]), draft={})
+        >>> import numpy as np
+        >>> import otm
+        >>> tree = DraftTree(otm.trees.TreeShape.chain(2), (4,), np.array([-1, 5, 7]), draft={})
         >>> tree.contexts_along([1, 2])
         [(4,), (4, 5), (4, 5, 7)]
         """
@@ -81,7 +83,9 @@ class DraftTree:
     def step_along(self, vertices: Sequence[int], token: int) -> Step:
         """Return the step that accepts a path of vertices from the root and adds a token.
 
-        >>> tree = DraftTree(TreeShape.chain(2), (), np.array([-1, 5, 7]), draft={})
+        >>> import numpy as np
+        >>> import otm
+        >>> tree = DraftTree(otm.trees.TreeShape.chain(2), (), np.array([-1, 5, 7]), draft={})
         >>> tree.step_along([1], 3)
         Step(tokens=(5, 3), accepted=1, stopped='rejected', survivors=((1,),))
         """
@@ -99,7 +103,8 @@ class DraftTree:
 def children_of(shape: TreeShape) -> list[tuple[int, ...]]:
     """Return the children of every vertex, listed once per shape.
 
-    >>> children_of(TreeShape.sequences(2, 2))
+    >>> import otm
+    >>> children_of(otm.trees.TreeShape.sequences(2, 2))
     [(1, 2), (3,), (4,), (), ()]
     """
     return [shape.children(vertex) for vertex in range(shape.num_nodes + 1)]
@@ -109,7 +114,8 @@ def children_of(shape: TreeShape) -> list[tuple[int, ...]]:
 def longest_paths(shape: TreeShape) -> list[tuple[int, ...]]:
     """Return the vertices below the root on the way to each vertex of the last level.
 
-    >>> longest_paths(TreeShape.delayed(1, 2, 2))
+    >>> import otm
+    >>> longest_paths(otm.trees.TreeShape.delayed(1, 2, 2))
     [(1, 2, 4), (1, 3, 5)]
     """
     below = children_of(shape)
@@ -315,6 +321,7 @@ def step(
 
     Cost: one draft call per level, one target call.
 
+    >>> import numpy as np
     >>> from otm.sequence import SpeculativeSampling, Sampled, ZerothOrder
     >>> model = ZerothOrder([0.0, 1.0])
     >>> once = step(
@@ -344,8 +351,10 @@ def step(
 def evaluate(target: LanguageModel, tree: DraftTree) -> dict[Context, NDArray[np.float64]]:
     """Return the target's distribution after every vertex of a drafted tree, by one call.
 
+    >>> import numpy as np
+    >>> import otm
     >>> from otm.sequence import ZerothOrder
-    >>> tree = DraftTree(TreeShape.chain(1), (), np.array([-1, 0]), draft={})
+    >>> tree = DraftTree(otm.trees.TreeShape.chain(1), (), np.array([-1, 0]), draft={})
     >>> evaluate(ZerothOrder([0.5, 0.5]), tree)
     {(): array([0.5, 0.5]), (0,): array([0.5, 0.5])}
     """
@@ -372,6 +381,7 @@ def steps(
 
     Cost: one target call per step.
 
+    >>> import numpy as np
     >>> import itertools
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
     >>> model = ZerothOrder([0.0, 1.0])
@@ -424,6 +434,7 @@ def generate(
 
     Cost: one target call per step.
 
+    >>> import numpy as np
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
     >>> model = ZerothOrder([0.0, 1.0])
     >>> text = generate(

@@ -45,10 +45,11 @@ class Ersd(TreeDecoder, DeferredDecoder):
     Cost: one draft call per level, one target call; O(V) clocks per drafting vertex.
     Reference: ERSD [Kobus & Gündüz 2025], Section 3, Algorithms 2 and 5.
 
+    >>> import otm
     >>> from otm.sequence import ZerothOrder, step_law
     >>> draft = ZerothOrder([0.5, 0.2, 0.15, 0.1, 0.05])
     >>> target = ZerothOrder([0.1, 0.3, 0.05, 0.25, 0.3])
-    >>> law = step_law(Ersd(TreeShape.batch(2)), draft=draft, target=target, context=[])
+    >>> law = step_law(Ersd(otm.trees.TreeShape.batch(2)), draft=draft, target=target, context=[])
     >>> round(law.block_efficiency, 6)  # 1 + the race's .724113
     1.724113
     """

@@ -220,6 +220,7 @@ def generated_law(
 
     Cost: one `step_law` per context that a step may begin at.
 
+    >>> import otm
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
     >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
     >>> lossy = SpeculativeSampling(1, otm.Lenience(0.5))  # accepts every draft, a token from p
@@ -288,6 +289,7 @@ def divergence_by_position(
     negative, and entries of 1e-19 keep their digits as far as the masses given have them.
     Reference: the chain rule; mentored decoding's budget holds per position [Tran-Thien 2023].
 
+    >>> import numpy as np
     >>> target = np.full((2, 2), 0.25)
     >>> skewed = np.array([[0.375, 0.375], [0.125, 0.125]])
     >>> divergence_by_position(skewed, target=target).round(
@@ -497,8 +499,9 @@ def walk_sequences(
     *,
     weight: Callable[[Context], float],
     accepted: Callable[[Context], NDArray[np.float64]],
+    shares: NDArray[np.float64],
 ) -> StepTally:
-    """Follow K independent sequences of which any is as likely as the others to win.
+    """Follow the winner of K independent sequences, each of which has the same law if it wins.
 
     With f(u) the probability that path u is accepted and P(u) that one sequence begins with it, the
     step ends after u with y with probability f(u) q(y | u) − f(uy).
@@ -508,6 +511,7 @@ def walk_sequences(
         models: draft and target, asked once for each context.
         weight: u → f(u)/P(u).
         accepted: u → f(uy)/P(u) for every next token y `(V,)`.
+        shares: `(K,)` how often each sequence is the winner, over all of them.
     """
     tally = StepTally(shape, models.start)
     level = {models.start: 1.0}  # P(u) of the paths that can be accepted
@@ -521,9 +525,8 @@ def walk_sequences(
                 require_affordable(len(following))
                 following[*context, token] = mass * float(drawn[token])
         level = following
-        at_depth = np.flatnonzero(shape.levels == depth)
         reached = sum(mass * weight(context) for context, mass in level.items())
-        tally.reached[at_depth] = reached / len(at_depth)
+        tally.reached[shape.levels == depth] = reached * shares
     for context, mass in level.items():
         tally.end_by(context, mass * weight(context) * models.target(context))
     return tally

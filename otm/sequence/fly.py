@@ -7,7 +7,8 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.pmf import check_real, settle_counts
+from otm.pmf import check_count, check_real
+from otm.scheme import parameter
 from otm.sequence.decoder import Conditionals, DraftTree, Step
 from otm.sequence.greedy_chain import GreedyChain, read_chain
 from otm.sequence.randomness import Randomness
@@ -58,14 +59,9 @@ class Fly(GreedyChain):
     title = "FLy"
     display_fields = ("window", "entropy", "samples")
 
-    window: int = 6
-    entropy: float = 0.3
-    samples: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        settle_counts(self, window=1, samples=0)
-        object.__setattr__(self, "entropy", check_real(self.entropy, name="entropy", low=0.0))
+    window: int = parameter(6, check_count)
+    entropy: float = parameter(0.3, check_real, low=0.0)
+    samples: int = parameter(0, check_count, minimum=0)
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Compare all drafts with the target's tokens, then keep those before the first failure."""

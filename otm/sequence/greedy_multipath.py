@@ -196,6 +196,7 @@ def selected_law(
         odds: α ≥ 0.
         count: K.
 
+    >>> import numpy as np
     >>> half = np.array([0.5, 0.5])  # both are low; one is high
     >>> selected_law(half, lower=np.array([0, 0.5]), higher=np.array([0.5, 0]), odds=0.0, count=2)
     array([0.25, 0.75])

@@ -81,6 +81,7 @@ def level_cut_upper(
     Accuracy: an empirical Bernstein bound, of width 1/√n times the spread, and 1/n times Σ λ.
     Reference: docs/theory.md, "Tree cuts"; Maurer & Pontil 2009, Theorem 4.
 
+    >>> import numpy as np
     >>> from otm.sequence import ZerothOrder
     >>> models = {"draft": ZerothOrder([0.75, 0.25]), "target": ZerothOrder([0.5, 0.5])}
     >>> rng = np.random.default_rng(0)
@@ -128,6 +129,7 @@ def level_cut_upper(
 def conjugate(slopes: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     """Return φ*(λ) = max_x [1 − (1 − x)^K − λx] for 0 ≤ λ ≤ K: 1 − λ + (K − 1)(λ/K)^{K/(K−1)}.
 
+    >>> import numpy as np
     >>> conjugate(np.array([0.0, 1.0, 2.0]), 2)
     array([1.  , 0.25, 0.  ])
     """

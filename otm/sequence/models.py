@@ -92,7 +92,8 @@ class ZerothOrder(OneByOne):
 
     Reference: ERSD, Section 4 (0-th order sources).
 
-    >>> ZerothOrder([0.5, 0.5]).next([1, 0, 1])
+    >>> import otm
+    >>> otm.sequence.ZerothOrder([0.5, 0.5]).next([1, 0, 1])
     array([0.5, 0.5])
     """
 
@@ -181,7 +182,8 @@ class TableModel(OneByOne):
         InvalidDistribution: if an entry is not a distribution.
         InvalidParameter: if the table is empty.
 
-    >>> TableModel({(): [0.5, 0.5]}).next([])
+    >>> import otm
+    >>> otm.sequence.TableModel({(): [0.5, 0.5]}).next([])
     array([0.5, 0.5])
     """
 
@@ -282,7 +284,8 @@ class Memoised(DerivedModel):
     Raises:
         InvalidDistribution: on use, if an answer is no distribution.
 
-    >>> Memoised(ZerothOrder([0.5, 0.5])).next_batch([(0,), (1,), (0,)]).shape
+    >>> import otm
+    >>> Memoised(otm.sequence.ZerothOrder([0.5, 0.5])).next_batch([(0,), (1,), (0,)]).shape
     (3, 2)
     """
 
@@ -325,7 +328,8 @@ class Absorbing(DerivedModel):
     Raises:
         InvalidParameter: if `eos` is no token of the model's, or `start` no integer ≥ 0.
 
-    >>> Absorbing(ZerothOrder([0.5, 0.5]), eos=1).next([0, 1, 1])
+    >>> import otm
+    >>> Absorbing(otm.sequence.ZerothOrder([0.5, 0.5]), eos=1).next([0, 1, 1])
     array([0., 1.])
     """
 
@@ -383,6 +387,7 @@ def markov_pair(
 
     Cost: O(V^{m+1}). Reference: ERSD, Section 4 (m-th order Markov sources).
 
+    >>> import numpy as np
     >>> draft, target = markov_pair(3, order=2, similarity=1.0, rng=np.random.default_rng(0))
     >>> draft.order, bool(np.all(draft.table == target.table))
     (2, True)

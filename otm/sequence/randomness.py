@@ -93,6 +93,7 @@ class Sampled(Randomness):
     Raises:
         InvalidParameter: if `rng` is not a generator.
 
+    >>> import numpy as np
     >>> Sampled(np.random.default_rng(0)).choose(np.array([0.0, 1.0]))
     1
     """

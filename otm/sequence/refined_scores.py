@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from otm.drafts.iid import IID
-from otm.pmf import settle_counts
+from otm.pmf import check_count
+from otm.scheme import parameter
 from otm.sequence.block_verification import verify_block
 from otm.sequence.decoder import Conditionals, DraftTree, SequencesDecoder, Step, longest_paths
 from otm.sequence.exact_laws import DeferredDecoder, StepModels, StepTally, walk_sequences
@@ -80,11 +81,7 @@ class RefinedScores(SequencesDecoder, DeferredDecoder):
 
     drafts = IID(1)
 
-    cells: int = 64
-
-    def __post_init__(self) -> None:
-        settle_counts(self, cells=2)
-        super().__post_init__()
+    cells: int = parameter(64, check_count, minimum=2)
 
     def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
         """Draw K sequences level by level, from the draft model without its negligible tokens."""
@@ -112,6 +109,7 @@ class RefinedScores(SequencesDecoder, DeferredDecoder):
             dataclasses.replace(models, draft=draft),
             weight=paths.weight,
             accepted=paths.accepted,
+            shares=np.full(self.num_drafts, 1.0 / self.num_drafts),  # any may have the best score
         )
 
 
@@ -133,6 +131,7 @@ class WithoutNegligible(DerivedModel):
 def drop_negligible(masses: Vector) -> Vector:
     """Return rows `(..., V)` without masses below 2⁻⁴⁴, over what is left.
 
+    >>> import numpy as np
     >>> drop_negligible(np.array([1e-20, 0.25, 0.75]))
     array([0.  , 0.25, 0.75])
     """

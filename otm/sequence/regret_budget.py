@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import quiet
-from otm.pmf import check_real, settle_counts
+from otm.pmf import check_count, check_real
+from otm.scheme import parameter
 from otm.sequence.decoder import Conditionals, DraftTree, Step
 from otm.sequence.greedy_chain import GreedyChain, read_chain
 from otm.sequence.randomness import Randomness
@@ -54,16 +55,13 @@ class RegretBudget(GreedyChain):
     title = "regret budget"
     display_fields = ("budget", "gate", "mismatches")
 
-    budget: float = 2.0625
-    gate: float = 2.0625
-    mismatches: int = 1
+    budget: float = parameter(2.0625, check_real, low=0.0)
+    gate: float = parameter(2.0625, check_real, low=0.0)
+    mismatches: int = parameter(1, check_count, minimum=0)
     spent: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle_counts(self, mismatches=0)
-        object.__setattr__(self, "budget", check_real(self.budget, name="budget", low=0.0))
-        object.__setattr__(self, "gate", check_real(self.gate, name="gate", low=0.0))
         object.__setattr__(
             self, "spent", check_real(self.spent, name="spent", low=0.0, high=self.budget)
         )

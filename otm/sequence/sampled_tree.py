@@ -85,6 +85,7 @@ class SampledTree(SizedTree, PredictableTree):
     Reference: DySpec [Xiong et al. 2024], Algorithm 1; proof: docs/theory.md, "Trees that depend on
         the context".
 
+    >>> import otm
     >>> from otm.sequence import ZerothOrder, step_law
     >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
     >>> pair = SampledTree(2, 2, otm.RecursiveRejection())  # below 0, worth 3/4, or beside 1

@@ -86,9 +86,10 @@ class TraversalVerification(TreeDecoder, LawDecoder):
     Cost: one draft call per level, one target call; O(V) per drafted vertex.
     Reference: Weng et al. 2025 (2505.12398); proof: docs/theory.md, "Traversal verification".
 
+    >>> import otm
     >>> from otm.sequence import ZerothOrder, step_law
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
-    >>> chain = TraversalVerification(TreeShape.chain(2))
+    >>> chain = TraversalVerification(otm.trees.TreeShape.chain(2))
     >>> law = step_law(chain, draft=draft, target=target, context=[])
     >>> round(law.block_efficiency, 12)  # block verification: 1 + 11/9
     2.222222222222
@@ -183,6 +184,8 @@ def traverse(tree: DraftTree, target: Conditionals, randomness: Randomness, draf
 def younger_sibling_law(draft: NDArray[np.float64], token: int, law: Law) -> NDArray[np.float64]:
     """Return the law of the next child: unchanged if independent, else without the last token.
 
+    >>> import numpy as np
+    >>> import otm
     >>> younger_sibling_law(np.array([0.5, 0.25, 0.25]), 0, otm.WithoutReplacement(2))
     array([0. , 0.5, 0.5])
     """

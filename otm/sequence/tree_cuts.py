@@ -205,6 +205,7 @@ class PathTree:
 def hit_probability(mass: Vector, k: int) -> Vector:
     """Return φ(x) = 1 − (1 − x)^K, the probability that one of K draws meets a set of mass x.
 
+    >>> import numpy as np
     >>> hit_probability(np.array([0.0, 0.5, 1.0]), 2)
     array([0.  , 0.75, 1.  ])
     """

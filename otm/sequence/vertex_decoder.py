@@ -243,9 +243,10 @@ class Gsd(TreeDecoder, VertexDecoder):
     Reference: ERSD [Kobus & Gündüz 2025], Section 2 and Algorithm 4; Jeon et al. 2024; Sequoia
         2024.
 
+    >>> import otm
     >>> from otm.sequence import ZerothOrder, step_law
     >>> draft, target = ZerothOrder([0.937, 0.063]), ZerothOrder([0.777, 0.223])
-    >>> law = step_law(Gsd(TreeShape.batch(2)), draft=draft, target=target, context=[])
+    >>> law = step_law(Gsd(otm.trees.TreeShape.batch(2)), draft=draft, target=target, context=[])
     >>> round(law.block_efficiency, 12)  # both tokens drafted
     2.0
     """
@@ -278,9 +279,10 @@ class TreeVerification(TreeDecoder, VertexDecoder):
         vertex.
     Reference: SpecInfer [Miao et al. 2024]; losslessness: docs/theory.md, "Trees".
 
+    >>> import otm
     >>> from otm.sequence import ZerothOrder, step_law
     >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
-    >>> best = TreeVerification(TreeShape.batch(2), otm.IID(1), otm.Optimal())
+    >>> best = TreeVerification(otm.trees.TreeShape.batch(2), otm.IID(1), otm.Optimal())
     >>> law = step_law(best, draft=draft, target=target, context=[])
     >>> round(law.block_efficiency, 12)  # 1 + 15/16
     1.9375

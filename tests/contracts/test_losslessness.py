@@ -4,7 +4,7 @@ target's law, to 1e-12.
 Every drafted tree and every verdict is enumerated, on models of which each context has a
 distribution of its own, with zeros, ties, point masses, equal and disjoint conditionals. Trees too
 many for that (V^n > 256, in the corner all independent drafts) are done by deferred decisions,
-which `test_deferred.py` holds against the enumeration. A broken variant of each decoder must be
+which `test_exact_laws.py` holds against the enumeration. A broken variant of each decoder must be
 noticed.
 """
 

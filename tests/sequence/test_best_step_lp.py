@@ -16,7 +16,6 @@ import otm
 from otm.sequence import (
     BlockVerification,
     Decoder,
-    DeferredDecoder,
     DraftSelection,
     Ersd,
     Gsd,
@@ -35,9 +34,6 @@ from otm.trees import TreeShape
 from tests.sequence.toys import (
     DISTINCT,
     IID,
-    SIZES,
-    decoders,
-    num_trees,
     random_models,
     smooth_models,
 )
@@ -132,33 +128,6 @@ def test_against_the_literal_program(decoder: Decoder) -> None:
         assert found.value == pytest.approx(by_the_definition(decoder, draft, target), abs=1e-5)
 
 
-@pytest.mark.parametrize("block", range(4))
-def test_no_decoder_beats_it(block: int) -> None:
-    gaps = []
-    for index in range(block, 2 * len(SIZES), 4):
-        rng, size = np.random.default_rng([4, index]), SIZES[index % len(SIZES)]
-        draft, target = random_models(size.num_tokens, size.length, rng)
-        for decoder in decoders(size, index, rng):
-            if num_trees(decoder, size.num_tokens) <= 256:
-                best = best_step(decoder, draft=draft, target=target, context=[])
-                law = expected_step if isinstance(decoder, DeferredDecoder) else step_law
-                efficiency = law(decoder, draft=draft, target=target, context=[]).block_efficiency
-                assert efficiency <= best.upper + 1e-11, decoder  # races: their law is a quadrature
-                assert 1 <= best.value <= decoder.depth + 1 + CERTIFIED
-                gaps.append(best.upper - efficiency)
-    assert max(gaps) > 0.01  # and some leave something to be won
-
-
-def test_its_plan_accepts_as_it_says() -> None:
-    """f(u) ≤ q·f(parent): what it returns is a lossless plan, and its sum the value."""
-    draft, target = smooth_models(3, 2, 0)
-    found = best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])
-    assert 1 + sum(found.accepted.values()) == pytest.approx(found.lower, abs=1e-10)
-    for path, mass in found.accepted.items():
-        before = found.accepted[path[:-1]] if path[:-1] else 1.0
-        assert 0 <= mass <= target.next(path[:-1])[path[-1]] * before + 1e-15
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_certificates_hold_whatever_the_solver_says(seed: int) -> None:
     """Any proposed transport is repaired to a feasible plan, any multipliers bound from above."""
@@ -211,12 +180,6 @@ class TestEdges:
             context=[],
         )
         assert (found.lower, found.upper, found.accepted) == (1.0, 1.0, {})
-
-    def test_equal_models(self) -> None:
-        model = ZerothOrder([0.25, 0.75])
-        found = best_step(SpeculativeSampling(3), draft=model, target=model, context=[])
-        assert found.value == pytest.approx(4, abs=1e-10)
-        assert repr(found).startswith("BestStep(value=")
 
     def test_a_context(self) -> None:
         draft, target = smooth_models(2, 2, 3)

@@ -13,12 +13,10 @@ import pytest
 import otm
 from otm.sequence import (
     BestVerification,
-    BlockVerification,
     DraftSelection,
     StepLaw,
     best_step,
     completed_law,
-    expected_step,
     outcomes,
     sequence_law,
 )
@@ -52,21 +50,9 @@ def test_it_attains_the_best_step(size: int, length: int, k: int, regular: bool)
     assert np.abs(completed - sequence_law(target, [], length + 1)).sum() <= 2e-12
 
 
-def test_one_sequence_is_as_good_as_block_verification() -> None:
-    draft, target = smooth_models(2, 3, 5)
-    found = law_of(BestVerification(1, 3, draft, target))
-    block = expected_step(BlockVerification(3), draft=draft, target=target, context=[])
-    assert found.block_efficiency == pytest.approx(block.block_efficiency, abs=1e-9)
-
-
 def test_laws_of_ends_that_cannot_be_found_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = sys.modules["otm.sequence.best_verification"]
     monkeypatch.setattr(module, "_ROUNDS", 1)
     draft, target = smooth_models(3, 2, 8)
     with pytest.raises(otm.errors.SolverFailure, match="Take a smaller tree"):
         law_of(BestVerification(3, 2, draft, target))
-
-
-def test_counts_are_positive() -> None:
-    with pytest.raises(otm.errors.InvalidParameter):
-        BestVerification(0, 2, *smooth_models(2, 2, 0))

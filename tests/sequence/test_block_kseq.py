@@ -11,10 +11,7 @@ import otm
 from otm.sequence import (
     BlockKSeq,
     BlockVerification,
-    DraftSelection,
-    best_step,
     expected_step,
-    step_law,
 )
 from tests.sequence.toys import distance, random_models
 
@@ -35,18 +32,3 @@ def test_special_cases(seed: int) -> None:
         for decoder in (BlockKSeq(1, 2), BlockVerification(2))
     )
     assert distance(alone.law, block.law) <= 1e-12
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_its_law_is_what_enumeration_finds(seed: int) -> None:
-    draft, target = random_models(2 + seed % 2, 2, np.random.default_rng([2, seed]))
-    decoder = BlockKSeq(2, 2)
-    enumerated = step_law(decoder, draft=draft, target=target, context=[])
-    assert (
-        distance(enumerated, expected_step(decoder, draft=draft, target=target, context=[]).law)
-        <= 1e-12
-    )
-    assert (
-        enumerated.block_efficiency
-        <= best_step(DraftSelection(2, 2), draft=draft, target=target, context=[]).upper + 1e-12
-    )

@@ -13,8 +13,6 @@ from otm.sequence import (
     Fly,
     GreedyChain,
     RegretBudget,
-    SpeculativeSampling,
-    ZerothOrder,
     completed_law,
     expected_step,
     loose_step,
@@ -77,9 +75,3 @@ def test_one_draft_redrawn_off_itself_is_on_the_frontier() -> None:
     draft, target = random_models(3, 2, np.random.default_rng(3))
     found = loose_step(Fly(1, samples=2), draft=draft, target=target, context=[])
     assert found.block_efficiency == pytest.approx(found.frontier, abs=1e-15)
-
-
-def test_another_decoder_is_refused() -> None:
-    half = ZerothOrder([0.5, 0.5])
-    with pytest.raises(otm.errors.InvalidParameter, match="GreedyChain"):
-        loose_step(SpeculativeSampling(1), draft=half, target=half, context=[])  # type: ignore[arg-type]

@@ -4,7 +4,6 @@ that a public version breaks.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from fractions import Fraction
 
@@ -19,11 +18,8 @@ from otm.sequence import (
     expected_step,
     step_law,
 )
-from otm.sequence.block_verification import verify_block
-from otm.sequence.decoder import Conditionals, DraftTree, Step
 from otm.sequence.greedy_multipath import RankedTokens, selected_law
-from otm.sequence.randomness import Randomness
-from tests.sequence.toys import bias, distance, random_models, smooth_models
+from tests.sequence.toys import distance, random_models
 
 
 def by_the_formula(draft: list[Fraction], odds: Fraction, count: int) -> list[Fraction]:
@@ -130,62 +126,6 @@ def test_more_sequences_can_lose() -> None:
     for count in (1, 2, 3, 8):
         found = expected_step(GreedyMultipath(count, 1), draft=model, target=model, context=[])
         assert found.block_efficiency == pytest.approx(1.5 + 0.5**count, abs=1e-14)
-
-
-@dataclasses.dataclass(frozen=True)
-class CappedRanks(GreedyMultipath):
-    """Ranks by min(1, q/p), as a public implementation: of equals the first drafted goes on, the
-    law assumes another order.
-    """
-
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        drafted = tree.tokens[1:].tolist()
-        p, q = tree.draft[()], target(())
-        capped = np.minimum(q, p)  # as a target: min(1, q/p) = min(p, q)/p
-        ranked = RankedTokens.of(p, capped, 0.0, self.num_drafts)
-        token = max(drafted, key=lambda x: min(1.0, q[x] / p[x]))  # the first of those that tie
-        kept, after = verify_block([(), (token,)], lambda _: ranked.selected, target, randomness)
-        return Step((*(token,) * kept, randomness.choose(after)), kept, "rejected")
-
-
-class TestTies:
-    """The law of the selected token belongs to a strict order; capped ratios tie, and what breaks
-    the ties must be the same.
-    """
-
-    def test_equal_models_give_another_law(self) -> None:
-        # The first draft is taken, of law (1/2, 1/2), and verified against (1/4, 3/4): (1/2 + 1/6,
-        # 1/3).
-        model = ZerothOrder([0.5, 0.5])
-        assert bias(CappedRanks(2, 1), model, model, step=step_law) == pytest.approx(
-            1 / 6, abs=1e-15
-        )
-
-    def test_three_tokens(self) -> None:
-        draft, target = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.35, 0.45])
-        assert bias(CappedRanks(2, 1), draft, target, step=step_law) == pytest.approx(
-            7 / 130, abs=1e-15
-        )
-        assert bias(GreedyMultipath(2, 1), draft, target, step=step_law) <= 1e-15
-
-    def test_without_ties_it_is_the_same_scheme(self) -> None:
-        # one token alone reaches 1
-        draft, target = (
-            ZerothOrder([0.2, 0.3, 0.5]),
-            ZerothOrder([0.1, 0.2, 0.7]),
-        )
-        assert bias(CappedRanks(2, 1), draft, target, step=step_law) <= 1e-15
-
-
-def test_no_better_than_the_best_step() -> None:
-    for seed in range(4):
-        draft, target = smooth_models(2, 2, seed)
-        models = {"draft": draft, "target": target, "context": []}
-        decoder = GreedyMultipath(2, 2)
-        assert (
-            expected_step(decoder, **models).block_efficiency
-            <= best_step(decoder, **models).upper + 1e-12
-        )
 
 
 def test_a_long_improbable_block_of_many_sequences() -> None:

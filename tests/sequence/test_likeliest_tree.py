@@ -9,19 +9,14 @@ import itertools
 import numpy as np
 import pytest
 
-import otm
 from otm.sequence import (
-    Gsd,
     LikeliestTree,
     ZerothOrder,
     best_step,
     expected_step,
-    markov_pair,
     matched_tokens,
-    sequence_law,
 )
 from otm.sequence.randomness import Enumerated
-from otm.trees import TreeShape
 from tests.sequence.toys import random_models
 
 
@@ -99,31 +94,6 @@ def test_one_tree_answers_for_all_smaller_ones(seed: int) -> None:
         assert found.reached.sum() == pytest.approx(whole[size], abs=1e-14)
 
 
-def test_for_its_own_drafter_no_tree_of_its_size_does_better() -> None:
-    """The target is the draft: 1 + Σ P(u), against every tree of five vertices that a fixed shape
-    of distinct children can be.
-    """
-    draft, _ = markov_pair(3, order=1, rng=np.random.default_rng(3))
-    models = {"draft": draft, "target": draft, "context": [0]}
-    best = matched_tokens(LikeliestTree(3, 3), **models)[-1]
-    law = sequence_law(draft, [0], 3)
-    every = {
-        path: float(law[path].sum())
-        for n in (1, 2, 3)
-        for path in itertools.product(range(3), repeat=n)
-    }
-    trees = [
-        chosen
-        for chosen in itertools.combinations(every, 3)
-        if all(len(path) == 1 or path[:-1] in chosen for path in chosen)
-    ]
-    assert best == pytest.approx(
-        1 + max(sum(every[path] for path in chosen) for chosen in trees), abs=1e-14
-    )
-    # sampled drafts of an equal model are never rejected
-    assert best <= best_step(Gsd(TreeShape([0, 1, 2])), **models).upper
-
-
 def test_at_a_vocabulary_of_a_hundred_thousand() -> None:
     """Ties and zeros included, the selection without a sort is the stable sort's."""
     rng = np.random.default_rng(5)
@@ -131,18 +101,3 @@ def test_at_a_vocabulary_of_a_hundred_thousand() -> None:
     mass /= mass.sum()
     tree = LikeliestTree(300, 1).draft(ZerothOrder(mass), (), Enumerated({}))
     assert tree.tokens[1:].tolist() == np.argsort(-mass, kind="stable")[:300].tolist()
-
-
-def test_wrong_arguments() -> None:
-    model = ZerothOrder([0.5, 0.5])
-    for wrong in (
-        {"size": 0, "length": 1},
-        {"size": 1, "length": 0},
-        {"size": 1, "length": 1, "width": 0},
-    ):
-        with pytest.raises(otm.errors.InvalidParameter):
-            LikeliestTree(**wrong)
-    with pytest.raises(otm.errors.InvalidParameter, match="LikeliestTree"):
-        matched_tokens(Gsd(TreeShape.chain(2)), draft=model, target=model, context=[])  # type: ignore[arg-type]
-    with pytest.raises(otm.errors.ShapeMismatch, match="one vocabulary"):
-        matched_tokens(LikeliestTree(2, 2), draft=model, target=ZerothOrder([1.0]), context=[])

@@ -10,16 +10,24 @@ import pytest
 import otm
 from otm.sequence import (
     Absorbing,
+    BlockMarginals,
+    BlockVerification,
     LanguageModel,
+    LikeliestTree,
     MarkovModel,
     Memoised,
+    SpeculativeSampling,
     TableModel,
     ZerothOrder,
+    best_step,
+    block_marginals,
+    expected_step,
     markov_pair,
+    matched_tokens,
     sequence_law,
 )
 from otm.sequence.models import next_distribution, next_distributions
-from tests.sequence.toys import random_models
+from tests.sequence.toys import contexts, random_models
 
 TABLE = {(): [0.5, 0.5], (0,): [0.25, 0.75], (1,): [1.0, 0.0]}
 MODELS: list[LanguageModel] = [
@@ -84,30 +92,6 @@ class TestMarkovPair:
             atol=1e-15,
         )
         assert draft.order == order
-
-    def test_concentration(self) -> None:
-        peaked, flat = (
-            markov_pair(50, concentration=c, rng=np.random.default_rng(0))[1]
-            .table.max(axis=1)
-            .mean()
-            for c in (0.05, 50.0)
-        )
-        assert peaked > 0.3 > 0.05 > flat
-
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            ({"num_tokens": 0}, "num_tokens must be an integer of at least 1"),
-            ({"num_tokens": 2, "order": -1}, "order must be an integer of at least 0"),
-            ({"num_tokens": 2, "similarity": 1.5}, r"similarity must lie in \[0, 1\]"),
-            ({"num_tokens": 2, "similarity": float("nan")}, "similarity"),
-            ({"num_tokens": 2, "concentration": 0.0}, r"concentration must lie in \(0"),
-            ({"num_tokens": 2, "rng": 0}, "numpy.random.Generator"),
-        ],
-    )
-    def test_errors(self, arguments: dict[str, object], message: str) -> None:
-        with pytest.raises(otm.errors.InvalidParameter, match=message):
-            markov_pair(**({"rng": np.random.default_rng(0)} | arguments))  # type: ignore[arg-type]
 
     def test_too_large(self) -> None:
         with pytest.raises(otm.errors.TooLarge, match=r"limited to 16,777,216 entries.* have V\^3"):
@@ -208,12 +192,6 @@ class TestAbsorbing:
         ):
             Absorbing(ZerothOrder([0.5, 0.5]), eos=eos)  # type: ignore[arg-type]
 
-    def test_a_text_starts_somewhere(self) -> None:
-        with pytest.raises(
-            otm.errors.InvalidParameter, match="start must be an integer of at least 0; got -1"
-        ):
-            Absorbing(ZerothOrder([0.5, 0.5]), eos=1, start=-1)
-
 
 class TestSequenceLaw:
     def test_product_of_conditionals(self) -> None:
@@ -270,3 +248,53 @@ class TestTheGate:
 
     def test_nothing_asked(self) -> None:
         assert next_distributions(Counting(), [], name="draft") == {}
+
+
+# --- drafters of marginals
+
+
+@pytest.mark.parametrize("length", [1, 2, 4])
+def test_two_texts(length: int) -> None:
+    """0000 and 1111, each with probability 1/2."""
+    target = TableModel(
+        {c: np.full(2, 0.5) if len(set(c)) != 1 else np.eye(2)[c[0]] for c in contexts(2, length)}
+    )
+    draft = block_marginals(target, context=[], length=length)
+    np.testing.assert_allclose(draft.rows, np.full((length, 2), 0.5))
+    models = {"draft": draft, "target": target, "context": []}
+    # A sampled block is one of the two texts with 2/2^L: 1 + Σ 2^{1−i}, below 3 at any length, and
+    # nothing does better with it.
+    sampled = expected_step(BlockVerification(length), **models).block_efficiency
+    assert sampled == pytest.approx(3 - 2.0 ** (1 - length), abs=1e-14)
+    assert best_step(BlockVerification(length), **models).value == pytest.approx(sampled, abs=1e-9)
+    assert expected_step(SpeculativeSampling(length), **models).block_efficiency == pytest.approx(
+        sampled, abs=1e-14
+    )
+    # The argmax block is one text throughout: 1 + L/2. Both texts take a whole tree: 1 + L with
+    # 2^{L+1} − 2 vertices.
+    argmax = matched_tokens(LikeliestTree(length, length, width=1), **models)
+    np.testing.assert_allclose(argmax, 1 + 0.5 * np.arange(length + 1))
+    whole = matched_tokens(LikeliestTree(2 ** (length + 1) - 2, length), **models)
+    assert whole[-1] == pytest.approx(1 + length)
+
+
+def test_marginals_of_a_chain() -> None:
+    chain = MarkovModel([[0.9, 0.1], [0.2, 0.8]])
+    rows = block_marginals(chain, context=[0], length=3).rows
+    np.testing.assert_allclose(
+        rows, [np.linalg.matrix_power(chain.table, n)[0] for n in (1, 2, 3)], atol=1e-15
+    )
+
+
+def test_positions_and_wrong_arguments() -> None:
+    model = BlockMarginals([[0.5, 0.5], [0.25, 0.75]], start=2)
+    np.testing.assert_array_equal(
+        model.next_batch([(0, 0), (1, 1, 1), (0, 1, 0)]), model.rows[[0, 1, 1]]
+    )
+    for outside in ([0], [0, 0, 0, 0]):
+        with pytest.raises(otm.errors.InvalidParameter, match="2 positions after 2 tokens"):
+            model.next(outside)
+    with pytest.raises(otm.errors.InvalidParameter, match="context must be a sequence of tokens"):
+        model.next("ab")  # type: ignore[arg-type]
+    with pytest.raises(otm.errors.InvalidDistribution, match=r"the form \(L, V\)"):
+        BlockMarginals([0.5, 0.5])  # type: ignore[arg-type]

@@ -1,58 +1,89 @@
-"""Decoders ranked against the best step."""
+"""Decoders ranked against the best step, and delayed expansions by their speed."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 
 import otm
 from otm.sequence import (
     BlockVerification,
+    Decoder,
     DraftSelection,
     Ersd,
+    GreedyMultipath,
     Gsd,
+    MarkovModel,
     SpeculativeSampling,
     TraversalVerification,
+    TreeVerification,
     ZerothOrder,
+    delayed_expansions,
+    expected_step,
     rank_decoders,
 )
 from otm.trees import TreeShape
-from tests.sequence.toys import smooth_models
 
 
-class TestRanking:
-    draft, target = smooth_models(3, 2, 1)
+def test_four_drafted_tokens() -> None:
+    pairs = TreeShape.sequences(2, 2)
+    models = {"draft": ZerothOrder([0.5, 0.3, 0.2]), "target": ZerothOrder([0.2, 0.35, 0.45])}
+    listed = [
+        SpeculativeSampling(4),
+        BlockVerification(4),
+        DraftSelection(2, 2),
+        Gsd(pairs),
+        Ersd(pairs),
+        TraversalVerification(pairs),
+    ]
+    rows = rank_decoders(listed, **models, context=[])
+    efficiencies = [row.block_efficiency for row in rows]
+    assert efficiencies == sorted(efficiencies, reverse=True)
+    assert {row.num_drafts for row in rows} == {4}
+    by_class = {type(row.decoder): row for row in rows}
+    assert by_class[BlockVerification].loss == pytest.approx(0, abs=1e-9)
+    assert by_class[SpeculativeSampling].loss > 0.01
+    assert all(row.loss >= -1e-11 for row in rows)
+    # the same drafts
+    assert by_class[Gsd].best == pytest.approx(by_class[TraversalVerification].best, abs=1e-9)
+    with pytest.raises(otm.errors.Unsupported, match=r"lossy.*divergence_by_position"):
+        rank_decoders([SpeculativeSampling(1, otm.Lenience())], **models, context=[])
 
-    def test_four_drafted_tokens(self) -> None:
-        pairs = TreeShape.sequences(2, 2)
-        rows = rank_decoders(
-            [
-                SpeculativeSampling(4),
-                BlockVerification(4),
-                DraftSelection(2, 2),
-                DraftSelection(2, 2, otm.Optimal()),
-                Gsd(pairs),
-                Ersd(pairs),
-                TraversalVerification(pairs),
-            ],
-            draft=ZerothOrder([0.5, 0.3, 0.2]),
-            target=ZerothOrder([0.2, 0.35, 0.45]),
-            context=[],
-        )
-        efficiencies = [row.block_efficiency for row in rows]
-        assert efficiencies == sorted(efficiencies, reverse=True)
-        assert {row.num_drafts for row in rows} == {4}
-        by_class = {type(row.decoder): row for row in rows}
-        assert by_class[BlockVerification].loss == pytest.approx(0, abs=1e-9)
-        assert by_class[SpeculativeSampling].loss > 0.01
-        assert all(row.loss >= -1e-11 for row in rows)
-        # the same drafts
-        assert by_class[Gsd].best == pytest.approx(by_class[TraversalVerification].best, abs=1e-9)
 
-    def test_lossy_decoders_are_refused(self) -> None:
-        with pytest.raises(otm.errors.Unsupported, match=r"lossy.*divergence_by_position"):
-            rank_decoders(
-                [SpeculativeSampling(1, otm.Lenience())],
-                draft=self.draft,
-                target=self.target,
-                context=[],
-            )
+DRAFT, TARGET = MarkovModel([[0.0, 1.0], [0.75, 0.25]]), MarkovModel([[0.0, 1.0], [0.25, 0.75]])
+MODELS = {"draft": DRAFT, "target": TARGET, "context": [0]}
+
+
+def multipath(stem: int, branches: int, length: int) -> Decoder:
+    return GreedyMultipath(branches, length, stem)
+
+
+def by_vertex(stem: int, branches: int, length: int) -> Decoder:
+    return TreeVerification(TreeShape.delayed(stem, branches, length), otm.IID(1), otm.Optimal())
+
+
+def test_every_shape_within_the_budget_once() -> None:
+    found = delayed_expansions(multipath, **MODELS, num_nodes=5)
+    shapes = [(one.stem, one.num_branches, one.length) for one in found]
+    wanted = {
+        (s, k, n) for s in range(5) for k in range(2, 6) for n in range(1, 3) if s + k * n <= 5
+    }
+    assert len(shapes) == len(set(shapes))
+    assert set(shapes) == wanted | {(0, 1, n) for n in range(1, 6)}
+    # Free drafts: the fastest first, a chain.
+    assert [one.speed for one in found] == sorted((one.tokens for one in found), reverse=True)
+    assert shapes[0] == (0, 1, 5)
+    chain = expected_step(BlockVerification(5), **MODELS)
+    assert found[0].tokens == pytest.approx(chain.block_efficiency, abs=1e-14)
+
+
+@pytest.mark.parametrize("make", [multipath, by_vertex])
+def test_where_the_models_agree_first_it_pays_to_branch_late(make: Callable[..., Decoder]) -> None:
+    """The first token is certain; of three drafts after it one is a 1 with 1 − (3/4)³ = 37/64, of
+    3/4 wanted, and 0 has its 1/4.
+    """
+    best = delayed_expansions(make, **MODELS, num_nodes=4, draft_cost=0.1)[0]
+    assert (best.stem, best.num_branches, best.length) == (1, 3, 1)
+    assert best.tokens == pytest.approx(1 + 1 + 37 / 64 + 1 / 4, abs=1e-14)
+    assert best.speed == pytest.approx(best.tokens / 1.2, abs=1e-14)

@@ -27,7 +27,7 @@ from otm.sequence import (
 )
 from otm.sequence.refined_scores import ScoredPaths
 from otm.sequence.score_law import Unrefined
-from tests.sequence.toys import distance, num_trees, random_models, smooth_models
+from tests.sequence.toys import distance, random_models, smooth_models
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -49,18 +49,6 @@ def test_one_sequence_is_block_verification(seed: int) -> None:
         for decoder in (RefinedScores(1, 3), BlockVerification(3))
     )
     assert distance(one.law, block.law) <= 1e-12
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_its_law_is_what_enumeration_finds(seed: int) -> None:
-    draft, target = random_models(2 + seed % 2, 2, np.random.default_rng([3, seed]))
-    decoder = RefinedScores(2, 2, cells=8)
-    assert num_trees(decoder, 3) <= 256
-    enumerated = step_law(decoder, draft=draft, target=target, context=[])
-    found = expected_step(decoder, draft=draft, target=target, context=[])
-    assert distance(enumerated, found.law) <= 1e-12
-    assert found.reached[1:].sum() == pytest.approx(found.block_efficiency - 1, abs=1e-12)
-    assert found.reached[1] == found.reached[2]
 
 
 def test_most_of_the_gap_is_closed() -> None:
@@ -111,12 +99,6 @@ def test_a_sampled_step_names_the_winner() -> None:
             [1, 3, 5][: one.accepted],
             [2, 4, 6][: one.accepted],
         )
-
-
-@pytest.mark.parametrize("wrong", [{"num_drafts": 0}, {"length": 0}, {"cells": 0}, {"cells": 1}])
-def test_counts_are_positive(wrong: dict[str, int]) -> None:
-    with pytest.raises(otm.errors.InvalidParameter):
-        RefinedScores(**{"num_drafts": 2, "length": 2} | wrong)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import otm
 from otm.sequence import RegretBudget, ZerothOrder, expected_step, step_law
 from tests.sequence.toys import distance, random_models
 
@@ -69,16 +68,7 @@ def test_no_budget_is_greedy_decoding() -> None:
     ):
         law = step_law(exact, draft=draft, target=target, context=[])
         assert law.tokens.tolist() == [[1]]
-
-
-def test_parameters() -> None:
-    for wrong in (
-        {"budget": -1.0},
-        {"budget": 1.0, "spent": 1.5},
-        {"mismatches": -1},
-        {"gate": float("nan")},
-    ):
-        with pytest.raises(otm.errors.InvalidParameter):
-            RegretBudget(2, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(otm.errors.InvalidParameter):
-        RegretBudget(0)
+    # What is spent to the last bit is not too much.
+    regret = float(np.log(0.55) - np.log(0.45))
+    law = step_law(RegretBudget(1, regret, gate=regret), draft=draft, target=target, context=[])
+    assert law.tokens.tolist() == [[0, 1]]

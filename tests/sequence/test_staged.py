@@ -86,16 +86,3 @@ class TestCalls:
         small, middle = ZerothOrder([0.6, 0.4]), ZerothOrder([0.5, 0.5])
         calls = expected_calls(Staged(SpeculativeSampling(1), middle, 4), draft=small, context=[])
         assert calls @ [0.01, 0.1] < 4 * 0.1 - 0.1
-
-
-def test_wrong_arguments() -> None:
-    model = ZerothOrder([0.5, 0.5])
-    for wrong in (
-        (None, model, 1),
-        (SpeculativeSampling(1), None, 1),
-        (SpeculativeSampling(1), model, 0),
-    ):
-        with pytest.raises(otm.errors.InvalidParameter):
-            Staged(*wrong)  # type: ignore[arg-type]
-    with pytest.raises(otm.errors.InvalidParameter, match="Staged"):
-        expected_calls(SpeculativeSampling(1), draft=model, context=[])  # type: ignore[arg-type]

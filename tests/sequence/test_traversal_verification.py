@@ -16,10 +16,8 @@ from otm.sequence import (
     Gsd,
     Sampled,
     TraversalVerification,
-    TreeVerification,
     ZerothOrder,
     expected_step,
-    markov_pair,
     outcomes,
     step,
     step_law,
@@ -102,26 +100,6 @@ def test_distinct_siblings_never_do_worse_than_recursive_rejection_at_every_vert
         assert traversal >= vertex - 1e-13
 
 
-def test_independent_siblings_can_do_worse() -> None:
-    """Vertex by vertex, equal siblings survive together and pool their children; here each stands
-    alone.
-    """
-    differences = []
-    for seed in range(20):
-        draft, target = markov_pair(2, order=2, similarity=0.9, rng=np.random.default_rng(seed))
-        traversal, vertex = (
-            expected_step(decoder, draft=draft, target=target, context=[]).block_efficiency
-            for decoder in (
-                TraversalVerification(TreeShape.sequences(2, 2), IID),
-                TreeVerification(TreeShape.sequences(2, 2), IID, otm.RecursiveRejection()),
-            )
-        )
-        differences.append(traversal - vertex)
-    assert min(differences) < -1e-3
-    # which is why this is the default
-    assert TraversalVerification(TreeShape.chain(1)).drafts == DISTINCT
-
-
 class TestPending:
     def test_weight_and_target_after_a_rejection(self) -> None:
         # w·q = (.4, .2, .2), p = (.5, .1, .4): Z = .1, w' = .1/(.1 + .2) = 1/3, q' = (0, 1, 0).
@@ -171,22 +149,6 @@ class TestSteps:
         )
         assert law.block_efficiency == 1.5
 
-    def test_more_children_than_tokens(self) -> None:
-        draft = target = ZerothOrder([0.5, 0.5])
-        with pytest.raises(otm.errors.InvalidParameter):
-            step_law(
-                TraversalVerification(TreeShape.batch(3)), draft=draft, target=target, context=[]
-            )
-        assert (
-            step_law(
-                TraversalVerification(TreeShape.batch(3), IID),
-                draft=draft,
-                target=target,
-                context=[],
-            ).mass.sum()
-            == 1
-        )
-
     def test_a_chain_deeper_than_recursion(self) -> None:
         model = ZerothOrder([0.5, 0.5])
         chain = TraversalVerification(TreeShape.chain(1200))
@@ -198,14 +160,3 @@ class TestSteps:
             randomness=Sampled(np.random.default_rng(0)),
         )
         assert one.accepted == 1200
-
-    @pytest.mark.parametrize("law", [otm.Greedy(1), otm.TopK(1), otm.Product(1)], ids=repr)
-    def test_other_laws(self, law: otm.Law) -> None:
-        with pytest.raises(
-            otm.errors.Unsupported, match=r"given its elder siblings.*got .*Choose otm.IID"
-        ):
-            TraversalVerification(TreeShape.batch(2), law)
-
-    def test_an_empty_tree(self) -> None:
-        with pytest.raises(otm.errors.InvalidParameter, match="at least one drafted token"):
-            TraversalVerification(TreeShape([]))

@@ -33,7 +33,6 @@ from otm.sequence.models import Context
 from otm.sequence.tree_cuts import (
     PathTree,
     TreeCut,
-    best_of_paths,
     hit_probability,
     largest_excess,
     priced_bound,
@@ -206,16 +205,6 @@ def test_the_largest_excess_is_that_of_all_antichains(seed: int) -> None:
     assert largest_excess(tree, k, accepted) == pytest.approx(max(1.0, worst), rel=1e-13)
 
 
-def test_a_solver_that_is_wrong_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = module()._solve
-    monkeypatch.setattr(
-        module(), "_solve", lambda *a, **b: tuple(0.9 * part for part in honest(*a, **b))
-    )
-    draft, target = smooth_models(2, 2, 3)
-    with pytest.raises(otm.errors.SolverFailure, match="must agree within 1e-09"):
-        best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])
-
-
 def test_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     draft, target = smooth_models(3, 2, 3)
     monkeypatch.setattr(module(), "MAX_PATHS", 10)
@@ -253,17 +242,6 @@ def test_which_drafts_are_independent_sequences() -> None:
         (LikeliestTree(2, 2), None),
     ):
         assert independent_sequences(decoder) == expected, decoder
-
-
-def test_one_sequence_needs_no_program_to_be_known() -> None:
-    """K = 1: f(uy) = min(q f(u), P(uy)), path by path."""
-    draft, target = smooth_models(3, 3, 1)
-    tree = PathTree.of(draft, target, (), 3)
-    accepted, lower, upper, _ = best_of_paths(tree, 1, tolerance=1e-9)
-    np.testing.assert_allclose(accepted, chained(tree, tree.draft), atol=1e-12)
-    assert upper - lower <= 1e-9
-    assert [len(path) for path in tree.paths] == sorted(len(path) for path in tree.paths)
-    assert len(tree.paths) == 3 + 9 + 27 == len(set(itertools.chain(tree.paths)))
 
 
 def test_level_by_level_is_not_optimal() -> None:

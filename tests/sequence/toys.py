@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 import otm
 from otm.sequence import (
@@ -35,6 +36,7 @@ from otm.sequence import (
     ZerothOrder,
 )
 from otm.trees import TreeShape
+from tests import strategies
 
 IID, DISTINCT = otm.IID(1), otm.WithoutReplacement(1)
 
@@ -64,33 +66,27 @@ def random_pair_of_rows(num_tokens: int, rng: np.random.Generator) -> tuple[np.n
     return draft, target
 
 
+def contexts(num_tokens: int, depth: int) -> list[tuple[int, ...]]:
+    """Every context of up to `depth` tokens."""
+    lengths = range(depth + 1)
+    return [c for n in lengths for c in itertools.product(range(num_tokens), repeat=n)]
+
+
 def random_models(
     num_tokens: int, depth: int, rng: np.random.Generator
 ) -> tuple[TableModel, TableModel]:
-    """A draft and a target with a distribution of its own for every context of up to `depth`
-    tokens.
-    """
-    contexts = [
-        c
-        for length in range(depth + 1)
-        for c in itertools.product(range(num_tokens), repeat=length)
-    ]
-    rows = {context: random_pair_of_rows(num_tokens, rng) for context in contexts}
-    return TableModel({c: pair[0] for c, pair in rows.items()}), TableModel(
-        {c: pair[1] for c, pair in rows.items()}
-    )
+    """A draft and a target with a distribution of its own for every context."""
+    every = contexts(num_tokens, depth)
+    rows = {context: random_pair_of_rows(num_tokens, rng) for context in every}
+    draft, target = (TableModel({c: pair[i] for c, pair in rows.items()}) for i in (0, 1))
+    return draft, target
 
 
 def smooth_models(num_tokens: int, depth: int, seed: int) -> tuple[TableModel, TableModel]:
     """The same without irregularities: positive masses, unrelated, so that every mistake shows."""
-    rng = np.random.default_rng(seed)
-    contexts = [
-        c
-        for length in range(depth + 1)
-        for c in itertools.product(range(num_tokens), repeat=length)
-    ]
+    rng, every = np.random.default_rng(seed), contexts(num_tokens, depth)
     draft, target = (
-        TableModel({c: rng.dirichlet(np.ones(num_tokens)) for c in contexts}) for _ in range(2)
+        TableModel({c: rng.dirichlet(np.ones(num_tokens)) for c in every}) for _ in range(2)
     )
     return draft, target
 
@@ -212,6 +208,40 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
         BlockKSeq(size.width, length),
     ]
     return with_further(listed, length=length, width=size.width, tree=tree)
+
+
+@dataclasses.dataclass(frozen=True)
+class Toy:
+    """Two models of one vocabulary, and an instance of every decoder."""
+
+    draft: TableModel
+    target: TableModel
+    decoders: list[Decoder]
+
+    @property
+    def num_tokens(self) -> int:
+        return self.draft.num_tokens
+
+    @property
+    def models(self) -> dict[str, Any]:
+        return {"draft": self.draft, "target": self.target, "context": []}
+
+
+@st.composite
+def toys(draw: st.DrawFn) -> Toy:
+    """Models that give each context one of a few pairs of rows, and all decoders of a size."""
+    size = draw(st.sampled_from(SIZES))
+    row = st.one_of(
+        strategies.smooth(size.num_tokens),
+        strategies.with_zeros_and_ties(size.num_tokens),
+        strategies.point_masses(size.num_tokens),
+    )
+    pair = st.one_of(st.tuples(row, row), st.tuples(row, row), row.map(lambda mass: (mass, mass)))
+    pool = draw(st.lists(pair, min_size=1, max_size=6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    rows = {c: pool[rng.integers(len(pool))] for c in contexts(size.num_tokens, size.length)}
+    draft, target = (TableModel({c: rows[c][i] for c in rows}) for i in (0, 1))
+    return Toy(draft, target, decoders(size, draw(st.integers(0, 71)), rng))
 
 
 def num_trees(decoder: Decoder, num_tokens: int) -> int:

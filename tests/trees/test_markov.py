@@ -96,14 +96,6 @@ def test_a_state_whose_entropy_says_nothing_is_paid_by_the_others() -> None:
     assert tunstall_upper(uneven, num_nodes=0) == pytest.approx(2.132, abs=5e-4)
 
 
-def test_the_average_over_states_gives_no_bound() -> None:
-    average = [2 / 3, 1 / 3]
-    tokens = optimal_tree(STICKY, num_nodes=30, order=1).expected_tokens
-    assert tokens == 6.0625
-    assert tunstall_upper(average, num_nodes=30) == pytest.approx(5.4449, abs=5e-5)
-    assert tokens <= tunstall_upper(STICKY, num_nodes=30, order=1)
-
-
 @pytest.mark.parametrize("bits", [2.0, 4.0, 9.0])
 def test_no_price_of_a_bit_is_better(bits: float) -> None:
     # At any price the worth of stopping in time, by iteration, gives a bound; rejections let it

@@ -4,7 +4,6 @@ vertices.
 
 from __future__ import annotations
 
-import heapq
 import math
 import time
 from typing import ClassVar
@@ -36,19 +35,6 @@ def within(tree: OptimalTree, size: int, depth: int | None, width: int | None) -
     )
 
 
-def test_gold() -> None:
-    acceptance = [0.6, 0.25, 0.1, 0.05]
-    assert optimal_tree(acceptance, num_nodes=10).expected_tokens == pytest.approx(
-        3.1356, abs=1e-13
-    )
-    assert optimal_tree(acceptance, num_nodes=500).expected_tokens == pytest.approx(
-        6.803707, abs=5e-7
-    )
-    assert tree_program(acceptance, num_nodes=500).expected_tokens == pytest.approx(
-        6.803707, abs=5e-7
-    )
-
-
 @settings(max_examples=40)
 @given(vectors(is_sorted=True), st.integers(0, 8), LIMIT, LIMIT)
 def test_greedy_is_best_of_all_trees(
@@ -62,36 +48,6 @@ def test_greedy_is_best_of_all_trees(
         assert abs(tree.expected_tokens - 1 - best) <= ROUNDING
     assert tree.expected_tokens - 1 >= best - ROUNDING
     assert within(tree, size, depth, width)
-
-
-@pytest.mark.parametrize("is_sorted", [True, False])
-def test_both_are_best_of_all_trees_of_eight(is_sorted: bool) -> None:
-    rng = np.random.default_rng(8)
-    for depth, width in ((None, None), (3, None), (None, 2), (4, 3)):
-        acceptance = rng.dirichlet(np.ones(5))[:4]
-        acceptance = np.sort(acceptance)[::-1] if is_sorted else acceptance
-        best = 1 + max(
-            value(forest, by_vector(acceptance)) for forest in trees_within(8, depth, width)
-        )
-        assert (
-            abs(
-                tree_program(
-                    acceptance, num_nodes=8, max_depth=depth, max_width=width
-                ).expected_tokens
-                - best
-            )
-            <= ROUNDING
-        )
-        if is_sorted:
-            assert (
-                abs(
-                    optimal_tree(
-                        acceptance, num_nodes=8, max_depth=depth, max_width=width
-                    ).expected_tokens
-                    - best
-                )
-                <= ROUNDING
-            )
 
 
 @settings(max_examples=40)
@@ -197,39 +153,11 @@ class TestUnsorted:
             ):
                 optimal_tree(lambda path: self.acceptance[path[-1]], num_nodes=3, order=order)
 
-    def test_because_the_most_likely_vertices_have_gaps(self) -> None:
-        # The textbook heap over all ranks at once, which is right for sorted A, picks rank 1
-        # without its elder sibling.
-        heap, picked = [(-a, (i,)) for i, a in enumerate(self.acceptance)], []
-        heapq.heapify(heap)
-        while len(picked) < 3:
-            weight, path = heapq.heappop(heap)
-            picked.append(path)
-            for i, a in enumerate(self.acceptance):
-                heapq.heappush(heap, (weight * a, (*path, i)))
-        with pytest.raises(otm.errors.InvalidParameter, match="elder siblings"):
-            TreeShape.from_paths(picked)
 
-    def test_and_pushing_siblings_lazily_is_not_optimal(self) -> None:
-        # First child, next sibling, most likely first: a valid tree, but it does not see past the
-        # unlikely elder sibling.
-        acceptance, heap, total = self.acceptance, [(-0.1, (0,))], 1.0
-        for _ in range(2):
-            weight, path = heapq.heappop(heap)
-            total -= weight
-            heapq.heappush(heap, (weight * acceptance[0], (*path, 0)))
-            if path[-1] < 2:
-                heapq.heappush(
-                    heap,
-                    (
-                        weight / acceptance[path[-1]] * acceptance[path[-1] + 1],
-                        (*path[:-1], path[-1] + 1),
-                    ),
-                )
-        four = tree_program([0.3, 0.02, 0.6], num_nodes=4)
-        assert total == pytest.approx(tree_program(acceptance, num_nodes=2).expected_tokens)
-        assert four.shape == TreeShape.from_paths([(0,), (1,), (2,), (2, 0)])
-        assert four.expected_tokens == pytest.approx(1 + 0.3 + 0.02 + 0.6 + 0.18)
+def test_the_program_drafts_an_unlikely_elder_sibling_first() -> None:
+    four = tree_program([0.3, 0.02, 0.6], num_nodes=4)
+    assert four.shape == TreeShape.from_paths([(0,), (1,), (2,), (2, 0)])
+    assert four.expected_tokens == pytest.approx(1 + 0.3 + 0.02 + 0.6 + 0.18)
 
 
 def test_vertices_that_cannot_be_accepted_are_left_out() -> None:
@@ -242,35 +170,31 @@ def test_vertices_that_cannot_be_accepted_are_left_out() -> None:
 
 
 def test_any_given_shape() -> None:
-    acceptance = [0.6, 0.25]
-    assert tree_acceptance(acceptance, shape=TreeShape.batch(3)).expected_tokens == pytest.approx(
-        1.85, abs=1e-15
-    )
-    assert tree_acceptance(acceptance, shape=TreeShape.chain(3)).expected_tokens == pytest.approx(
-        1 + 0.6 + 0.36 + 0.216
-    )
     # SpecInfer: 1 + a + a² + (a² Σ) Σ a^j, Σ = .85 over the children that exist.
-    tree = tree_acceptance(acceptance, shape=TreeShape.specinfer(4))
+    tree = tree_acceptance([0.6, 0.25], shape=TreeShape.specinfer(4))
     assert tree.expected_tokens == pytest.approx(1 + 0.6 + 0.36 + 0.36 * 0.85 * (1 + 0.6))
-    assert tree_acceptance(acceptance, shape=TreeShape([])).expected_tokens == 1
+    assert tree_acceptance([0.6, 0.25], shape=TreeShape([])).expected_tokens == 1
 
 
 @pytest.mark.parametrize(
-    ("acceptance", "error"),
+    "acceptance",
     [
-        ([], otm.errors.InvalidDistribution),
-        ([0.6, 0.5], otm.errors.InvalidDistribution),
-        ([0.5, -0.1], otm.errors.InvalidDistribution),
-        ([math.nan], otm.errors.InvalidDistribution),
-        ([[0.5]], otm.errors.InvalidDistribution),
-        (lambda path: math.nan, otm.errors.InvalidDistribution),
-        (lambda path: 1.5, otm.errors.InvalidDistribution),
-        (lambda path: 0.4, otm.errors.InvalidDistribution),  # three siblings sum to 1.2
+        [],
+        0.5,
+        [0.6, 0.5],
+        [0.5, -0.1],
+        [math.nan],
+        [[0.5, 0.1], [0.9, 0.2]],
+        lambda path: math.nan,
+        lambda path: 1.5,
+        lambda path: 0.4,  # three siblings sum to 1.2
     ],
 )
-def test_bad_acceptance_is_refused(acceptance: object, error: type[Exception]) -> None:
-    with pytest.raises(error):
+def test_bad_acceptance_is_refused(acceptance: object) -> None:
+    with pytest.raises(otm.errors.InvalidDistribution):
         optimal_tree(acceptance, num_nodes=5)
+    with pytest.raises(otm.errors.InvalidDistribution):
+        tree_expected_tokens(acceptance, shape=TreeShape.chain(2))
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
@@ -296,18 +220,7 @@ def test_expected_tokens_of_many_vectors_are_those_of_each(kind: str) -> None:
         assert isinstance(tree_expected_tokens(vectors[0, 0], shape=shape), float)
 
 
-@pytest.mark.parametrize(
-    "bad", [[0.5, 0.6], [-0.1, 0.2], [np.nan, 0.1], [], 0.5, [[0.5, 0.1], [0.9, 0.2]]]
-)
-def test_expected_tokens_refuse_what_is_no_acceptance(bad: object) -> None:
-    with pytest.raises(otm.errors.InvalidDistribution):
-        tree_expected_tokens(bad, shape=TreeShape.chain(2))
-
-
 def test_bad_limits_are_refused() -> None:
-    for bad in (-1, 2.0, True):
-        with pytest.raises(otm.errors.InvalidParameter):
-            optimal_tree([0.5], num_nodes=bad)
     for name in ("max_depth", "max_width"):
         for function in (optimal_tree, tree_program):
             with pytest.raises(otm.errors.InvalidParameter, match=name):
