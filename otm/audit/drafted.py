@@ -77,7 +77,7 @@ class DraftedCandidate(Candidate):
         return audit_of_draws(self.drawing(given, rng), name=self.name, errors=errors)
 
     def checks(self, scope: Scope) -> Iterator[Check]:
-        """Yield samples of what the plan says, and integrations of all else if it is too large."""
+        """Yield samples as planned, and integrations unless only samples are asked for."""
         selection: Selection = "standard"
         detect = None
         if not scope.sampled:
@@ -87,6 +87,12 @@ class DraftedCandidate(Candidate):
         for instance in sampled:
             run = functools.partial(self._sampled_in, scope, errors, instance)
             yield _check(instance, "sampled", run)
+        if not scope.sampled and not scope.own_randomness:
+            yield from self.integrations(scope)
+
+    @abc.abstractmethod
+    def integrations(self, scope: Scope) -> Iterator[Check]:
+        """Yield the checks that need no samples."""
 
     def _sampled_in(self, scope: Scope, errors: Errors, instance: Instance) -> SampledAudit:
         """Carry out a check by samples with a generator of its own."""
@@ -111,18 +117,16 @@ class IntegrableCandidate(DraftedCandidate):
             return "few", standard.DETECT_ROWS
         return "large", standard.DETECT
 
-    def checks(self, scope: Scope) -> Iterator[Check]:
-        """Yield samples of what is too large to integrate, and integrations of all else."""
-        yield from super().checks(scope)
-        if not scope.sampled and not scope.own_randomness:
-            for instance in in_turn(self.instances("integrable", scope)):
-                asked = instance.given, scope.tolerance
-                yield _check(
-                    instance,
-                    "exact",
-                    functools.partial(self.integrated, *asked),
-                    shrink=functools.partial(self.smallest, *asked),
-                )
+    def integrations(self, scope: Scope) -> Iterator[Check]:
+        """Yield integrations of all that is not too large for it."""
+        for instance in in_turn(self.instances("integrable", scope)):
+            asked = instance.given, scope.tolerance
+            yield _check(
+                instance,
+                "exact",
+                functools.partial(self.integrated, *asked),
+                shrink=functools.partial(self.smallest, *asked),
+            )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -134,6 +138,10 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
         few = in_turn(self.instances("few", scope))
         slow = few and self._seconds_of_a_row(few[0]) * _SAMPLES > scope.deadline.seconds
         return ("few", standard.DETECT_SLOW) if slow else ("all", standard.DETECT_ALONE)
+
+    def integrations(self, scope: Scope) -> Iterator[Check]:
+        """Yield none: its draws are its own."""
+        yield from ()
 
     def _seconds_of_a_row(self, instance: Instance) -> float:
         """Return how long it takes for a row of an instance; 0 if it fails."""

@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from math import copysign, exp, floor, inf, isfinite, isinf, isnan, log, nan, ulp
 from typing import Any, Literal
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
@@ -727,7 +728,7 @@ def _as_float(value: Any) -> float | None:
     """Return a plain number as a float, None for arrays and what is no number."""
     if isinstance(value, float | int):
         return float(value)
-    if hasattr(value, "__torch_function__") or (isinstance(value, np.ndarray) and value.ndim):
+    if array_api_compat.is_torch_array(value) or (isinstance(value, np.ndarray) and value.ndim):
         return None
     try:
         return float(value)

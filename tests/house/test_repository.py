@@ -289,6 +289,15 @@ def test_documents_link_to_files_that_exist() -> None:
             )
 
 
+def test_what_a_person_must_decide_is_listed_in_one_place() -> None:
+    listed = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for path in tracked():
+        name = path.relative_to(ROOT).as_posix()
+        if path.suffix in (".md", ".toml", ".cff", ".py", ".yml") and "tests" not in path.parts:
+            said = "TODO" in path.read_text(encoding="utf-8")
+            assert not said or f"`{name}`" in listed or name == "CONTRIBUTING.md", name
+
+
 def test_every_direct_dependency_is_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     groups = [
