@@ -19,7 +19,7 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -71,12 +71,9 @@ class JointAudit(IntegratedAudit):
 
     again: str = ""
 
+    drafts: ClassVar[str] = "draw"
     outcome: ClassVar[str] = "tokens"
-
-    @property
-    def how(self) -> str:
-        """How the law was found."""
-        return f"branching on every draw: {self.cells} executions"
+    ways: ClassVar[Mapping[str, str]] = {"branched": "branching on every draw: {cells} executions"}
 
     def picture(self, ax: Any) -> None:
         """Draw the total variation as a bar."""

@@ -12,7 +12,7 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -80,6 +80,7 @@ class IntegratedAudit(SingleAudit):
             exceeded with a probability of at most 1e-9; 0 where it was no black box.
         method: how the law of the output was found.
         cells: how many boxes of uniforms were told apart, over all drafts.
+        ways: how a law is found by each method, in words.
         drafts, outcome: what it was found over every one of, and what came out, in words.
     """
 
@@ -92,6 +93,7 @@ class IntegratedAudit(SingleAudit):
     method: Method = "kernel"
     cells: int = 0
 
+    ways: ClassVar[Mapping[str, str]] = _HOW
     drafts: ClassVar[str]
     outcome: ClassVar[str]
 
@@ -142,6 +144,11 @@ class IntegratedAudit(SingleAudit):
         return self.total_variation
 
     @property
+    def extent(self) -> tuple[float, float]:
+        """The same twice."""
+        return self.severity, self.severity
+
+    @property
     def coverage(self) -> Coverage:
         """What was tested, how its law was found, and where a fault may hide from that."""
         hidden = () if self.method == "kernel" else ("state kept between calls",)
@@ -158,7 +165,7 @@ class IntegratedAudit(SingleAudit):
     @property
     def how(self) -> str:
         """How the law was found."""
-        return _HOW[self.method].format(
+        return self.ways[self.method].format(
             drafts=self.drafts, cells=self.cells, unproved=self.unproved
         )
 

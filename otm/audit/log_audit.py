@@ -32,7 +32,7 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,6 +145,13 @@ class LogAudit(SingleAudit):
     def severity(self) -> float:
         """The lower bound on the mean total variation."""
         return self.variation_above
+
+    again: ClassVar[str] = ""
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """The same twice."""
+        return self.severity, self.severity
 
     def picture(self, ax: Any) -> None:
         """Draw the evidence beside the level of an alarm."""

@@ -47,9 +47,16 @@ class OneTokenCandidate(DraftedCandidate):
     def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
         """Draw drafts, and verify them, so many times."""
 
+    @abc.abstractmethod
+    def supports(self, law: Law) -> bool:
+        """Return whether it takes drafts of a law."""
+
     def laws(self) -> Sequence[Law]:
-        """Return how drafts are drawn unless laws are given."""
-        return [IID(k) for k in (*standard.DRAFTS, standard.MANY_DRAFTS)]
+        """Return the first kind of law that it supports, for drafts of no given law."""
+        ks = (*standard.DRAFTS, standard.MANY_DRAFTS)
+        kinds: list[type[Law]] = [IID, *LAWS]
+        supported = ([law(k) for k in ks if self.supports(law(k))] for law in kinds)
+        return next(filter(None, supported), [IID(1)])
 
     def instances(self, selection: Selection, scope: Scope) -> list[list[Instance]]:
         """Return the problems of a selection under each law that can draft from them."""
@@ -118,6 +125,10 @@ class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
         outputs, said = run_rows(self, problem, drafts, rng.random((size, width)))
         return Drawn(outputs, drafts, said)
 
+    def supports(self, law: Law) -> bool:
+        """Return True: a function is told nothing of the law."""
+        return True
+
     def integrated(self, given: Problem, tolerance: float | None) -> ExactAudit:
         """Return the exact audit on one problem, by tracing or probing."""
         sequences = enumerate_drafts(given.law, given.draft)
@@ -153,12 +164,9 @@ class VerifierCandidate(IntegrableTokenCandidate):
         """Return itself: it is fast."""
         return self
 
-    def laws(self) -> Sequence[Law]:
-        """Return the first kind of law that the verifier supports."""
-        ks = (*standard.DRAFTS, standard.MANY_DRAFTS)
-        kinds: list[type[Law]] = [IID, *LAWS]
-        supported = ([law(k) for k in ks if self.verifier.supports(law(k))] for law in kinds)
-        return next(filter(None, supported), [IID(1)])
+    def supports(self, law: Law) -> bool:
+        """Return what the verifier says."""
+        return self.verifier.supports(law)
 
     def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
         """Run the verifier's sampler."""
@@ -192,6 +200,10 @@ class BatchCandidate(KernelCandidate, OneTokenCandidate):
 
     description: ClassVar[str] = "a kernel of batches with randomness of its own"
     called: ClassVar[str] = "verify(draft, target, drafts (m, k), rng)"
+
+    def supports(self, law: Law) -> bool:
+        """Return True: a kernel is told nothing of the law."""
+        return True
 
     def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
         """Call the kernel once for all rows."""

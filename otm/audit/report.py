@@ -122,14 +122,14 @@ class SingleAudit(Audit):
         return {", ".join(self.coverage.instances): self}
 
     @property
+    @abc.abstractmethod
     def extent(self) -> tuple[float, float]:
         """The total variation, of samples both ends of its interval: what reports are sorted by."""
-        return self.severity, self.severity
 
     @property
+    @abc.abstractmethod
     def again(self) -> str:
         """Python that repeats the audit, with {} for the candidate's name; "" where none can."""
-        return ""
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:

@@ -52,4 +52,4 @@ class Naive(Verifier):
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Sum the target's mass times the inclusion probabilities."""
-        return total(unit_rows(problem.target) * problem.law.inclusion(problem.draft))
+        return total(problem.law.inclusion(problem.draft) * unit_rows(problem.target))

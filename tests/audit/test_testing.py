@@ -113,7 +113,10 @@ def test_names_of_no_check_are_refused(options: Any, said: str) -> None:
 
 def test_a_check_without_time_fails() -> None:
     mark = audit.parametrize_with_checks(maximal, laws=[otm.IID(1)], only="ties", seconds=0.0)
-    (case,) = mark(lambda check: None).pytestmark[0].args[1]
+
+    def test(check: Any) -> None: ...
+
+    (case,) = mark(test).pytestmark[0].args[1]
     with pytest.raises(TimeoutError, match="ties, IID\\(k=1\\) takes more than 0 seconds"):
         case.values[0]()
 

@@ -267,8 +267,12 @@ class _Batch:
         """Return whether a token of any row has no mass at all, and so no place in the order."""
         return bool((self.first_pass.live < self.p.shape[1]).any())
 
-    def filled(self) -> RowResults:
-        """Fill what needs an order, and return everything."""
+    def filled(self, *, final: bool = False) -> RowResults:
+        """Fill what needs an order, and return everything.
+
+        Args:
+            final: whether rows that seem out of order stay so, as those that are no laws do.
+        """
         if self.request.way == BY_READING:
             return self.results
         if self.request.packed:
@@ -285,7 +289,7 @@ class _Batch:
             wrong,
             self.buffers,
         )
-        for r in np.flatnonzero(wrong).tolist():
+        for r in np.flatnonzero(wrong).tolist() if not final else ():
             self._fill_again(r)
         return self.results
 
@@ -295,7 +299,7 @@ class _Batch:
         order = self.layout.order[one]
         put_in_order(self.p[r], self.q[r], order[0, : self.first_pass.live[r]])
         request = self.request._replace(way=IN_ORDER)
-        again = _Batch.of(self.p[one], self.q[one], request, order=order).filled()
+        again = _Batch.of(self.p[one], self.q[one], request, order=order).filled(final=True)
         for mine, new in zip(self.results, again, strict=True):
             mine[..., one] = new
 

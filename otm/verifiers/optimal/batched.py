@@ -443,15 +443,23 @@ class _Rows:
 
 
 def _stacked(scores: Sequence[Scores], like: Array) -> ScoreTable:
-    """Return the tables of all rows as one, padded, on the device of `like`."""
-    columns = []
-    for parts in zip(*(each.table for each in scores), strict=True):
-        behind = 0 if parts[0].dtype.kind == "i" else np.inf  # what no search finds
-        column = np.full((len(parts), max(map(len, parts))), behind, dtype=parts[0].dtype)
-        for row, part in zip(column, parts, strict=True):
-            row[: len(part)] = part
-        columns.append(namespace(like).asarray(column, device=like.device))
-    return ScoreTable(*columns)
+    """Return the tables of all rows as one, padded, sent together to the device of `like`."""
+    tables = [each.table for each in scores]
+    widths = [max(map(len, parts)) for parts in zip(*tables, strict=True)]
+    columns = np.full((len(widths), len(tables), max(widths)), np.inf)  # what no search finds
+    columns[ScoreTable._fields.index("last")] = 0.0
+    for row, table in enumerate(tables):
+        for column, part in zip(columns, table, strict=True):
+            column[row, : len(part)] = part
+    sent, xp = _send(columns, like), namespace(like)
+    return ScoreTable(
+        *(
+            xp.astype(sent[n, :, :width], xp.int64)
+            if part.dtype.kind == "i"
+            else sent[n, :, :width]
+            for n, (width, part) in enumerate(zip(widths, tables[0], strict=True))
+        )
+    )
 
 
 def _send(values: Any, like: Array) -> Array:

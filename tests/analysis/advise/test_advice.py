@@ -178,8 +178,8 @@ def test_engines_are_told_what_passes_alone_say() -> None:
 
 
 def test_a_likeliest_tree_is_told_to_the_engine_that_drafts_one() -> None:
-    decoder = LikeliestTree(12, 3)
-    plan = Plan("likeliest tree", "LikeliestTree(12, 3)", "of 12", decoder, (), Work(2.5, 9.0, 12))
+    decoder, named = LikeliestTree(12, 3), "likeliest tree of 12, depth 3"
+    plan = Plan("likeliest tree", "LikeliestTree(12, 3)", named, decoder, (), Work(2.5, 9.0, 12))
     best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Estimate(1.4, 1.3, 1.5), Estimate(1.1, 1.05, 1.15))
     text = screen(
         advice("speculate", best, CHAIN, chain=CHAIN),
