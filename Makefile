@@ -1,5 +1,5 @@
 # Two commands: `make figures` and `make test`. Each sets up all that it needs in .venv from constraints.txt.
-.PHONY: help figures analysis public-model test jobs test-long check torture coverage mutants lint format hooks wheel docs benchmarks dist dist-install clean
+.PHONY: help figures analysis public-model test jobs test-long check torture coverage mutants lint pyright format hooks wheel docs benchmarks dist dist-install clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -76,10 +76,12 @@ dist-install: dist ## both archives with each extra, each in an empty environmen
 	  build/empty/bin/otm --version && echo "installs: $$archive$$extra" || exit 1; \
 	done; done
 
-lint: $(STAMPS)/lint ## ruff, mypy, pyright
+lint: $(STAMPS)/lint ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+pyright: $(STAMPS)/lint ## what users of VS Code see of the library and the gallery
 	$(BIN)/basedpyright
 
 benchmarks: $(STAMPS)/test ## times everything on this machine

@@ -20,23 +20,6 @@ from otm.scheme import Scheme
 from tests.house.namespaces import NAMESPACES
 from tests.paths import ROOT, tracked
 
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["ruff", "check", "."],
-        ["ruff", "format", "--check", "."],
-        pytest.param(["mypy"], marks=pytest.mark.job(name="types")),
-    ],
-    ids=["ruff", "format", "mypy"],
-)
-def test_lint(command: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 OUTSIDE = ("torch", "matplotlib", "analysis", "figures", "cvxpy", "numba")
 SLOW = ("scipy.stats", "scipy.optimize")
 
