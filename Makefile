@@ -82,6 +82,7 @@ lint: $(STAMPS)/lint ## ruff and mypy
 	$(BIN)/mypy
 
 pyright: $(STAMPS)/lint ## what users of VS Code see of the library and the gallery
+	$(PIP) --group pyright
 	$(BIN)/basedpyright
 
 benchmarks: $(STAMPS)/test ## times everything on this machine
