@@ -9,6 +9,7 @@ WORKERS ?= 2
 MINUTES ?= 60
 SAMPLE ?= 1500
 KIND ?= bare
+MARKED ?= not long and not job
 CHECKED := tests/house/test_documents.py tests/house/test_site.py tests/house/test_imports.py tests/drafts tests/verifiers tests/bounds tests/overlap
 
 # The line of a target that begins with ## is what `make help` prints.
@@ -25,7 +26,7 @@ public-model: $(STAMPS)/analysis ## a public target, SmolLM2-135M-Instruct
 	$(BIN)/python -m analysis fetch
 
 test: $(STAMPS)/test ## the whole suite; TESTS=tests/house a part
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long and not job" $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "$(MARKED)" $(TESTS)
 
 jobs: $(STAMPS)/test ## what stands beside the suite: the wheel, the site, its pages in a browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "job and not long" tests
