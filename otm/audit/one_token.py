@@ -30,7 +30,7 @@ from otm.audit.drafted import (
 from otm.audit.integration import ExactAudit, audit_of_answers, audit_of_kernel, check_tolerance
 from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit
 from otm.drafts import IID, LAWS, Law
-from otm.drafts.base import enumerate_drafts
+from otm.drafts.base import live_drafts
 from otm.pmf import check_count, check_instance, check_rng
 from otm.problem import Problem, check_problem
 from otm.tracing.answers import naming_failures
@@ -131,12 +131,10 @@ class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
 
     def integrated(self, given: Problem, tolerance: float | None) -> ExactAudit:
         """Return the exact audit on one problem, by tracing or probing."""
-        sequences = enumerate_drafts(given.law, given.draft)
-        live = sequences.mass > 0
-        drafts = sequences.tokens[live]
+        table = live_drafts(given.law, given.draft)
         allowed = check_tolerance(tolerance, given.num_tokens, given.law.k)
-        answers = output_law_on(self, given, drafts, sequences.mass[live], tolerance=allowed)
-        return audit_of_answers(answers, drafts, given, name=self.name, tolerance=tolerance)
+        answers = output_law_on(self, given, table.tokens, table.mass, tolerance=allowed)
+        return audit_of_answers(answers, table.tokens, given, name=self.name, tolerance=tolerance)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

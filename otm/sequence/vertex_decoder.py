@@ -23,7 +23,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.drafts.base import PAD, Law, enumerate_drafts
+from otm.drafts.base import PAD, Law, live_drafts
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
@@ -105,9 +105,8 @@ class VertexDecoder(LawDecoder):
         def transitions(context: Context, count: int) -> list[Transition]:
             law, draft, target = self.law(count), models.draft(context), models.target(context)
             law.align(draft, target)
-            table = enumerate_drafts(law, draft)
-            live = table.mass > 0
-            tokens, mass = table.tokens[live], table.mass[live]
+            table = live_drafts(law, draft)
+            tokens, mass = table.tokens, table.mass
             require_table(len(mass), len(draft), MAX_ENTRIES)
             rule = prepare_conditional(self.verifier, law, draft, target)
 

@@ -281,6 +281,11 @@ def test_what_a_person_must_decide_is_listed_in_one_place() -> None:
             assert not said or f"`{name}`" in listed or name == "CONTRIBUTING.md", name
 
 
+@pytest.mark.parametrize("script", [".ci/run", ".ci/wheel"])
+def test_scripts_of_the_pipeline_can_be_read(script: str) -> None:
+    subprocess.run(["bash", "-n", script], cwd=ROOT, check=True)
+
+
 def test_every_direct_dependency_is_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     groups = [
