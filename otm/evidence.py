@@ -125,6 +125,87 @@ def variation_interval(
     return Estimate(observed, low, high, samples, 1.0 - uncertainty, "total variation")
 
 
+def variation_at_least(
+    counts: NDArray[np.int64],
+    mass: NDArray[Any],
+    *,
+    uncertainty: float,
+    hits: int = 0,
+    optimum: float = 1.0,
+) -> float:
+    """Return a lower bound on the total variation between the law of samples and q.
+
+    It is wrong with probability at most `uncertainty`, whatever the law, whenever one looks: the
+    largest t at which the evidence, that of `log_evidence` and of a Dirichlet prior on all cells,
+    against the likeliest law within t of q is still 1/uncertainty (Ville); `hits` of the samples
+    were among their drafts, of which at most `optimum` + t are.
+    """
+    samples, seen = int(counts.sum()), counts > 0
+    everywhere = (
+        scipy.special.gammaln(0.5 + counts[seen]) - scipy.special.gammaln(0.5)
+    ).sum() + _log_gamma_ratio(0.5 * len(mass), samples)
+    live = mass > 0
+    on_target = -math.inf
+    if not counts[~live].any():
+        on_target = float(log_evidence(counts, mass) + (counts[live] * np.log(mass[live])).sum())
+    likelihood = log_mean(everywhere, on_target)
+
+    def evidence(level: float) -> float:
+        within = _largest_likelihood(counts, mass, level)
+        beyond = log_excess_evidence(hits, samples, min(1.0, optimum + level))
+        return log_mean(likelihood - within, beyond) + math.log(uncertainty)
+
+    if evidence(0.0) <= 0.0:
+        return 0.0
+    return float(scipy.optimize.bisect(evidence, 0.0, 1.0, xtol=1e-6))
+
+
+def _log_gamma_ratio(total: float, samples: int) -> float:
+    """Return log Γ(a) − log Γ(a + n)."""
+    return float(scipy.special.gammaln(total) - scipy.special.gammaln(total + samples))
+
+
+def _largest_likelihood(counts: NDArray[np.int64], mass: NDArray[Any], level: float) -> float:
+    """Return the log-likelihood of the likeliest law within a total variation of q.
+
+    It raises cells to N/a and lowers others to N/b, a and b such that each moves the mass `level`;
+    beyond the distance of the frequencies it is these.
+    """
+    samples = counts.sum()
+    if level >= distance(counts, mass):
+        law = counts / samples
+    else:
+        law = _moved(counts, mass, level)
+    seen = counts > 0
+    with np.errstate(divide="ignore"):
+        return float((counts[seen] * np.log(law[seen])).sum())
+
+
+def _moved(counts: NDArray[np.int64], mass: NDArray[Any], level: float) -> NDArray[np.float64]:
+    """Return q with a mass moved to where it raises the likelihood most, from where it costs least.
+
+    Mass of cells that were not seen costs nothing, whichever of them it is taken from.
+    """
+
+    def raised(log_rate: float) -> NDArray[np.float64]:
+        return np.asarray(np.maximum(mass, counts * math.exp(-log_rate)))
+
+    def lowered(log_rate: float) -> NDArray[np.float64]:
+        return np.asarray(np.minimum(mass, counts * math.exp(-log_rate)))
+
+    most = math.log(counts.sum()) + 700.0
+    least = math.log(counts.sum())
+    law = raised(
+        scipy.optimize.bisect(lambda rate: (raised(rate) - mass).sum() - level, least, most)
+        if level > 0.0
+        else most
+    )
+    if mass[counts == 0].sum() < level:
+        rate = scipy.optimize.bisect(lambda rate: (mass - lowered(rate)).sum() - level, -700, least)
+        law = law + lowered(rate) - mass
+    return law
+
+
 def log_evidence(counts: NDArray[np.int64], mass: NDArray[Any]) -> Any:
     """Return the logarithm of a mixture likelihood ratio against q.
 

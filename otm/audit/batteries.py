@@ -4,12 +4,11 @@ else, and in which order.
 The instances, numbers of drafts and tokens, and the time are data: `otm.audit.standard_problems`;
 which checks a candidate should pass it says itself (`Candidate.checks`). A battery begins with the
 same small instance under every law, so that none is without a check where time is short, and what
-was not reached is said in its coverage.
+was not reached is said in its coverage. Once something has failed, no samples are drawn for power.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
@@ -17,14 +16,14 @@ from typing import Any, get_args
 from otm import drawing
 from otm.audit import standard_problems as standard
 from otm.audit.budget import USUAL, Deadline, Errors, OutOfTime
-from otm.audit.candidate import Candidate, Check, Scope, as_kind
+from otm.audit.candidate import Candidate, Check, FunctionCandidate, Scope, as_kind
 from otm.audit.classification import classify
 from otm.audit.coverage import Coverage, merged
 from otm.audit.one_token import TokenCandidate
-from otm.audit.report import PASSED, Audit, SingleAudit, Verdict, listing
+from otm.audit.report import FAILED, PASSED, Audit, SingleAudit, Verdict, listing
 from otm.audit.sampled_audit import SampledAudit
 from otm.drafts import Law
-from otm.errors import OtmError, TooLarge, Unsupported
+from otm.errors import InvalidParameter, OtmError, TooLarge, Unsupported
 from otm.pmf import check_real
 from otm.tracing.answers import CandidateFailure
 from otm.tracing.intercept.interception import preserved
@@ -44,6 +43,8 @@ class BatteryAudit(Audit):
         uncovered: laws or lengths of which something was not tested for want of time, so that to
             find nothing is no verdict.
         checks: those that were carried out, by name.
+        raised: what the candidate raised, by instance, where it answered others like it.
+        taken_for: what it was taken for, and how to say otherwise; "" if it was said.
     """
 
     audits: dict[str, SingleAudit]
@@ -51,11 +52,17 @@ class BatteryAudit(Audit):
     left_out: tuple[str, ...] = ()
     uncovered: tuple[str, ...] = ()
     checks: Mapping[str, Check] = dataclasses.field(default_factory=dict)
+    raised: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    taken_for: str = ""
 
     @property
     def verdict(self) -> Verdict:
         """The worst of any audit; samples take nothing from the "lossless" of integrations."""
         found = {audit.verdict for audit in self.audits.values()}
+        if self.raised:
+            found.add("raised")
+        if "lossless" in found:
+            found.discard("little power")
         if (self.uncovered and found <= PASSED) or not found:
             return "no verdict"
         if "lossless" in found and found <= PASSED:
@@ -65,8 +72,9 @@ class BatteryAudit(Audit):
 
     @property
     def failed(self) -> dict[str, SingleAudit]:
-        """The audits whose output does not have the target's law."""
-        return {name: audit for name, audit in self.audits.items() if _failed(audit)}
+        """The audits whose output does not have the target's law, by more than an ε if any is."""
+        by_verdict = (self._of(verdict) for verdict in FAILED)
+        return next(filter(None, by_verdict), {})
 
     @property
     def worst(self) -> str:
@@ -82,7 +90,8 @@ class BatteryAudit(Audit):
     def coverage(self) -> Coverage:
         """What all audits cover together, and what was left out."""
         parts = ((name, audit.coverage) for name, audit in self.audits.items())
-        return merged(parts, self.left_out)
+        covered = merged(parts, self.left_out)
+        return dataclasses.replace(covered, raised=len(self.raised), taken_for=self.taken_for)
 
     @property
     def false_alarm(self) -> float:
@@ -132,7 +141,9 @@ class BatteryAudit(Audit):
         sampled = self._sampled_rows()
         parts = [
             " ".join(filter(None, said)),
+            "\n".join(f"On {name}: {message}" for name, message in self._first_raised()),
             listing(("instance", "TV", "KL(q‖π), nats", ""), rows) if rows else "",
+            self._named("not exact") if self.verdict == "not lossless" else "",
             self._named("undecided"),
             self._named("no verdict"),
             listing(("samples", "TV (95 %)", "found if TV ≥", "acceptance (95 %)"), sampled)
@@ -141,10 +152,18 @@ class BatteryAudit(Audit):
         ]
         return "\n\n".join(filter(None, parts))
 
+    def _first_raised(self) -> list[tuple[str, str]]:
+        """Return the first instance on which each thing was raised, with it."""
+        first = {message: name for name, message in reversed([*self.raised.items()])}
+        return [(name, message) for message, name in first.items()]
+
     def _named(self, verdict: Verdict) -> str:
         """Return which instances came to a verdict, "" if none did."""
-        names = [name for name, audit in self.audits.items() if audit.verdict == verdict]
+        names = self._of(verdict)
         return f"{verdict.capitalize()}: {'; '.join(names)}." if names else ""
+
+    def _of(self, verdict: Verdict) -> dict[str, SingleAudit]:
+        return {name: audit for name, audit in self.audits.items() if audit.verdict == verdict}
 
     def _sampled_rows(self) -> list[tuple[str, str, str, str]]:
         """Return what samples that found nothing say, the widest intervals first."""
@@ -152,7 +171,8 @@ class BatteryAudit(Audit):
         return [
             (name, audit.total_variation.interval_text, f"{audit.detect:.3g}", audit.accepted)
             for name, audit in by_extent
-            if isinstance(audit, SampledAudit) and audit.verdict == "no difference found"
+            if isinstance(audit, SampledAudit)
+            and audit.verdict in ("no difference found", "little power")
         ]
 
     def example(self) -> str:
@@ -177,6 +197,8 @@ def battery(
     tolerance: float | None = None,
     seconds: float = standard.SECONDS,
     shrink_for: float = standard.SHRINKING,
+    draft: object = None,
+    target: object = None,
 ) -> BatteryAudit:
     """Audit a callable of any kind: integrate it where that is possible, and sample it beside.
 
@@ -186,28 +208,33 @@ def battery(
             verifiers.
         only: which checks, all unless given: "exact" for those by integration, "sampled" for every
             standard instance by samples instead, or parts of the checks' names ("zeros").
-        laws: how several drafts of one position are drawn; i.i.d. drafts, 1, 2, 3 and 8 of them,
-            unless given.
-        num_drafts: of a block verifier, the lengths γ; 1, 2, 3 and 6 unless given.
+        laws: how several drafts of one position are drawn; i.i.d. drafts, 1 to 8 of them, unless
+            given.
+        num_drafts: of a block verifier, the lengths γ; 1 to 8 unless given.
         seed: of all samples.
         errors: of all samples together; what they are to find is what the time allows unless given
             (`otm.audit.standard_problems`), .02 where samples only are asked for.
         tolerance: as for `exact`.
-        seconds: time for the audits; what is not reached is named in the coverage.
+        seconds: CPU seconds for the audits, or ten times as many of waiting; what is not reached
+            is named in the coverage, and what integration leaves is spent on samples.
         shrink_for: time for a minimal counterexample, in seconds; 0 looks for none. Where nothing
             fails it goes to what a verdict needs and `seconds` did not reach.
+        draft, target: laws to audit it on instead of the standard instances: `(V,)`, the same at
+            every position, or `(V, V)`, a row for each last token. Raw logits are their logarithms.
 
     Returns:
         BatteryAudit: the verdict, what it covers, each audit, and if one fails a minimal
         counterexample.
 
     Raises:
-        InvalidParameter: if the candidate is of no kind, or no check is left.
+        InvalidParameter: if the candidate is of no kind, no check is left, or one of draft and
+            target is given without the other.
+        InvalidDistribution, ShapeMismatch: if draft or target are no such laws.
         CandidateFailure: if it fails where it was asked for by laws or lengths, or everywhere.
             Defaults that do not fit a callable are left out instead.
 
-    Cost: about two seconds for a callable in NumPy; at most `seconds` and `shrink_for`, and one
-        call. For a counterexample up to 300 small audits.
+    Cost: about two seconds for a callable in NumPy that fails; at most `seconds` and `shrink_for`,
+        and one call. For a counterexample up to 300 small audits.
 
     >>> import numpy as np
     >>> def second_passes(p, q, drafts, uniforms):
@@ -222,6 +249,10 @@ def battery(
     'not lossless'
     """
     spare = check_real(shrink_for, name="shrink_for", low=0.0)
+    if (draft is None) != (target is None):
+        raise InvalidParameter(
+            "draft and target go together; got one of them. Give both, or neither."
+        )
     scope = Scope(
         only=only,
         laws=laws,
@@ -230,6 +261,7 @@ def battery(
         tolerance=tolerance,
         seed=seed,
         deadline=Deadline(check_real(seconds, name="seconds", low=0.0), spare=spare),
+        pair=None if draft is None else (draft, target),  # type: ignore[arg-type]  # is checked
     )
     return with_counterexample(run_battery(candidate_of(candidate, scope), scope), scope)
 
@@ -266,53 +298,128 @@ def candidate_of(thing: object, scope: Scope) -> Candidate:
     return as_kind(thing, TokenCandidate)
 
 
+class Interrupted(KeyboardInterrupt):
+    """A battery was interrupted; what was found so far is its `found`."""
+
+    def __init__(self, found: BatteryAudit) -> None:
+        super().__init__()
+        self.found = found
+
+
 def carry_out(checks: Iterable[Check], candidate: Candidate, scope: Scope) -> BatteryAudit:
     """Carry out checks one by one, within the scope's deadline.
 
     By default the laws and lengths that a callable does not take are left out, and said so; and a
-    law or length of which one check was too slow is not followed further.
+    law or length of which one check was too slow is not followed further. Where it takes one, and
+    raises on some instance of it, that is part of the verdict.
+
+    Raises:
+        Interrupted: with what was found so far.
     """
-    deadline = scope.deadline
-    default = scope.default
-    audits: dict[str, SingleAudit] = {}
-    done: dict[str, Check] = {}
-    unfit: dict[str, OtmError] = {}
-    late: collections.Counter[str] = collections.Counter()
-    uncovered: dict[str, None] = {}
-    for check in checks:
-        if check.group in unfit:
-            continue
-        if check.group in late:
-            late[check.group] += 1
-            continue
-        nothing_failed = not any(map(_failed, audits.values()))
-        deadline.start(share=candidate.share, with_spare=check.needed and nothing_failed)
+    progress = _Progress(candidate, scope)
+    try:
+        for check in checks:
+            if progress.wants(check):
+                progress.carry_out(check)
+    except KeyboardInterrupt:
+        progress.uncovered["what was to come"] = None
+        raise Interrupted(progress.found()) from None
+    if progress.raised and not progress.audits and not progress.late:
+        raise next(iter(progress.raised.values()))[1]
+    return progress.found()
+
+
+_REFUSED = 4
+"""Instances of a law or length on which a candidate may raise before it is said not to take it."""
+
+
+@dataclasses.dataclass(eq=False)
+class _Progress:
+    """What a battery has found so far, and what was raised, late and therefore uncovered."""
+
+    candidate: Candidate
+    scope: Scope
+    audits: dict[str, SingleAudit] = dataclasses.field(default_factory=dict)
+    done: dict[str, Check] = dataclasses.field(default_factory=dict)
+    raised: dict[str, tuple[Check, OtmError]] = dataclasses.field(default_factory=dict)
+    late: dict[tuple[str, str], list[str]] = dataclasses.field(default_factory=dict)
+    uncovered: dict[str, None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        return any(map(_failed, self.audits.values()))
+
+    def wants(self, check: Check) -> bool:
+        """Whether a check is to be carried out; one that comes too late is noted."""
+        refused = sum(check.group == before.group for before, _ in self.raised.values())
+        if refused >= _REFUSED and not self._takes(check):
+            return False
+        if before := self.late.get((check.group, check.kind)):
+            before.append(self.scope.deadline.why)
+            return False
+        # no power is needed to find what integration has found
+        return check.kind == "exact" or self.scope.sampled or not self.failed or not self._exact
+
+    def carry_out(self, check: Check) -> None:
+        """Carry out one check within its share of the time, and note what became of it."""
+        deadline = self.scope.deadline
+        deadline.start(
+            share=self.candidate.share,
+            with_spare=check.needed and not self.failed,
+            kept=check.kept,
+        )
         try:
-            audits[check.name] = check.run()
-            done[check.name] = check
+            self.audits[check.name] = check.run()
+            self.done[check.name] = check
         except OutOfTime:
-            late[check.group] += 1
-            if check.needed or not default:
-                uncovered[check.group] = None
+            self.late[check.group, check.kind] = [deadline.why]
+            if check.needed:
+                self.uncovered[check.group] = None
         except (CandidateFailure, Unsupported, TooLarge) as error:
-            if not default or any(check.group == before.group for before in done.values()):
-                raise
-            unfit[check.group] = error
-    if unfit and not audits and not late:
-        raise next(iter(unfit.values()))
-    left_out = [f"{group} ({str(error).splitlines()[0]})" for group, error in unfit.items()]
-    left_out += [
-        f"{count} instance{'s' * (count > 1)} with {group} (time was up)"
-        for group, count in late.items()
-    ]
-    return BatteryAudit(
-        name=candidate.name,
-        audits=audits,
-        reason=next((audit.reason for audit in audits.values() if audit.reason), ""),
-        left_out=tuple(left_out),
-        uncovered=tuple(uncovered),
-        checks=done,
-    )
+            self.raised[check.name] = (check, error)
+
+    def found(self) -> BatteryAudit:
+        """Return what was found."""
+        unfit = {
+            check.group: error
+            for check, error in reversed(self.raised.values())
+            if self.scope.default and not self._takes(check)
+        }
+        reasons: dict[str, list[str]] = {}
+        for group, error in sorted(unfit.items()):
+            reasons.setdefault(str(error).splitlines()[0], []).append(group)
+        left_out = [f"{', '.join(groups)} ({reason})" for reason, groups in reasons.items()]
+        left_out += [
+            f"{len(whys)} instance{'s' * (len(whys) > 1)} with {group} ({whys[0]})"
+            for (group, _), whys in self.late.items()
+        ]
+        guessed = ""
+        if isinstance(self.candidate, FunctionCandidate) and self.candidate.found_out:
+            guessed = (
+                f"Taken for {self.candidate.description}, {self.candidate.called} (--mode, or a "
+                "candidate of otm.audit, says otherwise). "
+            )
+        return BatteryAudit(
+            name=self.candidate.name,
+            taken_for=guessed,
+            audits=self.audits,
+            reason=next((audit.reason for audit in self.audits.values() if audit.reason), ""),
+            left_out=tuple(left_out),
+            uncovered=tuple(self.uncovered),
+            checks=self.done,
+            raised={
+                name: str(error)
+                for name, (check, error) in self.raised.items()
+                if check.group not in unfit
+            },
+        )
+
+    @property
+    def _exact(self) -> bool:
+        return any(check.kind == "exact" for check in self.done.values())
+
+    def _takes(self, check: Check) -> bool:
+        return any(check.group == before.group for before in self.done.values())
 
 
 def with_counterexample(found: BatteryAudit, scope: Scope) -> BatteryAudit:

@@ -76,15 +76,28 @@ class ManyBlocksCandidate(DraftedCandidate):
     def instances(self, selection: Selection, scope: Scope) -> list[list[Instance]]:
         """Return the pairs of models of a selection for each length."""
         lengths: Sequence[int] = standard.BLOCKS
-        if selection == "integrable":
-            lengths = (*lengths, standard.MANY_POSITIONS)
+        if selection == "integrable" and scope.pair is None:
+            lengths = (*lengths, *standard.MANY_POSITIONS)
         found = []
         for gamma in scope.num_drafts or lengths:
-            label, needed = f"γ = {gamma}", gamma != standard.MANY_POSITIONS
-            pairs = standard.models_of(selection, gamma)
+            if scope.pair is None:
+                pairs = standard.models_of(selection, gamma)
+            else:
+                pairs = standard.given_models(*scope.pair, gamma) if selection != "large" else {}
             found.append(
                 [
-                    Instance(name, label, label, needed, Models(*pairs[name], gamma))
+                    Instance(
+                        name,
+                        f"γ = {gamma}",
+                        f"γ = {gamma}",
+                        standard.is_needed(
+                            name,
+                            pairs[name][0].num_tokens ** gamma,
+                            usual=scope.num_drafts is not None or gamma in standard.BLOCKS,
+                        ),
+                        pairs[name][0].num_tokens ** gamma,
+                        Models(*pairs[name], gamma),
+                    )
                     for name in pairs
                 ]
             )
@@ -104,6 +117,7 @@ class ManyBlocksCandidate(DraftedCandidate):
             drafted.reshape(-1),
             None,
             coverage_of_models(draft, target, gamma),
+            (num_tokens,) * (gamma + 1),
         )
 
     def _draw(

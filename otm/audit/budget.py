@@ -6,18 +6,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, check_real
+from otm.tracing.stopwatch import WAITING, Stopwatch
 
 DETECT = 0.02
 """Total variation that samples of one token, a block or a log are planned to find."""
 
 DETECT_END_TO_END = 0.05
 """Total variation that samples of a step, a tree or a generation are planned to find."""
+
+ENOUGH = 0.2
+"""Total variation up to which finding nothing lets a candidate pass that nothing else clears."""
 
 _LEAST = 1e-100
 
@@ -28,7 +31,7 @@ class DetectionBudget:
 
     Args:
         levels: the total variations, the smallest first; the last is taken whatever it costs.
-        seconds: the time.
+        seconds: the time, in seconds of `Deadline`.
     """
 
     levels: tuple[float, ...]
@@ -115,6 +118,9 @@ class OutOfTime(BaseException):
 class Deadline:
     """How long somebody's code may run: its calls end a check when time is up.
 
+    Seconds are CPU time of the process and of its children that have ended, so that a busy machine
+    takes nothing from them; code that waits may do so for ten times as long.
+
     Args:
         seconds: for all checks together.
         spare: seconds on top, for what a verdict needs, or for a counterexample.
@@ -132,18 +138,37 @@ class Deadline:
 
     def restart(self, seconds: float) -> None:
         """Begin to count so many seconds."""
-        self.until = self.stop = time.monotonic() + seconds
+        self.watch = Stopwatch()
+        self.until = self.stop = seconds
 
-    def start(self, *, share: float, with_spare: bool) -> None:
-        """Give the next check a share of all the time, and the spare time if it may have that."""
-        most = self.until + (self.spare if with_spare else 0.0)
-        self.stop = min(most, time.monotonic() + share * (self.seconds + self.spare))
+    def start(self, *, share: float, with_spare: bool, kept: float = 0.0) -> None:
+        """Give the next check a share of all the time.
+
+        Args:
+            share: of all the time.
+            with_spare: whether it may have the spare time, too.
+            kept: the part of the time that is kept for later checks.
+        """
+        most = self.until + self.spare if with_spare else self.until - kept * self.seconds
+        self.stop = min(most, self.watch.seconds + share * (self.seconds + self.spare))
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left, the spare ones apart."""
+        return self.until - self.watch.seconds
+
+    @property
+    def why(self) -> str:
+        """What is up where a check ended late."""
+        if self.watch.waited:
+            return f"after {WAITING:g} times the time, most of it spent waiting"
+        return "time was up"
 
     def limit(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function, which raises `OutOfTime` where it is called too late."""
 
         def in_time(*arguments: Any) -> Any:
-            if time.monotonic() > self.stop:
+            if self.watch.seconds >= self.stop:
                 raise OutOfTime
             return function(*arguments)
 

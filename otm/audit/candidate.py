@@ -34,8 +34,8 @@ from otm.audit.budget import USUAL, Deadline, Errors, check_errors
 from otm.audit.report import PASSED, SingleAudit
 from otm.drafts import Law
 from otm.drafts.base import MAX_SEQUENCES
-from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import check_count, check_counts, check_instance, check_real
+from otm.errors import InvalidParameter, ShapeMismatch, TooLarge
+from otm.pmf import as_pmf, check_count, check_counts, check_instance, check_real
 from otm.tracing.answers import (
     CandidateFailure,
     integer_of,
@@ -60,9 +60,13 @@ class Scope:
         seed: of all samples; each check has a generator of its own.
         deadline: that candidates are limited by.
         own_randomness: whether it is known that the candidate cannot be integrated.
+        pair: draft and target instead of the standard instances: `(1, V)`, the same at every
+            position, or `(V, V)`, a row for each last token.
 
     Raises:
         InvalidParameter: if laws or lengths are none, or a number is out of range.
+        InvalidDistribution, ShapeMismatch: if a row of `pair` is no distribution, or the shapes
+            are others.
         TooLarge: if blocks of such a length are too many to enumerate.
     """
 
@@ -74,6 +78,7 @@ class Scope:
     seed: int = 0
     deadline: Deadline = dataclasses.field(default_factory=Deadline)
     own_randomness: bool = False
+    pair: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def __post_init__(self) -> None:
         check_errors(self.errors).check_tests()
@@ -86,6 +91,8 @@ class Scope:
             object.__setattr__(self, "laws", check_entries(self.laws, Law, least=1, said=said))
         if self.num_drafts is not None:
             object.__setattr__(self, "num_drafts", _check_lengths(self.num_drafts))
+        if self.pair is not None:
+            object.__setattr__(self, "pair", _check_pair(*self.pair))
 
     @property
     def default(self) -> bool:
@@ -117,6 +124,22 @@ class Scope:
                 "another, or lower the number of drafts."
             )
         return chosen
+
+
+def _check_pair(draft: object, target: object) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return two tables of next-token laws, by last token or of one row each."""
+    p, q = (
+        np.atleast_2d(np.asarray(as_pmf(rows, name=name), dtype=np.float64))
+        for rows, name in ((draft, "draft"), (target, "target"))
+    )
+    num_tokens = q.shape[-1]
+    if {p.shape, q.shape} - {(1, num_tokens), (num_tokens, num_tokens)}:
+        raise ShapeMismatch(
+            "draft and target must have one row over the same tokens, or a row for each token that "
+            f"may come before; their shapes are {p.shape} and {q.shape}. Give 1 or "
+            f"{num_tokens} rows of {num_tokens}."
+        )
+    return p, q
 
 
 Entry = TypeVar("Entry")
@@ -164,6 +187,7 @@ class Check:
         group: what is left out together if the candidate does not take it.
         run: carries it out.
         needed: whether a verdict needs it.
+        kept: the part of all the time that it leaves to later checks, unless a verdict needs it.
         shrink: looks for the smallest problem on which the candidate fails; None if nothing does.
 
     >>> import otm
@@ -177,6 +201,7 @@ class Check:
     group: str
     run: Callable[[], SingleAudit]
     needed: bool = True
+    kept: float = 0.0
     shrink: Callable[[], SingleAudit | None] | None = None
 
     @property
@@ -234,6 +259,7 @@ class FunctionCandidate(Candidate):
     Args:
         verify: the function.
         name: what to call it in reports; the function's own name if empty.
+        found_out: whether it was found out, and not said, what the function is.
 
     Raises:
         InvalidParameter: if `verify` cannot be called.
@@ -241,6 +267,7 @@ class FunctionCandidate(Candidate):
 
     verify: Callable[..., Any]
     name: str = ""
+    found_out: bool = dataclasses.field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if not callable(self.verify) or isinstance(self.verify, type):

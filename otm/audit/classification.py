@@ -7,7 +7,7 @@ logits and a temperature. The rest is found out by calling it on small inputs of
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -20,13 +20,14 @@ from otm.audit.candidate import (
     SMALL_DRAFT,
     SMALL_TARGET,
     Candidate,
+    FunctionCandidate,
     answers_blocks,
 )
 from otm.audit.generation_audit import GenerationCandidate
 from otm.audit.logits import LogitCandidate
 from otm.audit.one_token import BatchCandidate, TokenCandidate, VerifierCandidate
 from otm.audit.step_audit import StepCandidate
-from otm.audit.tree_audit import TreeCandidate
+from otm.audit.tree_audit import DraftedTree, TreeCandidate
 from otm.drafts import IID
 from otm.errors import InvalidParameter
 from otm.problem import Problem
@@ -86,15 +87,16 @@ def classify(
     if num_uniforms is None:
         kind = _kind_by_arguments(function)
         if kind is not None:
-            return kind(function, name)  # type: ignore[call-arg]  # all but a verifier's
+            return kind(function, name, found_out=True)
     counts = COUNTS if num_uniforms is None else (num_uniforms,)
     attempts: dict[str, str] = {}
     for count in counts:
         blocks = answers_blocks(function, count, attempts)
         if blocks is not None:
-            return (BlockCandidate if blocks else TokenCandidate)(function, name, count)
+            kind = BlockCandidate if blocks else TokenCandidate
+            return kind(function, name, count, found_out=True)
     if num_uniforms is None:
-        batch = BatchCandidate(function, name)
+        batch = BatchCandidate(function, name, found_out=True)
         try:
             batch.draw(_SMALL, np.random.default_rng(0), _ROWS)
         except CandidateFailure as error:
@@ -128,7 +130,7 @@ def arguments_of(function: object) -> range | None:
     return range(sum(place.default is place.empty for place in places), len(places) + 1)
 
 
-def _kind_by_arguments(function: Callable[..., Any]) -> type[Candidate] | None:
+def _kind_by_arguments(function: Callable[..., Any]) -> type[FunctionCandidate] | None:
     """Return what the number of arguments says; None for four, or where it cannot be known."""
     number = arguments_of(function)
     if number is None or 4 in number:
@@ -137,7 +139,22 @@ def _kind_by_arguments(function: Callable[..., Any]) -> type[Candidate] | None:
         return LogitCandidate
     if 3 in number:
         return GenerationCandidate if reads_a_request(function) else StepCandidate
-    return TreeCandidate if 2 in number else None
+    if 2 not in number:
+        return None
+    if not reads_a_tree(function):
+        raise InvalidParameter(
+            "A function of two arguments is a kernel of trees, verify(tree, rng); this one reads "
+            "nothing of its tree. Pass verify(draft, target, drafts, uniforms), or an "
+            "otm.audit.TreeCandidate if it is one all the same."
+        )
+    return TreeCandidate
+
+
+def reads_a_tree(function: Callable[..., Any]) -> bool:
+    """Whether a function of two arguments asks its first for what a tree has."""
+    laws = np.stack([SMALL_DRAFT[0]] * 3), np.stack([SMALL_TARGET[0]] * 3)
+    tree = _WatchedTree(np.asarray([-1, 0, 1]), np.asarray([-1, 0, 0]), *laws, replacement=True)
+    return _watched(_WatchedTree, function, tree, np.random.default_rng(0))
 
 
 def reads_a_request(function: Callable[..., Any]) -> bool:
@@ -154,26 +171,38 @@ def reads_a_request(function: Callable[..., Any]) -> bool:
         end=None,
         rng=np.random.default_rng(0),
     )
-    _WatchedRequest.read = False
-    try:
-        with np.errstate(all="ignore"):
-            function(generation_audit.DRAFT, generation_audit.TARGET, request)
-    except (Exception, SystemExit):  # what a look is worth, whatever comes of it
-        return _WatchedRequest.read
-    return _WatchedRequest.read
+    return _watched(
+        _WatchedRequest, function, generation_audit.DRAFT, generation_audit.TARGET, request
+    )
 
 
-class _WatchedRequest(generation_audit.Request):
-    """A request that notes whether it is read as one, and a generator in all else."""
+class _Watched:
+    """Notes whether what it is mixed into is read."""
 
     read: ClassVar[bool] = False
 
     def __getattribute__(self, name: str) -> Any:
-        _WatchedRequest.read = _WatchedRequest.read or name in _FIELDS
+        kind: Any = type(self)
+        own = {*kind.__dataclass_fields__, *dir(kind)}
+        # what every object has says nothing: a function may ask for the class of its argument
+        kind.read = kind.read or name == "__dict__" or (name in own and not name.startswith("_"))
         return super().__getattribute__(name)
 
+
+class _WatchedTree(_Watched, DraftedTree):
+    """A drafted tree that notes whether it is read."""
+
+
+class _WatchedRequest(_Watched, generation_audit.Request):
+    """A request that notes whether it is read as one, and a generator in all else."""
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(super().__getattribute__("rng"), name)
+        return getattr(object.__getattribute__(self, "rng"), name)
 
 
-_FIELDS = {"__dict__", *(field.name for field in dataclasses.fields(generation_audit.Request))}
+def _watched(kind: type[_Watched], function: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether a function reads what is watched, whatever else becomes of the call."""
+    kind.read = False
+    with np.errstate(all="ignore"), contextlib.suppress(Exception, SystemExit):
+        function(*arguments)
+    return kind.read

@@ -9,10 +9,13 @@ import collections
 import dataclasses
 import itertools
 from collections.abc import Iterable
+from typing import TypeVar
 
 import numpy as np
 
 from otm.problem import Problem
+
+Number = TypeVar("Number", int, float)
 
 SAMPLES = "samples"
 """The means of an audit that draws."""
@@ -31,9 +34,13 @@ class Coverage:
         vocabulary: sizes V.
         laws: how the drafts were drawn.
         least: the smallest positive probability of a tested law; 1 where that says nothing.
+        temperatures: at which raw logits were handed over; none where laws were.
+        raised: on how many instances the candidate raised.
+        taken_for: what the candidate was taken for, where that was found out.
         by: (means, number of instances), such as ("exact integration", 15).
         samples: the most that were planned for one instance.
         detect: the total variation that samples were planned to find; 0 where there were none.
+        finest: the smallest of these over several audits.
         false_alarm: probability at most that a lossless candidate is called "not lossless".
         untested: what was not, beyond what the numbers say.
     """
@@ -45,9 +52,13 @@ class Coverage:
     vocabulary: tuple[int, ...] = ()
     laws: tuple[str, ...] = ()
     least: float = 1.0
+    temperatures: tuple[float, ...] = ()
+    raised: int = 0
+    taken_for: str = ""
     by: tuple[tuple[str, int], ...] = ()
     samples: int = 0
     detect: float = 0.0
+    finest: float = 0.0
     false_alarm: float = 0.0
     untested: tuple[str, ...] = ()
 
@@ -60,6 +71,7 @@ class Coverage:
             f"{_ranges(self.drafts)} {_plural('draft', self.drafts)}" if self.drafts else "",
             f"{_ranges(self.tokens)} {_plural('token', self.tokens)}",
             f"V = {_ranges(self.vocabulary)}" if self.vocabulary else "",
+            f"temperature {_listed(self.temperatures)}" if self.temperatures else "",
             f"drafts by {', '.join(self.laws)}" if self.laws else "",
             f"{len(self.instances)} instances" if many else "",
         ]
@@ -68,15 +80,23 @@ class Coverage:
             counts = [count for _, count in self.by]
             by = [f"{count:,} {means}" for count, means in zip(counts, by, strict=True)]
         most = max(self.drafts, default=0)
+        between = _between(self.drafts)
         beyond = [
+            f"{_ranges(between)} {_plural('draft', between)}" if between else "",
             f"V > {max(self.vocabulary):,}" if self.vocabulary else "",
+            "other temperatures" if self.temperatures else "",
             f"more than {most:,} {_plural('draft', (most,))}" if most else "",
             f"probabilities below {self.least:.1g}" if self.least < 1.0 else "",
-            f"total variations below {self.detect:g} where sampled" if self.detect else "",
+            f"total variations below {self._found_from()} where sampled" if self.detect else "",
             *self.untested,
         ]
         tested = f"Tested: {', '.join(filter(None, what))}; {', '.join(by)}."
-        return f"{tested} Not tested: {'; '.join(filter(None, beyond))}."
+        return f"{self.taken_for}{tested} Not tested: {'; '.join(filter(None, beyond))}."
+
+    def _found_from(self) -> str:
+        if self.finest in (0.0, self.detect):
+            return f"{self.detect:g}"
+        return f"{self.finest:g} to {self.detect:g}"
 
     def _means(self, means: str, count: int) -> str:
         if means != SAMPLES:
@@ -99,7 +119,7 @@ def coverage_of_problem(problem: Problem) -> Coverage:
         vocabulary=(problem.num_tokens,),
         laws=(type(problem.law).__name__,),
         least=float(laws[laws > 0].min()),
-        untested=("later tokens of a block",),
+        untested=("later tokens of a block", "processing of logits", "laws in float32"),
     )
 
 
@@ -133,16 +153,28 @@ def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) 
         vocabulary=_union(cover.vocabulary for cover in covers),
         laws=tuple(dict.fromkeys(law for cover in covers for law in cover.laws)),
         least=min((cover.least for cover in covers), default=1.0),
+        temperatures=_union(cover.temperatures for cover in covers),
+        raised=sum(cover.raised for cover in covers),
         by=tuple(by.items()),
         samples=max((cover.samples for cover in covers), default=0),
         detect=max((cover.detect for cover in covers), default=0.0),
+        finest=min((cover.detect for cover in covers if cover.detect), default=0.0),
         false_alarm=sum(cover.false_alarm for cover in covers),
         untested=tuple(dict.fromkeys(notes)),
     )
 
 
-def _union(numbers: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+def _union(numbers: Iterable[tuple[Number, ...]]) -> tuple[Number, ...]:
     return tuple(sorted(set(itertools.chain(*numbers))))
+
+
+def _between(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return what lies between the first and the last and is not among them."""
+    return tuple(sorted(set(range(min(numbers, default=0), max(numbers, default=0))) - {*numbers}))
+
+
+def _listed(numbers: Iterable[float]) -> str:
+    return ", ".join(f"{number:g}" for number in numbers)
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:

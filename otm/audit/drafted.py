@@ -3,10 +3,14 @@
 Which instances they are run on they say themselves (`DraftedCandidate.instances`); what is
 integrated and what is sampled, and how finely, is decided here, for all of them alike:
 
-* functions of uniforms are integrated wherever the drafts are few enough to enumerate, and sampled
-  on what is larger; where they turn out to have randomness of their own, on a few instances;
-* kernels of batches are sampled on all instances, slow ones on a few;
+* functions of uniforms are integrated wherever the drafts are few enough to enumerate, and then
+  sampled on what is larger; where they turn out to have randomness of their own, on a few
+  instances;
+* kernels of batches are sampled in small batches, whose rows are compared jointly, and on all
+  instances in large ones, slow kernels on a few;
 * if samples are asked for, on every standard instance.
+
+Small instances come first, one of every law or length; samples share the time that is left.
 """
 
 from __future__ import annotations
@@ -15,17 +19,18 @@ import abc
 import dataclasses
 import functools
 import itertools
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from otm.audit import standard_problems as standard
-from otm.audit.budget import Errors, OutOfTime
+from otm.audit.budget import ENOUGH, DetectionBudget, Errors, OutOfTime
 from otm.audit.candidate import Candidate, Check, FunctionCandidate, Scope
 from otm.audit.integration import IntegratedAudit
-from otm.audit.sampled_audit import Drawing, SampledAudit, audit_of_draws
+from otm.audit.sampled_audit import Drawing, SampledAudit, audit_of_draws, jointly
+from otm.tracing.probing import OwnRandomness
+from otm.tracing.stopwatch import Stopwatch
 
 Selection = Literal["standard", "few", "all", "large", "integrable"]
 """Which instances: those for samples alone; a few of them, for what is slow; all that can be
@@ -38,6 +43,9 @@ _ROWS = 128
 _SAMPLES = 500_000
 """About as many as are planned of a kernel of batches."""
 
+_FOR_OTHERS = 0.8
+"""Of the time, what is kept for all but the small batches."""
+
 
 class Instance(NamedTuple):
     """What a candidate is run on.
@@ -47,6 +55,7 @@ class Instance(NamedTuple):
         setting: how the drafts are drawn, or how many positions they have.
         group: what is left out together if the candidate does not take it.
         needed: whether a verdict needs it.
+        size: how many drafts there are.
         given: the problem, or the models and their length.
     """
 
@@ -54,6 +63,7 @@ class Instance(NamedTuple):
     setting: str
     group: str
     needed: bool
+    size: int
     given: Any
 
 
@@ -69,35 +79,71 @@ class DraftedCandidate(Candidate):
         """Return what draws so many outputs on an instance."""
 
     @abc.abstractmethod
-    def plan(self, scope: Scope) -> tuple[Selection, float]:
-        """Return what is sampled, and the total variation that samples are to find."""
+    def plan(self, scope: Scope) -> Selection:
+        """Return what is sampled."""
+
+    @abc.abstractmethod
+    def others(self, scope: Scope) -> Iterator[Check]:
+        """Yield the checks before the samples of the instances."""
 
     def sampled(self, given: Any, rng: np.random.Generator, errors: Errors) -> SampledAudit:
         """Return the audit by samples on one instance."""
         return audit_of_draws(self.drawing(given, rng), name=self.name, errors=errors)
 
     def checks(self, scope: Scope) -> Iterator[Check]:
-        """Yield samples as planned, and integrations unless only samples are asked for."""
-        selection: Selection = "standard"
-        detect = None
+        """Yield integrations unless only samples are asked for, and samples as planned."""
+        selection: Selection = "standard" if scope.sampled else self.plan(scope)
         if not scope.sampled:
-            selection, detect = self.plan(scope)
+            yield from self.others(scope)
         sampled = in_turn(self.instances(selection, scope))
-        errors = scope.errors.shared(len(sampled), detect)
+        sampled.sort(key=lambda one: -standard.floor_of(one.name))
+        shares = Shares(scope, len(sampled), fixed=scope.sampled)
         for instance in sampled:
-            run = functools.partial(self._sampled_in, scope, errors, instance)
-            yield _check(instance, "sampled", run)
-        if not scope.sampled and not scope.own_randomness:
-            yield from self.integrations(scope)
+            run = functools.partial(self._sampled_in, scope, shares, instance)
+            needed, kept = instance.needed, 0.0
+            if selection == "large":
+                needed, kept = False, standard.KEPT_BESIDE
+            yield check_of(instance, "sampled", run, needed=needed, kept=kept)
 
-    @abc.abstractmethod
-    def integrations(self, scope: Scope) -> Iterator[Check]:
-        """Yield the checks that need no samples."""
-
-    def _sampled_in(self, scope: Scope, errors: Errors, instance: Instance) -> SampledAudit:
+    def _sampled_in(self, scope: Scope, shares: Shares, instance: Instance) -> SampledAudit:
         """Carry out a check by samples with a generator of its own."""
         rng = scope.rng(f"{instance.name}, {instance.setting}")
-        return self.sampled(instance.given, rng, errors)
+        beside = isinstance(self, IntegrableCandidate) and not scope.own_randomness
+        floor = standard.FLOOR_BESIDE if beside else standard.floor_of(instance.name)
+        return self.sampled(instance.given, rng, shares.next(floor))
+
+
+class Shares:
+    """Shares the time that is left, and the false alarms, among audits by samples.
+
+    Args:
+        scope: the errors, and the time.
+        audits: how many there are.
+        fixed: whether they find what `Errors` say, and not what there is time for.
+        kept: the part of all the time that is kept for others.
+    """
+
+    def __init__(
+        self, scope: Scope, audits: int, *, fixed: bool = False, kept: float = 0.0
+    ) -> None:
+        self.scope, self.audits, self.waiting = scope, audits, audits
+        self.fixed, self.kept = fixed, kept
+
+    def next(self, floor: float, *, most: float = 1.0, without: float = 0.0) -> Errors:
+        """Return the errors of the next audit.
+
+        Args:
+            floor, most: the smallest and the largest total variation that it may be to find.
+            without: seconds that are used for something else before.
+        """
+        detect = None
+        if not self.fixed:
+            deadline = self.scope.deadline
+            left = deadline.left - without - self.kept * deadline.seconds
+            levels = tuple(level for level in standard.LEVELS if floor <= level <= most)
+            detect = DetectionBudget(levels, standard.USED * left / self.waiting)
+        self.waiting = max(1, self.waiting - 1)
+        return self.scope.errors.shared(self.audits, detect)
 
 
 class IntegrableCandidate(DraftedCandidate):
@@ -111,57 +157,90 @@ class IntegrableCandidate(DraftedCandidate):
     def smallest(self, given: Any, tolerance: float | None) -> IntegratedAudit | None:
         """Return the audit of the smallest instance found on which it fails, up to this one."""
 
-    def plan(self, scope: Scope) -> tuple[Selection, float]:
+    def plan(self, scope: Scope) -> Selection:
         """Return what is too large to integrate; a few where it turned out to be impossible."""
-        if scope.own_randomness:
-            return "few", standard.DETECT_ROWS
-        return "large", standard.DETECT
+        return "few" if scope.own_randomness else "large"
 
-    def integrations(self, scope: Scope) -> Iterator[Check]:
+    def others(self, scope: Scope) -> Iterator[Check]:
         """Yield integrations of all that is not too large for it."""
+        if scope.own_randomness:
+            return
         for instance in in_turn(self.instances("integrable", scope)):
-            asked = instance.given, scope.tolerance
-            yield _check(
+            yield check_of(
                 instance,
                 "exact",
-                functools.partial(self.integrated, *asked),
-                shrink=functools.partial(self.smallest, *asked),
+                functools.partial(self._integrated_in, scope, instance),
+                needed=instance.needed,
+                kept=standard.KEPT,
+                shrink=functools.partial(self.smallest, instance.given, scope.tolerance),
             )
+
+    def _integrated_in(self, scope: Scope, instance: Instance) -> IntegratedAudit:
+        """Carry out a check by integration; where it leaves too much open, samples are to decide.
+
+        Raises:
+            OwnRandomness: where the law is not known well enough.
+        """
+        found = self.integrated(instance.given, scope.tolerance)
+        if found.verdict == "undecided" and "exact" not in scope.only:
+            error = OwnRandomness("The law could not be integrated.")
+            error.reason = f"the law is known to ± {max(found.error, found.unproved):.2g} only"
+            raise error
+        return found
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KernelCandidate(FunctionCandidate, DraftedCandidate):
     """A kernel that verifies rows in batches with randomness of its own."""
 
-    def plan(self, scope: Scope) -> tuple[Selection, float]:
+    def plan(self, scope: Scope) -> Selection:
         """Return all instances, or a few if it is so slow that samples do not fit the time."""
         few = in_turn(self.instances("few", scope))
         slow = few and self._seconds_of_a_row(few[0]) * _SAMPLES > scope.deadline.seconds
-        return ("few", standard.DETECT_SLOW) if slow else ("all", standard.DETECT_ALONE)
+        return "few" if slow else "all"
 
-    def integrations(self, scope: Scope) -> Iterator[Check]:
-        """Yield none: its draws are its own."""
-        yield from ()
+    def others(self, scope: Scope) -> Iterator[Check]:
+        """Yield samples of small batches: its draws are its own."""
+        if not scope.default or scope.pair is not None:
+            return
+        shares = Shares(scope, len(standard.BATCHES), kept=_FOR_OTHERS)
+        smallest = self.instances("standard", scope)[0][0]
+        for rows in standard.BATCHES:
+            name = f"batches of {rows}"
+            run = functools.partial(self._in_small_batches, scope, shares, smallest, rows)
+            yield Check(name, smallest.setting, "sampled", "small batches", run, needed=False)
+
+    def _in_small_batches(
+        self, scope: Scope, shares: Shares, instance: Instance, rows: int
+    ) -> SampledAudit:
+        """Carry out the check of small batches with a generator of its own."""
+        drawing = self.drawing(instance.given, scope.rng(f"batches of {rows}"))
+        errors = shares.next(standard.FLOOR_BATCHES, most=ENOUGH)
+        return audit_of_draws(jointly(drawing, rows), name=self.name, errors=errors)
 
     def _seconds_of_a_row(self, instance: Instance) -> float:
         """Return how long it takes for a row of an instance; 0 if it fails."""
         draw, took = self.drawing(instance.given, np.random.default_rng(0)).draw, []
-        for _ in range(3):  # the first call loads what it needs, and a busy machine interrupts
-            begun = time.monotonic()
+        for _ in range(3):  # the first call loads what it needs
+            watch = Stopwatch()
             try:
                 draw(_ROWS)
             except (Exception, SystemExit, OutOfTime):  # which is for the audit to say
                 return 0.0
-            took.append(time.monotonic() - begun)
+            took.append(watch.seconds)
         return min(took) / _ROWS
 
 
-def _check(instance: Instance, kind: Any, run: Any, shrink: Any = None) -> Check:
-    name, setting, group, needed, _ = instance
-    return Check(name, setting, kind, group, run, needed=needed, shrink=shrink)
+def check_of(
+    instance: Instance, kind: Any, run: Any, *, needed: bool, kept: float, shrink: Any = None
+) -> Check:
+    """Return the check of an instance."""
+    name, setting, group = instance[:3]
+    return Check(name, setting, kind, group, run, needed=needed, kept=kept, shrink=shrink)
 
 
 def in_turn(groups: Iterable[Sequence[Instance]]) -> list[Instance]:
-    """Return the first instances of all groups, then the second; last what no verdict needs."""
-    rounds = itertools.chain.from_iterable(itertools.zip_longest(*groups))
-    return sorted((one for one in rounds if one is not None), key=lambda one: not one.needed)
+    """Return the first instance of every group, then what a verdict needs, small ones first."""
+    first = [group[0] for group in groups if group]
+    rest = itertools.chain.from_iterable(group[1:] for group in groups)
+    return [*first, *sorted(rest, key=lambda one: (not one.needed, one.size))]

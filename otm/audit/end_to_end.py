@@ -18,7 +18,6 @@ import dataclasses
 import functools
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,20 +25,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm.audit import standard_problems as standard
-from otm.audit.budget import DETECT_END_TO_END, DetectionBudget, Errors, check_errors
+from otm.audit.budget import DETECT_END_TO_END, Errors, check_errors
 from otm.audit.candidate import Check, FunctionCandidate, Scope
 from otm.audit.coverage import Coverage
+from otm.audit.drafted import Shares
 from otm.audit.integration import IntegratedAudit, Next, Row, check_tolerance, completions
 from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit, audit_of_draws
 from otm.drafts.base import MAX_SEQUENCES
-from otm.errors import InvalidParameter, TooLarge
+from otm.errors import InvalidParameter, TooLarge, Unsupported
 from otm.pmf import check_count, check_real, check_rng
 from otm.tracing.answers import CandidateFailure, Failed, outcome_of
 from otm.tracing.branching import TracedLaw, contradicts_samples, trace
 from otm.tracing.execution import TraceAborted
 from otm.tracing.intercept.interception import preserved
 from otm.tracing.output_law import CONTRADICTED
+from otm.tracing.stopwatch import Stopwatch
 
 MOST_SAMPLES = 200_000
 """Largest plan of samples: code that decodes is slow."""
@@ -52,11 +52,11 @@ DRAWS = "rng=np.random.default_rng(0)"
 _SHARE, _BRANCHING = 0.2, 0.3
 """Of the time: branching of one audit, and of all that it comes to nothing in."""
 
+_FLOOR = 0.1
+"""The smallest total variation that samples of a battery are planned to find: each is a run."""
+
 _LONGEST = 3600.0
 """Seconds that are shared where there is no limit."""
-
-_USED = 0.8
-"""Of the time for samples, what is planned: their pace varies."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -180,7 +180,7 @@ def joint(
 
     mass = target_law.reshape(-1) / target_law.sum()
     audit = audit_of_draws(
-        Drawing(draw, mass, mass, None, tested),
+        Drawing(draw, mass, mass, None, tested, target_law.shape),
         name=name,
         errors=errors,
         detect=DETECT_END_TO_END,
@@ -282,12 +282,14 @@ class Instance(NamedTuple):
         group: what is left out together if the code does not take it.
         audit: the audit on it, but for generator, tolerance, errors and seconds.
         again: Python that repeats it, with {} for the code's name.
+        needed: whether a verdict needs it; what does not is branched on, and not sampled.
     """
 
     name: str
     group: str
     audit: Callable[..., WrittenAudit]
     again: str
+    needed: bool = True
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -297,8 +299,8 @@ class EndToEndCandidate(FunctionCandidate):
     share: ClassVar[float] = 1.0
 
     @abc.abstractmethod
-    def instances(self) -> list[Instance]:
-        """Return the standard instances for it."""
+    def instances(self, scope: Scope) -> list[Instance]:
+        """Return the standard instances for it, or those on the scope's pair of laws."""
 
     def checks(self, scope: Scope) -> Iterator[Check]:
         """Yield one check for each instance.
@@ -316,36 +318,35 @@ class EndToEndCandidate(FunctionCandidate):
                 f"{self.name!r} is {self.description}: its draws are branched on, and sampled "
                 "where that is impossible. Drop only='sampled'."
             )
-        found = self.instances()
-        time_left = _TimeLeft(scope, len(found))
+        found = sorted(self.instances(scope), key=lambda instance: not instance.needed)
+        time_left = _TimeLeft(scope, sum(instance.needed for instance in found))
         for instance in found:
             run = functools.partial(time_left.spend, instance)
-            yield Check(instance.name, "", "exact", instance.group, run)
+            yield Check(instance.name, "", "exact", instance.group, run, needed=instance.needed)
 
 
 class _TimeLeft:
     """Shares the time: half of it branches where that may come to no end, the rest samples."""
 
     def __init__(self, scope: Scope, audits: int) -> None:
-        self.scope, self.audits, self.waiting = scope, audits, audits
+        self.scope, self.shares = scope, Shares(scope, audits)
         self.seconds = min(scope.deadline.seconds, _LONGEST)
         self.branching = _BRANCHING * self.seconds
+        self.reason = ""
 
     def spend(self, instance: Instance) -> WrittenAudit:
         """Carry out one audit within its part of the time."""
-        scope, begun = self.scope, time.monotonic()
+        scope, watch = self.scope, Stopwatch()
+        if self.reason and not instance.needed:
+            raise Unsupported(f"Windows are for code whose draws can be followed: {self.reason}")
         branching = max(0.0, min(_SHARE * self.seconds, self.branching))
-        left = scope.deadline.until - begun - branching
-        detect = DetectionBudget(
-            (standard.DETECT_ROWS, *standard.COARSER), _USED * left / self.waiting
-        )
-        self.waiting = max(1, self.waiting - 1)
         result = instance.audit(
             rng=scope.rng(instance.name),
             tolerance=scope.tolerance,
-            errors=scope.errors.shared(self.audits, detect),
+            errors=self.shares.next(_FLOOR, without=branching),
             seconds=branching,
         )
         if isinstance(result, SampledAudit):
-            self.branching -= min(branching, time.monotonic() - begun)
+            self.branching -= min(branching, watch.seconds)
+            self.reason = result.reason
         return dataclasses.replace(result, again=instance.again)

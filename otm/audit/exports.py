@@ -16,9 +16,12 @@ from xml.etree import ElementTree
 from otm.audit.batteries import BatteryAudit
 from otm.audit.report import PASSED, Audit, SingleAudit
 
-_LEVELS = {"not lossless": "error", "undecided": "warning", "no verdict": "warning"}
+_LEVELS = {"not lossless": "error", "raised": "error"}
 _RULES = {
     "not lossless": "The output of this verifier does not have the target's law.",
+    "raised": "This verifier raised on inputs that are valid.",
+    "not exact": "The output deviates from the target's law by the size of an ε of the code.",
+    "little power": "Nothing was found, and only a large deviation would have been.",
     "undecided": "The law of the output could not be told from the target's, nor shown to be it.",
     "no verdict": "There was too little to find what was asked for.",
 }
@@ -102,7 +105,7 @@ def as_sarif(audit: Audit, function: object = None) -> str:
     """
     result: dict[str, Any] = {
         "ruleId": audit.verdict.replace(" ", "-"),
-        "level": _LEVELS.get(audit.verdict, "none"),
+        "level": "none" if audit.verdict in PASSED else _LEVELS.get(audit.verdict, "warning"),
         "message": {
             "text": f"{audit.name}: {audit.verdict}. Total variation {audit.severity:.6g}. "
             f"{audit.coverage}",
@@ -162,10 +165,12 @@ def as_test(audit: SingleAudit, name: str) -> str:
     )
     if not audit.again:
         return ""
-    head = f"import otm\n{imported}"
-    if "standard_problems" in audit.again:
-        standard = "from otm.audit import standard_problems"
-        head = f"import numpy as np\n\nimport otm\n{standard}\n{imported}"
+    used = {
+        "np.": "import numpy as np\n",
+        "otm.": "import otm\n",
+        "standard_problems.": "from otm.audit import standard_problems\n",
+    }
+    head = "".join(line for name, line in used.items() if name in audit.again) + imported
     body = audit.again.format(called) + '\nassert result.verdict == "lossless", str(result)'
     test = f"def test_{called.rpartition('.')[2]}_on_the_smallest_problem_found() -> None:"
     return "\n".join([head, "", "", test, textwrap.indent(body, "    ")])

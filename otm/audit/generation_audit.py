@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
 from otm.audit.budget import USUAL, Errors
-from otm.audit.candidate import as_kind
+from otm.audit.candidate import Scope, as_kind
 from otm.audit.end_to_end import (
     DRAWS,
     EndToEndCandidate,
@@ -213,15 +213,23 @@ class GenerationCandidate(EndToEndCandidate):
     description: ClassVar[str] = "a generation"
     called: ClassVar[str] = "generate(draft_model, target_model, request)"
 
-    def instances(self) -> list[Instance]:
+    def instances(self, scope: Scope) -> list[Instance]:
         """Return the standard requests."""
-        again = "result = otm.audit.generate({{}}, **standard_problems.GENERATIONS[{!r}], {})"
-        return [
-            Instance(
-                name, name, functools.partial(generate, self, **request), again.format(name, DRAWS)
-            )
-            for name, request in standard.GENERATIONS.items()
-        ]
+        tables = (DRAFT.table, TARGET.table) if scope.pair is None else scope.pair
+        draft, target = map(ToyLanguage, tables)
+        made = "".join(
+            f"{name} = otm.audit.generation_audit.ToyLanguage({model.table.tolist()})\n"
+            for name, model in (("draft", draft), ("target", target))
+        )
+        found = []
+        for name, request in standard.GENERATIONS.items():
+            if request.get("end", 0) >= target.num_tokens:
+                continue
+            asked = "".join(f"{key}={value!r}, " for key, value in request.items())
+            again = f"result = otm.audit.generate({{}}, draft=draft, target=target, {asked}{DRAWS})"
+            audit = functools.partial(generate, self, draft=draft, target=target, **request)
+            found.append(Instance(name, name, audit, made + again))
+        return found
 
 
 def generate(

@@ -38,6 +38,12 @@ from otm.tracing.probing import FALSE_ALARM, GRID
 from otm.verbs import coupling, optimal_acceptance, prepare
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
 
+NEARLY = 1e-6
+"""Total variation up to which a deviation is of the size of a code's own ε."""
+
+LARGE_VOCABULARY = 128_256
+"""Tokens of a language model, for which it is said what such a deviation may add up to."""
+
 _QUADRATURE = 1e-10
 """Races integrate their joint law numerically, with errors below 2e-12 per entry."""
 
@@ -80,6 +86,8 @@ class IntegratedAudit(SingleAudit):
             exceeded with a probability of at most 1e-9; 0 where it was no black box.
         method: how the law of the output was found.
         cells: how many boxes of uniforms were told apart, over all drafts.
+        repeat: Python that repeats it, with {} for the code's name, where the instance alone does
+            not say it.
         ways: how a law is found by each method, in words.
         drafts, outcome: what it was found over every one of, and what came out, in words.
     """
@@ -92,6 +100,7 @@ class IntegratedAudit(SingleAudit):
     unproved: float = 0.0
     method: Method = "kernel"
     cells: int = 0
+    repeat: str = ""
 
     ways: ClassVar[Mapping[str, str]] = _HOW
     drafts: ClassVar[str]
@@ -135,7 +144,7 @@ class IntegratedAudit(SingleAudit):
     def verdict(self) -> Verdict:
         """What rounding, `error` and `unproved` let be said of the output's law."""
         if self.total_variation - max(self.error, self.unproved) > self.tolerance:
-            return "not lossless"
+            return "not exact" if self.total_variation + self.error <= NEARLY else "not lossless"
         return "lossless" if self.total_variation + self.error <= self.tolerance else "undecided"
 
     @property
@@ -192,9 +201,19 @@ class IntegratedAudit(SingleAudit):
             ("KL(q‖π)", f"{shown(self.kl)} nats"),
             (f"worst {self.outcome}", f"{worst if len(worst) > 1 else worst[0]}: {odds}"),
             *self.beside(),
+            *self._at_large(),
             ("how", self.how),
         ]
         return [facts(rows)]
+
+    def _at_large(self) -> list[tuple[str, str]]:
+        """Return what a deviation of the size of an ε adds up to on a language model."""
+        if self.verdict != "not exact":
+            return []
+        each = float(np.abs(self.law - self.target_law).max())
+        most = min(1.0, 0.5 * LARGE_VOCABULARY * each)
+        said = f"at most {most:.2g}, if no token deviates by more than here, {each:.2g}"
+        return [(f"at V = {LARGE_VOCABULARY:,}", said)]
 
 
 def completions(law: Next, row: Row, length: int) -> NDArray[np.float64]:
@@ -278,7 +297,7 @@ class ExactAudit(IntegratedAudit):
         """The problem, and the audit on it."""
         problem = self.problem
         laws = f"draft={problem.draft.tolist()}, target={problem.target.tolist()}"
-        return (
+        return self.repeat or (
             f"problem = otm.Problem({laws}, law=otm.{problem.law!r})\n"
             "result = otm.audit.exact({}, problem)"
         )

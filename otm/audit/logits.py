@@ -14,7 +14,7 @@ from otm.audit import standard_problems as standard
 from otm.audit.blocks import BlockCandidate, Models
 from otm.audit.candidate import Check, Scope, UniformsCandidate, answers_blocks
 from otm.audit.integration import IntegratedAudit
-from otm.audit.one_token import TokenCandidate, group_of
+from otm.audit.one_token import TokenCandidate
 from otm.drafts import IID
 from otm.errors import InvalidParameter
 from otm.logits import Processing
@@ -106,22 +106,47 @@ class LogitCandidate(UniformsCandidate):
             )
         for heat in self.temperatures:
             for name, setting, group, audited in self._instances(scope):
-                run = functools.partial(audited, heat, scope.tolerance)
+                run = functools.partial(self._audited, audited, heat, scope.tolerance)
                 yield Check(name, f"{setting}, temperature {heat:g}", "exact", group, run)
 
     def _instances(self, scope: Scope) -> Iterator[tuple[str, str, str, Audited]]:
         """Yield name, setting, group and audit of each instance: models, or problems."""
+        # the same instances as of a candidate that is handed laws, a few of them
+        kind = BlockCandidate if self.takes_blocks else TokenCandidate
+        few = dataclasses.replace(scope, laws=scope.laws or LAWS)
         if self.takes_blocks:
-            for gamma in scope.num_drafts or standard.BLOCKS[:2]:
-                for name, pair in standard.models_of("few", gamma).items():
-                    audited = functools.partial(self._on_block, pair, gamma)
-                    yield name, f"γ = {gamma}", f"γ = {gamma}", audited
-            return
-        for law in scope.laws or LAWS:
-            for name, problem in standard.problems_named(standard.LOGITS, law):
-                yield name, repr(law), group_of(law), functools.partial(self._on_token, problem)
+            few = dataclasses.replace(
+                scope, laws=None, num_drafts=scope.num_drafts or standard.BLOCKS[:2]
+            )
+        for group in kind(self.verify, self.name).instances("integrable", few):
+            for one in group:
+                if scope.pair is None and one.name not in (*standard.LOGITS, *standard.FEW_MODELS):
+                    continue
+                on = self._on_block if self.takes_blocks else self._on_token
+                yield one.name, one.setting, one.group, functools.partial(on, one.given)
 
-    def _on_token(self, problem: Problem, heat: float, tolerance: float | None) -> IntegratedAudit:
+    def _audited(self, audited: Audited, heat: float, tolerance: float | None) -> IntegratedAudit:
+        """Carry out an audit, and say at which temperature it was."""
+        found, given = audited(heat, tolerance)
+        tested = dataclasses.replace(
+            found.tested,
+            temperatures=(heat,),
+            untested=tuple(x for x in found.tested.untested if x != "processing of logits"),
+        )
+        filters = {"top_k": self.top_k, "top_p": self.top_p, "min_p": self.min_p}
+        told = [f"{name}={value!r}" for name, value in filters.items() if value is not None]
+        if self.order != "transformers":
+            told.append(f"order={self.order!r}")
+        made = ", ".join(["{}", f"temperatures=[{heat!r}]", *told])
+        repeat = (
+            f"candidate = otm.audit.LogitCandidate({made})\n"
+            f"result = otm.audit.battery(candidate, {given})"
+        )
+        return dataclasses.replace(found, tested=tested, repeat=repeat)
+
+    def _on_token(
+        self, problem: Problem, heat: float, tolerance: float | None
+    ) -> tuple[IntegratedAudit, str]:
         """Audit it on raw logits that are the logarithms of a problem's laws."""
         p, q, process = _logits(problem.draft), _logits(problem.target), self.processing(heat)
 
@@ -130,17 +155,19 @@ class LogitCandidate(UniformsCandidate):
 
         handed = TokenCandidate(verify, self._at(heat), self.num_uniforms)
         processed = dataclasses.replace(problem, draft=process(p), target=process(q))
-        return handed.integrated(processed, tolerance)
+        given = (
+            f"draft={problem.draft.tolist()}, target={problem.target.tolist()}, "
+            f"laws=[otm.{problem.law!r}]"
+        )
+        return handed.integrated(processed, tolerance), given
 
     def _on_block(
-        self,
-        pair: tuple[TableModel, TableModel],
-        gamma: int,
-        heat: float,
-        tolerance: float | None,
-    ) -> IntegratedAudit:
+        self, models: Models, heat: float, tolerance: float | None
+    ) -> tuple[IntegratedAudit, str]:
         """Audit it on raw logits that are the logarithms of two models' laws."""
-        logits = [{c: _logits(row) for c, row in model.table.items()} for model in pair]
+        tables: list[Any] = [models.draft, models.target]
+        gamma = models.num_drafts
+        logits = [{c: _logits(row) for c, row in model.table.items()} for model in tables]
         process = self.processing(heat)
         processed = [TableModel({c: process(row) for c, row in rows.items()}) for rows in logits]
 
@@ -151,14 +178,18 @@ class LogitCandidate(UniformsCandidate):
             return self.verify(p, q, drafts, uniforms, heat)
 
         handed = BlockCandidate(verify, self._at(heat), self.num_uniforms)
-        return handed.integrated(Models(processed[0], processed[1], gamma), tolerance)
+        rows = [
+            [model.next([token]).tolist() for token in range(model.num_tokens)] for model in tables
+        ]
+        given = f"draft={rows[0]}, target={rows[1]}, num_drafts=[{gamma}]"
+        return handed.integrated(Models(processed[0], processed[1], gamma), tolerance), given
 
     def _at(self, heat: float) -> str:
         return f"{self.name} at temperature {heat:g}"
 
 
-Audited = Callable[[float, float | None], IntegratedAudit]
-"""The audit on an instance, at a temperature, with a tolerance."""
+Audited = Callable[[float, float | None], tuple[IntegratedAudit, str]]
+"""The audit on an instance, at a temperature, with a tolerance, and the instance in Python."""
 
 
 def _logits(mass: Any) -> NDArray[np.float64]:

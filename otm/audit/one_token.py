@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from otm.audit.integration import ExactAudit, audit_of_answers, audit_of_kernel,
 from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit
 from otm.drafts import IID, LAWS, Law
 from otm.drafts.base import live_drafts
+from otm.errors import ShapeMismatch
 from otm.pmf import check_count, check_instance, check_rng
 from otm.problem import Problem, check_problem
 from otm.tracing.answers import naming_failures
@@ -53,23 +54,24 @@ class OneTokenCandidate(DraftedCandidate):
 
     def laws(self) -> Sequence[Law]:
         """Return the first kind of law that it supports, for drafts of no given law."""
-        ks = (*standard.DRAFTS, standard.MANY_DRAFTS)
+        ks = (*standard.DRAFTS, *standard.MANY_DRAFTS)
         kinds: list[type[Law]] = [IID, *LAWS]
         supported = ([law(k) for k in ks if self.supports(law(k))] for law in kinds)
         return next(filter(None, supported), [IID(1)])
 
     def instances(self, selection: Selection, scope: Scope) -> list[list[Instance]]:
         """Return the problems of a selection under each law that can draft from them."""
+        if scope.pair is not None:
+            return _given_pair(*scope.pair, selection, scope.laws or [IID(1)])
         found = []
         for law in scope.laws or ([IID(1)] if selection == "standard" else self.laws()):
             problems = standard.problems_under(law)
             if selection != "integrable":
                 names = standard.names_of(selection, law.k, every=scope.laws is not None)
                 problems = standard.problems_named(names, law)
-            needed = law.k != standard.MANY_DRAFTS
             found.append(
                 [
-                    Instance(name, repr(law), group_of(law), needed, given)
+                    _instance(name, given, usual=scope.laws is not None or law.k in standard.DRAFTS)
                     for name, given in problems
                 ]
             )
@@ -85,6 +87,39 @@ class OneTokenCandidate(DraftedCandidate):
             float(optimal_acceptance(given)),
             coverage_of_problem(given),
         )
+
+
+def _given_pair(
+    draft: NDArray[np.float64],
+    target: NDArray[np.float64],
+    selection: Selection,
+    laws: Iterable[Law],
+) -> list[list[Instance]]:
+    """Return the problems of one pair of laws; nothing is large beside it."""
+    if len(draft) > 1 or len(target) > 1:
+        raise ShapeMismatch(
+            "A verifier of one token has one draft and one target (V,); got tables of "
+            f"{len(draft)} and {len(target)} rows. Give one row each."
+        )
+    if selection == "large":
+        return []
+    p, q = draft[0], target[0]
+    return [
+        [
+            _instance(
+                standard.GIVEN,
+                Problem(draft=standard.one_per_drafter(p, law), target=q, law=law),
+                usual=True,
+            )
+        ]
+        for law in laws
+    ]
+
+
+def _instance(name: str, given: Problem, *, usual: bool) -> Instance:
+    law, size = given.law, given.num_tokens**given.law.k
+    needed = standard.is_needed(name, size, usual=usual)
+    return Instance(name, repr(law), group_of(law), needed, size, given)
 
 
 class IntegrableTokenCandidate(OneTokenCandidate, IntegrableCandidate):

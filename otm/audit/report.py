@@ -19,14 +19,28 @@ import numpy as np
 from otm.audit.coverage import Coverage
 from otm.tabular import OneTable, Table, markdown
 
-Verdict = Literal["not lossless", "undecided", "no verdict", "no difference found", "lossless"]
-"""Worst first. Audits by integration say "lossless", or "undecided" within their error; those of
-samples "no difference found", or "no verdict" where there are too few of them to find what was
-asked for.
+Verdict = Literal[
+    "not lossless",
+    "raised",
+    "not exact",
+    "undecided",
+    "no verdict",
+    "little power",
+    "no difference found",
+    "lossless",
+]
+"""Worst first. Audits by integration say "lossless", "not exact" where rounding does not explain a
+deviation of the size of a code's own ε, or "undecided" within their error; those of samples "no
+difference found", "little power" where only a large one would have been, or "no verdict" where
+there are too few of them to find what was asked for. "raised": the candidate raised on inputs that
+are valid, and answered others.
 """
 
 PASSED = frozenset[Verdict]({"lossless", "no difference found"})
 """Verdicts that let a candidate pass."""
+
+FAILED: tuple[Verdict, ...] = ("not lossless", "not exact")
+"""Verdicts on an output that does not have the target's law, worst first."""
 
 MOST_ENTRIES = 12
 """Entries of a distribution that are written out."""
@@ -86,10 +100,22 @@ class Audit(OneTable):
     def __str__(self) -> str:
         return f"{self.head()}\n\n{self.figures()}"
 
+    @property
+    def headline(self) -> str:
+        """The verdict with its number."""
+        covered = self.coverage
+        tried = len(covered.instances) + covered.raised
+        numbers = {
+            "raised": f" on {covered.raised} of {tried} instances",
+            "not exact": f" by {self.severity:.2g}",
+            "little power": f": no difference found above {covered.detect:g}",
+        }
+        return self.verdict + numbers.get(self.verdict, "")
+
     def head(self) -> str:
         """Return the verdict, what it covers, and why it is not exact where that was tried."""
         reason = f"\nNot exact, since {self.reason.rstrip('.')}." if self.reason else ""
-        return f"## `{self.name}`: {self.verdict}\n{self.coverage}{reason}"
+        return f"## `{self.name}`: {self.headline}\n{self.coverage}{reason}"
 
     def figures(self) -> str:
         """Return the report without its head."""

@@ -5,8 +5,8 @@ stated, proved probability.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm.audit.budget import DETECT, USUAL, DetectionBudget, Errors, check_errors
+from otm.audit.budget import DETECT, ENOUGH, USUAL, DetectionBudget, Errors, check_errors
 from otm.audit.coverage import SAMPLES, Coverage
 from otm.audit.report import SingleAudit, Verdict, facts, format_probability
 from otm.errors import InvalidParameter, TooLarge
@@ -27,11 +27,13 @@ from otm.evidence import (
     log_mean,
     pool,
     samples_needed,
+    variation_at_least,
     variation_interval,
 )
 from otm.pmf import as_pmf, check_instance, plain_integers
 from otm.results import is_member
 from otm.statistics import Estimate, binomial_interval
+from otm.tracing.stopwatch import Stopwatch
 
 MOST_CELLS = 256
 """Largest number of cells that output counts are kept in; a larger vocabulary is pooled by q/p."""
@@ -40,6 +42,7 @@ MOST_SAMPLES = 10**10
 """Largest plan that is begun: months of calls."""
 
 _FIRST_LOOK = 500
+_INSTANT = 1e-6
 _LARGEST_BATCH = 20_000
 
 
@@ -67,6 +70,8 @@ class Drawing(NamedTuple):
             known.
         optimum: α*, if outputs come with the drafts that they may be among.
         tested: what is tested, but for how.
+        shape: numbers of tokens, by position, of which an output is a joint number; none if it is
+            a token.
     """
 
     draw: Callable[[int], Drawn]
@@ -74,6 +79,7 @@ class Drawing(NamedTuple):
     draft: NDArray[np.float64]
     optimum: float | None
     tested: Coverage
+    shape: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -98,6 +104,8 @@ class SampledAudit(SingleAudit):
             `missed`.
         asked: the total variation that was not to be missed; if `detect` is larger, finding nothing
             is no verdict.
+        enough: the largest `asked` at which finding nothing lets a candidate pass.
+        excess: what came out too often, and how often; "" without an alarm.
         errors: how often the verdict may be wrong.
         again: Python that repeats it, with {} for the code's name; "" where none can.
     """
@@ -115,6 +123,8 @@ class SampledAudit(SingleAudit):
     optimum: float | None
     detect: float
     asked: float
+    enough: float
+    excess: str
     errors: Errors
     again: str = ""
 
@@ -139,7 +149,9 @@ class SampledAudit(SingleAudit):
         """
         if self.found_by:
             return "not lossless"
-        return "no difference found" if self.detect <= self.asked else "no verdict"
+        if self.detect > self.asked:
+            return "no verdict"
+        return "no difference found" if self.asked <= self.enough else "little power"
 
     @property
     def samples_needed(self) -> int:
@@ -214,6 +226,7 @@ class SampledAudit(SingleAudit):
             ("instance", ", ".join(self.tested.instances)),
             ("samples", f"{self.samples:,} of {self.planned:,} planned, in {self.cells} cells"),
             ("found", found),
+            *([("too often", self.excess)] if self.excess else []),
             ("errors", f"false alarm ≤ {self.errors.false_alarm:g}; {missed}"),
             ("total variation", f"{self.total_variation.interval_text} (95 %)"),
         ]
@@ -225,6 +238,35 @@ class SampledAudit(SingleAudit):
         elif self.rule is not None:
             rows.append(("acceptance", f"of whole blocks {self.rule.interval_text} (95 %)"))
         return [facts(rows)]
+
+
+_MOST_JOINT = 64
+"""Outcomes of a small batch, beyond which first tokens are compared only."""
+
+
+def jointly(drawing: Drawing, rows: int) -> Drawing:
+    """Return what draws batches of so many rows, of which the outputs of all are one outcome.
+
+    A fault in one row shows in their joint law, and so do rows that share their randomness. Where
+    there are many outcomes, they are of the rows' first tokens.
+    """
+    size, shape = len(drawing.target), drawing.shape or (len(drawing.target),)
+    later = 1 if size**rows <= _MOST_JOINT else math.prod(shape[1:])
+    size, shape = size // later, shape if later == 1 else shape[:1]
+
+    def draw(batches: int) -> Drawn:
+        outputs = [drawing.draw(rows).outputs // later for _ in range(batches)]
+        return Drawn(np.asarray(outputs) @ size ** np.arange(rows)[::-1])
+
+    target, draft = (
+        functools.reduce(np.multiply.outer, [law.reshape(size, later).sum(axis=1)] * rows).reshape(
+            -1
+        )
+        for law in (drawing.target, drawing.draft)
+    )
+    subject = f"batches of {rows} row{'s' * (rows > 1)}, jointly"
+    tested = dataclasses.replace(drawing.tested, subjects=(*drawing.tested.subjects, subject))
+    return Drawing(draw, target, draft, None, tested, shape * rows)
 
 
 def audit_of_draws(
@@ -247,7 +289,8 @@ def audit_of_draws(
         most_samples: the largest plan.
         first_look: after how many samples the evidence is looked at; then at twice as many, ….
     """
-    levels = check_errors(errors).check_tests().levels(detect)
+    timed = isinstance(check_errors(errors).check_tests().detect, DetectionBudget)
+    levels = errors.levels(detect)
     errors = errors.shared(len(levels))  # the level taken depends on how long the code took
     cell = pool(drawing.draft, drawing.target, MOST_CELLS)
     mass: NDArray[Any] = np.bincount(cell, weights=drawing.target)
@@ -260,7 +303,7 @@ def audit_of_draws(
         )
     tally = _Tally(np.zeros(len(mass), dtype=np.int64))
     looks = 1 + max(0, math.ceil(math.log2(planned / first_look)))
-    until, begun = first_look, time.monotonic()
+    until, watch = first_look, Stopwatch()
     while True:
         while tally.samples < min(until, planned):
             tally.add(drawing.draw(min(_LARGEST_BATCH, min(until, planned) - tally.samples)), cell)
@@ -268,7 +311,7 @@ def audit_of_draws(
         if tally.samples >= planned or evidence >= math.log(2.0 / errors.false_alarm):
             break
         if until == first_look and isinstance(errors.detect, DetectionBudget):
-            pace = tally.samples / (time.monotonic() - begun)
+            pace = tally.samples / max(watch.seconds, _INSTANT)
             most = min(most_samples, pace * errors.detect.seconds)
             level, planned = next((plan for plan in plans if plan[1] <= most), plans[-1])
         until *= 2
@@ -284,6 +327,9 @@ def audit_of_draws(
         optimum=drawing.optimum,
         errors=dataclasses.replace(errors, detect=level),
         uncertainty=0.05 / looks,
+        outcomes=(cell, drawing.shape or (len(drawing.target),)),
+        # who asks for a total variation gets a verdict on it
+        enough=ENOUGH if timed else 1.0,
     )
 
 
@@ -355,6 +401,7 @@ def outputs(
         optimum=None,
         errors=check_errors(errors).check_tests(),
         uncertainty=0.05,
+        outcomes=(cell, (len(mass),)),
     )
 
 
@@ -399,13 +446,16 @@ def _conclude(
     optimum: float | None,
     errors: Errors,
     uncertainty: float,
+    outcomes: tuple[NDArray[np.int64], tuple[int, ...]],
+    enough: float = 1.0,
 ) -> SampledAudit:
     n, alarm = tally.samples, errors.false_alarm / 2
+    asked = errors.level(DETECT)
 
     def interval(hits: int | None) -> Estimate | None:
         return None if hits is None else binomial_interval(hits, n, confidence=1.0 - uncertainty)
 
-    return SampledAudit(
+    audit = SampledAudit(
         name=name,
         samples=n,
         planned=planned,
@@ -414,11 +464,52 @@ def _conclude(
         distance=distance(tally.counts, mass),
         threshold=distance_threshold(mass, n, false_alarm=alarm),
         log_e_value=evidence,
-        total_variation=variation_interval(tally.counts, mass, uncertainty=uncertainty),
+        total_variation=variation_interval(tally.counts, mass, uncertainty=0.9 * uncertainty),
         membership=None if optimum is None else interval(tally.members),
         rule=interval(tally.accepted),
         optimum=optimum,
         detect=detectable(mass, planned, false_alarm=alarm, missed=errors.missed),
-        asked=errors.level(DETECT),
+        asked=asked,
+        enough=enough,
+        excess="",
         errors=errors,
     )
+    if not audit.found_by:
+        return audit
+    # beside an alarm the interval must not begin at 0: what the evidence proves is proved of it
+    known = audit.total_variation
+    proved = variation_at_least(
+        tally.counts,
+        mass,
+        uncertainty=0.1 * uncertainty,
+        hits=tally.members,
+        optimum=1.0 if optimum is None else optimum,
+    )
+    low = max(known.low, proved)
+    return dataclasses.replace(
+        audit,
+        total_variation=dataclasses.replace(
+            known, value=max(known.value, low), low=low, high=max(known.high, low)
+        ),
+        excess=_excess(tally.counts, mass, *outcomes),
+    )
+
+
+def _excess(
+    counts: NDArray[np.int64],
+    mass: NDArray[Any],
+    cell: NDArray[np.int64],
+    shape: tuple[int, ...],
+) -> str:
+    """Say what came out too often, in the cell that is the strongest evidence of it."""
+    samples = counts.sum()
+    expected = samples * mass
+    with np.errstate(divide="ignore", invalid="ignore"):
+        surprise = np.where(counts > expected, counts * np.log(counts / expected), 0.0)
+    worst = int(np.nanargmax(surprise - np.maximum(counts - expected, 0.0)))
+    tokens = np.flatnonzero(cell == worst)
+    named = [", ".join(map(str, np.unravel_index(token, shape))) for token in tokens[:3]]
+    what = f"{'tokens' if len(shape) > 1 else 'token'} {' or '.join(named)}"
+    if len(tokens) > len(named):
+        what += f" or {len(tokens) - len(named):,} of similar q/p"
+    return f"{what}: {counts[worst]:,} times, expected {expected[worst]:,.1f}"

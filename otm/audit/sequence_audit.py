@@ -87,6 +87,8 @@ class SequenceAudit(IntegratedAudit):
     @property
     def again(self) -> str:
         """The models, and the audit on them."""
+        if self.repeat:
+            return self.repeat
         models = [
             f"{name} = otm.sequence.TableModel({{{{"
             + ", ".join(f"{context}: {law.tolist()}" for context, law in table.items())

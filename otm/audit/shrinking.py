@@ -81,17 +81,22 @@ Instance = TypeVar("Instance")
 def _first_failing(
     audit: Callable[[Instance], Integrated], instances: Iterable[Instance]
 ) -> Integrated | None:
-    """Return the first audit that says "not lossless"; where the callable fails, none is said."""
+    """Return the first audit that says "not lossless", or the first that says "not exact" if none
+    does; where the callable fails, none is said.
+    """
+    nearly = None
     for instance in instances:
         try:
             found = audit(instance)
         except CandidateFailure:
             continue
         except OutOfTime:
-            return None
+            break
         if found.verdict == "not lossless":
             return found
-    return None
+        if found.verdict == "not exact" and nearly is None:
+            nearly = found
+    return nearly
 
 
 def _reduce(integrated: Callable[[Problem], ExactAudit], audit: ExactAudit) -> ExactAudit:

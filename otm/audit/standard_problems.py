@@ -5,12 +5,14 @@ For one token: zeros of the target under the draft and the reverse, ties, equal 
 point masses, a truncated (top-p) target, masses below the clamps found in code (1e-8), vocabulary
 rows that neither model uses, and pairs on which the second draft is accepted with a probability
 strictly between 0 and 1, without which a uniform reused for it does not show. A vocabulary of one
-token and k > V come with them, and nearly certain laws, where shortcuts hide. Long tails show what
-a user would see of a fault that four tokens make small. For blocks: toy models whose laws are the
-same everywhere, or not, zeros, near certainty and a tail.
+token and k > V come with them, and laws that differ by less than float32 resolves. Windows of
+confidence, in which the target or the draft is nearly certain of a token, the same or another, are
+where shortcuts hide: of one token, and for blocks, steps and trees at the root and below it. Long
+tails show what a user would see of a fault that four tokens make small. For blocks: toy models
+whose laws are the same everywhere, or not, zeros, near certainty and a tail.
 
 The batteries (`otm.audit.batteries`) integrate an instance where the drafts are few enough to
-enumerate, and sample beside that.
+enumerate, small ones first, and spend what time is left on samples of what is larger.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,36 +63,86 @@ INSTANCES: dict[str, tuple[Masses, Masses]] = {
     "both nearly certain": ((0.9995, 0.0003, 0.0002), (0.9995, 0.0001, 0.0004)),
     "nearly certain of another token": ((0.9995, 0.0005), (0.0005, 0.9995)),
 }
-"""Pairs (draft, target) by name."""
+"""Pairs (draft, target) by name, of which a verdict needs every one."""
+
+GIVEN = "the laws given"
+"""The name of a pair that was given."""
+
+WINDOWS = (0.9, 0.95, 0.99, 0.999, 0.9999)
+"""Confidences, between which code may begin to take shortcuts."""
+
+
+def windows() -> dict[str, tuple[Masses, Masses]]:
+    """Return pairs in which one law is confident of a token, by name.
+
+    >>> windows()["target .9 off the favourite"]
+    ((0.5, 0.3, 0.2), (0.06, 0.04, 0.9))
+    """
+    found: dict[str, tuple[Masses, Masses]] = {}
+    for before, most in itertools.pairwise((0.8, *WINDOWS)):
+        more, less = round(0.6 * (1 - most), 9), round(0.4 * (1 - most), 9)
+        shown = f"{most:g}".lstrip("0")
+        found |= {
+            f"target {shown} on the favourite": ((0.5, 0.3, 0.2), (most, less, more)),
+            f"target {shown} off the favourite": ((0.5, 0.3, 0.2), (more, less, most)),
+            f"draft {shown} on the favourite": ((most, more, less), (0.5, 0.2, 0.3)),
+            f"draft {shown} off the favourite": ((most, more, less), (0.2, 0.3, 0.5)),
+            f"both {shown}, the target less": (
+                (most, more, less),
+                (before, round(0.4 * (1 - before), 9), round(0.6 * (1 - before), 9)),
+            ),
+        }
+    return found
+
+
+NEAR: dict[str, tuple[Masses, Masses]] = {
+    "nearly equal": ((0.5, 0.3, 0.2), (0.5 + 2**-10, 0.3, 0.2 - 2**-10)),
+    "equal in float32": ((0.5, 0.3, 0.2), (0.5 + 2**-30, 0.3, 0.2 - 2**-30)),
+}
+"""Pairs of laws that hardly differ."""
+
+BESIDE: dict[str, tuple[Masses, Masses]] = NEAR | windows()
+"""Pairs that are integrated beside `INSTANCES` where there is time."""
 
 TAILS: dict[str, int] = {"long tail of 48": 48, "long tail of 2,000": 2_000}
 """Vocabularies of long-tailed pairs (`long_tailed`)."""
 
 DRAFTS = (1, 2, 3)
-"""Numbers of drafts that are tested on every instance."""
+"""Numbers of drafts that are tested on every instance, and that a verdict needs."""
 
-MANY_DRAFTS = 8
-"""And one that is large."""
+MANY_DRAFTS = (4, 5, 6, 7, 8)
+"""And further ones, on `FEW_TOKENS`."""
+
+FEW_TOKENS = ("two tokens", "one token each")
 
 BLOCKS = (1, 2, 3)
-"""Numbers γ of drafted positions of a block."""
+"""Numbers γ of drafted positions of a block, which a verdict needs."""
 
-MANY_POSITIONS = 6
-"""And one that is large, on two tokens."""
+MANY_POSITIONS = (4, 5, 6, 7, 8)
+"""And further ones, with chance at the first, a middle and the last position."""
 
-TAILED_BLOCKS = {1: 100, 2: 30, 3: 12}
+BATCHES = (1, 2, 5)
+"""Rows of small batches, which are compared jointly."""
+
+TAILED_BLOCKS = {1: 64, 2: 30, 3: 12}
 """Vocabularies of long-tailed models for blocks, by γ; sampled."""
 
 MOST_CONTEXTS = 5_000
 """Contexts up to which a long-tailed model is made."""
 
-TEMPERATURES = (1.0, 0.6, 0.0)
+TEMPERATURES = (1.0, 0.6, 0.0, 0.3, 1.5)
 """Temperatures for code that takes raw logits and is told the temperature."""
 
-LOGITS = ("three tokens", "later drafts matter", "zeros", "nearly certain target")
+LOGITS = (
+    "three tokens",
+    "later drafts matter",
+    "zeros",
+    "nearly certain target",
+    "draft .95 off the favourite",
+)
 """Instances whose logarithms are raw logits, at temperature 1."""
 
-SAMPLED = {"later drafts matter": (MANY_DRAFTS,), "long tail of 2,000": (1, 3, MANY_DRAFTS)}
+SAMPLED = {"later drafts matter": (8,), "long tail of 2,000": (1, 3, 8)}
 """What is sampled beside integration, with how many drafts: what is too large to integrate."""
 
 FEW = (
@@ -105,21 +157,25 @@ FEW = (
 FEW_MODELS = ("after the token before", "zeros", "nearly certain")
 """The same for blocks."""
 
-DETECT = 0.15
-"""Total variation that samples beside integration are planned to find."""
+LEVELS = (0.02, 0.03, 0.05, 0.06, 0.1, 0.15, 0.2, 0.3)
+"""Total variations of which samples are planned to find the smallest that there is time for."""
 
-DETECT_ROWS, DETECT_ALONE = 0.1, 0.04
-"""Total variation that samples of code that cannot be integrated are planned to find: called row by
-row, and in batches.
+FLOOR, FLOOR_LARGE, FLOOR_BESIDE, FLOOR_BATCHES = 0.05, 0.02, 0.06, 0.15
+"""The smallest of these that is planned for: of small instances; of a large one, which has what the
+others leave; beside integration; and of small batches, each of which is a call.
 """
 
-COARSER = (0.15, 0.2, 0.3)
-"""And where these are more samples of a whole than its time allows."""
+LARGE = ("long tail of 64", "long tail of 2,000")
+"""Instances that are large."""
 
-DETECT_SLOW = 0.3
-"""And of a kernel that takes milliseconds a row, as interpreted ones do; there is no power for less
-in the time.
-"""
+NEEDED = 16
+"""Drafts of an instance up to which a verdict needs its integration."""
+
+KEPT, KEPT_BESIDE = 0.7, 0.6
+"""Of the time, what is left when integration that no verdict needs, and samples beside it, end."""
+
+USED = 0.8
+"""Of the time for samples, what is planned: their pace varies."""
 
 SECONDS, SHRINKING = 18.0, 8.0
 """Time for the audits of a battery, and for a minimal counterexample."""
@@ -137,6 +193,9 @@ SHAPES: dict[str, tuple[int, ...]] = {
 MOST_TREES = 64
 """Drafted trees of one shape, up to which it is integrated."""
 
+WINDOW_SHAPE = "two siblings and a child"
+"""The tree of the windows of confidence."""
+
 STEP_LENGTH = 3
 """Tokens of a step that are compared, or as many as it writes."""
 
@@ -150,23 +209,37 @@ CHANCES_BEYOND, FEW_CHAINED = 27, ("after the token before", "far apart")
 
 GENERATIONS: dict[str, dict[str, Any]] = {
     "one row": {"prompts": ((0, 1),), "length": 3},
-    "temperature 1/2": {"prompts": ((0, 1),), "length": 3, "temperature": 0.5},
+    "temperature 0.6": {"prompts": ((0, 1),), "length": 3, "temperature": 0.6},
     "temperature 0": {"prompts": ((0, 1),), "length": 3, "temperature": 0.0},
     "top-p": {"prompts": ((1,),), "length": 3, "top_p": 0.7},
     "two rows of different lengths": {"prompts": ((0, 1), (1,)), "length": 2},
     "end of sequence": {"prompts": ((0, 1),), "length": 3, "end": 1},
+    "temperature 0.3": {"prompts": ((0, 1),), "length": 3, "temperature": 0.3},
+    "temperature 1.5": {"prompts": ((0, 1),), "length": 3, "temperature": 1.5},
 }
 """What a whole generation is asked for."""
 
 
 @functools.cache
 def instance(name: str) -> tuple[Masses, Masses]:
-    """Return a pair (draft, target) by name: of `INSTANCES`, or of `TAILS`.
+    """Return a pair (draft, target) by name: of `INSTANCES`, `BESIDE` or `TAILS`.
 
     >>> instance("two tokens"), len(instance("long tail of 48")[0])
     (((0.75, 0.25), (0.5, 0.5)), 48)
     """
-    return INSTANCES[name] if name in INSTANCES else long_tailed(TAILS[name])
+    return long_tailed(TAILS[name]) if name in TAILS else (INSTANCES | BESIDE)[name]
+
+
+def floor_of(name: str) -> float:
+    """Return the smallest total variation that samples of an instance are planned to find."""
+    if name in LARGE:
+        return FLOOR_LARGE
+    return FLOOR_BESIDE if name.startswith("long tail") else FLOOR
+
+
+def is_needed(name: str, size: int, *, usual: bool) -> bool:
+    """Return whether a verdict needs an instance with so many drafts, of a usual number or not."""
+    return name == GIVEN or (usual and name in {**INSTANCES, **MODELS} and size <= NEEDED)
 
 
 def long_tailed(num_tokens: int) -> tuple[Masses, Masses]:
@@ -189,6 +262,8 @@ def names_of(selection: str, k: int, *, every: bool) -> Iterable[str]:
     """
     if selection == "large":
         return [name for name, ks in SAMPLED.items() if every or k in ks]
+    if k in MANY_DRAFTS and not every:
+        return FEW_TOKENS
     return {"standard": INSTANCES, "few": FEW}.get(selection, (*INSTANCES, *TAILS))
 
 
@@ -204,7 +279,8 @@ def problems_under(law: Law) -> Iterator[tuple[str, Problem]]:
     """Yield the instances that the law can draw from and that are small enough to integrate, with
     their names.
     """
-    for name, problem in problems_named((*INSTANCES, *TAILS), law):
+    names = FEW_TOKENS if law.k in MANY_DRAFTS else (*INSTANCES, *TAILS, *BESIDE)
+    for name, problem in problems_named(names, law):
         if problem.num_tokens**law.k <= MOST_SEQUENCES:
             yield name, problem
 
@@ -242,6 +318,32 @@ MODELS: dict[str, tuple[Laws, Laws, Callable[[Sequence[int]], int]]] = {
 }
 """Pairs of models (draft, target, which law comes after a context: by its last token or length)."""
 
+
+def window_models() -> dict[str, tuple[Laws, Laws, Callable[[Sequence[int]], int]]]:
+    """Return models of two tokens in which one law is confident, at the root and below it, by name.
+
+    After token 0 and after token 1 it is the target on the draft's favourite, the target off it,
+    or the draft.
+    """
+    found: dict[str, tuple[Laws, Laws, Callable[[Sequence[int]], int]]] = {}
+    for most in WINDOWS:
+        least = round(1 - most, 9)
+        laws: list[tuple[Masses, Masses]] = [
+            ((0.6, 0.4), (most, least)),
+            ((0.6, 0.4), (least, most)),
+            ((most, least), (0.4, 0.6)),
+        ]
+        where = ("target on the favourite", "target off the favourite", "draft")
+        for root, below in ((0, 1), (1, 2), (2, 0)):
+            (p, q), (p_below, q_below) = laws[root], laws[below]
+            name = f"{most:g} sure".lstrip("0") + f", {where[root]} first"
+            found[name] = ((p, p_below), (q, q_below), last_token)
+    return found
+
+
+WINDOW_MODELS = window_models()
+"""Models that are integrated beside `MODELS`, and beside `CHAINED`, where there is time."""
+
 CHAINED: dict[str, tuple[Laws, Laws]] = {
     "after the token before": (
         ((0.5, 0.25, 0.25), (0.2, 0.6, 0.2), (0.4, 0.4, 0.2)),
@@ -262,24 +364,58 @@ def models_of(selection: str, gamma: int) -> dict[str, tuple[TableModel, TableMo
 
     Args:
         selection: "large", long-tailed ones beyond what is integrated; "few" of the standard ones;
-            or any other word for all of these.
+            "all" of these and the long tails; or "integrable", with the windows of confidence.
         gamma: γ.
     """
     if selection == "large":
         return tail_models(gamma)
-    names = FEW_MODELS if selection == "few" else MODELS
-    return {name: pair for name, pair in standard_models(gamma).items() if name in names}
+    found = standard_models(gamma)
+    if selection == "all":
+        found = {name: pair for name, pair in found.items() if name in MODELS}
+        return found | tail_models(gamma)
+    names = FEW_MODELS if selection == "few" else found
+    return {name: pair for name, pair in found.items() if name in names}
 
 
 def standard_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
     """Return the standard toy pairs (draft, target), complete for blocks of γ drafts and small
     enough to integrate, by name.
     """
+    if gamma in MANY_POSITIONS:
+        return {"a few positions": few_positions(gamma)}
+    beside = WINDOW_MODELS if gamma == 2 else {}  # the root, and below it
     return {
         name: (placed_model(draft, place, gamma), placed_model(target, place, gamma))
-        for name, (draft, target, place) in MODELS.items()
+        for name, (draft, target, place) in (MODELS | beside).items()
         if len(draft[0]) == 2 or len(draft[0]) ** gamma <= MOST_SEQUENCES
     }
+
+
+CHANCE_LAWS: tuple[Laws, Laws] = (
+    ((2 / 3, 1 / 3), (1 / 4, 3 / 4), (3 / 5, 2 / 5), (1 / 2, 1 / 2)),
+    ((1 / 3, 2 / 3), (5 / 8, 3 / 8), (1 / 5, 4 / 5), (1 / 8, 7 / 8)),
+)
+"""Laws (draft, target) that differ from place to place."""
+
+
+def few_positions(gamma: int) -> tuple[TableModel, TableModel]:
+    """Return models that leave to chance the first, a middle and the last of γ positions and the
+    one after them, and agree on a token at all others.
+    """
+    rows: list[list[Masses]] = [[(1.0, 0.0)] * (gamma + 1) for _ in range(2)]
+    for place, *laws in zip((0, gamma // 2, gamma - 1, gamma), *CHANCE_LAWS, strict=True):
+        for model, law in zip(rows, laws, strict=True):
+            model[place] = law
+    draft, target = (placed_model(model, len, gamma) for model in rows)
+    return draft, target
+
+
+def given_models(
+    draft: NDArray[np.float64], target: NDArray[np.float64], gamma: int
+) -> dict[str, tuple[TableModel, TableModel]]:
+    """Return the pair of models of two tables, by the last token or of one row each, by name."""
+    rows = (draft.tolist(), target.tolist())
+    return {GIVEN: tuple(placed_model(laws, last_token, gamma) for laws in rows)}  # type: ignore[dict-item]
 
 
 def placed_model(
@@ -289,14 +425,40 @@ def placed_model(
     return table_model(lambda context: laws[place(context) % len(laws)], len(laws[0]), depth)
 
 
-def chained_models() -> dict[str, tuple[MarkovModel, MarkovModel]]:
+Tables = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Draft and target: one row each, or a row for each last token."""
+
+
+def chained_models(pair: Tables | None = None) -> dict[str, tuple[MarkovModel, MarkovModel]]:
     """Return pairs (draft, target) on two or three tokens that know every context, for steps and
-    trees, by name.
+    trees, by name, those of `WINDOW_MODELS` last; or the pair of the tables given.
     """
-    chains = {name: map(np.asarray, pair) for name, pair in CHAINED.items()}
-    return {
-        name: (MarkovModel(draft), MarkovModel(target)) for name, (draft, target) in chains.items()
-    }
+    chains: dict[str, tuple[Any, Any]] = {}
+    if pair is None:
+        chains |= CHAINED | {name: models[:2] for name, models in WINDOW_MODELS.items()}
+    else:
+        chains[GIVEN] = pair
+    return {name: (_chain(draft), _chain(target)) for name, (draft, target) in chains.items()}
+
+
+def _chain(rows: Any) -> MarkovModel:
+    """Return the chain of a table, which may have one row for all tokens."""
+    table = np.asarray(rows)
+    return MarkovModel(np.broadcast_to(table, (table.shape[-1],) * 2).copy())
+
+
+def written(draft: LanguageModel, target: LanguageModel) -> str:
+    """Return Python that makes a pair of chains, or of windows on them."""
+    return "".join(
+        f"{name} = {_written(model)}\n" for name, model in (("draft", draft), ("target", target))
+    )
+
+
+def _written(model: Any) -> str:
+    if isinstance(model, Windowed):
+        window = f"first={model.first}, end={model.end}"
+        return f"standard_problems.Windowed({_written(model.model)}, {window})"
+    return f"otm.sequence.MarkovModel({model.table.tolist()})"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -330,8 +492,10 @@ class Windowed(OneByOne):
         return law
 
 
-def step_models(length: int) -> dict[str, tuple[LanguageModel, LanguageModel]]:
-    """Return `chained_models` for steps that write up to `length` tokens, by name.
+def step_models(
+    length: int, models: Mapping[str, tuple[MarkovModel, MarkovModel]]
+) -> dict[str, tuple[LanguageModel, LanguageModel]]:
+    """Return chains for steps that write up to `length` tokens, by name.
 
     A step has V^γ drafts. Where they are too many (`CHANCES`), draft and target agree on one token
     at all positions but a few, and these few move over the step: each model comes once for every
@@ -340,9 +504,10 @@ def step_models(length: int) -> dict[str, tuple[LanguageModel, LanguageModel]]:
     """
     found: dict[str, tuple[LanguageModel, LanguageModel]] = {}
     most = next((blocks for tokens, blocks in CHANCES.items() if length <= tokens), CHANCES_BEYOND)
-    for name, (p, q) in chained_models().items():
+    for name, (p, q) in models.items():
         width = int(math.log(most, p.num_tokens) + 1e-9)  # 3^5 itself
-        if length > max(CHANCES) and name not in FEW_CHAINED:
+        long = length > max(CHANCES) and name not in FEW_CHAINED
+        if long or (name in WINDOW_MODELS and length > width):
             continue
         if length <= width:
             found[name] = p, q

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
 from otm.audit.budget import USUAL, Errors
-from otm.audit.candidate import as_kind
+from otm.audit.candidate import Scope, as_kind
 from otm.audit.end_to_end import (
     DRAWS,
     EndToEndCandidate,
@@ -90,26 +90,23 @@ class StepCandidate(EndToEndCandidate):
     description: ClassVar[str] = "a step that drafts by itself"
     called: ClassVar[str] = "step(draft_model, target_model, rng)"
 
-    def instances(self) -> list[Instance]:
+    def instances(self, scope: Scope) -> list[Instance]:
         """Return every pair of models, for as many tokens as it writes."""
         length = max(standard.STEP_LENGTH, self._longest())
-        models = standard.step_models(length)
+        models = standard.step_models(length, standard.chained_models(scope.pair))
         if not models:
             raise TooLarge(
                 f"The step writes up to {length} tokens, more than joint laws are kept of. Let it "
                 "draft fewer, or call otm.audit.step."
             )
         asked = f"draft=draft, target=target, length={length}, {DRAWS}"
-        again = (
-            f"draft, target = standard_problems.step_models({length})[{{!r}}]\n"
-            f"result = otm.audit.step({{{{}}}}, {asked})"
-        )
         return [
             Instance(
                 name,
-                "steps",
+                "windows" if name in standard.WINDOW_MODELS else "steps",
                 functools.partial(step, self, draft=p, target=q, length=length),
-                again.format(name),
+                f"{standard.written(p, q)}result = otm.audit.step({{}}, {asked})",
+                needed=name not in standard.WINDOW_MODELS,
             )
             for name, (p, q) in models.items()
         ]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
 from otm.audit.budget import USUAL, Errors
-from otm.audit.candidate import as_kind
+from otm.audit.candidate import Scope, as_kind
 from otm.audit.end_to_end import (
     DRAWS,
     EndToEndCandidate,
@@ -112,7 +112,7 @@ class TreeCandidate(EndToEndCandidate):
                 f"{self.siblings!r}. Choose one."
             )
 
-    def instances(self) -> list[Instance]:
+    def instances(self, scope: Scope) -> list[Instance]:
         """Return every shape with every pair of models that has enough live tokens for it."""
         drafted: dict[str, Any] = {
             "replacement": self.siblings == "with",
@@ -122,7 +122,10 @@ class TreeCandidate(EndToEndCandidate):
         found = []
         for shape, parents in standard.SHAPES.items():
             most = max(collections.Counter(parents[1:]).values())
-            for name, (p, q) in standard.chained_models().items():
+            for name, (p, q) in standard.chained_models(scope.pair).items():
+                window = name in standard.WINDOW_MODELS
+                if window and shape != standard.WINDOW_SHAPE:
+                    continue
                 live = int((p.table > 0.0).sum(axis=-1).min())
                 few = p.num_tokens ** (len(parents) - 1) <= standard.MOST_TREES
                 if few and (self.siblings == "with" or live >= most):
@@ -130,11 +133,11 @@ class TreeCandidate(EndToEndCandidate):
                         tree_kernel, self, draft=p, target=q, parents=parents, **drafted
                     )
                     asked = f"draft=draft, target=target, parents={parents!r}{told}, {DRAWS}"
-                    again = (
-                        f"draft, target = standard_problems.chained_models()[{name!r}]\n"
-                        f"result = otm.audit.tree_kernel({{}}, {asked})"
+                    again = f"{standard.written(p, q)}result = otm.audit.tree_kernel({{}}, {asked})"
+                    group = "windows" if window else shape
+                    found.append(
+                        Instance(f"{shape}, {name}", group, audit, again, needed=not window)
                     )
-                    found.append(Instance(f"{shape}, {name}", shape, audit, again))
         return found
 
 

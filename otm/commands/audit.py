@@ -4,10 +4,11 @@ The callable is looked up as ``module:name`` with the working directory on the p
 ``FILE.py:name``: a function ``verify(draft, target, drafts, uniforms)`` of one token or of a block,
 anything else that `otm.audit.battery` takes, or one of the library's verifiers. The report goes to
 standard output in Markdown, the verdict as soon as it is known and a minimal counterexample after
-it; what the callable prints is kept out of it.
+it; what the callable prints is kept out of it. To audit a file is to execute it.
 
-Exit status: 0 lossless (sampled and log: no difference found); 1 not lossless; 2 undecided, no
-verdict for want of power, or the call could not be carried out.
+Exit status: 0 lossless (sampled and log: no difference found); 1 not lossless, or not exactly so; 2
+undecided, no verdict, the callable raised, or the call could not be carried out; 3 nothing found
+where only a large deviation would have been; 130 interrupted, with what was found so far.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ def run(options: argparse.Namespace) -> int:
         from otm.commands import audit_run  # noqa: PLC0415
 
         return audit_run.run(options)
+    except KeyboardInterrupt:
+        print("otm audit: interrupted before anything was found", file=sys.stderr)
+        return 130
     except OtmError as error:
         print(f"otm audit: {error}", file=sys.stderr)
     except Exception:
@@ -54,15 +58,17 @@ def register(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "audit",
         help="is a verifier lossless, and if not, by how much?",
-        epilog="Exit status: 0 lossless (samples, log: no difference found), 1 not lossless, 2 "
-        "undecided or no verdict.",
+        epilog="A file that is audited is executed. Example: otm audit kernels.py:verify. Exit "
+        "status: 0 lossless (samples, log: no difference found), 1 not lossless or not exactly, 2 "
+        "undecided, no verdict or the callable raised, 3 too little power, 130 interrupted.",
     )
     parser.add_argument(
         "callable",
         metavar="module:function",
         nargs="?",
-        help="verify(draft, target, drafts, uniforms); the working directory is searched. "
-        "FILE.py:function is taken, too; the function is candidate where it is left out",
+        help="verify(draft, target, drafts, uniforms) of a token (V,), (V,), (k,), (n,) or of a "
+        "block (γ, V), (γ+1, V), (γ,), (n,); the working directory is searched. FILE.py:function "
+        "is taken, too; the function is candidate where it is left out",
     )
     parser.add_argument(
         "--mode",
@@ -92,11 +98,12 @@ def register(commands: Any) -> None:
     )
     parser.add_argument(
         "--draft",
-        type=probabilities,
+        type=tables,
         metavar="P",
-        help="0.75,0.25 or 3/4,1/4; with --target, instead of the standard instances",
+        help="0.75,0.25 or 3/4,1/4; with --target, instead of the standard instances: the same "
+        "law everywhere, or one for each last token with semicolons between",
     )
-    parser.add_argument("--target", type=probabilities, metavar="Q", help="as --draft")
+    parser.add_argument("--target", type=tables, metavar="Q", help="as --draft")
     parser.add_argument(
         "--law",
         choices=LAWS,
@@ -127,7 +134,7 @@ def register(commands: Any) -> None:
         type=float,
         nargs="+",
         metavar="T",
-        help="logits: what it is called with (default: 1 0.6 0); 0 is greedy",
+        help="logits: what it is called with (default: 1 0.6 0 0.3 1.5); 0 is greedy",
     )
     parser.add_argument("--top-k", type=int, metavar="K", help="logits: what the callable applies")
     parser.add_argument("--top-p", type=float, metavar="P", help="logits: as --top-k")
@@ -168,7 +175,8 @@ def register(commands: Any) -> None:
         "--seconds",
         type=float,
         default=SECONDS,
-        help="auto: time for the audits (default: %(default)s)",
+        help="auto: CPU seconds for the audits, or ten times as many of waiting (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "--shrink",
@@ -182,6 +190,11 @@ def register(commands: Any) -> None:
             metavar="FILE",
             help=f"write the result for {reader} as well; - for standard output instead",
         )
+
+
+def tables(text: str) -> list[list[float]]:
+    """Read distributions with semicolons between."""
+    return [probabilities(row) for row in text.split(";")]
 
 
 def probabilities(text: str) -> list[float]:

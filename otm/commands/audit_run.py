@@ -15,8 +15,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from otm import audit
 from otm.audit import (
     Candidate,
@@ -26,19 +24,18 @@ from otm.audit import (
     exports,
     standard_problems as standard,
 )
-from otm.audit.batteries import BatteryAudit, run_battery, with_counterexample
+from otm.audit.batteries import BatteryAudit, Interrupted, run_battery, with_counterexample
 from otm.audit.blocks import ManyBlocksCandidate
 from otm.audit.classification import arguments_of
 from otm.audit.drafted import DraftedCandidate
-from otm.audit.one_token import IntegrableTokenCandidate, OneTokenCandidate
+from otm.audit.one_token import IntegrableTokenCandidate
 from otm.audit.report import PASSED, Audit
 from otm.audit.templates import template
 from otm.audit.token_log import InvalidRecord
 from otm.commands.printing import print_report
 from otm.drafts import LAWS, Law
 from otm.errors import InvalidParameter, OtmError
-from otm.problem import Problem
-from otm.tracing.probing import OwnRandomness
+from otm.tracing.answers import frames_of
 from otm.verifiers import Verifier
 
 KINDS: dict[str, type[Any]] = {
@@ -60,9 +57,15 @@ EXIT_STATUS = {
     "lossless": 0,
     "no difference found": 0,
     "not lossless": 1,
+    "not exact": 1,
+    "raised": 2,
     "undecided": 2,
     "no verdict": 2,
+    "little power": 3,
 }
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as of a shell."""
 
 _NAMED = "module:function or FILE.py:function"
 _ATTRIBUTE = "candidate"
@@ -92,14 +95,23 @@ def run(options: argparse.Namespace) -> int:
     if options.template is not None:
         return 0 if print_report(template(options.template), command="audit") else 2
     printed = _Kept()
+    status = 0
     with printed.in_place_of_the_streams():
-        result, candidate, scope = _audit(options)
+        try:
+            result, candidate, scope = _audit(options)
+        except Interrupted as interruption:
+            result, candidate, scope = interruption.found, None, Scope()
+            status = INTERRUPTED
     figures = result.summary() if isinstance(result, BatteryAudit) else result.figures()
     silent = "-" in (options.json, options.junit, options.sarif)
     arrived = [silent or print_report(f"{result.head()}\n\n{figures}", command="audit")]
-    if isinstance(result, BatteryAudit) and result.verdict not in PASSED and result.audits:
+    failed = isinstance(result, BatteryAudit) and result.verdict not in PASSED
+    if isinstance(result, BatteryAudit) and failed and result.audits and not status:
         with printed.in_place_of_the_streams():
-            result = with_counterexample(result, scope)
+            try:
+                result = with_counterexample(result, scope)
+            except KeyboardInterrupt:  # the verdict stands
+                status = INTERRUPTED
         example = f"\n{result.example()}"
         if result.counterexample is not None:
             test = exports.as_test(result.counterexample, result.name)
@@ -117,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
             f"{said[0]:.200}",
             file=sys.stderr,
         )
-    return EXIT_STATUS[result.verdict] if all(arrived) else 2
+    return status or (EXIT_STATUS[result.verdict] if all(arrived) else 2)
 
 
 class _Kept(io.StringIO):
@@ -168,15 +180,13 @@ def _audit(options: argparse.Namespace) -> tuple[Audit, Candidate | None, Scope]
             f"An audit needs {_NAMED}, or --log FILE; got neither. See otm audit --help."
         )
     candidate = _candidate(options)
-    problem = _problem(options)
-    if problem is not None:
-        return _on_problem(candidate, problem, options, errors), candidate, Scope()
+    pair = _pair(options)
     block = isinstance(candidate, ManyBlocksCandidate)
     if isinstance(candidate, LogitCandidate):
         block = candidate.takes_blocks
     laws = None
     if options.law or (options.drafts and not block):
-        laws = _laws(options, standard.DRAFTS)
+        laws = _laws(options, (1,) if pair else standard.DRAFTS)
     one_audit = options.mode in AUDITED
     scope = Scope(
         only=("sampled" if options.mode == "sampled" else "exact") if one_audit else (),
@@ -187,8 +197,13 @@ def _audit(options: argparse.Namespace) -> tuple[Audit, Candidate | None, Scope]
         seed=options.seed,
         # of one kind of audit no one waits for less than all
         deadline=audit.Deadline(math.inf if one_audit else options.seconds, spare=options.shrink),
+        pair=pair,
     )
-    return run_battery(candidate, scope), candidate, scope
+    found = run_battery(candidate, scope)
+    if pair is not None and len(found.audits) == 1 and not found.raised and not found.left_out:
+        (only,) = found.audits.values()
+        return dataclasses.replace(only, reason=found.reason), candidate, scope
+    return found, candidate, scope
 
 
 def _log(options: argparse.Namespace, errors: Errors) -> Audit:
@@ -207,47 +222,17 @@ def _log(options: argparse.Namespace, errors: Errors) -> Audit:
             raise error from None
 
 
-def _on_problem(
-    candidate: Candidate, problem: Problem, options: argparse.Namespace, errors: Errors
-) -> Audit:
-    """Audit a callable of one token on one problem, by integration if it can be."""
-    if not isinstance(candidate, OneTokenCandidate):
-        raise InvalidParameter(
-            "--draft and --target are of one token; the callable verifies blocks, or logits, or "
-            "more. Drop them."
-        )
-    reason = ""
-    if options.mode != "sampled" and isinstance(candidate, IntegrableTokenCandidate):
-        try:
-            return audit.exact(candidate, problem, tolerance=options.tolerance)
-        except OwnRandomness as error:
-            if options.mode == "exact":
-                raise
-            reason = error.reason
-    rng = np.random.default_rng(options.seed)
-    found = audit.sampled(candidate, problem, rng=rng, errors=errors)
-    return dataclasses.replace(found, reason=reason)
-
-
 def _laws(options: argparse.Namespace, default: Sequence[int]) -> list[Law]:
     return [_LAWS[options.law or "iid"](k) for k in options.drafts or default]
 
 
-def _problem(options: argparse.Namespace) -> Problem | None:
-    """Return the problem given by --draft and --target, None without them."""
+def _pair(options: argparse.Namespace) -> Any:
+    """Return the laws given by --draft and --target, None without them."""
     if (options.draft is None) != (options.target is None):
         raise InvalidParameter(
             "--draft and --target go together; got one of them. Give both, or neither."
         )
-    if options.draft is None:
-        return None
-    laws = _laws(options, (1,))
-    if len(laws) > 1:
-        raise InvalidParameter(
-            f"One problem has one number of drafts; got {options.drafts}. Give one, or drop "
-            "--draft and --target."
-        )
-    return Problem(draft=options.draft, target=options.target, law=laws[0])
+    return None if options.draft is None else (options.draft, options.target)
 
 
 def _candidate(options: argparse.Namespace) -> Candidate:
@@ -368,6 +353,10 @@ def _find(name: str) -> tuple[Any, str]:
     except ImportError as error:
         raise InvalidParameter(
             f"{name!r} cannot be found: {error}. Check the spelling and the working directory."
+        ) from error
+    except Exception as error:
+        raise InvalidParameter(
+            f"{name!r} cannot be imported: {type(error).__name__}: {error}{frames_of(error)}."
         ) from error
     except SystemExit as error:  # its status would pass for a verdict
         raise InvalidParameter(

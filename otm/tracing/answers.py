@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import operator
+import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,7 +96,31 @@ def naming_failures(place: Callable[[], str] = str) -> Iterator[None]:
 
 
 def _told(error: BaseException, place: str = "") -> str:
-    return f"The callable raised {type(error).__name__}: {error}.{place}"
+    return f"The callable raised {type(error).__name__}: {error}{frames_of(error)}.{place}"
+
+
+def frames_of(error: BaseException) -> str:
+    """Return where an error comes from, without the frames of this library and of imports.
+
+    >>> frames_of(ValueError("never raised"))
+    ''
+    """
+    frames = [
+        f"{_shown(Path(frame.filename))}:{frame.lineno} in {frame.name}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(_OTHERS)
+    ]
+    return f" ({' → '.join(frames[-_MOST_FRAMES:])})" if frames else ""
+
+
+def _shown(file: Path) -> Path:
+    here = Path.cwd()
+    return file.relative_to(here) if file.is_relative_to(here) else file
+
+
+_OTHERS = ("<frozen", str(Path(__file__).parents[1]), importlib.__file__)
+"""Files whose frames say nothing about somebody's code."""
+_MOST_FRAMES = 4
 
 
 def outcome_of(function: Callable[[], Any]) -> Any:

@@ -26,7 +26,6 @@ import dataclasses
 import heapq
 import itertools
 import math
-import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -39,6 +38,7 @@ from otm.pmf import check_count, check_instance, check_real
 from otm.tracing.execution import Decision, Execution, TraceUnbounded
 from otm.tracing.intercept.draws import ReplayedDraws, TracingDraws
 from otm.tracing.intercept.interception import Interception, intercepted, preserved, seed_all
+from otm.tracing.stopwatch import Stopwatch
 from otm.tracing.traced_numbers import TracedArray
 
 MOST_SLANTED = 1_500
@@ -48,7 +48,7 @@ MOST_WORK = 40_000
 """How many boxes are visited or set aside: ``int(u * 2**32)`` has no end."""
 
 MOST_SECONDS = 20.0
-"""How long functions are run; what is then left counts as undecided."""
+"""CPU seconds that functions are run; what is then left counts as undecided."""
 
 SURPRISE = 1e9
 """Evidence of executions on real randomness against the law found, from which on it is void."""
@@ -62,8 +62,8 @@ _NO_VOLUME = 1e-30
 _NOTHING = 1e-300
 """Parts of less probability are left out: a uniform that is exactly 0 has this little."""
 
-_LEAST_SIDE = 2.0**-20
-"""A side that is shorter has no point inside for a float32."""
+_LEAST_SIDE, _LEAST_SIDE_FLOAT32 = 2.0**-50, 2.0**-20
+"""A side that is shorter may have no point inside once 1 − u is rounded, or u is a float32."""
 
 UniformFunction = Callable[[NDArray[Any]], Hashable]
 """A function of uniforms `(n,)`, an array of traced numbers or of float64, to a hashable value."""
@@ -162,10 +162,14 @@ def trace_each(
     """
     with preserved():
         _plainly(functions[0], num_uniforms, 1, 0)  # the first execution also loads what it needs
-    until = time.monotonic() + most_seconds
+    watch = Stopwatch()
+
+    def in_time() -> bool:
+        return watch.seconds < most_seconds
+
     with intercepted() as interception:
         found = [
-            _explored(function, num_uniforms, interception, most_slanted, most_work, until)
+            _explored(function, num_uniforms, interception, most_slanted, most_work, in_time)
             for function in functions
         ]
     with preserved():
@@ -185,7 +189,7 @@ def _explored(
     interception: Interception,
     most_slanted: int,
     most_work: int,
-    until: float,
+    in_time: Callable[[], bool],
 ) -> TracedLaw:
     """Branch until nothing waits or a budget is spent; one part at least is looked at."""
     tie = itertools.count()
@@ -194,12 +198,7 @@ def _explored(
     undecided: list[float] = []
     cells = slanted = work = 0
     drew, coarsest = False, 2.0**-53
-    while (
-        waiting
-        and slanted < most_slanted
-        and work < most_work
-        and (not work or time.monotonic() < until)
-    ):
+    while waiting and slanted < most_slanted and work < most_work and (not work or in_time()):
         run = Execution(prescribed=heapq.heappop(waiting)[2])
         draws = TracingDraws(run)
         value = _execute(function, num_uniforms, draws, interception)
@@ -241,9 +240,9 @@ def _execute(
     if run.aborted or failure:
         raise run.abort(failure)
     # Boxes of no volume, where a uniform is exactly 0, may hold a 0/0 that objects and floats treat
-    # differently; the middle of a side that a float32 cannot tell from its ends is no point inside.
+    # differently; the middle of a side that rounding cannot tell from its ends is no point inside.
     sides = [b - a for a, b in zip(run.low, run.high, strict=True)]
-    least = _LEAST_SIDE if run.coarsest > 2.0**-53 else 0.0
+    least = _LEAST_SIDE_FLOAT32 if run.coarsest > 2.0**-53 else _LEAST_SIDE
     if run.undecided or run.volume < _NO_VOLUME or min(sides, default=1.0) < least:
         return value
     values = draws.recorded()

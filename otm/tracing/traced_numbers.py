@@ -301,7 +301,10 @@ class TracedNumber:
 
     # Conversions that leave the trace.
     def __float__(self) -> float:
-        raise self.run.abort("a random number was converted to a plain float")
+        raise self.run.abort(
+            "a random number was converted to a plain float (by float() or .item(); compare the "
+            "number itself, or draw it from `uniforms`)"
+        )
 
     def __index__(self) -> int:
         raise self.run.abort("a uniform is no index")

@@ -100,7 +100,11 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["audited_kernels:maximal"], 0, "lossless"),
         (["audited_kernels:maximal", *PAIR], 0, "3/4"),
         (["audited_kernels:trusting"], 1, "### Minimal counterexample"),
-        (["audited_kernels:slanted", *PAIR], 2, "undecided"),
+        (["audited_kernels:slanted", *PAIR, "--mode", "exact"], 2, "undecided"),
+        (["audited_kernels:slanted", *PAIR], 0, "the law is known to ±"),
+        (["audited_kernels:one_token", *PAIR, "--drafts", "1"], 0, "1 draft, 2 tokens"),
+        (["audited_kernels:step", *PAIR], 0, "a step that drafts by itself"),
+        (["audited_kernels:maximal", *PAIR, "--drafts", "1", "2"], 0, "1..2 drafts"),
         (["audited_kernels:in_torch", "--drafts", "2"], 0, "by branching on draws"),
         (["audited_kernels:one_token", "--drafts", "1"], 0, "1 draft, 2 tokens"),
         (["audited_kernels:trusting", "--mode", "sampled", *PAIR], 1, "evidence"),
@@ -188,7 +192,6 @@ def test_a_file_is_named_as_one_has_it(tmp_path: Path, capsys: pytest.CaptureFix
         ),
         (["audited_kernels:greedy", "--mode", "exact"], "takes raw logits. Drop --mode"),
         (["audited_kernels:step", "--drafts", "2"], "Drop them"),
-        (["audited_kernels:step", *PAIR], "are of one token"),
         (["audited_kernels:hot", "--mode", "logits"], "its temperature is its own"),
         (["audited_kernels:hot", "--mode", "step", "--top-k", "2"], "are of --mode logits"),
         (["audited_kernels:step", "--mode", "step", "--uniforms", "1,1"], "handed their drafts"),
@@ -204,13 +207,15 @@ def test_a_file_is_named_as_one_has_it(tmp_path: Path, capsys: pytest.CaptureFix
         (["audited_kernels:maximal", "--draft", "1/2,1/2"], "go together"),
         (["audited_kernels:maximal", "--draft", "1/2,1/4", "--target", "1/2,1/2"], "must sum to 1"),
         (["audited_kernels:maximal", "--uniforms", "two"], "--uniforms"),
-        (["audited_kernels:maximal", *PAIR, "--drafts", "1", "2"], "one number of drafts"),
+        (
+            ["audited_kernels:maximal", "--draft", "1,0;0,1", "--target", "1/2,1/2"],
+            "one row each",
+        ),
         (["audited_kernels:maximal", "--drafts", "0"], "at least 1"),
         (["--log", "absent.jsonl"], "regular file"),
         (["audited_kernels:maximal", "--log", "x"], "got both"),
         (["audited_kernels:one_token", "--mode", "exact"], "is a verifier of blocks"),
         (["audited_kernels:maximal", "--mode", "sequence"], "is a verifier of one token"),
-        (["audited_kernels:one_token", *PAIR], "--draft and --target are of one token"),
         (["--log", "neither.txt"], "Line 1 is no record"),
     ],
 )
@@ -307,13 +312,45 @@ def test_the_verdict_comes_before_the_counterexample(
 
     def no_end(*arguments: Any, **options: Any) -> Any:
         shown = capsys.readouterr().out
-        assert shown.startswith("## `audited_kernels:trusting`: not lossless\nTested: ")
+        assert shown.startswith("## `audited_kernels:trusting`: not lossless\nTaken for a verifier")
         assert "largest total variation" in shown
         raise KeyboardInterrupt
 
     monkeypatch.setattr("otm.commands.audit_run.with_counterexample", no_end)
-    with pytest.raises(KeyboardInterrupt):
-        main(["audit", "audited_kernels:trusting", "--drafts", "1"])
+    assert main(["audit", "audited_kernels:trusting", "--drafts", "1"]) == 130
+
+
+def test_an_interruption_keeps_what_was_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from otm.audit import one_token
+
+    ran: list[str] = []
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        ran.append("once")
+        if len(ran) > 3:
+            raise KeyboardInterrupt
+        return audit_of_answers(*arguments, **options)
+
+    audit_of_answers = one_token.audit_of_answers
+    monkeypatch.setattr(one_token, "audit_of_answers", interrupted)
+    assert main(["audit", "audited_kernels:maximal", "--drafts", "1"]) == 130
+    shown = capsys.readouterr()
+    assert shown.out.startswith("## `audited_kernels:maximal`: no verdict\n")
+    assert "3 instances; 3 by exact integration" in shown.out
+    assert shown.err == ""
+
+
+def test_a_file_that_fails_to_import_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "unready.py").write_text("def load():\n    return 1 // 0\n\nload()\n")
+    assert main(["audit", "unready.py:verify"]) == 2
+    assert capsys.readouterr().err == (
+        "otm audit: 'unready.py:verify' cannot be imported: ZeroDivisionError: integer division or "
+        "modulo by zero (unready.py:4 in <module> → unready.py:2 in load).\n"
+    )
 
 
 def test_what_the_callable_prints_is_kept_out(

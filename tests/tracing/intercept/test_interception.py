@@ -60,8 +60,7 @@ def test_a_battery_seeds_what_draws_by_itself() -> None:
             slanted,
             laws=[otm.IID(1)],
             seed=3,
-            errors=audit.Errors(false_alarm=0.1, missed=0.4),
-            seconds=120.0,
+            errors=audit.Errors(detect=0.3, false_alarm=0.1, missed=0.4),
         ).audits
 
     first, second = ({label: one.row() for label, one in found().items()} for _ in range(2))
@@ -136,7 +135,7 @@ def unfollowed(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
 
 
 def test_a_battery_of_what_escapes_is_sampled_and_says_why() -> None:
-    found = audit.battery(unfollowed, laws=[otm.IID(1)])
+    found = audit.battery(unfollowed, laws=[otm.IID(1)], errors=audit.Errors(detect=0.2))
     assert found.verdict == "no difference found"
     assert str(found).splitlines()[2] == "Not exact, since torch.poisson has no branches."
     assert [means for means, _ in found.coverage.by] == ["samples"]
@@ -148,7 +147,8 @@ def test_a_probed_one_says_why() -> None:
     assert (found.verdict, found.method) == ("lossless", "probed")
     assert (
         str(found).splitlines()[2]
-        == "Not exact, since a random number was converted to a plain float."
+        == "Not exact, since a random number was converted to a plain float (by float() or "
+        ".item(); compare the number itself, or draw it from `uniforms`)."
     )
 
 

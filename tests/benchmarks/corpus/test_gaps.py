@@ -1,0 +1,25 @@
+"""Faults between what is usually tried are found by defaults, and odd shapes are not accused."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.corpus.gaps import GAPS, ODD, Case
+from otm import audit
+
+_SECONDS = 5.0
+"""Enough for every one; by default there are more."""
+
+
+@pytest.mark.parametrize("case", GAPS, ids=lambda case: case.name)
+def test_a_fault_between_what_is_usually_tried_is_found(case: Case) -> None:
+    # a counterexample is for the reader: the verdict stands without it
+    found = audit.battery(case.candidate, shrink_for=0, seconds=_SECONDS)
+    assert found.verdict == case.verdict
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", ODD, ids=lambda case: case.name)
+def test_lossless_code_of_an_odd_shape_is_not_accused(case: Case) -> None:
+    found = audit.battery(case.candidate)
+    assert found.verdict == case.verdict
