@@ -153,7 +153,7 @@ def _kind_by_arguments(function: Callable[..., Any]) -> type[FunctionCandidate] 
 def reads_a_tree(function: Callable[..., Any]) -> bool:
     """Whether a function of two arguments asks its first for what a tree has."""
     laws = np.stack([SMALL_DRAFT[0]] * 3), np.stack([SMALL_TARGET[0]] * 3)
-    tree = _WatchedTree(np.asarray([-1, 0, 1]), np.asarray([-1, 0, 0]), *laws, replacement=True)
+    tree = _WatchedTree(np.asarray([0, 0, 1]), np.asarray([-1, 0, 0]), *laws, replacement=True)
     return _watched(_WatchedTree, function, tree, np.random.default_rng(0))
 
 

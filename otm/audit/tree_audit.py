@@ -41,7 +41,7 @@ class DraftedTree:
     """A drafted tree as engines' kernels have it; node 0 is the root, the last token of the text.
 
     Attributes:
-        tokens: `(n,)`, that of the root −1.
+        tokens: `(n,)`, that of the root 0, as the token before the text of a chain is.
         parents: `(n,)`, that of the root −1; parents come before children, siblings in the order in
             which they were drawn.
         draft, target: `(n, V)`, the next-token laws after each node.
@@ -270,7 +270,7 @@ def _drafted(
 ) -> DraftedTree:
     """Draw, or choose, the tokens of a tree, node by node."""
     shape = np.asarray(parents, dtype=np.int64)
-    tokens = np.full(len(shape), -1, dtype=np.int64)
+    tokens = np.zeros(len(shape), dtype=np.int64)
     paths: list[tuple[int, ...]] = [()]
     for node, parent in enumerate(parents[1:], start=1):
         law = laws[0](paths[parent]).copy()

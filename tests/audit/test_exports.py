@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import otm
+from benchmarks.corpus import gaps, steps
 from otm import audit
 from otm.audit import exports
 from tests.audit import callables
@@ -65,6 +66,40 @@ def test_the_counterexample_is_a_test_that_fails_until_it_is_mended(name: str) -
         test()
     names[name] = callables.recursive if name == "one_uniform" else callables.chain
     test()
+
+
+def writes_at_temperature_one(draft: Any, target: Any, request: Any) -> list[list[int]]:
+    text = request.input_ids[0].tolist()
+    for _ in range(request.length):
+        mass = otm.from_logits(target([text]).logits[0, -1])
+        text.append(int(request.rng.choice(len(mass), p=mass)))
+    return [text[-request.length :]]
+
+
+def first_child(tree: Any, rng: Any) -> list[int]:
+    return [int(tree.tokens[1])]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "only"),
+    [
+        (audit.LogitCandidate(gaps.residual_before_temperature), "k=1), temperature 0.6"),
+        (steps.shared_noise, "after the token before"),
+        (first_child, "two siblings, far apart"),
+        (audit.GenerationCandidate(writes_at_temperature_one), "temperature 0.6"),
+    ],
+    ids=["logits", "step", "tree", "generation"],
+)
+def test_the_counterexample_of_every_kind_runs_as_it_stands(candidate: Any, only: str) -> None:
+    found = audit.battery(candidate, only=only).counterexample
+    function = getattr(candidate, "verify", candidate)
+    code = exports.as_test(found, f"{function.__module__}:{function.__name__}")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    test = next(value for key, value in names.items() if key.startswith("test_"))
+    with pytest.raises(AssertionError, match="not lossless"):
+        test()
+    assert "standard_problems" not in code  # laws in numbers
 
 
 def test_what_is_not_integrated_has_no_test() -> None:
