@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from otm.problem import Problem
 
@@ -34,6 +35,7 @@ class Coverage:
         vocabulary: sizes V.
         laws: how the drafts were drawn.
         least: the smallest positive probability of a tested law; 1 where that says nothing.
+        most: the largest probability below 1 of a tested law; 0 where that says nothing.
         temperatures: at which raw logits were handed over; none where laws were.
         raised: on how many instances the candidate raised.
         taken_for: what the candidate was taken for, where that was found out.
@@ -52,6 +54,7 @@ class Coverage:
     vocabulary: tuple[int, ...] = ()
     laws: tuple[str, ...] = ()
     least: float = 1.0
+    most: float = 0.0
     temperatures: tuple[float, ...] = ()
     raised: int = 0
     taken_for: str = ""
@@ -71,6 +74,7 @@ class Coverage:
             f"{_ranges(self.drafts)} {_plural('draft', self.drafts)}" if self.drafts else "",
             f"{_ranges(self.tokens)} {_plural('token', self.tokens)}",
             f"V = {_ranges(self.vocabulary)}" if self.vocabulary else "",
+            f"probabilities up to {self.most:.5g}" if self.most else "",
             f"temperature {_listed(self.temperatures)}" if self.temperatures else "",
             f"drafts by {', '.join(self.laws)}" if self.laws else "",
             f"{len(self.instances)} instances" if many else "",
@@ -113,14 +117,21 @@ def coverage_of_problem(problem: Problem) -> Coverage:
     ((2,), 0.25)
     """
     laws = np.concatenate([np.atleast_2d(problem.draft), problem.target[None]])
+    least, most = ends(laws)
     return Coverage(
         instances=("the problem given",),
         drafts=(problem.law.k,),
         vocabulary=(problem.num_tokens,),
         laws=(type(problem.law).__name__,),
-        least=float(laws[laws > 0].min()),
+        least=least,
+        most=most,
         untested=("later tokens of a block", "processing of logits", "laws in float32"),
     )
+
+
+def ends(laws: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the smallest positive and the largest probability below 1 of several laws."""
+    return float(laws[laws > 0].min()), float(laws[laws < 1].max(initial=0.0))
 
 
 def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) -> Coverage:
@@ -153,6 +164,7 @@ def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) 
         vocabulary=_union(cover.vocabulary for cover in covers),
         laws=tuple(dict.fromkeys(law for cover in covers for law in cover.laws)),
         least=min((cover.least for cover in covers), default=1.0),
+        most=max((cover.most for cover in covers), default=0.0),
         temperatures=_union(cover.temperatures for cover in covers),
         raised=sum(cover.raised for cover in covers),
         by=tuple(by.items()),

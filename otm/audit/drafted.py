@@ -20,7 +20,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from otm.audit import standard_problems as standard
 from otm.audit.budget import ENOUGH, DetectionBudget, Errors, OutOfTime
 from otm.audit.candidate import Candidate, Check, FunctionCandidate, Scope
 from otm.audit.integration import IntegratedAudit
-from otm.audit.sampled_audit import Drawing, SampledAudit, audit_of_draws, jointly
+from otm.audit.sampled_audit import LARGEST_BATCH, Drawing, SampledAudit, audit_of_draws, jointly
 from otm.tracing.probing import OwnRandomness
 from otm.tracing.stopwatch import Stopwatch
 
@@ -68,7 +68,13 @@ class Instance(NamedTuple):
 
 
 class DraftedCandidate(Candidate):
-    """A candidate that is handed its drafts."""
+    """A candidate that is handed its drafts.
+
+    Attributes:
+        rows: in how large batches its rows are sampled, in words; "" one by one.
+    """
+
+    rows: ClassVar[str] = ""
 
     @abc.abstractmethod
     def instances(self, selection: Selection, scope: Scope) -> list[list[Instance]]:
@@ -88,7 +94,13 @@ class DraftedCandidate(Candidate):
 
     def sampled(self, given: Any, rng: np.random.Generator, errors: Errors) -> SampledAudit:
         """Return the audit by samples on one instance."""
-        return audit_of_draws(self.drawing(given, rng), name=self.name, errors=errors)
+        drawing = self.drawing(given, rng)
+        if self.rows:
+            subjects = (*drawing.tested.subjects, self.rows)
+            drawing = drawing._replace(
+                tested=dataclasses.replace(drawing.tested, subjects=subjects)
+            )
+        return audit_of_draws(drawing, name=self.name, errors=errors)
 
     def checks(self, scope: Scope) -> Iterator[Check]:
         """Yield integrations unless only samples are asked for, and samples as planned."""
@@ -192,6 +204,8 @@ class IntegrableCandidate(DraftedCandidate):
 @dataclasses.dataclass(frozen=True, eq=False)
 class KernelCandidate(FunctionCandidate, DraftedCandidate):
     """A kernel that verifies rows in batches with randomness of its own."""
+
+    rows: ClassVar[str] = f"batches of up to {LARGEST_BATCH:,} rows, pooled"
 
     def plan(self, scope: Scope) -> Selection:
         """Return all instances, or a few if it is so slow that samples do not fit the time."""

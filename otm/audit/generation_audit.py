@@ -326,7 +326,7 @@ def generate(
         *(f"{name} {value:g}" for name, value in filters.items() if value is not None),
     ]
     asked += [] if end is None else [f"end {end}"]
-    return joint(
+    audit = joint(
         write,
         [law_after(start) for start in starts],
         most,
@@ -346,6 +346,8 @@ def generate(
         errors=errors,
         seconds=seconds,
     )
+    tested = dataclasses.replace(audit.tested, temperatures=(temperature,))
+    return dataclasses.replace(audit, tested=tested)
 
 
 def _check_prompts(prompts: Any, num_tokens: int) -> list[tuple[int, ...]]:

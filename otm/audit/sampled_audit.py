@@ -43,7 +43,9 @@ MOST_SAMPLES = 10**10
 
 _FIRST_LOOK = 500
 _INSTANT = 1e-6
-_LARGEST_BATCH = 20_000
+
+LARGEST_BATCH = 20_000
+"""Rows of a call of a kernel of batches."""
 
 
 class Drawn(NamedTuple):
@@ -306,7 +308,7 @@ def audit_of_draws(
     until, watch = first_look, Stopwatch()
     while True:
         while tally.samples < min(until, planned):
-            tally.add(drawing.draw(min(_LARGEST_BATCH, min(until, planned) - tally.samples)), cell)
+            tally.add(drawing.draw(min(LARGEST_BATCH, min(until, planned) - tally.samples)), cell)
         evidence = tally.log_e_value(mass, drawing.optimum)
         if tally.samples >= planned or evidence >= math.log(2.0 / errors.false_alarm):
             break
