@@ -506,8 +506,10 @@ def step_models(
     most = next((blocks for tokens, blocks in CHANCES.items() if length <= tokens), CHANCES_BEYOND)
     for name, (p, q) in models.items():
         width = int(math.log(most, p.num_tokens) + 1e-9)  # 3^5 itself
-        long = length > max(CHANCES) and name not in FEW_CHAINED
-        if long or (name in WINDOW_MODELS and length > width):
+        if name in WINDOW_MODELS and length > STEP_LENGTH:
+            found[name] = Windowed(p, 0, STEP_LENGTH), Windowed(q, 0, STEP_LENGTH)
+            continue
+        if length > max(CHANCES) and name not in FEW_CHAINED:
             continue
         if length <= width:
             found[name] = p, q
