@@ -176,6 +176,15 @@ SAID: dict[str, dict[str, list[str]]] = {
             "docs/audit.md: Beyond {} draft sequences the drafts are drawn while it runs",
         ]
     },
+    "otm.audit.standard_problems.SECONDS": {"18": ["docs/audit.md: other code within {} (`"]},
+    "otm.audit.standard_problems.SHRINKING": {"8": ["docs/audit.md: follows for at most {}"]},
+    "otm.audit.standard_problems.FLOOR": {"0.05": ["docs/audit.md: own randomness: {} or more"]},
+    "otm.audit.standard_problems.FLOOR_LARGE": {"0.02": ["docs/audit.md: small instance, {} on a"]},
+    "otm.audit.standard_problems.FLOOR_BESIDE": {
+        "0.06": ["docs/audit.md: a total variation of {} or more on a long tail"]
+    },
+    "otm.audit.budget.ENOUGH": {"0.2": ["docs/audit.md: asked for, {} or less"]},
+    "otm.audit.integration.NEARLY": {"1e-6": ["docs/audit.md: exactly, and by {} at most"]},
     "otm.tracing.branching.MOST_SECONDS": {
         "20": [
             "otm/verifiers/callables.py: takes more than {} seconds",
@@ -261,7 +270,7 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.audit.sampled_audit._FIRST_LOOK": {
         "500": ["otm/audit/one_token.py: is looked at after {}, 1,000"]
     },
-    "otm.audit.sampled_audit._LARGEST_BATCH": {
+    "otm.audit.sampled_audit.LARGEST_BATCH": {
         "20,000": ["otm/audit/one_token.py: gets up to {} rows a call"]
     },
     "otm.audit.shrinking.BUDGET": {
