@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from otm._arrays import Array, as_scalar_or_array, clip, namespace, tracks_gradient
 from otm.drafts.base import Law, readable
 from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import check_count, check_counts, check_rng
+from otm.pmf import check_count, check_rng
 from otm.problem import Problem, check_problem, refuse_gradients
 from otm.results import Coupling, Definition, Samples
 from otm.verifiers.base import (
@@ -69,7 +69,7 @@ def optimal_acceptance(problem: Problem) -> Array:
     [-0.375, 1.125]
     """
     law = _law_with_optimum(problem)
-    return as_scalar_or_array(law.optimal_values(problem.draft, problem.target, [law.k])[0])
+    return as_scalar_or_array(law.optimal_value(problem.draft, problem.target))
 
 
 def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
@@ -94,9 +94,8 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
     ... ).tolist()
     [0.75, 0.9375]
     """
-    return _law_with_optimum(problem).optimal_values(
-        problem.draft, problem.target, check_counts(k, name="k")
-    )
+    law = _law_with_optimum(problem)
+    return law.optimal_values(problem.draft, problem.target, [each.size for each in law.family(k)])
 
 
 def _law_with_optimum(problem: Problem) -> Law:
@@ -216,17 +215,16 @@ def acceptance_curve(
     ... ).round(6).tolist()
     [0.75, 0.847597]
     """
-    ks = check_counts(k, name="k")
     definition = check_definition(by)
-    law = check_problem(problem, gradients=True).law
-    for count in ks:
-        require_support(verifier, law.with_k(count))
+    laws = check_problem(problem, gradients=True).law.family(k)
+    for law in laws:
+        require_support(verifier, law)
     if not verifier.differentiable:
         refuse_gradients(problem, f"The acceptance of {verifier!r}")
     if isinstance(verifier, CurvedVerifier):
-        return clip(verifier.curve(problem, ks, definition), 0.0, 1.0)
+        return clip(verifier.curve(problem, [law.size for law in laws], definition), 0.0, 1.0)
     xp = namespace(problem.draft, problem.target)
-    rows = [verifier.acceptance(problem.with_law(law.with_k(count)), definition) for count in ks]
+    rows = [verifier.acceptance(problem.with_law(law), definition) for law in laws]
     rows = [row if tracks_gradient(row) else xp.asarray(row, dtype=xp.float64) for row in rows]
     return clip(xp.stack(rows, axis=0), 0.0, 1.0)
 

@@ -95,7 +95,7 @@ def coverage_of_problem(problem: Problem) -> Coverage:
     laws = np.concatenate([np.atleast_2d(problem.draft), problem.target[None]])
     return Coverage(
         instances=("the problem given",),
-        drafts=(problem.law.k,),
+        drafts=(problem.num_drafts,),
         vocabulary=(problem.num_tokens,),
         laws=(type(problem.law).__name__,),
         least=float(laws[laws > 0].min()),

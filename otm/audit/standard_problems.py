@@ -205,7 +205,7 @@ def problems_under(law: Law) -> Iterator[tuple[str, Problem]]:
     their names.
     """
     for name, problem in problems_named((*INSTANCES, *TAILS), law):
-        if problem.num_tokens**law.k <= MOST_SEQUENCES:
+        if problem.num_tokens**law.size <= MOST_SEQUENCES:
             yield name, problem
 
 

@@ -230,7 +230,7 @@ def _on_problem(
 
 
 def _laws(options: argparse.Namespace, default: Sequence[int]) -> list[Law]:
-    return [_LAWS[options.law or "iid"](k) for k in options.drafts or default]
+    return [_LAWS[options.law or "iid"].of_size(k) for k in options.drafts or default]
 
 
 def _problem(options: argparse.Namespace) -> Problem | None:

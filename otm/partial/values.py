@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from otm._arrays import UNIT_ROUNDOFF, Array, quiet
+from otm.drafts.curve_cut import curve_values
 from otm.drafts.iid import IID
-from otm.drafts.iid_cut import iid_values
 from otm.errors import InvalidParameter, Unsupported
 from otm.overlap import overlap_at
+from otm.overlap.curve import Containment
 from otm.partial.completion import Completion, PartialPair
 from otm.partial.top import Floats, Mask
 from otm.pmf import check_counts, check_instance
@@ -87,7 +88,8 @@ def optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     """
     check_instance(pair, PartialPair, name="pair")
     ks = check_counts(k, name="k")
-    lowest, highest = (iid_values(end.draft, end.target, ks) for end in _extremes(pair))
+    sizes = [Containment(k=k) for k in ks]
+    lowest, highest = (curve_values(end.draft, end.target, sizes) for end in _extremes(pair))
     return _interval(pair, lowest, highest, _slack(pair, ks))
 
 

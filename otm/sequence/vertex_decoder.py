@@ -65,7 +65,7 @@ class LawDecoder(StaticDecoder, DeferredDecoder):
 
     def law(self, num_drafts: int) -> Law:
         """The law of that many children of one vertex, or of several that agree."""
-        return self.drafts.with_k(num_drafts)
+        return self.drafts.of_size(num_drafts)
 
     def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
         """Draw level by level, with one call of the draft model per level."""

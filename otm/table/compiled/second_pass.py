@@ -59,6 +59,8 @@ from otm.table.compiled.common import (
     SHIFT,
     TARGET_ENTROPY,
     TERMS,
+    THRESHOLD_OPTIMUM,
+    THRESHOLD_RACE,
     TOP_K,
     TV,
     WHOLE_P,
@@ -147,6 +149,36 @@ def _races(
         per_k[LIST_RACE, i] *= k
         per_k[POISSON, i] = ends[ABOVE_Q, blocks] - per_k[POISSON, i]
     return race, swapped > 0
+
+
+@part()
+def _threshold_races(
+    p: Floats, q: Floats, tokens: Integers, whole_p: float, ks: Integers, per_k: Floats
+) -> None:
+    """Fill Σ q/(t P(tokens with a ratio below t) + Q(tokens with at least t)), t = q/(k p), by one
+    walk for each k, on which the tokens of both ratios are met in order (`otm.races`).
+    """
+    n = len(tokens)
+    mass, target, ratio = np.empty(n), np.empty(n), np.empty(n)
+    for j in range(n):
+        mass[j], target[j] = p[np.uint64(tokens[j])], q[np.uint64(tokens[j])]
+    for j in range(n):
+        ratio[j] = target[j] / mass[j]
+    for i, k in enumerate(ks):
+        met, matched = 0, 0.0
+        above_p, above_q, rest_p, rest_q = 0.0, 0.0, 0.0, 0.0
+        for j in range(n):
+            level = ratio[j] / k
+            while met <= j or (met < n and ratio[met] >= level):
+                p_with, q_with = above_p + mass[met], above_q + target[met]
+                rest_p += (above_p - p_with) + mass[met]
+                rest_q += (above_q - q_with) + target[met]
+                above_p, above_q, met = p_with, q_with, met + 1
+            left = max(whole_p - (above_p + rest_p), 0.0)
+            share = target[j] / (level * left + (above_q + rest_q))
+            # NaN, 0/0 or ∞·0: no mass, or p that is subnormal
+            matched += share if share == share else 0.0
+        per_k[THRESHOLD_RACE, i] = matched
 
 
 @part()
@@ -351,7 +383,11 @@ def walk_rows(
     two ratios apart, or if the order inside a group matters that is too long.
     """
     ks, lossy, starts, ends = request.ks, request.lossy, buffers.starts, buffers.ends
-    best, is_in_groups = np.empty((2, len(ks))), request.way == IN_GROUPS
+    n_ks, is_in_groups = len(ks), request.way == IN_GROUPS
+    # α* of so many i.i.d. drafts, and then of threshold races.
+    best, cs, counts = np.ones((2, 2 * n_ks)), np.ones(2 * n_ks), np.ones(2 * n_ks, dtype=np.int64)
+    for i, k in enumerate(ks):
+        counts[i], cs[n_ks + i] = k, k
     for r in range(len(p)):
         described, single = results.described[:, r], results.single[:, r]
         per_k, sums = results.per_k[:, :, r], first_pass.sums[r]
@@ -384,13 +420,15 @@ def walk_rows(
             single[RACE], wrong[r] = _races(
                 p[r], q[r], groups, sums[WHOLE_P], ks, buffers.work, buffers.moments, per_k
             )
+            _threshold_races(p[r], q[r], tokens, sums[WHOLE_P], ks, per_k)
             for g in range(n + 1):
                 ends[BELOW_Q, g] = ends[ABOVE_Q, n] - ends[ABOVE_Q, g]
-        bound_optima(groups, n, ks, buffers.wanted, best)
-        wrong[r] |= not refine_optima(p[r], q[r], groups, n, ks, buffers.wanted, best)
+        bound_optima(groups, n, cs, counts, buffers.wanted, best)
+        wrong[r] |= not refine_optima(p[r], q[r], groups, n, cs, counts, buffers.wanted, best)
         for i, k in enumerate(ks):
             gamma, slope, offset = kseq_root(p[r], q[r], groups, n, kseq_group(groups, n, k), k)
             per_k[OPTIMUM, i], per_k[KSEQ, i] = best[0, i], accept(slope + offset / gamma, k)
+            per_k[THRESHOLD_OPTIMUM, i] = best[0, n_ks + i]
             wrong[r] |= gamma != gamma
         recursive_rejection(p[r], q[r], groups, n, ks, per_k[RECURSIVE])
         excess = excess_above(p[r], q[r], groups, n, lossy[0])
