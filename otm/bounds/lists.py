@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from otm._arrays import BLOCK, Array, at_least_one, namespace, quiet, total
 from otm.bounds.rounding import bound_by_row, round_down
+from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.drafts.threshold_race import ThresholdRace
 from otm.drafts.without_replacement import WithoutReplacement
@@ -192,14 +193,17 @@ def poisson_representation_lower(problem: Problem) -> Array:
     return bound_by_row(reached, problem.draft, problem.target)
 
 
-def _number_of_arrivals(problem: Problem, name: str) -> int:
-    """Return k of a law whose drafts are the first arrivals of one race, or raise."""
+def _arrivals(problem: Problem, name: str) -> tuple[int, float]:
+    """Return k and c of a law whose drafts are early arrivals of one draft race, or raise."""
     message = (
-        f"{name} is about the first arrivals of one draft race, WithoutReplacement(k) or IID(1); "
-        "the problem has {law!r}. Use otm.bounds.list_matching_lower for IID(k), or "
-        "law=otm.WithoutReplacement({k})."
+        f"{name} is about the first arrivals of one draft race, WithoutReplacement(k), IID(1) or "
+        "ThresholdRace(c); the problem has {law!r}. Use otm.bounds.list_matching_lower for IID(k), "
+        "or law=otm.WithoutReplacement({k})."
     )
-    law = require_law(problem, IID, WithoutReplacement, message=message)
+    early: tuple[type[Law], ...] = (WithoutReplacement, ThresholdRace, IID)
+    law = require_law(problem, *early, message=message)
+    if isinstance(law, ThresholdRace):
+        return 1, law.c
     if isinstance(law, IID) and law.k > 1:
         raise Unsupported(message.format(law=law, k=law.k))
-    return law.k
+    return problem.num_drafts, 1.0
