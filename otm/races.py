@@ -38,8 +38,10 @@ from otm._arrays import (
     total,
     unit_rows,
 )
+from otm._numba import compiled
 from otm.drafts.base import enumerate_drafts
 from otm.overlap.curve import ROOM, OverlapCurve, ascending
+from otm.overlap.rows import SHORTEST_BINNED
 from otm.problem import Problem
 
 QUADRATURE_ERROR = 1e-12
@@ -79,6 +81,12 @@ def matching_probabilities(curve: OverlapCurve, c: float = 1.0) -> Array:
 def race_match(draft: Array, target: Array, c: float = 1.0) -> Array:
     """Return Pr(the target's winner arrives before c times the draft race's first), `(...)`."""
     curve = OverlapCurve.of(draft, target)
+    width = int(draft.shape[-1])
+    is_long = isinstance(draft, np.ndarray) and width >= SHORTEST_BINNED
+    if engine := compiled("otm.overlap.compiled") if is_long else None:
+        rows = (np.asarray(a, np.float64).reshape(-1, width) for a in (draft, target))
+        p, q, tokens = map(np.ascontiguousarray, (*rows, curve.tokens.reshape(-1, width)))
+        return np.asarray(engine.matches(p, q, tokens, c)).reshape(draft.shape[:-1])
     return total(curve.in_order(target) * matching_probabilities(curve, c))
 
 

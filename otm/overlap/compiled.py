@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numba import types
+from numpy.typing import NDArray
 
 from otm._arrays import BLOCK
 from otm._numba import compile_once
@@ -36,6 +37,7 @@ from otm.overlap.engine import (
     close_bins,
     kseq_group,
     kseq_root,
+    late_matches,
     list_tokens,
     refine_optima,
     sort_tokens,
@@ -76,6 +78,16 @@ def kseq_roots(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Flags]:
     asked = np.asarray(ks, dtype=np.int64)
     _kseq_of_rows(p, q, asked, _room(p.shape[1]), _sums(), roots, left)
     return roots.reshape(3 * len(ks), -1), left
+
+
+def matches(p: Floats, q: Floats, tokens: NDArray[np.int64], c: float) -> Floats:
+    """Return how often a threshold race's drafts hold the target's winner, `(rows,)`.
+
+    Rows are `(rows, V)`, their tokens in descending order of q/p.
+    """
+    values = np.empty(len(p))
+    _matches_of_rows(p, q, tokens, c, values)
+    return values
 
 
 class Lumps:
@@ -192,6 +204,14 @@ def _kseq_of_rows(
             for i, k in enumerate(ks):
                 root = kseq_root(p[r], q[r], groups, n, at[i], k)
                 roots[0, i, r], roots[1, i, r], roots[2, i, r] = root
+
+
+@compile_once(types.void(ROWS, ROWS, types.int64[:, ::1], types.float64, types.float64[::1]))
+def _matches_of_rows(
+    p: Floats, q: Floats, tokens: NDArray[np.int64], c: float, values: Floats
+) -> None:
+    for r in range(len(p)):
+        values[r] = late_matches(p[r], q[r], tokens[r], c)
 
 
 @compile_once(types.boolean(ROW, ROW, GROUPS, types.int64, FLAGS))

@@ -570,3 +570,34 @@ def recursive_rejection(
             rejected = min(excess_above(p, q, groups, n, used), rejected)
             drawn += 1
         values[i] = 1.0 - rejected
+
+
+@compile_once(types.float64(ROW, ROW, INTEGERS, types.float64), inside=True)
+def late_matches(p: Floats, q: Floats, tokens: Integers, c: float) -> float:
+    """Return Σ q/(t P(tokens with a ratio below t) + Q(tokens with at least t)), t = q/(c p), of
+    tokens in order, by one walk on which those of both ratios are met in turn (`otm.races`).
+    """
+    n = len(tokens)
+    mass, target, ratio = np.empty(n), np.empty(n), np.empty(n)
+    whole, rest = 0.0, 0.0
+    for j in range(n):
+        mass[j], target[j] = p[np.uint64(tokens[j])], q[np.uint64(tokens[j])]
+        after = whole + mass[j]
+        rest += (whole - after) + mass[j]
+        whole = after
+    for j in range(n):
+        ratio[j] = target[j] / mass[j]
+    whole += rest
+    met, matched, above, above_target, rest, rest_of_target = 0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for j in range(n):
+        level = ratio[j] / c
+        while met <= j or (met < n and ratio[met] >= level):
+            after, after_of_target = above + mass[met], above_target + target[met]
+            rest += (above - after) + mass[met]
+            rest_of_target += (above_target - after_of_target) + target[met]
+            above, above_target, met = after, after_of_target, met + 1
+        below = max(whole - (above + rest), 0.0)
+        share = target[j] / (level * below + (above_target + rest_of_target))
+        # NaN: ∞·0, 0/0: p is 0 or subnormal, or there is no mass
+        matched += share if share == share else 0.0
+    return matched

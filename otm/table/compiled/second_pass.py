@@ -29,6 +29,7 @@ from otm.overlap.engine import (
     integer_power,
     kseq_group,
     kseq_root,
+    late_matches,
     list_tokens,
     multiply,
     open_group,
@@ -149,36 +150,6 @@ def _races(
         per_k[LIST_RACE, i] *= k
         per_k[POISSON, i] = ends[ABOVE_Q, blocks] - per_k[POISSON, i]
     return race, swapped > 0
-
-
-@part()
-def _threshold_races(
-    p: Floats, q: Floats, tokens: Integers, whole_p: float, ks: Integers, per_k: Floats
-) -> None:
-    """Fill Σ q/(t P(tokens with a ratio below t) + Q(tokens with at least t)), t = q/(k p), by one
-    walk for each k, on which the tokens of both ratios are met in order (`otm.races`).
-    """
-    n = len(tokens)
-    mass, target, ratio = np.empty(n), np.empty(n), np.empty(n)
-    for j in range(n):
-        mass[j], target[j] = p[np.uint64(tokens[j])], q[np.uint64(tokens[j])]
-    for j in range(n):
-        ratio[j] = target[j] / mass[j]
-    for i, k in enumerate(ks):
-        met, matched = 0, 0.0
-        above_p, above_q, rest_p, rest_q = 0.0, 0.0, 0.0, 0.0
-        for j in range(n):
-            level = ratio[j] / k
-            while met <= j or (met < n and ratio[met] >= level):
-                p_with, q_with = above_p + mass[met], above_q + target[met]
-                rest_p += (above_p - p_with) + mass[met]
-                rest_q += (above_q - q_with) + target[met]
-                above_p, above_q, met = p_with, q_with, met + 1
-            left = max(whole_p - (above_p + rest_p), 0.0)
-            share = target[j] / (level * left + (above_q + rest_q))
-            # NaN, 0/0 or ∞·0: no mass, or p that is subnormal
-            matched += share if share == share else 0.0
-        per_k[THRESHOLD_RACE, i] = matched
 
 
 @part()
@@ -420,7 +391,8 @@ def walk_rows(
             single[RACE], wrong[r] = _races(
                 p[r], q[r], groups, sums[WHOLE_P], ks, buffers.work, buffers.moments, per_k
             )
-            _threshold_races(p[r], q[r], tokens, sums[WHOLE_P], ks, per_k)
+            for i, k in enumerate(ks):
+                per_k[THRESHOLD_RACE, i] = late_matches(p[r], q[r], tokens, float(k))
             for g in range(n + 1):
                 ends[BELOW_Q, g] = ends[ABOVE_Q, n] - ends[ABOVE_Q, g]
         bound_optima(groups, n, cs, counts, buffers.wanted, best)
