@@ -9,7 +9,7 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, as_scalar_or_array, clip, namespace, tracks_gradient
-from otm.drafts.base import Law, readable
+from otm.drafts.base import CountedLaw, Law, padded, readable
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_count, check_rng
 from otm.problem import Problem, check_problem, refuse_gradients
@@ -77,7 +77,7 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
 
     Args:
         problem: any batch `(..., V)`; its law gives the kind of drafts, `k` their number.
-        k: numbers of drafts, each an integer ≥ 1.
+        k: numbers of drafts, each an integer ≥ 1; of a threshold race c, real numbers ≥ 1.
 
     Returns:
         `(len(k), ...)` in float64, non-decreasing in k; with gradients as `optimal_acceptance`.
@@ -201,7 +201,8 @@ def acceptance_curve(
 
     Args:
         verifier, problem, by: as for `acceptance`; the problem's law gives the kind of drafts.
-        k: numbers of drafts, each an integer ≥ 1 that the verifier supports.
+        k: numbers of drafts, each an integer ≥ 1 that the verifier supports; of a threshold race c,
+            real numbers ≥ 1.
 
     Returns:
         `(len(k), ...)` in float64; with gradients as `acceptance`.
@@ -357,7 +358,8 @@ def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Ge
         rng: the source of randomness.
 
     Returns:
-        Samples(drafts `(size, k)`, output `(size,)`, accepted `(size,)`).
+        Samples(drafts `(size, k)`, output `(size,)`, accepted `(size,)`); where the number of
+        drafts is random, k is the most that came.
 
     Raises:
         InvalidParameter: if `size` < 1.
@@ -375,14 +377,19 @@ def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Ge
     >>> bool(draws.accepted.all())
     True
     """
-    drawn = list(
-        runs(prepare(verifier, problem), size=check_count(size, name="size"), rng=check_rng(rng))
+    rule, count = prepare(verifier, problem), check_count(size, name="size")
+    is_counted, drawn = isinstance(rule.problem.law, CountedLaw), []
+    for one in runs(rule, size=count, rng=check_rng(rng)):
+        # a row as long as the vocabulary is kept as long as the most drafts of its batch
+        width = one.drafts.shape[1] if is_counted else int((one.drafts >= 0).sum(axis=1).max())
+        drawn.append((one.drafts[:, :width].copy(), one.output, one.accepted))
+    drafts, output, accepted = zip(*drawn, strict=True)
+    widest = max(rows.shape[1] for rows in drafts)
+    return Samples(
+        drafts=np.concatenate([padded(rows, widest) for rows in drafts]),
+        output=np.concatenate(output),
+        accepted=np.concatenate(accepted),
     )
-    drafts, output, accepted = (
-        np.concatenate([getattr(one, name) for one in drawn])
-        for name in ("drafts", "output", "accepted")
-    )
-    return Samples(drafts=drafts, output=output, accepted=accepted)
 
 
 def runs(rule: Rule, *, size: int, rng: np.random.Generator) -> Iterator[Samples]:

@@ -48,7 +48,7 @@ def compare(
             program, whose value is the optimum.
         laws: draft law classes; None takes every law that draws from one distribution,
             `otm.drafts.SINGLE_DRAFTER_LAWS`.
-        k: numbers of drafts.
+        k: numbers of drafts; c of a threshold race, its mean number of draws.
         samples: Monte Carlo draws per row; 0 for none. None takes 20,000 where no exact value was
             computed, or in every row if `full`.
         rng: the source of randomness; None takes one fixed seed, so that the same call gives the

@@ -116,7 +116,7 @@ class Comparison(Tabular):
     def __repr__(self) -> str:
         verifiers = distinct(row.verifier for row in self.rows)
         laws = distinct(type(row.law) for row in self.rows)
-        ks = ", ".join(map(str, distinct(row.law.size for row in self.rows)))
+        ks = ", ".join(f"{k:g}" for k in distinct(row.law.size for row in self.rows))
         return (
             f"Comparison({len(self.rows)} rows: {len(verifiers)} verifiers, {len(laws)} laws, "
             f"k = {ks})"
@@ -277,7 +277,9 @@ def _matrix(group: _Group, *, folded: bool) -> Table:
             label = name if verifier.lossless else f"{name}, lossless here"
             shown.append((label, rows, [name]))
         else:
-            only = f" (k = {', '.join(map(str, sorted(rows)))})" if len(rows) < len(ks) else ""
+            only = (
+                f" (k = {', '.join(f'{k:g}' for k in sorted(rows))})" if len(rows) < len(ks) else ""
+            )
             same.append(name + only)
     body: list[tuple[object, ...]] = [
         ("optimum", *(optimum[k] for k in ks)),
@@ -291,13 +293,18 @@ def _matrix(group: _Group, *, folded: bool) -> Table:
     }
     body += [(label, *(rows[k].value if k in rows else "" for k in ks)) for label, rows, _ in shown]
     return Table(
-        columns=(f"drafts: {group.law.title}", *(f"k = {k}" for k in ks)),
+        columns=(f"drafts: {group.law.title}", *(f"{_size_name(group.law)} = {k:g}" for k in ks)),
         rows=tuple(body),
         best=frozenset(best),
         ruled=frozenset({1}),
         notes=tuple(" = ".join(names) for *_, names in shown if len(names) > 1),
         longest=_LONGEST_NAME,
     )
+
+
+def _size_name(law: type[Law]) -> str:
+    """Return what a law calls its number of drafts."""
+    return dataclasses.fields(law)[0].name
 
 
 def _lossy_table(group: _Group) -> Table:
@@ -345,7 +352,7 @@ def _empty_cell_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     found = collections.defaultdict[tuple[str, str, str], list[str]](list)
     for row in rows:
         if row.note:
-            found[str(row.verifier), row.law.title, row.note].append(str(row.law.size))
+            found[str(row.verifier), row.law.title, row.note].append(f"{row.law.size:g}")
     return [
         f"— {verifier}, {law}, k = {', '.join(ks)}: {note}"
         for (verifier, law, note), ks in found.items()

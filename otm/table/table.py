@@ -356,7 +356,7 @@ def acceptance_table(
 
     Args:
         draft, target: probabilities `(..., V)`, NumPy or torch, float32 or float64.
-        k: numbers of drafts, each an integer in [1, V].
+        k: numbers of drafts, each an integer in [1, V]; c of the threshold races' columns.
         columns: what is wanted, and what is paid for: schemes under a law without their k, such as
             "kseq_iid" (`TableColumn.stem`), and names of descriptions. None for all.
         log_draft, log_target: natural logarithms of the two, each of its distribution's shape,
