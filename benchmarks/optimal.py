@@ -133,7 +133,7 @@ def _truncated(rng: np.random.Generator, seconds: float) -> list[dict[str, Any]]
 
 
 def _alternatives(problem: otm.Problem) -> dict[str, Callable[[], float]]:
-    num_tokens, k = problem.num_tokens, problem.law.k
+    num_tokens, k = problem.num_tokens, problem.num_drafts
     num_sets = sum(math.comb(num_tokens, j) for j in range(1, k + 1))
     num_sequences = problem.law.num_sequences(num_tokens)
     found: dict[str, Callable[[], float]] = {}

@@ -37,7 +37,7 @@ def monte_carlo(
     for k in ks:
         found = otm.estimate(
             verifier,
-            problem.with_law(problem.law.with_k(k)),
+            problem.with_law(problem.law.of_size(k)),
             samples=work.samples,
             rng=work.rng,
             confidence=CONFIDENCE,

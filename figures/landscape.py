@@ -85,7 +85,7 @@ def _row(verifier: otm.Verifier, problem: otm.Problem) -> dict[str, Any]:
     return {
         "verifier": type(verifier).__name__,
         "law": type(problem.law).__name__,
-        "k": problem.law.k,
+        "k": problem.law.size,
         "value": value,
         "lossless": verifier.lossless,
     }

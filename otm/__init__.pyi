@@ -30,6 +30,7 @@ from otm.drafts import (
     Greedy as Greedy,
     Law as Law,
     Product as Product,
+    ThresholdRace as ThresholdRace,
     TopK as TopK,
     WithoutReplacement as WithoutReplacement,
 )

@@ -98,7 +98,7 @@ def curves(
             for make in VERIFIERS
             if make.lossless
             and not make.is_plan
-            and any(make().supports(law(count)) for count in ks)
+            and any(make().supports(law.of_size(count)) for count in ks)
         ]
     elif len(check_verifiers(verifiers)) >= drawing.MOST_LINES:
         raise InvalidParameter(
@@ -283,9 +283,7 @@ def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
     law = require_law(
         problem,
         IID,
-        message=(
-            "The overlap curve answers for i.i.d. drafts; got {law!r}. Use law=otm.IID({law.k})."
-        ),
+        message=("The overlap curve answers for i.i.d. drafts; got {law!r}. Use law=otm.IID({k})."),
     )
     single = problem.single(purpose="otm.plot.overlap")
     curve = OverlapCurve.of(single.draft, single.target)
@@ -396,7 +394,7 @@ def frontier(
     else:
         whole = (
             float(kl_divergence(draft=single.draft, target=single.target))
-            if single.law.k == 1
+            if single.num_drafts == 1
             else 0.5
         )
         most = max(1.1 * furthest, min(whole, 0.5), 1e-3)

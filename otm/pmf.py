@@ -462,19 +462,25 @@ def check_counts(values: Any, *, name: str, minimum: int = 1) -> list[int]:
     >>> check_counts((1, 2), name="num_drafts")
     [1, 2]
     """
+    counts = check_sequence(values, name=name, minimum=minimum)
+    return [check_count(count, name=name, minimum=minimum) for count in counts]
+
+
+def check_sequence(values: Any, *, name: str, minimum: int = 1) -> list[Any]:
+    """Return a sequence as a list, at least one thing in it, or say `minimum` might be."""
     try:
-        counts = [] if isinstance(values, bytes) else list(values)
+        found = [] if isinstance(values, bytes) else list(values)
     except (TypeError, RuntimeError) as error:  # arrays without axes; tensors without data
         raise InvalidParameter(
             f"{name} must be a sequence of integers here; got {values!r:.80}. Pass "
             f"{name}=[{minimum}], say."
         ) from error
-    if not counts:
+    if not found:
         raise InvalidParameter(
             f"{name} must name at least one number; got an empty sequence. Pass "
             f"{name}=[{minimum}], say."
         )
-    return [check_count(count, name=name, minimum=minimum) for count in counts]
+    return found
 
 
 def check_rng(rng: object) -> np.random.Generator:

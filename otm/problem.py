@@ -13,6 +13,7 @@ from otm.drafts.base import Law
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
 from otm.pmf import as_pmfs
 
+_Law = TypeVar("_Law", bound=Law)
 _Arguments = ParamSpec("_Arguments")
 _Answer = TypeVar("_Answer")
 
@@ -109,6 +110,11 @@ class Problem:
         """The leading axes; `()` for one pair of distributions."""
         return tuple(int(n) for n in self.target.shape[:-1])
 
+    @property
+    def num_drafts(self) -> int:
+        """How many drafts a row holds at most: k, or V where their number is left to chance."""
+        return self.law.row_length(self.num_tokens)
+
     def with_law(self, law: Law) -> Problem:
         """Return the same two distributions under another draft law, without validating them again.
 
@@ -175,14 +181,14 @@ def refuse_gradients(problem: Problem, what: str) -> None:
         )
 
 
-def require_law(problem: object, *laws: type[Law], message: str, gradients: bool = False) -> Law:
+def require_law(problem: object, *laws: type[_Law], message: str, gradients: bool = False) -> _Law:
     """Return the problem's law if it is one of `laws`, or raise.
 
     Args:
         problem: any argument that should be an `otm.Problem`.
         laws: the draft laws that will do.
         message: what is wrong with another law and what to use instead; `{law}` in it stands for
-            that law, `{law.k}` for its k.
+            that law, `{k}` for its number of drafts.
         gradients: whether the caller passes gradients on.
 
     Raises:
@@ -192,4 +198,4 @@ def require_law(problem: object, *laws: type[Law], message: str, gradients: bool
     law = check_problem(problem, gradients=gradients).law
     if isinstance(law, laws):
         return law
-    raise Unsupported(message.format(law=law))
+    raise Unsupported(message.format(law=law, k=round(law.size)))

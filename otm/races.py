@@ -28,9 +28,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, quiet, to_numpy, total, unit_rows
+from otm._arrays import (
+    Array,
+    gather,
+    namespace,
+    quiet,
+    search_rows,
+    to_numpy,
+    total,
+    unit_rows,
+)
+from otm._numba import compiled
 from otm.drafts.base import enumerate_drafts
 from otm.overlap.curve import ROOM, OverlapCurve, ascending
+from otm.overlap.rows import SHORTEST_BINNED
 from otm.problem import Problem
 
 QUADRATURE_ERROR = 1e-12
@@ -42,29 +53,41 @@ LEAST_MASS = 1e-30
 """Integrated couplings leave out draft sequences of smaller probability."""
 
 
-def matching_probabilities(curve: OverlapCurve) -> Array:
-    """Return Pr(i wins the draft race | i wins the target's) in the curve's order, `(..., V)`.
+def matching_probabilities(curve: OverlapCurve, c: float = 1.0) -> Array:
+    """Return Pr(i arrives before c times the first in the draft race | i wins the target's).
 
-    It is 1/(1 + g_i).
+    In the curve's order, `(..., V)`; at c = 1 it is 1/(1 + g_i). At the level t = r_i/c
 
-    1 + g_i = r_i P(tokens with smaller ratio) + Q(tokens with at least this ratio), a sum of
-    non-negative terms; 0 where p = 0. Accuracy: the running sums' error enters q_i/(1 + g_i) ≤
-    min(p_i, q_i) relatively.
+    1/(t P(tokens with a ratio below t) + Q(tokens with at least t)) = 1/(1 + t − H(t)),
+
+    from a sum of non-negative terms; 0 where p = 0. Accuracy: the running sums' error enters by
+    t h² ≤ h, h the probability, so that Σ q h has no more than theirs.
     """
-    xp = namespace(curve.ratio)
-    above = curve.above_draft
+    xp, above, above_target = namespace(curve.ratio), curve.above_draft, curve.above_target
+    level, whole = curve.ratio / c, above[..., -1:]
+    if c > 1.0:
+        flat = [xp.reshape(-a, (-1, int(a.shape[-1]))) for a in (curve.ratio, level)]
+        last = search_rows(flat[0], flat[1]) - 1  # the token itself at least: r ≥ r/c
+        last = xp.reshape(last, tuple(level.shape))
+        above, above_target = gather(above, last), gather(above_target, last)
     with quiet():
         # The total, not 1: a float32 row sums to 1 only to float32 accuracy, and at p = q the terms
         # must cancel exactly.
-        hit = 1.0 / (curve.ratio * (above[..., -1:] - above) + curve.above_target)
+        hit = 1.0 / (level * (whole - above) + above_target)
     # NaN, ∞·0: p = q = 0, or p subnormal under a zero prefix, where the probability is at most p.
     return xp.where(xp.isfinite(hit), hit, xp.zeros_like(hit))
 
 
-def race_match(draft: Array, target: Array) -> Array:
-    """Return Pr(both races have the same winner) = Σ_i q_i/(1 + g_i), `(...)`."""
+def race_match(draft: Array, target: Array, c: float = 1.0) -> Array:
+    """Return Pr(the target's winner arrives before c times the draft race's first), `(...)`."""
     curve = OverlapCurve.of(draft, target)
-    return total(curve.in_order(target) * matching_probabilities(curve))
+    width = int(draft.shape[-1])
+    is_long = isinstance(draft, np.ndarray) and width >= SHORTEST_BINNED
+    if engine := compiled("otm.overlap.compiled") if is_long else None:
+        rows = (np.asarray(a, np.float64).reshape(-1, width) for a in (draft, target))
+        p, q, tokens = map(np.ascontiguousarray, (*rows, curve.tokens.reshape(-1, width)))
+        return np.asarray(engine.matches(p, q, tokens, c)).reshape(draft.shape[:-1])
+    return total(curve.in_order(target) * matching_probabilities(curve, c))
 
 
 def exponential_nodes(

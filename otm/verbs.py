@@ -9,9 +9,9 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, as_scalar_or_array, clip, namespace, tracks_gradient
-from otm.drafts.base import Law, readable
+from otm.drafts.base import CountedLaw, Law, padded, readable
 from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import check_count, check_counts, check_rng
+from otm.pmf import check_count, check_rng
 from otm.problem import Problem, check_problem, refuse_gradients
 from otm.results import Coupling, Definition, Samples
 from otm.verifiers.base import (
@@ -69,7 +69,7 @@ def optimal_acceptance(problem: Problem) -> Array:
     [-0.375, 1.125]
     """
     law = _law_with_optimum(problem)
-    return as_scalar_or_array(law.optimal_values(problem.draft, problem.target, [law.k])[0])
+    return as_scalar_or_array(law.optimal_value(problem.draft, problem.target))
 
 
 def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
@@ -77,7 +77,7 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
 
     Args:
         problem: any batch `(..., V)`; its law gives the kind of drafts, `k` their number.
-        k: numbers of drafts, each an integer ≥ 1.
+        k: numbers of drafts, each an integer ≥ 1; of a threshold race c, real numbers ≥ 1.
 
     Returns:
         `(len(k), ...)` in float64, non-decreasing in k; with gradients as `optimal_acceptance`.
@@ -94,9 +94,8 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
     ... ).tolist()
     [0.75, 0.9375]
     """
-    return _law_with_optimum(problem).optimal_values(
-        problem.draft, problem.target, check_counts(k, name="k")
-    )
+    law = _law_with_optimum(problem)
+    return law.optimal_values(problem.draft, problem.target, [each.size for each in law.family(k)])
 
 
 def _law_with_optimum(problem: Problem) -> Law:
@@ -202,7 +201,8 @@ def acceptance_curve(
 
     Args:
         verifier, problem, by: as for `acceptance`; the problem's law gives the kind of drafts.
-        k: numbers of drafts, each an integer ≥ 1 that the verifier supports.
+        k: numbers of drafts, each an integer ≥ 1 that the verifier supports; of a threshold race c,
+            real numbers ≥ 1.
 
     Returns:
         `(len(k), ...)` in float64; with gradients as `acceptance`.
@@ -216,17 +216,16 @@ def acceptance_curve(
     ... ).round(6).tolist()
     [0.75, 0.847597]
     """
-    ks = check_counts(k, name="k")
     definition = check_definition(by)
-    law = check_problem(problem, gradients=True).law
-    for count in ks:
-        require_support(verifier, law.with_k(count))
+    laws = check_problem(problem, gradients=True).law.family(k)
+    for law in laws:
+        require_support(verifier, law)
     if not verifier.differentiable:
         refuse_gradients(problem, f"The acceptance of {verifier!r}")
     if isinstance(verifier, CurvedVerifier):
-        return clip(verifier.curve(problem, ks, definition), 0.0, 1.0)
+        return clip(verifier.curve(problem, [law.size for law in laws], definition), 0.0, 1.0)
     xp = namespace(problem.draft, problem.target)
-    rows = [verifier.acceptance(problem.with_law(law.with_k(count)), definition) for count in ks]
+    rows = [verifier.acceptance(problem.with_law(law), definition) for law in laws]
     rows = [row if tracks_gradient(row) else xp.asarray(row, dtype=xp.float64) for row in rows]
     return clip(xp.stack(rows, axis=0), 0.0, 1.0)
 
@@ -359,7 +358,8 @@ def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Ge
         rng: the source of randomness.
 
     Returns:
-        Samples(drafts `(size, k)`, output `(size,)`, accepted `(size,)`).
+        Samples(drafts `(size, k)`, output `(size,)`, accepted `(size,)`); where the number of
+        drafts is random, k is the most that came.
 
     Raises:
         InvalidParameter: if `size` < 1.
@@ -377,14 +377,19 @@ def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Ge
     >>> bool(draws.accepted.all())
     True
     """
-    drawn = list(
-        runs(prepare(verifier, problem), size=check_count(size, name="size"), rng=check_rng(rng))
+    rule, count = prepare(verifier, problem), check_count(size, name="size")
+    is_counted, drawn = isinstance(rule.problem.law, CountedLaw), []
+    for one in runs(rule, size=count, rng=check_rng(rng)):
+        # a row as long as the vocabulary is kept as long as the most drafts of its batch
+        width = one.drafts.shape[1] if is_counted else int((one.drafts >= 0).sum(axis=1).max())
+        drawn.append((one.drafts[:, :width].copy(), one.output, one.accepted))
+    drafts, output, accepted = zip(*drawn, strict=True)
+    widest = max(rows.shape[1] for rows in drafts)
+    return Samples(
+        drafts=np.concatenate([padded(rows, widest) for rows in drafts]),
+        output=np.concatenate(output),
+        accepted=np.concatenate(accepted),
     )
-    drafts, output, accepted = (
-        np.concatenate([getattr(one, name) for one in drawn])
-        for name in ("drafts", "output", "accepted")
-    )
-    return Samples(drafts=drafts, output=output, accepted=accepted)
 
 
 def runs(rule: Rule, *, size: int, rng: np.random.Generator) -> Iterator[Samples]:

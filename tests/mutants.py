@@ -32,7 +32,7 @@ class Sequential(otm.verifiers.Conditional):
 
     @property
     def num_uniforms(self) -> int:
-        return self.problem.law.k + 1
+        return self.problem.num_drafts + 1
 
     def split(self, drafts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         accepted, residuals = np.zeros((2, len(drafts), self.problem.num_tokens))
@@ -80,7 +80,7 @@ def _ratio(r: np.ndarray, p: np.ndarray) -> np.ndarray:
 def _stages(problem: otm.Problem, *, renormalise: bool = True) -> Follow:
     """Recursive rejection, the residual normalised at each stage or not."""
     p, r, keep = problem.draft, problem.target, []
-    for _ in range(problem.law.k):
+    for _ in range(problem.num_drafts):
         keep.append(_ratio(r, p))
         r = np.maximum(r - p, 0.0)
         if r.sum() == 0.0:  # nothing is ever rejected here
@@ -117,7 +117,7 @@ class ReusedUniform(Mutant):
 
 
 def _kseq(problem: otm.Problem, gamma: float) -> Follow:
-    p, q, k = problem.draft, problem.target, problem.law.k
+    p, q, k = problem.draft, problem.target, problem.num_drafts
     keep = _ratio(q, gamma * p)
     beta = (p * keep).sum()
     residual = np.maximum(q - p * keep * (1 - (1 - beta) ** k) / beta, 0.0)

@@ -85,6 +85,8 @@ _LAW_TERMS = {
     "WithoutReplacement": "drafts drawn one after another, none twice",
     "Greedy": "the k − 1 most likely tokens of the draft model, then one draw from the rest",
     "TopK": "the k most likely tokens of the draft model, nothing drawn",
+    "ThresholdRace": "every token that comes before k times the first in the draft model's race; "
+    "their number is random, k counts them with repetitions on average",
 }
 
 _POSITIONS = {

@@ -179,7 +179,7 @@ def _picture(result: PromptComparison) -> Figure:
     for law in sorted({type(row.law) for row in rows}, key=lambda law: law.title):
         line = otm.plot.LAW_LINES[law.__name__]
         here = [row for row in rows if type(row.law) is law]
-        best = {row.law.k: row.optimum for row in here if row.optimum is not None}
+        best = {row.law.size: row.optimum for row in here if row.optimum is not None}
         axes.plot(
             list(best),
             list(best.values()),
@@ -191,7 +191,7 @@ def _picture(result: PromptComparison) -> Figure:
         for number, name in enumerate(names):
             mine = [row for row in here if str(row.verifier) == name]
             points = [
-                (row.law.k, value, row.exact is not None)
+                (row.law.size, value, row.exact is not None)
                 for row in mine
                 if (value := _shown(row)) is not None
             ]
@@ -222,7 +222,7 @@ def _picture(result: PromptComparison) -> Figure:
                 ls=line,
                 label=f"{name} · {law.title}",
             )
-    ks = sorted({row.law.k for row in rows})
+    ks = sorted({row.law.size for row in rows})
     axes.set_xscale("log", base=2)
     axes.set_xticks(ks, [str(k) for k in ks])
     axes.set_xlabel("number of drafts k")

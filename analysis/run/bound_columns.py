@@ -118,7 +118,7 @@ def theorem1_all(problem: otm.Problem) -> float:
     0.9375
     """
     with np.errstate(divide="ignore"):
-        drafted = -np.expm1(problem.law.k * np.log1p(-np.minimum(problem.draft, 1.0)))
+        drafted = -np.expm1(problem.num_drafts * np.log1p(-np.minimum(problem.draft, 1.0)))
     return float(np.minimum(problem.target, drafted).sum())
 
 

@@ -218,7 +218,7 @@ def simulated_tokens(
         walks: how many calls.
         rng: of the draws.
     """
-    k = rule.problem.law.k
+    k = rule.problem.num_drafts
     children = np.full((shape.num_nodes + 1, k + 1), -1)
     for vertex in range(shape.num_nodes + 1):
         below = shape.children(vertex)

@@ -120,7 +120,7 @@ def coverage_of_problem(problem: Problem) -> Coverage:
     least, most = ends(laws)
     return Coverage(
         instances=("the problem given",),
-        drafts=(problem.law.k,),
+        drafts=(problem.num_drafts,),
         vocabulary=(problem.num_tokens,),
         laws=(type(problem.law).__name__,),
         least=least,

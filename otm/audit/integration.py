@@ -381,5 +381,5 @@ def _audit_of_coupling(
         law=joint.output_marginal,
         target_law=problem.target,
         tested=coverage_of_problem(problem),
-        tolerance=check_tolerance(tolerance, problem.num_tokens, problem.law.k),
+        tolerance=check_tolerance(tolerance, problem.num_tokens, problem.num_drafts),
     )

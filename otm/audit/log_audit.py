@@ -42,7 +42,7 @@ from otm.audit.budget import DETECT, USUAL, Errors, check_errors
 from otm.audit.coverage import Coverage
 from otm.audit.report import SingleAudit, Verdict, facts
 from otm.audit.token_log import LogRecord, read_log
-from otm.drafts import IID, Law, WithoutReplacement
+from otm.drafts import IID, CountedLaw, Law, WithoutReplacement
 from otm.errors import InvalidParameter
 from otm.evidence import deviation, log_mean
 from otm.pmf import check_instance
@@ -408,7 +408,9 @@ class _State:
 
     def _judge(self, record: LogRecord, member: bool) -> None:
         """Bet that the output is among the drafts more often than the optimum allows."""
-        if self.law is None or record.draft is None or record.drafts.size != self.law.k:
+        if self.law is None or record.draft is None:
+            return
+        if isinstance(self.law, CountedLaw) and record.drafts.size != self.law.k:
             return
         optimum = _most_accepted(self.law, record.draft, record.target)
         self.judged += 1
@@ -426,12 +428,13 @@ def _most_accepted(law: Law, draft: NDArray[np.float64], target: NDArray[np.floa
     a stream of tokens hold those of the first k distinct tokens. Where the likeliest tokens are
     drafted as such, an unlisted part must not pass for one of them.
     """
-    listed = np.sort(draft[:-1])[::-1][: law.k]
-    likeliest_are_listed = draft[-1] == 0.0 or (len(listed) == law.k and draft[-1] < listed[-1])
-    if law.k > len(draft) or not (
-        isinstance(law, IID | WithoutReplacement) or likeliest_are_listed
-    ):
-        return 1.0
+    if isinstance(law, CountedLaw):
+        listed = np.sort(draft[:-1])[::-1][: law.k]
+        likeliest_are_listed = draft[-1] == 0.0 or (len(listed) == law.k and draft[-1] < listed[-1])
+        if law.k > len(draft) or not (
+            isinstance(law, IID | WithoutReplacement) or likeliest_are_listed
+        ):
+            return 1.0
     return float(optimal_acceptance(Problem(draft=draft, target=target, law=law)))
 
 

@@ -56,7 +56,9 @@ class OneTokenCandidate(DraftedCandidate):
         """Return the first kind of law that it supports, for drafts of no given law."""
         ks = (*standard.DRAFTS, *standard.MANY_DRAFTS)
         kinds: list[type[Law]] = [IID, *LAWS]
-        supported = ([law(k) for k in ks if self.supports(law(k))] for law in kinds)
+        supported = (
+            [kind.of_size(k) for k in ks if self.supports(kind.of_size(k))] for kind in kinds
+        )
         return next(filter(None, supported), [IID(1)])
 
     def instances(self, selection: Selection, scope: Scope) -> list[list[Instance]]:
@@ -67,11 +69,13 @@ class OneTokenCandidate(DraftedCandidate):
         for law in scope.laws or ([IID(1)] if selection == "standard" else self.laws()):
             problems = standard.problems_under(law)
             if selection != "integrable":
-                names = standard.names_of(selection, law.k, every=scope.laws is not None)
+                names = standard.names_of(selection, law.size, every=scope.laws is not None)
                 problems = standard.problems_named(names, law)
             found.append(
                 [
-                    _instance(name, given, usual=scope.laws is not None or law.k in standard.DRAFTS)
+                    _instance(
+                        name, given, usual=scope.laws is not None or law.size in standard.DRAFTS
+                    )
                     for name, given in problems
                 ]
             )
@@ -117,7 +121,7 @@ def _given_pair(
 
 
 def _instance(name: str, given: Problem, *, usual: bool) -> Instance:
-    law, size = given.law, given.num_tokens**given.law.k
+    law, size = given.law, given.law.num_sequences(given.num_tokens)
     needed = standard.is_needed(name, size, usual=usual)
     return Instance(name, repr(law), group_of(law), needed, size, given)
 
@@ -156,7 +160,7 @@ class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
     def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
         """Call the function row by row."""
         drafts = _drafts(problem, rng, size)
-        width = self.count(problem.law.k, problem.num_tokens)
+        width = self.count(problem.num_drafts, problem.num_tokens)
         outputs, said = run_rows(self, problem, drafts, rng.random((size, width)))
         return Drawn(outputs, drafts, said)
 
@@ -167,7 +171,7 @@ class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
     def integrated(self, given: Problem, tolerance: float | None) -> ExactAudit:
         """Return the exact audit on one problem, by tracing or probing."""
         table = live_drafts(given.law, given.draft)
-        allowed = check_tolerance(tolerance, given.num_tokens, given.law.k)
+        allowed = check_tolerance(tolerance, given.num_tokens, given.num_drafts)
         answers = output_law_on(self, given, table.tokens, table.mass, tolerance=allowed)
         return audit_of_answers(answers, table.tokens, given, name=self.name, tolerance=tolerance)
 
@@ -274,7 +278,7 @@ def _as_integrable(thing: object) -> IntegrableTokenCandidate:
 
 def group_of(law: Law) -> str:
     """Return how many drafts there are, and by which law: what is left out together."""
-    return f"{law.k} draft{'s' if law.k > 1 else ''} by {type(law).__name__}"
+    return f"{law.size:g} draft{'s' if law.size > 1 else ''} by {type(law).__name__}"
 
 
 def exact(candidate: object, problem: Problem, *, tolerance: float | None = None) -> ExactAudit:
@@ -359,7 +363,7 @@ def library_sampler(
         [value],
         [1.0],
         before + rule.num_uniforms,
-        tolerance=check_tolerance(tolerance, single.num_tokens, single.law.k),
+        tolerance=check_tolerance(tolerance, single.num_tokens, single.num_drafts),
         described="this problem",
     )
     rows: dict[tuple[int, ...], int] = {}
@@ -439,7 +443,7 @@ def shrink(
 
     Args:
         candidate: as for `exact`.
-        law: the kind of drafts; up to `law.k` of them are tried. `otm.IID(1)` unless given.
+        law: the kind of drafts; up to `law.size` of them are tried. `otm.IID(1)` unless given.
         tolerance: as for `exact`.
         budget: how many problems are tried at most.
 

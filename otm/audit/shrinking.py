@@ -51,13 +51,13 @@ Integrated = TypeVar("Integrated", bound=IntegratedAudit)
 def smallest_problem(
     integrated: Callable[[Problem], ExactAudit], law: Law, budget: int
 ) -> ExactAudit | None:
-    """Return the audit of the smallest failing problem of up to `law.k` drafts: see `shrink`."""
+    """Return the audit of the smallest failing problem of up to `law.size` drafts: see `shrink`."""
     small = itertools.islice(small_problems(law), budget)
     smallest = _first_failing(integrated, small)
     if smallest is not None:
         return smallest
-    for k in range(1, law.k + 1):
-        problems = [problem for _, problem in problems_under(law.with_k(k))]
+    for k in range(1, int(law.size) + 1):
+        problems = [problem for _, problem in problems_under(law.of_size(k))]
         problems.sort(key=lambda problem: problem.num_tokens)
         failing = _first_failing(integrated, problems)
         if failing is not None:
@@ -139,10 +139,10 @@ def _rounded(mass: NDArray[Any], denominator: int) -> NDArray[Any]:
 
 
 def small_problems(law: Law) -> Iterator[Problem]:
-    """Yield problems with at most `law.k` drafts, smallest first."""
+    """Yield problems with at most `law.size` drafts, smallest first."""
     sizes = [
         (k, num_tokens, denominator)
-        for k in range(1, law.k + 1)
+        for k in range(1, int(law.size) + 1)
         for num_tokens, largest in _LARGEST_DENOMINATOR.items()
         for denominator in range(1, largest + 1)
     ]
@@ -152,7 +152,7 @@ def small_problems(law: Law) -> Iterator[Problem]:
         for draft, target in pairs_with_denominator(num_tokens, denominator):
             try:
                 yield Problem(
-                    draft=one_per_drafter(draft, law.with_k(k)), target=target, law=law.with_k(k)
+                    draft=one_per_drafter(draft, law.of_size(k)), target=target, law=law.of_size(k)
                 )
             except InvalidParameter:  # more drafts than tokens
                 break

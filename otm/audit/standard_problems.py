@@ -279,9 +279,9 @@ def problems_under(law: Law) -> Iterator[tuple[str, Problem]]:
     """Yield the instances that the law can draw from and that are small enough to integrate, with
     their names.
     """
-    names = FEW_TOKENS if law.k in MANY_DRAFTS else (*INSTANCES, *TAILS, *BESIDE)
+    names = FEW_TOKENS if law.size in MANY_DRAFTS else (*INSTANCES, *TAILS, *BESIDE)
     for name, problem in problems_named(names, law):
-        if problem.num_tokens**law.k <= MOST_SEQUENCES:
+        if law.num_sequences(problem.num_tokens) <= MOST_SEQUENCES:
             yield name, problem
 
 

@@ -16,6 +16,7 @@ from otm.bounds.lists import (
     list_matching_lower,
     poisson_matching_lower,
     poisson_representation_lower,
+    threshold_race_lower,
 )
 from otm.bounds.spectr import spectr_minimum_upper, spectr_upper
 
@@ -33,4 +34,5 @@ __all__ = [
     "spectr_minimum_upper",
     "spectr_upper",
     "support_limit_upper",
+    "threshold_race_lower",
 ]

@@ -11,7 +11,7 @@ from otm.drafts.iid import IID
 from otm.pmf import check_count
 from otm.problem import Problem, check_problem, require_law
 from otm.statistics import Certified
-from otm.verifiers.optimal.bins import bracket_ends, check_bins
+from otm.verifiers.optimal.bins import bracket_ends, check_bins, require_curve
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,10 +27,10 @@ def optimal_bracket(problem: Problem, *, bins: int = 4096) -> Bracket:
     """Enclose the optimal acceptance by binning the tokens by q/p instead of sorting them.
 
     The binned verifier attains the lower end, the optimum of the binned problem is the upper one:
-    Σ_y min(p(y)·a_b, q(y)) ≤ α* ≤ 1 + min_{T a union of bins} [Q(T) − P(T)^k].
+    Σ_y min(p(y)·a_b, q(y)) ≤ α* ≤ 1 + min_{T a union of bins} [Q(T) − b(T)].
 
     Args:
-        problem: any batch `(..., V)` with an `IID` law, NumPy or torch.
+        problem: any batch `(..., V)` with law `IID` or `ThresholdRace`, NumPy or torch.
         bins: number of bins ≥ 1.
 
     Returns:
@@ -54,12 +54,7 @@ def optimal_bracket(problem: Problem, *, bins: int = 4096) -> Bracket:
     >>> round(bracket.lower, 12), round(bracket.upper, 12)
     (0.9375, 0.9375)
     """
-    require_law(
-        problem,
-        IID,
-        message="optimal_bracket bins i.i.d. drafts; the problem's law is {law!r}. Use "
-        "otm.optimum.",
-    )
+    require_curve(problem)
     count = check_bins(bins)
     ends = bracket_ends(problem, count)
     # A bin adds up to V masses one by one, the scan as many bins; levels are quotients of such
@@ -125,7 +120,7 @@ def kseq_lower(problem: Problem) -> Array:
     >>> round(kseq_lower(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))), 12)
     0.75
     """
-    message = "K-SEQ verifies i.i.d. drafts; the problem has {law!r}. Use law=otm.IID({law.k})."
+    message = "K-SEQ verifies i.i.d. drafts; the problem has {law!r}. Use law=otm.IID({k})."
     k = require_law(problem, IID, message=message).k
 
     def guaranteed(p: Array, q: Array) -> Array:

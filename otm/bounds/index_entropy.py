@@ -61,7 +61,7 @@ def index_entropy_lower(problem: Problem) -> Array:
         IID,
         message="H ≥ D(q‖p) is about an index into a list whose every entry has the draft's law; "
         "the problem has {law!r}, and without replacement the inequality is false. Use "
-        "law=otm.IID({law.k}).",
+        "law=otm.IID({k}).",
     )
     return _moved(_bits(problem), problem, -1.0)
 
@@ -134,7 +134,7 @@ def greedy_index_entropy_upper(problem: Problem) -> Array:
         problem,
         IID,
         message="Greedy rejection reads an i.i.d. list; the problem has {law!r}. Use "
-        "law=otm.IID({law.k}).",
+        "law=otm.IID({k}).",
     )
     divergence = _moved(_bits(problem), problem, 1.0)
     return (divergence + _log2(divergence + _LOG_4E) + _LOG_4E) * _ROUNDED_UP

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 from otm._arrays import BLOCK, Array, at_least_one, namespace, quiet, total
 from otm.bounds.rounding import bound_by_row, round_down
+from otm.drafts.base import Law
 from otm.drafts.iid import IID
+from otm.drafts.threshold_race import ThresholdRace
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
 from otm.overlap import OverlapCurve
@@ -61,13 +63,51 @@ def list_matching_lower(problem: Problem) -> Array:
         "drafts; the problem has {law!r}. Use otm.optimal_acceptance, which is exact for every "
         "law.",
     ).k
+    return _harmonic(problem, k)
+
+
+def threshold_race_lower(problem: Problem) -> Array:
+    """Return a lower bound on how often a threshold race's drafts hold the target's winner.
+
+    Pr(Y ∈ S) ≥ Σ_{p>0} c p q/(c p + q) ≥ ½ Σ min(c p, q) ≥ ½ α*.
+
+    The Poisson matching lemma with c p for p, which forgets all tokens but one. So matching never
+    accepts less than half of what any lossless verifier can make of the same drafts.
+    `otm.acceptance(otm.Race(), ...)` is the exact value, at any vocabulary.
+
+    Args:
+        problem: any batch `(..., V)` with law `ThresholdRace(c)`.
+
+    Returns:
+        A float, or `(...)` in float64; at most c/(c + 1).
+
+    Raises:
+        Unsupported: for other laws.
+
+    Cost: O(V). Accuracy: rounded down, by (3ν + 16) u of the value (`otm.bounds.rounding`).
+    Reference: docs/theory.md, "Threshold races"; c = 1: ERSD [Kobus & Gündüz 2025], Lemma 3.1.
+
+    >>> import otm
+    >>> problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.ThresholdRace(3))
+    >>> round(threshold_race_lower(problem), 12)
+    0.75
+    """
+    message = (
+        "The bound is about threshold races; the problem has {law!r}. Use "
+        "otm.bounds.list_matching_lower for IID(k) or WithoutReplacement(k)."
+    )
+    return _harmonic(problem, require_law(problem, ThresholdRace, message=message).c)
+
+
+def _harmonic(problem: Problem, times: float) -> Array:
+    """Return Σ w p q/(w p + q), rounded down."""
 
     def matched(p: Array, q: Array) -> Array:
         xp = namespace(p, q)
         with quiet():
-            # p/(k p + q) first: the product p q of masses near 1e-300 underflows.
-            terms = xp.where(p > 0, k * q * (p / (k * p + q)), xp.zeros_like(p))
-        return round_down(total(terms), p.shape[-1], units=16, weight=k)
+            # p/(w p + q) first: the product p q of masses near 1e-300 underflows.
+            terms = xp.where(p > 0, times * q * (p / (times * p + q)), xp.zeros_like(p))
+        return round_down(total(terms), p.shape[-1], units=16, weight=times)
 
     return bound_by_row(matched, problem.draft, problem.target)
 
@@ -76,14 +116,16 @@ def poisson_matching_lower(problem: Problem) -> Array:
     """Return the Poisson matching lemma's lower bound on the race's acceptance.
 
     k = 1: Pr(Y = X) ≥ Σ p q/(p + q) = ½ (1 − d_HM(p, q));
-    k first arrivals: Σ_{p>0} q [1 − (q/(p + q))^k].
+    k first arrivals: Σ_{p>0} q [1 − (q/(p + q))^k];
+    arrivals before c times the first: `threshold_race_lower`.
 
     For k = 1 the bound never exceeds ½, even at p = q where the race always accepts: it forgets the
     other tokens, and is loose by construction. `otm.acceptance(otm.Race(), ...)` is the exact
     value, at any vocabulary for k = 1.
 
     Args:
-        problem: any batch `(..., V)` with law `IID(1)` or `WithoutReplacement(k)`.
+        problem: any batch `(..., V)` with law `IID(1)`, `WithoutReplacement(k)` or
+            `ThresholdRace(c)`.
 
     Returns:
         A float, or `(...)` in float64.
@@ -100,13 +142,13 @@ def poisson_matching_lower(problem: Problem) -> Array:
     >>> round(poisson_matching_lower(otm.Problem(draft=p, target=q, law=otm.IID(1))), 6)
     0.355119
     """
-    k = _number_of_arrivals(problem, "The Poisson matching lemma")
+    k, c = _arrivals(problem, "The Poisson matching lemma")
 
     def matched(p: Array, q: Array) -> Array:
         xp = namespace(p, q)
         with quiet():
-            hit = xp.where(p > 0, p / (p + q), xp.zeros_like(p))
-        return round_down(total(q * at_least_one(hit, k)), p.shape[-1], units=16, weight=k)
+            hit = xp.where(p > 0, c * p / (c * p + q), xp.zeros_like(p))
+        return round_down(total(q * at_least_one(hit, k)), p.shape[-1], units=16, weight=k * c)
 
     return bound_by_row(matched, problem.draft, problem.target)
 
@@ -116,10 +158,12 @@ def poisson_representation_lower(problem: Problem) -> Array:
 
     Σ_{p>0} q [1 − (g/(1 + g))^k], g_i = Σ_j (q_i p_j/p_i − q_j)₊: the exact acceptance of the
     Poisson functional representation with k i.i.d. list entries, and less than that of the race,
-    whose k arrivals are distinct. Equal to the race for k = 1.
+    whose k arrivals are distinct. Equal to the race for k = 1, and for a threshold, which does not
+    count arrivals.
 
     Args:
-        problem: any batch `(..., V)` with law `IID(1)` or `WithoutReplacement(k)`.
+        problem: any batch `(..., V)` with law `IID(1)`, `WithoutReplacement(k)` or
+            `ThresholdRace(c)`.
 
     Returns:
         A float, or `(...)` in float64.
@@ -137,26 +181,29 @@ def poisson_representation_lower(problem: Problem) -> Array:
     >>> round(poisson_representation_lower(otm.Problem(draft=p, target=q, law=otm.IID(1))), 6)
     0.454717
     """
-    k = _number_of_arrivals(problem, "The Poisson functional representation's bound")
+    k, c = _arrivals(problem, "The Poisson functional representation's bound")
 
     def reached(p: Array, q: Array) -> Array:
         curve, width = OverlapCurve.of(p, q), int(p.shape[-1])
-        value = total(curve.in_order(q) * at_least_one(matching_probabilities(curve), k))
+        value = total(curve.in_order(q) * at_least_one(matching_probabilities(curve, c), k))
         # The matching probabilities are quotients of running sums.
         units = 4.0 * (min(width, BLOCK) + width / BLOCK) + 32.0
-        return round_down(value, width, units=units, weight=k)
+        return round_down(value, width, units=units, weight=k * c)
 
     return bound_by_row(reached, problem.draft, problem.target)
 
 
-def _number_of_arrivals(problem: Problem, name: str) -> int:
-    """Return k of a law whose drafts are the first arrivals of one race, or raise."""
+def _arrivals(problem: Problem, name: str) -> tuple[int, float]:
+    """Return k and c of a law whose drafts are early arrivals of one draft race, or raise."""
     message = (
-        f"{name} is about the first arrivals of one draft race, WithoutReplacement(k) or IID(1); "
-        "the problem has {law!r}. Use otm.bounds.list_matching_lower for IID(k), or "
-        "law=otm.WithoutReplacement({law.k})."
+        f"{name} is about the first arrivals of one draft race, WithoutReplacement(k), IID(1) or "
+        "ThresholdRace(c); the problem has {law!r}. Use otm.bounds.list_matching_lower for IID(k), "
+        "or law=otm.WithoutReplacement({k})."
     )
-    law = require_law(problem, IID, WithoutReplacement, message=message)
+    early: tuple[type[Law], ...] = (WithoutReplacement, ThresholdRace, IID)
+    law = require_law(problem, *early, message=message)
+    if isinstance(law, ThresholdRace):
+        return 1, law.c
     if isinstance(law, IID) and law.k > 1:
-        raise Unsupported(message.format(law=law))
-    return law.k
+        raise Unsupported(message.format(law=law, k=law.k))
+    return problem.num_drafts, 1.0

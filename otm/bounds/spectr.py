@@ -42,7 +42,7 @@ def spectr_upper(problem: Problem, *, subset: object) -> float:
     """
     single = _iid(problem)
     members = as_mask(subset, single.num_tokens)
-    p, q, k = single.draft, single.target, single.law.k
+    p, q, k = single.draft, single.target, single.num_drafts
     first = math.fsum(np.minimum(q, single.law.inclusion(p))[members])
     # Sequences are not merged here: the theorem takes the minimum sequence by sequence.
     table = enumerate_drafts(single.law, p)

@@ -24,7 +24,7 @@ from otm.errors import OtmError
 MODES = ("auto", "exact", "sequence", "sampled", "step", "tree", "generate", "logits")
 """What --mode may be."""
 
-LAWS = ("greedy", "iid", "product", "top-k", "without-replacement")
+LAWS = ("greedy", "iid", "product", "threshold-race", "top-k", "without-replacement")
 ORDERS = ("llama.cpp", "transformers", "vllm")
 SIBLINGS = ("with", "without", "likeliest")
 TEMPLATES = ("generate", "logits", "step", "tree", "triton", "vllm")

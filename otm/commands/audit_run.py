@@ -223,7 +223,7 @@ def _log(options: argparse.Namespace, errors: Errors) -> Audit:
 
 
 def _laws(options: argparse.Namespace, default: Sequence[int]) -> list[Law]:
-    return [_LAWS[options.law or "iid"](k) for k in options.drafts or default]
+    return [_LAWS[options.law or "iid"].of_size(k) for k in options.drafts or default]
 
 
 def _pair(options: argparse.Namespace) -> Any:

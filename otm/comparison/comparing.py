@@ -48,7 +48,7 @@ def compare(
             program, whose value is the optimum.
         laws: draft law classes; None takes every law that draws from one distribution,
             `otm.drafts.SINGLE_DRAFTER_LAWS`.
-        k: numbers of drafts.
+        k: numbers of drafts; c of a threshold race, its mean number of draws.
         samples: Monte Carlo draws per row; 0 for none. None takes 20,000 where no exact value was
             computed, or in every row if `full`.
         rng: the source of randomness; None takes one fixed seed, so that the same call gives the
@@ -96,18 +96,18 @@ def compare(
         )
     if verifiers is not None:
         _require_some_pair(chosen_verifiers, chosen_laws, counts, strict=laws is not None)
-    problem = Problem(draft=draft, target=target, law=chosen_laws[0](counts[0])).single(
+    problem = Problem(draft=draft, target=target, law=chosen_laws[0].of_size(counts[0])).single(
         purpose="otm.compare"
     )
     rows, skipped = [], set()
     for count in counts:
         for make in chosen_laws:
             try:
-                here = problem.with_law(make(count))
+                here = problem.with_law(make.of_size(count))
             except InvalidParameter as error:  # more distinct drafts than tokens
                 if laws is not None:
                     raise
-                skipped.add(f"left out: {make(count)}: {error}")
+                skipped.add(f"left out: {make.of_size(count)}: {error}")
                 continue
             best = _unless_too_large(optimal_acceptance, here)
             seen = IID in chosen_laws and make is not IID and _is_one_draw(here)
@@ -192,7 +192,7 @@ def _unless_too_large(function: Callable[..., _Found], *given: object) -> _Found
 
 def _is_one_draw(problem: Problem) -> bool:
     """Whether the law is that of one draw from the draft."""
-    return problem.law.k == 1 and np.allclose(
+    return problem.law.size == 1 and np.allclose(
         problem.law.inclusion(problem.draft), problem.draft, rtol=0.0, atol=1e-15
     )
 
@@ -226,6 +226,6 @@ def _require_some_pair(
 ) -> None:
     """Raise unless each verifier fits some law and k; if `strict`, every law."""
     for verifier in verifiers:
-        fits = [any(verifier.supports(make(count)) for count in counts) for make in laws]
+        fits = [any(verifier.supports(make.of_size(count)) for count in counts) for make in laws]
         if not (all(fits) if strict else any(fits)):
-            require_support(verifier, laws[fits.index(False)](counts[0]))
+            require_support(verifier, laws[fits.index(False)].of_size(counts[0]))

@@ -116,7 +116,7 @@ class Comparison(Tabular):
     def __repr__(self) -> str:
         verifiers = distinct(row.verifier for row in self.rows)
         laws = distinct(type(row.law) for row in self.rows)
-        ks = ", ".join(map(str, distinct(row.law.k for row in self.rows)))
+        ks = ", ".join(f"{k:g}" for k in distinct(row.law.size for row in self.rows))
         return (
             f"Comparison({len(self.rows)} rows: {len(verifiers)} verifiers, {len(laws)} laws, "
             f"k = {ks})"
@@ -150,7 +150,7 @@ class Comparison(Tabular):
             {
                 "law": repr(row.law),
                 "verifier": repr(row.verifier),
-                "k": row.law.k,
+                "k": row.law.size,
                 "exact": row.exact,
                 "lower": row.lower,
                 "optimum": row.optimum,
@@ -188,7 +188,7 @@ class Comparison(Tabular):
     def _draw(self, ax: Axes) -> None:
         """Draw acceptance against k under the first law: the optimum and the best five curves."""
         first, *others = _by_law(self.rows)
-        optimum = {row.law.k: row.optimum for row in self.rows if type(row.law) is first.law}
+        optimum = {row.law.size: row.optimum for row in self.rows if type(row.law) is first.law}
         ks, best = list(optimum), np.array(list(optimum.values()), dtype=float)
         top = drawing.Line("optimum", ks, best, best=True)
         curves = _curves(first.kept, ks)
@@ -241,7 +241,7 @@ def _by_law(rows: Sequence[ComparisonRow]) -> list[_Group]:
 def _schemes(rows: Sequence[ComparisonRow]) -> list[tuple[Verifier, dict[int, ComparisonRow]]]:
     """Return the verifiers of one law's rows, each with its rows by number of drafts."""
     return [
-        (verifier, {row.law.k: row for row in rows if row.verifier == verifier})
+        (verifier, {row.law.size: row for row in rows if row.verifier == verifier})
         for verifier in distinct(row.verifier for row in rows)
     ]
 
@@ -256,9 +256,9 @@ def _is_lossy(verifier: Verifier, rows: Mapping[int, ComparisonRow]) -> bool:
 
 def _matrix(group: _Group, *, folded: bool) -> Table:
     """Lay out verifiers by k, the best of each k marked, below optimum and gap of the best."""
-    optimum = {row.law.k: row.optimum for row in group.kept}
+    optimum = {row.law.size: row.optimum for row in group.kept}
     ks = sorted(optimum)
-    top = {k: _largest([row for row in group.kept if row.law.k == k]) for k in ks}
+    top = {k: _largest([row for row in group.kept if row.law.size == k]) for k in ks}
 
     def rank(scheme: tuple[Verifier, dict[int, ComparisonRow]]) -> tuple[list[int], bool]:
         """Of schemes that accept alike, one that is called optimal stands for the others."""
@@ -277,7 +277,9 @@ def _matrix(group: _Group, *, folded: bool) -> Table:
             label = name if verifier.lossless else f"{name}, lossless here"
             shown.append((label, rows, [name]))
         else:
-            only = f" (k = {', '.join(map(str, sorted(rows)))})" if len(rows) < len(ks) else ""
+            only = (
+                f" (k = {', '.join(f'{k:g}' for k in sorted(rows))})" if len(rows) < len(ks) else ""
+            )
             same.append(name + only)
     body: list[tuple[object, ...]] = [
         ("optimum", *(optimum[k] for k in ks)),
@@ -291,7 +293,7 @@ def _matrix(group: _Group, *, folded: bool) -> Table:
     }
     body += [(label, *(rows[k].value if k in rows else "" for k in ks)) for label, rows, _ in shown]
     return Table(
-        columns=(f"drafts: {group.law.title}", *(f"k = {k}" for k in ks)),
+        columns=(f"drafts: {group.law.title}", *(f"{_size_name(group.law)} = {k:g}" for k in ks)),
         rows=tuple(body),
         best=frozenset(best),
         ruled=frozenset({1}),
@@ -300,12 +302,17 @@ def _matrix(group: _Group, *, folded: bool) -> Table:
     )
 
 
+def _size_name(law: type[Law]) -> str:
+    """Return what a law calls its number of drafts."""
+    return dataclasses.fields(law)[0].name
+
+
 def _lossy_table(group: _Group) -> Table:
     """Lay out lossy schemes with their distances to the target and the frontier there."""
     body = [
         (
             str(row.verifier),
-            row.law.k,
+            row.law.size,
             row.value,
             row.distortion and row.frontier,
             *row.distances,
@@ -327,7 +334,7 @@ def _full_table(law: type[Law], rows: Sequence[ComparisonRow], *, lossy: bool) -
             if lossy
             else (row.optimum, _gap(row.optimum, row.exact), "" if row.lower is None else row.lower)
         )
-        body.append((row.law.k, str(row.verifier), row.value, *figures, interval))
+        body.append((row.law.size, str(row.verifier), row.value, *figures, interval))
     columns = ("frontier", "TV", "KL") if lossy else ("optimum", "gap", "proven ≥")
     changes = [i for i, (one, next_) in enumerate(itertools.pairwise(body)) if one[0] != next_[0]]
     title = f"{'lossy, ' if lossy else ''}drafts: {law.title}"
@@ -345,7 +352,7 @@ def _empty_cell_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     found = collections.defaultdict[tuple[str, str, str], list[str]](list)
     for row in rows:
         if row.note:
-            found[str(row.verifier), row.law.title, row.note].append(str(row.law.k))
+            found[str(row.verifier), row.law.title, row.note].append(f"{row.law.size:g}")
     return [
         f"— {verifier}, {law}, k = {', '.join(ks)}: {note}"
         for (verifier, law, note), ks in found.items()

@@ -1,13 +1,14 @@
 """Draft laws, one per file, and their registry."""
 
-from otm.drafts.base import Law
+from otm.drafts.base import CountedLaw, Law
 from otm.drafts.greedy import Greedy
 from otm.drafts.iid import IID
 from otm.drafts.product import Product
+from otm.drafts.threshold_race import ThresholdRace
 from otm.drafts.top_k import TopK
 from otm.drafts.without_replacement import WithoutReplacement
 
-LAWS: tuple[type[Law], ...] = (IID, WithoutReplacement, Greedy, TopK, Product)
+LAWS: tuple[type[Law], ...] = (IID, WithoutReplacement, Greedy, TopK, Product, ThresholdRace)
 """Every draft law class; `compare` and the contract tests walk this list."""
 
 SINGLE_DRAFTER_LAWS: tuple[type[Law], ...] = tuple(law for law in LAWS if law.one_drafter)
@@ -19,9 +20,11 @@ __all__ = [
     "IID",
     "LAWS",
     "SINGLE_DRAFTER_LAWS",
+    "CountedLaw",
     "Greedy",
     "Law",
     "Product",
+    "ThresholdRace",
     "TopK",
     "WithoutReplacement",
 ]

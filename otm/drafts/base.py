@@ -1,24 +1,25 @@
-"""Draft laws: how k drafts are drawn, and the law of the set of tokens that they form.
+"""Draft laws: how drafts are drawn, and the law of the set of tokens that they form.
 
-Verification sees the drafts x = (x₁..x_k); the best possible acceptance sees only the *containment
-function* b(T) = Pr(every draft lies in T). A law that can say b(T), enumerate its sequences, draw
-them from uniforms and find its worst set T gets every oracle, bound, certificate and figure of the
-library.
+Verification sees the drafts x = (x₁, x₂, …); the best possible acceptance sees only the
+*containment function* b(T) = Pr(every draft lies in T). A law that can say b(T), enumerate its
+rows, draw them from uniforms and find its worst set T gets every oracle, bound, certificate and
+figure of the library. How many drafts there are is a number k (`CountedLaw`) or a matter of chance
+(`otm.ThresholdRace`): rows have `row_length` places, those behind the last draft being −1.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array
+from otm._arrays import Array, total
 from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import align_pair, check_count
+from otm.pmf import align_pair, check_count, check_sequence
 from otm.scheme import Scheme
 
 PAD = -1
@@ -30,49 +31,64 @@ MAX_SEQUENCES = 4_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Law(Scheme):
-    """How k drafts are drawn; hashable and free of arrays, which stay in `Problem.draft`.
+    """How drafts are drawn; hashable and free of arrays, which stay in `Problem.draft`.
+
+    Its one field is its *size*, how many drafts it draws: k, or their mean number where that is
+    left to chance.
 
     Attributes:
         one_drafter: whether all drafts come from one distribution `(V,)`, not each from a
             distribution of its own.
-        distinct: whether no token is drafted twice, so that there may be fewer than k tokens to
-            draft.
+        distinct: whether no token is drafted twice, so that rows may hold fewer drafts than places.
         differentiable: whether `optimal_values` passes gradients on to tensors that require them.
-
-    Raises:
-        InvalidParameter: unless k is an integer ≥ 1.
     """
 
     one_drafter: ClassVar[bool]
     distinct: ClassVar[bool]
     differentiable: ClassVar[bool] = False
 
-    k: int
+    @property
+    def size(self) -> Any:
+        """The value of the law's one field."""
+        return getattr(self, dataclasses.fields(self)[0].name)
 
-    def __post_init__(self) -> None:
-        # A plain int: NumPy's would print as np.int64(3).
-        object.__setattr__(self, "k", check_count(self.k, name="k"))
+    @classmethod
+    def of_size(cls, size: float) -> Self:
+        """Return the law of this kind with a number of drafts, or raise `InvalidParameter`."""
+        return cls(size)  # type: ignore[call-arg]  # every law has the one field
 
-    def with_k(self, k: int) -> Self:
-        """Return the same law with another number of drafts."""
-        return dataclasses.replace(self, k=k)
+    def family(self, sizes: Iterable[float]) -> list[Self]:
+        """Return the laws of this kind with these numbers of drafts, at least one."""
+        return [self.of_size(size) for size in check_sequence(sizes, name="k")]
 
+    def optimal_value(self, draft: Array, target: Array) -> Array:
+        """Return α* of this law, `(...)`."""
+        return self.optimal_values(draft, target, [self.size])[0]
+
+    def mean_drafts(self, draft: Array) -> Array:
+        """Return how many different tokens are drafted on average, Σ inclusion, `(...)`."""
+        return total(self.inclusion(draft))
+
+    @abc.abstractmethod
     def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
         """Return the shape of `Problem.draft` without leading axes, `(V,)` or `(k, V)`."""
-        return (num_tokens,) if self.one_drafter else (self.k, num_tokens)
+
+    @abc.abstractmethod
+    def row_length(self, num_tokens: int) -> int:
+        """Return how many places a row of drafts has, k unless their number is random."""
 
     @property
+    @abc.abstractmethod
     def least_token(self) -> int:
         """The smallest entry of a row of drafts: 0, or −1 (`PAD`) where tokens may run out."""
-        return PAD if self.distinct and self.k > 1 else 0
 
     @abc.abstractmethod
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
         """Return both broadcast to common leading axes, if they fit each other and this law."""
 
     @abc.abstractmethod
-    def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
-        """Return α*_k = 1 + min_T [Q(T) − b_k(T)] for each k of `ks`, `(len(ks), ...)`."""
+    def optimal_values(self, draft: Array, target: Array, sizes: Sequence[Any]) -> Array:
+        """Return α* = 1 + min_T [Q(T) − b(T)] for each size, `(len(sizes), ...)`."""
 
     @abc.abstractmethod
     def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:
@@ -100,11 +116,39 @@ class Law(Scheme):
 
     @abc.abstractmethod
     def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-        """Draw drafts `(n, k)` from uniforms `(n, num_uniforms)`, as a drafter does."""
+        """Draw drafts `(n, row_length)` from uniforms `(n, num_uniforms)`, as a drafter does."""
 
 
 @dataclasses.dataclass(frozen=True)
-class IndependentDrafts(Law, abc.ABC):
+class CountedLaw(Law, abc.ABC):
+    """A law of a fixed number of drafts.
+
+    Raises:
+        InvalidParameter: unless k is an integer ≥ 1.
+    """
+
+    k: int
+
+    def __post_init__(self) -> None:
+        # A plain int: NumPy's would print as np.int64(3).
+        object.__setattr__(self, "k", check_count(self.k, name="k"))
+
+    def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
+        """Return `(V,)`, or `(k, V)` where each draft has a distribution of its own."""
+        return (num_tokens,) if self.one_drafter else (self.k, num_tokens)
+
+    def row_length(self, num_tokens: int) -> int:
+        """Return k."""
+        return self.k
+
+    @property
+    def least_token(self) -> int:
+        """0, or −1 where fewer than k different tokens may have mass."""
+        return PAD if self.distinct and self.k > 1 else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class IndependentDrafts(CountedLaw, abc.ABC):
     """A law of drafts that are drawn without regard to each other."""
 
     distinct = False
@@ -129,7 +173,7 @@ class IndependentDrafts(Law, abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class DistinctDrafts(Law, abc.ABC):
+class DistinctDrafts(CountedLaw, abc.ABC):
     """A law of one drafter that drafts no token twice and none without mass.
 
     With fewer than k tokens of mass all of them are drafted, and rows are padded.
@@ -158,6 +202,18 @@ def padded(tokens: NDArray[np.int64], k: int) -> NDArray[np.int64]:
     rows = np.full((len(tokens), k), PAD, dtype=np.int64)
     rows[:, : tokens.shape[1]] = tokens
     return rows
+
+
+def all_subsets(size: int) -> NDArray[np.bool_]:
+    """Return the subsets of so many things in the order of their codes, `(2^size, size)`."""
+    return np.asarray((np.arange(1 << size)[:, None] >> np.arange(size)) & 1, dtype=bool)
+
+
+def rows_of_members(drafted: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the tokens of each set `(n, V)` in ascending order, behind them −1, `(n, V)`."""
+    beyond = drafted.shape[1]
+    rows = np.sort(np.where(drafted, np.arange(beyond), beyond), axis=1)
+    return np.where(rows < beyond, rows, PAD)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

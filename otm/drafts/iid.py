@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,12 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, at_least_one, inverse_cdf, unit_rows
 from otm.drafts.base import IndependentDrafts
-from otm.drafts.iid_cut import iid_values, iid_worst_set
-from otm.pmf import align_pair
+from otm.drafts.curve_cut import CurveLaw
+from otm.overlap.curve import Containment
 
 
 @dataclasses.dataclass(frozen=True)
-class IID(IndependentDrafts):
+class IID(IndependentDrafts, CurveLaw):
     """k independent draws from the draft distribution.
 
     Pr(x₁..x_k) = Π_i p(x_i), b(T) = P(T)^k.
@@ -37,19 +36,11 @@ class IID(IndependentDrafts):
     """
 
     title = "i.i.d."
-    one_drafter = True
 
-    def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
-        """Broadcast the leading axes of draft and target `(..., V)`."""
-        return align_pair(draft, target)
-
-    def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
-        """Return the prefix cut for each k, from one order or from bins (`otm.drafts.iid_cut`)."""
-        return iid_values(draft, target, ks)
-
-    def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return the minimising prefix of supp p in the order of q/p, as a mask."""
-        return iid_worst_set(draft, target, self.k)
+    @property
+    def contained(self) -> Containment:
+        """P(T)^k as a function of the mass outside T."""
+        return Containment(k=self.k)
 
     def containment(self, draft: NDArray[Any], members: NDArray[np.bool_]) -> float:
         """Return P(T)^k, from the mass outside T where that is the smaller one."""

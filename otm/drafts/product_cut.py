@@ -40,8 +40,9 @@ from otm._arrays import (
     untracked,
     with_gradient,
 )
-from otm.drafts.iid_cut import iid_values, iid_worst_set
+from otm.drafts.curve_cut import curve_values, curve_worst_set
 from otm.errors import SolverFailure, TooLarge
+from otm.overlap.curve import Containment
 
 MAX_TOKENS_TWO_DRAFTERS = 4096
 MAX_TOKENS_MORE_DRAFTERS = 128
@@ -86,7 +87,7 @@ def product_values(drafts: Array, target: Array) -> Array:
             product_values(untracked(drafts), untracked(target)), _value_at(drafts, target, cuts)
         )
     if (p == p[..., :1, :]).all():
-        return iid_values(drafts[..., 0, :], target, [k])[0]
+        return curve_values(drafts[..., 0, :], target, [Containment(k=k)])[0]
     p, q = p.reshape(-1, k, num_tokens), q.reshape(-1, num_tokens)
     values = [
         _value(one, other, product_worst_set(one, other)) for one, other in zip(p, q, strict=True)
@@ -109,7 +110,7 @@ def product_worst_set(drafts: _Floats, target: _Floats) -> NDArray[np.bool_]:
     """Return a minimising T as a mask `(V,)` for drafts `(k, V)` and target `(V,)`."""
     k = len(drafts)
     if (drafts == drafts[0]).all():
-        return iid_worst_set(drafts[0], target, k)
+        return curve_worst_set(drafts[0], target, Containment(k=k))
     # Tokens without target mass belong to T for nothing, tokens that nobody drafts cost and give
     # nothing.
     free = target == 0

@@ -51,9 +51,9 @@ def tv_frontier(problem: Problem, *, tv: float) -> Array:
     >>> tv_frontier(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)), tv=0.125)
     0.875
     """
-    law = check_problem(problem).law
+    check_problem(problem)
     distance = check_real(tv, name="tv", low=0.0, high=1.0)
-    best = law.optimal_values(problem.draft, problem.target, [law.k])[0]
+    best = problem.law.optimal_value(problem.draft, problem.target)
     return as_scalar_or_array(namespace(best).clip(best + distance, None, 1.0))
 
 
@@ -116,7 +116,7 @@ def kl_frontier(problem: Problem, *, kl: float) -> KlFrontier:
     law[order[:none]] = np.diff(reach, prepend=0.0)
     law[order[none:]] = string_law(hull, block_of, q, contact, rejected)[0]
     law /= law.sum()
-    lower = float(single.law.optimal_values(single.draft, law, [single.law.k])[0])
+    lower = float(single.law.optimal_value(single.draft, law))
     spent = float(divergence_term(single.target, law).sum())
     return KlFrontier(lower=lower, upper=_dual_upper(hull, rejected, budget), law=law, kl=spent)
 
@@ -235,15 +235,15 @@ def _prefix_containment(single: Problem) -> tuple[NDArray[np.int64], NDArray[np.
     live = np.flatnonzero(p + q > 0)
     order = live[by_ratio(p[live], q[live])]
     if isinstance(single.law, IID):
-        return order, np.minimum(np.cumsum(p[order]), 1.0) ** single.law.k
+        return order, np.minimum(np.cumsum(p[order]), 1.0) ** single.num_drafts
     _check_size(len(order), "The frontier without replacement")
-    return order, prefix_containment(p[order], single.law.k)
+    return order, prefix_containment(p[order], single.num_drafts)
 
 
 def _containment_rises(single: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the tokens as `_prefix_containment` does, and the increments of b along them."""
     order, containment = _prefix_containment(single)
-    p, k = single.draft[order], single.law.k
+    p, k = single.draft[order], single.num_drafts
     if not isinstance(single.law, IID):
         return order, np.maximum(np.diff(containment, prepend=0.0), 0.0)
     if k == 1:

@@ -47,9 +47,10 @@ from otm.overlap.curve import (
     NEGLIGIBLE,
     NUM_BINS,
     RATIO_SHIFT,
+    Containment,
     Piece,
+    containments,
     find_piece,
-    powers_of_rest,
     ratios,
 )
 
@@ -58,42 +59,41 @@ _STRANDS = 16
 _MOST_IN_ORDER = 8  # at most one in so many tokens is put in order
 
 
-def optimum(p: Array, q: Array, ks: Sequence[int]) -> tuple[Array, Array]:
-    """Return α*_k and then, in as many rows again, P of the tokens outside a minimising set, and
+def optimum(p: Array, q: Array, sizes: Sequence[Containment]) -> tuple[Array, Array]:
+    """Return α* and then, in as many rows again, P of the tokens outside a minimising set, and
     which rows are left to the caller.
 
     Args:
         p, q: rows `(rows, V)` in float64.
-        ks: numbers of drafts.
+        sizes: how many drafts.
 
     Returns:
-        `(2 len(ks), rows)` and `(rows,)`.
+        `(2 len(sizes), rows)` and `(rows,)`.
     """
     xp, bins = namespace(p, q), _Bins.of(p, q)
     low, high = _ends(p)
     wanted = xp.zeros(bins.draft.shape, dtype=xp.bool, device=device_of(p))
-    best: dict[int, tuple[Array, Array]] = {}
-    ascending = sorted(set(ks))
+    best: dict[Containment, tuple[Array, Array]] = {}
     with quiet():
-        for k, power in powers_of_rest(bins.above_draft, ascending):
+        for size, power in containments(bins.above_draft, sizes):
             edges = power + bins.above_target
-            # Within a bin D lies below the lines through its two ends, and (1 − C)^k is convex.
-            # No cut is at a ratio beyond k, so none ends inside the first bin.
+            # Within a bin D lies below the lines through its two ends, and b is convex. No cut is
+            # at a ratio beyond k or c, so none ends inside the first bin.
             line = xp.where(xp.isfinite(high), high * bins.draft, bins.target)
             from_above = power[:, 1:] + bins.above_target[:, :-1] + line
             from_below = edges[:, :-1] + bins.target - low * bins.draft
             # the first edge is T = Ω: 1, and nothing outside
-            best[k] = _largest(edges, bins.above_draft)
+            best[size] = _largest(edges, bins.above_draft)
             wanted = wanted | (
-                xp.minimum(from_above, from_below) > (best[k][0] + NEGLIGIBLE)[:, None]
+                xp.minimum(from_above, from_below) > (best[size][0] + NEGLIGIBLE)[:, None]
             )
         some = bins.in_order(wanted)
-        for k, power in powers_of_rest(some.above_draft, ascending):
+        for size, power in containments(some.above_draft, sizes):
             inside = xp.where(some.live, power + some.above_target, 0.0)
-            (value, outside), other = best[k], _largest(inside, some.above_draft)
-            best[k] = xp.maximum(value, other[0]), xp.where(other[0] > value, other[1], outside)
-    values = [1.0 - clip(best[k][0] - 1.0, 0.0, 1.0) for k in ks]
-    return xp.stack(values + [best[k][1] for k in ks], axis=0), some.left
+            (value, outside), other = best[size], _largest(inside, some.above_draft)
+            best[size] = xp.maximum(value, other[0]), xp.where(other[0] > value, other[1], outside)
+    values = [1.0 - clip(best[size][0] - 1.0, 0.0, 1.0) for size in sizes]
+    return xp.stack(values + [best[size][1] for size in sizes], axis=0), some.left
 
 
 def _largest(values: Array, beside: Array) -> tuple[Array, Array]:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from numba import types
+from numpy.typing import NDArray
 
 from otm._arrays import BLOCK
 from otm._numba import compile_once
-from otm.overlap.curve import LOWEST_BIN, NUM_BINS, RATIO_SHIFT
+from otm.overlap.curve import LOWEST_BIN, NUM_BINS, RATIO_SHIFT, Containment
 from otm.overlap.engine import (
     FLAGS,
     GROUPS,
@@ -26,6 +27,7 @@ from otm.overlap.engine import (
     MASS_Q,
     ROW,
     ROWS,
+    SIZES,
     Flags,
     Floats,
     Groups,
@@ -35,6 +37,7 @@ from otm.overlap.engine import (
     close_bins,
     kseq_group,
     kseq_root,
+    late_matches,
     list_tokens,
     refine_optima,
     sort_tokens,
@@ -46,21 +49,23 @@ _MOST_IN_ORDER = 4  # at most one in so many tokens is put in order
 def try_out() -> None:
     """Compute one row of one token: what is compiled is loaded or made now."""
     one = np.ones((1, 1))
-    optimum(one, one, [1])
+    optimum(one, one, [Containment()])
     kseq_roots(one, one, [1])
     Lumps(one[0], one[0]).in_order(np.zeros(1, dtype=np.int64))
 
 
-def optimum(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Flags]:
-    """Return α*_k and then, in as many rows again, P of the tokens outside a minimising set, and
+def optimum(p: Floats, q: Floats, sizes: Sequence[Containment]) -> tuple[Floats, Flags]:
+    """Return α* and then, in as many rows again, P of the tokens outside a minimising set, and
     which rows are left to the caller.
 
-    Rows are `(rows, V)`, answers `(2 len(ks), rows)`.
+    Rows are `(rows, V)`, answers `(2 len(sizes), rows)`.
     """
-    ascending, of_k = np.unique(np.asarray(ks, dtype=np.int64), return_inverse=True)
+    ascending = sorted(set(sizes))
+    cs, ks = np.array([c for c, _ in ascending]), np.array([k for _, k in ascending])
     values, left = np.empty((2, len(ascending), len(p))), np.empty(len(p), dtype=np.bool_)
-    _optima_of_rows(p, q, ascending, _room(p.shape[1]), _sums(), values, left)
-    return values[:, of_k].reshape(2 * len(ks), -1), left
+    _optima_of_rows(p, q, cs, ks, _room(p.shape[1]), _sums(), values, left)
+    of_size = [ascending.index(size) for size in sizes]
+    return values[:, of_size].reshape(2 * len(sizes), -1), left
 
 
 def kseq_roots(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Flags]:
@@ -73,6 +78,16 @@ def kseq_roots(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Flags]:
     asked = np.asarray(ks, dtype=np.int64)
     _kseq_of_rows(p, q, asked, _room(p.shape[1]), _sums(), roots, left)
     return roots.reshape(3 * len(ks), -1), left
+
+
+def matches(p: Floats, q: Floats, tokens: NDArray[np.int64], c: float) -> Floats:
+    """Return how often a threshold race's drafts hold the target's winner, `(rows,)`.
+
+    Rows are `(rows, V)`, their tokens in descending order of q/p.
+    """
+    values = np.empty(len(p))
+    _matches_of_rows(p, q, tokens, c, values)
+    return values
 
 
 class Lumps:
@@ -139,14 +154,15 @@ def _group(p: Floats, q: Floats, groups: Groups, sums: Floats) -> int:
     return int(close_bins(groups, LOWEST_BIN, RATIO_SHIFT, sums))
 
 
-_QUESTION = (ROWS, ROWS, INTEGERS, GROUPS, types.float64[:, :, ::1])
+_ROOM = (GROUPS, types.float64[:, :, ::1])
 _ANSWER = (types.float64[:, :, ::1], types.boolean[::1])
 
 
-@compile_once(types.void(*_QUESTION, *_ANSWER))
+@compile_once(types.void(ROWS, ROWS, *SIZES, *_ROOM, *_ANSWER))
 def _optima_of_rows(
     p: Floats,
     q: Floats,
+    cs: Floats,
     ks: Integers,
     groups: Groups,
     sums: Floats,
@@ -156,15 +172,15 @@ def _optima_of_rows(
     wanted, best = np.empty((len(ks), NUM_BINS), dtype=np.bool_), np.empty((2, len(ks)))
     for r in range(len(p)):
         n = _group(p[r], q[r], groups, sums)
-        bound_optima(groups, n, ks, wanted, best)
+        bound_optima(groups, n, cs, ks, wanted, best)
         left[r] = not list_tokens(groups, n, wanted)
         if not left[r]:
-            left[r] = not refine_optima(p[r], q[r], groups, n, ks, wanted, best)
+            left[r] = not refine_optima(p[r], q[r], groups, n, cs, ks, wanted, best)
         for i in range(len(ks)):
             values[0, i, r], values[1, i, r] = best[0, i], best[1, i]
 
 
-@compile_once(types.void(*_QUESTION, *_ANSWER))
+@compile_once(types.void(ROWS, ROWS, INTEGERS, *_ROOM, *_ANSWER))
 def _kseq_of_rows(
     p: Floats,
     q: Floats,
@@ -188,6 +204,14 @@ def _kseq_of_rows(
             for i, k in enumerate(ks):
                 root = kseq_root(p[r], q[r], groups, n, at[i], k)
                 roots[0, i, r], roots[1, i, r], roots[2, i, r] = root
+
+
+@compile_once(types.void(ROWS, ROWS, types.int64[:, ::1], types.float64, types.float64[::1]))
+def _matches_of_rows(
+    p: Floats, q: Floats, tokens: NDArray[np.int64], c: float, values: Floats
+) -> None:
+    for r in range(len(p)):
+        values[r] = late_matches(p[r], q[r], tokens[r], c)
 
 
 @compile_once(types.boolean(ROW, ROW, GROUPS, types.int64, FLAGS))

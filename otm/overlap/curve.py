@@ -13,6 +13,8 @@ is a functional of H:
 
     single-draft rejection     H(1) = 1 − TV
     the optimum                1 + min_j [Q(T_j) − P(T_j)^k], T_j the tokens beyond the j-th
+    that of threshold races    the same with P/(P + c (1 − P)) for P^k
+    matching those             Σ q/(1 + t − H(t)) at t = q/(c p), token by token
     K-SEQ                      β(γ) = H(γ)/γ;  γ* solves 1 − (1 − β)^k = H(γ)
     recursive rejection        t₁ = 1,  t_{i+1} = t_i + 1 − H(t_i),  acceptance H(t_k)
     lenience l                 H(l)/l
@@ -34,6 +36,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import array_api_compat
 import numpy as np
@@ -328,6 +331,58 @@ def find_piece(
         slope=xp.where(count > 0, slope, nothing),
         offset=xp.where(count > 0, offset, nothing + whole),
     )
+
+
+class Containment(NamedTuple):
+    """Pr(all drafts lie in a set) by the mass C outside it, ((1 − C)/(1 + (c − 1) C))^k.
+
+    k i.i.d. drafts have c = 1, a threshold race has k = 1. It is convex in C.
+    """
+
+    c: float = 1.0
+    k: int = 1
+
+    @property
+    def steepest(self) -> float:
+        """Its derivative by the mass inside where nothing is outside, the largest."""
+        return self.c * self.k
+
+    def of(self, outside: Array) -> Array:
+        """Return it of masses in [0, 1]."""
+        return ((1.0 - outside) / (1.0 + (self.c - 1.0) * outside)) ** self.k
+
+    def logarithm(self, outside: Array) -> Array:
+        """Return its logarithm of masses in [0, 1], −∞ of 1; both terms have one sign."""
+        xp = namespace(outside)
+        return self.k * (xp.log1p(-outside) - xp.log1p((self.c - 1.0) * outside))
+
+    def gained(self, outside: Array, mass: Array) -> Array:
+        """Return by how much it falls when `mass` more is outside, up to 1 in all."""
+        xp, late = namespace(outside), (self.c - 1.0) * mass / (1.0 + (self.c - 1.0) * outside)
+        left = 1.0 - outside
+        share = xp.where(left > mass, mass / left, xp.ones_like(left))
+        fall = -xp.expm1(self.k * (xp.log1p(-share) - xp.log1p(late)))
+        return xp.where(left > 0, xp.exp(self.logarithm(outside)) * fall, xp.zeros_like(left))
+
+    def slope(self, outside: Array) -> Array:
+        """Return its derivative by the mass inside."""
+        at_once = self.c / (1.0 + (self.c - 1.0) * outside) ** 2
+        return self.k * Containment(self.c, self.k - 1).of(outside) * at_once
+
+
+def containments(
+    outside: Array, sizes: Sequence[Containment]
+) -> Iterator[tuple[Containment, Array]]:
+    """Yield each size, once, with its b of sets that leave so much outside, up to rounding.
+
+    What is yielded is overwritten on the next step.
+    """
+    ascending = sorted(set(sizes))
+    for k, power in powers_of_rest(outside, [size.k for size in ascending if size.c == 1.0]):
+        yield Containment(k=k), power
+    for size in ascending:
+        if size.c > 1.0:
+            yield size, size.of(clip(outside, 0.0, 1.0))
 
 
 def powers_of_rest(mass: Array, ks: Sequence[int]) -> Iterator[tuple[int, Array]]:

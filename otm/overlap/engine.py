@@ -5,11 +5,12 @@ up, and running sums over the bins that have mass, the *groups*, give H exactly 
 question then needs the order inside a few groups only, whose tokens are listed and put in order
 when they are asked for:
 
-*The optimum* is a maximum of (1 − C)^k + D over prefixes of the descending order with masses C and
-D. Inside a group with ratios in [a, b], from (C₀, D₀) to (C₁, D₁), D lies below the lines of slope
-b through its first and of slope a through its last point, and (1 − C)^k is convex, so that there
-the sum is at most max(edges, (1 − C₁)^k + D₀ + b (C₁ − C₀)) and at most max(edges, (1 − C₀)^k + D₁
-− a (C₁ − C₀)). Groups whose bound is below the best edge are passed over.
+*The optimum* is a maximum of b + D, b = (1 − C)^k of k i.i.d. drafts (in general `Containment`),
+over prefixes of the descending order with masses C and D. Inside a group with ratios in [a, b'],
+from (C₀, D₀) to (C₁, D₁), D lies below the lines of slope b' through its first and of slope a
+through its last point, and b is convex in C, so that there the sum is at most max(edges, b(C₁) + D₀
++ b' (C₁ − C₀)) and at most max(edges, b(C₀) + D₁ − a (C₁ − C₀)). Groups whose bound is below the
+best edge are passed over.
 
 *K-SEQ's γ\** lies in the group at whose edges H(γ) − p_acc(γ) changes sign.
 
@@ -54,6 +55,7 @@ Flags = NDArray[np.bool_]
 ROWS = types.Array(types.float64, 2, "C", readonly=True)
 ROW = types.Array(types.float64, 1, "C", readonly=True)
 TABLE, INTEGERS, FLAGS = types.float64[:, ::1], types.int64[::1], types.boolean[:, ::1]
+SIZES = types.float64[::1], INTEGERS  # c and k of each `Containment`
 
 FAST = frozenset({"reassoc", "contract", "nsz"})
 _ALIKE = 1.0 - 2.0**-47  # ratios that differ by less, as rounding leaves equal ones, count as equal
@@ -170,12 +172,12 @@ def multiply(power: Floats, taken: Floats, times: int) -> None:
             left >>= 1
 
 
-@compile_once(types.float64(types.float64, types.int64), inside=True)
-def contained(outside: float, k: int) -> float:
-    """Return (1 − C)^k."""
+@compile_once(types.float64(types.float64, types.float64, types.int64), inside=True)
+def contained(outside: float, c: float, k: int) -> float:
+    """Return ((1 − C)/(1 + (c − 1) C))^k (`otm.overlap.curve.Containment`)."""
     if k <= LARGEST_MULTIPLIED_POWER:
-        return integer_power(max(1.0 - outside, 0.0), k)
-    return math.exp(k * math.log1p(-min(outside, 1.0)))
+        return integer_power(max(1.0 - outside, 0.0) / (1.0 + (c - 1.0) * outside), k)
+    return math.exp(k * (math.log1p(-min(outside, 1.0)) - math.log1p((c - 1.0) * outside)))
 
 
 @compile_once(types.float64(types.float64, types.int64), inside=True)
@@ -379,21 +381,23 @@ def open_group(p: Floats, q: Floats, groups: Groups, g: int) -> int:
 # --- functionals
 
 
-@compile_once(types.void(GROUPS, types.int64, INTEGERS, FLAGS, TABLE), inside=True)
-def bound_optima(groups: Groups, n: int, ks: Integers, wanted: Flags, best: Floats) -> None:
-    """Fill, for ascending k, the largest (1 − C)^k + D at the ends of groups and C there, and mark
-    the groups that may hold a larger one (docs/theory.md, "Without a sort").
+@compile_once(types.void(GROUPS, types.int64, *SIZES, FLAGS, TABLE), inside=True)
+def bound_optima(
+    groups: Groups, n: int, cs: Floats, ks: Integers, wanted: Flags, best: Floats
+) -> None:
+    """Fill, for ascending sizes, the largest b + D at the ends of groups and C there, and mark the
+    groups that may hold a larger one (docs/theory.md, "Without a sort").
     """
     ends, power, reached = groups.ends, groups.ends[POWER], 0
     for g in range(n + 1):
         power[g] = 1.0
     for i, k in enumerate(ks):
-        if k <= LARGEST_MULTIPLIED_POWER:
+        if cs[i] == 1.0 and reached <= k <= LARGEST_MULTIPLIED_POWER:
             multiply(power[: n + 1], ends[ABOVE_P, : n + 1], k - reached)
             reached = k
         else:
             for g in range(n + 1):
-                power[g] = contained(ends[ABOVE_P, g], k)
+                power[g] = contained(ends[ABOVE_P, g], cs[i], k)
         best[0, i], best[1, i] = 1.0, 0.0  # T = Ω: b − Q = 0
         for g in range(n + 1):
             if power[g] + ends[ABOVE_Q, g] > best[0, i]:
@@ -410,9 +414,16 @@ def bound_optima(groups: Groups, n: int, ks: Integers, wanted: Flags, best: Floa
             wanted[i, g] = ends[BOUND, g] > best[0, i] + NEGLIGIBLE
 
 
-@compile_once(types.boolean(ROW, ROW, GROUPS, types.int64, INTEGERS, FLAGS, TABLE), inside=True)
+@compile_once(types.boolean(ROW, ROW, GROUPS, types.int64, *SIZES, FLAGS, TABLE), inside=True)
 def refine_optima(
-    p: Floats, q: Floats, groups: Groups, n: int, ks: Integers, wanted: Flags, best: Floats
+    p: Floats,
+    q: Floats,
+    groups: Groups,
+    n: int,
+    cs: Floats,
+    ks: Integers,
+    wanted: Flags,
+    best: Floats,
 ) -> bool:
     """Look for larger sums inside the marked groups, which are listed, and turn the largest into
     α*; False without room.
@@ -426,7 +437,7 @@ def refine_optima(
                 if count < 0:
                     return False
                 for t in range(count):
-                    value = contained(above[t], k) + above_target[t]
+                    value = contained(above[t], cs[i], k) + above_target[t]
                     if value > best[0, i]:
                         best[0, i], best[1, i] = value, above[t]
     for i in range(len(ks)):
@@ -559,3 +570,34 @@ def recursive_rejection(
             rejected = min(excess_above(p, q, groups, n, used), rejected)
             drawn += 1
         values[i] = 1.0 - rejected
+
+
+@compile_once(types.float64(ROW, ROW, INTEGERS, types.float64), inside=True)
+def late_matches(p: Floats, q: Floats, tokens: Integers, c: float) -> float:
+    """Return Σ q/(t P(tokens with a ratio below t) + Q(tokens with at least t)), t = q/(c p), of
+    tokens in order, by one walk on which those of both ratios are met in turn (`otm.races`).
+    """
+    n = len(tokens)
+    mass, target, ratio = np.empty(n), np.empty(n), np.empty(n)
+    whole, rest = 0.0, 0.0
+    for j in range(n):
+        mass[j], target[j] = p[np.uint64(tokens[j])], q[np.uint64(tokens[j])]
+        after = whole + mass[j]
+        rest += (whole - after) + mass[j]
+        whole = after
+    for j in range(n):
+        ratio[j] = target[j] / mass[j]
+    whole += rest
+    met, matched, above, above_target, rest, rest_of_target = 0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for j in range(n):
+        level = ratio[j] / c
+        while met <= j or (met < n and ratio[met] >= level):
+            after, after_of_target = above + mass[met], above_target + target[met]
+            rest += (above - after) + mass[met]
+            rest_of_target += (above_target - after_of_target) + target[met]
+            above, above_target, met = after, after_of_target, met + 1
+        below = max(whole - (above + rest), 0.0)
+        share = target[j] / (level * below + (above_target + rest_of_target))
+        # NaN: ∞·0, 0/0: p is 0 or subnormal, or there is no mass
+        matched += share if share == share else 0.0
+    return matched

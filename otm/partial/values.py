@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from otm._arrays import UNIT_ROUNDOFF, Array, quiet
+from otm.drafts.curve_cut import CurveLaw, curve_values
 from otm.drafts.iid import IID
-from otm.drafts.iid_cut import iid_values
 from otm.errors import InvalidParameter, Unsupported
 from otm.overlap import overlap_at
 from otm.partial.completion import Completion, PartialPair
 from otm.partial.top import Floats, Mask
-from otm.pmf import check_counts, check_instance
+from otm.pmf import check_counts, check_instance, check_sequence
 from otm.statistics import Certified
-from otm.verifiers import KSeq, Maximal, Optimal, RecursiveRejection, Verifier
+from otm.verifiers import KSeq, Maximal, Optimal, Race, RecursiveRejection, Verifier
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -54,22 +54,25 @@ class Interval(Certified):
         return (self.lower <= value) & (value <= self.upper)
 
 
-def optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interval:
-    """Bound the optimal acceptance of k i.i.d. drafts over every completion, for each k.
+def optimal_acceptance(
+    pair: PartialPair, *, k: Sequence[float], law: type[CurveLaw] = IID
+) -> Interval:
+    """Bound the optimal acceptance of k drafts over every completion, for each k.
 
-    α*_k = 1 + min_T [Q(T) − P(T)^k]; at k = 1 this is Σ min(p, q), the acceptance of single-draft
-    rejection.
+    α* = 1 + min_T [Q(T) − b(T)], b(T) = P(T)^k of i.i.d. drafts; for one draft this is Σ min(p, q),
+    the acceptance of single-draft rejection.
 
     Args:
         pair: what is known of both models.
-        k: numbers of drafts, at least one.
+        k: numbers of drafts, at least one; c of threshold races.
+        law: what draws them, `otm.IID` or `otm.ThresholdRace`.
 
     Returns:
         An interval of shape `(len(k), ...)`; both ends attained (the lower one see
         `PartialPair.furthest` for the exception), by the same two completions for every k.
 
     Raises:
-        InvalidParameter: unless every k is an integer ≥ 1.
+        InvalidParameter: unless every k is one that the law takes, and the law one of these.
 
     Cost: both completions and two sorts of 2m tokens serve every k. Slack: k·shift(draft) +
         shift(target), and rounding.
@@ -86,36 +89,63 @@ def optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     (array([0.25]), array([0.75]))
     """
     check_instance(pair, PartialPair, name="pair")
-    ks = check_counts(k, name="k")
-    lowest, highest = (iid_values(end.draft, end.target, ks) for end in _extremes(pair))
-    return _interval(pair, lowest, highest, _slack(pair, ks))
+    sizes = [each.contained for each in _laws(law, k)]
+    lowest, highest = (curve_values(end.draft, end.target, sizes) for end in _extremes(pair))
+    return _interval(pair, lowest, highest, _slack(pair, [size.steepest for size in sizes]))
 
 
-def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> Interval:
-    """Bound the acceptance of a verifier of i.i.d. drafts over every completion, for each k.
+def _laws(law: type[CurveLaw], k: Sequence[float]) -> list[CurveLaw]:
+    """Return the laws of these numbers of drafts, or raise `InvalidParameter`."""
+    if not (isinstance(law, type) and issubclass(law, CurveLaw)):
+        raise InvalidParameter(
+            "law must be a class of draft laws that depend on the overlap curve alone; got "
+            f"{law!r}. Choose otm.IID or otm.ThresholdRace."
+        )
+    return [law.of_size(size) for size in check_sequence(k, name="k")]
 
-    Each is a functional of the overlap curve H, evaluated on the two extreme completions:
+
+def _race(pair: PartialPair, ks: Sequence[float], law: type[CurveLaw]) -> Interval:
+    """Bound Σ q/(1 + t − H(t)) at t = q/(c p) by its lower bound and the optimum."""
+    best, (far, _) = optimal_acceptance(pair, k=ks, law=law), _extremes(pair)
+    weight, slack = _column(pair, ks)[..., None], _slack(pair, ks)
+    with quiet():
+        terms = weight * far.target * (far.draft / (weight * far.draft + far.target))
+    lowest = np.where(far.draft > 0, terms, 0.0).sum(axis=-1)
+    return _clipped(pair, lowest - slack, best.upper, slack, is_attained=np.False_)
+
+
+def acceptance(
+    verifier: Verifier, pair: PartialPair, *, k: Sequence[float], law: type[CurveLaw] = IID
+) -> Interval:
+    """Bound the acceptance of a verifier over every completion, for each k.
+
+    Each is a functional of the overlap curve H, evaluated on the two extreme completions, or lies
+    between two that are:
 
         `KSeq()`                1 − (1 − H(γ)/γ)^k by the rule, at each completion's own γ* or at
                                 a given γ;
         `RecursiveRejection()`  H(t_k), t_1 = 1, t_{i+1} = t_i + 1 − H(t_i): t ↦ t + 1 − H(t) is
                                 non-decreasing, so that t_i and then H(t_k) are enclosed;
         `Maximal()`             H(1);
-        `Optimal()`             the optimum.
+        `Optimal()`             the optimum;
+        `Race()`                of threshold races: Σ c p q/(c p + q), concave in (p, q), below, the
+                                optimum above.
 
     Args:
-        verifier: one of these four.
+        verifier: one of these five.
         pair: what is known of both models.
-        k: numbers of drafts, at least one.
+        k: numbers of drafts, at least one; c of threshold races.
+        law: what draws them, `otm.IID`, or `otm.ThresholdRace` for the last two.
 
     Returns:
         An interval of shape `(len(k), ...)`, both ends attained; for recursive rejection attained
-        for k = 1 only, and within those of the optimum above and of one draft below.
+        for k = 1 only, and within those of the optimum above and of one draft below; for the race
+        not attained.
 
     Raises:
         Unsupported: for other verifiers, and for k beyond what the verifier supports.
-        InvalidParameter: unless every k is an integer ≥ 1; if a given γ is below the upper end of
-            `gamma_star`, where K-SEQ would not be lossless for every completion.
+        InvalidParameter: unless every k is one that the law takes; if a given γ is below the upper
+            end of `gamma_star`, where K-SEQ would not be lossless for every completion.
 
     Cost: as `optimal_acceptance`; O(m·max k) per row for recursive rejection.
     Reference: SpecTr, Algorithm 2; docs/theory.md, "Partial knowledge" and "Recursive rejection".
@@ -131,21 +161,24 @@ def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> In
     [[0.847597], [0.8125]]
     """
     check_instance(pair, PartialPair, name="pair")
-    ks = check_counts(k, name="k")
-    if isinstance(verifier, KSeq):
-        return _kseq(pair, ks, verifier.gamma)
-    if isinstance(verifier, RecursiveRejection):
-        return _recursive_rejection(pair, ks)
-    if (isinstance(verifier, Optimal) and verifier.bins is None) or (
-        isinstance(verifier, Maximal) and ks == [1]
-    ):
-        return optimal_acceptance(pair, k=ks)
+    laws = _laws(law, k)
+    ks = [each.size for each in laws]
+    if isinstance(verifier, Verifier) and all(map(verifier.supports, laws)):
+        if isinstance(verifier, KSeq):
+            return _kseq(pair, ks, verifier.gamma)
+        if isinstance(verifier, RecursiveRejection):
+            return _recursive_rejection(pair, ks)
+        if isinstance(verifier, Maximal) or (
+            isinstance(verifier, Optimal) and verifier.bins is None
+        ):
+            return optimal_acceptance(pair, k=ks, law=law)
+        if isinstance(verifier, Race):
+            return _race(pair, ks, law)
     raise Unsupported(
         "Certified intervals exist for KSeq, RecursiveRejection, Optimal() and, at k = [1], "
-        "Maximal, whose acceptance depends on "
-        f"the overlap curve alone; got {verifier!r} at k = {ks}. Choose one of these, or bound it "
-        "by "
-        f"otm.partial.optimal_acceptance."
+        "Maximal, whose acceptance depends on the overlap curve alone, and for Race() of threshold "
+        f"races; got {verifier!r} for {law.__name__} at k = {ks}. Choose one of these, or bound it "
+        "by otm.partial.optimal_acceptance."
     )
 
 
@@ -242,12 +275,12 @@ def _overlap(completion: Completion, level: Floats | float) -> Floats:
     return np.asarray(overlap_at(completion.draft, completion.target, level))
 
 
-def _column(pair: PartialPair, ks: Sequence[int]) -> Floats:
+def _column(pair: PartialPair, ks: Sequence[float]) -> Floats:
     """Return the numbers of drafts in float64, `(len(ks), 1, ...)` over the batch."""
     return np.asarray(ks, dtype=np.float64).reshape(-1, *(1,) * len(pair.batch_shape))
 
 
-def _slack(pair: PartialPair, ks: Sequence[int]) -> Floats:
+def _slack(pair: PartialPair, ks: Sequence[float]) -> Floats:
     """Bound what rounding can do to an acceptance, here and in the input, `(len(ks), ...)`."""
     # The truth is within the shifts of a completion in total variation, and every cut moves by at
     # most k·shift(draft) + shift(target).
@@ -256,7 +289,7 @@ def _slack(pair: PartialPair, ks: Sequence[int]) -> Floats:
     return bound
 
 
-def _floating(pair: PartialPair, ks: Sequence[int]) -> Floats:
+def _floating(pair: PartialPair, ks: Sequence[float]) -> Floats:
     """Bound our own rounding, `(len(ks), 1, ...)`: sums of W + 5 masses, and powers."""
     width = pair.layout.draft.mass.shape[1] + 5
     bound: Floats = 32.0 * (width + np.minimum(_column(pair, ks), 64.0) + 8.0) * UNIT_ROUNDOFF

@@ -23,7 +23,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.drafts.base import PAD, Law, live_drafts
+from otm.drafts.base import PAD, CountedLaw, Law, live_drafts
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
@@ -65,7 +65,7 @@ class LawDecoder(StaticDecoder, DeferredDecoder):
 
     def law(self, num_drafts: int) -> Law:
         """The law of that many children of one vertex, or of several that agree."""
-        return self.drafts.with_k(num_drafts)
+        return self.drafts.of_size(num_drafts)
 
     def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
         """Draw level by level, with one call of the draft model per level."""
@@ -84,7 +84,7 @@ class VertexDecoder(LawDecoder):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_instance(self.verifier, Verifier, name="verifier")
-        if not check_instance(self.drafts, Law, name="drafts").one_drafter:
+        if not check_instance(self.drafts, CountedLaw, name="drafts").one_drafter:
             raise Unsupported(
                 f"A tree is drafted by one model; {self.drafts!r} draws from several. Choose "
                 "otm.IID(1), say."

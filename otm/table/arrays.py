@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from otm._arrays import Array, clip, is_on_host, namespace, quiet, total
-from otm.drafts.iid_cut import optimum_on_curve
+from otm.drafts.curve_cut import optimum_on_curve
 from otm.overlap import OverlapCurve
-from otm.overlap.curve import powers_of_rest
+from otm.overlap.curve import Containment, powers_of_rest
 from otm.races import matching_probabilities
 from otm.verifiers.fuzzy import Fuzzy
 from otm.verifiers.kseq import kseq_on_curve
@@ -27,8 +27,15 @@ from otm.verifiers.typical_acceptance import TypicalAcceptance
 Values = dict[tuple[str, int], Array]
 """Values `(...)` of a chunk by (stem of the column, k)."""
 
-RACES = {"list_race_rule_iid", "race_iid", "poisson_representation_lower_without_replacement"}
-CURVE = {"optimum_iid", "kseq_iid", "recursive_rejection_iid", "lenience_iid", *RACES}
+RACES = {
+    *("list_race_rule_iid", "race_iid", "race_threshold_race"),
+    "poisson_representation_lower_without_replacement",
+}
+CURVE = {
+    *("optimum_iid", "kseq_iid", "recursive_rejection_iid", "lenience_iid"),
+    "optimum_threshold_race",
+    *RACES,
+}
 LIKELY = {"greedy_optimal_greedy", "naive_greedy", "spechub_greedy", "naive_top_k"}
 LOGARITHMIC = {
     *("draft_entropy", "target_entropy", "kl_target_draft", "kl_draft_target"),
@@ -50,6 +57,13 @@ def along_the_curve(p: Array, q: Array, ks: Sequence[int], wanted: Collection[st
     whole = curve.total_target
     scale = namespace(p, q).zeros_like(whole) + Lenience().lenience
     values: Values = {("lenience_iid", 1): curve.at(scale) / scale}  # Σ min(p, q/l)
+    if "race_threshold_race" in wanted:
+        values |= {
+            ("race_threshold_race", k): _dot(
+                curve.in_order(q), matching_probabilities(curve, float(k))
+            )
+            for k in ks
+        }
     if RACES & set(wanted):
         masses, hit = curve.in_order(q), matching_probabilities(curve)
         values["race_iid", 1] = _dot(masses, hit)
@@ -59,7 +73,10 @@ def along_the_curve(p: Array, q: Array, ks: Sequence[int], wanted: Collection[st
                 masses, missed
             )
     functionals: dict[str, Callable[[], Array]] = {
-        "optimum_iid": lambda: optimum_on_curve(curve, ks),
+        "optimum_iid": lambda: optimum_on_curve(curve, [Containment(k=k) for k in ks]),
+        "optimum_threshold_race": lambda: optimum_on_curve(
+            curve, [Containment(c=float(k)) for k in ks]
+        ),
         "kseq_iid": lambda: kseq_on_curve(curve, ks),
         "recursive_rejection_iid": lambda: rejection_levels(curve.at, whole, ks),
     }

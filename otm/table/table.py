@@ -40,7 +40,7 @@ from otm._arrays import (
     unit_rows,
 )
 from otm._numba import compiled
-from otm.drafts import IID, Greedy, Law, TopK, WithoutReplacement
+from otm.drafts import IID, Greedy, Law, ThresholdRace, TopK, WithoutReplacement
 from otm.drafts.base import check_enough_tokens
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 from otm.pmf import (
@@ -88,7 +88,7 @@ class TableColumn:
         scheme: what identifies the scheme, its class and every parameter (`repr` of the verifier);
             "optimum", or a bound's name.
         label: its display name (`str` of the verifier).
-        law, k: the class of the draft law, the number of drafts.
+        law, k: the class of the draft law, the number of drafts (c of a threshold race).
         lossless: whether the output keeps the target's law.
         optimum: the name of the column that holds the optimum of this law and k, None for bounds
             and lossy schemes.
@@ -217,6 +217,8 @@ _STEMS = (
         WithoutReplacement,
         definition="bound",
     ),
+    _Stem("optimum_threshold_race", "optimum", ThresholdRace, optimum="optimum_threshold_race"),
+    _Stem("race_threshold_race", Race(), ThresholdRace, optimum="optimum_threshold_race"),
     _Stem("lenience_iid", Lenience(), IID, only=1),
     _Stem("typical_acceptance_iid", TypicalAcceptance(), IID, only=1),
     _Stem("fuzzy_iid", Fuzzy(), IID, only=1),
@@ -354,7 +356,7 @@ def acceptance_table(
 
     Args:
         draft, target: probabilities `(..., V)`, NumPy or torch, float32 or float64.
-        k: numbers of drafts, each an integer in [1, V].
+        k: numbers of drafts, each an integer in [1, V]; c of the threshold races' columns.
         columns: what is wanted, and what is paid for: schemes under a law without their k, such as
             "kseq_iid" (`TableColumn.stem`), and names of descriptions. None for all.
         log_draft, log_target: natural logarithms of the two, each of its distribution's shape,

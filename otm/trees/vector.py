@@ -203,7 +203,7 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
     [0.2, 0.8]
     """
     require_support(verifier, check_problem(problem, gradients=True).law)
-    k = problem.law.k
+    k = problem.num_drafts
     if k > 1 and not verifier.nested_in_k:
         raise Unsupported(
             f"An acceptance vector needs accept events that are nested in k; those of {verifier!r} "

@@ -12,14 +12,22 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array
-from otm.drafts.base import Law, live_drafts
+from otm.drafts.base import (
+    CountedLaw,
+    Law,
+    all_subsets,
+    enumerate_drafts,
+    live_drafts,
+    rows_of_members,
+)
 from otm.errors import InvalidParameter, Unsupported
 from otm.pmf import any_array
 from otm.problem import Problem
@@ -27,6 +35,7 @@ from otm.results import Coupling, Definition
 from otm.scheme import Scheme
 
 _ENTRIES_AT_ONCE = 1 << 22
+_CANCELLED = 1e-12  # a probability that differences of probabilities do not tell
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +99,7 @@ class CurvedVerifier(Verifier):
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return the curve's one value at the problem's own k."""
-        return self.curve(problem, [problem.law.k], by)[0]
+        return self.curve(problem, [problem.law.size], by)[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -158,6 +167,29 @@ class Shared(Rule):
         """Return the joint law of (drafts, output) over every draft sequence; small V."""
 
 
+def coupling_of_sets(
+    problem: Problem, inside: Callable[[NDArray[np.bool_]], NDArray[np.float64]]
+) -> Coupling:
+    """Return the coupling of drafted sets and output from Pr(every draft lies in T, output = y).
+
+    Inclusion and exclusion: sets of smaller probability than rounding can leave are left out.
+
+    Args:
+        problem: one whose law drafts sets, few enough to enumerate.
+        inside: given the mask of T `(V,)` returns the masses of the outputs, `(V,)`.
+    """
+    table, support = enumerate_drafts(problem.law, problem.draft), np.flatnonzero(problem.draft > 0)
+    subsets = np.zeros((len(table.mass) + 1, problem.num_tokens), dtype=bool)
+    subsets[:, support] = all_subsets(len(support))
+    joint = np.stack([inside(members) for members in subsets])
+    for place in range(len(support)):
+        pairs = joint.reshape(-1, 2, 1 << place, problem.num_tokens)
+        pairs[:, 1] -= pairs[:, 0]
+    kept = table.mass >= _CANCELLED
+    masses = np.maximum(joint[1:][kept], 0.0)
+    return Coupling(drafts=table.tokens[kept], joint=scipy.sparse.csr_array(masses))
+
+
 def require_support(verifier: Verifier, law: Law) -> None:
     """Raise unless a verifier applies to a law.
 
@@ -199,12 +231,13 @@ def check_definition(by: str) -> Definition:
 
 def check_drafts(drafts: object, problem: Problem) -> NDArray[np.int64]:
     """Return drafts as int64 `(n, k)`, or raise `InvalidParameter` on a wrong shape or token."""
-    array = any_array(drafts)
-    if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or array.shape[-1] != problem.law.k:
+    array, most = any_array(drafts), problem.num_drafts
+    widths = (most,) if isinstance(problem.law, CountedLaw) else range(1, most + 1)
+    if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or array.shape[-1] not in widths:
         raise InvalidParameter(
-            f"drafts must be integer tokens of shape (k,) or (n, k) with k = {problem.law.k}; got "
-            f"{array.dtype} of shape "
-            f"{array.shape}. Pass one token per draft."
+            f"drafts must be integer tokens of shape (k,) or (n, k) with k = {most}"
+            f"{' or less' if len(widths) > 1 else ''}; got {array.dtype} of shape {array.shape}. "
+            "Pass one token per draft."
         )
     smallest = problem.law.least_token
     if array.size and (array.min() < smallest or array.max() >= problem.num_tokens):
@@ -213,7 +246,10 @@ def check_drafts(drafts: object, problem: Problem) -> NDArray[np.int64]:
             f"{problem.num_tokens}){'' if smallest == 0 else ', or be −1 for no draft'}; got "
             f"{array.min()} to {array.max()}. Check that both models share the vocabulary."
         )
-    return np.atleast_2d(array.astype(np.int64))
+    tokens = np.atleast_2d(array.astype(np.int64))
+    if isinstance(problem.law, CountedLaw):
+        return tokens
+    return rows_of_members(members(tokens, problem.num_tokens))
 
 
 def enumerated_acceptance(rule: Conditional, by: Definition) -> float:

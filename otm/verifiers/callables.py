@@ -199,12 +199,12 @@ class CallableRule(Conditional):
     @property
     def num_uniforms(self) -> int:
         """As many as the function may use."""
-        return self.code.count(self.problem.law.k, self.problem.num_tokens)
+        return self.code.count(self.problem.num_drafts, self.problem.num_tokens)
 
     @property
     def rounding(self) -> float:
         """The largest total variation that counts as rounding."""
-        return rounding_tolerance(self.problem.num_tokens, self.problem.law.k)
+        return rounding_tolerance(self.problem.num_tokens, self.problem.num_drafts)
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Integrate the function over its uniforms on each of the drafts; answers are kept.
@@ -399,7 +399,7 @@ def output_law_on(
         CandidateFailure: with the likeliest failure, if failures are likelier than the tolerance.
         TooLarge: beyond 512 draft sequences, of code that cannot be traced.
     """
-    uniforms = code.count(problem.law.k, problem.num_tokens)
+    uniforms = code.count(problem.num_drafts, problem.num_tokens)
     described = f"draft={problem.draft.tolist()}, target={problem.target.tolist()}"
     few = len(drafts) <= MOST_SEQUENCES
     order = np.argsort(-mass, kind="stable")
@@ -419,7 +419,7 @@ def output_law_on(
 
     def looks_at_some() -> bool:
         """Return whether it leaves out drafts at one of a few random points."""
-        points = np.random.default_rng(0).random((_TRIALS, uniforms + problem.law.k))
+        points = np.random.default_rng(0).random((_TRIALS, uniforms + problem.num_drafts))
         rows = [DrawnRow(table, point[uniforms:]) for point in points]
         with preserved():
             for row, point in zip(rows, points, strict=True):
@@ -431,7 +431,7 @@ def output_law_on(
             law = traced_law_of(
                 [on_drawn],
                 [float(table.mass.sum())],
-                uniforms + problem.law.k,
+                uniforms + problem.num_drafts,
                 tolerance=tolerance,
                 described=described,
                 most_seconds=most_seconds,

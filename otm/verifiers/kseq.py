@@ -38,7 +38,6 @@ from otm._arrays import (
     unit_rows,
     untracked,
 )
-from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
 from otm.overlap import OverlapCurve, Piece, arrays
@@ -103,7 +102,7 @@ class KSeq(CurvedVerifier):
 
     def prepare(self, problem: Problem) -> AcceptInTurn:
         """Compute γ, the acceptance probabilities and the residual."""
-        p, q, k = problem.draft, problem.target, problem.law.k
+        p, q, k = problem.draft, problem.target, problem.num_drafts
         gamma = self.gamma
         if gamma is None:
             gamma = float(gamma_star(problem))
@@ -167,13 +166,13 @@ def gamma_star(problem: Problem) -> Array:
     return gamma_star_curve(problem, [_iid(problem).k])[0]
 
 
-def _iid(problem: object) -> Law:
+def _iid(problem: object) -> IID:
     return require_law(
         problem,
         IID,
         message=(
             "K-SEQ's division factor is defined for i.i.d. drafts; the problem has {law!r}. Use "
-            "law=otm.IID({law.k})."
+            "law=otm.IID({k})."
         ),
         gradients=True,
     )

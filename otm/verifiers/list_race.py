@@ -86,7 +86,7 @@ class ListRace(Verifier):
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return the sum over tokens by rule, batched; the integral by membership, row by row."""
-        p, q, k = problem.draft, problem.target, problem.law.k
+        p, q, k = problem.draft, problem.target, problem.num_drafts
         if by == "rule" or k == 1:
             return by_rows(lambda p, q: _own_list_match(p, q, k)[None], p, q)[0]
         return per_row(lambda p, q: any_list_match(p, q, k), p, q)
@@ -104,12 +104,12 @@ class ListRaceRule(Shared):
     @property
     def num_draft_uniforms(self) -> int:
         """One exponential per list and token."""
-        return self.problem.law.k * self.problem.num_tokens
+        return self.problem.num_drafts * self.problem.num_tokens
 
     def draw(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Run the k draft races."""
         state = log_exponentials(uniforms).reshape(
-            len(uniforms), self.problem.law.k, self.problem.num_tokens
+            len(uniforms), self.problem.num_drafts, self.problem.num_tokens
         )
         return np.argmin(log_arrivals(state, self.problem.draft), axis=2), state
 
@@ -124,7 +124,7 @@ class ListRaceRule(Shared):
 
     def joint(self) -> Coupling:
         """Integrate over the target's time: the lists are independent given it and the winner."""
-        problem, k = self.problem, self.problem.law.k
+        problem, k = self.problem, self.problem.num_drafts
         tokens, smallest = sequences(problem)
         t, weights = _list_nodes(k, smallest)
         joint = np.zeros((len(tokens), problem.num_tokens))

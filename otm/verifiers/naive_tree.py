@@ -54,7 +54,7 @@ class NaiveTree(Verifier):
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Evaluate the closed form, batched."""
         return by_rows(
-            lambda p, q: _acceptance(p, q, problem.law.k)[None], problem.draft, problem.target
+            lambda p, q: _acceptance(p, q, problem.num_drafts)[None], problem.draft, problem.target
         )[0]
 
 

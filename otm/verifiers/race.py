@@ -3,14 +3,15 @@
 Token i has one standard exponential E_i. The draft race is won by argmin E_i/p_i ~ p, the target's
 by argmin E_i/q_i ~ q, whatever the other one does: the scheme is lossless for every drafter,
 without ever comparing p with q (the Gumbel-max trick with shared Gumbels). The drafter offers the
-first k arrivals of its race, k tokens without replacement; the draft is accepted when the target's
-winner is among them.
+first k arrivals of its race, k tokens without replacement, or all arrivals before c times the
+first; the draft is accepted when the target's winner is among them.
 
 *How often, k = 1.* The races agree on i iff E_i ≤ E_j·min(p_i/p_j, q_i/q_j) for all j, so
 
     α = Σ_i 1 / Σ_j max(p_j/p_i, q_j/q_i).
 
-In ascending order of q/p the inner sum is two running sums. *k > 1.* Given that the target's winner
+In ascending order of q/p the inner sum is two running sums. *Before c times the first.* The same
+with c p_i for p_i at i alone. *k > 1.* Given that the target's winner
 is i at time t (t ~ Exp(1), independent of i ~ q), every other E_j exceeds q_j t by a fresh
 exponential, so j precedes i in the draft race with probability 1 − exp(−t(r_i p_j − q_j)₊),
 independently, and α is an integral over t of Poisson-binomial probabilities.
@@ -23,12 +24,15 @@ p_m/q_m,
 because the exponents of all tokens sum to s·M(t/s) at draft time s and target time t; M is
 piecewise linear. For k > 1, in units of t token j joins the draft race at time r_j and the winner i
 arrives at exactly r_i: a pure birth process along the drafted sequence with piecewise constant
-rates, integrated over t.
+rates, integrated over t. *Before c times the first* Pr(drafts ⊆ T, Y = y) is that of a winner in T
+when the rates outside are multiplied by c: the closed form for k = 1, once for each T, and their
+alternating sums.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -37,8 +41,9 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, quiet
-from otm.drafts.base import PAD
+from otm.drafts.base import PAD, rows_of_members
 from otm.drafts.iid import IID
+from otm.drafts.threshold_race import ThresholdRace
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
 from otm.overlap.curve import ROOM, ascending
@@ -53,7 +58,7 @@ from otm.races import (
     sequences,
 )
 from otm.results import Coupling, Definition, is_member
-from otm.verifiers.base import Shared, Verifier, require_state
+from otm.verifiers.base import Shared, Verifier, coupling_of_sets, require_state
 
 MAX_DRAFTABLE = 512
 """Largest number of tokens of positive draft probability for the exact value with k > 1."""
@@ -71,21 +76,23 @@ _FASTEST = 2.0**50
 class Race(Verifier):
     """Output the winner of the target's exponential race.
 
-    It is accepted if it is among the first k arrivals of the draft's race.
+    It is accepted if it is among the first k arrivals of the draft's race, or those before c times
+    the first.
 
-    k = 1:  α = Σ_i 1 / Σ_j max(p_j/p_i, q_j/q_i), terms with p_i q_i = 0 being 0; k > 1:  α =
-    Σ_{p_i>0} q_i ∫₀^∞ e^{−t} Pr(PoissonBinomial{1 − e^{−t(q_i p_j/p_i − q_j)₊}}_{j≠i} ≤ k − 1) dt.
+    Threshold c, or one draft, c = 1:  α = Σ_i 1 / Σ_j max(p_j/(c p_i), q_j/q_i), terms with p_i q_i
+    = 0 being 0, never below half of the optimum. The first k > 1:  α = Σ_{p_i>0} q_i ∫₀^∞ e^{−t}
+    Pr(PoissonBinomial{1 − e^{−t(q_i p_j/p_i − q_j)₊}}_{j≠i} ≤ k − 1) dt.
 
-    Rule and membership agree. Lossless. Laws: IID(1), WithoutReplacement(k).
+    Rule and membership agree. Lossless. Laws: IID(1), WithoutReplacement(k), ThresholdRace(c).
 
     Raises:
         TooLarge: on the exact value for k > 1 with more than 512 draftable tokens
             (`otm.bounds.poisson_representation_lower` is a certificate at any size, `otm.estimate`
             an interval), and on a coupling with more than 200,000 entries.
 
-    Cost: k = 1: O(V log V), batched; k > 1: O(n² k · 110) for n draftable tokens, about a second at
-        n = 512.
-    Accuracy: k = 1: about 1e-14 at V = 128,256; k > 1: quadrature error below 2e-12, derived in
+    Cost: threshold: O(V log V), batched; k > 1: O(n² k · 110) for n draftable tokens, about a
+        second at n = 512.
+    Accuracy: threshold: about 1e-14 at V = 128,256; k > 1: quadrature error below 2e-12, derived in
         `otm.races`.
     Reference: ERSD [Kobus & Gündüz 2025], Algorithms 2 and 5 (one vertex); Maddison 2017; k = 1:
         Daliri et al. 2024 (Gumbel coupling). The exact values: docs/theory.md, "Races".
@@ -95,6 +102,9 @@ class Race(Verifier):
     >>> laws = [otm.IID(1), otm.WithoutReplacement(2), otm.WithoutReplacement(4)]
     >>> [round(otm.acceptance(Race(), otm.Problem(draft=p, target=q, law=law)), 6) for law in laws]
     [0.454717, 0.724113, 0.961116]
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.ThresholdRace(2))
+    >>> round(otm.acceptance(Race(), problem), 12)  # 1/(1 + 1) + 1/(1 + 3/2)
+    0.9
     """
 
     title = "race"
@@ -103,21 +113,22 @@ class Race(Verifier):
         "(ERSD; Daliri et al. 2024)"
     )
     lossless = True
-    laws = (IID(1), WithoutReplacement)
+    laws = (IID(1), WithoutReplacement, ThresholdRace)
     nested_in_k = True
     proven_lower = "poisson_representation_lower"
-    table_columns = ("race_iid",)
+    table_columns = ("race_iid", "race_threshold_race")
 
     def prepare(self, problem: Problem) -> RaceRule:
         """Nothing depends on the problem alone: a race compares arrival times."""
         return RaceRule(problem=problem)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
-        """Return the sum over tokens for k = 1, batched, and the integral, row by row, beyond."""
-        p, q, k = problem.draft, problem.target, problem.law.k
-        if k == 1:
-            return by_rows(lambda p, q: race_match(p, q)[None], p, q)[0]
-        return per_row(lambda p, q: first_arrivals_match(p, q, k), p, q)
+        """Return the sum over tokens for a threshold, batched, else the integral, row by row."""
+        p, q, law = problem.draft, problem.target, problem.law
+        if isinstance(law, ThresholdRace) or law.size == 1:
+            c = law.size  # one draft arrives before once its own time
+            return by_rows(lambda p, q: race_match(p, q, c)[None], p, q)[0]
+        return per_row(lambda p, q: first_arrivals_match(p, q, problem.num_drafts), p, q)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -132,9 +143,13 @@ class RaceRule(Shared):
         return self.problem.num_tokens
 
     def draw(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Run the draft race and keep its first k arrivals, in order."""
+        """Run the draft race and keep its first k arrivals, in order, or those in time."""
         state = log_exponentials(uniforms)
-        return first_arrivals(log_arrivals(state, self.problem.draft), self.problem.law.k), state
+        times = log_arrivals(state, self.problem.draft)
+        if isinstance(self.problem.law, ThresholdRace):
+            in_time = times <= times.min(axis=1, keepdims=True) + math.log(self.problem.law.c)
+            return rows_of_members(in_time), state
+        return first_arrivals(times, self.problem.num_drafts), state
 
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
@@ -144,9 +159,9 @@ class RaceRule(Shared):
         return output, is_member(output, drafts)
 
     def joint(self) -> Coupling:
-        """Return the closed form for k = 1 and the integrated birth process beyond."""
+        """Return the closed form of one draft or a threshold, else the integrated birth process."""
         problem, law = self.problem, self.problem.law
-        if law.k == 1:
+        if law.size == 1 and not isinstance(law, ThresholdRace):
             drafted = np.flatnonzero(problem.draft > 0)
             joint = winners_coupling(problem.draft, problem.target)[drafted]
             return Coupling(drafts=drafted[:, None], joint=scipy.sparse.csr_array(joint))
@@ -158,11 +173,19 @@ class RaceRule(Shared):
                 f"{problem.num_tokens} has {len(tokens) * problem.num_tokens:,}. Call otm.sample "
                 "for draws from it."
             )
+        if isinstance(law, ThresholdRace):
+            return coupling_of_sets(problem, functools.partial(_winners_inside, problem, law.c))
         pieces = [
             _arrivals_coupling(problem, tokens[start : start + _PATHS_AT_ONCE], smallest)
             for start in range(0, len(tokens), _PATHS_AT_ONCE)
         ]
         return Coupling(drafts=tokens, joint=scipy.sparse.csr_array(np.concatenate(pieces)))
+
+
+def _winners_inside(problem: Problem, c: float, members: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return Pr(every draft of a threshold race lies in T, the target's winner = y), `(V,)`."""
+    late = np.where(members, problem.draft, c * problem.draft)
+    return np.asarray(winners_coupling(late, problem.target)[members].sum(axis=0))
 
 
 def first_arrivals(log_times: NDArray[np.float64], k: int) -> NDArray[np.int64]:

@@ -68,7 +68,7 @@ def rao_blackwell_acceptance(
         problem,
         WithoutReplacement,
         message="rao_blackwell_acceptance is about drafts without replacement; the problem has "
-        "{law!r}. Choose law=otm.WithoutReplacement({law.k}), or otm.acceptance, which is exact "
+        "{law!r}. Choose law=otm.WithoutReplacement({k}), or otm.acceptance, which is exact "
         "for i.i.d. drafts.",
     )
     count = check_count(samples, name="samples", minimum=2)
@@ -104,7 +104,7 @@ def _rejected_on_paths(
     # that it was rejected, the first from (p − q)₊. Where the mass left is too small for running
     # sums to tell its tokens apart, a later stage draws from what is left and multiplies by the
     # probability of rejecting that draft instead: the same mean.
-    k = min(rule.problem.law.k, rule.remaining.size)
+    k = min(rule.problem.num_drafts, rule.remaining.size)
     drafts = np.empty((size, 0), dtype=np.int64)
     theta, mass = np.zeros(size), np.full(size, rule.residuals.mass(np.zeros(1))[0])
     product = np.ones(size)

@@ -77,7 +77,7 @@ class RecursiveRejection(CurvedVerifier):
             return RecursiveRejectionWithoutReplacementRule.of(problem)
         residual = problem.target
         stages = []
-        for _ in range(problem.law.k):
+        for _ in range(problem.num_drafts):
             keep, residual = single_draft_rejection(problem.draft, residual)
             stages.append(keep)
         return AcceptInTurn(problem=problem, keep=np.stack(stages), residual=residual)
@@ -93,7 +93,7 @@ class RecursiveRejection(CurvedVerifier):
             draft=unit_rows(untracked(p)), target=unit_rows(untracked(q)), law=problem.law
         )
         single = plain.single(purpose=purpose)
-        rows = [single.with_law(problem.law.with_k(k)) for k in ks]
+        rows = [single.with_law(WithoutReplacement(k)) for k in ks]
         values = [exact_acceptance(row) for row in rows]
         if tracks_gradient(p, q):
             return xp.stack(

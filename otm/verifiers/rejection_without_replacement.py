@@ -74,7 +74,7 @@ class RecursiveRejectionWithoutReplacementRule(Conditional):
     @property
     def num_uniforms(self) -> int:
         """One for each accept step, one for the residual draw."""
-        return self.problem.law.k + 1
+        return self.problem.num_drafts + 1
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[_Floats, _Floats]:
         """Follow the definition on whole vectors, path by path, without the running sums."""
@@ -110,7 +110,7 @@ class RecursiveRejectionWithoutReplacementRule(Conditional):
 
     def stages(self, drafts: NDArray[np.int64]) -> tuple[_Floats, _Floats]:
         """Return acceptances `(n, j)` along each path, and the last θ `(n,)`."""
-        positions = self.position[drafts[:, : min(self.problem.law.k, self.remaining.size)]]
+        positions = self.position[drafts[:, : min(self.problem.num_drafts, self.remaining.size)]]
         theta, mass = (
             np.zeros(len(drafts)),
             np.full(len(drafts), self.residuals.mass(np.zeros(1))[0]),
@@ -252,7 +252,7 @@ def exact_acceptance(problem: Problem) -> float:
     Accuracy: rounding, about 1e-14 at V = 128,256, k = 2.
     """
     rule = RecursiveRejectionWithoutReplacementRule.of(problem)
-    k = min(problem.law.k, rule.remaining.size)
+    k = min(problem.num_drafts, rule.remaining.size)
     paths = math.perm(rule.remaining.size, k - 1)
     if paths > MAX_PATHS:
         raise TooLarge(
@@ -283,7 +283,7 @@ def with_path_gradient(value: float, draft: Array, target: Array, problem: Probl
     Cost: that of `exact_acceptance`, and its memory for each path.
     """
     rule = RecursiveRejectionWithoutReplacementRule.of(problem)
-    k = min(problem.law.k, rule.remaining.size)
+    k = min(problem.num_drafts, rule.remaining.size)
     number = math.perm(rule.remaining.size, k - 1)
     if number > MAX_DIFFERENTIATED_PATHS:
         raise TooLarge(

@@ -34,7 +34,7 @@ class AcceptInTurn(Conditional):
     @property
     def num_uniforms(self) -> int:
         """One for each accept step, one for the residual draw."""
-        return self.problem.law.k + 1
+        return self.problem.num_drafts + 1
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Follow each draft to its acceptance; what survives all of them goes to the residual."""

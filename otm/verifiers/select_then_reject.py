@@ -85,7 +85,7 @@ class SelectThenReject(SelectionVerifier):
     >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> first = SelectThenReject(
-    ...     lambda problem, drafts: np.eye(problem.law.k)[np.zeros(len(drafts), dtype=int)]
+    ...     lambda problem, drafts: np.eye(problem.num_drafts)[np.zeros(len(drafts), dtype=int)]
     ... )
     >>> (
     ...     otm.acceptance(first, problem, by="rule"),

@@ -81,7 +81,7 @@ class Tournament(SelectionVerifier):
     def prepare(self, problem: Problem) -> SelectThenRejectRule:
         """Play the matches; single-draft rejection with the law of the last winner."""
         winner, matches = problem.draft, []
-        for _ in range(problem.law.k - 1):
+        for _ in range(problem.num_drafts - 1):
             match = Match.of(winner, problem.draft, problem.target, self.tokens)
             matches.append(match)
             winner = match.winner

@@ -14,7 +14,7 @@ from otm.problem import Problem
 from otm.results import Definition
 from otm.scheme import parameter
 from otm.verifiers.lossy_rule import Lossy
-from otm.verifiers.optimal.verifier import Optimal, OptimalRule
+from otm.verifiers.optimal.verifier import OptimalRule, optimal_rule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TvOptimal(Lossy):
 
     def prepare(self, problem: Problem) -> OptimalRule:
         """Prepare the optimal verifier and the part of its rejections that is forgiven."""
-        rule = Optimal().prepare(problem)
+        rule = optimal_rule(problem)
         rejected = rule.built.gain
         return dataclasses.replace(
             rule, forgiven=min(1.0, self.tv / rejected) if rejected > 0 else 0.0
@@ -70,5 +70,5 @@ class TvOptimal(Lossy):
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return min(1, α* + ε), batched."""
-        best = problem.law.optimal_values(problem.draft, problem.target, [problem.law.k])[0]
+        best = problem.law.optimal_value(problem.draft, problem.target)
         return namespace(best).clip(best + self.tv, None, 1.0)

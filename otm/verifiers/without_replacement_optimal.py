@@ -123,7 +123,7 @@ class Weights:
 
 def _search(problem: Problem, tolerance: float) -> tuple[Weights, _Floats]:
     """Return weights and the law of the draft that they choose."""
-    p, q, k = problem.draft, problem.target, problem.law.k
+    p, q, k = problem.draft, problem.target, problem.num_drafts
     support = p > 0
     log_weights = np.zeros(len(p))
     law = np.zeros(len(p))
@@ -166,7 +166,7 @@ def _residual_hits(rule: SelectThenRejectRule) -> float:
     support = problem.draft > 0
     if (
         not isinstance(tiers, Weights)
-        or problem.law.k >= support.sum()
+        or problem.num_drafts >= support.sum()
         or not rule.residual[support].any()
     ):
         return 0.0  # where all of the support is drafted, the residual lies off it
@@ -180,7 +180,7 @@ def _residual_hits(rule: SelectThenRejectRule) -> float:
             hits += chosen_beside(
                 problem.draft[tokens],
                 weights[tokens],
-                problem.law.k,
+                problem.num_drafts,
                 chosen=1.0 - rule.keep[tokens],
                 beside=rule.residual[tokens],
                 outside=outside,

@@ -104,3 +104,16 @@ def test_the_order_of_the_list_race_and_its_bound(problem: Problem) -> None:
         otm.bounds.list_matching_lower(problem),
     ]
     assert all(left >= right - SLACK for left, right in itertools.pairwise(chain)), chain
+
+
+@settings(max_examples=200)
+@given(pair=strategies.pairs(max_tokens=6), c=st.floats(1.0, 1e4))
+def test_the_order_of_threshold_races(pair: tuple[np.ndarray, np.ndarray], c: float) -> None:
+    """Σ c p q/(c p + q) ≤ matching ≤ optimum ≤ H(c) ≤ twice the first."""
+    problem = Problem(draft=pair[0], target=pair[1], law=otm.ThresholdRace(c))
+    height = float(otm.overlap.overlap_at(problem.draft, problem.target, c))
+    matched, lower = otm.acceptance(Race(), problem), otm.bounds.threshold_race_lower(problem)
+    chain = [2 * lower, height, otm.optimal_acceptance(problem), matched, lower]
+    assert all(left >= right - SLACK for left, right in itertools.pairwise(chain)), chain
+    assert otm.bounds.poisson_representation_lower(problem) == pytest.approx(matched, abs=1e-12)
+    assert otm.bounds.poisson_matching_lower(problem) == pytest.approx(lower, abs=1e-12)

@@ -48,7 +48,7 @@ def test_every_cell_is_what_the_single_functions_say() -> None:
         )
         assert row.monte_carlo is not None and row.monte_carlo.samples == 2000
         assert [*record.values()] == [
-            *(repr(row.law), repr(row.verifier), row.law.k, row.exact, row.lower, row.optimum),
+            *(repr(row.law), repr(row.verifier), row.law.size, row.exact, row.lower, row.optimum),
             *(row.frontier, row.gap, None, None),
             *(row.monte_carlo.value, row.monte_carlo.low, row.monte_carlo.high, ""),
         ]

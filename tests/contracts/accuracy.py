@@ -9,7 +9,7 @@ from tests.tolerance import CERTIFIED_GAP, COLLECTED, rounding
 def accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
     """What the law of this verifier's output is accurate to."""
     shared = isinstance(otm.prepare(verifier, problem), otm.verifiers.Shared)
-    return COLLECTED if shared else rounding(problem.num_tokens, problem.law.k)
+    return COLLECTED if shared else rounding(problem.num_tokens, problem.law.size)
 
 
 def value_accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:

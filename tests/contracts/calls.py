@@ -4,6 +4,7 @@ put wrong arguments.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
@@ -309,7 +310,7 @@ CALLS: list[Call] = [
     (otm.optimal_acceptance_curve, {"problem": PROBLEM, "k": [1, 2]}),
     (otm.sample, {"verifier": otm.KSeq(), "problem": PROBLEM, "size": 3, "rng": rng()}),
     (otm.Problem, {"draft": P, "target": Q, "law": otm.IID(2)}),
-    *((law, {"k": 2}) for law in otm.drafts.LAWS),
+    *((law, {dataclasses.fields(law)[0].name: 2}) for law in otm.drafts.LAWS),
     (otm.BoundedRegret, {"regret": 0.5, "fallback": "target"}),
     (otm.Cactus, {"delta": 0.1}),
     (otm.Mars, {"theta": 0.9, "top_logit": 10.0, "fallback": "target"}),

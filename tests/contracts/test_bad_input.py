@@ -272,7 +272,7 @@ def test_every_argument_reaches_its_gate(name: str) -> None:
     ("call", "kind", "parts"),
     [
         (lambda: IID(0), InvalidParameter, ("k must be an integer of at least 1", "got 0", "k=1")),
-        (lambda: IID(1).with_k(0), InvalidParameter, ("k must be an integer", "got 0", "Pass k=")),
+        (lambda: IID.of_size(0), InvalidParameter, ("k must be an integer", "got 0", "Pass k=")),
         (
             lambda: Problem(draft=GOOD, target=GOOD, law=IID),  # type: ignore[arg-type]
             InvalidParameter,

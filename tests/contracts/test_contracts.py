@@ -43,7 +43,7 @@ def verbs_of_one_row(verifier: otm.Verifier, problem: otm.Problem) -> list[Calla
     return [
         lambda: otm.prepare(verifier, problem),
         lambda: otm.coupling(verifier, problem),
-        lambda: otm.kernel(verifier, problem, [0] * problem.law.k),
+        lambda: otm.kernel(verifier, problem, [0] * problem.num_drafts),
         lambda: otm.sample(verifier, problem, size=1, rng=rng),
         lambda: otm.estimate(verifier, problem, samples=1, rng=rng),
     ]
@@ -64,9 +64,9 @@ def by_sequence(tokens: np.ndarray, values: np.ndarray) -> dict[tuple[int, ...],
 @st.composite
 def problems_for(draw: st.DrawFn, law: otm.Law) -> otm.Problem:
     """A problem on at most four tokens under this law, with every oddity of tests/strategies.py."""
-    least = 1 if instances.fits(law, 1) else law.k
+    least = 1 if instances.fits(law, 1) else law.size
     first, target = draw(strategies.pairs(min_tokens=least, max_tokens=4))
-    rows = [first] + [draw(strategies.distributions(len(first))) for _ in range(law.k - 1)]
+    rows = [first] + [draw(strategies.distributions(len(first))) for _ in range(int(law.size) - 1)]
     return instances.make_problem(law, rows, target)
 
 
@@ -86,11 +86,11 @@ class TestLaws:
     def test_drafts_are_enumerated_in_floats_and_exactly_and_drawn(self, law: otm.Law) -> None:
         rng, least = np.random.default_rng(2), []
         for name, problem in instances.named_problems(law):
-            slack = rounding(problem.num_tokens, law.k)
+            slack = rounding(problem.num_tokens, law.size)
             table = enumerate_drafts(law, problem.draft)
             listed = by_sequence(table.tokens, table.mass)
             assert len(listed) == len(table.mass) <= law.num_sequences(problem.num_tokens), name
-            assert table.tokens.shape == (len(table.mass), law.k), name
+            assert table.tokens.shape == (len(table.mass), problem.num_drafts), name
             assert (table.mass >= 0).all(), name
             assert table.mass.sum() == pytest.approx(1, abs=slack), name
             assert law.least_token <= table.tokens.min(), name
@@ -104,7 +104,7 @@ class TestLaws:
             uniforms = rng.random((200, law.num_uniforms(problem.num_tokens)))
             drafts = law.draw(problem.draft, uniforms)
             assert np.array_equal(drafts, law.draw(problem.draft, uniforms.copy())), name
-            assert drafts.shape == (200, law.k), name
+            assert drafts.shape == (200, problem.num_drafts), name
             assert all(listed[tuple(row)] > 0 for row in drafts.tolist()), name
         assert law.least_token == min(least)
         assert law.least_token in (PAD, 0)
@@ -112,7 +112,7 @@ class TestLaws:
     def test_no_draft_may_be_told_only_where_there_may_be_none(self, law: otm.Law) -> None:
         problem = instances.named_problem("plain", law)
         assert problem is not None
-        row = np.array([[0] * (law.k - 1) + [PAD]])
+        row = np.array([[0] * (problem.num_drafts - 1) + [PAD]])
         if law.least_token == PAD:
             assert np.array_equal(check_drafts(row, problem), row)
         else:
@@ -124,15 +124,15 @@ class TestLaws:
     def test_shapes_and_numbers_of_drafts(self, law: otm.Law) -> None:
         for name, problem in instances.named_problems(law):
             shape = law.draft_shape(problem.num_tokens)
-            assert shape in ((problem.num_tokens,), (law.k, problem.num_tokens)), name
+            assert shape in ((problem.num_tokens,), (law.size, problem.num_tokens)), name
             assert (problem.draft.shape, problem.batch_shape) == (shape, ()), name
             rows = np.broadcast_to(problem.draft, (2, 3, *shape))
             batch = otm.Problem(draft=rows, target=problem.target, law=law)
             assert batch.batch_shape == (2, 3), name
-        other = law.with_k(law.k + 1)
-        assert (type(other), other.k) == (type(law), law.k + 1)
-        assert other.with_k(law.k) == law
-        assert hash(other.with_k(law.k)) == hash(law)
+        other = law.of_size(law.size + 1)
+        assert (type(other), other.size) == (type(law), law.size + 1)
+        assert other.of_size(law.size) == law
+        assert hash(other.of_size(law.size)) == hash(law)
 
     def test_containment_is_the_mass_of_the_sequences_inside(self, law: otm.Law) -> None:
         for name, problem in instances.named_problems(law):
@@ -257,7 +257,7 @@ class TestPairs:
             rows = otm.kernel(verifier, problem, tokens)
             assert rows.shape == (len(tokens), problem.num_tokens), name
             assert (rows >= 0).all(), name
-            slack = rounding(problem.num_tokens, law.k)
+            slack = rounding(problem.num_tokens, law.size)
             np.testing.assert_allclose(rows.sum(axis=1), 1, atol=slack, err_msg=name)
             one = otm.kernel(verifier, problem, tokens[-1])
             np.testing.assert_array_equal(one, rows[-1], err_msg=name)
@@ -275,13 +275,13 @@ class TestPairs:
             except otm.errors.InvalidParameter as error:
                 assert "positive probability" in str(error)
                 continue
-            assert row.sum() == pytest.approx(1, abs=rounding(problem.num_tokens, law.k)), drafts
+            assert row.sum() == pytest.approx(1, abs=rounding(problem.num_tokens, law.size)), drafts
             assert (row >= 0).all(), drafts
 
     def test_acceptance_curve_stacks_acceptances(
         self, verifier: otm.Verifier, law: otm.Law
     ) -> None:
-        counts = [k for k in (1, 2, 3) if verifier.supports(law.with_k(k))]
+        counts = [k for k in (1, 2, 3) if verifier.supports(law.of_size(k))]
         for by in ("membership", "rule"):
             problem = instances.named_problem("plain", law)
             assert problem is not None
@@ -293,7 +293,7 @@ class TestPairs:
                 assert not law.one_drafter
                 continue
             rows = [
-                otm.acceptance(verifier, problem.with_law(law.with_k(k)), by=by)  # type: ignore[arg-type]
+                otm.acceptance(verifier, problem.with_law(law.of_size(k)), by=by)  # type: ignore[arg-type]
                 for k in counts
             ]
             np.testing.assert_allclose(
@@ -401,7 +401,9 @@ class TestRefusals:
             for call in [
                 *verbs_of_one_row(verifier, problem),
                 lambda problem=problem: otm.acceptance(verifier, problem),
-                lambda problem=problem: otm.acceptance_curve(verifier, problem, k=[problem.law.k]),
+                lambda problem=problem: otm.acceptance_curve(
+                    verifier, problem, k=[problem.law.size]
+                ),
             ]:
                 with pytest.raises(otm.errors.Unsupported) as caught:
                     call()

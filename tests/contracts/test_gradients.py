@@ -164,7 +164,7 @@ def test_values_are_those_without_gradients(
     assert found.requires_grad
     assert not torch.is_tensor(wanted) or not wanted.requires_grad
     np.testing.assert_allclose(
-        found.detach().numpy(), np.asarray(wanted), rtol=0, atol=8 * law.k * 6 * UNIT_ROUNDOFF
+        found.detach().numpy(), np.asarray(wanted), rtol=0, atol=8 * law.size * 6 * UNIT_ROUNDOFF
     )
 
 
@@ -477,7 +477,7 @@ class TestRefusals:
             given = problem(*pair(law), law)
             for call in (
                 otm.acceptance,
-                lambda one, given: otm.acceptance_curve(one, given, k=[given.law.k]),
+                lambda one, given: otm.acceptance_curve(one, given, k=[given.law.size]),
             ):
                 if verifier.differentiable:
                     assert call(verifier, given).requires_grad

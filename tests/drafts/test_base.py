@@ -23,11 +23,14 @@ def _outside(make: type[otm.Law]) -> type[otm.Law]:
     """A law that says of itself what `make` says and is no relative of it: what is true of one must
     be done for the other.
     """
+    base = otm.drafts.CountedLaw if issubclass(make, otm.drafts.CountedLaw) else otm.Law
     methods = {
         name: inspect.getattr_static(make, name)
-        for name in otm.Law.__abstractmethods__ | {"one_drafter", "distinct"}
+        for name in base.__abstractmethods__ | {"one_drafter", "distinct"}
     }
-    return dataclasses.dataclass(frozen=True)(type(f"Outside{make.__name__}", (otm.Law,), methods))
+    if base is otm.Law:
+        methods["__annotations__"] = {"c": float}
+    return dataclasses.dataclass(frozen=True)(type(f"Outside{make.__name__}", (base,), methods))
 
 
 class TestLawsFromOutside:
@@ -72,13 +75,13 @@ def test_inclusion_is_what_the_enumeration_says(law: otm.Law) -> None:
         np.testing.assert_allclose(
             law.inclusion(problem.draft),
             drafted,
-            atol=rounding(problem.num_tokens, law.k),
+            atol=rounding(problem.num_tokens, law.size),
             err_msg=name,
         )
         for x in range(problem.num_tokens):
             T = np.arange(problem.num_tokens) != x
             assert law.containment(problem.draft, T) == pytest.approx(
-                1 - drafted[x], abs=rounding(problem.num_tokens, law.k)
+                1 - drafted[x], abs=rounding(problem.num_tokens, law.size)
             )
 
 
@@ -109,7 +112,7 @@ def test_laws_are_hashable_scalars() -> None:
     made = {cls(2) for cls in otm.drafts.LAWS}
     assert len(made) == len(otm.drafts.LAWS)
     for law in made:
-        assert law.with_k(3) == type(law)(3)
+        assert law.of_size(3) == type(law)(3)
 
 
 @pytest.mark.parametrize("make", [otm.WithoutReplacement, otm.Greedy, otm.TopK])

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 import otm
+from otm.overlap.curve import Containment
 
 KS = [1, 2, 3, 8, 33, 64, 65, 1000]
+SIZES = [*(Containment(k=k) for k in KS), *(Containment(c=c) for c in (1.5, 4.0, 1000.0))]
 
 
 def families(width: int, rng: np.random.Generator) -> dict[str, tuple[np.ndarray, np.ndarray]]:

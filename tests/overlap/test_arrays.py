@@ -13,20 +13,20 @@ import torch
 from otm._arrays import true_places
 from otm.overlap import arrays
 from otm.overlap.curve import NUM_BINS
-from tests.overlap.instances import KS, problems, slack
+from tests.overlap.instances import SIZES, problems, slack
 
 
 @pytest.mark.parametrize("width", [1025, 5000])
 def test_tensors_have_the_values_of_numpy(width: int) -> None:
     names, drafts, targets = zip(*problems(width, width), strict=True)
     p, q = np.stack(drafts), np.stack(targets)
-    wanted, left = arrays.optimum(p, q, KS)
-    found, also_left = arrays.optimum(torch.asarray(p), torch.asarray(q), KS)
+    wanted, left = arrays.optimum(p, q, SIZES)
+    found, also_left = arrays.optimum(torch.asarray(p), torch.asarray(q), SIZES)
     assert left.tolist() == also_left.tolist()
     hard = {name for name, is_left in zip(names, left, strict=True) if is_left}
     assert hard <= {"one bin, all different", "one ulp apart", "a minimum on every piece"}
-    for i, k in enumerate(KS):
-        assert abs(found.numpy()[i] - wanted[i])[~left].max() <= slack(width, k)
+    for i, size in enumerate(SIZES):
+        assert abs(found.numpy()[i] - wanted[i])[~left].max() <= slack(width, size.k)
 
 
 def test_bins_are_those_of_the_compiled_form() -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import otm
-from otm.overlap.curve import overlap_at, ratios
+from otm.overlap.curve import Containment, overlap_at, ratios
 from otm.overlap.lumped_row import Steps
 from otm.verifiers.optimal import scores
 from tests.overlap.instances import problems
 from tests.tolerance import rounding
 
-KS = [2, 8, 65, 1000]
+LAWS = [otm.IID(2), otm.IID(8), otm.IID(65), otm.IID(1000), otm.ThresholdRace(3.5)]
 
 
 def few_bins(width: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -72,20 +72,21 @@ def test_the_optimal_law_from_bins_is_that_of_the_sort(
     width: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, p, q in rows(width, seed):
-        for k in KS:
-            found = scores.scores_of_tokens(p, q, k)
+        for law in LAWS:
+            size = law.contained
+            found = scores.scores_of_tokens(p, q, size)
             with monkeypatch.context() as patch:
                 patch.setattr(Steps, "of", Steps.sorted)
-                wanted = scores.scores_of_tokens(p, q, k)
-            close = rounding(width, k)
-            assert found.gain == pytest.approx(wanted.gain, abs=close), (name, k)
-            law, other = (np.where(p > 0, p * each.level, 0) for each in (found, wanted))
-            assert abs(law - other).sum() <= close, (name, k)
-            best = otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(k)))
-            assert np.minimum(law, q).sum() == pytest.approx(best, abs=close), (name, k)
+                wanted = scores.scores_of_tokens(p, q, size)
+            close = rounding(width, size.k)
+            assert found.gain == pytest.approx(wanted.gain, abs=close), (name, law)
+            selected, other = (np.where(p > 0, p * each.level, 0) for each in (found, wanted))
+            assert abs(selected - other).sum() <= close, (name, law)
+            best = otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=law))
+            assert np.minimum(selected, q).sum() == pytest.approx(best, abs=close), (name, law)
             assert all(
                 value <= found.scores.tolerance for value in found.scores.residuals.values()
-            ), (name, k)
+            ), (name, law)
 
 
 def plateau(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -103,11 +104,11 @@ def plateau(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_cut_inside_a_bin_is_found_by_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant that looks at ends of bins, and next to the best of them, misses the optimum."""
-    missed = 0
+    two, missed = Containment(k=2), 0
     for seed in range(5):
         p, q = plateau(np.random.default_rng(seed))
         best = otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(2)))
-        assert 1 - scores.scores_of_tokens(p, q, 2).gain == pytest.approx(
+        assert 1 - scores.scores_of_tokens(p, q, two).gain == pytest.approx(
             best, abs=rounding(3320, 2)
         )
         with monkeypatch.context() as patch:
@@ -115,7 +116,7 @@ def test_a_cut_inside_a_bin_is_found_by_its_bound(monkeypatch: pytest.MonkeyPatc
                 scores, "_may_hide_the_cut", lambda steps, _: np.zeros(len(steps.draft), dtype=bool)
             )
             missed += (
-                abs(1 - scores.optimal_selection(Steps.of(p, q), 0.0, 2)[1].gain - best) > 1e-8
+                abs(1 - scores.optimal_selection(Steps.of(p, q), 0.0, two)[1].gain - best) > 1e-8
             )
     assert missed
 

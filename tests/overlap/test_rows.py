@@ -14,10 +14,11 @@ import torch
 
 import otm
 from otm import _arrays
-from otm.drafts.iid_cut import iid_values, iid_values_and_levels, optimum_on_curve
+from otm.drafts.curve_cut import curve_values, curve_values_and_levels, optimum_on_curve
 from otm.overlap import OverlapCurve, rows
+from otm.overlap.curve import Containment
 from otm.verifiers import kseq
-from tests.overlap.instances import KS, problems, slack
+from tests.overlap.instances import KS, SIZES, problems, slack
 
 # There γ* has a large condition number, as where nothing is rejected; the acceptance has not.
 NEARLY_EQUAL = ("equal", "one ulp apart")
@@ -47,26 +48,29 @@ def test_every_way_has_the_values_of_the_sorted_curve(way: str, width: int) -> N
             array.setflags(write=False)
         problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
         curve = OverlapCurve.of(p[None], q[None])
-        best, accepted = optimum_on_curve(curve, KS)[:, 0], kseq.kseq_on_curve(curve, KS)[:, 0]
+        best, accepted = optimum_on_curve(curve, SIZES)[:, 0], kseq.kseq_on_curve(curve, KS)[:, 0]
         gammas = kseq._roots_along(curve, KS)[0, :, 0]
         with by(way):
-            values, levels = iid_values_and_levels(p, q, KS)
+            values, levels = curve_values_and_levels(p, q, SIZES)
             found = otm.acceptance_curve(otm.KSeq(), problem, k=KS)
             roots = kseq.gamma_star_curve(problem, KS)
         for i, k in enumerate(KS):
             close = slack(width, k)
-            assert abs(values[i] - best[i]) <= close, (name, k)
             assert abs(found[i] - accepted[i]) <= 2 * close, (name, k)
             assert 1.0 <= roots[i] <= k, (name, k)
             if name not in NEARLY_EQUAL and accepted[i] < 1.0 - 1e-6:
                 assert roots[i] == pytest.approx(gammas[i], rel=1e-9), (name, k)
+        for i, (c, k) in enumerate(SIZES):
+            close = slack(width, k)
+            assert abs(values[i] - best[i]) <= close, (name, c, k)
             inside = q < levels[i] * p
             outside = min(1.0, float(p[~inside].sum()))
-            contained = np.exp(k * np.log1p(-outside)) if outside < 1 else 0.0
+            one = (1.0 - outside) / (1.0 + (c - 1.0) * outside)
+            contained = np.exp(k * np.log(one)) if outside < 1 else 0.0
             # The level is rounded: tokens within a few units of it may change sides, which costs as
             # many units of Q.
-            assert 0 <= levels[i] <= k
-            assert abs(1.0 + q[inside].sum() - contained - values[i]) <= 3 * close, (name, k)
+            assert 0 <= levels[i] <= k * c
+            assert abs(1.0 + q[inside].sum() - contained - values[i]) <= 3 * close, (name, c, k)
 
 
 def test_the_optimum_of_a_long_row_is_that_of_fractions() -> None:
@@ -76,22 +80,23 @@ def test_the_optimum_of_a_long_row_is_that_of_fractions() -> None:
     p, q = [Fraction(x, sum(a)) for x in a], [Fraction(x, sum(b)) for x in b]
     order = sorted(range(1200), key=lambda i: q[i] / p[i])
     draft, target = (otm.normalise(np.asarray(weights, float)) for weights in (a, b))
-    for k in (1, 2, 8):
+    for c, k in ((1, 1), (1, 2), (1, 8), (3, 1)):
         best, mass, cost = Fraction(0), Fraction(0), Fraction(0)
         for i in order:
             mass, cost = mass + p[i], cost + q[i]
-            best = min(best, cost - mass**k)
-        assert iid_values(draft, target, [k])[0] == pytest.approx(float(1 + best), abs=1e-14)
+            best = min(best, cost - (mass / (mass + c * (1 - mass))) ** k)
+        found = curve_values(draft, target, [Containment(c=float(c), k=k)])[0]
+        assert found == pytest.approx(float(1 + best), abs=1e-14)
 
 
 @pytest.mark.parametrize("way", ["compiled", "arrays"])
 def test_rows_do_not_depend_on_their_neighbours_and_leading_axes_return(way: str) -> None:
     p, q = (side[:10].reshape(2, 5, -1) for side in batch(1500))
     with by(way):
-        for function in (iid_values, kseq.kseq_roots):
-            together = function(p, q, [8])
+        for function, size in ((curve_values, Containment(c=8.0)), (kseq.kseq_roots, 8)):
+            together = function(p, q, [size])
             for i, j in np.ndindex(2, 5):
-                alone = function(p[i, j], q[i, j], [8])
+                alone = function(p[i, j], q[i, j], [size])
                 np.testing.assert_array_equal(together[..., i, j], alone, f"{i} {j}")
 
 
@@ -124,10 +129,10 @@ def test_rows_of_torch_on_the_host_have_the_values_of_numpy_whatever_the_threads
     try:
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            for function in (iid_values, kseq.kseq_roots):
-                found = function(*tensors, [8])
+            for function, size in ((curve_values, Containment(c=8.0)), (kseq.kseq_roots, 8)):
+                found = function(*tensors, [size])
                 assert isinstance(found, torch.Tensor)
-                np.testing.assert_array_equal(found, function(p, q, [8]))
+                np.testing.assert_array_equal(found, function(p, q, [size]))
     finally:
         torch.set_num_threads(before)
 

@@ -17,6 +17,7 @@ from otm.partial import Completion, Interval, PartialPair, TopTokens
 
 KS = [1, 2, 3, 8]
 SCHEMES = {"kseq": otm.KSeq(), "recursive": otm.RecursiveRejection()}
+RACES = {"threshold": otm.Optimal(), "race": otm.Race()}  # of threshold races
 DIVERGENCES = ("total_variation", "kl_target_draft", "kl_draft_target", "harmonic_mean")
 LEVELS = [0.1, 0.5, 0.9, 1.0, 1.3, 2.0, 5.0]
 # Completions are sums of at most 30 masses here, each within a few units of roundoff, and the
@@ -39,6 +40,10 @@ def intervals(pair: PartialPair) -> dict[str, Interval]:
     found = {"overlap": overlap_of(pair)}
     curves = {"optimum": partial.optimal_acceptance(pair, k=KS)}
     curves |= {name: partial.acceptance(verifier, pair, k=KS) for name, verifier in SCHEMES.items()}
+    curves |= {
+        name: partial.acceptance(verifier, pair, k=KS, law=otm.ThresholdRace)
+        for name, verifier in RACES.items()
+    }
     for name, curve in curves.items():
         for i, k in enumerate(KS):
             found[f"{name} {k}"] = Interval(
@@ -51,6 +56,9 @@ def intervals(pair: PartialPair) -> dict[str, Interval]:
 def quantity(name: str, p: np.ndarray, q: np.ndarray) -> float:
     """One of the same quantities of fully known distributions, by the library's dense functions."""
     kind, *k = name.split()
+    if kind in RACES:
+        late = otm.Problem(draft=p, target=q, law=otm.ThresholdRace(int(k[0])))
+        return float(otm.acceptance(RACES[kind], late))
     if kind in SCHEMES:
         return float(otm.acceptance(SCHEMES[kind], _iid(p, q, int(k[0]))))
     return {
@@ -67,7 +75,7 @@ def quantity(name: str, p: np.ndarray, q: np.ndarray) -> float:
 
 def dense(p: np.ndarray, q: np.ndarray) -> dict[str, float]:
     """All of them."""
-    by_k = [f"{name} {k}" for name in ("optimum", *SCHEMES) for k in KS]
+    by_k = [f"{name} {k}" for name in ("optimum", *SCHEMES, *RACES) for k in KS]
     return {name: quantity(name, p, q) for name in ("overlap", *DIVERGENCES, *by_k)}
 
 

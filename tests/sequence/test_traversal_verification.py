@@ -50,7 +50,7 @@ def test_one_level_is_recursive_rejection(law: otm.Law, count: int) -> None:
     found = step_law(TraversalVerification(tree, law), draft=draft, target=target, context=[])
     wanted = otm.acceptance(
         otm.RecursiveRejection(),
-        otm.Problem(draft=draft.mass, target=target.mass, law=law.with_k(count)),
+        otm.Problem(draft=draft.mass, target=target.mass, law=law.of_size(count)),
     )
     assert found.block_efficiency - 1 == pytest.approx(wanted, abs=1e-14)
 

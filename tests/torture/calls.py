@@ -99,7 +99,8 @@ def of_law(law: str, **limits: Any) -> Callable[[np.random.Generator], Case]:
 
 def any_law(random: np.random.Generator) -> Case:
     """Return a small case, one row, under any law."""
-    law = ("IID", "WithoutReplacement", "Greedy", "Product", "TopK")[random.integers(5)]
+    laws = ("IID", "WithoutReplacement", "Greedy", "Product", "TopK", "ThresholdRace")
+    law = laws[random.integers(len(laws))]
     return cases(random, law=law, tokens=(2, 3, 4), counts=(1, 2, 3), rows=(1,))
 
 

@@ -89,6 +89,8 @@ def sequences(row: Row) -> list[tuple[tuple[int, ...], Decimal]]:
         for _ in range(row.k):
             found = [grown for x, mass in found for grown in _next_distinct(p, x, mass)]
         return found
+    if row.law == "ThresholdRace":
+        return _threshold_sets(row)
     if row.law == "TopK":
         top = likeliest[: row.k]
         return [((*top, *(-1,) * (row.k - len(top))), ONE)]
@@ -96,6 +98,25 @@ def sequences(row: Row) -> list[tuple[tuple[int, ...], Decimal]]:
     return [
         ((*x, *(-1,) * (row.k - len(x))), mass) for x, mass in _next_distinct(p, tuple(top), ONE)
     ]
+
+
+def _threshold_sets(row: Row) -> list[tuple[tuple[int, ...], Decimal]]:
+    """Return the drafted sets of a threshold race: after S the next new draw is y, or the last."""
+    width = len(row.p)
+    found: dict[tuple[int, ...], Decimal] = {}
+    paths = [((y,), p) for y, p in enumerate(row.p) if p > 0]
+    while paths:
+        x, mass = paths.pop()
+        inside = total(row.p[y] for y in x)
+        rate = inside + row.k * (total(row.p) - inside)
+        drafted = (*sorted(x), *(-1,) * (width - len(x)))
+        found[drafted] = found.get(drafted, ZERO) + mass / rate
+        paths += [
+            ((*x, y), mass * (row.k - 1) * p / rate)
+            for y, p in enumerate(row.p)
+            if p > 0 and y not in x and row.k > 1
+        ]
+    return list(found.items())
 
 
 def _next_distinct(
@@ -359,6 +380,23 @@ def overtaking_sorted(row: Row) -> list[tuple[Decimal, Decimal]]:
 def poisson_representation(row: Row) -> Decimal:
     """Return Σ q [1 − (g/(1 + g))^k]; for k = 1 the exact acceptance of the race."""
     return total(q * one_minus_power(ONE / (ONE + g), row.k) for q, g in overtaking_sorted(row))
+
+
+@in_row
+def threshold_race(row: Row) -> Decimal:
+    """Return Σ_i 1/Σ_j max(q_j/q_i, p_j/(c p_i))."""
+    both = list(zip(row.p, row.q, strict=True))
+    return total(
+        ONE / total(max(b / q, a / (row.k * p)) for a, b in both) for p, q in both if p and q
+    )
+
+
+@in_row
+def threshold_bound(row: Row) -> Decimal:
+    """Return Σ c p q/(c p + q)."""
+    return total(
+        row.k * p * q / (row.k * p + q) for p, q in zip(row.p, row.q, strict=True) if p and q
+    )
 
 
 @in_row

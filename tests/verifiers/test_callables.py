@@ -238,7 +238,7 @@ class TestDrawnDrafts:
                         code(single.draft.copy(), single.target.copy(), x.copy(), u), 4
                     )
                 ),
-                single.law.k + 1,
+                single.num_drafts + 1,
             )
             for (token, _), share in law.mass.items():  # type: ignore[misc]
                 row[token] += mass * share

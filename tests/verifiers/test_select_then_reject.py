@@ -42,7 +42,7 @@ class TestSelectThenReject:
         problem = problem_of(pair, law)
         verifier = otm.SelectThenReject(weights_from(seed))
         plan = otm.coupling(verifier, problem)
-        tolerance = rounding(problem.num_tokens, law.k)
+        tolerance = rounding(problem.num_tokens, law.size)
         assert np.abs(plan.output_marginal - problem.target).max() <= tolerance
         table = enumerate_drafts(law, problem.draft)
         s = np.zeros(problem.num_tokens)

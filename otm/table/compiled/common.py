@@ -35,6 +35,8 @@ PER_K = (
     "greedy_optimal_greedy",
     "naive_greedy",
     "naive_top_k",
+    "optimum_threshold_race",
+    "race_threshold_race",
 )
 SINGLE = (
     "maximal_iid",
@@ -47,7 +49,8 @@ SINGLE = (
 )
 DESCRIBED = ("draft_entropy", "target_entropy", "tv", "kl_target_draft", "kl_draft_target")
 OPTIMUM, KSEQ, RECURSIVE, NAIVE_TREE, NAIVE = range(5)
-LIST_RACE, POISSON, GREEDY_OPTIMAL, NAIVE_GREEDY, TOP_K = range(5, len(PER_K))
+LIST_RACE, POISSON, GREEDY_OPTIMAL, NAIVE_GREEDY, TOP_K = range(5, 10)
+THRESHOLD_OPTIMUM, THRESHOLD_RACE = range(10, len(PER_K))
 MAXIMAL, RACE, MINHASH, MINHASH_RULE, LENIENCE, TYPICAL, FUZZY = range(len(SINGLE))
 DRAFT_ENTROPY, TARGET_ENTROPY, TV, KL_TARGET_DRAFT, KL_DRAFT_TARGET = range(len(DESCRIBED))
 

@@ -224,7 +224,7 @@ class _Batch:
                 is_sorted=np.empty(ends, dtype=np.bool_),
                 ends=np.empty((LINES, ends)),
                 opened=np.empty((4, max(BLOCK, width // _ROOM if grouped else 0))),
-                wanted=np.empty((len(request.ks), ends), dtype=np.bool_),
+                wanted=np.empty((2 * len(request.ks), ends), dtype=np.bool_),
             ),
         )
         log_p, log_q = logs or (np.empty((0, 0)),) * 2

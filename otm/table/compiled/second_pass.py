@@ -29,6 +29,7 @@ from otm.overlap.engine import (
     integer_power,
     kseq_group,
     kseq_root,
+    late_matches,
     list_tokens,
     multiply,
     open_group,
@@ -59,6 +60,8 @@ from otm.table.compiled.common import (
     SHIFT,
     TARGET_ENTROPY,
     TERMS,
+    THRESHOLD_OPTIMUM,
+    THRESHOLD_RACE,
     TOP_K,
     TV,
     WHOLE_P,
@@ -351,7 +354,11 @@ def walk_rows(
     two ratios apart, or if the order inside a group matters that is too long.
     """
     ks, lossy, starts, ends = request.ks, request.lossy, buffers.starts, buffers.ends
-    best, is_in_groups = np.empty((2, len(ks))), request.way == IN_GROUPS
+    n_ks, is_in_groups = len(ks), request.way == IN_GROUPS
+    # α* of so many i.i.d. drafts, and then of threshold races.
+    best, cs, counts = np.ones((2, 2 * n_ks)), np.ones(2 * n_ks), np.ones(2 * n_ks, dtype=np.int64)
+    for i, k in enumerate(ks):
+        counts[i], cs[n_ks + i] = k, k
     for r in range(len(p)):
         described, single = results.described[:, r], results.single[:, r]
         per_k, sums = results.per_k[:, :, r], first_pass.sums[r]
@@ -384,13 +391,16 @@ def walk_rows(
             single[RACE], wrong[r] = _races(
                 p[r], q[r], groups, sums[WHOLE_P], ks, buffers.work, buffers.moments, per_k
             )
+            for i, k in enumerate(ks):
+                per_k[THRESHOLD_RACE, i] = late_matches(p[r], q[r], tokens, float(k))
             for g in range(n + 1):
                 ends[BELOW_Q, g] = ends[ABOVE_Q, n] - ends[ABOVE_Q, g]
-        bound_optima(groups, n, ks, buffers.wanted, best)
-        wrong[r] |= not refine_optima(p[r], q[r], groups, n, ks, buffers.wanted, best)
+        bound_optima(groups, n, cs, counts, buffers.wanted, best)
+        wrong[r] |= not refine_optima(p[r], q[r], groups, n, cs, counts, buffers.wanted, best)
         for i, k in enumerate(ks):
             gamma, slope, offset = kseq_root(p[r], q[r], groups, n, kseq_group(groups, n, k), k)
             per_k[OPTIMUM, i], per_k[KSEQ, i] = best[0, i], accept(slope + offset / gamma, k)
+            per_k[THRESHOLD_OPTIMUM, i] = best[0, n_ks + i]
             wrong[r] |= gamma != gamma
         recursive_rejection(p[r], q[r], groups, n, ks, per_k[RECURSIVE])
         excess = excess_above(p[r], q[r], groups, n, lossy[0])

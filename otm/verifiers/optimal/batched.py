@@ -52,8 +52,9 @@ from otm._arrays import (
     untracked,
 )
 from otm._numba import compiled
+from otm.drafts.iid import IID
 from otm.errors import InvalidParameter, SolverFailure, Unsupported
-from otm.problem import Problem, check_problem
+from otm.problem import Problem, check_problem, require_law
 from otm.verifiers.base import Verifier, require_support
 from otm.verifiers.optimal.bins import bin_tokens
 from otm.verifiers.optimal.scores import Scores, ScoreTable, TokenScores, scores_of_tokens
@@ -106,6 +107,12 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
             f"prepare_batch prepares the binned optimal verifier; got {verifier!r}. "
             "Pass otm.Optimal(bins=4096), or call otm.prepare row by row."
         )
+    law = require_law(
+        problem,
+        IID,
+        message="Batches hold rows of as many drafts; the problem has {law!r}. Call otm.prepare "
+        "row by row.",
+    )
     plain = [untracked(array) for array in (problem.draft, problem.target)]
     # under torch.no_grad(): the rule keeps no graph alive
     if plain[0] is not problem.draft or plain[1] is not problem.target:
@@ -121,7 +128,7 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
     )
 
     def masses(chunk: slice) -> Array:
-        cells = bin_tokens(*work.wide(chunk), bins, problem.law.k)
+        cells = bin_tokens(*work.wide(chunk), bins, law.contained.steepest)
         places[chunk, :] = namespace(places).astype(cells.index, places.dtype)
         return namespace(places).concat(
             [cells.draft, cells.target, cells.undrafted[:, None]], axis=-1
@@ -134,7 +141,7 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
     built: list[TokenScores] = []
     for row in (row for chunk in binned for row in to_numpy(chunk)):
         built.append(
-            _scores_of_row(row[:bins], row[bins:-1], float(row[-1]), problem, row=len(built))
+            _scores_of_row(row[:bins], row[bins:-1], float(row[-1]), law, problem, row=len(built))
         )
     return BatchedOptimalRule(
         problem=problem,
@@ -151,11 +158,17 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
 
 
 def _scores_of_row(
-    draft: NDArray[Any], target: NDArray[Any], undrafted: float, problem: Problem, *, row: int
+    draft: NDArray[Any],
+    target: NDArray[Any],
+    undrafted: float,
+    law: IID,
+    problem: Problem,
+    *,
+    row: int,
 ) -> TokenScores:
     try:
         return scores_of_tokens(
-            draft, target, problem.law.k, undrafted=undrafted, num_tokens=problem.num_tokens
+            draft, target, law.contained, undrafted=undrafted, num_tokens=problem.num_tokens
         )
     except SolverFailure as error:
         raise SolverFailure(f"Row {row} of the batch, leading axes flattened: {error}") from error
@@ -185,7 +198,7 @@ class BatchedOptimalRule:
     @property
     def num_uniforms(self) -> int:
         """One for each score, one for the accept step, one for the residual draw."""
-        return self.problem.law.k + 2
+        return self.problem.num_drafts + 2
 
     @property
     def lower(self) -> Array:
@@ -227,7 +240,7 @@ class BatchedOptimalRule:
 
         Cost: O(k log pieces) per draw. A device is waited for once, to check the tokens.
         """
-        tokens, flat, shape = self._flatten(drafts, uniforms, self.problem.law.k)
+        tokens, flat, shape = self._flatten(drafts, uniforms, self.problem.num_drafts)
         return namespace(tokens).reshape(self._winners(tokens, flat), shape)
 
     def verify(self, drafts: Array, uniforms: Array) -> tuple[Array, Array]:
@@ -263,7 +276,7 @@ class BatchedOptimalRule:
         """Check the arguments; return tokens `(rows, n, k)`, uniforms `(rows, n, width)` and the
         shape of an answer.
         """
-        batch, k = self.problem.batch_shape, self.problem.law.k
+        batch, k = self.problem.batch_shape, self.problem.num_drafts
         try:
             xp = namespace(self._index, drafts, uniforms)
         except TypeError as error:

@@ -8,11 +8,12 @@ things hold for *any* bins (docs/theory.md, "The binned form"):
 * the selected draft has law s(y) = p(y)·a_b exactly, for each token, so accepting with min(1,
   q(y)/s(y)) is exactly lossless;
 * that verifier accepts lower = Σ_y min(p(y)·a_b, q(y)), so lower ≤ α*;
-* a cut that is a union of bins is a cut, so upper = 1 + min over such cuts [Q − P^k] ≥ α*.
+* a cut that is a union of bins is a cut, so upper = 1 + min over such cuts [Q − b] ≥ α*.
 
-The bins are equally wide in log₂(q/p) from 2⁻²⁴ to k. No finer distinction is needed above k, where
-the optimal level is the constant d ≤ k; below 2⁻²⁴ at most that much acceptance is at stake.
-Everything is a histogram, a scan over bins and a gather: the form for batches and for a GPU.
+The bins are equally wide in log₂(q/p) from 2⁻²⁴ to k, or c of a threshold race. No finer
+distinction is needed above, where the optimal level is a constant d no larger; below 2⁻²⁴ at most
+that much acceptance is at stake. Everything is a histogram, a scan over bins and a gather: the form
+for batches and for a GPU.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ import math
 import numpy as np
 
 from otm._arrays import Array, by_rows, clip, gather, histogram, is_on_host, namespace, quiet, total
+from otm.drafts.curve_cut import CurveLaw
 from otm.errors import InvalidParameter
-from otm.overlap.curve import ratios
+from otm.overlap.curve import Containment, ratios
 from otm.pmf import check_count
-from otm.problem import Problem
+from otm.problem import Problem, require_law
 
 _LOWEST_EXPONENT = -24.0
 _MOST_BINS = 1 << 20
@@ -44,15 +46,15 @@ class Cells:
     undrafted: Array
 
 
-def bin_tokens(draft: Array, target: Array, bins: int, k: int) -> Cells:
-    """Group tokens into bins of log₂(q/p), equally wide on [−24, log₂ k]; whatever lies outside
-    joins the end bins.
+def bin_tokens(draft: Array, target: Array, bins: int, steepest: float) -> Cells:
+    """Group tokens into bins of log₂(q/p), equally wide from −24 to that of the steepest rise of b;
+    whatever lies outside joins the end bins.
 
     Target mass of tokens with p = 0 belongs to no bin. Cost: O(V), one logarithm per token.
     """
     xp = namespace(draft, target)
     p, q = xp.astype(draft, xp.float64, copy=False), xp.astype(target, xp.float64, copy=False)
-    highest = max(1.0, math.log2(k))
+    highest = max(1.0, math.log2(steepest))
     place = ratios(p, q)  # of 0/0, which has no mass, any bin will do
     with quiet():
         place = np.log2(place, out=place) if isinstance(place, np.ndarray) else xp.log2(place)
@@ -81,22 +83,33 @@ def check_bins(bins: object) -> int:
     return count
 
 
+def require_curve(problem: Problem) -> CurveLaw:
+    """Return the problem's law if its b(T) is a function of P(T), or raise `Unsupported`."""
+    return require_law(
+        problem,
+        CurveLaw,  # type: ignore[type-abstract]  # any of its kind
+        message="Bins of q/p serve i.i.d. drafts and threshold races; the problem's law is "
+        "{law!r}. Use otm.optimum.",
+    )
+
+
 def bracket_ends(problem: Problem, bins: int) -> Array:
     """Return `optimal_bracket`'s lower and upper ends stacked, `(2, ...)`."""
-    return by_rows(lambda p, q: _bracket(p, q, bins, problem.law.k), problem.draft, problem.target)
+    size = require_curve(problem).contained
+    return by_rows(lambda p, q: _bracket(p, q, bins, size), problem.draft, problem.target)
 
 
-def _bracket(draft: Array, target: Array, bins: int, k: int) -> Array:
+def _bracket(draft: Array, target: Array, bins: int, size: Containment) -> Array:
     xp = namespace(draft, target)
-    cells = bin_tokens(draft, target, bins, k)
-    levels, gain = _levels(cells, k)
+    cells = bin_tokens(draft, target, bins, size.steepest)
+    levels, gain = _levels(cells, size)
     p, q = xp.astype(draft, xp.float64, copy=False), xp.astype(target, xp.float64, copy=False)
     lower = total(xp.minimum(p * gather(levels, cells.index), q))
     return xp.stack([xp.clip(lower, 0.0, 1.0), 1.0 - xp.clip(gain, 0.0, 1.0)], axis=0)
 
 
-def _levels(cells: Cells, k: int) -> tuple[Array, Array]:
-    """Return a_b = clip(Q_b/P_b, c, d) `(..., bins)` and max_T [P(T)^k − Q(T)] over unions of bins,
+def _levels(cells: Cells, size: Containment) -> tuple[Array, Array]:
+    """Return a_b = clip(Q_b/P_b, c, d) `(..., bins)` and max_T [b(T) − Q(T)] over unions of bins,
     batched.
     """
     xp, bins = namespace(cells.draft), int(cells.draft.shape[-1])
@@ -106,7 +119,7 @@ def _levels(cells: Cells, k: int) -> tuple[Array, Array]:
     outside = xp.concat([zero, xp.cumulative_sum(p, axis=-1)], axis=-1)
     above = xp.concat([zero, xp.cumulative_sum(q, axis=-1)], axis=-1)
     with quiet():
-        contained = xp.exp(k * xp.log1p(-xp.clip(outside, 0.0, 1.0)))
+        contained = xp.exp(size.logarithm(xp.clip(outside, 0.0, 1.0)))
     # With every bin outside, T = ∅ holds nothing, whatever rounding left of 1 − C.
     empty = xp.arange(bins + 1, device=outside.device) == bins
     contained = xp.where(empty, 0.0, contained)
@@ -115,16 +128,16 @@ def _levels(cells: Cells, k: int) -> tuple[Array, Array]:
     held = gather(contained, cut)
     with quiet():
         ratio = xp.where(p > 0, q / p, xp.zeros_like(p))
-    # Σ_T p·max(r, c) = P(T)^k on the last bins, and Σ p·min(r, d) = 1 − P(T)^k off T, the mirror
+    # Σ_T p·max(r, c) = b(T) on the last bins, and Σ p·min(r, d) = 1 − b(T) off T, the mirror
     # image: min(r, d) = −max(−r, −d).
     c = _lift(cells.draft, cells.target, xp.flip(ratio, axis=-1), bins - cut, held)
     d = -_lift(p, -q, -ratio, cut, held - 1.0)
-    c, d = xp.clip(c, 0.0, None), xp.clip(d, None, float(k))
+    c, d = xp.clip(c, 0.0, None), xp.clip(d, None, size.steepest)
     # c ≤ d makes this one clip, but where P(Tᶜ) is 1e-300 rounding leaves nothing of d, which must
     # not reach into T.
     off = xp.arange(bins, device=outside.device) < cut
     levels = xp.where(off, xp.minimum(ratio, xp.maximum(c, d)), xp.maximum(ratio, c))
-    levels = xp.ones_like(levels) if k == 1 else levels
+    levels = xp.ones_like(levels) if size.steepest == 1.0 else levels
     return xp.flip(levels, axis=-1), xp.max(gains, axis=-1) - 1.0
 
 

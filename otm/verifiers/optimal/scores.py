@@ -3,7 +3,9 @@ rejection step.
 
 For k i.i.d. drafts from p and a target q on V tokens, this module builds a verifier that is exactly
 lossless and exactly optimal in O(V log V) at most, and verifies in O(k log V). It is a selection
-scheme: pick one draft, then accept or replace it.
+scheme: pick one draft, then accept or replace it. All that it asks of the drafts is that they are
+independent given their number, and b(x) = E x^number, convex from (0, 0) to (1, 1): x^k below is
+b(x), k x^{k−1} is b′(x), for the geometric number of a threshold race as well.
 
 **1. Which law can a selected draft have?** If one of the drafts is selected by any rule and s is
 its law, then s(B) ≥ P(B)^k for every token set B, since the selected token lies in B when all
@@ -14,7 +16,7 @@ the lines is enough too.
 
 **2. The best such law.** Single-draft rejection on a draft of law s accepts Σ min(s, q). Let T, a
 prefix of supp p in ascending order of r = q/p, attain the minimum of Q(T) − P(T)^k, so that α* = 1
-+ Q(T) − P(T)^k (`otm.drafts.iid_cut`). Take
++ Q(T) − P(T)^k (`otm.drafts.curve_cut`). Take
 
     s = p · a,   a = clip(r, c, d),
     c with Σ_T p·max(r, c) = P(T)^k,   d with Σ_{off T} p·min(r, d) = 1 − P(T)^k.
@@ -88,14 +90,13 @@ from otm._arrays import (
     UNIT_ROUNDOFF,
     Array,
     gather,
-    integer_power,
     namespace,
     quiet,
     running_sum,
     search_rows,
 )
 from otm.errors import SolverFailure
-from otm.overlap.curve import LARGEST_MULTIPLIED_POWER, NEGLIGIBLE, ratios
+from otm.overlap.curve import NEGLIGIBLE, Containment, containments, ratios
 from otm.overlap.lumped_row import Steps
 from otm.verifiers.optimal.score_pieces import score_pieces
 
@@ -157,7 +158,7 @@ class Scores:
     all others.
 
     Attributes:
-        k: number of drafts.
+        size: number of drafts.
         num_tokens: how many tokens' masses were summed, which the rounding bounds count.
         level: E[g(U)] asked of each atom, strictly ascending, `(n + 1,)`; level[0] = −1.
         mass: probability that a draft uses the atom, `(n + 1,)`; mass[0] = 0.
@@ -166,7 +167,7 @@ class Scores:
         length: length of each piece.
     """
 
-    k: int
+    size: Containment
     num_tokens: int
     level: Vector
     mass: Vector
@@ -187,13 +188,9 @@ class Scores:
         """E[g(U)] of each atom as the pieces have it, `(n + 1,)`: the level up to rounding; 0 for
         the sentinel.
         """
-        top = 1.0 - self.gap
         with quiet():
-            share = np.where(top > self.length, self.length / top, 1.0)
-            moments = np.exp(self.k * np.log1p(-self.gap)) * -np.expm1(self.k * np.log1p(-share))
-        sums = np.bincount(
-            self.owner, weights=np.where(top > 0, moments, 0.0), minlength=len(self.level)
-        )
+            moments = self.size.gained(self.gap, self.length)
+        sums = np.bincount(self.owner, weights=moments, minlength=len(self.level))
         return np.divide(sums, self.measure, out=np.zeros_like(sums), where=self.measure > 0)
 
     @property
@@ -215,7 +212,7 @@ class Scores:
           the score laws and the uniform one
         * moment: Σ mass·|achieved − level|, twice the distance in total variation between the
           planned and the true selection law
-        * core: largest excess of P(B)^k over s(B) on sets of low levels; lines of G make the atoms'
+        * core: largest excess of b(B) over s(B) on sets of low levels; lines of G make the atoms'
           ends enough
         * mass: |Σ mass − 1| and |Σ mass·achieved − 1|, the larger
         """
@@ -227,7 +224,7 @@ class Scores:
         selected = self.mass * self.achieved
         outside = np.minimum(np.cumsum(self.mass[::-1]), 1.0)
         with quiet():
-            bound = -np.expm1(self.k * np.log1p(-outside))
+            bound = -np.expm1(self.size.logarithm(outside))
         return {
             "tiling": float(tiling.max()),
             "length": float(np.abs(self.measure - self.mass).sum()),
@@ -293,6 +290,20 @@ class Scores:
         ]
         return found
 
+    def below(self, levels: Vector) -> Vector:
+        """Return Pr(score ≤ u) of tokens of these levels at the ends of all pieces from u = 0 up,
+        `(..., pieces + 1)`.
+        """
+        atom, theta = self.between(levels)
+        theta = theta[..., None]
+        atoms, at = np.unique(
+            np.concatenate([atom, np.minimum(atom + 1, self.num_atoms)]), return_inverse=True
+        )
+        table = self.distributions(atoms)
+        lower, upper = np.split(at.reshape(2 * len(levels), *levels.shape[1:]), 2)
+        ends: Vector = (1.0 - theta) * table[lower] + theta * table[upper]
+        return ends
+
     def winning(self, levels: Vector) -> Vector:
         """Return Pr(draft i has the largest score) for drafts of these levels, `(n, k)`; drafts
         that never win get 0.
@@ -302,14 +313,7 @@ class Scores:
         exactly. Cost: O(n · k² · pieces).
         """
         k = levels.shape[-1]
-        atom, theta = self.between(levels)
-        theta = theta[..., None]
-        atoms, at = np.unique(
-            np.concatenate([atom, np.minimum(atom + 1, self.num_atoms)]), return_inverse=True
-        )
-        table = self.distributions(atoms)
-        lower, upper = np.split(at.reshape(2 * len(levels), k), 2)
-        ends = (1.0 - theta) * table[lower] + theta * table[upper]
+        ends = self.below(levels)
         rise = np.diff(ends, axis=-1)
         nodes, weights = np.polynomial.legendre.leggauss((k + 1) // 2)
         inside = ends[..., :-1, None] + rise[..., None] * (0.5 + 0.5 * nodes)
@@ -344,10 +348,9 @@ class Selection:
 
     Attributes:
         low: c, lower end of the clip.
-        high: d, upper end of the clip, at most k: G ends at (1, 1) above x^k, whose slope there is
-            k.
+        high: d, upper end of the clip, at most b′(1): G ends at (1, 1) above b.
         cut: how many steps of supp p lie outside T.
-        gain: P(T)^k − Q(T) = 1 − α*.
+        gain: b(T) − Q(T) = 1 − α*.
     """
 
     low: float
@@ -356,32 +359,35 @@ class Selection:
     gain: float
 
 
-def optimal_selection(steps: Steps, undrafted: float, k: int) -> tuple[Steps, Selection]:
+def optimal_selection(steps: Steps, undrafted: float, size: Containment) -> tuple[Steps, Selection]:
     """Find the cut and the clip a = clip(q/p, c, d), and resolve the steps that matter: those
     around the cut and around c and d.
 
     Args:
         steps: of supp p.
         undrafted: target mass off supp p.
-        k: number of drafts, at least 2.
+        size: number of drafts, more than 1.
 
     Cost: one scan, twice or three times where steps are lumped. Accuracy: c and d solve their
         equations to a few units in the last
     place of sums.
     """
     while True:
-        found, hiding = _select(steps, undrafted, k)
+        found, hiding = _select(steps, undrafted, size)
         if not len(hiding):
             return steps, found
         steps = steps.resolve(hiding)
 
 
-def _select(steps: Steps, undrafted: float, k: int) -> tuple[Selection, NDArray[np.int64]]:
+def _select(
+    steps: Steps, undrafted: float, size: Containment
+) -> tuple[Selection, NDArray[np.int64]]:
     """Take the best cut between steps, and list the lumped ones that may hide a better one, or its
     c or d, or lie next to it.
     """
     n, outside, above = len(steps.draft), steps.above_draft, steps.above_target
-    gains = _powers(outside, k)
+    with quiet():
+        ((_, gains),) = containments(outside, [size])
     hiding = np.zeros(n, dtype=bool)
     if steps.lumped.any():
         hiding |= _may_hide_the_cut(steps, gains)
@@ -391,16 +397,17 @@ def _select(steps: Steps, undrafted: float, k: int) -> tuple[Selection, NDArray[
     if gain <= undrafted:  # the empty complement: T = supp p
         cut, gain = 0, undrafted
     c_outside = float(steps.draft[:cut].sum())
-    exponent = -math.inf if cut == n or c_outside >= 1.0 else k * math.log1p(-c_outside)
-    low, high = 0.0, float(k)
-    if cut < n:  # Σ_T p·max(r, c) = P(T)^k, by ascending ratios
+    is_empty = cut == n or c_outside >= 1.0
+    exponent = -math.inf if is_empty else float(size.logarithm(np.float64(c_outside)))
+    low, high = 0.0, size.steepest
+    if cut < n:  # Σ_T p·max(r, c) = b(T), by ascending ratios
         p, q, lowest, highest = (
             each[cut:][::-1] for each in (steps.draft, steps.target, steps.low, steps.high)
         )
         level, around = _lift(p, q, highest, math.exp(exponent))
         low = max(low, level)
         hiding[cut:][::-1][around] |= low > lowest[around]
-    if cut > 0:  # Σ p·min(r, d) = 1 − P(T)^k off T: the mirror image, min(r, d) = −max(−r, −d)
+    if cut > 0:  # Σ p·min(r, d) = 1 − b(T) off T: the mirror image, min(r, d) = −max(−r, −d)
         p, q, lowest, highest = (
             each[:cut] for each in (steps.draft, steps.target, steps.low, steps.high)
         )
@@ -422,16 +429,6 @@ def _may_hide_the_cut(steps: Steps, contained: Vector) -> NDArray[np.bool_]:
     highest = np.minimum(highest, contained + np.append(0.0, above[:-1]) + steps.high * p)
     best = max(1.0, float((contained + above).max()))
     return np.asarray(highest > best + NEGLIGIBLE)
-
-
-def _powers(outside: Vector, k: int) -> Vector:
-    """Return (1 − C)^k in a new array."""
-    if k <= LARGEST_MULTIPLIED_POWER:
-        return np.asarray(integer_power(np.maximum(1.0 - outside, 0.0), k))
-    with quiet():
-        work = np.log1p(-np.minimum(outside, 1.0))
-        work *= k
-        return np.exp(work, out=work)
 
 
 def _lift(p: Vector, q: Vector, largest: Vector, mass: float) -> tuple[float, slice]:
@@ -502,10 +499,10 @@ class Nodes:
         return _running(self.mass, self.mass_after), _running(self.moment, self.moment_after)
 
     def split_in_core(
-        self, u: NDArray[np.int64], v: NDArray[np.int64], k: int
+        self, u: NDArray[np.int64], v: NDArray[np.int64], size: Containment
     ) -> NDArray[np.bool_]:
-        """Whether splitting what lies strictly between nodes u and v keeps G above x^k, seen from
-        the top: U ≤ 1 − (1 − C)^k.
+        """Whether splitting what lies strictly between nodes u and v keeps G above b, seen from
+        the top: U ≤ 1 − b(1 − C).
         """
         outside, selected = self.above
         mass, moment = (
@@ -520,7 +517,7 @@ class Nodes:
                 0.0,
             )
             at = np.minimum(outside[u] + upper, 1.0)
-            bound = -np.expm1(k * np.log1p(-at))
+            bound = -np.expm1(size.logarithm(at))
         # Levels that are equal need no split. A violation within rounding moves the law by as much;
         # halving would not mend it.
         return np.asarray(
@@ -535,14 +532,16 @@ def _running(own: Vector, after: Vector) -> Vector:
     return np.asarray(running_sum(own + np.append(0.0, after[:-1])))
 
 
-def choose_atoms(nodes: Nodes, cut: int, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def choose_atoms(
+    nodes: Nodes, cut: int, size: Containment
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the nodes whose levels become atoms, ascending, with first and last; all other mass is
     split between two.
 
     Args:
         nodes: what there is to choose from.
         cut: number of nodes off T.
-        k: number of drafts.
+        size: number of drafts.
 
     Returns:
         The nodes, and the lumped steps that cannot be split between their own ends and must be
@@ -555,7 +554,7 @@ def choose_atoms(nodes: Nodes, cut: int, k: int) -> tuple[NDArray[np.int64], NDA
     at = np.unique(around[(around >= 0) & (around < n)])
     while True:
         u, v = at[:-1], at[1:]
-        fails = ~nodes.split_in_core(u, v, k)
+        fails = ~nodes.split_in_core(u, v, size)
         halved = fails & (v - u > 1)
         if not halved.any():
             steps = nodes.step[u[fails]] if len(nodes.step) == n else nodes.step[:0]
@@ -563,7 +562,7 @@ def choose_atoms(nodes: Nodes, cut: int, k: int) -> tuple[NDArray[np.int64], NDA
         at = np.union1d(at, (u[halved] + v[halved]) // 2)
 
 
-def build_scores(nodes: Nodes, at: NDArray[np.int64], k: int, num_tokens: int) -> Scores:
+def build_scores(nodes: Nodes, at: NDArray[np.int64], size: Containment, num_tokens: int) -> Scores:
     """Build the pieces for atoms at these nodes, ascending, with first and last.
 
     Raises:
@@ -593,21 +592,22 @@ def build_scores(nodes: Nodes, at: NDArray[np.int64], k: int, num_tokens: int) -
         mass[:-1] += upper
         mass[1:] += whole - upper
     atoms, which = np.unique(level, return_inverse=True)
-    scores = _from_pieces(np.maximum(np.bincount(which, weights=mass), 0.0), atoms, k, num_tokens)
+    mass = np.maximum(np.bincount(which, weights=mass), 0.0)
+    scores = _from_pieces(mass, atoms, size, num_tokens)
     scores.check()
     return scores
 
 
-def _from_pieces(mass: Vector, atoms: Vector, k: int, num_tokens: int) -> Scores:
+def _from_pieces(mass: Vector, atoms: Vector, size: Containment, num_tokens: int) -> Scores:
     heavy = mass >= _SMALLEST
     mass, atoms = mass[heavy], atoms[heavy]
-    owners, lengths = score_pieces(mass.tolist(), atoms.tolist(), k)
+    owners, lengths = score_pieces(mass.tolist(), atoms.tolist(), size)
     owner, length = np.asarray(owners, dtype=np.int64) + 1, np.asarray(lengths, dtype=np.float64)
     # never cumsum − length, which loses the small gaps that large k looks at
     gap = np.append(0.0, np.cumsum(length)[:-1])
     order = np.argsort(owner, kind="stable")
     return Scores(
-        k=k,
+        size=size,
         num_tokens=num_tokens,
         level=np.append(-1.0, atoms),
         mass=np.append(0.0, mass),
@@ -653,13 +653,18 @@ class TokenScores:
 
 
 def scores_of_tokens(
-    draft: Vector, target: Vector, k: int, *, undrafted: float = 0.0, num_tokens: int | None = None
+    draft: Vector,
+    target: Vector,
+    size: Containment,
+    *,
+    undrafted: float = 0.0,
+    num_tokens: int | None = None,
 ) -> TokenScores:
     """Build the optimal scores for drafts from p and target q.
 
     Args:
         draft, target: masses `(V,)`; each sums to 1, the target together with `undrafted`.
-        k: number of drafts.
+        size: number of drafts.
         undrafted: target mass on tokens that are left out of both arrays because p = 0 there.
         num_tokens: how many masses were summed for these two arrays, if they are those of bins.
 
@@ -671,10 +676,10 @@ def scores_of_tokens(
     tokens with p > 0 and some twenty passes over them.
     """
     summed = len(draft) if num_tokens is None else num_tokens
-    if k == 1:
+    if size.steepest == 1.0:
         gain = 1.0 - float(np.minimum(draft, target).sum())
         return TokenScores(
-            _from_pieces(np.ones(1), np.ones(1), k, summed), 1.0, 1.0, gain, draft, target
+            _from_pieces(np.ones(1), np.ones(1), size, summed), 1.0, 1.0, gain, draft, target
         )
     p, q = draft, target
     if draft.min() == 0:
@@ -683,11 +688,11 @@ def scores_of_tokens(
         p, q = draft[live], target[live]
     steps = Steps.of(p, q)
     while True:
-        steps, chosen = optimal_selection(steps, undrafted, k)
+        steps, chosen = optimal_selection(steps, undrafted, size)
         nodes, cut = Nodes.of(steps, chosen)
-        at, hiding = choose_atoms(nodes, cut, k)
+        at, hiding = choose_atoms(nodes, cut, size)
         if not len(hiding):
             break
         steps = steps.resolve(hiding)
-    scores = build_scores(nodes, at, k, summed)
+    scores = build_scores(nodes, at, size, summed)
     return TokenScores(scores, chosen.low, chosen.high, chosen.gain, draft, target)

@@ -15,15 +15,24 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, inverse_cdf, quiet
 from otm._numba import compiled
-from otm.drafts.base import MAX_SEQUENCES
+from otm.drafts.base import MAX_SEQUENCES, readable, rows_of_members
 from otm.drafts.iid import IID
+from otm.drafts.threshold_race import ThresholdRace
 from otm.errors import TooLarge
 from otm.overlap.curve import ratios
 from otm.overlap.rows import SHORTEST_BINNED
 from otm.problem import Problem
-from otm.results import Definition
-from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
-from otm.verifiers.optimal.bins import bin_tokens, bracket_ends, check_bins
+from otm.results import Coupling, Definition
+from otm.verifiers.base import (
+    Conditional,
+    Shared,
+    Verifier,
+    coupling_of_sets,
+    enumerated_acceptance,
+    members,
+    require_state,
+)
+from otm.verifiers.optimal.bins import bin_tokens, bracket_ends, check_bins, require_curve
 from otm.verifiers.optimal.scores import Scores, TokenScores, Vector, scores_of_tokens
 from otm.verifiers.rules import single_draft_rejection
 
@@ -37,8 +46,10 @@ class Optimal(Verifier):
     """Give every draft an independent score, select the largest, accept it with probability min(1,
     q/s), else draw from (q − s)₊.
 
-    α = α* = 1 + min_T [Q(T) − P(T)^k], which no verifier of k i.i.d. drafts exceeds. s =
-    p·clip(q/p, c, d) is the law of the selected draft (`otm.verifiers.optimal.scores`). With
+    α = α* = 1 + min_T [Q(T) − b(T)], b(T) = P(T)^k, which no verifier of k i.i.d. drafts exceeds. s
+    = p·clip(q/p, c, d) is the law of the selected draft (`otm.verifiers.optimal.scores`). Of a
+    threshold race the drafts are taken as i.i.d. draws until a coin of probability 1/c stops them,
+    each draw scored, repetitions too; how many come is not asked. With
     `bins`, tokens of similar q/p share their scores: the output law is still exactly the target's,
     and the acceptance is the lower end of `otm.bounds.optimal_bracket`.
 
@@ -52,7 +63,7 @@ class Optimal(Verifier):
         TooLarge: for the acceptance by membership with `bins`, beyond four million draft sequences
             (by="rule" is always exact), and for the kernel given more than 512 drafts.
 
-    Lossless. Law: IID(k), any k. By rule and by membership agree without bins.
+    Lossless. Laws: IID(k), any k; ThresholdRace(c). By rule and by membership agree without bins.
     Cost: `prepare` a scan of bins where numba is installed and V is large, less than an argsort of
         the vocabulary; else one sort,
     about three argsorts; and 5 µs per atom in plain Python: below a hundred atoms on language
@@ -77,7 +88,7 @@ class Optimal(Verifier):
         "i.i.d. drafts accepts more"
     )
     lossless = True
-    laws = (IID,)
+    laws = (IID, ThresholdRace)
 
     bins: int | None = None
 
@@ -85,37 +96,47 @@ class Optimal(Verifier):
         if self.bins is not None:
             object.__setattr__(self, "bins", check_bins(self.bins))
 
-    def prepare(self, problem: Problem) -> OptimalRule:
+    def prepare(self, problem: Problem) -> OptimalRule | OptimalRaceRule:
         """Find the law of the selected draft, build the score pieces and check them."""
-        p, q, k = problem.draft, problem.target, problem.law.k
-        if self.bins is None:
-            built, cells = scores_of_tokens(p, q, k), None
-        else:
-            # A bin is a token of the collapsed problem; its own tokens share its level, so s = p·a
-            # holds for each of them.
-            binned = bin_tokens(p, q, self.bins, k)
-            cells = binned.index
-            built = scores_of_tokens(
-                binned.draft, binned.target, k, undrafted=binned.undrafted, num_tokens=len(p)
-            )
-        return OptimalRule(problem=problem, built=built, cells=cells)
+        rule = optimal_rule(problem, self.bins)
+        is_race = isinstance(problem.law, ThresholdRace)
+        return OptimalRaceRule(problem=problem, of_list=rule) if is_race else rule
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return α*; with bins the rule's acceptance in closed form, membership by enumeration."""
         if self.bins is None:
-            return problem.law.optimal_values(problem.draft, problem.target, [problem.law.k])[0]
+            return problem.law.optimal_value(problem.draft, problem.target)
         if by == "rule":
             return bracket_ends(problem, self.bins)[0]
         single = problem.single(purpose="Acceptance by membership of the binned verifier")
-        if single.law.num_sequences(single.num_tokens) > MAX_SEQUENCES:
+        sequences = single.law.num_sequences(single.num_tokens)
+        if sequences > MAX_SEQUENCES:
             raise TooLarge(
                 f"Acceptance by membership of {self!r} is enumerated up to {MAX_SEQUENCES:,} draft "
-                "sequences; this problem has "
-                f"{single.num_tokens}^{single.law.k}. It lies between by='rule', which is exact at "
-                "any size, and "
-                "otm.optimal_acceptance; otm.estimate gives an interval."
+                f"sequences; this problem has {readable(sequences)}. It lies between by='rule', "
+                "which is exact at any size, and otm.optimal_acceptance; otm.estimate gives an "
+                "interval."
             )
-        return np.asarray(enumerated_acceptance(self.prepare(single), by))
+        rule = self.prepare(single)
+        if isinstance(rule, Shared):
+            return np.asarray(rule.joint().acceptance)
+        return np.asarray(enumerated_acceptance(rule, by))
+
+
+def optimal_rule(problem: Problem, bins: int | None = None) -> OptimalRule:
+    """Return the rule of `Optimal(bins=bins)` for a list of i.i.d. drafts of a problem of one row,
+    whose number may be random.
+    """
+    p, q, size = problem.draft, problem.target, require_curve(problem).contained
+    if bins is None:
+        return OptimalRule(problem=problem, built=scores_of_tokens(p, q, size), cells=None)
+    # A bin is a token of the collapsed problem; its own tokens share its level, so s = p·a holds
+    # for each of them.
+    binned = bin_tokens(p, q, bins, size.steepest)
+    built = scores_of_tokens(
+        binned.draft, binned.target, size, undrafted=binned.undrafted, num_tokens=len(p)
+    )
+    return OptimalRule(problem=problem, built=built, cells=binned.index)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -194,7 +215,7 @@ class OptimalRule(Conditional):
     @property
     def num_uniforms(self) -> int:
         """One for each score, one for the accept step, one for the residual draw."""
-        return self.problem.law.k + 2
+        return self.problem.num_drafts + 2
 
     def select(self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64]) -> Any:
         """Return the draft with the largest score, for drafts `(k,)` or `(n, k)` and as many
@@ -254,3 +275,62 @@ class OptimalRule(Conditional):
         one, level = np.ones(1), np.full((1, 1), self.built.high)  # all tokens in one bin
         index, row = np.zeros(p.shape, dtype=np.int16), np.zeros(1, dtype=np.int64)
         return np.asarray(draws.binned(p, q, one, one, index, level, row, uniforms[None])[0])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OptimalRaceRule(Shared):
+    """The prepared optimal verifier of a threshold race, whose drafts come as i.i.d. draws in turn.
+
+    The state is these draws with their repetitions, `(n, most_in_turn)`, −1 behind the last.
+
+    Attributes:
+        of_list: what it does with such a list.
+    """
+
+    of_list: OptimalRule
+
+    @property
+    def _law(self) -> ThresholdRace:
+        assert isinstance(self.problem.law, ThresholdRace), self.problem.law
+        return self.problem.law
+
+    @property
+    def num_draft_uniforms(self) -> int:
+        """One for the number of draws, one for each that there can be."""
+        return self._law.most_in_turn + 1
+
+    @property
+    def num_uniforms(self) -> int:
+        """One for each score, one for the accept step, one for the residual draw."""
+        return self._law.most_in_turn + 2
+
+    def draw(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Draw in turn; the drafts are the different tokens drawn."""
+        state = self._law.draw_in_turn(self.problem.draft, uniforms)
+        return rows_of_members(members(state, self.problem.num_tokens)), state
+
+    def verify(
+        self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Select from the list by scores; accept where η < q/s, else draw from the residual."""
+        return self.of_list.verify(require_state(state), uniforms, None)
+
+    def joint(self) -> Coupling:
+        """Integrate over the largest score: it is y's and below u, and all draws lie in T, with
+        density p(y) dF_y(u) b′(Σ_T p F(u)), piece by piece.
+        """
+        rule, p = self.of_list, self.problem.draft
+        below = p[:, None] * rule.scores.below(rule.level)
+        keep = rule.keep(np.arange(len(p)))
+
+        def inside(held: NDArray[np.bool_]) -> NDArray[np.float64]:
+            """Return Pr(all draws lie in T, output = y), `(V,)`."""
+            mass = below[held].sum(axis=0)
+            gains = -np.diff(self._law.contained.of(1.0 - np.minimum(mass, 1.0)))
+            with quiet():
+                rates = np.where(np.diff(mass) > 0, -gains / np.diff(mass), 0.0)
+            selected = np.where(held, np.diff(below) @ rates, 0.0)
+            rejected = (selected * (1.0 - keep)).sum()
+            return np.asarray(selected * keep + rejected * rule.residual)
+
+        return coupling_of_sets(self.problem, inside)

@@ -750,6 +750,7 @@ def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> Non
     optima = {
         "optimum_iid": "optimum, i.i.d. drafts (otm.Optimal)",
         "greedy_optimal_greedy": "optimum, greedy drafts (otm.GreedyOptimal)",
+        "optimum_threshold_race": "optimum, threshold race drafts (otm.Optimal)",
     }
     for column in columns:
         stem = column.name.rsplit("_k", 1)[0]

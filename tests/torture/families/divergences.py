@@ -72,6 +72,8 @@ COLUMNS: dict[str, Callable[[Row], Decimal]] = {
     "naive_greedy": lambda row: oracles.naive(_under(row, "Greedy")),
     "spechub_greedy": lambda row: oracles.optimum(_under(row, "Greedy")),
     "naive_top_k": lambda row: oracles.naive(_under(row, "TopK")),
+    "optimum_threshold_race": lambda row: oracles.optimum(_under(row, "ThresholdRace")),
+    "race_threshold_race": oracles.threshold_race,
     "poisson_representation_lower_without_replacement": oracles.poisson_representation,
     "lenience_iid": functools.partial(oracles.lenience, factor=2),
     "typical_acceptance_iid": oracles.typical_acceptance,

@@ -31,7 +31,7 @@ from tests.torture.calls import (
 from tests.torture.problems import Case, Row
 from tests.torture.promises import UNIT_ROUNDOFF, Bound, Promise, Rows, promised
 
-LAWS = ("WithoutReplacement", "Greedy", "Product", "TopK")
+LAWS = ("WithoutReplacement", "Greedy", "Product", "TopK", "ThresholdRace")
 GATE = 3 * 40 * UNIT_ROUNDOFF
 NODES = absolute(
     1e-14 + GATE, "1e-14 and the gate's rounding", 'docs/theory.md, "Without replacement"'
@@ -42,6 +42,11 @@ CHOICE = absolute(
     1e-13, "1e-13, quadrature", 'docs/theory.md, "The optimal verifier without replacement"'
 )
 SEARCH = absolute(1e-6 + 1e-13, "1e-6, the tolerance", "docstring")
+SETS = absolute(
+    3.2e-11,
+    "3.2e-11: inclusion and exclusion, and sets of less than 1e-12 left out",
+    'docs/theory.md, "Threshold races"',
+)
 SCORES = absolute(1e-12, "1e-12", 'docs/theory.md, "Score blocks"')
 KERNEL = Bound(
     lambda row, truth: 32 * (len(row.q) + min(row.k, 64) + 8) * UNIT_ROUNDOFF,
@@ -53,6 +58,7 @@ BOUNDS = {
     "Product": absolute(1e-11, "1e-11, the certified gap"),
     "Greedy": POWERS,
     "TopK": POWERS,
+    "ThresholdRace": POWERS,
 }
 
 
@@ -158,7 +164,7 @@ def _kernels(verifier: otm.Verifier) -> Callable[[Case], Rows]:
     def call(case: Case) -> Rows:
         found, races = (
             oracles.sequences(case.rows[0]),
-            isinstance(verifier, otm.Race | otm.ListRace),
+            isinstance(otm.prepare(verifier, case.problem), otm.verifiers.Shared),
         )
         # Joint laws that are quadratures leave too little to condition on where the drafts hardly
         # ever come.
@@ -180,7 +186,7 @@ def _with_left_out(bound: Bound) -> Bound:
     """Return the bound of a kernel's law; with quadratures 27 sequences of up to 1e-12 are left
     out.
     """
-    return bound.plus(3e5) if bound is QUADRATURE else bound.plus(100)
+    return bound.plus(3e5) if bound in (QUADRATURE, SETS) else bound.plus(100)
 
 
 LOSSLESS: list[tuple[otm.Verifier, str, Bound]] = [
@@ -203,6 +209,11 @@ LOSSLESS: list[tuple[otm.Verifier, str, Bound]] = [
     (otm.Naive(), "Product", KERNEL),
     (otm.TransportPlan(), "Product", CERTIFIED),
     (otm.Naive(), "TopK", KERNEL),
+    (otm.Naive(), "ThresholdRace", KERNEL),
+    (otm.Race(), "ThresholdRace", SETS),
+    (otm.Optimal(), "ThresholdRace", SETS),
+    (otm.Optimal(bins=4), "ThresholdRace", SETS),
+    (otm.TransportPlan(), "ThresholdRace", CERTIFIED),
 ]
 
 BISECTION = "bisection in 60 digits"
@@ -231,6 +242,8 @@ VALUES: list[tuple[otm.Verifier, str, Bound, Any, str]] = [
         oracles.race,
         "the integral expanded term by term, exactly",
     ),
+    (otm.Race(), "ThresholdRace", SETS, oracles.threshold_race, SIXTY),
+    (otm.Optimal(), "ThresholdRace", SETS, oracles.optimum, ENUMERATED),
 ]
 
 SINGLE = of_law("IID", rows=(1,), kinds=("float64",))
@@ -294,6 +307,16 @@ ENUMERATIONS = [
         ours(oracles.recursive_rejection),
         KERNEL,
         "every path, exactly",
+        5,
+    ),
+    Promise(
+        "otm.Race",
+        "exact",
+        of_law("ThresholdRace", tokens=(1, 2, 3, 4, 5, 6), counts=(1, 2, 3, 50)),
+        accepted(otm.Race()),
+        ours(oracles.threshold_race),
+        KERNEL,
+        SIXTY,
         5,
     ),
     Promise(

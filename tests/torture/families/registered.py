@@ -23,7 +23,7 @@ from tests.torture.frame import Trial, family
 from tests.torture.problems import Case, Row
 from tests.torture.promises import Promise, promised_by_default, trials, unnamed
 
-LAWS = ("IID", "WithoutReplacement", "Greedy", "TopK")
+LAWS = ("IID", "WithoutReplacement", "Greedy", "TopK", "ThresholdRace")
 COUNTS = (1, 2, 3)
 CLOSE = absolute(1e-12, "1e-12")
 

@@ -17,6 +17,7 @@ import otm
 from otm import IID, Optimal, Problem
 from otm.drafts.base import enumerate_drafts
 from otm.errors import SolverFailure
+from otm.overlap.curve import Containment
 from otm.verifiers.base import enumerated_acceptance
 from otm.verifiers.optimal.score_pieces import moment, upper_gap
 from otm.verifiers.optimal.scores import Nodes, Scores, build_scores
@@ -178,7 +179,7 @@ def test_atoms_at_some_levels_select_like_atoms_at_all() -> None:
         rule = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(k)))
         order = np.argsort(rule.level)[::-1]
         level = rule.level[order]
-        scores = build_scores(nodes_of(p[order], level), np.arange(V), k, V)
+        scores = build_scores(nodes_of(p[order], level), np.arange(V), Containment(k=k), V)
         assert rule.scores.num_atoms <= scores.num_atoms
         assert abs(p[order] * scores.mean(level) - rule.selection_law[order]).sum() <= rounding(
             V, k
@@ -210,22 +211,29 @@ def test_ratios_that_leave_no_room_make_every_token_an_atom(k: int, V: int) -> N
 
 @settings(max_examples=200)
 @given(
-    st.sampled_from([2, 3, 4, 9, 64, 1000, 10**6]),
+    st.sampled_from(
+        [
+            *(Containment(k=k) for k in (2, 3, 4, 9, 64, 1000, 10**6)),
+            *(Containment(c=c) for c in (1.001, 2.0, 30.0, 1e6)),
+        ]
+    ),
     st.floats(1e-12, 1.0),
     st.floats(0.0, 1.0),
 )
-def test_places_invert_moments(k: int, width: float, at: float) -> None:
-    gap = at * (1 - width) / max(1, k / 20) if width < 0.9 else at * (1 - width)
-    value = moment(gap, width, k)
+def test_places_invert_moments(size: Containment, width: float, at: float) -> None:
+    (c, k), steep = size, size.steepest
+    gap = at * (1 - width) / max(1, steep / 20) if width < 0.9 else at * (1 - width)
+    value = moment(gap, width, size)
     with mpmath.workdps(60):
         top = 1 - mpmath.mpf(gap)
-        truth = top**k - (top - width if top > width else 0) ** k
+        ends = [x / (x + c * (1 - x)) for x in (top, top - width if top > width else 0)]
+        truth = ends[0] ** k - ends[1] ** k
         # k log1p(−h) has relative error 2u and absolute size up to 745 before the moment
         # underflows; width/(1−h) likewise.
         assert abs(value - truth) <= 3000 * UNIT_ROUNDOFF * truth + 1e-300
-    found = upper_gap(width, value, k)
+    found = upper_gap(width, value, size)
     assert 0 <= found <= 1 - width
-    assert moment(found, width, k) == pytest.approx(value, rel=3000 * UNIT_ROUNDOFF, abs=1e-15)
+    assert moment(found, width, size) == pytest.approx(value, rel=3000 * UNIT_ROUNDOFF, abs=1e-15)
 
 
 def test_selection_is_a_pure_function_and_one_row_is_a_row() -> None:
@@ -289,7 +297,9 @@ def test_a_law_outside_the_core_is_refused() -> None:
     # Two atoms of mass ½ with levels 0.2 and 1.8: s = (0.1, 0.9), but both drafts are token 0 with
     # probability ¼.
     with pytest.raises(SolverFailure, match="moment"):
-        build_scores(nodes_of(np.array([0.5, 0.5]), np.array([1.8, 0.2])), np.arange(2), 2, 2)
+        build_scores(
+            nodes_of(np.array([0.5, 0.5]), np.array([1.8, 0.2])), np.arange(2), Containment(k=2), 2
+        )
 
 
 @pytest.mark.parametrize("bins", [1, 64, 4096])
