@@ -34,6 +34,7 @@ FURTHER = (
     "wall_clock",
     "fine_tuning",
     "best_step",
+    "nodes",
     "house",
     "front",
     "lossy_rules",

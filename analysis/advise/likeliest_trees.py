@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.sequence import Absorbing, LanguageModel, LikeliestTree
-from otm.sequence.likeliest_tree import WeightedPath, grow_likeliest_trees
+from otm.sequence import Absorbing, LanguageModel
+from otm.sequence.best_first import WeightedPath, grow_best_first
 
 from ..statistics import Floats
 from .sampled_texts import SampledText
@@ -80,14 +80,15 @@ def match_law(
     gained = np.zeros((depth, len(many), depth, number))
     calls, drafting = (np.zeros((depth, len(many), number)) for _ in range(2))
     model = draft if eos is None else Absorbing(draft, eos, start=len(text.prefix))
-    decoder = LikeliestTree(int(many[-1]), depth)
-    group = max(1, _MOST_NUMBERS // (draft.num_tokens * decoder.size))
+    size = int(many[-1])
+    group = max(1, _MOST_NUMBERS // (draft.num_tokens * size))
     for first in range(0, number, group):
         places = range(first, min(first + group, number))
         asked = [text.context(t) for t in places]
         drafting[0, :, places] = calls[0, :, places] = 1.0
         level = -1
-        for level, (trees, _) in enumerate(grow_likeliest_trees(decoder, model, asked)):
+        growing = grow_best_first(model, asked, size=size, depth=min(depth, size))
+        for level, (trees, _) in enumerate(growing):
             for t, tree in zip(places, trees, strict=True):
                 _enter(reached[level, :, :, t], gained[level, :, :, t], text, t, tree, many, eos)
                 if level + 1 < depth:

@@ -19,7 +19,7 @@ import numpy as np
 
 from otm.losses import acceptance_losses, draft_rounding
 from otm.sequence import Decoder, DraftSelection, LanguageModel, LikeliestTree, StaticDecoder
-from otm.sequence.likeliest_tree import WeightedPath, grow_likeliest_trees
+from otm.sequence.best_first import WeightedPath, grown_best_first
 from otm.sequence.models import next_distributions
 from otm.statistics import Estimate, ratio_of_means
 
@@ -201,8 +201,7 @@ def first_drafts(
 def _grown(
     tree: LikeliestTree, model: LanguageModel, contexts: Sequence[tuple[int, ...]]
 ) -> list[list[WeightedPath]]:
-    *_, (grown, _) = grow_likeliest_trees(tree, model, contexts)
-    return grown
+    return grown_best_first(model, contexts, size=tree.size, depth=tree.depth, width=tree.width)[0]
 
 
 def _expected(

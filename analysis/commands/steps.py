@@ -24,21 +24,39 @@ def steps(
     sequences: Annotated[
         list[str] | None, typer.Option(help="K,L: sequences and their length, repeatable.")
     ] = None,
+    nodes: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, help="Compare all schemes within this many verified nodes instead, repeatable."
+        ),
+    ] = None,
+    noises: Annotated[
+        int, typer.Option(min=2, help="With --nodes: noises of each context to grow trees on.")
+    ] = 4,
+    blur: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="With --nodes: the draft is the target, its log-probabilities with normal noise "
+            "of this deviation.",
+        ),
+    ] = None,
     contexts: Annotated[int, typer.Option(min=6, help="How many contexts.")] = 400,
     context_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a context.")] = 64,
     setting: Setting,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the contexts and drafts.")] = 0,
     out: Annotated[Path | None, output_option("Where to write the tables (JSON).")] = None,
 ) -> None:
-    """Compare decoders of K drafted sequences on the same drafts: tokens per call with intervals,
-    beside a bound for them all.
+    """Compare decoders of K drafted sequences on the same drafts, or all schemes within a number of
+    verified nodes: tokens per call with intervals, beside a bound.
     """
     import dataclasses
     import os
 
     import numpy as np
 
-    from ..decode.steps import compare_steps, windows
+    from ..decode.nodes import NodeTable, compare_nodes
+    from ..decode.steps import StepTable, compare_steps, windows
     from ..files import read_small, write_json
     from ..models.causal import pair_models
     from ..models.source import load_source
@@ -51,13 +69,18 @@ def steps(
     tokens = pair.encode(read_small(text, 1 << 28).decode())
     for note in pair.notes:
         typer.echo(f"note     {note}")
-    tables = []
-    for k, length in sizes:
+    tables: list[StepTable | NodeTable] = []
+    for size in [None] if nodes else sizes:
         rng = np.random.default_rng(seed)
         places = windows(tokens, context_tokens, contexts, rng)
-        table = compare_steps(
-            draft=drafter, target=judge, contexts=places, num_drafts=k, length=length, rng=rng
-        )
+        both = {"draft": drafter, "target": judge, "contexts": places}
+        if size is None:
+            assert nodes is not None
+            table: StepTable | NodeTable = compare_nodes(
+                **both, nodes=nodes, noises=noises, blur=blur, rng=rng
+            )
+        else:
+            table = compare_steps(**both, num_drafts=size[0], length=size[1], rng=rng)
         tables.append(table)
         typer.echo(f"{table}\n")
         if out is not None:

@@ -22,7 +22,7 @@ from otm.sequence import (
     Sampled,
     TraversalVerification,
 )
-from otm.sequence.decoder import Conditionals, DraftTree, children_of, evaluate
+from otm.sequence.decoder import Conditionals, DraftTree, evaluate, longest_paths
 from otm.sequence.greedy_multipath import RankedTokens
 from otm.sequence.level_cuts import conjugate
 from otm.sequence.models import Context
@@ -37,13 +37,16 @@ from ..statistics import Floats
 
 BOUND = "at most, by level cuts"
 REFINED = "refined scores"
-_BY_VERTEX = {
+BY_VERTEX = {
     "optimal, vertex by vertex": otm.Optimal(),
     "K-SEQ, vertex by vertex": otm.KSeq(),
     "recursive rejection, vertex by vertex": otm.RecursiveRejection(),
 }
+CHAIN = "block verification, one sequence"
+TRAVERSAL = "traversal verification"
 _TREE = "recursive rejection, tree of different first tokens"
-_SLOPES = 32
+SLOPES = 32
+"""Of the bound: their number."""
 _THIRDS = 3
 _CELLS = 64
 
@@ -129,9 +132,8 @@ def compare_steps(
             "a longer text."
         )
     randomness = Sampled(rng)
-    slopes = num_drafts * np.linspace(0.0, 1.0, _SLOPES + 1)[1:]
     records: list[dict[str, float]] = []
-    cuts = np.zeros((len(contexts), length, _SLOPES))
+    cuts = np.zeros((len(contexts), length, SLOPES))
     for number, context in enumerate(contexts):
         for model in (draft, target):
             if isinstance(model, CausalModel):
@@ -139,13 +141,13 @@ def compare_steps(
         drafted = RefinedScores(num_drafts, length).draft(draft, context, randomness)
         known = evaluate(target, drafted)
         records.append(_values(drafted, known, num_drafts, length, randomness))
-        cuts[number] = _level_cuts(drafted, known, length, slopes)
+        cuts[number] = level_cuts(drafted, known, ends_of(drafted), num_drafts)
         tree = Gsd(TreeShape.sequences(num_drafts, length))
         other = tree.draft(draft, context, randomness)
         asked = evaluate(target, other)
         records[-1][_TREE] = 1.0 + tree.verify(other, asked.__getitem__, randomness).accepted
-    for record, term in zip(records, _bound(cuts, slopes, num_drafts).tolist(), strict=True):
-        record[BOUND] = term
+    for record, terms in zip(records, bound_terms(cuts, num_drafts), strict=True):
+        record[BOUND] = 1.0 + float(terms.sum())
     return _table(records, num_drafts, length)
 
 
@@ -153,29 +155,35 @@ def _values(
     tree: DraftTree, known: dict[Context, Floats], num_drafts: int, length: int, randomness: Sampled
 ) -> dict[str, float]:
     """Return the tokens that each decoder has to expect of these drafts."""
-    ends, target = _ends(tree), known.__getitem__
-    values = {
-        REFINED: _refined(tree, target, ends, num_drafts),
-        "block verification, one sequence": _refined(tree, target, ends, 1),
-        "block K-SEQ": _block_kseq(tree, target, ends, num_drafts),
-        "greedy multi-path block verification": _greedy(tree, target, ends, num_drafts),
+    ends, target = ends_of(tree), known.__getitem__
+    gained = {
+        REFINED: refined_scores(tree, target, ends, num_drafts),
+        CHAIN: refined_scores(tree, target, ends, 1),
+        "block K-SEQ": block_kseq(tree, target, ends, num_drafts),
+        "greedy multi-path block verification": greedy_multipath(tree, target, ends, num_drafts),
     }
-    for name, verifier in _BY_VERTEX.items():
-        values[name] = _by_vertex(tree, target, ends, verifier, randomness)
+    for name, verifier in BY_VERTEX.items():
+        gained[name] = by_vertex(tree, target, ends, verifier, randomness)
     traversal = TraversalVerification(TreeShape.sequences(num_drafts, length), otm.IID(1))
-    values["traversal verification"] = 1.0 + traversal.verify(tree, target, randomness).accepted
-    return values
+    accepted = traversal.verify(tree, target, randomness).accepted
+    return {name: 1.0 + float(levels.sum()) for name, levels in gained.items()} | {
+        TRAVERSAL: 1.0 + accepted
+    }
 
 
-def _ends(tree: DraftTree) -> list[Context]:
+def ends_of(tree: DraftTree) -> list[Context]:
     """Return the contexts at the ends of the drafted sequences."""
-    below, contexts = children_of(tree.shape), tree.contexts()
-    ends = []
-    for vertex in below[0]:
-        while below[vertex]:
-            vertex = below[vertex][0]
-        ends.append(contexts[vertex] or ())
-    return ends
+    contexts = tree.contexts()
+    return [contexts[path[-1]] or () for path in longest_paths(tree.shape)]
+
+
+def first_sequences(tree: DraftTree, num_drafts: int, length: int) -> DraftTree:
+    """Return the first tokens of the first of some drafted sequences, as a tree by themselves."""
+    shape = TreeShape.sequences(num_drafts, length)
+    tokens = np.full(shape.num_nodes + 1, -1, dtype=np.int64)
+    for short, long in zip(longest_paths(shape), longest_paths(tree.shape), strict=False):
+        tokens[list(short)] = tree.tokens[list(long[:length])]
+    return dataclasses.replace(tree, shape=shape, tokens=tokens)
 
 
 def _along(tree: DraftTree, end: Context) -> list[tuple[Context, int]]:
@@ -183,95 +191,100 @@ def _along(tree: DraftTree, end: Context) -> list[tuple[Context, int]]:
     return [(end[:place], end[place]) for place in range(len(tree.context), len(end))]
 
 
-def _refined(tree: DraftTree, target: Conditionals, ends: list[Context], num_drafts: int) -> float:
-    """Return 1 + the mean over sequences of Σ_ℓ Σ_y min(F q, p a)."""
-    paths = ScoredPaths(num_drafts, _CELLS, tree.context, tree.draft.__getitem__, target)
-    return 1.0 + float(
-        np.mean(
-            [sum(paths.accepted(context).sum() for context, _ in _along(tree, end)) for end in ends]
-        )
-    )
-
-
-def _block_kseq(
+def refined_scores(
     tree: DraftTree, target: Conditionals, ends: list[Context], num_drafts: int
-) -> float:
-    """Return 1 + the mean over sequences of Σ_ℓ Σ_y min(F q, γ* p), F ← min(F q/p, γ*)."""
+) -> Floats:
+    """Return the mean over sequences of Σ_y min(F q, p a) at each level, `(L,)`."""
+    paths = ScoredPaths(num_drafts, _CELLS, tree.context, tree.draft.__getitem__, target)
+    found = [[paths.accepted(context).sum() for context, _ in _along(tree, end)] for end in ends]
+    return np.asarray(np.mean(found, axis=0))
+
+
+def block_kseq(
+    tree: DraftTree, target: Conditionals, ends: list[Context], num_drafts: int
+) -> Floats:
+    """Return the mean over sequences of Σ_y min(F q, γ* p) at each level; F ← min(F q/p, γ*)."""
     start = tree.context
     gamma = BlockKSeq(num_drafts, 1).gamma(tree.draft[start], target(start))
-    totals = []
-    for end in ends:
-        weight, total = 1.0, 0.0
-        for context, token in _along(tree, end):
+    found = np.zeros((len(ends), len(ends[0]) - len(start)))
+    for number, end in enumerate(ends):
+        weight = 1.0
+        for level, (context, token) in enumerate(_along(tree, end)):
             p, q = tree.draft[context], target(context)
-            total += float(np.minimum(weight * q, gamma * p).sum())
+            found[number, level] = np.minimum(weight * q, gamma * p).sum()
             weight = min(weight * float(q[token]) / float(p[token]), gamma)
-        totals.append(total)
-    return 1.0 + float(np.mean(totals))
+    return np.asarray(found.mean(axis=0))
 
 
-def _greedy(tree: DraftTree, target: Conditionals, ends: list[Context], num_drafts: int) -> float:
-    """Return 1 + Σ_ℓ Σ_y min(F q, s) along the highest-ranked sequence, F ← min(F q/s, 1)."""
-    context, odds, weight, total = tree.context, 0.0, 1.0, 0.0
-    while ends := [
-        end for end in ends if len(end) > len(context) and end[: len(context)] == context
-    ]:
+def greedy_multipath(
+    tree: DraftTree, target: Conditionals, ends: list[Context], num_drafts: int
+) -> Floats:
+    """Return Σ_y min(F q, s) at each level of the highest-ranked sequence; F ← min(F q/s, 1)."""
+    context, odds, weight, found = tree.context, 0.0, 1.0, list[float]()
+    while ends := _going_on(ends, context):
         q = target(context)
         ranked = RankedTokens.of(tree.draft[context], q, odds, num_drafts)
-        total += float(np.minimum(weight * q, ranked.selected).sum())
+        found.append(float(np.minimum(weight * q, ranked.selected).sum()))
         token = max((end[len(context)] for end in ends), key=ranked.place.__getitem__)
         weight = min(weight * float(q[token]) / float(ranked.selected[token]), 1.0)
         odds, context = ranked.odds(token), (*context, token)
-    return 1.0 + total
+    return np.array(found)
 
 
-def _by_vertex(
+def by_vertex(
     tree: DraftTree,
     target: Conditionals,
     ends: list[Context],
     verifier: otm.Verifier,
     randomness: Sampled,
-) -> float:
-    """Return 1 + the acceptances on the way that the verifier takes."""
-    context, total = tree.context, 1.0
-    while ends := [
-        end for end in ends if len(end) > len(context) and end[: len(context)] == context
-    ]:
+) -> Floats:
+    """Return the acceptance at each level on the way that the verifier takes, 0 beyond its end."""
+    context, found = tree.context, np.zeros(len(ends[0]) - len(tree.context))
+    while ends := _going_on(ends, context):
         p, q, law = tree.draft[context], target(context), otm.IID(len(ends))
-        total += float(otm.acceptance(verifier, otm.Problem(draft=p, target=q, law=law)))
+        problem = otm.Problem(draft=p, target=q, law=law)
+        found[len(context) - len(tree.context)] = otm.acceptance(verifier, problem)
         drafts = np.array([end[len(context)] for end in ends])
         token = randomness.verify(verifier, law, p, q, drafts)
         context = (*context, token)
-    return total
+    return found
 
 
-def _level_cuts(
-    tree: DraftTree, known: dict[Context, Floats], length: int, slopes: Floats
+def _going_on(ends: list[Context], context: Context) -> list[Context]:
+    """Return those of the sequences that begin with a context and are longer."""
+    return [end for end in ends if len(end) > len(context) and end[: len(context)] == context]
+
+
+def _slopes(num_drafts: int) -> Floats:
+    return np.asarray(num_drafts * np.linspace(0.0, 1.0, SLOPES + 1)[1:])
+
+
+def level_cuts(
+    tree: DraftTree, known: dict[Context, Floats], ends: list[Context], num_drafts: int
 ) -> Floats:
     """Return the mean over sequences of Σ_y min(r q, λ p) at each level, `(L, slopes)`."""
-    found, ends = np.zeros((length, len(slopes))), _ends(tree)
+    slopes = _slopes(num_drafts).tolist()
+    found = np.zeros((len(ends[0]) - len(tree.context), SLOPES))
     for end in ends:
         ratio = 1.0
         for level, (context, token) in enumerate(_along(tree, end)):
             p, q = tree.draft[context], known[context]
-            found[level] += [np.minimum(ratio * q, slope * p).sum() for slope in slopes.tolist()]
+            found[level] += [np.minimum(ratio * q, slope * p).sum() for slope in slopes]
             ratio *= float(q[token]) / float(p[token])
     return np.asarray(found / len(ends))
 
 
-def _bound(cuts: Floats, slopes: Floats, num_drafts: int) -> Floats:
-    """Return the bound's terms, those of each third with slopes that the other thirds choose."""
+def bound_terms(cuts: Floats, num_drafts: int) -> Floats:
+    """Return the bound's terms by context and level, with slopes that other thirds choose."""
     offsets, levels, third = (
-        conjugate(slopes, num_drafts),
+        conjugate(_slopes(num_drafts), num_drafts),
         np.arange(cuts.shape[1]),
         np.arange(len(cuts)) % _THIRDS,
     )
-    terms = np.empty(len(cuts))
+    terms = np.empty(cuts.shape[:2])
     for part in range(_THIRDS):
         best = (cuts[third != part].mean(axis=0) + offsets).argmin(axis=1)
-        terms[third == part] = (
-            1.0 + offsets[best].sum() + cuts[third == part][:, levels, best].sum(axis=1)
-        )
+        terms[third == part] = offsets[best] + cuts[third == part][:, levels, best]
     return terms
 
 

@@ -35,6 +35,7 @@ from otm.sequence.greedy_chain import GreedyChain, LooseStep, loose_step
 from otm.sequence.greedy_multipath import GreedyMultipath
 from otm.sequence.level_cuts import LevelCutBound, level_cut_upper
 from otm.sequence.likeliest_tree import LikeliestTree, matched_tokens
+from otm.sequence.matching import MatchingDecoder
 from otm.sequence.models import (
     Absorbing,
     BlockMarginals,
@@ -47,6 +48,7 @@ from otm.sequence.models import (
     markov_pair,
     sequence_law,
 )
+from otm.sequence.noise_tree import NoiseTree, belief_rows, fit_scale, noise_tokens
 from otm.sequence.randomness import Enumerated, Randomness, Sampled, outcomes
 from otm.sequence.ranking import (
     DecoderRanking,
@@ -58,6 +60,7 @@ from otm.sequence.ranking import (
 from otm.sequence.refined_scores import RefinedScores
 from otm.sequence.regret_budget import RegretBudget
 from otm.sequence.sampled_tree import PredictableTree, SampledTree
+from otm.sequence.shared_noise import SharedNoise
 from otm.sequence.staged import Staged, expected_calls
 from otm.sequence.stochastic_beam import StochasticBeam
 from otm.sequence.traversal_verification import TraversalVerification
@@ -82,6 +85,7 @@ DECODERS = (
     TraversalVerification,
     GreedyMultipath,
     LikeliestTree,
+    NoiseTree,
     SampledTree,
     StochasticBeam,
     Staged,
@@ -121,7 +125,9 @@ __all__ = [
     "LikeliestTree",
     "LooseStep",
     "MarkovModel",
+    "MatchingDecoder",
     "Memoised",
+    "NoiseTree",
     "PredictableTree",
     "PrefixTree",
     "Randomness",
@@ -130,6 +136,7 @@ __all__ = [
     "RegretBudget",
     "Sampled",
     "SampledTree",
+    "SharedNoise",
     "SpeculativeSampling",
     "Staged",
     "StaticDecoder",
@@ -142,6 +149,7 @@ __all__ = [
     "TreeVerification",
     "VertexDecoder",
     "ZerothOrder",
+    "belief_rows",
     "best_step",
     "block_marginals",
     "completed_law",
@@ -149,12 +157,14 @@ __all__ = [
     "divergence_by_position",
     "expected_calls",
     "expected_step",
+    "fit_scale",
     "generate",
     "generated_law",
     "level_cut_upper",
     "loose_step",
     "markov_pair",
     "matched_tokens",
+    "noise_tokens",
     "outcomes",
     "rank_decoders",
     "sequence_law",

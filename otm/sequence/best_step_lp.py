@@ -37,7 +37,12 @@ import scipy
 from numpy.typing import NDArray
 
 from otm.errors import SolverFailure, TooLarge
-from otm.sequence.decoder import Decoder, check_step_arguments, independent_sequences
+from otm.sequence.decoder import (
+    Decoder,
+    check_step_arguments,
+    independent_sequences,
+    require_fresh,
+)
 from otm.sequence.models import Context, LanguageModel, Memoised, next_distributions
 from otm.sequence.randomness import outcomes
 from otm.sequence.tree_cuts import (
@@ -119,6 +124,7 @@ def best_step(
     Raises:
         TooLarge: beyond a million variables or twenty million drafted trees; for K sequences beyond
             `MAX_PATHS`, `MAX_TABLE` or `MAX_ENTRIES` of `otm.sequence.tree_cuts`.
+        Unsupported: for a decoder that carries noise from step to step.
         SolverFailure: if HiGHS stops early, or its answer does not certify to 1e-9.
 
     Cost: for K sequences some ten linear programs of V^L paths × tens of chords, polynomial in V^L
@@ -135,6 +141,7 @@ def best_step(
     2.222222222
     """
     start = check_step_arguments(decoder, draft=draft, target=target, context=context)
+    require_fresh(decoder)
     k = independent_sequences(decoder)
     if k is None:
         return _by_enumeration(decoder, draft, target, start)

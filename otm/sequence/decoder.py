@@ -12,15 +12,15 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
-from otm.errors import DecodingInterrupted, InvalidParameter, ShapeMismatch
+from otm.errors import DecodingInterrupted, InvalidParameter, ShapeMismatch, Unsupported
 from otm.pmf import check_count, check_instance, settle_counts
 from otm.scheme import Scheme
 from otm.sequence.models import (
@@ -32,6 +32,7 @@ from otm.sequence.models import (
     next_distributions,
 )
 from otm.sequence.randomness import RaceState, Randomness, Sampled
+from otm.sequence.shared_noise import NoiseRow, SharedNoise
 from otm.trees.shape import TreeShape
 
 Stop = Literal["rejected", "end_of_draft", "end_of_sequence"]
@@ -51,14 +52,15 @@ class DraftTree:
         tokens: `(n + 1,)` int64, the token of each vertex; −1 at the root and where there is no
             draft.
         draft: the draft model's distribution `(V,)` after every context that drafted.
-        races: the race that drew the children of each vertex; empty without races.
+        shared: by context, what the drafter has seen of the noise that the target samples the next
+            token with; empty where it has seen none.
     """
 
     shape: TreeShape
     context: Context
     tokens: NDArray[np.int64]
     draft: dict[Context, NDArray[np.float64]]
-    races: dict[int, RaceState] = dataclasses.field(default_factory=dict)
+    shared: Mapping[Context, RaceState | NoiseRow] = dataclasses.field(default_factory=dict)
 
     def contexts(self) -> list[Context | None]:
         """Return the context that ends with each vertex, root first; None where no draft is."""
@@ -144,7 +146,15 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Decoder(Scheme):
-    """A decoding algorithm whose fields are its parameters."""
+    """A decoding algorithm whose fields are its parameters.
+
+    Attributes:
+        carries_noise: whether a step looks at noise of positions that it may not reach. Then the
+            steps after it, and a target that goes on alone, must sample on the same noise: texts
+            have the target's law, the tokens of one step and fresh samples after them have not.
+    """
+
+    carries_noise: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
@@ -368,6 +378,7 @@ def steps(
     target: LanguageModel,
     context: Sequence[int],
     rng: np.random.Generator,
+    noise: SharedNoise | None = None,
     eos: int | None = None,
 ) -> Iterator[Step]:
     """Decode step after step until the text ends; without `eos` it never does.
@@ -375,6 +386,7 @@ def steps(
     Args:
         decoder, draft, target, context, eos: as for `step`.
         rng: the generator.
+        noise: as for `Sampled`.
 
     Yields:
         Step: the next one; its context is continued by the tokens of those before.
@@ -396,7 +408,7 @@ def steps(
     [(1, 1, 1), (1, 1, 1)]
     """
     prefix = check_context(context)
-    randomness = Sampled(rng)
+    randomness = Sampled(rng, noise)
     while True:
         one = step(
             decoder, draft=draft, target=target, context=prefix, randomness=randomness, eos=eos
@@ -415,6 +427,7 @@ def generate(
     context: Sequence[int],
     num_tokens: int,
     rng: np.random.Generator,
+    noise: SharedNoise | None = None,
     eos: int | None = None,
 ) -> Generation:
     """Decode a text of `num_tokens` tokens, or up to the end-of-sequence token.
@@ -423,6 +436,8 @@ def generate(
         decoder, draft, target, context, eos: as for `step`.
         num_tokens: tokens wanted, at least 1; the last step is cut there.
         rng: the generator.
+        noise: by position, as for `Sampled`: a `MatchingDecoder` then writes the text that the
+            target writes by itself on this noise.
 
     Returns:
         Generation; with a lossless decoder its tokens have the target's law.
@@ -451,7 +466,8 @@ def generate(
     wanted = check_count(num_tokens, name="num_tokens")
     done: list[Step] = []
     tokens: list[int] = []
-    run = steps(decoder, draft=draft, target=target, context=context, rng=rng, eos=eos)
+    models = {"draft": draft, "target": target}
+    run = steps(decoder, **models, context=context, rng=rng, noise=noise, eos=eos)
     try:
         while len(tokens) < wanted and (not done or done[-1].stopped != "end_of_sequence"):
             one = next(run)
@@ -498,6 +514,16 @@ def independent_sequences(decoder: Decoder) -> int | None:
     per_level = np.bincount(decoder.shape.levels)[1:]
     straight = np.all(decoder.shape.num_children[1:] <= 1)
     return int(per_level[0]) if straight and np.all(per_level == per_level[0]) else None
+
+
+def require_fresh(decoder: Decoder) -> None:
+    """Raise `Unsupported` if a step of a decoder is no step by itself, since it carries noise."""
+    if decoder.carries_noise:
+        raise Unsupported(
+            "Steps that begin afresh are asked for; "
+            f"{decoder!r} carries noise from one to the next. Estimate with "
+            "otm.sequence.noise_tokens."
+        )
 
 
 def require_drafts(shape: TreeShape) -> None:

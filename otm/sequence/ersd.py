@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.problem import Problem
-from otm.sequence.decoder import Conditionals, DraftTree, Step, TreeDecoder
+from otm.sequence.decoder import DraftTree, TreeDecoder
 from otm.sequence.exact_laws import (
     DeferredDecoder,
     StepModels,
@@ -19,9 +19,10 @@ from otm.sequence.exact_laws import (
     sum_by_agreement,
     walk_levels,
 )
+from otm.sequence.matching import MatchingDecoder
 from otm.sequence.models import Context, LanguageModel
 from otm.sequence.randomness import RaceState, Randomness
-from otm.sequence.vertex_decoder import descend, grow
+from otm.sequence.vertex_decoder import grow
 from otm.verifiers.race import Race
 
 MAX_RACE_ENTRIES = 1 << 27
@@ -29,11 +30,14 @@ MAX_RACE_ENTRIES = 1 << 27
 
 
 @dataclasses.dataclass(frozen=True)
-class Ersd(TreeDecoder, DeferredDecoder):
+class Ersd(TreeDecoder, MatchingDecoder, DeferredDecoder):
     """Run a race per vertex: the first arrivals under p are children, the winner under q is output.
 
-    The clocks travel with the drafts. The output descends while the winner is a child; at a vertex
-    without children its race is run all the same, on fresh clocks: the bonus token.
+    The clocks travel with the drafts, or both sides make them of a seed and the position
+    (`SharedNoise`): the races of one level may share clocks, for the output reaches one of them.
+    It descends while the winner is a child; at a vertex without children a race is run all the
+    same, on clocks that nobody has seen: the bonus token. `NoiseTree` chooses the shape by the
+    clocks as well.
 
     Args:
         tree: the shape, at least one drafted token.
@@ -55,27 +59,17 @@ class Ersd(TreeDecoder, DeferredDecoder):
     """
 
     title = "ERSD"
-    lossless = True  # the target's winner has the target's law, whatever the drafter does
 
     def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
         """Race level by level, one call of the draft model per level."""
-        races: dict[int, RaceState] = {}
+        races: dict[Context, RaceState] = {}
 
-        def children(vertex: int, mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+        def children(here: Context, mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
             WithoutReplacement(count).align(mass, mass)  # refuses more children than tokens
-            races[vertex] = randomness.race(mass, count)
-            return races[vertex].drafts
+            races[here] = randomness.race(mass, count, len(here))
+            return races[here].drafts
 
-        return dataclasses.replace(grow(self.tree, model, context, children), races=races)
-
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        """Run the target's race at each vertex that the output reaches."""
-
-        def output(vertices: list[int], context: Context, proposals: NDArray[np.int64]) -> int:
-            (vertex,) = vertices  # children of one race differ, so only one equals the output
-            return randomness.winner(target(context), tree.races[vertex])
-
-        return descend(tree, target, randomness, output)
+        return dataclasses.replace(grow(self.tree, model, context, children), shared=races)
 
     def tally(self, models: StepModels) -> StepTally:
         """Couple first arrivals and winner at one vertex at a time."""

@@ -34,6 +34,7 @@ from otm.sequence.decoder import (
     check_step_arguments,
     children_of,
     evaluate,
+    require_fresh,
 )
 from otm.sequence.models import (
     Context,
@@ -164,6 +165,7 @@ def completed_law(
     """Return the law of the first `length` tokens where target samples follow a step's output.
 
     A decoder is lossless when this is `sequence_law(target, context, length)`: SpecTr, Theorem 3.
+    One that carries noise (`NoiseTree`) needs target samples on that noise, which are not these.
 
     Args:
         law: of one step, by `step_law`.
@@ -217,6 +219,7 @@ def generated_law(
 
     Raises:
         TooLarge: beyond the limits of `step_law` and `completed_law`.
+        Unsupported: for a decoder that carries noise from step to step.
 
     Cost: one `step_law` per context that a step may begin at.
 
@@ -229,6 +232,7 @@ def generated_law(
     [0.75, 0.25]
     """
     start = check_step_arguments(decoder, draft=draft, target=target, context=context)
+    require_fresh(decoder)
     drafter, judge = Memoised(draft), Memoised(target)
     memory: dict[object, Any] = {}
     known: dict[tuple[Context, int], NDArray[np.float64]] = {}
@@ -415,7 +419,7 @@ def expected_step(
 
     Args:
         decoder: a `DeferredDecoder`; all lossless ones of the library are but `SampledTree`,
-            `StochasticBeam` and `Staged`, and all greedy chains.
+            `StochasticBeam`, `NoiseTree` and `Staged`, and all greedy chains.
         draft, target: two models; a small vocabulary.
         context: tokens so far.
 

@@ -10,17 +10,16 @@ reaches u with probability Q(u), and no lossless verification of a fixed tree re
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm.pmf import check_instance, settle_counts
+from otm.sequence.best_first import grown_best_first, tree_of_paths
 from otm.sequence.decoder import (
-    Conditionals,
     DraftTree,
     SizedTree,
-    Step,
     check_step_arguments,
     children_of,
     evaluate,
@@ -32,14 +31,13 @@ from otm.sequence.exact_laws import (
     Transition,
     walk_levels,
 )
-from otm.sequence.models import Context, LanguageModel, next_distributions
+from otm.sequence.matching import MatchingDecoder
+from otm.sequence.models import Context, LanguageModel
 from otm.sequence.randomness import Enumerated, Randomness
-from otm.sequence.vertex_decoder import descend
-from otm.trees.shape import TreeShape
 
 
 @dataclasses.dataclass(frozen=True)
-class LikeliestTree(SizedTree, DeferredDecoder):
+class LikeliestTree(SizedTree, MatchingDecoder, DeferredDecoder):
     """Draft the N likeliest paths; sample the target and descend while its token is drafted.
 
     E[tokens] = 1 + Σ_u Q(u) over the drafted paths u, the best that any lossless verification of
@@ -69,8 +67,6 @@ class LikeliestTree(SizedTree, DeferredDecoder):
     """
 
     title = "likeliest tree"
-    lossless = True  # every token is the target's own sample
-
     width: int | None = None
 
     def __post_init__(self) -> None:
@@ -80,29 +76,10 @@ class LikeliestTree(SizedTree, DeferredDecoder):
 
     def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
         """Extend the best N paths level by level, with vertices numbered by falling probability."""
-        known = dict[Context, NDArray[np.float64]]()
-        best: list[WeightedPath] = []
-        for grown, asked in grow_likeliest_trees(self, model, [context]):
-            best = grown[0]
-            known |= asked
-        number = {path.context: vertex for vertex, path in enumerate(best)}
-        parents = [number[path.context[:-1]] for path in best[1:]]
-        tokens = np.array([-1, *(path.context[-1] for path in best[1:])], dtype=np.int64)
-        return DraftTree(
-            shape=TreeShape(np.array(parents, dtype=np.int64)),
-            context=context,
-            tokens=tokens,
-            draft=known,
+        (paths,), known = grown_best_first(
+            model, [context], size=self.size, depth=self.depth, width=self.width
         )
-
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        """Sample the target, and descend to the child that has the token."""
-        return descend(
-            tree,
-            target,
-            randomness,
-            lambda vertices, context, proposals: randomness.choose(target(context)),
-        )
+        return tree_of_paths(paths, known)
 
     def tally(self, models: StepModels) -> StepTally:
         """Follow the target's own tokens down the one tree that is drafted."""
@@ -161,66 +138,3 @@ def matched_tokens(
         assert before is not None  # every vertex of this tree has a draft
         reached[vertex] = reached[parent] * rows[before][tree.tokens[vertex]]
     return np.cumsum(reached)
-
-
-@dataclasses.dataclass(frozen=True)
-class WeightedPath:
-    """A path with its probability under the draft model."""
-
-    probability: float
-    context: Context
-
-    def extended(self, mass: NDArray[np.float64], reach: int, above: float) -> list[WeightedPath]:
-        """Return the `reach` likeliest continuations of more than a probability, in falling order.
-
-        Of equal ones the one of the smaller token comes first.
-        """
-        found = self.probability * np.minimum(mass, 1.0)
-        likely = np.flatnonzero(found > above)
-        if len(likely) > reach:
-            least = np.partition(found[likely], len(likely) - reach)[len(likely) - reach]
-            likely = likely[found[likely] >= least]
-        likely = likely[np.argsort(-mass[likely], kind="stable")][:reach]
-        return [WeightedPath(float(found[x]), (*self.context, x)) for x in likely.tolist()]
-
-
-def grow_likeliest_trees(
-    decoder: LikeliestTree, model: LanguageModel, contexts: Sequence[Context]
-) -> Iterator[tuple[list[list[WeightedPath]], dict[Context, NDArray[np.float64]]]]:
-    """Grow the trees of several contexts together, with one draft call per level for all of them.
-
-    Args:
-        decoder: sets the size of the trees.
-        model: the draft model.
-        contexts: where the trees begin.
-
-    Yields:
-        After each level the paths of every context's tree so far, the root first, then by falling
-        probability, of equals the one found first; and what the model answered.
-    """
-    reach = min(decoder.size, model.num_tokens if decoder.width is None else decoder.width)
-    best = [[WeightedPath(1.0, context)] for context in contexts]
-    frontiers = [paths[:] for paths in best]
-    for _ in range(decoder.depth):
-        known = next_distributions(
-            model, (path.context for frontier in frontiers for path in frontier), name="draft"
-        )
-        for place, frontier in enumerate(frontiers):
-            root, *paths = best[place]
-            # What ties with the last path of a full tree comes after it, so is not in it.
-            above = paths[-1].probability if len(paths) == decoder.size else 0.0
-            found = [
-                child
-                for path in frontier
-                for child in path.extended(known[path.context], reach, above)
-            ]
-            found.sort(key=lambda path: -path.probability)
-            best[place] = [
-                root,
-                *sorted([*paths, *found], key=lambda path: -path.probability)[: decoder.size],
-            ]
-            kept = {path.context for path in best[place]}
-            frontiers[place] = [path for path in found[: decoder.width] if path.context in kept]
-        yield best, known
-        if not any(frontiers):
-            return

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -22,9 +23,10 @@ from otm._arrays import inverse_cdf
 from otm.drafts.base import Law, enumerate_drafts
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import InvalidParameter, TooLarge, Unsupported
-from otm.pmf import check_rng
+from otm.pmf import check_instance, check_rng
 from otm.problem import Problem
-from otm.races import log_arrivals, log_exponentials
+from otm.races import log_exponentials
+from otm.sequence.shared_noise import NoiseRow, SharedNoise, perturbed, winner_by_cells
 from otm.verifiers.base import Conditional, Verifier, check_drafts, require_support
 from otm.verifiers.race import Race, first_arrivals
 
@@ -41,12 +43,12 @@ class RaceState:
     Attributes:
         drafts: its first arrivals `(k,)`.
         draft: the draft distribution `(V,)`, the tokens' rates.
-        log_clocks: logarithms of the clocks `(1, V)`; None in an enumeration.
+        exact: the noise g `(V,)`, minus the logarithms of the clocks; None in an enumeration.
     """
 
     drafts: NDArray[np.int64]
     draft: NDArray[np.float64]
-    log_clocks: NDArray[np.float64] | None
+    exact: NDArray[np.float64] | None
 
 
 class Randomness(abc.ABC):
@@ -76,30 +78,46 @@ class Randomness(abc.ABC):
         """Return a verifier's output token for drafts `(k,)` of one pair of distributions."""
 
     @abc.abstractmethod
-    def race(self, mass: NDArray[np.float64], k: int) -> RaceState:
-        """Run a draft race; its first k arrivals are the drafts."""
+    def sample(self, target: NDArray[np.float64], position: int) -> int:
+        """Sample the target's token at an absolute position, on its noise if it has some."""
 
     @abc.abstractmethod
-    def winner(self, target: NDArray[np.float64], state: RaceState) -> int:
-        """Run the target's race on the same clocks; return its winner."""
+    def race(self, mass: NDArray[np.float64], k: int, position: int) -> RaceState:
+        """Run a draft race on a position's noise; its first k arrivals are the drafts."""
+
+    @abc.abstractmethod
+    def noise(self, position: int, num_tokens: int, cells: int | None) -> NoiseRow:
+        """Return a position's noise, for the drafter to see to so many cells; None for all."""
+
+    @abc.abstractmethod
+    def winner(self, target: NDArray[np.float64], state: RaceState | NoiseRow) -> int:
+        """Sample the target's token on the noise that the drafter has seen."""
+
+    @abc.abstractmethod
+    def without_noise(self) -> Randomness:
+        """Return the same, with no noise by position, for texts that are not the target's."""
 
 
 class Sampled(Randomness):
-    """Executes every step on uniforms from a generator.
+    """Executes every step of one text on uniforms from a generator.
 
     Args:
         rng: a `numpy.random.Generator`, or anything whose `random(n)` returns n uniforms in [0, 1).
+        noise: by position, on which a `MatchingDecoder` samples the target: what it writes is then
+            a function of noise and target. Without, drafters that look at noise ahead of the text
+            (`NoiseTree`) draw a seed from `rng`, once: one `Sampled` is one text.
 
     Raises:
-        InvalidParameter: if `rng` is not a generator.
+        InvalidParameter: if `rng` is not a generator, or `noise` no `SharedNoise`.
 
     >>> import numpy as np
     >>> Sampled(np.random.default_rng(0)).choose(np.array([0.0, 1.0]))
     1
     """
 
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, rng: np.random.Generator, noise: SharedNoise | None = None) -> None:
         self._rng = check_rng(rng)
+        self._noise = noise if noise is None else check_instance(noise, SharedNoise, name="noise")
 
     def choose(self, mass: NDArray[np.float64]) -> int:
         """Invert the distribution function at one uniform."""
@@ -127,21 +145,41 @@ class Sampled(Randomness):
         output, _ = rule.verify(rows, self._rng.random((1, rule.num_uniforms)), None)
         return int(output[0])
 
-    def race(self, mass: NDArray[np.float64], k: int) -> RaceState:
-        """Start one exponential clock per token."""
-        clocks = log_exponentials(self._rng.random((1, len(mass))))
-        return RaceState(
-            drafts=first_arrivals(log_arrivals(clocks, mass), k)[0], draft=mass, log_clocks=clocks
-        )
+    def sample(self, target: NDArray[np.float64], position: int) -> int:
+        """Take the first arrival on the position's noise; without any, invert at a uniform."""
+        if self._noise is None:
+            return self.choose(target)
+        return _first(target, self._gumbels(position, len(target)))
 
-    def winner(self, target: NDArray[np.float64], state: RaceState) -> int:
-        """Return argmin of clock / q."""
-        if state.log_clocks is None:
+    def race(self, mass: NDArray[np.float64], k: int, position: int) -> RaceState:
+        """Start one exponential clock per token."""
+        noise = self._gumbels(position, len(mass))
+        drafts = first_arrivals(-perturbed(mass, noise)[None], k)[0]
+        return RaceState(drafts=drafts, draft=mass, exact=noise)
+
+    def noise(self, position: int, num_tokens: int, cells: int | None) -> NoiseRow:
+        """Return the position's noise, of a seed that stays for the whole text."""
+        if self._noise is None:
+            self._noise = SharedNoise(int(self._rng.random() * 2.0**53))
+        return NoiseRow.of(self._noise.row(position, num_tokens), cells)
+
+    def winner(self, target: NDArray[np.float64], state: RaceState | NoiseRow) -> int:
+        """Return argmax(log q + g)."""
+        if state.exact is None:
             raise InvalidParameter(
-                "A race is decided on the clocks that drew its drafts; this state holds none. Use "
-                "the Randomness that drew it."
+                "The target samples on the noise that the drafter has seen; this state holds none. "
+                "Use the Randomness that drew it."
             )
-        return int(np.argmin(log_arrivals(state.log_clocks, target)))
+        return _first(target, state.exact)
+
+    def without_noise(self) -> Sampled:
+        """Return the generator's."""
+        return Sampled(self._rng)
+
+    def _gumbels(self, position: int, num_tokens: int) -> NDArray[np.float64]:
+        if self._noise is not None:
+            return self._noise.row(position, num_tokens)
+        return -log_exponentials(self._rng.random(num_tokens))
 
 
 class Enumerated(Randomness):
@@ -156,6 +194,7 @@ class Enumerated(Randomness):
         self._trail: list[_Fork] = []
         self._position = 0
         self._memory = memory
+        self._rows: dict[int, NoiseRow] = {}
 
     def choose(self, mass: NDArray[np.float64]) -> int:
         """Fork over the tokens of positive mass."""
@@ -193,12 +232,45 @@ class Enumerated(Randomness):
 
         return self._choose(("verify", *pair, drafts.tobytes()), output_law)
 
-    def race(self, mass: NDArray[np.float64], k: int) -> RaceState:
-        """Fork over the first k arrivals, tokens without replacement."""
-        return RaceState(drafts=self.draw(WithoutReplacement(k), mass), draft=mass, log_clocks=None)
+    def sample(self, target: NDArray[np.float64], position: int) -> int:
+        """Fork over the tokens of positive mass, or over the winner given the cells."""
+        known = self._rows.get(position)
+        return self.choose(target) if known is None else self.winner(target, known)
 
-    def winner(self, target: NDArray[np.float64], state: RaceState) -> int:
-        """Fork over the winner given the arrivals, by the coupling of the two races."""
+    def race(self, mass: NDArray[np.float64], k: int, position: int) -> RaceState:
+        """Fork over the first k arrivals, tokens without replacement.
+
+        Races of one position count as independent: the output reaches one of them only.
+        """
+        return RaceState(drafts=self.draw(WithoutReplacement(k), mass), draft=mass, exact=None)
+
+    def noise(self, position: int, num_tokens: int, cells: int | None) -> NoiseRow:
+        """Fork over the cell of each token's noise, once for every position.
+
+        Raises:
+            Unsupported: if the drafter sees all of it.
+        """
+        if cells is None:
+            raise Unsupported(
+                "Noise has a continuous law, which no enumeration goes through. Let the drafter "
+                "see some cells of it, NoiseTree(..., cells=2), or estimate with "
+                "otm.sequence.noise_tokens."
+            )
+        if position not in self._rows:
+            every = list(itertools.product(range(cells), repeat=num_tokens))
+            cell = self._fork(every, [1.0 / len(every)] * len(every))
+            row = NoiseRow.of_cells(np.array(cell, dtype=np.int64), cells, None)
+            self._rows[position] = row
+        return self._rows[position]
+
+    def winner(self, target: NDArray[np.float64], state: RaceState | NoiseRow) -> int:
+        """Fork over the winner given the arrivals, by the coupling of the two races, or given the
+        cells.
+        """
+        if isinstance(state, NoiseRow):
+            assert state.cell is not None  # as `noise` made it
+            key = ("cells", state.cells, state.cell.tobytes(), target.tobytes())
+            return self._choose(key, lambda: winner_by_cells(target, state))
         pair = (state.draft.tobytes(), target.tobytes())
         drafts = tuple(state.drafts.tolist())
 
@@ -213,6 +285,10 @@ class Enumerated(Randomness):
 
         return self._choose(("winner", drafts, *pair), winner_law)
 
+    def without_noise(self) -> Enumerated:
+        """Return itself: no draft here is made on the noise of the target's own text."""
+        return self
+
     def advance(self) -> bool:
         """Move to the next sequence of outcomes; False when all have been followed."""
         while self._trail and self._trail[-1].taken + 1 == self._trail[-1].num_options:
@@ -221,6 +297,7 @@ class Enumerated(Randomness):
             return False
         self._trail[-1].taken += 1
         self.mass, self._position = 1.0, 0
+        self._rows.clear()
         return True
 
     def _choose(self, key: object, law: Callable[[], NDArray[np.float64]]) -> int:
@@ -299,6 +376,11 @@ def prepare_conditional(
             "otm.sequence.Ersd for exponential races, or choose another verifier."
         )
     return rule
+
+
+def _first(target: NDArray[np.float64], noise: NDArray[np.float64]) -> int:
+    """Return the first arrival, argmax(log q + g)."""
+    return int(np.argmax(perturbed(target, noise)))
 
 
 def _positive(mass: NDArray[np.float64]) -> tuple[list[int], list[float]]:

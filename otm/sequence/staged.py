@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.errors import Unsupported
 from otm.pmf import check_instance, settle_counts
 from otm.sequence.block_verification import BlockVerification
 from otm.sequence.decoder import (
@@ -47,6 +48,7 @@ class Staged(StaticDecoder):
 
     Raises:
         InvalidParameter: if these are something else.
+        Unsupported: for an inner decoder that carries noise from step to step.
 
     Cost: one target call per step; `expected_calls` counts those of the other models.
     Reference: staged speculative decoding [Spector & Ré 2023]; polybasic decoding 2025;
@@ -67,7 +69,11 @@ class Staged(StaticDecoder):
     length: int
 
     def __post_init__(self) -> None:
-        check_instance(self.inner, Decoder, name="inner")
+        if check_instance(self.inner, Decoder, name="inner").carries_noise:
+            raise Unsupported(
+                "The middle model's text is cut and begun again, with fresh noise; "
+                f"{self.inner!r} needs that of its last steps. Choose otm.sequence.LikeliestTree."
+            )
         check_model(self.middle, name="middle")
         settle_counts(self, length=1)
 
@@ -85,6 +91,8 @@ class Staged(StaticDecoder):
         """Decode by the inner decoder, whose steps evaluate the middle model along the text."""
         check_pair(model, self.middle)
         text, known = context, dict[Context, NDArray[np.float64]]()
+        # On the noise of the target's text a draft would tell of those that were rejected there.
+        randomness = randomness.without_noise()
         while len(text) < len(context) + self.length:
             tree = self.inner.draft(model, text, randomness)
             rows = evaluate(self.middle, tree)

@@ -297,7 +297,7 @@ def grow(
     shape: TreeShape,
     model: LanguageModel,
     context: Context,
-    children: Callable[[int, NDArray[np.float64], int], NDArray[np.int64]],
+    children: Callable[[Context, NDArray[np.float64], int], NDArray[np.int64]],
 ) -> DraftTree:
     """Draft a tree level by level.
 
@@ -305,10 +305,10 @@ def grow(
         shape: the tree's shape.
         model: the draft model, called once per level on the contexts that draft there.
         context: tokens before the root.
-        children: (vertex, draft distribution, number of children) → their tokens, −1 for no draft.
+        children: (context, draft distribution, number of children) → their tokens, −1 for none.
 
     Returns:
-        DraftTree, without races.
+        DraftTree, of which no noise is known.
     """
     below = children_of(shape)
     tokens = np.full(shape.num_nodes + 1, PAD, dtype=np.int64)
@@ -319,11 +319,12 @@ def grow(
         known |= next_distributions(model, (contexts[vertex] for vertex in drafting), name="draft")
         level = []
         for vertex in drafting:
-            drawn = children(vertex, known[contexts[vertex]], len(below[vertex]))
+            here = contexts[vertex]
+            drawn = children(here, known[here], len(below[vertex]))
             for child, token in zip(below[vertex], drawn.tolist(), strict=True):
                 if token != PAD:
                     tokens[child] = token
-                    contexts[child] = (*contexts[vertex], token)
+                    contexts[child] = (*here, token)
                     level.append(child)
     return DraftTree(shape=shape, context=context, tokens=tokens, draft=known)
 
@@ -337,7 +338,7 @@ def grow_by_law(
 ) -> DraftTree:
     """Draft a tree level by level, the n children of a vertex by `law(n)`."""
 
-    def children(vertex: int, mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    def children(here: Context, mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
         drafts = law(count)
         drafts.align(mass, mass)  # refuses more drafts than the law can give from this vocabulary
         return randomness.draw(drafts, mass)

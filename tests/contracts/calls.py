@@ -101,6 +101,10 @@ MARKOV = sequence.MarkovModel(np.array([[0.5, 0.5], [0.25, 0.75]]))
 CHAIN = sequence.SpeculativeSampling(1)
 MARKOV_PAIR = {"draft": MARKOV, "target": MARKOV}
 MODELS = MARKOV_PAIR | {"context": (0,)}
+NOISES = [sequence.SharedNoise(seed) for seed in range(2)]
+DRAFTED = sequence.NoiseTree(1, 1).draft(
+    MARKOV, (0,), sequence.Sampled(np.random.default_rng(0), NOISES[0])
+)
 JOINT = np.full((2, 2), 0.25)
 COUNTED = {"num_drafts": 2, "length": 1, "samples": 9, "confidence": 0.9}
 TRACED = {"num_uniforms": 1, "most_slanted": 8, "most_work": 99, "most_seconds": 9.0}
@@ -466,6 +470,7 @@ CALLS: list[Call] = [
     (sequence.LikeliestTree, {"size": 3, "length": 2, "width": 2}),
     (sequence.MarkovModel, {"table": np.array([[0.5, 0.5], [0.25, 0.75]])}),
     (sequence.Memoised, {"model": MARKOV}),
+    (sequence.NoiseTree, {"size": 3, "length": 2, "scale": 0.5, "cells": 2}),
     (sequence.PrefixTree, {"factors": (2, 1), "verifier": otm.KSeq()}),
     (sequence.SampledTree, {"size": 2, "length": 2, "verifier": otm.Naive()}),
     (sequence.Staged, {"inner": CHAIN, "middle": MARKOV, "length": 2}),
@@ -479,7 +484,8 @@ CALLS: list[Call] = [
     (sequence.TableModel, {"table": {(): [0.5, 0.5]}}),
     (sequence.TraversalVerification, {"tree": SHAPE, "drafts": otm.WithoutReplacement(1)}),
     (sequence.TreeVerification, {"tree": SHAPE, "drafts": otm.IID(1), "verifier": otm.KSeq()}),
-    (sequence.Sampled, {"rng": rng()}),
+    (sequence.Sampled, {"rng": rng(), "noise": NOISES[0]}),
+    (sequence.SharedNoise, {"seed": 7}),
     (sequence.ZerothOrder, {"mass": np.asarray(P)}),
     (sequence.best_step, {"decoder": CHAIN, **MODELS}),
     (sequence.expected_step, {"decoder": CHAIN, **MODELS}),
@@ -499,7 +505,19 @@ CALLS: list[Call] = [
     ),
     (sequence.loose_step, {"decoder": sequence.Fly(2, samples=1), **MODELS}),
     (sequence.divergence_by_position, {"law": JOINT, "target": JOINT}),
-    (sequence.generate, {"decoder": CHAIN, **MODELS, "num_tokens": 2, "rng": rng(), "eos": 1}),
+    (sequence.belief_rows, {"tree": DRAFTED, "one": DRAFTED.step_along([1], 0)}),
+    (sequence.fit_scale, {"rows": [P, Q], "tokens": [0, 1], "confidence": 0.9}),
+    (
+        sequence.generate,
+        {
+            "decoder": CHAIN,
+            **MODELS,
+            "num_tokens": 2,
+            "rng": rng(),
+            "noise": NOISES[0],
+            "eos": 1,
+        },
+    ),
     (sequence.generated_law, {"decoder": CHAIN, **MODELS, "length": 2}),
     (sequence.level_cut_upper, {**MODELS, **COUNTED, "rng": rng()}),
     (
@@ -508,10 +526,17 @@ CALLS: list[Call] = [
     ),
     (listed(sequence.outcomes), {"run": lambda randomness: 0}),
     (sequence.matched_tokens, {"decoder": sequence.LikeliestTree(2, 2), **MODELS}),
+    (
+        sequence.noise_tokens,
+        {"decoder": sequence.NoiseTree(2, 2), **MODELS, "noises": NOISES, "confidence": 0.9},
+    ),
     (sequence.rank_decoders, {"decoders": [CHAIN], **MODELS}),
     (sequence.sequence_law, {"model": MARKOV, "context": (0,), "length": 2}),
     (sequence.step, {"decoder": CHAIN, **MODELS, "randomness": sequence.Sampled(rng()), "eos": 1}),
-    (first_of(sequence.steps), {"decoder": CHAIN, **MODELS, "rng": rng(), "eos": 1}),
+    (
+        first_of(sequence.steps),
+        {"decoder": CHAIN, **MODELS, "rng": rng(), "noise": NOISES[0], "eos": 1},
+    ),
     (table.table_columns, {"k": [1, 2]}),
     (transport.certify_exactly, {"problem": PROBLEM, "solved": otm.optimum(PROBLEM)}),
     (transport.optimum_program, {"problem": PROBLEM}),

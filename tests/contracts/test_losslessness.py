@@ -302,7 +302,9 @@ class ReusedRace(Ersd):
             tree,
             target,
             randomness,
-            lambda vertices, context, _: randomness.winner(target(context), tree.races[0]),
+            lambda vertices, context, _: randomness.winner(
+                target(context), tree.shared[tree.context]
+            ),
         )
 
 

@@ -87,6 +87,8 @@ def test_every_decoder_by_every_account(toy: Toy) -> None:
                 reached_by_enumeration(decoder, toy.draft, toy.target, len(found.reached)),
                 atol=TOLERANCE,
             )
+        if decoder.carries_noise:
+            continue
         best = best_step(decoder, **toy.models)
         assert law.block_efficiency <= best.upper + rounding, decoder
         assert 1 <= best.value <= decoder.depth + 1 + 1e-9

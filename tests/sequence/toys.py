@@ -24,7 +24,9 @@ from otm.sequence import (
     GreedyMultipath,
     Gsd,
     LikeliestTree,
+    NoiseTree,
     PrefixTree,
+    Randomness,
     RefinedScores,
     SampledTree,
     SpeculativeSampling,
@@ -34,6 +36,7 @@ from otm.sequence import (
     TraversalVerification,
     TreeVerification,
     ZerothOrder,
+    outcomes,
 )
 from otm.trees import TreeShape
 from tests import strategies
@@ -197,6 +200,7 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
         TraversalVerification(tree, IID),
         GreedyMultipath(size.width, length - (stem := int(length > 1 and index % 3 == 0)), stem),
         LikeliestTree(4, length, (None, 1, 2)[index % 3]),
+        NoiseTree(4, min(length, 2), (0.5, (2.0, 0.1))[index % 2], cells=2),
         SampledTree(4, length, SUCCESSIVE[index % 3]),
         StochasticBeam(
             min(size.width, 4 // min(length, 2)), min(length, 2), SUCCESSIVE[(index + 1) % 3]
@@ -261,12 +265,33 @@ def distance(law: otm.sequence.StepLaw, other: otm.sequence.StepLaw) -> float:
     return max(abs(left.get(key, 0.0) - right.get(key, 0.0)) for key in left | right)
 
 
+def completed(decoder: Decoder, draft: TableModel, target: TableModel, length: int) -> np.ndarray:
+    """The law of the first `length` tokens where the target goes on after a step by itself, on the
+    noise that the step has looked at: enumerated with the step.
+    """
+    law = np.zeros((draft.num_tokens,) * length)
+
+    def run(randomness: Randomness) -> tuple[int, ...]:
+        tree = decoder.draft(draft, (), randomness)
+        text = decoder.verify(tree, target.next, randomness).tokens[:length]
+        while len(text) < length:
+            text = (*text, randomness.sample(target.next(text), len(text)))
+        return text
+
+    for text, mass in outcomes(run):
+        law[text] += mass
+    return law
+
+
 def bias(
     decoder: Decoder, draft: TableModel, target: TableModel, *, step: Callable[..., object]
 ) -> float:
     """Total variation between the output, completed by target samples, and the target's law."""
     length = decoder.depth + 1
+    wanted = otm.sequence.sequence_law(target, [], length)
+    if decoder.carries_noise:
+        return float(0.5 * np.abs(completed(decoder, draft, target, length) - wanted).sum())
     found = step(decoder, draft=draft, target=target, context=[])
     law = getattr(found, "law", found)
-    completed = otm.sequence.completed_law(law, target=target, context=[], length=length)
-    return float(0.5 * np.abs(completed - otm.sequence.sequence_law(target, [], length)).sum())
+    alone = otm.sequence.completed_law(law, target=target, context=[], length=length)
+    return float(0.5 * np.abs(alone - wanted).sum())

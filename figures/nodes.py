@@ -1,0 +1,119 @@
+"""Tokens per call against verified nodes, scheme by scheme, and against the draft's quality.
+
+From the records of `python -m analysis steps --nodes …` on the shipped pair: a panel for each
+temperature of both models, and one for drafts that are the target with noise on its logits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from figures.paths import DATA
+from figures.work import Work
+from otm import drawing
+
+TITLE = "Tokens per call against verified nodes"
+TEMPERATURES = (1.0, 0.6, 0.3, 0.0)
+BLURS = (1.2, 0.8, 0.4)
+NODES = 64
+"""Budget at which drafts of several qualities are compared."""
+
+SHOWN = {
+    "at most, by level cuts": "at most, K sequences",
+    "refined scores": "refined scores",
+    "tree on shared noise": "tree on shared noise",
+    "block K-SEQ": "block K-SEQ",
+    "optimal, vertex by vertex": "optimal, vertex by vertex",
+    "traversal verification": "traversal, K sequences",
+    "likeliest tree": "likeliest tree, matched",
+    "block verification, one sequence": "one sequence as a block",
+}
+"""Names of the records, and what the legend calls them."""
+
+
+def records(stem: str, values: Iterable[float]) -> dict[float, dict[str, Any]]:
+    """Return the committed records by a number in their names, those that are there."""
+    paths = {value: DATA / f"nodes{stem}_{value:g}.json" for value in values}
+    return {
+        value: json.loads(path.read_text(encoding="utf-8"))
+        for value, path in paths.items()
+        if path.is_file()
+    }
+
+
+def compute(work: Work) -> dict[str, Any]:
+    """Return the records' rows, by temperature and by the deviation of the draft's noise."""
+    found = {stem: records(stem, values) for stem, values in (("", TEMPERATURES), ("_blur", BLURS))}
+    work.tick()
+    return {
+        "temperatures": [
+            {"temperature": value} | record["tables"][0] for value, record in found[""].items()
+        ],
+        "blurs": [
+            {"blur": value} | record["tables"][0] for value, record in found["_blur"].items()
+        ],
+        "captured": {
+            f"nodes{stem}_{value:g}": record["manifest"]
+            for stem, each in found.items()
+            for value, record in each.items()
+        },
+    }
+
+
+def draw(data: dict[str, Any]) -> Figure:
+    """Draw the panels with one legend for all."""
+    panels = len(data["temperatures"]) + 1
+    canvas = Figure(figsize=(2.75 * panels, 3.9), layout="constrained")
+    axes = canvas.subplots(1, panels)
+    for panel, table in zip(axes, data["temperatures"], strict=False):
+        _lines(panel, [(row["nodes"], row) for row in table["rows"]])
+        panel.set_xscale("log", base=2)
+        nodes = sorted({row["nodes"] for row in table["rows"]})
+        panel.set_xticks(nodes, [str(number) for number in nodes])
+        panel.set_xlabel("different nodes verified")
+        panel.set_title(f"T = {table['temperature']:g}", fontsize=10)
+    _lines(
+        axes[-1],
+        [
+            (table["overlap"], row)
+            for table in data["blurs"]
+            for row in table["rows"]
+            if row["nodes"] == NODES
+        ],
+    )
+    axes[-1].set_xlabel("overlap Σ min(p, q) of the draft")
+    axes[-1].set_title(f"{NODES} nodes, T = 1", fontsize=10)
+    axes[0].set_ylabel("tokens per call")
+    lines, names = axes[0].get_legend_handles_labels()
+    canvas.legend(lines, names, loc="outside lower center", ncols=4, fontsize=8)
+    return canvas
+
+
+def _lines(panel: Axes, rows: list[tuple[float, dict[str, Any]]]) -> None:
+    """Draw a line for each scheme that has rows, with its intervals."""
+    for place, (name, words) in enumerate(SHOWN.items()):
+        points = sorted(
+            (at, row["mean"], row["low"], row["high"]) for at, row in rows if row["name"] == name
+        )
+        if not points:
+            continue
+        at, mean, low, high = zip(*points, strict=True)
+        bound = place == 0
+        colour = drawing.INK if bound else drawing.PALETTE[(place - 1) % len(drawing.PALETTE)]
+        panel.plot(
+            at,
+            mean,
+            color=colour,
+            linestyle=drawing.DASHED if bound else "-",
+            marker="" if bound else drawing.MARKERS[place - 1],
+            ms=4,
+            lw=2.2 if name == "tree on shared noise" else 1.2,
+            label=words,
+        )
+        if name in ("tree on shared noise", "likeliest tree"):
+            panel.fill_between(at, low, high, color=colour, alpha=0.15, lw=0)

@@ -1,0 +1,167 @@
+"""Tokens per call by verified nodes: each plan's mean against the exact law of its decoder, nodes
+counted once, and plans within a budget.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import otm
+from analysis.decode.nodes import (
+    LIKELIEST,
+    NOISE_TREE,
+    BlurredModel,
+    _Record,
+    _within,
+    compare_nodes,
+)
+from analysis.decode.steps import BOUND, CHAIN, REFINED, TRAVERSAL
+from analysis.errors import AnalysisError
+from otm.sequence import (
+    BlockKSeq,
+    BlockVerification,
+    DraftSelection,
+    GreedyMultipath,
+    RefinedScores,
+    SharedNoise,
+    TraversalVerification,
+    ZerothOrder,
+    expected_step,
+    markov_pair,
+    matched_tokens,
+    noise_tokens,
+)
+from otm.trees import TreeShape
+from tests.analysis.decode.test_steps import K, L
+
+PLANS = {
+    (REFINED, K): RefinedScores(K, L),
+    (CHAIN, 1): BlockVerification(L),
+    ("block K-SEQ", K): BlockKSeq(K, L),
+    ("greedy multi-path block verification", K): GreedyMultipath(K, L),
+    ("optimal, vertex by vertex", K): DraftSelection(K, L, otm.Optimal()),
+    ("recursive rejection, vertex by vertex", K): DraftSelection(K, L, otm.RecursiveRejection()),
+    (TRAVERSAL, K): TraversalVerification(TreeShape.sequences(K, L), otm.IID(1)),
+}
+
+
+def test_plans_have_the_tokens_of_their_decoders() -> None:
+    """40 times from one context: the first two of three sequences, the first two of eight tokens;
+    five standard errors, passed by each of seven means with probability 1 − 4e-6.
+    """
+    draft, target = markov_pair(4, similarity=0.4, rng=np.random.default_rng(2))
+    rng, records = np.random.default_rng(0), []
+    for _ in range(40):
+        one = _Record(8)
+        one.sequences(draft, target, (0,), (1, K, 3), rng)
+        records.append(one)
+    for (name, number), decoder in PLANS.items():
+        exact = expected_step(decoder, draft=draft, target=target, context=[0]).block_efficiency
+        found = np.array([one.by_plan[name][number, L] for one in records])
+        error = found.std(ddof=1) / np.sqrt(len(found))
+        assert abs(found.mean() - exact) <= 5 * error + 1e-12, name
+    # E different nodes of two sequences: Σ over levels of 2 − Pr(the two coincide up to there).
+    p = draft.table
+    alike = (p[0] ** 2).sum(), float(np.einsum("x,xy->", p[0] ** 2, p**2))
+    used = np.array([one.plans[K, L] for one in records])
+    assert abs(used.mean() - (4 - sum(alike))) <= 5 * used.std() / np.sqrt(len(used))
+
+
+def test_rows_are_those_of_the_trees() -> None:
+    """Trees by the library's own functions; the reference is less than itself by nothing."""
+    draft, target = markov_pair(4, similarity=0.6, rng=np.random.default_rng(1))
+    contexts = [(i % 4,) for i in range(6)]
+    found = compare_nodes(
+        draft=draft,
+        target=target,
+        contexts=contexts,
+        nodes=(2, 6),
+        noises=2,
+        numbers=(1, 2),
+        rng=np.random.default_rng(7),
+    )
+    rows = {(row.name, row.nodes): row for row in found.rows}
+    seeds = np.random.default_rng(7).integers(1 << 53, size=2)
+    grown = [
+        noise_tokens(
+            otm.sequence.NoiseTree(6, 8, found.scales[1 - place % 2]),
+            draft=draft,
+            target=target,
+            context=context,
+            noises=[SharedNoise(int(seed)) for seed in seeds],
+        ).value[6]
+        for place, context in enumerate(contexts)
+    ]
+    likeliest = [
+        matched_tokens(
+            otm.sequence.LikeliestTree(6, 8), draft=draft, target=target, context=context
+        )[6]
+        for context in contexts
+    ]
+    assert rows[NOISE_TREE, 6].mean == pytest.approx(np.mean(grown), abs=1e-12)
+    assert rows[LIKELIEST, 6].mean == pytest.approx(np.mean(likeliest), abs=1e-12)
+    less = np.mean(np.array(grown) - np.array(likeliest))
+    assert rows[LIKELIEST, 6].less == pytest.approx(less, abs=1e-12)
+    assert rows[NOISE_TREE, 6].less == rows[NOISE_TREE, 6].less_high == 0.0
+    assert found.rows[0].name == BOUND
+    assert "6 contexts" in str(found)
+
+
+def test_a_target_without_chance_is_told_apart() -> None:
+    """Greedy decoding: the likeliest tree and the chain of argmaxes, which misses after token 1."""
+    draft, target = ZerothOrder([0.6, 0.4]), otm.sequence.MarkovModel([[0.0, 1.0], [1.0, 0.0]])
+    found = compare_nodes(
+        draft=draft,
+        target=target,
+        contexts=[(1,)] * 6,
+        nodes=(2, 4),
+        noises=2,
+        rng=np.random.default_rng(0),
+    )
+    # The text goes on 0, 1, 0, …; of four nodes the tree has 0, 1, 00 and 01, 10 or 000.
+    assert [(row.name, row.mean) for row in found.rows if row.nodes == 2] == [
+        (NOISE_TREE, 2.0),
+        ("chain of argmaxes", 2.0),
+    ]
+    assert found.overlap == pytest.approx(0.6)
+
+
+def test_the_best_plan_within_a_budget() -> None:
+    """One number for a part of the steps and the next for the rest, so that nodes are the budget;
+    a length by what it yields.
+    """
+    plans = {
+        (1, 1): np.array([1.5, 1.5]),
+        (2, 1): np.array([1.7, 1.9]),
+        (1, 2): np.array([1.9, 1.9]),
+        (2, 2): np.array([2.5, 2.5]),
+    }
+    used = {(1, 1): 1.0, (2, 1): 1.8, (1, 2): 2.0, (2, 2): 3.5}
+    nodes, words, tokens = _within(plans, used, 1)
+    assert (nodes, words, tokens.tolist()) == (1.0, "K = 1, L = 1", [1.5, 1.5])
+    nodes, words, tokens = _within(plans, used, 3)
+    assert words == "K = 1 to 2, L = 2"
+    assert nodes == pytest.approx(3.0)
+    np.testing.assert_allclose(tokens, 1.9 + 0.6 / 1.5)
+    assert _within(plans, used, 9)[0] == 3.5
+
+
+def test_blurred_models_are_functions_of_the_context() -> None:
+    model = BlurredModel(ZerothOrder([0.5, 0.25, 0.25]), 0.5)
+    first, again, other = model.next_batch([(1, 2), (1, 2), (2, 1)])
+    assert first.tolist() == again.tolist() != other.tolist()
+    assert first.sum() == pytest.approx(1.0)
+
+
+def test_it_refuses_too_few_contexts() -> None:
+    draft, target = markov_pair(3, rng=np.random.default_rng(0))
+    with pytest.raises(AnalysisError, match="at least 6 contexts"):
+        compare_nodes(
+            draft=draft,
+            target=target,
+            contexts=[(0,)] * 5,
+            nodes=(2,),
+            noises=2,
+            rng=np.random.default_rng(0),
+        )
