@@ -112,7 +112,8 @@ class TestDefaults:
     """What a battery finds unless it is asked for something else."""
 
     def test_a_correct_one_is_lossless_and_the_samples_beside_take_nothing_from_it(self) -> None:
-        result = audit.battery(recursive)
+        errors = audit.Errors(detect=0.15)
+        result = audit.battery(recursive, seconds=SECONDS, errors=errors)
         assert result.verdict == "lossless"
         assert {single.verdict for single in result.audits.values()} == {
             "lossless",
