@@ -90,7 +90,8 @@ class BatteryAudit(Audit):
     def coverage(self) -> Coverage:
         """What all audits cover together, and what was left out."""
         parts = ((name, audit.coverage) for name, audit in self.audits.items())
-        covered = merged(parts, self.left_out)
+        beside = (standard.BETWEEN,) if self.audits else ()
+        covered = merged(parts, (*beside, *self.left_out))
         return dataclasses.replace(covered, raised=len(self.raised), taken_for=self.taken_for)
 
     @property
@@ -127,10 +128,12 @@ class BatteryAudit(Audit):
     def summary(self) -> str:
         """Return how many instances fail, how badly and which, and what samples say."""
         if not self.audits:
-            return "Nothing was tested before time was up."
+            return f"Nothing was tested before {self._end}."
         worst = f"largest total variation {self.audits[self.worst].row()[0]}, on {self.worst!r}"
         rarely = f"with probability ≤ {self.false_alarm:.2g}"
-        late = "Time was up before all was tested, as named above; --seconds (seconds=) gives more."
+        late = f"Not all was tested before {self._end}."
+        if self._end != TO_COME:
+            late += " --seconds (seconds=) gives more."
         said = [
             f"{len(self.failed)} of {len(self.audits)} instances fail; {worst}.",
             f"A lossless candidate is called otherwise {rarely}." if self.false_alarm else "",
@@ -151,6 +154,10 @@ class BatteryAudit(Audit):
             else "",
         ]
         return "\n\n".join(filter(None, parts))
+
+    @property
+    def _end(self) -> str:
+        return TO_COME if TO_COME in self.uncovered else "time was up, as named above"
 
     def _first_raised(self) -> list[tuple[str, str]]:
         """Return the first instance on which each thing was raised, with it."""
@@ -180,6 +187,10 @@ class BatteryAudit(Audit):
         if self.counterexample is None:
             return f"### {self.worst}\n\n{self.audits[self.worst].figures()}"
         return f"### Minimal counterexample\n\n{self.counterexample.figures()}"
+
+
+TO_COME = "an interruption"
+"""What stands in a report that was interrupted."""
 
 
 def _failed(audit: Audit) -> bool:
@@ -322,7 +333,7 @@ def carry_out(checks: Iterable[Check], candidate: Candidate, scope: Scope) -> Ba
             if progress.wants(check):
                 progress.carry_out(check)
     except KeyboardInterrupt:
-        progress.uncovered["what was to come"] = None
+        progress.uncovered[TO_COME] = None
         raise Interrupted(progress.found()) from None
     if progress.raised and not progress.audits and not progress.late:
         raise next(iter(progress.raised.values()))[1]
@@ -351,8 +362,7 @@ class _Progress:
 
     def wants(self, check: Check) -> bool:
         """Whether a check is to be carried out; one that comes too late is noted."""
-        refused = sum(check.group == before.group for before, _ in self.raised.values())
-        if refused >= _REFUSED and not self._takes(check):
+        if self._refuses(check.group) >= _REFUSED:
             return False
         if before := self.late.get((check.group, check.kind)):
             before.append(self.scope.deadline.why)
@@ -369,7 +379,8 @@ class _Progress:
             kept=check.kept,
         )
         try:
-            self.audits[check.name] = check.run()
+            with deadline.enforced():
+                self.audits[check.name] = check.run()
             self.done[check.name] = check
         except OutOfTime:
             self.late[check.group, check.kind] = [deadline.why]
@@ -383,21 +394,24 @@ class _Progress:
         unfit = {
             check.group: error
             for check, error in reversed(self.raised.values())
-            if self.scope.default and not self._takes(check)
+            if self.scope.default and self._refuses(check.group)
         }
         reasons: dict[str, list[str]] = {}
         for group, error in sorted(unfit.items()):
             reasons.setdefault(str(error).splitlines()[0], []).append(group)
         left_out = [f"{', '.join(groups)} ({reason})" for reason, groups in reasons.items()]
+        late: dict[str, list[str]] = {}
+        for (group, _), whys in self.late.items():
+            late.setdefault(group, []).extend(whys)
         left_out += [
             f"{len(whys)} instance{'s' * (len(whys) > 1)} with {group} ({whys[0]})"
-            for (group, _), whys in self.late.items()
+            for group, whys in late.items()
         ]
         guessed = ""
         if isinstance(self.candidate, FunctionCandidate) and self.candidate.found_out:
             guessed = (
                 f"Taken for {self.candidate.description}, {self.candidate.called} (--mode, or a "
-                "candidate of otm.audit, says otherwise). "
+                "candidate of otm.audit, says otherwise)."
             )
         return BatteryAudit(
             name=self.candidate.name,
@@ -418,8 +432,15 @@ class _Progress:
     def _exact(self) -> bool:
         return any(check.kind == "exact" for check in self.done.values())
 
-    def _takes(self, check: Check) -> bool:
-        return any(check.group == before.group for before in self.done.values())
+    def _refuses(self, group: str) -> int:
+        """Return on how many instances of a group it raised, 0 if it answers what is like them.
+
+        What it raises by chance only is no refusal.
+        """
+        raised = [error for check, error in self.raised.values() if check.group == group]
+        answered = any(check.group == group for check in self.done.values())
+        by_chance = any(isinstance(e, CandidateFailure) and not e.certain for e in raised)
+        return 0 if answered or by_chance else len(raised)
 
 
 def with_counterexample(found: BatteryAudit, scope: Scope) -> BatteryAudit:

@@ -4,9 +4,12 @@ all of them (`Errors`); and how long somebody's code may run (`Deadline`).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from otm.errors import InvalidParameter
@@ -23,6 +26,12 @@ ENOUGH = 0.2
 """Total variation up to which finding nothing lets a candidate pass that nothing else clears."""
 
 _LEAST = 1e-100
+
+_FOREVER = 1e6
+"""Seconds that stand for no limit; timers know no infinity."""
+
+_GRACE = 1.0
+"""Seconds beyond the limit after which a call that has not come back is ended."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,13 +142,13 @@ class Deadline:
     """
 
     def __init__(self, seconds: float = math.inf, *, spare: float = 0.0) -> None:
-        self.seconds, self.spare = seconds, spare
-        self.restart(seconds)
+        self.seconds, self.spare = min(seconds, _FOREVER), spare
+        self.restart(self.seconds)
 
     def restart(self, seconds: float) -> None:
         """Begin to count so many seconds."""
         self.watch = Stopwatch()
-        self.until = self.stop = seconds
+        self.until = self.stop = min(seconds, _FOREVER)
 
     def start(self, *, share: float, with_spare: bool, kept: float = 0.0) -> None:
         """Give the next check a share of all the time.
@@ -151,6 +160,29 @@ class Deadline:
         """
         most = self.until + self.spare if with_spare else self.until - kept * self.seconds
         self.stop = min(most, self.watch.seconds + share * (self.seconds + self.spare))
+
+    @contextlib.contextmanager
+    def enforced(self) -> Iterator[None]:
+        """End also one call that does not come back, where a timer of CPU time can be had.
+
+        It cannot beside a profiler's, on Windows, and outside the main thread.
+        """
+        timer = getattr(signal, "ITIMER_PROF", None)
+        main = threading.current_thread() is threading.main_thread()
+        if timer is None or not main or signal.getsignal(signal.SIGPROF) != signal.SIG_DFL:
+            yield
+            return
+
+        def end(number: int, frame: object) -> None:
+            raise OutOfTime
+
+        signal.signal(signal.SIGPROF, end)
+        signal.setitimer(timer, max(0.0, self.stop - self.watch.seconds) + _GRACE)
+        try:
+            yield
+        finally:
+            signal.setitimer(timer, 0.0)
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
 
     @property
     def left(self) -> float:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from otm.audit import generation_audit
-from otm.audit.blocks import BlockCandidate
+from otm.audit.blocks import BlockBatchCandidate, BlockCandidate
 from otm.audit.candidate import (
     SMALL_DRAFT,
     SMALL_TARGET,
@@ -63,8 +63,9 @@ def classify(
 
     Returns:
         Candidate: a `TokenCandidate` if a function answers one drafted token with one token, a
-        `BlockCandidate` if it answers a block with tokens, a `BatchCandidate` if it takes a
-        generator where the others take uniforms. One of two arguments is a `TreeCandidate`, one of
+        `BlockCandidate` if it answers a block with tokens, a `BatchCandidate` or
+        `BlockBatchCandidate` if it takes rows and a generator where the others take uniforms. One
+        of two arguments is a `TreeCandidate`, one of
         three a `StepCandidate` (or a `GenerationCandidate`, if it reads a request), one of five a
         `LogitCandidate`.
 
@@ -97,13 +98,26 @@ def classify(
             return kind(function, name, count, found_out=True)
     if num_uniforms is None:
         batch = BatchCandidate(function, name, found_out=True)
+        of_blocks = BlockBatchCandidate(function, name, found_out=True)
+        rng = np.random.default_rng(0)
+        p, q = (np.stack([law] * _ROWS) for law in (SMALL_DRAFT, SMALL_TARGET))
+        drafts = rng.integers(SMALL_DRAFT.shape[-1], size=(_ROWS, len(SMALL_DRAFT)))
         try:
-            batch.draw(_SMALL, np.random.default_rng(0), _ROWS)
+            batch.draw(_SMALL, rng, _ROWS)
         except CandidateFailure as error:
             attempts["a batch of rows"] = str(error)
         else:
             return batch
-    tried = " ".join(f"For {kind}: {said}" for kind, said in attempts.items())
+        try:
+            of_blocks.verify_rows(p, q, drafts, rng)
+        except CandidateFailure as error:
+            attempts["a batch of blocks"] = str(error)
+        else:
+            return of_blocks
+    kinds: dict[str, list[str]] = {}
+    for kind_tried, said in attempts.items():
+        kinds.setdefault(said, []).append(kind_tried)
+    tried = " ".join(f"For {' or '.join(named)}: {said}" for said, named in kinds.items())
     raise InvalidParameter(
         "The callable must answer verify(draft, target, drafts, uniforms), with draft (V,), target "
         "(V,) and drafts (k,) for one token, or draft (γ, V), target (γ+1, V) and drafts (γ,) for "

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otm.problem import Problem
 
@@ -24,7 +23,7 @@ SAMPLES = "samples"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """What was tested, by what, and what was not; `str` gives one line.
+    """What was tested, by what, and what was not; `str` gives a line each.
 
     Attributes:
         instances: names of the problems, models or logs.
@@ -35,7 +34,6 @@ class Coverage:
         vocabulary: sizes V.
         laws: how the drafts were drawn.
         least: the smallest positive probability of a tested law; 1 where that says nothing.
-        most: the largest probability below 1 of a tested law; 0 where that says nothing.
         temperatures: at which raw logits were handed over; none where laws were.
         raised: on how many instances the candidate raised.
         taken_for: what the candidate was taken for, where that was found out.
@@ -54,7 +52,6 @@ class Coverage:
     vocabulary: tuple[int, ...] = ()
     laws: tuple[str, ...] = ()
     least: float = 1.0
-    most: float = 0.0
     temperatures: tuple[float, ...] = ()
     raised: int = 0
     taken_for: str = ""
@@ -67,14 +64,13 @@ class Coverage:
 
     def __str__(self) -> str:
         if not self.instances:
-            return f"Tested: nothing. Not tested: {'; '.join(self.untested)}."
+            return f"Tested: nothing.\nNot tested: {'; '.join(self.untested) or 'anything'}."
         many = len(self.instances) > 1
         what = [
             *self.subjects,
             f"{_ranges(self.drafts)} {_plural('draft', self.drafts)}" if self.drafts else "",
             f"{_ranges(self.tokens)} {_plural('token', self.tokens)}",
             f"V = {_ranges(self.vocabulary)}" if self.vocabulary else "",
-            f"probabilities up to {self.most:.5g}" if self.most else "",
             f"temperature {_listed(self.temperatures)}" if self.temperatures else "",
             f"drafts by {', '.join(self.laws)}" if self.laws else "",
             f"{len(self.instances)} instances" if many else "",
@@ -95,7 +91,8 @@ class Coverage:
             *self.untested,
         ]
         tested = f"Tested: {', '.join(filter(None, what))}; {', '.join(by)}."
-        return f"{self.taken_for}{tested} Not tested: {'; '.join(filter(None, beyond))}."
+        untested = f"Not tested: {'; '.join(filter(None, beyond))}."
+        return "\n".join(filter(None, (tested, untested, self.taken_for)))
 
     def _found_from(self) -> str:
         if self.finest in (0.0, self.detect):
@@ -117,21 +114,14 @@ def coverage_of_problem(problem: Problem) -> Coverage:
     ((2,), 0.25)
     """
     laws = np.concatenate([np.atleast_2d(problem.draft), problem.target[None]])
-    least, most = ends(laws)
     return Coverage(
         instances=("the problem given",),
         drafts=(problem.num_drafts,),
         vocabulary=(problem.num_tokens,),
         laws=(type(problem.law).__name__,),
-        least=least,
-        most=most,
+        least=float(laws[laws > 0].min()),
         untested=("later tokens of a block", "processing of logits", "laws in float32"),
     )
-
-
-def ends(laws: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the smallest positive and the largest probability below 1 of several laws."""
-    return float(laws[laws > 0].min()), float(laws[laws < 1].max(initial=0.0))
 
 
 def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) -> Coverage:
@@ -164,7 +154,6 @@ def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) 
         vocabulary=_union(cover.vocabulary for cover in covers),
         laws=tuple(dict.fromkeys(law for cover in covers for law in cover.laws)),
         least=min((cover.least for cover in covers), default=1.0),
-        most=max((cover.most for cover in covers), default=0.0),
         temperatures=_union(cover.temperatures for cover in covers),
         raised=sum(cover.raised for cover in covers),
         by=tuple(by.items()),

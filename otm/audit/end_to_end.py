@@ -195,9 +195,7 @@ def _require_rare_failures(found: TracedLaw, allowed: float, instance: str) -> N
     failures = {answer: mass for answer, mass in found.mass.items() if isinstance(answer, Failed)}
     if math.fsum(failures.values()) > allowed:
         worst, mass = max(failures.items(), key=lambda item: item[1])
-        raise CandidateFailure(
-            f"{worst.message} It does so with probability {mass:.6g} on {instance}."
-        )
+        raise CandidateFailure.likely(worst.message, mass, instance)
 
 
 def _law_of(
@@ -225,7 +223,7 @@ def _checked(rows: Any, size: int, num_tokens: int, length: int) -> tuple[Row, .
     ):
         raise CandidateFailure(
             f"The callable must return 1 to {length} tokens in [0, {num_tokens}) for each of "
-            f"{size} rows; it returned {rows!r}."
+            f"{size} rows; it returned {rows!r}. Pass a larger length where it may write more."
         )
     return found
 

@@ -114,7 +114,7 @@ class Audit(OneTable):
 
     def head(self) -> str:
         """Return the verdict, what it covers, and why it is not exact where that was tried."""
-        reason = f"\nNot exact, since {self.reason.rstrip('.')}." if self.reason else ""
+        reason = f"\nNot traced, since {self.reason.rstrip('.')}." if self.reason else ""
         return f"## `{self.name}`: {self.headline}\n{self.coverage}{reason}"
 
     def figures(self) -> str:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from otm import drawing
 from otm.audit.candidate import UniformsCandidate, read_block
-from otm.audit.coverage import Coverage, ends
+from otm.audit.coverage import Coverage
 from otm.audit.integration import IntegratedAudit, Row, check_tolerance, completions, decided
 from otm.audit.report import MOST_ENTRIES, format_probabilities, format_probability
 from otm.drafts.base import MAX_SEQUENCES
@@ -145,14 +145,12 @@ def _written(tables: Tables) -> str:
 def coverage_of_models(draft: Tables, target: Tables, num_drafts: int) -> Coverage:
     """Return what an audit of blocks on one pair of models covers, but for how."""
     laws = np.stack([*draft.values(), *target.values()])
-    least, most = ends(laws)
     return Coverage(
         instances=("the models given",),
         drafts=(num_drafts,),
         tokens=(num_drafts + 1,),
         vocabulary=(laws.shape[-1],),
-        least=least,
-        most=most,
+        least=float(laws[laws > 0].min()),
         untested=("several drafts a position",),
     )
 

@@ -101,7 +101,13 @@ NEAR: dict[str, tuple[Masses, Masses]] = {
 }
 """Pairs of laws that hardly differ."""
 
-BESIDE: dict[str, tuple[Masses, Masses]] = NEAR | windows()
+LATER = {"later residuals": ((0.2, 0.05, 0.75), (0.5, 0.4, 0.1))}
+"""A pair on which every rejection leaves another residual of more than one token."""
+
+BETWEEN = "largest probabilities other than .9, .95, .99, .999, .9999 and those of the instances"
+"""What is not tested, though what is to both sides of it is."""
+
+BESIDE: dict[str, tuple[Masses, Masses]] = NEAR | LATER | windows()
 """Pairs that are integrated beside `INSTANCES` where there is time."""
 
 TAILS: dict[str, int] = {"long tail of 48": 48, "long tail of 2,000": 2_000}
@@ -113,7 +119,7 @@ DRAFTS = (1, 2, 3)
 MANY_DRAFTS = (4, 5, 6, 7, 8)
 """And further ones, on `FEW_TOKENS`."""
 
-FEW_TOKENS = ("two tokens", "one token each")
+FEW_TOKENS = ("two tokens", "one token each", "later residuals")
 
 BLOCKS = (1, 2, 3)
 """Numbers γ of drafted positions of a block, which a verdict needs."""
@@ -187,14 +193,15 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "two siblings and a child": (-1, 0, 0, 1),
     "three siblings": (-1, 0, 0, 0),
     "a child of each sibling": (-1, 0, 0, 1, 2),
+    "siblings below a child": (-1, 0, 1, 1),
 }
 """Trees, by the parents of their nodes."""
 
 MOST_TREES = 64
 """Drafted trees of one shape, up to which it is integrated."""
 
-WINDOW_SHAPE = "two siblings and a child"
-"""The tree of the windows of confidence."""
+WINDOW_SHAPES = ("two siblings and a child", "siblings below a child")
+"""The trees of the windows of confidence."""
 
 STEP_LENGTH = 3
 """Tokens of a step that are compared, or as many as it writes."""

@@ -124,7 +124,7 @@ class TreeCandidate(EndToEndCandidate):
             most = max(collections.Counter(parents[1:]).values())
             for name, (p, q) in standard.chained_models(scope.pair).items():
                 window = name in standard.WINDOW_MODELS
-                if window and shape != standard.WINDOW_SHAPE:
+                if window and shape not in standard.WINDOW_SHAPES:
                     continue
                 live = int((p.table > 0.0).sum(axis=-1).min())
                 few = p.num_tokens ** (len(parents) - 1) <= standard.MOST_TREES
@@ -242,7 +242,7 @@ def tree_kernel(
         most,
         name=thing.name,
         instance=f"toy models on {target.num_tokens} tokens, tree {tuple(shape)}, {siblings}",
-        covered=(f"a tree of {len(shape) - 1} drafts",),
+        covered=(f"a tree of {len(shape) - 1} drafts by parents {tuple(shape)}",),
         not_covered=("other shapes", "how the engine drafts its trees"),
         rng=rng,
         tolerance=tolerance,

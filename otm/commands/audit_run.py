@@ -350,11 +350,11 @@ def _find(name: str) -> tuple[Any, str]:
         raise InvalidParameter(
             f"{name!r} cannot be found: {error}. {known}: write {module}:NAME."
         ) from error
-    except ImportError as error:
-        raise InvalidParameter(
-            f"{name!r} cannot be found: {error}. Check the spelling and the working directory."
-        ) from error
     except Exception as error:
+        if isinstance(error, ImportError) and error.name in (module, module.partition(".")[0]):
+            raise InvalidParameter(
+                f"{name!r} cannot be found: {error}. Check the spelling and the working directory."
+            ) from error
         raise InvalidParameter(
             f"{name!r} cannot be imported: {type(error).__name__}: {error}{frames_of(error)}."
         ) from error

@@ -20,7 +20,20 @@ NO_TOKEN = -1
 
 
 class CandidateFailure(OtmError, RuntimeError):
-    """The code raised, or returned something that is no answer; the message says on which input."""
+    """The code raised, or returned something that is no answer; the message says on which input.
+
+    Attributes:
+        certain: whether it does so whatever its random numbers are.
+    """
+
+    certain = True
+
+    @classmethod
+    def likely(cls, message: str, probability: float, described: str) -> CandidateFailure:
+        """Return a failure of a probability on an input."""
+        error = cls(f"{message} It does so with probability {probability:.6g} on {described}.")
+        error.certain = probability > 1.0 - _ROUNDING
+        return error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +134,7 @@ def _shown(file: Path) -> Path:
 _OTHERS = ("<frozen", str(Path(__file__).parents[1]), importlib.__file__)
 """Files whose frames say nothing about somebody's code."""
 _MOST_FRAMES = 4
+_ROUNDING = 1e-9
 
 
 def outcome_of(function: Callable[[], Any]) -> Any:

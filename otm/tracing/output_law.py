@@ -209,9 +209,7 @@ def _collected(
                 masses.append(weight * volume)
     if math.fsum(itertools.chain.from_iterable(failures.values())) > tolerance:
         message, parts = max(failures.items(), key=lambda item: math.fsum(item[1]))
-        raise CandidateFailure(
-            f"{message} It does so with probability {math.fsum(parts):.6g} on {described}."
-        )
+        raise CandidateFailure.likely(message, math.fsum(parts), described)
     return [
         (np.asarray(drafts), answer, np.asarray(masses))
         for answer, (drafts, masses) in found.items()

@@ -200,6 +200,32 @@ class TestDefaults:
         with pytest.raises(CandidateFailure):
             audit.battery(single, laws=[otm.IID(2)])
 
+    def test_what_is_raised_by_chance_is_no_refusal(self) -> None:
+        """By every second draft after a rejection, or where two drafts coincide."""
+
+        def rarely(p: Any, q: Any, d: Any, u: Any) -> Any:
+            if len(d) > 1 and d[0] == d[1] and u[0] > 0.99:
+                raise FloatingPointError("rare")
+            return recursive(p, q, d, u)
+
+        result = audit.battery(rarely, only=["IID(k=1)", "IID(k=2)"], shrink_for=0)
+        assert result.verdict == "raised"
+        assert result.headline.startswith("raised on ")
+        assert "FloatingPointError: rare (" in str(result)
+
+    def test_a_residual_that_is_not_updated_after_the_third_rejection_is_found(self) -> None:
+        def three(p: Any, q: Any, d: Any, u: Any) -> Any:
+            rest = np.array(q)
+            for i, x in enumerate(d):
+                if u[i] * p[x] < rest[x]:
+                    return int(x)
+                if i < 3:
+                    rest = np.maximum(rest - p, 0.0) / np.maximum(rest - p, 0.0).sum()
+            return int(np.searchsorted(np.cumsum(rest), u[-1], side="right"))
+
+        result = audit.battery(three, only="later residuals, IID(k=4)", shrink_for=0)
+        assert result.verdict == "not lossless"
+
     def test_the_wrong_kind_is_named(self) -> None:
         with pytest.raises(otm.errors.InvalidParameter, match="a verifier of blocks"):
             audit.exact(audit.BlockCandidate(chain), PROBLEM)

@@ -34,7 +34,7 @@ def test_a_battery_without_time_has_no_verdict_and_says_what_it_lacks() -> None:
     result = battery(recursive, seconds=0, shrink_for=0)
     assert (result.verdict, result.audits) == ("no verdict", {})
     assert "Nothing was tested" in str(result)
-    assert str(result.coverage).startswith("Tested: nothing. Not tested: ")
+    assert str(result.coverage).startswith("Tested: nothing.\nNot tested: ")
     assert "with 1 draft by IID (time was up)" in str(result.coverage)
     assert set(result.uncovered) == {"1 draft by IID", "2 drafts by IID", "3 drafts by IID"}
 
@@ -70,3 +70,14 @@ def test_what_nothing_contradicts_has_the_time_of_the_counterexample_too() -> No
     result = battery(recursive, seconds=0, shrink_for=120.0, errors=audit.Errors(detect=0.5))
     assert (result.verdict, result.coverage.drafts) == ("lossless", (1, 2, 3))
     assert any("with 8 drafts by IID (time was up)" in note for note in result.left_out)
+
+
+def test_a_call_that_does_not_come_back_is_ended() -> None:
+    def endless(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+        while len(p) == 3:
+            pass
+        return int(recursive(p, q, drafts, uniforms)[0])
+
+    result = battery(endless, laws=[otm.IID(1)], only="token", seconds=1.0, shrink_for=0)
+    assert result.verdict == "no verdict"
+    assert "time was up" in str(result)

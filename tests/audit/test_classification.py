@@ -39,6 +39,7 @@ from tests.audit.callables import as_floats, block, chain, maximal, no_bonus, re
         (as_floats(chain), BlockCandidate),
         (lambda p, q, d, u: [int(x) for x in d], BlockCandidate),
         (lambda p, q, drafts, rng: rng.choice(len(q), p=q, size=len(drafts)), BatchCandidate),
+        (lambda p, q, drafts, rng: q[:, :, :].cumsum(-1).argmax(-1) * 0, BlockBatchCandidate),
         (trees.recursive, TreeCandidate),
         (steps.step, StepCandidate),
         (generate.candidate, GenerationCandidate),

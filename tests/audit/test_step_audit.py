@@ -81,7 +81,7 @@ def test_what_has_no_branches_is_sampled_and_says_why(wrong: bool, verdict: str)
     found = audited(floating, errors=audit.Errors(detect=0.2))
     assert found.verdict == verdict
     assert "plain float" in found.reason
-    assert str(found).splitlines()[2] == f"Not exact, since {found.reason}."
+    assert str(found).splitlines()[3] == f"Not traced, since {found.reason}."
 
 
 def test_a_fixed_seed_is_no_randomness() -> None:

@@ -312,7 +312,7 @@ def test_the_verdict_comes_before_the_counterexample(
 
     def no_end(*arguments: Any, **options: Any) -> Any:
         shown = capsys.readouterr().out
-        assert shown.startswith("## `audited_kernels:trusting`: not lossless\nTaken for a verifier")
+        assert shown.startswith("## `audited_kernels:trusting`: not lossless\nTested: ")
         assert "largest total variation" in shown
         raise KeyboardInterrupt
 
@@ -339,6 +339,7 @@ def test_an_interruption_keeps_what_was_found(
     shown = capsys.readouterr()
     assert shown.out.startswith("## `audited_kernels:maximal`: no verdict\n")
     assert "3 instances; 3 by exact integration" in shown.out
+    assert "Not all was tested before an interruption." in shown.out
     assert shown.err == ""
 
 
