@@ -51,11 +51,10 @@ class ThresholdRace(CurveLaw):
     >>> import numpy as np
     >>> import otm
     >>> law = otm.ThresholdRace(2)
-    >>> round(
-    ...     law.containment(np.array([0.5, 0.3, 0.2]), np.array([True, False, True])), 12
-    ... )  # .7/1.3
-    0.538461538462
-    >>> otm.optimal_acceptance(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=law))
+    >>> law.containment(np.array([0.5, 0.25, 0.25]), np.array([True, False, True]))  # .75/1.25
+    0.6
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=law)
+    >>> round(otm.optimal_acceptance(problem), 12)  # 1 + 1/2 − 3/5
     0.9
     """
 
