@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from otm import drawing
 from otm._arrays import Array, normalised_excess, to_numpy
-from otm.drafts import IID
+from otm.drafts import IID, Law
+from otm.drafts.curve_cut import CurveLaw, check_curve_law
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
 from otm.logits import Processing
 from otm.pmf import as_pmf, check_choice, check_count, check_instance, plain_array
@@ -75,7 +76,7 @@ class Losses(OneTable):
     All but `acceptance` and `drafts` add up to 1 − α.
 
     Attributes:
-        drafts: k, the number of i.i.d. drafts.
+        drafts: k, the number of drafts, or c of a threshold race.
         acceptance: α of the scheme, or of the optimum, `(...)`.
         vocabulary: 1 − Q(S), S the tokens that the draft model scores.
         truncation: target mass of S that the draft's top-k, top-p, min-p or a temperature of 0
@@ -87,7 +88,7 @@ class Losses(OneTable):
         verifier: the optimum less the scheme; 0 without one.
     """
 
-    drafts: int
+    drafts: float
     acceptance: NDArray[np.float64]
     vocabulary: NDArray[np.float64]
     truncation: NDArray[np.float64]
@@ -99,7 +100,7 @@ class Losses(OneTable):
 
     def __repr__(self) -> str:
         return (
-            f"Losses(k={self.drafts}, positions={np.size(self.acceptance)}, "
+            f"Losses(k={self.drafts:g}, positions={np.size(self.acceptance)}, "
             f"acceptance={float(np.mean(self.acceptance)):.6g})"
         )
 
@@ -112,7 +113,7 @@ class Losses(OneTable):
             ("acceptance" if name == "acceptance" else f"lost to {name}", value)
             for name, value in self.mean().items()
         )
-        title = f"k = {self.drafts}, mean of {np.size(self.acceptance):,} positions"
+        title = f"k = {self.drafts:g}, mean of {np.size(self.acceptance):,} positions"
         return Table(columns=("", "probability"), rows=rows, title=title, ruled=frozenset({0}))
 
     def _draw(self, ax: Axes) -> None:
@@ -136,7 +137,8 @@ def acceptance_losses(
     draft_logits: object,
     target_logits: object,
     *,
-    k: int = 1,
+    k: float = 1,
+    law: type[CurveLaw] = IID,
     draft: Processing = _PLAIN,
     target: Processing = _PLAIN,
     verifier: Verifier | None = None,
@@ -157,7 +159,8 @@ def acceptance_losses(
     Args:
         draft_logits: `(..., V)`; −∞ for tokens that the draft model does not know.
         target_logits: `(..., V)`, the same shape.
-        k: number of i.i.d. drafts.
+        k: number of drafts; c of a threshold race.
+        law: what draws them, `otm.IID` or `otm.ThresholdRace`.
         draft, target: what is done with each side's logits, such as `Processing(temperature=0.7,
             top_p=0.9, order="vllm")`.
         verifier: a lossless scheme for i.i.d. drafts; the optimum without one.
@@ -168,7 +171,7 @@ def acceptance_losses(
     Raises:
         InvalidDistribution: as `otm.from_logits`. ShapeMismatch: if the shapes differ.
             InvalidParameter: as `check_count` of k.
-        Unsupported: if the verifier is lossy, or does not apply to k i.i.d. drafts.
+        Unsupported: if the verifier is lossy, or does not apply to these drafts.
 
     Cost: 73 optimal acceptances a row for the temperature, and `best_ranked_acceptance` for k = 1.
         Accuracy: the sum to rounding, 1e-12 at V = 128,256; each difference as far as the best
@@ -182,7 +185,7 @@ def acceptance_losses(
     >>> {name: round(value, 12) for name, value in found.mean().items() if abs(value) > 1e-9}
     {'acceptance': 0.75, 'truncation': 0.25}
     """
-    count = check_count(k, name="k")
+    drafts = check_curve_law(law).of_size(k)
     check_instance(draft, Processing, name="draft")
     check_instance(target, Processing, name="target")
     logits = plain_array(draft_logits, "draft_logits")
@@ -197,12 +200,12 @@ def acceptance_losses(
     p, q, logits = (rows.reshape(-1, width) for rows in (p, q, logits))
     known, drawn = np.isfinite(logits), p > 0
     in_vocabulary, in_reach = (np.where(tokens, q, 0.0).sum(-1) for tokens in (known, drawn))
-    optimum = _optimum(p, q, count)
+    optimum = _optimum(p, q, drafts)
     allowed = np.where(q > 0, p, 0.0)
-    inside = np.where(allowed.any(-1), _optimum(normalised_excess(allowed, p), q, count), 0.0)
-    best = np.maximum(_best_by_row(np.where(drawn & (q > 0), logits, -np.inf), q, count), inside)
+    inside = np.where(allowed.any(-1), _optimum(normalised_excess(allowed, p), q, drafts), 0.0)
+    best = np.maximum(_best_by_row(np.where(drawn & (q > 0), logits, -np.inf), q, drafts), inside)
     ranked = None
-    if count == 1:
+    if drafts.size == 1:
         alive = np.where(allowed.any(-1, keepdims=True), allowed, p)
         ranked = np.array([_best_ranked(one, other) for one, other in zip(alive, q, strict=True)])
         ranked = np.maximum(np.where(allowed.any(-1), ranked, 0.0), best)
@@ -215,7 +218,7 @@ def acceptance_losses(
                 f"{verifier!r} is one. Pass a lossless one, or none; otm.lossy.distortion says "
                 "what it gives up."
             )
-        problem = Problem(draft=p, target=q, law=IID(count))
+        problem = Problem(draft=p, target=q, law=drafts)
         scheme = np.asarray(acceptance(verifier, problem), np.float64)
     top = in_reach if ranked is None else ranked
     steps = {
@@ -228,7 +231,7 @@ def acceptance_losses(
         "verifier": optimum - scheme,
     }
     return Losses(
-        drafts=count,
+        drafts=drafts.size,
         ranking=None if ranked is None else (in_reach - ranked).reshape(shape),
         **{name: values.reshape(shape) for name, values in steps.items()},
     )
@@ -238,13 +241,18 @@ def _host(array: Array) -> NDArray[np.float64]:
     return np.asarray(to_numpy(array), np.float64)
 
 
-def _optimum(p: Array, q: Array, k: int) -> NDArray[np.float64]:
-    values = optimal_acceptance(Problem(draft=p, target=q, law=IID(k)))
+def _optimum(p: Array, q: Array, law: Law) -> NDArray[np.float64]:
+    values = optimal_acceptance(Problem(draft=p, target=q, law=law))
     return np.atleast_1d(np.asarray(values, np.float64))
 
 
 def best_temperature(
-    draft_logits: object, target: object, *, k: int = 1, draft: Processing = _PLAIN
+    draft_logits: object,
+    target: object,
+    *,
+    k: float = 1,
+    law: type[CurveLaw] = IID,
+    draft: Processing = _PLAIN,
 ) -> tuple[float, float]:
     """Return the draft temperature of the largest average optimum, and that average.
 
@@ -254,7 +262,8 @@ def best_temperature(
     Args:
         draft_logits: `(..., V)`.
         target: q `(..., V)`, probabilities.
-        k: number of i.i.d. drafts.
+        k: number of drafts; c of a threshold race.
+        law: what draws them, `otm.IID` or `otm.ThresholdRace`.
         draft: the draft's filters and their order; its own temperature is left aside.
 
     Returns:
@@ -272,14 +281,14 @@ def best_temperature(
     >>> round(temperature, 3), round(best, 6)
     (2.0, 1.0)
     """
-    count = check_count(k, name="k")
+    drafts = check_curve_law(law).of_size(k)
     check_instance(draft, Processing, name="draft")
     logits = plain_array(draft_logits, "draft_logits")
     q = _host(as_pmf(target, name="target"))
 
     def mean(temperatures: NDArray[np.float64]) -> NDArray[np.float64]:
         heated = dataclasses.replace(draft, temperature=float(temperatures[0]))
-        return np.atleast_1d(np.mean(_optimum(_host(heated(logits)), q, count)))
+        return np.atleast_1d(np.mean(_optimum(_host(heated(logits)), q, drafts)))
 
     temperatures, best = _search(mean, rows=1)
     return float(temperatures[0]), float(best[0])
@@ -303,7 +312,7 @@ def _search(
 
 
 def _best_by_row(
-    logits: NDArray[np.float64], q: NDArray[np.float64], k: int
+    logits: NDArray[np.float64], q: NDArray[np.float64], law: Law
 ) -> NDArray[np.float64]:
     """Return each row's best acceptance over temperatures of its finite logits; 0 without one."""
     found, some = np.zeros(len(q)), np.isfinite(logits).any(-1)
@@ -312,7 +321,7 @@ def _best_by_row(
         with np.errstate(over="ignore"):
             rows, targets = logits[some] - logits[some].max(-1, keepdims=True), q[some]
             found[some] = _search(
-                lambda heat: _optimum(_PLAIN(rows / heat[:, None]), targets, k), rows=len(rows)
+                lambda heat: _optimum(_PLAIN(rows / heat[:, None]), targets, law), rows=len(rows)
             )[1]
     return found
 

@@ -72,7 +72,7 @@ def optimal_acceptance(problem: Problem) -> Array:
     return as_scalar_or_array(law.optimal_value(problem.draft, problem.target))
 
 
-def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
+def optimal_acceptance_curve(problem: Problem, *, k: Iterable[float]) -> Array:
     """Return the optimal acceptance for each number of drafts, sharing the work between them.
 
     Args:
@@ -195,7 +195,7 @@ def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "member
 
 
 def acceptance_curve(
-    verifier: Verifier, problem: Problem, *, k: Iterable[int], by: Definition = "membership"
+    verifier: Verifier, problem: Problem, *, k: Iterable[float], by: Definition = "membership"
 ) -> Array:
     """Return the exact acceptance of a verifier for each number of drafts, sharing the work.
 

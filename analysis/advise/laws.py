@@ -37,7 +37,7 @@ import otm
 from otm.drafts import IID
 from otm.verifiers import gamma_star
 from otm.verifiers.optimal.scores import Scores
-from otm.verifiers.optimal.verifier import OptimalRule
+from otm.verifiers.optimal.verifier import OptimalRule, optimal_rule
 
 from ..statistics import Floats
 
@@ -100,7 +100,7 @@ def optimal_survivors(
     given[:, 1, :2], alive[:, 1] = single.given[:, 1], single.alive[:, 1]
     for t in range(len(p)):
         for m in range(2, most + 1):
-            rule = otm.Optimal().prepare(otm.Problem(draft=p[t], target=q[t], law=IID(m)))
+            rule = optimal_rule(otm.Problem(draft=p[t], target=q[t], law=IID(m)))
             given[t, m, : m + 1] = _conditional(
                 _selected(rule, int(tokens[t]), m)[None], q[t, tokens[t], None]
             )[0]

@@ -89,7 +89,7 @@ def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
     return [
         v
         for v in made
-        if any(v.supports(law(k)) for law in otm.drafts.SINGLE_DRAFTER_LAWS for k in ks)
+        if any(v.supports(law.of_size(k)) for law in otm.drafts.SINGLE_DRAFTER_LAWS for k in ks)
     ]
 
 

@@ -100,7 +100,7 @@ def check_position(
     for column, value in zip(table.columns, table.values, strict=True):
         if (verifier := verifiers.get(column.scheme)) is None or column.definition != "membership":
             continue
-        here = problem.with_law(laws[column.law](column.k))
+        here = problem.with_law(laws[column.law].of_size(column.k))
         found = otm.estimate(verifier, here, samples=DRAWS, rng=rng, confidence=1.0 - FALSE_ALARM)
         compared += 1
         if not found.low - 1e-9 <= float(value) <= found.high + 1e-9:
@@ -116,7 +116,7 @@ def check_position(
     for family in families:
         means = np.array([float(table[column.name]) for column in family])
         last = family[-1]
-        here = problem.with_law(laws[last.law](last.k))
+        here = problem.with_law(laws[last.law].of_size(last.k))
         if failure := _check_tree(verifiers[last.scheme], here, means, rng):
             failures.append(f"the tree of {last.label} at {place} {failure}")
     return Checked(1, compared, tuple(failures), len(families))

@@ -206,7 +206,8 @@ def padded(tokens: NDArray[np.int64], k: int) -> NDArray[np.int64]:
 
 def all_subsets(size: int) -> NDArray[np.bool_]:
     """Return the subsets of so many things in the order of their codes, `(2^size, size)`."""
-    return np.asarray((np.arange(1 << size)[:, None] >> np.arange(size)) & 1, dtype=bool)
+    codes = np.arange(1 << size)
+    return np.stack([(codes >> place & 1).astype(bool) for place in range(size)], axis=1)
 
 
 def rows_of_members(drafted: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, clip, gather, namespace, quiet, tracks_gradient, untracked
 from otm.drafts.base import Law
+from otm.errors import InvalidParameter
 from otm.overlap import OverlapCurve
 from otm.overlap.curve import Containment, containments
 from otm.overlap.gradient import attach_curve_gradient
@@ -56,6 +57,16 @@ class CurveLaw(Law, abc.ABC):
     def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:
         """Return the minimising prefix of supp p in the order of q/p, as a mask."""
         return curve_worst_set(draft, target, self.contained)
+
+
+def check_curve_law(law: object) -> type[CurveLaw]:
+    """Return a class of such laws, or raise `InvalidParameter`."""
+    if isinstance(law, type) and issubclass(law, CurveLaw):
+        return law
+    raise InvalidParameter(
+        "law must be a class of draft laws that depend on the overlap curve alone; got "
+        f"{law!r}. Choose otm.IID or otm.ThresholdRace."
+    )
 
 
 def curve_values(draft: Array, target: Array, sizes: Sequence[Containment]) -> Array:

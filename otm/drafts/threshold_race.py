@@ -51,11 +51,10 @@ class ThresholdRace(CurveLaw):
     >>> import numpy as np
     >>> import otm
     >>> law = otm.ThresholdRace(2)
-    >>> round(
-    ...     law.containment(np.array([0.5, 0.3, 0.2]), np.array([True, False, True])), 12
-    ... )  # .7/1.3
-    0.538461538462
-    >>> otm.optimal_acceptance(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=law))
+    >>> law.containment(np.array([0.5, 0.25, 0.25]), np.array([True, False, True]))  # .75/1.25
+    0.6
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=law)
+    >>> round(otm.optimal_acceptance(problem), 12)  # 1 + 1/2 − 3/5
     0.9
     """
 
@@ -138,13 +137,16 @@ class ThresholdRace(CurveLaw):
 
     def enumerate(self, draft: NDArray[Any]) -> DraftTable:
         """List the sets of tokens with mass; that of a set is summed over its last new token."""
-        # By new tokens in turn (`with_late_arrivals`): from the set S the race goes on to a new
+        # By new tokens in turn: from the set S the race goes on to a new
         # token y with probability (c − 1) p(y)/(P(S) + c P(Sᶜ)), and ends with the rest,
         # 1/(P(S) + c P(Sᶜ)). No term is negative.
         support = np.flatnonzero(draft > 0)
         p, subsets = draft[support], all_subsets(len(support))
         c = Fraction(self.c) if draft.dtype == object else self.c
-        inside, outside = (np.where(held, p, 0 * p[0]).sum(axis=1) for held in (subsets, ~subsets))
+        inside, outside = (
+            sum(np.where(held, mass, 0 * mass) for held, mass in zip(sets.T, p, strict=True))
+            for sets in (subsets, ~subsets)
+        )
         last = 1 / (inside + c * outside)
         reached = np.where(subsets.sum(axis=1) == 1, inside, 0 * p[0])
         codes, size = np.arange(len(subsets)), subsets.sum(axis=1)

@@ -588,7 +588,7 @@ def late_matches(p: Floats, q: Floats, tokens: Integers, c: float) -> float:
     for j in range(n):
         ratio[j] = target[j] / mass[j]
     whole += rest
-    met, matched, above, above_target, rest, rest_of_target = 0, 0.0, 0.0, 0.0, 0.0, 0.0
+    met, matched, lost, above, above_target, rest, rest_of_target = 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for j in range(n):
         level = ratio[j] / c
         while met <= j or (met < n and ratio[met] >= level):
@@ -599,5 +599,7 @@ def late_matches(p: Floats, q: Floats, tokens: Integers, c: float) -> float:
         below = max(whole - (above + rest), 0.0)
         share = target[j] / (level * below + (above_target + rest_of_target))
         # NaN: ∞·0, 0/0: p is 0 or subnormal, or there is no mass
-        matched += share if share == share else 0.0
-    return matched
+        after = matched + (share if share == share else 0.0)
+        lost += (matched - after) + (share if share == share else 0.0)
+        matched = after
+    return matched + lost

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from otm._arrays import UNIT_ROUNDOFF, Array, quiet
-from otm.drafts.curve_cut import CurveLaw, curve_values
+from otm.drafts.curve_cut import CurveLaw, check_curve_law, curve_values
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter, Unsupported
 from otm.overlap import overlap_at
@@ -96,12 +96,7 @@ def optimal_acceptance(
 
 def _laws(law: type[CurveLaw], k: Sequence[float]) -> list[CurveLaw]:
     """Return the laws of these numbers of drafts, or raise `InvalidParameter`."""
-    if not (isinstance(law, type) and issubclass(law, CurveLaw)):
-        raise InvalidParameter(
-            "law must be a class of draft laws that depend on the overlap curve alone; got "
-            f"{law!r}. Choose otm.IID or otm.ThresholdRace."
-        )
-    return [law.of_size(size) for size in check_sequence(k, name="k")]
+    return [check_curve_law(law).of_size(size) for size in check_sequence(k, name="k")]
 
 
 def _race(pair: PartialPair, ks: Sequence[float], law: type[CurveLaw]) -> Interval:

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otm._arrays import Array, namespace, to_numpy, total, tracks_gradient, unit_rows, untracked
+from otm.drafts import CountedLaw
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge, Unsupported
 from otm.pmf import (
     SUM_TOLERANCE_FLOAT32,
@@ -204,7 +205,7 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
     """
     require_support(verifier, check_problem(problem, gradients=True).law)
     k = problem.num_drafts
-    if k > 1 and not verifier.nested_in_k:
+    if k > 1 and not (verifier.nested_in_k and isinstance(problem.law, CountedLaw)):
         raise Unsupported(
             f"An acceptance vector needs accept events that are nested in k; those of {verifier!r} "
             "are not: what happens to the "

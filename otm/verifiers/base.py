@@ -28,11 +28,14 @@ from otm.drafts.base import (
     live_drafts,
     rows_of_members,
 )
-from otm.errors import InvalidParameter, Unsupported
+from otm.errors import InvalidParameter, TooLarge, Unsupported
 from otm.pmf import any_array
 from otm.problem import Problem
 from otm.results import Coupling, Definition
 from otm.scheme import Scheme
+
+MOST_SETS_OF = 14
+"""Largest number of tokens of whose sets a coupling is computed, each from its subsets."""
 
 _ENTRIES_AT_ONCE = 1 << 22
 _CANCELLED = 1e-12  # a probability that differences of probabilities do not tell
@@ -177,8 +180,18 @@ def coupling_of_sets(
     Args:
         problem: one whose law drafts sets, few enough to enumerate.
         inside: given the mask of T `(V,)` returns the masses of the outputs, `(V,)`.
+
+    Raises:
+        TooLarge: beyond `MOST_SETS_OF` tokens with draft mass.
     """
-    table, support = enumerate_drafts(problem.law, problem.draft), np.flatnonzero(problem.draft > 0)
+    support = np.flatnonzero(problem.draft > 0)
+    if len(support) > MOST_SETS_OF:
+        raise TooLarge(
+            f"A coupling of drafted sets is limited to {MOST_SETS_OF} tokens with draft mass; "
+            f"{problem.law!r} has {len(support)}. Call otm.acceptance for how often a draft is "
+            "accepted, or otm.sample to draw from it."
+        )
+    table = enumerate_drafts(problem.law, problem.draft)
     subsets = np.zeros((len(table.mass) + 1, problem.num_tokens), dtype=bool)
     subsets[:, support] = all_subsets(len(support))
     joint = np.stack([inside(members) for members in subsets])

@@ -88,7 +88,8 @@ class Race(Verifier):
     Raises:
         TooLarge: on the exact value for k > 1 with more than 512 draftable tokens
             (`otm.bounds.poisson_representation_lower` is a certificate at any size, `otm.estimate`
-            an interval), and on a coupling with more than 200,000 entries.
+            an interval), and on a coupling with more than 200,000 entries, or of the sets of more
+            than 14 draftable tokens (thresholds).
 
     Cost: threshold: O(V log V), batched; k > 1: O(n² k · 110) for n draftable tokens, about a
         second at n = 512.
@@ -165,6 +166,8 @@ class RaceRule(Shared):
             drafted = np.flatnonzero(problem.draft > 0)
             joint = winners_coupling(problem.draft, problem.target)[drafted]
             return Coupling(drafts=drafted[:, None], joint=scipy.sparse.csr_array(joint))
+        if isinstance(law, ThresholdRace):
+            return coupling_of_sets(problem, functools.partial(_winners_inside, problem, law.c))
         tokens, smallest = sequences(problem)
         if len(tokens) * problem.num_tokens > MAX_PATHS:
             raise TooLarge(
@@ -173,8 +176,6 @@ class RaceRule(Shared):
                 f"{problem.num_tokens} has {len(tokens) * problem.num_tokens:,}. Call otm.sample "
                 "for draws from it."
             )
-        if isinstance(law, ThresholdRace):
-            return coupling_of_sets(problem, functools.partial(_winners_inside, problem, law.c))
         pieces = [
             _arrivals_coupling(problem, tokens[start : start + _PATHS_AT_ONCE], smallest)
             for start in range(0, len(tokens), _PATHS_AT_ONCE)

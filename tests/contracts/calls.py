@@ -86,6 +86,7 @@ def answers(bound: Callable[[otm.Problem], Any], problem: otm.Problem) -> bool:
 P, Q = [0.5, 0.25, 0.25], [0.25, 0.5, 0.25]
 PROBLEM = otm.Problem(draft=P, target=Q, law=otm.IID(2))
 SINGLE = PROBLEM.with_law(otm.IID(1))
+RACE = PROBLEM.with_law(otm.ThresholdRace(2))
 DISTINCT = PROBLEM.with_law(otm.WithoutReplacement(2))
 TOP = partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25])
 PAIR = partial.PartialPair(draft=TOP, target=TOP, num_tokens=8)
@@ -416,7 +417,7 @@ CALLS: list[Call] = [
     ),
     (bounds.kseq_factor, {"k": 2}),
     *(
-        (bound, {"problem": PROBLEM if answers(bound, PROBLEM) else SINGLE})
+        (bound, {"problem": next(each for each in (PROBLEM, SINGLE, RACE) if answers(bound, each))})
         for bound in bounds_of_problems()
     ),
     (bounds.optimal_bracket, {"problem": PROBLEM, "bins": 8}),

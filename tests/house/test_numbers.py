@@ -52,6 +52,12 @@ SAID: dict[str, dict[str, list[str]]] = {
             "docs/theory.md: At {} sequences, the most that are enumerated",
         ],
     },
+    "otm.verifiers.base.MOST_SETS_OF": {
+        "14": [
+            "otm/verifiers/race.py: the sets of more than {} draftable tokens",
+            "otm/verifiers/optimal/verifier.py: the sets of more than {} draftable tokens",
+        ],
+    },
     "otm.drafts.product_cut.MAX_TOKENS_TWO_DRAFTERS": {
         "4,096": [
             "otm/drafts/product.py: two different drafters up to {} tokens",

@@ -8,6 +8,7 @@ theorem that the best cut is a prefix in the order of q/p.
 
 from __future__ import annotations
 
+import bisect
 import decimal
 import functools
 import itertools
@@ -172,6 +173,8 @@ def optimum(row: Row) -> Decimal:
     width = len(row.q)
     if row.law == "IID" and width > ALL_SETS:
         return ONE + min(q - power(p, row.k) for p, q in prefixes(row))
+    if row.law == "ThresholdRace" and width > ALL_SETS:
+        return ONE + min(q - p / (p + row.k * (ONE - p)) for p, q in prefixes(row))
     if row.law == "IID":
         mass_p, mass_q = [ZERO], [ZERO]
         for p, q in zip(row.p, row.q, strict=True):
@@ -384,8 +387,16 @@ def poisson_representation(row: Row) -> Decimal:
 
 @in_row
 def threshold_race(row: Row) -> Decimal:
-    """Return Σ_i 1/Σ_j max(q_j/q_i, p_j/(c p_i))."""
+    """Return Σ_i 1/Σ_j max(q_j/q_i, p_j/(c p_i)); of long rows Σ q/(Q(r ≥ t) + t P(r < t)), t =
+    r/c.
+    """
     both = list(zip(row.p, row.q, strict=True))
+    if len(both) > ALL_SETS:
+        sums = prefixes(row)
+        ratios = [q / p if p else INFINITY for p, q in by_ratio(row)]
+        levels = [(q, q / (row.k * p)) for p, q in both if p and q]
+        places = [(q, t, sums[bisect.bisect_left(ratios, t)]) for q, t in levels]
+        return total(q / (sums[-1][1] - below + t * mass) for q, t, (mass, below) in places)
     return total(
         ONE / total(max(b / q, a / (row.k * p)) for a, b in both) for p, q in both if p and q
     )

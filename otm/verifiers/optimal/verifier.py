@@ -61,7 +61,8 @@ class Optimal(Verifier):
         InvalidParameter: unless bins is None or an integer from 1 to 2²⁰.
         SolverFailure: on `prepare`, if the score pieces fail a self-check.
         TooLarge: for the acceptance by membership with `bins`, beyond four million draft sequences
-            (by="rule" is always exact), and for the kernel given more than 512 drafts.
+            (by="rule" is always exact), and for the kernel given more than 512 drafts, or the sets
+            of more than 14 draftable tokens (threshold races).
 
     Lossless. Laws: IID(k), any k; ThresholdRace(c). By rule and by membership agree without bins.
     Cost: `prepare` a scan of bins where numba is installed and V is large, less than an argsort of
