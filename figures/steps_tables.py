@@ -113,11 +113,20 @@ def page(text: str) -> str:
     """Return the page with its tables as the data have them."""
     for name, record in zip(("shipped", "public"), captures("steps").values(), strict=True):
         text = with_section(text, name, table(record))
-    for temperature, record in nodes.records("", nodes.TEMPERATURES).items():
-        if temperature:
-            text = with_section(text, f"nodes at {temperature:g}", nodes_table(record))
+    by_temperature = nodes.records("", nodes.TEMPERATURES)
+    text = with_section(text, "nodes", "\n\n".join(map(_titled, by_temperature.items())))
     blurred = nodes.records("_blur", nodes.BLURS)
     return with_section(text, "quality", quality_table(blurred)) if blurred else text
+
+
+def _titled(found: tuple[float, Record]) -> str:
+    """Return a temperature's table under a sentence that says what it is of."""
+    temperature, record = found
+    (one,) = record["tables"]
+    scales = " and ".join(written(scale) for scale in one["scales"])
+    fitted = f", {one['noises']} noises each, scales {scales}" if one["scales"] else ""
+    title = f"At temperature {temperature:g}, {one['contexts']} contexts{fitted}:"
+    return f"{title}\n\n{nodes_table(record)}"
 
 
 def matching_page(text: str) -> str:

@@ -2,10 +2,10 @@
 Trees on shared noise, and what a wrong scale costs
 ===================================================
 
-A target that samples by argmax of log q + noise, with noise of seed and position, writes a text that
-its drafter can look for: the tree holds the paths that are likely *on this noise*. One number says
-how far the two models are apart. It is fitted on past steps; here over the scales, and beside it the
-tree of the likeliest paths, with as many nodes.
+A target that samples by argmax of log q + noise, with noise of seed and position, writes a text
+that its drafter can look for: the tree holds the paths that are likely *on this noise*. One number
+says how far the two models are apart. It is fitted on past steps; here over the scales, and beside
+it the tree of the likeliest paths, with as many nodes.
 """
 
 import matplotlib.pyplot as plt
