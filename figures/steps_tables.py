@@ -1,4 +1,5 @@
-"""The tables of `docs/steps.md` from the data: K drafted sequences of L tokens on both pairs.
+"""The tables of `docs/steps.md` and `docs/howto/matching.md` from the data: K drafted sequences of
+L tokens on both pairs, and all schemes by verified nodes.
 
 `python -m figures.steps_tables` writes them anew; a test fails where they are not those of the
 data.
@@ -10,6 +11,7 @@ import re
 import sys
 from typing import Any
 
+from figures import nodes
 from figures.captures import captures
 from figures.paths import ROOT
 from otm.tabular import markdown, with_section
@@ -17,6 +19,9 @@ from otm.tabular import markdown, with_section
 PAGE = ROOT.parent / "docs" / "steps.md"
 SIZES = ((4, 4), (8, 8))
 """K and L of the columns; rows descend in the last, below the bound."""
+
+BOUND, NOISE_TREE, LIKELIEST = "at most, by level cuts", "tree on shared noise", "likeliest tree"
+COMPARED = nodes.NODES
 
 Record = dict[str, Any]
 
@@ -57,17 +62,86 @@ def written(value: float) -> str:
     return re.sub(r"^(−?)0", r"\1", f"{value:.2f}".replace("-", "−"))
 
 
+def nodes_table(record: Record) -> str:
+    """Return tokens per call by scheme and verified nodes, with differences at one budget."""
+    rows = record["tables"][0]["rows"]
+    budgets = sorted({row["nodes"] for row in rows})
+    by_name: dict[str, dict[int, Record]] = {}
+    for row in rows:
+        by_name.setdefault(row["name"], {})[row["nodes"]] = row
+    names = sorted(by_name, key=lambda name: (name != BOUND, -by_name[name][COMPARED]["mean"]))
+    head = ["tokens per call, nodes:", *map(str, budgets), f"less than shared noise, {COMPARED}"]
+    table_rows = []
+    for name in names:
+        one = by_name[name]
+        less = "" if name == NOISE_TREE else _interval(one[COMPARED], "less_")
+        table_rows.append((name, *(written(one[budget]["mean"]) for budget in budgets), less))
+    return markdown(head, table_rows)
+
+
+def quality_table(found: dict[float, Record]) -> str:
+    """Return tokens per call within one budget by scheme and overlap of the draft."""
+    tables = [record["tables"][0] for record in found.values()]
+    rows = [{row["name"]: row for row in one["rows"] if row["nodes"] == COMPARED} for one in tables]
+    names = sorted(rows[-1], key=lambda name: (name != BOUND, -rows[-1][name]["mean"]))
+    head = [f"tokens per call, {COMPARED} nodes, overlap:"]
+    head += [written(one["overlap"]) for one in tables]
+    return markdown(head, [(name, *(_interval(one[name]) for one in rows)) for name in names])
+
+
+def matching_table(found: dict[float, Record]) -> str:
+    """Return both trees that need nothing but matching, by temperature and budget."""
+    rows = []
+    for temperature, record in found.items():
+        by_name = {(row["name"], row["nodes"]): row for row in record["tables"][0]["rows"]}
+        for budget in (8, 16, 32, 64):
+            usual, noise = by_name.get((LIKELIEST, budget)), by_name[NOISE_TREE, budget]
+            usual = usual or noise
+            less = "0" if usual is noise else _interval(usual, "less_")
+            cells = (written(usual["mean"]), written(noise["mean"]), less)
+            rows.append((f"{temperature:g}", str(budget), *cells))
+    head = ["temperature", "nodes", LIKELIEST, "on shared noise", "more"]
+    return markdown(head, rows)
+
+
+def _interval(row: Record, name: str = "") -> str:
+    half = 0.5 * (row[f"{name}high"] - row[f"{name}low"])
+    return f"{written(row[name.rstrip('_') or 'mean'])} ± {written(half)}"
+
+
 def page(text: str) -> str:
     """Return the page with its tables as the data have them."""
     for name, record in zip(("shipped", "public"), captures("steps").values(), strict=True):
         text = with_section(text, name, table(record))
-    return text
+    by_temperature = nodes.records("", nodes.TEMPERATURES)
+    text = with_section(text, "nodes", "\n\n".join(map(_titled, by_temperature.items())))
+    blurred = nodes.records("_blur", nodes.BLURS)
+    return with_section(text, "quality", quality_table(blurred)) if blurred else text
+
+
+def _titled(found: tuple[float, Record]) -> str:
+    """Return a temperature's table under a sentence that says what it is of."""
+    temperature, record = found
+    (one,) = record["tables"]
+    scales = " and ".join(written(scale) for scale in one["scales"])
+    fitted = f", {one['noises']} noises each, scales {scales}" if one["scales"] else ""
+    title = f"At temperature {temperature:g}, {one['contexts']} contexts{fitted}:"
+    return f"{title}\n\n{nodes_table(record)}"
+
+
+def matching_page(text: str) -> str:
+    """Return the page for engines that match with its table."""
+    return with_section(text, "matching", matching_table(nodes.records("", nodes.TEMPERATURES)))
+
+
+PAGES = {PAGE: page, PAGE.parent / "howto" / "matching.md": matching_page}
 
 
 def main() -> int:
-    """Write the tables into the page."""
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print(PAGE.name)
+    """Write the tables into the pages."""
+    for path, made in PAGES.items():
+        path.write_text(made(path.read_text(encoding="utf-8")), encoding="utf-8")
+        print(path.name)
     return 0
 
 

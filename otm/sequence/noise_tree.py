@@ -253,6 +253,11 @@ def belief_rows(tree: DraftTree, one: Step) -> tuple[Floats, NDArray[np.int64]]:
         arguments of `otm.sequence.fit_scale`. A token without draft, such as the last of a full
         path, tells nothing.
 
+    Raises:
+        InvalidParameter: if `tree` or `one` is something else.
+
+    Cost: O(V) for each level.
+
     >>> import numpy as np
     >>> from otm.sequence import Sampled, ZerothOrder, step
     >>> model, seeded = ZerothOrder([0.5, 0.5]), Sampled(np.random.default_rng(0), SharedNoise(7))

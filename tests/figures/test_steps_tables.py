@@ -2,15 +2,20 @@
 records.
 """
 
+from pathlib import Path
+
+import pytest
+
 from figures.captures import captures
-from figures.steps_tables import PAGE, SIZES, of_size, page, written
+from figures.steps_tables import PAGE, PAGES, SIZES, of_size, written
 
 BOUND = "at most, by level cuts"
 
 
-def test_the_tables_are_those_of_the_data() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert text == page(text), "run python -m figures.steps_tables"
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_the_tables_are_those_of_the_data(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text == PAGES[path](text), "run python -m figures.steps_tables"
 
 
 def test_the_text_says_what_the_records_say() -> None:

@@ -5,6 +5,7 @@ winners on cells of noise.
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from otm.errors import InvalidDistribution, InvalidParameter
 from otm.sequence import SharedNoise
 from otm.sequence.shared_noise import NoiseRow, philox, winner_by_cells
 from tests.contracts.alarms import alarms
+from tests.paths import ROOT
 
 MASK = 0xFFFFFFFF
 KNOWN_ANSWERS = [  # Random123, kat_vectors, philox4x32 10
@@ -55,6 +57,19 @@ def test_uniforms_are_what_the_page_defines(seed: int, position: int) -> None:
         numerator = 2 * ((low + (high << 32)) >> 12) + 1
         assert uniform == numerator / 2**53  # exact: an odd number below 2⁵³
     assert SharedNoise(seed).uniforms(position, 3).tolist() == found[:3].tolist()
+
+
+def test_the_page_s_vectors() -> None:
+    page = (ROOT / "docs" / "howto" / "matching.md").read_text(encoding="utf-8")
+    rows = re.findall(r"\| (\d+) \| (\d+) \| \((.*?)\) \| ([0-9a-f ]+) \| (.*?), (.*?) \|", page)
+    assert len(rows) == 3
+    for seed, position, counter, words, *uniforms in rows:
+        noise, place = SharedNoise(int(seed)), tuple(int(word) for word in counter.split(","))
+        assert place[1:3] == (int(position) & MASK, int(position) >> 32)
+        key = noise.seed & MASK, noise.seed >> 32
+        assert [f"{word:08x}" for word in word_by_word(place, key)] == words.split()
+        found = noise.uniforms(int(position), 2 * place[0] + 2)[2 * place[0] :]
+        assert [value.hex() for value in found.tolist()] == uniforms
 
 
 def test_tokens_have_the_target_s_law() -> None:

@@ -33,8 +33,8 @@ from otm.sequence import (
     noise_tokens,
 )
 from otm.trees import TreeShape
-from tests.analysis.decode.test_steps import K, L
 
+K, L = 2, 2
 PLANS = {
     (REFINED, K): RefinedScores(K, L),
     (CHAIN, 1): BlockVerification(L),
