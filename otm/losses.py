@@ -279,7 +279,7 @@ def best_temperature(
 
     def mean(temperatures: NDArray[np.float64]) -> NDArray[np.float64]:
         heated = dataclasses.replace(draft, temperature=float(temperatures[0]))
-        return np.atleast_1d(np.mean(_optimum(_host(heated(logits)), q, count)))
+        return np.array([float(np.mean(_optimum(_host(heated(logits)), q, count)))])
 
     temperatures, best = _search(mean, rows=1)
     return float(temperatures[0]), float(best[0])
