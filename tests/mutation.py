@@ -100,7 +100,8 @@ def apply(file: str, node: int, functions: list[types.FunctionType]) -> None:
             elif isinstance(value, list):
                 value[:] = [mistake(at) if child is at else child for child in value]
     place = str(Path(file).resolve())
-    codes, pending = {}, [compile(tree, place, "exec")]
+    codes: dict[tuple[str, int], types.CodeType] = {}
+    pending = [compile(tree, place, "exec")]
     while pending:
         inner = [x for x in pending.pop().co_consts if isinstance(x, types.CodeType)]
         codes |= {(code.co_name, code.co_firstlineno): code for code in inner}
@@ -113,7 +114,8 @@ def apply(file: str, node: int, functions: list[types.FunctionType]) -> None:
 
 def interpret_kernels() -> None:
     """Have compiled functions run by the interpreter, where they can be changed and watched."""
-    numba, compiling = importlib.import_module("numba"), importlib.import_module("otm._numba")
+    numba: Any = importlib.import_module("numba")
+    compiling: Any = importlib.import_module("otm._numba")
     numba.njit = compiling.compile_once = lambda *_, **__: lambda function: function
     for name in ("overlap.engine", "table.compiled.first_pass", "table.compiled.second_pass"):
         kernels: Any = importlib.import_module(f"otm.{name}")
