@@ -355,7 +355,7 @@ def test_windows_of_a_log_are_weighted_by_their_steps() -> None:
     assert record.pooled_mean == pytest.approx(1 + 18 / 50)
     np.testing.assert_allclose(record.survival.survival, [12 / 50, 6 / 50])
     idle = VLLM_LOG.replace("Accepted: 14", "Accepted: 0").replace("0.800, 0.600", "0.000, 0.000")
-    assert parse_acceptance(idle).pooled_mean == 1.0
+    assert (parse_acceptance(idle).pooled_mean, parse_acceptance(idle).steps) == (1.0, 10.0)
     assert (
         parse_acceptance(VLLM_LOG.replace("Accepted: 14 tokens, Drafted: 20 tokens, ", "")).steps
         is None
