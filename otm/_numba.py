@@ -45,7 +45,7 @@ def compile_once(
         options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": set(fastmath)}
         options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": inside}
         try:
-            kept = njit(cache=True, **options)(function)
+            kept: Any = njit(cache=True, **options)(function)
         except (
             RuntimeError
         ):  # no folder to keep it in: neither the package's nor the user's can be written

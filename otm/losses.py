@@ -288,7 +288,7 @@ def best_temperature(
 
     def mean(temperatures: NDArray[np.float64]) -> NDArray[np.float64]:
         heated = dataclasses.replace(draft, temperature=float(temperatures[0]))
-        return np.atleast_1d(np.mean(_optimum(_host(heated(logits)), q, drafts)))
+        return np.array([float(np.mean(_optimum(_host(heated(logits)), q, drafts)))])
 
     temperatures, best = _search(mean, rows=1)
     return float(temperatures[0]), float(best[0])

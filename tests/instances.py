@@ -33,12 +33,16 @@ _MAKE_VERIFIERS: dict[str, Callable[[Any], list[otm.Verifier]]] = {
 }
 
 
+def _with_defaults(cls: type[otm.Verifier]) -> list[otm.Verifier]:
+    return [cls()]
+
+
 def verifiers() -> list[otm.Verifier]:
     """Every registered verifier, with its default parameters and perhaps others."""
     return [
         v
         for cls in otm.verifiers.VERIFIERS
-        for v in _MAKE_VERIFIERS.get(cls.__name__, lambda cls: [cls()])(cls)
+        for v in _MAKE_VERIFIERS.get(cls.__name__, _with_defaults)(cls)
     ]
 
 

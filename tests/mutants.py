@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -67,7 +67,7 @@ class Mutant(otm.Verifier):
     """Common plumbing: a scheme for i.i.d. drafts that claims to be lossless."""
 
     lossless = True
-    laws = (otm.IID,)
+    laws: ClassVar[tuple[type[otm.Law], ...]] = (otm.IID,)
 
     def acceptance(self, problem: otm.Problem, by: Any) -> Any:
         raise NotImplementedError("mutants are only enumerated and sampled")
@@ -197,7 +197,7 @@ class ForgottenChoice(Mutant):
     laws = (otm.WithoutReplacement,)
 
     def prepare(self, problem: otm.Problem) -> Chosen:
-        rule = otm.prepare(otm.WithoutReplacementOptimal(), problem)
+        rule: Any = otm.prepare(otm.WithoutReplacementOptimal(), problem)
         excess = np.maximum(problem.target - problem.draft, 0.0)
         return Chosen(
             problem,

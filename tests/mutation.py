@@ -3,7 +3,9 @@
 A mutant is one small change in a function: an operator, a comparison, a number, a condition. Its
 tests are those that execute its line, the fastest first. All tests are collected once, and each
 mutant is a fork of that process in which functions have other code: it costs its tests, no more.
-Compiled kernels are interpreted. The same command goes on with what its folder lacks.
+Compiled kernels are interpreted. The same command goes on with what its folder lacks; the order is
+random, so that what a run cut short has tried is a sample as well. docs/mutants.md lists mutants
+that change no answer, and has the table.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ import json
 import os
 import pickle
 import random
+import re
+import resource
 import signal
-import struct
 import threading
 import time
 import types
@@ -32,10 +35,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
+
+from otm.tabular import with_section
 
 ROOMS = ["overlap", "verifiers", "drafts", "table", "sequence", "trees", "engines", "tracing"]
 LEFT_OUT = ("analysis", "torture", "house", "figures", "benchmarks", "commands")
-SLOWEST = 8  # seconds of one test, beyond which it takes no part
+SLOWEST = 8  # CPU seconds of one test, beyond which it takes no part
+PATIENCE = 320  # seconds on the clock: a test may wait for a child, or for a busy machine
+MEMORY = 6 << 30  # bytes: a mutant may ask for any number of them
+PAGE = Path("docs/mutants.md")
 _SWAPPED = "Add Sub,Mult Div,Lt LtE,Gt GtE,Eq NotEq,In NotIn,Is IsNot,And Or,BitAnd BitOr"
 _SWAPPED += ",min max,minimum maximum,any all,floor ceil,argmin argmax,cumsum cumprod"
 _OTHER = {a: b for pair in _SWAPPED.split(",") for a, b in [pair.split(), pair.split()[::-1]]}
@@ -80,13 +89,15 @@ def executed(node: ast.AST, *, inside: bool = False) -> Iterator[ast.AST]:
 
 def mutants_of(file: Path) -> Iterator[tuple[str, int, int, str]]:
     """Yield the file, the node by its place in the order of `ast.walk`, its line and the change."""
-    tree = ast.parse(file.read_text())
+    tree, lines = ast.parse(file.read_text()), file.read_text().splitlines()
     places = {id(node): place for place, node in enumerate(ast.walk(tree))}
     for node in executed(tree):
         pair: list[Any] = [node, mistake(node)]
         if pair[1] is not None:
             shown = [ast.unparse(n.test if isinstance(n, ast.If) else n)[:160] for n in pair]
-            yield str(file), places[id(node)], pair[0].lineno, " -> ".join(shown)
+            line = pair[0].lineno
+            change = f"{lines[line - 1].strip()}: {' -> '.join(shown)}"
+            yield str(file), places[id(node)], line, change
 
 
 def apply(file: str, node: int, functions: list[types.FunctionType]) -> None:
@@ -100,7 +111,8 @@ def apply(file: str, node: int, functions: list[types.FunctionType]) -> None:
             elif isinstance(value, list):
                 value[:] = [mistake(at) if child is at else child for child in value]
     place = str(Path(file).resolve())
-    codes, pending = {}, [compile(tree, place, "exec")]
+    codes: dict[tuple[str, int], types.CodeType] = {}
+    pending = [compile(tree, place, "exec")]
     while pending:
         inner = [x for x in pending.pop().co_consts if isinstance(x, types.CodeType)]
         codes |= {(code.co_name, code.co_firstlineno): code for code in inner}
@@ -113,14 +125,17 @@ def apply(file: str, node: int, functions: list[types.FunctionType]) -> None:
 
 def interpret_kernels() -> None:
     """Have compiled functions run by the interpreter, where they can be changed and watched."""
-    numba, compiling = importlib.import_module("numba"), importlib.import_module("otm._numba")
+    numba: Any = importlib.import_module("numba")
+    compiling: Any = importlib.import_module("otm._numba")
     numba.njit = compiling.compile_once = lambda *_, **__: lambda function: function
+    engine: Any = importlib.import_module("otm.overlap.engine")
+    engine.bits = lambda x: np.float64(x).view(np.int64)
+    engine.number = lambda x: np.int64(x).view(np.float64)
     for name in ("overlap.engine", "table.compiled.first_pass", "table.compiled.second_pass"):
         kernels: Any = importlib.import_module(f"otm.{name}")
         kernels.math = np  # log1p(−1) is −∞ in compiled code, an error in Python's
-    engine: Any = importlib.import_module("otm.overlap.engine")
-    engine.bits = lambda x: struct.unpack("<q", struct.pack("<d", x))[0]
-    engine.number = lambda x: struct.unpack("<d", struct.pack("<q", x))[0]
+    table: Any = importlib.import_module("otm.table.table")
+    table._num_cores = lambda: 1  # an alarm in one of several threads leaves the others waiting
     np.seterr(all="ignore")
 
 
@@ -152,13 +167,18 @@ class Runner:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Measure what each test executes, then try every mutant."""
-        signal.signal(signal.SIGALRM, lambda *_: pytest.fail("too slow"))
+        for alarm in (signal.SIGALRM, signal.SIGPROF):
+            signal.signal(alarm, lambda *_: pytest.fail("too slow"))
         self.functions = [f for f in gc.get_objects() if type(f) is types.FunctionType]
         gc.freeze()  # what is never collected stays shared between forks
         files = collections.defaultdict(list)
         for item in session.items:
             files[self.given.out / f"{'-'.join(item.path.parts[-3:])}.pickle"].append(item)
-        left = [part for part in files.items() if not part[0].exists()]
+        left = [
+            (out, items)
+            for out, items in files.items()
+            if not out.exists() or out.stat().st_mtime < items[0].path.stat().st_mtime
+        ]
         in_forks([functools.partial(self.measure, *part) for part in left], self.given.workers)
         self.items = {item.nodeid: item for item in session.items}
         self.tests = collections.defaultdict(list)
@@ -173,11 +193,13 @@ class Runner:
     def fails(self, item: pytest.Item) -> bool:
         """Run one test and say whether it failed."""
         self.failed = False
-        signal.alarm(SLOWEST)
+        signal.setitimer(signal.ITIMER_PROF, SLOWEST)
+        signal.alarm(PATIENCE)
         try:
             item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
         except BaseException:  # the alarm may strike inside pytest itself
             self.failed = True
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
         return self.failed
 
@@ -189,9 +211,9 @@ class Runner:
         watch._collector.data_lock = threading.RLock()  # an alarm may strike while it is held
         for item in items:
             watch.switch_context(item.nodeid)
-            begin = time.perf_counter()
+            begin = time.process_time()
             if not self.fails(item):
-                seconds[item.nodeid] = time.perf_counter() - begin
+                seconds[item.nodeid] = time.process_time() - begin
         watch.stop()
         for file in watch.get_data().measured_files():
             for line, names in watch.get_data().contexts_by_lineno(file).items():
@@ -202,6 +224,7 @@ class Runner:
     def attempt(self, file: str, node: int, line: int, change: str) -> None:
         """Write the first test that notices a mutant, or none within the seconds it may take."""
         apply(file, node, self.functions)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         tests, spent, killer = sorted(self.tests[str(Path(file).resolve()), line]), 0.0, None
         for seconds, name in tests:
             spent += seconds
@@ -213,16 +236,30 @@ class Runner:
             stream.write(json.dumps(record) + "\n")
 
 
-def table(records: list[dict[str, Any]]) -> str:
-    """Return the share of mutants that were noticed, by room, as a table."""
-    rooms = collections.defaultdict(list)
+def equivalent() -> set[tuple[str, str]]:
+    """Return the files and changes of the mutants that change no answer, as the page lists them."""
+    listed = re.findall(r"^\* `(\S+)`: ``? ?(.*?) ?`?`$", PAGE.read_text(), re.MULTILINE)
+    return {(f"otm/{file}", change) for file, change in listed}
+
+
+def table(records: Iterable[dict[str, Any]]) -> str:
+    """Return the share of mutants that were noticed, by room, with exact 95 % intervals."""
+    ignored, rooms = equivalent(), collections.defaultdict(list)
     for record in records:
-        for room in (Path(record["mutant"][0]).parts[1].removesuffix(".py"), "total"):
-            rooms[room].append(record["killer"] is not None)
-    lines = ["| room | mutants | noticed | share |", "|---|---|---|---|"]
-    for room, noticed in sorted(rooms.items(), key=lambda entry: (entry[0] == "total", entry[0])):
-        share = sum(noticed) / len(noticed)
-        lines.append(f"| {room} | {len(noticed)} | {sum(noticed)} | {share:.1%} |")
+        file, _, _, change = record["mutant"]
+        outcome = "killed" if record["killer"] else (file, change) in ignored
+        for room in (Path(file).parts[1].removesuffix(".py"), "total"):
+            rooms[room].append(outcome)
+    lines = ["| room | mutants | killed | equivalent | killed of the others | 95 % |"]
+    lines += ["|---|---:|---:|---:|---:|---|"]
+    for room, outcomes in sorted(rooms.items(), key=lambda entry: (entry[0] == "total", entry[0])):
+        killed, same = outcomes.count("killed"), outcomes.count(True)
+        found = scipy.stats.binomtest(killed, len(outcomes) - same)
+        low, high = found.proportion_ci()
+        lines.append(
+            f"| {room} | {len(outcomes)} | {killed} | {same} | {found.statistic:.1%} "
+            f"| {low:.1%} to {high:.1%} |"
+        )
     return "\n".join(lines)
 
 
@@ -236,6 +273,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=15.0, help="of tests for one mutant")
+    parser.add_argument("--again", action="store_true", help="try those once more that lived")
+    parser.add_argument("--write", action="store_true", help=f"the table into {PAGE}")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     interpret_kernels()
@@ -247,14 +286,29 @@ def main() -> None:
     mutants = random.Random(given.seed).sample(every, min(given.sample, len(every)))
     result = given.out / "mutants.jsonl"
     result.touch()
-    done = {tuple(json.loads(line)["mutant"]) for line in result.open()}
+    lived = equivalent() if given.again else None
+    done = {
+        mutant
+        for mutant, record in latest(result).items()
+        if lived is None or record["killer"] or (mutant[0], mutant[3]) in lived
+    }
     folders = [p for p in sorted(Path("tests").iterdir()) if p.name not in LEFT_OUT]
     tested = [str(p) for p in folders if p.name[:5] == "test_" or list(p.glob("test_*"))]
     options = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
-    options += ["--import-mode=importlib", "-m", "not long and not job", *(given.tests or tested)]
+    options += ["-W", "ignore:Module already imported", "--import-mode=importlib"]
+    options += ["-m", "not long and not job", *(given.tests or tested)]
     with contextlib.redirect_stdout(io.StringIO()):  # pytest's own report of each test
         pytest.main(options, plugins=[Runner(given, [m for m in mutants if m not in done])])
-    print(table([json.loads(line) for line in result.open()]))
+    found = table(latest(result).values())
+    print(found)
+    if given.write:
+        PAGE.write_text(with_section(PAGE.read_text(), "mutants", found))
+
+
+def latest(result: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Return the last record of each mutant."""
+    records = [json.loads(line) for line in result.open()]
+    return {tuple(record["mutant"]): record for record in records}
 
 
 if __name__ == "__main__":

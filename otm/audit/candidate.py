@@ -151,8 +151,8 @@ def check_entries(given: object, kind: type[Entry], *, least: int, said: str) ->
     try:
         found = tuple(entries)
     except (TypeError, RuntimeError):  # the latter from a tensor without data
-        found = (None,)
-    if len(found) < least or not all(isinstance(entry, kind) for entry in found):
+        found = None
+    if found is None or len(found) < least or not all(isinstance(entry, kind) for entry in found):
         raise InvalidParameter(f"{said} Got {given!r:.80}.")
     return found
 

@@ -176,7 +176,8 @@ def joint(
     def draw(size: int) -> Drawn:
         with preserved(seed=int(rng.integers(2**31))):
             texts = [_text(value(np.empty(0)), laws, length, rng) for _ in range(size)]
-        return Drawn(np.ravel_multi_index(tuple(np.transpose(texts)), target_law.shape))
+        columns: tuple[NDArray[np.int64], ...] = tuple(np.transpose(texts))
+        return Drawn(np.ravel_multi_index(columns, target_law.shape))
 
     mass = target_law.reshape(-1) / target_law.sum()
     audit = audit_of_draws(

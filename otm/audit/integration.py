@@ -199,7 +199,7 @@ class IntegratedAudit(SingleAudit):
             *self.given(),
             ("total variation", f"**{shown(self.total_variation)}** {allowed}"),
             ("KL(q‖π)", f"{shown(self.kl)} nats"),
-            (f"worst {self.outcome}", f"{worst if len(worst) > 1 else worst[0]}: {odds}"),
+            (f"worst {self.outcome}", f"{worst[0] if len(worst) == 1 else worst}: {odds}"),
             *self.beside(),
             *self._at_large(),
             ("how", self.how),

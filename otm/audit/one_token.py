@@ -214,7 +214,7 @@ class VerifierCandidate(IntegrableTokenCandidate):
         """Return the exact audit on one problem, from the verifier's kernel."""
         if isinstance(self.verifier, CallableVerifier):
             code = self.verifier.code
-            function = TokenCandidate(code.verify, code.name, code.num_uniforms)
+            function = TokenCandidate(code.verify, code.name, code.count)
             return function.integrated(given, tolerance)
         return audit_of_kernel(self.verifier, given, tolerance)
 

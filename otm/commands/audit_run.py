@@ -237,6 +237,7 @@ def _pair(options: argparse.Namespace) -> Any:
 
 def _candidate(options: argparse.Namespace) -> Candidate:
     """Return what module:function names, as the kind of candidate that it is."""
+    found: Any
     found, name = _find(options.callable)
     mode, settings = _settings(options)
     if isinstance(found, type) and issubclass(found, Verifier):
@@ -252,10 +253,10 @@ def _candidate(options: argparse.Namespace) -> Candidate:
             lambda p, q, x, uniforms, heat: found(p, q, x, uniforms), name, **settings
         )
     candidate: Any
-    if mode in KINDS and arguments is None and not isinstance(found, Candidate | Verifier):
-        candidate = KINDS[mode](found, name)  # which cannot be found out
-    elif options.batched:
+    if options.batched:
         candidate = audit.BatchCandidate(found, name)
+    elif mode in KINDS and arguments is None and not isinstance(found, Candidate | Verifier):
+        candidate = KINDS[mode](found, name)  # which cannot be found out
     else:
         candidate = audit.classify(found, name=name, num_uniforms=_uniforms(options))
     kinds = AUDITED | {kind: (KINDS[kind], KINDS[kind].called) for kind in KINDS}

@@ -116,7 +116,7 @@ def _vllm_table(
             "Draft lengths by batch size need costs; none are given. Pass --costs."
         )
     contexts = options.context or costs.contexts[-1:]
-    if len(contexts) > 1:
+    if len(contexts) != 1:
         raise InvalidParameter(
             f"vLLM's table is for one context length; got {contexts}. Pass one --context."
         )

@@ -278,7 +278,8 @@ def sort_tokens(p: Floats, q: Floats, tokens: Integers) -> None:
     m = len(tokens)
     ratio, least, most = np.empty(m), np.inf, 0.0
     for t in range(m):
-        ratio[t] = _ratio(p[tokens[t]], q[tokens[t]])
+        token: int = tokens[t]
+        ratio[t] = _ratio(p[token], q[token])
         least, most = min(least, ratio[t]), max(most, ratio[t])
     if least == most:
         return

@@ -47,9 +47,9 @@ def attach_curve_gradient(
     """
     xp = namespace(values)
     number, zeros = int(values.shape[0]), xp.zeros_like(values)
-    levels, weights = levels + zeros, weights + zeros
+    at, times = levels + zeros, weights + zeros
     heights = [
-        weights[i, ...] * height_and_slope(draft, target, levels[i, ...])[0] for i in range(number)
+        times[i, ...] * height_and_slope(draft, target, at[i, ...])[0] for i in range(number)
     ]
     return with_gradient(values, xp.stack(heights, axis=0))
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
 from otm.pmf import as_pmf, check_count, check_instance, check_real, check_rng
@@ -37,12 +37,15 @@ class LanguageModel(Protocol):
     @property
     def num_tokens(self) -> int:
         """V, the size of the vocabulary."""
+        ...
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
         """Return the next-token distribution `(V,)` after `context`."""
+        ...
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
         """Return the next-token distributions `(n, V)` after n contexts, by one call."""
+        ...
 
 
 class OneByOne(abc.ABC):
@@ -80,7 +83,7 @@ class DerivedModel(abc.ABC):
         """Return the distributions `(n, V)` after n contexts, in their order."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, init=False)
 class ZerothOrder(OneByOne):
     """A model without memory: every token has the same distribution, whatever came before.
 
@@ -99,9 +102,9 @@ class ZerothOrder(OneByOne):
 
     mass: NDArray[np.float64]
 
-    def __post_init__(self) -> None:
-        mass = _distributions(self.mass, name="mass", form="(V,)", ndim=1)
-        object.__setattr__(self, "mass", mass)
+    def __init__(self, mass: ArrayLike) -> None:
+        checked = _distributions(mass, name="mass", form="(V,)", ndim=1)
+        object.__setattr__(self, "mass", checked)
 
     @property
     def num_tokens(self) -> int:
@@ -113,7 +116,7 @@ class ZerothOrder(OneByOne):
         return self.mass
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, init=False)
 class MarkovModel(OneByOne):
     """A Markov chain of order m: the next token depends on the last m tokens.
 
@@ -136,14 +139,14 @@ class MarkovModel(OneByOne):
 
     table: NDArray[np.float64]
 
-    def __post_init__(self) -> None:
-        table = np.asarray(as_pmf(self.table, name="table"), dtype=np.float64)
-        if len(set(table.shape)) != 1:
+    def __init__(self, table: ArrayLike) -> None:
+        checked = np.asarray(as_pmf(table, name="table"), dtype=np.float64)
+        if len(set(checked.shape)) != 1:
             raise InvalidDistribution(
                 "A Markov table needs one axis of length V per remembered token and one for the "
-                f"next; its shape is {table.shape}. Pass (V,) * order + (V,)."
+                f"next; its shape is {checked.shape}. Pass (V,) * order + (V,)."
             )
-        object.__setattr__(self, "table", table)
+        object.__setattr__(self, "table", checked)
 
     @property
     def num_tokens(self) -> int:
@@ -218,7 +221,7 @@ class TableModel(OneByOne):
         return np.asarray(self.table[key], dtype=np.float64)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, init=False)
 class BlockMarginals(OneByOne):
     """A draft model whose law at a position ignores the path to it.
 
@@ -244,12 +247,12 @@ class BlockMarginals(OneByOne):
     """
 
     rows: NDArray[np.float64]
-    start: int = 0
+    start: int
 
-    def __post_init__(self) -> None:
-        rows = _distributions(self.rows, name="rows", form="(L, V)", ndim=2)
-        object.__setattr__(self, "rows", rows)
-        object.__setattr__(self, "start", check_count(self.start, name="start", minimum=0))
+    def __init__(self, rows: ArrayLike, start: int = 0) -> None:
+        checked = _distributions(rows, name="rows", form="(L, V)", ndim=2)
+        object.__setattr__(self, "rows", checked)
+        object.__setattr__(self, "start", check_count(start, name="start", minimum=0))
 
     @property
     def num_tokens(self) -> int:

@@ -57,17 +57,16 @@ class TokenCode(Hashable, Protocol):
     @property
     def verify(self) -> Callable[[Any, Any, Any, Any], Any]:
         """The function, `verify(draft, target, drafts, uniforms)`."""
+        ...
 
     @property
     def name(self) -> str:
         """What reports call it."""
-
-    @property
-    def num_uniforms(self) -> Callable[[int, int], int]:
-        """How many uniforms it may use, from (number of drafts, V)."""
+        ...
 
     def count(self, num_drafts: int, num_tokens: int) -> int:
         """Return the number of uniforms for this many drafts and tokens, checked."""
+        ...
 
 
 def one_per_draft_and_one(num_drafts: int, num_tokens: int) -> int:
@@ -363,7 +362,7 @@ def _as_code(thing: object, name: str, num_uniforms: Callable[[int, int], int] |
     if isinstance(thing, TokenCode):
         if not name and num_uniforms is None:
             return thing
-        return _Function(thing.verify, name or thing.name, num_uniforms or thing.num_uniforms)
+        return _Function(thing.verify, name or thing.name, num_uniforms or thing.count)
     if not callable(thing) or isinstance(thing, type | Verifier):
         raise InvalidParameter(
             "from_callable needs a function verify(draft, target, drafts, uniforms); got "

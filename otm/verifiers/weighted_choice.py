@@ -157,7 +157,7 @@ def _choice_times(w: _Floats, k: int, error: float) -> tuple[_Floats, _Floats]:
     moments = step * below @ np.polynomial.legendre.legvander(2.0 * below - 1.0, number - 1)
     masses = np.linalg.solve(np.polynomial.legendre.legvander(few, number - 1).T, moments)
     nodes = np.concatenate([0.5 * (few + 1.0), times])
-    return nodes / largest, np.concatenate([masses, step * times]) / largest
+    return nodes / largest, np.concatenate([masses, step * times], dtype=np.float64) / largest
 
 
 def _add_block(

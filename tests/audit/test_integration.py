@@ -84,9 +84,10 @@ def test_registered_verifiers_get_the_verdict_that_they_claim(
 
 def rectangular(verifier: otm.Verifier, law: otm.Law) -> bool:
     """Whether the sampler compares its uniforms with numbers only, so that boxes tell all."""
-    return not (isinstance(verifier, otm.Optimal | otm.TvOptimal) and law.size > 1) and type(
-        verifier
-    ).__name__ not in {
+    return not (
+        isinstance(verifier, otm.Optimal | otm.TvOptimal)
+        and (law.size > 1 or isinstance(law, otm.ThresholdRace))
+    ) and type(verifier).__name__ not in {
         "Race",
         "ListRace",
         "MinHash",

@@ -101,7 +101,7 @@ CHOSEN = {
 MARKOV = sequence.MarkovModel(np.array([[0.5, 0.5], [0.25, 0.75]]))
 CHAIN = sequence.SpeculativeSampling(1)
 MARKOV_PAIR = {"draft": MARKOV, "target": MARKOV}
-MODELS = MARKOV_PAIR | {"context": (0,)}
+MODELS: dict[str, Any] = MARKOV_PAIR | {"context": (0,)}
 NOISES = [sequence.SharedNoise(seed) for seed in range(2)]
 DRAFTED = sequence.NoiseTree(1, 1).draft(
     MARKOV, (0,), sequence.Sampled(np.random.default_rng(0), NOISES[0])

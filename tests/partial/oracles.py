@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,16 +62,16 @@ def quantity(name: str, p: np.ndarray, q: np.ndarray) -> float:
         return float(otm.acceptance(RACES[kind], late))
     if kind in SCHEMES:
         return float(otm.acceptance(SCHEMES[kind], _iid(p, q, int(k[0]))))
-    return {
-        "overlap": lambda: min(
-            1.0, float(np.minimum(p, q).sum())
-        ),  # masses of sum 1 + 2u overlap by as much
+    quantities: dict[str, Callable[[], float]] = {
+        # masses of sum 1 + 2u overlap by as much
+        "overlap": lambda: min(1.0, float(np.minimum(p, q).sum())),
         "optimum": lambda: float(otm.optimal_acceptance(_iid(p, q, int(k[0])))),
         "total_variation": lambda: total_variation(draft=p, target=q),
         "kl_target_draft": lambda: kl_divergence(draft=p, target=q),
         "kl_draft_target": lambda: kl_divergence(draft=q, target=p),
         "harmonic_mean": lambda: harmonic_mean_distance(draft=p, target=q),
-    }[kind]()
+    }
+    return quantities[kind]()
 
 
 def dense(p: np.ndarray, q: np.ndarray) -> dict[str, float]:

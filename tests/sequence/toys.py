@@ -62,7 +62,7 @@ def random_pair_of_rows(num_tokens: int, rng: np.random.Generator) -> tuple[np.n
     if relation == "equal":
         return draft, draft
     if relation == "disjoint" and num_tokens > 1:
-        cut = rng.integers(1, num_tokens)
+        cut = int(rng.integers(1, num_tokens))
         left, right = np.zeros(num_tokens), np.zeros(num_tokens)
         left[:cut], right[cut:] = random_row(cut, rng), random_row(num_tokens - cut, rng)
         return (left, right) if rng.random() < 0.5 else (right, left)
@@ -169,7 +169,7 @@ def with_further(
     listed: list[Decoder], *, length: int, width: int, tree: TreeShape
 ) -> list[Decoder]:
     """These decoders, and one of each registered decoder that is not among them."""
-    further = set(DECODERS) - {type(decoder) for decoder in listed}
+    further: set[Any] = set(DECODERS) - {type(decoder) for decoder in listed}
     return listed + [
         cls(**usual_arguments(cls, length=length, width=width, tree=tree))
         for cls in sorted(further, key=lambda cls: cls.__name__)
@@ -284,7 +284,7 @@ def completed(decoder: Decoder, draft: TableModel, target: TableModel, length: i
 
 
 def bias(
-    decoder: Decoder, draft: TableModel, target: TableModel, *, step: Callable[..., object]
+    decoder: Decoder, draft: TableModel, target: TableModel, *, step: Callable[..., Any]
 ) -> float:
     """Total variation between the output, completed by target samples, and the target's law."""
     length = decoder.depth + 1

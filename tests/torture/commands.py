@@ -37,8 +37,9 @@ import otm
 import otm.__main__ as otm_commands
 from analysis.commands.app import app
 from otm.commands.audit import probabilities
+from tests.paths import ROOT
 from tests.torture import readers
-from tests.torture.isolation import ROOT, scratch
+from tests.torture.isolation import scratch
 
 Random = np.random.Generator
 
@@ -358,7 +359,7 @@ def _argparse(parser: argparse.ArgumentParser) -> tuple[Option, ...]:
     entries = []
     for action in parser._actions:
         flag = next((text for text in action.option_strings if text.startswith("--")), None)
-        kind = {int: "integer", float: "float", probabilities: "law"}.get(action.type, "text")  # type: ignore[call-overload]
+        kind = {int: "integer", float: "float", probabilities: "law"}.get(action.type, "text")
         if action.nargs == 0:
             kind = "flag"
         if action.dest == "log":

@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from tests.torture.isolation import ROOT
+from tests.paths import ROOT
 
 Thing = TypeVar("Thing")
 Counts = Literal["inputs", "files", "kills", "commands"]

@@ -79,7 +79,7 @@ def sequences(row: Row) -> list[tuple[tuple[int, ...], Decimal]]:
     """
     if row.law in ("IID", "Product"):
         drafters = row.drafts if row.law == "Product" else (row.p,) * row.k
-        found = [((), ONE)]
+        found: list[tuple[tuple[int, ...], Decimal]] = [((), ONE)]
         for p in drafters:
             found = [((*x, y), mass * p[y]) for x, mass in found for y in range(len(p)) if p[y] > 0]
         return found
@@ -257,11 +257,11 @@ def kseq_root(row: Row) -> tuple[Decimal, Decimal]:
     inner = [(ratio, below) for below, ratio in enumerate(ratios) if ONE < ratio < row.k]
     low, high = 0, len(inner)
     while low < high:
-        middle = (low + high) // 2
-        if too_high(*inner[middle]):
-            low = middle + 1
+        index = (low + high) // 2
+        if too_high(*inner[index]):
+            low = index + 1
         else:
-            high = middle
+            high = index
     left = inner[low - 1][0] if low else ONE
     right = inner[low][0] if low < len(inner) else Decimal(row.k)
     below = sum(ratio <= left for ratio in ratios)

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from analysis.run.shards import read_shard
+from tests.analysis.traces_for_tests import write_small_trace
 from tests.paths import ROOT
 from tests.torture import readers
 from tests.torture.isolation import Apart, scratch
@@ -70,7 +71,7 @@ def inputs() -> Path:
     """
     folder = Path(tempfile.mkdtemp(prefix="torture-inputs-", dir=scratch()))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    readers.write_small_trace(folder / "trace.safetensors", positions=48)
+    write_small_trace(folder / "trace.safetensors", positions=48)
     (folder / "prompts.txt").write_text("\n".join(readers.TEXTS) + "\n", encoding="utf-8")
     size = {
         "width": 16,
@@ -628,12 +629,18 @@ class Cluster:
             time.sleep(0.1)
 
     def _start(self, module: str, *arguments: str) -> None:
-        options = {"cwd": self._place, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", module, *arguments]
         self._started.append(
-            subprocess.Popen(command, env=environment, start_new_session=True, **options)
-        )  # type: ignore[call-overload]
+            subprocess.Popen(
+                command,
+                env=environment,
+                start_new_session=True,
+                cwd=self._place,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
 
     def kill_worker(self) -> None:
         """Kill one of the workers."""

@@ -212,7 +212,7 @@ def exactly(value: Any) -> Decimal:
 def trials(promises: Sequence[Promise], random: np.random.Generator) -> Iterator[Trial]:
     """Try promises chosen at random, for ever; what fails is shrunk and told as a test."""
     while True:
-        yield one_trial(promises[random.integers(len(promises))], random)
+        yield one_trial(promises[int(random.integers(len(promises)))], random)
 
 
 def one_trial(promise: Promise, random: np.random.Generator) -> Trial:

@@ -19,6 +19,7 @@ import re
 import shutil
 import tempfile
 import traceback
+import unittest.mock as mock
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -398,7 +399,7 @@ def agrees(reading: Callable[[Path], Any]) -> Promise:
     return right
 
 
-def is_law(masses: Sequence[float], *, whole: bool = False) -> bool:
+def is_law(masses: Any, *, whole: bool = False) -> bool:
     """Say whether these are masses of one distribution, or of a part of one."""
     total = math.fsum(masses)
     return min(masses) >= 0 and (abs(total - 1) < 1e-4 if whole else total <= 1 + 1e-5)
@@ -471,7 +472,8 @@ def _read_positions(name: str, read: Callable[[str], Any]) -> Callable[[Path], A
 
 
 def _chains(text: str) -> tuple[PositionAcceptance, ...]:
-    return tuple(PositionAcceptance(part.survivors) for part in parse_acceptance(text).parts)
+    parts = [part.survivors for part in parse_acceptance(text).parts]
+    return tuple(PositionAcceptance(survivors) for survivors in parts if survivors is not None)
 
 
 def _are_survivals(found: Any) -> bool:
@@ -578,8 +580,8 @@ def _make_lines(folder: Path) -> None:
                         ]
                     }
             lines[side].append(json.dumps(body))
-    for name, content in lines.items():
-        (folder / name).write_text("\n".join(content) + "\n")
+    for name, written in lines.items():
+        (folder / name).write_text("\n".join(written) + "\n")
     (folder / "trace.json").write_text(
         json.dumps(
             {
@@ -840,7 +842,8 @@ def _resume_due(folder: Path) -> Any:
 
 
 def _read_decoder(folder: Path) -> Any:
-    return decoder_from_text("Gsd(tree('tree.json'))", folder=folder).shape.parents.tolist()
+    decoder: Any = decoder_from_text("Gsd(tree('tree.json'))", folder=folder)
+    return decoder.shape.parents.tolist()
 
 
 def _parents_of_the_tree(folder: Path) -> Any:
@@ -924,21 +927,22 @@ def _training() -> tuple[Any, Any, Any]:
 
 
 def _train(folder: Path, stop: int | None) -> Any:
-    from analysis.train import training
+    from analysis.train import resumable, training
 
     size, recipe, tokens = _training()
+    write = resumable.write_checkpoint
 
     class _Stop(Exception):
         pass
 
-    def after(step: int) -> None:
+    def stopping(place: Path, *tensors: Any, step: int, **options: Any) -> None:
+        write(place, *tensors, step=step, **options)
         if step == stop:
             raise _Stop
 
-    with contextlib.suppress(_Stop):
-        model = training.train_model(
-            size, recipe, tokens, 300, folder=folder / "work", save_every=0.0, after_step=after
-        )
+    saving = mock.patch.multiple(resumable, SAVE_EVERY=0.0, write_checkpoint=stopping)
+    with saving, contextlib.suppress(_Stop):
+        model = training.train_model(size, recipe, tokens, 300, folder=folder / "work")
         return {name: value.detach().numpy() for name, value in model.named_parameters()}
     return None
 

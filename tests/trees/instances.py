@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from otm.trees.shape import TreeShape
 
-Tree = tuple  # a vertex is the tuple of its children
+Tree = tuple[Any, ...]  # a vertex is the tuple of its children
 
 
 @functools.cache

@@ -152,6 +152,8 @@ class TestUnsorted:
                 otm.errors.InvalidDistribution, match=r"must not increase from one sibling"
             ):
                 optimal_tree(lambda path: self.acceptance[path[-1]], num_nodes=3, order=order)
+            with pytest.raises(otm.errors.InvalidDistribution, match=r"\(2,\) has 0\.3 .*1\.2 tog"):
+                optimal_tree(lambda path: [0.5, 0.4, 0.3, 0][path[-1]], num_nodes=3, order=order)
 
 
 def test_the_program_drafts_an_unlikely_elder_sibling_first() -> None:

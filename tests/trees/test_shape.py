@@ -131,7 +131,9 @@ def test_what_is_no_tree_is_refused(parents: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "paths", [[(1,)], [(0, 0)], [(0,), (0,)], [(0,), (0, 1)], [(-1,)], [(0.0,)]], ids=repr
+    "paths",
+    [[(1,)], [(0, 0)], [(0,), (0, 0, 0)], [(0,), (0,)], [(0,), (0, 1)], [(-1,)], [(0.0,)]],
+    ids=repr,
 )
 def test_paths_with_gaps_are_refused(paths: list[tuple[int, ...]]) -> None:
     with pytest.raises(otm.errors.InvalidParameter):

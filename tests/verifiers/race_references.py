@@ -16,7 +16,7 @@ P, Q = np.array([0.5, 0.25, 0.15, 0.1]), np.array([0.1, 0.3, 0.2, 0.4])
 
 def simulated_race(
     p: np.ndarray, q: np.ndarray, k: int, lists: int, n: int, rng: np.random.Generator
-) -> list[tuple]:
+) -> list[tuple[int, ...]]:
     """Draw (drafts, output) from plain exponentials: the definition."""
     times = rng.exponential(size=(n, lists, len(p)))
     draft = np.argsort(times / p, axis=2)

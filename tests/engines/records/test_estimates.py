@@ -296,6 +296,9 @@ def test_step_intervals_are_the_textbook_s() -> None:
     error = accepted.std(ddof=1) / np.sqrt(accepted.size)
     # t, 99 degrees of freedom
     assert found.high[2] - found.low[2] == pytest.approx(2 * 1.9842169515 * error, rel=1e-8)
+    # Of three steps little is known, but that each gives one token or two.
+    few = estimate_tokens(record_of(steps([0, 0, 1], [1, 1, 1]), unit="server")).token_interval()
+    assert (few.low[1], few.high[1]) == (1.0, 2.0)
 
 
 class TestCheckOfLengths:
@@ -321,6 +324,19 @@ class TestCheckOfLengths:
             drafted = np.full(60, 4 if rate > 0.6 else 2)
             parts.append(steps(np.minimum(rng.geometric(1 - rate, size=60) - 1, drafted), drafted))
         assert check_lengths(record_of(*parts)).contradicted
+
+    def test_the_interval_is_the_jackknife_s(self) -> None:
+        accepted, drafted = np.array([2, 1, 4, 0, 1, 0, 0]), np.array([4, 4, 4, 4, 2, 2, 2])
+
+        def difference(a: np.ndarray, d: np.ndarray) -> float:
+            return float(np.mean(a[d == 4] > 0) - np.mean(a[d == 2] > 0))
+
+        without = [difference(np.delete(accepted, i), np.delete(drafted, i)) for i in range(7)]
+        found = check_lengths(record_of(steps(accepted, drafted), unit="server")).difference
+        assert found.value == pytest.approx(3 / 4 - 1 / 3, abs=1e-15)
+        # t, 6 degrees of freedom; √((n − 1)/n Σ (r − r̄)²) with n = 7
+        half = 3.7074280213 * np.sqrt(6.0) * np.std(without)
+        assert found.high - found.low == pytest.approx(2 * half, rel=1e-8)
 
     def test_where_there_is_nothing_to_check(self) -> None:
         for tally in (steps([0, 2], [2, 2]), Tally.of_histogram([2, 2, 6], name="")):

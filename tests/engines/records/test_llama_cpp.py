@@ -48,6 +48,12 @@ def test_steps_and_counts_are_recovered_up_to_what_rounding_hides(seed: int) -> 
     assert right >= 35
 
 
+def test_of_the_steps_that_fit_the_nearest_to_the_mean_are_taken() -> None:
+    """200 and 202 steps print the rate .5 and the mean 1.50."""
+    (part,) = parse_acceptance(one_line(np.repeat([0, 1], 100), 200, 1)).parts
+    assert (part.steps, part.accepted) == (200, 100)
+
+
 def test_a_list_that_is_cut_short_is_not_the_mean() -> None:
     """An n-gram drafter drafts 16 tokens; the list has the 3 positions of the draft model."""
     accepted = np.array([0, 2, 16, 16, 5, 0, 1, 16, 3, 16])

@@ -20,6 +20,7 @@ import otm
 from otm.engines import records
 from otm.engines.records import FORMS, parse_acceptance, read_acceptance, reader
 from otm.engines.records.record import AcceptanceRecord
+from otm.engines.records.tally import Tally
 
 STEPS = [0, 1, 2, 2, 2]
 
@@ -354,7 +355,7 @@ def test_windows_of_a_log_are_weighted_by_their_steps() -> None:
     assert record.pooled_mean == pytest.approx(1 + 18 / 50)
     np.testing.assert_allclose(record.survival.survival, [12 / 50, 6 / 50])
     idle = VLLM_LOG.replace("Accepted: 14", "Accepted: 0").replace("0.800, 0.600", "0.000, 0.000")
-    assert parse_acceptance(idle).pooled_mean == 1.0
+    assert (parse_acceptance(idle).pooled_mean, parse_acceptance(idle).steps) == (1.0, 10.0)
     assert (
         parse_acceptance(VLLM_LOG.replace("Accepted: 14 tokens, Drafted: 20 tokens, ", "")).steps
         is None
@@ -369,6 +370,20 @@ def test_what_is_not_recognised_says_what_was_looked_for(text: str) -> None:
         parse_acceptance(text)
     for form in FORMS:
         assert form.marks in str(caught.value)
+
+
+def test_records_are_looked_for_to_a_depth() -> None:
+    """64 objects around one are opened; what is deeper is not found, and no stack overflows."""
+    around = lambda n: '{"a": ' * n + WITH_LAW["vLLM bench"] + "}" * n  # noqa: E731
+    assert parse_acceptance(around(64)).steps == pytest.approx(10)
+    with pytest.raises(otm.errors.InvalidParameter):
+        parse_acceptance(around(65))
+
+
+def test_counts_beyond_what_floats_hold_are_refused() -> None:
+    assert Tally.of_histogram([2**53], name="all").steps == 2**53
+    with pytest.raises(otm.errors.InvalidParameter, match="integers ≥ 0"):
+        Tally.of_histogram([2**53 + 1], name="all")
 
 
 def test_what_is_of_several_forms_is_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 
@@ -134,7 +135,7 @@ def _compared(case: Case) -> Rows:
     schemes = [otm.KSeq(), otm.NaiveTree(), otm.RecursiveRejection()]
     found = otm.compare(**case.arrays, laws=[otm.IID], k=[case.k], samples=10, verifiers=schemes)
     by_name = {type(row.verifier).__name__: row for row in found.rows}
-    rows = [by_name[type(scheme).__name__] for scheme in schemes]
+    rows: list[Any] = [by_name[type(scheme).__name__] for scheme in schemes]
     return Rows([[Decimal(float(number)) for row in rows for number in (row.exact, row.optimum)]])
 
 

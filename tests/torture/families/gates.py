@@ -14,10 +14,10 @@ import numpy as np
 
 import otm
 from tests.torture import oracles
-from tests.torture.calls import UNIT_ROUNDOFF, gate, iid, per_row, relative
+from tests.torture.calls import gate, iid, per_row, relative
 from tests.torture.frame import Trial, family
 from tests.torture.problems import Case, Row
-from tests.torture.promises import Bound, Promise, Rows, promised
+from tests.torture.promises import UNIT_ROUNDOFF, Bound, Promise, Rows, promised
 
 WIDE = functools.partial(iid, tokens=(1, 2, 3, 5, 20, 200), kinds=("float64", "torch64"))
 SHARE = Bound(

@@ -23,14 +23,13 @@ from tests.torture.calls import (
     accepted,
     at_counts,
     by_k,
-    cases,
     ends,
     of_arrays,
     of_problem,
     ours,
 )
 from tests.torture.families.divergences import DIVERGENCE
-from tests.torture.problems import Case, Row
+from tests.torture.problems import Case, Row, cases
 from tests.torture.promises import Promise, Rows, promised
 
 LENGTHS = (

@@ -14,7 +14,7 @@ import numpy as np
 import otm
 from otm import lossy
 from tests.torture import oracles
-from tests.torture.calls import SCAN, SUM, accepted, iid, of_law, one_draft
+from tests.torture.calls import SCAN, SUM, accepted, iid, of_law, one_draft, ours
 from tests.torture.checks import Checks
 from tests.torture.families.divergences import off_thresholds
 from tests.torture.problems import Case, Row, exact_row
@@ -207,7 +207,7 @@ LAWS = [
             "exact",
             draw,
             _law(v),
-            lambda r, c, law=law: law(r),
+            ours(law),
             SUM.plus(60),
             RULE,
         )

@@ -13,10 +13,16 @@ import numpy as np
 
 import otm
 from tests.torture import oracles
-from tests.torture.calls import ALL_SETS, OUTWARD, SIXTY, cases, ours
-from tests.torture.problems import Case, Row
+from tests.torture.calls import ALL_SETS, OUTWARD, SIXTY, ours
+from tests.torture.problems import Case, Row, cases
 from tests.torture.promises import Promise, Rows, promised
 
+ORACLES: dict[str, Callable[..., Any]] = {
+    "total_variation": functools.partial(oracles.hockey_stick, level=Decimal(1)),
+    "kl_target_draft": oracles.kl,
+    "kl_draft_target": oracles.backward_kl,
+    "harmonic_mean": oracles.harmonic,
+}
 SOME = functools.partial(
     cases,
     law="IID",
@@ -117,12 +123,7 @@ BETWEEN = [
             OUTWARD,
             SIXTY,
         )
-        for name, oracle in [
-            ("total_variation", functools.partial(oracles.hockey_stick, level=Decimal(1))),
-            ("kl_target_draft", oracles.kl),
-            ("kl_draft_target", oracles.backward_kl),
-            ("harmonic_mean", oracles.harmonic),
-        ]
+        for name, oracle in ORACLES.items()
     ),
 ]
 

@@ -7,7 +7,7 @@ An entry of another family takes the place of the default.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -30,7 +30,7 @@ CLOSE = absolute(1e-12, "1e-12")
 
 def public_name(thing: Any, namespace: str) -> str:
     """Return the name of the accuracy page: at the top level where it is exported there."""
-    return f"{'otm' if thing.__name__ in otm.__all__ else namespace}.{thing.__name__}"
+    return f"{'otm' if hasattr(otm, thing.__name__) else namespace}.{thing.__name__}"
 
 
 def of_verifier(make: type[Verifier]) -> list[Promise]:
@@ -58,9 +58,9 @@ def _enumerated(verifier: Verifier, row: Row, case: Case) -> Decimal:
     return Decimal(otm.coupling(verifier, case.problem).acceptance)
 
 
-def of_bound(bound: Callable[[otm.Problem], Any]) -> list[Promise]:
+def of_bound(bound: Any) -> list[Promise]:
     """Return the promise of a bound: on what it is proven for, else on the optimum."""
-    name = bound.__name__  # type: ignore[attr-defined]
+    name = bound.__name__
     proven = [make() for make in VERIFIERS if make.proven_lower == name]
 
     def truth(row: Row, case: Case) -> Any:

@@ -133,7 +133,8 @@ def _selection(random: np.random.Generator) -> tuple[float, str]:
     if oracles.optimum(wanted) < 1 - Decimal("1e-12"):
         return 0.0, "outside the core"
     made = otm.SelectThenReject(otm.verifiers.selection_with_law(case.problem, law=goal))
-    found = otm.prepare(made, case.problem).law
+    rule: Any = otm.prepare(made, case.problem)
+    found = rule.law
     return float(np.abs(found - goal).max()) / 2e-9, f"{case!r}, {goal.tolist()}: {found.tolist()}"
 
 

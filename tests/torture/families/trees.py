@@ -17,9 +17,10 @@ import numpy as np
 import otm
 from otm import engines, trees
 from tests.torture import oracles
-from tests.torture.calls import UNIT_ROUNDOFF, of_law
+from tests.torture.calls import of_law
 from tests.torture.checks import Checks, exact, off
 from tests.torture.problems import DIGITS, context
+from tests.torture.promises import UNIT_ROUNDOFF
 
 Vector = np.ndarray
 checks = Checks("trees")

@@ -52,5 +52,6 @@ def test_a_seed_is_for_seeding() -> None:
 
 
 def test_weights_are_probabilities() -> None:
-    with pytest.raises(ValueError, match="non-negative"):
-        TracingDraws(Execution()).choices("state", [(0.5, -0.5)])
+    for row in ((0.5, -0.5), (1.5, -0.5), (0.0, 0.0)):
+        with pytest.raises(ValueError, match="non-negative"):
+            TracingDraws(Execution()).choices("state", [row])

@@ -49,6 +49,12 @@ def test_laws(make: Any, function: Any, expected: Any) -> None:
     assert_law(lambda: function(make()), expected)
 
 
+def test_the_functions_of_before_take_a_shape_as_numbers() -> None:
+    pairs = even(*itertools.product((True, False), repeat=2))
+    assert_law(lambda: tuple((np.random.rand(2) < 0.5).tolist()), pairs)
+    assert_law(lambda: tuple((np.random.randn(1, 2) < 0.0)[0].tolist()), pairs)
+
+
 def test_a_seed_that_is_drawn_is_a_seed() -> None:
     assert_law(
         lambda: int(np.random.default_rng(int(np.random.randint(2**31))).integers(3)), even(0, 1, 2)

@@ -11,7 +11,9 @@ import pytest
 
 import otm
 from otm import IID, Optimal, Problem
+from otm.overlap.lumped_row import Steps
 from otm.verbs import run
+from otm.verifiers.optimal import scores
 from otm.verifiers.optimal.verifier import OptimalRule
 from tests.verifiers.optimal.large import language_model_pair
 
@@ -149,3 +151,6 @@ def test_a_cut_inside_a_bin_of_little_mass_is_found(
     problem = Problem(draft=p, target=q, law=IID(2))
     assert otm.optimal_acceptance(problem) == pytest.approx(best, abs=1e-13)
     assert otm.prepare(Optimal(), problem).lower == pytest.approx(best, abs=1e-13)
+    # The scores would be put right by a wrong cut's neighbours; the cut itself is right already.
+    selection = scores.optimal_selection(Steps.of(p, q), 0.0, 2)[1]
+    assert 1 - selection.gain == pytest.approx(best, abs=1e-13)
