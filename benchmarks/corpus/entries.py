@@ -307,6 +307,14 @@ BROKEN: tuple[Mutant, ...] = (
         name="first 64 tokens only",
         instance=_far_token(TILED_VOCABULARY),
     ),
+    _plain(
+        TokenCandidate(one_token.draft_vocabulary_only),
+        "The target's law is cut to the tokens of a shorter draft vocabulary.",
+        Fraction(1, 4),
+        "vllm-project/vllm, rejection_sampler_utils.py at v0.33.0",
+        name="draft vocabulary only",
+        instance=Problem(draft=[1 / 2, 1 / 2, 0.0], target=[1 / 4, 1 / 2, 1 / 4], law=IID(1)),
+    ),
     Mutant(
         "a fifth draft unverified",
         "Four drafts are verified, a fifth is taken as it is. (Tests try two.)",
@@ -370,6 +378,28 @@ BROKEN: tuple[Mutant, ...] = (
         name="bonus token after a rejection",
         num_drafts=1,
     ),
+    _block(
+        BlockCandidate(blocks.argmax_bonus),
+        "A block that is accepted whole is followed by the target's likeliest token.",
+        Fraction(7, 64),
+        "shreyansh26/Speculative-Decoding, common/verification.py at 76335be",
+        name="argmax bonus",
+    ),
+    _block(
+        BlockCandidate(blocks.greedy_but_for_the_bonus),
+        "Drafts are compared with the target's likeliest tokens, at any temperature; only the "
+        "token after the last one is sampled.",
+        Fraction(9, 16),
+        "ROCm/ATOM, model_ops/rejection_sampler.py at ffdf3bb",
+        name="greedy but for the bonus",
+    ),
+    _block(
+        BlockCandidate(blocks.uncapped_last_ratio),
+        "A block is kept by its joint ratio, not divided by the largest of the ratios before it.",
+        Fraction(1, 16),
+        "ZhouYuxuanYX/Hierarchical-Speculative-Decoding, generation/utils.py at b8575e2",
+        name="uncapped last ratio",
+    ),
 )
 """Broken verifiers seen in public code, with exact errors."""
 
@@ -423,6 +453,13 @@ CONTROLS: tuple[Mutant, ...] = (
         Fraction(0),
         "Leviathan et al. 2023, Algorithm 1",
         name="chain",
+    ),
+    _block(
+        BlockCandidate(blocks.hierarchy),
+        "Correct: hierarchical verification, with the ratios divided by their running maximum.",
+        Fraction(0),
+        "arXiv:2601.05724",
+        name="hierarchy",
     ),
 )
 """Lossless verifiers, some of which have been reported as lossy: an audit must not accuse them."""

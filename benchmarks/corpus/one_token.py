@@ -275,3 +275,9 @@ def last_drafts_unverified(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[
     if len(drafts) > UNROLLED:
         return int(drafts[UNROLLED]), True
     return draw(residual, uniforms[len(drafts)]), False
+
+
+def draft_vocabulary_only(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    """Read as many target probabilities as the draft's vocabulary has tokens."""
+    size = int(np.flatnonzero(p)[-1]) + 1
+    return speculative_sampling(p[:size], q[:size] / q[:size].sum(), drafts, uniforms)

@@ -111,3 +111,14 @@ def stale_row(draft: Any, target: Any, rng: Any) -> list[int]:
     y = int(rng.choice(len(q), p=rest / rest.sum()))
     after = target.next([x])
     return [y, int(rng.choice(len(after), p=after))]
+
+
+def draft_law_in_another_order(draft: Any, target: Any, rng: Any) -> list[int]:
+    """Verify against the draft's law as the dictionary of its vocabulary lists it, not by id."""
+    p, q = draft.next([]), target.next([])
+    x = int(rng.choice(len(p), p=p))
+    listed = p[::-1]
+    if rng.random() * listed[x] < q[x]:
+        return [x]
+    rest = np.maximum(q - listed, 0.0)
+    return [int(rng.choice(len(q), p=rest / rest.sum()))]

@@ -123,6 +123,11 @@ WHOLES: tuple[Whole, ...] = (
     Whole(steps.reseeded_coin, (NO_REPORT,), Fraction(3, 50)),
     Whole(steps.bonus_from_the_wrong_row, (NO_REPORT,), Fraction(17, 100)),
     Whole(steps.stale_row, (NO_REPORT,), Fraction(9, 100)),
+    Whole(
+        steps.draft_law_in_another_order,
+        ("huggingface/transformers, generation/candidate_generator.py at v5.23.0",),
+        Fraction(3, 10),
+    ),
     Whole(trees.no_renormalisation, (NO_REPORT,), Fraction(9, 100), "with replacement"),
     Whole(trees.youngest_first, (NO_REPORT,), Fraction(9, 280), "without replacement"),
     Whole(trees.duplicates_skipped, (NO_REPORT,), Fraction(9, 200), "with replacement"),

@@ -23,7 +23,8 @@ MOST_SECONDS = 600
 
 def main(arguments: list[str] | None = None) -> int:
     """Audit, write the results and the table of the page."""
-    from benchmarks.public_code.subjects import PINS, SUBJECTS
+    from benchmarks.public_code.registry import PINS
+    from benchmarks.public_code.shims import SUBJECTS
 
     escape_unencodable()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.public_code", description=__doc__)

@@ -36,12 +36,18 @@ class Missing:
 
 
 def folder(checkouts: Path, repository: str) -> Path:
-    """Return where a repository is checked out: `checkouts/OWNER+NAME`."""
+    """Return where a repository is checked out: `checkouts/OWNER+NAME`, or `…@LABEL`."""
     return checkouts / repository.replace("/", "+")
 
 
 def load(
-    root: Path, path: str, *, module: str = "audited", siblings: tuple[str, ...] = (), **given: Any
+    root: Path,
+    path: str,
+    *,
+    module: str = "audited",
+    siblings: tuple[str, ...] = (),
+    tabs: int = 8,
+    **given: Any,
 ) -> types.SimpleNamespace:
     """Execute one file as it is, statement by statement, and return its names.
 
@@ -50,7 +56,9 @@ def load(
         path: the file, relative to it.
         module: its name; one with a dot has relative imports.
         siblings: files of the same checkout, `NAME=PATH`, that it imports by that name, loaded
-            likewise beforehand.
+            likewise beforehand, with what is given.
+        tabs: columns of a tab; 8 is Python's, another is for a file that mixes tabs and spaces and
+            that Python therefore refuses.
         given: names that an import is to find here and not elsewhere.
 
     Returns:
@@ -63,7 +71,7 @@ def load(
     for sibling in siblings:
         name, file = sibling.split("=")
         beside = types.ModuleType(name)
-        beside.__dict__.update(vars(load(root, file, module=name)))
+        beside.__dict__.update(vars(load(root, file, module=name, **given)))
         sys.modules[name] = beside
         if "." in name:
             sys.modules.setdefault(
@@ -79,7 +87,8 @@ def load(
     holder.__dict__.update(names)
     sys.modules[module] = holder
     names = holder.__dict__
-    for statement in ast.parse(file_path.read_text(encoding="utf-8")).body:
+    text = file_path.read_text(encoding="utf-8")
+    for statement in ast.parse(text if tabs == 8 else text.expandtabs(tabs)).body:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             _import(statement, names, given)
         elif not _is_main(statement):
@@ -113,7 +122,7 @@ def commands(pins: dict[str, str]) -> str:
     for repository, pin in pins.items():
         place = f"CHECKOUTS/{repository.replace('/', '+')}"
         lines.append(
-            f"git clone --filter=blob:none https://github.com/{repository} {place} && git -C "
-            f"{place} checkout {pin}"
+            f"git clone --filter=blob:none https://github.com/{repository.partition('@')[0]} "
+            f"{place} && git -C {place} checkout {pin}"
         )
     return "\n".join(lines)

@@ -23,6 +23,9 @@ HEAD = (
     "s",
 )
 
+UNSEEN = "no difference found"
+"""The verdict of samples; the total variation of such a row is what they would have found."""
+
 _DIGITS, _SHORT = 40, 7
 """Of a commit, and as many of them as the table shows; a release's tag is shown as it is."""
 
@@ -53,9 +56,8 @@ def table(record: dict[str, Any]) -> str:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     path = row["code"].split(":")[0]
-    link = (
-        f"[{row['subject']}](https://github.com/{row['repository']}/blob/{row['revision']}/{path})"
-    )
+    repository = row["repository"].partition("@")[0]
+    link = f"[{row['subject']}](https://github.com/{repository}/blob/{row['revision']}/{path})"
     distance = "–" if row["total_variation"] is None else f"{row['total_variation']:.4g}"
     if (
         row["total_variation"] is not None
@@ -63,6 +65,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         and row["verdict"] == "lossless"
     ):
         distance = f"rounding, {row['total_variation']:.0e}"
+    if row["verdict"] == UNSEEN:
+        distance = f"none of {row['total_variation']:.2g} or more"
     example = row["counterexample"] or (f"raises: {row['raised']}" if row["raised"] else "")
     by = (
         f"{row['instances']}, {row['sampled']} sampled" if row["sampled"] else str(row["instances"])

@@ -15,9 +15,11 @@ import torch
 
 import otm
 from benchmarks.public_code.checkouts import folder
-from benchmarks.public_code.subjects import Subject, drafting
+from benchmarks.public_code.registry import Subject
+from benchmarks.public_code.report import UNSEEN
+from benchmarks.public_code.toys import drafting
 from otm import audit
-from otm.audit import standard_problems
+from otm.audit import BlockBatchCandidate, standard_problems
 from otm.audit.report import format_probabilities, format_probability
 from otm.audit.sampled_audit import SampledAudit
 from otm.sequence import MarkovModel, ZerothOrder
@@ -38,7 +40,21 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         MarkovModel([[0.2, 0.3, 0.5], [0.4, 0.2, 0.4], [0.3, 0.6, 0.1]]),
     ),
 }
-"""Toy models (draft, target) for steps and trees, smallest first."""
+"""Toy models (draft, target) for steps, trees and batches, smallest first."""
+
+ODD_PAIRS: dict[str, tuple[Any, Any]] = {
+    "draft without the last token": (
+        ZerothOrder([0.5, 0.5, 0.0]),
+        ZerothOrder([0.25, 0.5, 0.25]),
+    ),
+    "another argmax": (ZerothOrder([1.0, 0.0]), ZerothOrder([0.0, 1.0])),
+    "argmax of three": (ZerothOrder([0.0, 1.0, 0.0]), ZerothOrder([1.0, 0.0, 0.0])),
+    "filtered": (
+        ZerothOrder([0.25, 0.5, 0.25]),
+        ZerothOrder(otm.from_logits(np.log([0.6, 0.3, 0.1]), temperature=2.0, top_p=0.55)),
+    ),
+}
+"""Pairs for the subjects that name them."""
 
 TOKENS = ("two tokens", "three tokens", "zeros", "equal", "truncated target", "tiny masses")
 """Instances for kernels of one token."""
@@ -49,10 +65,13 @@ SHAPES = ((-1, 0), (-1, 0, 0), (-1, 0, 0, 1))
 SHRINKING = 60
 """Problems that are tried at most for a minimal counterexample."""
 
+DETECT = 0.1
+"""Total variation that batches are sampled for, unless a subject says otherwise."""
+
 ENOUGH = 0.02
 """Total variation from which a failure is confirmed by samples."""
 
-_PASSED = ("lossless", "no difference found")
+_WORST_FIRST = ("not lossless", "undecided", "no verdict", UNSEEN, "lossless", "–")
 
 
 def run(subject: Subject, checkouts: Path) -> dict[str, Any]:
@@ -73,13 +92,12 @@ def run(subject: Subject, checkouts: Path) -> dict[str, Any]:
     seconds = time.process_time() - begin, time.perf_counter() - wall
     failed = [(label, result) for label, result in found if result.verdict == "not lossless"]
     worst = max(failed or found, key=lambda pair: pair[1].severity, default=None)
-    verdict = (
-        "not lossless"
-        if failed
-        else next(
-            (r.verdict for _, r in found if r.verdict not in _PASSED), "lossless" if found else "–"
-        )
-    )
+    verdicts = {result.verdict for _, result in found} or {"–"}
+    verdicts |= {"no verdict"} if raised and found else set()
+    verdict = next(word for word in _WORST_FIRST if word in verdicts)
+    severity = worst[1].severity if worst else None
+    if verdict == UNSEEN:
+        severity = max(r.detect for _, r in found if isinstance(r, SampledAudit))
     return {
         "subject": subject.key,
         "repository": subject.repository,
@@ -87,7 +105,7 @@ def run(subject: Subject, checkouts: Path) -> dict[str, Any]:
         "code": subject.code,
         "meant": subject.meant,
         "verdict": verdict,
-        "total_variation": worst[1].severity if worst else None,
+        "total_variation": severity,
         "instance": worst[0] if worst else "",
         "instances": len(found),
         "sampled": sum(getattr(result, "samples", None) is not None for _, result in found),
@@ -135,6 +153,11 @@ def _jobs(subject: Subject, candidate: Any) -> Iterator[tuple[str, Callable[[], 
                         candidate, draft=p, target=q, num_drafts=n
                     ),
                 )
+    elif subject.kind == "batch":
+        for gamma in options.get("gammas", (1, 2)):
+            for name in options.get("only", PAIRS):
+                label = f"{name}, γ = {gamma}"
+                yield label, lambda n=name, g=gamma: _of_batches(subject, candidate, n, g)
     elif subject.kind == "tree":
         for shape in SHAPES:
             for name, (_, target) in PAIRS.items():
@@ -150,11 +173,29 @@ def _jobs(subject: Subject, candidate: Any) -> Iterator[tuple[str, Callable[[], 
                 yield name, lambda n=name: _of_models(subject, candidate, n)
 
 
+def _pair(name: str) -> tuple[Any, Any]:
+    """Return toy models by name."""
+    return {**PAIRS, **ODD_PAIRS}[name]
+
+
+def _of_batches(subject: Subject, candidate: Any, name: str, gamma: int) -> Any:
+    """Audit batches of blocks on a pair of toy models, by samples."""
+    draft, target = _pair(name)
+    return audit.sampled_blocks(
+        BlockBatchCandidate(candidate, name=subject.key),
+        draft=draft,
+        target=target,
+        num_drafts=gamma,
+        rng=np.random.default_rng(0),
+        errors=audit.Errors(detect=subject.options.get("detect", DETECT)),
+    )
+
+
 def _of_models(
     subject: Subject, candidate: Any, name: str, shape: tuple[int, ...] = (), **errors: Any
 ) -> Any:
     """Audit a tree or step on a pair of toy models."""
-    draft, target = PAIRS[name]
+    draft, target = _pair(name)
     common = {"draft": draft, "target": target, "rng": np.random.default_rng(0), **errors}
     if subject.kind == "tree":
         return audit.tree_kernel(
@@ -183,7 +224,7 @@ def _smallest(subject: Subject, candidate: Any, failed: list[tuple[str, Any]]) -
             f"{format_probabilities(q)}{'' if same else ' at first'}"
         )
     else:
-        draft, target = PAIRS[label.split(", tree")[0]]
+        draft, target = _pair(label.split(", tree")[0].split(", γ")[0])
         shape = f", tree{label.split(', tree')[1]}" if ", tree" in label else ""
         laws = f"{_laws(draft.next([]), target.next([]))}{shape}"
         if isinstance(found, SampledAudit):

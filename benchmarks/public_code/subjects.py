@@ -1,4 +1,4 @@
-"""What is audited: each piece of public code, its revision, and a shim that fits it to an audit.
+"""The shims of research code and of loops: each fits a piece of public code to an audit.
 
 A shim has at most ten statements.
 
@@ -9,7 +9,6 @@ A shim loads the code from a checkout and returns the callable that `otm.audit` 
 
 from __future__ import annotations
 
-import dataclasses
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks.public_code.checkouts import load
+from benchmarks.public_code.registry import subject
 from benchmarks.public_code.toys import (
     PROMPT,
     Causal,
@@ -28,106 +28,18 @@ from benchmarks.public_code.toys import (
     NoBar,
     NoTokenizer,
     Positioned,
+    Softened,
     answering,
     depths,
+    drafting,
+    fixed,
     from_vllm,
     no_draft,
     two_siblings,
 )
 
-Shim = Callable[[Path], Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Subject:
-    """One audit of the page.
-
-    Attributes:
-        key: what the page and the command line call it.
-        repository: OWNER/NAME.
-        revision: 40 digits, or the tag of a release.
-        code: file and function.
-        kind: "token", "block", "tree" or "step".
-        meant: "lossless" or "lossy", as its authors say.
-        shim: makes the callable from the folder of the checkout.
-        options: for the audit, see `run`.
-    """
-
-    key: str
-    repository: str
-    revision: str
-    code: str
-    kind: str
-    meant: str
-    shim: Shim
-    options: dict[str, Any]
-
-
-SUBJECTS: dict[str, Subject] = {}
-
-PINS = {
-    "huggingface/transformers": "v5.23.0",
-    "vllm-project/vllm": "v0.6.6.post1",
-    "vllm-project/vllm-ascend": "182b75ea84ff13ece27b57391331ef8935410aea",
-    "SafeAILab/EAGLE": "cb7e0841fe0c206c6ed74a197ad5e2a1f13f5a2b",
-    "HArmonizedSS/HASS": "38922e43fec95f0bd2993f33aaa6ee82371741a5",
-    "FasterDecoding/Medusa": "e2a5d20c048a9b0a4092e6933c34313687422518",
-    "FasterDecoding/REST": "50a5fc197382ed8df5b3e946dad2f8337511b541",
-    "hemingkx/Spec-Bench": "fd2c1cd7d2201ef71db4c5f4e455008f017967bf",
-    "NJUNLP/MCSD": "8aadd6501a9e987ba5fca6cc8f9ad5949e480ec7",
-    "Infini-AI-Lab/Sequoia": "0ff3ff71475ca148f2dfb7545e0de5caf5c67b39",
-    "Infini-AI-Lab/TriForce": "164c8c0131cf49951eefdea89a3fbcccb8ca326b",
-    "Jikai0Wang/OPT-Tree": "4f87f54e8543f9038d10aac32f286d7f14b7407b",
-    "apple/ml-recurrent-drafter": "bd8586bb9bbfa761644c36f932a0cd1eb3f1cdf9",
-    "deepseek-ai/DeepSpec": "afdfa7c9382a3341a3e6f17756dd816da79f132c",
-    "tanishqkumar/ssd": "6ed3022256dd7661e0ad53356f1eccda6239340f",
-    "pytorch-labs/gpt-fast": "e2cfa34145e7f14f8390c8ab727f8d7451b26fec",
-    "smart-lty/ParallelSpeculativeDecoding": "5a6f3690118aabc101cc3e812f1d8d689c634fc3",
-    "feifeibear/LLMSpeculativeSampling": "59a209d37b2e463459057a784f8bd31c1136a58b",
-    "lucidrains/speculative-decoding": "72171ac91cd040ad6b67c186ac985e4f50a0c269",
-    "romsto/Speculative-Decoding": "db7db67604359d0380c330c240c276ec1f85ba65",
-    "jaymody/speculative-sampling": "03b4759da6e894bacdc2f396dc4fd88c913bf94d",
-    "dust-tt/llama-ssp": "29bed13aeac33eb6f996e3b3ddeaf37340db0dc5",
-    "eth-sri/language-model-arithmetic": "6779b40702d5214525a21e51c91d5042f873bd81",
-    "flashinfer-ai/flashinfer": "fb28d7242b3506a2348265962041acc1fb56cca4",
-}
-"""Revisions by repository."""
-
-
-def subject(
-    key: str, repository: str, code: str, kind: str, *, meant: str = "lossless", **options: Any
-) -> Callable[[Shim], Shim]:
-    """Enter a shim."""
-
-    def enter(shim: Shim) -> Shim:
-        SUBJECTS[key] = Subject(key, repository, PINS[repository], code, kind, meant, shim, options)
-        return shim
-
-    return enter
-
-
 _TWO = ("equal", "two tokens", "two tokens, turned")
 """The pairs on two tokens, for what is slow."""
-
-
-def drafting(verify: Any, gamma: int) -> Any:
-    """Return a step that draws a block from the draft model and has it verified."""
-
-    def step(draft: Any, target: Any, rng: Any) -> Any:
-        drafts: list[int] = []
-        for _ in range(gamma):
-            drafts.append(int(rng.choice(draft.num_tokens, p=draft.next(drafts))))
-        laws = [
-            np.stack([model.next(drafts[:i]) for i in range(gamma + more)])
-            for more, model in ((0, draft), (1, target))
-        ]
-        return [
-            token
-            for token in np.asarray(verify(*laws, np.array(drafts), None)).reshape(-1).tolist()
-            if token != -1
-        ]
-
-    return step
 
 
 def _rows(*arrays: Any) -> list[torch.Tensor]:
@@ -187,6 +99,151 @@ def _transformers(root: Path) -> Any:
 )
 def _transformers_weight(root: Path) -> Any:
     return _assisted(0.5)
+
+
+_CONSTANT = ("equal", "two tokens", "two tokens, turned", "three tokens")
+"""The pairs whose laws are the same everywhere."""
+
+
+def _universal(*, descending: bool) -> Any:
+    from benchmarks.public_code.universal import generate
+
+    def step(draft: Any, target: Any, rng: Any) -> Any:
+        return generate(draft.next([]), target.next([]), descending=descending)
+
+    return step
+
+
+_UNIVERSAL = (
+    "src/transformers/generation/candidate_generator.py:UniversalSpeculativeDecodingGenerator"
+)
+
+
+@subject(
+    "transformers, two tokenizers, dictionary by id",
+    "huggingface/transformers",
+    _UNIVERSAL,
+    "step",
+    only=_CONSTANT,
+)
+def _universal_ascending(root: Path) -> Any:
+    return _universal(descending=False)
+
+
+@subject(
+    "transformers, two tokenizers, another order",
+    "huggingface/transformers",
+    _UNIVERSAL,
+    "step",
+    only=_CONSTANT,
+)
+def _universal_descending(root: Path) -> Any:
+    return _universal(descending=True)
+
+
+def _hsd(root: Path, **how: bool) -> Any:
+    code = load(
+        root,
+        "transformers/generation/utils.py",
+        module="transformers.generation.audited",
+        tabs=4,
+    )
+    rest = {"stop": lambda *_, **__: False, **how}
+
+    def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
+        p, q, x = _rows(draft, target, drafts)
+        given = x, p.log(), len(drafts), q.log(), torch.tensor([False])
+        return code._speculative_sampling(*given, **rest)[0][0]
+
+    return verify
+
+
+_HSD = "transformers/generation/utils.py:_speculative_sampling"
+
+
+@subject("HSD, backward", "ZhouYuxuanYX/Hierarchical-Speculative-Decoding", _HSD, "block")
+def _hsd_backward(root: Path) -> Any:
+    return _hsd(root, backward=True, clever=True)
+
+
+@subject("HSD, blockwise", "ZhouYuxuanYX/Hierarchical-Speculative-Decoding", _HSD, "block")
+def _hsd_blockwise(root: Path) -> Any:
+    return _hsd(root, blockwise=True)
+
+
+@subject(
+    "Speculative-Decoding (shreyansh26)",
+    "shreyansh26/Speculative-Decoding",
+    "common/verification.py:probabilistic_verify",
+    "block",
+)
+def _shreyansh(root: Path) -> Any:
+    code = load(root, "common/verification.py")
+
+    def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
+        model = fixed(torch.as_tensor(np.asarray(target)).log())
+        given = [PROMPT], drafts.tolist(), torch.as_tensor(np.asarray(draft))
+        return code.probabilistic_verify(model, *given, torch.default_generator).emitted_ids
+
+    return verify
+
+
+@subject(
+    "speculative-decoding-from-scratch",
+    "sdivyanshu90/speculative-decoding-from-scratch",
+    "speculative_decoding/core/verifier.py:TokenVerifier.verify",
+    "block",
+)
+def _from_scratch(root: Path) -> Any:
+    code = load(
+        root, "speculative_decoding/core/verifier.py", module="speculative_decoding.audited"
+    )
+    drawn = types.SimpleNamespace(
+        is_greedy=False, sample_from_probs=lambda law: torch.multinomial(law, 1)
+    )
+
+    def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
+        p, q, x = (part[0] for part in _rows(draft, target, drafts))
+        return code.TokenVerifier().verify(x, p.log(), q.log(), drawn).accepted_tokens
+
+    return verify
+
+
+@subject(
+    "FLy, rejection sampling",
+    "AMD-AGI/FLy",
+    "fly/models/FLy.py:_batch_modified_rejection_sampling, _create_output",
+    "block",
+)
+def _fly(root: Path) -> Any:
+    code = load(root, "fly/models/FLy.py")
+    kinds = next(one for one in vars(code).values() if hasattr(one, "_get_recovered_probs"))
+    self = object.__new__(kinds)
+    vars(self).update(probs_dtype=torch.float32, token_id_dtype=torch.int64, _num_bonus_tokens=1)
+
+    def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
+        p, q, x = _rows(draft, target, drafts)
+        found = self._batch_modified_rejection_sampling(q[:, :-1].float(), p.float(), x, {})
+        return self._create_output(*found, x, torch.multinomial(q[0, -1:], 1))[0]
+
+    return verify
+
+
+@subject(
+    "speculative_pipeline_decoding",
+    "yuyijiong/speculative_pipeline_decoding",
+    "pipeline_model.py:_verify_pipeline_draft_token",
+    "token",
+)
+def _pipeline(root: Path) -> Any:
+    code = load(root, "pipeline_model.py")
+
+    def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
+        p, q = (torch.as_tensor(np.asarray(law)) for law in (draft, target))
+        how = {"greedy": False, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+        return code._verify_pipeline_draft_token(q.log(), int(drafts[0]), q_full=p, **how)[1]
+
+    return verify
 
 
 @subject(
@@ -446,6 +503,70 @@ def _hass_one(root: Path) -> Any:
 )
 def _hass_half(root: Path) -> Any:
     return _eagle(root, "model/utils.py", 0.5)
+
+
+@subject(
+    "AngelSlim, temperature 1/2",
+    "Tencent/AngelSlim",
+    "angelslim/compressor/speculative/utils/util.py:evaluate_posterior",
+    "tree",
+    replacement=False,
+)
+def _angelslim(root: Path) -> Any:
+    code = load(root, "angelslim/compressor/speculative/utils/util.py")
+
+    def verify(tree: Any, rng: Any) -> Any:
+        nodes, candidates = _paths(tree)
+        logits = torch.as_tensor(tree.target)[nodes].log() * 0.5
+        found = code.evaluate_posterior(logits, candidates, lambda ids, scores: scores / 0.5)
+        return _path(tree, nodes, *found)
+
+    return verify
+
+
+def _matched(root: Path, path: str, accept: Callable[..., Any]) -> Any:
+    code = load(root, path)
+
+    def verify(tree: Any, rng: Any) -> Any:
+        nodes, last = accept(code, tree, torch.as_tensor(tree.target)[None].log())
+        return [*(int(tree.tokens[node]) for node in nodes[1:]), int(last)]
+
+    return verify
+
+
+@subject(
+    "JetSpec",
+    "hao-ai-lab/JetSpec",
+    "jetspec/tree/_core/accept.py:tree_accept",
+    "tree",
+    replacement=False,
+)
+def _jetspec(root: Path) -> Any:
+    def accept(code: Any, tree: Any, logits: Any) -> Any:
+        ids, parents = torch.as_tensor(tree.tokens), torch.as_tensor(tree.parents)
+        drafted = {"num_nodes": len(ids), "child_maps": None}
+        whole = types.SimpleNamespace(token_ids=ids, parent_indices=parents, **drafted)
+        return code.tree_accept(whole, logits, temperature=1.0)[::2]
+
+    return _matched(root, "jetspec/tree/_core/accept.py", accept)
+
+
+@subject(
+    "DDTree",
+    "liranringel/ddtree",
+    "ddtree.py:follow_verified_tree",
+    "tree",
+    replacement=False,
+)
+def _ddtree(root: Path) -> Any:
+    def accept(code: Any, tree: Any, logits: Any) -> Any:
+        children = [
+            {int(tree.tokens[c]): c for c in tree.children(n)} for n in range(len(tree.tokens))
+        ]
+        sampled = torch.multinomial(logits[0].softmax(-1), 1).reshape(1, -1)
+        return code.follow_verified_tree(children, sampled)
+
+    return _matched(root, "ddtree.py", accept)
 
 
 def _medusa(root: Path, **how: Any) -> Any:
@@ -833,3 +954,57 @@ def _sequoia_infer_anew(root: Path) -> Any:
 )
 def _sequoia_tree(root: Path) -> Any:
     return _sequoia(root, "SpecTree")
+
+
+def _litgpt(root: Path, share: float, **how: Any) -> Any:
+    base = "litgpt.generate.base=litgpt/generate/base.py"
+    code = load(root, "litgpt/generate/speculative_decoding.py", siblings=(base,))
+
+    def step(draft: Any, target: Any, rng: Any) -> Any:
+        models = Softened(draft, share), Softened(target, share)
+        begin = torch.tensor([PROMPT]), torch.tensor([0]), 1
+        return code.speculative_decoding(*models, *begin, speculative_k=1, **how)
+
+    return step
+
+
+_LITGPT = "litgpt/generate/speculative_decoding.py:speculative_decoding"
+
+
+@subject("litgpt", "Lightning-AI/litgpt", _LITGPT, "step")
+def _litgpt_one(root: Path) -> Any:
+    return _litgpt(root, 1.0, temperature=1.0)
+
+
+@subject("litgpt, temperature 0", "Lightning-AI/litgpt", _LITGPT, "step", only=("another argmax",))
+def _litgpt_zero(root: Path) -> Any:
+    return _litgpt(root, 0.5, temperature=0.0)
+
+
+@subject("litgpt, top-p .7", "Lightning-AI/litgpt", _LITGPT, "step", only=("another argmax",))
+def _litgpt_nucleus(root: Path) -> Any:
+    return _litgpt(root, 0.5, temperature=1.0, top_p=0.7)
+
+
+@subject(
+    "batched_specdec",
+    "r-rishabh-j/batched_specdec",
+    "speculative_decoding.py:speculative_generate_batch",
+    "step",
+    length=3,
+    only=_TWO,
+)
+def _batched(root: Path) -> Any:
+    names = ("logits_processor", "cache_manager")
+    beside = tuple(f"batched.{name}={name}.py" for name in names)
+    code = load(root, "speculative_decoding.py", module="batched.audited", siblings=beside)
+    sampler = load(root, "logits_processor.py", module="processor").MultinomialProcessor(1.0)
+    how = {"gamma": 1, "use_cache": False, "debug": False, "eos_tokens_id": -1, "max_gen_len": 3}
+
+    def step(draft: Any, target: Any, rng: Any) -> Any:
+        models = Causal(draft), Causal(target)
+        return code.speculative_generate_batch(
+            [[PROMPT]], *models, logits_processor=sampler, **how
+        )[0][0]
+
+    return step

@@ -106,6 +106,24 @@ class Positioned(Toy):
         return torch.stack(rows)[None]
 
 
+class Softened(Positioned):
+    """The same as litgpt calls it, its laws mixed with the even one: a law without zeros that has
+    the same argmax.
+    """
+
+    def __init__(self, model: Any, share: float) -> None:
+        super().__init__(model)
+        self.share = share
+
+    def row(self, tokens: Sequence[int]) -> torch.Tensor:
+        """Return the logits `(V,)` after the prompt and these tokens."""
+        return (self.share * super().row(tokens).exp() + (1 - self.share) / self.num_tokens).log()
+
+    def __call__(self, idx: Any, input_pos: Any, **kwargs: Any) -> torch.Tensor:
+        """Return logits `(1, T, V)` after each of the tokens."""
+        return super().__call__(idx, input_pos)
+
+
 class Masked(Toy):
     """An engine as Sequoia's: tokens are kept at storage places, and a mask says which of them each
     query sees.
@@ -320,3 +338,137 @@ def no_draft() -> Any:
     return types.SimpleNamespace(
         draft=lambda *_: (torch.zeros(1, 1).long(), torch.zeros(1).long(), torch.ones(1, 1), None)
     )
+
+
+def one_device() -> types.SimpleNamespace:
+    """Return a sampler of TensorRT-LLM's as far as its handler of drafts looks at it."""
+    return types.SimpleNamespace(
+        get_generator=lambda device: torch.default_generator, max_seq_len=9
+    )
+
+
+def fixed(logits: torch.Tensor) -> Any:
+    """Return a model that has these logits `(T, V)` after whatever tokens it is given."""
+    return lambda *_, **__: types.SimpleNamespace(logits=logits[None])
+
+
+def drafting(verify: Any, gamma: int) -> Any:
+    """Return a step that draws a block from the draft model and has it verified."""
+
+    def step(draft: Any, target: Any, rng: Any) -> Any:
+        drafts: list[int] = []
+        for _ in range(gamma):
+            drafts.append(int(rng.choice(draft.num_tokens, p=draft.next(drafts))))
+        laws = [
+            np.stack([model.next(drafts[:i]) for i in range(gamma + more)])
+            for more, model in ((0, draft), (1, target))
+        ]
+        return [
+            token
+            for token in np.asarray(verify(*laws, np.array(drafts), None)).reshape(-1).tolist()
+            if token != -1
+        ]
+
+    return step
+
+
+class KeyedNoise:
+    """vLLM's random numbers: one for each seed and position, drawn so that they can be followed."""
+
+    def __init__(self) -> None:
+        self.seen: dict[tuple[int, int], torch.Tensor] = {}
+
+    def given(self) -> dict[str, Any]:
+        """Return what the file of kernels imports: this noise, and none of what is off."""
+        off = dict.fromkeys(("compute_fly_entropy", "philox_gumbel_block_argmax"))
+        return {"tl_rand32": self.uniform, "gumbel_block_argmax": self.drawn, **off}
+
+    def uniform(self, seed: Any, position: Any, **kwargs: Any) -> torch.Tensor:
+        """Return the uniform of a seed and a position."""
+        place = int(seed), int(position)
+        if place not in self.seen:
+            self.seen[place] = torch.rand(())
+        return self.seen[place]
+
+    def drawn(
+        self,
+        logits: Any,
+        block: Any,
+        mask: Any,
+        row: Any,
+        requests: Any,
+        heat: Any,
+        *_: Any,
+        **__: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a token drawn by its logits, the likeliest where the request's heat is 0."""
+        if heat.flat[int(requests.flat[int(row)])] == 0.0:
+            return logits.max(), logits.argmax()
+        token = torch.multinomial(logits.softmax(-1), 1)[0]
+        return logits[token], token
+
+
+def drafted(drafts: Any, **given: Any) -> types.SimpleNamespace:
+    """Return a request of TensorRT-LLM's with these drafts, which keeps what is written."""
+    request = types.SimpleNamespace(
+        py_draft_tokens=drafts.tolist(), seq_slot=0, written=[], **given
+    )
+    request.add_new_token = lambda token, beam: request.written.append(token)
+    return request
+
+
+def of_tensorrt() -> dict[str, Any]:
+    """Return what TensorRT-LLM's handler of drafts imports: no strategy, no stop, one beam."""
+
+    def add_token(request: Any, tokens: Any, *, beam_idx: int, step: int) -> int:
+        request.written.append(int(tokens))
+        return int(tokens)
+
+    return {
+        "DEFAULT_BEAM_IDX": 0,
+        "prefer_pinned": lambda: False,
+        "get_draft_token_length": lambda request: len(request.py_draft_tokens),
+        "handle_stop_criteria": lambda *_, **__: False,
+        "_request_strategy": lambda *_, **__: None,
+        "sample": lambda strategy, logits, **_: (None, logits, None),
+        "add_token": add_token,
+    }
+
+
+def two_requests(drafts: Any, *, cut: bool) -> tuple[torch.Tensor, ...]:
+    """Return what vLLM's kernels want to know of two requests with these drafts.
+
+    The first has temperature 0, the second 1. With `cut` the second one's drafts are −1 from any
+    place on.
+    """
+    size = len(drafts) + 1
+    ids = torch.from_numpy(np.array([[PROMPT, *drafts]] * 2))
+    if cut:
+        ids[1, 1 + int(torch.randint(size, (1,))) :] = -1
+    place = torch.arange(size).repeat(2)
+    numbers = torch.arange(3) * size, place, torch.arange(2)
+    each = torch.arange(2).repeat_interleave(size)
+    return ids.view(-1), *numbers, each, place, torch.tensor([0.0, 1.0]), torch.tensor([3, 4])
+
+
+def as_jax(
+    draft: Any, logits: Any, drafts: Any, temperature: float, top_p: float
+) -> tuple[Any, ...]:
+    """Return a batch of blocks as tpu-inference flattens it, and its settings."""
+    import jax.numpy as jnp
+
+    size, gamma, vocabulary = draft.shape
+    settings = types.SimpleNamespace(
+        temperature=jnp.full(size, temperature),
+        top_p=jnp.full(size, top_p),
+        top_k=jnp.zeros(size, int),
+    )
+    laws = (jnp.asarray(np.reshape(law, (-1, vocabulary))) for law in (draft, logits))
+    return *laws, jnp.asarray(drafts.reshape(-1)), jnp.full(size, gamma), settings
+
+
+def jax_rest(last: Any, seed: int) -> tuple[Any, ...]:
+    """Return the tokens of the caller, that there is sampling, and a key."""
+    import jax
+
+    return jax.numpy.asarray(last), True, jax.random.key(seed)

@@ -9,13 +9,16 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.public_code import report
 from benchmarks.public_code.checkouts import Missing, commands, load
+from otm import audit
+from otm.sequence import ZerothOrder
 from otm.tabular import section
 
-SHIMS = Path(report.__file__).with_name("subjects.py")
+SHIMS = [Path(report.__file__).with_name(f"{name}.py") for name in ("subjects", "engines")]
 MOST_STATEMENTS = 10
 
 
@@ -27,7 +30,9 @@ def test_page_shows_the_committed_results() -> None:
 
 def test_results_are_of_the_pinned_revisions_and_of_every_subject() -> None:
     pytest.importorskip("torch")
-    from benchmarks.public_code.subjects import PINS, SUBJECTS
+    pytest.importorskip("transformers")
+    from benchmarks.public_code.registry import PINS
+    from benchmarks.public_code.shims import SUBJECTS
 
     rows = {row["subject"]: row for row in report.read()["rows"]}
     assert list(rows) == list(SUBJECTS)
@@ -50,9 +55,10 @@ def test_what_is_meant_lossless_and_is_not_is_described() -> None:
             assert row["repository"] in text or row["subject"].split(",")[0] in text, row["subject"]
 
 
-def test_shims_are_short() -> None:
+@pytest.mark.parametrize("shims", SHIMS, ids=lambda path: path.stem)
+def test_shims_are_short(shims: Path) -> None:
     """The statements that define and return the audited callable left out."""
-    for function in ast.parse(SHIMS.read_text(encoding="utf-8")).body:
+    for function in ast.parse(shims.read_text(encoding="utf-8")).body:
         if isinstance(function, ast.FunctionDef) and any(
             argument.arg == "root" for argument in function.args.args
         ):
@@ -84,3 +90,55 @@ def test_files_are_loaded_in_isolation(tmp_path: Path, monkeypatch: pytest.Monke
     assert isinstance(code.all, Missing)
     for name in ("helper", "audited"):
         sys.modules.pop(name, None)
+
+
+KERNEL = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def verify(out, draft, target, token, coins, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    x = tl.load(token)
+    if tl.load(coins) * tl.load(draft + x) < tl.load(target + x):
+        tl.store(out, x)
+        return
+    block = tl.arange(0, BLOCK)
+    inside = block < SIZE
+    q = tl.load(target + block, mask=inside, other=0.0)
+    p = tl.load(draft + block, mask=inside, other=0.0)
+    rest = tl.maximum(q - p, 0.0)
+    beyond = tl.cumsum(rest, axis=0) > tl.load(coins + 1) * tl.sum(rest)
+    tl.store(out, tl.argmax(beyond.to(tl.int32), axis=0))
+"""
+
+
+@pytest.mark.parametrize("fault", ["", "q - p"])
+def test_a_kernel_in_triton_is_followed(fault: str, tmp_path: Path) -> None:
+    """(1/2, 3/10, 1/5) against (1/5, 3/10, 1/2): all of the residual is token 2; drawn from q in
+    its place, 3/10 of the drafts leave 1/5 and 3/10 of theirs elsewhere.
+    """
+    torch = pytest.importorskip("torch")
+    from benchmarks.public_code.followed_triton import GIVEN
+
+    (tmp_path / "kernel.py").write_text(KERNEL.replace(fault, "q") if fault else KERNEL)
+    kernel = load(tmp_path, "kernel.py", **GIVEN).verify
+
+    def verify(draft: object, target: object, drafts: object, rng: object) -> int:
+        out, coins = torch.zeros(1, dtype=torch.int64), torch.rand(2, dtype=torch.float64)
+        p, q, x = (torch.from_numpy(np.asarray(one)) for one in (draft, target, drafts))
+        kernel[(1,)](out, p, q, x, coins, SIZE=3, BLOCK=1024)
+        return int(out)
+
+    def step(draft: ZerothOrder, target: ZerothOrder, rng: np.random.Generator) -> list[int]:
+        p, q = draft.next([]), target.next([])
+        return [verify(p, q, rng.choice(3, size=1, p=p), rng)]
+
+    found = audit.step(
+        step,
+        draft=ZerothOrder([0.5, 0.3, 0.2]),
+        target=ZerothOrder([0.2, 0.3, 0.5]),
+        length=1,
+        rng=np.random.default_rng(0),
+    )
+    assert found.verdict == ("not lossless" if fault else "lossless")
+    assert found.severity == pytest.approx(0.15 if fault else 0.0, abs=1e-9)

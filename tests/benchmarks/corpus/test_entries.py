@@ -169,6 +169,7 @@ ONE_TOKEN: dict[str, Callable[[], tuple[Law, Law]]] = {
     ),
     # 0 is rejected with probability 1/2, and the residual, all on the last token, is not seen.
     "first 64 tokens only": lambda: ([F(1, 2), F(1, 2), F(0)], [F(1, 4), F(1, 2), F(1, 4)]),
+    "draft vocabulary only": lambda: ([F(1, 3), F(2, 3), F(0)], [F(1, 4), F(1, 2), F(1, 4)]),
     # The first 0 is rejected (1/3), three more 0 cannot be accepted, a fifth 0 is.
     "a fifth draft unverified": lambda: (
         [F(1, 2) + F(3, 4) ** 5 * F(1, 3), F(1, 2) - F(3, 4) ** 5 * F(1, 3)],
@@ -198,7 +199,7 @@ def block_law(
     """Law of γ + 1 tokens: `outputs(drafts)` yields (probability, tokens), which the target
     completes.
     """
-    law: dict[tuple[int, ...], F] = {}
+    law = {tokens: F(0) for tokens in itertools.product(range(2), repeat=gamma + 1)}
     for drafts in itertools.product(range(2), repeat=gamma):
         for mass, tokens in outputs(drafts):
             for rest in itertools.product(range(2), repeat=gamma + 1 - len(tokens)):
@@ -208,7 +209,7 @@ def block_law(
                     * mass
                     * likelihood(target_after, whole, len(tokens))
                 )
-                law[whole] = law.get(whole, F(0)) + weight
+                law[whole] += weight
     return law
 
 
@@ -253,6 +254,44 @@ def chain_outputs(
                 yield mass * weight, tokens
 
 
+def argmax_bonus(drafts: tuple[int, ...]) -> Iterable[tuple[F, tuple[int, ...]]]:
+    """No row of the target has a tie but its first, which is no bonus row."""
+    last = target_after(drafts)
+    for mass, tokens in chain_outputs(drafts):
+        if tokens[: len(drafts)] != drafts:
+            yield mass, tokens
+        elif last[tokens[-1]] == max(last):
+            yield mass / max(last), tokens
+
+
+def greedy(drafts: tuple[int, ...]) -> Iterable[tuple[F, tuple[int, ...]]]:
+    """After nothing both tokens are as likely, and the first is taken."""
+    for i, x in enumerate(drafts):
+        row = target_after(drafts[:i])
+        if row[x] < max(row) or x != list(row).index(max(row)):
+            return [(F(1), (*drafts[:i], list(row).index(max(row))))]
+    return [(mass, (*drafts, y)) for y, mass in enumerate(target_after(drafts))]
+
+
+def uncapped(drafts: tuple[int, ...]) -> Iterable[tuple[F, tuple[int, ...]]]:
+    """Two drafts: the block by r₁ r₂, else the second position with the odds of its excess, else
+    the first.
+    """
+    (x, y), first = drafts, (draft_after(()), target_after(()))
+    r, later = first[1][x] / first[0][x], (draft_after((x,)), target_after((x,)))
+    whole = min(F(1), r * later[1][y] / later[0][y])
+    gain, loss = (
+        [max(F(0), sign * (min(F(1), r) * q - p)) for p, q in zip(*later, strict=True)]
+        for sign in (1, -1)
+    )
+    second = (1 - whole) * (min(F(1), sum(gain) / sum(loss)) if sum(loss) else 1)
+    yield from ((whole * mass, (x, y, z)) for z, mass in enumerate(target_after(drafts)))
+    if second:
+        yield from ((second * mass, (x, z)) for z, mass in enumerate(norm(gain)))
+    rest = 1 - whole - second
+    yield from ((rest * mass, (z,)) for z, mass in enumerate(norm(excess(first[1], first[0]))))
+
+
 BLOCKS: dict[str, dict[tuple[int, ...], F]] = {
     "one uniform for all positions": block_law(
         2, lambda drafts: chain_outputs(drafts, shared=True)
@@ -260,6 +299,9 @@ BLOCKS: dict[str, dict[tuple[int, ...], F]] = {
     "target one position ahead": block_law(2, lambda drafts: chain_outputs(drafts, ahead=1)),
     "first draft not verified": block_law(2, lambda drafts: chain_outputs(drafts, verified_from=1)),
     "bonus token after a rejection": block_law(1, lambda drafts: chain_outputs(drafts, bonus=True)),
+    "argmax bonus": block_law(2, argmax_bonus),
+    "greedy but for the bonus": block_law(2, greedy),
+    "uncapped last ratio": block_law(2, uncapped),
 }
 
 
