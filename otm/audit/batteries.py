@@ -458,7 +458,10 @@ def with_counterexample(found: BatteryAudit, scope: Scope) -> BatteryAudit:
     smallest = min(failed, key=lambda name: _size(failed[name]))
     shrink = found.checks[smallest].shrink
     deadline.restart(deadline.spare)
-    shrunk = None if shrink is None else shrink()
+    try:
+        shrunk = None if shrink is None else shrink()
+    except OwnRandomness:  # what was followed once need not be on every small problem
+        shrunk = None
     return dataclasses.replace(found, counterexample=shrunk or failed[smallest])
 
 
