@@ -93,12 +93,12 @@ ROWS: dict[str, tuple[list[list[float]], list[float]]] = {
         [0.12, 0.29, 0.38, 0.21],
     ),
     "reversed": ([[0.07, 0.13, 0.8], [0.3, 0.45, 0.25], [0.6, 0.3, 0.1]], [0.55, 0.4, 0.05]),
-    # After a rejection, recursive rejection accepts token 1 with probability 5/9: on tidier
-    # instances later stages accept with probability 0 or 1, where one uniform reused at every stage
-    # goes unnoticed.
+    # After a rejection, recursive rejection accepts token 1 with probability 5/12, without
+    # replacement 1/4, and what is left after that has two tokens: on tidier instances later stages
+    # accept with probability 0 or 1, or leave one token, where a uniform used twice goes unnoticed.
     "partial": (
-        [[0.5, 0.3, 0.15, 0.05], [0.4, 0.2, 0.1, 0.3], [0.1, 0.2, 0.3, 0.4]],
-        [0.2, 0.35, 0.2, 0.25],
+        [[0.4, 0.4, 0.1, 0.1], [0.4, 0.2, 0.1, 0.3], [0.1, 0.2, 0.3, 0.4]],
+        [0.1, 0.45, 0.22, 0.23],
     ),
     "ties": (
         [[0.25, 0.25, 0.25, 0.25], [0.5, 0.25, 0.125, 0.125], [0.25, 0.25, 0.25, 0.25]],

@@ -73,5 +73,5 @@ def test_no_budget_is_greedy_decoding() -> None:
     law = step_law(RegretBudget(1, regret, gate=regret), draft=draft, target=target, context=[])
     assert law.tokens.tolist() == [[0, 1]]
     # A mismatch and a half pay for one of three.
-    short = RegretBudget(3, 1.5 * regret, gate=4 * regret)
+    short = RegretBudget(3, 1.5 * regret, gate=4 * regret, mismatches=3)
     assert step_law(short, draft=draft, target=target, context=[]).accepted.tolist() == [1]

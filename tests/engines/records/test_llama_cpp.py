@@ -52,6 +52,8 @@ def test_of_the_steps_that_fit_the_nearest_to_the_mean_are_taken() -> None:
     """200 and 202 steps print the rate .5 and the mean 1.50."""
     (part,) = parse_acceptance(one_line(np.repeat([0, 1], 100), 200, 1)).parts
     assert (part.steps, part.accepted) == (200, 100)
+    (single,) = parse_acceptance(one_line(np.array([2]), 2, 2)).parts
+    assert (single.steps, single.survivors.tolist()) == (1, [1, 1])
 
 
 def test_a_list_that_is_cut_short_is_not_the_mean() -> None:

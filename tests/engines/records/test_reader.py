@@ -380,6 +380,10 @@ def test_records_are_looked_for_to_a_depth() -> None:
         parse_acceptance(around(65))
 
 
+def test_positions_where_nothing_was_accepted_are_listed() -> None:
+    assert Tally.of_steps([0, 0], [3, 3], name="all").survivors.tolist() == [0, 0, 0]
+
+
 def test_counts_beyond_what_floats_hold_are_refused() -> None:
     assert Tally.of_histogram([2**53], name="all").steps == 2**53
     with pytest.raises(otm.errors.InvalidParameter, match="integers ≥ 0"):
