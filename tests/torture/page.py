@@ -41,6 +41,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.Law": "abstract",
     "otm.Processing": "`otm.from_logits`, with its arguments kept",
     "otm.Verifier": "abstract",
+    "otm.drafts.CountedLaw": "abstract",
     "otm.OtmError": "an error",
     "otm.prepare": "its rules are tried through `otm.kernel`, `otm.coupling` and `otm.sample`",
     "otm.from_callable": "holds a function; what it is found to accept is `otm.audit.exact`",
