@@ -66,7 +66,7 @@ MAP = Question(
                 Question("K i.i.d. sequences", (("RefinedScores", "DraftSelection"),)),
                 Question("a tree of distinct samples", (("TraversalVerification", "Gsd"),)),
                 Question("a tree of the likeliest paths", (("LikeliestTree",),)),
-                Question("drafts that a race shares", (("Ersd",),)),
+                Question("drafts on noise that the target shares", (("NoiseTree", "Ersd"),)),
                 Question("a chain of models", (("Staged",),)),
                 Question("a greedy chain, lossy", (("Fly", "RegretBudget"),)),
             ),

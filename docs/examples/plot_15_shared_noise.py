@@ -39,7 +39,7 @@ for seed in range(60):
     decoder = NoiseTree(SIZE, LENGTH)
     tree = decoder.draft(draft, (0,), seeded)
     found.append(belief_rows(tree, decoder.verify(tree, target.next, seeded)))
-rows, tokens = (np.concatenate(parts) for parts in zip(*found))
+rows, tokens = (np.concatenate(parts) for parts in zip(*found, strict=True))
 scale = fit_scale(rows, tokens)
 print("scale:", scale)
 
