@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from otm.engines.records import (
     aiperf,
@@ -10,6 +11,7 @@ from otm.engines.records import (
     positions_csv,
     prometheus,
     sglang_bench,
+    sglang_log,
     sglang_meta,
     specforge,
     speculators,
@@ -29,14 +31,28 @@ FORMS: tuple[Form, ...] = (
     vllm_bench.FORM,
     sglang_meta.FORM,
     sglang_bench.FORM,
+    sglang_log.FORM,
     aiperf.FORM,
+    aiperf.SUMMARY,
     tensorrt_llm.FORM,
+    tensorrt_llm.RESPONSES,
+    tensorrt_llm.MEANS,
     llama_cpp.FORM,
     specforge.FORM,
     speculators.FORM,
     positions_csv.FORM,
 )
 """Every form that is recognised; the next one is a file with a FORM and an entry here."""
+
+_WITHOUT = {
+    "vLLM": (
+        re.compile(r"^vllm:|Avg generation throughput: ", re.MULTILINE),
+        "--speculative-config",
+    ),
+    "SGLang": (re.compile(r"^sglang:|Decode batch\b", re.MULTILINE), "--speculative-algorithm"),
+    "llama.cpp": (re.compile(r"^llamacpp:|\beval time = ", re.MULTILINE), "--model-draft"),
+}
+"""What engines print in any case, and the option that makes them speculate."""
 
 
 def read_acceptance(path: str | os.PathLike[str]) -> AcceptanceRecord:
@@ -101,6 +117,12 @@ def _record_in(document: Document) -> AcceptanceRecord:
             f"A record is of one form; this one is of {len(found)}: "
             f"{'; '.join(form.marks for form in found)}. Split it."
         )
+    for engine, (mark, option) in _WITHOUT.items() if not found else ():
+        if mark.search(document.text):
+            raise InvalidParameter(
+                f"A record tells of drafts; this is {engine}'s, but speculation is off. "
+                f"Start the engine with {option}."
+            )
     if not found:
         looked = "".join(f"\n  {form.name}: {form.marks}" for form in FORMS)
         raise InvalidParameter(
