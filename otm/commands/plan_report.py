@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +22,12 @@ from otm.engines import (
     CostSurface,
     LengthChoice,
     LengthPlan,
+    MeanPlan,
     check_lengths,
+    mean_bounds,
     plan_budget,
     plan_lengths,
+    plan_mean,
     read_acceptance,
     read_costs,
     request_mean,
@@ -38,18 +43,29 @@ MAX_ROWS = 10
 MAX_COLUMNS = 10
 """Draft lengths that are shown side by side."""
 
+BASIS = ("costs", "estimate", "confidence", "samples")
+"""What an answer rests on, which JSON leaves out."""
+
 COST_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Draft steps in target calls that are gone through where no costs are given."""
 
 
 def answer(options: argparse.Namespace) -> str:
     """Return the answer that the options ask for."""
-    record = read_acceptance(options.file)
+    record = AcceptanceRecord.together([read_acceptance(file) for file in options.files])
+    if options.since is not None:
+        record = record.since(read_acceptance(options.since))
     costs = _costs(options)
     if options.settings is not None:
         return json.dumps(_vllm_table(options, record, costs))
+    if not record.measured:
+        return _of_mean(options, record, costs)
     if costs is None:
-        return "\n".join(_without_costs(options, record))
+        plans = _by_ratio(options, record)
+        if options.json:
+            ratios = dict(zip(map(str, COST_RATIOS), plans, strict=True))
+            return _json(options, record, {"by_draft_cost": ratios})
+        return "\n".join(_without_costs(options, record, plans))
     plan = plan_lengths(
         record,
         costs,
@@ -59,6 +75,8 @@ def answer(options: argparse.Namespace) -> str:
         extrapolate_costs=options.extrapolate_costs,
         confidence=options.confidence,
     )
+    if options.json:
+        return _json(options, record, plan)
     lines = [
         *_headline(plan),
         *paragraph("", _interval_words(plan), indent=2),
@@ -71,6 +89,38 @@ def answer(options: argparse.Namespace) -> str:
         *_budget(options, record),
     ]
     return "\n".join(lines)
+
+
+def _json(options: argparse.Namespace, record: AcceptanceRecord, answer: object) -> str:
+    """Return what was read and the answer as JSON; what is not known is null."""
+    told = {
+        "record": {
+            "form": record.form,
+            "unit": record.unit,
+            "parts": len(record.parts),
+            "steps": record.steps,
+            "tokens": record.mean,
+            "drafts": record.drafts_per_step,
+            "notes": record.notes,
+        },
+        "answer": answer,
+    }
+    return json.dumps(_plain(told), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return values as JSON has them, without what the answer rests on."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if dataclasses.is_dataclass(value):
+        names = [one.name for one in dataclasses.fields(value)]
+        names += [name for name in ("verdict", "pays", "could_pay") if hasattr(value, name)]
+        return {name: _plain(getattr(value, name)) for name in names if name not in BASIS}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(one) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _costs(options: argparse.Namespace) -> CostSurface | None:
@@ -136,25 +186,33 @@ def _headline(plan: LengthPlan) -> Iterator[str]:
         yield _of_all_cells(plan.choices)
         return
     (choice,) = plan.choices
-    who = ""
+    who, ran, longest = "", plan.engine_length, plan.costs.longest
+    short = longest is not None and ran is not None and ran > longest and choice.over_engine is None
+    known = f"costs are known to {longest}, the engine ran {ran:.3g}" if short else ""
     if choice.length:
         doubt = "" if choice.verdict == "speculate" else ", MAYBE: the interval contains 1"
-        yield f"SPECULATE{doubt}: {choice.length} draft{'s' if choice.length > 1 else ''} a step"
+        least = "at least " * choice.limited_by_costs
+        drafts = f"{least}{choice.length} draft{'s' if choice.length > 1 else ''} a step"
+        yield f"SPECULATE{doubt}: {drafts}{f'; {known}' if known else ''}"
         faster = choice.over_plain.words(unit=" x plain decoding")
         yield f"  {faster}, {choice.tokens:.2f} tokens a step"
     else:
         who = "plain decoding is "
         length, best = choice.best
         gives = best.words(unit=" x plain decoding")
-        yield "DO NOT SPECULATE"
+        yield (
+            f"DO NOT SPECULATE with {longest} drafts or fewer; {known}"
+            if known
+            else ("DO NOT SPECULATE")
+        )
         yield (
             f"  the best number of drafts, {length}, gives {gives}"
             if length
             else "  no number of drafts has measured costs"
         )
-    if choice.over_engine is not None and plan.engine_length is not None:
+    if choice.over_engine is not None and ran is not None:
         faster = choice.over_engine.words(unit=" x what the engine ran")
-        drafts = f"{plan.engine_length:.3g} draft{'' if plan.engine_length == 1 else 's'}"
+        drafts = f"{ran:.3g} draft{'' if ran == 1 else 's'}"
         yield f"  {who}{faster}: {drafts} a step"
 
 
@@ -193,8 +251,10 @@ def _record(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[s
     steps = f"{record.steps:,.0f} steps" if record.steps is not None else "rates without counts"
     parts = f"{len(record.parts):,} {record.unit}{'s' if len(record.parts) > 1 else ''}"
     held = f"{record.form}, {parts}, {steps}; {record.convention}"
-    yield from paragraph("record", f"{Path(options.file).name}: {held}")
-    means = f"tokens a step: {record.pooled_mean:.3f} pooled over steps"
+    named = ", ".join(Path(file).name for file in options.files)
+    yield from paragraph("record", f"{named}: {held}")
+    pooled = "pooled over steps" if record.counted else "mean of the parts"
+    means = f"tokens a step: {record.mean:.3f} {pooled}"
     if record.unit == "request" and len(record.parts) > 1:
         found = request_mean(record, confidence=options.confidence)
         means += f"; {found.words(digits=3, unit=' mean of requests')}"
@@ -217,6 +277,8 @@ def _record(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[s
 
 def _lengths_words(record: AcceptanceRecord) -> str:
     """Say what is known about draft lengths, and what follows."""
+    if not record.measured:
+        return "positions are not recorded: what ran is known, other lengths are bounded"
     low, high = survival_bounds(record).tokens
     bounds = f"{low[-1]:.2f} to {high[-1]:.2f} tokens at {record.measured} drafts"
     return {
@@ -334,9 +396,119 @@ def _budget(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[s
     )
 
 
-def _without_costs(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[str]:
-    """Answer for a range of costs, and ask for them."""
-    plans = [
+def _of_mean(
+    options: argparse.Namespace, record: AcceptanceRecord, costs: CostSurface | None
+) -> str:
+    """Answer from a mean: whether what ran pays, and which lengths can."""
+    try:
+        longest = len(mean_bounds(record, drafts=options.drafts).lower) - 1
+    except InvalidParameter:
+        if options.drafts is not None:
+            raise
+        longest = None
+    plans: dict[str, MeanPlan] = {}
+    if longest is not None and costs is None:
+        surfaces = {f"{r:g}": CostSurface.flat(draft=r, target=1.0) for r in COST_RATIOS}
+        plans = {
+            name: plan_mean(record, one, batch=1, context=0, drafts=longest or None)
+            for name, one in surfaces.items()
+        }
+    elif longest is not None and costs is not None:
+        plans = {
+            f"{batch} x {context}": plan_mean(
+                record,
+                costs,
+                batch=batch,
+                context=context,
+                drafts=longest or None,
+                extrapolate_costs=options.extrapolate_costs,
+            )
+            for context in options.context or costs.contexts
+            for batch in options.batch or costs.batches
+        }
+    if options.json:
+        return _json(options, record, {"break_even_calls": record.mean, "by_cell": plans})
+    lines = [*_mean_headline(record, costs, list(plans.values())), ""]
+    lines += _record(options, record)
+    lines += [] if costs is None else paragraph("costs", _described(costs))
+    lines += ["", *_mean_tables(plans, costs is None)]
+    return "\n".join(lines).rstrip()
+
+
+def _mean_headline(
+    record: AcceptanceRecord, costs: CostSurface | None, plans: Sequence[MeanPlan]
+) -> Iterator[str]:
+    """Say whether what ran pays."""
+    if costs is not None and len(plans) == 1:
+        (plan,) = plans
+        if plan.over_plain is None:
+            known = f"costs are known to {costs.longest} drafts, the engine ran {plan.drafts:.3g}"
+            yield f"IT DEPENDS ON COSTS: {known}"
+        else:
+            faster = f"{plan.over_plain:.2f} x plain decoding"
+            yield (
+                f"SPECULATE: what the engine ran pays, {faster}"
+                if plan.over_plain > 1
+                else f"DO NOT SPECULATE as the engine did: {faster}"
+            )
+        yield f"  {plan.tokens:.2f} tokens and {plan.drafts:.3g} drafts a step"
+        if len(plan.lower) == 1:
+            yield "  --drafts L, the most that a step drafts, bounds other lengths"
+            return
+        yield f"  whatever the positions' rates, {_lengths(plan.pays)} faster than plain decoding"
+        could = [length for length in plan.could_pay if length not in plan.pays]
+        if could:
+            yield f"  {_lengths(could, 'may be')} faster: that takes rates by position"
+        return
+    if costs is not None and plans:
+        paying = sum(one.over_plain is not None and one.over_plain > 1 for one in plans)
+        yield f"SPECULATE in {paying} of {len(plans)} cells: what the engine ran pays there"
+    elif costs is None:
+        yield "IT DEPENDS ON COSTS, and none are given: pass --draft-ms and --target-ms"
+    else:
+        yield "IT DEPENDS ON DRAFTS: the record does not say how many a step; pass --drafts"
+    yield (
+        f"  what the engine ran pays while a step, its drafts and its call, takes less than "
+        f"{record.mean:.2f}"
+    )
+    yield "  times a call of the target without drafts"
+
+
+def _lengths(lengths: Sequence[int], verb: str = "") -> str:
+    """Name lengths of drafts, which are consecutive or not, before a verb."""
+    drafting = [length for length in lengths if length]
+    if not drafting:
+        return "no length is known to be"
+    single = len(drafting) == 1
+    named = f"{drafting[0]}" if single else f"{drafting[0]} to {drafting[-1]}"
+    if len(drafting) not in (1, drafting[-1] - drafting[0] + 1):
+        named = ", ".join(map(str, drafting))
+    return f"{named} draft{'' if single else 's'} {verb or ('is' if single else 'are')}"
+
+
+def _mean_tables(plans: dict[str, MeanPlan], ratios: bool) -> Iterator[str]:
+    """Show every length of one cell, or what every cell or cost says."""
+    if len(plans) == 1 and not ratios:
+        (plan,) = plans.values()
+        shown = range(1, min(len(plan.lower), MAX_COLUMNS + 1))
+        rows = [
+            ("drafts", *map(str, shown)),
+            ("x plain, at least", *(f"{plan.lower[n]:.2f}" for n in shown)),
+            ("  at most", *(f"{plan.upper[n]:.2f}" for n in shown)),
+        ]
+        yield from columns(rows, right=range(1, len(rows[0])))
+    elif plans:
+        rows = [("a draft in calls" if ratios else "batch x context", "as it ran", "pays", "may")]
+        for name, plan in list(plans.items())[:MAX_ROWS]:
+            ran = "" if plan.over_plain is None else f"{plan.over_plain:.2f}"
+            lists = ([n for n in each if n] for each in (plan.pays, plan.could_pay))
+            rows.append((name, ran, *(" ".join(map(str, each[:12])) for each in lists)))
+        yield from columns(rows, right=(0, 1))
+
+
+def _by_ratio(options: argparse.Namespace, record: AcceptanceRecord) -> list[LengthPlan]:
+    """Plan for a range of costs."""
+    return [
         plan_lengths(
             record,
             CostSurface.flat(draft=ratio, target=1.0),
@@ -345,6 +517,12 @@ def _without_costs(options: argparse.Namespace, record: AcceptanceRecord) -> Ite
         )
         for ratio in COST_RATIOS
     ]
+
+
+def _without_costs(
+    options: argparse.Namespace, record: AcceptanceRecord, plans: Sequence[LengthPlan]
+) -> Iterator[str]:
+    """Answer for a range of costs, and ask for them."""
     choices = [plan.choices[0] for plan in plans]
     speedups = [choice.over_plain for choice in choices]
     at_limit = [choice.reach == "at the limit" for choice in choices]

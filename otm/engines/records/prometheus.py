@@ -4,9 +4,6 @@
   and, with a label `position` from 0, `…_num_accepted_tokens_per_pos_total`: steps that accepted at
   least position + 1 drafts. llama.cpp writes the same under `llamacpp:`. Label sets (engines,
   models) are added up. `num_draft_tokens` below drafts × positions says that steps drafted fewer.
-* vLLM V0: `…_num_emitted_tokens_total`, which counts the target's tokens, and the gauge
-  `…_efficiency`, emitted tokens over (k + 1) a step. Its accepted tokens are counted wherever they
-  stand, also behind a rejected one, and tell nothing about tokens a step.
 * SGLang: `sglang:spec_verify_calls_total`, `generation_tokens_total`, which counts the prefills'
   tokens too, and `num_requests_total`; or, where nothing was verified yet or an older version has
   no such counter, the gauges `spec_accept_length` and `spec_accept_rate` of the last interval.
@@ -14,9 +11,9 @@
   versions with and without `_total`, each with "series" of "labels" and "stats"; "total" is what a
   counter rose by during the run, "avg" the mean of a gauge.
 
-Source of the form: github.com/vllm-project/vllm, vllm/v1/spec_decode/metrics.py at 016a8587 and,
-of V0, docs/design/v1/metrics.md; github.com/ggml-org/llama.cpp, tools/server/server-task.cpp, which
-writes a series for each position; github.com/sgl-project/sglang,
+Source of the form: github.com/vllm-project/vllm, vllm/v1/spec_decode/metrics.py at 016a8587;
+github.com/ggml-org/llama.cpp, tools/server/server-task.cpp, which writes a series for each
+position; github.com/sgl-project/sglang,
 python/sglang/srt/observability/metrics_collector.py at 44cedc2b; github.com/ai-dynamo/aiperf at
 7bb5f5c8.
 """
@@ -88,7 +85,7 @@ def _read(document: Document) -> AcceptanceRecord:
             "A page holds the counters of one engine, vllm:, llamacpp: or sglang:; this one has "
             f"{engines}. Split it."
         )
-    known = _sglang(found) if engines == ["sglang"] else _v0(found) or _by_position(found)
+    known = _sglang(found) if engines == ["sglang"] else _by_position(found)
     return AcceptanceRecord(form=_TITLES[engines[0]], unit="server", **known)
 
 
@@ -118,29 +115,6 @@ def _by_position(found: list[Sample]) -> dict[str, Any]:
         drafted=drafted,
     )
     return {"parts": (tally,), "convention": "drafts only", "notes": (_RUNNING,)}
-
-
-def _v0(found: list[Sample]) -> dict[str, Any] | None:
-    """Return what vLLM V0's counters tell, None if these are not V0's."""
-    emitted, drafted = (
-        summed(found, f"spec_decode_num_{name}_tokens") for name in ("emitted", "draft")
-    )
-    share = next((one.value for one in found if one.name == "spec_decode_efficiency"), None)
-    if emitted is None or drafted is None or share is None:
-        return None
-    # Emitted tokens over their share are steps × (k + 1), drafted tokens steps × k.
-    steps = emitted / (number(share, "efficiency") or 1.0) - drafted
-    if emitted < steps or steps <= 0:
-        raise InvalidParameter(
-            f"Every step emits a token; by the efficiency there are {steps:.6g} steps and "
-            f"{emitted:.6g} tokens. Scrape one engine, after some requests."
-        )
-    tally = Tally("server", float(round(steps)), max(0.0, emitted - round(steps)), drafted)
-    return {
-        "parts": (tally,),
-        "convention": "emitted tokens count the target's",
-        "notes": (_RUNNING,),
-    }
 
 
 def _sglang(found: list[Sample]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def read_acceptance(path: str | os.PathLike[str]) -> AcceptanceRecord:
     r"""Read what an engine wrote about acceptance, in whichever known form.
 
     Args:
-        path: a file of text: counters, a log, JSON, JSON lines or CSV.
+        path: a file of text: counters, a log, JSON, JSON lines or CSV; "-" for standard input.
 
     Returns:
         AcceptanceRecord, its conventions converted: drafts are counted without the token that the

@@ -272,7 +272,8 @@ LLAMA_2025 = (
     "slot print_timing: id  0 | task 0 | \nprompt eval time =      10.00 ms /    20 tokens (    "
     "0.50 ms per token,  2000.00 tokens per second)\n       eval time =    2187.50 ms /   125 "
     "tokens (   17.50 ms per token,    57.14 tokens per second)\n"
-    "slot print_timing: id  0 | task 0 | \ndraft acceptance rate = 0.63415 (   78 accepted /   123 generated)\n"
+    "slot print_timing: id  0 | task 0 | \ndraft acceptance rate = 0.63415 (   78 accepted "
+    "/   123 generated)\n"
 )
 LLAMA_2026 = (
     "slot print_timing: id  0 | task 0 | draft acceptance = 0.63415 (   78 accepted /   123 "
@@ -298,15 +299,6 @@ LLAMA_2026 = (
         ),
         ("vLLM V0 log", VLLM_V0, 10616 / 4437, 3),
         ("vLLM V0 log", VLLM_V0.replace("13311", "3").replace("10616", "2") + VLLM_V0, 2.3926, 3),
-        (
-            "vLLM counters",
-            "vllm:spec_decode_num_accepted_tokens_total 8547\n"
-            "vllm:spec_decode_num_draft_tokens_total 13311\n"
-            "vllm:spec_decode_num_emitted_tokens_total 10616\n"
-            "vllm:spec_decode_efficiency 0.598152\n",
-            10616 / 4437,
-            3,
-        ),
         ("llama.cpp log", LLAMA_2025, 124 / 46, 123 / 46),
         ("llama.cpp log", LLAMA_2026, 2.64, 123 * 1.64 / 78),
         (
