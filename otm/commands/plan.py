@@ -42,6 +42,11 @@ def register(commands: Any) -> None:
         help="one target call, or by number of drafts checked, 0 among them: 0:20,4:21,8:24",
     )
     plan.add_argument(
+        "--times",
+        action="store_true",
+        help="take a step's time from the record, beside --target-ms without speculation",
+    )
+    plan.add_argument(
         "--costs",
         nargs="+",
         metavar="COSTS",

@@ -55,7 +55,7 @@ def answer(options: argparse.Namespace) -> str:
     record = AcceptanceRecord.together([read_acceptance(file) for file in options.files])
     if options.since is not None:
         record = record.since(read_acceptance(options.since))
-    costs = _costs(options)
+    costs = _costs(options, record)
     if options.settings is not None:
         return json.dumps(_vllm_table(options, record, costs))
     if not record.measured:
@@ -102,6 +102,7 @@ def _json(options: argparse.Namespace, record: AcceptanceRecord, answer: object)
             "tokens": record.mean,
             "drafts": record.drafts_per_step,
             "notes": record.notes,
+            "times": record.times,
         },
         "answer": answer,
     }
@@ -123,7 +124,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def _costs(options: argparse.Namespace) -> CostSurface | None:
+def _costs(options: argparse.Namespace, record: AcceptanceRecord) -> CostSurface | None:
     """Return the surface that the options give, None if they give none."""
     given = [options.draft_ms is not None, options.target_ms is not None]
     if options.costs is not None:
@@ -132,6 +133,8 @@ def _costs(options: argparse.Namespace) -> CostSurface | None:
                 "--costs stands for --draft-ms and --target-ms; got both. Drop one of them."
             )
         return read_costs(*options.costs)
+    if options.times:
+        return _timed(options, record)
     if not any(given):
         return None
     if not all(given):
@@ -143,6 +146,34 @@ def _costs(options: argparse.Namespace) -> CostSurface | None:
         target=_by_drafts(options.target_ms),
         source="--draft-ms and --target-ms",
     )
+
+
+def _timed(options: argparse.Namespace, record: AcceptanceRecord) -> CostSurface:
+    """Return costs of which the record tells a step's time, and the user a call's."""
+    times, drafts = record.times, record.drafts_per_step or record.length or options.drafts
+    if times is None or not drafts or options.target_ms is None or options.draft_ms is not None:
+        raise InvalidParameter(
+            "--times needs a record with times and drafts a step, and --target-ms, what a token "
+            "takes without speculation; one is missing, or --draft-ms is there. A log of the "
+            "engine without speculation says it."
+        )
+    running = options.batch[0] if options.batch else times.usual
+    if running not in times.token:
+        raise InvalidParameter(
+            f"--batch is a number of running requests in the record; got {running}. It has "
+            f"{list(times.token)[:9]}."
+        )
+    step, calls = times.token[running] * record.mean, _by_drafts(options.target_ms)
+    call = CostSurface.flat(draft=0.0, target=calls).at(batch=1, context=0, length=drafts).target
+    draft = (step - call) / drafts if times.draft is None else times.draft
+    if draft < 0:
+        raise InvalidParameter(
+            f"A step takes at least its call; by the record it took {1e3 * step:.4g} ms, the call "
+            f"{1e3 * call:.4g} ms. Measure --target-ms with {running} running."
+        )
+    told = "a step's" if times.draft is None else "a draft's"
+    source = f"--target-ms, and {told} time in the record with {running or 'some'} running"
+    return CostSurface.flat(draft=draft, target=calls, source=source)
 
 
 def _by_drafts(text: str) -> dict[int, float]:
@@ -273,6 +304,13 @@ def _record(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[s
             )
     for note in record.notes:
         yield from paragraph("", note)
+    if record.times is not None:
+        each, running = record.times.token[record.times.usual], record.times.usual or "some"
+        yield from paragraph(
+            "times",
+            f"{1e3 * each:.4g} ms a token, {1e3 * each * record.mean:.4g} ms a step with {running} "
+            "running; --times takes them as costs, beside --target-ms without speculation",
+        )
 
 
 def _lengths_words(record: AcceptanceRecord) -> str:
@@ -488,8 +526,10 @@ def _lengths(lengths: Sequence[int], verb: str = "") -> str:
 
 def _mean_tables(plans: dict[str, MeanPlan], ratios: bool) -> Iterator[str]:
     """Show every length of one cell, or what every cell or cost says."""
-    if len(plans) == 1 and not ratios:
+    if len(plans) == 1:
         (plan,) = plans.values()
+        if len(plan.lower) == 1:
+            return
         shown = range(1, min(len(plan.lower), MAX_COLUMNS + 1))
         rows = [
             ("drafts", *map(str, shown)),

@@ -194,6 +194,8 @@ COSTS = ["--draft-ms", "4", "--target-ms", "20"]
         (DECODE, ["--draft-ms", "15", "--target-ms", "20"], "DO NOT SPECULATE as the engine did"),
         (DECODE, ["--draft-ms", "4", "--target-ms", "0:20,2:21"], "known to 2 drafts, the engine"),
         (DECODE, [], "takes less than 2.50"),
+        (DECODE, ["--times", "--target-ms", "20"], "pays, 1.56 x plain decoding"),
+        (DECODE, [], "12.8 ms a token, 32 ms a step with 1 running"),
         (DECODE.replace(" accept rate: 0.50,", ""), COSTS, "IT DEPENDS ON DRAFTS"),
         (DECODE.replace(" accept rate: 0.50,", ""), [*COSTS, "--drafts", "3"], "1.56 x plain"),
         (
@@ -216,6 +218,23 @@ def test_a_mean_answers(
     assert max(map(len, out.splitlines())) <= WIDTH + 10
     assert main(["plan", str(file), *words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["record"]["tokens"] >= 2.4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--times"], "--times needs"),
+        (["--times", *COSTS], "--times needs"),
+        (["--times", "--target-ms", "33"], "at least its call"),
+        (["--times", "--target-ms", "20", "--batch", "4"], "running requests in the record"),
+    ],
+)
+def test_times_that_do_not_fit_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], said: str
+) -> None:
+    (tmp_path / "log").write_text(DECODE, encoding="utf-8")
+    assert main(["plan", str(tmp_path / "log"), *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_what_is_no_record_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 
@@ -21,7 +22,8 @@ from otm.engines.records import (
     vllm_request,
 )
 from otm.engines.records.document import Document, Form, read_document
-from otm.engines.records.record import AcceptanceRecord
+from otm.engines.records.record import AcceptanceRecord, Times
+from otm.engines.records.times import times_in
 from otm.errors import InvalidParameter
 
 FORMS: tuple[Form, ...] = (
@@ -117,15 +119,24 @@ def _record_in(document: Document) -> AcceptanceRecord:
             f"A record is of one form; this one is of {len(found)}: "
             f"{'; '.join(form.marks for form in found)}. Split it."
         )
+    times = times_in(document)
     for engine, (mark, option) in _WITHOUT.items() if not found else ():
         if mark.search(document.text):
             raise InvalidParameter(
                 f"A record tells of drafts; this is {engine}'s, but speculation is off. "
-                f"Start the engine with {option}."
+                f"Start the engine with {option}.{_plain_words(times)}"
             )
     if not found:
         looked = "".join(f"\n  {form.name}: {form.marks}" for form in FORMS)
         raise InvalidParameter(
             f"The text must be of a known form; it is of none. Looked for:{looked}"
         )
-    return found[0].read(document)
+    return dataclasses.replace(found[0].read(document), times=times)
+
+
+def _plain_words(times: Times | None) -> str:
+    """Say what a target call costs, as a log without speculation tells it."""
+    if times is None:
+        return ""
+    ms = 1e3 * times.token[times.usual]
+    return f" Its {ms:.4g} ms a token, {times.usual or 'some'} running, is a --target-ms."

@@ -28,6 +28,21 @@ REQUEST = "request"
 """The unit of records whose parts are independent requests."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """How long tokens took while a record was written.
+
+    Attributes:
+        token: seconds from one token of a request to its next, by running requests, 0 if unknown.
+        usual: the running requests that were seen most often.
+        draft: seconds of one draft; None if not told.
+    """
+
+    token: dict[int, float]
+    usual: int
+    draft: float | None = None
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class AcceptanceRecord:
     """What an engine wrote down about acceptance: parts, conventions, and what is missing.
@@ -43,6 +58,7 @@ class AcceptanceRecord:
         reported_mean: a mean over requests that the file states without listing them, in tokens per
             step; None otherwise.
         notes: what a reader of the numbers must know.
+        times: what the record says of time; None if nothing.
 
     >>> parts = (Tally.of_histogram([2, 2, 6], name="a"),)
     >>> record = AcceptanceRecord(form="example", unit="request", parts=parts, convention="")
@@ -57,6 +73,7 @@ class AcceptanceRecord:
     length: int | None = None
     reported_mean: float | None = None
     notes: tuple[str, ...] = ()
+    times: Times | None = None
 
     def __post_init__(self) -> None:
         kept = tuple(part for part in self.parts if part.steps > 0)

@@ -333,6 +333,42 @@ def test_an_engine_that_does_not_speculate_is_told_so(text: str, engine: str) ->
         parse_acceptance(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "running", "token", "draft"),
+    [
+        (SGLANG_LOG[0] + SGLANG_LOG[1] + SGLANG_LOG[0], 18, 18 / 2520.18, None),
+        (LLAMA_2025, 1, 2.1875 / 124, None),
+        (
+            "Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 75.3 tokens/s, "
+            f"Running: 6 reqs, Swapped: 0 reqs\n{VLLM_V0}SpecDecodeWorker stage times: "
+            "average_time_per_proposal_tok_ms=3.57 scoring_time_ms=94.42 "
+            "verification_time_ms=1.32\n",
+            6,
+            6 / 75.3,
+            3.57e-3,
+        ),
+        (WITH_LAW["AIPerf summary"], 0, 12.5e-3, None),
+        (lines(iteration(4, 6, 8)), 4, 0.020 * 4 / 10, None),
+        (
+            LLAMA_TOTALS + "       eval time =     100.00 ms /    11 tokens (x)\n",
+            1,
+            0.010,
+            (1 / 10 + 1 / 20) / 2 * 1e-3,
+        ),
+        (COUNTERS, None, None, None),
+    ],
+)
+def test_times_that_records_hold(
+    text: str, running: int | None, token: float | None, draft: float | None
+) -> None:
+    times = parse_acceptance(text).times
+    if running is None or times is None:
+        assert times is running
+        return
+    assert (times.usual, times.draft) == (running, draft if draft is None else pytest.approx(draft))
+    assert times.token[running] == pytest.approx(token, rel=1e-12)
+
+
 @pytest.mark.parametrize("digits", ["9" * 5000, "-" + "9" * 5000, "1e999", "NaN"])
 def test_numbers_that_no_engine_can_mean_are_refused_by_type(digits: str) -> None:
     texts = (
