@@ -24,7 +24,6 @@ from otm.engines import (
     LengthPlan,
     MeanPlan,
     check_lengths,
-    mean_bounds,
     plan_budget,
     plan_lengths,
     plan_mean,
@@ -438,32 +437,25 @@ def _of_mean(
     options: argparse.Namespace, record: AcceptanceRecord, costs: CostSurface | None
 ) -> str:
     """Answer from a mean: whether what ran pays, and which lengths can."""
-    try:
-        longest = len(mean_bounds(record, drafts=options.drafts).lower) - 1
-    except InvalidParameter:
-        if options.drafts is not None:
-            raise
-        longest = None
-    plans: dict[str, MeanPlan] = {}
-    if longest is not None and costs is None:
-        surfaces = {f"{r:g}": CostSurface.flat(draft=r, target=1.0) for r in COST_RATIOS}
-        plans = {
-            name: plan_mean(record, one, batch=1, context=0, drafts=longest or None)
-            for name, one in surfaces.items()
-        }
-    elif longest is not None and costs is not None:
-        plans = {
-            f"{batch} x {context}": plan_mean(
-                record,
-                costs,
-                batch=batch,
-                context=context,
-                drafts=longest or None,
-                extrapolate_costs=options.extrapolate_costs,
-            )
+    if costs is None:
+        cells = {f"{r:g}": (CostSurface.flat(draft=r, target=1.0), 1, 0) for r in COST_RATIOS}
+    else:
+        cells = {
+            f"{batch} x {context}": (costs, batch, context)
             for context in options.context or costs.contexts
             for batch in options.batch or costs.batches
         }
+    plans = {
+        name: plan_mean(
+            record,
+            surface,
+            batch=batch,
+            context=context,
+            drafts=options.drafts,
+            extrapolate_costs=options.extrapolate_costs,
+        )
+        for name, (surface, batch, context) in cells.items()
+    }
     if options.json:
         return _json(options, record, {"break_even_calls": record.mean, "by_cell": plans})
     lines = [*_mean_headline(record, costs, list(plans.values())), ""]
@@ -477,39 +469,34 @@ def _mean_headline(
     record: AcceptanceRecord, costs: CostSurface | None, plans: Sequence[MeanPlan]
 ) -> Iterator[str]:
     """Say whether what ran pays."""
-    if costs is not None and len(plans) == 1:
-        (plan,) = plans
-        if plan.over_plain is None:
-            known = f"costs are known to {costs.longest} drafts, the engine ran {plan.drafts:.3g}"
-            yield f"IT DEPENDS ON COSTS: {known}"
-        else:
-            faster = f"{plan.over_plain:.2f} x plain decoding"
-            yield (
-                f"SPECULATE: what the engine ran pays, {faster}"
-                if plan.over_plain > 1
-                else f"DO NOT SPECULATE as the engine did: {faster}"
-            )
+    plan, ran = plans[0], sum((one.over_plain or 0.0) > 1.0 for one in plans)
+    even = [
+        "  what the engine ran pays while a step, drafts and call together, takes less",
+        f"  than {record.mean:.2f} x a call of the target without drafts",
+    ]
+    if costs is None:
+        yield "IT DEPENDS ON COSTS, and none are given: pass --draft-ms and --target-ms"
+        yield from even
+    elif np.isnan(plan.drafts):
+        yield "IT DEPENDS ON DRAFTS: the record does not say how many a step; pass --drafts"
+        yield from even
+    elif plan.over_plain is None:
+        known = f"costs are known to {costs.longest} drafts, the engine ran {plan.drafts:.3g}"
+        yield f"IT DEPENDS ON COSTS: {known}"
+        yield from even
+    elif len(plans) > 1:
+        yield f"SPECULATE in {ran} of {len(plans)} cells: what the engine ran pays there"
+    else:
+        does = "SPECULATE: what the engine ran pays," if ran else "DO NOT SPECULATE as it ran:"
+        yield f"{does} {plan.over_plain:.2f} x plain decoding"
         yield f"  {plan.tokens:.2f} tokens and {plan.drafts:.3g} drafts a step"
-        if len(plan.lower) == 1:
-            yield "  --drafts L, the most that a step drafts, bounds other lengths"
-            return
+    if len(plan.lower) == 1:
+        yield "  --drafts L, the most that a step drafts, bounds other lengths"
+    elif len(plans) == 1:
         yield f"  whatever the positions' rates, {_lengths(plan.pays)} faster than plain decoding"
         could = [length for length in plan.could_pay if length not in plan.pays]
         if could:
             yield f"  {_lengths(could, 'may be')} faster: that takes rates by position"
-        return
-    if costs is not None and plans:
-        paying = sum(one.over_plain is not None and one.over_plain > 1 for one in plans)
-        yield f"SPECULATE in {paying} of {len(plans)} cells: what the engine ran pays there"
-    elif costs is None:
-        yield "IT DEPENDS ON COSTS, and none are given: pass --draft-ms and --target-ms"
-    else:
-        yield "IT DEPENDS ON DRAFTS: the record does not say how many a step; pass --drafts"
-    yield (
-        f"  what the engine ran pays while a step, its drafts and its call, takes less than "
-        f"{record.mean:.2f}"
-    )
-    yield "  times a call of the target without drafts"
 
 
 def _lengths(lengths: Sequence[int], verb: str = "") -> str:

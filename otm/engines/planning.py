@@ -245,8 +245,9 @@ class MeanPlan(Certified):
         batch, context: the cell.
         lower, upper: `(L + 1,)`, speed-up over decoding without drafts of 0..L drafts, as far as
             costs are known.
-        tokens, drafts: per step of what the engine ran.
-        over_plain: speed-up of what the engine ran; None where its costs are not known.
+        tokens, drafts: per step of what the engine ran; NaN drafts if unknown.
+        over_plain: speed-up of what the engine ran; None where its drafts or their costs are not
+            known.
     """
 
     lower: Floats
@@ -293,8 +294,8 @@ def plan_mean(
         MeanPlan.
 
     Raises:
-        InvalidParameter: if the most that a step drafted is unknown, or the cell lies outside the
-            measured costs.
+        InvalidParameter: if more is accepted than drafted, or the cell lies outside the measured
+            costs.
 
     Cost: O(steps + L). Reference: docs/records.md, "A mean".
 
@@ -319,6 +320,7 @@ def plan_mean(
 
     gains = np.array([gain(n) for n in range(reach + 1)])
     timed = longest is None or extrapolate_costs or bounds.drafts <= longest
+    timed = timed and not np.isnan(bounds.drafts)
     return MeanPlan(
         lower=bounds.lower[: reach + 1] * gains,
         upper=bounds.upper[: reach + 1] * gains,

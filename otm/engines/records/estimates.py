@@ -267,7 +267,7 @@ class TokensBounds(Certified):
 
     Attributes:
         lower, upper: `(L + 1,)`, of chains of 0..L drafts.
-        drafts: drafts per step of what ran, on average.
+        drafts: drafts per step of what ran, on average; NaN if unknown.
     """
 
     lower: Floats
@@ -289,10 +289,10 @@ def mean_bounds(record: AcceptanceRecord, *, drafts: int | None = None) -> Token
         drafts: L, the most that a step drafted; what the record says if None.
 
     Returns:
-        TokensBounds; of no draft alone where m is known and L is not.
+        TokensBounds; of no draft alone where L is unknown.
 
     Raises:
-        InvalidParameter: if neither is known, or more is accepted than drafted.
+        InvalidParameter: if more is accepted than drafted.
 
     Cost: O(steps + L). Reference: docs/records.md, "A mean".
 
@@ -308,13 +308,8 @@ def mean_bounds(record: AcceptanceRecord, *, drafts: int | None = None) -> Token
     whole = ran is not None and abs(ran - round(ran)) <= _PRINTED * ran
     told = round(ran or 0.0) if whole else record.length
     longest = told if drafts is None else check_count(drafts, name="drafts")
-    if not longest and ran:
-        return TokensBounds(np.ones(1), np.ones(1), ran)
     if not longest:
-        raise InvalidParameter(
-            f"Lengths are bounded by the most that a step drafted; this {record.form} does not say "
-            "it. Pass drafts."
-        )
+        return TokensBounds(np.ones(1), np.ones(1), np.nan if ran is None else ran)
     accepted, each = record.mean - 1.0, min(longest if ran is None else ran, longest)
     if max(accepted, ran or 0.0) > longest * (1 + _PRINTED):
         raise InvalidParameter(

@@ -43,7 +43,7 @@ _SUMS = re.compile(
     r"draft acceptance(?: rate)? = *[0-9.]+ *\( *(\d+) accepted */ *(\d+) generated\)"
     r"(?:, mean (?:acceptance length|len) = *(\d+\.\d\d))?"
 )
-_EVAL = re.compile(r"(?<!prompt )\beval time = *([0-9.]+) ms */ *(\d+) tokens")
+EVAL = re.compile(r"(?<!prompt )\beval time = *([0-9.]+) ms */ *(\d+) tokens")
 _RUN = re.compile(r"^.*?\bn_(draft|predict|drafted|accept) += +(\d+) *$", re.MULTILINE)
 _TASK = re.compile(r"\bid +(\d+) \| task +(-?\d+)")
 _TOTALS = re.compile(
@@ -106,7 +106,7 @@ def _means(lines: list[str]) -> list[Tally]:
     told: list[tuple[int, int, float | None]] = []
     tokens: int | None = None
     for line in lines:
-        if match := _EVAL.search(line):
+        if match := EVAL.search(line):
             tokens = count(match.group(2), "tokens")
         elif match := _SUMS.search(line):
             accepted, drafted = (count(match.group(i), "drafts") for i in (1, 2))

@@ -62,13 +62,20 @@ def samples(document: Document) -> Iterator[Sample]:
         metrics = export["metrics"]
         for key, metric in metrics.items() if isinstance(metrics, dict) else ():
             named = _NAME.fullmatch(key)
-            series = metric.get("series") if named and isinstance(metric, dict) else None
-            for one in series if isinstance(series, list) else ():
-                if isinstance(one, dict) and isinstance(stats := one.get("stats"), dict):
-                    labels = ",".join(f'{k}="{v}"' for k, v in (one.get("labels") or {}).items())
-                    engine, name = named.groups() if named else ("", "")
-                    value = stats.get("total", stats.get("avg"))
-                    yield Sample(engine, name.removesuffix("_total"), labels, value)
+            series = metric.get("series") if isinstance(metric, dict) else None
+            if named is None or not isinstance(series, list):
+                continue
+            for one in series:
+                labels, stats = (_mapping(one, name) for name in ("labels", "stats"))
+                written = ",".join(f'{name}="{value}"' for name, value in labels.items())
+                value = stats.get("total", stats.get("avg"))
+                yield Sample(named[1], named[2].removesuffix("_total"), written, value)
+
+
+def _mapping(found: object, name: str) -> dict[str, Any]:
+    """Return the object under a name, an empty one if there is none."""
+    value = found.get(name) if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def summed(found: list[Sample], name: str) -> float | None:
@@ -138,7 +145,7 @@ def _sglang(found: list[Sample]) -> dict[str, Any]:
     if calls and tokens >= calls + prefills:
         drafted = calls * length if length else None
         tally = Tally("server", calls, tokens - prefills - calls, drafted)
-        notes = ("The prefills' tokens are taken off the generated ones.", _RUNNING)
+        note = f"The prefills' tokens are taken off. {_RUNNING}"
     else:
         gauges = [
             mean
@@ -151,11 +158,11 @@ def _sglang(found: list[Sample]) -> dict[str, Any]:
                 "spec_accept_length above 0; none is. Scrape it after some requests."
             )
         tally = Tally.of_mean(sum(gauges) / len(gauges), name="server")
-        notes = ("Gauges: the last interval only, not a run.",)
+        note = "Gauges: the last interval only, not a run."
     return {
         "parts": (tally,),
         "convention": "accept length counts the root",
-        "notes": notes,
+        "notes": (note,),
         "length": length,
     }
 

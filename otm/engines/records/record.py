@@ -229,19 +229,14 @@ class AcceptanceRecord:
         new, old = self.parts[0], earlier.parts[0]
         survivors = None
         if new.survivors is not None:
-            survivors = new.survivors - padded(old.survivors, new.survivors.size)
-        drafted = None if None in (new.drafted, old.drafted) else new.drafted - old.drafted
+            survivors = new.survivors - padded(old.survivors, self.measured)
+        told = new.drafted is not None and old.drafted is not None
+        drafted = (new.drafted or 0.0) - (old.drafted or 0.0) if told else None
         part = Tally(
             new.name, new.steps - old.steps, new.accepted - old.accepted, drafted, survivors
         )
-        fallen = (
-            np.append(
-                padded(survivors, 0 if survivors is None else survivors.size),
-                [part.steps, part.accepted, part.drafted or 0.0],
-            ).min()
-            < 0
-        )
-        if fallen:
+        rose = [part.steps, part.accepted, part.drafted or 0.0, *padded(survivors, self.measured)]
+        if min(rose) < 0:
             raise InvalidParameter(
                 f"Counters only rise; this {self.form} has some below the earlier ones. Swap the "
                 "two, or scrape again: the server was started anew."
@@ -257,7 +252,7 @@ class AcceptanceRecord:
             records: one or more, of one form and kind of part.
 
         Returns:
-            AcceptanceRecord; a length, or a mean over requests, that not all tell is dropped.
+            AcceptanceRecord; what is of one alone, its times or a length of its own, is dropped.
 
         Raises:
             InvalidParameter: if there is none, or their forms differ.
@@ -282,6 +277,7 @@ class AcceptanceRecord:
             parts=tuple(part for one in records for part in one.parts),
             length=first.length if len(lengths) == 1 else None,
             reported_mean=None,
+            times=None,
             notes=tuple(dict.fromkeys(note for one in records for note in one.notes)),
         )
 

@@ -19,13 +19,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from otm.engines.records.document import Document, count, number
+from otm.engines.records.llama_cpp import EVAL
 from otm.engines.records.record import Times
 
 _RUNNING = (
     re.compile(r"#running-req: (?P<n>\d+),.*?gen throughput \(token/s\): (?P<rate>\d+\.\d+),"),
     re.compile(r"Avg generation throughput: (?P<rate>\d+\.\d+) tokens/s, Running: (?P<n>\d+) reqs"),
 )
-_EVAL = re.compile(r"(?<!prompt )\beval time = *([0-9.]+) ms */ *(\d+) tokens")
 _PROPOSAL = re.compile(r"average_time_per_proposal_tok_ms=(\d+\.\d+)\b")
 _DRAFTING = re.compile(r"#gen tokens = *(\d+),.*?dur\(b,g,a\) = *[0-9.]+, *([0-9.]+),")
 
@@ -57,15 +57,17 @@ def _tokens(document: Document) -> Iterator[tuple[int, float]]:
             running, rate = count(match["n"], "running"), number(match["rate"], "throughput")
             if running and rate:
                 yield running, running / rate
-    for ms, tokens in _EVAL.findall(document.text):
+    for ms, tokens in EVAL.findall(document.text):
         if count(tokens, "tokens") > 1:
             yield 1, number(ms, "eval time") / 1e3 / (count(tokens, "tokens") - 1)
     for row in document.objects("iterLatencyMS", "specDecodingStats"):
-        stats = row["specDecodingStats"] or {}
-        running = count(stats.get("numRequestsWithDraftTokens", 0), "requests")
-        if running and not row.get("attentionDpRank"):
+        stats = row["specDecodingStats"]
+        told = isinstance(stats, dict) and not row.get("attentionDpRank")
+        running = count(stats.get("numRequestsWithDraftTokens", 0), "requests") if told else 0
+        if running:
             emitted = running + count(stats.get("numAcceptedTokens"), "numAcceptedTokens")
             yield running, number(row["iterLatencyMS"], "iterLatencyMS") / 1e3 * running / emitted
     for found in document.objects("inter_token_latency"):
-        if isinstance(latency := found["inter_token_latency"], dict):
-            yield 0, number(latency.get("avg"), "inter_token_latency") / 1e3
+        latency = found["inter_token_latency"]
+        if isinstance(latency, dict) and latency.get("avg") is not None:
+            yield 0, number(latency["avg"], "inter_token_latency") / 1e3
