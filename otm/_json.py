@@ -16,7 +16,8 @@ def plain_json(text: bytes | str, *, constant: Callable[[str], float] | None = N
     Args:
         text: the JSON.
         constant: what NaN, Infinity and -Infinity stand for, which some write; a number that is too
-            large is one of the last two. Without, they are refused.
+            large is one of the last two, and so is an integer of more digits than Python reads.
+            Without, they are refused.
 
     Raises:
         ValueError: if it is no JSON (`json.JSONDecodeError`), no UTF-8, or not such JSON
@@ -33,7 +34,19 @@ def plain_json(text: bytes | str, *, constant: Callable[[str], float] | None = N
         value = float(digits)
         return value if math.isfinite(value) else meant("Infinity" if value > 0 else "-Infinity")
 
-    return json.loads(content, object_pairs_hook=_object, parse_constant=meant, parse_float=real)
+    def whole(digits: str) -> float:
+        try:
+            return int(digits)
+        except ValueError:
+            return real(digits)
+
+    return json.loads(
+        content,
+        object_pairs_hook=_object,
+        parse_constant=meant,
+        parse_float=real,
+        parse_int=whole,
+    )
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

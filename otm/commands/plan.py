@@ -25,12 +25,26 @@ def register(commands: Any) -> None:
             "carried out."
         ),
     )
-    plan.add_argument("file", metavar="FILE", help="what the engine wrote; the form is recognised")
+    plan.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="what the engine wrote, of one form, which is recognised; - for standard input",
+    )
+    plan.add_argument("--since", metavar="FILE", help="an earlier scrape, which is taken off")
+    plan.add_argument(
+        "--drafts", type=int, metavar="L", help="most drafts a step, where a mean does not say it"
+    )
     plan.add_argument("--draft-ms", type=float, metavar="MS", help="one draft step")
     plan.add_argument(
         "--target-ms",
         metavar="MS",
         help="one target call, or by number of drafts checked, 0 among them: 0:20,4:21,8:24",
+    )
+    plan.add_argument(
+        "--times",
+        action="store_true",
+        help="take a step's time from the record, beside --target-ms without speculation",
     )
     plan.add_argument(
         "--costs",
@@ -65,6 +79,9 @@ def register(commands: Any) -> None:
     )
     plan.add_argument(
         "--confidence", type=float, default=0.95, help="of the intervals (default: %(default)s)"
+    )
+    plan.add_argument(
+        "--json", action="store_true", help="print the answer's numbers as JSON instead of words"
     )
     plan.add_argument(
         "--settings",

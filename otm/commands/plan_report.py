@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +22,11 @@ from otm.engines import (
     CostSurface,
     LengthChoice,
     LengthPlan,
+    MeanPlan,
     check_lengths,
     plan_budget,
     plan_lengths,
+    plan_mean,
     read_acceptance,
     read_costs,
     request_mean,
@@ -38,18 +42,29 @@ MAX_ROWS = 10
 MAX_COLUMNS = 10
 """Draft lengths that are shown side by side."""
 
+BASIS = ("costs", "estimate", "confidence", "samples")
+"""What an answer rests on, which JSON leaves out."""
+
 COST_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Draft steps in target calls that are gone through where no costs are given."""
 
 
 def answer(options: argparse.Namespace) -> str:
     """Return the answer that the options ask for."""
-    record = read_acceptance(options.file)
-    costs = _costs(options)
+    record = AcceptanceRecord.together([read_acceptance(file) for file in options.files])
+    if options.since is not None:
+        record = record.since(read_acceptance(options.since))
+    costs = _costs(options, record)
     if options.settings is not None:
         return json.dumps(_vllm_table(options, record, costs))
+    if not record.measured:
+        return _of_mean(options, record, costs)
     if costs is None:
-        return "\n".join(_without_costs(options, record))
+        plans = _by_ratio(options, record)
+        if options.json:
+            ratios = dict(zip(map(str, COST_RATIOS), plans, strict=True))
+            return _json(options, record, {"by_draft_cost": ratios})
+        return "\n".join(_without_costs(options, record, plans))
     plan = plan_lengths(
         record,
         costs,
@@ -59,6 +74,8 @@ def answer(options: argparse.Namespace) -> str:
         extrapolate_costs=options.extrapolate_costs,
         confidence=options.confidence,
     )
+    if options.json:
+        return _json(options, record, plan)
     lines = [
         *_headline(plan),
         *paragraph("", _interval_words(plan), indent=2),
@@ -73,7 +90,40 @@ def answer(options: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
-def _costs(options: argparse.Namespace) -> CostSurface | None:
+def _json(options: argparse.Namespace, record: AcceptanceRecord, answer: object) -> str:
+    """Return what was read and the answer as JSON; what is not known is null."""
+    told = {
+        "record": {
+            "form": record.form,
+            "unit": record.unit,
+            "parts": len(record.parts),
+            "steps": record.steps,
+            "tokens": record.mean,
+            "drafts": record.drafts_per_step,
+            "notes": record.notes,
+            "times": record.times,
+        },
+        "answer": answer,
+    }
+    return json.dumps(_plain(told), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return values as JSON has them, without what the answer rests on."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if dataclasses.is_dataclass(value):
+        names = [one.name for one in dataclasses.fields(value)]
+        names += [name for name in ("verdict", "pays", "could_pay") if hasattr(value, name)]
+        return {name: _plain(getattr(value, name)) for name in names if name not in BASIS}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(one) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _costs(options: argparse.Namespace, record: AcceptanceRecord) -> CostSurface | None:
     """Return the surface that the options give, None if they give none."""
     given = [options.draft_ms is not None, options.target_ms is not None]
     if options.costs is not None:
@@ -82,6 +132,8 @@ def _costs(options: argparse.Namespace) -> CostSurface | None:
                 "--costs stands for --draft-ms and --target-ms; got both. Drop one of them."
             )
         return read_costs(*options.costs)
+    if options.times:
+        return _timed(options, record)
     if not any(given):
         return None
     if not all(given):
@@ -93,6 +145,34 @@ def _costs(options: argparse.Namespace) -> CostSurface | None:
         target=_by_drafts(options.target_ms),
         source="--draft-ms and --target-ms",
     )
+
+
+def _timed(options: argparse.Namespace, record: AcceptanceRecord) -> CostSurface:
+    """Return costs of which the record tells a step's time, and the user a call's."""
+    times, drafts = record.times, record.drafts_per_step or record.length or options.drafts
+    if times is None or not drafts or options.target_ms is None or options.draft_ms is not None:
+        raise InvalidParameter(
+            "--times needs a record with times and drafts a step, and --target-ms, what a token "
+            "takes without speculation; one is missing, or --draft-ms is there. A log of the "
+            "engine without speculation says it."
+        )
+    running = options.batch[0] if options.batch else times.usual
+    if running not in times.token:
+        raise InvalidParameter(
+            f"--batch is a number of running requests in the record; got {running}. It has "
+            f"{list(times.token)[:9]}."
+        )
+    step, calls = times.token[running] * record.mean, _by_drafts(options.target_ms)
+    call = CostSurface.flat(draft=0.0, target=calls).at(batch=1, context=0, length=drafts).target
+    draft = (step - call) / drafts if times.draft is None else times.draft
+    if draft < 0:
+        raise InvalidParameter(
+            f"A step takes at least its call; by the record it took {1e3 * step:.4g} ms, the call "
+            f"{1e3 * call:.4g} ms. Measure --target-ms with {running} running."
+        )
+    told = "a step's" if times.draft is None else "a draft's"
+    source = f"--target-ms, and {told} time in the record with {running or 'some'} running"
+    return CostSurface.flat(draft=draft, target=calls, source=source)
 
 
 def _by_drafts(text: str) -> dict[int, float]:
@@ -136,25 +216,33 @@ def _headline(plan: LengthPlan) -> Iterator[str]:
         yield _of_all_cells(plan.choices)
         return
     (choice,) = plan.choices
-    who = ""
+    who, ran, longest = "", plan.engine_length, plan.costs.longest
+    short = longest is not None and ran is not None and ran > longest and choice.over_engine is None
+    known = f"costs are known to {longest}, the engine ran {ran:.3g}" if short else ""
     if choice.length:
         doubt = "" if choice.verdict == "speculate" else ", MAYBE: the interval contains 1"
-        yield f"SPECULATE{doubt}: {choice.length} draft{'s' if choice.length > 1 else ''} a step"
+        least = "at least " * choice.limited_by_costs
+        drafts = f"{least}{choice.length} draft{'s' if choice.length > 1 else ''} a step"
+        yield f"SPECULATE{doubt}: {drafts}{f'; {known}' if known else ''}"
         faster = choice.over_plain.words(unit=" x plain decoding")
         yield f"  {faster}, {choice.tokens:.2f} tokens a step"
     else:
         who = "plain decoding is "
         length, best = choice.best
         gives = best.words(unit=" x plain decoding")
-        yield "DO NOT SPECULATE"
+        yield (
+            f"DO NOT SPECULATE with {longest} drafts or fewer; {known}"
+            if known
+            else ("DO NOT SPECULATE")
+        )
         yield (
             f"  the best number of drafts, {length}, gives {gives}"
             if length
             else "  no number of drafts has measured costs"
         )
-    if choice.over_engine is not None and plan.engine_length is not None:
+    if choice.over_engine is not None and ran is not None:
         faster = choice.over_engine.words(unit=" x what the engine ran")
-        drafts = f"{plan.engine_length:.3g} draft{'' if plan.engine_length == 1 else 's'}"
+        drafts = f"{ran:.3g} draft{'' if ran == 1 else 's'}"
         yield f"  {who}{faster}: {drafts} a step"
 
 
@@ -193,8 +281,10 @@ def _record(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[s
     steps = f"{record.steps:,.0f} steps" if record.steps is not None else "rates without counts"
     parts = f"{len(record.parts):,} {record.unit}{'s' if len(record.parts) > 1 else ''}"
     held = f"{record.form}, {parts}, {steps}; {record.convention}"
-    yield from paragraph("record", f"{Path(options.file).name}: {held}")
-    means = f"tokens a step: {record.pooled_mean:.3f} pooled over steps"
+    named = ", ".join(Path(file).name for file in options.files)
+    yield from paragraph("record", f"{named}: {held}")
+    pooled = "pooled over steps" if record.counted else "mean of the parts"
+    means = f"tokens a step: {record.mean:.3f} {pooled}"
     if record.unit == "request" and len(record.parts) > 1:
         found = request_mean(record, confidence=options.confidence)
         means += f"; {found.words(digits=3, unit=' mean of requests')}"
@@ -213,10 +303,19 @@ def _record(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[s
             )
     for note in record.notes:
         yield from paragraph("", note)
+    if record.times is not None:
+        each, running = record.times.token[record.times.usual], record.times.usual or "some"
+        yield from paragraph(
+            "times",
+            f"{1e3 * each:.4g} ms a token, {1e3 * each * record.mean:.4g} ms a step with {running} "
+            "running; --times takes them as costs, beside --target-ms without speculation",
+        )
 
 
 def _lengths_words(record: AcceptanceRecord) -> str:
     """Say what is known about draft lengths, and what follows."""
+    if not record.measured:
+        return "positions are not recorded: what ran is known, other lengths are bounded"
     low, high = survival_bounds(record).tokens
     bounds = f"{low[-1]:.2f} to {high[-1]:.2f} tokens at {record.measured} drafts"
     return {
@@ -334,9 +433,109 @@ def _budget(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[s
     )
 
 
-def _without_costs(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[str]:
-    """Answer for a range of costs, and ask for them."""
-    plans = [
+def _of_mean(
+    options: argparse.Namespace, record: AcceptanceRecord, costs: CostSurface | None
+) -> str:
+    """Answer from a mean: whether what ran pays, and which lengths can."""
+    if costs is None:
+        cells = {f"{r:g}": (CostSurface.flat(draft=r, target=1.0), 1, 0) for r in COST_RATIOS}
+    else:
+        cells = {
+            f"{batch} x {context}": (costs, batch, context)
+            for context in options.context or costs.contexts
+            for batch in options.batch or costs.batches
+        }
+    plans = {
+        name: plan_mean(
+            record,
+            surface,
+            batch=batch,
+            context=context,
+            drafts=options.drafts,
+            extrapolate_costs=options.extrapolate_costs,
+        )
+        for name, (surface, batch, context) in cells.items()
+    }
+    if options.json:
+        return _json(options, record, {"break_even_calls": record.mean, "by_cell": plans})
+    lines = [*_mean_headline(record, costs, list(plans.values())), ""]
+    lines += _record(options, record)
+    lines += [] if costs is None else paragraph("costs", _described(costs))
+    lines += ["", *_mean_tables(plans, costs is None)]
+    return "\n".join(lines).rstrip()
+
+
+def _mean_headline(
+    record: AcceptanceRecord, costs: CostSurface | None, plans: Sequence[MeanPlan]
+) -> Iterator[str]:
+    """Say whether what ran pays."""
+    plan, ran = plans[0], sum((one.over_plain or 0.0) > 1.0 for one in plans)
+    even = [
+        "  what the engine ran pays while a step, drafts and call together, takes less",
+        f"  than {record.mean:.2f} x a call of the target without drafts",
+    ]
+    if costs is None:
+        yield "IT DEPENDS ON COSTS, and none are given: pass --draft-ms and --target-ms"
+        yield from even
+    elif np.isnan(plan.drafts):
+        yield "IT DEPENDS ON DRAFTS: the record does not say how many a step; pass --drafts"
+        yield from even
+    elif plan.over_plain is None:
+        known = f"costs are known to {costs.longest} drafts, the engine ran {plan.drafts:.3g}"
+        yield f"IT DEPENDS ON COSTS: {known}"
+        yield from even
+    elif len(plans) > 1:
+        yield f"SPECULATE in {ran} of {len(plans)} cells: what the engine ran pays there"
+    else:
+        does = "SPECULATE: what the engine ran pays," if ran else "DO NOT SPECULATE as it ran:"
+        yield f"{does} {plan.over_plain:.2f} x plain decoding"
+        yield f"  {plan.tokens:.2f} tokens and {plan.drafts:.3g} drafts a step"
+    if len(plan.lower) == 1:
+        yield "  --drafts L, the most that a step drafts, bounds other lengths"
+    elif len(plans) == 1:
+        yield f"  whatever the positions' rates, {_lengths(plan.pays)} faster than plain decoding"
+        could = [length for length in plan.could_pay if length not in plan.pays]
+        if could:
+            yield f"  {_lengths(could, 'may be')} faster: that takes rates by position"
+
+
+def _lengths(lengths: Sequence[int], verb: str = "") -> str:
+    """Name lengths of drafts, which are consecutive or not, before a verb."""
+    drafting = [length for length in lengths if length]
+    if not drafting:
+        return "no length is known to be"
+    single = len(drafting) == 1
+    named = f"{drafting[0]}" if single else f"{drafting[0]} to {drafting[-1]}"
+    if len(drafting) not in (1, drafting[-1] - drafting[0] + 1):
+        named = ", ".join(map(str, drafting))
+    return f"{named} draft{'' if single else 's'} {verb or ('is' if single else 'are')}"
+
+
+def _mean_tables(plans: dict[str, MeanPlan], ratios: bool) -> Iterator[str]:
+    """Show every length of one cell, or what every cell or cost says."""
+    if len(plans) == 1:
+        (plan,) = plans.values()
+        if len(plan.lower) == 1:
+            return
+        shown = range(1, min(len(plan.lower), MAX_COLUMNS + 1))
+        rows = [
+            ("drafts", *map(str, shown)),
+            ("x plain, at least", *(f"{plan.lower[n]:.2f}" for n in shown)),
+            ("  at most", *(f"{plan.upper[n]:.2f}" for n in shown)),
+        ]
+        yield from columns(rows, right=range(1, len(rows[0])))
+    elif plans:
+        rows = [("a draft in calls" if ratios else "batch x context", "as it ran", "pays", "may")]
+        for name, plan in list(plans.items())[:MAX_ROWS]:
+            ran = "" if plan.over_plain is None else f"{plan.over_plain:.2f}"
+            lists = ([n for n in each if n] for each in (plan.pays, plan.could_pay))
+            rows.append((name, ran, *(" ".join(map(str, each[:12])) for each in lists)))
+        yield from columns(rows, right=(0, 1))
+
+
+def _by_ratio(options: argparse.Namespace, record: AcceptanceRecord) -> list[LengthPlan]:
+    """Plan for a range of costs."""
+    return [
         plan_lengths(
             record,
             CostSurface.flat(draft=ratio, target=1.0),
@@ -345,6 +544,12 @@ def _without_costs(options: argparse.Namespace, record: AcceptanceRecord) -> Ite
         )
         for ratio in COST_RATIOS
     ]
+
+
+def _without_costs(
+    options: argparse.Namespace, record: AcceptanceRecord, plans: Sequence[LengthPlan]
+) -> Iterator[str]:
+    """Answer for a range of costs, and ask for them."""
     choices = [plan.choices[0] for plan in plans]
     speedups = [choice.over_plain for choice in choices]
     at_limit = [choice.reach == "at the limit" for choice in choices]

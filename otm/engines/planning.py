@@ -21,12 +21,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from otm.engines.chain import MAX_LENGTH, fastest
 from otm.engines.positions import Reach, reach_of
-from otm.engines.records.estimates import TokensEstimate, estimate_tokens, require_table
+from otm.engines.records.estimates import (
+    TokensEstimate,
+    estimate_tokens,
+    mean_bounds,
+    require_table,
+)
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.surface import CostSurface
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
 from otm.pmf import check_count, check_counts, check_instance, plain_reals
-from otm.statistics import Estimate
+from otm.statistics import Certified, Estimate
 
 Floats = NDArray[np.float64]
 Verdict = Literal["speculate", "do not speculate", "undecided"]
@@ -230,6 +235,101 @@ def _over_engine(
         comparisons=max(1, estimate.tokens.size - 1),
     )
     return found.at(0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MeanPlan(Certified):
+    """What a mean says about one batch size and context length.
+
+    Attributes:
+        batch, context: the cell.
+        lower, upper: `(L + 1,)`, speed-up over decoding without drafts of 0..L drafts, as far as
+            costs are known.
+        tokens, drafts: per step of what the engine ran; NaN drafts if unknown.
+        over_plain: speed-up of what the engine ran; None where its drafts or their costs are not
+            known.
+    """
+
+    lower: Floats
+    upper: Floats
+    batch: int
+    context: int
+    tokens: float
+    drafts: float
+    over_plain: float | None
+
+    @property
+    def pays(self) -> list[int]:
+        """Lengths that are faster than plain decoding whatever the positions' rates are."""
+        return np.flatnonzero(self.lower > 1.0).tolist()
+
+    @property
+    def could_pay(self) -> list[int]:
+        """Lengths that may be faster than plain decoding; no other is."""
+        return np.flatnonzero(self.upper > 1.0).tolist()
+
+
+def plan_mean(
+    record: AcceptanceRecord,
+    costs: CostSurface,
+    *,
+    batch: int,
+    context: int,
+    drafts: int | None = None,
+    extrapolate_costs: bool = False,
+) -> MeanPlan:
+    """Say what a mean number of tokens a step tells about the speed of every draft length.
+
+    What ran is E·t(1)/(m·d + t(m + 1)) times as fast as plain decoding; lengths are bounded by
+    `mean_bounds`.
+
+    Args:
+        record: any; of means too.
+        costs: a measured surface.
+        batch, context: the cell.
+        drafts: the most that a step drafted; what the record says if None.
+        extrapolate_costs: continue costs beyond the measured grid.
+
+    Returns:
+        MeanPlan.
+
+    Raises:
+        InvalidParameter: if more is accepted than drafted, or the cell lies outside the measured
+            costs.
+
+    Cost: O(steps + L). Reference: docs/records.md, "A mean".
+
+    >>> from otm.engines.records import parse_acceptance
+    >>> record = parse_acceptance(
+    ...     "Decode batch. #running-req: 1, accept len: 2.50, accept rate: 0.50, cuda graph: True"
+    ... )
+    >>> costs = CostSurface.flat(draft=0.004, target=0.020)
+    >>> plan = plan_mean(record, costs, batch=1, context=0)
+    >>> round(plan.over_plain, 4), plan.pays, plan.upper.round(4).tolist()
+    (1.5625, [1, 2, 3], [1.0, 1.6667, 1.7857, 1.5625])
+    """
+    bounds = mean_bounds(record, drafts=drafts)
+    longest = check_instance(costs, CostSurface, name="costs").longest
+    reach = len(bounds.lower) - 1
+    if longest is not None and not extrapolate_costs:
+        reach = min(reach, longest)
+
+    def gain(length: float) -> float:
+        cost = costs.at(batch=batch, context=context, length=length, extrapolate=extrapolate_costs)
+        return cost.plain / cost.seconds
+
+    gains = np.array([gain(n) for n in range(reach + 1)])
+    timed = longest is None or extrapolate_costs or bounds.drafts <= longest
+    timed = timed and not np.isnan(bounds.drafts)
+    return MeanPlan(
+        lower=bounds.lower[: reach + 1] * gains,
+        upper=bounds.upper[: reach + 1] * gains,
+        batch=batch,
+        context=context,
+        tokens=record.mean,
+        drafts=bounds.drafts,
+        over_plain=record.mean * gain(bounds.drafts) if timed else None,
+    )
 
 
 def vllm_lengths(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -178,20 +180,122 @@ def test_what_cannot_be_planned_ends_with_2(
     assert error.startswith("otm plan: ") and said in error
 
 
+DECODE = (
+    "Decode batch. #running-req: 1, accept len: 2.50, accept rate: 0.50, cuda graph: True, "
+    "gen throughput (token/s): 78.125, #queue-req: 0\n"
+)
+COSTS = ["--draft-ms", "4", "--target-ms", "20"]
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words", "said"),
     [
-        ('{"spec_verify_ct": 10, "completion_tokens": 25}', "means only, 2.4 tokens a step"),
-        ("something else", "Looked for:"),
+        (DECODE, COSTS, "SPECULATE: what the engine ran pays, 1.56 x plain decoding"),
+        (DECODE, ["--draft-ms", "15", "--target-ms", "20"], "DO NOT SPECULATE as it ran: 0.77 x"),
+        (DECODE, ["--draft-ms", "4", "--target-ms", "0:20,2:21"], "known to 2 drafts, the engine"),
+        (DECODE, [], "than 2.50 x a call"),
+        (DECODE, ["--times", "--target-ms", "20"], "pays, 1.56 x plain decoding"),
+        (DECODE, [], "12.8 ms a token, 32 ms a step with 1 running"),
+        (DECODE.replace(" accept rate: 0.50,", ""), COSTS, "IT DEPENDS ON DRAFTS"),
+        (DECODE.replace(" accept rate: 0.50,", ""), [*COSTS, "--drafts", "3"], "1.56 x plain"),
+        (
+            "draft acceptance = 0.6 (78 accepted / 123 generated), mean len = 2.64",
+            COSTS,
+            "1.74 x plain",
+        ),
+        ('{"spec_verify_ct": 10, "completion_tokens": 25}', [], "than 2.40 x a call"),
     ],
 )
-def test_records_without_a_law_are_told_from_records_that_are_none(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, said: str
+def test_a_mean_answers(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, words: list[str], said: str
 ) -> None:
+    """2.5 tokens of 3 drafts take 32 ms, 2.5 x 20/32 = 1.5625; with 15 ms drafts 50/65."""
     file = tmp_path / "file"
     file.write_text(text, encoding="utf-8")
-    assert main(["plan", str(file)]) == 2
+    assert main(["plan", str(file), *words]) == 0
+    out = capsys.readouterr().out
+    assert said in out
+    assert max(map(len, out.splitlines())) <= WIDTH
+    assert main(["plan", str(file), *words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["record"]["tokens"] >= 2.4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--times"], "--times needs"),
+        (["--times", *COSTS], "--times needs"),
+        (["--times", "--target-ms", "33"], "at least its call"),
+        (["--times", "--target-ms", "20", "--batch", "4"], "running requests in the record"),
+    ],
+)
+def test_times_that_do_not_fit_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], said: str
+) -> None:
+    (tmp_path / "log").write_text(DECODE, encoding="utf-8")
+    assert main(["plan", str(tmp_path / "log"), *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_what_is_no_record_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("something else", encoding="utf-8")
+    assert main(["plan", str(tmp_path / "file")]) == 2
+    assert "Looked for:" in capsys.readouterr().err
+
+
+def test_fewer_drafts_than_ran_are_not_recommended_for_want_of_costs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    survivors = (88, 78, 70, 61, 54, 46, 40)
+    (tmp_path / "page").write_text(
+        "vllm:spec_decode_num_drafts_total 100\nvllm:spec_decode_num_draft_tokens_total 700\n"
+        + "".join(
+            f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{i}"}} {n}\n'
+            for i, n in enumerate(survivors)
+        ),
+        encoding="utf-8",
+    )
+    words = ["plan", str(tmp_path / "page"), "--draft-ms"]
+    assert main([*words, "2", "--target-ms", "0:20,3:23"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == "SPECULATE: at least 3 drafts a step; costs are known to 3, the engine ran 7"
+    assert main([*words, "90", "--target-ms", "0:20,3:23"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == (
+        "DO NOT SPECULATE with 3 drafts or fewer; costs are known to 3, the engine ran 7"
+    )
+
+
+def test_files_scrapes_and_standard_input(
+    capsys: pytest.CaptureFixture[str], counters: Path, tmp_path: Path
+) -> None:
+    """The page twice is two servers; the page less a scrape of it is the time between."""
+    page = counters.read_text(encoding="utf-8")
+    twice = re.sub(r" (\d+)$", lambda found: f" {2 * int(found[1])}", page, flags=re.MULTILINE)
+    late = tmp_path / "late"
+    late.write_text(twice, encoding="utf-8")
+    answers = []
+    for files in ([counters], [late, "--since", counters], [counters, counters]):
+        assert main(["plan", *map(str, files), *COSTS, "--json"]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    first, since, both = answers
+    assert since["answer"] == first["answer"]
+    assert both["record"]["steps"] == 2 * first["record"]["steps"]
+    assert both["record"]["tokens"] == first["record"]["tokens"]
+    assert main(["plan", str(counters), "--since", str(late)]) == 2
+    assert "Counters only rise" in capsys.readouterr().err
+    (tmp_path / "log").write_text(DECODE, encoding="utf-8")
+    assert main(["plan", str(counters), str(tmp_path / "log")]) == 2
+    assert main(["plan", str(tmp_path / "log"), "--since", str(tmp_path / "log")]) == 2
+    found = subprocess.run(
+        [sys.executable, "-m", "otm", "plan", "-", *COSTS, "--json"],
+        input=page,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert json.loads(found.stdout)["answer"] == first["answer"]
 
 
 def test_the_page_on_records_shows_what_is_printed(
@@ -203,12 +307,14 @@ def test_the_page_on_records_shows_what_is_printed(
     page = (ROOT / "docs" / "records.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     files = re.findall(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    for name, text in zip(("counters.txt", "detailed.jsonl", "surface.json"), files, strict=True):
+    for name, text in zip(
+        ("counters.txt", "detailed.jsonl", "server.log", "surface.json"), files, strict=True
+    ):
         Path(name).write_text(text, encoding="utf-8")
     commands = re.findall(
         r"^\.venv/bin/python -m otm (plan .*)\n((?:(?!\.venv|```).*\n)+)", page, re.MULTILINE
     )
-    assert len(commands) == 5
+    assert len(commands) == 6
     for words, shown in commands:
         assert main(shlex.split(words)) == 0
         assert capsys.readouterr().out == shown, words

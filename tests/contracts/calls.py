@@ -588,6 +588,7 @@ CALLS: list[Call] = [
     (engines.kaplan_meier, {"record": RECORD}),
     (engines.survival_bounds, {"record": RECORD}),
     (engines.request_mean, {"record": RECORD, "confidence": 0.9}),
+    (engines.mean_bounds, {"record": RECORD, "drafts": 2}),
     (engines.check_lengths, {"record": RECORD, "confidence": 0.9}),
     (
         engines.parse_acceptance,
@@ -599,12 +600,14 @@ CALLS: list[Call] = [
         engines.plan_lengths,
         PLANNED | {"batches": [1], "contexts": [0], "extend": 2, "confidence": 0.9},
     ),
+    (engines.plan_mean, PLANNED | {"batch": 1, "context": 0, "drafts": 2}),
     (engines.plan_budget, {"record": RECORD, "budget": 3}),
     (engines.split_budget, {"survival": [[0.5, 0.25]], "budget": 1}),
     (engines.vllm_lengths, PLANNED | {"context": 0, "max_batch": 1}),
     (engines.PositionAcceptance([0.5, 0.25]).extended, {"length": 3}),
     (engines.CostSurface.flat, {"draft": 0.002, "target": 0.020}),
     (engines.records.Tally.of_steps, {"accepted": [0, 1], "drafted": [1, 1], "name": ""}),
+    (engines.records.Tally.of_mean, {"mean": 2.4, "name": ""}),
     (engines.records.Tally.of_histogram, {"counts": [2, 1], "name": "", "offered": [0, 3]}),
     (
         engines.records.Tally.of_survivors,

@@ -35,7 +35,7 @@ MAX_DEPTH = 64
 
 
 def read_document(path: str | os.PathLike[str]) -> Document:
-    """Return the document in a file of UTF-8 text, or in a pipe, which may have no end.
+    """Return the document in a file of UTF-8 text, in a pipe, or in standard input if path is "-".
 
     Raises:
         InvalidParameter: if it cannot be read, or is no UTF-8.
@@ -52,9 +52,10 @@ def read_document(path: str | os.PathLike[str]) -> Document:
 
 
 def _text_of(path: Path) -> str:
-    regular = path.is_file()
+    piped = str(path) == "-"
+    regular = path.is_file() and not piped
     most = 4 * MAX_TEXT if regular else _MOST_STREAMED
-    with path.open("rb") as file:
+    with os.fdopen(os.dup(0), "rb") if piped else path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size if regular else 0
         content = b"" if size > most else file.read(most + 1)
     if max(size, len(content)) > most:

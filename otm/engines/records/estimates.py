@@ -46,6 +46,9 @@ Clusters = Literal["request", "step", "none"]
 MAX_TABLE = 2**25
 """Largest table of clusters by position, in numbers: several of them are held at once."""
 
+_PRINTED = 0.01
+"""Relative error of drafts a step that follow from printed means, and of lengths."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SurvivalBounds(Certified):
@@ -256,6 +259,67 @@ def survival_bounds(record: AcceptanceRecord) -> SurvivalBounds:
     elif record.censoring != "none":
         stopped = steps - survivors
     return SurvivalBounds(lower, np.minimum(1.0, (survivors + stopped) / steps))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TokensBounds(Certified):
+    """What tokens per step can be where only their mean was recorded.
+
+    Attributes:
+        lower, upper: `(L + 1,)`, of chains of 0..L drafts.
+        drafts: drafts per step of what ran, on average; NaN if unknown.
+    """
+
+    lower: Floats
+    upper: Floats
+    drafts: float
+
+
+def mean_bounds(record: AcceptanceRecord, *, drafts: int | None = None) -> TokensBounds:
+    """Bound tokens per step of every draft length by the mean of what ran.
+
+    With a accepted and m drafted tokens a step, at most L of them, and γ ≤ L,
+
+        1 + γ·a/L  ≤  E_γ  ≤  1 + min(γ, a + γ·(1 − m/L)),
+
+    both attained; m = L where every step drafts L.
+
+    Args:
+        record: any; of means too.
+        drafts: L, the most that a step drafted; what the record says if None.
+
+    Returns:
+        TokensBounds; of no draft alone where L is unknown.
+
+    Raises:
+        InvalidParameter: if more is accepted than drafted.
+
+    Cost: O(steps + L). Reference: docs/records.md, "A mean".
+
+    >>> from otm.engines.records import Tally
+    >>> record = AcceptanceRecord(
+    ...     form="", unit="server", parts=(Tally.of_mean(2.5, name=""),), convention=""
+    ... )
+    >>> bounds = mean_bounds(record, drafts=3)
+    >>> bounds.lower.tolist(), bounds.upper.tolist()
+    ([1.0, 1.5, 2.0, 2.5], [1.0, 2.0, 2.5, 2.5])
+    """
+    ran = check_instance(record, AcceptanceRecord, name="record").drafts_per_step
+    whole = ran is not None and abs(ran - round(ran)) <= _PRINTED * ran
+    told = round(ran or 0.0) if whole else record.length
+    longest = told if drafts is None else check_count(drafts, name="drafts")
+    if not longest:
+        return TokensBounds(np.ones(1), np.ones(1), np.nan if ran is None else ran)
+    accepted, each = record.mean - 1.0, min(longest if ran is None else ran, longest)
+    if max(accepted, ran or 0.0) > longest * (1 + _PRINTED):
+        raise InvalidParameter(
+            f"A step drafts at most {longest}; this {record.form} accepts {accepted:.4g} of "
+            f"{ran or longest:.4g}. Pass the drafts that the engine was set to."
+        )
+    lengths = np.arange(longest + 1.0)
+    low = 1.0 + lengths * min(1.0, accepted / longest)
+    high = 1.0 + np.minimum(lengths, accepted + lengths * (1.0 - each / longest))
+    return TokensBounds(low, np.maximum(low, high), float(each))
 
 
 @dataclasses.dataclass(frozen=True)

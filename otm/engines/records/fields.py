@@ -66,7 +66,7 @@ class Fields:
         """Return the counts of one object, after checking that they agree with each other."""
         name = str(_value(found, self.part) or name)[:40]
         if not self.steps:
-            return _of_mean(number(_value(found, self.mean), self.mean[0]), name)
+            return Tally.of_mean(number(_value(found, self.mean), self.mean[0]), name=name)
         steps = count(_value(found, self.steps), self.steps[0])
         accepted, drafted = _counted(found, self.accepted), _counted(found, self.drafted)
         if not steps:
@@ -183,16 +183,6 @@ def _value(found: Object, keys: Keys) -> Any:
 def _counted(found: Object, keys: Keys) -> int | None:
     value = _value(found, keys)
     return None if value is None else count(value, keys[0])
-
-
-def _of_mean(mean: float, name: str) -> Tally:
-    """Return a part of which nothing but tokens per step are known."""
-    if mean < 1.0:
-        raise InvalidParameter(
-            f"A mean counts the target's token, so it is at least 1; got {mean:g}. Check the "
-            "export."
-        )
-    return Tally(name=name, steps=1.0, accepted=mean - 1.0, counted=False)
 
 
 def _dense(histogram: object, name: str) -> list[int]:

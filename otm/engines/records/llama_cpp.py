@@ -8,7 +8,12 @@
   len = 2.40, #acc rate/pos = (0.800, 0.600)": running totals of each drafter, the last one counts;
   a smaller number of calls is a new start.
 
-Without trace level there are the first halves of the first two only: each request's mean.
+Without trace level there are the first halves of the first two only: each request's mean. Builds of
+2025 print no mean: "draft acceptance rate = 0.63415 (78 accepted / 123 generated)"; their steps are
+the tokens of the line "eval time = 2187.50 ms / 125 tokens (…)" before it, less the accepted ones
+and the first, which the prompt's pass samples. `llama-speculative` prints "n_draft = 16",
+"n_predict = 125", "n_drafted = 123" and "n_accept = 78" of one run, where every step predicts what
+it accepts and one token more.
 
 A rate is steps that accepted at least i drafts over steps, a mean counts the target's token. In
 many versions the list has as many entries as the draft *model* drafts at most; n-gram drafters go
@@ -17,7 +22,7 @@ number of steps, it is the whole number that mean, accepted tokens and rates agr
 
 Source of the form: github.com/ggml-org/llama.cpp, tools/server/server-context.cpp and
 common/speculative.cpp at 001d906a (`print_timings`, `common_speculative_print_stats`); the other
-spellings are of earlier and later versions.
+spellings are of earlier and later versions. examples/speculative/speculative.cpp prints the run.
 """
 
 from __future__ import annotations
@@ -35,9 +40,11 @@ _RATES = re.compile(
     r"(?:acceptance rate per position|acc per pos|#acc rate/pos) = \(([0-9., ]*[0-9])\)"
 )
 _SUMS = re.compile(
-    r"draft acceptance = *[0-9.]+ *\( *(\d+) accepted */ *(\d+) generated\), mean (?:acceptance "
-    r"length|len) = *([0-9.]+)"
+    r"draft acceptance(?: rate)? = *[0-9.]+ *\( *(\d+) accepted */ *(\d+) generated\)"
+    r"(?:, mean (?:acceptance length|len) = *(\d+\.\d\d))?"
 )
+EVAL = re.compile(r"(?<!prompt )\beval time = *([0-9.]+) ms */ *(\d+) tokens")
+_RUN = re.compile(r"^.*?\bn_(draft|predict|drafted|accept) += +(\d+) *$", re.MULTILINE)
 _TASK = re.compile(r"\bid +(\d+) \| task +(-?\d+)")
 _TOTALS = re.compile(
     r"statistics +([\w-]+): #calls\(b,g,a\) = *\d+ +\d+ +(\d+),.*?#gen tokens = *(\d+), #acc "
@@ -46,16 +53,15 @@ _TOTALS = re.compile(
 
 
 def _read(document: Document) -> AcceptanceRecord:
-    lines = [
-        line
-        for line in document.text.splitlines()
-        if " = (" in line or "draft acceptance = " in line
-    ]
-    requests = _requests(lines)
-    if not requests and not any(_RATES.search(line) for line in lines):
-        unit, parts = REQUEST, _means(lines)
+    marks = (" = (", "draft acceptance", "eval time = ")
+    lines = [line for line in document.text.splitlines() if any(mark in line for mark in marks)]
+    run = {name: count(value, name) for name, value in _RUN.findall(document.text)}
+    length = None
+    if not any(_RATES.search(line) for line in lines):
+        unit, parts = REQUEST, _means(lines) or _runs(run)
+        length = run.get("draft")
         notes = ["Means only: per-position rates are printed at trace level, -lv 4."]
-    elif requests:
+    elif requests := _requests(lines):
         unit, parts = REQUEST, requests
         notes = ["Rates have three decimals; a request's steps follow from them and its mean."]
     else:
@@ -70,6 +76,7 @@ def _read(document: Document) -> AcceptanceRecord:
         unit=unit,
         parts=tuple(parts),
         convention="the mean counts the target's token",
+        length=length,
         notes=tuple(notes),
     )
 
@@ -82,7 +89,7 @@ def _requests(lines: list[str]) -> list[Tally]:
     for line in lines:
         task = _TASK.search(line)
         key = None if task is None else (task.group(1), task.group(2))
-        if match := _SUMS.search(line):
+        if (match := _SUMS.search(line)) and match.group(3):
             sums[key] = (match.group(1), match.group(2), match.group(3))
         if "#acc rate/pos" not in line and (match := _RATES.search(line)):
             name = f"request {len(found) + 1}"
@@ -95,12 +102,36 @@ def _requests(lines: list[str]) -> list[Tally]:
 
 
 def _means(lines: list[str]) -> list[Tally]:
-    """Return each request's mean, to the two decimals that are printed."""
-    means = [number(match.group(3), "mean len") for line in lines if (match := _SUMS.search(line))]
+    """Return the sums of each request, its steps by its mean or by the tokens that it took."""
+    told: list[tuple[int, int, float | None]] = []
+    tokens: int | None = None
+    for line in lines:
+        if match := EVAL.search(line):
+            tokens = count(match.group(2), "tokens")
+        elif match := _SUMS.search(line):
+            accepted, drafted = (count(match.group(i), "drafts") for i in (1, 2))
+            over = number(match.group(3) or 1, "mean len") - 1.0
+            steps = None if tokens is None else max(1.0, tokens - 1.0 - accepted)
+            told.append((accepted, drafted, accepted / over if accepted and over > 0 else steps))
+            tokens = None
+    # Where nothing was accepted, no mean tells the steps: they drafted as many as others.
+    known = [(drafted, steps) for _, drafted, steps in told if steps]
+    if told and not known:
+        raise InvalidParameter(
+            f"{told[0][0]} of {told[0][1]} drafts were accepted; in how many steps follows from "
+            'the line "eval time = … ms / … tokens" before it, which is missing. Keep it.'
+        )
+    each = sum(drafted for drafted, _ in known) / (sum(steps for _, steps in known) or 1.0)
     return [
-        Tally(name=f"request {i}", steps=1.0, accepted=max(0.0, mean - 1.0), counted=False)
-        for i, mean in enumerate(means, 1)
+        Tally(f"request {i}", steps or drafted / (each or 1.0), float(accepted), float(drafted))
+        for i, (accepted, drafted, steps) in enumerate(told, 1)
     ]
+
+
+def _runs(run: dict[str, int]) -> list[Tally]:
+    """Return the run that `llama-speculative` sums up."""
+    steps = float(run["predict"] - run["accept"])
+    return [Tally("run", steps, float(run["accept"]), float(max(run["drafted"], run["accept"])))]
 
 
 def _request(rates: list[float], told: tuple[str, str, str], name: str) -> Tally:
@@ -172,14 +203,19 @@ def _numbers(text: str) -> list[float]:
     return [number(value, "a rate") for value in re.findall(r"\d+(?:\.\d+)?", text)]
 
 
+def _recognises(document: Document) -> bool:
+    printed = _RATES.search(document.text) or _SUMS.search(document.text)
+    run = {name for name, _ in _RUN.findall(document.text)}
+    return printed is not None or run >= {"predict", "drafted", "accept"}
+
+
 FORM = Form(
     name="llama.cpp log",
     marks=(
-        'lines with "draft acceptance =", "acceptance rate per position = (", "acc per pos = (" or '
-        '"#acc rate/pos = ("'
+        'lines with "draft acceptance =", "draft acceptance rate =", "acceptance rate per position '
+        '= (", "acc per pos = (" or "#acc rate/pos = (", or "n_predict =", "n_drafted =" and '
+        '"n_accept ="'
     ),
-    recognises=lambda document: (
-        (_RATES.search(document.text) or _SUMS.search(document.text)) is not None
-    ),
+    recognises=_recognises,
     read=_read,
 )

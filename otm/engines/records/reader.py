@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
 
 from otm.engines.records import (
     aiperf,
@@ -10,6 +12,7 @@ from otm.engines.records import (
     positions_csv,
     prometheus,
     sglang_bench,
+    sglang_log,
     sglang_meta,
     specforge,
     speculators,
@@ -19,7 +22,8 @@ from otm.engines.records import (
     vllm_request,
 )
 from otm.engines.records.document import Document, Form, read_document
-from otm.engines.records.record import AcceptanceRecord
+from otm.engines.records.record import AcceptanceRecord, Times
+from otm.engines.records.times import times_in
 from otm.errors import InvalidParameter
 
 FORMS: tuple[Form, ...] = (
@@ -29,8 +33,12 @@ FORMS: tuple[Form, ...] = (
     vllm_bench.FORM,
     sglang_meta.FORM,
     sglang_bench.FORM,
+    sglang_log.FORM,
     aiperf.FORM,
+    aiperf.SUMMARY,
     tensorrt_llm.FORM,
+    tensorrt_llm.RESPONSES,
+    tensorrt_llm.MEANS,
     llama_cpp.FORM,
     specforge.FORM,
     speculators.FORM,
@@ -38,12 +46,22 @@ FORMS: tuple[Form, ...] = (
 )
 """Every form that is recognised; the next one is a file with a FORM and an entry here."""
 
+_WITHOUT = {
+    "vLLM": (
+        re.compile(r"^vllm:|Avg generation throughput: ", re.MULTILINE),
+        "--speculative-config",
+    ),
+    "SGLang": (re.compile(r"^sglang:|Decode batch\b", re.MULTILINE), "--speculative-algorithm"),
+    "llama.cpp": (re.compile(r"^llamacpp:|\beval time = ", re.MULTILINE), "--model-draft"),
+}
+"""What engines print in any case, and the option that makes them speculate."""
+
 
 def read_acceptance(path: str | os.PathLike[str]) -> AcceptanceRecord:
     r"""Read what an engine wrote about acceptance, in whichever known form.
 
     Args:
-        path: a file of text: counters, a log, JSON, JSON lines or CSV.
+        path: a file of text: counters, a log, JSON, JSON lines or CSV; "-" for standard input.
 
     Returns:
         AcceptanceRecord, its conventions converted: drafts are counted without the token that the
@@ -101,9 +119,24 @@ def _record_in(document: Document) -> AcceptanceRecord:
             f"A record is of one form; this one is of {len(found)}: "
             f"{'; '.join(form.marks for form in found)}. Split it."
         )
+    times = times_in(document)
+    for engine, (mark, option) in _WITHOUT.items() if not found else ():
+        if mark.search(document.text):
+            raise InvalidParameter(
+                f"A record tells of drafts; this is {engine}'s, but speculation is off. "
+                f"Start the engine with {option}.{_plain_words(times)}"
+            )
     if not found:
         looked = "".join(f"\n  {form.name}: {form.marks}" for form in FORMS)
         raise InvalidParameter(
             f"The text must be of a known form; it is of none. Looked for:{looked}"
         )
-    return found[0].read(document)
+    return dataclasses.replace(found[0].read(document), times=times)
+
+
+def _plain_words(times: Times | None) -> str:
+    """Say what a target call costs, as a log without speculation tells it."""
+    if times is None:
+        return ""
+    ms = 1e3 * times.token[times.usual]
+    return f" Its {ms:.4g} ms a token, {times.usual or 'some'} running, is a --target-ms."

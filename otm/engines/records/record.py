@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -27,6 +28,21 @@ REQUEST = "request"
 """The unit of records whose parts are independent requests."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """How long tokens took while a record was written.
+
+    Attributes:
+        token: seconds from one token of a request to its next, by running requests, 0 if unknown.
+        usual: the running requests that were seen most often.
+        draft: seconds of one draft; None if not told.
+    """
+
+    token: dict[int, float]
+    usual: int
+    draft: float | None = None
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class AcceptanceRecord:
     """What an engine wrote down about acceptance: parts, conventions, and what is missing.
@@ -42,6 +58,7 @@ class AcceptanceRecord:
         reported_mean: a mean over requests that the file states without listing them, in tokens per
             step; None otherwise.
         notes: what a reader of the numbers must know.
+        times: what the record says of time; None if nothing.
 
     >>> parts = (Tally.of_histogram([2, 2, 6], name="a"),)
     >>> record = AcceptanceRecord(form="example", unit="request", parts=parts, convention="")
@@ -56,6 +73,7 @@ class AcceptanceRecord:
     length: int | None = None
     reported_mean: float | None = None
     notes: tuple[str, ...] = ()
+    times: Times | None = None
 
     def __post_init__(self) -> None:
         kept = tuple(part for part in self.parts if part.steps > 0)
@@ -108,6 +126,11 @@ class AcceptanceRecord:
         return 1.0 + sum(part.accepted for part in self.parts) / self.weight
 
     @property
+    def mean(self) -> float:
+        """Tokens per step as well as they are known: pooled, or the mean of uncounted parts."""
+        return self.pooled_mean if self.counted else self._mean_of_parts()
+
+    @property
     def request_mean(self) -> float | None:
         """Mean over requests of each one's tokens per step, whatever their length."""
         return self._mean_of_parts() if self.unit == REQUEST else self.reported_mean
@@ -140,10 +163,9 @@ class AcceptanceRecord:
                 counts.
         """
         if not self.measured:
-            mean = self.pooled_mean if self.counted else self._mean_of_parts()
             raise InvalidParameter(
                 f"A plan needs how often each position was accepted; this {self.form} holds means "
-                f"only, {mean:.4g} tokens a step. Record per-position rates or a histogram of "
+                f"only, {self.mean:.4g} tokens a step. Record per-position rates or a histogram of "
                 "accepted drafts."
             )
         self._require_counts()
@@ -177,6 +199,87 @@ class AcceptanceRecord:
         most = self.weight * length
         differs = abs(self.drafted - most) > _relative_error(self.parts) * most
         return "hidden" if self.unlocated > 0 or differs else "none"
+
+    def since(self, earlier: AcceptanceRecord) -> AcceptanceRecord:
+        """Take an earlier scrape of the same counters off.
+
+        Args:
+            earlier: the record of that scrape.
+
+        Returns:
+            AcceptanceRecord of the time between the two.
+
+        Raises:
+            InvalidParameter: unless both are the counters of one server, and none has fallen.
+
+        >>> early, late = (
+        ...     AcceptanceRecord(form="", unit="server", parts=(part,), convention="")
+        ...     for part in (Tally("", 10.0, 14.0), Tally("", 30.0, 44.0))
+        ... )
+        >>> late.since(early).pooled_mean
+        2.5
+        """
+        both = (self, earlier)
+        counters = all(one.unit == "server" and one.steps and len(one.parts) == 1 for one in both)
+        if not counters or self.form != earlier.form:
+            raise InvalidParameter(
+                "Two scrapes are of one server's counters; these are a "
+                f"{self.form} and a {earlier.form}. Pass two pages of /metrics."
+            )
+        new, old = self.parts[0], earlier.parts[0]
+        survivors = None
+        if new.survivors is not None:
+            survivors = new.survivors - padded(old.survivors, self.measured)
+        told = new.drafted is not None and old.drafted is not None
+        drafted = (new.drafted or 0.0) - (old.drafted or 0.0) if told else None
+        part = Tally(
+            new.name, new.steps - old.steps, new.accepted - old.accepted, drafted, survivors
+        )
+        rose = [part.steps, part.accepted, part.drafted or 0.0, *padded(survivors, self.measured)]
+        if min(rose) < 0:
+            raise InvalidParameter(
+                f"Counters only rise; this {self.form} has some below the earlier ones. Swap the "
+                "two, or scrape again: the server was started anew."
+            )
+        notes = ("The time between two scrapes.",)
+        return dataclasses.replace(self, parts=(part,), notes=notes)
+
+    @staticmethod
+    def together(records: Sequence[AcceptanceRecord]) -> AcceptanceRecord:
+        """Put the parts of several records of one form together.
+
+        Args:
+            records: one or more, of one form and kind of part.
+
+        Returns:
+            AcceptanceRecord; what is of one alone, its times or a length of its own, is dropped.
+
+        Raises:
+            InvalidParameter: if there is none, or their forms differ.
+
+        >>> one = AcceptanceRecord(
+        ...     form="", unit="server", parts=(Tally("", 10.0, 14.0),), convention=""
+        ... )
+        >>> AcceptanceRecord.together([one, one]).steps
+        20.0
+        """
+        if len({(one.form, one.unit) for one in records}) != 1:
+            raise InvalidParameter(
+                "Records that are put together are of one form; got "
+                f"{sorted({one.form for one in records})}. Plan with them one by one."
+            )
+        first, *others = records
+        if not others:
+            return first
+        lengths = {one.length for one in records}
+        return dataclasses.replace(
+            first,
+            parts=tuple(part for one in records for part in one.parts),
+            length=first.length if len(lengths) == 1 else None,
+            reported_mean=None,
+            times=None,
+            notes=tuple(dict.fromkeys(note for one in records for note in one.notes)),
+        )
 
     def _mean_of_parts(self) -> float:
         return math.fsum(part.mean for part in self.parts) / len(self.parts)

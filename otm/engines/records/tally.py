@@ -171,6 +171,29 @@ class Tally:
         return dataclasses.replace(Tally.of_survivors(rates, steps=1.0, name=name), counted=False)
 
     @staticmethod
+    def of_mean(mean: float, *, name: str) -> Tally:
+        """Hold tokens per step, where nothing else is known.
+
+        Args:
+            mean: tokens per step ≥ 1, counting the one that the target adds.
+            name: what the part is called.
+
+        Raises:
+            InvalidParameter: if the mean is below 1, or more than a step can emit.
+
+        >>> Tally.of_mean(2.4, name="server").mean
+        2.4
+        """
+        check_instance(name, str, name="name")
+        tokens = check_real(
+            mean,
+            name="a mean, which counts the target's token,",
+            low=1.0,
+            high=1.0 + MAX_POSITIONS,
+        )
+        return Tally(name=name, steps=1.0, accepted=tokens - 1.0, counted=False)
+
+    @staticmethod
     def of_survivors(
         survivors: ArrayLike,
         *,

@@ -1,4 +1,4 @@
-"""TensorRT-LLM's iteration statistics, as JSON lines.
+"""TensorRT-LLM's iteration statistics, as JSON lines, and its responses.
 
 `trtllm-bench --iteration_log` and `get_stats` write them. `specDecodingStats` holds
 `numDraftTokens`, `numAcceptedTokens` (the bonus token excluded), `numRequestsWithDraftTokens`, and
@@ -6,8 +6,11 @@
 of one iteration; where there was one request with drafts, the line is one step. With attention data
 parallelism other ranks repeat the counters of rank 0, and are left out.
 
+A response's choice has `avg_decoded_tokens_per_iter`, tokens a step with the target's; some have
+vLLM's `speculative_decoding` beside it, which tells more.
+
 Source of the form: github.com/NVIDIA/TensorRT-LLM, cpp/include/tensorrt_llm/executor/types.h at
-a98a9061 (`SpecDecodingStats`).
+a98a9061 (`SpecDecodingStats`); tensorrt_llm/serve/openai_protocol.py.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from __future__ import annotations
 from typing import Any
 
 from otm.engines.records.document import Document, Form, count
-from otm.engines.records.record import AcceptanceRecord
+from otm.engines.records.fields import Fields, form_of_objects
+from otm.engines.records.record import REQUEST, AcceptanceRecord
 from otm.engines.records.tally import Tally
+from otm.engines.records.vllm_request import CONVENTION, FIELDS, KEYS, TENSORRT
 
 _STATS = "specDecodingStats"
 _KEYS = ("numRequestsWithDraftTokens", "numAcceptedTokens", "numDraftTokens")
@@ -51,6 +56,32 @@ def _counts(stats: dict[str, Any]) -> tuple[int, int, int]:
     return requests, accepted, drafted
 
 
+def _counted(document: Document) -> list[dict[str, Any]]:
+    """Return the counts of responses, none if they are of another engine."""
+    return list(document.objects(*KEYS)) if any(document.objects(TENSORRT)) else []
+
+
+def _means(document: Document) -> list[dict[str, Any]]:
+    """Return the means of responses that have no counts."""
+    return [] if _counted(document) else list(document.objects(TENSORRT))
+
+
+RESPONSES = form_of_objects(
+    name="TensorRT-LLM responses",
+    marks=f'JSON with "{TENSORRT}" and "acceptance_histogram", "num_spec_steps", …',
+    unit=REQUEST,
+    convention=CONVENTION,
+    fields=FIELDS,
+    find=_counted,
+)
+MEANS = form_of_objects(
+    name="TensorRT-LLM responses, means",
+    marks=f'JSON with "{TENSORRT}" alone',
+    unit=REQUEST,
+    convention="tokens of an iteration count the target's",
+    fields=Fields(mean=(TENSORRT,)),
+    find=_means,
+)
 FORM = Form(
     name="TensorRT-LLM iterations",
     marks=f'JSON lines with "{_STATS}": {{"numAcceptedTokens", "numRequestsWithDraftTokens", …}}',

@@ -24,6 +24,9 @@ from otm.engines.records.tally import Tally
 KEYS = ("acceptance_histogram", "num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
 """Keys that AIPerf's records have as well."""
 
+TENSORRT = "avg_decoded_tokens_per_iter"
+"""What TensorRT-LLM's responses, which have the same keys, say beside them."""
+
 CONVENTION = "the histogram counts drafts only, mean_acceptance_length the bonus token too"
 
 FIELDS = Fields(
@@ -38,7 +41,9 @@ FIELDS = Fields(
 
 
 def _find(document: Document) -> list[dict[str, Any]]:
-    return [payload for payload in document.objects(*KEYS) if "engine" not in payload]
+    """Return the objects of no other engine."""
+    others = any(document.objects(TENSORRT))
+    return [one for one in document.objects(*KEYS) if "engine" not in one and not others]
 
 
 def _about(found: Sequence[dict[str, Any]], parts: Sequence[Tally]) -> dict[str, Any]:

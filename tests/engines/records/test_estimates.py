@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from numpy.typing import NDArray
 
 import otm
 from otm.engines.records import (
@@ -19,6 +20,7 @@ from otm.engines.records import (
     check_lengths,
     estimate_tokens,
     kaplan_meier,
+    mean_bounds,
     request_mean,
     survival_bounds,
 )
@@ -344,3 +346,31 @@ class TestCheckOfLengths:
                 check_lengths(record_of(tally))
         with pytest.raises(otm.errors.InvalidParameter, match="one length"):
             check_lengths(record_of(steps([0, 1, 0], [2, 2, 0])))
+
+
+def test_means_bound_every_completion_of_every_record_and_are_attained() -> None:
+    """Four steps of up to two drafts, whatever each drafted, accepted and would have accepted."""
+    kinds = [
+        (drafted, accepted, met)
+        for drafted in range(3)
+        for accepted in range(drafted + 1)
+        for met in (range(accepted, 3) if accepted == drafted else (accepted,))
+    ]
+    reached: dict[tuple[int, int], list[NDArray[np.float64]]] = {}
+    for steps in itertools.combinations_with_replacement(kinds, 4):
+        drafted, accepted, met = np.transpose(steps)
+        tokens = 1 + np.minimum(met[:, None], [0, 1, 2]).mean(axis=0)
+        reached.setdefault((int(drafted.sum()), int(accepted.sum())), []).append(tokens)
+    attained = 0
+    for (drafted, accepted), found in reached.items():
+        if not drafted:
+            continue
+        part = Tally("", 4.0, float(accepted), float(drafted))
+        record = AcceptanceRecord(form="", unit="server", parts=(part,), convention="")
+        bounds = mean_bounds(record, drafts=2)
+        low, high = np.min(found, axis=0), np.max(found, axis=0)
+        assert (bounds.lower <= low + 1e-12).all() and (bounds.upper >= high - 1e-12).all()
+        if accepted % 2 == 0 and drafted % 2 == 0:
+            np.testing.assert_allclose([bounds.lower, bounds.upper], [low, high], rtol=1e-12)
+            attained += 1
+    assert attained == 14

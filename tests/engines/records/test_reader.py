@@ -118,6 +118,7 @@ def iteration(requests: int, accepted: int, drafted: int) -> dict[str, Any]:
     return TRT | {"specDecodingStats": stats}
 
 
+TRT_RESPONSE = {"choices": [{"text": "x", "avg_decoded_tokens_per_iter": 2.4}]}
 SPECULATORS = (
     "subset,num_drafts,num_draft_tokens,num_accepted_tokens,acceptance_length,acceptance_at_pos_0,acceptance_at_pos_1\n"
     "qa,4.0,8.0,6.0,2.5,0.75,0.75\nrag,6.0,12.0,8.0,2.3333333333333335,0.8333333333333334,0.5\n"
@@ -172,6 +173,35 @@ WITH_LAW = {
         *[iteration(1, a, 2) for a in STEPS * 2],
         iteration(1, 2, 2) | {"attentionDpRank": 1},
     ),
+    "AIPerf summary": json.dumps(
+        {
+            "inter_token_latency": {"unit": "ms", "avg": 12.5},
+            "pooled_spec_decode_acceptance_histogram": {"0": 2, "1": 2, "2": 6},
+            "total_spec_decode_steps": {"unit": "count", "avg": 10.0},
+            "total_accepted_draft_tokens": {"unit": "tokens", "avg": 14.0},
+            "total_draft_tokens": {"unit": "tokens", "avg": 20.0},
+        }
+    ),
+    "vLLM counters, AIPerf's scrapes": json.dumps(
+        {
+            "metrics": {
+                f"vllm:spec_decode_num_{name}": {
+                    "type": "counter",
+                    "series": [
+                        {"labels": labels, "stats": {"total": total, "rate": 0.1}}
+                        for labels, total in series
+                    ],
+                }
+                for name, series in {
+                    "drafts": [({"engine": "0"}, 10.0)],
+                    "accepted_tokens_per_pos": [({"position": "0"}, 8.0), ({"position": "1"}, 6.0)],
+                }.items()
+            }
+        }
+    ),
+    "TensorRT-LLM responses": lines(
+        *[TRT_RESPONSE | {"metrics": {"speculative_decoding": payload()}}] * 2
+    ),
     "llama.cpp log": LLAMA_ONE_LINE,
     "llama.cpp log, two lines": LLAMA_TWO_LINES,
     "llama.cpp log, totals": LLAMA_TOTALS,
@@ -215,6 +245,142 @@ def test_what_each_form_knows(name: str, requests: int | None, censoring: str) -
     record = parse_acceptance(WITH_LAW[name])
     assert (record.requests, record.censoring) == (requests, censoring)
     assert record.request_mean == (None if requests is None else pytest.approx(2.4))
+
+
+SGLANG_LOG = (  # of 2025-05 and 2026-09, rates without the root; the first again with the root
+    "[2025-05-27 20:14:38 TP0] Decode batch. #running-req: 18, #token: 16384, token usage: 0.71, "
+    "accept len: 2.40, accept rate: 0.47, cuda graph: True, gen throughput (token/s): 2520.18, "
+    "#queue-req: 3\n",
+    "[2026-09-30 08:30:35] Decode batch, #running-req: 9, #full token: 11584, full token usage: "
+    "0.01, mamba num: 36, mamba usage: 0.60, accept len: 3.04, accept rate: 0.68, cuda graph: "
+    "True, gen throughput (token/s): 22.40, #queue-req: 1\n",
+    "Decode batch [120], #running-req: 18, #token: 16384, token usage: 0.71, accept len: 2.40, "
+    "accept rate: 0.60, cuda graph: True, gen throughput (token/s): 2520.18, #queue-req: 3, \n",
+)
+SGLANG_PAGE = """sglang:generation_tokens_total{model_name="m",is_streaming="false"} 15000
+sglang:generation_tokens_total{model_name="m",is_streaming="true"} 3000
+sglang:num_requests_total{model_name="m"} 500
+sglang:spec_verify_calls_total{engine_type="unified"} 7000
+sglang:spec_accept_length{tp_rank="0"} 2.8
+sglang:spec_accept_rate{tp_rank="0"} 0.6
+"""
+VLLM_V0 = (  # issue 9539 of vllm-project/vllm, version 0.6.3
+    "INFO 10-16 19:05:47 metrics.py:367] Speculative metrics: Draft acceptance rate: 0.642, System "
+    "efficiency: 0.598, Number of speculative tokens: 3, Number of accepted tokens: 8547, Number "
+    "of draft tokens: 13311, Number of emitted tokens: 10616.\n"
+)
+LLAMA_2025 = (
+    "slot print_timing: id  0 | task 0 | \nprompt eval time =      10.00 ms /    20 tokens (    "
+    "0.50 ms per token,  2000.00 tokens per second)\n       eval time =    2187.50 ms /   125 "
+    "tokens (   17.50 ms per token,    57.14 tokens per second)\n"
+    "slot print_timing: id  0 | task 0 | \ndraft acceptance rate = 0.63415 (   78 accepted "
+    "/   123 generated)\n"
+)
+LLAMA_2026 = (
+    "slot print_timing: id  0 | task 0 | draft acceptance = 0.63415 (   78 accepted /   123 "
+    "generated), mean len =  2.64\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "mean", "drafts"),
+    [
+        ("SGLang log", SGLANG_LOG[0], 2.4, 3),
+        ("SGLang log", SGLANG_LOG[1], 3.04, 3),
+        ("SGLang log", SGLANG_LOG[2], 2.4, 3),
+        ("SGLang log", SGLANG_LOG[0] + SGLANG_LOG[1], (18 * 2.4 + 9 * 3.04) / 27, 3),
+        ("SGLang log", SGLANG_LOG[0].replace(" accept rate: 0.47,", ""), 2.4, None),
+        ("SGLang log", SGLANG_LOG[0] + SGLANG_LOG[1].partition("04, accept")[0], 2.4, 3),
+        ("SGLang counters", SGLANG_PAGE, 17500 / 7000, 3),
+        (
+            "SGLang counters",
+            "".join(SGLANG_PAGE.splitlines(True)[-2:]),
+            2.8,
+            3,
+        ),
+        ("vLLM V0 log", VLLM_V0, 10616 / 4437, 3),
+        ("vLLM V0 log", VLLM_V0.replace("13311", "3").replace("10616", "2") + VLLM_V0, 2.3926, 3),
+        ("llama.cpp log", LLAMA_2025, 124 / 46, 123 / 46),
+        ("llama.cpp log", LLAMA_2026, 2.64, 123 * 1.64 / 78),
+        (
+            "llama.cpp log",
+            "n_draft   = 16\nn_predict = 125\nn_drafted = 123\nn_accept  = 78\n"
+            "accept    = 63.415%\n",
+            125 / 47,
+            123 / 47,
+        ),
+        ("TensorRT-LLM responses, means", json.dumps(TRT_RESPONSE), 2.4, None),
+    ],
+)
+def test_lines_that_tell_means(form: str, text: str, mean: float, drafts: float | None) -> None:
+    """V0's accepted tokens also stand behind rejected ones: 1 + 8547/4437 would be 2.93."""
+    record = parse_acceptance(text)
+    assert (record.form, record.measured) == (form, 0)
+    assert record.pooled_mean == pytest.approx(mean, rel=1e-4)
+    known = record.drafts_per_step or record.length
+    assert known == (None if drafts is None else pytest.approx(drafts, rel=1e-4))
+
+
+@pytest.mark.parametrize(
+    ("text", "engine"),
+    [
+        ("vllm:num_requests_running 3\nvllm:generation_tokens_total 5\n", "vLLM"),
+        (SGLANG_LOG[0].replace("accept len: 2.40, accept rate: 0.47, ", ""), "SGLang"),
+        (LLAMA_2025.partition("draft acc")[0], "llama.cpp"),
+    ],
+)
+def test_an_engine_that_does_not_speculate_is_told_so(text: str, engine: str) -> None:
+    with pytest.raises(otm.errors.InvalidParameter, match=f"{engine}'s, but speculation is off"):
+        parse_acceptance(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "running", "token", "draft"),
+    [
+        (SGLANG_LOG[0] + SGLANG_LOG[1] + SGLANG_LOG[0], 18, 18 / 2520.18, None),
+        (LLAMA_2025, 1, 2.1875 / 124, None),
+        (
+            "Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 75.3 tokens/s, "
+            f"Running: 6 reqs, Swapped: 0 reqs\n{VLLM_V0}SpecDecodeWorker stage times: "
+            "average_time_per_proposal_tok_ms=3.57 scoring_time_ms=94.42 "
+            "verification_time_ms=1.32\n",
+            6,
+            6 / 75.3,
+            3.57e-3,
+        ),
+        (WITH_LAW["AIPerf summary"], 0, 12.5e-3, None),
+        (lines(iteration(4, 6, 8)), 4, 0.020 * 4 / 10, None),
+        (
+            LLAMA_TOTALS + "       eval time =     100.00 ms /    11 tokens (x)\n",
+            1,
+            0.010,
+            (1 / 10 + 1 / 20) / 2 * 1e-3,
+        ),
+        (COUNTERS, None, None, None),
+    ],
+)
+def test_times_that_records_hold(
+    text: str, running: int | None, token: float | None, draft: float | None
+) -> None:
+    times = parse_acceptance(text).times
+    if running is None or times is None:
+        assert times is running
+        return
+    assert (times.usual, times.draft) == (running, draft if draft is None else pytest.approx(draft))
+    assert times.token[running] == pytest.approx(token, rel=1e-12)
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "-" + "9" * 5000, "1e999", "NaN"])
+def test_numbers_that_no_engine_can_mean_are_refused_by_type(digits: str) -> None:
+    texts = (
+        f'{{"meta_info": {{"spec_verify_ct": {digits}, "spec_accept_histogram": [1, 2]}}}}',
+        LLAMA_2026.replace("78 acc", f"{digits.strip('-')} acc"),
+        SGLANG_PAGE.replace("7000", digits),
+        COUNTERS.replace("8.0", digits),
+    )
+    for text in texts:
+        with pytest.raises(otm.errors.OtmError):
+            parse_acceptance(text)
 
 
 MEANS_ONLY = {
@@ -499,6 +665,8 @@ def test_every_form_is_found_by_its_own_marks() -> None:
     texts = [
         *WITH_LAW.values(),
         *(text for text, *_ in MEANS_ONLY.values()),
+        SGLANG_LOG[0],
+        json.dumps(TRT_RESPONSE),
         "position,rate\n0,0.5\n",
     ]
     found = [
@@ -544,7 +712,9 @@ def test_a_record_says_what_it_is() -> None:
 
 def test_every_form_names_its_source() -> None:
     modules = [thing for thing in vars(reader).values() if hasattr(thing, "FORM")]
-    assert {module.FORM.name for module in modules} == {form.name for form in FORMS}
+    forms = [form for module in modules for form in vars(module).values()]
+    named = {form.name for form in forms if isinstance(form, records.Form)}
+    assert named == {form.name for form in FORMS}
     for module in modules:
         told = " ".join((module.__doc__ or "").split())
         engine = not module.__name__.endswith("positions_csv")

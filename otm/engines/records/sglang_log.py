@@ -1,0 +1,77 @@
+"""SGLang's log: a line for every so many decoding steps, with their mean.
+
+"Decode batch. #running-req: 18, … accept len: 2.40, accept rate: 0.47, … gen throughput (token/s):
+2520.18, …"; "Decode batch," and "Decode batch [120]," in other versions, the rate not in the
+oldest. The length counts the root. The rate is drafts accepted over drafts proposed, (length −
+1)/d; until the two were told apart it was length/(d + 1), the root in both: d is the whole number
+that the lines agree on. A line is about as many steps as another (`--decode-log-interval`), each of
+its running requests, which is how lines are weighted.
+
+Source of the form: github.com/sgl-project/sglang,
+python/sglang/srt/managers/scheduler_components/metrics_reporter.py at 00df707e
+(`SchedulerMetricsReporter`); older spellings are of `log_decode_stats` in
+python/sglang/srt/managers/scheduler.py.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from otm.engines.records.document import Document, Form, number
+from otm.engines.records.record import AcceptanceRecord
+from otm.engines.records.tally import Tally
+
+# A number that the end of the file cut short is not followed by a comma.
+_LINE = re.compile(
+    r"Decode batch\b.*?#running-req: (\d+),.*?accept len: (\d+\.\d+),"
+    r"(?: accept rate: (\d+\.\d+),)?"
+)
+_MOST_DRAFTS = 256
+_HALF = 0.005  # two decimals
+
+
+def drafts_of(means: Sequence[tuple[float, ...]]) -> int | None:
+    """Return the drafts a step that lengths and rates agree on, None if they do not tell.
+
+    >>> drafts_of([(2.4, 0.47), (3.04, 0.68)]), drafts_of([(2.4, 0.6), (3.04, 0.76)])
+    (3, 3)
+    """
+    told = [(length, rate) for length, rate in means if length > 1 and rate > 0]
+    for root in (0, 1):  # whether the rate counts the root too
+        low, high = 1.0, float(_MOST_DRAFTS)
+        for length, rate in told:
+            accepted = length - 1 + root
+            low = max(low, (accepted - _HALF) / (rate + _HALF) - root)
+            high = min(high, (accepted + _HALF) / max(rate - _HALF, 1e-3) - root)
+        if told and math.ceil(low) == math.floor(high):
+            return math.ceil(low)
+    return None
+
+
+def _read(document: Document) -> AcceptanceRecord:
+    found = [match.groups() for match in _LINE.finditer(document.text)]
+    weights = [max(1.0, number(running, "#running-req")) for running, _, _ in found]
+    lengths = [max(1.0, number(length, "accept len")) for _, length, _ in found]
+    rates = [number(rate or "0", "accept rate") for _, _, rate in found]
+    mean = math.fsum(map(math.prod, zip(weights, lengths, strict=True))) / math.fsum(weights)
+    return AcceptanceRecord(
+        form="SGLang log",
+        unit="server",
+        parts=(Tally.of_mean(mean, name="server"),),
+        convention="accept len counts the root",
+        length=drafts_of(list(zip(lengths, rates, strict=True))),
+        notes=(
+            f"The mean of {len(found):,} decode lines, weighted by running requests: record "
+            "meta_info's histogram for positions.",
+        ),
+    )
+
+
+FORM = Form(
+    name="SGLang log",
+    marks='lines with "Decode batch" and "accept len:"',
+    recognises=lambda document: _LINE.search(document.text) is not None,
+    read=_read,
+)

@@ -1,0 +1,73 @@
+"""How long a token took, as logs of every engine tell it beside acceptance.
+
+* SGLang, "#running-req: 18, … gen throughput (token/s): 2520.18,", and vLLM, "Avg generation
+  throughput: 75.3 tokens/s, Running: 6 reqs": requests over tokens a second, by running requests.
+* llama.cpp, "eval time = 2187.50 ms / 125 tokens": one request; the first token is the prompt's.
+* TensorRT-LLM, "iterLatencyMS" beside "specDecodingStats": an iteration over its tokens a request.
+* AIPerf, "inter_token_latency": its mean in ms, of unknown many requests, counted as 0.
+* Drafts by themselves: vLLM V0, "average_time_per_proposal_tok_ms=3.57"; llama.cpp, "#gen tokens =
+  20, … dur(b,g,a) = 0.004, 1.0, 0.1 ms", the second over the first.
+
+Sources are those of the engines' forms; vLLM's line is of vllm/v1/metrics/loggers.py at 016a8587.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from otm.engines.records.document import Document, count, number
+from otm.engines.records.llama_cpp import EVAL
+from otm.engines.records.record import Times
+
+_RUNNING = (
+    re.compile(r"#running-req: (?P<n>\d+),.*?gen throughput \(token/s\): (?P<rate>\d+\.\d+),"),
+    re.compile(r"Avg generation throughput: (?P<rate>\d+\.\d+) tokens/s, Running: (?P<n>\d+) reqs"),
+)
+_PROPOSAL = re.compile(r"average_time_per_proposal_tok_ms=(\d+\.\d+)\b")
+_DRAFTING = re.compile(r"#gen tokens = *(\d+),.*?dur\(b,g,a\) = *[0-9.]+, *([0-9.]+),")
+
+
+def times_in(document: Document) -> Times | None:
+    """Return the medians of what a document tells, None if it tells no time of a token."""
+    tokens: dict[int, list[float]] = {}
+    for running, seconds in _tokens(document):
+        tokens.setdefault(running, []).append(seconds)
+    drafts = [number(ms, "a draft's time") for ms in _PROPOSAL.findall(document.text)]
+    drafts += [
+        number(ms, "dur") / count(drafted, "#gen tokens")
+        for drafted, ms in _DRAFTING.findall(document.text)
+        if count(drafted, "#gen tokens")
+    ]
+    if not tokens:
+        return None
+    return Times(
+        token={running: float(np.median(tokens[running])) for running in sorted(tokens)},
+        usual=max(tokens, key=lambda running: len(tokens[running])),
+        draft=float(np.median(drafts)) / 1e3 if drafts else None,
+    )
+
+
+def _tokens(document: Document) -> Iterator[tuple[int, float]]:
+    """Yield running requests, and seconds from a token of one to its next."""
+    for form in _RUNNING:
+        for match in form.finditer(document.text):
+            running, rate = count(match["n"], "running"), number(match["rate"], "throughput")
+            if running and rate:
+                yield running, running / rate
+    for ms, tokens in EVAL.findall(document.text):
+        if count(tokens, "tokens") > 1:
+            yield 1, number(ms, "eval time") / 1e3 / (count(tokens, "tokens") - 1)
+    for row in document.objects("iterLatencyMS", "specDecodingStats"):
+        stats = row["specDecodingStats"]
+        told = isinstance(stats, dict) and not row.get("attentionDpRank")
+        running = count(stats.get("numRequestsWithDraftTokens", 0), "requests") if told else 0
+        if running:
+            emitted = running + count(stats.get("numAcceptedTokens"), "numAcceptedTokens")
+            yield running, number(row["iterLatencyMS"], "iterLatencyMS") / 1e3 * running / emitted
+    for found in document.objects("inter_token_latency"):
+        latency = found["inter_token_latency"]
+        if isinstance(latency, dict) and latency.get("avg") is not None:
+            yield 0, number(latency["avg"], "inter_token_latency") / 1e3
