@@ -19,7 +19,15 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from otm.errors import InvalidParameter, ShapeMismatch
-from otm.pmf import check_confidence, check_count, check_instance, check_real
+from otm.pmf import (
+    check_confidence,
+    check_count,
+    check_instance,
+    check_real,
+    check_sequence,
+    plain_integers,
+    plain_reals,
+)
 from otm.sequence.best_first import WeightedPath, grown_best_first, tree_of_paths
 from otm.sequence.decoder import (
     DraftTree,
@@ -164,17 +172,21 @@ def noise_tokens(
     """
     start = check_step_arguments(decoder, draft=draft, target=target, context=context)
     check_instance(decoder, NoiseTree, name="decoder")
-    if len(noises) < 2:
+    given = [
+        check_instance(each, SharedNoise, name="noise")
+        for each in check_sequence(noises, name="noises")
+    ]
+    if len(given) < 2:
         raise InvalidParameter(
-            f"An interval needs at least two noises; got {len(noises)}. Pass SharedNoise(seed) for "
+            f"An interval needs at least two noises; got {len(given)}. Pass SharedNoise(seed) for "
             "several seeds."
         )
     found = tokens_by_noise(
-        decoder, draft=draft, target=target, contexts=[start] * len(noises), noises=noises
+        decoder, draft=draft, target=target, contexts=[start] * len(given), noises=given
     )
     level = check_confidence(confidence)
     means = ratio_of_means(found, np.ones_like(found), confidence=level)
-    return dataclasses.replace(means, samples=len(noises), quantity="tokens per target call")
+    return dataclasses.replace(means, samples=len(given), quantity="tokens per target call")
 
 
 def tokens_by_noise(
@@ -307,15 +319,14 @@ def fit_scale(rows: ArrayLike, tokens: ArrayLike, *, confidence: float = 0.95) -
     >>> round(found.value, 6), round(1 / float(np.log(3)), 6)
     (0.910239, 0.910239)
     """
-    values, chosen = np.asarray(rows, dtype=np.float64), np.asarray(tokens)
+    values, chosen = plain_reals(rows, "rows").astype(np.float64), plain_integers(tokens, "tokens")
     if values.ndim != 2 or chosen.shape != values.shape[:1]:
         raise ShapeMismatch(
             f"There must be rows (n, V) and a token for each, (n,); got shapes {values.shape} and "
             f"{chosen.shape}. Take both from belief_rows."
         )
     level = check_confidence(confidence)
-    whole = np.issubdtype(chosen.dtype, np.integer)
-    if not whole or not np.all((chosen >= 0) & (chosen < values.shape[1])):
+    if not np.all((chosen >= 0) & (chosen < values.shape[1])):
         raise InvalidParameter(
             f"tokens must be integers in [0, {values.shape[1]}); others are among them. Pass the "
             "place of each token in its row."

@@ -23,7 +23,7 @@ from otm._arrays import inverse_cdf
 from otm.drafts.base import Law, enumerate_drafts
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import InvalidParameter, TooLarge, Unsupported
-from otm.pmf import check_instance, check_rng
+from otm.pmf import RNGLike, check_instance, check_rng
 from otm.problem import Problem
 from otm.races import log_exponentials
 from otm.sequence.shared_noise import NoiseRow, SharedNoise, perturbed, winner_by_cells
@@ -102,7 +102,7 @@ class Sampled(Randomness):
     """Executes every step of one text on uniforms from a generator.
 
     Args:
-        rng: a `numpy.random.Generator`, or anything whose `random(n)` returns n uniforms in [0, 1).
+        rng: a NumPy generator, or a seed of one.
         noise: by position, on which a `MatchingDecoder` samples the target: what it writes is then
             a function of noise and target. Without, drafters that look at noise ahead of the text
             (`NoiseTree`) draw a seed from `rng`, once: one `Sampled` is one text.
@@ -115,7 +115,7 @@ class Sampled(Randomness):
     1
     """
 
-    def __init__(self, rng: np.random.Generator, noise: SharedNoise | None = None) -> None:
+    def __init__(self, rng: RNGLike, noise: SharedNoise | None = None) -> None:
         self._rng = check_rng(rng)
         self._noise = noise if noise is None else check_instance(noise, SharedNoise, name="noise")
 

@@ -92,7 +92,7 @@ class ListRace(Verifier):
         return per_row(lambda p, q: any_list_match(p, q, k), p, q)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ListRaceRule(Shared):
     """k draft races and the target's race over them.
 
