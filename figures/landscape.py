@@ -51,7 +51,7 @@ def compute(work: Work) -> dict[str, Any]:
         optima: list[dict[str, Any]] = []
         for law in otm.drafts.SINGLE_DRAFTER_LAWS:
             for k in ks:
-                problem = otm.Problem(draft=draft, target=target, law=law(k))
+                problem = otm.Problem(draft=draft, target=target, law=law.of_size(k))
                 optima.append(
                     {"law": law.__name__, "k": k, "value": float(otm.optimal_acceptance(problem))}
                 )

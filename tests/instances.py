@@ -48,7 +48,7 @@ def verifiers() -> list[otm.Verifier]:
 
 def laws(counts: Sequence[int] = (1, 2, 3)) -> list[otm.Law]:
     """Every registered law for each number of drafts."""
-    return [cls(k) for cls in otm.drafts.LAWS for k in counts]
+    return [cls.of_size(k) for cls in otm.drafts.LAWS for k in counts]
 
 
 def label(thing: object) -> str:

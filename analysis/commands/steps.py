@@ -73,14 +73,27 @@ def steps(
     for size in [None] if nodes else sizes:
         rng = np.random.default_rng(seed)
         places = windows(tokens, context_tokens, contexts, rng)
-        both = {"draft": drafter, "target": judge, "contexts": places}
+        table: StepTable | NodeTable
         if size is None:
             assert nodes is not None
-            table: StepTable | NodeTable = compare_nodes(
-                **both, nodes=nodes, noises=noises, blur=blur, rng=rng
+            table = compare_nodes(
+                draft=drafter,
+                target=judge,
+                contexts=places,
+                nodes=nodes,
+                noises=noises,
+                blur=blur,
+                rng=rng,
             )
         else:
-            table = compare_steps(**both, num_drafts=size[0], length=size[1], rng=rng)
+            table = compare_steps(
+                draft=drafter,
+                target=judge,
+                contexts=places,
+                num_drafts=size[0],
+                length=size[1],
+                rng=rng,
+            )
         tables.append(table)
         typer.echo(f"{table}\n")
         if out is not None:

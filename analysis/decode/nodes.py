@@ -295,7 +295,16 @@ class _Record:
         sampled = np.full(self.most + 1, np.nan)
         for size in nodes:
             decoder = SampledTree(size, DEPTH)
-            once = [step(decoder, **both, context=context, randomness=Sampled(rng)) for _ in seeds]
+            once = [
+                step(
+                    decoder,
+                    draft=draft,
+                    target=target,
+                    context=context,
+                    randomness=Sampled(rng),
+                )
+                for _ in seeds
+            ]
             sampled[size] = np.mean([1.0 + one.accepted for one in once])
         self.by_nodes["sampled tree, traversal"] = sampled
 

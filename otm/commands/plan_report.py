@@ -114,7 +114,7 @@ def _plain(value: Any) -> Any:
         return {name: _plain(one) for name, one in value.items()}
     if dataclasses.is_dataclass(value):
         names = [one.name for one in dataclasses.fields(value)]
-        names += [name for name in ("verdict", "pays", "could_pay") if hasattr(value, name)]
+        names += [name for name in ("verdict", "pays", "could_pay") if name in vars(type(value))]
         return {name: _plain(getattr(value, name)) for name in names if name not in BASIS}
     if isinstance(value, list | tuple | np.ndarray):
         return [_plain(one) for one in value]

@@ -209,8 +209,9 @@ def winner_by_cells(target: Floats, row: NoiseRow) -> Floats:
     clock = q * time
     alive = np.clip(cells * (np.exp(-clock) - np.exp(-last)), 0.0, 1.0)
     ringing = np.where((clock >= first) & (clock < last), cells * q * np.exp(-clock), 0.0)
-    found = np.zeros(len(target))
+    found: Floats = np.zeros(len(target))
     for place, token in enumerate(live.tolist()):
         others = np.delete(alive, place, axis=0).prod(axis=0)
         found[token] = float((weight * ringing[place] * others).sum())
-    return found / found.sum()
+    found /= found.sum()
+    return found

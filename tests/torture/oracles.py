@@ -105,7 +105,7 @@ def _threshold_sets(row: Row) -> list[tuple[tuple[int, ...], Decimal]]:
     """Return the drafted sets of a threshold race: after S the next new draw is y, or the last."""
     width = len(row.p)
     found: dict[tuple[int, ...], Decimal] = {}
-    paths = [((y,), p) for y, p in enumerate(row.p) if p > 0]
+    paths: list[tuple[tuple[int, ...], Decimal]] = [((y,), p) for y, p in enumerate(row.p) if p > 0]
     while paths:
         x, mass = paths.pop()
         inside = total(row.p[y] for y in x)

@@ -14,7 +14,7 @@ a new start. Its accepted tokens are counted wherever they stand, also behind a 
 8547/4437 is more than the 10616/4437 tokens that a step emitted.
 
 Source of the form: github.com/vllm-project/vllm, vllm/v1/spec_decode/metrics.py at 016a8587
-(`SpecDecodingLogging.log`); of V0, issue 9539, version 0.6.3.
+(`SpecDecodingLogging.log`); of V0, as printed by version 0.6.3.
 """
 
 from __future__ import annotations
