@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
+from otm._time import Stopwatch
 from otm.audit.budget import DETECT_END_TO_END, Errors, check_errors
 from otm.audit.candidate import Check, FunctionCandidate, Scope
 from otm.audit.coverage import Coverage
@@ -39,7 +40,6 @@ from otm.tracing.branching import TracedLaw, contradicts_samples, trace
 from otm.tracing.execution import TraceAborted
 from otm.tracing.intercept.interception import preserved
 from otm.tracing.output_law import CONTRADICTED
-from otm.tracing.stopwatch import Stopwatch
 
 MOST_SAMPLES = 200_000
 """Largest plan of samples: code that decodes is slow."""

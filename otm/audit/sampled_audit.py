@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
+from otm._time import Stopwatch
 from otm.audit.budget import DETECT, ENOUGH, USUAL, DetectionBudget, Errors, check_errors
 from otm.audit.coverage import SAMPLES, Coverage
 from otm.audit.report import SingleAudit, Verdict, facts, format_probability
@@ -33,7 +34,6 @@ from otm.evidence import (
 from otm.pmf import check_instance, host_pmf, plain_integers
 from otm.results import is_member
 from otm.statistics import Estimate, binomial_interval
-from otm.tracing.stopwatch import Stopwatch
 
 MOST_CELLS = 256
 """Largest number of cells that output counts are kept in; a larger vocabulary is pooled by q/p."""

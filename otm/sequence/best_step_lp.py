@@ -124,7 +124,7 @@ def best_step(
         where models have probabilities below 1e-8.
 
     Raises:
-        TooLarge: beyond a million variables or twenty million drafted trees; for K sequences beyond
+        TooLarge: beyond a million variables, or 60 seconds of drafted trees; for K sequences beyond
             `MAX_PATHS`, `MAX_TABLE` or `MAX_ENTRIES` of `otm.sequence.tree_cuts`.
         Unsupported: for a decoder that carries noise from step to step.
         SolverFailure: if HiGHS stops early, or its answer does not certify to 1e-6.

@@ -20,18 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import inverse_cdf
+from otm._time import Pace
 from otm.drafts.base import Law, enumerate_drafts
 from otm.drafts.without_replacement import WithoutReplacement
-from otm.errors import InvalidParameter, TooLarge, Unsupported
+from otm.errors import InvalidParameter, Unsupported
 from otm.pmf import RNGLike, check_instance, check_rng
 from otm.problem import Problem
 from otm.races import log_exponentials
 from otm.sequence.shared_noise import NoiseRow, SharedNoise, perturbed, winner_by_cells
 from otm.verifiers.base import Conditional, Verifier, check_drafts, require_support
 from otm.verifiers.race import Race, first_arrivals
-
-MAX_OUTCOMES = 20_000_000
-"""Largest number of outcomes that one enumeration visits."""
 
 Result = TypeVar("Result")
 
@@ -289,6 +287,15 @@ class Enumerated(Randomness):
         """Return itself: no draft here is made on the noise of the target's own text."""
         return self
 
+    @property
+    def share(self) -> float:
+        """Which share of all outcomes lies behind, were what follows alike everywhere."""
+        found, width = 0.0, 1.0
+        for fork in self._trail:
+            width /= fork.num_options
+            found += fork.taken * width
+        return found
+
     def advance(self) -> bool:
         """Move to the next sequence of outcomes; False when all have been followed."""
         while self._trail and self._trail[-1].taken + 1 == self._trail[-1].num_options:
@@ -337,7 +344,7 @@ def outcomes(
         (result, probability); the probabilities sum to 1.
 
     Raises:
-        TooLarge: beyond twenty million outcomes.
+        TooLarge: where all outcomes would take more than 60 seconds.
 
     Cost: one run per outcome.
 
@@ -349,15 +356,14 @@ def outcomes(
             f"run must be a function of a Randomness; got {run!r:.80}. Pass the function itself."
         )
     randomness = Enumerated({} if memory is None else memory)
-    for _ in range(MAX_OUTCOMES):
-        result = run(randomness)
-        yield result, randomness.mass
-        if not randomness.advance():
-            return
-    raise TooLarge(
-        f"An enumeration is limited to {MAX_OUTCOMES:,} outcomes; this one has more. Take a "
-        "smaller vocabulary, tree or length, or sample with otm.sequence.generate."
+    pace = Pace(
+        "An enumeration of outcomes",
+        "Take a smaller vocabulary, tree or length, or sample with otm.sequence.generate.",
     )
+    yield run(randomness), randomness.mass
+    while randomness.advance():
+        pace.check(randomness.share)
+        yield run(randomness), randomness.mass
 
 
 def prepare_conditional(

@@ -27,6 +27,7 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, namespace, quiet, total
+from otm._time import Pace
 from otm.drafts.iid import IID
 from otm.overlap import OverlapCurve
 from otm.problem import Problem
@@ -154,7 +155,9 @@ def any_list_match(draft: NDArray[np.float64], target: NDArray[np.float64], k: i
     t, weights = _list_nodes(k)
     step = max(1, _ENTRIES_AT_ONCE // len(p))
     value = 0.0
+    pace = Pace("The acceptance of a list race by membership", 'Ask by="rule", or otm.estimate.')
     for start in range(0, len(t), step):
+        pace.check((start + 1) / len(t))
         now = t[start : start + step, None]
         other = p * _suffix_rates(p, rates, now)
         with quiet():
