@@ -133,7 +133,7 @@ def compare(
                 elif verifiers is None:
                     skipped.add(
                         "left out: pairs of verifier and draft law that do not fit each other "
-                        "(docs/schemes.md)"
+                        "(`laws` of a verifier names those that do)"
                     )
                 elif laws is not None:
                     skipped.add(

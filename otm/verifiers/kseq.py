@@ -26,6 +26,7 @@ import numpy as np
 
 from otm._arrays import (
     Array,
+    as_scalar_or_array,
     at_least_one,
     by_rows,
     clip,
@@ -79,7 +80,7 @@ class KSeq(CurvedVerifier):
 
     >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    >>> round(otm.acceptance(otm.KSeq(), problem), 6), round(float(gamma_star(problem)), 6)
+    >>> round(otm.acceptance(otm.KSeq(), problem), 6), round(gamma_star(problem), 6)
     (0.847597, 1.390388)
     """
 
@@ -145,7 +146,7 @@ def gamma_star(problem: Problem) -> Array:
         problem: a problem with an `IID` law; batches `(..., V)` allowed.
 
     Returns:
-        γ* `(...)` in float64, in [1, min(k, max q/p)], with gradients for tensors that require
+        γ*, a float or `(...)` in float64, in [1, min(k, max q/p)], with gradients for tensors that require
         them. With disjoint supports every γ solves it and γ* = 1.
 
     Raises:
@@ -164,10 +165,10 @@ def gamma_star(problem: Problem) -> Array:
     ...     target=otm.examples.uniform(60, vocabulary=120),
     ...     law=otm.IID(2),
     ... )
-    >>> round(float(gamma_star(problem)), 12)  # r (1 − (1 − 1/r)^k) with r = 2
+    >>> round(gamma_star(problem), 12)  # r (1 − (1 − 1/r)^k) with r = 2
     1.5
     """
-    return gamma_star_curve(problem, [_iid(problem).k])[0]
+    return as_scalar_or_array(gamma_star_curve(problem, [_iid(problem).k])[0])
 
 
 def _iid(problem: object) -> IID:

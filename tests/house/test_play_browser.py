@@ -383,3 +383,51 @@ def test_it_is_one_file_that_asks_nobody(page: Any) -> None:
         )
         == []
     )
+
+
+CHOSEN = """
+for (const [name, value] of arguments[0]) {
+  const menu = document.getElementById(name); menu.value = value; menu.dispatchEvent(new Event("change")); }
+return [document.getElementById("headline").textContent, document.getElementById("swapped").textContent,
+  document.getElementById("preset").value, document.getElementById("verifier").value];
+"""  # noqa: E501
+
+
+def test_menus_keep_the_bars_and_say_what_they_change(page: Any) -> None:
+    def choose(*values: tuple[str, str]) -> list[str]:
+        return list(page.execute_script(CHOSEN, values))
+
+    first = choose(("preset", "a poor draft"), ("law", "i.i.d."), ("k", "3"), ("verifier", "K-SEQ"))
+    assert first[1:] == ["", "…", "K-SEQ"]
+    assert choose(("preset", "a poor draft"))[2] == "a poor draft"
+    assert choose(("size", "2"))[0] != first[0]
+    assert choose(("size", "5"))[0] == choose(("size", "8"), ("size", "5"))[0] == first[0]
+    _, said, _, verifier = choose(("law", "without replacement"))
+    assert verifier == "recursive rejection"
+    assert said.startswith("The verifier is now recursive rejection: K-SEQ does not verify these")
+    assert choose(("verifier", "optimal"))[1] == ""
+
+
+def test_links_lead_somewhere(page: Any) -> None:
+    links = page.execute_script(
+        "return Array.from(document.querySelectorAll('a'), (one) => one.getAttribute('href'))"
+    )
+    assert {"start/install.md", "index.md"} <= set(links)  # .html, where it is part of the site
+    assert all((PAGE.parent / link).is_file() for link in links)
+
+
+def test_it_is_dark_where_the_system_is(page: Any) -> None:
+    """Every ink stands out from its ground by 4.5 to 1 at least, as WCAG asks."""
+    contrast = """
+      const luminance = (colour) => { const [r, g, b] = colour.match(/[\\d.]+/g).map((v) => v / 255).map(
+        (v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b; };
+      const ratio = (a, b) => (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+      const ground = luminance(getComputedStyle(document.body).backgroundColor);
+      const inks = [...document.querySelectorAll("h1, h2, p, label, footer, a")].map((one) => getComputedStyle(one).color);
+      return [ground, Math.min(...inks.map((ink) => ratio(luminance(ink), ground)))];
+    """  # noqa: E501
+    for scheme, dark in (("dark", True), ("light", False)):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        ground, least = page.execute_script(contrast)
+        assert (ground < 0.1) == dark and least >= 4.5
