@@ -126,7 +126,7 @@ class SelectThenRejectRule(Conditional):
 
     num_uniforms = 3  # one for the selection, one for the accept step, one for the residual draw
 
-    selection: Selection
+    selection: Selection = dataclasses.field(repr=False)
     law: NDArray[np.float64]
     keep: NDArray[np.float64]
     residual: NDArray[np.float64]
