@@ -19,7 +19,14 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from otm.errors import InvalidParameter, ShapeMismatch
-from otm.pmf import check_confidence, check_count, check_instance, check_real
+from otm.pmf import (
+    check_confidence,
+    check_count,
+    check_instance,
+    check_real,
+    plain_integers,
+    plain_reals,
+)
 from otm.sequence.best_first import WeightedPath, grown_best_first, tree_of_paths
 from otm.sequence.decoder import (
     DraftTree,
@@ -164,11 +171,13 @@ def noise_tokens(
     """
     start = check_step_arguments(decoder, draft=draft, target=target, context=context)
     check_instance(decoder, NoiseTree, name="decoder")
-    if len(noises) < 2:
+    if not isinstance(noises, Sequence) or len(noises) < 2:
         raise InvalidParameter(
-            f"An interval needs at least two noises; got {len(noises)}. Pass SharedNoise(seed) for "
-            "several seeds."
+            f"An interval needs at least two noises, in a list; got {noises!r:.80}. Pass "
+            "SharedNoise(seed) for several seeds."
         )
+    for noise in noises:
+        check_instance(noise, SharedNoise, name="each noise")
     found = tokens_by_noise(
         decoder, draft=draft, target=target, contexts=[start] * len(noises), noises=noises
     )
@@ -307,17 +316,17 @@ def fit_scale(rows: ArrayLike, tokens: ArrayLike, *, confidence: float = 0.95) -
     >>> round(found.value, 6), round(1 / float(np.log(3)), 6)
     (0.910239, 0.910239)
     """
-    values, chosen = np.asarray(rows, dtype=np.float64), np.asarray(tokens)
+    values = plain_reals(rows, "rows").astype(np.float64)
+    chosen = plain_integers(tokens, "tokens")
     if values.ndim != 2 or chosen.shape != values.shape[:1]:
         raise ShapeMismatch(
             f"There must be rows (n, V) and a token for each, (n,); got shapes {values.shape} and "
             f"{chosen.shape}. Take both from belief_rows."
         )
     level = check_confidence(confidence)
-    whole = np.issubdtype(chosen.dtype, np.integer)
-    if not whole or not np.all((chosen >= 0) & (chosen < values.shape[1])):
+    if not np.all((chosen >= 0) & (chosen < values.shape[1])):
         raise InvalidParameter(
-            f"tokens must be integers in [0, {values.shape[1]}); others are among them. Pass the "
+            f"tokens must be in [0, {values.shape[1]}); others are among them. Pass the "
             "place of each token in its row."
         )
     least = values.max(axis=1, keepdims=True) - values  # ≥ 0: how far behind the first each is
