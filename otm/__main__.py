@@ -55,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ## `Maximal()`: lossless...
     0
     """
+    if sys.stdout is None:  # closed by whoever started the process
+        print("otm: the standard output is closed. Send it somewhere.", file=sys.stderr)
+        return 2
     escape_unencodable()
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words and words[0] in OWN:

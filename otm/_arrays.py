@@ -9,7 +9,8 @@ from __future__ import annotations
 import concurrent.futures as cf
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import array_api_compat
@@ -30,6 +31,8 @@ CHUNK_ELEMENTS = 1 << 19
 CHUNK_ON_DEVICE = 1 << 24  # a device needs enough work per call: a dozen temporaries of 128 MB
 
 BLOCK = 256  # about √V at the vocabularies of language models
+
+_SHOWN = 8  # entries of a row that a repr prints
 
 _WORTH_A_THREAD = 1 << 16  # elements
 
@@ -363,6 +366,33 @@ def _by_rows(function: Callable[..., Array], arrays: Sequence[Array], threads: i
 def as_scalar_or_array(array: Array) -> Any:
     """Return a 0-dimensional result as a Python float unless it carries a gradient."""
     return float(array) if array.ndim == 0 and not tracks_gradient(array) else array
+
+
+def brief_repr(instance: Any) -> str:
+    """Return the repr of a dataclass with its floats to 12 digits and no more than short rows.
+
+    Ends that are rounded outward by parts in 1e15 read as the numbers that they bound.
+
+    >>> import otm
+    >>> otm.Problem(draft=[0.1 + 0.2, 0.7], target=[0.5, 0.5], law=otm.IID(2))
+    Problem(draft=[0.3, 0.7], target=[0.5, 0.5], law=IID(k=2))
+    """
+    shown = (f"{f.name}={_brief(getattr(instance, f.name))}" for f in fields(instance) if f.repr)
+    return f"{type(instance).__name__}({', '.join(shown)})"
+
+
+def _brief(value: Any) -> str:
+    """Return a short row, or a float, as one reads it, and of a large array shape and dtype."""
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    if not hasattr(value, "dtype"):
+        return repr(value) if not isinstance(value, Mapping) else f"<{len(value)} entries>"
+    if value.ndim == 0:
+        return _brief(value.item())
+    if value.ndim > 1 or len(value) > _SHOWN:
+        dtype = str(value.dtype).removeprefix("torch.")
+        return f"<{' × '.join(map(str, value.shape))} {dtype}>"
+    return f"[{', '.join(f'{x:.12g}' for x in to_numpy(untracked(value)).tolist())}]"
 
 
 def inverse_cdf(mass: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:

@@ -4,7 +4,9 @@ to rounding.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import importlib
 import importlib.util
 import logging
@@ -13,8 +15,9 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, final
 
+_DIGEST = hashlib.sha256().digest_size
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _LOGGER = logging.getLogger(__name__)
@@ -51,7 +54,8 @@ def compile_once(
         ):  # no folder to keep it in: neither the package's nor the user's can be written
             return cast(Function, njit(list(signatures) or None, **options)(function))
         folders = (Path(function.__code__.co_filename).parent, _ENGINE)
-        kept._cache._cache_file._source_stamp = tuple(map(_stamp, folders))
+        files = kept._cache._cache_file
+        kept._cache._cache_file = _SealedFiles(files, repr(tuple(map(_stamp, folders))).encode())
         for one in signatures:
             kept.compile(one)
         if signatures:
@@ -59,6 +63,38 @@ def compile_once(
         return cast(Function, kept)
 
     return wrap
+
+
+@final
+class _SealedFiles:
+    """Numba's compiled code on disk, a file a signature, behind a digest of it and its sources.
+
+    Numba keeps no digest: one flipped bit of its own files may end the process.
+    """
+
+    def __init__(self, files: Any, sources: bytes) -> None:
+        self._files, self._sources = files, sources + files._version.encode()
+
+    def load(self, key: object) -> Any:
+        """Return what was saved, None where there is nothing, or nothing that is whole."""
+        with contextlib.suppress(FileNotFoundError):
+            content = self._path(key).read_bytes()
+            if content.startswith(self._digest(content[_DIGEST:])):
+                return pickle.loads(content[_DIGEST:])
+        return None
+
+    def save(self, key: object, data: object) -> None:
+        """Write a file at once, or raise `OSError`."""
+        content = self._files._dump(data)
+        with self._files._open_for_write(self._path(key)) as file:
+            file.write(self._digest(content) + content)
+
+    def _path(self, key: object) -> Path:
+        name = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+        return Path(self._files._index_path).with_suffix(f".{name}.nbc")
+
+    def _digest(self, content: bytes) -> bytes:
+        return hashlib.sha256(self._sources + content).digest()
 
 
 @functools.cache
@@ -84,20 +120,15 @@ def compiled(name: str) -> ModuleType | None:
     try:
         module = importlib.import_module(name)
         module.try_out()
-    except ImportError:
-        _LOGGER.debug("%s: numba is not installed, NumPy computes", name)
-        return None
-    except (
-        OSError,
-        EOFError,
-        pickle.UnpicklingError,
-    ) as error:  # what numba keeps on disk cannot be written, or read again
+    except Exception as error:  # NumPy computes, whatever ails compiled code
+        if isinstance(error, ModuleNotFoundError) and error.name == "numba":
+            _LOGGER.debug("%s: numba is not installed, NumPy computes", name)
+            return None
         _unusable.add(name)
         warnings.warn(
             f"{name} is left out, and NumPy computes, at a third of the speed or less, because "
-            "numba's compiled files cannot be "
-            f"used: {error!r}. Make room for them, delete damaged ones, or set NUMBA_CACHE_DIR to "
-            "another folder.",
+            f"numba's compiled code cannot be had: {error!r}. Make room for its files, or set "
+            "NUMBA_CACHE_DIR to a folder of your own: whoever can write there executes code.",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -18,6 +18,7 @@ from otm._arrays import (
 )
 from otm.overlap.gradient import attach_curve_gradient
 from otm.pmf import align_pair, as_pmfs, check_real
+from otm.problem import keyword_only
 
 __all__ = ["harmonic_mean_distance", "hockey_stick", "kl_divergence", "total_variation"]
 
@@ -29,6 +30,7 @@ def __dir__() -> list[str]:
 _LEAST_RATIO = 1e-300  # a quotient below it may be subnormal and have few digits
 
 
+@keyword_only("otm.divergences.total_variation(draft=p, target=q)")
 def total_variation(*, draft: object, target: object) -> Array:
     """Return the total variation distance, 1 minus the best single-draft acceptance.
 
@@ -55,6 +57,7 @@ def total_variation(*, draft: object, target: object) -> Array:
     return as_scalar_or_array(_rejected_above(1.0, value, p, q))
 
 
+@keyword_only("otm.divergences.kl_divergence(draft=p, target=q)")
 def kl_divergence(*, draft: object, target: object) -> Array:
     """Return the relative entropy of the target with respect to the draft, in nats.
 
@@ -81,6 +84,7 @@ def kl_divergence(*, draft: object, target: object) -> Array:
     return as_scalar_or_array(by_rows(lambda p, q: total(divergence_term(q, p))[None], p, q)[0])
 
 
+@keyword_only("otm.divergences.harmonic_mean_distance(draft=p, target=q)")
 def harmonic_mean_distance(*, draft: object, target: object) -> Array:
     """Return one minus the summed harmonic means of the masses.
 
@@ -106,6 +110,7 @@ def harmonic_mean_distance(*, draft: object, target: object) -> Array:
     return as_scalar_or_array(by_rows(lambda p, q: _harmonic(p, q)[None], p, q)[0])
 
 
+@keyword_only("otm.divergences.hockey_stick(draft=p, target=q, level=t)")
 def hockey_stick(*, draft: object, target: object, level: float) -> Array:
     """Return the hockey-stick divergence of the target from the draft at one level.
 

@@ -25,9 +25,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import to_numpy
 from otm.errors import ShapeMismatch
-from otm.pmf import as_pmf, check_real
+from otm.pmf import check_real, host_pmf
 from otm.statistics import Estimate
 
 _CONCENTRATIONS = (10.0, 100.0, 1000.0)
@@ -82,7 +81,7 @@ def samples_needed(mass: NDArray[Any], *, detect: float, false_alarm: float, mis
     >>> samples_needed(np.array([0.5, 0.5]), detect=0.02, false_alarm=1e-9, missed=1e-3)
     77769
     """
-    target = to_numpy(as_pmf(mass, name="mass"))
+    target = host_pmf(mass, name="mass")
     if target.ndim > 1:
         raise ShapeMismatch(
             f"samples_needed plans for one distribution (V,); mass has shape {target.shape}. Plan "

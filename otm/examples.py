@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array
 from otm.errors import InvalidDistribution, InvalidParameter
-from otm.pmf import check_count, check_real, check_rng, plain_reals
+from otm.pmf import RNGLike, check_count, check_real, check_rng, plain_reals
 
 __all__ = [
     "bernoulli",
@@ -107,7 +107,7 @@ def zipf(num_tokens: int, *, exponent: float = 1.0) -> NDArray[np.float64]:
 def dirichlet(
     num_tokens: int,
     *,
-    rng: np.random.Generator,
+    rng: RNGLike,
     concentration: float = 1.0,
     rows: int | None = None,
 ) -> NDArray[np.float64]:
@@ -115,7 +115,7 @@ def dirichlet(
 
     Args:
         num_tokens: V ≥ 1.
-        rng: the source of randomness.
+        rng: a NumPy generator, or a seed of one.
         concentration: > 0; 1 is uniform on the simplex, small values are peaked.
         rows: number of distributions, or None for a single one.
 
@@ -135,12 +135,13 @@ def dirichlet(
     """
     size = check_count(num_tokens, name="num_tokens")
     alpha = check_real(concentration, name="concentration", low=0.0, high=1e300, open_low=True)
-    check_rng(rng)
+    generator = check_rng(rng)
     shape = (size,) if rows is None else (check_count(rows, name="rows"), size)
     # In the log domain: with concentrations of 1e-3 plain gamma variates underflow to a row of
     # zeros. G(a) = G(a + 1)·U^{1/a} in law.
     logs = (
-        np.log(rng.standard_gamma(alpha + 1.0, size=shape)) + np.log1p(-rng.random(shape)) / alpha
+        np.log(generator.standard_gamma(alpha + 1.0, size=shape))
+        + np.log1p(-generator.random(shape)) / alpha
     )
     weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
     mass: NDArray[np.float64] = weights / weights.sum(axis=-1, keepdims=True)

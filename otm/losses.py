@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm._arrays import Array, normalised_excess, to_numpy
+from otm._arrays import Array, brief_repr, normalised_excess, to_numpy, unit_rows
 from otm.drafts import IID, Law
 from otm.drafts.curve_cut import CurveLaw, check_curve_law
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
 from otm.logits import Processing
-from otm.pmf import as_pmf, check_choice, check_count, check_instance, plain_array
-from otm.problem import Problem, refuse_gradients
+from otm.pmf import check_choice, check_count, check_instance, host_pmf, plain_array
+from otm.problem import Problem, keyword_only, refuse_gradients
 from otm.tabular import OneTable, Table
 from otm.verbs import acceptance, optimal_acceptance
 from otm.verifiers.base import Verifier
@@ -190,14 +190,16 @@ def acceptance_losses(
     check_instance(target, Processing, name="target")
     logits = plain_array(draft_logits, "draft_logits")
     others = plain_array(target_logits, "target_logits")
-    p, q, logits = (_host(rows) for rows in (draft(logits), target(others), logits))
+    p, q = _host(draft(logits)), _host(target(others))
     if p.shape != q.shape:
         raise ShapeMismatch(
             f"Both sides need logits of one shape; they have {p.shape} and {q.shape}. Align the "
             "vocabularies."
         )
     shape, width = p.shape[:-1], p.shape[-1]
-    p, q, logits = (rows.reshape(-1, width) for rows in (p, q, logits))
+    p, q, logits = (
+        rows.reshape(-1, width) for rows in (p, q, np.asarray(to_numpy(logits), np.float64))
+    )
     known, drawn = np.isfinite(logits), p > 0
     in_vocabulary, in_reach = (np.where(tokens, q, 0.0).sum(-1) for tokens in (known, drawn))
     optimum = _optimum(p, q, drafts)
@@ -238,7 +240,7 @@ def acceptance_losses(
 
 
 def _host(array: Array) -> NDArray[np.float64]:
-    return np.asarray(to_numpy(array), np.float64)
+    return np.asarray(to_numpy(unit_rows(array)))
 
 
 def _optimum(p: Array, q: Array, law: Law) -> NDArray[np.float64]:
@@ -284,7 +286,7 @@ def best_temperature(
     drafts = check_curve_law(law).of_size(k)
     check_instance(draft, Processing, name="draft")
     logits = plain_array(draft_logits, "draft_logits")
-    q = _host(as_pmf(target, name="target"))
+    q = host_pmf(target, name="target")
 
     def mean(temperatures: NDArray[np.float64]) -> NDArray[np.float64]:
         heated = dataclasses.replace(draft, temperature=float(temperatures[0]))
@@ -326,6 +328,7 @@ def _best_by_row(
     return found
 
 
+@keyword_only("otm.losses.best_ranked_acceptance(draft=p, target=q)")
 def best_ranked_acceptance(*, draft: object, target: object) -> float:
     """Return the largest acceptance of one draft that ranks the tokens as this one does.
 
@@ -358,7 +361,7 @@ def best_ranked_acceptance(*, draft: object, target: object) -> float:
     >>> round(best_ranked_acceptance(draft=[0.9, 0.06, 0.04], target=[0.5, 0.2, 0.3]), 12)
     0.95
     """
-    p, q = _host(as_pmf(draft, name="draft")), _host(as_pmf(target, name="target"))
+    p, q = host_pmf(draft, name="draft"), host_pmf(target, name="target")
     if p.ndim != 1 or p.shape != q.shape:
         raise ShapeMismatch(
             f"draft and target must be single rows of one length; they have shapes {p.shape} and "
@@ -448,14 +451,14 @@ def top_mass(target: object, *, k: int) -> NDArray[np.float64]:
     array(0.9)
     """
     count = check_count(k, name="k")
-    q = _host(as_pmf(target, name="target"))
+    q = host_pmf(target, name="target")
     if count >= q.shape[-1]:
         return np.ones(q.shape[:-1])
     return np.asarray(np.minimum(np.partition(q, -count, axis=-1)[..., -count:].sum(-1), 1.0))
 
 
 @final
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Rounding:
     """What it does to draw drafts from rounded probabilities and to verify with exact ones.
 
@@ -471,7 +474,10 @@ class Rounding:
     acceptance: NDArray[np.float64]
     gain: NDArray[np.float64]
 
+    __repr__ = brief_repr
 
+
+@keyword_only("otm.losses.draft_rounding(draft=p, target=q)")
 def draft_rounding(
     *, draft: object, target: object, dtype: Literal["bfloat16", "float16"] = "bfloat16"
 ) -> Rounding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from otm.pmf import check_confidence, check_count, check_rng
+from otm.pmf import RNGLike, check_confidence, check_count, check_rng
 from otm.problem import Problem
 from otm.results import Definition
 from otm.statistics import Estimate, binomial_interval
@@ -17,7 +17,7 @@ def estimate(
     problem: Problem,
     *,
     samples: int,
-    rng: np.random.Generator,
+    rng: RNGLike,
     confidence: float = 0.95,
     by: Definition = "membership",
 ) -> Estimate:
@@ -27,7 +27,7 @@ def estimate(
         verifier: any of `otm.verifiers.VERIFIERS`.
         problem: one pair of distributions `(V,)`.
         samples: number of independent draws ≥ 1.
-        rng: the source of randomness.
+        rng: a NumPy generator, or a seed of one.
         confidence: coverage of the interval, in (0, 1); it holds for every sample size, not only
             asymptotically.
         by: which acceptance.
@@ -50,8 +50,8 @@ def estimate(
     count = check_count(samples, name="samples")
     level = check_confidence(confidence)
     definition = check_definition(by)
-    check_rng(rng)
-    hits = count_accepted(prepare(verifier, problem), count, rng, definition)
+    generator = check_rng(rng)
+    hits = count_accepted(prepare(verifier, problem), count, generator, definition)
     return binomial_interval(hits, count, confidence=level, quantity=f"acceptance by {definition}")
 
 

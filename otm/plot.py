@@ -53,7 +53,7 @@ def curves(
     problem: Problem | Comparison,
     *,
     verifiers: Sequence[Verifier] | None = None,
-    k: Iterable[int] = range(1, 9),
+    k: int | Iterable[int] = range(1, 9),
     samples: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import array_api_compat
 import numpy as np
@@ -32,9 +32,13 @@ from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 
 Kind = TypeVar("Kind")
 
+RNGLike: TypeAlias = np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | int
+"""What randomness is drawn from: a generator, which goes on, or a seed, which begins anew."""
+
 SUM_TOLERANCE_FLOAT64 = 1e-9
 _LARGEST_COUNT = 2**53
 SUM_TOLERANCE_FLOAT32 = 3e-5  # a float32 softmax over 128,256 tokens misses 1 by up to 7e-6
+_WIDENED = ", as a float32 softmax does that was widened to float64: pass it in float32"
 # What a division by the sum, itself rounded, leaves of a float32 row's distance from 1: such a row
 # has passed the gate before, and dividing it again would only round it again. Sums of such rows are
 # divided out in float64 wherever they are used.
@@ -66,13 +70,29 @@ def as_pmf(values: object, *, name: str) -> Array:
     return as_pmfs({name: values})[0]
 
 
-def as_pmfs(named: Mapping[str, object], *, gradients: bool = False) -> list[Array]:
+def host_pmf(values: object, *, name: str) -> NDArray[np.float64]:
+    """Return `as_pmf` in float64 on the host, float32 rows divided by their sums there.
+
+    >>> import numpy as np
+    >>> host_pmf(np.float32([0.1, 0.2, 0.7]), name="draft").sum()
+    np.float64(1.0)
+    """
+    return np.asarray(to_numpy(unit_rows(as_pmf(values, name=name))))
+
+
+def as_pmfs(named: Mapping[str, Any], *, gradients: bool = False) -> list[Array]:
     """Return `as_pmf` of several distributions by name, waiting for a device once.
 
     >>> as_pmfs({"draft": [0.25, 0.75], "target": [1, 0]})[1]
     array([1., 0.])
     """
     arrays = as_rows(named, gradients=gradients)
+    labels = [value.axes[-1] for value in named.values() if hasattr(value, "iloc")]
+    if any(not labels[0].equals(other) for other in labels[1:]):
+        raise ShapeMismatch(
+            f"{' and '.join(named)} must name the same tokens in one order; the indices of these "
+            "pandas objects differ. Call target.reindex(draft.index), or .to_numpy() on both."
+        )
     with quiet():
         sums = [total(array) for array in arrays]
         asked = [
@@ -138,7 +158,7 @@ def _checked(given: Array, given_sums: Array, extremes: Sequence[float], name: s
         offending = float(flat[int(xp.argmax(xp.abs(flat - 1)))])
         raise InvalidDistribution(
             f"{name} must sum to 1 within {tolerance:g} over its last axis; it sums to "
-            f"{offending:.12g}. "
+            f"{offending:.12g}{_WIDENED if worst <= SUM_TOLERANCE_FLOAT32 else ''}. "
             "Call otm.normalise if rescaling is what you mean."
         )
     # also where every sum is 1: the gradient is that of p/Σp, whatever the sums round to
@@ -457,17 +477,19 @@ def settle_counts(instance: object, **minimum: int) -> None:
 
 
 def check_counts(values: Any, *, name: str, minimum: int = 1) -> list[int]:
-    """Return integers as a list, at least one of them, each of at least `minimum`.
+    """Return integers, or one, as a list, at least one of them, each of at least `minimum`.
 
-    >>> check_counts((1, 2), name="num_drafts")
-    [1, 2]
+    >>> check_counts((1, 2), name="num_drafts"), check_counts(2, name="num_drafts")
+    ([1, 2], [2])
     """
     counts = check_sequence(values, name=name, minimum=minimum)
     return [check_count(count, name=name, minimum=minimum) for count in counts]
 
 
 def check_sequence(values: Any, *, name: str, minimum: int = 1) -> list[Any]:
-    """Return a sequence as a list, at least one thing in it, or say `minimum` might be."""
+    """Return a sequence, or one number, as a list that is not empty; `minimum` might be in it."""
+    if isinstance(values, int | float | np.number):
+        return [values]
     try:
         found = [] if isinstance(values, bytes) else list(values)
     except (TypeError, RuntimeError) as error:  # arrays without axes; tensors without data
@@ -483,19 +505,23 @@ def check_sequence(values: Any, *, name: str, minimum: int = 1) -> list[Any]:
     return found
 
 
-def check_rng(rng: object) -> np.random.Generator:
-    """Return `rng`, which must be a NumPy generator: no sampler makes one of its own.
+def check_rng(rng: Any) -> np.random.Generator:
+    """Return a NumPy generator: the one given, or `numpy.random.default_rng` of a seed.
 
-    >>> import numpy as np
-    >>> check_rng(np.random.default_rng(0)).random() < 1
+    None, which would take the system's entropy, is refused: what was drawn could not be had again.
+
+    >>> check_rng(0).random() == check_rng(np.random.default_rng(0)).random()
     True
     """
-    if not isinstance(rng, np.random.Generator):
+    whole = isinstance(rng, int | np.integer) and not isinstance(rng, bool) and rng >= 0
+    if not whole and not isinstance(
+        rng, np.random.Generator | np.random.BitGenerator | np.random.SeedSequence
+    ):
         raise InvalidParameter(
-            f"rng must be a numpy.random.Generator; got {rng!r}. Pass np.random.default_rng(0), "
-            "say."
+            f"rng must be a numpy.random.Generator, or a seed ≥ 0 of one; got {rng!r:.80}. Pass "
+            "rng=0, say."
         )
-    return rng
+    return np.random.default_rng(rng)
 
 
 def check_real(

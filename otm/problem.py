@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from otm._arrays import Array, to_numpy, tracks_gradient, unit_rows
+from otm._arrays import Array, brief_repr, to_numpy, tracks_gradient, unit_rows
 from otm.drafts.base import Law
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
 from otm.pmf import as_pmfs
@@ -20,26 +20,29 @@ _Answer = TypeVar("_Answer")
 
 def keyword_only(
     call: str,
+    *,
+    reason: str = "draft and target are keyword-only, because the literature swaps p and q",
 ) -> Callable[[Callable[_Arguments, _Answer]], Callable[_Arguments, _Answer]]:
-    """Refuse draft and target by position, with the reason: acceptance is not symmetric in them.
+    """Refuse arguments by position, of other names or left out, with the reason and the right call.
 
     Args:
         call: how it is called instead.
+        reason: why it is called so.
     """
 
     def around(function: Callable[_Arguments, _Answer]) -> Callable[_Arguments, _Answer]:
-        kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
-        # self, of a method
-        most = sum(kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
-
         @functools.wraps(function)
         def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
-            if len(args) > most:
-                raise InvalidParameter(
-                    "draft and target are keyword-only, because the literature swaps p and q; got "
-                    f"{len(args) - most} by position. Call {call}."
-                )
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except TypeError:
+                try:
+                    inspect.signature(function).bind(*args, **kwargs)
+                except TypeError as error:
+                    raise InvalidParameter(
+                        f"{reason}; this call has a fault: {error}. Call {call}."
+                    ) from None
+                raise
 
         return checked
 
@@ -80,6 +83,8 @@ class Problem:
     target: Array
     law: Law
 
+    __repr__ = brief_repr
+
     @keyword_only("otm.Problem(draft=p, target=q, law=otm.IID(k))")
     def __init__(self, *, draft: object, target: object, law: Law) -> None:
         if not isinstance(law, Law):
@@ -92,13 +97,6 @@ class Problem:
         object.__setattr__(self, "draft", p)
         object.__setattr__(self, "target", q)
         object.__setattr__(self, "law", law)
-
-    def __repr__(self) -> str:
-        shape = ", ".join(str(n) for n in (*self.batch_shape, self.num_tokens))
-        return (
-            f"Problem(shape=({shape}), dtype={str(self.target.dtype).removeprefix('torch.')}, "
-            f"law={self.law!r})"
-        )
 
     @property
     def num_tokens(self) -> int:

@@ -20,7 +20,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from otm import drawing
-from otm._arrays import Array
+from otm._arrays import Array, brief_repr
 from otm.tabular import OneTable, Table
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def __dir__() -> list[str]:
 Floats = NDArray[np.float64]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Certified(abc.ABC):  # abstract by intent: each certificate says what attains its ends
     """A quantity between two proven ends, rounded outward: it is never outside of them.
 
@@ -46,6 +46,8 @@ class Certified(abc.ABC):  # abstract by intent: each certificate says what atta
 
     lower: Array
     upper: Array
+
+    __repr__ = brief_repr
 
     @property
     def value(self) -> Array:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from otm._arrays import Array, as_scalar_or_array, clip, namespace, tracks_gradient
 from otm.drafts.base import CountedLaw, Law, padded, readable
 from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import check_count, check_rng
-from otm.problem import Problem, check_problem, refuse_gradients
+from otm.pmf import RNGLike, check_count, check_rng
+from otm.problem import Problem, check_problem, keyword_only, refuse_gradients
 from otm.results import Coupling, Definition, Samples
 from otm.verifiers.base import (
     Conditional,
@@ -32,6 +32,7 @@ MAX_ENTRIES = 1 << 27
 _UNIFORMS_AT_ONCE = 1 << 21
 
 
+@keyword_only("otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(k)))")
 def optimal_acceptance(problem: Problem) -> Array:
     """Return the largest acceptance that any lossless verifier can reach on this problem.
 
@@ -72,7 +73,10 @@ def optimal_acceptance(problem: Problem) -> Array:
     return as_scalar_or_array(law.optimal_value(problem.draft, problem.target))
 
 
-def optimal_acceptance_curve(problem: Problem, *, k: Iterable[float]) -> Array:
+@keyword_only(
+    "otm.optimal_acceptance_curve(otm.Problem(draft=p, target=q, law=otm.IID(1)), k=[1, 2])"
+)
+def optimal_acceptance_curve(problem: Problem, *, k: float | Iterable[float]) -> Array:
     """Return the optimal acceptance for each number of drafts, sharing the work between them.
 
     Args:
@@ -156,6 +160,7 @@ def prepare(verifier: Verifier, problem: Problem) -> Rule:
     return verifier.prepare(problem.single(purpose=f"Preparing {verifier!r}"))
 
 
+@keyword_only("otm.acceptance(otm.KSeq(), otm.Problem(draft=p, target=q, law=otm.IID(k)))")
 def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "membership") -> Array:
     """Return the exact acceptance of a verifier.
 
@@ -194,8 +199,15 @@ def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "member
     return as_scalar_or_array(clip(verifier.acceptance(problem, check_definition(by)), 0.0, 1.0))
 
 
+@keyword_only(
+    "otm.acceptance_curve(otm.KSeq(), otm.Problem(draft=p, target=q, law=otm.IID(1)), k=[1, 2])"
+)
 def acceptance_curve(
-    verifier: Verifier, problem: Problem, *, k: Iterable[float], by: Definition = "membership"
+    verifier: Verifier,
+    problem: Problem,
+    *,
+    k: float | Iterable[float],
+    by: Definition = "membership",
 ) -> Array:
     """Return the exact acceptance of a verifier for each number of drafts, sharing the work.
 
@@ -348,14 +360,14 @@ def output_marginal(verifier: Verifier, problem: Problem) -> NDArray[np.float64]
     return law
 
 
-def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Generator) -> Samples:
+def sample(verifier: Verifier, problem: Problem, *, size: int, rng: RNGLike) -> Samples:
     """Draw drafts and run the verifier's published steps on them.
 
     Args:
         verifier: any of `otm.verifiers.VERIFIERS`.
         problem: one pair of distributions `(V,)`.
         size: number of independent draws ≥ 1.
-        rng: the source of randomness.
+        rng: a NumPy generator, or a seed of one.
 
     Returns:
         Samples(drafts `(size, k)`, output `(size,)`, accepted `(size,)`); where the number of

@@ -217,3 +217,22 @@ def test_logits_near_the_largest_number_are_those_that_they_stand_for(
     assert found == pytest.approx(
         otm.losses.acceptance_losses(near, [0.0, 1.0, 2.0], k=k).mean(), abs=1e-12
     )
+
+
+def test_float32_is_taken_as_a_problem_takes_it() -> None:
+    draft, target = np.float32([0.1, 0.2, 0.7]), np.float32([0.3, 0.3, 0.4])
+    problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
+    rounding = losses.draft_rounding(draft=draft, target=target)
+    attained = float(rounding.acceptance - rounding.gain)
+    assert attained == pytest.approx(otm.acceptance(otm.Maximal(), problem), abs=1e-15)
+    best = otm.optimal_acceptance(problem.with_law(otm.TopK(2)))
+    top = losses.top_mass(draft, k=2)
+    assert top == pytest.approx(
+        float(draft[1:].sum(dtype=float) / draft.sum(dtype=float)), abs=1e-15
+    )
+    assert losses.top_mass(target, k=2) == pytest.approx(best, abs=1e-15)
+    logits = np.float32([1, 2, 3.3]), np.float32([2, 1, 0.5])
+    found = losses.acceptance_losses(*logits)
+    exact = losses.acceptance_losses(*(each.astype(float) for each in logits))
+    assert float(found.acceptance) == pytest.approx(float(exact.acceptance), abs=1e-7)
+    assert losses.best_temperature(logits[0], [0.5, 0.25, 0.25])[1] <= 1.0

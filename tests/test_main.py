@@ -41,3 +41,11 @@ def test_as_a_module() -> None:
     assert done.stdout.startswith(
         "## `benchmarks.corpus.one_token:accept_everything`: not lossless"
     )
+
+
+def test_a_closed_standard_output_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)  # as after `>&-` in a shell
+    assert main(["completion", "bash"]) == 2
+    assert capsys.readouterr().err == "otm: the standard output is closed. Send it somewhere.\n"

@@ -38,7 +38,7 @@ from otm.audit.sequence_audit import (
     enumerate_models,
     integrate_blocks,
 )
-from otm.pmf import check_count, check_counts, check_rng
+from otm.pmf import RNGLike, check_count, check_counts, check_rng
 from otm.sequence.models import LanguageModel, TableModel
 from otm.tracing.answers import CandidateFailure, naming_failures
 
@@ -310,7 +310,7 @@ def sampled_blocks(
     draft: LanguageModel,
     target: LanguageModel,
     num_drafts: int,
-    rng: np.random.Generator,
+    rng: RNGLike,
     context: Sequence[int] = (),
     errors: Errors = USUAL,
 ) -> SampledAudit:
@@ -348,10 +348,10 @@ def sampled_blocks(
     ... ).verdict
     'not lossless'
     """
-    check_rng(rng)
+    generator = check_rng(rng)
     if not isinstance(candidate, ManyBlocksCandidate):
         candidate = as_kind(candidate, BlockCandidate)
-    return candidate.sampled(Models(draft, target, num_drafts, context), rng, errors)
+    return candidate.sampled(Models(draft, target, num_drafts, context), generator, errors)
 
 
 def _by_length(tables: Tables, num_tokens: int) -> list[NDArray[np.float64]]:

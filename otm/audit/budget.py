@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from otm._time import WAITING, Stopwatch
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, check_real
-from otm.tracing.stopwatch import WAITING, Stopwatch
 
 DETECT = 0.02
 """Total variation that samples of one token, a block or a log are planned to find."""

@@ -35,7 +35,7 @@ from otm.audit.report import PASSED, SingleAudit
 from otm.drafts import Law
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, ShapeMismatch, TooLarge
-from otm.pmf import as_pmf, check_count, check_counts, check_instance, check_real
+from otm.pmf import check_count, check_counts, check_instance, check_real, host_pmf
 from otm.tracing.answers import (
     CandidateFailure,
     integer_of,
@@ -129,7 +129,7 @@ class Scope:
 def _check_pair(draft: object, target: object) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return two tables of next-token laws, by last token or of one row each."""
     p, q = (
-        np.atleast_2d(np.asarray(as_pmf(rows, name=name), dtype=np.float64))
+        np.atleast_2d(host_pmf(rows, name=name))
         for rows, name in ((draft, "draft"), (target, "target"))
     )
     num_tokens = q.shape[-1]

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
+from otm._time import Stopwatch
 from otm.audit.budget import DETECT_END_TO_END, Errors, check_errors
 from otm.audit.candidate import Check, FunctionCandidate, Scope
 from otm.audit.coverage import Coverage
@@ -33,13 +34,12 @@ from otm.audit.integration import IntegratedAudit, Next, Row, check_tolerance, c
 from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit, audit_of_draws
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, TooLarge, Unsupported
-from otm.pmf import check_count, check_real, check_rng
+from otm.pmf import RNGLike, check_count, check_real, check_rng
 from otm.tracing.answers import CandidateFailure, Failed, outcome_of
 from otm.tracing.branching import TracedLaw, contradicts_samples, trace
 from otm.tracing.execution import TraceAborted
 from otm.tracing.intercept.interception import preserved
 from otm.tracing.output_law import CONTRADICTED
-from otm.tracing.stopwatch import Stopwatch
 
 MOST_SAMPLES = 200_000
 """Largest plan of samples: code that decodes is slow."""
@@ -110,7 +110,7 @@ def joint(
     instance: str,
     covered: tuple[str, ...],
     not_covered: tuple[str, ...],
-    rng: np.random.Generator,
+    rng: RNGLike,
     tolerance: float | None,
     errors: Errors,
     seconds: float,
@@ -128,7 +128,7 @@ def joint(
     """
     branching = check_real(seconds, name="seconds", low=0.0)
     check_errors(errors)
-    check_rng(rng)
+    generator = check_rng(rng)
     num_tokens, size = len(targets[0](())), len(targets) * length
     if num_tokens ** min(size, MAX_SEQUENCES.bit_length()) > MAX_SEQUENCES:
         raise TooLarge(
@@ -174,8 +174,8 @@ def joint(
         reason = str(error)
 
     def draw(size: int) -> Drawn:
-        with preserved(seed=int(rng.integers(2**31))):
-            texts = [_text(value(np.empty(0)), laws, length, rng) for _ in range(size)]
+        with preserved(seed=int(generator.integers(2**31))):
+            texts = [_text(value(np.empty(0)), laws, length, generator) for _ in range(size)]
         columns: tuple[NDArray[np.int64], ...] = tuple(np.transpose(texts))
         return Drawn(np.ravel_multi_index(columns, target_law.shape))
 

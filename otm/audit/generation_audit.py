@@ -37,7 +37,7 @@ from otm.audit.end_to_end import (
 from otm.audit.integration import Next
 from otm.errors import InvalidParameter
 from otm.logits import Processing
-from otm.pmf import as_pmf, check_count, check_instance, plain_integers
+from otm.pmf import RNGLike, check_count, check_instance, host_pmf, plain_integers
 from otm.sequence.models import OneByOne
 from otm.tracing.branching import MOST_SECONDS
 
@@ -75,7 +75,7 @@ class ToyOutput:
     cache: ToyCache | None
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ToyLanguage(OneByOne):
     """A model whose next token after x₁ … x_n has the law in row (Σ i (x_i + 1)) mod R of a table.
 
@@ -96,11 +96,8 @@ class ToyLanguage(OneByOne):
     table: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self,
-            "table",
-            np.atleast_2d(np.asarray(as_pmf(self.table, name="table"), dtype=np.float64)),
-        )
+        rows = np.atleast_2d(host_pmf(self.table, name="table"))
+        object.__setattr__(self, "table", rows)
 
     @property
     def num_tokens(self) -> int:
@@ -235,7 +232,7 @@ class GenerationCandidate(EndToEndCandidate):
 def generate(
     candidate: object,
     *,
-    rng: np.random.Generator,
+    rng: RNGLike,
     prompts: Sequence[Sequence[int]] = ((0, 1),),
     length: int = 3,
     draft: ToyLanguage = DRAFT,
@@ -257,7 +254,7 @@ def generate(
             at least `length` new tokens, or fewer up to and with `end` (−1 is padding). The models
             are called as real ones: `model(input_ids, attention_mask, cache, use_cache)` → raw
             logits and cache.
-        rng: of samples, if there are any.
+        rng: of samples, if there are any: a NumPy generator, or a seed of one.
         prompts: one or more, of any lengths of at least 1.
         length: L, how many new tokens of each row are compared.
         draft, target: toy models.

@@ -32,7 +32,7 @@ from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit
 from otm.drafts import IID, LAWS, Law
 from otm.drafts.base import live_drafts
 from otm.errors import ShapeMismatch
-from otm.pmf import check_count, check_instance, check_rng
+from otm.pmf import RNGLike, check_count, check_instance, check_rng
 from otm.problem import Problem, check_problem
 from otm.tracing.answers import naming_failures
 from otm.tracing.output_law import output_law_of
@@ -384,7 +384,7 @@ def sampled(
     candidate: object,
     problem: Problem,
     *,
-    rng: np.random.Generator,
+    rng: RNGLike,
     errors: Errors = USUAL,
 ) -> SampledAudit:
     """Test whether a verifier's output has the target's law, sample by sample, with proved error
@@ -427,8 +427,8 @@ def sampled(
     ('not lossless', True)
     """
     single = check_problem(problem).single(purpose="A sampled audit")
-    check_rng(rng)
-    return as_one_token(candidate).sampled(single, rng, errors)
+    generator = check_rng(rng)
+    return as_one_token(candidate).sampled(single, generator, errors)
 
 
 def shrink(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
+from otm._time import Stopwatch
 from otm.audit.budget import DETECT, ENOUGH, USUAL, DetectionBudget, Errors, check_errors
 from otm.audit.coverage import SAMPLES, Coverage
 from otm.audit.report import SingleAudit, Verdict, facts, format_probability
@@ -30,10 +31,9 @@ from otm.evidence import (
     variation_at_least,
     variation_interval,
 )
-from otm.pmf import as_pmf, check_instance, plain_integers
+from otm.pmf import check_instance, host_pmf, plain_integers
 from otm.results import is_member
 from otm.statistics import Estimate, binomial_interval
-from otm.tracing.stopwatch import Stopwatch
 
 MOST_CELLS = 256
 """Largest number of cells that output counts are kept in; a larger vocabulary is pooled by q/p."""
@@ -374,7 +374,7 @@ def outputs(
     >>> audit.verdict, round(audit.detect, 3), audit.samples_needed
     ('no verdict', 0.056, 79265)
     """
-    mass = np.asarray(as_pmf(target, name="target"), dtype=np.float64)
+    mass = host_pmf(target, name="target")
     check_instance(name, str, name="name")
     tokens = plain_integers(outputs, "outputs")
     if tokens.ndim != 1 or tokens.size == 0 or tokens.min() < 0 or tokens.max() >= len(mass):
@@ -383,7 +383,7 @@ def outputs(
             f"of shape {tokens.shape}. "
             "Pass the sampled tokens of one context."
         )
-    beside = mass if draft is None else np.asarray(as_pmf(draft, name="draft"), dtype=np.float64)
+    beside = mass if draft is None else host_pmf(draft, name="draft")
     if mass.ndim != 1 or beside.shape != mass.shape:
         raise InvalidParameter(
             f"One context has one pair of laws (V,); got shapes {mass.shape} and {beside.shape}. "

@@ -32,7 +32,7 @@ from otm.audit.end_to_end import (
 )
 from otm.audit.integration import Next
 from otm.errors import TooLarge
-from otm.pmf import check_count
+from otm.pmf import RNGLike, check_count
 from otm.sequence.models import (
     LanguageModel,
     OneByOne,
@@ -133,7 +133,7 @@ def step(
     draft: LanguageModel,
     target: LanguageModel,
     length: int,
-    rng: np.random.Generator,
+    rng: RNGLike,
     context: Sequence[int] = (),
     end: int | None = None,
     tolerance: float | None = None,
@@ -150,7 +150,7 @@ def step(
             follow the context; randomness may come from `rng`, NumPy, `random` or torch.
         draft, target: toy models, `otm.sequence.TableModel` say.
         length: the most tokens that a step writes, γ + 1 as a rule; the law of so many is compared.
-        rng: of samples, if there are any.
+        rng: of samples, if there are any: a NumPy generator, or a seed of one.
         context: what the step continues.
         end: the token after which nothing else may come.
         tolerance: the largest total variation that counts as rounding; `rounding_tolerance` unless

@@ -30,7 +30,7 @@ from otm.audit.end_to_end import (
 )
 from otm.audit.integration import Next
 from otm.errors import InvalidParameter
-from otm.pmf import check_instance, plain_integers
+from otm.pmf import RNGLike, check_instance, plain_integers
 from otm.sequence.models import LanguageModel, check_model, next_distribution
 from otm.tracing.answers import CandidateFailure
 from otm.tracing.branching import MOST_SECONDS
@@ -147,7 +147,7 @@ def tree_kernel(
     draft: LanguageModel,
     target: LanguageModel,
     parents: Sequence[int],
-    rng: np.random.Generator,
+    rng: RNGLike,
     replacement: bool = True,
     sampled: bool = True,
     tolerance: float | None = None,
@@ -164,7 +164,7 @@ def tree_kernel(
         draft, target: toy models.
         parents: the tree's shape, by node; −1 for the root, which is node 0: (−1, 0, 0, 1) is a
             root with two children, the first of which has one.
-        rng: of samples, if there are any.
+        rng: of samples, if there are any: a NumPy generator, or a seed of one.
         replacement: how siblings are drawn: with replacement, or without, which needs as many live
             tokens.
         sampled: whether they are drawn; False for trees of the draft's likeliest tokens (top-k),

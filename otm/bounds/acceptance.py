@@ -14,7 +14,7 @@ from otm.statistics import Certified
 from otm.verifiers.optimal.bins import bracket_ends, check_bins, require_curve
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Bracket(Certified):
     """Two sides of the optimum: some lossless verifier accepts `lower`, none more than `upper`.
 

@@ -13,7 +13,7 @@ from otm.drafts import IID, SINGLE_DRAFTER_LAWS, Law
 from otm.errors import InvalidParameter, TooLarge
 from otm.lossy.output import distortion
 from otm.montecarlo import estimate
-from otm.pmf import check_count, check_counts, check_instance, check_rng
+from otm.pmf import RNGLike, check_count, check_counts, check_instance, check_rng
 from otm.problem import Problem, keyword_only
 from otm.verbs import acceptance, optimal_acceptance
 from otm.verifiers import VERIFIERS, Verifier
@@ -34,9 +34,9 @@ def compare(
     target: object,
     verifiers: Sequence[Verifier] | None = None,
     laws: Sequence[type[Law]] | None = None,
-    k: Iterable[int] = (1, 2, 4, 8),
+    k: int | Iterable[int] = (1, 2, 4, 8),
     samples: int | None = None,
-    rng: np.random.Generator | None = None,
+    rng: RNGLike | None = None,
     full: bool = False,
 ) -> Comparison:
     """Compare coupling schemes on one pair of distributions.
@@ -51,7 +51,7 @@ def compare(
         k: numbers of drafts; c of a threshold race, its mean number of draws.
         samples: Monte Carlo draws per row; 0 for none. None takes 20,000 where no exact value was
             computed, or in every row if `full`.
-        rng: the source of randomness; None takes one fixed seed, so that the same call gives the
+        rng: a NumPy generator, or a seed; None takes a fixed one, so that the same call gives the
             same table.
         full: whether it prints every figure of every row: bounds, distances and Monte Carlo
             intervals too.

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, total
+from otm._arrays import Array, brief_repr, total
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import align_pair, check_count, check_sequence
 from otm.scheme import Scheme
@@ -57,7 +57,7 @@ class Law(Scheme):
         """Return the law of this kind with a number of drafts, or raise `InvalidParameter`."""
         return cls(size)  # type: ignore[call-arg]  # every law has the one field
 
-    def family(self, sizes: Iterable[float]) -> list[Self]:
+    def family(self, sizes: float | Iterable[float]) -> list[Self]:
         """Return the laws of this kind with these numbers of drafts, at least one."""
         return [self.of_size(size) for size in check_sequence(sizes, name="k")]
 
@@ -217,7 +217,7 @@ def rows_of_members(drafted: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.where(rows < beyond, rows, PAD)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class DraftTable:
     """Every draft sequence of a law.
 
@@ -229,8 +229,10 @@ class DraftTable:
     tokens: NDArray[np.int64]
     mass: NDArray[Any]
 
+    __repr__ = brief_repr
 
-@dataclasses.dataclass(frozen=True, eq=False)
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SetTable:
     """Every set of drafted tokens.
 
@@ -243,6 +245,8 @@ class SetTable:
     tokens: NDArray[np.int64]
     mass: NDArray[Any]
     of_sequence: NDArray[np.int64]
+
+    __repr__ = brief_repr
 
     def look_up(self, values: NDArray[Any], *, absent: Any) -> NDArray[Any]:
         """Return each set's values of `(V,)`, `(m, k)`; `absent` where there is no token."""

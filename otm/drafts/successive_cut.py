@@ -46,6 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, namespace, quiet, running_sum, to_numpy, unit_rows
+from otm._time import Pace
 from otm.drafts.base import check_enough_tokens
 from otm.overlap.curve import ascending
 
@@ -438,12 +439,15 @@ def _inclusion(p: _Floats, k: int) -> _Floats:
     state, live = race.start(1, k + 1), race.nodes
     blocks = _blocks(len(p), race.nodes * (k + 1))
     marks = []
+    pace = Pace("Which tokens are drafted without replacement", "Take fewer drafts or tokens.")
     for block in blocks:
+        pace.check(0.25 * block.stop / len(p))  # the way back takes three times as long
         marks.append(state[:, : k + 1].copy())
         live = race.advance(state, p[None, block], live, None)
     after = race.start(1, k)
     included = np.empty(len(p))
     for block, before in zip(reversed(blocks), reversed(marks), strict=True):
+        pace.check(1.0 - 0.75 * (block.stop - 1) / len(p))
         earlier = race.counts_before_each(before, p[block], live)
         later = race.counts_before_each(after, p[block][::-1], live)[::-1]
         race.advance(after, p[None, block][:, :1], live, None)

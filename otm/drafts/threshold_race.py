@@ -10,12 +10,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf, quiet, to_numpy, unit_rows
+from otm._arrays import Array, inverse_cdf, quiet, unit_rows
 from otm.drafts.base import PAD, DraftTable, all_subsets, rows_of_members
 from otm.drafts.curve_cut import CurveLaw
 from otm.errors import InvalidParameter, TooLarge
 from otm.overlap.curve import Containment
-from otm.pmf import as_pmf, check_real
+from otm.pmf import check_real, host_pmf
 from otm.scheme import parameter
 
 MOST_IN_TURN = 1 << 22
@@ -85,7 +85,7 @@ class ThresholdRace(CurveLaw):
         >>> round(law.c, 12)
         3.0
         """
-        p = to_numpy(unit_rows(as_pmf(draft, name="draft")))
+        p = host_pmf(draft, name="draft")
         rows = math.prod(p.shape[:-1])
         most = np.count_nonzero(p) / rows
         wanted = check_real(mean, name="mean", low=1.0, high=most)

@@ -237,7 +237,7 @@ def _over_engine(
     return found.at(0)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class MeanPlan(Certified):
     """What a mean says about one batch size and context length.
 

@@ -189,12 +189,16 @@ class CostSurface:
         ... ).target.__round__(6)
         0.021
         """
-        axes: list[Axis] = [(self.batches, batch), (self.contexts, context)]
+        cell = [
+            check_real(value, name=name, low=0.0)
+            for name, value in (("batch", batch), ("context", context))
+        ]
+        axes: list[Axis] = [(self.batches, cell[0]), (self.contexts, cell[1])]
         if ONE_CELL in self.assumptions:
             axes = [(self.batches, 1), (self.contexts, 0)]
         widths = (self.tokens, length + 1 if len(self.tokens) > 1 or not self.assumptions else 1)
         outside = [
-            f"{name} {value} (measured {axis[0]} to {axis[-1]})"
+            f"{name} {value:g} (measured {axis[0]} to {axis[-1]})"
             for name, (axis, value) in zip(
                 ("batch", "context", "tokens per sequence"), (*axes, widths), strict=True
             )

@@ -57,7 +57,7 @@ def tv_frontier(problem: Problem, *, tv: float) -> Array:
     return as_scalar_or_array(namespace(best).clip(best + distance, None, 1.0))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class KlFrontier(Certified):
     """A point of the acceptance–divergence frontier between two certificates.
 

@@ -8,14 +8,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import to_numpy
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 from otm.pmf import (
     SUM_TOLERANCE_FLOAT32,
     SUM_TOLERANCE_FLOAT64,
-    as_pmf,
     check_count,
     check_real,
+    host_pmf,
     plain_reals,
 )
 
@@ -171,7 +170,7 @@ class TopTokens:
         ([1, 2], 0.25)
         """
         count = check_count(m, name="m")
-        mass = np.asarray(to_numpy(as_pmf(pmf, name="pmf")), dtype=np.float64)
+        mass = host_pmf(pmf, name="pmf")
         order = np.argsort(-mass, axis=-1, kind="stable")
         ranked = np.take_along_axis(mass, order, axis=-1)
         tail = ranked[..., count:][..., ::-1].sum(axis=-1)

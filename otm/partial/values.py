@@ -55,7 +55,7 @@ class Interval(Certified):
 
 
 def optimal_acceptance(
-    pair: PartialPair, *, k: Sequence[float], law: type[CurveLaw] = IID
+    pair: PartialPair, *, k: float | Sequence[float], law: type[CurveLaw] = IID
 ) -> Interval:
     """Bound the optimal acceptance of k drafts over every completion, for each k.
 
@@ -94,7 +94,7 @@ def optimal_acceptance(
     return _interval(pair, lowest, highest, _slack(pair, [size.steepest for size in sizes]))
 
 
-def _laws(law: type[CurveLaw], k: Sequence[float]) -> list[CurveLaw]:
+def _laws(law: type[CurveLaw], k: float | Sequence[float]) -> list[CurveLaw]:
     """Return the laws of these numbers of drafts, or raise `InvalidParameter`."""
     return [check_curve_law(law).of_size(size) for size in check_sequence(k, name="k")]
 
@@ -110,7 +110,7 @@ def _race(pair: PartialPair, ks: Sequence[float], law: type[CurveLaw]) -> Interv
 
 
 def acceptance(
-    verifier: Verifier, pair: PartialPair, *, k: Sequence[float], law: type[CurveLaw] = IID
+    verifier: Verifier, pair: PartialPair, *, k: float | Sequence[float], law: type[CurveLaw] = IID
 ) -> Interval:
     """Bound the acceptance of a verifier over every completion, for each k.
 
@@ -177,7 +177,7 @@ def acceptance(
     )
 
 
-def gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
+def gamma_star(pair: PartialPair, *, k: int | Sequence[int]) -> Interval:
     """Bound K-SEQ's smallest lossless division factor over every completion, for each k.
 
     γ* = α/(1 − (1 − α)^{1/k}), which decreases in α, the acceptance at γ*: k at α = 0 and 1 at α =

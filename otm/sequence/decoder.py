@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import DecodingInterrupted, InvalidParameter, ShapeMismatch, Unsupported
-from otm.pmf import check_count, check_instance, settle_counts
+from otm.pmf import RNGLike, check_count, check_instance, settle_counts
 from otm.scheme import Scheme
 from otm.sequence.models import (
     Absorbing,
@@ -377,7 +377,7 @@ def steps(
     draft: LanguageModel,
     target: LanguageModel,
     context: Sequence[int],
-    rng: np.random.Generator,
+    rng: RNGLike,
     noise: SharedNoise | None = None,
     eos: int | None = None,
 ) -> Iterator[Step]:
@@ -385,7 +385,7 @@ def steps(
 
     Args:
         decoder, draft, target, context, eos: as for `step`.
-        rng: the generator.
+        rng: a NumPy generator, or a seed of one.
         noise: as for `Sampled`.
 
     Yields:
@@ -426,7 +426,7 @@ def generate(
     target: LanguageModel,
     context: Sequence[int],
     num_tokens: int,
-    rng: np.random.Generator,
+    rng: RNGLike,
     noise: SharedNoise | None = None,
     eos: int | None = None,
 ) -> Generation:
@@ -435,7 +435,7 @@ def generate(
     Args:
         decoder, draft, target, context, eos: as for `step`.
         num_tokens: tokens wanted, at least 1; the last step is cut there.
-        rng: the generator.
+        rng: a NumPy generator, or a seed of one.
         noise: by position, as for `Sampled`: a `MatchingDecoder` then writes the text that the
             target writes by itself on this noise.
 

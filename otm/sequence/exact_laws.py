@@ -114,7 +114,7 @@ def step_law(
         StepLaw.
 
     Raises:
-        TooLarge: beyond twenty million outcomes of drafting or verification.
+        TooLarge: where the outcomes of drafting and verification would take more than 60 seconds.
 
     Cost: number of drafted trees × verdicts per tree × a few microseconds per vertex: V^n trees of
         n i.i.d. drafts.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.errors import InvalidParameter
-from otm.pmf import check_confidence, check_count, check_rng
+from otm.pmf import RNGLike, check_confidence, check_count, check_rng
 from otm.sequence.decoder import check_pair
 from otm.sequence.models import LanguageModel, check_context, next_distribution
 from otm.statistics import Estimate, bernstein_deviation
@@ -55,7 +55,7 @@ def level_cut_upper(
     num_drafts: int,
     length: int,
     samples: int,
-    rng: np.random.Generator,
+    rng: RNGLike,
     confidence: float = 0.95,
 ) -> LevelCutBound:
     """Return an upper bound on the tokens of any lossless verification of K i.i.d. sequences.
@@ -67,7 +67,7 @@ def level_cut_upper(
         context: tokens so far.
         num_drafts, length: K sequences of L tokens.
         samples: n ≥ 3 drafted paths; a third of them chooses λ.
-        rng: the generator.
+        rng: a NumPy generator, or a seed of one.
         confidence: of the one-sided interval.
 
     Returns:

@@ -18,8 +18,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from otm._arrays import brief_repr
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
-from otm.pmf import as_pmf, check_count, check_instance, check_real, check_rng
+from otm.pmf import (
+    RNGLike,
+    check_count,
+    check_instance,
+    check_real,
+    check_rng,
+    host_pmf,
+)
 
 Context = tuple[int, ...]
 """Tokens so far, oldest first."""
@@ -50,6 +58,8 @@ class LanguageModel(Protocol):
 
 class OneByOne(abc.ABC):
     """A model that is asked for one context at a time."""
+
+    __repr__ = brief_repr
 
     @abc.abstractmethod
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
@@ -83,7 +93,7 @@ class DerivedModel(abc.ABC):
         """Return the distributions `(n, V)` after n contexts, in their order."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False, init=False)
+@dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
 class ZerothOrder(OneByOne):
     """A model without memory: every token has the same distribution, whatever came before.
 
@@ -116,7 +126,7 @@ class ZerothOrder(OneByOne):
         return self.mass
 
 
-@dataclasses.dataclass(frozen=True, eq=False, init=False)
+@dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
 class MarkovModel(OneByOne):
     """A Markov chain of order m: the next token depends on the last m tokens.
 
@@ -140,7 +150,7 @@ class MarkovModel(OneByOne):
     table: NDArray[np.float64]
 
     def __init__(self, table: ArrayLike) -> None:
-        checked = np.asarray(as_pmf(table, name="table"), dtype=np.float64)
+        checked = host_pmf(table, name="table")
         if len(set(checked.shape)) != 1:
             raise InvalidDistribution(
                 "A Markov table needs one axis of length V per remembered token and one for the "
@@ -174,7 +184,7 @@ class MarkovModel(OneByOne):
         return np.asarray(self.table[padded], dtype=np.float64)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TableModel(OneByOne):
     """A model given by a table of next-token distributions by context, such as a capture.
 
@@ -190,7 +200,7 @@ class TableModel(OneByOne):
     array([0.5, 0.5])
     """
 
-    table: Mapping[Context, object]
+    table: Mapping[Context, ArrayLike]
 
     def __post_init__(self) -> None:
         if not check_instance(self.table, Mapping, name="table"):
@@ -198,7 +208,7 @@ class TableModel(OneByOne):
                 "A table model needs at least one context; the table is empty. Capture one."
             )
         entries = self.table.items()
-        checked = {context: as_pmf(mass, name=f"entry {context}") for context, mass in entries}
+        checked = {context: host_pmf(mass, name=f"entry {context}") for context, mass in entries}
         object.__setattr__(self, "table", checked)
 
     @property
@@ -221,7 +231,7 @@ class TableModel(OneByOne):
         return np.asarray(self.table[key], dtype=np.float64)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, init=False)
+@dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
 class BlockMarginals(OneByOne):
     """A draft model whose law at a position ignores the path to it.
 
@@ -366,7 +376,7 @@ def markov_pair(
     order: int = 1,
     similarity: float = 0.5,
     concentration: float = 1.0,
-    rng: np.random.Generator,
+    rng: RNGLike,
 ) -> tuple[MarkovModel, MarkovModel]:
     """Return a random draft and target chain whose agreement one number sets.
 
@@ -379,7 +389,7 @@ def markov_pair(
         order: m ≥ 0 remembered tokens.
         similarity: s in [0, 1].
         concentration: of the Dirichlet laws, positive; small is peaked.
-        rng: the generator.
+        rng: a NumPy generator, or a seed of one.
 
     Returns:
         (draft, target).
@@ -470,13 +480,11 @@ def next_distributions(
             f"returned shape {answers.shape}."
         )
     try:
-        checked = np.asarray(
-            as_pmf(answers, name=f"the {name} model's next-token distribution"), dtype=np.float64
-        )
+        checked = host_pmf(answers, name=f"the {name} model's next-token distribution")
     except InvalidDistribution:
         for context, row in zip(wanted, answers, strict=True):  # say which context it was
             try:
-                as_pmf(row, name=f"the {name} model's next-token distribution")
+                host_pmf(row, name=f"the {name} model's next-token distribution")
             except InvalidDistribution as error:
                 raise InvalidDistribution(
                     f"After context {_last_tokens(context)}: {error}"
@@ -571,7 +579,7 @@ def require_affordable_law(num_tokens: int, length: int) -> None:
 
 def _distributions(values: object, *, name: str, form: str, ndim: int) -> NDArray[np.float64]:
     """Return distributions with that many axes, the last over tokens."""
-    rows = np.asarray(as_pmf(values, name=name), dtype=np.float64)
+    rows = host_pmf(values, name=name)
     if rows.ndim != ndim:
         raise InvalidDistribution(
             f"{name} must have the form {form}, V tokens; its shape is {rows.shape}. Reshape it."

@@ -24,6 +24,7 @@ from otm.pmf import (
     check_count,
     check_instance,
     check_real,
+    check_sequence,
     plain_integers,
     plain_reals,
 )
@@ -171,19 +172,21 @@ def noise_tokens(
     """
     start = check_step_arguments(decoder, draft=draft, target=target, context=context)
     check_instance(decoder, NoiseTree, name="decoder")
-    if not isinstance(noises, Sequence) or len(noises) < 2:
+    given = [
+        check_instance(each, SharedNoise, name="noise")
+        for each in check_sequence(noises, name="noises")
+    ]
+    if len(given) < 2:
         raise InvalidParameter(
-            f"An interval needs at least two noises, in a list; got {noises!r:.80}. Pass "
-            "SharedNoise(seed) for several seeds."
+            f"An interval needs at least two noises; got {len(given)}. Pass SharedNoise(seed) for "
+            "several seeds."
         )
-    for noise in noises:
-        check_instance(noise, SharedNoise, name="each noise")
     found = tokens_by_noise(
-        decoder, draft=draft, target=target, contexts=[start] * len(noises), noises=noises
+        decoder, draft=draft, target=target, contexts=[start] * len(given), noises=given
     )
     level = check_confidence(confidence)
     means = ratio_of_means(found, np.ones_like(found), confidence=level)
-    return dataclasses.replace(means, samples=len(noises), quantity="tokens per target call")
+    return dataclasses.replace(means, samples=len(given), quantity="tokens per target call")
 
 
 def tokens_by_noise(
@@ -316,8 +319,7 @@ def fit_scale(rows: ArrayLike, tokens: ArrayLike, *, confidence: float = 0.95) -
     >>> round(found.value, 6), round(1 / float(np.log(3)), 6)
     (0.910239, 0.910239)
     """
-    values = plain_reals(rows, "rows").astype(np.float64)
-    chosen = plain_integers(tokens, "tokens")
+    values, chosen = plain_reals(rows, "rows").astype(np.float64), plain_integers(tokens, "tokens")
     if values.ndim != 2 or chosen.shape != values.shape[:1]:
         raise ShapeMismatch(
             f"There must be rows (n, V) and a token for each, (n,); got shapes {values.shape} and "

@@ -20,18 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import inverse_cdf
+from otm._time import Pace
 from otm.drafts.base import Law, enumerate_drafts
 from otm.drafts.without_replacement import WithoutReplacement
-from otm.errors import InvalidParameter, TooLarge, Unsupported
-from otm.pmf import check_instance, check_rng
+from otm.errors import InvalidParameter, Unsupported
+from otm.pmf import RNGLike, check_instance, check_rng
 from otm.problem import Problem
 from otm.races import log_exponentials
 from otm.sequence.shared_noise import NoiseRow, SharedNoise, perturbed, winner_by_cells
 from otm.verifiers.base import Conditional, Verifier, check_drafts, require_support
 from otm.verifiers.race import Race, first_arrivals
-
-MAX_OUTCOMES = 20_000_000
-"""Largest number of outcomes that one enumeration visits."""
 
 Result = TypeVar("Result")
 
@@ -102,7 +100,7 @@ class Sampled(Randomness):
     """Executes every step of one text on uniforms from a generator.
 
     Args:
-        rng: a `numpy.random.Generator`, or anything whose `random(n)` returns n uniforms in [0, 1).
+        rng: a NumPy generator, or a seed of one.
         noise: by position, on which a `MatchingDecoder` samples the target: what it writes is then
             a function of noise and target. Without, drafters that look at noise ahead of the text
             (`NoiseTree`) draw a seed from `rng`, once: one `Sampled` is one text.
@@ -115,7 +113,7 @@ class Sampled(Randomness):
     1
     """
 
-    def __init__(self, rng: np.random.Generator, noise: SharedNoise | None = None) -> None:
+    def __init__(self, rng: RNGLike, noise: SharedNoise | None = None) -> None:
         self._rng = check_rng(rng)
         self._noise = noise if noise is None else check_instance(noise, SharedNoise, name="noise")
 
@@ -289,6 +287,15 @@ class Enumerated(Randomness):
         """Return itself: no draft here is made on the noise of the target's own text."""
         return self
 
+    @property
+    def share(self) -> float:
+        """Which share of all outcomes lies behind, were what follows alike everywhere."""
+        found, width = 0.0, 1.0
+        for fork in self._trail:
+            width /= fork.num_options
+            found += fork.taken * width
+        return found
+
     def advance(self) -> bool:
         """Move to the next sequence of outcomes; False when all have been followed."""
         while self._trail and self._trail[-1].taken + 1 == self._trail[-1].num_options:
@@ -337,7 +344,7 @@ def outcomes(
         (result, probability); the probabilities sum to 1.
 
     Raises:
-        TooLarge: beyond twenty million outcomes.
+        TooLarge: where all outcomes would take more than 60 seconds.
 
     Cost: one run per outcome.
 
@@ -349,15 +356,14 @@ def outcomes(
             f"run must be a function of a Randomness; got {run!r:.80}. Pass the function itself."
         )
     randomness = Enumerated({} if memory is None else memory)
-    for _ in range(MAX_OUTCOMES):
-        result = run(randomness)
-        yield result, randomness.mass
-        if not randomness.advance():
-            return
-    raise TooLarge(
-        f"An enumeration is limited to {MAX_OUTCOMES:,} outcomes; this one has more. Take a "
-        "smaller vocabulary, tree or length, or sample with otm.sequence.generate."
+    pace = Pace(
+        "An enumeration of outcomes",
+        "Take a smaller vocabulary, tree or length, or sample with otm.sequence.generate.",
     )
+    yield run(randomness), randomness.mass
+    while randomness.advance():
+        pace.check(randomness.share)
+        yield run(randomness), randomness.mass
 
 
 def prepare_conditional(

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from otm._arrays import quiet
 from otm.errors import InvalidParameter
-from otm.pmf import as_pmf, check_count
+from otm.pmf import check_count, host_pmf
 
 Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
@@ -137,7 +137,7 @@ class SharedNoise:
         >>> SharedNoise(7).choose([0.5, 0.2, 0.3], 0), SharedNoise(7).choose([0.0, 0.0, 1.0], 0)
         (0, 2)
         """
-        row = np.asarray(as_pmf(mass, name="mass"), dtype=np.float64)
+        row = host_pmf(mass, name="mass")
         return int(np.argmax(perturbed(row, self.row(position, len(row)))))
 
 

@@ -233,7 +233,7 @@ NAMES = (*(stem.name for stem in _STEMS), *DESCRIPTIONS)
 
 
 def table_columns(
-    k: Iterable[int], *, columns: Iterable[str] | None = None
+    k: int | Iterable[int], *, columns: Iterable[str] | None = None
 ) -> tuple[TableColumn, ...]:
     """Return the columns that `acceptance_table` fills for these numbers of drafts.
 
@@ -266,7 +266,7 @@ class Wanted:
     ks: tuple[int, ...]
 
     @classmethod
-    def of(cls, k: Iterable[int], columns: Iterable[str] | None) -> Wanted:
+    def of(cls, k: int | Iterable[int], columns: Iterable[str] | None) -> Wanted:
         """Return what names and numbers of drafts stand for, or say which is none; all names if
         there are none.
         """
@@ -342,7 +342,7 @@ def acceptance_table(
     *,
     draft: object,
     target: object,
-    k: Iterable[int],
+    k: int | Iterable[int],
     columns: Iterable[str] | None = None,
     log_draft: Array | None = None,
     log_target: Array | None = None,

@@ -32,13 +32,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._time import Stopwatch
 from otm.errors import InvalidParameter
 from otm.evidence import log_evidence
 from otm.pmf import check_count, check_instance, check_real
 from otm.tracing.execution import Decision, Execution, TraceUnbounded
 from otm.tracing.intercept.draws import ReplayedDraws, TracingDraws
 from otm.tracing.intercept.interception import Interception, intercepted, preserved, seed_all
-from otm.tracing.stopwatch import Stopwatch
 from otm.tracing.traced_numbers import TracedArray
 
 MOST_SLANTED = 1_500

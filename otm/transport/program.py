@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._arrays import brief_repr
 from otm.drafts.base import enumerate_drafts, readable
 from otm.errors import TooLarge
 from otm.problem import Problem, check_problem
@@ -15,7 +16,7 @@ from otm.problem import Problem, check_problem
 MAX_ENTRIES = 1_000_000
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TransportProgram:
     """SpecTr's program (4) as cvxpy objects.
 
@@ -32,6 +33,8 @@ class TransportProgram:
     constraints: tuple[Any, ...]
     drafts: NDArray[np.int64]
     member: NDArray[np.bool_]
+
+    __repr__ = brief_repr
 
     def problem(self, *extra: Any) -> Any:
         """Return the maximisation of the acceptance under these and any extra constraints."""

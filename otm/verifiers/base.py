@@ -19,7 +19,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Array
+from otm._arrays import Array, brief_repr
 from otm.drafts.base import (
     CountedLaw,
     Law,
@@ -105,7 +105,7 @@ class CurvedVerifier(Verifier):
         return self.curve(problem, [problem.law.size], by)[0]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Rule(abc.ABC):
     """A verifier prepared for one problem; either `Conditional` or `Shared`.
 
@@ -115,6 +115,8 @@ class Rule(abc.ABC):
     """
 
     problem: Problem
+
+    __repr__ = brief_repr
 
     @property
     @abc.abstractmethod
@@ -137,7 +139,7 @@ class Rule(abc.ABC):
         """Execute the published steps: output `(n,)` and the rule's accept flags `(n,)`."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Conditional(Rule):
     """A rule that is known by its law of the output given the drafts."""
 
@@ -158,7 +160,7 @@ class Conditional(Rule):
         """
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Shared(Rule):
     """A rule that shares randomness with the drafter, as races and hashing do.
 

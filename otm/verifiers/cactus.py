@@ -107,7 +107,7 @@ class Cactus(Lossy):
         return np.asarray(law)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class CactusRule(ResidualByDrafts):
     """Cactus prepared for one problem.
 

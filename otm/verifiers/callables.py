@@ -89,7 +89,7 @@ class _Function:
         )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class AcceptanceInterval(Certified):
     """What a function accepts lies in [lower, upper]; what was not run lies between."""
 
@@ -183,7 +183,7 @@ class _Known(NamedTuple):
     seconds: float
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class CallableRule(Conditional):
     """A function on one problem.
 

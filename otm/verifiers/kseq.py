@@ -45,7 +45,7 @@ from otm.overlap.curve import BISECTIONS, NEWTON_STEPS, SETTLED
 from otm.overlap.gradient import attach_curve_gradient, height_and_slope
 from otm.overlap.rows import dispatch_by_length
 from otm.pmf import check_real
-from otm.problem import Problem, refuse_gradients, require_law
+from otm.problem import Problem, keyword_only, refuse_gradients, require_law
 from otm.results import Definition
 from otm.verifiers.base import CurvedVerifier
 from otm.verifiers.rules import AcceptInTurn
@@ -54,7 +54,7 @@ _BESIDE = 2.0**-40  # relative: between a ratio and the next, and more than its 
 _SECTIONS, _ROUNDS = 256, 8  # 2⁵² log k for every k up to 2⁵³
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class KSeq(CurvedVerifier):
     """Sequential selection among k i.i.d. drafts with division factor γ.
 
@@ -96,9 +96,13 @@ class KSeq(CurvedVerifier):
 
     gamma: float | None = None
 
-    def __post_init__(self) -> None:
-        if self.gamma is not None:
-            object.__setattr__(self, "gamma", check_real(self.gamma, name="gamma", low=1.0))
+    @keyword_only(
+        "otm.KSeq(gamma=2.0), or otm.KSeq() for γ*",
+        reason="gamma is keyword-only, because the number of drafts is the law's, as in otm.IID(2)",
+    )
+    def __init__(self, *, gamma: float | None = None) -> None:
+        value = None if gamma is None else check_real(gamma, name="gamma", low=1.0)
+        object.__setattr__(self, "gamma", value)
 
     def prepare(self, problem: Problem) -> AcceptInTurn:
         """Compute γ, the acceptance probabilities and the residual."""

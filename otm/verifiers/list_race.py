@@ -26,7 +26,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, quiet, total
+from otm._arrays import Array, by_rows, namespace, quiet, total
+from otm._time import Pace
 from otm.drafts.iid import IID
 from otm.overlap import OverlapCurve
 from otm.problem import Problem
@@ -87,12 +88,15 @@ class ListRace(Verifier):
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return the sum over tokens by rule, batched; the integral by membership, row by row."""
         p, q, k = problem.draft, problem.target, problem.num_drafts
+        rule = by_rows(lambda p, q: _own_list_match(p, q, k)[None], p, q)[0]
         if by == "rule" or k == 1:
-            return by_rows(lambda p, q: _own_list_match(p, q, k)[None], p, q)[0]
-        return per_row(lambda p, q: any_list_match(p, q, k), p, q)
+            return rule
+        # the quadrature's error, below 2e-12, is more than tiny values differ by
+        member = per_row(lambda p, q: any_list_match(p, q, k), p, q)
+        return namespace(p, q).maximum(member, rule)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ListRaceRule(Shared):
     """k draft races and the target's race over them.
 
@@ -151,7 +155,9 @@ def any_list_match(draft: NDArray[np.float64], target: NDArray[np.float64], k: i
     t, weights = _list_nodes(k)
     step = max(1, _ENTRIES_AT_ONCE // len(p))
     value = 0.0
+    pace = Pace("The acceptance of a list race by membership", 'Ask by="rule", or otm.estimate.')
     for start in range(0, len(t), step):
+        pace.check((start + 1) / len(t))
         now = t[start : start + step, None]
         other = p * _suffix_rates(p, rates, now)
         with quiet():

@@ -71,7 +71,7 @@ class MinHash(Verifier):
         return by_rows(lambda p, q: _match(p, q, by)[None], problem.draft, problem.target)[0]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class MinHashRule(Shared):
     """The dart process.
 

@@ -132,7 +132,7 @@ class Race(Verifier):
         return per_row(lambda p, q: first_arrivals_match(p, q, problem.num_drafts), p, q)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class RaceRule(Shared):
     """Both races on shared exponentials; the state is their logarithms `(n, V)`."""
 

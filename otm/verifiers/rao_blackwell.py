@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import inverse_cdf, quiet
 from otm.drafts.without_replacement import WithoutReplacement
-from otm.pmf import check_confidence, check_count, check_rng
+from otm.pmf import RNGLike, check_confidence, check_count, check_rng
 from otm.problem import Problem, require_law
 from otm.statistics import Estimate, bernstein_deviation
 from otm.verifiers.rejection_without_replacement import (
@@ -26,7 +26,7 @@ _RESOLVED = 1e-8
 
 
 def rao_blackwell_acceptance(
-    problem: Problem, *, samples: int, rng: np.random.Generator, confidence: float = 0.95
+    problem: Problem, *, samples: int, rng: RNGLike, confidence: float = 0.95
 ) -> Estimate:
     """Estimate the acceptance of recursive rejection without replacement from sampled paths.
 
@@ -41,7 +41,7 @@ def rao_blackwell_acceptance(
     Args:
         problem: one pair of distributions `(V,)` with a `WithoutReplacement` law.
         samples: number of sampled paths n ≥ 2.
-        rng: the source of randomness.
+        rng: a NumPy generator, or a seed of one.
         confidence: coverage of the interval, in (0, 1).
 
     Returns:
@@ -73,13 +73,16 @@ def rao_blackwell_acceptance(
     )
     count = check_count(samples, name="samples", minimum=2)
     level = check_confidence(confidence)
-    check_rng(rng)
+    generator = check_rng(rng)
     rule = RecursiveRejectionWithoutReplacementRule.of(
         problem.single(purpose="otm.verifiers.rao_blackwell_acceptance")
     )
     step = max(1, _ELEMENTS_AT_ONCE // law.k)
     values = np.concatenate(
-        [_rejected_on_paths(rule, min(step, count - start), rng) for start in range(0, count, step)]
+        [
+            _rejected_on_paths(rule, min(step, count - start), generator)
+            for start in range(0, count, step)
+        ]
     )
     # Every sample lies in [0, TV]: the first stage rejects with probability TV = Σ (q − p)₊
     # whatever is drafted.

@@ -54,7 +54,7 @@ for every float p > 0.
 _Floats = NDArray[np.float64]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class RecursiveRejectionWithoutReplacementRule(Conditional):
     """Recursive rejection on running sums of residuals and of masses left."""
 

@@ -19,7 +19,7 @@ from otm.results import is_member
 from otm.verifiers.base import Conditional, members
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class AcceptInTurn(Conditional):
     """Accept the first draft with η_i < keep_i(x_i), otherwise draw from the residual.
 
@@ -55,7 +55,7 @@ class AcceptInTurn(Conditional):
         return self.keep[np.arange(drafts.shape[1]), drafts]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class AcceptOneOrCatch(Conditional):
     """Accept one of the drafts with η < keep(x), otherwise draw from the residual.
 
@@ -93,7 +93,7 @@ class AcceptOneOrCatch(Conditional):
         return output, is_member(output, drafts)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ResidualByDrafts(Conditional):
     """Accept drafts in turn by one uniform, otherwise draw from a residual of these drafts."""
 

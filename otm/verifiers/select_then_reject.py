@@ -120,7 +120,7 @@ class SelectThenReject(SelectionVerifier):
         )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SelectThenRejectRule(Conditional):
     """A selection, the law s of what it selects `(V,)`, and acceptance and residual against it."""
 

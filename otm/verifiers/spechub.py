@@ -92,7 +92,7 @@ class SpecHub(Verifier):
         return problem.law.optimal_values(problem.draft, problem.target, [2])[0]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SpecHubRule(Conditional):
     """What `SpecHub.prepare` computes.
 

@@ -101,7 +101,7 @@ class ThresholdMatching(Lossy):
         return np.asarray(p * keep + q * (rejected.sum() - rejected))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ThresholdRule(ResidualByDrafts):
     """The thresholds s and a, for one problem."""
 

@@ -54,7 +54,7 @@ class TransportPlan(Verifier):
         return np.asarray(math.fsum(optimum(single).flow.data))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TransportPlanRule(Conditional):
     """The optimum, whose plan is the law of accepted outputs, and the residual `(V,)`."""
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, quiet
+from otm._time import Pace
 from otm.drafts.base import PAD
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import SolverFailure
@@ -218,6 +219,7 @@ class _WeightProgram:
         law, own = self.law(theta)
         history: list[tuple[_Floats, _Floats]] = []
         evaluations = 1
+        pace = Pace("The search for its weights", "Take fewer tokens, or a larger tolerance.")
         while (short := np.maximum(self.sign * (self.target - law), 0.0).sum()) > tolerance:
             slopes = law - self.target
             curvature = np.maximum(law - own, 1e-300)
@@ -242,6 +244,7 @@ class _WeightProgram:
                         f"{evaluations} evaluations {short:.3g} is missing. Ask for a larger "
                         "tolerance."
                     )
+                pace.check(1.0)  # how many more there are is not known
                 law, own = self.law(theta + size * move)
                 evaluations += 1
                 after = (law - self.target) @ move

@@ -160,19 +160,70 @@ def test_normalise(library: str) -> None:
 @pytest.mark.parametrize(
     ("call", "instead"),
     [
-        (lambda: Problem(*PAIR, IID(1)), r"3 by position. Call otm\.Problem\(draft=p, target=q, "),
-        (lambda: Problem(PAIR[0], target=PAIR[1], law=IID(1)), "1 by position"),
-        (lambda: otm.compare(*PAIR), r"2 by position. Call otm\.compare\(draft=p, target=q\)"),
-        (
-            lambda: otm.acceptance_table(*PAIR, k=[1]),
-            r"2 by position. Call otm\.acceptance_table\(draft=p",
-        ),
+        (lambda: Problem(*PAIR, IID(1)), r"positional.*Call otm\.Problem\(draft=p, target=q, "),
+        (lambda: Problem(p=PAIR[0], q=PAIR[1], law=IID(1)), "missing .*'draft'"),  # type: ignore[call-arg]
+        (lambda: Problem(draft=PAIR[0], target=PAIR[1]), "missing .*'law'"),  # type: ignore[call-arg]
+        (lambda: otm.compare(*PAIR), r"positional.*Call otm\.compare\(draft=p, target=q\)"),
+        (lambda: otm.acceptance_table(*PAIR, k=[1]), r"Call otm\.acceptance_table\(draft=p"),
+        (lambda: otm.acceptance(KSeq(), *PAIR), r"Call otm\.acceptance\(otm\.KSeq\(\), otm\.Prob"),
+        (lambda: otm.optimal_acceptance(draft=PAIR[0], target=PAIR[1]), "missing .*'problem'"),
+        (lambda: otm.divergences.total_variation(*PAIR), r"Call otm\.divergences\.total_var"),
+        (lambda: otm.losses.best_ranked_acceptance(*PAIR), "Call otm.losses.best_ranked"),
+        (lambda: otm.losses.draft_rounding(*PAIR), "Call otm.losses.draft_rounding"),
     ],
 )
-def test_distributions_by_position(call: Callable[[], Any], instead: str) -> None:
-    why = "keyword-only, because the literature swaps p and q; got "
+def test_distributions_by_position_and_under_other_names(
+    call: Callable[[], Any], instead: str
+) -> None:
+    why = "keyword-only, because the literature swaps p and q; this call has a fault: .*"
     with pytest.raises(InvalidParameter, match=why + instead):
         call()
+
+
+def test_a_type_error_from_inside_a_call_is_no_fault_of_the_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object) -> float:
+        raise TypeError("from inside")
+
+    monkeypatch.setattr(IID, "optimal_value", broken)
+    with pytest.raises(TypeError, match="from inside"):
+        otm.optimal_acceptance(PROBLEM)
+
+
+def test_the_number_of_drafts_is_not_gamma() -> None:
+    with pytest.raises(InvalidParameter, match=r"number of drafts is the law's.*KSeq\(gamma=2"):
+        KSeq(2)  # type: ignore[misc]
+
+
+def test_rows_that_name_their_tokens_must_name_the_same() -> None:
+    pandas = pytest.importorskip("pandas")
+    draft, target = (pandas.Series(values, index=list("abc")) for values in (GOOD, GOOD[::-1]))
+    expected = otm.divergences.total_variation(draft=GOOD, target=GOOD[::-1])
+    for rows in ({"draft": draft, "target": target}, {"draft": GOOD, "target": target}):
+        assert otm.divergences.total_variation(**rows) == expected
+    with pytest.raises(ShapeMismatch, match=r"same tokens in one order.*reindex"):
+        Problem(draft=draft, target=target[::-1], law=IID(1))
+
+
+def test_a_float32_softmax_that_was_widened_is_named() -> None:
+    narrow = np.float32([0.1, 0.2, 0.7]) * np.float32(1 + 1e-6)
+    with pytest.raises(InvalidDistribution, match="float32 softmax does that was widened"):
+        Problem(draft=narrow.astype(np.float64), target=GOOD, law=IID(1))
+    assert Problem(draft=narrow, target=GOOD, law=IID(1)).num_tokens == 3
+    with pytest.raises(InvalidDistribution, match=r"sums to 0\.9\. Call otm\.normalise"):
+        Problem(draft=[0.5, 0.2, 0.2], target=GOOD, law=IID(1))
+
+
+def test_one_number_of_drafts_is_a_list_of_one_and_a_seed_is_a_generator() -> None:
+    np.testing.assert_array_equal(
+        otm.optimal_acceptance_curve(PROBLEM, k=2), otm.optimal_acceptance_curve(PROBLEM, k=[2])
+    )
+    drawn = [
+        otm.sample(KSeq(), PROBLEM, size=50, rng=rng).output
+        for rng in (7, np.int64(7), np.random.default_rng(7))
+    ]
+    assert all(np.array_equal(drawn[0], other) for other in drawn[1:])
 
 
 # --- what the gate lets pass
@@ -244,7 +295,8 @@ GATES = {
         r"A problem must be an otm\.Problem; got .*Build one from draft=, target=, law=",
     ),
     "rng": Gate(
-        [0, None, np.random.RandomState(0), np.random], r"numpy\.random\.Generator.*default_rng"
+        [-1, 0.0, True, None, np.random.RandomState(0), np.random],
+        r"numpy\.random\.Generator, or a seed.*Pass rng=0",
     ),
     "verifier": Gate([KSeq, "KSeq", IID(2)], "instance|must be of the class|Certified|judged one"),
     "verifiers": Gate([KSeq(), [KSeq], "a"], "list of verifiers"),
@@ -348,7 +400,7 @@ def test_parameters(call: Callable[[], object], kind: Any, parts: tuple[str, ...
 
 def test_what_is_stored_is_plain() -> None:
     assert type(otm.Fuzzy(Fraction(1, 10)).threshold) is float
-    assert hash(KSeq(np.float64(3))) == hash(KSeq(3.0))
+    assert hash(KSeq(gamma=np.float64(3))) == hash(KSeq(gamma=3.0))
     for make in otm.drafts.LAWS:
         law = make(np.int64(3))  # type: ignore[arg-type]
         assert (law, hash(law), repr(law)) == (make(3), hash(make(3)), repr(make(3)))

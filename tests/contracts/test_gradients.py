@@ -485,7 +485,7 @@ class TestRefusals:
                     with pytest.raises(otm.errors.Unsupported, match=r"\.detach\(\)"):
                         call(verifier, given)
         with pytest.raises(otm.errors.Unsupported, match=r"\.detach\(\)"):
-            otm.acceptance(otm.KSeq(3.0), problem(*pair(otm.IID(2)), otm.IID(2)))
+            otm.acceptance(otm.KSeq(gamma=3.0), problem(*pair(otm.IID(2)), otm.IID(2)))
 
     def test_no_public_function_loses_a_gradient(self) -> None:
         """Where distributions go in that require gradients, one comes out, or an error that says

@@ -35,7 +35,7 @@ CALLS: dict[str, Callable[[Problem], object]] = {
     "KSeq without numba": lambda p: without_numba(lambda p: otm.acceptance(otm.KSeq(), p), p),
     "optimal_bracket": otm.bounds.optimal_bracket,
     "KSeq": lambda p: otm.acceptance(otm.KSeq(), p),
-    "KSeq, gamma given": lambda p: otm.acceptance(otm.KSeq(8.0), p),
+    "KSeq, gamma given": lambda p: otm.acceptance(otm.KSeq(gamma=8.0), p),
     "RecursiveRejection": lambda p: otm.acceptance(otm.RecursiveRejection(), p),
     "Naive": lambda p: otm.acceptance(otm.Naive(), p),
     "NaiveTree": lambda p: otm.acceptance(otm.NaiveTree(), p),

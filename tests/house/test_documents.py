@@ -69,7 +69,11 @@ def _command_lines(document: Path) -> list[list[str]]:
         r"^```(\w*)\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
     )
     blocks = [text for language, text in fences if not language]
-    lines = [line.partition(" # ")[0] for block in blocks for line in block.splitlines()]
+    lines = [
+        line.partition(" # ")[0]
+        for block in blocks
+        for line in block.replace("\\\n", " ").splitlines()
+    ]
     return [shlex.split(line.split("python -m ", 1)[1]) for line in lines if "python -m " in line]
 
 

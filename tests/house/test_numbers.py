@@ -251,11 +251,11 @@ SAID: dict[str, dict[str, list[str]]] = {
             "otm/sequence/exact_laws.py: beyond {} sequences",
         ]
     },
-    "otm.sequence.randomness.MAX_OUTCOMES": {
-        "twenty million": [
-            "otm/sequence/randomness.py: beyond {} outcomes",
-            "otm/sequence/exact_laws.py: beyond {} outcomes",
-            "otm/sequence/best_step_lp.py: or {} drafted trees",
+    "otm._time.PATIENCE": {
+        "60": [
+            "otm/sequence/randomness.py: more than {} seconds",
+            "otm/sequence/exact_laws.py: more than {} seconds",
+            "otm/sequence/best_step_lp.py: {} seconds of drafted trees",
         ],
     },
     "otm.sequence.exact_laws.MAX_CONTEXTS": {
@@ -265,8 +265,11 @@ SAID: dict[str, dict[str, list[str]]] = {
         "a million": ["otm/sequence/best_step_lp.py: beyond {} variables"]
     },
     "otm.sequence.best_step_lp.GAP_TOLERANCE": {
-        "1e-9": [
-            "otm/sequence/best_step_lp.py: upper − lower ≤ {}",
+        "1e-9": ["otm/sequence/best_step_lp.py: upper − lower, is at most {}"],
+    },
+    "otm.sequence.best_step_lp.MOST_GAP": {
+        "1e-6": [
+            "otm/sequence/best_step_lp.py: at most 1e-9, and {}",
             "otm/sequence/best_step_lp.py: does not certify to {}",
         ],
     },

@@ -87,6 +87,6 @@ def test_pairs_that_cannot_be() -> None:
         with pytest.raises(error, match=message):
             PartialPair(**arguments)
     pair = PartialPair(draft=half, target=half)
-    for bad in ([], [0], 2, [1.5]):
+    for bad in ([], [0], 0, "2", [1.5]):
         with pytest.raises(otm.errors.InvalidParameter):
             partial.optimal_acceptance(pair, k=bad)

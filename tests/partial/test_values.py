@@ -91,7 +91,7 @@ def test_kseq_at_a_given_factor() -> None:
         highest = float(partial.gamma_star(pair, k=[3]).upper[0])
         star = float(otm.verifiers.gamma_star(_iid(p, q, 3)))
         assert partial.gamma_star(pair, k=[3]).contains(star).all() or overlap_of(pair).upper < 1e-9
-        ends = partial.acceptance(otm.KSeq(highest + 0.25), pair, k=[3])
+        ends = partial.acceptance(otm.KSeq(gamma=highest + 0.25), pair, k=[3])
         assert ends.contains(
             otm.acceptance(otm.KSeq(gamma=highest + 0.25), _iid(p, q, 3), by="rule")
         ).all()
@@ -101,7 +101,7 @@ def test_kseq_at_a_given_factor() -> None:
             assert abs(end[0] - value) <= 2 * ends.slack[0] + ROUNDING
         if highest > 1.01:
             with pytest.raises(otm.errors.InvalidParameter, match="largest gamma"):
-                partial.acceptance(otm.KSeq(1.0), pair, k=[3])
+                partial.acceptance(otm.KSeq(gamma=1.0), pair, k=[3])
 
 
 def test_batches_are_rows_and_padding_is_nothing() -> None:

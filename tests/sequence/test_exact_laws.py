@@ -44,6 +44,7 @@ from otm.sequence import (
     step_law,
 )
 from otm.sequence.decoder import Conditionals, DraftTree, Step, evaluate
+from otm.sequence.randomness import Enumerated
 from otm.trees import TreeShape
 from tests.sequence.toys import (
     DISTINCT,
@@ -163,13 +164,23 @@ class TestOutcomes:
             outcomes(lambda randomness: (randomness.accept(1.0), randomness.accept(0.0)))
         ) == [((True, False), 1.0)]
 
-    def test_too_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("otm.sequence.randomness.MAX_OUTCOMES", 10)
+    def test_too_many_for_the_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("PATIENCE", "_FIRST_LOOK"):
+            monkeypatch.setattr(f"otm._time.{name}", 1e-9)
         model = ZerothOrder([0.5, 0.5])
         with pytest.raises(
-            otm.errors.TooLarge, match=r"limited to 10 outcomes.*smaller vocabulary, tree or length"
+            otm.errors.TooLarge,
+            match=r"outcomes is limited to 1e-09 s of CPU time; .*smaller vocabulary, tree or len",
         ):
             step_law(SpeculativeSampling(4), draft=model, target=model, context=[])
+
+    def test_the_share_of_outcomes_that_lies_behind(self) -> None:
+        randomness, shares = Enumerated({}), []
+        while not shares or randomness.advance():
+            shares.append(randomness.share)
+            if randomness.choose(np.array([0.9, 0.1])):
+                randomness.choose(np.array([0.2, 0.3, 0.5]))
+        assert shares == pytest.approx([0, 1 / 2, 2 / 3, 5 / 6], abs=1e-15)
 
 
 class TestLaws:

@@ -278,6 +278,32 @@ def test_two_texts(length: int) -> None:
     assert whole[-1] == pytest.approx(1 + length)
 
 
+NARROW = np.float32([1 / 3, 1 / 3, 1 / 3])  # in float64 it sums to 1 + 3e-8
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ZerothOrder(NARROW),
+        MarkovModel(np.stack([NARROW] * 3)),
+        TableModel(dict.fromkeys([(), *((token,) for token in range(3))], NARROW)),
+        Memoised(ZerothOrder(NARROW)),
+        BlockMarginals(np.stack([NARROW] * 2)),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_float32_table_is_the_distribution_that_it_rounds(model: LanguageModel) -> None:
+    assert model.next([]).tolist() == pytest.approx([1 / 3] * 3, abs=1e-16)
+    wide = ZerothOrder([1 / 3] * 3)
+    target = ZerothOrder(np.float32([0.5, 0.3, 0.2]))
+    one = SpeculativeSampling(1)
+    found, exact = (
+        expected_step(one, draft=draft, target=target, context=[]) for draft in (model, wide)
+    )
+    assert found.block_efficiency == pytest.approx(exact.block_efficiency, abs=1e-15)
+    assert sequence_law(model, [], 2).sum() == pytest.approx(1.0, abs=1e-15)
+
+
 def test_marginals_of_a_chain() -> None:
     chain = MarkovModel([[0.9, 0.1], [0.2, 0.8]])
     rows = block_marginals(chain, context=[0], length=3).rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from hypothesis import given, strategies as st
 from scipy.special import entr
 
 import otm
-from otm._numba import code_path
+from otm._numba import _SealedFiles, code_path
 from otm.table import TableColumn, acceptance_table, arrays, table as module, table_columns
 from otm.table.table import DESCRIPTIONS
 from tests import strategies
@@ -359,16 +360,53 @@ def test_logarithms_of_nothing(way: str) -> None:
                 )
 
 
-def test_numbas_files_on_disk_may_be_useless(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_compiled_code_is_read_only_as_it_was_written(tmp_path: Path) -> None:
+    """Whatever happens to it, and once its sources changed, it is compiled again."""
+
+    class Files:
+        """What is asked of numba's own."""
+
+        _version, _index_path, _dump = "1", str(tmp_path / "f.nbi"), staticmethod(pickle.dumps)
+        _open_for_write = staticmethod(lambda path: path.open("wb"))
+
+    def files(sources: bytes) -> _SealedFiles:
+        return _SealedFiles(Files, sources)
+
+    assert files(b"a").load("key") is None
+    files(b"a").save("key", [1, 2])
+    assert files(b"a").load("key") == [1, 2]
+    assert files(b"a").load("other key") is None
+    assert files(b"b").load("key") is None
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    flipped = [whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :] for i in range(len(whole))]
+    hostile = b"cnot_there\nx\n."  # a pickle that names a module
+    for damaged in (*flipped, b"", bytes(len(whole)), whole[:-1], whole + b" ", hostile):
+        path.write_bytes(damaged)
+        assert files(b"a").load("key") is None
+    files(b"a").save("key", [3])
+    assert files(b"a").load("key") == [3]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        ModuleNotFoundError("No module named 'not_there'", name="not_there"),
+        AttributeError("of what was unpickled"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_compiled_code_may_be_of_no_use(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     from otm.table.compiled import driver
 
-    def full(*_: object) -> object:
-        raise OSError(28, "No space left on device")
+    def broken(*_: object) -> object:
+        raise error
 
-    monkeypatch.setattr(driver, "chunk_values", full)
+    monkeypatch.setattr(driver, "chunk_values", broken)
     module.compiled.cache_clear()
     try:
-        with pytest.warns(RuntimeWarning, match="set NUMBA_CACHE_DIR to another folder"):
+        with pytest.warns(RuntimeWarning, match="set NUMBA_CACHE_DIR to a folder of your own"):
             table = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[2])
         assert code_path() == "array calls"  # what a run's provenance says
     finally:

@@ -35,6 +35,17 @@ class TestListRace:
             float(wanted), abs=1e-14
         )
 
+    @pytest.mark.parametrize("k", [2, 3, 8])
+    def test_membership_is_no_less_than_the_rule_where_both_are_tiny(self, k: int) -> None:
+        problem = Problem(draft=[1e-10, 1 - 1e-10], target=[1.0, 0.0], law=IID(k))
+        share = Fraction(problem.draft[0])  # g = (1 − p)/p, so k q/(k + g) = k p/(1 + (k − 1) p)
+        rule, member = (otm.acceptance(ListRace(), problem, by=by) for by in ("rule", "membership"))
+        assert rule == pytest.approx(float(k * share / (1 + (k - 1) * share)), rel=1e-14)
+        # no other token is ever put out, so one draft of it is all there is to hit
+        exact_member = float(1 - (1 - share) ** k)
+        assert rule <= member <= exact_member + 2e-12
+        assert otm.bounds.list_matching_lower(problem) <= member
+
     def test_membership_by_simulation(self) -> None:
         problem = Problem(draft=P, target=Q, law=IID(3))
         found = simulated_race(P, Q, 3, 3, 200_000, np.random.default_rng(40))

@@ -50,7 +50,7 @@ _PRINTED = 0.01
 """Relative error of drafts a step that follow from printed means, and of lengths."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SurvivalBounds(Certified):
     """What survival can be without an assumption about drafts that were never made.
 
@@ -261,7 +261,7 @@ def survival_bounds(record: AcceptanceRecord) -> SurvivalBounds:
     return SurvivalBounds(lower, np.minimum(1.0, (survivors + stopped) / steps))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TokensBounds(Certified):
     """What tokens per step can be where only their mean was recorded.
 

@@ -140,7 +140,7 @@ def optimal_rule(problem: Problem, bins: int | None = None) -> OptimalRule:
     return OptimalRule(problem=problem, built=built, cells=binned.index)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class OptimalRule(Conditional):
     """The prepared optimal verifier.
 
@@ -151,8 +151,8 @@ class OptimalRule(Conditional):
             verifier (`otm.TvOptimal`).
     """
 
-    built: TokenScores
-    cells: NDArray[np.int64] | None
+    built: TokenScores = dataclasses.field(repr=False)
+    cells: NDArray[np.int64] | None = dataclasses.field(repr=False)
     forgiven: float = 0.0
 
     @property
@@ -278,7 +278,7 @@ class OptimalRule(Conditional):
         return np.asarray(draws.binned(p, q, one, one, index, level, row, uniforms[None])[0])
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class OptimalRaceRule(Shared):
     """The prepared optimal verifier of a threshold race, whose drafts come as i.i.d. draws in turn.
 
