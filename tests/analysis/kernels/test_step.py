@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
 
 from analysis.kernels.chain import block, token_by_token
-from analysis.kernels.step import check_step, draw, probabilities
+from analysis.kernels.scores import ScoreGrid, refined_scores
+from analysis.kernels.step import Verified, check_step, draw, probabilities
 from otm.errors import InvalidParameter, ShapeMismatch
 from otm.trees import TreeShape
 from tests.analysis.kernels.steps import Requests, texts
 from tests.devices import fake_cuda
 
-CHAIN = TreeShape.chain(3)
+CHAIN, SEQUENCES = TreeShape.chain(3), TreeShape.sequences(2, 2)
+
+
+GRID = ScoreGrid.of(2, "cpu", octaves=2, per_octave=2)
+
+
+def elsewhere(grid: ScoreGrid, device: torch.device) -> ScoreGrid:
+    """The grid as it would be made there, without its numbers."""
+    tensors = {
+        name: torch.empty(value.shape, dtype=value.dtype, device=device)
+        for name, value in vars(grid).items()
+        if isinstance(value, torch.Tensor)
+    }
+    return dataclasses.replace(grid, **tensors)
+
+
+def scored(candidates: torch.Tensor, *rest: torch.Tensor) -> Verified:
+    """Two sequences of two tokens, level by level."""
+    grid = GRID if candidates.device.type == "cpu" else elsewhere(GRID, candidates.device)
+    node = torch.arange(1, 5, device=candidates.device)
+    paths = node.view(2, 2).T.expand(len(candidates), -1, -1)
+    return refined_scores(candidates, paths, *rest, grid)
+
+
 KERNELS: dict[str, Any] = {
     "token by token": (token_by_token, CHAIN),
     "block": (block, CHAIN),
+    "refined scores": (scored, SEQUENCES),
 }
 every = pytest.mark.parametrize("name", KERNELS)
 
