@@ -4,6 +4,7 @@ on the same ones.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from otm.sequence import Decoder, Sampled
+from analysis.kernels.step import Verified
+from otm.audit.tree_audit import DraftedTree
+from otm.sequence import Decoder, Sampled, TableModel, sequence_law
 from otm.sequence.decoder import DraftTree
 from otm.trees import TreeShape
 from tests.sequence.toys import random_pair_of_rows
@@ -78,6 +81,15 @@ class Requests:
         return cls(shape, *map(torch.from_numpy, made))
 
     @property
+    def links(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first child of each node and the sibling after it, `(B, n)` twice."""
+        parents = [-1, *self.shape.parents.tolist()]
+        tree = DraftedTree(*[np.array(parents)] * 2, *[np.empty(0)] * 2, replacement=False)
+        first, sibling = (torch.tensor(one) for one in (tree.first_child, tree.next_sibling))
+        size = len(self.final)
+        return first.expand(size, -1).contiguous(), sibling.expand(size, -1).contiguous()
+
+    @property
     def arguments(self) -> tuple[torch.Tensor, ...]:
         """The arguments of a chain's kernel."""
         return self.candidates, self.target, self.draft, self.uniforms, self.final
@@ -115,3 +127,26 @@ def texts(tokens: torch.Tensor, count: torch.Tensor) -> list[list[int]]:
         assert row[number:].eq(-1).all()
         assert row[:number].ge(0).all()
     return [row[:number].tolist() for row, number in zip(tokens, count, strict=True)]
+
+
+def completion(target: TableModel, text: tuple[int, ...], length: int) -> np.ndarray:
+    """The target's law of what follows a text, up to so many tokens in all."""
+    if len(text) == length:
+        return np.array(1.0)
+    return np.array(
+        [
+            q * completion(target, (*text, token), length)
+            for token, q in enumerate(target.next(text))
+        ]
+    )
+
+
+def texts_differ(found: Verified, target: TableModel, rng: np.random.Generator) -> float:
+    """χ² of the texts that steps begin and the target completes, against the target's own."""
+    length = found.tokens.shape[1]
+    law = np.zeros((target.num_tokens,) * length)
+    for text, count in collections.Counter(map(tuple, texts(found.tokens, found.count))).items():
+        rest = completion(target, text, length)
+        law[text] += rng.multinomial(count, rest.reshape(-1)).reshape(rest.shape)
+    wanted = law.sum() * sequence_law(target, context=[], length=length)
+    return float(((law - wanted) ** 2 / wanted).sum())

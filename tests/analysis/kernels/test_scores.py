@@ -4,7 +4,6 @@ they accept what the library's do; a step does what its laws say.
 
 from __future__ import annotations
 
-import collections
 import itertools
 
 import numpy as np
@@ -25,6 +24,7 @@ from otm.sequence import (
 )
 from otm.sequence.block_verification import verify_block
 from otm.sequence.models import Context
+from tests.analysis.kernels.steps import completion, texts_differ
 from tests.sequence.toys import random_models, smooth_models
 
 
@@ -83,7 +83,7 @@ class Drafted:
                         contexts, rows, randomness
                     )
                 ):
-                    law[text] += mass * share * self.completion(text)
+                    law[text] += mass * share * completion(self.target, text, self.length + 1)
                     tokens += mass * share * len(text)
         return law, tokens
 
@@ -94,14 +94,6 @@ class Drafted:
             contexts, lambda context: selected[len(context)], self.target.next, randomness
         )
         return (*contexts[kept], randomness.choose(after))
-
-    def completion(self, text: Context) -> np.ndarray:
-        """The target's law of what follows, up to L + 1 tokens."""
-        if len(text) > self.length:
-            return np.array(1.0)
-        return np.array(
-            [q * self.completion((*text, token)) for token, q in enumerate(self.target.next(text))]
-        )
 
 
 GRIDS = {"usual": {}, "coarse": {"cells": 4, "octaves": 1, "per_octave": 1, "groups": 1}}
@@ -160,17 +152,7 @@ def test_steps_have_the_target_s_law() -> None:
     kept = found.nodes[:, 1:] > 0
     drafted = candidates.gather(1, found.nodes.clamp(min=0))[:, 1:]
     assert drafted[kept].equal(found.tokens[:, :-1][kept])
-    counts: dict[Context, int] = collections.Counter(
-        tuple(row[:count])
-        for row, count in zip(found.tokens.tolist(), found.count.tolist(), strict=True)
-    )
-    law = np.zeros((3, 3, 3))
-    for text, count in counts.items():
-        law[text] += rng.multinomial(count, all_.completion(text).reshape(-1)).reshape(
-            law[text].shape
-        )
-    wanted = size * sequence_law(target, context=[], length=3)
-    assert ((law - wanted) ** 2 / wanted).sum() <= chi2.isf(1e-6, 26)
+    assert texts_differ(found, target, rng) <= chi2.isf(1e-6, 26)
 
 
 def test_rounding_moves_few_boundaries() -> None:

@@ -11,6 +11,7 @@ import torch
 from analysis.kernels.chain import block, token_by_token
 from analysis.kernels.scores import ScoreGrid, refined_scores
 from analysis.kernels.step import Verified, check_step, draw, probabilities
+from analysis.kernels.trees import recursive_rejection
 from otm.errors import InvalidParameter, ShapeMismatch
 from otm.trees import TreeShape
 from tests.analysis.kernels.steps import Requests, texts
@@ -40,10 +41,20 @@ def scored(candidates: torch.Tensor, *rest: torch.Tensor) -> Verified:
     return refined_scores(candidates, paths, *rest, grid)
 
 
+def from_the_root_down(candidates: torch.Tensor, *rest: Any) -> Verified:
+    """Two children, of which the first has two."""
+    links = torch.full((2, 5), -1, dtype=torch.int64, device=candidates.device)
+    links[0, :2] = torch.arange(1, 5, 2, device=candidates.device)
+    links[1, 1:4:2] = torch.arange(2, 5, 2, device=candidates.device)
+    children, siblings = links[:, None].expand(-1, len(candidates), -1)
+    return recursive_rejection(candidates, children, siblings, *rest, depth=2)
+
+
 KERNELS: dict[str, Any] = {
     "token by token": (token_by_token, CHAIN),
     "block": (block, CHAIN),
     "refined scores": (scored, SEQUENCES),
+    "recursive rejection": (from_the_root_down, TreeShape([0, 0, 1, 1])),
 }
 every = pytest.mark.parametrize("name", KERNELS)
 
