@@ -26,7 +26,9 @@ def recursive_rejection(
     """Try the children of a node in turn, go on at the first that is accepted, else draw.
 
     A child x is accepted with u < r(x)/p(x), r = q at first. After a rejection r becomes (r − p)₊
-    and p loses x, each over its sum.
+    and p loses x, each over its sum. Of sure children, as trees of likeliest tokens have them, each
+    is all that p has: r loses what is rejected, and the text is as if the target's own sample went
+    on while it is drafted.
 
     Args:
         candidates, target, draft, uniforms, final: as `analysis.kernels.step` has them.
@@ -35,7 +37,7 @@ def recursive_rejection(
         depth: D, drafts that can be accepted at most.
     """
     size, nodes, _ = target.shape
-    p = drafted_by(draft, _first_children(candidates, next_token), target)
+    p = target if draft is None else drafted_by(draft, candidates, target)
     place = torch.arange(depth + 1, device=candidates.device)
     path = torch.zeros((size, depth + 1), dtype=torch.int64, device=candidates.device)
     kept = path[:, 0]
@@ -46,6 +48,8 @@ def recursive_rejection(
         token = candidates.gather(1, node)
         live = (cursor >= 0) & (token >= 0)
         token = token.clamp(min=0)
+        if draft is None:
+            drawn = torch.zeros_like(wanted).scatter_(1, token, 1.0)
         passed = uniforms.gather(1, (node - 1).clamp(min=0)) * drawn.gather(1, token)
         passed = (passed < wanted.gather(1, token)) & live
         failed = live & passed.logical_not()
@@ -65,9 +69,3 @@ def recursive_rejection(
         cursor = torch.where(live, onward, -1)
     sound = torch.ones_like(kept, dtype=torch.bool)
     return written(path, candidates.gather(1, path[:, 1:]), kept, wanted, final, sound)
-
-
-def _first_children(candidates: Tensor, next_token: Tensor) -> Tensor:
-    """Return the token of each node's first child, −1 without one."""
-    token = candidates.gather(1, next_token.clamp(min=0))
-    return torch.where(next_token >= 0, token, -1)

@@ -48,6 +48,26 @@ def test_the_same_uniforms_accept_the_library_s_path(factors: tuple[int, ...]) -
     assert drafted[kept].equal(found.tokens[:, :-1][kept])
 
 
+def test_sure_children_are_the_target_s_sample() -> None:
+    """Children 2 and 0 of q = (.25, .125, .5, .125): the first with u < 1/2, the second with u <
+    (1/4)/(1/2), else a token of (0, 1/2, 0, 1/2).
+    """
+    q = torch.tensor([[[0.25, 0.125, 0.5, 0.125]]]).expand(1, 3, -1)
+    links = torch.tensor([[1, -1, -1]]), torch.tensor([[-1, 2, -1]])
+    below, above = 0.5 - 2**-20, 0.5
+    for first, second, final, wanted in (
+        (below, above, 0.9, [2, 3]),
+        (above, below, 0.1, [0, 0]),
+        (above, above, below, [1]),
+        (above, above, above, [3]),
+    ):
+        uniforms = torch.tensor([[first, second, 0.0]])
+        found = recursive_rejection(
+            torch.tensor([[-1, 2, 0]]), *links, q, None, uniforms, torch.tensor([final]), depth=1
+        )
+        assert texts(found.tokens, found.count) == [wanted]
+
+
 def test_steps_have_the_target_s_law() -> None:
     """20,000 trees of two children, the first of them with two: texts completed by the target, χ²
     of 27 texts at 10⁻⁶.
