@@ -76,7 +76,7 @@ def sampling(verify: Verification, *, reads_draft: bool = True) -> Sampling:
         width = accept_index.shape[1]
         found = verify(given, (retrive_next_token, retrive_next_sibling), width - 1)
         _write(found, width, predicts, accept_index, retrive_index.long())
-        accept_token_num.copy_(found.count - 1)
+        accept_token_num[:] = found.count - 1
 
     return speculative_sampling
 
@@ -93,7 +93,7 @@ def _write(
     new = torch.where(after.flatten() >= 0, after.flatten().to(old.dtype), old)
     predicts.index_copy_(0, place.flatten(), new)
     at = place.gather(1, nodes.clamp(min=0)).to(accept_index.dtype)
-    accept_index.copy_(torch.where(nodes >= 0, at, accept_index))
+    accept_index[:] = torch.where(nodes >= 0, at, accept_index)
 
 
 def refined_score_sampling(grid: ScoreGrid, num_drafts: int) -> Sampling:
