@@ -323,4 +323,4 @@ def noise_limit(values: NDArray[Any], *, level: float, resolution: float) -> flo
     step *= levels <= len(upper) / 2  # on a grid most values are there several times
     excess = float((top - base).sum()) + 0.5 * kept * step
     rarity = (kept + 1) / ((count + 1) * level)
-    return base + step + max(1.0, rarity ** (1.0 / kept) - 1.0) * excess
+    return float(base + step + max(1.0, rarity ** (1.0 / kept) - 1.0) * excess)

@@ -61,12 +61,12 @@ class Audit(OneTable):
         name: of the candidate.
         reason: what stood in the way of an exact law, "a random number was converted to a plain
             float" say; empty if nothing did.
-        found: what the headline says beside the verdict, where a number does not.
+        detail: what the headline says beside the verdict, where a number does not.
     """
 
     name: str
     reason: str = ""
-    found: str = ""
+    detail: str = ""
 
     @property
     @abc.abstractmethod
@@ -116,7 +116,7 @@ class Audit(OneTable):
             "not exact": f" by {self.severity:.2g}",
             "little power": f": no difference found above {covered.detect:g}",
         }
-        found = f": {self.found}" if self.found else ""
+        found = f": {self.detail}" if self.detail else ""
         return self.verdict + numbers.get(self.verdict, found)
 
     def head(self) -> str:

@@ -91,6 +91,10 @@ class Difference(NamedTuple):
         """Where it is."""
         return f"token {self.token} of text {self.text}"
 
+    def when(self) -> tuple[int, int]:
+        """Return what places are ordered by: the token before the text."""
+        return self.token, self.text
+
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SameTextAudit(SingleAudit):
@@ -164,7 +168,7 @@ class SameTextAudit(SingleAudit):
 
     def row(self) -> tuple[str, str, str]:
         """Return the total variation, and what was found."""
-        return f"{self.severity:g}", "", self.found
+        return f"{self.severity:g}", "", self.detail
 
     def sections(self) -> list[str]:
         """Return the noise, what it explains, and the places where texts part."""
@@ -248,21 +252,19 @@ def same_text(
         check_real(tolerance, name="tolerance", low=0.0)
     if isinstance(speculative, str | os.PathLike):
         name = name or Path(speculative).name
-    runs = [
-        _texts_of(run, label, same_seed)
-        for label, run in (("plain", plain), ("speculative", speculative))
-    ]
+    runs = _texts_of(plain, "plain", same_seed), _texts_of(speculative, "speculative", same_seed)
     compared, obstacle = _Compared(), _unlike(*runs)
-    for number, pair in enumerate(zip(*runs, strict=True) if not obstacle else ()):
-        compared.add(number, *pair)
+    pairs = [] if obstacle else list(zip(*runs, strict=True))
+    for number, (one, other) in enumerate(pairs):
+        compared.add(number, one, other)
     judged = _Judgement(compared, tolerance, level)
-    unchosen, other = _unchosen(*runs, judged.limit, level)
-    obstacle = obstacle or other or judged.obstacle()
-    faults = [] if other else sorted(judged.faults + unchosen, key=lambda one: one[1::-1])
+    unchosen, ungreedy = _unchosen(pairs, judged.limit, level)
+    obstacle = obstacle or ungreedy or judged.obstacle()
+    faults = [] if ungreedy else sorted(judged.faults + unchosen, key=Difference.when)
     expected = compared.expected()
     return SameTextAudit(
         name=name or "texts",
-        found=_said(faults, compared.differences, obstacle, expected),
+        detail=_said(faults, compared.differences, obstacle, expected),
         texts=len(runs[0]),
         tokens=sum(len(text.tokens) for text in runs[0]),
         changes=judged.changes,
@@ -352,8 +354,8 @@ class _Compared:
         which is broken either way.
         """
         noise = np.sort([one.runner_up for one in self.positions])
-        places = [*self.positions, *self.differences]
-        margins = np.asarray([one.margin for one in places if math.isfinite(one.margin)])
+        known = [one.margin for one in self.positions] + [one.margin for one in self.differences]
+        margins = np.asarray([margin for margin in known if math.isfinite(margin)])
         if not noise.size:
             return 0.0, 0.0
         beyond = noise.size - np.searchsorted(noise, margins + _RESOLUTION)
@@ -392,27 +394,27 @@ class _Judgement:
         """The limit that all changes teach; the last one before a fault, if there is one."""
         if not self.limits:
             return None
-        first = min(self.faults, default=None, key=lambda one: (one.token, one.text))
-        return self.limits[-1] if first is None else self._limit_at(first.token, first.text)
+        first = min(map(Difference.when, self.faults), default=None)
+        return self.limits[-1] if first is None else self._limit_at(first)
 
-    def _limit_at(self, token: int, text: int) -> float:
+    def _limit_at(self, when: tuple[int, int]) -> float:
         """Return the limit learnt before a place; the first one for what comes before it."""
-        rank = bisect.bisect_left(self.positions, (token, text))
+        rank = bisect.bisect_left(self.positions, when)
         index = bisect.bisect_right(self.sizes, rank) - 1
         return self.limits[max(0, index)] if self.limits else math.inf
 
     def _beyond(self) -> list[Difference]:
         """Return the differences, and the first change of each text, beyond their limits."""
-        found = {}
-        for one in self.positions[self.sizes[0] :] if self.sizes else ():
-            if one.change > self._limit_at(one.token, one.text):
-                found.setdefault(one.text, _jump(one))
+        found: dict[int, Difference] = {}
+        for place in self.positions[self.sizes[0] :] if self.sizes else ():
+            if place.change > self._limit_at(place[:2]):
+                found.setdefault(place.text, _jump(place))
         exact = not self.given and self.changes.size >= _FIRST
         exact = exact and self.changes.max() <= _RESOLUTION
         return [*found.values()] + [
             one
             for one in self.differences
-            if one.change > self._limit_at(one.token, one.text)
+            if one.change > self._limit_at(one.when())
             or math.isinf(one.change)
             or (exact and one.change <= _RESOLUTION)  # the same values, and another choice
         ]
@@ -505,8 +507,9 @@ def _end(number: int, j: int, plain: LoggedText, speculative: LoggedText) -> Dif
     change = math.inf if shorter.finish == "length" else margin
     excess = _count(len(longer.tokens) - j)
     words = f"the speculative text {f'ends {excess} early' if early else f'goes on for {excess}'}"
-    written = (longer.tokens[j], None) if early else (None, longer.tokens[j])
-    return Difference(number, j, *written, margin, change, words)
+    ends: tuple[Token | None, Token | None] = (None, longer.tokens[j])
+    ends = ends[::-1] if early else ends
+    return Difference(number, j, ends[0], ends[1], margin, change, words)
 
 
 def _count(tokens: int) -> str:
@@ -516,28 +519,24 @@ def _count(tokens: int) -> str:
 def _jump(one: _Position) -> Difference:
     """Return the difference of values where both runs wrote the same."""
     words = f"values change by {one.change:.3g} before any flip"
-    place = (one.text, one.token, one.chosen, one.chosen)
-    return Difference(*place, one.margin, one.change, words)
+    return Difference(one.text, one.token, one.chosen, one.chosen, one.margin, one.change, words)
 
 
 def _unchosen(
-    plain: Sequence[LoggedText],
-    speculative: Sequence[LoggedText],
-    limit: float | None,
-    level: float,
+    pairs: Sequence[tuple[LoggedText, LoggedText]], limit: float | None, level: float
 ) -> tuple[list[Difference], str]:
-    """Return tokens of the second run that are not the likeliest of their own lists, as a fault;
-    or say that this is so of the first.
+    """Return a token of the second run that is not the likeliest of its own list, as a fault; or
+    say that this is so of the first.
     """
     most = _COARSE if limit is None else limit
-    usual = [one.change for text in plain if not text.forced for one in _behind(0, text)]
+    usual = [one.change for text, _ in pairs if not text.forced for one in _behind(0, text)]
     largest = max(usual, default=0.0)
     if largest > most:
         return [], (
             f"the plain run's tokens are up to {largest:.3g} behind the likeliest of their lists: "
             "no greedy choice of these values"
         )
-    lists = [one for i, text in enumerate(speculative) for one in _behind(i, text)]
+    lists = [one for i, (_, text) in enumerate(pairs) for one in _behind(i, text)]
     beyond = [one for one in lists if one.change > max(largest, _RESOLUTION)]
     gross = [one for one in beyond if one.change > most]
     likelihood = (len(lists) / (len(lists) + len(usual))) ** len(beyond) if usual else 1.0

@@ -128,7 +128,7 @@ def with_a_token_twice(text: LoggedText) -> LoggedText:
 
 def with_other_values(text: LoggedText) -> LoggedText:
     """As after a stale row of the cache or a wrong position: each later value is off by about 1."""
-    rng = np.random.default_rng(text.tokens[0])
+    rng = np.random.default_rng(len(text.tokens))
     names, values = (np.asarray([list(part) for part in parts]) for parts in _lists(text))
     values[FAULTY:] += rng.standard_normal(values[FAULTY:].shape)
     return of_values(names[None], values[None], 60)[0]
