@@ -428,8 +428,8 @@ class _Judgement:
             return ""
         if self.changes.size < _FIRST:
             return (
-                f"only {self.changes.size} positions have values in both runs, and {_FIRST} are "
-                "needed to measure rounding: log more, or say what is rounding (--tolerance)"
+                f"values in both runs at {self.changes.size} of the {_FIRST} positions that "
+                "measure rounding: log more, or say what it is (--tolerance)"
             )
         if np.quantile(self.changes, 0.75) > _COARSE:
             return (
@@ -481,7 +481,7 @@ def _pattern(plain: LoggedText, speculative: LoggedText, j: int) -> str:
     """Say how the rest of two texts agrees after a shift, "" if it does not."""
     one, other = plain.tokens, speculative.tokens
     for shift in range(1, _LONGEST_SHIFT + 1):
-        moved = _count(shift)
+        moved = _counted(shift, "token")
         if _agree(one[j + shift :], other[j:]):
             return f": {moved} missing, the rest is the same"
         if _agree(one[j:], other[j + shift :]):
@@ -505,15 +505,15 @@ def _end(number: int, j: int, plain: LoggedText, speculative: LoggedText) -> Dif
     longer, shorter = (plain, speculative) if early else (speculative, plain)
     margin = _lead(longer.top[j], longer.tokens[j])
     change = math.inf if shorter.finish == "length" else margin
-    excess = _count(len(longer.tokens) - j)
+    excess = _counted(len(longer.tokens) - j, "token")
     words = f"the speculative text {f'ends {excess} early' if early else f'goes on for {excess}'}"
     ends: tuple[Token | None, Token | None] = (None, longer.tokens[j])
     ends = ends[::-1] if early else ends
     return Difference(number, j, ends[0], ends[1], margin, change, words)
 
 
-def _count(tokens: int) -> str:
-    return f"{tokens} token{'s' * (tokens > 1)}"
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number > 1)}"
 
 
 def _jump(one: _Position) -> Difference:
@@ -567,4 +567,4 @@ def _said(
     if not differences:
         return ""
     mean, spread = expected
-    return f"{len(differences)} flips where {mean:.1f} ± {spread:.1f} are expected"
+    return f"{_counted(len(differences), 'flip')} where {mean:.1f} ± {spread:.1f} are expected"

@@ -22,6 +22,13 @@ Read as well, a response a line, a list of them, or one:
   log-probability, token and text;
 * llama.cpp's own, `completion_probabilities[].top_logprobs`, or `top_probs` after its samplers.
 
+llama.cpp writes no list for a token that it accepted from a draft.
+
+Sources of the forms: github.com/vllm-project/vllm, vllm/entrypoints/openai/chat_completion/
+serving.py at 5e918640; github.com/sgl-project/sglang, python/sglang/srt/managers/
+tokenizer_manager_components/logprob_ops.py at 229224a3; github.com/ggml-org/llama.cpp,
+tools/server/server-task.cpp at 17f5f8a8.
+
 A token is its number where that is told ("token_id:5" is one, vLLM's return_tokens_as_token_ids),
 else its text.
 """

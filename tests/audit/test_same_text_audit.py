@@ -230,7 +230,7 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize(
     ("plain", "speculative", "why"),
     [
-        ([FEW], [OTHER], "only 1 positions have values in both runs"),
+        ([FEW], [OTHER], "values in both runs at 1 of the 32"),
         ([FEW], [OTHER, OTHER], "the runs hold 1 and 2 texts"),
         ([], [], "the runs hold 0 and 0 texts"),
         (
