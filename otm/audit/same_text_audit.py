@@ -335,7 +335,7 @@ class _Compared:
         for j in range(length):
             chosen, written = plain.tokens[j], speculative.tokens[j]
             before, after = plain.top[j], speculative.top[j]
-            if plain.forced and _lead(before, written) < 0.0:
+            if plain.forced and before and before.get(written, -math.inf) < max(before.values()):
                 chosen = max(before, key=before.__getitem__)
             if chosen != written:
                 self.differences.append(_flip(number, j, chosen, plain, speculative))
@@ -567,4 +567,6 @@ def _said(
     if not differences:
         return ""
     mean, spread = expected
-    return f"{_counted(len(differences), 'flip')} where {mean:.1f} ± {spread:.1f} are expected"
+    ties = sum(one.change <= _RESOLUTION for one in differences)
+    said = f"{_counted(len(differences), 'flip')} where {mean:.1f} ± {spread:.1f} are expected"
+    return f"{said}; {ties:,} between equal log-probabilities" if ties else said
