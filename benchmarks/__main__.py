@@ -17,14 +17,26 @@ from otm.commands.printing import escape_unencodable
 from otm.tabular import markdown
 
 RESULTS = Path(__file__).parent / "results"
-SUITES = ("core", "optimal", "rows", "trees", "device", "gradients", "measure", "ott", "gbv")
-_VERSIONS = {"ott": ("jax", "ott-jax"), "gbv": ("torch",)}
+SUITES = (
+    "core",
+    "optimal",
+    "rows",
+    "trees",
+    "device",
+    "gradients",
+    "measure",
+    "kernels",
+    "ott",
+    "gbv",
+)
+_VERSIONS = {"ott": ("jax", "ott-jax"), "gbv": ("torch",), "kernels": ("torch", "transformers")}
 """What a suite is timed against besides what all are."""
 _NEEDS = {
     "rows": "torch",
     "device": "torch",
     "gradients": "torch",
     "measure": "torch",
+    "kernels": "torch",
     "ott": "ott",
     "gbv": "torch",
 }

@@ -5,6 +5,7 @@ of false alarms.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -56,9 +57,11 @@ def test_the_fixture(tmp_path: Path) -> None:
     assert "1 failed, 2 passed" in first
     assert "## `trusting`: not lossless" in first
     assert "def test_trusting_on_the_smallest_problem_found() -> None:" in first
-    assert (
-        "otm: 2 audits found nothing; in such a run a lossless verifier fails with probability ≤ "
-        "2e-09" in first
+    # One or two of the audits draw samples, as the time allows.
+    assert re.search(
+        r"otm: 2 audits found nothing; in such a run a lossless verifier fails with probability ≤ "
+        r"[12]e-09",
+        first,
     )
     drawn = [
         next(line for line in run.splitlines() if line.startswith("ROWS"))

@@ -17,6 +17,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import otm
+from otm.audit.text_log import LoggedText
 from otm.sequence import BlockVerification, SpeculativeSampling, ZerothOrder, rank_decoders
 from otm.tabular import OneTable, Table, Tabular, latex_escaped, markdown
 
@@ -120,6 +121,7 @@ def test_all_results_that_the_audits_give_are_tables() -> None:
         "JointAudit",
         "LogAudit",
         "AcceptanceAudit",
+        "SameTextAudit",
     }
 
 
@@ -132,7 +134,8 @@ def test_audits_of_records_logs_and_steps_are_drawn(tmp_path: Path) -> None:
     written.write_text('{"output": 1, "target": [0.5, 0.5]}\n' * 80, encoding="utf-8")
     log = otm.audit.server_log(written)
     stepped = otm.audit.step(step, **MODELS, length=1, rng=np.random.default_rng(0))
-    for audit in (log, stepped):
+    texts = [LoggedText((5,), ({5: -0.5, 7: -1.0},))]
+    for audit in (log, stepped, otm.audit.same_text(texts, texts)):
         ax = Figure().subplots()
         assert audit.plot(ax) is ax
         assert audit.data().rows[0][1] == audit.verdict

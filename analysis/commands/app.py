@@ -10,6 +10,7 @@ from .decode import decode
 from .experiment import capture, experiment
 from .latency import latency
 from .measure import measure, merge, report
+from .score import score
 from .steps import steps
 from .train import fetch, finetune, train
 
@@ -26,6 +27,7 @@ for command in (
     merge,
     report,
     decode,
+    score,
     steps,
     experiment,
     latency,

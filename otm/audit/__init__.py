@@ -37,6 +37,7 @@ candidate               called as                                      audited b
 * `sampled`, and `sampled_blocks`; `outputs` for given samples: any callable, any vocabulary, with
   proved error probabilities. `Errors` says what must be found, and how often they may be wrong.
 * `server_log`: what a server logged, every context seen once.
+* `same_text`: two runs that should write the same, from their log-probabilities.
 * `acceptance_counts`: how many drafts an engine counted as accepted, which can accuse and cannot
   acquit.
 
@@ -69,6 +70,7 @@ from otm.audit.one_token import (
     sampled,
     shrink,
 )
+from otm.audit.same_text_audit import same_text
 from otm.audit.sampled_audit import outputs
 from otm.audit.step_audit import StepCandidate, step
 from otm.audit.testing import assert_lossless, parametrize_with_checks
@@ -103,6 +105,7 @@ __all__ = [
     "parametrize_with_checks",
     "records_needed",
     "rounding_tolerance",
+    "same_text",
     "sampled",
     "sampled_blocks",
     "samples_needed",

@@ -16,9 +16,11 @@ from xml.etree import ElementTree
 from otm.audit.batteries import BatteryAudit
 from otm.audit.report import PASSED, Audit, SingleAudit
 
-_LEVELS = {"not lossless": "error", "raised": "error"}
+_LEVELS = {"not lossless": "error", "fault": "error", "raised": "error"}
+_FAILURES = ("not lossless", "fault")
 _RULES = {
     "not lossless": "The output of this verifier does not have the target's law.",
+    "fault": "This text differs from that without speculation by more than rounding.",
     "raised": "This verifier raised on inputs that are valid.",
     "not exact": "The output deviates from the target's law by the size of an ε of the code.",
     "little power": "Nothing was found, and only a large deviation would have been.",
@@ -74,7 +76,7 @@ def as_junit(audit: Audit) -> str:
     """
     parts = audit.parts
     verdicts = [single.verdict for single in parts.values()]
-    failures = verdicts.count("not lossless")
+    failures = sum(verdict in _FAILURES for verdict in verdicts)
     errors = sum(verdict not in PASSED for verdict in verdicts) - failures
     counts = {"tests": str(len(parts)), "failures": str(failures), "errors": str(errors)}
     suite = ElementTree.Element("testsuite", {"name": f"otm audit {audit.name}", **counts})
@@ -84,7 +86,7 @@ def as_junit(audit: Audit) -> str:
     for label, single in parts.items():
         case = ElementTree.SubElement(suite, "testcase", classname=audit.name, name=label)
         if single.verdict not in PASSED:
-            tag = "failure" if single.verdict == "not lossless" else "error"
+            tag = "failure" if single.verdict in _FAILURES else "error"
             outcome = ElementTree.SubElement(
                 case, tag, message=f"{single.verdict}: total variation {single.row()[0]}"
             )

@@ -21,22 +21,26 @@ from otm.tabular import OneTable, Table, markdown
 
 Verdict = Literal[
     "not lossless",
+    "fault",
     "raised",
     "not exact",
     "undecided",
     "no verdict",
     "little power",
     "no difference found",
+    "rounding",
+    "identical",
     "lossless",
 ]
 """Worst first. Audits by integration say "lossless", "not exact" where rounding does not explain a
 deviation of the size of a code's own ε, or "undecided" within their error; those of samples "no
 difference found", "little power" where only a large one would have been, or "no verdict" where
 there are too few of them to find what was asked for. "raised": the candidate raised on inputs that
-are valid, and answered others.
+are valid, and answered others. Of two runs that should write the same text: "identical", "rounding"
+or "fault".
 """
 
-PASSED = frozenset[Verdict]({"lossless", "no difference found"})
+PASSED = frozenset[Verdict]({"lossless", "no difference found", "identical", "rounding"})
 """Verdicts that let a candidate pass."""
 
 FAILED: tuple[Verdict, ...] = ("not lossless", "not exact")
@@ -57,10 +61,12 @@ class Audit(OneTable):
         name: of the candidate.
         reason: what stood in the way of an exact law, "a random number was converted to a plain
             float" say; empty if nothing did.
+        detail: what the headline says beside the verdict, where a number does not.
     """
 
     name: str
     reason: str = ""
+    detail: str = ""
 
     @property
     @abc.abstractmethod
@@ -110,7 +116,8 @@ class Audit(OneTable):
             "not exact": f" by {self.severity:.2g}",
             "little power": f": no difference found above {covered.detect:g}",
         }
-        return self.verdict + numbers.get(self.verdict, "")
+        found = f": {self.detail}" if self.detail else ""
+        return self.verdict + numbers.get(self.verdict, found)
 
     def head(self) -> str:
         """Return the verdict, what it covers, and why it is not exact where that was tried."""

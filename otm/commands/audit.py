@@ -6,9 +6,10 @@ anything else that `otm.audit.battery` takes, or one of the library's verifiers.
 standard output in Markdown, the verdict as soon as it is known and a minimal counterexample after
 it; what the callable prints is kept out of it. To audit a file is to execute it.
 
-Exit status: 0 lossless (sampled and log: no difference found); 1 not lossless, or not exactly so; 2
-undecided, no verdict, the callable raised, or the call could not be carried out; 3 nothing found
-where only a large deviation would have been; 130 interrupted, with what was found so far.
+Exit status: 0 lossless (sampled and log: no difference found; two runs: identical, or rounding);
+1 not lossless, not exactly so, or a fault; 2 undecided, no verdict, the callable raised, or the
+call could not be carried out; 3 nothing found where only a large deviation would have been; 130
+interrupted, with what was found so far.
 """
 
 from __future__ import annotations
@@ -92,6 +93,18 @@ def register(commands: Any) -> None:
         "drafts at most",
     )
     parser.add_argument(
+        "--same-text",
+        nargs=2,
+        metavar=("PLAIN", "SPECULATIVE"),
+        help="say whether two runs of the same prompts, greedy, write the same up to rounding "
+        "(forms: otm.audit.text_log), instead of auditing a callable",
+    )
+    parser.add_argument(
+        "--same-seed",
+        action="store_true",
+        help="same-text: sampled with the noise of one seed, which the logged values contain",
+    )
+    parser.add_argument(
         "--template",
         choices=TEMPLATES,
         help="print a file to start from, for a callable of this kind, and audit nothing",
@@ -145,7 +158,8 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--tolerance",
         type=float,
-        help="exact, sequence: largest total variation that counts as rounding",
+        help="exact, sequence: largest total variation that counts as rounding; same-text: "
+        "largest change of log-odds (default: learnt)",
     )
     parser.add_argument(
         "--detect",

@@ -56,7 +56,10 @@ AUDITED: dict[str, tuple[type[Any], str]] = {
 EXIT_STATUS = {
     "lossless": 0,
     "no difference found": 0,
+    "identical": 0,
+    "rounding": 0,
     "not lossless": 1,
+    "fault": 1,
     "not exact": 1,
     "raised": 2,
     "undecided": 2,
@@ -165,12 +168,24 @@ def _audit(options: argparse.Namespace) -> tuple[Audit, Candidate | None, Scope]
     errors = Errors(
         detect=options.detect or None, false_alarm=options.false_alarm, missed=options.missed
     )
-    if options.log is not None:
+    if None not in (options.log, options.same_text):
+        raise InvalidParameter("--log and --same-text are two audits; got both. Drop one of them.")
+    if options.log is not None or options.same_text is not None:
         if options.callable is not None:
             raise InvalidParameter(
                 "A log is audited without a callable; got both. Drop one of them."
             )
-        return _log(options, errors), None, Scope()
+        if options.log is not None:
+            return _log(options, errors), None, Scope()
+        found = audit.same_text(
+            *options.same_text,
+            same_seed=options.same_seed,
+            tolerance=options.tolerance,
+            errors=errors,
+        )
+        return found, None, Scope()
+    if options.same_seed:
+        raise InvalidParameter("--same-seed is of two runs; got none. Name them: --same-text A B.")
     if options.expected is not None:
         raise InvalidParameter(
             "--expected is of a record of acceptance; got none. Name it with --log FILE."

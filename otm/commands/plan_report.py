@@ -493,22 +493,22 @@ def _mean_headline(
     if len(plan.lower) == 1:
         yield "  --drafts L, the most that a step drafts, bounds other lengths"
     elif len(plans) == 1:
-        yield f"  whatever the positions' rates, {_lengths(plan.pays)} faster than plain decoding"
+        yield f"  surely faster than plain decoding: {_lengths(plan.pays)}"
         could = [length for length in plan.could_pay if length not in plan.pays]
         if could:
-            yield f"  {_lengths(could, 'may be')} faster: that takes rates by position"
+            yield f"  perhaps faster, which takes rates by position: {_lengths(could)}"
 
 
-def _lengths(lengths: Sequence[int], verb: str = "") -> str:
-    """Name lengths of drafts, which are consecutive or not, before a verb."""
+def _lengths(lengths: Sequence[int]) -> str:
+    """Name lengths of drafts, which are consecutive or not."""
     drafting = [length for length in lengths if length]
     if not drafting:
-        return "no length is known to be"
+        return "no length"
     single = len(drafting) == 1
     named = f"{drafting[0]}" if single else f"{drafting[0]} to {drafting[-1]}"
     if len(drafting) not in (1, drafting[-1] - drafting[0] + 1):
         named = ", ".join(map(str, drafting))
-    return f"{named} draft{'' if single else 's'} {verb or ('is' if single else 'are')}"
+    return f"{named} draft{'' if single else 's'}"
 
 
 def _mean_tables(plans: dict[str, MeanPlan], ratios: bool) -> Iterator[str]:

@@ -310,6 +310,8 @@ def plan_mean(
     """
     bounds = mean_bounds(record, drafts=drafts)
     longest = check_instance(costs, CostSurface, name="costs").longest
+    batch = check_count(batch, name="batch")
+    context = check_count(context, name="context", minimum=0)
     reach = len(bounds.lower) - 1
     if longest is not None and not extrapolate_costs:
         reach = min(reach, longest)

@@ -328,7 +328,7 @@ def fit_scale(rows: ArrayLike, tokens: ArrayLike, *, confidence: float = 0.95) -
     level = check_confidence(confidence)
     if not np.all((chosen >= 0) & (chosen < values.shape[1])):
         raise InvalidParameter(
-            f"tokens must be integers in [0, {values.shape[1]}); others are among them. Pass the "
+            f"tokens must be in [0, {values.shape[1]}); others are among them. Pass the "
             "place of each token in its row."
         )
     least = values.max(axis=1, keepdims=True) - values  # ≥ 0: how far behind the first each is

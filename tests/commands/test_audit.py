@@ -76,7 +76,13 @@ LINES = [
     json.dumps({"output": i % 2, "target": [(500 + i) / 1000, (500 - i) / 1000]})
     for i in range(100)
 ]
+TEXTS = [
+    {"tokens": [5, last], "top": [[[5, -0.1], [7, -2.5]], [[last, -0.7], [12 - last, -0.75]]]}
+    for last in (9, 3)
+]
 FILES = {
+    "plain.json": json.dumps(TEXTS[:1]),
+    "speculative.json": json.dumps(TEXTS[1:]),
     "audited_kernels.py": KERNELS,
     "counters.txt": COUNTERS,
     "neither.txt": "hello",
@@ -141,6 +147,22 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--log", "fair.jsonl"], 2, "no verdict"),
         (["--log", "fair.jsonl", "--detect", "0.7"], 0, "no difference found"),
         (["--log", "stuck.jsonl"], 1, "not lossless"),
+        (["--same-text", "plain.json", "plain.json"], 0, "`plain.json`: identical"),
+        (
+            ["--same-text", "plain.json", "speculative.json"],
+            2,
+            "no verdict: values in both runs at 1 of",
+        ),
+        (
+            ["--same-text", "plain.json", "speculative.json", "--tolerance", "0.2"],
+            0,
+            "rounding: 1 flip",
+        ),
+        (
+            ["--same-text", "plain.json", "speculative.json", "--tolerance", "0", "--same-seed"],
+            1,
+            "fault: at token 1 of text 0, a flip at a margin of 0.05",
+        ),
         (["--template", "step"], 0, "def candidate("),
     ],
 )
@@ -217,6 +239,10 @@ def test_a_file_is_named_as_one_has_it(tmp_path: Path, capsys: pytest.CaptureFix
         (["audited_kernels:one_token", "--mode", "exact"], "is a verifier of blocks"),
         (["audited_kernels:maximal", "--mode", "sequence"], "is a verifier of one token"),
         (["--log", "neither.txt"], "Line 1 is no record"),
+        (["--log", "fair.jsonl", "--same-text", "plain.json", "plain.json"], "got both"),
+        (["audited_kernels:maximal", "--same-text", "plain.json", "plain.json"], "got both"),
+        (["audited_kernels:maximal", "--same-seed"], "of two runs"),
+        (["--same-text", "plain.json", "fair.jsonl"], "holds no text"),
     ],
 )
 def test_what_cannot_be_carried_out(

@@ -29,7 +29,7 @@ def test_bash_completes_commands_options_and_choices(capsys: pytest.CaptureFixtu
     assert set(OWN) <= set(completed(text, "otm", ""))
     assert "measure" in completed(text, "otm", "mea")
     assert completed(text, "otm", "pl") == ["plan"]
-    assert completed(text, "otm", "plan", "--draft") == ["--draft-ms"]
+    assert completed(text, "otm", "plan", "--draft-") == ["--draft-ms"]
     assert completed(text, "otm", "audit", "--order", "") == ["llama.cpp", "transformers", "vllm"]
     assert completed(text, "otm", "completion", "z") == ["zsh"]
 

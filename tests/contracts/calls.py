@@ -36,6 +36,7 @@ from otm import (
     trees,
     verifiers,
 )
+from otm.audit.text_log import LoggedText
 from otm.audit.token_log import parse_record
 
 # --- what is public
@@ -111,6 +112,7 @@ COUNTED = {"num_drafts": 2, "length": 1, "samples": 9, "confidence": 0.9}
 TRACED = {"num_uniforms": 1, "most_slanted": 8, "most_work": 99, "most_seconds": 9.0}
 ERRORS = audit.Errors(detect=0.5, false_alarm=0.1, missed=0.1)
 LOGGED = [parse_record('{"output": 1, "target": [0.5, 0.5]}', 1)] * 3
+SAME = [LoggedText((5, 9), ({5: -0.1, 7: -2.5}, {9: -0.7, 3: -0.75}))]
 HISTOGRAM = engines.AcceptanceRecord(
     form="example",
     unit="request",
@@ -381,6 +383,17 @@ CALLS: list[Call] = [
     ),
     (audit.exact, {"candidate": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}),
     (audit.server_log, {"records": LOGGED, "name": "x", "law": otm.IID(1), "errors": ERRORS}),
+    (
+        audit.same_text,
+        {
+            "plain": SAME,
+            "speculative": SAME,
+            "same_seed": True,
+            "tolerance": 0.1,
+            "name": "x",
+            "errors": ERRORS,
+        },
+    ),
     (
         audit.outputs,
         {

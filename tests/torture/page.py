@@ -88,6 +88,9 @@ NOT_TRIED: dict[str, str] = {
         "its error rates are tested by simulation (tests/audit/test_log_audit.py)"
     ),
     "otm.audit.records_needed": "held against simulated logs (tests/audit/test_log_audit.py)",
+    "otm.audit.same_text": (
+        "its error rates are tested by simulation (tests/audit/test_same_text_audit.py)"
+    ),
     "otm.audit.sampled_blocks": "`otm.audit.sampled` on blocks (tests/audit/test_blocks.py)",
     "otm.audit.sampled": (
         "its error rates are tested by simulation (tests/audit/test_sampled_audit.py)"

@@ -63,7 +63,7 @@ def _read(document: Document) -> AcceptanceRecord:
         convention="accept len counts the root",
         length=drafts_of(list(zip(lengths, rates, strict=True))),
         notes=(
-            f"The mean of {len(found):,} decode lines, weighted by running requests: record "
+            f"The mean of decode lines ({len(found):,}), weighted by running requests: record "
             "meta_info's histogram for positions.",
         ),
     )

@@ -1,10 +1,7 @@
-"""Adapters of other people's verifiers, each held against what it should find, and the batched
-verifier that passes.
-"""
+"""Adapters of other people's verifiers, each held against what it should find."""
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Iterator
 from fractions import Fraction
@@ -18,13 +15,13 @@ from transformers.generation import utils
 
 import otm
 from analysis.adapters import assisted
-from analysis.adapters.blocks import verify_blocks
 from analysis.adapters.engines import (
     from_logit_kernel,
     from_probability_kernel,
-    from_uniform_kernel,
 )
 from analysis.errors import AnalysisError
+from analysis.kernels.chain import token_by_token
+from analysis.kernels.step import Verified
 from analysis.models.pair import Pair, load_pair
 from benchmarks.corpus import listing
 from benchmarks.corpus.entries import markov_models
@@ -124,126 +121,12 @@ class TestTextbook:
         assert [row.split("|")[3].strip() for row in rows] == ["1/8", "5/32", "1/4", "11/36", "–"]
 
 
-def one_row(
+def on_blocks(
     draft: torch.Tensor, drafts: torch.Tensor, target: torch.Tensor, uniforms: torch.Tensor
-) -> torch.Tensor:
-    return verify_blocks(draft=draft, target=target, drafts=drafts, uniforms=uniforms)[0]
-
-
-def random_blocks(batch: int, gamma: int, num_tokens: int, device: str) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(batch * 100 + gamma)
-    logits = torch.randn(
-        (batch, 2 * gamma + 1, num_tokens), generator=generator, dtype=torch.float64
-    )
-    logits[..., 0] = -torch.inf  # an impossible token in both
-    laws = functional.softmax(logits, dim=-1)
-    drafts = torch.multinomial(
-        laws[:, :gamma].reshape(-1, num_tokens), 1, generator=generator
-    ).reshape(batch, gamma)
-    uniforms = torch.rand((batch, gamma + 1), generator=generator, dtype=torch.float64)
-    inputs = {
-        "draft": laws[:, :gamma],
-        "target": laws[:, gamma:],
-        "drafts": drafts,
-        "uniforms": uniforms,
-    }
-    return {name: value.to(device) for name, value in inputs.items()}
-
-
-class TestVerifyBlocks:
-    """The correct batched version."""
-
-    @pytest.mark.parametrize("gamma", [1, 2])
-    def test_lossless_by_the_exact_audit(self, gamma: int, device: str) -> None:
-        models = markov_models(gamma)
-        candidate = from_uniform_kernel(one_row, name="verify_blocks", device=device)
-        audit = sequence(candidate, draft=models.draft, target=models.target, num_drafts=gamma)
-        assert audit.verdict == "lossless"
-        assert audit.total_variation < 1e-14
-
-    def test_the_same_audit_finds_a_bonus_token_after_a_rejection(self) -> None:
-        """A mutant of it: whoever stopped at the last position is counted as done."""
-
-        def broken(draft: Any, drafts: Any, target: Any, uniforms: Any) -> Any:
-            tokens = one_row(draft, drafts, target, uniforms)
-            if tokens[0, -1] < 0:
-                tokens[0, -1] = int(uniforms[0, -1] >= target[0, -1, 0])
-            return tokens
-
-        models = markov_models(1)
-        audit = sequence(
-            from_uniform_kernel(broken, name="m"),
-            draft=models.draft,
-            target=models.target,
-            num_drafts=1,
-        )
-        assert audit.verdict == "not lossless"
-
-    @pytest.mark.parametrize(("batch", "gamma", "num_tokens"), [(1, 1, 2), (5, 3, 4), (64, 5, 50)])
-    def test_rows_do_not_see_each_other(
-        self, batch: int, gamma: int, num_tokens: int, device: str
-    ) -> None:
-        inputs = random_blocks(batch, gamma, num_tokens, device)
-        tokens, accepted = verify_blocks(**inputs)
-        for b in range(batch):
-            alone, count = verify_blocks(
-                **{name: value[b : b + 1] for name, value in inputs.items()}
-            )
-            assert torch.equal(alone[0], tokens[b])
-            assert int(count) == int(accepted[b])
-        if batch > 1:
-            assert len(set(accepted.tolist())) > 1  # they did stop at different places
-
-    def test_output_is_accepted_drafts_one_token_and_padding(self, device: str) -> None:
-        inputs = random_blocks(200, 4, 6, device)
-        tokens, accepted = (value.cpu() for value in verify_blocks(**inputs))
-        for row, drafts, count in zip(
-            tokens, inputs["drafts"].cpu(), accepted.tolist(), strict=True
-        ):
-            assert row[:count].tolist() == drafts[:count].tolist()
-            assert row[count] > 0  # token 0 is impossible
-            assert (row[count + 1 :] == -1).all()
-            # a rejected draft has q < p, so no residual
-            assert count == 4 or row[count] != drafts[count]
-        assert {0, 4} <= set(accepted.tolist())
-
-    def test_impossible_tokens_never_come_out(self, device: str) -> None:
-        """Uniforms at both ends of their range, where `≤` and rounded sums would let them."""
-        draft = torch.tensor([[[0.5, 0.5, 0.0]]], dtype=torch.float32, device=device)
-        target = torch.tensor(
-            [[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]], dtype=torch.float32, device=device
-        )
-        for first, last in itertools.product([0.0, 1.0 - 2**-24], repeat=2):
-            uniforms = torch.tensor([[first, last]], dtype=torch.float32, device=device)
-            drafts = torch.ones((1, 1), dtype=torch.int64, device=device)
-            tokens, accepted = verify_blocks(
-                draft=draft, target=target, drafts=drafts, uniforms=uniforms
-            )
-            assert tokens.tolist() == [[0, -1]]
-            assert accepted.tolist() == [0]
-
-    def test_equal_laws_up_to_rounding_leave_a_token(self) -> None:
-        """q is p less its last bit everywhere and the uniform is next to 1: rejected by rounding,
-        nothing in the residual.
-        """
-        draft = torch.full((1, 1, 2), 0.5, dtype=torch.float64)
-        below = torch.nextafter(draft, torch.zeros_like(draft))
-        uniforms = torch.tensor([[1.0 - 2**-53, 0.25]], dtype=torch.float64)
-        tokens, accepted = verify_blocks(
-            draft=draft,
-            target=torch.cat([below, draft], dim=1),
-            drafts=torch.zeros((1, 1), dtype=torch.int64),
-            uniforms=uniforms,
-        )
-        assert tokens.tolist() == [[0, -1]]
-        assert accepted.tolist() == [0]
-
-    def test_shapes_that_do_not_fit_are_refused(self) -> None:
-        inputs = random_blocks(2, 2, 3, "cpu")
-        with pytest.raises(AnalysisError, match="γ\\+1"):
-            verify_blocks(**{**inputs, "target": inputs["target"][:, :2]})
-        with pytest.raises(AnalysisError, match="drafts"):
-            verify_blocks(**{**inputs, "drafts": inputs["drafts"][:, 0]})
+) -> Verified:
+    """Our chains, in the order of the templates; the last uniform is for the last token."""
+    candidates = functional.pad(drafts, (1, 0))
+    return token_by_token(candidates, target, draft, uniforms, uniforms[:, -1])
 
 
 class TestEngineTemplates:
@@ -264,7 +147,7 @@ class TestEngineTemplates:
         p: torch.Tensor, x: torch.Tensor, q: torch.Tensor, generator: torch.Generator
     ) -> torch.Tensor:
         uniforms = torch.rand((len(p), x.shape[1] + 1), generator=generator, device=p.device)
-        return verify_blocks(draft=p, target=q, drafts=x, uniforms=uniforms)[0]
+        return on_blocks(p, x, q, uniforms).tokens
 
     @pytest.mark.parametrize("of_logits", [False, True])
     def test_a_right_kernel_passes_with_the_optimum(self, of_logits: bool, device: str) -> None:
@@ -366,11 +249,9 @@ class TestTransformersFunction:
             uniforms = rng.random(4)
             tokens, matches = assisted.on_uniforms(p, q, drafts, uniforms)
             rows = [torch.from_numpy(value)[None] for value in (p, q, drafts, uniforms)]
-            ours, accepted = verify_blocks(
-                draft=rows[0], target=rows[1], drafts=rows[2], uniforms=rows[3]
-            )
-            assert tokens == ours[0, : len(tokens)].tolist()
-            assert (matches, len(tokens)) == (int(accepted), matches + 1)
+            ours = on_blocks(rows[0], rows[2], rows[1], rows[3])
+            assert tokens == ours.tokens[0, : len(tokens)].tolist()
+            assert (matches + 1, len(tokens)) == (int(ours.count), matches + 1)
 
     def test_no_difference_on_its_own_randomness(self) -> None:
         """Float32, torch's generator: a total variation of .08 on three tokens is found with
@@ -415,14 +296,9 @@ class TestTransformersFunction:
             assisted.sampling_function()(
                 torch.tensor([[7]]), equal, 1, torch.cat([lower, lower], dim=1)
             )
-        ours, accepted = verify_blocks(
-            draft=q,
-            target=torch.cat([p, p], dim=1),
-            drafts=torch.tensor([[7]]),
-            uniforms=torch.tensor([[float(uniform), 0.5]]),
-        )
-        assert int(accepted) == 0
-        assert ours.tolist() == [[4, -1]]
+        uniforms = torch.tensor([[float(uniform), 0.5]])
+        ours = on_blocks(q, torch.tensor([[7]]), torch.cat([p, p], dim=1), uniforms)
+        assert ours.tokens.tolist() == [[4, -1]]
 
     @pytest.mark.long
     def test_lossless_in_sequence_mode_on_two_drafts(self) -> None:

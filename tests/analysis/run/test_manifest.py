@@ -67,6 +67,7 @@ def test_columns_of_the_first_schema_have_today_s_identities(run: Path) -> None:
     ] == [
         (c.name, c.scheme, c.label, c.law, c.k, c.lossless, c.optimum, c.definition)
         for c in table_columns((1, 2))
+        if c.law != "ThresholdRace"  # younger than the schema
     ]
 
 

@@ -264,7 +264,7 @@ sglang:spec_verify_calls_total{engine_type="unified"} 7000
 sglang:spec_accept_length{tp_rank="0"} 2.8
 sglang:spec_accept_rate{tp_rank="0"} 0.6
 """
-VLLM_V0 = (  # issue 9539 of vllm-project/vllm, version 0.6.3
+VLLM_V0 = (  # as printed by version 0.6.3 of vllm-project/vllm
     "INFO 10-16 19:05:47 metrics.py:367] Speculative metrics: Draft acceptance rate: 0.642, System "
     "efficiency: 0.598, Number of speculative tokens: 3, Number of accepted tokens: 8547, Number "
     "of draft tokens: 13311, Number of emitted tokens: 10616.\n"

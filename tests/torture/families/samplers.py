@@ -48,10 +48,10 @@ def _sample(random: np.random.Generator) -> tuple[float, str]:
     case = _case(random, law)
     drawn = otm.sample(verifier, case.problem, size=200, rng=random)
     row = case.rows[0]
-    possible = {x for x, _ in oracles.sequences(row)}
-    fine = all(tuple(x) in possible for x in drawn.drafts.tolist()) and all(
-        row.q[y] > 0 for y in drawn.output.tolist()
-    )
+    # Samples are as wide as the longest of them where their number is random.
+    possible = {tuple(y for y in x if y >= 0) for x, _ in oracles.sequences(row)}
+    drafted = {tuple(y for y in x if y >= 0) for x in drawn.drafts.tolist()}
+    fine = drafted <= possible and all(row.q[y] > 0 for y in drawn.output.tolist())
     return 0.0 if fine else math.inf, f"{verifier!r}, {case!r}: {drawn!r}"
 
 

@@ -1,0 +1,99 @@
+"""One drafted sequence per request: token by token, or verified as a block.
+
+Node i + 1 follows node i; −1 ends a sequence early. The rules are those of
+`otm.sequence.SpeculativeSampling` and `otm.sequence.BlockVerification`, which say why they are
+lossless. Refined scores verify their winner here too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from analysis.kernels.step import Tensor, Verified, drafted_by, entries, rows, written
+
+
+def token_by_token(
+    candidates: Tensor, target: Tensor, draft: Tensor | None, uniforms: Tensor, final: Tensor
+) -> Verified:
+    """Keep drafts up to the first with u ≥ q(x)/p(x), and draw from (q − p)₊ there.
+
+    Args: as `analysis.kernels.step` has them.
+    """
+    chain = _Chain.of(candidates, target, draft)
+    passed = (uniforms[:, :-1] * chain.drawn < chain.wanted) & chain.live
+    kept = passed.long().cumprod(dim=-1).sum(dim=-1)
+    return chain.ended(kept, torch.ones_like(final), final, torch.ones_like(kept, dtype=torch.bool))
+
+
+def block(
+    candidates: Tensor, target: Tensor, draft: Tensor | None, uniforms: Tensor, final: Tensor
+) -> Verified:
+    """Keep the longest prefix i with u_i < Z_i/(Z_i + 1 − w_i), and draw from (w_i q − p)₊ there.
+
+    w_i = min(1, w_{i−1} q(x_i)/p(x_i)), Z_i = Σ (w_i q − p)₊; the whole sequence passes with w.
+
+    Args: as `analysis.kernels.step` has them.
+    """
+    chain = _Chain.of(candidates, target, draft)
+    ratio = torch.where(chain.live & (chain.drawn > 0.0), chain.wanted / chain.drawn, 0.0)
+    weights = [torch.ones_like(final)]
+    for i in range(ratio.shape[1]):
+        weights.append((weights[-1] * ratio[:, i]).clamp(max=1.0))
+    weight = torch.stack(weights[1:], dim=1)
+    inner = slice(1, ratio.shape[1])
+    excess = (weight[:, :-1, None] * target[:, inner]).sub_(chain.draft[:, inner]).relu_()
+    room = torch.nn.functional.pad(excess.sum(dim=-1), (0, 1))
+    place = torch.arange(1, ratio.shape[1] + 1, device=weight.device)
+    below = torch.where(weight < 1.0, room / (room + 1.0 - weight), 1.0 + 0.0 * room)
+    chance = torch.where(place < chain.end[:, None], below, weight)
+    passed = (uniforms[:, :-1] < chance) & chain.live
+    kept = torch.where(passed, place, 0).amax(dim=-1)
+    passing = torch.nn.functional.pad(weight, (1, 0), value=1.0)
+    sound = (chance.isfinite() | chain.live.logical_not()).all(dim=-1)
+    return chain.ended(kept, passing.gather(1, kept[:, None])[:, 0], final, sound)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chain:
+    """The sequences, and what both models say of their tokens.
+
+    Attributes:
+        drafts: `(B, γ)`.
+        live: `(B, γ)`, whether there is a draft.
+        end: `(B,)`, how many there are.
+        target, draft: the rows.
+        wanted, drawn: `(B, γ)`, q(x) and p(x).
+    """
+
+    drafts: Tensor
+    live: Tensor
+    end: Tensor
+    target: Tensor
+    draft: Tensor
+    wanted: Tensor
+    drawn: Tensor
+
+    @classmethod
+    def of(cls, candidates: Tensor, target: Tensor, draft: Tensor | None) -> _Chain:
+        """Look the drafts up."""
+        drafts = candidates[:, 1:]
+        live = (drafts >= 0).long().cumprod(dim=-1)
+        p = drafted_by(draft, drafts, target)
+        place = torch.arange(drafts.shape[1], device=drafts.device).expand_as(drafts)
+        tokens = drafts.clamp(min=0)
+        wanted, drawn = entries(target, place, tokens), entries(p, place, tokens)
+        return cls(drafts, live.bool(), live.sum(dim=-1), target, p, wanted, drawn)
+
+    def ended(self, kept: Tensor, weight: Tensor, final: Tensor, sound: Tensor) -> Verified:
+        """Return the kept drafts and a token from (w q − p)₊, from q after the last draft."""
+        following = rows(self.target, kept[:, None])[:, 0]
+        at = kept.clamp(max=self.drafts.shape[1] - 1)
+        drawn = rows(self.draft, at[:, None])[:, 0]
+        taken = torch.where((kept < self.end)[:, None], drawn, 0.0)
+        mass = (weight[:, None] * following - taken).clamp(min=0.0)
+        # without any excess the models agree, and only rounding rejected what follows
+        mass = torch.where((mass.sum(dim=-1) == 0.0)[:, None], following, mass)
+        path = torch.arange(self.target.shape[1], device=kept.device).expand(len(kept), -1)
+        return written(path, self.drafts, kept, mass, final, sound)

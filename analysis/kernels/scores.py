@@ -1,0 +1,414 @@
+"""Refined scores of K drafted sequences per request, by bins of q/p.
+
+The scheme and its proof are those of `otm.sequence.RefinedScores`: every sequence has a score, the
+law of the score is split among the next tokens, the largest score wins, the winner is verified as
+a block against the law of winners. Any split is lossless whose parts add up to the law. Here the
+sums over tokens that it takes are sums over bins of q/p, so that rows are read a few times and
+never sorted, and all that follows them is small.
+
+At a vertex with weight F the levels a = clip(F q/p, c, d) that accept most are found up to a bin.
+Between floor and cap a token's level is linear in its own q/p, so sums of p and q over the bin tell
+all of it; a bin that floor or cap falls into has one level. Tokens follow one of the two of a few
+*marks* that are around their level, at random with the right mean. What shares the scores are the
+marks, by nested parts: a part is a run of marks with the run of scores that has the same mass. Of
+every mark's law a share 1 − ω is spread evenly over the part, with ω the part falls in two where
+the wanted levels come closest to all that the scores allow, and so on, once for every mark.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+
+from analysis.kernels.chain import block
+from analysis.kernels.step import Tensor, Verified, drafted_by, draw, entries, rows
+
+_MANTISSA = 23
+_CHUNK = 2**20
+"""Probabilities that are put into bins at once: bounds the memory besides the rows."""
+
+_TINY = 1e-14
+"""Masses that sums up to 1 in float64 hardly tell from 0."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreGrid:
+    """What K sequences need that no step changes: made once, kept on the device.
+
+    Attributes:
+        mass: `(C,)` the cells of the score, as probabilities.
+        gain: `(C,)` the mean of K u^{K−1} in each.
+        nodes, weights: of Gauss and Legendre on [0, 1], exact for degree K − 1.
+        edges: `(bins + 1,)` of q/p, from 0 on; the last bin has no end and is given none.
+        lowest, shift: the leading bits of q/p, as a number, less `lowest` are its bin.
+        groups: into how many bins between floor and cap are put, on either side of the cut.
+    """
+
+    mass: Tensor
+    gain: Tensor
+    nodes: Tensor
+    weights: Tensor
+    edges: Tensor
+    lowest: int
+    shift: int
+    groups: int
+
+    @classmethod
+    def of(
+        cls,
+        num_drafts: int,
+        device: torch.device | str,
+        *,
+        cells: int = 64,
+        octaves: int = 8,
+        per_octave: int = 8,
+        groups: int = 4,
+    ) -> ScoreGrid:
+        """Return a grid for K sequences; lossless with any numbers.
+
+        Args:
+            num_drafts: K ≥ 1.
+            device: where steps run.
+            cells: in how many cells, about, the score is resolved.
+            octaves: bins reach from 2^−octaves to 2^octaves; what is beyond has one of its own.
+            per_octave: bins between a power of 2 and the next, itself a power of 2.
+            groups: as the attribute.
+        """
+        half = np.linspace(0.0, 1.0, cells // 2 + 1)
+        score = np.unique(np.concatenate([half, half ** (1.0 / max(num_drafts - 1, 1))]))
+        width = np.diff(score)
+        nodes, weights = np.polynomial.legendre.leggauss((num_drafts + 1) // 2)
+        shift = _MANTISSA - (per_octave.bit_length() - 1)
+        first = int(np.float32(2.0**-octaves).view(np.int32)) >> shift
+        keys = first + np.arange(2 * octaves * per_octave + 1, dtype=np.int32)
+        ends = (keys << shift).view(np.float32).astype(np.float64)
+        made = (
+            width,
+            np.diff(score**num_drafts) / width,
+            (nodes + 1.0) / 2.0,
+            weights / 2.0,
+            np.concatenate([[0.0], ends, ends[-1:]]),
+        )
+        tensors = (torch.tensor(array, dtype=torch.float64, device=device) for array in made)
+        return cls(*tensors, first - 1, shift, groups)
+
+    def bins(self, target: Tensor, draft: Tensor) -> Tensor:
+        """Return each token's bin, int64; any of them for a token that is never drafted."""
+        bits = (target / draft).float().view(torch.int32)
+        found = bits.bitwise_right_shift_(self.shift).sub_(self.lowest)
+        return found.clamp_(0, len(self.edges) - 2).long()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Split:
+    """How the law of the score at a vertex is split among the next tokens.
+
+    Attributes:
+        mark: `(…, bins)` int64, the lower of the marks that tokens of a bin follow.
+        base, slope: `(…, bins)`, base + slope·q/p is the probability of the upper one.
+        low, high, share: `(…, M, M/2 + 1)`, the parts of each mark, by the mass of the scores below
+            their ends, and how much of the mark's law is spread over each.
+        level: `(2, …, bins)`, its first plus its second times q/p is a token's level: how much
+            likelier than drafted it is to be the winner's.
+    """
+
+    mark: Tensor
+    base: Tensor
+    slope: Tensor
+    low: Tensor
+    high: Tensor
+    share: Tensor
+    level: Tensor
+
+    @classmethod
+    def of(
+        cls, law: Tensor, weight: Tensor, drafted: Tensor, wanted: Tensor, grid: ScoreGrid
+    ) -> _Split:
+        """Split a law of the score for the flat clip of F q/p.
+
+        Args:
+            law: `(…, C)`.
+            weight: `(…)`, F.
+            drafted, wanted: `(…, bins)` p and q in each bin.
+            grid: as made.
+        """
+        scores = _from_zero(law), _from_zero(law * grid.gain)
+        least, most, flat = _levels(scores, weight[..., None], drafted, wanted, grid)
+        marks = _marks(least, most, flat.cut, torch.where(flat.linear, drafted, 0.0), grid.groups)
+        mark = torch.searchsorted(marks, least, right=True).sub_(1).clamp_(0, marks.shape[-1] - 2)
+        below, gap = marks.gather(-1, mark), marks.diff(dim=-1).gather(-1, mark)
+        scale = torch.where(gap > _TINY, 1.0 / gap, 0.0)
+        slope = torch.where(flat.linear, weight[..., None] * scale, 0.0)
+        base = (torch.where(flat.linear, 0.0, least) - below) * scale
+        upper = torch.minimum((base * drafted + slope * wanted).clamp(min=0.0), drafted)
+        follow = torch.zeros_like(marks).scatter_add(-1, mark, drafted - upper)
+        follow = follow.scatter_add(-1, mark + 1, upper)
+        z = _from_zero(follow).clamp(max=1.0)
+        lowest = _interpolated(z, *scores)
+        # levels are no further apart than the scores allow
+        curves = torch.stack([z, lowest, torch.maximum(_from_zero(follow * marks), lowest)])
+        low, high, share, mean = _nested(curves)
+        at, step = mean.gather(-1, mark), mean.diff(dim=-1).gather(-1, mark)
+        level = torch.stack([at + base * step, slope * step])
+        return cls(mark, base, slope, low, high, share, level)
+
+    def law(self, before: Tensor, bin_: Tensor, ratio: Tensor) -> Tensor:
+        """Return the law of the score `(…, C)` given the next token.
+
+        Args:
+            before: `(…, C)` the law that is split.
+            bin_, ratio: `(…)` the token's bin and q/p.
+        """
+        mark, base, slope = (
+            part.gather(-1, bin_[..., None]) for part in (self.mark, self.base, self.slope)
+        )
+        upper = (base + torch.where(slope > 0.0, slope * ratio[..., None], 0.0)).clamp(0.0, 1.0)
+        cells = _from_zero(before)[..., None, :]
+        found = torch.zeros_like(before)
+        for followed, chance in ((mark, 1.0 - upper), (mark + 1, upper)):
+            at = followed[..., None].expand(*mark.shape, self.low.shape[-1])
+            low, high, share = (
+                part.gather(-2, at)[..., 0, :, None] for part in (self.low, self.high, self.share)
+            )
+            spread = torch.minimum(torch.maximum(cells, low), high).diff(dim=-1)
+            dense = chance[..., None] * share / (high - low).clamp(min=_TINY)
+            found = found + (dense * spread).sum(dim=-2)
+        total = found.sum(dim=-1, keepdim=True)
+        # a token too unlikely to have a width of scores shares all of them
+        return torch.where(total > 0.0, found / total, before)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Flat:
+    """Where the levels are cut and clipped.
+
+    Attributes:
+        cut: `(…, 1)` int64, the first bin above the cut.
+        linear: `(…, bins)`, whether tokens of the bin have levels of their own.
+    """
+
+    cut: Tensor
+    linear: Tensor
+
+
+def _levels(
+    scores: tuple[Tensor, Tensor], weight: Tensor, drafted: Tensor, wanted: Tensor, grid: ScoreGrid
+) -> tuple[Tensor, Tensor, _Flat]:
+    """Return the least and the largest level `(…, bins)` in each bin, and where they are clipped.
+
+    Args:
+        scores: `(…, C + 1)` twice, mass and moment of the scores below the edges of the cells.
+        weight: `(…, 1)`, F.
+        drafted, wanted: `(…, bins)`.
+        grid: as made.
+    """
+    least, most = weight * grid.edges[:-1], weight * grid.edges[1:]
+    mass = weight * wanted
+    z, sought = _from_zero(drafted).clamp(max=1.0), _from_zero(mass)
+    held = _interpolated(z, *scores)
+    cut = (sought - held).argmin(dim=-1, keepdim=True)
+    lower, had = held.gather(-1, cut), sought.gather(-1, cut)
+    # every edge bounds the floor from above and the cap from below, the right ones with equality
+    edge = torch.arange(z.shape[-1], device=z.device)
+    lifted = (lower - (had - sought)) / z
+    floor = torch.where((edge <= cut) & (z > _TINY), lifted, torch.inf).amin(dim=-1, keepdim=True)
+    rest = z[..., -1:] - z
+    lowered = (held[..., -1:] - lower - (sought - had)) / rest
+    cap = torch.where((edge >= cut) & (rest > _TINY), lowered, 0.0).amax(dim=-1, keepdim=True)
+    under = edge[:-1] < cut
+    linear = torch.where(under, least >= floor, most <= cap) & (edge[:-1] < len(edge) - 2)
+    mean = torch.where(drafted > 0.0, mass / drafted, least)
+    level = torch.where(under, torch.maximum(mean, floor), torch.minimum(mean, cap)).clamp(min=0.0)
+    return (
+        torch.where(linear, least, level),
+        torch.where(linear, most, level),
+        _Flat(cut, linear),
+    )
+
+
+def _marks(least: Tensor, most: Tensor, cut: Tensor, free: Tensor, groups: int) -> Tensor:
+    """Return ascending marks `(…, 2 (groups + 1))`: the ends on either side of the cut, and levels
+    that part the free mass in between into groups.
+    """
+    mass, last = _from_zero(free), least.shape[-1] - 1
+    middle, whole = mass.gather(-1, cut), mass[..., -1:]
+    part = torch.arange(1, groups, device=least.device) / groups
+    sought = torch.cat([middle * part, middle + (whole - middle) * part], dim=-1)
+    inner = torch.searchsorted(mass, sought, right=True).sub_(1)
+    from_ = torch.cat([inner, torch.zeros_like(cut), cut], dim=-1).clamp(0, last)
+    to = torch.cat([cut - 1, torch.full_like(cut, last)], dim=-1).clamp(min=0)
+    return torch.cat([least.gather(-1, from_), most.gather(-1, to)], dim=-1).sort(dim=-1).values
+
+
+def _nested(curves: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the ends and shares of the parts of each mark, `(…, M, M/2 + 1)`, and its mean level.
+
+    Args:
+        curves: `(3, …, M + 1)` along the marks: their mass, the moment of the lowest scores of
+            that mass, and the moment that they want, not less.
+    """
+    place = torch.arange(curves.shape[-1] - 1, device=curves.device)
+    first = torch.zeros_like(curves[0, ..., 1:], dtype=torch.int64)
+    end = first + len(place)
+    left = torch.ones_like(curves[0, ..., 1:])
+    factor, mean = left, torch.zeros_like(left)
+    at, scores, wanted = curves[..., :-1]
+    parts = []
+    # one side of the cut has half of the marks
+    for remaining in reversed(range(len(place) // 2 + 1)):
+        z0, scores0, wanted0 = curves.gather(-1, first.expand(3, *first.shape))
+        z1, scores1, wanted1 = curves.gather(-1, end.expand(3, *end.shape))
+        width = (z1 - z0).clamp(min=_TINY)
+        run = (at - z0) / width
+        lack = factor * (wanted0 + run * (wanted1 - wanted0) - wanted)
+        room = scores0 + run * (scores1 - scores0) - scores
+        inside = (place > first) & (lack > _TINY) & (room > _TINY)
+        found = torch.where(inside, lack / room, 0.0)
+        most = torch.zeros_like(left).scatter_reduce(-1, first, found, "amax").gather(-1, first)
+        share = most.clamp(max=1.0) if remaining else torch.zeros_like(left)
+        parts.append((z0, z1, left * (1.0 - share)))
+        mean = mean + parts[-1][2] * (scores1 - scores0) / width
+        split = torch.where(inside & (found == most), place, len(place))
+        split = torch.full_like(first, len(place)).scatter_reduce(-1, first, split, "amin")
+        split = split.gather(-1, first)
+        first = torch.where(place >= split, split, first)
+        end = torch.where(place < split, torch.minimum(end, split), end)
+        factor = factor / torch.where(share > 0.0, share, 1.0)
+        left = left * share
+    low, high, spread = (torch.stack(part, dim=-1) for part in zip(*parts, strict=True))
+    return low, high, spread, mean
+
+
+def refined_scores(
+    candidates: Tensor,
+    paths: Tensor,
+    target: Tensor,
+    draft: Tensor,
+    uniforms: Tensor,
+    final: Tensor,
+    grid: ScoreGrid,
+) -> Verified:
+    """Give each of K i.i.d. sequences a score, and verify the one with the largest as a block.
+
+    Args:
+        candidates, target, draft, uniforms, final: as `analysis.kernels.step` has them; the last
+            column of uniforms draws the winner.
+        paths: `(B, K, L)` int64, the nodes of each sequence. A sequence may end early, with −1 as
+            candidate, where a rule for its own tokens ends it, or one for all sequences.
+        grid: for K sequences.
+    """
+    p = drafted_by(draft, candidates, target)
+    found = Scored.of(candidates, paths, target, p, grid)
+    chosen = draw(found.wins, uniforms[:, -1])[:, None]
+    path = paths.gather(1, chosen[..., None].expand(-1, -1, paths.shape[2]))[:, 0]
+    way = torch.nn.functional.pad(path, (1, 0))
+    tested = torch.nn.functional.pad(uniforms.gather(1, path - 1), (0, 1))
+    q = rows(target, way)
+    selected = found.selected(chosen, q[:, :-1], rows(p, way[:, :-1]), grid)
+    step = block(candidates.gather(1, way), q, selected, tested, final)
+    nodes = torch.where(step.nodes >= 0, way, -1)
+    refused = found.sound.logical_not()[:, None]
+    return Verified(
+        step.tokens.masked_fill(refused, -1),
+        nodes.masked_fill(refused, -1),
+        step.count.masked_fill(refused[:, 0], 0),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Scored:
+    """What the scores of all sequences come to.
+
+    Attributes:
+        wins: `(B, K)`, the probability that a sequence's score is the largest.
+        levels: `(2, B, K, L, bins)`, along each of them.
+        sound: `(B,)`, whether all of them are numbers.
+    """
+
+    wins: Tensor
+    levels: Tensor
+    sound: Tensor
+
+    @classmethod
+    def of(
+        cls, candidates: Tensor, paths: Tensor, target: Tensor, draft: Tensor, grid: ScoreGrid
+    ) -> Scored:
+        """Refine the scores along all sequences, level by level."""
+        drafted, wanted = _sums(target, draft, grid)
+        law = grid.mass.expand(*paths.shape[:2], -1)
+        weight = torch.ones_like(law[..., 0])
+        live = torch.ones_like(weight, dtype=torch.bool)
+        node = torch.zeros_like(paths[..., 0])
+        levels = []
+        for child in paths.unbind(dim=-1):
+            split = _Split.of(law, weight, rows(drafted, node), rows(wanted, node), grid)
+            levels.append(split.level)
+            token = candidates.gather(1, child)
+            live = live & (token >= 0)
+            token = token.clamp(min=0)
+            q, p = entries(target, node, token), entries(draft, node, token)
+            ratio = torch.where(p > 0.0, q.double() / p, 0.0 * q)
+            refined = split.law(law, grid.bins(q, p), ratio)
+            law = torch.where(live[..., None], refined, law)
+            bound = torch.minimum(weight * ratio, (refined * grid.gain).sum(dim=-1))
+            weight = torch.where(live, bound, weight)
+            node = torch.where(live, child, node)
+        wins = win_probabilities(law, grid)
+        sound = (wins.isfinite() & weight.isfinite()).all(dim=-1)
+        return cls(wins, torch.stack(levels, dim=-2), sound)
+
+    def selected(self, sequence: Tensor, target: Tensor, draft: Tensor, grid: ScoreGrid) -> Tensor:
+        """Return the law `(B, L, V)` of the winner's next tokens along a sequence `(B, 1)`, of the
+        rows `(B, L, V)` there.
+        """
+        by = sequence[..., None, None].expand(-1, -1, *self.levels.shape[3:])
+        index = grid.bins(target, draft)
+        constant, slope = (
+            one.gather(1, by)[:, 0].to(draft.dtype).gather(-1, index) for one in self.levels
+        )
+        found = constant.mul_(draft).add_(slope.mul_(target))
+        found = found.clamp_(min=0.0)
+        return found.div_(found.sum(dim=-1, keepdim=True))
+
+
+def win_probabilities(laws: Tensor, grid: ScoreGrid) -> Tensor:
+    """Return the probability `(B, K)` that each score is the largest, of laws `(B, K, C)`."""
+    lower = _from_zero(laws)[..., :-1, None] + laws[..., None] * grid.nodes
+    one = torch.ones_like(lower[:, :1])
+    before = torch.cat([one, lower[:, :-1]], dim=1).cumprod(dim=1)
+    after = torch.cat([one, lower.flip(1)[:, :-1]], dim=1).cumprod(dim=1).flip(1)
+    return ((before * after) @ grid.weights * laws).sum(dim=-1)
+
+
+def _sums(target: Tensor, draft: Tensor, grid: ScoreGrid) -> tuple[Tensor, Tensor]:
+    """Return what each bin has of the draft's and of the target's mass, `(B, m, bins)` twice."""
+    size, nodes, num_tokens = draft.shape
+    step = max(1, _CHUNK // (size * num_tokens))
+    empty = torch.zeros(
+        (2, size, nodes, len(grid.edges) - 1), dtype=draft.dtype, device=draft.device
+    )
+    for start in range(0, nodes, step):
+        some = slice(start, min(start + step, nodes))
+        index = grid.bins(target[:, some], draft[:, some])
+        for sums, masses in zip(empty, (draft, target), strict=True):
+            sums[:, some].scatter_add_(-1, index, masses[:, some])
+    drafted, wanted = empty.double()
+    # the last bin holds what is never drafted, too
+    wanted = torch.cat([wanted[..., :-1], grid.edges[-1] * drafted[..., -1:]], dim=-1)
+    whole = drafted.sum(dim=-1, keepdim=True)
+    return drafted / whole, wanted / whole
+
+
+def _from_zero(parts: Tensor) -> Tensor:
+    """Return running sums along the last axis, with the empty one before them."""
+    return torch.nn.functional.pad(parts.cumsum(dim=-1), (1, 0))
+
+
+def _interpolated(at: Tensor, places: Tensor, values: Tensor) -> Tensor:
+    """Return a piecewise linear function of the last axis, given at ascending places."""
+    right = torch.searchsorted(places, at, right=True).clamp(1, places.shape[-1] - 1)
+    x0, x1 = places.gather(-1, right - 1), places.gather(-1, right)
+    y0, y1 = values.gather(-1, right - 1), values.gather(-1, right)
+    return y0 + ((at - x0) / (x1 - x0).clamp(min=_TINY)).clamp(0.0, 1.0) * (y1 - y0)

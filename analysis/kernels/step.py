@@ -1,0 +1,177 @@
+"""What every verification here takes and returns: one step of B requests, as tensors.
+
+A request has n nodes: 0 is the last token of its text, the others are its drafts.
+
+    candidates  (B, n) int64     the nodes' tokens, −1 where there is no draft; that of node 0 is
+                                 not read
+    target      (B, n, V)        the target's next-token probabilities after each node
+    draft       (B, m, V')       those by which the children of nodes 0..m − 1 were drawn; all nodes
+                                 with children are among them; V' ≤ V, further tokens were never
+                                 drafted; None where drafts were not drawn, each was sure
+    uniforms    (B, n)           independent in [0, 1): column i − 1 tests node i, the last is for
+                                 what is asked of the whole
+    final       (B,)             one more, for the token after the accepted ones
+
+Shapes depend on shapes alone and nothing is asked of the device: a step fits into a CUDA graph and
+into one `torch.compile(fullgraph=True)`. Probabilities are float32 or float64, sums are in their
+precision. A request for which a NaN, an infinity or a row without mass would decide is refused:
+`count` 0, every token −1, the others unharmed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from otm.errors import InvalidParameter, ShapeMismatch
+
+Tensor = torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Verified:
+    """What a step decided.
+
+    Attributes:
+        tokens: `(B, D + 1)` int64, the accepted drafts and the token after them; −1 after the last.
+        nodes: `(B, D + 1)` int64, the node after which each of them stands, the root first; −1
+            after the last.
+        count: `(B,)` int64, the number of tokens, one more than of accepted drafts; 0 where the
+            request is refused.
+    """
+
+    tokens: Tensor
+    nodes: Tensor
+    count: Tensor
+
+
+def probabilities(logits: Tensor, temperature: Tensor) -> Tensor:
+    """Return softmax(logits/T) in float32, with all mass on the first largest logit where T = 0.
+
+    Args:
+        logits: `(B, n, V)` of any floating type; −∞ where a token is masked.
+        temperature: `(B,)`, at least 0.
+    """
+    heat = temperature[:, None, None]
+    values = logits.float()
+    largest, token = values.max(dim=-1, keepdim=True)
+    # a NaN among the logits stays one
+    whole = torch.where(largest.isfinite(), 1.0, torch.nan)
+    sure = torch.zeros_like(values).scatter_(-1, token, whole)
+    warm = torch.softmax(values / torch.where(heat > 0.0, heat, 1.0), dim=-1)
+    return torch.where(heat > 0.0, warm, sure)
+
+
+def draw(mass: Tensor, uniform: Tensor) -> Tensor:
+    """Return tokens `(B,)` with probability mass/Σ mass, by the inverse of the running sum.
+
+    Args:
+        mass: `(B, V)`, not negative.
+        uniform: `(B,)` in [0, 1).
+    """
+    running = mass.cumsum(dim=-1)
+    sought = (uniform * running[:, -1])[:, None]
+    found = torch.searchsorted(running, sought, right=True).clamp_(max=mass.shape[-1] - 1)
+    # u·total can round up to the total, and a sum in parallel be uneven where it should be flat
+    massless = mass.gather(1, found) <= 0.0
+    return torch.where(massless[:, 0], mass.argmax(dim=-1), found[:, 0])
+
+
+def rows(table: Tensor, nodes: Tensor) -> Tensor:
+    """Return the rows `(B, k, V)` of a table `(B, n, V)` at nodes `(B, k)`."""
+    size, height, width = table.shape
+    first = torch.arange(0, size * height, height, device=nodes.device)
+    found = table.reshape(-1, width).index_select(0, (nodes + first[:, None]).flatten())
+    return found.view(size, -1, width)
+
+
+def entries(table: Tensor, nodes: Tensor, tokens: Tensor) -> Tensor:
+    """Return the entries of a table `(B, n, V)` at nodes and tokens, both `(B, k)`."""
+    return table.flatten(1).gather(1, nodes * table.shape[-1] + tokens)
+
+
+def drafted_by(draft: Tensor | None, sure: Tensor, target: Tensor) -> Tensor:
+    """Return the draft's rows over the target's vocabulary.
+
+    Args:
+        draft: `(B, m, V')` or None.
+        sure: `(B, m)`, the tokens that are sure where there is no draft law.
+        target: `(B, n, V)`.
+    """
+    if draft is None:
+        found = torch.zeros_like(target[:, : sure.shape[1]])
+        return found.scatter_(-1, sure.clamp(min=0)[..., None], 1.0)
+    missing = target.shape[-1] - draft.shape[-1]
+    return torch.nn.functional.pad(draft, (0, missing)) if missing else draft
+
+
+def written(
+    path: Tensor, drafts: Tensor, kept: Tensor, mass: Tensor, final: Tensor, sound: Tensor
+) -> Verified:
+    """Return what is written when the first drafts of a path are kept.
+
+    Args:
+        path: `(B, D + 1)` nodes from the root.
+        drafts: `(B, D)` the tokens of all of them but the root.
+        kept: `(B,)` how many are kept.
+        mass: `(B, V)` by which the token after them is drawn, up to a factor.
+        final: `(B,)` uniforms.
+        sound: `(B,)` whether the request can be answered.
+    """
+    total = mass.sum(dim=-1)
+    sound = sound & total.isfinite() & (total > 0.0)
+    place = torch.arange(path.shape[1], device=path.device)
+    last = torch.where(sound, kept, -1)[:, None]
+    along = torch.nn.functional.pad(drafts, (0, 1))
+    tokens = torch.where(place == last, draw(mass, final)[:, None], along)
+    return Verified(
+        torch.where(place <= last, tokens, -1),
+        torch.where(place <= last, path, -1),
+        last[:, 0] + 1,
+    )
+
+
+def check_step(
+    candidates: Tensor, target: Tensor, draft: Tensor | None, uniforms: Tensor, final: Tensor
+) -> None:
+    """Refuse tensors that do not fit together, looking at shapes, types and devices only.
+
+    Raises:
+        ShapeMismatch: if a shape is another than the module says.
+        InvalidParameter: if a type or a device is another.
+    """
+    if candidates.ndim != 2 or candidates.shape[1] < 2 or target.ndim != 3:
+        raise ShapeMismatch(
+            "candidates must be (B, n) with a root and drafts, target (B, n, V); their shapes are "
+            f"{tuple(candidates.shape)} and {tuple(target.shape)}. Give the root a column."
+        )
+    size, nodes = candidates.shape
+    wanted = {
+        "target": (target, (size, nodes, target.shape[2])),
+        "uniforms": (uniforms, (size, nodes)),
+        "final": (final, (size,)),
+    }
+    if draft is not None:
+        most = (size, min(nodes, draft.shape[1]), min(target.shape[2], draft.shape[2]))
+        wanted["draft"] = (draft, most)
+    for name, (tensor, shape) in wanted.items():
+        if tuple(tensor.shape) != shape:
+            raise ShapeMismatch(
+                f"{name} must be {shape} for {size} requests of {nodes} nodes; its shape is "
+                f"{tuple(tensor.shape)}. See analysis.kernels.step."
+            )
+        if not tensor.is_floating_point() or tensor.element_size() < 4:
+            raise InvalidParameter(
+                f"{name} must be float32 or float64; it is {tensor.dtype}. Convert it; of logits "
+                "`probabilities` makes float32."
+            )
+        if tensor.device != candidates.device:
+            raise InvalidParameter(
+                f"All tensors must be on one device; candidates are on {candidates.device}, {name} "
+                f"on {tensor.device}. Move one."
+            )
+    if candidates.dtype != torch.int64:
+        raise InvalidParameter(
+            f"candidates must be int64; they are {candidates.dtype}. Convert them."
+        )

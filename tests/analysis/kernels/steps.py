@@ -1,0 +1,152 @@
+"""What the kernels of verification are tested on: random rows, given uniforms, the library's step
+on the same ones.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from analysis.kernels.step import Verified
+from otm.audit.tree_audit import DraftedTree
+from otm.sequence import Decoder, Sampled, TableModel, sequence_law
+from otm.sequence.decoder import DraftTree
+from otm.trees import TreeShape
+from tests.sequence.toys import random_pair_of_rows
+
+
+class Given(np.random.Generator):
+    """A generator that hands out uniforms that are known, as the library's decoders ask for them.
+
+    Args:
+        tests: for each accept step, in their order.
+        final: for the last token.
+    """
+
+    def __init__(self, tests: Sequence[float], final: float) -> None:
+        super().__init__(np.random.PCG64(0))
+        self.tests, self.final = list(tests), final
+
+    def random(self, size: Any = None, *rest: Any) -> Any:
+        if size is None:
+            return self.tests.pop(0)
+        if isinstance(size, tuple):  # a rule's: one for each draft, and one for the residual
+            return np.array([[self.tests.pop(0) for _ in range(size[1] - 1)] + [self.final]])
+        return np.array([self.final])
+
+
+@dataclasses.dataclass(frozen=True)
+class Requests:
+    """A batch on drafted trees of one shape, in float64.
+
+    Attributes:
+        shape: the trees'.
+        candidates, target, draft, uniforms, final: as the kernels take them.
+    """
+
+    shape: TreeShape
+    candidates: torch.Tensor
+    target: torch.Tensor
+    draft: torch.Tensor
+    uniforms: torch.Tensor
+    final: torch.Tensor
+
+    @classmethod
+    def random(
+        cls, shape: TreeShape, size: int, num_tokens: int, seed: int, *, distinct: bool = False
+    ) -> Requests:
+        """Every irregularity of rows; siblings drawn from their row, without replacement or with;
+        −1 where a row has no token left.
+        """
+        rng = np.random.default_rng(seed)
+        n = shape.num_nodes + 1
+        pairs = [[random_pair_of_rows(num_tokens, rng) for _ in range(n)] for _ in range(size)]
+        draft, target = (np.array([[pair[i] for pair in row] for row in pairs]) for i in (0, 1))
+        tokens = np.full((size, n), -1)
+        for b in range(size):
+            left = draft[b].copy()
+            for node in range(1, n):
+                parent = int(shape.parents[node - 1])
+                mass = left[parent]
+                if mass.sum() > 0.0 and (parent == 0 or tokens[b, parent] >= 0):
+                    tokens[b, node] = rng.choice(num_tokens, p=mass / mass.sum())
+                    if distinct:
+                        mass[tokens[b, node]] = 0.0
+        made = (tokens, target, draft, rng.random((size, n)), rng.random(size))
+        return cls(shape, *map(torch.from_numpy, made))
+
+    @property
+    def links(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first child of each node and the sibling after it, `(B, n)` twice."""
+        parents = [-1, *self.shape.parents.tolist()]
+        tree = DraftedTree(*[np.array(parents)] * 2, *[np.empty(0)] * 2, replacement=False)
+        first, sibling = (torch.tensor(one) for one in (tree.first_child, tree.next_sibling))
+        size = len(self.final)
+        return first.expand(size, -1).contiguous(), sibling.expand(size, -1).contiguous()
+
+    @property
+    def arguments(self) -> tuple[torch.Tensor, ...]:
+        """The arguments of a chain's kernel."""
+        return self.candidates, self.target, self.draft, self.uniforms, self.final
+
+    def written(
+        self, decoder: Decoder, b: int, tests: Callable[[np.ndarray], Sequence[float]]
+    ) -> list[int]:
+        """What the library writes on the same rows and uniforms.
+
+        Args:
+            decoder: the library's.
+            b: which request.
+            tests: its accept steps' uniforms in the order in which it asks for them, from those
+                of nodes 1, 2, ….
+        """
+        contexts: list[Any] = [()]
+        # a context is the path of nodes, so that nodes of equal tokens have rows of their own
+        tokens = self.candidates[b].numpy()
+        for parent in self.shape.parents:
+            contexts.append((*contexts[parent], int(tokens[len(contexts)])))
+        rows = {context: i for i, context in enumerate(contexts)}
+        tree = DraftTree(
+            self.shape,
+            (),
+            np.concatenate([[-1], tokens[1:]]),
+            {context: self.draft[b, i].numpy() for context, i in rows.items()},
+        )
+        given = Sampled(Given(tests(self.uniforms[b].numpy()), float(self.final[b])))
+        return list(decoder.verify(tree, lambda c: self.target[b, rows[c]].numpy(), given).tokens)
+
+
+def texts(tokens: torch.Tensor, count: torch.Tensor) -> list[list[int]]:
+    """The tokens of each request, after checking that only −1 follows."""
+    for row, number in zip(tokens, count, strict=True):
+        assert row[number:].eq(-1).all()
+        assert row[:number].ge(0).all()
+    return [row[:number].tolist() for row, number in zip(tokens, count, strict=True)]
+
+
+def completion(target: TableModel, text: tuple[int, ...], length: int) -> np.ndarray:
+    """The target's law of what follows a text, up to so many tokens in all."""
+    if len(text) == length:
+        return np.array(1.0)
+    return np.array(
+        [
+            q * completion(target, (*text, token), length)
+            for token, q in enumerate(target.next(text))
+        ]
+    )
+
+
+def texts_differ(found: Verified, target: TableModel, rng: np.random.Generator) -> float:
+    """χ² of the texts that steps begin and the target completes, against the target's own."""
+    length = found.tokens.shape[1]
+    law = np.zeros((target.num_tokens,) * length)
+    for text, count in collections.Counter(map(tuple, texts(found.tokens, found.count))).items():
+        rest = completion(target, text, length)
+        law[text] += rng.multinomial(count, rest.reshape(-1)).reshape(rest.shape)
+    wanted = law.sum() * sequence_law(target, context=[], length=length)
+    return float(((law - wanted) ** 2 / wanted).sum())

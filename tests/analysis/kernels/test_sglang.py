@@ -1,0 +1,144 @@
+"""The fronts, called as SGLang's code calls its kernels, by keyword and with its types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from analysis.kernels import sglang
+from analysis.kernels.chain import block, token_by_token
+from analysis.kernels.scores import ScoreGrid, refined_scores
+from analysis.kernels.step import Verified
+from analysis.kernels.trees import recursive_rejection
+from otm.errors import ShapeMismatch, Unsupported
+from otm.trees import TreeShape
+from tests.analysis.kernels.steps import Requests, texts
+from tests.devices import fake_cuda
+
+SIZE, UNWRITTEN = 40, -9
+
+
+def called(front: Any, requests: Requests, *, depth: int, linked: bool, **other: Any) -> Any:
+    """Outputs as the engine reads them, from buffers that it has made."""
+    size, n = requests.candidates.shape
+    predicts = torch.full((size * n,), UNWRITTEN, dtype=torch.int32)
+    accept_index = torch.full((size, depth + 1), -1, dtype=torch.int32)
+    accept_token_num = torch.empty(size, dtype=torch.int32)
+    first, sibling = requests.links if linked else (None, None)
+    arguments = {
+        "candidates": requests.candidates,
+        "retrive_index": torch.arange(size * n, dtype=torch.int32).view(size, n),
+        "retrive_next_token": first,
+        "retrive_next_sibling": sibling,
+        "uniform_samples": requests.uniforms.float(),
+        "uniform_samples_for_final_sampling": requests.final.float(),
+        "target_probs": requests.target.float(),
+        "draft_probs": requests.draft.float(),
+        "threshold_single": 1.0,
+        "threshold_acc": 1.0,
+        "deterministic": True,
+    }
+    found = front(
+        predicts=predicts,
+        accept_index=accept_index,
+        accept_token_num=accept_token_num,
+        **(arguments | other),
+    )
+    assert found is None
+    return predicts, accept_index, accept_token_num
+
+
+def read(outputs: Any, n: int) -> list[list[int]]:
+    """The texts as the engine puts them together; nothing else is written."""
+    predicts, accept_index, accept_token_num = outputs
+    found = []
+    for b, (places, number) in enumerate(zip(accept_index, accept_token_num, strict=True)):
+        assert places[0] == b * n
+        assert places[number + 1 :].eq(-1).all()
+        found.append(predicts[places[: number + 1].long()].tolist())
+    assert predicts.ne(UNWRITTEN).sum() == sum(map(len, found))
+    return found
+
+
+def wanted(kernel: Any, requests: Requests, *further: Any, **named: Any) -> list[list[int]]:
+    laws = (one.float() for one in requests.arguments[1:])
+    found: Verified = kernel(requests.candidates, *further, *laws, **named)
+    return texts(found.tokens, found.count)
+
+
+@pytest.mark.parametrize(
+    ("front", "kernel"),
+    [
+        (sglang.chain_speculative_sampling, token_by_token),
+        (sglang.chain_block_speculative_sampling, block),
+    ],
+)
+def test_chains(front: Any, kernel: Any) -> None:
+    requests = Requests.random(TreeShape.chain(3), SIZE, 4, 0)
+    outputs = called(front, requests, depth=3, linked=False)
+    assert read(outputs, 4) == wanted(kernel, requests)
+
+
+def test_trees() -> None:
+    shape = TreeShape([0, 0, 1, 1, 2])
+    requests = Requests.random(shape, SIZE, 4, 1, distinct=True)
+    outputs = called(sglang.tree_speculative_sampling, requests, depth=2, linked=True)
+    assert read(outputs, 6) == wanted(recursive_rejection, requests, *requests.links, depth=2)
+    # draft probabilities are a scratch of zeros there
+    front, scratch = sglang.tree_speculative_sampling_target_only, torch.zeros(SIZE, 6, 4)
+    alone = called(front, requests, depth=2, linked=True, draft_probs=scratch)
+    sure = recursive_rejection(
+        requests.candidates,
+        *requests.links,
+        requests.target.float(),
+        None,
+        requests.uniforms.float(),
+        requests.final.float(),
+        depth=2,
+    )
+    assert read(alone, 6) == texts(sure.tokens, sure.count)
+
+
+def test_sequences() -> None:
+    """Numbered level by level: the links say which node belongs to which sequence."""
+    requests = Requests.random(TreeShape.sequences(3, 2), SIZE, 4, 2)
+    grid = ScoreGrid.of(3, "cpu", octaves=2, per_octave=2)
+    outputs = called(sglang.refined_score_sampling(grid, 3), requests, depth=2, linked=True)
+    paths = torch.tensor([[1, 4], [2, 5], [3, 6]]).expand(SIZE, -1, -1)
+    laws = (one.float() for one in requests.arguments[1:])
+    found = refined_scores(requests.candidates, paths, *laws, grid)
+    assert read(outputs, 7) == texts(found.tokens, found.count)
+
+
+def test_what_is_not_done() -> None:
+    """A refused request writes −1 and nothing else; lossy thresholds and shapes that do not fit
+    raise.
+    """
+    requests = Requests.random(TreeShape.chain(2), 3, 4, 3)
+    front = sglang.chain_speculative_sampling
+    target = requests.target.float()
+    target[1] = torch.nan
+    predicts, places, number = called(front, requests, depth=2, linked=False, target_probs=target)
+    assert number[1] == -1 and (number[[0, 2]] >= 0).all()
+    assert predicts[3:6].eq(UNWRITTEN).all() and places[1].eq(-1).all()
+    with pytest.raises(Unsupported, match="lossy"):
+        called(front, requests, depth=2, linked=False, threshold_acc=0.5)
+    with pytest.raises(ShapeMismatch, match="target must be"):
+        called(front, requests, depth=2, linked=False, target_probs=target[:, :2])
+
+
+def test_a_device_is_never_waited_for() -> None:
+    """Fake tensors on CUDA, as the outputs are."""
+    with fake_cuda() as (_, watch):
+        integers = torch.empty((2, 5), dtype=torch.int64, device="cuda")
+        rows, uniforms = torch.empty((2, 5, 6), device="cuda"), torch.empty((2, 5), device="cuda")
+        outputs = [
+            torch.empty(shape, dtype=torch.int32, device="cuda") for shape in ((10,), (2, 3), (2,))
+        ]
+        rest = uniforms, uniforms[:, 0], rows, rows
+        sglang.tree_speculative_sampling(*outputs, *[integers] * 4, *rest)
+        sglang.tree_speculative_sampling_target_only(*outputs, *[integers] * 4, *rest)
+    assert not watch.waits
+    assert not watch.sends

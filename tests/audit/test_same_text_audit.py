@@ -1,0 +1,282 @@
+"""Same text or not: rounding is called rounding, planted faults are found, obstacles are named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otm import audit
+from otm.audit.same_text_audit import SameTextAudit
+from otm.audit.text_log import LoggedText
+from otm.errors import InvalidParameter
+
+Noise = Callable[[np.random.Generator, Any], Any]
+
+
+def normal(rng: np.random.Generator, shape: Any) -> Any:
+    return 0.002 * rng.standard_normal(shape)
+
+
+def laplace(rng: np.random.Generator, shape: Any) -> Any:
+    return 0.002 * rng.laplace(size=shape)
+
+
+def of_many_scales(rng: np.random.Generator, shape: Any) -> Any:
+    """Positions with up to ten times the noise of others."""
+    return 0.001 * np.exp(rng.uniform(0.0, 2.3, (*shape[:2], 1))) * rng.standard_normal(shape)
+
+
+def on_a_grid(rng: np.random.Generator, shape: Any) -> Any:
+    """As bfloat16 has it, most values where they were."""
+    return np.round(rng.standard_normal(shape) * 0.6) / 16
+
+
+def nothing(rng: np.random.Generator, shape: Any) -> Any:
+    return np.zeros(shape)
+
+
+def that_grows(rng: np.random.Generator, shape: Any) -> Any:
+    """None at the first token, which a common prefill makes, and full noise from the fifth on."""
+    return np.minimum(1.0, np.arange(shape[1]) / 5)[None, :, None] * normal(rng, shape)
+
+
+def runs(
+    rng: np.random.Generator, noise: Noise = normal, *, texts: int = 8, length: int = 200
+) -> tuple[list[LoggedText], list[LoggedText]]:
+    """Return two greedy runs that differ by noise: five tokens a position, margins of mean 1,
+    on a grid as the noise, independent of the context; after a flip other tokens.
+    """
+    gaps = rng.exponential(1.0, (texts, length, 5))
+    if noise in (on_a_grid, nothing):
+        gaps = np.round(16.0 * gaps) / 16.0
+    gaps[..., 0] = 0.0
+    values = -9.0 - np.cumsum(gaps, axis=-1)
+    names = rng.permuted(np.tile(np.arange(60), (texts, length, 1)), axis=-1)[..., :5]
+    return of_values(names, values), of_values(names, values + noise(rng, values.shape), 60)
+
+
+def of_values(names: Any, values: Any, flipped: int = 0) -> list[LoggedText]:
+    """Return the texts of the likeliest tokens; one that is not the first of its list is followed
+    by other tokens.
+    """
+    found = []
+    for rows, lists in zip(names, values, strict=True):
+        best = lists.argmax(axis=-1)
+        parted = np.cumsum(best != 0) - (best != 0)
+        rows = rows + flipped * (parted > 0)[:, None]
+        tokens = tuple(rows[np.arange(len(rows)), best].tolist())
+        tops = [
+            dict(zip(*pair, strict=True))
+            for pair in zip(rows.tolist(), lists.tolist(), strict=True)
+        ]
+        found.append(LoggedText(tokens, tuple(tops), finish="length"))
+    return found
+
+
+def spoiled(
+    pair: tuple[list[LoggedText], list[LoggedText]], fault: Callable[[LoggedText], LoggedText]
+) -> SameTextAudit:
+    """Audit two runs, of which the second has a fault in each text."""
+    plain, speculative = pair
+    return audit.same_text(plain, [fault(text) for text in speculative])
+
+
+@pytest.mark.parametrize("noise", [normal, laplace, of_many_scales, on_a_grid, that_grows])
+@pytest.mark.parametrize("seed", range(3))
+def test_rounding_is_called_rounding(noise: Noise, seed: int) -> None:
+    found = audit.same_text(*runs(np.random.default_rng(seed), noise))
+    assert found.verdict in ("rounding", "identical"), str(found)
+    assert found.obstacle == ""
+    flips = sum(one.change > 1e-6 for one in found.differences)
+    mean, spread = found.expected
+    assert abs(flips - mean) <= 5 * spread + 3
+    # the certificate: what is beyond the limit did not flip
+    assert found.limit is not None
+    assert all(one.margin <= found.limit for one in found.differences)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("noise", [normal, laplace, of_many_scales, on_a_grid, that_grows])
+def test_a_thousand_texts_give_no_false_alarm(noise: Noise) -> None:
+    pair = runs(np.random.default_rng(5), noise, texts=1_000)
+    assert audit.same_text(*pair).verdict == "rounding"
+
+
+FAULTY = 100
+"""Where faults begin."""
+
+
+def without_a_token(text: LoggedText) -> LoggedText:
+    return LoggedText(
+        text.tokens[:FAULTY] + text.tokens[FAULTY + 1 :],
+        text.top[:FAULTY] + text.top[FAULTY + 1 :],
+        finish="length",
+    )
+
+
+def with_a_token_twice(text: LoggedText) -> LoggedText:
+    return LoggedText(
+        text.tokens[:FAULTY] + text.tokens[FAULTY - 1 :],
+        text.top[:FAULTY] + text.top[FAULTY - 1 :],
+        finish="length",
+    )
+
+
+def with_other_values(text: LoggedText) -> LoggedText:
+    """As after a stale row of the cache or a wrong position: each later value is off by about 1."""
+    rng = np.random.default_rng(len(text.tokens))
+    names, values = (np.asarray([list(part) for part in parts]) for parts in _lists(text))
+    values[FAULTY:] += rng.standard_normal(values[FAULTY:].shape)
+    return of_values(names[None], values[None], 60)[0]
+
+
+def _lists(text: LoggedText) -> tuple[Any, Any]:
+    return [top.keys() for top in text.top], [top.values() for top in text.top]
+
+
+def with_an_unverified_draft(text: LoggedText) -> LoggedText:
+    third = sorted(text.top[FAULTY], key=text.top[FAULTY].__getitem__)[2]
+    tokens = (*text.tokens[:FAULTY], third, *text.tokens[FAULTY + 1 :])
+    return dataclasses.replace(text, tokens=tokens)
+
+
+def that_goes_on(text: LoggedText) -> LoggedText:
+    return LoggedText((*text.tokens, 1, 2), text.top + text.top[:2], finish="length")
+
+
+@pytest.mark.parametrize(
+    ("fault", "token", "words"),
+    [
+        (without_a_token, FAULTY, "1 token missing"),
+        (with_a_token_twice, FAULTY, "1 token doubled"),
+        (with_other_values, FAULTY, ""),
+        (with_an_unverified_draft, FAULTY, "behind the likeliest of its own list"),
+        (that_goes_on, 200, "goes on for 2 tokens"),
+    ],
+)
+def test_planted_faults_are_found_where_they_are(
+    fault: Callable[[LoggedText], LoggedText], token: int, words: str
+) -> None:
+    """At their first token, or, where they spoil values at random, within 20 of it."""
+    found = spoiled(runs(np.random.default_rng(1)), fault)
+    assert found.verdict == "fault"
+    assert token <= found.faults[0].token <= token + 20 * (fault is with_other_values)
+    assert words in str(found)
+    assert found.headline.startswith(f"fault: at token {found.faults[0].token} of text ")
+
+
+def test_a_lenient_choice_within_the_noise_is_found_by_its_number() -> None:
+    """The runner-up is written wherever it is within .03: less than this noise may change."""
+
+    def lenient(text: LoggedText) -> LoggedText:
+        names, values = (np.asarray([list(part) for part in parts]) for parts in _lists(text))
+        tokens = names[np.arange(200), np.where(values[:, 1] > values[:, 0] - 0.03, 1, 0)]
+        return dataclasses.replace(text, tokens=tuple(tokens.tolist()))
+
+    found = spoiled(runs(np.random.default_rng(2), of_many_scales, texts=16), lenient)
+    assert found.verdict == "fault"
+    assert "behind the likeliest of its own list" in found.headline
+
+
+def test_the_last_of_equal_tokens_is_a_fault_where_nothing_is_rounded() -> None:
+    plain, same = runs(np.random.default_rng(3), nothing)
+    assert audit.same_text(plain, same).verdict == "identical"
+
+    found = audit.same_text(
+        [of_equals(text, 0) for text in plain], [of_equals(text, -1) for text in same]
+    )
+    assert found.verdict == "fault"
+    assert "a tie, of which the speculative run takes the last token" in found.headline
+
+
+def of_equals(text: LoggedText, which: int) -> LoggedText:
+    """Return a text of the first or the last of its likeliest tokens."""
+    tokens = [
+        sorted(name for name, value in top.items() if value == max(top.values()))[which]
+        for top in text.top
+    ]
+    return dataclasses.replace(text, tokens=tuple(tokens))
+
+
+def test_a_forced_run_is_compared_behind_the_first_difference() -> None:
+    """The plain model along the speculative text: every flip counts, and a fault behind one."""
+    plain, _ = runs(np.random.default_rng(4))
+    tokens = list(plain[0].tokens)
+    tokens[50], tokens[150] = (list(plain[0].top[j])[4] for j in (50, 150))
+    given = dataclasses.replace(plain[0], tokens=tuple(tokens), forced=True)
+    written = [dataclasses.replace(given, forced=False), *plain[1:]]
+    found = audit.same_text([given, *plain[1:]], written, tolerance=0.1)
+    assert [one.token for one in found.differences] == [50, 150]
+    assert found.verdict == "fault"
+
+
+FEW = LoggedText((5, 9), ({5: -0.1, 7: -2.5}, {9: -0.7, 3: -0.75}))
+OTHER = dataclasses.replace(FEW, tokens=(5, 3), top=(FEW.top[0], {3: -0.7, 9: -0.75}))
+
+
+def test_by_hand() -> None:
+    """The second list has moved by .1 to flip a margin of .05; a tolerance of that explains it."""
+    assert audit.same_text([FEW], [FEW]).verdict == "identical"
+    found = audit.same_text([FEW], [OTHER], tolerance=0.1001)
+    assert found.verdict == "rounding"
+    assert found.differences[0].change == pytest.approx(0.1)
+    assert audit.same_text([FEW], [OTHER], tolerance=0.0999).verdict == "fault"
+
+
+@pytest.mark.parametrize(
+    ("plain", "speculative", "why"),
+    [
+        ([FEW], [OTHER], "values in both runs at 1 of the 32"),
+        ([FEW], [OTHER, OTHER], "the runs hold 1 and 2 texts"),
+        ([], [], "the runs hold 0 and 0 texts"),
+        (
+            [dataclasses.replace(FEW, prompt=[1])],
+            [dataclasses.replace(OTHER, prompt=[2])],
+            "text 0 continues different prompts",
+        ),
+        (
+            [dataclasses.replace(FEW, top=({}, {}))],
+            [dataclasses.replace(OTHER, top=({}, {}))],
+            "token 1 of text 0 has no log-probabilities",
+        ),
+        (
+            [dataclasses.replace(FEW, tokens=(7, 9))],
+            [FEW],
+            "the plain run's tokens are up to 2.4 behind the likeliest",
+        ),
+    ],
+)
+def test_where_there_is_no_verdict_it_says_why(
+    plain: list[LoggedText], speculative: list[LoggedText], why: str
+) -> None:
+    found = audit.same_text(plain, speculative)
+    assert found.verdict == "no verdict"
+    assert why in found.headline
+
+
+def rare(rng: np.random.Generator, shape: Any) -> Any:
+    return 0.3 * (rng.random((*shape[:2], 1)) < 0.001) * rng.standard_normal(shape)
+
+
+def coarse(rng: np.random.Generator, shape: Any) -> Any:
+    return 1.0 * rng.standard_normal(shape)
+
+
+@pytest.mark.parametrize(("noise", "why"), [(rare, "too few to measure"), (coarse, "no rounding")])
+def test_noise_that_is_too_rare_or_too_large_is_no_measure(noise: Noise, why: str) -> None:
+    found = audit.same_text(*runs(np.random.default_rng(6), noise, texts=100))
+    assert found.verdict == "no verdict"
+    assert why in found.headline
+
+
+def test_scores_with_noise_are_read_when_it_is_said_so() -> None:
+    scored = dataclasses.replace(FEW, top=({5: 1.5, 7: 0.5}, {9: 2.0, 3: 0.0}))
+    with pytest.raises(InvalidParameter, match="--same-seed"):
+        audit.same_text([scored], [scored])
+    assert audit.same_text([scored], [scored], same_seed=True).verdict == "identical"
+    with pytest.raises(InvalidParameter, match="a file's path or its texts"):
+        audit.same_text(3, [scored])  # type: ignore[arg-type]
