@@ -385,7 +385,7 @@ def _brief(value: Any) -> str:
     """Return a short row, or a float, as one reads it, and of a large array shape and dtype."""
     if isinstance(value, float):
         return f"{value:.12g}"
-    if not hasattr(value, "dtype"):
+    if not array_api_compat.is_array_api_obj(value):
         return repr(value) if not isinstance(value, Mapping) else f"<{len(value)} entries>"
     if value.ndim == 0:
         return _brief(value.item())

@@ -87,7 +87,8 @@ def as_pmfs(named: Mapping[str, Any], *, gradients: bool = False) -> list[Array]
     array([1., 0.])
     """
     arrays = as_rows(named, gradients=gradients)
-    labels = [value.axes[-1] for value in named.values() if hasattr(value, "iloc")]
+    pandas = (each for each in named.values() if type(each).__module__.split(".")[0] == "pandas")
+    labels = [each.axes[-1] for each in pandas]
     if any(not labels[0].equals(other) for other in labels[1:]):
         raise ShapeMismatch(
             f"{' and '.join(named)} must name the same tokens in one order; the indices of these "

@@ -200,7 +200,7 @@ class TableModel(OneByOne):
     array([0.5, 0.5])
     """
 
-    table: Mapping[Context, ArrayLike]
+    table: Mapping[Context, object]
 
     def __post_init__(self) -> None:
         if not check_instance(self.table, Mapping, name="table"):

@@ -146,8 +146,8 @@ def gamma_star(problem: Problem) -> Array:
         problem: a problem with an `IID` law; batches `(..., V)` allowed.
 
     Returns:
-        γ*, a float or `(...)` in float64, in [1, min(k, max q/p)], with gradients for tensors that require
-        them. With disjoint supports every γ solves it and γ* = 1.
+        γ*, a float or `(...)` in float64, in [1, min(k, max q/p)], with gradients for tensors that
+        require them. With disjoint supports every γ solves it and γ* = 1.
 
     Raises:
         Unsupported: for a law other than IID.
