@@ -87,8 +87,12 @@ def as_pmfs(named: Mapping[str, Any], *, gradients: bool = False) -> list[Array]
     array([1., 0.])
     """
     arrays = as_rows(named, gradients=gradients)
-    pandas = (each for each in named.values() if type(each).__module__.split(".")[0] == "pandas")
-    labels = [each.axes[-1] for each in pandas]
+    labels = [
+        each.axes[-1]
+        for each in named.values()
+        if type(each).__module__.split(".")[0] == "pandas"
+        and type(each).__name__ in ("Series", "DataFrame")
+    ]
     if any(not labels[0].equals(other) for other in labels[1:]):
         raise ShapeMismatch(
             f"{' and '.join(named)} must name the same tokens in one order; the indices of these "

@@ -92,11 +92,8 @@ class Problem:
                 f"law must be a draft law such as otm.IID(4); got {law!r}. Choose one of "
                 "otm.drafts.LAWS."
             )
-        p, q = as_pmfs({"draft": draft, "target": target}, gradients=True)
-        p, q = law.align(p, q)
-        object.__setattr__(self, "draft", p)
-        object.__setattr__(self, "target", q)
-        object.__setattr__(self, "law", law)
+        p, q = law.align(*as_pmfs({"draft": draft, "target": target}, gradients=True))
+        vars(self).update(draft=p, target=q, law=law)
 
     @property
     def num_tokens(self) -> int:
@@ -122,9 +119,7 @@ class Problem:
         """
         p, q = law.align(self.draft, self.target)
         other = object.__new__(Problem)
-        object.__setattr__(other, "draft", p)
-        object.__setattr__(other, "target", q)
-        object.__setattr__(other, "law", law)
+        vars(other).update(draft=p, target=q, law=law)
         return other
 
     def single(self, *, purpose: str) -> Problem:

@@ -108,8 +108,7 @@ class PositionAcceptance:
                 f"measured is at most the {level.size} positions that are given; got {known}. Give "
                 "more."
             )
-        object.__setattr__(self, "survival", level)
-        object.__setattr__(self, "measured", known)
+        vars(self).update(survival=level, measured=known)
 
     @property
     def expected_tokens(self) -> float:

@@ -114,10 +114,9 @@ class PartialPair:
                     f"{name} must be an otm.partial.TopTokens; got {type(side).__name__}. Call "
                     "otm.partial.TopTokens.of."
                 )
-        object.__setattr__(self, "draft", draft)
-        object.__setattr__(self, "target", target)
-        object.__setattr__(self, "num_tokens", check_pair_sizes(draft, target, num_tokens))
-        object.__setattr__(self, "layout", match_lists(draft, target, self.num_tokens))
+        size = check_pair_sizes(draft, target, num_tokens)
+        layout = match_lists(draft, target, size)
+        vars(self).update(draft=draft, target=target, num_tokens=size, layout=layout)
 
     def __repr__(self) -> str:
         return f"PartialPair(shape={self.batch_shape}, num_tokens={self.num_tokens})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,18 +129,16 @@ class TopTokens:
         dust = (mass.shape[-1] + 2) * 2.0**-53
         tail_error = np.full(rest.shape, dust if tail is None else 0.0)
         missed = np.exp(delta) * np.expm1(delta) + 2.0 * np.abs(total - 1.0)
-        fields: dict[str, Any] = {
-            "tokens": numbers,
-            "probabilities": mass / total[..., None],
-            "tail": rest / total,
-            "cap": np.minimum(most / total, 1.0),
-            "rounding": delta,
-            "shift": missed + stuck + tail_error,
-            "tail_error": tail_error,
-            "tail_unknown": (rest <= 2.0 * dust) & (tail is None),
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(
+            tokens=numbers,
+            probabilities=mass / total[..., None],
+            tail=rest / total,
+            cap=np.minimum(most / total, 1.0),
+            rounding=delta,
+            shift=missed + stuck + tail_error,
+            tail_error=tail_error,
+            tail_unknown=(rest <= 2.0 * dust) & (tail is None),
+        )
 
     def __repr__(self) -> str:
         return (

@@ -261,8 +261,7 @@ class BlockMarginals(OneByOne):
 
     def __init__(self, rows: ArrayLike, start: int = 0) -> None:
         checked = _distributions(rows, name="rows", form="(L, V)", ndim=2)
-        object.__setattr__(self, "rows", checked)
-        object.__setattr__(self, "start", check_count(start, name="start", minimum=0))
+        vars(self).update(rows=checked, start=check_count(start, name="start", minimum=0))
 
     @property
     def num_tokens(self) -> int:
