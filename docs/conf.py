@@ -2,11 +2,14 @@
 warning an error.
 """
 
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+# A notebook would show it with a path of the machine that builds the site.
+os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
 sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent)]
 
 import otm  # noqa: E402 (the checkout's own, whatever is installed)
