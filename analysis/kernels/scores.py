@@ -24,6 +24,8 @@ import torch
 
 from analysis.kernels.chain import block
 from analysis.kernels.step import Tensor, Verified, drafted_by, draw, entries, rows
+from otm.errors import InvalidParameter
+from otm.pmf import check_count
 
 _MANTISSA = 23
 _CHUNK = 2**20
@@ -75,7 +77,19 @@ class ScoreGrid:
             octaves: bins reach from 2^−octaves to 2^octaves; what is beyond has one of its own.
             per_octave: bins between a power of 2 and the next, itself a power of 2.
             groups: as the attribute.
+
+        Raises:
+            InvalidParameter: if a number is no integer of at least 1, `cells` of at least 2, or
+                `per_octave` no power of 2.
         """
+        check_count(num_drafts, name="num_drafts")
+        check_count(cells, name="cells", minimum=2)
+        check_count(octaves, name="octaves")
+        check_count(groups, name="groups")
+        if check_count(per_octave, name="per_octave").bit_count() != 1:
+            raise InvalidParameter(
+                f"per_octave must be a power of 2; got {per_octave}. Take 8, say."
+            )
         half = np.linspace(0.0, 1.0, cells // 2 + 1)
         score = np.unique(np.concatenate([half, half ** (1.0 / max(num_drafts - 1, 1))]))
         width = np.diff(score)
@@ -91,8 +105,10 @@ class ScoreGrid:
             weights / 2.0,
             np.concatenate([[0.0], ends, ends[-1:]]),
         )
-        tensors = (torch.tensor(array, dtype=torch.float64, device=device) for array in made)
-        return cls(*tensors, first - 1, shift, groups)
+        mass, gain, at, share, edges = (
+            torch.tensor(array, dtype=torch.float64, device=device) for array in made
+        )
+        return cls(mass, gain, at, share, edges, first - 1, shift, groups)
 
     def bins(self, target: Tensor, draft: Tensor) -> Tensor:
         """Return each token's bin, int64; any of them for a token that is never drafted."""
@@ -364,7 +380,7 @@ class Scored:
         constant, slope = (
             one.gather(1, by)[:, 0].to(draft.dtype).gather(-1, index) for one in self.levels
         )
-        found = constant.mul_(draft).add_(slope.mul_(target))
+        found: Tensor = constant.mul_(draft).add_(slope.mul_(target))
         found = found.clamp_(min=0.0)
         return found.div_(found.sum(dim=-1, keepdim=True))
 
@@ -407,4 +423,5 @@ def _interpolated(at: Tensor, curve: Tensor) -> Tensor:
     right = torch.searchsorted(curve[0], at, right=True).clamp_(1, curve.shape[-1] - 1)
     ends = torch.cat([right - 1, right], dim=-1)
     (x0, y0), (x1, y1) = curve.gather(-1, ends.expand(2, *ends.shape)).chunk(2, dim=-1)
-    return y0 + ((at - x0) / (x1 - x0).clamp(min=_TINY)).clamp(0.0, 1.0) * (y1 - y0)
+    found: Tensor = y0 + ((at - x0) / (x1 - x0).clamp(min=_TINY)).clamp(0.0, 1.0) * (y1 - y0)
+    return found

@@ -105,9 +105,9 @@ def refined_score_sampling(grid: ScoreGrid, num_drafts: int) -> Sampling:
     """
 
     def refined(given: tuple[Tensor, ...], links: tuple[Tensor, Tensor], depth: int) -> Verified:
-        candidates, *rest = given
+        candidates, target, draft, uniforms, final = given
         paths = sequences(*links, num_drafts, (candidates.shape[1] - 1) // num_drafts)
-        return refined_scores(candidates, paths, *rest, grid)
+        return refined_scores(candidates, paths, target, draft, uniforms, final, grid)
 
     return sampling(refined)
 
