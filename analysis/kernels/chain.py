@@ -11,7 +11,7 @@ import dataclasses
 
 import torch
 
-from analysis.kernels.step import Tensor, Verified, drafted_by, entries, rows, written
+from .step import Tensor, Verified, drafted_by, entries, rows, written
 
 
 def token_by_token(

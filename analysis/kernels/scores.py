@@ -22,10 +22,11 @@ import dataclasses
 import numpy as np
 import torch
 
-from analysis.kernels.chain import block
-from analysis.kernels.step import Tensor, Verified, drafted_by, draw, entries, rows
 from otm.errors import InvalidParameter
 from otm.pmf import check_count
+
+from .chain import block
+from .step import Tensor, Verified, drafted_by, draw, entries, rows
 
 _MANTISSA = 23
 _CHUNK = 2**20

@@ -29,11 +29,12 @@ from collections.abc import Callable
 
 import torch
 
-from analysis.kernels.chain import block, token_by_token
-from analysis.kernels.scores import ScoreGrid, refined_scores
-from analysis.kernels.step import Tensor, Verified, check_step
-from analysis.kernels.trees import recursive_rejection
 from otm.errors import Unsupported
+
+from .chain import block, token_by_token
+from .scores import ScoreGrid, refined_scores
+from .step import Tensor, Verified, check_step
+from .trees import recursive_rejection
 
 Sampling = Callable[..., None]
 Verification = Callable[..., Verified]
