@@ -1,5 +1,4 @@
-"""One step of verification in torch, batched: against the softmaxes that made its rows, and against
-a pass of the target.
+"""Verification in torch, batched, against the softmaxes of its rows and a pass of the target.
 
 One thread, processor time, float32, language-like logits; drafts drawn from p. Chains have 8
 drafts, K = L = 8 for refined scores, the tree is binary with 62. "softmax" is `torch.softmax` of
@@ -11,6 +10,7 @@ of drafts, fitted to the lines above (least squares of logarithms).
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -62,12 +62,11 @@ def operations(
         uniforms = torch.rand((requests, nodes + 1), generator=generator)
         rows = (target, draft, uniforms[:, :nodes], uniforms[:, nodes])
         functions: dict[str, Callable[[], object]] = {
-            "ours": lambda f=kernel, x=candidates, r=rows: f(x, r),
-            "softmax": lambda b=both: [torch.softmax(one, dim=-1) for one in b],
+            "ours": functools.partial(kernel, candidates, rows),
+            "softmax": functools.partial(softmaxes, both),
         }
         if num_tokens == MODEL_VOCABULARY and "scores" in name:
-            model, ids = target_model(), candidates.clamp(min=0)
-            functions["pass"] = lambda m=model, i=ids: forward(m, i)
+            functions["pass"] = functools.partial(forward, target_model(), candidates)
         times = medians(functions, seconds=seconds / 2, least=3, clock=time.process_time)
         yield {
             "operation": name,
@@ -94,7 +93,7 @@ def kernels(
         "refined scores",
         1 + k * length,
         1 + k * (length - 1),
-        lambda x, rows: refined_scores(x, paths, *rows, grid),
+        lambda x, rows: refined_scores(x, paths, rows[0], rows[1], rows[2], rows[3], grid),
     )
     if (k, length) == (8, 8):
         place = torch.arange(63)
@@ -106,6 +105,11 @@ def kernels(
             31,
             lambda x, rows: recursive_rejection(x, child, sibling, *rows, depth=5),
         )
+
+
+def softmaxes(logits: tuple[torch.Tensor, ...]) -> object:
+    """Return the rows of logits as probabilities."""
+    return [torch.softmax(one, dim=-1) for one in logits]
 
 
 def target_model() -> Any:

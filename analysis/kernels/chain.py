@@ -11,7 +11,7 @@ import dataclasses
 
 import torch
 
-from analysis.kernels.step import Tensor, Verified, drafted_by, entries, rows, written
+from .step import Tensor, Verified, drafted_by, entries, rows, written
 
 
 def token_by_token(
@@ -39,8 +39,8 @@ def block(
     chain = _Chain.of(candidates, target, draft)
     ratio = torch.where(chain.live & (chain.drawn > 0.0), chain.wanted / chain.drawn, 0.0)
     weights = [torch.ones_like(final)]
-    for i in range(ratio.shape[1]):
-        weights.append((weights[-1] * ratio[:, i]).clamp(max=1.0))
+    for next_ in ratio.unbind(dim=1):
+        weights.append((weights[-1] * next_).clamp_(max=1.0))
     weight = torch.stack(weights[1:], dim=1)
     inner = slice(1, ratio.shape[1])
     excess = (weight[:, :-1, None] * target[:, inner]).sub_(chain.draft[:, inner]).relu_()

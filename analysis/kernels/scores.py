@@ -22,8 +22,11 @@ import dataclasses
 import numpy as np
 import torch
 
-from analysis.kernels.chain import block
-from analysis.kernels.step import Tensor, Verified, drafted_by, draw, entries, rows
+from otm.errors import InvalidParameter
+from otm.pmf import check_count
+
+from .chain import block
+from .step import Tensor, Verified, drafted_by, draw, entries, rows
 
 _MANTISSA = 23
 _CHUNK = 2**20
@@ -64,7 +67,7 @@ class ScoreGrid:
         cells: int = 64,
         octaves: int = 8,
         per_octave: int = 8,
-        groups: int = 4,
+        groups: int = 2,
     ) -> ScoreGrid:
         """Return a grid for K sequences; lossless with any numbers.
 
@@ -75,7 +78,19 @@ class ScoreGrid:
             octaves: bins reach from 2^−octaves to 2^octaves; what is beyond has one of its own.
             per_octave: bins between a power of 2 and the next, itself a power of 2.
             groups: as the attribute.
+
+        Raises:
+            InvalidParameter: if a number is no integer of at least 1, `cells` of at least 2, or
+                `per_octave` no power of 2.
         """
+        check_count(num_drafts, name="num_drafts")
+        check_count(cells, name="cells", minimum=2)
+        check_count(octaves, name="octaves")
+        check_count(groups, name="groups")
+        if check_count(per_octave, name="per_octave").bit_count() != 1:
+            raise InvalidParameter(
+                f"per_octave must be a power of 2; got {per_octave}. Take 8, say."
+            )
         half = np.linspace(0.0, 1.0, cells // 2 + 1)
         score = np.unique(np.concatenate([half, half ** (1.0 / max(num_drafts - 1, 1))]))
         width = np.diff(score)
@@ -91,8 +106,10 @@ class ScoreGrid:
             weights / 2.0,
             np.concatenate([[0.0], ends, ends[-1:]]),
         )
-        tensors = (torch.tensor(array, dtype=torch.float64, device=device) for array in made)
-        return cls(*tensors, first - 1, shift, groups)
+        mass, gain, at, share, edges = (
+            torch.tensor(array, dtype=torch.float64, device=device) for array in made
+        )
+        return cls(mass, gain, at, share, edges, first - 1, shift, groups)
 
     def bins(self, target: Tensor, draft: Tensor) -> Tensor:
         """Return each token's bin, int64; any of them for a token that is never drafted."""
@@ -108,8 +125,8 @@ class _Split:
     Attributes:
         mark: `(…, bins)` int64, the lower of the marks that tokens of a bin follow.
         base, slope: `(…, bins)`, base + slope·q/p is the probability of the upper one.
-        low, high, share: `(…, M, M/2 + 1)`, the parts of each mark, by the mass of the scores below
-            their ends, and how much of the mark's law is spread over each.
+        parts: `(3, …, M, M/2 + 1)`, of each mark: the mass of the scores below both ends, and how
+            much of the mark's law is spread over the part.
         level: `(2, …, bins)`, its first plus its second times q/p is a token's level: how much
             likelier than drafted it is to be the winner's.
     """
@@ -117,9 +134,7 @@ class _Split:
     mark: Tensor
     base: Tensor
     slope: Tensor
-    low: Tensor
-    high: Tensor
-    share: Tensor
+    parts: Tensor
     level: Tensor
 
     @classmethod
@@ -134,7 +149,7 @@ class _Split:
             drafted, wanted: `(…, bins)` p and q in each bin.
             grid: as made.
         """
-        scores = _from_zero(law), _from_zero(law * grid.gain)
+        scores = _from_zero(torch.stack([law, law * grid.gain]))
         least, most, flat = _levels(scores, weight[..., None], drafted, wanted, grid)
         marks = _marks(least, most, flat.cut, torch.where(flat.linear, drafted, 0.0), grid.groups)
         mark = torch.searchsorted(marks, least, right=True).sub_(1).clamp_(0, marks.shape[-1] - 2)
@@ -145,14 +160,13 @@ class _Split:
         upper = torch.minimum((base * drafted + slope * wanted).clamp(min=0.0), drafted)
         follow = torch.zeros_like(marks).scatter_add(-1, mark, drafted - upper)
         follow = follow.scatter_add(-1, mark + 1, upper)
-        z = _from_zero(follow).clamp(max=1.0)
-        lowest = _interpolated(z, *scores)
+        z, sought = _from_zero(torch.stack([follow, follow * marks]))
+        lowest = _interpolated(z, scores)
         # levels are no further apart than the scores allow
-        curves = torch.stack([z, lowest, torch.maximum(_from_zero(follow * marks), lowest)])
-        low, high, share, mean = _nested(curves)
+        parts, mean = _nested(torch.stack([z, lowest, torch.maximum(sought, lowest)]))
         at, step = mean.gather(-1, mark), mean.diff(dim=-1).gather(-1, mark)
         level = torch.stack([at + base * step, slope * step])
-        return cls(mark, base, slope, low, high, share, level)
+        return cls(mark, base, slope, parts, level)
 
     def law(self, before: Tensor, bin_: Tensor, ratio: Tensor) -> Tensor:
         """Return the law of the score `(…, C)` given the next token.
@@ -165,16 +179,15 @@ class _Split:
             part.gather(-1, bin_[..., None]) for part in (self.mark, self.base, self.slope)
         )
         upper = (base + torch.where(slope > 0.0, slope * ratio[..., None], 0.0)).clamp(0.0, 1.0)
+        both = torch.cat([mark, mark + 1], dim=-1)[..., None]
+        chance = torch.cat([1.0 - upper, upper], dim=-1)[..., None]
+        wide = both.expand(3, *both.shape[:-1], self.parts.shape[-1])
+        low, high, share = self.parts.gather(-2, wide)
+        dense = (chance * share / (high - low).clamp(min=_TINY)).flatten(-2)[..., None]
+        low, high = (end.flatten(-2)[..., None] for end in (low, high))
         cells = _from_zero(before)[..., None, :]
-        found = torch.zeros_like(before)
-        for followed, chance in ((mark, 1.0 - upper), (mark + 1, upper)):
-            at = followed[..., None].expand(*mark.shape, self.low.shape[-1])
-            low, high, share = (
-                part.gather(-2, at)[..., 0, :, None] for part in (self.low, self.high, self.share)
-            )
-            spread = torch.minimum(torch.maximum(cells, low), high).diff(dim=-1)
-            dense = chance[..., None] * share / (high - low).clamp(min=_TINY)
-            found = found + (dense * spread).sum(dim=-2)
+        spread = torch.minimum(torch.maximum(cells, low), high).diff(dim=-1)
+        found = (dense * spread).sum(dim=-2)
         total = found.sum(dim=-1, keepdim=True)
         # a token too unlikely to have a width of scores shares all of them
         return torch.where(total > 0.0, found / total, before)
@@ -194,20 +207,20 @@ class _Flat:
 
 
 def _levels(
-    scores: tuple[Tensor, Tensor], weight: Tensor, drafted: Tensor, wanted: Tensor, grid: ScoreGrid
+    scores: Tensor, weight: Tensor, drafted: Tensor, wanted: Tensor, grid: ScoreGrid
 ) -> tuple[Tensor, Tensor, _Flat]:
     """Return the least and the largest level `(…, bins)` in each bin, and where they are clipped.
 
     Args:
-        scores: `(…, C + 1)` twice, mass and moment of the scores below the edges of the cells.
+        scores: `(2, …, C + 1)`, mass and moment of the scores below the edges of the cells.
         weight: `(…, 1)`, F.
         drafted, wanted: `(…, bins)`.
         grid: as made.
     """
     least, most = weight * grid.edges[:-1], weight * grid.edges[1:]
     mass = weight * wanted
-    z, sought = _from_zero(drafted).clamp(max=1.0), _from_zero(mass)
-    held = _interpolated(z, *scores)
+    z, sought = _from_zero(torch.stack([drafted, mass]))
+    held = _interpolated(z, scores)
     cut = (sought - held).argmin(dim=-1, keepdim=True)
     lower, had = held.gather(-1, cut), sought.gather(-1, cut)
     # every edge bounds the floor from above and the cap from below, the right ones with equality
@@ -242,8 +255,8 @@ def _marks(least: Tensor, most: Tensor, cut: Tensor, free: Tensor, groups: int) 
     return torch.cat([least.gather(-1, from_), most.gather(-1, to)], dim=-1).sort(dim=-1).values
 
 
-def _nested(curves: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the ends and shares of the parts of each mark, `(…, M, M/2 + 1)`, and its mean level.
+def _nested(curves: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the parts of each mark, `(3, …, M, M/2 + 1)`, and its mean level.
 
     Args:
         curves: `(3, …, M + 1)` along the marks: their mass, the moment of the lowest scores of
@@ -258,8 +271,9 @@ def _nested(curves: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     parts = []
     # one side of the cut has half of the marks
     for remaining in reversed(range(len(place) // 2 + 1)):
-        z0, scores0, wanted0 = curves.gather(-1, first.expand(3, *first.shape))
-        z1, scores1, wanted1 = curves.gather(-1, end.expand(3, *end.shape))
+        ends = torch.cat([first, end], dim=-1)
+        from_, to = curves.gather(-1, ends.expand(3, *ends.shape)).chunk(2, dim=-1)
+        (z0, scores0, wanted0), (z1, scores1, wanted1) = from_, to
         width = (z1 - z0).clamp(min=_TINY)
         run = (at - z0) / width
         lack = factor * (wanted0 + run * (wanted1 - wanted0) - wanted)
@@ -268,7 +282,7 @@ def _nested(curves: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         found = torch.where(inside, lack / room, 0.0)
         most = torch.zeros_like(left).scatter_reduce(-1, first, found, "amax").gather(-1, first)
         share = most.clamp(max=1.0) if remaining else torch.zeros_like(left)
-        parts.append((z0, z1, left * (1.0 - share)))
+        parts.append(torch.stack([z0, z1, left * (1.0 - share)]))
         mean = mean + parts[-1][2] * (scores1 - scores0) / width
         split = torch.where(inside & (found == most), place, len(place))
         split = torch.full_like(first, len(place)).scatter_reduce(-1, first, split, "amin")
@@ -277,8 +291,7 @@ def _nested(curves: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         end = torch.where(place < split, torch.minimum(end, split), end)
         factor = factor / torch.where(share > 0.0, share, 1.0)
         left = left * share
-    low, high, spread = (torch.stack(part, dim=-1) for part in zip(*parts, strict=True))
-    return low, high, spread, mean
+    return torch.stack(parts, dim=-1), mean
 
 
 def refined_scores(
@@ -368,7 +381,7 @@ class Scored:
         constant, slope = (
             one.gather(1, by)[:, 0].to(draft.dtype).gather(-1, index) for one in self.levels
         )
-        found = constant.mul_(draft).add_(slope.mul_(target))
+        found: Tensor = constant.mul_(draft).add_(slope.mul_(target))
         found = found.clamp_(min=0.0)
         return found.div_(found.sum(dim=-1, keepdim=True))
 
@@ -406,9 +419,10 @@ def _from_zero(parts: Tensor) -> Tensor:
     return torch.nn.functional.pad(parts.cumsum(dim=-1), (1, 0))
 
 
-def _interpolated(at: Tensor, places: Tensor, values: Tensor) -> Tensor:
-    """Return a piecewise linear function of the last axis, given at ascending places."""
-    right = torch.searchsorted(places, at, right=True).clamp(1, places.shape[-1] - 1)
-    x0, x1 = places.gather(-1, right - 1), places.gather(-1, right)
-    y0, y1 = values.gather(-1, right - 1), values.gather(-1, right)
-    return y0 + ((at - x0) / (x1 - x0).clamp(min=_TINY)).clamp(0.0, 1.0) * (y1 - y0)
+def _interpolated(at: Tensor, curve: Tensor) -> Tensor:
+    """Return a piecewise linear function, given by ascending places and its values `(2, …, n)`."""
+    right = torch.searchsorted(curve[0], at, right=True).clamp_(1, curve.shape[-1] - 1)
+    ends = torch.cat([right - 1, right], dim=-1)
+    (x0, y0), (x1, y1) = curve.gather(-1, ends.expand(2, *ends.shape)).chunk(2, dim=-1)
+    found: Tensor = y0 + ((at - x0) / (x1 - x0).clamp(min=_TINY)).clamp(0.0, 1.0) * (y1 - y0)
+    return found

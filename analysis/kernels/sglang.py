@@ -29,11 +29,12 @@ from collections.abc import Callable
 
 import torch
 
-from analysis.kernels.chain import block, token_by_token
-from analysis.kernels.scores import ScoreGrid, refined_scores
-from analysis.kernels.step import Tensor, Verified, check_step
-from analysis.kernels.trees import recursive_rejection
 from otm.errors import Unsupported
+
+from .chain import block, token_by_token
+from .scores import ScoreGrid, refined_scores
+from .step import Tensor, Verified, check_step
+from .trees import recursive_rejection
 
 Sampling = Callable[..., None]
 Verification = Callable[..., Verified]
@@ -105,9 +106,9 @@ def refined_score_sampling(grid: ScoreGrid, num_drafts: int) -> Sampling:
     """
 
     def refined(given: tuple[Tensor, ...], links: tuple[Tensor, Tensor], depth: int) -> Verified:
-        candidates, *rest = given
+        candidates, target, draft, uniforms, final = given
         paths = sequences(*links, num_drafts, (candidates.shape[1] - 1) // num_drafts)
-        return refined_scores(candidates, paths, *rest, grid)
+        return refined_scores(candidates, paths, target, draft, uniforms, final, grid)
 
     return sampling(refined)
 

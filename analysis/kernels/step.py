@@ -71,11 +71,13 @@ def draw(mass: Tensor, uniform: Tensor) -> Tensor:
         uniform: `(B,)` in [0, 1).
     """
     running = mass.cumsum(dim=-1)
-    sought = (uniform * running[:, -1])[:, None]
-    found = torch.searchsorted(running, sought, right=True).clamp_(max=mass.shape[-1] - 1)
-    # u·total can round up to the total, and a sum in parallel be uneven where it should be flat
-    massless = mass.gather(1, found) <= 0.0
-    return torch.where(massless[:, 0], mass.argmax(dim=-1), found[:, 0])
+    total = running[:, -1:].contiguous()
+    found = torch.searchsorted(running, uniform[:, None] * total, right=True)
+    # u·total can round up to the total, and a sum in parallel be uneven where it should be flat:
+    # then the last token that has mass; a NaN has no place, and any will do
+    last = torch.searchsorted(running, total).clamp_(max=mass.shape[-1] - 1)
+    found = torch.minimum(found, last)
+    return torch.where(mass.gather(1, found) > 0.0, found, last)[:, 0]
 
 
 def rows(table: Tensor, nodes: Tensor) -> Tensor:
@@ -87,7 +89,7 @@ def rows(table: Tensor, nodes: Tensor) -> Tensor:
 
 
 def entries(table: Tensor, nodes: Tensor, tokens: Tensor) -> Tensor:
-    """Return the entries of a table `(B, n, V)` at nodes and tokens, both `(B, k)`."""
+    """Return the entries `(B, k)` of a table `(B, n, V)` at nodes and tokens."""
     return table.flatten(1).gather(1, nodes * table.shape[-1] + tokens)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from analysis.kernels.step import Tensor, Verified, drafted_by, rows, written
+from .step import Tensor, Verified, drafted_by, rows, written
 
 
 def recursive_rejection(

@@ -32,7 +32,7 @@ class Given(np.random.Generator):
         super().__init__(np.random.PCG64(0))
         self.tests, self.final = list(tests), final
 
-    def random(self, size: Any = None, *rest: Any) -> Any:
+    def random(self, size: Any = None, *rest: Any) -> Any:  # type: ignore[override]
         if size is None:
             return self.tests.pop(0)
         if isinstance(size, tuple):  # a rule's: one for each draft, and one for the residual
@@ -84,7 +84,8 @@ class Requests:
     def links(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The first child of each node and the sibling after it, `(B, n)` twice."""
         parents = [-1, *self.shape.parents.tolist()]
-        tree = DraftedTree(*[np.array(parents)] * 2, *[np.empty(0)] * 2, replacement=False)
+        nodes, nothing = np.array(parents), np.empty(0)
+        tree = DraftedTree(nodes, nodes, nothing, nothing, replacement=False)
         first, sibling = (torch.tensor(one) for one in (tree.first_child, tree.next_sibling))
         size = len(self.final)
         return first.expand(size, -1).contiguous(), sibling.expand(size, -1).contiguous()

@@ -14,6 +14,7 @@ from scipy.stats import chi2
 import otm
 from analysis.kernels.scores import Scored, ScoreGrid, refined_scores
 from analysis.kernels.step import rows
+from otm.errors import InvalidParameter
 from otm.sequence import (
     DraftSelection,
     RefinedScores,
@@ -168,3 +169,8 @@ def test_rounding_moves_few_boundaries() -> None:
     exact = refined_scores(*whole, *laws, grid)
     rounded = refined_scores(*whole, *(one.float() for one in laws), grid)
     assert (exact.tokens != rounded.tokens).any(dim=1).sum() <= 2
+
+
+def test_bins_of_powers_of_two_only() -> None:
+    with pytest.raises(InvalidParameter, match="power of 2"):
+        ScoreGrid.of(2, "cpu", per_octave=6)
