@@ -36,7 +36,7 @@ def decode(pair: Pair, prompt: list[int], *, drafts: int = 0, fault: str = "") -
     cache: Any = None
     context, block, start = list(prompt), list(prompt), 0
     tokens: list[int] = []
-    top: list[dict[int, float]] = []
+    top: list[Any] = []
     while len(tokens) < LENGTH:
         spoiled = len(tokens) > FAULTY
         at = torch.arange(start, start + len(block))[None]
@@ -106,7 +106,7 @@ def test_the_target_along_a_text_is_a_forced_run(
     pair: Pair, plain: list[LoggedText], tmp_path: Path, command: Callable[..., Any]
 ) -> None:
     """A token that the target does not prefer is found behind other differences, from the files."""
-    changed = list(plain[0].tokens)
+    changed: list[Any] = list(plain[0].tokens)
     changed[30] = (changed[30] + 1) % pair.num_tokens
     changed[50] = (changed[50] + 1) % pair.num_tokens
     text = dataclasses.replace(plain[0], tokens=tuple(changed))
