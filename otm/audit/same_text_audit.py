@@ -239,7 +239,7 @@ def same_text(
     ...     _ = runs[0].write_text(line), runs[1].write_text(line.replace("9", "3"))
     ...     found = same_text(*runs, tolerance=0.1)
     >>> found.headline
-    'fault: at token 1 of text 0, a flip at a margin of 0.2'
+    'fault: at token 1 of text 0, a flip at a margin of 0.2 (change 0.2, limit 0.1)'
     """
     check_instance(name, str, name="name")
     check_instance(same_seed, bool, name="same_seed")
@@ -258,7 +258,7 @@ def same_text(
     expected = compared.expected()
     return SameTextAudit(
         name=name or "texts",
-        detail=_said(faults, compared.differences, obstacle, expected),
+        detail=_said(faults, compared.differences, obstacle, expected, compared.limit),
         texts=len(runs[0]),
         tokens=sum(len(text.tokens) for text in runs[0]),
         changes=compared.changes,
@@ -527,10 +527,13 @@ def _said(
     differences: Sequence[Place],
     obstacle: str,
     expected: tuple[float, float],
+    limit: float | None,
 ) -> str:
     """Return what the headline says beside the verdict."""
     if faults:
-        return f"at {_named(faults[0])}, {faults[0].words}"
+        said = f"at {_named(faults[0])}, {faults[0].words}"
+        beyond = limit is not None and limit < faults[0].change < math.inf
+        return f"{said} (change {faults[0].change:.3g}, limit {limit:.2g})" if beyond else said
     if obstacle:
         return obstacle
     if not differences:
