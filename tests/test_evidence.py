@@ -18,6 +18,7 @@ from otm.evidence import (
     distance_threshold,
     log_evidence,
     log_excess_evidence,
+    noise_limit,
     pool,
     samples_needed,
     spread,
@@ -142,3 +143,28 @@ def test_plans_that_cannot_be_made(bad: dict[str, Any], said: str) -> None:
 def test_the_spread_sees_what_is_left_beside_a_mass_of_one() -> None:
     """1 − 1 is 0, but √1e-17 = 3.2e-9 is not, twice."""
     assert spread(np.array([1e-17, 1.0])) == pytest.approx(math.sqrt(1e-17), rel=1e-12)
+
+
+def test_a_limit_of_noise_by_hand_and_on_a_grid() -> None:
+    """Of four values the second largest, 4, and 2/(5 · .05) − 1 = 7 times the excess, 3, of the
+    largest over it; on a grid of step 1 more, and half a step more of excess.
+    """
+    assert noise_limit(np.array([1.0, 2.0, 4.0, 7.0]), level=0.05, resolution=0.0) == 25.0
+    grid = np.repeat([1.0, 2.0, 3.0], [9, 4, 3])  # k = 4: U = 2, excesses 1, 1, 1, 0
+    factor = (5 / (17 * 1e-9)) ** 0.25 - 1
+    assert noise_limit(grid, level=1e-9, resolution=0.0) == pytest.approx(3 + factor * 5)
+    assert noise_limit(grid, level=1e-9, resolution=2.0) is None
+
+
+@pytest.mark.parametrize("noise", ["exponential", "normal", "uniform"])
+def test_a_limit_of_noise_is_exceeded_as_rarely_as_it_says(noise: str) -> None:
+    """Exponential noise exceeds it with the stated probability, what is lighter less often; five
+    standard errors of 6,000 trials.
+    """
+    rng = np.random.default_rng(7)
+    values = np.abs(getattr(rng, noise)(size=(6_000, 9)))
+    level = 0.05
+    beyond = [row[8] > (noise_limit(row[:8], level=level, resolution=0.0) or 0) for row in values]
+    error = math.sqrt(level * (1 - level) / len(values))
+    assert np.mean(beyond) < level + 5 * error
+    assert noise != "exponential" or np.mean(beyond) > level - 5 * error

@@ -30,6 +30,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import math
+import operator
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -63,37 +64,32 @@ _LONGEST_SHIFT, _ALIGNED = 8, 8
 """Tokens that may be missing, and how many must agree behind them."""
 
 _Top = dict[Token, float]
+_Pair = tuple[LoggedText, LoggedText]
 _Floats = NDArray[np.float64]
 
 
-class Difference(NamedTuple):
-    """A place where the runs part, or where their values do.
+class Place(NamedTuple):
+    """A token of a text in both runs; places are ordered by it, then by their text.
 
     Attributes:
+        token: number of the token in its text, from 0.
         text: number of the text, from 0.
-        token: number of the token in it, from 0.
         plain, speculative: what was written there; None where a text has ended.
         margin: how far the plain run's token was ahead, in log-odds; NaN if it was not logged.
-        change: how much the values must have changed to write the other; NaN if it is not known.
-        words: what it looks like.
+        change: how much the log-odds differ between the runs, or must differ for what was written;
+            NaN if it is not known.
+        rival: the same of the plain run's second likeliest token; NaN where texts part.
+        words: what it looks like, where it is a difference.
     """
 
-    text: int
     token: int
+    text: int
     plain: Token | None
     speculative: Token | None
     margin: float
     change: float
-    words: str
-
-    @property
-    def place(self) -> str:
-        """Where it is."""
-        return f"token {self.token} of text {self.text}"
-
-    def when(self) -> tuple[int, int]:
-        """Return what places are ordered by: the token before the text."""
-        return self.token, self.text
+    rival: float = math.nan
+    words: str = ""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -118,8 +114,8 @@ class SameTextAudit(SingleAudit):
     limit: float | None
     safe: int
     expected: tuple[float, float]
-    differences: tuple[Difference, ...]
-    faults: tuple[Difference, ...]
+    differences: tuple[Place, ...]
+    faults: tuple[Place, ...]
     obstacle: str
     errors: Errors
 
@@ -199,7 +195,7 @@ class SameTextAudit(SingleAudit):
 _HEAD = ("text", "token", "plain", "speculative", "margin", "change", "")
 
 
-def _line(one: Difference) -> tuple[str, ...]:
+def _line(one: Place) -> tuple[str, ...]:
     """Return a row of the table of differences."""
     written = ["–" if token is None else f"{token!r:.20}" for token in one[2:4]]
     numbers = ["–" if math.isnan(x) else f"{x:.3g}" for x in (one.margin, one.change)]
@@ -243,7 +239,7 @@ def same_text(
     ...     _ = runs[0].write_text(line), runs[1].write_text(line.replace("9", "3"))
     ...     found = same_text(*runs, tolerance=0.1)
     >>> found.headline
-    'fault: at token 1 of text 0, a flip at a margin of 0.2'
+    'fault: at token 1 of text 0, a flip at a margin of 0.2 (change 0.2, limit 0.1)'
     """
     check_instance(name, str, name="name")
     check_instance(same_seed, bool, name="same_seed")
@@ -253,23 +249,21 @@ def same_text(
     if isinstance(speculative, str | os.PathLike):
         name = name or Path(speculative).name
     runs = _texts_of(plain, "plain", same_seed), _texts_of(speculative, "speculative", same_seed)
-    compared, obstacle = _Compared(), _unlike(*runs)
+    obstacle = _unlike(*runs)
     pairs = [] if obstacle else list(zip(*runs, strict=True))
-    for number, (one, other) in enumerate(pairs):
-        compared.add(number, one, other)
-    judged = _Judgement(compared, tolerance, level)
-    unchosen, ungreedy = _unchosen(pairs, judged.limit, level)
-    obstacle = obstacle or ungreedy or judged.obstacle()
-    faults = [] if ungreedy else sorted(judged.faults + unchosen, key=Difference.when)
+    compared = _Comparison(pairs, tolerance, level)
+    unchosen, ungreedy = _unchosen(pairs, compared.limit, level)
+    obstacle = obstacle or ungreedy or compared.obstacle()
+    faults = [] if ungreedy else sorted(compared.faults + unchosen, key=operator.itemgetter(0, 1))
     expected = compared.expected()
     return SameTextAudit(
         name=name or "texts",
-        detail=_said(faults, compared.differences, obstacle, expected),
+        detail=_said(faults, compared.differences, obstacle, expected, compared.limit),
         texts=len(runs[0]),
         tokens=sum(len(text.tokens) for text in runs[0]),
-        changes=judged.changes,
-        limit=judged.limit,
-        safe=sum(one.margin > (judged.limit or math.inf) for one in judged.positions),
+        changes=compared.changes,
+        limit=compared.limit,
+        safe=sum(one.margin > (compared.limit or math.inf) for one in compared.positions),
         expected=expected,
         differences=tuple(compared.differences),
         faults=tuple(faults),
@@ -301,35 +295,49 @@ def _unlike(plain: Sequence[LoggedText], speculative: Sequence[LoggedText]) -> s
     """Say why two runs cannot be compared text by text, "" if they can."""
     if not plain or len(plain) != len(speculative):
         return f"the runs hold {len(plain):,} and {len(speculative):,} texts"
-    others = [
-        number
-        for number, (one, other) in enumerate(zip(plain, speculative, strict=True))
-        if None not in (one.prompt, other.prompt) and one.prompt != other.prompt
-    ]
-    if others:
-        return f"text {others[0]} continues different prompts, and so do {len(others) - 1} others"
-    return ""
+    prompts = [(one.prompt, other.prompt) for one, other in zip(plain, speculative, strict=True)]
+    others = [i for i, pair in enumerate(prompts) if None not in pair and pair[0] != pair[1]]
+    return (
+        f"other prompts in {_counted(len(others), 'text')}, first in text {others[0]}"
+        if others
+        else ""
+    )
 
 
-class _Position(NamedTuple):
-    """A position with the same context and the same token in both runs."""
+class _Comparison:
+    """The places of all texts, the limits that are learnt along them, and what is beyond these."""
 
-    token: int
-    text: int
-    chosen: Token
-    change: float
-    runner_up: float
-    margin: float
+    def __init__(self, pairs: Sequence[_Pair], tolerance: float | None, level: float) -> None:
+        self.positions: list[Place] = []
+        self.differences: list[Place] = []
+        for number, (plain, speculative) in enumerate(pairs):
+            self._compare(number, plain, speculative)
+        self.positions.sort()
+        self.changes = np.asarray([one.change for one in self.positions], dtype=np.float64)
+        self.given = tolerance is not None
+        self.sizes = [_FIRST << i for i in range(32) if _FIRST << i <= self.changes.size]
+        learnt = [
+            noise_limit(
+                self.changes[:size],
+                level=level / (len(self.sizes) * (size + len(self.differences))),
+                resolution=_RESOLUTION,
+            )
+            for size in self.sizes
+        ]
+        self.measured = bool(learnt) and learnt[-1] is not None
+        self.limits = [_COARSE if one is None else one for one in learnt]
+        if tolerance is not None:
+            self.sizes, self.limits = [0], [tolerance]
+        self.faults = self._beyond()
 
+    @property
+    def limit(self) -> float | None:
+        """The limit that all changes teach; the one before the first fault, if there is one."""
+        if not self.limits:
+            return None
+        return self._limit_at(min(self.faults)) if self.faults else self.limits[-1]
 
-class _Compared:
-    """Positions at which both runs see the same context, and where their texts part."""
-
-    def __init__(self) -> None:
-        self.positions: list[_Position] = []
-        self.differences: list[Difference] = []
-
-    def add(self, number: int, plain: LoggedText, speculative: LoggedText) -> None:
+    def _compare(self, number: int, plain: LoggedText, speculative: LoggedText) -> None:
         """Compare two texts up to their first difference; a forced one to its end."""
         length = min(len(plain.tokens), len(speculative.tokens))
         for j in range(length):
@@ -342,8 +350,9 @@ class _Compared:
                 if not plain.forced:
                     return
             elif moved := _moved(before, after, chosen):
-                margin = _lead(before, chosen)
-                self.positions.append(_Position(j, number, chosen, max(moved), moved[0], margin))
+                values = _lead(before, chosen), max(moved), moved[0]
+                words = f"values change by {max(moved):.3g} before any flip"
+                self.positions.append(Place(j, number, chosen, chosen, *values, words))
         if len(plain.tokens) != len(speculative.tokens):
             self.differences.append(_end(number, length, plain, speculative))
 
@@ -353,8 +362,8 @@ class _Compared:
         A margin m is flipped by a change beyond m in one of two directions; one of m makes a tie,
         which is broken either way.
         """
-        noise = np.sort([one.runner_up for one in self.positions])
-        known = [one.margin for one in self.positions] + [one.margin for one in self.differences]
+        noise = np.sort([one.rival for one in self.positions])
+        known = [one.margin for one in self.positions + self.differences]
         margins = np.asarray([margin for margin in known if math.isfinite(margin)])
         if not noise.size:
             return 0.0, 0.0
@@ -364,57 +373,24 @@ class _Compared:
         flipped = 0.25 * (beyond + np.maximum(beyond, reached)) / noise.size
         return float(flipped.sum()), math.sqrt(float((flipped * (1.0 - flipped)).sum()))
 
-
-class _Judgement:
-    """The limits that are learnt along the texts, and what is beyond them."""
-
-    def __init__(self, compared: _Compared, tolerance: float | None, level: float) -> None:
-        self.positions = sorted(compared.positions)
-        self.differences = compared.differences
-        self.changes = np.asarray([one.change for one in self.positions], dtype=np.float64)
-        self.given = tolerance is not None
-        sizes = [_FIRST << i for i in range(32) if _FIRST << i <= self.changes.size]
-        learnt = [
-            noise_limit(
-                self.changes[:size],
-                level=level / (len(sizes) * (size + len(self.differences))),
-                resolution=_RESOLUTION,
-            )
-            for size in sizes
-        ]
-        self.measured = bool(learnt) and learnt[-1] is not None
-        self.sizes = [0] if self.given else sizes
-        self.limits = [_COARSE if one is None else one for one in learnt]
-        if tolerance is not None:
-            self.limits = [tolerance]
-        self.faults = self._beyond()
-
-    @property
-    def limit(self) -> float | None:
-        """The limit that all changes teach; the last one before a fault, if there is one."""
-        if not self.limits:
-            return None
-        first = min(map(Difference.when, self.faults), default=None)
-        return self.limits[-1] if first is None else self._limit_at(first)
-
-    def _limit_at(self, when: tuple[int, int]) -> float:
+    def _limit_at(self, place: Place) -> float:
         """Return the limit learnt before a place; the first one for what comes before it."""
-        rank = bisect.bisect_left(self.positions, when)
-        index = bisect.bisect_right(self.sizes, rank) - 1
-        return self.limits[max(0, index)] if self.limits else math.inf
+        if not self.limits:
+            return math.inf
+        index = bisect.bisect_right(self.sizes, bisect.bisect_left(self.positions, place[:2])) - 1
+        return self.limits[max(0, index)]
 
-    def _beyond(self) -> list[Difference]:
+    def _beyond(self) -> list[Place]:
         """Return the differences, and the first change of each text, beyond their limits."""
-        found: dict[int, Difference] = {}
-        for place in self.positions[self.sizes[0] :] if self.sizes else ():
-            if place.change > self._limit_at(place[:2]):
-                found.setdefault(place.text, _jump(place))
+        judged = self.positions[self.sizes[0] :] if self.sizes else []
+        changed = [one for one in judged if one.change > self._limit_at(one)]
+        first = {one.text: one for one in reversed(changed)}
         exact = not self.given and self.changes.size >= _FIRST
         exact = exact and self.changes.max() <= _RESOLUTION
-        return [*found.values()] + [
+        return [*first.values()] + [
             one
             for one in self.differences
-            if one.change > self._limit_at(one.when())
+            if one.change > self._limit_at(one)
             or math.isinf(one.change)
             or (exact and one.change <= _RESOLUTION)  # the same values, and another choice
         ]
@@ -423,7 +399,7 @@ class _Judgement:
         """Say what stands in the way of a verdict on the differences, "" if nothing does."""
         unknown = [one for one in self.differences if math.isnan(one.change)]
         if unknown:
-            return f"{unknown[0].place} has no log-probabilities to judge the difference by"
+            return f"{_named(unknown[0])} has no log-probabilities to judge the difference by"
         if not self.differences or self.given:
             return ""
         if self.changes.size < _FIRST:
@@ -461,9 +437,7 @@ def _moved(before: _Top, after: _Top, chosen: Token) -> list[float]:
     return [abs(after[x] - before[x] - shift) for x in likeliest if x in after and x != chosen]
 
 
-def _flip(
-    number: int, j: int, chosen: Token, plain: LoggedText, speculative: LoggedText
-) -> Difference:
+def _flip(number: int, j: int, chosen: Token, plain: LoggedText, speculative: LoggedText) -> Place:
     """Return the difference of two tokens at one place."""
     written = speculative.tokens[j]
     margin = _lead(plain.top[j], chosen, written)
@@ -474,7 +448,7 @@ def _flip(
     if change <= _RESOLUTION and isinstance(chosen, int) and isinstance(written, int):
         which = "last" if written > chosen else "first"
         words = f"a tie, of which the speculative run takes the {which} token"
-    return Difference(number, j, chosen, written, margin, change, words)
+    return Place(j, number, chosen, written, margin, change, words=words)
 
 
 def _pattern(plain: LoggedText, speculative: LoggedText, j: int) -> str:
@@ -495,7 +469,7 @@ def _agree(one: Sequence[Token], other: Sequence[Token]) -> bool:
     return len(one) >= _ALIGNED <= len(other) and one[:_ALIGNED] == other[:_ALIGNED]
 
 
-def _end(number: int, j: int, plain: LoggedText, speculative: LoggedText) -> Difference:
+def _end(number: int, j: int, plain: LoggedText, speculative: LoggedText) -> Place:
     """Return the difference of two texts of which one is the beginning of the other.
 
     A text that stopped may have flipped to the token that ends it, which not every engine writes;
@@ -507,24 +481,19 @@ def _end(number: int, j: int, plain: LoggedText, speculative: LoggedText) -> Dif
     change = math.inf if shorter.finish == "length" else margin
     excess = _counted(len(longer.tokens) - j, "token")
     words = f"the speculative text {f'ends {excess} early' if early else f'goes on for {excess}'}"
-    ends: tuple[Token | None, Token | None] = (None, longer.tokens[j])
-    ends = ends[::-1] if early else ends
-    return Difference(number, j, ends[0], ends[1], margin, change, words)
+    mine, theirs = (longer.tokens[j], None) if early else (None, longer.tokens[j])
+    return Place(j, number, mine, theirs, margin, change, words=words)
+
+
+def _named(place: Place) -> str:
+    return f"token {place.token} of text {place.text}"
 
 
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number > 1)}"
 
 
-def _jump(one: _Position) -> Difference:
-    """Return the difference of values where both runs wrote the same."""
-    words = f"values change by {one.change:.3g} before any flip"
-    return Difference(one.text, one.token, one.chosen, one.chosen, one.margin, one.change, words)
-
-
-def _unchosen(
-    pairs: Sequence[tuple[LoggedText, LoggedText]], limit: float | None, level: float
-) -> tuple[list[Difference], str]:
+def _unchosen(pairs: Sequence[_Pair], limit: float | None, level: float) -> tuple[list[Place], str]:
     """Return a token of the second run that is not the likeliest of its own list, as a fault; or
     say that this is so of the first.
     """
@@ -536,32 +505,35 @@ def _unchosen(
             f"the plain run's tokens are up to {largest:.3g} behind the likeliest of their lists: "
             "no greedy choice of these values"
         )
-    lists = [one for i, (_, text) in enumerate(pairs) for one in _behind(i, text)]
+    lists = sorted(one for i, (_, text) in enumerate(pairs) for one in _behind(i, text))
     beyond = [one for one in lists if one.change > max(largest, _RESOLUTION)]
     gross = [one for one in beyond if one.change > most]
     likelihood = (len(lists) / (len(lists) + len(usual))) ** len(beyond) if usual else 1.0
     return gross[:1] or (beyond[:1] if likelihood <= level else []), ""
 
 
-def _behind(number: int, text: LoggedText) -> Iterator[Difference]:
+def _behind(number: int, text: LoggedText) -> Iterator[Place]:
     """Yield how far each token of a text is behind the likeliest of its own list."""
     for j, (token, top) in enumerate(zip(text.tokens, text.top, strict=True)):
         if len(top) > 1:
             best = max(top, key=top.__getitem__)
             behind = top[best] - top.get(token, min(top.values()))
             words = f"a token {behind:.3g} behind the likeliest of its own list"
-            yield Difference(number, j, None, token, math.nan, behind, words)
+            yield Place(j, number, token, token, math.nan, behind, words=words)
 
 
 def _said(
-    faults: Sequence[Difference],
-    differences: Sequence[Difference],
+    faults: Sequence[Place],
+    differences: Sequence[Place],
     obstacle: str,
     expected: tuple[float, float],
+    limit: float | None,
 ) -> str:
     """Return what the headline says beside the verdict."""
     if faults:
-        return f"at {faults[0].place}, {faults[0].words}"
+        said = f"at {_named(faults[0])}, {faults[0].words}"
+        beyond = limit is not None and limit < faults[0].change < math.inf
+        return f"{said} (change {faults[0].change:.3g}, limit {limit:.2g})" if beyond else said
     if obstacle:
         return obstacle
     if not differences:

@@ -177,13 +177,13 @@ def _audit(options: argparse.Namespace) -> tuple[Audit, Candidate | None, Scope]
             )
         if options.log is not None:
             return _log(options, errors), None, Scope()
-        found = audit.same_text(
+        compared = audit.same_text(
             *options.same_text,
             same_seed=options.same_seed,
             tolerance=options.tolerance,
             errors=errors,
         )
-        return found, None, Scope()
+        return compared, None, Scope()
     if options.same_seed:
         raise InvalidParameter("--same-seed is of two runs; got none. Name them: --same-text A B.")
     if options.expected is not None:

@@ -236,7 +236,7 @@ def test_by_hand() -> None:
         (
             [dataclasses.replace(FEW, prompt=[1])],
             [dataclasses.replace(OTHER, prompt=[2])],
-            "text 0 continues different prompts",
+            "other prompts in 1 text, first in text 0",
         ),
         (
             [dataclasses.replace(FEW, top=({}, {}))],
