@@ -21,7 +21,7 @@ from otm.sequence.best_first import WeightedPath, grow_best_first
 
 from ..statistics import Floats
 from .sampled_texts import SampledText
-from .walk import Walk, tally
+from .walk import Walk
 
 _MOST_NUMBERS = 1 << 25
 """Of the distributions that a draft call answers with."""
@@ -49,7 +49,7 @@ class MatchLaw:
     def walk(self, *, size: int, depth: int) -> Walk:
         """Return the walk with trees of this many drafts and levels."""
         at = depth - 1, self.sizes.index(size)
-        return tally(self.reached[at], self.gained[at])
+        return Walk.of(self.reached[at], self.gained[at])
 
 
 def match_law(

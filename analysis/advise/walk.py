@@ -13,6 +13,7 @@ where S_i averages over what stands at the last of the i positions as well.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,19 +24,44 @@ from ..statistics import Floats
 from .laws import RankLaw, SurvivorLaw
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Walk:
-    """What a decoder is expected to do on one text: sums over its steps.
+    """What a decoder is expected to do on one text, by the place where a step starts.
 
     Attributes:
-        steps: expected number of steps that start within the text.
-        tokens: expected tokens of these steps.
-        levels: expected number of levels that they verify.
+        visits: `(starts,)` v, the expected number of steps that start there.
+        reached: `(L + 1, starts)` G, what the walk goes by.
+        gained: `(L, starts)` S, what its steps yield.
     """
 
-    steps: float
-    tokens: float
-    levels: float
+    visits: Floats
+    reached: Floats
+    gained: Floats
+
+    @classmethod
+    def of(cls, reached: Floats, gained: Floats) -> Walk:
+        """Return the walk by G with the gains S."""
+        return cls(_visits(reached), reached, gained)
+
+    @property
+    def steps(self) -> float:
+        """Expected number of steps that start within the text."""
+        return float(self.visits.sum())
+
+    @functools.cached_property
+    def accepted(self) -> Floats:
+        """Expected number of these steps that accept at least 1, …, L drafts, `(L,)`."""
+        return np.asarray(self.gained @ self.visits)
+
+    @property
+    def tokens(self) -> float:
+        """Expected tokens of these steps."""
+        return self.steps + float(self.accepted.sum())
+
+    @property
+    def levels(self) -> float:
+        """Expected number of levels that they verify."""
+        return self.tokens - float(self.accepted[-1])
 
 
 def along_sequences(law: SurvivorLaw, *, num_drafts: int, length: int, starts: int) -> Walk:
@@ -69,7 +95,7 @@ def along_all_lengths(law: SurvivorLaw, *, num_drafts: int, most: int, starts: i
         state = np.where(inside[:, None], np.einsum("tm,tmj->tj", state, steps), 0.0)
         state[:, 0] = 0.0
         reached.append(state.sum(axis=1))
-    return [tally(np.array(reached[: n + 1]), np.array(gained[:n])) for n in range(1, most + 1)]
+    return [Walk.of(np.array(reached[: n + 1]), np.array(gained[:n])) for n in range(1, most + 1)]
 
 
 def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:
@@ -86,7 +112,7 @@ def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:
     by_level = np.array(
         [gained[1:, 0][levels == level].sum(axis=0) for level in range(1, shape.depth + 1)]
     )
-    return tally(reached[:, 0], by_level)
+    return Walk.of(reached[:, 0], by_level)
 
 
 def tree_gains(laws: Sequence[RankLaw], *, shape: TreeShape, starts: int) -> Floats:
@@ -125,17 +151,6 @@ def _levels(laws: Sequence[RankLaw], shape: TreeShape, starts: int) -> tuple[Flo
         weight[vertex] = above * given[rank, :, here]
         reached[depth] += weight[vertex]
     return reached, gained
-
-
-def tally(reached: Floats, gained: Floats) -> Walk:
-    """Add up the steps: `reached` `(L + 1, starts)` are G, `gained` `(L, starts)` are S."""
-    visits = _visits(reached)
-    per_step = gained.sum(axis=0)
-    return Walk(
-        steps=float(visits.sum()),
-        tokens=float(visits @ (1.0 + per_step)),
-        levels=float(visits @ (1.0 + per_step - gained[-1])),
-    )
 
 
 def _visits(reached: Floats) -> Floats:
