@@ -22,6 +22,7 @@ from otm.trees import TreeShape
 
 from ..statistics import Floats
 from .laws import RankLaw, SurvivorLaw
+from .sampled_texts import SampledText
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -96,6 +97,40 @@ def along_all_lengths(law: SurvivorLaw, *, num_drafts: int, most: int, starts: i
         state[:, 0] = 0.0
         reached.append(state.sum(axis=1))
     return [Walk.of(np.array(reached[: n + 1]), np.array(gained[:n])) for n in range(1, most + 1)]
+
+
+def along_block(text: SampledText, *, length: int, starts: int, eos: int | None) -> Walk:
+    """Walk with block verification of one sequence of L drafts.
+
+    A prefix u of the output is drafted and kept with probability f(u) = min(f(u') q, P(u)), and
+    what follows has the target's law whether or not it is. So G_i is the least of 1 and P/Q of the
+    text's next 1, …, i tokens, and S_i = Σ_y min(G_{i−1} q(y), (P/Q)(u') p(y)).
+
+    Args:
+        text: with both models' distributions.
+        length: L.
+        starts: steps start before this position.
+        eos: the token that ends a text.
+    """
+    number = len(text.tokens)
+    starts = min(starts, number)
+    at = np.arange(number), text.tokens
+    ratio = text.draft[at] / text.target[at]
+    wins = np.ones(text.target.shape[1])
+    if eos is not None:
+        wins[eos] = 0.0
+    reached, gained = np.zeros((length + 1, starts)), np.zeros((length, starts))
+    reached[0], odds = 1.0, np.ones(starts)
+    for i in range(min(length, number)):
+        inside = np.arange(min(starts, number - i))
+        here, odds = inside + i, odds[inside]
+        kept = reached[i, inside]
+        gained[i, inside] = (
+            np.minimum(kept[:, None] * text.target[here], odds[:, None] * text.draft[here]) @ wins
+        )
+        odds = odds * ratio[here]
+        reached[i + 1, inside] = np.minimum(kept, odds)
+    return Walk.of(reached, gained)
 
 
 def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:

@@ -10,6 +10,7 @@ from .decode import decode
 from .experiment import capture, experiment
 from .latency import latency
 from .measure import measure, merge, report
+from .rules import rules
 from .steps import steps
 from .train import fetch, finetune, train
 
@@ -27,6 +28,7 @@ for command in (
     report,
     decode,
     steps,
+    rules,
     experiment,
     latency,
     train,
