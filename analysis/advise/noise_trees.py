@@ -39,7 +39,7 @@ def noise_scale(texts: Sequence[SampledText], noises: Sequence[Floats]) -> float
     """Return the scale of noise trees by what the target writes in some texts, 1 if that says
     nothing.
     """
-    rows, chosen = [], []
+    rows, chosen = list[Floats](), list[int]()
     for text, noise in zip(texts, noises, strict=True):
         for mass, gumbel, token in zip(text.draft, noise, text.tokens.tolist(), strict=True):
             if mass[token] > 0.0 and len(rows) < _MOST_ROWS:

@@ -36,6 +36,18 @@ def rules(
             metavar="X", help="Exit status 1 if the lower end of its tokens a call is below."
         ),
     ] = None,
+    drafting: Annotated[
+        bool,
+        typer.Option(
+            "--drafting", help="Search how to draft too: the draft's processing, when to stop."
+        ),
+    ] = False,
+    draft_cost: Annotated[
+        float,
+        typer.Option(
+            min=0.0, help="With --drafting: time of a draft, as a part of a target call's."
+        ),
+    ] = 0.1,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the numbers as JSON instead of words.")
     ] = False,
@@ -87,8 +99,9 @@ def rules(
     from ..models.prompts import encoded_prompts
     from ..models.source import load_source
     from ..rules import answer
+    from ..rules.drafting import best_processing, best_stops
     from ..rules.rules import Reader, Sizes
-    from ..rules.screen import screen
+    from ..rules.screen import drafting_words, screen
 
     if (rule is None) != (fail_below is None):
         raise AnalysisError("--rule and --fail-below go together; got one of them. Pass both.")
@@ -111,13 +124,16 @@ def rules(
     if known is not None:
         show(f"record: {known.form}")
         told = answer.attribute(read, known)
-    if as_json:
-        typer.echo(json.dumps(json_values(answer.as_json(read, told)), allow_nan=False))
-    else:
-        notes = [f"note    {note}" for note in pair.notes]
-        typer.echo("\n".join([screen(read, told), *notes]))
+    shown, found = [screen(read, told)], answer.as_json(read, told)
+    if drafting:
+        show("drafting: processing and stop rules")
+        best, stops = best_processing(read), best_stops(read, cost=draft_cost)
+        shown.append(drafting_words(best, stops, cost=draft_cost))
+        found["drafting"] = {"processing": best, "stops": stops, "draft_cost": draft_cost}
+    shown += [f"note    {note}" for note in pair.notes]
+    typer.echo(json.dumps(json_values(found), allow_nan=False) if as_json else "\n".join(shown))
     if rule is not None and fail_below is not None:
-        found = read.survivals.tokens(answer.place_of(read.rules, rule))
-        if not found.low >= fail_below:
-            show(f"below: {rule} has {found.words()} tokens a call, {fail_below:g} are asked for")
+        yields = read.survivals.tokens(answer.place_of(read.rules, rule))
+        if not yields.low >= fail_below:
+            show(f"below: {rule} has {yields.words()} tokens a call, {fail_below:g} are asked for")
             raise typer.Exit(1)

@@ -50,7 +50,8 @@ class RulesRead:
     @property
     def order(self) -> list[int]:
         """Rules by falling tokens per call."""
-        return np.argsort(-self.survivals.mean.sum(axis=1), kind="stable").tolist()
+        found: list[int] = np.argsort(-self.survivals.mean.sum(axis=1), kind="stable").tolist()
+        return found
 
     @property
     def rounding_bias(self) -> float:
@@ -92,12 +93,11 @@ def read_rules(
     for number in range(wanted):
         if number * 4 // wanted > (number - 1) * 4 // wanted:
             show(f"texts: {number} of {wanted} read by {len(reader.rules)} rules")
-        owner = number % len(prompts)
-        if (found := reader.read(prompts[owner], number)) is None:
+        if (found := reader.read(prompts, number)) is None:
             continue
         passage, row = found
         walks.append(row)
-        owners.append(owner)
+        owners.append(passage.prompt)
         held += passage.logits.size
         if held <= _KEPT or len(passages) < 2:
             passages.append(passage)

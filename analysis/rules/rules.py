@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -74,8 +75,15 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Passage:
-    """A sampled text, and the draft's logits along it, `(n, V)`, in single precision."""
+    """A sampled text of a prompt, and the draft's logits along it, in single precision.
 
+    Attributes:
+        prompt: its number.
+        text: with both models' distributions.
+        logits: `(n, V)`.
+    """
+
+    prompt: int
     text: SampledText
     logits: Floats
 
@@ -120,13 +128,17 @@ class Reader:
         )
         self._heard: list[tuple[SampledText, Floats]] = []
 
-    def read(self, prompt: Sequence[int], number: int) -> tuple[Passage, tuple[Walk, ...]] | None:
+    def read(
+        self, prompts: Sequence[Sequence[int]], number: int
+    ) -> tuple[Passage, tuple[Walk, ...]] | None:
         """Sample a text and walk along it by every rule; None where the prompt leaves no room.
 
         Args:
-            prompt: its tokens.
+            prompts: their tokens; texts take them in turns.
             number: of the text, which seeds it.
         """
+        owner = number % len(prompts)
+        prompt = prompts[owner]
         sizes, eos = self.sizes, self.eos
         seed = [sizes.seed, 1 + number]
         text = sample_text(
@@ -147,7 +159,8 @@ class Reader:
             for _, rule in self._chains
         ]
         walks.append(along_block(text, length=length, starts=starts, eos=eos))
-        trees = {"sizes": (sizes.nodes,), "depth": length, "starts": starts, "eos": eos}
+        trees: dict[str, Any] = {"sizes": (sizes.nodes,), "depth": length}
+        trees |= {"starts": starts, "eos": eos}
         likeliest = match_law(self._ranking, text, **trees)
         ranked = dataclasses.replace(text, draft=np.asarray(self._ranking.processing(logits)))
         noise = noise_given(text, np.random.default_rng([*seed, 1]))
@@ -166,7 +179,7 @@ class Reader:
             )
         )
         self._heard = [*self._heard, (ranked, noise)][-4:]
-        return Passage(text, logits.astype(np.float32)), tuple(walks)
+        return Passage(owner, text, logits.astype(np.float32)), tuple(walks)
 
 
 def chain_walk(joint: Floats, text: SampledText, length: int, starts: int, eos: int | None) -> Walk:

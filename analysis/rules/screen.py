@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from otm.commands.printing import paragraph
 from otm.tabular import columns
 
-from ..models.processing import setting_text
+from ..models.processing import Setting, setting_text
 from .answer import Attribution, RulesRead, place_of
 from .attribution import ERROR
+from .drafting import BestProcessing, Stop
 from .rules import BLOCK
 
 UNSEEN = (
@@ -27,6 +28,36 @@ def screen(read: RulesRead, told: Attribution | None) -> str:
     """
     lines = [*(_best(read) if told is None else _runs(read, told)), "", *_table(read, told), ""]
     return "\n".join([*lines, *_basis(read, told)])
+
+
+def drafting_words(best: BestProcessing, stops: Sequence[Stop], *, cost: float) -> str:
+    """Return how to draft.
+
+    Args:
+        best: the draft's processing.
+        stops: when to stop.
+        cost: of a draft, as a part of a target call.
+    """
+    sampling = Setting(best.processing, best.processing).recorded
+    asked = ", ".join(
+        setting_text(name, value) for name, value in sampling.items() if value is not None
+    )
+    lines = paragraph(
+        "draft",
+        f"by rejection a draft at {asked} yields {best.gain.words()} tokens a call more than as "
+        f"set: the best of {best.tried}, chosen on half of the texts and judged on the others",
+    )
+    rows = [("when to stop drafting", "tokens", "drafts", "x plain")]
+    for one in sorted(stops, key=lambda one: -one.speed.value):
+        rows.append((one.words, f"{one.tokens:.2f}", f"{one.drafts:.2f}", one.speed.words()))
+    lines += ["", *columns(rows, right=(1, 2)), ""]
+    lines += paragraph(
+        "stop",
+        f"the best of each kind, likewise, where a draft costs {cost:g} of a target call. They "
+        "are lossless: they decide before a draft is drawn, or drafts are argmaxes (llama.cpp's "
+        "p-min). To drop a sampled draft for its own small probability biases the text",
+    )
+    return "\n".join(lines)
 
 
 def _best(read: RulesRead) -> Iterator[str]:

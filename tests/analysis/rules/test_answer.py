@@ -111,7 +111,7 @@ def test_the_command_on_the_shipped_pair(
     record = tmp_path / "record.json"
     counted = {"meta_info": {"spec_verify_ct": 100, "spec_accept_histogram": [60, 40]}}
     record.write_text(json.dumps(counted), encoding="utf-8")
-    asked = ("--texts", 2, "--num-tokens", 4, "--nodes", 2, "--sequences", 2, "--threads", 1)
+    asked = ("--texts", 4, "--num-tokens", 4, "--nodes", 2, "--sequences", 2, "--drafting")
     gate = ("--rule", "block", "--fail-below", 9)
     ended = command("rules", *asked, "--temperature", 0.8, "--record", record, "--json", *gate)
     assert ended.code == 1 and "below: block has " in ended.err
@@ -119,6 +119,7 @@ def test_the_command_on_the_shipped_pair(
     answer = json.loads(ended.out)
     assert answer["sizes"]["length"] == 1 and answer["sampling"]["temperature"] == 0.8
     found = {one["name"]: one["survival"][0] for one in answer["rules"]}
+    assert len(answer["drafting"]["stops"]) == 6
     # of one draft block verification is rejection
     assert found["block"] == pytest.approx(found["rejection"], abs=1e-12)
     assert "--rule and --fail-below" in refused("rules", "--rule", "block")
