@@ -4,7 +4,7 @@ Both are chosen on every other text and judged on the rest, so that the best of 
 better than it is.
 
 A rule that stops before a draft is drawn, by the distribution that it would be drawn from, is
-lossless: the number of drafts is a stopping time (docs/theory.md, "Predictable growth"). So it is
+lossless: the number of drafts is a stopping time (docs/theory.md, "Sequences and trees"). So it is
 for argmax drafts, whatever it looks at. How many drafts a step makes depends on where its own
 drafts lead, which is seen by drafting on from every fourth place of a text.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -85,10 +86,16 @@ def best_processing(read: RulesRead) -> BestProcessing:
         return found[processing]
 
     best = max((own, read.reader.setting.target), key=accepted)
-    axes = {"temperature": TEMPERATURES, "top_p": TOP_PS, "top_k": TOP_KS, "min_p": MIN_PS}
+    axes: dict[str, Sequence[Any]] = {
+        "temperature": TEMPERATURES,
+        "top_p": TOP_PS,
+        "top_k": TOP_KS,
+        "min_p": MIN_PS,
+    }
     for _ in range(_SWEEPS):
         for name, values in axes.items():
-            near = (dataclasses.replace(best, **{name: value}) for value in values)
+            changes: list[dict[str, Any]] = [{name: value} for value in values]
+            near = [dataclasses.replace(best, **one) for one in changes]
             best = max((best, *near), key=accepted)
     sizes, eos = read.reader.sizes, read.reader.eos
     walks = [
@@ -173,7 +180,7 @@ def _tallies(read: RulesRead, passage: Passage) -> Iterator[tuple[str, str, floa
     contexts = [text.context(place) for place in places]
     hot = np.eye(text.draft.shape[1])[text.draft.argmax(axis=1)]
     here = _confidence(text.draft)
-    ways = {"argmax, matched": hot, "sampled, by rejection": text.draft}
+    ways = {"argmax": hot, "sampled": text.draft}
     for way, masses in ways.items():
         law = single_survivors(
             np.minimum(masses, text.target), text.target, text.tokens, eos=reader.eos
@@ -182,7 +189,7 @@ def _tallies(read: RulesRead, passage: Passage) -> Iterator[tuple[str, str, floa
         for length, walk in enumerate(walks, start=1):
             yield (
                 f"fixed, {way}",
-                f"always draft {length}, {way}",
+                f"never, {length} drafts, {way}",
                 walk.steps,
                 walk.tokens,
                 length * walk.steps,
@@ -199,8 +206,7 @@ def _tallies(read: RulesRead, passage: Passage) -> Iterator[tuple[str, str, floa
                 walk = along_all_lengths(kept, num_drafts=1, most=LONGEST, starts=starts)[-1]
                 made = np.cumprod(drafted, axis=1).sum(axis=1)
                 mean = np.average(made, weights=walk.visits[places.start :: _EVERY])
-                side = "above" if name == "entropy" else "below"
-                words = f"stop where the {name} is {side} {level:g}, {way}"
+                words = f"{name} {'>' if name == 'entropy' else '<'} {level:g}, {way}"
                 yield f"{name}, {way}", words, walk.steps, walk.tokens, float(mean) * walk.steps
 
 
@@ -220,7 +226,7 @@ def _drafted_on(
         tokens = (
             rows.argmax(axis=1)
             if rng is None
-            else np.array([inverse_cdf(row, rng.random()) for row in rows])
+            else np.array([inverse_cdf(row, np.asarray(rng.random())) for row in rows])
         )
         contexts = [(*one, int(x)) for one, x in zip(contexts, tokens, strict=True)]
     return {name: np.stack([one[name] for one in found], axis=1) for name in found[0]}

@@ -47,13 +47,14 @@ def drafting_words(best: BestProcessing, stops: Sequence[Stop], *, cost: float) 
         f"by rejection a draft at {asked} yields {best.gain.words()} tokens a call more than as "
         f"set: the best of {best.tried}, chosen on half of the texts and judged on the others",
     )
-    rows = [("when to stop drafting", "tokens", "drafts", "x plain")]
+    rows = [("when drafting stops", "tokens", "drafts", "x plain decoding")]
     for one in sorted(stops, key=lambda one: -one.speed.value):
         rows.append((one.words, f"{one.tokens:.2f}", f"{one.drafts:.2f}", one.speed.words()))
     lines += ["", *columns(rows, right=(1, 2)), ""]
     lines += paragraph(
         "stop",
-        f"the best of each kind, likewise, where a draft costs {cost:g} of a target call. They "
+        f"the best of each kind, likewise, where a draft costs {cost:g} of a target call and "
+        "nothing else does; argmax drafts are matched, sampled ones verified by rejection. They "
         "are lossless: they decide before a draft is drawn, or drafts are argmaxes (llama.cpp's "
         "p-min). To drop a sampled draft for its own small probability biases the text",
     )
@@ -82,7 +83,7 @@ def _runs(read: RulesRead, told: Attribution) -> Iterator[str]:
         yield "  other models, prompts or sampling than here, or a rule that is not here"
         return
     own, *others = told.consistent
-    yield f"YOU RUN {read.rules[own].words}: {seen}"
+    yield f"YOU {'MAY ' if others else ''}RUN {read.rules[own].words}: {seen}"
     if others:
         names = ", ".join(read.rules[rule].name for rule in others)
         yield from paragraph("", f"not told apart by this record: {names}", indent=2)
