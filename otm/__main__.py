@@ -37,6 +37,7 @@ _ON_MODELS = {
     "measure": "exact acceptance at every position of many prompts, to Parquet",
     "merge": "join shards measured on several machines",
     "report": "a measured run as one page",
+    "rules": "which verification rule runs, what others give, and what each needs",
     "score": "what the target says along texts that an engine wrote",
     "steps": "tokens per call of several drafted sequences, decoder by decoder",
     "train": "train a small pair of models",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,14 +16,13 @@ from tqdm import tqdm
 from otm.engines import CostSurface
 from otm.sequence import Gsd, LikeliestTree
 
-from ..errors import AnalysisError
 from ..files import json_values, write_json
 from ..models.causal import pair_models
 from ..models.latency import measure_passes
 from ..models.names import SIDES, model_places
 from ..models.pair import end_of_text
 from ..models.processing import Setting
-from ..models.prompts import open_prompts, prompts as numbered
+from ..models.prompts import encoded_prompts
 from ..models.source import PairSource, load_source
 from ..provenance import environment, loads, model_identity, revision
 from .advice import Advice, AdviceSettings, Row, advise
@@ -64,14 +62,9 @@ def run_advise(
         out: where the record goes.
         show: takes the answer before a run.
     """
-    texts = list(itertools.islice(numbered(open_prompts(prompts, field=field)), limit))
-    if not texts:
-        raise AnalysisError(
-            "Advice needs at least one prompt; the file has none. Give one per line."
-        )
     pair = load_source(source)
     encode = pair.encode_chat if chat else pair.encode
-    tokens = [encode(prompt.text)[-prompt_tokens:] for prompt in texts]
+    tokens = encoded_prompts(prompts, encode, field=field, limit=limit, most=prompt_tokens)
     draft, target = pair_models(pair, processing)
     eos, before = end_of_text(pair), os.getloadavg()
     with _Progress(asked.seconds) as bar:

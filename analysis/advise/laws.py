@@ -35,6 +35,8 @@ from numpy.typing import NDArray
 
 import otm
 from otm.drafts import IID
+from otm.overlap import OverlapCurve
+from otm.races import matching_probabilities
 from otm.verifiers import gamma_star
 from otm.verifiers.optimal.scores import Scores
 from otm.verifiers.optimal.verifier import OptimalRule, optimal_rule
@@ -109,6 +111,32 @@ def optimal_survivors(
             )
             alive[t, m] = rule.lower - ending
     return SurvivorLaw(given, alive)
+
+
+def single_survivors(
+    joint: Floats, q: Floats, tokens: NDArray[np.int64], *, eos: int | None
+) -> SurvivorLaw:
+    """Return the law of one draft, whatever verifies it.
+
+    Args:
+        joint: `(n, V)`, Pr(the draft and the output are both this token).
+        q, tokens, eos: as `kseq_survivors`.
+    """
+    given, alive = _empty(len(q), 1)
+    at = np.arange(len(q)), tokens
+    given[:, 1, 1] = _conditional(joint[at][:, None], q[at])[:, 0]
+    given[:, 1, 0] = 1.0 - given[:, 1, 1]
+    alive[:, 1] = joint.sum(axis=1) - (0.0 if eos is None else joint[:, eos])
+    return SurvivorLaw(given, alive)
+
+
+def race_agreement(p: Floats, q: Floats) -> Floats:
+    """Return Pr(both races are won by this token), 1/Σ_j max(p_j/p_y, q_j/q_y), `(n, V)`."""
+    curve = OverlapCurve.of(p, q)
+    found = np.zeros_like(q)
+    agreed = curve.in_order(q) * matching_probabilities(curve)
+    np.put_along_axis(found, curve.tokens, np.asarray(agreed), axis=-1)
+    return found
 
 
 def rejection_ranks(

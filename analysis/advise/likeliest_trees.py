@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.sequence import Absorbing, LanguageModel
-from otm.sequence.best_first import WeightedPath, grow_best_first
+from otm.sequence.best_first import Belief, WeightedPath, as_drafted, grow_best_first
 
 from ..statistics import Floats
 from .sampled_texts import SampledText
-from .walk import Walk, tally
+from .walk import Walk
 
 _MOST_NUMBERS = 1 << 25
 """Of the distributions that a draft call answers with."""
@@ -49,7 +49,7 @@ class MatchLaw:
     def walk(self, *, size: int, depth: int) -> Walk:
         """Return the walk with trees of this many drafts and levels."""
         at = depth - 1, self.sizes.index(size)
-        return tally(self.reached[at], self.gained[at])
+        return Walk.of(self.reached[at], self.gained[at])
 
 
 def match_law(
@@ -60,6 +60,7 @@ def match_law(
     depth: int,
     starts: int,
     eos: int | None,
+    belief: Belief = as_drafted,
 ) -> MatchLaw:
     """Grow the trees at every position of a text where a step may start.
 
@@ -70,6 +71,7 @@ def match_law(
         depth: L.
         starts: steps start before this position.
         eos: the token that ends a text.
+        belief: what the drafter makes of the draft model's answers.
 
     Cost: the positions take their draft calls together, as many as fit into memory. What is drafted
         for the largest size holds all.
@@ -87,7 +89,7 @@ def match_law(
         asked = [text.context(t) for t in places]
         drafting[0, :, places] = calls[0, :, places] = 1.0
         level = -1
-        growing = grow_best_first(model, asked, size=size, depth=min(depth, size))
+        growing = grow_best_first(model, asked, size=size, depth=min(depth, size), belief=belief)
         for level, (trees, _) in enumerate(growing):
             for t, tree in zip(places, trees, strict=True):
                 _enter(reached[level, :, :, t], gained[level, :, :, t], text, t, tree, many, eos)

@@ -13,6 +13,7 @@ where S_i averages over what stands at the last of the i positions as well.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,21 +22,47 @@ from otm.trees import TreeShape
 
 from ..statistics import Floats
 from .laws import RankLaw, SurvivorLaw
+from .sampled_texts import SampledText
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Walk:
-    """What a decoder is expected to do on one text: sums over its steps.
+    """What a decoder is expected to do on one text, by the place where a step starts.
 
     Attributes:
-        steps: expected number of steps that start within the text.
-        tokens: expected tokens of these steps.
-        levels: expected number of levels that they verify.
+        visits: `(starts,)` v, the expected number of steps that start there.
+        reached: `(L + 1, starts)` G, what the walk goes by.
+        gained: `(L, starts)` S, what its steps yield.
     """
 
-    steps: float
-    tokens: float
-    levels: float
+    visits: Floats
+    reached: Floats
+    gained: Floats
+
+    @classmethod
+    def of(cls, reached: Floats, gained: Floats) -> Walk:
+        """Return the walk by G with the gains S."""
+        return cls(_visits(reached), reached, gained)
+
+    @property
+    def steps(self) -> float:
+        """Expected number of steps that start within the text."""
+        return float(self.visits.sum())
+
+    @functools.cached_property
+    def accepted(self) -> Floats:
+        """Expected number of these steps that accept at least 1, …, L drafts, `(L,)`."""
+        return np.asarray(self.gained @ self.visits)
+
+    @property
+    def tokens(self) -> float:
+        """Expected tokens of these steps."""
+        return self.steps + float(self.accepted.sum())
+
+    @property
+    def levels(self) -> float:
+        """Expected number of levels that they verify."""
+        return self.tokens - float(self.accepted[-1])
 
 
 def along_sequences(law: SurvivorLaw, *, num_drafts: int, length: int, starts: int) -> Walk:
@@ -69,7 +96,41 @@ def along_all_lengths(law: SurvivorLaw, *, num_drafts: int, most: int, starts: i
         state = np.where(inside[:, None], np.einsum("tm,tmj->tj", state, steps), 0.0)
         state[:, 0] = 0.0
         reached.append(state.sum(axis=1))
-    return [tally(np.array(reached[: n + 1]), np.array(gained[:n])) for n in range(1, most + 1)]
+    return [Walk.of(np.array(reached[: n + 1]), np.array(gained[:n])) for n in range(1, most + 1)]
+
+
+def along_block(text: SampledText, *, length: int, starts: int, eos: int | None) -> Walk:
+    """Walk with block verification of one sequence of L drafts.
+
+    A prefix u of the output is drafted and kept with probability f(u) = min(f(u') q, P(u)), and
+    what follows has the target's law whether or not it is. So G_i is the least of 1 and P/Q of the
+    text's next 1, …, i tokens, and S_i = Σ_y min(G_{i−1} q(y), (P/Q)(u') p(y)).
+
+    Args:
+        text: with both models' distributions.
+        length: L.
+        starts: steps start before this position.
+        eos: the token that ends a text.
+    """
+    number = len(text.tokens)
+    starts = min(starts, number)
+    at = np.arange(number), text.tokens
+    ratio = text.draft[at] / text.target[at]
+    wins = np.ones(text.target.shape[1])
+    if eos is not None:
+        wins[eos] = 0.0
+    reached, gained = np.zeros((length + 1, starts)), np.zeros((length, starts))
+    reached[0], odds = 1.0, np.ones(starts)
+    for i in range(min(length, number)):
+        inside = np.arange(min(starts, number - i))
+        here, odds = inside + i, odds[inside]
+        kept = reached[i, inside]
+        gained[i, inside] = (
+            np.minimum(kept[:, None] * text.target[here], odds[:, None] * text.draft[here]) @ wins
+        )
+        odds = odds * ratio[here]
+        reached[i + 1, inside] = np.minimum(kept, odds)
+    return Walk.of(reached, gained)
 
 
 def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:
@@ -86,7 +147,7 @@ def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:
     by_level = np.array(
         [gained[1:, 0][levels == level].sum(axis=0) for level in range(1, shape.depth + 1)]
     )
-    return tally(reached[:, 0], by_level)
+    return Walk.of(reached[:, 0], by_level)
 
 
 def tree_gains(laws: Sequence[RankLaw], *, shape: TreeShape, starts: int) -> Floats:
@@ -125,17 +186,6 @@ def _levels(laws: Sequence[RankLaw], shape: TreeShape, starts: int) -> tuple[Flo
         weight[vertex] = above * given[rank, :, here]
         reached[depth] += weight[vertex]
     return reached, gained
-
-
-def tally(reached: Floats, gained: Floats) -> Walk:
-    """Add up the steps: `reached` `(L + 1, starts)` are G, `gained` `(L, starts)` are S."""
-    visits = _visits(reached)
-    per_step = gained.sum(axis=0)
-    return Walk(
-        steps=float(visits.sum()),
-        tokens=float(visits @ (1.0 + per_step)),
-        levels=float(visits @ (1.0 + per_step - gained[-1])),
-    )
 
 
 def _visits(reached: Floats) -> Floats:

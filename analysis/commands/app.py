@@ -10,6 +10,7 @@ from .decode import decode
 from .experiment import capture, experiment
 from .latency import latency
 from .measure import measure, merge, report
+from .rules import rules
 from .score import score
 from .steps import steps
 from .train import fetch, finetune, train
@@ -29,6 +30,7 @@ for command in (
     decode,
     score,
     steps,
+    rules,
     experiment,
     latency,
     train,

@@ -243,11 +243,18 @@ def fitted_scale(
             for level, token in enumerate(text):
                 mass = known[*context, *text[:level]]
                 row = perturbed(mass, noise.row(len(context) + level, len(mass)))
-                most = min(_CANDIDATES, len(row) - 1)
-                kept = np.union1d(np.argpartition(-row, most)[:most], token)
-                rows.append(np.pad(row[kept], (0, most + 1 - len(kept)), constant_values=-np.inf))
-                chosen.append(np.searchsorted(kept, token))
+                kept, place = likeliest_entries(row, token)
+                rows.append(kept)
+                chosen.append(place)
     return fit_scale(rows, chosen)
+
+
+def likeliest_entries(row: Floats, token: int) -> tuple[Floats, int]:
+    """Return the largest entries of a row with that of a token, and where it is among them."""
+    most = min(_CANDIDATES, len(row) - 1)
+    kept = np.union1d(np.argpartition(-row, most)[:most], token)
+    padded = np.pad(row[kept], (0, most + 1 - len(kept)), constant_values=-np.inf)
+    return padded, int(np.searchsorted(kept, token))
 
 
 class _Record:

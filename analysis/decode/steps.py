@@ -192,11 +192,26 @@ def _along(tree: DraftTree, end: Context) -> list[tuple[Context, int]]:
 
 
 def refined_scores(
-    tree: DraftTree, target: Conditionals, ends: list[Context], num_drafts: int
+    tree: DraftTree,
+    target: Conditionals,
+    ends: list[Context],
+    num_drafts: int,
+    eos: int | None = None,
 ) -> Floats:
-    """Return the mean over sequences of Σ_y min(F q, p a) at each level, `(L,)`."""
+    """Return the mean over sequences of Σ_y min(F q, p a) at each level, `(L,)`.
+
+    A token that ends the text, and what is drafted after it, do not count.
+    """
     paths = ScoredPaths(num_drafts, _CELLS, tree.context, tree.draft.__getitem__, target)
-    found = [[paths.accepted(context).sum() for context, _ in _along(tree, end)] for end in ends]
+
+    def won(context: Context) -> float:
+        masses = paths.accepted(context)
+        if eos is None:
+            return float(masses.sum())
+        over = eos in context[len(tree.context) :]
+        return 0.0 if over else float(masses.sum() - masses[eos])
+
+    found = [[won(context) for context, _ in _along(tree, end)] for end in ends]
     return np.asarray(np.mean(found, axis=0))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -66,6 +67,12 @@ class CausalModel:
             f"CausalModel({type(self.evaluator.model).__name__}, V={self.num_tokens}, "
             f"{self.evaluator.device}, {way})"
         )
+
+    def processed(self, processing: otm.Processing) -> CausalModel:
+        """Return the same model, and its cache, with another processing of its logits."""
+        other = copy.copy(self)
+        other.processing = processing
+        return other
 
     def forget(self) -> None:
         """Free the cache, so that what follows repeats bit for bit on the same machine."""

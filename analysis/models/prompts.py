@@ -11,7 +11,7 @@ import abc
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +213,26 @@ def prompts(source: PromptSource) -> Iterator[Prompt]:
     """Number the prompts of a source."""
     for index, (name, text) in enumerate(source.texts()):
         yield Prompt(index=index, name=name, text=text)
+
+
+def encoded_prompts(
+    path: Path, encode: Callable[[str], list[int]], *, field: str, limit: int | None, most: int
+) -> list[list[int]]:
+    """Return the last tokens of each prompt of a file.
+
+    Args:
+        path, field: where prompts are.
+        encode: of the models' tokenizer.
+        limit: prompts that are used; all if None.
+        most: tokens that are kept.
+
+    Raises:
+        AnalysisError: if the file has no prompt.
+    """
+    found = itertools.islice(prompts(open_prompts(path, field=field)), limit)
+    if not (tokens := [encode(prompt.text)[-most:] for prompt in found]):
+        raise AnalysisError("At least one prompt is needed; the file has none. Give one per line.")
+    return tokens
 
 
 def in_shards(source: PromptSource, size: int) -> Iterator[tuple[Prompt, ...]]:

@@ -229,7 +229,8 @@ def test_tokens_cluster_by_prompt() -> None:
     3)/6.
     """
     walks = tuple(
-        Walk(steps, tokens, 1.0) for steps, tokens in ((1.0, 2.5), (1.0, 1.5), (2.0, 2.0))
+        Walk(np.array([steps]), np.ones((2, 1)), np.array([[gained]]))
+        for steps, gained in ((1.0, 1.5), (1.0, 0.5), (2.0, 0.0))
     )
     tokens = Tokens.of([Plan("chain", "", "", SpeculativeSampling(1), walks, ONE)], [7, 7, 3])
     assert tokens.mean.tolist() == [1.5]

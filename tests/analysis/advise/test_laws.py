@@ -14,23 +14,36 @@ from analysis.advise.laws import (
     RankLaw,
     kseq_survivors,
     optimal_survivors,
+    race_agreement,
     race_ranks,
     rejection_ranks,
+    single_survivors,
 )
 from analysis.advise.likeliest_trees import MatchLaw, match_law
+from analysis.advise.noise_trees import noise_given, noise_law
 from analysis.advise.sampled_texts import SampledText
-from analysis.advise.walk import along_all_lengths, along_sequences, along_tree, tree_gains
+from analysis.advise.walk import (
+    along_all_lengths,
+    along_block,
+    along_sequences,
+    along_tree,
+    tree_gains,
+)
 from otm.drafts import IID, WithoutReplacement
 from otm.drafts.base import enumerate_drafts
 from otm.sequence import (
     Absorbing,
+    BlockVerification,
     DraftSelection,
     Gsd,
     LikeliestTree,
     MarkovModel,
+    NoiseTree,
+    SharedNoise,
     expected_step,
     markov_pair,
     matched_tokens,
+    noise_tokens,
 )
 from otm.sequence.randomness import Enumerated
 from otm.trees import TreeShape, acceptance_vector
@@ -245,6 +258,72 @@ def test_a_tree_without_branches_walks_as_its_chain() -> None:
     assert (gains[0], gains.sum()) == pytest.approx((tree.steps, tree.tokens), abs=1e-12)
     cut = along_tree(short, shape=TreeShape.chain(3), starts=9)
     assert (several[1][0], several[1].sum()) == pytest.approx((cut.steps, cut.tokens), abs=1e-12)
+
+
+def test_one_draft_has_the_acceptance_of_its_verifier_and_the_law_given_the_output() -> None:
+    """Sums over outputs are the library's acceptances, whichever rule agrees with the draft."""
+    p, q = np.array([one for one in pairs() if (one[0] > 0).all()]).transpose(1, 0, 2)
+    problem = otm.Problem(draft=p, target=q, law=IID(1))
+    for joint, verifier in (
+        (np.minimum(p, q), otm.Maximal()),
+        (p * q, otm.Naive()),
+        (race_agreement(p, q), otm.Race()),
+    ):
+        exact = otm.acceptance(verifier, problem)
+        np.testing.assert_allclose(joint.sum(axis=1), exact, atol=1e-14)
+        tokens = q.argmax(axis=1)
+        law = single_survivors(joint, q, tokens, eos=2)
+        at = np.arange(len(q)), tokens
+        np.testing.assert_allclose(law.given[:, 1, 1] * q[at], joint[at], atol=1e-15)
+        np.testing.assert_allclose(law.alive[:, 1], joint[:, [0, 1, 3]].sum(axis=1), atol=1e-15)
+
+
+def test_block_verification_yields_its_exact_step() -> None:
+    draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
+    exact = expected_step(BlockVerification(3), draft=draft, target=target, context=[0])
+    found = np.zeros(3)
+    for tokens in itertools.product(range(3), repeat=3):
+        text = text_of(draft, target, tokens)
+        mass = float(np.prod(text.target[np.arange(3), list(tokens)]))
+        found += mass * along_block(text, length=3, starts=1, eos=None).accepted
+    assert 1.0 + found.sum() == pytest.approx(exact.block_efficiency, abs=1e-12)
+    # the last draft may end the text, which is not counted: token 1 is drafted after (0, 0)
+    text = text_of(draft, target, (0, 0))
+    whole, ending = (along_block(text, length=2, starts=1, eos=eos) for eos in (None, 1))
+    p, q = text.draft[1], text.target[1]
+    odds = text.draft[0, 0] / text.target[0, 0]
+    lost = whole.accepted[1] - ending.accepted[1]
+    assert lost == pytest.approx(min(min(1.0, odds) * q[1], odds * p[1]), abs=1e-15)
+
+
+def test_trees_on_the_noise_of_a_text_yield_what_trees_on_noise_do() -> None:
+    draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
+    rng, found = np.random.default_rng(0), []
+    for _ in range(1_000):
+        tokens = [0]
+        while len(tokens) < 4:
+            tokens.append(int(rng.choice(3, p=target.next(tokens))))
+        text = text_of(draft, target, tuple(tokens[1:]))
+        noise = noise_given(text, rng)
+        np.testing.assert_array_equal((np.log(text.target) + noise).argmax(axis=1), text.tokens)
+        law = noise_law(
+            draft, text, noise=noise, scale=0.7, sizes=(4,), depth=3, starts=1, eos=None
+        )
+        found.append(law.walk(size=4, depth=3).tokens)
+    exact = noise_tokens(
+        NoiseTree(4, 3, 0.7),
+        draft=draft,
+        target=target,
+        context=[0],
+        noises=[SharedNoise(seed) for seed in range(1_000)],
+    )
+    # two means of 1,000 numbers in [1, 4]: five standard errors of at most 3/2
+    assert np.mean(found) == pytest.approx(exact.value[4], abs=5 * 1.5 * np.sqrt(2 / 1_000))
+    # what ends the text is drafted and not counted
+    ended = noise_law(
+        draft, text, noise=noise, scale=0.7, sizes=(4,), depth=3, starts=3, eos=int(text.tokens[-1])
+    )
+    assert ended.gained[0, 0, 0, 2] == 0.0
 
 
 def text_of(draft: MarkovModel, target: MarkovModel, tokens: tuple[int, ...]) -> SampledText:

@@ -1,0 +1,139 @@
+"""`python -m analysis rules`: which rule an engine runs, what others would give, what they need."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import AnalysisError
+from ..files import SHIPPED_PAIR, json_values
+from ..models.processing import Setting
+from ..models.source import PairSource
+from .options import Field, Limit, Prompts, Threads, grouped, use_threads
+
+DRAFTED, READ = "What is drafted", "What is read"
+
+
+@grouped
+def rules(
+    *,
+    prompts: Prompts = SHIPPED_PAIR / "prompts.txt",
+    models: PairSource,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="What the engine counted, as `otm plan` reads it: which rule is it?"),
+    ] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="The rule that --fail-below looks at, by name.")
+    ] = None,
+    fail_below: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="Exit status 1 if the lower end of its tokens a call is below."
+        ),
+    ] = None,
+    drafting: Annotated[
+        bool,
+        typer.Option(
+            "--drafting", help="Search how to draft too: the draft's processing, when to stop."
+        ),
+    ] = False,
+    draft_cost: Annotated[
+        float,
+        typer.Option(
+            min=0.0, help="With --drafting: time of a draft, as a part of a target call's."
+        ),
+    ] = 0.1,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the numbers as JSON instead of words.")
+    ] = False,
+    limit: Limit = None,
+    field: Field = "text",
+    chat_template: Annotated[
+        bool, typer.Option("--chat-template", help="Prompts are messages of a user.")
+    ] = False,
+    prompt_tokens: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Longer prompts are cut to their last tokens.", rich_help_panel=READ
+        ),
+    ] = 512,
+    texts: Annotated[
+        int, typer.Option(min=1, help="Texts, of the prompts in turns.", rich_help_panel=READ)
+    ] = 10,
+    num_tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens that a text has.", rich_help_panel=READ)
+    ] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of texts.", rich_help_panel=READ)] = 0,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Drafts in a row. Default: the record's, or 4.",
+            rich_help_panel=DRAFTED,
+        ),
+    ] = None,
+    nodes: Annotated[
+        int, typer.Option(min=1, max=256, help="Drafts of a tree.", rich_help_panel=DRAFTED)
+    ] = 16,
+    sequences: Annotated[
+        int,
+        typer.Option(min=1, max=16, help="Sequences of refined scores.", rich_help_panel=DRAFTED),
+    ] = 4,
+    setting: Setting,
+    threads: Threads = None,
+) -> None:
+    """Say what every verification rule gives on one's texts, and which one a record comes from.
+
+    Example: rules --draft my-draft --target my-model --prompts prompts.txt --record counters.txt
+    """
+    from otm.engines import read_acceptance
+
+    from ..models.causal import pair_models
+    from ..models.pair import end_of_text
+    from ..models.prompts import encoded_prompts
+    from ..models.source import load_source
+    from ..rules import answer
+    from ..rules.drafting import best_processing, best_stops
+    from ..rules.rules import Reader, Sizes
+    from ..rules.screen import drafting_words, screen
+
+    if (rule is None) != (fail_below is None):
+        raise AnalysisError("--rule and --fail-below go together; got one of them. Pass both.")
+    use_threads(threads)
+    show = functools.partial(typer.echo, err=True)
+    known = None if record is None else read_acceptance(record)
+    if length is None:
+        length = 4 if known is None else known.length or known.measured or 4
+    sizes = Sizes(length, nodes, sequences, num_tokens, texts, seed)
+    show("models: loading")
+    pair = load_source(models)
+    encode = pair.encode_chat if chat_template else pair.encode
+    tokens = encoded_prompts(prompts, encode, field=field, limit=limit, most=prompt_tokens)
+    draft, target = pair_models(pair, setting)
+    reader = Reader(draft, target, setting=setting, sizes=sizes, eos=end_of_text(pair))
+    if rule is not None:
+        answer.place_of(reader.rules, rule)  # refused before the texts are read
+    read = answer.read_rules(reader, tokens, show=show)
+    told = None
+    if known is not None:
+        show(f"record: {known.form}")
+        told = answer.attribute(read, known)
+    shown, found = [screen(read, told)], answer.as_json(read, told)
+    if drafting:
+        show("drafting: processing and stop rules")
+        best, stops = best_processing(read), best_stops(read, cost=draft_cost)
+        shown.append(drafting_words(best, stops, cost=draft_cost))
+        found["drafting"] = {"processing": best, "stops": stops, "draft_cost": draft_cost}
+    shown += [f"note    {note}" for note in pair.notes]
+    typer.echo(json.dumps(json_values(found), allow_nan=False) if as_json else "\n".join(shown))
+    if rule is not None and fail_below is not None:
+        yields = read.survivals.tokens(answer.place_of(read.rules, rule))
+        if not yields.low >= fail_below:
+            show(f"below: {rule} has {yields.words()} tokens a call, {fail_below:g} are asked for")
+            raise typer.Exit(1)

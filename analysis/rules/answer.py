@@ -1,0 +1,186 @@
+"""From two models and prompts to the rules' table, and to the rule that a record tells of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from otm.engines import AcceptanceRecord
+from otm.losses import draft_rounding
+from otm.statistics import Estimate
+
+from ..advise.walk import Walk
+from ..errors import AnalysisError
+from ..files import json_values
+from ..statistics import Floats
+from .attribution import ERROR, Observed, observed, own_luck, p_values
+from .rules import BLOCK, Passage, Reader, Rule
+from .survivals import Survivals
+
+_KEPT = 1 << 24
+"""Numbers of the draft's logits that are kept for later questions; two texts in any case."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RulesRead:
+    """What rules do along some texts.
+
+    Attributes:
+        reader: what read them.
+        walks: of every rule along each text.
+        prompts: the prompt of each text.
+        survivals: of the rules, on the average.
+        passages: the first texts.
+    """
+
+    reader: Reader
+    walks: list[tuple[Walk, ...]]
+    prompts: list[int]
+    survivals: Survivals
+    passages: list[Passage]
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules, as they are numbered."""
+        return self.reader.rules
+
+    @property
+    def order(self) -> list[int]:
+        """Rules by falling tokens per call."""
+        found: list[int] = np.argsort(-self.survivals.mean.sum(axis=1), kind="stable").tolist()
+        return found
+
+    @property
+    def rounding_bias(self) -> float:
+        """Total variation of a token drafted from masses in bfloat16 and verified by exact ones."""
+        found = [
+            draft_rounding(draft=one.text.draft, target=one.text.target).output_tv
+            for one in self.passages
+        ]
+        return float(np.concatenate(found).mean())
+
+
+def place_of(rules: Sequence[Rule], name: str) -> int:
+    """Return the number of a rule.
+
+    Raises:
+        AnalysisError: if there is none of this name.
+    """
+    names = [rule.name for rule in rules]
+    if name not in names:
+        raise AnalysisError(f"A rule must be one of {', '.join(names)}; got {name!r}. Choose one.")
+    return names.index(name)
+
+
+def read_rules(
+    reader: Reader, prompts: Sequence[Sequence[int]], *, show: Callable[[str], object]
+) -> RulesRead:
+    """Read texts of the prompts in turns.
+
+    Args:
+        reader: of two models.
+        prompts: their tokens.
+        show: is told how far it is, a few times.
+
+    Raises:
+        AnalysisError: if no prompt leaves room for a text.
+    """
+    walks, owners, passages = [], [], list[Passage]()
+    wanted, held = reader.sizes.texts, 0
+    for number in range(wanted):
+        if number * 4 // wanted > (number - 1) * 4 // wanted:
+            show(f"texts: {number} of {wanted} read by {len(reader.rules)} rules")
+        if (found := reader.read(prompts, number)) is None:
+            continue
+        passage, row = found
+        walks.append(row)
+        owners.append(passage.prompt)
+        held += passage.logits.size
+        if held <= _KEPT or len(passages) < 2:
+            passages.append(passage)
+    if not walks:
+        raise AnalysisError(
+            "No prompt leaves room for a text within the models' positions. Cut them with "
+            "--prompt-tokens."
+        )
+    return RulesRead(reader, walks, owners, Survivals.of(walks, owners), passages)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Attribution:
+    """What a record says of the rules.
+
+    Attributes:
+        record: as it was read.
+        seen: what rules are held against.
+        p_values: `(R,)`, adjusted for their number.
+        consistent: the numbers of the rules that the record does not contradict, best first.
+        lost: tokens per call less than another rule, by its number: than the best that needs the
+            same, and than the best of all.
+    """
+
+    record: AcceptanceRecord
+    seen: Observed
+    p_values: Floats
+    consistent: tuple[int, ...]
+    lost: dict[int, Estimate]
+
+
+def attribute(read: RulesRead, record: AcceptanceRecord) -> Attribution:
+    """Say which rules a record is consistent with, and what the likeliest of them loses.
+
+    Args:
+        read: the rules.
+        record: of the same number of drafts in a row.
+    """
+    seen = observed(record, read.reader.sizes.length)
+    found = p_values(seen, read.survivals, own_luck(read.survivals, read.walks))
+    order = np.argsort(-found, kind="stable").tolist()
+    consistent = tuple(rule for rule in order if found[rule] >= ERROR)
+    lost = {}
+    if consistent:
+        own = consistent[0]
+        same = (rule for rule in read.order if read.rules[rule].needs == read.rules[own].needs)
+        for other in dict.fromkeys((next(same), read.order[0])):
+            if other != own:
+                lost[other] = read.survivals.lead(other, own)
+    return Attribution(record, seen, found, consistent, lost)
+
+
+def as_json(read: RulesRead, told: Attribution | None) -> dict[str, Any]:
+    """Return everything that the screen says, and survival by position."""
+    survivals, sizes = read.survivals, read.reader.sizes
+    rows = [
+        {
+            **dataclasses.asdict(read.rules[rule]),
+            "tokens_per_call": json_values(survivals.tokens(rule)),
+            "survival": survivals.mean[rule].tolist(),
+            "p_value": None if told is None else float(told.p_values[rule]),
+        }
+        for rule in read.order
+    ]
+    answer = {
+        "format": "otm.rules",
+        "version": 1,
+        "sampling": read.reader.setting.recorded,
+        "sizes": dataclasses.asdict(sizes),
+        "texts": len(read.walks),
+        "prompts": survivals.clusters,
+        "rules": rows,
+        "optimal_for_one_sequence": BLOCK,
+        "rounding_bias": read.rounding_bias,
+    }
+    if told is not None:
+        answer["record"] = {
+            "form": told.record.form,
+            "steps": told.seen.steps,
+            "requests": told.seen.requests,
+            "tokens_per_call": told.record.mean,
+            "consistent": [read.rules[rule].name for rule in told.consistent],
+            "lost": {read.rules[rule].name: json_values(one) for rule, one in told.lost.items()},
+            "error": ERROR,
+        }
+    return answer

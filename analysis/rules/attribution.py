@@ -1,0 +1,160 @@
+"""Which rules an engine's record is consistent with.
+
+Under a rule a record of n steps has the rule's survivals but for its own luck and that of the
+texts that the prediction rests on. Both are normal in the limit, with covariances that are
+estimated over independent units: the record's requests, if it tells them apart, else texts as long
+as those that were read; the prediction's prompts. At every position, and for their sum, the
+difference over its standard error is held against Student's t [degrees of freedom: Satterthwaite
+1946], two-sided; the smallest p-value counts for the rule, times their number (Bonferroni), and
+rules are adjusted for theirs (Holm). So the rule that an engine runs is called inconsistent with
+probability at most α, if the prompts are a sample of the engine's requests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import scipy
+
+from otm.engines import AcceptanceRecord
+from otm.engines.records.tally import padded
+
+from ..advise.walk import Walk
+from ..errors import AnalysisError
+from ..statistics import Floats, holm
+from .survivals import Survivals
+
+ERROR = 0.01
+"""α: how often the rule that an engine runs is called inconsistent."""
+
+_LEAST_REQUESTS = 8
+"""Requests from which on a record's own luck is estimated from them."""
+
+_ROUNDING = 1e-9
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Observed:
+    """What a record says of survival, in a form that rules can be held against.
+
+    Attributes:
+        values: `(m,)`, what was seen.
+        contrasts: `(m, L)`, what it is a mean of: every position and their sum, or the sum alone.
+        steps: n.
+        covariance: `(L, L)` of the survivals by request, and the number of these; None if the
+            record does not tell enough of them apart.
+        requests: their number; 0 then.
+    """
+
+    values: Floats
+    contrasts: Floats
+    steps: float
+    covariance: Floats | None
+    requests: int
+
+
+def observed(record: AcceptanceRecord, length: int) -> Observed:
+    """Return what a record of steps of L drafts says.
+
+    Raises:
+        AnalysisError: if it counts no steps, or drafts in a row were not always L.
+    """
+    if record.steps is None:
+        raise AnalysisError(
+            f"A rule is told by counts of steps; this {record.form} holds rates alone. Record "
+            "counters."
+        )
+    drafted = record.drafts_per_step
+    if drafted is not None and abs(drafted - length) > 0.01 * length:
+        raise AnalysisError(
+            f"A rule is told from steps of one length; this {record.form} has {drafted:.4g} drafts "
+            f"a step, and {length} are asked for. Fix the engine's draft length, or pass --length."
+        )
+    every = np.ones((1, length))
+    if not record.measured:
+        return Observed(np.array([record.mean - 1.0]), every, record.steps, None, 0)
+    survival = padded(record.survival.survival, max(length, record.measured))[:length]
+    contrasts = np.concatenate([np.eye(length), every])
+    covariance, requests = None, record.requests or 0
+    if requests >= _LEAST_REQUESTS:
+        counts = np.array(
+            [padded(part.survivors, max(length, record.measured))[:length] for part in record.parts]
+        )
+        parts = np.array([[part.steps] for part in record.parts])
+        errors = (counts - survival * parts) / record.steps
+        covariance = errors.T @ errors * (requests / (requests - 1))
+    else:
+        requests = 0
+    return Observed(contrasts @ survival, contrasts, record.steps, covariance, requests)
+
+
+def text_covariance(walk: Walk, mean: Floats) -> Floats:
+    """Return E[r rᵀ] of a text, r_i = steps that accept at least i drafts − S_i·steps, `(L, L)`.
+
+    Backwards over starts: with x_j the residual of a step that accepts exactly j drafts, and m, V
+    the first two moments of what follows, V(t) = Σ_j Pr(j) [x xᵀ + x mᵀ + m xᵀ + V](t + 1 + j).
+    """
+    length, starts = walk.gained.shape
+    exactly = walk.reached - np.append(walk.reached[1:], np.zeros((1, starts)), axis=0)
+    levels = np.arange(length + 1)
+    residual = (levels[:, None] > np.arange(length)) - mean
+    first = np.zeros((starts + length + 1, length))
+    second = np.zeros((starts + length + 1, length, length))
+    for t in reversed(range(starts)):
+        after, crossed = first[t + 1 + levels], residual[:, :, None] * first[t + 1 + levels, None]
+        own = residual[:, :, None] * residual[:, None]
+        whole = own + crossed + crossed.transpose(0, 2, 1) + second[t + 1 + levels]
+        first[t] = exactly[:, t] @ (residual + after)
+        second[t] = np.tensordot(exactly[:, t], whole, axes=1)
+    return np.asarray(second[0])
+
+
+def own_luck(survivals: Survivals, walks: Sequence[Sequence[Walk]]) -> Floats:
+    """Return n times the covariance of the survivals of n steps of each rule, `(R, L, L)`.
+
+    Args:
+        survivals: of the rules.
+        walks: of all rules along each text.
+    """
+    found = []
+    for rule, mean in enumerate(survivals.mean):
+        mine = [row[rule] for row in walks]
+        moments = np.mean([text_covariance(walk, mean) for walk in mine], axis=0)
+        found.append(moments / np.mean([walk.steps for walk in mine]))
+    return np.array(found)
+
+
+def p_values(seen: Observed, survivals: Survivals, luck: Floats) -> Floats:
+    """Return for every rule the adjusted p-value that a record is its own, `(R,)`.
+
+    Args:
+        seen: the record.
+        survivals: of the rules.
+        luck: `own_luck` of the rules, for a record that does not tell requests apart.
+    """
+    found = np.empty(len(survivals.mean))
+    for rule, mean in enumerate(survivals.mean):
+        own, freedom = seen.covariance, seen.requests - 1
+        if own is None:
+            own, freedom = luck[rule] / seen.steps, survivals.texts - 1
+        errors = [
+            np.einsum("ml,lk,mk->m", seen.contrasts, one, seen.contrasts)
+            for one in (own, survivals.covariance[rule, :, rule])
+        ]
+        gap = seen.values - seen.contrasts @ mean
+        found[rule] = _smallest(gap, errors, (freedom, survivals.clusters - 1))
+    return holm(found)
+
+
+def _smallest(gap: Floats, variances: Sequence[Floats], freedom: tuple[int, int]) -> float:
+    """Return the smallest two-sided p-value of some gaps, times their number."""
+    whole = variances[0] + variances[1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = sum(one**2 / n for one, n in zip(variances, freedom, strict=True))
+        score = np.abs(gap) / np.sqrt(whole)
+        found = 2.0 * scipy.special.stdtr(whole**2 / parts, -score)
+    # where nothing is left to luck there is no doubt
+    found = np.where(whole > _ROUNDING**2, found, np.abs(gap) <= _ROUNDING)
+    return float(min(1.0, len(gap) * found.min()))

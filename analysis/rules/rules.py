@@ -1,0 +1,284 @@
+"""Every rule that an engine runs, and its walk along a text of the target.
+
+All are lossless, so they write the same texts and differ in how many calls it takes: a text is
+sampled once, and every rule walks along it (`analysis.advise`). Refined scores alone decode a text
+of their own, each step with what it has to expect of its drafts.
+
+Two rules of one name elsewhere are one here: to verify a draft as if it had been certain is to
+match it, argmax or sampled. A sampled draft x stands with probability q(x), else the output is q
+without x, so whatever x was the output is q; a certain one stands with q(x) as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from otm import Processing
+from otm.sequence import RefinedScores, Sampled
+from otm.sequence.decoder import evaluate
+
+from ..advise.laws import race_agreement, single_survivors
+from ..advise.likeliest_trees import match_law
+from ..advise.noise_trees import noise_given, noise_law, noise_scale
+from ..advise.sampled_texts import SampledText, sample_text
+from ..advise.walk import Walk, along_all_lengths, along_block
+from ..decode.steps import ends_of, refined_scores
+from ..models.causal import CausalModel
+from ..models.processing import Setting
+from ..statistics import Floats
+
+NOTHING, NOISE = "nothing", "the same noise"
+PROBABILITIES, TREES = "draft probabilities", "tree attention"
+
+BLOCK = "block"
+"""The best of all rules for one sequence."""
+
+Agreement = Callable[[Floats, Floats, Floats], Floats]
+"""(draft's distributions, its logits, target's distributions), `(n, V)` each → Pr(the draft and the
+output are both this token).
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A rule: its name, what it does, and what it needs of an engine beyond a draft model."""
+
+    name: str
+    words: str
+    needs: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How much is drafted and read.
+
+    Attributes:
+        length: L, drafts in a row.
+        nodes: drafted tokens of a tree.
+        sequences: K, of refined scores.
+        num_tokens: steps start within so many tokens of a text.
+        texts: how many are sampled, the prompts in turns.
+        seed: of everything that is.
+    """
+
+    length: int = 4
+    nodes: int = 16
+    sequences: int = 4
+    num_tokens: int = 64
+    texts: int = 10
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Passage:
+    """A sampled text of a prompt, and the draft's logits along it, in single precision.
+
+    Attributes:
+        prompt: its number.
+        text: with both models' distributions.
+        logits: `(n, V)`.
+    """
+
+    prompt: int
+    text: SampledText
+    logits: Floats
+
+
+class Reader:
+    """Reads texts: what every rule does along each.
+
+    Args:
+        draft, target: the models.
+        setting: of both.
+        sizes: how much is drafted and read.
+        eos: the token that ends a text.
+
+    Attributes:
+        rules: in the order of the walks.
+    """
+
+    def __init__(
+        self,
+        draft: CausalModel,
+        target: CausalModel,
+        *,
+        setting: Setting,
+        sizes: Sizes,
+        eos: int | None,
+    ) -> None:
+        self.draft, self.target, self.setting = draft, target, setting
+        self.sizes, self.eos = sizes, eos
+        # a path is ranked by the draft's own masses, which a temperature of 0 would not tell apart
+        ranking = _unfiltered(setting.draft, setting.draft.temperature or 1.0)
+        self._ranking = draft.processed(ranking)
+        self._chains = _chains(setting)
+        size, length, number = sizes.nodes, sizes.length, sizes.sequences
+        nodes = f"tree of {size} nodes"
+        both = f"{TREES}, probabilities"
+        self.rules = (
+            *(rule for rule, _ in self._chains),
+            Rule(BLOCK, "block verification", PROBABILITIES),
+            Rule("likeliest-tree", f"match, {nodes}, the likeliest paths", TREES),
+            Rule("noise-tree", f"match, {nodes} on shared noise", f"{TREES}, {NOISE}"),
+            Rule("refined-scores", f"refined scores, {number} sequences of {length}", both),
+        )
+        self._heard: list[tuple[SampledText, Floats]] = []
+
+    def read(
+        self, prompts: Sequence[Sequence[int]], number: int
+    ) -> tuple[Passage, tuple[Walk, ...]] | None:
+        """Sample a text and walk along it by every rule; None where the prompt leaves no room.
+
+        Args:
+            prompts: their tokens; texts take them in turns.
+            number: of the text, which seeds it.
+        """
+        owner = number % len(prompts)
+        prompt = prompts[owner]
+        sizes, eos = self.sizes, self.eos
+        seed = [sizes.seed, 1 + number]
+        text = sample_text(
+            self.draft,
+            self.target,
+            prompt,
+            num_tokens=sizes.num_tokens + sizes.length,
+            eos=eos,
+            seed=[*seed, 0],
+        )
+        if text is None:
+            return None
+        contexts = [text.context(place) for place in range(len(text.tokens))]
+        logits = self.draft.logits(contexts).double().cpu().numpy()
+        # of two passes over one context the rows differ by rounding
+        text = dataclasses.replace(text, draft=np.asarray(self.setting.draft(logits)))
+        starts, length = sizes.num_tokens, sizes.length
+        walks = [
+            chain_walk(rule(text.draft, logits, text.target), text, length, starts, eos)
+            for _, rule in self._chains
+        ]
+        walks.append(along_block(text, length=length, starts=starts, eos=eos))
+        trees: dict[str, Any] = {"sizes": (sizes.nodes,), "depth": length}
+        trees |= {"starts": starts, "eos": eos}
+        likeliest = match_law(self._ranking, text, **trees)
+        ranked = dataclasses.replace(text, draft=np.asarray(self._ranking.processing(logits)))
+        noise = noise_given(text, np.random.default_rng([*seed, 1]))
+        scale = noise_scale(*zip(*self._heard, strict=True)) if self._heard else 1.0
+        noisy = noise_law(self._ranking, ranked, noise=noise, scale=scale, **trees)
+        walks += [law.walk(size=sizes.nodes, depth=length) for law in (likeliest, noisy)]
+        walks.append(
+            along_scores(
+                self.draft,
+                self.target,
+                prompt,
+                decoder=RefinedScores(sizes.sequences, length),
+                starts=-(-starts // 2),  # its steps cost more than all other rules together
+                eos=eos,
+                rng=np.random.default_rng([*seed, 2]),
+            )
+        )
+        self._heard = [*self._heard, (ranked, noise)][-4:]
+        return Passage(owner, text, logits.astype(np.float32)), tuple(walks)
+
+
+def chain_walk(joint: Floats, text: SampledText, length: int, starts: int, eos: int | None) -> Walk:
+    """Return the walk of a chain whose drafts stand alone.
+
+    Args:
+        joint: `(n, V)`, Pr(the draft and the output are both this token).
+        text: along which it is walked.
+        length, starts, eos: as for `analysis.advise.walk.along_sequences`.
+    """
+    law = single_survivors(joint, text.target, text.tokens, eos=eos)
+    return along_all_lengths(law, num_drafts=1, most=length, starts=starts)[-1]
+
+
+def _chains(setting: Setting) -> list[tuple[Rule, Agreement]]:
+    """Return the rules for one sequence that look at one draft at a time."""
+    target = setting.target
+    alike = "filtered as the target" if setting.draft == target else "as set"
+    drafts: dict[Processing, tuple[str, str]] = {}
+    for processing, name, words in (
+        (setting.draft, "rejection", alike),
+        (target, "rejection-filtered", "filtered as the target"),
+        (_unfiltered(target, target.temperature), "rejection-unfiltered", "unfiltered"),
+        (_unfiltered(target, 1.0), "rejection-plain", "at temperature 1"),
+    ):
+        drafts.setdefault(processing, (name, words))
+    return [
+        (Rule("match-independent", "match, sampled draft", NOTHING), lambda p, z, q: p * q),
+        (
+            Rule("match-argmax", "match, argmax draft", NOTHING),
+            lambda p, z, q: np.minimum(np.eye(p.shape[1])[p.argmax(axis=1)], q),
+        ),
+        (
+            Rule("match-noise", "match, draft on shared noise", NOISE),
+            lambda p, z, q: race_agreement(p, q),
+        ),
+        *(
+            (Rule(name, f"rejection, draft {words}", PROBABILITIES), _rejection(processing))
+            for processing, (name, words) in drafts.items()
+        ),
+        (
+            Rule("rejection-bfloat16", "rejection, draft in bfloat16", PROBABILITIES),
+            lambda p, z, q: np.minimum(in_bfloat16(p), q),
+        ),
+    ]
+
+
+def _unfiltered(processing: Processing, temperature: float) -> Processing:
+    return dataclasses.replace(
+        processing, temperature=temperature, top_k=None, top_p=None, min_p=None
+    )
+
+
+def _rejection(processing: Processing) -> Agreement:
+    return lambda p, z, q: np.minimum(np.asarray(processing(z)), q)
+
+
+def in_bfloat16(masses: Floats) -> Floats:
+    """Return rows rounded to bfloat16, over their sums."""
+    import torch
+
+    rounded = torch.from_numpy(masses).float().bfloat16().double().numpy()
+    return np.asarray(rounded / rounded.sum(axis=1, keepdims=True))
+
+
+def along_scores(
+    draft: CausalModel,
+    target: CausalModel,
+    prompt: Sequence[int],
+    *,
+    decoder: RefinedScores,
+    starts: int,
+    eos: int | None,
+    rng: np.random.Generator,
+) -> Walk:
+    """Decode a text by refined scores; steps count with what they have to expect of their drafts.
+
+    Args:
+        draft, target: the models.
+        prompt: what is continued.
+        decoder: K and L.
+        starts, eos: as for `analysis.advise.walk.along_sequences`.
+        rng: draws drafts and verdicts.
+    """
+    randomness, context, length = Sampled(rng), tuple(prompt), decoder.length
+    reached, gained = np.zeros((length + 1, starts)), np.zeros((length, starts))
+    room = [model.max_length for model in (draft, target) if model.max_length is not None]
+    most = min([len(prompt) + starts, *(one - length for one in room)])
+    while len(context) < most:
+        at = len(context) - len(prompt)
+        tree = decoder.draft(draft, context, randomness)
+        asked = evaluate(target, tree).__getitem__
+        gained[:, at] = refined_scores(tree, asked, ends_of(tree), decoder.num_drafts, eos)
+        one = decoder.verify(tree, asked, randomness)
+        reached[: one.accepted + 1, at] = 1.0
+        context = (*context, *one.tokens)
+        if eos in one.tokens:
+            break
+    visits = reached[0].copy()
+    return Walk(visits, reached, gained)

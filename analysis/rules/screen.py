@@ -1,0 +1,147 @@
+"""The rules on one screen: the answer, the table, what it rests on, what was not looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from otm.commands.printing import paragraph
+from otm.tabular import columns
+
+from ..models.processing import Setting, setting_text
+from .answer import Attribution, RulesRead, place_of
+from .attribution import ERROR
+from .drafting import BestProcessing, Stop
+from .rules import BLOCK
+
+UNSEEN = (
+    "penalties and grammars, two tokenizers, trees sampled without replacement, what a step costs "
+    "(`advise` times it), batches"
+)
+
+
+def screen(read: RulesRead, told: Attribution | None) -> str:
+    """Return the answer.
+
+    Args:
+        read: the rules along texts.
+        told: what a record says of them, if there is one.
+    """
+    lines = [*(_best(read) if told is None else _runs(read, told)), "", *_table(read, told), ""]
+    return "\n".join([*lines, *_basis(read, told)])
+
+
+def drafting_words(best: BestProcessing, stops: Sequence[Stop], *, cost: float) -> str:
+    """Return how to draft.
+
+    Args:
+        best: the draft's processing.
+        stops: when to stop.
+        cost: of a draft, as a part of a target call.
+    """
+    sampling = Setting(best.processing, best.processing).recorded
+    asked = ", ".join(
+        setting_text(name, value) for name, value in sampling.items() if value is not None
+    )
+    lines = paragraph(
+        "draft",
+        f"by rejection a draft at {asked} yields {best.gain.words()} tokens a call more than as "
+        f"set: the best of {best.tried}, chosen on half of the texts and judged on the others",
+    )
+    rows = [("when drafting stops", "tokens", "drafts", "x plain decoding")]
+    for one in sorted(stops, key=lambda one: -one.speed.value):
+        rows.append((one.words, f"{one.tokens:.2f}", f"{one.drafts:.2f}", one.speed.words()))
+    lines += ["", *columns(rows, right=(1, 2)), ""]
+    lines += paragraph(
+        "stop",
+        f"the best of each kind, likewise, where a draft costs {cost:g} of a target call and "
+        "nothing else does; argmax drafts are matched, sampled ones verified by rejection. They "
+        "are lossless: they decide before a draft is drawn, or drafts are argmaxes (llama.cpp's "
+        "p-min). To drop a sampled draft for its own small probability biases the text",
+    )
+    return "\n".join(lines)
+
+
+def _best(read: RulesRead) -> Iterator[str]:
+    first, block = read.order[0], place_of(read.rules, BLOCK)
+    yield f"BEST: {_told(read, first)}"
+    if first != block:
+        yield f"  of one sequence of {read.reader.sizes.length}: {_told(read, block)}"
+
+
+def _told(read: RulesRead, rule: int) -> str:
+    return f"{read.rules[rule].words}: {read.survivals.tokens(rule).words()} tokens a call"
+
+
+def _runs(read: RulesRead, told: Attribution) -> Iterator[str]:
+    seen = f"{told.record.mean:.2f} tokens a call over {told.seen.steps:,.0f} steps"
+    if not told.consistent:
+        nearest = min(
+            read.order, key=lambda rule: abs(read.survivals.tokens(rule).value - told.record.mean)
+        )
+        yield f"NONE OF THESE RULES: {seen}"
+        yield f"  nearest: {_told(read, nearest)}"
+        yield "  other models, prompts or sampling than here, or a rule that is not here"
+        return
+    own, *others = told.consistent
+    yield f"YOU {'MAY ' if others else ''}RUN {read.rules[own].words}: {seen}"
+    if others:
+        names = ", ".join(read.rules[rule].name for rule in others)
+        yield from paragraph("", f"not told apart by this record: {names}", indent=2)
+    for other, lost in told.lost.items():
+        rule = read.rules[other]
+        said = f"{lost.words()} tokens a call lost against {rule.words}, needs {rule.needs}"
+        yield from paragraph("", said, indent=2)
+
+
+def _table(read: RulesRead, told: Attribution | None) -> Iterator[str]:
+    head = ("rule", "tokens a call", "" if told is None else "record", "needs of the engine")
+    rows: list[tuple[str, ...]] = [head]
+    for rule in read.order:
+        one, mark = read.rules[rule], ""
+        if told is not None:
+            p_value = told.p_values[rule]
+            mark = f"no {p_value:.0e}" if p_value < ERROR else f"yes {p_value:.2f}"
+        found = read.survivals.tokens(rule)
+        sure = f" ± {found.value - found.low:.2f}" if found.has_interval else ""
+        rows.append((one.name, f"{found.value:.2f}{sure}", mark, one.needs))
+    keep = [place for place in range(4) if any(row[place] for row in rows)]
+    yield from columns([tuple(row[place] for place in keep) for row in rows], right=())
+
+
+def _basis(read: RulesRead, told: Attribution | None) -> Iterator[str]:
+    sizes, setting = read.reader.sizes, read.reader.setting.recorded
+    block = read.survivals.tokens(place_of(read.rules, BLOCK)).value
+    yield from paragraph(
+        "most",
+        "block verification is optimal for one sequence: from no context does another rule for one "
+        f"that is drawn from these draft probabilities yield more; here {block:.2f}",
+    )
+    yield from paragraph(
+        "text",
+        "every rule here is lossless: the text is the target's own. But drafts that are drawn from "
+        "masses in bfloat16 and verified by exact ones are off by a total variation of "
+        f"{read.rounding_bias:.1e} a token",
+    )
+    sampled = ", ".join(
+        setting_text(name, value) for name, value in setting.items() if value is not None
+    )
+    yield from paragraph(
+        "basis",
+        f"{len(read.walks)} texts of the target from {read.survivals.clusters} prompts, "
+        f"{sampled}; {sizes.length} drafts in a row; what rules accept is exact given the "
+        "text, but for the noise of trees and the drafts of refined scores; 95 % intervals over "
+        "prompts",
+    )
+    if told is not None:
+        luck = (
+            f"of its {told.seen.requests} requests"
+            if told.seen.requests
+            else "of texts as long as these, since it does not tell requests apart"
+        )
+        yield from paragraph(
+            "record",
+            f"{told.record.form}; its own luck is that {luck}. The rule that runs is called "
+            f"inconsistent with probability {ERROR:.0%} at most, if the prompts are a sample of "
+            "the engine's requests",
+        )
+    yield from paragraph("unseen", UNSEEN)

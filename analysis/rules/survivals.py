@@ -1,0 +1,76 @@
+"""What rules do on the average text, with intervals over texts, clustered by prompt.
+
+Everything that is said of rules is linear in their survivals S_i, the expected share of steps that
+accept at least i drafts: tokens per call are 1 + Σ S_i, and a rule's lead over another the
+difference of two such sums. All are ratios of totals over the same prompts, so that one covariance
+answers for all, paired as the texts are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from otm.statistics import Estimate, t_quantile
+
+from ..advise.walk import Walk
+from ..statistics import CONFIDENCE, Floats, clustered_covariance
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Survivals:
+    """Survivals of R rules at L positions.
+
+    Attributes:
+        mean: `(R, L)`.
+        covariance: `(R, L, R, L)`, of these means.
+        clusters: C, the number of prompts.
+        texts: their number.
+    """
+
+    mean: Floats
+    covariance: Floats
+    clusters: int
+    texts: int
+
+    @classmethod
+    def of(cls, walks: Sequence[Sequence[Walk]], prompts: Sequence[int]) -> Survivals:
+        """Add walks up by prompt.
+
+        Args:
+            walks: of all rules along each text.
+            prompts: the prompt of each text.
+        """
+        names, place = np.unique(np.asarray(prompts), return_inverse=True)
+        accepted = np.array([[walk.accepted for walk in row] for row in walks])
+        steps = np.array([[walk.steps for walk in row] for row in walks])
+        shape = accepted.shape[1:]
+        sums, counts = np.zeros((2, len(names), *shape))
+        np.add.at(sums, place, accepted)
+        np.add.at(counts, place, np.broadcast_to(steps[..., None], accepted.shape))
+        flat = [one.reshape(len(names), -1) for one in (sums, counts)]
+        covariance = clustered_covariance(flat[0], flat[1]).reshape(*shape, *shape)
+        return cls(sums.sum(axis=0) / counts.sum(axis=0), covariance, len(names), len(walks))
+
+    def tokens(self, rule: int) -> Estimate:
+        """Return tokens per call of a rule."""
+        every = np.ones(self.mean.shape[1])
+        return self._estimate(1.0, {rule: every})
+
+    def lead(self, rule: int, other: int) -> Estimate:
+        """Return how many tokens per call a rule has more than another."""
+        every = np.ones(self.mean.shape[1])
+        return self._estimate(0.0, {rule: every, other: -every} if rule != other else {})
+
+    def _estimate(self, constant: float, weights: dict[int, Floats]) -> Estimate:
+        value, variance = constant, 0.0
+        for rule, weight in weights.items():
+            value += float(weight @ self.mean[rule])
+            for other, beside in weights.items():
+                variance += float(weight @ self.covariance[rule, :, other] @ beside)
+        half = float(t_quantile(self.clusters, CONFIDENCE)) * np.sqrt(max(variance, 0.0))
+        if np.isnan(variance):
+            half = float("nan")
+        return Estimate(value, value - half, value + half, self.clusters, CONFIDENCE)

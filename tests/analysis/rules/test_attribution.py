@@ -1,0 +1,212 @@
+"""Records drawn from a rule are told to be its own, and those of none are told to be of none."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from analysis.advise.laws import race_agreement
+from analysis.advise.sampled_texts import SampledText
+from analysis.advise.walk import Walk, along_block
+from analysis.errors import AnalysisError
+from analysis.rules.attribution import (
+    ERROR,
+    Observed,
+    observed,
+    own_luck,
+    p_values,
+    text_covariance,
+)
+from analysis.rules.rules import chain_walk, in_bfloat16
+from analysis.rules.survivals import Survivals
+from analysis.statistics import holm
+from otm.engines import AcceptanceRecord
+from otm.engines.records import Tally
+from otm.sequence import markov_pair
+
+LENGTH, STARTS, STEPS = 3, 32, 5_000
+RULES = {
+    "match-independent": lambda p, q: p * q,
+    "match-argmax": lambda p, q: np.minimum(np.eye(p.shape[1])[p.argmax(axis=1)], q),
+    "match-noise": race_agreement,
+    "rejection": np.minimum,
+    "rejection-bfloat16": lambda p, q: np.minimum(in_bfloat16(p), q),
+    "rejection-hot": lambda p, q: np.minimum(p**0.4 / (p**0.4).sum(axis=1, keepdims=True), q),
+}
+NAMES = (*RULES, "block")
+COINCIDE = ("rejection", "rejection-bfloat16")
+
+
+def sampled_walks(texts: int, rng: np.random.Generator) -> list[tuple[Walk, ...]]:
+    """Return the walks of all rules along texts of a Markov chain."""
+    draft, target = markov_pair(12, similarity=0.7, concentration=0.3, rng=np.random.default_rng(1))
+    p, q = (model.next_batch([[x] for x in range(12)]) for model in (draft, target))
+    cumulative, walks = np.cumsum(q, axis=1), []
+    for _ in range(texts):
+        tokens = [int(rng.integers(12))]
+        for uniform in rng.random(STARTS + LENGTH) * cumulative[:, -1].min():
+            tokens.append(int(np.searchsorted(cumulative[tokens[-1]], uniform, side="right")))
+        before = tokens[:-1]
+        text = SampledText((tokens[0],), np.array(tokens[1:]), p[before], q[before])
+        walks.append(
+            (
+                *(
+                    chain_walk(rule(text.draft, text.target), text, LENGTH, STARTS, None)
+                    for rule in RULES.values()
+                ),
+                along_block(text, length=LENGTH, starts=STARTS, eos=None),
+            )
+        )
+    return walks
+
+
+def drawn(walk: Walk, rng: np.random.Generator, *, losing: float = 0.0) -> np.ndarray:
+    """Return how many steps accept exactly 0, …, L drafts of one decoded text.
+
+    Args:
+        walk: of the rule that decodes it.
+        rng: of its luck.
+        losing: how often an engine's fault loses a second draft that was accepted.
+    """
+    found, at = np.zeros(LENGTH + 1, dtype=np.int64), 0
+    reached = np.append(walk.reached[1:], np.zeros((1, walk.reached.shape[1])), axis=0)
+    while at < STARTS:
+        accepted = int((reached[:, at] > rng.random()).sum())
+        if accepted > 1 and rng.random() < losing:
+            accepted = 1
+        found[accepted] += 1
+        at += 1 + accepted
+    return found
+
+
+def drawn_record(
+    bank: list[tuple[Walk, ...]],
+    rule: int,
+    rng: np.random.Generator,
+    *,
+    requests: bool,
+    losing: float = 0.0,
+) -> AcceptanceRecord:
+    """Return a record of 5,000 steps, with its requests told apart or not."""
+    parts: list[np.ndarray] = []
+    while sum(int(part.sum()) for part in parts) < STEPS:
+        walk = bank[int(rng.integers(len(bank)))][rule]
+        parts.append(drawn(walk, rng, losing=losing))
+    counted = parts if requests else [np.sum(parts, axis=0)]
+    tallies = tuple(Tally.of_histogram(part, name=str(i)) for i, part in enumerate(counted))
+    unit = "request" if requests else "server"
+    return AcceptanceRecord(form="drawn", unit=unit, parts=tallies, convention="", length=LENGTH)
+
+
+def told(record: AcceptanceRecord, survivals: Survivals, walks: list[tuple[Walk, ...]]) -> set[str]:
+    """Return the rules that a record is consistent with."""
+    found = p_values(observed(record, LENGTH), survivals, walks)
+    return {name for name, one in zip(NAMES, found, strict=True) if one >= ERROR}
+
+
+def attributed(records: int, *, texts: int, size: int) -> dict[str, int]:
+    """Return how many records of each rule are attributed to it and to what coincides alone."""
+    rng = np.random.default_rng(3)
+    bank, walks = sampled_walks(size, rng), sampled_walks(texts, rng)
+    survivals = Survivals.of(walks, range(texts))
+    luck = own_luck(survivals, walks)
+    right = dict.fromkeys((*NAMES, "none"), 0)
+    for number, (rule, name) in itertools.product(range(records), enumerate(NAMES)):
+        own = set(COINCIDE) if name in COINCIDE else {name}
+        record = drawn_record(bank, rule, rng, requests=number % 2 == 0)
+        right[name] += name in (found := told(record, survivals, luck)) and found <= own
+    for number in range(records):
+        record = drawn_record(
+            bank, NAMES.index("rejection"), rng, requests=number % 2 == 0, losing=0.2
+        )
+        right["none"] += not told(record, survivals, luck)
+    return right
+
+
+def test_a_record_is_told_to_be_of_the_rule_that_it_is_drawn_from() -> None:
+    right = attributed(3, texts=80, size=200)
+    # Of 24 records one may be wrong: that two are has probability below 3 % at α = .01.
+    assert sum(right.values()) >= 3 * len(right) - 1, right
+
+
+@pytest.mark.long
+def test_in_99_of_100_records() -> None:
+    for name, found in attributed(100, texts=200, size=2_000).items():
+        # a rate of .99 gives 96 or fewer with probability .02, all 8 together .15
+        assert found >= 96, name
+
+
+def test_the_covariance_of_a_text_is_that_of_all_its_courses() -> None:
+    """Against the enumeration of every way in which steps may follow each other."""
+    (row,) = sampled_walks(1, np.random.default_rng(0))
+    whole = row[NAMES.index("block")]
+    walk = Walk.of(whole.reached[:, :4], whole.gained[:, :4])
+    mean = np.array([0.7, 0.5, 0.3])
+    reached = np.append(walk.reached, np.zeros((1, 4)), axis=0)
+
+    def courses(at: int, residual: np.ndarray, mass: float) -> np.ndarray:
+        if at >= 4:
+            return mass * np.outer(residual, residual)
+        return np.sum(
+            [
+                courses(
+                    at + 1 + j,
+                    residual + (j > np.arange(3)) - mean,
+                    mass * (reached[j, at] - reached[j + 1, at]),
+                )
+                for j in range(4)
+            ],
+            axis=0,
+        )
+
+    np.testing.assert_allclose(
+        text_covariance(walk, mean), courses(0, np.zeros(3), 1.0), atol=1e-14
+    )
+
+
+def test_survivals_are_paired_and_clustered_by_prompt() -> None:
+    """Two prompts, one with two texts: the means of 4 tokens in 2 steps and of 3 in 2."""
+
+    def walk(gained: float) -> Walk:
+        return Walk(np.ones(1), np.ones((2, 1)), np.array([[gained]]))
+
+    walks = [(walk(0.25), walk(0.5)), (walk(0.75), walk(1.0)), (walk(0.5), walk(0.75))]
+    found = Survivals.of(walks, [4, 4, 9])
+    assert found.clusters == 2 and found.tokens(0).value == pytest.approx(1.5)
+    assert found.tokens(0).low == pytest.approx(1.5) == found.tokens(0).high
+    lead = found.lead(1, 0)
+    assert (lead.value, lead.low, lead.high) == pytest.approx((0.25, 0.25, 0.25))
+    alone = Survivals.of(walks, [0, 0, 0])
+    assert alone.tokens(1).value == pytest.approx(1.75) and not alone.tokens(1).has_interval
+
+
+def test_certain_rules_have_no_luck() -> None:
+    """Without any luck on either side a record is consistent with the rule that it equals."""
+    walk = Walk.of(np.ones((2, 4)), np.ones((1, 4)))
+    walks, exact = [(walk,)] * 3, np.array([1.0, 1.0])
+    survivals = Survivals.of(walks, [0, 1, 2])
+    contrasts, luck = np.ones((2, 1)), own_luck(survivals, walks)
+    assert p_values(Observed(exact, contrasts, 9.0, None, 0), survivals, luck)[0] == 1.0
+    assert p_values(Observed(0.9 * exact, contrasts, 9.0, None, 0), survivals, luck)[0] == 0.0
+
+
+def test_records_that_tell_nothing_are_refused() -> None:
+    def record(part: Tally) -> AcceptanceRecord:
+        return AcceptanceRecord(form="x", unit="server", parts=(part,), convention="")
+
+    with pytest.raises(AnalysisError, match="rates alone"):
+        observed(record(Tally.of_rates([0.5], name="")), 1)
+    with pytest.raises(AnalysisError, match="3 drafts a step, and 2 are asked for"):
+        observed(record(Tally("", 10.0, 5.0, 30.0)), 2)
+    mean = observed(record(Tally("", 10.0, 5.0, 20.0)), 2)
+    assert mean.values.tolist() == [0.5] and mean.contrasts.tolist() == [[1.0, 1.0]]
+
+
+def test_adjusted_p_values_keep_the_level_of_all() -> None:
+    """Of ten true hypotheses any is rejected at 5 % in 5 % of 2,000 trials at most."""
+    rng = np.random.default_rng(0)
+    wrong = sum(bool((holm(rng.random(10)) < 0.05).any()) for _ in range(2_000))
+    # Binomial(2,000, .05) exceeds 145 with probability 1e-5
+    assert 60 <= wrong <= 145

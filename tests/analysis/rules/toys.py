@@ -1,0 +1,53 @@
+"""Toy models that answer as loaded ones do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from analysis.models.processing import AS_THEY_ARE, Setting
+from analysis.rules.rules import Reader, Sizes
+from otm import Processing
+from otm.sequence import MarkovModel, markov_pair
+
+
+class Toy:
+    """A Markov chain with logits, processed."""
+
+    max_length = None
+
+    def __init__(self, model: MarkovModel, processing: Processing) -> None:
+        self.model, self.processing, self.num_tokens = model, processing, model.num_tokens
+
+    def processed(self, processing: Processing) -> Toy:
+        return Toy(self.model, processing)
+
+    def logits(self, contexts: Sequence[Sequence[int]]) -> torch.Tensor:
+        return torch.from_numpy(np.log(self.model.next_batch(contexts)))
+
+    def next(self, context: Sequence[int]) -> np.ndarray:
+        return self.next_batch([context])[0]
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> np.ndarray:
+        return np.asarray(self.processing(np.log(self.model.next_batch(contexts))))
+
+    def forget(self) -> None:
+        pass
+
+
+def toy_reader(
+    sizes: Sizes,
+    *,
+    setting: Setting = AS_THEY_ARE,
+    num_tokens: int = 12,
+    seed: int = 1,
+    eos: int | None = None,
+) -> Reader:
+    """Return what reads texts of two chains."""
+    pair = markov_pair(
+        num_tokens, similarity=0.6, concentration=0.3, rng=np.random.default_rng(seed)
+    )
+    draft, target = (Toy(model, one) for model, one in zip(pair, setting, strict=True))
+    return Reader(draft, target, setting=setting, sizes=sizes, eos=eos)  # type: ignore[arg-type]
