@@ -163,12 +163,12 @@ class Reader:
         walks.append(along_block(text, length=length, starts=starts, eos=eos))
         trees: dict[str, Any] = {"sizes": (sizes.nodes,), "depth": length}
         trees |= {"starts": starts, "eos": eos}
-        likeliest = match_law(self._ranking, text, **trees)
+        usual = match_law(self._ranking, text, **trees)
         ranked = dataclasses.replace(text, draft=np.asarray(self._ranking.processing(logits)))
         noise = noise_given(text, np.random.default_rng([*seed, 1]))
         scale = noise_scale(*zip(*self._heard, strict=True)) if self._heard else 1.0
         noisy = noise_law(self._ranking, ranked, noise=noise, scale=scale, **trees)
-        walks += [law.walk(size=sizes.nodes, depth=length) for law in (likeliest, noisy)]
+        walks += [law.walk(size=sizes.nodes, depth=length) for law in (usual, noisy)]
         walks.append(
             along_scores(
                 self.draft,
