@@ -99,6 +99,7 @@ def rules(
     from ..models.prompts import encoded_prompts
     from ..models.source import load_source
     from ..rules import answer
+    from ..rules.attribution import observed
     from ..rules.drafting import best_processing, best_stops
     from ..rules.rules import Reader, Sizes
     from ..rules.screen import drafting_words, screen
@@ -110,6 +111,8 @@ def rules(
     known = None if record is None else read_acceptance(record)
     if length is None:
         length = 4 if known is None else known.length or known.measured or 4
+    if known is not None:
+        observed(known, length)  # refused before models are loaded
     sizes = Sizes(length, nodes, sequences, num_tokens, texts, seed)
     show("models: loading")
     pair = load_source(models)

@@ -21,7 +21,10 @@ from .rules import BLOCK, Passage, Reader, Rule
 from .survivals import Survivals
 
 _KEPT = 1 << 24
-"""Numbers of the draft's logits that are kept for later questions; two texts in any case."""
+"""Numbers of the draft's logits that are kept for later questions, of the first texts."""
+
+LEAST_TEXTS = 4
+"""Texts that are kept in any case: two to choose by and two to judge by."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -99,7 +102,7 @@ def read_rules(
         walks.append(row)
         owners.append(passage.prompt)
         held += passage.logits.size
-        if held <= _KEPT or len(passages) < 2:
+        if held <= _KEPT or len(passages) < LEAST_TEXTS:
             passages.append(passage)
     if not walks:
         raise AnalysisError(

@@ -26,12 +26,9 @@ from ..advise.laws import SurvivorLaw, single_survivors
 from ..advise.walk import along_all_lengths
 from ..errors import AnalysisError
 from ..statistics import Floats
-from .answer import RulesRead
-from .rules import Passage, chain_walk
+from .answer import LEAST_TEXTS, RulesRead
+from .rules import Passage, chain_walk, likeliest
 from .survivals import Survivals
-
-LEAST_TEXTS = 4
-"""Two to choose by and two to judge by."""
 
 TEMPERATURES = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0)
 TOP_PS = (None, 0.99, 0.97, 0.95, 0.9, 0.8)
@@ -178,9 +175,8 @@ def _tallies(read: RulesRead, passage: Passage) -> Iterator[tuple[str, str, floa
     starts = min(max(1, reader.sizes.num_tokens + reader.sizes.length - LONGEST), len(text.tokens))
     places = range(0, starts, _EVERY)
     contexts = [text.context(place) for place in places]
-    hot = np.eye(text.draft.shape[1])[text.draft.argmax(axis=1)]
     here = _confidence(text.draft)
-    ways = {"argmax": hot, "sampled": text.draft}
+    ways = {"argmax": likeliest(text.draft), "sampled": text.draft}
     for way, masses in ways.items():
         law = single_survivors(
             np.minimum(masses, text.target), text.target, text.tokens, eos=reader.eos

@@ -163,12 +163,12 @@ class Reader:
         walks.append(along_block(text, length=length, starts=starts, eos=eos))
         trees: dict[str, Any] = {"sizes": (sizes.nodes,), "depth": length}
         trees |= {"starts": starts, "eos": eos}
-        likeliest = match_law(self._ranking, text, **trees)
+        usual = match_law(self._ranking, text, **trees)
         ranked = dataclasses.replace(text, draft=np.asarray(self._ranking.processing(logits)))
         noise = noise_given(text, np.random.default_rng([*seed, 1]))
         scale = noise_scale(*zip(*self._heard, strict=True)) if self._heard else 1.0
         noisy = noise_law(self._ranking, ranked, noise=noise, scale=scale, **trees)
-        walks += [law.walk(size=sizes.nodes, depth=length) for law in (likeliest, noisy)]
+        walks += [law.walk(size=sizes.nodes, depth=length) for law in (usual, noisy)]
         walks.append(
             along_scores(
                 self.draft,
@@ -212,7 +212,7 @@ def _chains(setting: Setting) -> list[tuple[Rule, Agreement]]:
         (Rule("match-independent", "match, sampled draft", NOTHING), lambda p, z, q: p * q),
         (
             Rule("match-argmax", "match, argmax draft", NOTHING),
-            lambda p, z, q: np.minimum(np.eye(p.shape[1])[p.argmax(axis=1)], q),
+            lambda p, z, q: np.minimum(likeliest(p), q),
         ),
         (
             Rule("match-noise", "match, draft on shared noise", NOISE),
@@ -237,6 +237,13 @@ def _unfiltered(processing: Processing, temperature: float) -> Processing:
 
 def _rejection(processing: Processing) -> Agreement:
     return lambda p, z, q: np.minimum(np.asarray(processing(z)), q)
+
+
+def likeliest(masses: Floats) -> Floats:
+    """Return rows that draft their likeliest token for certain."""
+    certain = np.zeros_like(masses)
+    np.put_along_axis(certain, masses.argmax(axis=1)[:, None], 1.0, axis=1)
+    return certain
 
 
 def in_bfloat16(masses: Floats) -> Floats:
