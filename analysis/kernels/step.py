@@ -72,7 +72,8 @@ def draw(mass: Tensor, uniform: Tensor) -> Tensor:
     """
     running = mass.cumsum(dim=-1)
     total = running[:, -1:].contiguous()
-    found = torch.searchsorted(running, uniform[:, None] * total, right=True)
+    sought = (uniform[:, None] * total).to(running.dtype)
+    found = torch.searchsorted(running, sought, right=True)
     # u·total can round up to the total, and a sum in parallel be uneven where it should be flat:
     # then the last token that has mass; a NaN has no place, and any will do
     last = torch.searchsorted(running, total).clamp_(max=mass.shape[-1] - 1)

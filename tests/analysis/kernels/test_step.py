@@ -136,7 +136,8 @@ def test_draws_have_mass() -> None:
     """
     mass = torch.tensor([[0.0, 0.1, 0.0, 0.3, 0.0]])
     assert draw(mass, torch.tensor([0.0])).tolist() == [1]
-    assert draw(mass, torch.tensor([1.0 - 2**-24])).tolist() == [3]
+    for most in (torch.tensor([1.0 - 2**-24]), torch.tensor([1.0 - 2**-53], dtype=torch.float64)):
+        assert draw(mass, most).tolist() == [3]
     uniform = torch.rand(40_000, generator=torch.Generator().manual_seed(0))
     share = draw(mass.expand(40_000, -1), uniform).eq(1).double().mean().item()
     assert abs(share - 0.25) <= 4 * (0.25 * 0.75 / 40_000) ** 0.5
