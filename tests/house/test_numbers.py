@@ -239,7 +239,10 @@ SAID: dict[str, dict[str, list[str]]] = {
         ],
     },
     "otm.engines.records.document.MAX_TEXT": {
-        "256 Mi": ["otm/engines/records/reader.py: beyond {} characters."]
+        "256 Mi": [
+            "otm/engines/records/reader.py: beyond {} characters.",
+            "otm/audit/text_log.py: beyond {} characters.",
+        ]
     },
     "otm.engines.records.document.MAX_CELLS": {
         "ten million": ["otm/engines/records/document.py: beyond {} cells"]
