@@ -24,20 +24,24 @@ def convert(lines: list[str]) -> list[str]:
     literal blocks.
     """
     converted: list[str] = []
-    in_section, in_example, in_formula = False, False, False
+    in_section, in_example, in_formula, in_table = False, False, False, False
     for line in lines:
         text, indent = line.strip(), len(line) - len(line.lstrip())
         if not text:
-            in_example = in_formula = False
+            in_example = in_formula = in_table = False
+        elif set(text) <= {"=", " "}:
+            in_table = True  # its columns are counted in characters: nothing may grow
         elif text.startswith(">>>"):
             in_example = True
         elif indent == 0:
             in_section = _SECTION.match(text) is not None
         if text and not in_example and not in_formula and indent >= 4 and not in_section:
-            in_formula = True
-            if converted and not converted[-1].strip():
+            if converted and converted[-1].strip():
+                indent = 0  # the hanging lines of `Cost:` and its like
+            else:
+                in_formula = True
                 converted += ["::", ""]
-        if in_example or in_formula or not text or set(text) <= {"=", " "}:
+        if in_example or in_formula or in_table or not text:
             converted.append(line)
         else:
             bullet = "* " if text.startswith("* ") else ""
