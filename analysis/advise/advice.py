@@ -15,8 +15,8 @@ from otm.statistics import Estimate
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
 from .costs import Clock, Clocked, StepModel
-from .families import FAMILIES, Family, Limits, Plan, Reading
-from .sampled_texts import sample_text
+from .families import FAMILIES, SCALE_TEXTS, Family, Limits, Plan, Reading
+from .sampled_texts import SampledText, sample_text
 from .speedups import Tokens, Verdict, speedup, verdict_of
 
 LEAST_TEXTS = 3
@@ -83,7 +83,7 @@ class Advice:
         looks, texts, prompts, rounds: how much was measured.
         decided: whether the interval decided, or the budget ended.
         num_plans: how many were compared.
-        largest_likeliest: drafts of the largest likeliest tree among them.
+        largest_matched: drafts of the largest tree among them that depends on the context.
         sampled: the texts: number of the prompt, its tokens, the continuation.
     """
 
@@ -100,7 +100,7 @@ class Advice:
     rounds: int
     decided: bool
     num_plans: int
-    largest_likeliest: int = 0
+    largest_matched: int = 0
     sampled: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...] = ()
 
     @property
@@ -150,6 +150,7 @@ class _Measurement:
         self.laws: dict[Family, list[Any]] = {family: [] for family in FAMILIES}
         self.owners: list[int] = []
         self.known: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        self.first: list[SampledText] = []
         self.asked_for = 0
         self.clock = Clock(Clocked(draft), Clocked(target), self.known, eos, self.rng)
         self.probes = {family.name: list(family.probes(asked.limits)) for family in FAMILIES}
@@ -187,10 +188,17 @@ class _Measurement:
             if text is None:
                 continue
             reading = Reading(
-                text, self.draft, self.asked.limits, self.asked.num_tokens, self.eos, self.rng
+                text,
+                self.draft,
+                self.asked.limits,
+                self.asked.num_tokens,
+                self.eos,
+                self.rng,
+                tuple(self.first),
             )
             for family in FAMILIES:
                 self.laws[family].append(family.law(reading))
+            self.first = [*self.first, text][:SCALE_TEXTS]
             self.owners.append(number)
             self.known.append((text.prefix, tuple(text.tokens.tolist())))
         if not self.owners:
@@ -290,7 +298,7 @@ class _Measurement:
             rounds=timed[order[0]][2],
             decided=verdict != "undecided",
             num_plans=len(plans),
-            largest_likeliest=max(
+            largest_matched=max(
                 (plan.decoder.size for plan in plans if isinstance(plan.decoder, LikeliestTree)),
                 default=0,
             ),

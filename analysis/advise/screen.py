@@ -9,13 +9,14 @@ from typing import Any
 from otm.commands.printing import paragraph
 from otm.engines import CostSurface
 from otm.losses import ROUNDED_MOST
-from otm.sequence import LikeliestTree
+from otm.sequence import LikeliestTree, NoiseTree
 from otm.statistics import Estimate
 from otm.tabular import columns
 
 from ..run.loss_columns import PARTS
 from .advice import Advice
 from .engine_settings import chain_settings, engine_chain, likeliest_settings
+from .families import NEEDS
 from .losses import SEVERAL, DraftLosses
 from .trial import Trial
 
@@ -108,6 +109,7 @@ def _headline(advice: Advice) -> Iterator[str]:
             yield f"  {best.over_chain.words(unit=chain)}"
             if not best.over_chain.low > 1.0:
                 yield "  not surely faster than that chain, which is simpler"
+            yield f"  needs of the engine {NEEDS[best.plan.family]}"
         else:
             yield "  no other plan within the limits is faster than this chain"
     elif advice.verdict == "do not speculate":
@@ -253,8 +255,8 @@ def _measured(advice: Advice) -> Iterator[str]:
         "the text; "
         f"{advice.rounds} rounds of timing; {advice.num_plans} plans of at most "
         f"{advice.asked.limits.nodes} nodes and depth "
-        f"{advice.asked.limits.depth}, likeliest trees of at most "
-        f"{advice.largest_likeliest}{ended}",
+        f"{advice.asked.limits.depth}, likeliest trees and trees on noise of at most "
+        f"{advice.largest_matched}{ended}",
     )
 
 
@@ -281,3 +283,5 @@ def _engines(advice: Advice, draft: str) -> Iterator[str]:
         yield f"  {engine}: {text}"
     if isinstance(tree := advice.best.plan.decoder, LikeliestTree):
         yield f"  SGLang, tree: {likeliest_settings(draft, tree)}"
+    elif isinstance(tree, NoiseTree):
+        yield "  tree on shared noise: no option sets it; docs/howto/matching.md says what changes"
