@@ -29,8 +29,8 @@ def screen(
     *,
     draft: str,
     surroundings: Mapping[str, Any],
-    passes: CostSurface,
-    lost: DraftLosses,
+    passes: CostSurface | None,
+    lost: DraftLosses | None,
 ) -> str:
     """Return the answer.
 
@@ -38,15 +38,15 @@ def screen(
         advice: what was measured.
         draft: the draft model's name, for engines.
         surroundings: device, threads, dtype, load and whatever else the costs depend on.
-        passes: calls by context length.
-        lost: what drafts are lost to.
+        passes: calls by context length; None if there was no time.
+        lost: what drafts are lost to; None likewise.
     """
     lines = [
         *_headline(advice),
         "",
         *_table(advice),
         *_limits(advice),
-        *_losses(lost),
+        *(_losses(lost) if lost is not None else ()),
         *_costs(advice, surroundings, passes),
         *_measured(advice),
     ]
@@ -229,26 +229,32 @@ def _parts(shares: Mapping[str, Estimate], words: Mapping[str, str]) -> str:
     )
 
 
-def _costs(advice: Advice, surroundings: Mapping[str, Any], passes: CostSurface) -> Iterator[str]:
+def _costs(
+    advice: Advice, surroundings: Mapping[str, Any], passes: CostSurface | None
+) -> Iterator[str]:
     nodes = advice.model.target[0]
     shown = [0, *sorted({nodes[len(nodes) // 2], nodes[-1]} - {0})]
     calls = ", ".join(f"{n}: {1e3 * advice.model.checking(n):.1f}" for n in shown)
+    alone = ""
+    if passes is not None:
+        alone = ". Timed alone, a call of one token takes " + " and ".join(
+            f"{1e3 * passes.at(batch=1, context=context, length=0).target:.1f} ms after {context} "
+            "tokens"
+            for context in sorted({passes.contexts[0], passes.contexts[-1]})
+        )
     yield from paragraph(
         "costs",
         "real steps timed here, batch 1 "
         f"({', '.join(f'{name} {value}' for name, value in surroundings.items())}): a draft call "
-        f"{1e3 * sum(advice.model.draft):.1f} ms, target calls by nodes checked {calls} ms. Timed "
-        "alone, a call of one token takes "
-        + " and ".join(
-            f"{1e3 * passes.at(batch=1, context=context, length=0).target:.1f} ms after {context} "
-            "tokens"
-            for context in sorted({passes.contexts[0], passes.contexts[-1]})
-        ),
+        f"{1e3 * sum(advice.model.draft):.1f} ms, target calls by nodes checked {calls} "
+        f"ms{alone}",
     )
 
 
 def _measured(advice: Advice) -> Iterator[str]:
     ended = "" if advice.decided else "; the budget ended before the interval decided"
+    if advice.left_out:
+        ended += f"; there was no time for {', '.join(advice.left_out)}"
     yield from paragraph(
         "basis",
         f"{advice.texts} texts of the target from {advice.prompts} prompts, acceptance exact given "

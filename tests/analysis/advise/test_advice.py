@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from analysis.advise import advice as advice_module, speedups
+from analysis.advise import advice as advice_module, clocked, speedups
 from analysis.advise.advice import Advice, AdviceSettings, Row, advise
 from analysis.advise.costs import StepModel
 from analysis.advise.engine_settings import chain_settings, engine_chain
@@ -33,6 +34,7 @@ from analysis.decode.decoder_text import decoder_from_text, levels_of
 from analysis.decode.plain import PLAIN
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
+from analysis.progress import Progress
 from analysis.run.loss_columns import PARTS
 from analysis.run.ranks import drafting_widths
 from otm import Processing
@@ -241,9 +243,8 @@ def test_the_scale_is_that_of_the_first_texts_and_stays() -> None:
             for text in texts[-2:]
         ]
         assert laws[0].scale == laws[1].scale
-        assert {
-            plan.decoder.scale for plan in family.plans(laws, limits=Limits(3, 2), starts=4)
-        } == {laws[0].scale}
+        plans = list(family.plans(laws, limits=Limits(3, 2), starts=4))
+        assert plans and {plan.decoder.scale for plan in plans} == {laws[0].scale}
         scales.append(laws[0].scale)
     assert scales[0] < 0.5 * scales[1]
 
@@ -438,11 +439,52 @@ def test_a_draft_that_costs_little_and_is_often_right_is_advised(
     assert ran[1].speedup > 1.1
 
 
+class Counted:
+    """A clock that moves on by one whenever it is looked at."""
+
+    perf_counter = staticmethod(time.perf_counter)
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def monotonic(self) -> int:
+        self.now += 1
+        return self.now
+
+
+def test_the_answer_comes_in_time_whatever_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without time a chain is compared; the more there is, the more families; never is more asked
+    of the models than there is time for, but for one text and one step.
+    """
+    draft, target = (
+        Sleeping(model, 0.0)
+        for model in markov_pair(6, similarity=0.9, rng=np.random.default_rng(1))
+    )
+    asked, left_out = AdviceSettings(12, Limits(3, 3, 2), seconds=0.0, quick=0.0), []
+    names = [family.name for family in FAMILIES]
+    for until in (0, 250, 1_000, 100_000):
+        watch = Counted()
+        for module in (advice_module, clocked):
+            monkeypatch.setattr(module, "time", watch)
+        found = advise(draft, target, [[0], [1, 2], [3]], asked=asked, eos=None, until=until)  # type: ignore[arg-type]
+        assert watch.now < until + 100 or until == 100_000
+        assert sorted([*found.left_out, *(row.plan.family for row in found.rows)]) == sorted(names)
+        left_out.append(len(found.left_out))
+        text = screen(found, draft="small", surroundings=SURROUNDINGS, passes=None, lost=None)
+        words = " ".join(text.split())
+        assert ("there was no time for K sequences, K-SEQ" in words) == (until == 0)
+        if until == 0:
+            assert found.verdict == "undecided" and found.texts == 1
+    assert left_out[0] == len(FAMILIES) - 1 and left_out[-1] == 0
+    assert sorted(left_out, reverse=True) == left_out
+
+
 def test_the_command_on_the_shipped_pair(monkeypatch, printed, tmp_path: Path) -> None:
     """The smallest measurement gives a verdict, runs what it advises, and writes what `otm plan`
     can go on with.
     """
     monkeypatch.setattr(advice_module, "LEAST_ROUNDS", 2)
+    monkeypatch.setattr(Progress, "deadline", math.inf)  # once through everything, and no more
     prompts, out = tmp_path / "prompts.txt", tmp_path / "advice.json"
     lines = (SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]
     prompts.write_text("\n".join(lines), encoding="utf-8")
