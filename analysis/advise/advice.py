@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,17 @@ from otm.statistics import Estimate
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
-from .costs import Clock, Clocked, StepModel
-from .families import FAMILIES, Family, Limits, Plan, Reading
-from .sampled_texts import sample_text
+from .clocked import Clocked, OutOfTime
+from .costs import Clock, StepModel
+from .families import FAMILIES, SCALE_TEXTS, Family, Limits, Plan, Reading
+from .sampled_texts import SampledText, sample_text
 from .speedups import Tokens, Verdict, speedup, verdict_of
 
 LEAST_TEXTS = 3
-"""Texts of the first look, at least, whatever they take."""
+"""Texts of the first look, at least, if there is time."""
+
+_READING = 0.6
+"""Of the time that is left, for the texts of a look at most."""
 
 _FINALISTS = 2
 """Plans of each family that are timed in the end."""
@@ -83,8 +89,9 @@ class Advice:
         looks, texts, prompts, rounds: how much was measured.
         decided: whether the interval decided, or the budget ended.
         num_plans: how many were compared.
-        largest_likeliest: drafts of the largest likeliest tree among them.
+        largest_matched: drafts of the largest tree among them that depends on the context.
         sampled: the texts: number of the prompt, its tokens, the continuation.
+        left_out: families that there was no time to look at.
     """
 
     asked: AdviceSettings
@@ -100,8 +107,9 @@ class Advice:
     rounds: int
     decided: bool
     num_plans: int
-    largest_likeliest: int = 0
+    largest_matched: int = 0
     sampled: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def best(self) -> Row:
@@ -116,6 +124,7 @@ def advise(
     *,
     asked: AdviceSettings,
     eos: int | None,
+    until: float = math.inf,
     progress: Callable[[str], object] = lambda what: None,
 ) -> Advice:
     """Measure acceptance along the target's texts and the cost of steps, and say what to do.
@@ -125,12 +134,14 @@ def advise(
         prompts: their tokens, of equal weight.
         asked: how much, and within what.
         eos: the token that ends a text.
+        until: when the answer is due, by `time.monotonic`, whatever is known by then; one text and
+            one step of a chain are waited for.
         progress: told what is being done, often.
 
     Raises:
         AnalysisError: if no prompt leaves room for a text.
     """
-    return _Measurement(draft, target, prompts, asked, eos, progress).run()
+    return _Measurement(draft, target, prompts, asked, eos, until, progress).run()
 
 
 class _Measurement:
@@ -141,17 +152,19 @@ class _Measurement:
         prompts: Sequence[Sequence[int]],
         asked: AdviceSettings,
         eos: int | None,
+        until: float,
         progress: Callable[[str], object],
     ) -> None:
-        self.draft, self.target, self.prompts = draft, target, prompts
-        self.asked, self.eos = asked, eos
+        self.draft, self.target, self.prompts = Clocked(draft), Clocked(target), prompts
+        self.asked, self.eos, self.until = asked, eos, until
         self.progress = progress
         self.rng = np.random.default_rng([asked.seed, 1])
         self.laws: dict[Family, list[Any]] = {family: [] for family in FAMILIES}
         self.owners: list[int] = []
         self.known: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        self.first: list[SampledText] = []
         self.asked_for = 0
-        self.clock = Clock(Clocked(draft), Clocked(target), self.known, eos, self.rng)
+        self.clock = Clock(self.draft, self.target, self.known, eos, self.rng)
         self.probes = {family.name: list(family.probes(asked.limits)) for family in FAMILIES}
 
     def run(self) -> Advice:
@@ -159,17 +172,27 @@ class _Measurement:
         began, share, looks = time.perf_counter(), self.asked.quick, 0
         while True:
             looks += 1
-            self._read(share * 0.5, looks)
+            with contextlib.suppress(OutOfTime):
+                self._read(share * 0.5, looks)
+            self._limit(self.until)
             advice = self._look(share * 0.5, looks)
             left = self.asked.seconds - (time.perf_counter() - began)
+            left = min(left, self.until - time.monotonic())
             share = min(2.0 * share, left)
             if advice.decided or left <= 0.1 * self.asked.quick:
                 return advice
+
+    def _limit(self, until: float) -> None:
+        self.draft.until = self.target.until = until
 
     def _read(self, seconds: float, look: int) -> None:
         """Read texts until the time is over; in the first look every prompt at most once."""
         deadline, most = time.perf_counter() + seconds, len(self.prompts) * look
         least = len(self.owners) + (min(LEAST_TEXTS, len(self.prompts)) if look == 1 else 1)
+        started = time.monotonic()
+        limit = started + _READING * (self.until - started)
+        if self.owners:
+            self._limit(limit)
         while self.asked_for < most and (
             time.perf_counter() < deadline or len(self.owners) < least
         ):
@@ -187,33 +210,60 @@ class _Measurement:
             if text is None:
                 continue
             reading = Reading(
-                text, self.draft, self.asked.limits, self.asked.num_tokens, self.eos, self.rng
+                text,
+                self.draft,
+                self.asked.limits,
+                self.asked.num_tokens,
+                self.eos,
+                self.rng,
+                tuple(self.first),
             )
-            for family in FAMILIES:
-                self.laws[family].append(family.law(reading))
-            self.owners.append(number)
-            self.known.append((text.prefix, tuple(text.tokens.tolist())))
+            self._take(reading, number, limit)
         if not self.owners:
             raise AnalysisError(
                 "No prompt leaves room for a text within the models' positions. Cut them with "
                 "--prompt-tokens."
             )
 
+    def _take(self, reading: Reading, number: int, limit: float) -> None:
+        """Take in what every family makes of a text, of the first one what there is time for."""
+        text, laws = reading.text, {FAMILIES[0]: FAMILIES[0].law(reading)}
+        known = text.prefix, tuple(text.tokens.tolist())
+        if first := not self.known:
+            self.known.append(known)
+            self.clock.round(self.probes[FAMILIES[0].name][:1])
+            self._limit(limit)
+        try:
+            laws |= {family: family.law(reading) for family in FAMILIES[1:]}
+        except OutOfTime:
+            if not first:
+                raise
+        for family, law in laws.items():
+            self.laws[family].append(law)
+        if not first:
+            self.known.append(known)
+        self.first = [*self.first, text][:SCALE_TEXTS]
+        self.owners.append(number)
+
     def _look(self, seconds: float, look: int) -> Advice:
         """Time what tells most, and compare."""
         plans = [
             plan
             for family in FAMILIES
+            if self.laws[family]
             for plan in family.plans(
                 self.laws[family], limits=self.asked.limits, starts=self.asked.num_tokens
             )
         ]
-        tokens = Tokens.of(plans, self.owners)
         every = list(
             dict.fromkeys(decoder for decoders in self.probes.values() for decoder in decoders)
         )
         self._time(every, 0.4 * seconds if look == 1 else 0.1 * seconds, look, least=1)
-        model = StepModel.fitted(self.clock, self.probes)
+        timed = self.clock.plain
+        probed = {name: [one for one in each if one in timed] for name, each in self.probes.items()}
+        model = StepModel.fitted(self.clock, probed)
+        plans = [plan for plan in plans if probed[plan.family]]
+        tokens = Tokens.of(plans, self.owners)
         guessed = np.log(tokens.mean) - np.log([model.seconds(plan) for plan in plans])
         finalists = [index for name in self.probes for index in _best_of(plans, guessed, name)]
         self._time(
@@ -222,13 +272,17 @@ class _Measurement:
             look,
             least=LEAST_ROUNDS,
         )
+        # the same, unless the time was over before all of them were timed
+        finalists = [i for name in self.probes for i in _best_of(plans, guessed, name, timed)]
         return self._compared(plans, tokens, finalists, model, look)
 
     def _time(self, decoders: Sequence[Decoder], seconds: float, look: int, *, least: int) -> None:
         deadline, rounds = time.perf_counter() + seconds, 0
-        while rounds < least or time.perf_counter() < deadline:
-            self.clock.round(decoders, tick=lambda: self.progress(f"look {look}: costs"))
-            rounds += 1
+        self.progress(f"look {look}: costs")
+        with contextlib.suppress(OutOfTime):
+            while rounds < least or time.perf_counter() < deadline:
+                self.clock.round(decoders)
+                rounds += 1
 
     def _compared(
         self,
@@ -290,17 +344,24 @@ class _Measurement:
             rounds=timed[order[0]][2],
             decided=verdict != "undecided",
             num_plans=len(plans),
-            largest_likeliest=max(
+            largest_matched=max(
                 (plan.decoder.size for plan in plans if isinstance(plan.decoder, LikeliestTree)),
                 default=0,
             ),
             sampled=tuple(
                 (owner, *text) for owner, text in zip(self.owners, self.known, strict=True)
             ),
+            left_out=tuple(name for name, each in self.probes.items() if each and name not in best),
         )
 
 
-def _best_of(plans: Sequence[Plan], guessed: Any, family: str) -> list[int]:
-    """Return the plans of a family that promise most."""
-    mine = [index for index, plan in enumerate(plans) if plan.family == family]
+def _best_of(
+    plans: Sequence[Plan], guessed: Any, family: str, among: Container[Decoder] | None = None
+) -> list[int]:
+    """Return the plans of a family that promise most, of some decoders or of all."""
+    mine = [
+        index
+        for index, plan in enumerate(plans)
+        if plan.family == family and (among is None or plan.decoder in among)
+    ]
     return sorted(mine, key=lambda index: -float(guessed[index]))[:_FINALISTS]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy
@@ -19,8 +19,8 @@ import scipy
 from otm.sequence import Decoder, LanguageModel, Sampled, StaticDecoder, step
 
 from ..decode.plain import plain_step
-from ..models.causal import CausalModel
 from ..statistics import Floats
+from .clocked import Clocked
 from .families import Plan, Work
 
 STEPS = 4
@@ -28,33 +28,6 @@ STEPS = 4
 
 FROM_START = 0.3
 """Share of rounds that start right after a prompt, and so time the step that reads it."""
-
-
-class Clocked:
-    """A language model that counts its calls and contexts and adds up how long its answers take."""
-
-    def __init__(self, model: CausalModel) -> None:
-        self.model = model
-        self.reset()
-        self.num_tokens = model.num_tokens
-
-    def next(self, context: Sequence[int]) -> Floats:
-        """Return the next-token distribution `(V,)`."""
-        mass: Floats = self.next_batch([context])[0]
-        return mass
-
-    def next_batch(self, contexts: Sequence[Sequence[int]]) -> Floats:
-        """Return the next-token distributions `(n, V)`, on the clock."""
-        start = time.perf_counter()
-        answer = self.model.next_batch(contexts)  # on the host: a device has been waited for
-        self.seconds += time.perf_counter() - start
-        self.calls += 1
-        self.contexts += len(contexts)
-        return answer
-
-    def reset(self) -> None:
-        """Begin anew."""
-        self.seconds, self.calls, self.contexts = 0.0, 0, 0
 
 
 @dataclasses.dataclass
@@ -99,9 +72,7 @@ class Clock:
     pieces: dict[Decoder | None, Pieces] = dataclasses.field(default_factory=dict)
     plain: dict[Decoder, list[float]] = dataclasses.field(default_factory=dict)
 
-    def round(
-        self, decoders: Sequence[Decoder], *, tick: Callable[[], object] = lambda: None
-    ) -> None:
+    def round(self, decoders: Sequence[Decoder]) -> None:
         """Time some steps of every decoder, plain decoding before and after each."""
         number = int(self.rng.integers(len(self.texts)))
         prefix, continuation = self.texts[number]
@@ -113,14 +84,13 @@ class Clock:
             after = self._visit(None, context, reads_prompt=start == 0)
             self.plain.setdefault(decoder, []).append((before + after) / 2)
             before = after
-            tick()
 
     def _visit(
         self, decoder: Decoder | None, context: tuple[int, ...], *, reads_prompt: bool
     ) -> float:
         """Take a step that fills the caches and some that are timed; return their mean time."""
-        self.draft.model.forget()
-        self.target.model.forget()
+        self.draft.forget()
+        self.target.forget()
         randomness = Sampled(self.rng)
         rows = []
         for number in range(1 + STEPS * (1 if decoder is not None else 2)):
@@ -164,10 +134,13 @@ class Clock:
     def ratio(self, decoder: Decoder) -> tuple[float, float, int]:
         """Return a step's time over plain decoding's, its log's standard error, and the rounds.
 
-        The median over rounds, which a round that was interrupted does not move.
+        The median over rounds, which a round that was interrupted does not move; of one round
+        nobody knows how sure it is.
         """
         ratios = np.log(self.pieces[decoder].totals / np.asarray(self.plain[decoder]))
         spread = 1.4826 * float(np.median(np.abs(ratios - np.median(ratios))))
+        if len(ratios) < 2:
+            spread = float("nan")
         return float(np.exp(np.median(ratios))), 1.2533 * spread / np.sqrt(len(ratios)), len(ratios)
 
     @property

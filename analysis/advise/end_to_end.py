@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -11,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from otm.engines import CostSurface
 from otm.sequence import Gsd, LikeliestTree
@@ -24,8 +24,10 @@ from ..models.pair import end_of_text
 from ..models.processing import Setting
 from ..models.prompts import encoded_prompts
 from ..models.source import PairSource, load_source
+from ..progress import Progress
 from ..provenance import environment, loads, model_identity, revision
 from .advice import Advice, AdviceSettings, Row, advise
+from .clocked import OutOfTime
 from .engine_settings import chain_settings, eagle_choices, engine_chain, likeliest_settings
 from .losses import DraftLosses, measure_losses
 from .screen import screen, trial_table
@@ -33,6 +35,8 @@ from .trial import Trial, run_trials
 
 PASSES = (0, 1, 2, 4, 8, 16, 32, 64)
 """Nodes of the target passes that are timed by context length."""
+_MEASURING, _PASSES = 0.85, 0.93
+"""Of the budget, until when plans and passes are looked at; then what drafts are lost to is."""
 FORMAT = "otm.advice"
 VERSION = 1
 
@@ -49,6 +53,7 @@ def run_advise(
     asked: AdviceSettings,
     repeats: int,
     out: Path | None,
+    bar: Progress,
     show: Callable[[str], object],
 ) -> str:
     """Measure a pair, show the answer, run it if asked, and return what is left to say.
@@ -60,16 +65,30 @@ def run_advise(
         asked: how much is measured, and within what.
         repeats: texts per prompt and way of a real run; 0 for none.
         out: where the record goes.
+        bar: told what is being done; its budget is when the answer is due.
         show: takes the answer before a run.
     """
+    bar.told("models: loading")
     pair = load_source(source)
     encode = pair.encode_chat if chat else pair.encode
     tokens = encoded_prompts(prompts, encode, field=field, limit=limit, most=prompt_tokens)
     draft, target = pair_models(pair, processing)
     eos, before = end_of_text(pair), os.getloadavg()
-    with _Progress(asked.seconds) as bar:
-        advice = advise(draft, target, tokens, asked=asked, eos=eos, progress=bar.told)
-        middle = sorted(map(len, tokens))[len(tokens) // 2]
+    measuring, passing = (
+        bar.deadline - (1.0 - part) * asked.seconds for part in (_MEASURING, _PASSES)
+    )
+    advice = advise(draft, target, tokens, asked=asked, eos=eos, until=measuring, progress=bar.told)
+    middle = sorted(map(len, tokens))[len(tokens) // 2]
+    passes: CostSurface | None = None
+    lost: DraftLosses | None = None
+
+    def tick() -> None:
+        bar.told("passes by context")
+        if time.monotonic() > passing:
+            raise OutOfTime
+
+    with contextlib.suppress(OutOfTime):
+        tick()
         passes = measure_passes(
             draft,
             target,
@@ -77,8 +96,9 @@ def run_advise(
             contexts=(middle, middle + asked.num_tokens),
             seconds=min(5.0, 0.05 * asked.seconds),
             device=pair.device,
-            tick=lambda: bar.told("passes by context"),
+            tick=tick,
         )
+    if time.monotonic() < bar.deadline:
         bar.told("what drafts are lost to")
         trees = [
             row.plan.decoder for row in advice.rows if isinstance(row.plan.decoder, LikeliestTree)
@@ -94,6 +114,7 @@ def run_advise(
             rng=np.random.default_rng([asked.seed, 2]),
             rounded=pair.draft.dtype == torch.bfloat16,
         )
+    bar.close()
     dtype = str(pair.target.dtype).removeprefix("torch.")
     load = os.getloadavg()[0]
     surroundings = {
@@ -106,7 +127,7 @@ def run_advise(
     show(screen(advice, draft=names["draft"], surroundings=surroundings, passes=passes, lost=lost))
     trials = []
     if repeats:
-        with _Progress(None) as bar:
+        with Progress("trial") as running:
             trials = run_trials(
                 advice,
                 draft,
@@ -115,7 +136,7 @@ def run_advise(
                 eos=eos,
                 repeats=repeats,
                 seed=asked.seed + 1,
-                progress=bar.told,
+                progress=running.told,
             )
     said = (
         [trial_table(trials, {row.plan.text: row.plan.words for row in advice.rows})]
@@ -148,7 +169,7 @@ def run_advise(
         record = advice_record(
             advice,
             draft=names["draft"],
-            surfaces={"passes": passes},
+            surfaces={} if passes is None else {"passes": passes},
             lost=lost,
             trials=trials,
             manifest=manifest,
@@ -163,7 +184,7 @@ def advice_record(
     *,
     draft: str,
     surfaces: Mapping[str, CostSurface],
-    lost: DraftLosses,
+    lost: DraftLosses | None,
     trials: Sequence[Trial],
     manifest: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -173,7 +194,7 @@ def advice_record(
         advice: what was measured.
         draft: the draft model's name, for engines.
         surfaces: measured passes by name, as `otm plan --costs` takes them.
-        lost: what drafts are lost to.
+        lost: what drafts are lost to, if there was time.
         trials: real runs, if any.
         manifest: models, processing, device, load.
     """
@@ -197,9 +218,10 @@ def advice_record(
             "prompts": advice.prompts,
             "rounds": advice.rounds,
             "plans": advice.num_plans,
+            "left_out": list(advice.left_out),
             "asked": dataclasses.asdict(advice.asked),
         },
-        "lost": json_values(lost),
+        "lost": None if lost is None else json_values(lost),
         "engines": {
             "length": chain.length if chain.may_pay else 0,
             "speedup": json_values(chain.speedup),
@@ -229,29 +251,3 @@ def _row(row: Row, draft: str) -> dict[str, Any]:
         if isinstance(row.plan.decoder, Gsd)
         else None,
     }
-
-
-class _Progress:
-    """A bar over the budget's seconds, with what is being done; over nothing without a budget."""
-
-    def __init__(self, seconds: float | None) -> None:
-        layout = (
-            "{desc} {elapsed}"
-            if seconds is None
-            else "{desc} |{bar}| {elapsed} of at most {total:.0f} s"
-        )
-        self._bar = tqdm(total=seconds, bar_format=layout, disable=None, leave=False)
-        self._began = time.monotonic()
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.close()
-
-    def told(self, what: str) -> None:
-        """Move on."""
-        self._bar.set_description_str(what, refresh=False)
-        passed = time.monotonic() - self._began
-        self._bar.update(max(0.0, min(passed, self._bar.total or passed) - self._bar.n))
-        self._bar.refresh()

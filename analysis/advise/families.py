@@ -20,6 +20,7 @@ from otm.sequence import (
     Gsd,
     LanguageModel,
     LikeliestTree,
+    NoiseTree,
     SpeculativeSampling,
     StaticDecoder,
 )
@@ -28,6 +29,7 @@ from otm.trees import optimal_tree
 from ..run.ranks import drafting_widths
 from .laws import RankLaw, SurvivorLaw, kseq_survivors, optimal_survivors, rejection_ranks
 from .likeliest_trees import MatchLaw, match_law
+from .noise_trees import noise_given, noise_law, noise_scale
 from .sampled_texts import SampledText
 from .walk import Walk, along_all_lengths, along_tree
 
@@ -41,9 +43,12 @@ SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Sizes of trees that are compared, within the budget."""
 
 MOST_ANSWERED = 1 << 17
-"""Likeliest trees are grown at every position of every text: of no more tokens than distributions
-have as many numbers as this, and of 16 in any case.
+"""Trees that depend on the context are grown at every position of every text: of no more tokens
+than distributions have as many numbers as this, and of 16 in any case.
 """
+
+SCALE_TEXTS = 3
+"""Texts that the scale of trees on shared noise is fitted on: the first ones, as they come."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +108,7 @@ class Reading:
         starts: steps start before this position.
         eos: the token that ends a text.
         rng: of a law that is sampled.
+        before: the first texts that were read before.
     """
 
     text: SampledText
@@ -111,12 +117,17 @@ class Reading:
     starts: int
     eos: int | None
     rng: np.random.Generator
+    before: tuple[SampledText, ...] = ()
 
 
 class Family(abc.ABC):
-    """A kind of decoders that share one law of what becomes of drafts."""
+    """A kind of decoders that share one law of what becomes of drafts.
+
+    `needs` says what an engine must have for them, beyond a draft model.
+    """
 
     name: str
+    needs: str
 
     @abc.abstractmethod
     def law(self, reading: Reading) -> Any:
@@ -135,7 +146,7 @@ class Family(abc.ABC):
 class Chains(Family):
     """One sequence of drafts: what engines do today."""
 
-    name = "chain"
+    name, needs = "chain", "the draft's probabilities"
 
     def law(self, reading: Reading) -> SurvivorLaw:
         """Return the law of a single draft, which every optimal verifier shares."""
@@ -166,6 +177,8 @@ class Chains(Family):
 @final
 class Sequences(Family):
     """K i.i.d. sequences of L drafts."""
+
+    needs = "the draft's probabilities, several sequences in one call"
 
     def __init__(self, verifier: otm.Verifier, name: str) -> None:
         self.verifier, self.name = verifier, name
@@ -205,7 +218,7 @@ class StaticTrees(Family):
     positions; what it is expected to do is then computed along the texts, where positions differ.
     """
 
-    name = "static tree"
+    name, needs = "static tree", "the draft's probabilities, tree attention"
 
     def law(self, reading: Reading) -> RankLaw:
         """Return the law by rank."""
@@ -249,22 +262,19 @@ class StaticTrees(Family):
                 )
 
 
-@final
-class LikeliestTrees(Family):
-    """Trees of the paths that the drafter holds likeliest, as EAGLE-2 drafts them."""
+class MatchedTrees(Family):
+    """Trees of N tokens on at most L levels, of another shape in each context.
 
-    name = "likeliest tree"
+    They are verified by sampling the target.
+    """
 
-    def law(self, reading: Reading) -> MatchLaw:
-        """Return what the trees of every size and depth hold of the text."""
-        return match_law(
-            reading.draft,
-            reading.text,
-            sizes=_likeliest_sizes(reading.limits, reading.draft.num_tokens) or (1,),
-            depth=reading.limits.depth,
-            starts=reading.starts,
-            eos=reading.eos,
-        )
+    @abc.abstractmethod
+    def decoder(self, size: int, depth: int, scale: float | None) -> LikeliestTree | NoiseTree:
+        """Return the decoder of such trees."""
+
+    @abc.abstractmethod
+    def named(self, decoder: LikeliestTree | NoiseTree) -> tuple[str, str]:
+        """Return its call, and what a reader calls it."""
 
     def plans(self, laws: Sequence[MatchLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
         """Yield every size with every depth that it can reach."""
@@ -275,26 +285,86 @@ class LikeliestTrees(Family):
                     float(np.mean([getattr(law, name)[depth - 1, place] for law in laws]))
                     for name in ("calls", "drafting")
                 )
-                decoder = LikeliestTree(size, depth)
-                yield Plan(
-                    self.name,
-                    f"LikeliestTree({size}, {depth})",
-                    f"likeliest tree of {size}, depth {depth}",
-                    decoder,
-                    walks,
-                    Work(calls, drafting, size),
-                )
+                decoder = self.decoder(size, depth, laws[-1].scale)
+                work = Work(calls, drafting, size)
+                yield Plan(self.name, *self.named(decoder), decoder, walks, work)
 
-    def probes(self, limits: Limits) -> Iterator[LikeliestTree]:
+    def probes(self, limits: Limits) -> Iterator[Decoder]:
         """Yield small and large ones."""
         for size, depth in ((2, 1), (8, 3), (16, 5)):
             if size <= limits.nodes and depth <= limits.depth:
-                yield LikeliestTree(size, depth)
+                yield self.decoder(size, depth, 1.0)
 
 
-def _likeliest_sizes(limits: Limits, num_tokens: int) -> tuple[int, ...]:
-    most = min(limits.nodes, max(16, MOST_ANSWERED // num_tokens))
-    return tuple(size for size in SIZES if size <= most)
+@final
+class LikeliestTrees(MatchedTrees):
+    """Trees of the paths that the drafter holds likeliest, as EAGLE-2 drafts them."""
+
+    name, needs = "likeliest tree", "tree attention"
+
+    def law(self, reading: Reading) -> MatchLaw:
+        """Return what the trees of every size and depth hold of the text."""
+        return match_law(
+            reading.draft,
+            reading.text,
+            sizes=_matched_sizes(reading),
+            depth=reading.limits.depth,
+            starts=reading.starts,
+            eos=reading.eos,
+        )
+
+    def decoder(self, size: int, depth: int, scale: float | None) -> LikeliestTree:
+        """Return the decoder; there is no noise."""
+        return LikeliestTree(size, depth)
+
+    def named(self, decoder: LikeliestTree | NoiseTree) -> tuple[str, str]:
+        """Return its call, and its size and depth."""
+        size, depth = decoder.size, decoder.depth
+        return f"LikeliestTree({size}, {depth})", f"likeliest tree of {size}, depth {depth}"
+
+
+@final
+class NoiseTrees(MatchedTrees):
+    """Trees of the paths that the target most likely takes given its noise, which drafter and
+    sampler share.
+
+    Their scale is fitted on the first texts, on noise of its own; once these are read it stays, so
+    that timings of one decoder add up.
+    """
+
+    name = "tree on shared noise"
+    needs = "tree attention, the sampler's noise by seed and position"
+
+    def law(self, reading: Reading) -> MatchLaw:
+        """Return what the trees of every size and depth hold of the text, on noise given it."""
+        heard = (*reading.before, reading.text)[:SCALE_TEXTS]
+        fitted = noise_scale(heard, [noise_given(text, reading.rng) for text in heard])
+        return noise_law(
+            reading.draft,
+            reading.text,
+            noise=noise_given(reading.text, reading.rng),
+            scale=float(f"{fitted:.2g}"),  # as it is shown, and so as it is run
+            sizes=_matched_sizes(reading),
+            depth=reading.limits.depth,
+            starts=reading.starts,
+            eos=reading.eos,
+        )
+
+    def decoder(self, size: int, depth: int, scale: float | None) -> NoiseTree:
+        """Return the decoder."""
+        return NoiseTree(size, depth, 1.0 if scale is None else scale)
+
+    def named(self, decoder: LikeliestTree | NoiseTree) -> tuple[str, str]:
+        """Return its call, and its size, depth and scale."""
+        assert isinstance(decoder, NoiseTree)
+        size, depth, scale = decoder.size, decoder.depth, decoder.scale
+        words = f"noise tree {size} x {depth}, scale {scale}"
+        return f"NoiseTree({size}, {depth}, {scale})", words
+
+
+def _matched_sizes(reading: Reading) -> tuple[int, ...]:
+    most = min(reading.limits.nodes, max(16, MOST_ANSWERED // reading.draft.num_tokens))
+    return tuple(size for size in SIZES if size <= most) or (1,)
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -303,5 +373,9 @@ FAMILIES: tuple[Family, ...] = (
     Sequences(otm.Optimal(), "K sequences, optimal"),
     StaticTrees(),
     LikeliestTrees(),
+    NoiseTrees(),
 )
 """Every family that is compared."""
+
+NEEDS = {family.name: family.needs for family in FAMILIES}
+"""What an engine must have for the plans of each."""

@@ -38,6 +38,7 @@ class MatchLaw:
         gained: `(L, sizes, L, n)`, S_i, not counting the end of the text.
         calls, drafting: `(L, sizes)`, draft calls of a step and vertices that draft in them,
             averages over the positions.
+        scale: of the noise that they are grown on; None for none.
     """
 
     sizes: tuple[int, ...]
@@ -45,6 +46,7 @@ class MatchLaw:
     gained: Floats
     calls: Floats
     drafting: Floats
+    scale: float | None = None
 
     def walk(self, *, size: int, depth: int) -> Walk:
         """Return the walk with trees of this many drafts and levels."""

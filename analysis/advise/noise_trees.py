@@ -77,4 +77,4 @@ def noise_law(
     wins: NDArray[np.bool_] = text.tokens != (-1 if eos is None else eos)
     last = np.arange(law.reached.shape[-1]) + np.arange(depth)[:, None]
     inside = np.append(wins, np.zeros(depth, dtype=bool))[last]
-    return dataclasses.replace(law, gained=law.reached[:, :, 1:] * inside)
+    return dataclasses.replace(law, gained=law.reached[:, :, 1:] * inside, scale=scale)

@@ -12,6 +12,7 @@ from otm._arrays import inverse_cdf
 
 from ..models.causal import CausalModel
 from ..statistics import Floats
+from .clocked import Clocked
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,8 +36,8 @@ class SampledText:
 
 
 def sample_text(
-    draft: CausalModel,
-    target: CausalModel,
+    draft: CausalModel | Clocked,
+    target: CausalModel | Clocked,
     prompt: Sequence[int],
     *,
     num_tokens: int,

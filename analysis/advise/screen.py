@@ -9,13 +9,14 @@ from typing import Any
 from otm.commands.printing import paragraph
 from otm.engines import CostSurface
 from otm.losses import ROUNDED_MOST
-from otm.sequence import LikeliestTree
+from otm.sequence import LikeliestTree, NoiseTree
 from otm.statistics import Estimate
 from otm.tabular import columns
 
 from ..run.loss_columns import PARTS
 from .advice import Advice
 from .engine_settings import chain_settings, engine_chain, likeliest_settings
+from .families import NEEDS
 from .losses import SEVERAL, DraftLosses
 from .trial import Trial
 
@@ -28,8 +29,8 @@ def screen(
     *,
     draft: str,
     surroundings: Mapping[str, Any],
-    passes: CostSurface,
-    lost: DraftLosses,
+    passes: CostSurface | None,
+    lost: DraftLosses | None,
 ) -> str:
     """Return the answer.
 
@@ -37,15 +38,15 @@ def screen(
         advice: what was measured.
         draft: the draft model's name, for engines.
         surroundings: device, threads, dtype, load and whatever else the costs depend on.
-        passes: calls by context length.
-        lost: what drafts are lost to.
+        passes: calls by context length; None if there was no time.
+        lost: what drafts are lost to; None likewise.
     """
     lines = [
         *_headline(advice),
         "",
         *_table(advice),
         *_limits(advice),
-        *_losses(lost),
+        *(_losses(lost) if lost is not None else ()),
         *_costs(advice, surroundings, passes),
         *_measured(advice),
     ]
@@ -108,6 +109,7 @@ def _headline(advice: Advice) -> Iterator[str]:
             yield f"  {best.over_chain.words(unit=chain)}"
             if not best.over_chain.low > 1.0:
                 yield "  not surely faster than that chain, which is simpler"
+            yield f"  needs of the engine {NEEDS[best.plan.family]}"
         else:
             yield "  no other plan within the limits is faster than this chain"
     elif advice.verdict == "do not speculate":
@@ -227,34 +229,40 @@ def _parts(shares: Mapping[str, Estimate], words: Mapping[str, str]) -> str:
     )
 
 
-def _costs(advice: Advice, surroundings: Mapping[str, Any], passes: CostSurface) -> Iterator[str]:
+def _costs(
+    advice: Advice, surroundings: Mapping[str, Any], passes: CostSurface | None
+) -> Iterator[str]:
     nodes = advice.model.target[0]
     shown = [0, *sorted({nodes[len(nodes) // 2], nodes[-1]} - {0})]
     calls = ", ".join(f"{n}: {1e3 * advice.model.checking(n):.1f}" for n in shown)
+    alone = ""
+    if passes is not None:
+        alone = ". Timed alone, a call of one token takes " + " and ".join(
+            f"{1e3 * passes.at(batch=1, context=context, length=0).target:.1f} ms after {context} "
+            "tokens"
+            for context in sorted({passes.contexts[0], passes.contexts[-1]})
+        )
     yield from paragraph(
         "costs",
         "real steps timed here, batch 1 "
         f"({', '.join(f'{name} {value}' for name, value in surroundings.items())}): a draft call "
-        f"{1e3 * sum(advice.model.draft):.1f} ms, target calls by nodes checked {calls} ms. Timed "
-        "alone, a call of one token takes "
-        + " and ".join(
-            f"{1e3 * passes.at(batch=1, context=context, length=0).target:.1f} ms after {context} "
-            "tokens"
-            for context in sorted({passes.contexts[0], passes.contexts[-1]})
-        ),
+        f"{1e3 * sum(advice.model.draft):.1f} ms, target calls by nodes checked {calls} "
+        f"ms{alone}",
     )
 
 
 def _measured(advice: Advice) -> Iterator[str]:
     ended = "" if advice.decided else "; the budget ended before the interval decided"
+    if advice.left_out:
+        ended += f"; there was no time for {', '.join(advice.left_out)}"
     yield from paragraph(
         "basis",
         f"{advice.texts} texts of the target from {advice.prompts} prompts, acceptance exact given "
         "the text; "
         f"{advice.rounds} rounds of timing; {advice.num_plans} plans of at most "
         f"{advice.asked.limits.nodes} nodes and depth "
-        f"{advice.asked.limits.depth}, likeliest trees of at most "
-        f"{advice.largest_likeliest}{ended}",
+        f"{advice.asked.limits.depth}, likeliest trees and trees on noise of at most "
+        f"{advice.largest_matched}{ended}",
     )
 
 
@@ -281,3 +289,5 @@ def _engines(advice: Advice, draft: str) -> Iterator[str]:
         yield f"  {engine}: {text}"
     if isinstance(tree := advice.best.plan.decoder, LikeliestTree):
         yield f"  SGLang, tree: {likeliest_settings(draft, tree)}"
+    elif isinstance(tree, NoiseTree):
+        yield "  tree on shared noise: no option sets it; docs/howto/matching.md says what changes"

@@ -18,7 +18,8 @@ from ..decode.results import Task
 from ..models.causal import CausalModel
 from ..statistics import Floats
 from .advice import Advice, Row
-from .costs import Clock, Clocked
+from .clocked import Clocked
+from .costs import Clock
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,8 @@ def advise(
         ),
     ] = False,
     seconds: Annotated[
-        float, typer.Option(min=0.0, help="Budget; it ends earlier where the interval decides.")
+        float,
+        typer.Option(min=0.0, help="Time until the answer, loading and all; less if it is sure."),
     ] = 300.0,
     limit: Limit = None,
     field: Field = "text",
@@ -71,24 +72,32 @@ def advise(
 
     Example: advise --draft my-draft --target my-model --prompts prompts.txt --run
     """
-    from ..advise.advice import AdviceSettings
-    from ..advise.end_to_end import run_advise
-    from ..advise.families import Limits
+    from ..progress import Progress
 
-    use_threads(threads)
-    text = run_advise(
-        models,
-        prompts,
-        field=field,
-        limit=limit,
-        prompt_tokens=prompt_tokens,
-        chat=chat_template,
-        processing=setting,
-        asked=AdviceSettings(
-            num_tokens, Limits(max_nodes, max_depth, sequences), seconds, min(50.0, seconds), seed
-        ),
-        repeats=repeats if run else 0,
-        out=out,
-        show=typer.echo,
-    )
+    with Progress("starting", seconds) as bar:
+        from ..advise.advice import AdviceSettings
+        from ..advise.end_to_end import run_advise
+        from ..advise.families import Limits
+
+        use_threads(threads)
+        text = run_advise(
+            models,
+            prompts,
+            field=field,
+            limit=limit,
+            prompt_tokens=prompt_tokens,
+            chat=chat_template,
+            processing=setting,
+            asked=AdviceSettings(
+                num_tokens,
+                Limits(max_nodes, max_depth, sequences),
+                seconds,
+                min(50.0, seconds),
+                seed,
+            ),
+            repeats=repeats if run else 0,
+            out=out,
+            bar=bar,
+            show=typer.echo,
+        )
     typer.echo(text)

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from analysis.advise import advice as advice_module, speedups
+from analysis.advise import advice as advice_module, clocked, speedups
 from analysis.advise.advice import Advice, AdviceSettings, Row, advise
 from analysis.advise.costs import StepModel
 from analysis.advise.engine_settings import chain_settings, engine_chain
-from analysis.advise.families import FAMILIES, Limits, Plan, Reading, Work
+from analysis.advise.families import (
+    FAMILIES,
+    SCALE_TEXTS,
+    Limits,
+    MatchedTrees,
+    Plan,
+    Reading,
+    Work,
+)
 from analysis.advise.losses import SEVERAL, DraftLosses, RoundedDrafts, SeveralLosses
+from analysis.advise.sampled_texts import SampledText
 from analysis.advise.screen import screen, trial_table
 from analysis.advise.speedups import Tokens, speedup, verdict_of
 from analysis.advise.trial import Trial, run_trials
@@ -24,6 +34,7 @@ from analysis.decode.decoder_text import decoder_from_text, levels_of
 from analysis.decode.plain import PLAIN
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
+from analysis.progress import Progress
 from analysis.run.loss_columns import PARTS
 from analysis.run.ranks import drafting_widths
 from otm import Processing
@@ -34,6 +45,7 @@ from otm.sequence import (
     Gsd,
     LikeliestTree,
     MarkovModel,
+    NoiseTree,
     SpeculativeSampling,
     markov_pair,
 )
@@ -177,9 +189,32 @@ def test_engines_are_told_what_passes_alone_say() -> None:
     assert not engine_chain((1.6, 2.0, 2.2), dear, timed=SLOW.over_plain).may_pay
 
 
-def test_a_likeliest_tree_is_told_to_the_engine_that_drafts_one() -> None:
-    decoder, named = LikeliestTree(12, 3), "likeliest tree of 12, depth 3"
-    plan = Plan("likeliest tree", "LikeliestTree(12, 3)", named, decoder, (), Work(2.5, 9.0, 12))
+@pytest.mark.parametrize(
+    ("family", "decoder", "named", "needed", "engine"),
+    [
+        (
+            "likeliest tree",
+            LikeliestTree(12, 3),
+            "likeliest tree of 12, depth 3",
+            "tree attention",
+            "--speculative-num-steps 3 --speculative-eagle-topk 8 "
+            "--speculative-num-draft-tokens 13",
+        ),
+        (
+            "tree on shared noise",
+            NoiseTree(24, 4, 0.84),
+            "noise tree 24 x 4, scale 0.84",
+            "tree attention, the sampler's noise by seed and position",
+            "docs/howto/matching.md says what changes",
+        ),
+    ],
+)
+def test_a_tree_is_told_with_what_it_needs(
+    family: str, decoder: LikeliestTree | NoiseTree, named: str, needed: str, engine: str
+) -> None:
+    (of_family,) = (one for one in FAMILIES if one.name == family)
+    assert isinstance(of_family, MatchedTrees) and of_family.named(decoder)[1] == named
+    plan = Plan(family, "text", named, decoder, (), Work(2.5, 9.0, 12))
     best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Estimate(1.4, 1.3, 1.5), Estimate(1.1, 1.05, 1.15))
     text = screen(
         advice("speculate", best, CHAIN, chain=CHAIN),
@@ -188,10 +223,38 @@ def test_a_likeliest_tree_is_told_to_the_engine_that_drafts_one() -> None:
         passes=PASSES,
         lost=GONE,
     )
-    assert text.startswith("SPECULATE: likeliest tree of 12, depth 3")
-    assert text.endswith(
-        "--speculative-num-steps 3 --speculative-eagle-topk 8 --speculative-num-draft-tokens 13"
-    )
+    assert text.startswith(f"SPECULATE: {named}\n") and text.endswith(engine)
+    assert f"\n  needs of the engine {needed}\n" in text
+    assert any(line.startswith(f"{named}  ") for line in text.splitlines())
+
+
+def test_the_scale_is_that_of_the_first_texts_and_stays() -> None:
+    """A target that follows the draft's noise closely has a small scale, one that does not a large
+    one; later texts do not move it.
+    """
+    rng, scales = np.random.default_rng(4), []
+    (family,) = (one for one in FAMILIES if one.name == "tree on shared noise")
+    for similarity in (0.99, 0.3):
+        draft, target = markov_pair(8, similarity=similarity, rng=rng)
+        texts = [sampled_text(draft, target, rng) for _ in range(SCALE_TEXTS + 1)]
+        first = tuple(texts[:SCALE_TEXTS])
+        laws = [
+            family.law(Reading(text, draft, Limits(3, 2), 4, None, np.random.default_rng(0), first))
+            for text in texts[-2:]
+        ]
+        assert laws[0].scale == laws[1].scale
+        plans = list(family.plans(laws, limits=Limits(3, 2), starts=4))
+        assert plans and {plan.decoder.scale for plan in plans} == {laws[0].scale}
+        scales.append(laws[0].scale)
+    assert scales[0] < 0.5 * scales[1]
+
+
+def sampled_text(draft: MarkovModel, target: MarkovModel, rng: np.random.Generator) -> SampledText:
+    tokens = [0]
+    while len(tokens) < 40:
+        tokens.append(int(rng.choice(target.num_tokens, p=target.next(tokens))))
+    p, q = (np.array([model.next([x]) for x in tokens[:-1]]) for model in (draft, target))
+    return SampledText((0,), np.array(tokens[1:]), p, q)
 
 
 def test_what_limits_is_what_would_help_most() -> None:
@@ -298,8 +361,6 @@ def test_plans_keep_to_the_limits(limits: Limits) -> None:
     """
     rng = np.random.default_rng(0)
     p, q = rng.dirichlet(np.ones(20), size=(2, 4))
-    from analysis.advise.sampled_texts import SampledText
-
     text, model = (
         SampledText((0,), q.argmax(axis=1), p, q),
         MarkovModel(rng.dirichlet(np.ones(20), size=20)),
@@ -378,11 +439,52 @@ def test_a_draft_that_costs_little_and_is_often_right_is_advised(
     assert ran[1].speedup > 1.1
 
 
+class Counted:
+    """A clock that moves on by one whenever it is looked at."""
+
+    perf_counter = staticmethod(time.perf_counter)
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def monotonic(self) -> int:
+        self.now += 1
+        return self.now
+
+
+def test_the_answer_comes_in_time_whatever_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without time a chain is compared; the more there is, the more families; never is more asked
+    of the models than there is time for, but for one text and one step.
+    """
+    draft, target = (
+        Sleeping(model, 0.0)
+        for model in markov_pair(6, similarity=0.9, rng=np.random.default_rng(1))
+    )
+    asked, left_out = AdviceSettings(12, Limits(3, 3, 2), seconds=0.0, quick=0.0), []
+    names = [family.name for family in FAMILIES]
+    for until in (0, 250, 1_000, 100_000):
+        watch = Counted()
+        for module in (advice_module, clocked):
+            monkeypatch.setattr(module, "time", watch)
+        found = advise(draft, target, [[0], [1, 2], [3]], asked=asked, eos=None, until=until)  # type: ignore[arg-type]
+        assert watch.now < until + 100 or until == 100_000
+        assert sorted([*found.left_out, *(row.plan.family for row in found.rows)]) == sorted(names)
+        left_out.append(len(found.left_out))
+        text = screen(found, draft="small", surroundings=SURROUNDINGS, passes=None, lost=None)
+        words = " ".join(text.split())
+        assert ("there was no time for K sequences, K-SEQ" in words) == (until == 0)
+        if until == 0:
+            assert found.verdict == "undecided" and found.texts == 1
+    assert left_out[0] == len(FAMILIES) - 1 and left_out[-1] == 0
+    assert sorted(left_out, reverse=True) == left_out
+
+
 def test_the_command_on_the_shipped_pair(monkeypatch, printed, tmp_path: Path) -> None:
     """The smallest measurement gives a verdict, runs what it advises, and writes what `otm plan`
     can go on with.
     """
     monkeypatch.setattr(advice_module, "LEAST_ROUNDS", 2)
+    monkeypatch.setattr(Progress, "deadline", math.inf)  # once through everything, and no more
     prompts, out = tmp_path / "prompts.txt", tmp_path / "advice.json"
     lines = (SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]
     prompts.write_text("\n".join(lines), encoding="utf-8")
