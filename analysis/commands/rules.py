@@ -99,7 +99,7 @@ def rules(
     from ..models.prompts import encoded_prompts
     from ..models.source import load_source
     from ..rules import answer
-    from ..rules.attribution import observed
+    from ..rules.attribution import FEWEST_TEXTS, observed
     from ..rules.drafting import best_processing, best_stops
     from ..rules.rules import Reader, Sizes
     from ..rules.screen import drafting_words, screen
@@ -112,6 +112,11 @@ def rules(
     if length is None:
         length = 4 if known is None else known.length or known.measured or 4
     if known is not None:
+        if texts < FEWEST_TEXTS:
+            raise AnalysisError(
+                f"A record is compared with {FEWEST_TEXTS} texts or more, whose spread says how "
+                f"sure the prediction is; got {texts}. Pass --texts {FEWEST_TEXTS}."
+            )
         observed(known, length)  # refused before models are loaded
     sizes = Sizes(length, nodes, sequences, num_tokens, texts, seed)
     show("models: loading")

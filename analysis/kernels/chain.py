@@ -11,7 +11,7 @@ import dataclasses
 
 import torch
 
-from .step import Tensor, Verified, drafted_by, entries, rows, written
+from .step import Tensor, Verified, drafted_by, entries, possible, rows, written
 
 
 def token_by_token(
@@ -24,7 +24,10 @@ def token_by_token(
     chain = _Chain.of(candidates, target, draft)
     passed = (uniforms[:, :-1] * chain.drawn < chain.wanted) & chain.live
     kept = passed.long().cumprod(dim=-1).sum(dim=-1)
-    return chain.ended(kept, torch.ones_like(final), final, torch.ones_like(kept, dtype=torch.bool))
+    place = torch.arange(passed.shape[1], device=kept.device)
+    untried = chain.live.logical_not() | (place > kept[:, None])
+    sound = (possible(chain.drawn, chain.wanted) | untried).all(dim=-1)
+    return chain.ended(kept, torch.ones_like(final), final, sound)
 
 
 def block(
@@ -51,7 +54,8 @@ def block(
     passed = (uniforms[:, :-1] < chance) & chain.live
     kept = torch.where(passed, place, 0).amax(dim=-1)
     passing = torch.nn.functional.pad(weight, (1, 0), value=1.0)
-    sound = (chance.isfinite() | chain.live.logical_not()).all(dim=-1)
+    sound = chance.isfinite() & possible(chain.drawn, chain.wanted)
+    sound = (sound | chain.live.logical_not()).all(dim=-1)
     return chain.ended(kept, passing.gather(1, kept[:, None])[:, 0], final, sound)
 
 

@@ -14,8 +14,9 @@ A request has n nodes: 0 is the last token of its text, the others are its draft
 
 Shapes depend on shapes alone and nothing is asked of the device: a step fits into a CUDA graph and
 into one `torch.compile(fullgraph=True)`. Probabilities are float32 or float64, sums are in their
-precision. A request for which a NaN, an infinity or a row without mass would decide is refused:
-`count` 0, every token −1, the others unharmed.
+precision. A request is refused, `count` 0 and every token −1, the others unharmed, where a NaN
+would decide, a draft to which its own law or the target gives no finite number or its own law
+nothing, or a row without mass to draw from.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def probabilities(logits: Tensor, temperature: Tensor) -> Tensor:
 
     Args:
         logits: `(B, n, V)` of any floating type; −∞ where a token is masked.
-        temperature: `(B,)`, at least 0.
+        temperature: `(B,)`, at least 0; else the request's rows are NaN.
     """
     heat = temperature[:, None, None]
     values = logits.float()
@@ -60,7 +61,7 @@ def probabilities(logits: Tensor, temperature: Tensor) -> Tensor:
     whole = torch.where(largest.isfinite(), 1.0, torch.nan)
     sure = torch.zeros_like(values).scatter_(-1, token, whole)
     warm = torch.softmax(values / torch.where(heat > 0.0, heat, 1.0), dim=-1)
-    return torch.where(heat > 0.0, warm, sure)
+    return torch.where(heat > 0.0, warm, torch.where(heat == 0.0, sure, torch.nan))
 
 
 def draw(mass: Tensor, uniform: Tensor) -> Tensor:
@@ -79,6 +80,11 @@ def draw(mass: Tensor, uniform: Tensor) -> Tensor:
     last = torch.searchsorted(running, total).clamp_(max=mass.shape[-1] - 1)
     found = torch.minimum(found, last)
     return torch.where(mass.gather(1, found) > 0.0, found, last)[:, 0]
+
+
+def possible(drawn: Tensor, wanted: Tensor) -> Tensor:
+    """Say which drafts can have been drawn, p(x) > 0, with finite p(x) and q(x)."""
+    return (drawn > 0.0) & drawn.isfinite() & wanted.isfinite()
 
 
 def rows(table: Tensor, nodes: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from .step import Tensor, Verified, drafted_by, rows, written
+from .step import Tensor, Verified, drafted_by, possible, rows, written
 
 
 def recursive_rejection(
@@ -41,17 +41,20 @@ def recursive_rejection(
     place = torch.arange(depth + 1, device=candidates.device)
     path = torch.zeros((size, depth + 1), dtype=torch.int64, device=candidates.device)
     kept = path[:, 0]
+    sound = torch.ones_like(kept, dtype=torch.bool)
     wanted, drawn = target[:, 0], p[:, 0]
     cursor = next_token[:, :1]
     for _ in range(nodes - 1):
         node = cursor.clamp(min=0)
         token = candidates.gather(1, node)
-        live = (cursor >= 0) & (token >= 0)
+        live = (cursor >= 0) & (token >= 0) & (kept[:, None] < depth)
         token = token.clamp(min=0)
         if draft is None:
             drawn = torch.zeros_like(wanted).scatter_(1, token, 1.0)
-        passed = uniforms.gather(1, (node - 1).clamp(min=0)) * drawn.gather(1, token)
-        passed = (passed < wanted.gather(1, token)) & live
+        chances = drawn.gather(1, token), wanted.gather(1, token)
+        sound = sound & (possible(*chances) | live.logical_not())[:, 0]
+        passed = uniforms.gather(1, (node - 1).clamp(min=0)) * chances[0]
+        passed = (passed < chances[1]) & live
         failed = live & passed.logical_not()
         excess = (wanted - drawn).clamp_(min=0.0)
         total = excess.sum(dim=-1, keepdim=True)
@@ -67,5 +70,4 @@ def recursive_rejection(
         path = torch.where(passed & (place == kept[:, None]), node, path)
         onward = torch.where(passed, next_token.gather(1, node), next_sibling.gather(1, node))
         cursor = torch.where(live, onward, -1)
-    sound = torch.ones_like(kept, dtype=torch.bool)
     return written(path, candidates.gather(1, path[:, 1:]), kept, wanted, final, sound)

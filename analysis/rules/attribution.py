@@ -32,6 +32,9 @@ ERROR = 0.01
 _LEAST_REQUESTS = 8
 """Requests from which on a record's own luck is estimated from them."""
 
+FEWEST_TEXTS = 8
+"""Texts from which the spread of a prediction is taken; of two it is hardly known."""
+
 _ROUNDING = 1e-9
 
 

@@ -43,7 +43,7 @@ from otm import drawing
 from otm.audit.budget import USUAL, Errors, check_errors
 from otm.audit.coverage import Coverage
 from otm.audit.report import SingleAudit, Verdict, facts, listing
-from otm.audit.text_log import LoggedText, Token, read_texts
+from otm.audit.text_log import LoggedText, Token, nameless, read_texts
 from otm.errors import InvalidParameter
 from otm.evidence import noise_limit
 from otm.pmf import check_instance, check_real
@@ -138,7 +138,10 @@ class SameTextAudit(SingleAudit):
                 (f"two runs of {self.texts:,} texts, {self.changes.size:,} positions compared", 1),
             ),
             false_alarm=self.errors.false_alarm,
-            untested=("what follows the first difference of a text, but for its own choices",),
+            untested=(
+                "what follows the first difference of a text, but for its own choices",
+                f"changes up to {_COARSE:g} at the first {_FIRST} positions, which teach rounding",
+            ),
         )
 
     @property
@@ -342,6 +345,8 @@ class _Comparison:
         length = min(len(plain.tokens), len(speculative.tokens))
         for j in range(length):
             chosen, written = plain.tokens[j], speculative.tokens[j]
+            if nameless(chosen) or nameless(written):
+                return  # whether they are one token cannot be known, nor what follows
             before, after = plain.top[j], speculative.top[j]
             if plain.forced and before and before.get(written, -math.inf) < max(before.values()):
                 chosen = max(before, key=before.__getitem__)
@@ -386,13 +391,13 @@ class _Comparison:
         changed = [one for one in judged if one.change > self._limit_at(one)]
         first = {one.text: one for one in reversed(changed)}
         exact = not self.given and self.changes.size >= _FIRST
-        exact = exact and self.changes.max() <= _RESOLUTION
+        exact = exact and not self.changes.any()
         return [*first.values()] + [
             one
             for one in self.differences
             if one.change > self._limit_at(one)
             or math.isinf(one.change)
-            or (exact and one.change <= _RESOLUTION)  # the same values, and another choice
+            or (exact and one.change == 0.0)  # the same values, and another choice
         ]
 
     def obstacle(self) -> str:
@@ -400,17 +405,20 @@ class _Comparison:
         unknown = [one for one in self.differences if math.isnan(one.change)]
         if unknown:
             return f"{_named(unknown[0])} has no log-probabilities to judge the difference by"
-        if not self.differences or self.given:
+        if self.given:
+            return ""
+        if (most := self.changes[:_FIRST].max(initial=0.0)) > _COARSE:
+            return (
+                f"log-odds change by {most:.3g} at the first {_FIRST} positions, which is no "
+                "rounding: other weights, other settings, or a fault from the start; or say what "
+                "is rounding (--tolerance)"
+            )
+        if not self.differences:
             return ""
         if self.changes.size < _FIRST:
             return (
                 f"values in both runs at {self.changes.size} of the {_FIRST} positions that "
                 "measure rounding: log more, or say what it is (--tolerance)"
-            )
-        if np.quantile(self.changes, 0.75) > _COARSE:
-            return (
-                f"a quarter of the log-odds change by more than {_COARSE:g}, which is no rounding: "
-                "other weights, other settings, or a fault from the start"
             )
         if not self.measured and any(one.change > _RESOLUTION for one in self.differences):
             return (
@@ -445,7 +453,7 @@ def _flip(number: int, j: int, chosen: Token, plain: LoggedText, speculative: Lo
     change = max(margin, 0.0) + (back if back > 0.0 else 0.0)
     words = f"a flip{'' if math.isnan(margin) else f' at a margin of {margin:.3g}'}"
     words += _pattern(plain, speculative, j)
-    if change <= _RESOLUTION and isinstance(chosen, int) and isinstance(written, int):
+    if change == 0.0 and isinstance(chosen, int) and isinstance(written, int):
         which = "last" if written > chosen else "first"
         words = f"a tie, of which the speculative run takes the {which} token"
     return Place(j, number, chosen, written, margin, change, words=words)
@@ -515,7 +523,7 @@ def _unchosen(pairs: Sequence[_Pair], limit: float | None, level: float) -> tupl
 def _behind(number: int, text: LoggedText) -> Iterator[Place]:
     """Yield how far each token of a text is behind the likeliest of its own list."""
     for j, (token, top) in enumerate(zip(text.tokens, text.top, strict=True)):
-        if len(top) > 1:
+        if len(top) > 1 and not nameless(token):
             best = max(top, key=top.__getitem__)
             behind = top[best] - top.get(token, min(top.values()))
             words = f"a token {behind:.3g} behind the likeliest of its own list"
@@ -539,6 +547,6 @@ def _said(
     if not differences:
         return ""
     mean, spread = expected
-    ties = sum(one.change <= _RESOLUTION for one in differences)
+    ties = sum(one.change == 0.0 for one in differences)
     said = f"{_counted(len(differences), 'flip')} where {mean:.1f} ± {spread:.1f} are expected"
     return f"{said}; {ties:,} between equal log-probabilities" if ties else said

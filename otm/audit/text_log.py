@@ -30,7 +30,7 @@ tokenizer_manager_components/logprob_ops.py at 229224a3; github.com/ggml-org/lla
 tools/server/server-task.cpp at 17f5f8a8.
 
 A token is its number where that is told ("token_id:5" is one, vLLM's return_tokens_as_token_ids),
-else its text.
+else its text, or its bytes where the text is part of a character and `bytes` are told.
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ def _of_entries(entries: list[Object], prompt: Any, finish: Any) -> LoggedText:
     """Read a list of tokens, each an object with its own list of the likeliest."""
 
     def name(entry: Object) -> Token:
-        return entry["id"] if "id" in entry else entry["token"]  # type: ignore[no-any-return]
+        found: Token = entry["id"] if "id" in entry else entry["token"]
+        return str(bytes(entry["bytes"])) if nameless(found) and entry.get("bytes") else found
 
     def value(entry: Object) -> float:
         if "logprob" in entry:
@@ -204,7 +205,8 @@ def _text(
 
 
 def _listed(top: Iterable[Any]) -> dict[Token, float]:
-    """Return a list of tokens without what is masked; several of one text count as the likeliest.
+    """Return a list of tokens without what is masked or has no name; several of one text count as
+    the likeliest.
 
     >>> _listed([(5, -0.5), ("token_id:7", -9999.0), (" a", -2.0), (" a", -1.0)])
     {5: -0.5, ' a': -1.0}
@@ -212,9 +214,18 @@ def _listed(top: Iterable[Any]) -> dict[Token, float]:
     found: dict[Token, float] = {}
     for name, value in top:
         number = float(value)
-        if _MASKED < number < math.inf:
+        if _MASKED < number < math.inf and not nameless(name):
             found[_token(name)] = max(number, found.get(_token(name), -math.inf))
     return found
+
+
+def nameless(token: Any) -> bool:
+    """Say whether a text may stand for several tokens: parts of a character all read U+FFFD.
+
+    >>> nameless(" a"), nameless("\ufffd"), nameless(65533)
+    (False, True, False)
+    """
+    return isinstance(token, str) and "\ufffd" in token
 
 
 def _token(name: Any) -> Token:

@@ -273,6 +273,39 @@ def test_noise_that_is_too_rare_or_too_large_is_no_measure(noise: Noise, why: st
     assert why in found.headline
 
 
+@pytest.mark.parametrize("places", [slice(0, 2), slice(0, None, 4)])
+def test_a_fault_from_the_start_is_no_measure_of_rounding(places: slice) -> None:
+    """Wrong rows from token 0 on would teach that such changes are rounding."""
+    rng = np.random.default_rng(7)
+
+    def wrong(rng: np.random.Generator, shape: Any) -> Any:
+        noise = normal(rng, shape)
+        noise[:, places] += 2.0 * rng.standard_normal(noise[:, places].shape)
+        return noise
+
+    found = audit.same_text(*runs(rng, wrong, texts=20, length=100))
+    assert found.verdict == "no verdict"
+    assert "a fault from the start" in found.headline
+
+
+def test_nearly_equal_values_are_no_tie() -> None:
+    """Changes of 3e-7 everywhere, one of which flips a margin of 2e-7: float32's rounding."""
+    names = np.tile(np.arange(3), (4, 100, 1))
+    values = np.tile([-1.0, -2.0, -3.0], (4, 100, 1))
+    values[3, 50, 1] = -1.0 - 2e-7
+    moved = values + np.array([-3e-7, 0.0, 0.0])
+    found = audit.same_text(of_values(names, values), of_values(names, moved, 60))
+    assert found.verdict != "fault"
+
+
+def test_parts_of_a_character_are_not_compared() -> None:
+    """U+FFFD may stand for two tokens, after which texts differ."""
+    part, top = "\ufffd", {" a": -0.1, " b": -2.0}
+    plain = LoggedText((" a",) * 40 + (part, " a"), (top,) * 42)
+    other = LoggedText((" a",) * 40 + (part, " b"), (*(top,) * 41, {" b": -0.1, " a": -9.0}))
+    assert audit.same_text([plain], [other]).verdict == "identical"
+
+
 def test_scores_with_noise_are_read_when_it_is_said_so() -> None:
     scored = dataclasses.replace(FEW, top=({5: 1.5, 7: 0.5}, {9: 2.0, 3: 0.0}))
     with pytest.raises(InvalidParameter, match="--same-seed"):

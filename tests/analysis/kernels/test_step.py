@@ -75,6 +75,21 @@ def test_a_request_with_nan_is_refused_and_the_others_are_unharmed(name: str) ->
 
 
 @every
+def test_a_draft_that_cannot_have_been_drawn_is_refused(name: str) -> None:
+    """A buffer of zeros in place of draft probabilities accepts nothing by itself."""
+    kernel, shape = KERNELS[name]
+    requests = Requests.random(shape, 60, 4, 5)
+    draft = requests.draft.clone()
+    draft[::2, 0] = 0.0
+    sound = kernel(*requests.arguments)
+    found = kernel(requests.candidates, requests.target, draft, *requests.arguments[3:])
+    drafted = requests.candidates[:, 1] >= 0
+    assert drafted.sum() > 20
+    assert found.count[::2][drafted[::2]].eq(0).all()
+    assert found.tokens[1::2].equal(sound.tokens[1::2])
+
+
+@every
 def test_a_shorter_draft_vocabulary_is_one_without_mass(name: str) -> None:
     kernel, shape = KERNELS[name]
     requests = Requests.random(shape, 100, 4, 1)
@@ -126,6 +141,8 @@ def test_probabilities_of_logits() -> None:
     cold = probabilities(logits, torch.tensor([0.5, 0.0, 0.0]))
     assert cold[1, 0].nonzero().tolist() == [[5]]
     assert cold[2].isnan().any() and warm[2].isnan().any()
+    for wrong in (-1.0, torch.nan):
+        assert probabilities(logits[:1], torch.tensor([wrong])).isnan().all()
     halved = probabilities(torch.tensor([[[0.0, 1.0]]]), torch.tensor([0.5]))
     assert halved[0, 0].tolist() == pytest.approx([1 / (1 + torch.e**2), 1 / (1 + torch.e**-2)])
 
