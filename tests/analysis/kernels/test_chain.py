@@ -56,7 +56,10 @@ def one_row(kernel: Any) -> Any:
     return lambda p, x, q, u: kernel(torch.nn.functional.pad(x, (1, 0)), q, p, u, u[:, -1]).tokens
 
 
-@pytest.mark.parametrize(("kernel", "gamma"), [(token_by_token, 1), (block, 2)])
+@pytest.mark.parametrize(
+    ("kernel", "gamma"),
+    [(token_by_token, 1), pytest.param(block, 2, marks=pytest.mark.long)],
+)
 def test_lossless_by_the_exact_audit(kernel: Any, gamma: int) -> None:
     models = markov_models(gamma)
     candidate = from_uniform_kernel(one_row(kernel), name=kernel.__name__)

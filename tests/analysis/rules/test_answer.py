@@ -112,7 +112,7 @@ def test_the_command_on_the_shipped_pair(
     record = tmp_path / "record.json"
     counted = {"meta_info": {"spec_verify_ct": 100, "spec_accept_histogram": [60, 40]}}
     record.write_text(json.dumps(counted), encoding="utf-8")
-    asked = ("--texts", 4, "--num-tokens", 4, "--nodes", 2, "--sequences", 2, "--drafting")
+    asked = ("--texts", 8, "--num-tokens", 4, "--nodes", 2, "--sequences", 2, "--drafting")
     gate = ("--rule", "block", "--fail-below", 9)
     ended = command("rules", *asked, "--temperature", 0.8, "--record", record, "--json", *gate)
     assert ended.code == 1 and "below: block has " in ended.err
