@@ -36,9 +36,7 @@ class Progress:
         self.close()
 
     def close(self) -> None:
-        """End, before what is asked for is printed; a second time this does nothing."""
-        if self._ended.is_set():
-            return
+        """End, before what is asked for is printed."""
         self._ended.set()
         self._ticking.join()
         if self._terminal:

@@ -191,8 +191,6 @@ class _Measurement:
         least = len(self.owners) + (min(LEAST_TEXTS, len(self.prompts)) if look == 1 else 1)
         started = time.monotonic()
         limit = started + _READING * (self.until - started)
-        if self.owners:
-            self._limit(limit)
         while self.asked_for < most and (
             time.perf_counter() < deadline or len(self.owners) < least
         ):
@@ -228,20 +226,20 @@ class _Measurement:
     def _take(self, reading: Reading, number: int, limit: float) -> None:
         """Take in what every family makes of a text, of the first one what there is time for."""
         text, laws = reading.text, {FAMILIES[0]: FAMILIES[0].law(reading)}
-        known = text.prefix, tuple(text.tokens.tolist())
-        if first := not self.known:
-            self.known.append(known)
+        self.known.append((text.prefix, tuple(text.tokens.tolist())))
+        if len(self.known) == 1:
             self.clock.round(self.probes[FAMILIES[0].name][:1])
-            self._limit(limit)
+        self._limit(limit)
         try:
-            laws |= {family: family.law(reading) for family in FAMILIES[1:]}
+            for family in FAMILIES[1:]:
+                self.draft.check()  # some laws ask no model for anything, and take long
+                laws[family] = family.law(reading)
         except OutOfTime:
-            if not first:
+            if len(self.known) > 1:
+                self.known.pop()
                 raise
         for family, law in laws.items():
             self.laws[family].append(law)
-        if not first:
-            self.known.append(known)
         self.first = [*self.first, text][:SCALE_TEXTS]
         self.owners.append(number)
 

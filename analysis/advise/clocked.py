@@ -33,14 +33,18 @@ class Clocked:
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> Floats:
         """Return the next-token distributions `(n, V)`, on the clock."""
-        if time.monotonic() > self.until:
-            raise OutOfTime
+        self.check()
         start = time.perf_counter()
         answer = self.model.next_batch(contexts)  # on the host: a device has been waited for
         self.seconds += time.perf_counter() - start
         self.calls += 1
         self.contexts += len(contexts)
         return answer
+
+    def check(self) -> None:
+        """Raise `OutOfTime` if the time is over."""
+        if time.monotonic() > self.until:
+            raise OutOfTime
 
     def forget(self) -> None:
         """Let the model forget what it has read."""

@@ -269,12 +269,8 @@ class MatchedTrees(Family):
     """
 
     @abc.abstractmethod
-    def decoder(self, size: int, depth: int, scale: float | None) -> LikeliestTree | NoiseTree:
-        """Return the decoder of such trees."""
-
-    @abc.abstractmethod
-    def named(self, decoder: LikeliestTree | NoiseTree) -> tuple[str, str]:
-        """Return its call, and what a reader calls it."""
+    def named(self, size: int, depth: int, scale: float | None) -> tuple[str, str, Decoder]:
+        """Return the decoder's call, what a reader calls it, and the decoder."""
 
     def plans(self, laws: Sequence[MatchLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
         """Yield every size with every depth that it can reach."""
@@ -285,15 +281,14 @@ class MatchedTrees(Family):
                     float(np.mean([getattr(law, name)[depth - 1, place] for law in laws]))
                     for name in ("calls", "drafting")
                 )
-                decoder = self.decoder(size, depth, laws[-1].scale)
-                work = Work(calls, drafting, size)
-                yield Plan(self.name, *self.named(decoder), decoder, walks, work)
+                named = self.named(size, depth, laws[-1].scale)
+                yield Plan(self.name, *named, walks, Work(calls, drafting, size))
 
     def probes(self, limits: Limits) -> Iterator[Decoder]:
         """Yield small and large ones."""
         for size, depth in ((2, 1), (8, 3), (16, 5)):
             if size <= limits.nodes and depth <= limits.depth:
-                yield self.decoder(size, depth, 1.0)
+                yield self.named(size, depth, 1.0)[-1]
 
 
 @final
@@ -313,14 +308,10 @@ class LikeliestTrees(MatchedTrees):
             eos=reading.eos,
         )
 
-    def decoder(self, size: int, depth: int, scale: float | None) -> LikeliestTree:
-        """Return the decoder; there is no noise."""
-        return LikeliestTree(size, depth)
-
-    def named(self, decoder: LikeliestTree | NoiseTree) -> tuple[str, str]:
-        """Return its call, and its size and depth."""
-        size, depth = decoder.size, decoder.depth
-        return f"LikeliestTree({size}, {depth})", f"likeliest tree of {size}, depth {depth}"
+    def named(self, size: int, depth: int, scale: float | None) -> tuple[str, str, Decoder]:
+        """Return the decoder, which has no scale."""
+        words = f"likeliest tree of {size}, depth {depth}"
+        return f"LikeliestTree({size}, {depth})", words, LikeliestTree(size, depth)
 
 
 @final
@@ -350,16 +341,11 @@ class NoiseTrees(MatchedTrees):
             eos=reading.eos,
         )
 
-    def decoder(self, size: int, depth: int, scale: float | None) -> NoiseTree:
-        """Return the decoder."""
-        return NoiseTree(size, depth, 1.0 if scale is None else scale)
-
-    def named(self, decoder: LikeliestTree | NoiseTree) -> tuple[str, str]:
-        """Return its call, and its size, depth and scale."""
-        assert isinstance(decoder, NoiseTree)
-        size, depth, scale = decoder.size, decoder.depth, decoder.scale
+    def named(self, size: int, depth: int, scale: float | None) -> tuple[str, str, Decoder]:
+        """Return the decoder with the scale of its laws."""
+        assert scale is not None
         words = f"noise tree {size} x {depth}, scale {scale}"
-        return f"NoiseTree({size}, {depth}, {scale})", words
+        return f"NoiseTree({size}, {depth}, {scale})", words, NoiseTree(size, depth, scale)
 
 
 def _matched_sizes(reading: Reading) -> tuple[int, ...]:

@@ -130,7 +130,13 @@ def _table(advice: Advice) -> Iterator[str]:
     rows = [("", "tokens", "ms per", "x plain", "x chain"), ("", "a call", "call", "", "")]
     plain = ("plain decoding", 1.0, advice.plain_seconds, "1", 1 / advice.chain.over_plain.value)
     others = (
-        (row.plan.words, row.tokens, sum(row.seconds), str(row.over_plain), row.over_chain.value)
+        (
+            row.plan.words,
+            row.tokens,
+            sum(row.seconds),
+            str(row.over_plain) if row.over_plain.has_interval else f"{row.over_plain.value:.2f}",
+            row.over_chain.value,
+        )
         for row in advice.rows
     )
     for name, tokens, seconds, speed, over_chain in (plain, *others):

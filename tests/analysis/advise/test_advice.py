@@ -213,7 +213,9 @@ def test_a_tree_is_told_with_what_it_needs(
     family: str, decoder: LikeliestTree | NoiseTree, named: str, needed: str, engine: str
 ) -> None:
     (of_family,) = (one for one in FAMILIES if one.name == family)
-    assert isinstance(of_family, MatchedTrees) and of_family.named(decoder)[1] == named
+    assert isinstance(of_family, MatchedTrees)
+    scale = decoder.scale if isinstance(decoder, NoiseTree) else None
+    assert of_family.named(decoder.size, decoder.depth, scale)[1:] == (named, decoder)
     plan = Plan(family, "text", named, decoder, (), Work(2.5, 9.0, 12))
     best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Estimate(1.4, 1.3, 1.5), Estimate(1.1, 1.05, 1.15))
     text = screen(
