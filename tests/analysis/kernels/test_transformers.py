@@ -90,17 +90,15 @@ def test_one_text_with_any_assistant_and_none_and_it_is_the_library_s(target: An
 
 
 def test_the_assistant_is_given_the_noise(target: Any) -> None:
-    """Drafts of the target's twin are the target's tokens, so that five are written a call."""
+    """Drafts of the target's twin are the target's tokens: one call writes five, for any seed."""
     calls = list[int]()
     hook = target.register_forward_pre_hook(lambda *_: calls.append(1))
-    text(
-        target,
-        15,
-        assistant_model=llama(0, layers=2, like=target),
-        **shared_noise(3, Processing(temperature=2.0)),
-    )
+    twin = llama(0, layers=2, like=target)
+    for seed in range(8):
+        hot = shared_noise(seed, Processing(temperature=2.0))
+        assert len(text(target, 5, assistant_model=twin, **hot)) == 5
     hook.remove()
-    assert len(calls) == 3
+    assert len(calls) == 8
 
 
 def test_texts_have_the_law_that_transformers_own_warpers_make(target: Any) -> None:
