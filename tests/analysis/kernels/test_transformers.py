@@ -40,7 +40,13 @@ def llama(seed: int, *, layers: int = 1, like: Any = None, change: float = 0.0) 
     """A model of its own laws, or one like another, its output weights changed."""
     torch.manual_seed(seed)
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2}
-    config = LlamaConfig(vocab_size=V, num_hidden_layers=layers, initializer_range=0.6, **shape)
+    config = LlamaConfig(
+        vocab_size=V,
+        num_hidden_layers=layers,
+        initializer_range=0.6,
+        eos_token_id=None,  # drafts would stop at it, whatever generate is told
+        **shape,
+    )
     model = LlamaForCausalLM(config).eval()
     if like is not None:
         model.load_state_dict(like.state_dict())
