@@ -1,0 +1,190 @@
+"""`generate` on shared noise: one text whatever drafts it, the library's, of the target's law."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from analysis.kernels.transformers import SharedNoiseProcessor, shared_noise
+from analysis.models.causal import CausalModel
+from otm import Problem, Processing, Race, WithoutReplacement, acceptance, from_logits
+from otm.errors import InvalidParameter, Unsupported
+from otm.sequence import NoiseTree, SharedNoise, generate
+
+V, PROMPT = 6, (1, 4)
+WARM = Processing(temperature=0.5, top_p=0.8)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Transformers 5 warns about how its own assisted decoding calls `generate`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def llama(seed: int, *, layers: int = 1, like: Any = None, change: float = 0.0) -> Any:
+    """A model of its own laws, or one like another, its output weights changed."""
+    torch.manual_seed(seed)
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2}
+    config = LlamaConfig(
+        vocab_size=V,
+        num_hidden_layers=layers,
+        initializer_range=0.6,
+        eos_token_id=None,  # drafts would stop at it, whatever generate is told
+        **shape,
+    )
+    model = LlamaForCausalLM(config).eval()
+    if like is not None:
+        model.load_state_dict(like.state_dict())
+        model.lm_head.weight.data += change * torch.randn_like(model.lm_head.weight)
+    model.generation_config.update(
+        num_assistant_tokens=4,
+        num_assistant_tokens_schedule="constant",
+        assistant_confidence_threshold=0.0,
+    )
+    return model
+
+
+@pytest.fixture(scope="module")
+def target() -> Any:
+    return llama(0, layers=2)
+
+
+def text(model: Any, length: int, prompt: Any = PROMPT, **keywords: Any) -> list[int]:
+    ids = torch.tensor([prompt])
+    found = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=length,
+        eos_token_id=None,
+        pad_token_id=0,
+        **keywords,
+    )
+    return [int(token) for token in found[0, len(prompt) :]]
+
+
+def test_one_text_with_any_assistant_and_none_and_it_is_the_library_s(target: Any) -> None:
+    near, far = llama(0, layers=2, like=target, change=0.3), llama(5)
+    draft, model = (CausalModel(one, V, "cpu", WARM) for one in (near, target))
+    for seed in (7, 2**64 - 1):
+        ours = generate(
+            NoiseTree(4, 3),
+            draft=draft,
+            target=model,
+            context=PROMPT,
+            num_tokens=16,
+            rng=np.random.default_rng(0),
+            noise=SharedNoise(seed),
+        )
+        for assistant in (None, target, near, far):
+            found = text(target, 16, assistant_model=assistant, **shared_noise(seed, WARM))
+            assert found == list(ours.tokens)
+
+
+def test_the_assistant_is_given_the_noise(target: Any) -> None:
+    """Drafts of the target's twin are the target's tokens: one call writes five, for any seed."""
+    calls = list[int]()
+    hook = target.register_forward_pre_hook(lambda *_: calls.append(1))
+    twin = llama(0, layers=2, like=target)
+    for seed in range(8):
+        hot = shared_noise(seed, Processing(temperature=2.0))
+        assert len(text(target, 5, assistant_model=twin, **hot)) == 5
+    hook.remove()
+    assert len(calls) == 8
+
+
+def test_texts_have_the_law_that_transformers_own_warpers_make(target: Any) -> None:
+    """χ² over seeds, an error of 1e-6 allowed; texts at another temperature would be found."""
+    warpers = LogitsProcessorList([TemperatureLogitsWarper(0.5), TopPLogitsWarper(0.8)])
+
+    def law(after: list[int], *, plain: bool = False) -> Any:
+        ids = torch.tensor([after])
+        with torch.inference_mode():
+            logits = target(ids).logits[:, -1]
+        return (logits if plain else warpers(ids, logits)).double().softmax(-1)[0].numpy()
+
+    first, plain = (law([*PROMPT], plain=one) for one in (False, True))
+    wanted = np.concatenate([first[a] * law([*PROMPT, a]) for a in range(V)])
+    hot = np.concatenate([plain[a] * law([*PROMPT, a], plain=True) for a in range(V)])
+    near = llama(0, layers=2, like=target, change=0.3)
+    count = np.zeros(V * V)
+    for seed in range(300):
+        a, b = text(target, 2, assistant_model=near, **shared_noise(seed, WARM))
+        count[V * a + b] += 1
+    assert not count[wanted == 0].any()
+    assert _p_value(count, wanted) > 1e-6
+    assert _p_value(count, hot) < 1e-6
+
+
+def _p_value(count: Any, law: Any) -> float:
+    """Return the p-value of Pearson's χ², cells of fewer than five expected counts in one."""
+    expected = law * count.sum()
+    small = expected < 5
+    cells = [np.append(one[~small], one[small].sum()) for one in (count, expected)]
+    kept = cells[1] > 0
+    return float(stats.chisquare(cells[0][kept], cells[1][kept]).pvalue)
+
+
+def test_drafts_agree_as_often_as_the_race_says(target: Any) -> None:
+    """Binomial, an error of 1e-6 allowed; independent samples agree less often, by as sure a test.
+
+    Both sides have the same processor, as `generate` gives it to them.
+    """
+    rng = np.random.default_rng(0)
+    logits = torch.tensor(rng.normal(size=(1, V)), dtype=torch.float32)
+    others = logits + 0.3 * torch.tensor(rng.normal(size=(1, V)), dtype=torch.float32)
+    ids = torch.tensor([PROMPT])
+    agree = sum(
+        bool(processor(ids, logits).argmax() == processor(ids, others).argmax())
+        for processor in map(SharedNoiseProcessor, range(400))
+    )
+    q, p = (from_logits(one[0].double().numpy()) for one in (logits, others))
+    assert (
+        stats.binomtest(
+            agree, 400, acceptance(Race(), Problem(draft=p, target=q, law=WithoutReplacement(1)))
+        ).pvalue
+        > 1e-6
+    )
+    assert stats.binomtest(agree, 400, float(p @ q)).pvalue < 1e-6
+
+
+def test_scores_are_the_noisy_log_probabilities_and_zero_where_they_win() -> None:
+    """After a processor of one's own, which comes first; no temperature is no noise."""
+    logits = torch.tensor([[0.5, 9.0, 0.1, -0.3]])
+
+    def forbid(_: Any, scores: torch.Tensor) -> torch.Tensor:
+        return scores.masked_fill(torch.arange(4) == 1, -torch.inf)
+
+    for processing in (Processing(temperature=0.7), Processing(temperature=0.0)):
+        scores = logits
+        for processor in shared_noise(5, processing, first=[forbid])["logits_processor"]:
+            scores = processor(torch.zeros((1, 11), dtype=torch.int64), scores)
+        with np.errstate(divide="ignore"):
+            wanted = np.log(processing(forbid(None, logits).double().numpy()))
+        wanted = wanted + SharedNoise(5).row(11, 4)
+        np.testing.assert_allclose(scores.numpy(), wanted - wanted.max(), rtol=1e-6)
+        assert scores.dtype == torch.float32 and scores.max() == 0
+        assert scores[0, 1] == -torch.inf
+
+
+def test_requests_together_and_other_seeds_are_refused(target: Any) -> None:
+    with pytest.raises(Unsupported, match="got 2 rows"):
+        target.generate(
+            torch.tensor([PROMPT, PROMPT]), max_new_tokens=1, pad_token_id=0, **shared_noise(7)
+        )
+    with pytest.raises(InvalidParameter, match="seed of noise"):
+        shared_noise(-1)
