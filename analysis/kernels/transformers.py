@@ -67,7 +67,8 @@ class SharedNoiseProcessor(LogitsProcessor):
         seed, position = torch.tensor((self.seed, input_ids.shape[1]), device=scores.device)
         law = self.processing(scores.double())
         race = law.log() + noise_rows(seed, position, scores.shape[-1])
-        return (race - race.max()).to(scores.dtype)
+        found: Tensor = (race - race.max()).to(scores.dtype)
+        return found
 
 
 def shared_noise(
