@@ -91,7 +91,25 @@ def draw(data: dict[str, Any]) -> Figure:
     axes[0].set_ylabel("tokens per call")
     lines, names = axes[0].get_legend_handles_labels()
     canvas.legend(lines, names, loc="outside lower center", ncols=4, fontsize=8)
+    canvas.suptitle(_message(data["temperatures"][0]), x=0.01, ha="left", fontsize=11)
     return canvas
+
+
+def _message(table: dict[str, Any]) -> str:
+    """Say what a tree that knows the noise wins, and what keeping draft probabilities does."""
+    means = {row["name"]: row["mean"] for row in table["rows"] if row["nodes"] == NODES}
+    said = [
+        f"{means[name]:.2f} {words}"
+        for name, words in (
+            ("likeliest tree", "as the likeliest tree"),
+            ("tree on shared noise", "on shared noise"),
+            ("refined scores", "by refined scores, which keep draft probabilities"),
+        )
+        if name in means
+    ]
+    return f"Tokens per call of {NODES} verified nodes, T = {table['temperature']:g}: " + ", ".join(
+        said
+    )
 
 
 def _lines(panel: Axes, rows: list[tuple[float, dict[str, Any]]]) -> None:
