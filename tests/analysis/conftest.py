@@ -58,7 +58,7 @@ def refused(command: Callable[..., Ended]) -> Callable[..., str]:
     def run(*words: object) -> str:
         ended = command(*words)
         assert ended.code == 2, ended.out
-        assert ended.err.startswith("error: ") and "Traceback" not in ended.err
+        assert "\nerror: " in f"\n{ended.err}" and "Traceback" not in ended.err
         assert len(ended.err) < 1_000
         return ended.err
 

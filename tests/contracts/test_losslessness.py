@@ -614,7 +614,7 @@ BROKEN: dict[type[Decoder], list[tuple[Decoder, Decoder]]] = {  # (broken, what 
         (SelectedAsDrafted(2, 1), Multipath(2, 1)),
         (LowestRanked(2, 1), Multipath(2, 1)),
     ],
-    BlockKSeq: [(GammaOfOneMore(3, 2), BlockKSeq(3, 2))],
+    BlockKSeq: [(GammaOfOneMore(2, 2), BlockKSeq(2, 2))],
     RefinedScores: [
         (AnotherTemperature(2, 2), RefinedScores(2, 2)),
         (AnySequenceWins(2, 2), RefinedScores(2, 2)),
