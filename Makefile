@@ -26,10 +26,10 @@ public-model: $(STAMPS)/analysis ## a public target, SmolLM2-135M-Instruct
 	$(BIN)/python -m analysis fetch
 
 test: $(STAMPS)/test ## the whole suite; TESTS=tests/house a part
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "$(MARKED)" $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "$(MARKED)" $(TESTS)
 
 jobs: $(STAMPS)/test ## what stands beside the suite: the wheel, the site, its pages in a browser
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "job and not long" tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "job and not long" tests
 
 check: $(STAMPS)/test ## about a minute: lint, the documents, hand values of laws, verifiers and bounds
 	$(BIN)/ruff check .
@@ -37,7 +37,7 @@ check: $(STAMPS)/test ## about a minute: lint, the documents, hand values of law
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not long" -q $(CHECKED)
 
 test-long: $(STAMPS)/test ## and searches for new counterexamples
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --hypothesis-profile=search $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --hypothesis-profile=search $(TESTS)
 
 coverage: $(STAMPS)/test ## which lines the suite executes, in build/coverage; compiled kernels are not seen
 	$(BIN)/python -m coverage run --branch --source otm --data-file build/coverage.data -m pytest -q -m "not long and not job" tests --ignore tests/analysis

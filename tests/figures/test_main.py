@@ -22,8 +22,6 @@ from tests.paths import ROOT
 # 150 points are checked per run; each fails by chance with probability at most 1e-9 / 150.
 FALSE_ALARM = 1e-9 / 150
 
-pytestmark = pytest.mark.xdist_group("figures")  # built once, on one worker
-
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -19,7 +19,7 @@ from otm import __main__ as otm_command
 from tests.paths import ROOT
 
 # one wheel, on one worker
-pytestmark = [pytest.mark.xdist_group("installed"), pytest.mark.job(name="wheel")]
+pytestmark = pytest.mark.job(name="wheel")
 
 PROMPTS = ROOT / "analysis" / "pair" / "prompts.txt"
 

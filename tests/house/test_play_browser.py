@@ -20,8 +20,6 @@ import otm
 from tests.browser import DESKTOP, PHONE, opened, window
 from tests.paths import ROOT
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 PAGE = ROOT / "docs" / "play.html"
 VERIFIERS = {cls.title: cls for cls in otm.verifiers.VERIFIERS}
 PLAYED = ("optimal", "K-SEQ", "recursive rejection", "naive tree", "naive", "race", "list race")

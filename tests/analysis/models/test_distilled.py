@@ -16,7 +16,6 @@ from analysis.models.public import PUBLIC, public_folder  # noqa: E402
 from analysis.provenance import file_digest  # noqa: E402
 
 DRAFT = PUBLIC["smollm2"].draft
-pytestmark = pytest.mark.xdist_group("smollm2")  # 540 MB, on one worker
 
 
 @pytest.fixture(scope="module", autouse=True)

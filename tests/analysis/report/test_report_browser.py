@@ -33,8 +33,6 @@ from tests.analysis.report.synthetic_run import (
 )
 from tests.browser import DESKTOP, PHONE, until, window
 
-pytestmark = pytest.mark.xdist_group("browser")  # one browser for all of them
-
 CHARTS = {
     "chart-speed",
     "chart-acceptance",
