@@ -82,7 +82,8 @@ def opened(browser: Any, page: Path) -> Iterator[Any]:
         browser.get(page.as_uri())
         until(browser, "return document.documentElement.dataset.drawn === 'yes'")
         yield browser
-        assert browser.get_log("browser") == []
+        said = browser.get_log("browser")
+        assert said == [], said
     finally:
         browser.close()
         browser.switch_to.window(browser.window_handles[0])
