@@ -100,6 +100,7 @@ class SameTextAudit(SingleAudit):
         texts, tokens: how many the plain run holds.
         changes: of the log-odds at the positions with the same context, `(n,)`, by place.
         limit: the change that rounding explains, learnt from all of them; None if unknown.
+        tolerance: the limit, where it was given.
         safe: how many positions have a margin above the limit, and so cannot flip by rounding.
         expected: how many flips the measured noise makes of the margins, and its deviation.
         differences: where texts part for the first time.
@@ -112,6 +113,7 @@ class SameTextAudit(SingleAudit):
     tokens: int
     changes: _Floats
     limit: float | None
+    tolerance: float | None
     safe: int
     expected: tuple[float, float]
     differences: tuple[Place, ...]
@@ -131,6 +133,11 @@ class SameTextAudit(SingleAudit):
     @property
     def coverage(self) -> Coverage:
         """Two runs, and what they cannot show."""
+        taken = (
+            f"changes up to {_COARSE:g} at the first {_FIRST} positions, which teach rounding"
+            if self.tolerance is None
+            else f"changes up to the given tolerance of {self.tolerance:g}"
+        )
         return Coverage(
             instances=(self.name,),
             tokens=(self.tokens,),
@@ -140,7 +147,7 @@ class SameTextAudit(SingleAudit):
             false_alarm=self.errors.false_alarm,
             untested=(
                 "what follows the first difference of a text, but for its own choices",
-                f"changes up to {_COARSE:g} at the first {_FIRST} positions, which teach rounding",
+                taken,
             ),
         )
 
@@ -266,6 +273,7 @@ def same_text(
         tokens=sum(len(text.tokens) for text in runs[0]),
         changes=compared.changes,
         limit=compared.limit,
+        tolerance=tolerance,
         safe=sum(one.margin > (compared.limit or math.inf) for one in compared.positions),
         expected=expected,
         differences=tuple(compared.differences),

@@ -222,6 +222,7 @@ def test_by_hand() -> None:
     """The second list has moved by .1 to flip a margin of .05; a tolerance of that explains it."""
     assert audit.same_text([FEW], [FEW]).verdict == "identical"
     found = audit.same_text([FEW], [OTHER], tolerance=0.1001)
+    assert "changes up to the given tolerance of 0.1001" in found.coverage.untested
     assert found.verdict == "rounding"
     assert found.differences[0].change == pytest.approx(0.1)
     assert audit.same_text([FEW], [OTHER], tolerance=0.0999).verdict == "fault"
