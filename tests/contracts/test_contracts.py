@@ -61,6 +61,7 @@ def by_sequence(tokens: np.ndarray, values: np.ndarray) -> dict[tuple[int, ...],
     return dict(zip(map(tuple, tokens.tolist()), values.tolist(), strict=True))
 
 
+@functools.cache
 @st.composite
 def problems_for(draw: st.DrawFn, law: otm.Law) -> otm.Problem:
     """A problem on at most four tokens under this law, with every oddity of tests/strategies.py."""

@@ -87,7 +87,10 @@ def toy(index: int) -> tuple[Any, Any, list[Decoder], int]:
     return draft, target, decoders(size, index, rng), size.num_tokens
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize(
+    "block",
+    [pytest.param(block, marks=[pytest.mark.long] if block % 2 else []) for block in range(BLOCKS)],
+)
 def test_every_decoder_is_lossless(block: int) -> None:
     for index in range(block, MODELS, BLOCKS):
         draft, target, instances, num_tokens = toy(index)

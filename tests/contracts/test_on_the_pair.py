@@ -38,7 +38,7 @@ from otm.sequence import (
 from otm.trees import TreeShape
 from tests.contracts.alarms import alarms, power
 
-TEXTS = 1_600
+TEXTS = 1_000
 SHAPE = TreeShape([0, 0, 1, 1, 2])
 DECODERS: list[Decoder] = [
     SpeculativeSampling(2),
@@ -103,9 +103,9 @@ def test_the_check_has_power(models: tuple[MarkovModel, MarkovModel]) -> None:
         context=[1],
         length=2,
     )
-    assert power(law.sum(axis=1), sequence_law(target, [1], 2).sum(axis=1), TEXTS) > 1 - 1e-6
+    assert power(law.sum(axis=1), sequence_law(target, [1], 2).sum(axis=1), TEXTS) > 0.99
     late = (
         np.tile(sequence_law(target, [1], 1), (draft.num_tokens, 1))
         * sequence_law(target, [1], 1)[:, None]
     )
-    assert power(late.sum(axis=0), sequence_law(target, [1], 2).sum(axis=0), TEXTS) > 1 - 1e-6
+    assert power(late.sum(axis=0), sequence_law(target, [1], 2).sum(axis=0), TEXTS) > 0.99

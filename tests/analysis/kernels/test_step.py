@@ -202,7 +202,7 @@ def test_one_graph(name: str) -> None:
     """`torch.compile` finds no break, and the graph has the same answers."""
     kernel, shape = KERNELS[name]
     requests = Requests.random(shape, 40, 4, 5)
-    compiled = torch.compile(kernel, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(kernel, fullgraph=True, backend="eager")
     found, wanted = compiled(*requests.arguments), kernel(*requests.arguments)
     assert found.tokens.equal(wanted.tokens)
     assert found.nodes.equal(wanted.nodes)

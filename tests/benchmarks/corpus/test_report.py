@@ -14,7 +14,13 @@ from tests.paths import ROOT
 DOCUMENT = ROOT / "docs" / "audit.md"
 
 
-@pytest.mark.parametrize("number", range(len(BROKEN) + len(CONTROLS)))
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, marks=[pytest.mark.long] if number % 3 else [])
+        for number in range(len(BROKEN) + len(CONTROLS))
+    ],
+)
 def test_committed_table_is_current(number: int) -> None:
     """`python -m benchmarks.corpus --write docs/audit.md` writes it."""
     mutant = (*BROKEN, *CONTROLS)[number]
