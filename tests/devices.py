@@ -5,8 +5,10 @@ the CPU told to be one.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,10 +36,16 @@ def replaced(name: str, function: Callable[..., Any], home: Any = _arrays) -> It
     """Put another function in the place of one, wherever the library has imported it."""
     plain = getattr(home, name)
     with pytest.MonkeyPatch.context() as patch:
-        for module_name, module in list(sys.modules.items()):
-            if module_name.startswith("otm") and getattr(module, name, None) is plain:
+        for module in _library(len(sys.modules)):
+            if getattr(module, name, None) is plain:
                 patch.setattr(module, name, function)
         yield
+
+
+@functools.lru_cache(maxsize=1)
+def _library(num_modules: int) -> list[ModuleType]:
+    """Return the library's modules, as long as no other module is imported."""
+    return [module for name, module in list(sys.modules.items()) if name.startswith("otm")]
 
 
 def no_host() -> Any:
