@@ -3,9 +3,9 @@
 Positions of one prompt resemble each other, so they are not independent observations; prompts are.
 The interval of a mean is therefore clustered by prompt (`otm.statistics.ratio_of_means`). A run may
 have more prompts than memory should hold sums for. Beyond the number of clusters given here prompts
-share one, in the order of their numbers: unions of
-independent clusters are independent clusters, so the interval stays valid, and its width is
-estimated from fewer terms (relative error of the standard error about 1/√(2C)).
+share one, in the order of their numbers: unions of independent clusters are independent clusters,
+so the interval stays valid, and its width is estimated from fewer terms (relative error of the
+standard error about 1/√(2C)).
 """
 
 from __future__ import annotations

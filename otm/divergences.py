@@ -73,8 +73,7 @@ def kl_divergence(*, draft: object, target: object) -> Array:
         InvalidDistribution, ShapeMismatch: see `otm.Problem`.
 
     Cost: O(V). Accuracy: terms q log(q/p) − q + p ≥ 0 are summed, each with a relative error of
-        1e-14 (`divergence_term`), so the
-    result keeps its digits when p is close to q.
+        1e-14 (`divergence_term`), so the result keeps its digits when p is close to q.
     Reference: Kullback & Leibler 1951; what it bounds: ERSD [Kobus & Gündüz 2025], (6) to (8).
 
     >>> round(kl_divergence(draft=[0.5, 0.5], target=[0.75, 0.25]), 6)  # log 2 − H(1/4)
@@ -171,7 +170,7 @@ def divergence_term(q: Array, mass: Array) -> Array:
         An array of that shape.
 
     Cost: O(1) per entry. Accuracy: m − q is exact where m is near q, so a relative 1e-14 at worst,
-    however close the two are.
+        however close the two are.
 
     >>> import numpy as np
     >>> divergence_term(np.array([0.0, 0.5, 0.5]), np.array([0.25, 0.5, 0.0])).tolist()

@@ -67,8 +67,8 @@ def from_logits(
             none.
 
     Cost: O(V), O(V log V) with top-k or top-p. Accuracy: relative, (2 |log p| + ν + 24) u in a mass
-        p
-    (docs/theory.md, "Plain sums"); the largest logit is subtracted first, so nothing overflows.
+        p (docs/theory.md, "Plain sums"); the largest logit is subtracted first, so nothing
+        overflows.
 
     >>> from_logits([0.0, 0.0, -1000.0], top_k=2)
     array([0.5, 0.5, 0. ])

@@ -149,8 +149,7 @@ def check_problem(problem: object, *, gradients: bool = False) -> Problem:
     >>> check_problem(0.75)
     Traceback (most recent call last):
     otm.errors.InvalidParameter: A problem must be an otm.Problem; got 0.75. Build one from draft=,
-    target=, law=; it comes after
-    the verifier, where there is one.
+    target=, law=; it comes after the verifier, where there is one.
     """
     if isinstance(problem, Problem):
         if not gradients:
@@ -158,8 +157,7 @@ def check_problem(problem: object, *, gradients: bool = False) -> Problem:
         return problem
     raise InvalidParameter(
         f"A problem must be an otm.Problem; got {problem!r}. Build one from draft=, target=, law=; "
-        "it comes after the verifier, "
-        "where there is one."
+        "it comes after the verifier, where there is one."
     )
 
 
@@ -168,9 +166,8 @@ def refuse_gradients(problem: Problem, what: str) -> None:
     if tracks_gradient(problem.draft, problem.target):
         raise Unsupported(
             f"{what} passes no gradient on, and a tensor of this problem requires one. Call "
-            ".detach() on draft and target; laws "
-            "and verifiers whose `differentiable` is true pass gradients on through "
-            "otm.optimal_acceptance and otm.acceptance."
+            ".detach() on draft and target; laws and verifiers whose `differentiable` is true "
+            "pass gradients on through otm.optimal_acceptance and otm.acceptance."
         )
 
 

@@ -8,7 +8,7 @@ rows; exactly where the kernel takes its uniforms as an argument.
 vLLM (v1)::
 
     RejectionSampler.forward(metadata: SpecDecodeMetadata, draft_probs: Tensor | None,
-    target_logits: Tensor,
+                             target_logits: Tensor,
                              bonus_token_ids: Tensor, sampling_metadata: SamplingMetadata) -> Tensor
 
 with draft_probs and target_logits flattened over requests, `(num_tokens, vocab_size)`,
@@ -105,9 +105,8 @@ def from_logit_kernel(
         name, device, dtype: as for `from_probability_kernel`.
 
     Example for vLLM: build `SpecDecodeMetadata.make_dummy(draft_ids.tolist(), device)`, a
-        `SamplingMetadata` with your settings and
-    bonus_token_ids sampled from the last row; flatten the others to `(B·γ, V)`; return the
-    sampler's output ids.
+    `SamplingMetadata` with your settings, and bonus_token_ids sampled from the last row; flatten
+    the others to `(B·γ, V)`; return the sampler's output ids.
     """
     return from_probability_kernel(
         lambda p, x, q, generator: kernel(p.log(), x, q.log(), generator),

@@ -67,8 +67,8 @@ def chain_settings(draft: str, length: int) -> dict[str, Any]:
     """Return what engines are told to draft a chain, by engine.
 
     Reference: vLLM, docs/features/speculative_decoding; SGLang, --speculative-algorithm STANDALONE,
-    which counts the root; TensorRT-LLM, DraftTargetDecodingConfig in
-    tensorrt_llm/llmapi/llm_args.py; llama.cpp, common/arg.cpp.
+        which counts the root; TensorRT-LLM, DraftTargetDecodingConfig in
+        tensorrt_llm/llmapi/llm_args.py; llama.cpp, common/arg.cpp.
 
     >>> chain_settings("small", 3)["SGLang"].split(" --")[-1]
     'speculative-num-draft-tokens 4'
@@ -91,7 +91,7 @@ def likeliest_settings(draft: str, tree: LikeliestTree) -> str:
     """Return SGLang's options for a tree of the likeliest paths, of which it keeps 8 a level.
 
     Reference: SGLang, --speculative-eagle-topk and --speculative-num-draft-tokens, which counts the
-    root.
+        root.
 
     >>> likeliest_settings("small", LikeliestTree(12, 3)).split(" --", 2)[-1]
     'speculative-num-steps 3 --speculative-eagle-topk 8 --speculative-num-draft-tokens 13'

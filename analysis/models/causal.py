@@ -46,9 +46,8 @@ class CausalModel:
             `num_tokens` tokens.
 
     Accuracy: that of the model's dtype. The softmax runs in float64. Two ways to the same context
-        may differ by a rounding of
-    the logits, as they do in every cached implementation; `forget` at the start of a text makes the
-    text repeatable.
+        may differ by a rounding of the logits, as they do in every cached implementation; `forget`
+        at the start of a text makes the text repeatable.
 
     Reference: the tree mask is SpecInfer's (Miao et al. 2024, section 4).
     """

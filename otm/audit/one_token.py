@@ -302,9 +302,8 @@ def exact(candidate: object, problem: Problem, *, tolerance: float | None = None
         TooLarge: beyond four million draft sequences; of code that cannot be traced beyond 512.
 
     Cost: traced, two calls for each draft sequence and each box (k + V boxes for recursive
-        rejection); probed, some ten thousand.
-    At most some 20 seconds: the draft sequences that there is no time for, the least likely, count
-    as `error`.
+        rejection); probed, some ten thousand. At most some 20 seconds: the draft sequences that
+        there is no time for, the least likely, count as `error`.
     Accuracy: 2^-53 per box beside the candidate's own rounding; `error` otherwise.
     Reference: docs/theory.md, "Audits".
 

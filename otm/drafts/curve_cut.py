@@ -74,7 +74,7 @@ def curve_values(draft: Array, target: Array, sizes: Sequence[Containment]) -> A
     ...)` in float64.
 
     Cost: on long rows three passes (`otm.overlap.rows`), else one sort, two running sums and one
-    pass per size. Accuracy: that of the running sums, for every size.
+        pass per size. Accuracy: that of the running sums, for every size.
     """
     if tracks_gradient(draft, target):
         # α* = 1 + min_λ [H(λ) − λ + a function of λ], b's conjugate, so that at the minimum dα* =

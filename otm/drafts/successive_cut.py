@@ -75,7 +75,7 @@ def successive_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     host in NumPy and returned as the kind of array that came in.
 
     Cost: O(V·max(ks)·nodes) with some 50 to 300 nodes; on rows of more than 4,096 tokens one sort
-    and some 20 prefixes at O(V + heads·max(ks)·nodes) each. Accuracy: 1e-14 absolute.
+        and some 20 prefixes at O(V + heads·max(ks)·nodes) each. Accuracy: 1e-14 absolute.
     """
     xp = namespace(draft, target)
     p, q = (unit_rows(to_numpy(array)) for array in (draft, target))

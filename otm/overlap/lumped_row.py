@@ -108,7 +108,7 @@ class Steps:
         """Return the steps with these lumped ones replaced by their tokens in order.
 
         Cost: one pass over the row and the order of the tokens resolved so far, or a sort where
-        they are a quarter of the row.
+            they are a quarter of the row.
         """
         assert self._lumps is not None and self._lump is not None, "a sorted row has no lumps"
         before = np.setdiff1d(np.arange(self._lumps.steps.shape[1]), self._lump)

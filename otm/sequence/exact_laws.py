@@ -289,8 +289,8 @@ def divergence_by_position(
         InvalidParameter: if the shapes differ.
 
     Cost: O(L V^L). Accuracy: each entry is summed from non-negative terms
-        (`otm.divergences.divergence_term`), so none is
-    negative, and entries of 1e-19 keep their digits as far as the masses given have them.
+        (`otm.divergences.divergence_term`), so none is negative, and entries of 1e-19 keep their
+        digits as far as the masses given have them.
     Reference: the chain rule; mentored decoding's budget holds per position [Tran-Thien 2023].
 
     >>> import numpy as np

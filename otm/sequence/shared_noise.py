@@ -191,7 +191,7 @@ def winner_by_cells(target: Floats, row: NoiseRow) -> Floats:
     analytic.
 
     Accuracy: 1e-14. The chance that nothing has rung at t is at most n^V e^{−t}: beyond 42 + V log
-    n it is below rounding, and Gauss–Legendre with 24 nodes on panels of length 1 errs by less.
+        n it is below rounding, and Gauss–Legendre with 24 nodes on panels of length 1 errs by less.
     """
     assert row.cell is not None
     assert row.cells is not None

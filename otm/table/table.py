@@ -377,16 +377,15 @@ def acceptance_table(
             threads below 1.
 
     Cost: O(V log V + V·max(k)) per row: one sort and some 25 passes per k. Rows are worked on in
-        chunks, so extra memory is
-    bounded. On the host, where numba is installed (the extra `fast`), rows are worked on by
-    compiled loops over the tokens with mass, outside the interpreter's lock: a sort and four reads
-    for all k together, but for the tokens with k p above 1/16, and four arrays of V at most;
-    logarithms are taken there, whatever is given. Only the races (race_iid, list_race_rule_iid and
-    the Poisson bound) need the sort: without them a row is O(V + V max(k) of the likely tokens),
-    and half as long; without entropies, divergences and the gates that look at them (typical
-    acceptance, Fuzzy) two thirds of that. A machine's first call compiles the loops, some ten
-    seconds. A device is waited for once, at the gate, and once for each
-    logarithm that is given.
+        chunks, so extra memory is bounded. On the host, where numba is installed (the extra
+        `fast`), rows are worked on by compiled loops over the tokens with mass, outside the
+        interpreter's lock: a sort and four reads for all k together, but for the tokens with k p
+        above 1/16, and four arrays of V at most; logarithms are taken there, whatever is given.
+        Only the races (race_iid, list_race_rule_iid and the Poisson bound) need the sort: without
+        them a row is O(V + V max(k) of the likely tokens), and half as long; without entropies,
+        divergences and the gates that look at them (typical acceptance, Fuzzy) two thirds of that.
+        A machine's first call compiles the loops, some ten seconds. A device is waited for once, at
+        the gate, and once for each logarithm that is given.
     Accuracy: absolute, about 1e-13 at V = 128,256; a row's values do not depend on the rows beside
         it.
     Reference: the verifiers' own; one sort for all k: docs/theory.md, "The cut formula", "K-SEQ"

@@ -167,7 +167,7 @@ def probe(function: UniformFunction, num_uniforms: int) -> Prediction:
         Prediction, exact if no cell is narrower than 1/64 along an axis.
 
     Cost: about 64 · 12 calls for each axis and each cell of the axes before it, and 53 · 12 per
-    breakpoint.
+        breakpoint.
     """
     return Prediction(
         _cells_from(function, [], np.random.default_rng(_SEED).random((_PROBES, num_uniforms)))

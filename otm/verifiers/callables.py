@@ -129,7 +129,7 @@ class CallableVerifier(Verifier):
                 the end; `acceptance_interval` and `otm.estimate` answer then.
 
         Cost: a millisecond or more for each draft sequence that differs in what the function looks
-        at, once for a problem.
+            at, once for a problem.
         """
         rule = self.prepare(problem.single(purpose=f"The acceptance of {self!r}"))
         law, accepted = rule.accepted(by, MOST_SECONDS)

@@ -74,8 +74,8 @@ class KSeq(CurvedVerifier):
 
     Lossless. Law: IID(k). Cost: O(V), for γ* below 1,024 tokens O(V log V); a device is waited for
     once, and once more to check a γ that is given. Accuracy: γ* to a few units in the last place.
-    Gradients: at γ*, by the implicit function theorem (docs/theory.md, "Gradients").
-    Guarantee: at γ*, acceptance ≥ (1 − (1 − 1/k)^k) α* ≥ (1 − 1/e) α*.
+    Gradients: at γ*, by the implicit function theorem (docs/theory.md, "Gradients"). Guarantee: at
+        γ*, acceptance ≥ (1 − (1 − 1/k)^k) α* ≥ (1 − 1/e) α*.
     Reference: SpecTr, Algorithm 2, (5), (6), Theorem 2.
 
     >>> import otm
@@ -153,10 +153,10 @@ def gamma_star(problem: Problem) -> Array:
         Unsupported: for a law other than IID.
 
     Cost: O(V) from 1,024 tokens on, O(V log V) below, and some 80 steps on scalars; a device is
-        waited for once. Accuracy: a few
-    units in the last place times the root's condition number 1/(γ*|f′(γ*)|): near 1, but large
-    where p and q differ by hardly anything, or where H is flat around the root because nearly all
-    of q lies at ratios below it. Acceptances are accurate all the same.
+        waited for once. Accuracy: a few units in the last place times the root's condition number
+        1/(γ*|f′(γ*)|): near 1, but large where p and q differ by hardly anything, or where H is
+        flat around the root because nearly all of q lies at ratios below it. Acceptances are
+        accurate all the same.
     Reference: SpecTr, (6), Lemma 3.
 
     >>> import otm

@@ -65,8 +65,8 @@ class WithoutReplacementOptimal(Verifier):
         SolverFailure: on use, if 400 evaluations of s do not reach the tolerance.
 
     Cost: some 10 evaluations of s, each O((V + heads·k)·k·nodes²): 1 to 3 s for V = 4,096 and k = 4
-        on one core. A choice costs
-    O(k). Accuracy: the law within 1e-13, acceptance within `tolerance` of the optimum.
+        on one core. A choice costs O(k). Accuracy: the law within 1e-13, acceptance within
+        `tolerance` of the optimum.
     Reference: docs/theory.md, "The optimal verifier without replacement"; the decomposition: Khisti
         et al. 2025, Theorem 1.
 

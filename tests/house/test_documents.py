@@ -225,6 +225,16 @@ def test_docstrings_say_nothing_ritual() -> None:
         assert found is None, f"{path.relative_to(ROOT)}: {found[0]!r}"
 
 
+def test_sections_of_docstrings_keep_their_lines() -> None:
+    """A line that goes on with a section is indented, or the page shows it as another paragraph."""
+    lost = r"^(?:Cost|Accuracy|References?): .*\n(?:    .*\n)*(?![A-Z][a-z]+:|>>>)\S"
+    for path in (path for folder in ("otm", "analysis") for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                found = re.search(lost, ast.get_docstring(node) or "", re.MULTILINE)
+                assert found is None, f"{path.relative_to(ROOT)}, {node.name}: {found[0]!r}"
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_python_in_documents_parses_and_imports_what_exists(document: Path) -> None:
     """Examples that need an engine or a finished run are not run here; what they take from this

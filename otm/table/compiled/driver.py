@@ -85,8 +85,8 @@ def chunk_values(
         where an entry is negative. Where these are not what they should be the rest is meaningless.
 
     Cost: per row one read of a distribution, two of anything else; for values along the curve one
-    more of the tokens with mass, in groups; for the races, whose every term depends on a rank, a
-    sort and two. Memory: the order, and what is divided. Accuracy: as `otm.table.arrays`.
+        more of the tokens with mass, in groups; for the races, whose every term depends on a rank,
+        a sort and two. Memory: the order, and what is divided. Accuracy: as `otm.table.arrays`.
     """
     if p.shape != q.shape or p.dtype != q.dtype:  # compiled loops would read what lies beyond
         raise ShapeMismatch(

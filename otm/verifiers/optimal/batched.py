@@ -85,11 +85,10 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
         SolverFailure: if a row's score pieces fail a self-check; the message names the row.
 
     Cost: O(V) per row on the device, some fifteen passes and no sort; about 0.3 ms per row on the
-        host at 4,096 bins; 32 bytes
-    per bin and row travel. Rows go in four chunks, or in chunks of 2²⁴ entries if those are
-    smaller; a device is waited for once in each. Peak extra memory: below 4 times the input from
-    four rows on. Accuracy: output law and acceptance to 1e-12 of the rows as given; float32 as the
-    module's docstring derives.
+        host at 4,096 bins; 32 bytes per bin and row travel. Rows go in four chunks, or in chunks of
+        2²⁴ entries if those are smaller; a device is waited for once in each. Peak extra memory:
+        below 4 times the input from four rows on. Accuracy: output law and acceptance to 1e-12 of
+        the rows as given; float32 as the module's docstring derives.
     Reference: docs/theory.md, "The binned form".
 
     >>> import numpy as np
@@ -258,8 +257,7 @@ class BatchedOptimalRule:
             InvalidParameter: on a wrong shape or dtype, or tokens outside the vocabulary.
 
         Cost: O(k log pieces) per draw, and O(V) for each row in which a draw was rejected. A device
-            is waited for twice: to check
-        the tokens, and to learn which rows these are.
+            is waited for twice: to check the tokens, and to learn which rows these are.
         """
         tokens, flat, shape = self._flatten(drafts, uniforms, self.num_uniforms)
         xp = namespace(tokens)

@@ -369,8 +369,7 @@ def optimal_selection(steps: Steps, undrafted: float, size: Containment) -> tupl
         size: number of drafts, more than 1.
 
     Cost: one scan, twice or three times where steps are lumped. Accuracy: c and d solve their
-        equations to a few units in the last
-    place of sums.
+        equations to a few units in the last place of sums.
     """
     while True:
         found, hiding = _select(steps, undrafted, size)
@@ -672,8 +671,7 @@ def scores_of_tokens(
         SolverFailure: if the pieces fail a self-check.
 
     Cost: with numba, on long rows, two or three passes and the order of the tokens around the cut,
-        c and d; else one sort of the
-    tokens with p > 0 and some twenty passes over them.
+        c and d; else one sort of the tokens with p > 0 and some twenty passes over them.
     """
     summed = len(draft) if num_tokens is None else num_tokens
     if size.steepest == 1.0:

@@ -66,10 +66,9 @@ class Optimal(Verifier):
 
     Lossless. Laws: IID(k), any k; ThresholdRace(c). By rule and by membership agree without bins.
     Cost: `prepare` a scan of bins where numba is installed and V is large, less than an argsort of
-        the vocabulary; else one sort,
-    about three argsorts; and 5 µs per atom in plain Python: below a hundred atoms on language
-    models, at worst V (ratios that follow the curve r = k P^{k−1}). With bins O(V). Verification:
-    O(k log V), and one pass over V after a rejection.
+        the vocabulary; else one sort, about three argsorts; and 5 µs per atom in plain Python:
+        below a hundred atoms on language models, at worst V (ratios that follow the curve r = k
+        P^{k−1}). With bins O(V). Verification: O(k log V), and one pass over V after a rejection.
     Accuracy: acceptance and output law to rounding; measured by the rule's `scores.residuals`.
     Reference: docs/theory.md, "The optimal verifier at full vocabulary"; Khisti et al. 2025 for
         select-then-reject.
