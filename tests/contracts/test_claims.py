@@ -160,7 +160,28 @@ def test_greedy_multipath_on_equal_models() -> None:
         ).block_efficiency
         assert tokens == pytest.approx(1.5 + 0.5**count, abs=1e-14)
     assert "TV = 1/6" in PAGE
-    assert "TV = 7/130" in PAGE
+
+
+@pytest.mark.parametrize(("order", "distance"), [((0, 1, 2), (7, 130)), ((0, 2, 1), (7, 170))])
+def test_ties_of_greedy_multipath_err_by_their_order(
+    order: tuple[int, ...], distance: tuple[int, int]
+) -> None:
+    """Two drafts: the first that reaches 1 goes on, verified by the law of the last in an order."""
+    p = [Fraction(5, 10), Fraction(3, 10), Fraction(2, 10)]
+    q = [Fraction(4, 20), Fraction(7, 20), Fraction(9, 20)]
+    ratio = [min(Fraction(1), y / x) for x, y in zip(p, q, strict=True)]
+    assert sorted(range(3), key=ratio.__getitem__) == [0, 1, 2]  # a stable sort, as it reads there
+    true, law = [Fraction(0)] * 3, [Fraction(0)] * 3
+    for x in range(3):
+        for y in range(3):
+            true[max((x, y), key=ratio.__getitem__)] += p[x] * p[y]
+            law[max((x, y), key=order.index)] += p[x] * p[y]
+    kept = [mass * min(Fraction(1), y / s) for mass, y, s in zip(true, q, law, strict=True)]
+    rest = [max(Fraction(0), y - s) for y, s in zip(q, law, strict=True)]
+    output = [a + (1 - sum(kept)) * r / sum(rest) for a, r in zip(kept, rest, strict=True)]
+    found = sum(max(Fraction(0), a - b) for a, b in zip(output, q, strict=True))
+    assert found == Fraction(*distance)
+    assert f"{distance[0]}/{distance[1]}" in PAGE
 
 
 @dataclasses.dataclass(frozen=True)
