@@ -30,7 +30,7 @@ from otm.pmf import plain_reals
 Vector = NDArray[np.float64]
 
 _FARTHEST = 37.0  # Φ(−37) = 6e-300: ratios of masses stay finite
-MOST_SHIFT = 1e100
+_MOST_SHIFT = 1e100
 _HALVINGS = 80
 _HIGHEST_LEVEL = 709.0  # e to it is finite
 
@@ -74,9 +74,9 @@ class GaussianCurve(Curve):
 
     def __post_init__(self) -> None:
         shift = np.asarray(plain_reals(self.shift, "shift"), dtype=np.float64)
-        if not ((shift >= 0.0) & (shift <= MOST_SHIFT)).all():
+        if not ((shift >= 0.0) & (shift <= _MOST_SHIFT)).all():
             raise InvalidParameter(
-                f"shift must be a distance from 0 to {MOST_SHIFT:g} in standard deviations; got "
+                f"shift must be a distance from 0 to {_MOST_SHIFT:g} in standard deviations; got "
                 f"{self.shift!r}. Divide the difference of the means by the standard deviation."
             )
         object.__setattr__(self, "shift", shift)
@@ -185,7 +185,8 @@ class GaussianSteps(Steps):
         high, low = np.append(first, ends[:-1]), np.append(first, ends[1:])
         one = high - low <= _ONE_RATIO * high
         middle = np.clip(masses[1] / masses[0], low, high)
-        return cls(*masses, np.where(one, middle, high), np.where(one, middle, low), shift, edges)
+        p, q = masses
+        return cls(p, q, np.where(one, middle, high), np.where(one, middle, low), shift, edges)
 
     def resolve(self, which: NDArray[np.int64]) -> Self:
         """Return the steps with these cut into 16 each."""

@@ -144,7 +144,7 @@ def first_kept(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Try the drafts of each row in turn with probabilities `(rows, k)`."""
     kept = rng.random(keep.shape) < keep
-    return kept.argmax(axis=1), kept.any(axis=1)
+    return np.asarray(kept.argmax(axis=1)), np.asarray(kept.any(axis=1))
 
 
 @dataclasses.dataclass(frozen=True)

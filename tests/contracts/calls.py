@@ -454,7 +454,7 @@ CALLS: list[Call] = [
     (continuous.GaussianCurve, {"shift": 1.0}),
     (continuous.GaussianKSeq, {"num_drafts": 2}),
     (continuous.GaussianMixture, {"weights": [1.0], "means": [0.0], "scales": [1.0]}),
-    (continuous.GaussianOptimal, {"num_drafts": 2, "shift": 1.0}),
+    (continuous.GaussianOptimal, {"num_drafts": 2, "shifts": 1.0}),
     (continuous.GaussianReflection, {"num_drafts": 1}),
     (continuous.GaussianRejection, {"num_drafts": 2}),
     (
