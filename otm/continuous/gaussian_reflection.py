@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from otm.continuous.gaussian_curve import ratio
 from otm.continuous.gaussian_rule import Floats, GaussianRule, first_kept
 from otm.errors import InvalidParameter
+from otm.pmf import settle_counts
 
 
 @final
@@ -41,6 +42,7 @@ class GaussianReflection(GaussianRule):
     """
 
     def __post_init__(self) -> None:
+        settle_counts(self, num_drafts=1)
         if self.num_drafts != 1:
             raise InvalidParameter(
                 f"num_drafts must be 1 for a reflection; got {self.num_drafts!r}. Choose "

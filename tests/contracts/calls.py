@@ -458,6 +458,16 @@ CALLS: list[Call] = [
     (continuous.GaussianReflection, {"num_drafts": 1}),
     (continuous.GaussianRejection, {"num_drafts": 2}),
     (
+        continuous.GaussianKSeq(2).verify,
+        {
+            "drafts": np.zeros((2, 2)),
+            "draft_mean": np.zeros(2),
+            "target_mean": np.ones(2),
+            "scale": 1.0,
+            "rng": rng(),
+        },
+    ),
+    (
         continuous.acceptance,
         {
             "verifier": otm.KSeq(),
