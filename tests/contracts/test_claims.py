@@ -5,10 +5,12 @@ by the best step.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 import otm
 from otm.sequence import (
@@ -305,3 +307,52 @@ def test_the_divergence_of_cactus() -> None:
     law = otm.lossy.output_law(rule, problem)[: size // 2]
     assert float(law @ np.log(law * size)) == pytest.approx(np.log(2), abs=1e-9)
     assert otm.acceptance(rule, problem) == pytest.approx(1.0, abs=1e-12)
+
+
+def _ends_of_the_accepted_length(accuracy: list[float]) -> tuple[float, float]:
+    """Least and largest Σ_k Pr(first k right) over joint laws, by linear programs."""
+    right = np.array(list(itertools.product((0, 1), repeat=len(accuracy))))
+    length = np.cumprod(right, axis=1).sum(axis=1)
+    equal = {"A_eq": np.vstack([right.T, np.ones(len(right))]), "b_eq": [*accuracy, 1.0]}
+    return tuple(sign * linprog(sign * length, **equal).fun for sign in (1, -1))  # type: ignore[return-value]
+
+
+def test_accepted_length_is_no_function_of_accuracies() -> None:
+    assert _ends_of_the_accepted_length([0.5, 0.5]) == pytest.approx((0.5, 1.0), abs=1e-9)
+    assert "3/4; if they are right together, 1 draft" in PAGE
+    rng = np.random.default_rng(741)
+    for _ in range(5):
+        accuracy = rng.uniform(0.4, 1.0, size=4)
+        low = np.maximum(0.0, 1.0 - np.cumsum(1.0 - accuracy)).sum()
+        high = np.minimum.accumulate(accuracy).sum()
+        assert _ends_of_the_accepted_length(accuracy.tolist()) == pytest.approx(
+            (low, high), abs=1e-9
+        )
+        assert low <= np.cumprod(accuracy).sum() <= high
+
+
+def test_recursive_rejection_of_distinct_siblings_is_not_optimal() -> None:
+    problem = otm.Problem(
+        draft=[1 / 3] * 3, target=[0.0, 1 / 3, 2 / 3], law=otm.WithoutReplacement(2)
+    )
+    assert otm.acceptance(otm.RecursiveRejection(), problem) == pytest.approx(5 / 6, abs=1e-15)
+    assert otm.optimum(problem).lower == pytest.approx(1.0, abs=1e-9)
+    assert "it accepts 5/6" in PAGE
+
+
+def test_strict_and_probabilistic_rejection() -> None:
+    same = otm.Problem(draft=[0.25] * 4, target=[0.25] * 4, law=otm.IID(1))
+    found = [otm.acceptance(rule, same) for rule in (otm.Naive(), otm.Race(), otm.Maximal())]
+    assert found == pytest.approx([0.25, 1.0, 1.0], abs=1e-15)
+    sampled = otm.Problem(draft=[2 / 3, 1 / 3], target=[1.0, 0.0], law=otm.IID(1))
+    greedy = sampled.with_law(otm.TopK(1))
+    assert otm.acceptance(otm.Maximal(), sampled) == pytest.approx(2 / 3, abs=1e-15)
+    assert otm.acceptance(otm.Naive(), greedy) == otm.optimal_acceptance(greedy) == 1.0
+    rng = np.random.default_rng(35461)
+    for p, q in rng.dirichlet(np.ones(6), size=(20, 2)):
+        problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
+        independent, shared, rejection = (
+            otm.acceptance(rule, problem) for rule in (otm.Naive(), otm.Race(), otm.Maximal())
+        )
+        assert independent <= shared <= rejection <= 2 * shared
+    assert "p = (2/3, 1/3), q = (1, 0) has 1 and 2/3" in PAGE
