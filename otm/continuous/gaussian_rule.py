@@ -102,8 +102,10 @@ class GaussianRule(abc.ABC):
                 f"drafts must have the shape (..., {self.num_drafts}, n); got {points.shape}. "
                 "Stack the drafts of a row on the last axis but one."
             )
-        if not (deviation > 0).all():
-            raise InvalidParameter("scale must be positive; got one that is not. Pass deviations.")
+        if not ((deviation > 0) & np.isfinite(deviation)).all():
+            raise InvalidParameter(
+                f"scale must be positive and finite; got {scale!r}. Pass standard deviations."
+            )
         try:
             start, end, deviation = (np.broadcast_to(a, shape) for a in (start, end, deviation))
         except ValueError as error:

@@ -160,7 +160,7 @@ def test_what_does_not_fit_is_refused() -> None:
         rule.verify(np.zeros((3, 3)), **fitting)
     with pytest.raises(ShapeMismatch, match="must fit rows"):
         rule.verify(np.zeros((5, 2, 4)), **fitting)
-    with pytest.raises(InvalidParameter, match="scale must be positive"):
+    with pytest.raises(InvalidParameter, match="scale must be positive and finite"):
         rule.verify(np.zeros((2, 3)), scale=0.0, **fitting)
     with pytest.raises(InvalidParameter, match="must be 1 for a reflection"):
         GaussianReflection(2)
