@@ -304,7 +304,7 @@ def kseq_roots(draft: Array, target: Array, ks: Sequence[int]) -> Array:
 
 def roots_along(curve: Curve, ks: Sequence[int]) -> Array:
     """Return γ*_k and the slope and offset of the curve there, `(3, len(ks), ...)`."""
-    beyond, like = _question(ks, curve.total_target)
+    beyond, like = _question(ks, curve.total_target[...])  # no scalar
     return _roots_on(curve.piece(beyond, like=like), ks)
 
 
