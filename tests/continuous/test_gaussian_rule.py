@@ -128,27 +128,27 @@ def test_the_law_along_the_shift_of_drafts_in_turn(rule: InTurnRule) -> None:
 
 
 @pytest.mark.parametrize(("count", "shift"), [(2, 0.5), (4, 1.3), (16, 3.0)])
-def test_the_scores_of_drafts_are_uniform_and_have_their_levels(count: int, shift: float) -> None:
-    """Integrated over the draft's law, not taken from the plan's own sums."""
+def test_the_selected_draft_has_the_planned_law(count: int, shift: float) -> None:
+    """p(x) E[k F(U)^{k−1} | x], F the law of one draft's score as drafts have it, integrated over
+    the line and not taken from the plan's own sums.
+    """
     ((scores, found),) = GaussianOptimal(count, shift).plans
-    low, high = found.low, found.high
-    assert low < 1 < high
     # between the points where a level passes an atom everything is smooth
     with np.errstate(invalid="ignore"):
-        kinks = np.log(np.append(scores.level, high)) / shift + shift / 2
+        kinks = np.log(np.append(scores.level, found.high)) / shift + shift / 2
     ends = np.unique(np.append(np.linspace(-9, 12, 400), kinks[np.isfinite(kinks)]))
     nodes, weights = np.polynomial.legendre.leggauss(8)
     half = 0.5 * np.diff(ends)[:, None]
     x = (0.5 * (ends[1:] + ends[:-1])[:, None] + half * nodes).ravel()
     weight = (half * weights).ravel() * stats.norm.pdf(x)
     ratio = np.exp(shift * (x - shift / 2))
-    levels = np.clip(ratio, low, high)
-    assert (weight * levels).sum() == pytest.approx(1.0, abs=1e-12)
-    assert (weight * abs(scores.mean(levels) - levels)).sum() <= 1e-11
-    places = np.append(0.0, np.sort(1.0 - scores.gap)[1:])
-    mixture = weight @ scores.below(np.maximum(levels, scores.level[1]))
-    np.testing.assert_allclose(mixture[-len(places) :], places, atol=1e-8)
-    # and what is accepted of the selected draft's law is the optimum
+    levels = np.clip(ratio, found.low, found.high)
+    below = scores.below(np.maximum(levels, scores.level[1]))
+    mixed = weight @ below
+    rise = np.diff(mixed)
+    won = np.divide(np.diff(mixed**count), rise, out=np.zeros_like(rise), where=rise > 0)
+    assert (weight * abs(np.diff(below, axis=1) @ won - levels)).sum() <= 1e-12
+    # and what is accepted of it is the optimum
     best = optimal_acceptance(GaussianCurve(shift), otm.IID(count))
     assert (weight * np.minimum(levels, ratio)).sum() == pytest.approx(float(best), abs=1e-12)
 
