@@ -23,7 +23,7 @@ import torch
 import otm
 from benchmarks.core import language_like
 from benchmarks.timing import medians
-from otm.overlap.lumped_row import Steps
+from otm.overlap.lumped_row import RowSteps
 from otm.table.arrays import LOGARITHMIC, RACES
 from otm.table.table import Wanted
 
@@ -243,6 +243,6 @@ def _sorted(function: Callable[[], object]) -> object:
     """Ask with the bins left out."""
     with (
         mock.patch("otm.overlap.rows.compiled", lambda _: None),
-        mock.patch.object(Steps, "of", Steps.sorted),
+        mock.patch.object(RowSteps, "of", RowSteps.sorted),
     ):
         return function()

@@ -27,6 +27,7 @@ it, and is loaded when it is asked for:
 
 ===================  ==========================================================================
 ``otm.bounds``       bounds on acceptances, direction in the name
+``otm.continuous``   Gaussians and other densities: the same curve, and verifiers of their drafts
 ``otm.divergences``  distances between a draft and a target
 ``otm.lossy``        frontiers of acceptance against distance, and what lossy schemes do
 ``otm.losses``       what acceptance is lost to: vocabulary, filters, ranking, rounding …

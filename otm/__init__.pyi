@@ -3,6 +3,7 @@
 from otm import (
     audit as audit,
     bounds as bounds,
+    continuous as continuous,
     divergences as divergences,
     drafts as drafts,
     engines as engines,

@@ -2,6 +2,6 @@
 drafts is asked of.
 """
 
-from otm.overlap.curve import OverlapCurve, Piece, overlap_at
+from otm.overlap.curve import Curve, OverlapCurve, Piece, overlap_at
 
-__all__ = ["OverlapCurve", "Piece", "overlap_at"]
+__all__ = ["Curve", "OverlapCurve", "Piece", "overlap_at"]

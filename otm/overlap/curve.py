@@ -33,6 +33,7 @@ mass, and ratio 0; ties keep the order of their tokens.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -161,8 +162,36 @@ class Piece:
     offset: Array
 
 
+class Curve(abc.ABC):
+    """What K-SEQ, recursive rejection and H itself ask of two laws, finite or not."""
+
+    @property
+    @abc.abstractmethod
+    def total_target(self) -> Array:
+        """Q(Ω) as it is summed here, `(...)`: 1 up to rounding."""
+
+    @abc.abstractmethod
+    def at(self, level: Array | float) -> Array:
+        """Return H(t) at one level of each row `(...)`, or at several `(n, ...)`."""
+
+    @abc.abstractmethod
+    def piece(self, beyond: Callable[[Array, Array, Array], Array], *, like: Array) -> Piece:
+        """Return the linear piece on which a condition ends that holds from some level up.
+
+        Args:
+            beyond: `beyond(level, slope, offset)` of arrays `(m, n, ...)`: whether the level lies
+                beyond the place that is looked for. H(level) = slope·level + offset. It must hold
+                for ∞ if for any level, and fail below a level where it fails; what it says at level
+                ∞ must not depend on H, which is no number there if slope = 0.
+            like: an array `(n, ...)`, n questions for each row: the shape of the answer.
+
+        Returns:
+            Piece of arrays `(n, ...)`.
+        """
+
+
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class OverlapCurve:
+class OverlapCurve(Curve):
     """The tokens of each row in descending order of q/p, with running sums from both ends.
 
     Args:
@@ -232,17 +261,7 @@ class OverlapCurve:
         return total(self.target)
 
     def piece(self, beyond: Callable[[Array, Array, Array], Array], *, like: Array) -> Piece:
-        """Return the linear piece on which a condition ends that holds from some level up.
-
-        Args:
-            beyond: `beyond(level, slope, offset)` of arrays `(m, n, ...)`: whether the level, the
-                ratio of a token, lies beyond the place that is looked for. H(level) = slope·level +
-                offset. It must hold for ∞ if for any level, and fail below a level where it fails;
-                what it says at level ∞ must not depend on H, which is no number there if slope = 0.
-            like: an array `(n, ...)`, n questions for each row: the shape of the answer.
-
-        Returns:
-            Piece of arrays `(n, ...)`.
+        """Return the piece between two ratios of tokens.
 
         Cost: log₁₆ V rounds on arrays of 15·n·rows elements.
         """

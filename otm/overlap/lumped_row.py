@@ -1,12 +1,13 @@
 """One row of the overlap curve in steps: single tokens in order where a question needs them, groups
 of tokens elsewhere.
 
-A scan along the curve asks at every token and needs few of the answers. `Steps` is a row's tokens
-in descending order of q/p in which neighbours may be lumped together: a step is one token, or
-several of which only the masses are known and two ratios between which they lie. The curve is exact
-at the ends of steps whatever they hold, so a scan runs over steps as it would over tokens; where it
-finds that a step may hide what it looks for, it has that step resolved (`Steps.resolve`) and goes
-on. A row that was sorted has one token a step and nothing to resolve: the same scans serve both.
+A scan along the curve asks at every token and needs few of the answers. `RowSteps` is a row's
+tokens in descending order of q/p in which neighbours may be lumped together: a step is one token,
+or several of which only the masses are known and two ratios between which they lie. The curve is
+exact at the ends of steps whatever they hold, so a scan runs over steps as it would over tokens;
+where it finds that a step may hide what it looks for, it has that step resolved (`Steps.resolve`)
+and goes on. A row that was sorted has one token a step and nothing to resolve: the same scans serve
+both.
 
 Where numba is installed, long rows start as the bins of `otm.overlap.compiled`, a few hundred
 steps for 100,000 tokens.
@@ -14,9 +15,10 @@ steps for 100,000 tokens.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,61 +35,18 @@ Vector = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Steps:
-    """A row's tokens in descending order of q/p, some of them lumped together.
+class Steps(abc.ABC):
+    """Two laws in steps of descending q/p: of tokens, or of the points of a line.
 
     Attributes:
         draft, target: masses P and Q of each step, `(n,)`.
-        high, low: between these lie its tokens' ratios, `(n,)`, non-increasing; equal for a single
-            token.
-
-    >>> import numpy as np
-    >>> steps = Steps.of(np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6]))
-    >>> steps.above_target.round(12).tolist(), steps.high.round(12).tolist()
-    ([0.6, 0.9, 1.0], [3.0, 1.0, 0.2])
+        high, low: between these lie its ratios, `(n,)`, non-increasing; equal where there is one.
     """
 
     draft: Vector
     target: Vector
     high: Vector
     low: Vector
-    _row: tuple[Vector, Vector]
-    _lumps: Lumps | None = None  # of the row, where it was put into bins
-    _lump: NDArray[np.int64] | None = None  # of each step, −1 for a token
-
-    @classmethod
-    def of(cls, draft: Vector, target: Vector) -> Steps:
-        """Lump the tokens of a row `(V,)` into bins, or sort them where numba is missing or the row
-        is short.
-        """
-        engine = compiled("otm.overlap.compiled") if len(draft) >= SHORTEST_BINNED else None
-        if engine is None:
-            return cls.sorted(draft, target)
-        p, q = (np.ascontiguousarray(a, dtype=np.float64) for a in (draft, target))
-        return cls._in_lumps(engine.Lumps(p, q), p, q, np.empty(0, dtype=np.int64))
-
-    @classmethod
-    def sorted(cls, draft: Vector, target: Vector) -> Steps:
-        """Sort the tokens: every step is one of them."""
-        curve = OverlapCurve.of(draft, target)
-        return cls(
-            curve.in_order(draft), curve.in_order(target), curve.ratio, curve.ratio, (draft, target)
-        )
-
-    @classmethod
-    def _in_lumps(cls, lumps: Lumps, p: Vector, q: Vector, resolved: NDArray[np.int64]) -> Steps:
-        """Replace some lumps of a row by their tokens; sort it where these are too many."""
-        found = lumps.in_order(resolved)
-        if found is None:
-            return cls.sorted(p, q)
-        tokens, count = found
-        is_resolved = np.isin(np.arange(len(count)), resolved)
-        lump = np.repeat(np.arange(len(count)), np.where(is_resolved, count, 1))
-        single = is_resolved[lump]
-        draft, target, high, low = lumps.steps[:, lump]
-        draft[single], target[single] = p[tokens], q[tokens]
-        high[single] = low[single] = ratios(draft[single], target[single])
-        return cls(draft, target, high, low, (p, q), lumps, np.where(single, -1, lump))
 
     @functools.cached_property
     def above_draft(self) -> Vector:
@@ -104,7 +63,60 @@ class Steps:
         """Which steps may hold several ratios, `(n,)`."""
         return np.asarray(self.low < self.high)
 
-    def resolve(self, which: NDArray[np.int64]) -> Steps:
+    @abc.abstractmethod
+    def resolve(self, which: NDArray[np.int64]) -> Self:
+        """Return the steps with these lumped ones replaced by finer ones."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowSteps(Steps):
+    """A row's tokens in descending order of q/p, some of them lumped together.
+
+    >>> import numpy as np
+    >>> steps = RowSteps.of(np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6]))
+    >>> steps.above_target.round(12).tolist(), steps.high.round(12).tolist()
+    ([0.6, 0.9, 1.0], [3.0, 1.0, 0.2])
+    """
+
+    _row: tuple[Vector, Vector]
+    _lumps: Lumps | None = None  # of the row, where it was put into bins
+    _lump: NDArray[np.int64] | None = None  # of each step, −1 for a token
+
+    @classmethod
+    def of(cls, draft: Vector, target: Vector) -> Self:
+        """Lump the tokens of a row `(V,)` into bins, or sort them where numba is missing or the row
+        is short.
+        """
+        engine = compiled("otm.overlap.compiled") if len(draft) >= SHORTEST_BINNED else None
+        if engine is None:
+            return cls.sorted(draft, target)
+        p, q = (np.ascontiguousarray(a, dtype=np.float64) for a in (draft, target))
+        return cls._in_lumps(engine.Lumps(p, q), p, q, np.empty(0, dtype=np.int64))
+
+    @classmethod
+    def sorted(cls, draft: Vector, target: Vector) -> Self:
+        """Sort the tokens: every step is one of them."""
+        curve = OverlapCurve.of(draft, target)
+        return cls(
+            curve.in_order(draft), curve.in_order(target), curve.ratio, curve.ratio, (draft, target)
+        )
+
+    @classmethod
+    def _in_lumps(cls, lumps: Lumps, p: Vector, q: Vector, resolved: NDArray[np.int64]) -> Self:
+        """Replace some lumps of a row by their tokens; sort it where these are too many."""
+        found = lumps.in_order(resolved)
+        if found is None:
+            return cls.sorted(p, q)
+        tokens, count = found
+        is_resolved = np.isin(np.arange(len(count)), resolved)
+        lump = np.repeat(np.arange(len(count)), np.where(is_resolved, count, 1))
+        single = is_resolved[lump]
+        draft, target, high, low = lumps.steps[:, lump]
+        draft[single], target[single] = p[tokens], q[tokens]
+        high[single] = low[single] = ratios(draft[single], target[single])
+        return cls(draft, target, high, low, (p, q), lumps, np.where(single, -1, lump))
+
+    def resolve(self, which: NDArray[np.int64]) -> Self:
         """Return the steps with these lumped ones replaced by their tokens in order.
 
         Cost: one pass over the row and the order of the tokens resolved so far, or a sort where

@@ -41,7 +41,7 @@ from otm._arrays import (
 )
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
-from otm.overlap import OverlapCurve, Piece, arrays
+from otm.overlap import Curve, Piece, arrays
 from otm.overlap.curve import BISECTIONS, NEWTON_STEPS, SETTLED
 from otm.overlap.gradient import attach_curve_gradient, height_and_slope
 from otm.overlap.rows import dispatch_by_length
@@ -276,9 +276,9 @@ def _require_lossless(gamma: float, problem: Problem, ks: Sequence[int]) -> None
             )
 
 
-def kseq_on_curve(curve: OverlapCurve, ks: Sequence[int]) -> Array:
+def kseq_on_curve(curve: Curve, ks: Sequence[int]) -> Array:
     """Return the acceptance at γ* for each k, `(len(ks), ...)`."""
-    return _acceptance_at_root(_roots_along(curve, ks), ks)
+    return _acceptance_at_root(roots_along(curve, ks), ks)
 
 
 def kseq_roots(draft: Array, target: Array, ks: Sequence[int]) -> Array:
@@ -298,12 +298,13 @@ def kseq_roots(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     def flat(roots: Array) -> Array:
         return namespace(roots).reshape(roots, (3 * len(ks), *tuple(roots.shape[2:])))
 
-    found = dispatch_by_length(in_bins, lambda curve: flat(_roots_along(curve, ks)), draft, target)
+    found = dispatch_by_length(in_bins, lambda curve: flat(roots_along(curve, ks)), draft, target)
     return namespace(found).reshape(found, (3, len(ks), *tuple(found.shape[1:])))
 
 
-def _roots_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
-    beyond, like = _question(ks, curve.ratio[..., 0])
+def roots_along(curve: Curve, ks: Sequence[int]) -> Array:
+    """Return γ*_k and the slope and offset of the curve there, `(3, len(ks), ...)`."""
+    beyond, like = _question(ks, curve.total_target[...])  # no scalar
     return _roots_on(curve.piece(beyond, like=like), ks)
 
 

@@ -21,6 +21,7 @@ from benchmarks.corpus import trees as broken_trees
 from otm import (
     audit,
     bounds,
+    continuous,
     divergences,
     engines,
     examples,
@@ -91,6 +92,7 @@ RACE = PROBLEM.with_law(otm.ThresholdRace(2))
 DISTINCT = PROBLEM.with_law(otm.WithoutReplacement(2))
 TOP = partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25])
 PAIR = partial.PartialPair(draft=TOP, target=TOP, num_tokens=8)
+MIXTURE = continuous.GaussianMixture([1.0], [0.0], [1.0])
 SHAPE = trees.TreeShape([0, 0, 1])
 VECTOR = [0.5, 0.25]
 CHOSEN = {
@@ -449,6 +451,38 @@ CALLS: list[Call] = [
     (lossy.kl_frontier, {"problem": PROBLEM, "kl": 0.1}),
     (lossy.kl_frontier_program, {"problem": PROBLEM, "kl": 0.1}),
     (lossy.tv_frontier, {"problem": PROBLEM, "tv": 0.1}),
+    (continuous.GaussianCurve, {"shift": 1.0}),
+    (continuous.GaussianKSeq, {"num_drafts": 2}),
+    (continuous.GaussianMixture, {"weights": [1.0], "means": [0.0], "scales": [1.0]}),
+    (continuous.GaussianOptimal, {"num_drafts": 2, "shifts": 1.0}),
+    (continuous.GaussianReflection, {"num_drafts": 1}),
+    (continuous.GaussianRejection, {"num_drafts": 2}),
+    (
+        continuous.GaussianKSeq(2).verify,
+        {
+            "drafts": np.zeros((2, 2)),
+            "draft_mean": np.zeros(2),
+            "target_mean": np.ones(2),
+            "scale": 1.0,
+            "rng": rng(),
+        },
+    ),
+    (
+        continuous.acceptance,
+        {
+            "verifier": otm.KSeq(),
+            "curve": continuous.GaussianCurve(1.0),
+            "law": otm.IID(2),
+        },
+    ),
+    (
+        continuous.enclosure,
+        {"draft": MIXTURE, "target": MIXTURE, "law": otm.IID(2), "cells": 9},
+    ),
+    (
+        continuous.optimal_acceptance,
+        {"curve": continuous.GaussianCurve(1.0), "law": otm.IID(2)},
+    ),
     (overlap.overlap_at, {"draft": np.asarray(P), "target": np.asarray(Q), "level": 1.0}),
     (
         partial.TopTokens,

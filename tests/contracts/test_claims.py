@@ -5,10 +5,12 @@ by the best step.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 import otm
 from otm.sequence import (
@@ -160,7 +162,28 @@ def test_greedy_multipath_on_equal_models() -> None:
         ).block_efficiency
         assert tokens == pytest.approx(1.5 + 0.5**count, abs=1e-14)
     assert "TV = 1/6" in PAGE
-    assert "TV = 7/130" in PAGE
+
+
+@pytest.mark.parametrize(("order", "distance"), [((0, 1, 2), (7, 130)), ((0, 2, 1), (7, 170))])
+def test_ties_of_greedy_multipath_err_by_their_order(
+    order: tuple[int, ...], distance: tuple[int, int]
+) -> None:
+    """Two drafts: the first that reaches 1 goes on, verified by the law of the last in an order."""
+    p = [Fraction(5, 10), Fraction(3, 10), Fraction(2, 10)]
+    q = [Fraction(4, 20), Fraction(7, 20), Fraction(9, 20)]
+    ratio = [min(Fraction(1), y / x) for x, y in zip(p, q, strict=True)]
+    assert sorted(range(3), key=ratio.__getitem__) == [0, 1, 2]  # a stable sort, as it reads there
+    true, law = [Fraction(0)] * 3, [Fraction(0)] * 3
+    for x in range(3):
+        for y in range(3):
+            true[max((x, y), key=ratio.__getitem__)] += p[x] * p[y]
+            law[max((x, y), key=order.index)] += p[x] * p[y]
+    kept = [mass * min(Fraction(1), y / s) for mass, y, s in zip(true, q, law, strict=True)]
+    rest = [max(Fraction(0), y - s) for y, s in zip(q, law, strict=True)]
+    output = [a + (1 - sum(kept)) * r / sum(rest) for a, r in zip(kept, rest, strict=True)]
+    found = sum(max(Fraction(0), a - b) for a, b in zip(output, q, strict=True))
+    assert found == Fraction(*distance)
+    assert f"{distance[0]}/{distance[1]}" in PAGE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,3 +307,52 @@ def test_the_divergence_of_cactus() -> None:
     law = otm.lossy.output_law(rule, problem)[: size // 2]
     assert float(law @ np.log(law * size)) == pytest.approx(np.log(2), abs=1e-9)
     assert otm.acceptance(rule, problem) == pytest.approx(1.0, abs=1e-12)
+
+
+def _ends_of_the_accepted_length(accuracy: list[float]) -> tuple[float, float]:
+    """Least and largest Σ_k Pr(first k right) over joint laws, by linear programs."""
+    right = np.array(list(itertools.product((0, 1), repeat=len(accuracy))))
+    length = np.cumprod(right, axis=1).sum(axis=1)
+    equal = {"A_eq": np.vstack([right.T, np.ones(len(right))]), "b_eq": [*accuracy, 1.0]}
+    return tuple(sign * linprog(sign * length, **equal).fun for sign in (1, -1))  # type: ignore[return-value]
+
+
+def test_accepted_length_is_no_function_of_accuracies() -> None:
+    assert _ends_of_the_accepted_length([0.5, 0.5]) == pytest.approx((0.5, 1.0), abs=1e-9)
+    assert "3/4; if they are right together, 1 draft" in PAGE
+    rng = np.random.default_rng(741)
+    for _ in range(5):
+        accuracy = rng.uniform(0.4, 1.0, size=4)
+        low = np.maximum(0.0, 1.0 - np.cumsum(1.0 - accuracy)).sum()
+        high = np.minimum.accumulate(accuracy).sum()
+        assert _ends_of_the_accepted_length(accuracy.tolist()) == pytest.approx(
+            (low, high), abs=1e-9
+        )
+        assert low <= np.cumprod(accuracy).sum() <= high
+
+
+def test_recursive_rejection_of_distinct_siblings_is_not_optimal() -> None:
+    problem = otm.Problem(
+        draft=[1 / 3] * 3, target=[0.0, 1 / 3, 2 / 3], law=otm.WithoutReplacement(2)
+    )
+    assert otm.acceptance(otm.RecursiveRejection(), problem) == pytest.approx(5 / 6, abs=1e-15)
+    assert otm.optimum(problem).lower == pytest.approx(1.0, abs=1e-9)
+    assert "it accepts 5/6" in PAGE
+
+
+def test_strict_and_probabilistic_rejection() -> None:
+    same = otm.Problem(draft=[0.25] * 4, target=[0.25] * 4, law=otm.IID(1))
+    found = [otm.acceptance(rule, same) for rule in (otm.Naive(), otm.Race(), otm.Maximal())]
+    assert found == pytest.approx([0.25, 1.0, 1.0], abs=1e-15)
+    sampled = otm.Problem(draft=[2 / 3, 1 / 3], target=[1.0, 0.0], law=otm.IID(1))
+    greedy = sampled.with_law(otm.TopK(1))
+    assert otm.acceptance(otm.Maximal(), sampled) == pytest.approx(2 / 3, abs=1e-15)
+    assert otm.acceptance(otm.Naive(), greedy) == otm.optimal_acceptance(greedy) == 1.0
+    rng = np.random.default_rng(35461)
+    for p, q in rng.dirichlet(np.ones(6), size=(20, 2)):
+        problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
+        independent, shared, rejection = (
+            otm.acceptance(rule, problem) for rule in (otm.Naive(), otm.Race(), otm.Maximal())
+        )
+        assert independent <= shared <= rejection <= 2 * shared
+    assert "p = (2/3, 1/3), q = (1, 0) has 1 and 2/3" in PAGE

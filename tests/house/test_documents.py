@@ -254,3 +254,10 @@ def test_python_in_documents_parses_and_imports_what_exists(document: Path) -> N
                     assert hasattr(module, alias.name), (
                         f"{document.name}: {node.module} has no {alias.name}"
                     )
+
+
+def test_the_references_are_in_alphabetical_order() -> None:
+    theory = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- ([\w-]+)", theory.partition("## References")[2], re.MULTILINE)
+    assert len(listed) > 50
+    assert listed == sorted(listed, key=str.casefold)

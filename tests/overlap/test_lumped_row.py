@@ -9,7 +9,7 @@ import pytest
 
 import otm
 from otm.overlap.curve import Containment, overlap_at, ratios
-from otm.overlap.lumped_row import Steps
+from otm.overlap.lumped_row import RowSteps
 from otm.verifiers.optimal import scores
 from tests.overlap.instances import problems
 from tests.tolerance import rounding
@@ -34,7 +34,7 @@ def test_the_curve_is_exact_at_the_ends_of_steps() -> None:
         p, q = p[live], q[live]
         if len(p) < 1024:
             continue
-        steps = Steps.of(p, q)
+        steps = RowSteps.of(p, q)
         assert steps.lumped.any(), name
         for level, above, beyond in list(
             zip(steps.low, steps.above_draft, steps.above_target, strict=True)
@@ -48,7 +48,7 @@ def test_the_curve_is_exact_at_the_ends_of_steps() -> None:
 
 def test_a_resolved_step_is_its_tokens_in_order() -> None:
     for name, p, q in rows(20_000, 2):
-        steps = Steps.of(p[p > 0], q[p > 0])
+        steps = RowSteps.of(p[p > 0], q[p > 0])
         if name == "one token" or not steps.lumped.any():
             continue
         which = np.flatnonzero(steps.lumped)[[0, -1]]
@@ -76,7 +76,7 @@ def test_the_optimal_law_from_bins_is_that_of_the_sort(
             size = law.contained
             found = scores.scores_of_tokens(p, q, size)
             with monkeypatch.context() as patch:
-                patch.setattr(Steps, "of", Steps.sorted)
+                patch.setattr(RowSteps, "of", RowSteps.sorted)
                 wanted = scores.scores_of_tokens(p, q, size)
             close = rounding(width, size.k)
             assert found.gain == pytest.approx(wanted.gain, abs=close), (name, law)
@@ -111,7 +111,7 @@ def test_a_cut_inside_a_bin_is_found_by_its_bound(monkeypatch: pytest.MonkeyPatc
     for seed in range(3):
         p, q = plateau(np.random.default_rng(seed))
         best = otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(2)))
-        steps, found = scores.optimal_selection(Steps.of(p, q), 0.0, two)
+        steps, found = scores.optimal_selection(RowSteps.of(p, q), 0.0, two)
         assert 1 - found.gain == pytest.approx(best, abs=rounding(3320, 2))
         assert len(steps.draft) == 302
         with monkeypatch.context() as patch:
@@ -119,13 +119,13 @@ def test_a_cut_inside_a_bin_is_found_by_its_bound(monkeypatch: pytest.MonkeyPatc
                 scores, "_may_hide_the_cut", lambda steps, _: np.zeros(len(steps.draft), dtype=bool)
             )
             missed += (
-                abs(1 - scores.optimal_selection(Steps.of(p, q), 0.0, two)[1].gain - best) > 1e-8
+                abs(1 - scores.optimal_selection(RowSteps.of(p, q), 0.0, two)[1].gain - best) > 1e-8
             )
     assert missed
 
 
 def test_short_rows_and_hosts_without_numba_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
     p, q = (otm.normalise(a) for a in few_bins(3000, np.random.default_rng(0)))
-    assert not Steps.of(p[:1000], q[:1000]).lumped.any()
+    assert not RowSteps.of(p[:1000], q[:1000]).lumped.any()
     monkeypatch.setattr("otm.overlap.lumped_row.compiled", lambda _: None)
-    assert not Steps.of(p, q).lumped.any()
+    assert not RowSteps.of(p, q).lumped.any()

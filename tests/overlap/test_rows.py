@@ -49,7 +49,7 @@ def test_every_way_has_the_values_of_the_sorted_curve(way: str, width: int) -> N
         problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
         curve = OverlapCurve.of(p[None], q[None])
         best, accepted = optimum_on_curve(curve, SIZES)[:, 0], kseq.kseq_on_curve(curve, KS)[:, 0]
-        gammas = kseq._roots_along(curve, KS)[0, :, 0]
+        gammas = kseq.roots_along(curve, KS)[0, :, 0]
         with by(way):
             values, levels = curve_values_and_levels(p, q, SIZES)
             found = otm.acceptance_curve(otm.KSeq(), problem, k=KS)

@@ -97,7 +97,7 @@ from otm._arrays import (
 )
 from otm.errors import SolverFailure
 from otm.overlap.curve import NEGLIGIBLE, Containment, containments, ratios
-from otm.overlap.lumped_row import Steps
+from otm.overlap.lumped_row import RowSteps, Steps
 from otm.verifiers.optimal.score_pieces import score_pieces
 
 Vector = NDArray[np.float64]
@@ -684,13 +684,25 @@ def scores_of_tokens(
         live = np.flatnonzero(draft)
         undrafted += float(target[draft == 0].sum())
         p, q = draft[live], target[live]
-    steps = Steps.of(p, q)
+    scores, chosen = scores_of_steps(RowSteps.of(p, q), undrafted, size, summed)
+    return TokenScores(scores, chosen.low, chosen.high, chosen.gain, draft, target)
+
+
+def scores_of_steps(
+    steps: Steps, undrafted: float, size: Containment, summed: int
+) -> tuple[Scores, Selection]:
+    """Build the optimal scores of steps, which are resolved where it matters; size is more than 1.
+
+    Args:
+        steps: of supp p.
+        undrafted: target mass off supp p.
+        size: number of drafts.
+        summed: how many masses were summed for the steps.
+    """
     while True:
         steps, chosen = optimal_selection(steps, undrafted, size)
         nodes, cut = Nodes.of(steps, chosen)
         at, hiding = choose_atoms(nodes, cut, size)
         if not len(hiding):
-            break
+            return build_scores(nodes, at, size, summed), chosen
         steps = steps.resolve(hiding)
-    scores = build_scores(nodes, at, size, summed)
-    return TokenScores(scores, chosen.low, chosen.high, chosen.gain, draft, target)

@@ -12,7 +12,7 @@ import pytest
 import otm
 from otm import IID, Optimal, Problem
 from otm.overlap.curve import Containment
-from otm.overlap.lumped_row import Steps
+from otm.overlap.lumped_row import RowSteps
 from otm.verbs import run
 from otm.verifiers.optimal import scores
 from otm.verifiers.optimal.verifier import OptimalRule
@@ -153,5 +153,5 @@ def test_a_cut_inside_a_bin_of_little_mass_is_found(
     assert otm.optimal_acceptance(problem) == pytest.approx(best, abs=1e-13)
     assert otm.prepare(Optimal(), problem).lower == pytest.approx(best, abs=1e-13)
     # The scores would be put right by a wrong cut's neighbours; the cut itself is right already.
-    selection = scores.optimal_selection(Steps.of(p, q), 0.0, Containment(k=2))[1]
+    selection = scores.optimal_selection(RowSteps.of(p, q), 0.0, Containment(k=2))[1]
     assert 1 - selection.gain == pytest.approx(best, abs=1e-13)
