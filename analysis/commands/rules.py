@@ -140,6 +140,8 @@ def rules(
             )
         observed(known, length)  # refused before models are loaded
     logged = [] if written is None else read_texts(written)
+    if written is not None and not logged:
+        raise AnalysisError(f"The texts must be one at least; {written} holds none. Log some.")
     show("models: loading")
     pair = load_source(models, two_tokenizers=True)
     if logged:

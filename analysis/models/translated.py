@@ -57,10 +57,14 @@ class SharedTokens:
 
     def logits(self, contexts: Sequence[Sequence[int]]) -> torch.Tensor:
         """Return the logits `(n, V)` after contexts of the target, −∞ off the shared tokens."""
-        asked = [tuple(self.own(self.tokenizer.decode(list(one)))["input_ids"]) for one in contexts]
+        texts = [
+            self.tokenizer.decode(list(one), clean_up_tokenization_spaces=False) for one in contexts
+        ]
+        start = self.tokenizer.bos_token or ""  # the draft's tokenizer writes its own
+        asked = [tuple(self.own(text.removeprefix(start))["input_ids"]) for text in texts]
         place = {context: number for number, context in enumerate(dict.fromkeys(asked))}
         rows = self.draft.logits(list(place))[[place[context] for context in asked]]
-        found = rows.new_full((len(asked), self.num_tokens), -torch.inf)
+        found: torch.Tensor = rows.new_full((len(asked), self.num_tokens), -torch.inf)
         found[:, self.pairs[1]] = rows[:, self.pairs[0]]
         return found
 

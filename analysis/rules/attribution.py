@@ -145,14 +145,13 @@ def predicted(survivals: Survivals, walks: Sequence[Sequence[Walk]]) -> Predicti
         survivals: of the rules.
         walks: of all rules along each text.
     """
-    rules, length = survivals.mean.shape
     luck = []
     for rule, mean in enumerate(survivals.mean):
         mine = [row[rule] for row in walks]
         moments = np.mean([text_moments(walk, mean) for walk in mine], axis=0)
         luck.append(moments / np.mean([walk.steps for walk in mine]))
-    freedom = np.tile([survivals.texts - 1.0, survivals.clusters - 1.0], (rules, 1))
-    slack = np.zeros((rules, length))
+    freedom = np.tile([survivals.texts - 1.0, survivals.clusters - 1.0], (len(luck), 1))
+    slack = np.zeros_like(survivals.mean)
     return Prediction(survivals.mean, survivals.blocks, np.array(luck), slack, freedom)
 
 
@@ -167,7 +166,15 @@ def predicted_given(walks: Sequence[Sequence[Walk]], sampled: Sequence[bool]) ->
         walks: of all rules along each text, to its end.
         sampled: which rules' walks have luck of their own, which is taken from their spread over
             texts.
+
+    Raises:
+        AnalysisError: of a single text.
     """
+    if len(walks) < 2:
+        raise AnalysisError(
+            "A record is held against two texts or more, whose spread says what trees on noise may "
+            f"do; got {len(walks)}. Log more of them."
+        )
     given = [[Walk(one.visits, one.reached, one.reached[1:]) for one in row] for row in walks]
     spread = Survivals.of(given, range(len(given)))
     errors, luck, slack = spread.blocks, [], []

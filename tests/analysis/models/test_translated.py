@@ -25,13 +25,15 @@ from tests.analysis.rules.toys import Toy, toy_reader
 class Words:
     """A tokenizer of a list of texts, the longest that fits first; the last where none does."""
 
+    bos_token = None
+
     def __init__(self, *words: str, end: int | None = None) -> None:
         self.words, self.eos_token_id = words, end
 
     def get_vocab(self) -> dict[str, int]:
         return {word: number for number, word in enumerate(self.words)}
 
-    def decode(self, tokens: list[int]) -> str:
+    def decode(self, tokens: list[int], **options: bool) -> str:
         return "".join(self.words[token] for token in tokens).replace("▁", " ").replace("Ġ", " ")
 
     def __call__(self, text: str) -> dict[str, list[int]]:

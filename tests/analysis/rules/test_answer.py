@@ -15,6 +15,7 @@ from analysis.advise.walk import Walk
 from analysis.errors import AnalysisError
 from analysis.models.processing import Setting
 from analysis.rules.answer import RulesRead, as_json, attribute, place_of, read_rules
+from analysis.rules.attribution import predicted_given
 from analysis.rules.rules import BLOCK, Sizes
 from analysis.rules.screen import screen
 from otm.commands.printing import WIDTH
@@ -142,6 +143,8 @@ def test_a_record_of_written_texts_and_another_draft_beside() -> None:
     assert same.gain_beside(block).value == pytest.approx(0.0, abs=1e-12)  # type: ignore[union-attr]
     with pytest.raises(AnalysisError, match="must be of the texts; it has"):
         attribute(read_rules(reader, prompts, written=written[:2], show=show.append), record)
+    with pytest.raises(AnalysisError, match="two texts or more"):
+        predicted_given(found.walks[:1], [False] * len(found.rules))
     reader.target.processing = otm.Processing(top_k=1)
     with pytest.raises(AnalysisError, match="it never writes token"):
         read_rules(reader, prompts, written=[[0, *range(12)]], show=show.append)
@@ -167,5 +170,7 @@ def test_the_command_on_the_shipped_pair(
     # of one draft block verification is rejection
     assert found["block"] == pytest.approx(found["rejection"], abs=1e-12)
     assert "--rule and --fail-below" in refused("rules", "--rule", "block")
+    (tmp_path / "none.jsonl").write_text("[]\n", encoding="utf-8")
+    assert "holds none" in refused("rules", "--written", tmp_path / "none.jsonl")
     other = command("rules", *asked, "--rule", "b", "--fail-below", 1)
     assert other.code == 2 and "A rule must be one of" in other.err

@@ -165,7 +165,9 @@ def test_a_record_of_given_texts_is_told_by_far_fewer_steps() -> None:
 
 @pytest.mark.long
 def test_of_given_texts_in_99_of_100_records() -> None:
-    for name, found in attributed_of_given_texts(100, {*COINCIDE, "block"}, texts=600).items():
+    """Texts of 32 tokens end often, and what is beyond an end may have counted: .06 of a token."""
+    near = {*COINCIDE, "match-noise", "block"}
+    for name, found in attributed_of_given_texts(100, near, texts=300).items():
         assert found >= 96, name
 
 
