@@ -110,7 +110,7 @@ def test_a_record_names_the_rule_and_what_it_loses(read: RulesRead) -> None:
 
 def test_a_record_of_written_texts_and_another_draft_beside() -> None:
     """Texts that an engine wrote with argmax drafts; beside them the draft itself, and another."""
-    sizes = dataclasses.replace(SIZES, num_tokens=24, texts=6)
+    sizes = dataclasses.replace(SIZES, num_tokens=14, texts=6)
     reader = toy_reader(sizes, setting=Setting(FILTERED, FILTERED))
     prompts = [[number % 3] for number in range(6)]
     written, counts = [], np.zeros(3, dtype=int)

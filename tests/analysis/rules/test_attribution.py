@@ -250,12 +250,12 @@ def test_survivals_are_paired_and_clustered_by_prompt() -> None:
 
 
 def test_intervals_cover_what_they_are_of() -> None:
-    """Of tokens per call and of paired leads, in 400 draws of 16 prompts out of 40."""
+    """Of tokens per call and of paired leads, in 200 draws of 16 prompts out of 40."""
     rng = np.random.default_rng(8)
     bank = sampled_walks(40, rng)
     whole, covered = Survivals.of(bank, range(40)), np.zeros(2, dtype=int)
     match, block = NAMES.index("match-argmax"), NAMES.index("block")
-    for _ in range(400):
+    for _ in range(200):
         found = Survivals.of([bank[i] for i in rng.integers(40, size=16)], range(16))
         for kind, (one, exact) in enumerate(
             (
@@ -264,8 +264,8 @@ def test_intervals_cover_what_they_are_of() -> None:
             )
         ):
             covered[kind] += one.low <= exact.value <= one.high
-    # 95 % of 400 is 380, with a standard error of 4.4; a ratio of few prompts is covered less
-    assert (covered >= 360).all() and (covered <= 396).all(), covered
+    # 95 % of 200 is 190, with a standard error of 3.1; a ratio of few prompts is covered less
+    assert (covered >= 176).all() and (covered <= 199).all(), covered
 
 
 def test_certain_rules_have_no_luck() -> None:
