@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from pathlib import Path
@@ -26,6 +27,24 @@ def rules(
     record: Annotated[
         Path | None,
         typer.Option(help="What the engine counted, as `otm plan` reads it: which rule is it?"),
+    ] = None,
+    written: Annotated[
+        Path | None,
+        typer.Option(
+            help="The texts that were written while --record was counted, in a form of "
+            "otm.audit.text_log: rules are held against these very texts, and told apart by far "
+            "fewer steps."
+        ),
+    ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            help="Another draft model, or the same in --beside-dtype: the difference on the same "
+            "texts."
+        ),
+    ] = None,
+    beside_dtype: Annotated[
+        str | None, typer.Option(help="The other draft's weights; those of --dtype without.")
     ] = None,
     rule: Annotated[
         str | None, typer.Option(help="The rule that --fail-below looks at, by name.")
@@ -92,9 +111,11 @@ def rules(
 
     Example: rules --draft my-draft --target my-model --prompts prompts.txt --record counters.txt
     """
+    from otm.audit.text_log import read_texts
     from otm.engines import read_acceptance
 
     from ..models.causal import pair_models
+    from ..models.forced import numbers_of
     from ..models.pair import end_of_text
     from ..models.prompts import encoded_prompts
     from ..models.source import load_source
@@ -112,22 +133,37 @@ def rules(
     if length is None:
         length = 4 if known is None else known.length or known.measured or 4
     if known is not None:
-        if texts < FEWEST_TEXTS:
+        if texts < FEWEST_TEXTS and written is None:
             raise AnalysisError(
                 f"A record is compared with {FEWEST_TEXTS} texts or more, whose spread says how "
                 f"sure the prediction is; got {texts}. Pass --texts {FEWEST_TEXTS}."
             )
         observed(known, length)  # refused before models are loaded
-    sizes = Sizes(length, nodes, sequences, num_tokens, texts, seed)
+    logged = [] if written is None else read_texts(written)
+    if written is not None and not logged:
+        raise AnalysisError(f"The texts must be one at least; {written} holds none. Log some.")
     show("models: loading")
-    pair = load_source(models)
-    encode = pair.encode_chat if chat_template else pair.encode
-    tokens = encoded_prompts(prompts, encode, field=field, limit=limit, most=prompt_tokens)
+    pair = load_source(models, two_tokenizers=True)
+    if logged:
+        numbered = [numbers_of(pair, text) for text in logged]
+        tokens, own = ([list(one) for one in side] for side in zip(*numbered, strict=True))
+        num_tokens = max(map(len, own))
+    else:
+        encode, own = pair.encode_chat if chat_template else pair.encode, []
+        tokens = encoded_prompts(prompts, encode, field=field, limit=limit, most=prompt_tokens)
+    sizes = Sizes(length, nodes, sequences, num_tokens, len(own) or texts, seed)
     draft, target = pair_models(pair, setting)
     reader = Reader(draft, target, setting=setting, sizes=sizes, eos=end_of_text(pair))
     if rule is not None:
         answer.place_of(reader.rules, rule)  # refused before the texts are read
-    read = answer.read_rules(reader, tokens, show=show)
+    other = None
+    if beside or beside_dtype:
+        source = dataclasses.replace(
+            models, draft=beside or models.draft, dtype=beside_dtype or models.dtype
+        )
+        second, _ = pair_models(load_source(source, two_tokenizers=True), setting)
+        other = Reader(second, target, setting=setting, sizes=sizes, eos=reader.eos)
+    read = answer.read_rules(reader, tokens, written=own, beside=other, show=show)
     told = None
     if known is not None:
         show(f"record: {known.form}")

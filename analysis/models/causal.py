@@ -16,6 +16,7 @@ import otm
 from ..errors import AnalysisError
 from .pair import Pair, to_numpy
 from .processing import AS_THEY_ARE, Setting
+from .translated import SharedTokens
 from .tree_check import choose_evaluator, longest_context
 from .trie import Context
 
@@ -125,13 +126,14 @@ class CausalModel:
         )
 
 
-def pair_models(pair: Pair, setting: Setting = AS_THEY_ARE) -> tuple[CausalModel, CausalModel]:
-    """Return a pair's draft and target as language models."""
-    draft, target = (
-        CausalModel(model, pair.num_tokens, pair.device, processing)
-        for model, processing in zip((pair.draft, pair.target), setting, strict=True)
-    )
-    return draft, target
+def pair_models(pair: Pair, setting: Setting = AS_THEY_ARE) -> tuple[Any, CausalModel]:
+    """Return a pair's draft and target as language models on the target's tokens."""
+    target = CausalModel(pair.target, pair.num_tokens, pair.device, setting.target)
+    if pair.draft_tokenizer is None:
+        return CausalModel(pair.draft, pair.num_tokens, pair.device, setting.draft), target
+    size = pair.draft.get_output_embeddings().weight.shape[0]
+    own = CausalModel(pair.draft, size, pair.device, setting.draft)
+    return SharedTokens(own, pair.draft_tokenizer, pair.tokenizer, pair.num_tokens), target
 
 
 def _check_model(model: Any, device: str) -> None:

@@ -25,22 +25,33 @@ def forced_text(pair: Pair, text: LoggedText) -> LoggedText:
         text: with its prompt, as a text or as tokens, and the numbers of its tokens.
 
     Raises:
-        AnalysisError: if it has no prompt, or no numbers of the target's tokens.
+        AnalysisError: as `numbers_of`.
 
     Cost: one pass over prompt and text.
     """
-    prompt = pair.encode(text.prompt) if isinstance(text.prompt, str) else text.prompt
-    row = [*(prompt or ()), *text.tokens]
-    if not prompt or not all(type(x) is int and 0 <= x < pair.num_tokens for x in row):
-        raise AnalysisError(
-            "A text is scored after its prompt, by the numbers of its tokens below "
-            f"{pair.num_tokens}; this one has the prompt {text.prompt!r:.40} and the tokens "
-            f"{text.tokens!r:.60}. Log prompt_token_ids and token ids."
-        )
+    prompt, tokens = numbers_of(pair, text)
+    row = [*prompt, *tokens]
     logits = pair.target(torch.tensor([row], device=pair.device), use_cache=False).logits
     places = logits[0, len(prompt) - 1 : -1, : pair.num_tokens].double()
     values, names = torch.log_softmax(places, dim=-1).topk(_LIKELIEST)
     top = [
         dict(zip(*one, strict=True)) for one in zip(names.tolist(), values.tolist(), strict=True)
     ]
-    return LoggedText(text.tokens, tuple(top), list(prompt), text.finish, forced=True)
+    return LoggedText(text.tokens, tuple(top), prompt, text.finish, forced=True)
+
+
+def numbers_of(pair: Pair, text: LoggedText) -> tuple[list[int], list[int]]:
+    """Return the numbers of the tokens of a text's prompt, and its own.
+
+    Raises:
+        AnalysisError: if it has no prompt, or no numbers of the target's tokens.
+    """
+    prompt = pair.encode(text.prompt) if isinstance(text.prompt, str) else text.prompt
+    row = [*(prompt or ()), *text.tokens]
+    if not prompt or not all(type(x) is int and 0 <= x < pair.num_tokens for x in row):
+        raise AnalysisError(
+            "A text is read after its prompt, by the numbers of its tokens below "
+            f"{pair.num_tokens}; this one has the prompt {text.prompt!r:.40} and the tokens "
+            f"{text.tokens!r:.60}. Log prompt_token_ids and token ids."
+        )
+    return row[: len(prompt)], row[len(prompt) :]

@@ -32,14 +32,15 @@ _PATIENCE = 4.0
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pair:
-    """Two causal language models over one tokenizer.
+    """Two causal language models, mostly over one tokenizer.
 
     Attributes:
         draft, target: models in evaluation mode on `device`.
-        tokenizer: the shared tokenizer.
+        tokenizer: the target's, and mostly shared.
         num_tokens: V, the tokens that both models score; embedding rows beyond it (padding) are cut
             off in both.
         notes: what a reader of the results should know, such as rows that were cut.
+        draft_tokenizer: the draft's own, if it is another; its logits are of its own tokens then.
     """
 
     draft: Any
@@ -48,6 +49,7 @@ class Pair:
     device: str
     num_tokens: int
     notes: tuple[str, ...] = ()
+    draft_tokenizer: Any = None
 
     @property
     def device_name(self) -> str:
@@ -122,8 +124,9 @@ def load_pair(
     trust_remote_code: bool = False,
     dtype: torch.dtype = torch.float32,
     device_map: str | None = None,
+    two_tokenizers: bool = False,
 ) -> Pair:
-    """Load two causal language models that share a tokenizer; the shipped pair by default.
+    """Load two causal language models; the shipped pair by default.
 
     Args:
         draft, target: hub names, local folders in Hugging Face format, or short names of public
@@ -134,6 +137,7 @@ def load_pair(
         device_map: how accelerate spreads each model over several devices ("auto", "balanced",
             ...), instead of `device`. Inputs go to the device of the target's embedding, and
             accelerate carries them on and the logits back.
+        two_tokenizers: let the draft have a tokenizer of its own.
 
     Raises:
         AnalysisError: if a model is missing or has no safetensors weights, needs remote code, the
@@ -151,7 +155,9 @@ def load_pair(
     for side, name in zip(SIDES[-len(own) :], own, strict=True):
         _check_folder(side, name)
     tokenizers = [_load(AutoTokenizer, name, "tokenizer", trust_remote_code) for name in own]
-    _require_same_tokenizer(tokenizers[0], tokenizers[-1], names)
+    other = two_tokenizers and tokenizers[0].get_vocab() != tokenizers[-1].get_vocab()
+    if not other:
+        _require_same_tokenizer(tokenizers[0], tokenizers[-1], names)
     models = [
         _load(
             AutoModelForCausalLM,
@@ -172,7 +178,7 @@ def load_pair(
         place = str(models[1].get_input_embeddings().weight.device)
     heads = [model.get_output_embeddings() for model in models]
     sizes = [int(getattr(head, "num_tokens", head.weight.shape[0])) for head in heads]
-    num_tokens = min(sizes)
+    num_tokens = sizes[1] if other else min(sizes)
     known = len(tokenizers[-1])
     if num_tokens < known:
         raise AnalysisError(
@@ -181,7 +187,7 @@ def load_pair(
             "Choose models with complete output layers."
         )
     notes: tuple[str, ...] = ()
-    if sizes[0] != sizes[1]:
+    if sizes[0] != sizes[1] and not other:
         notes = (
             f"output rows {num_tokens}..{max(sizes) - 1} exist in one model only (padding) and "
             "were cut off before softmax",
@@ -193,6 +199,7 @@ def load_pair(
         device=place,
         num_tokens=num_tokens,
         notes=notes,
+        draft_tokenizer=tokenizers[0] if other else None,
     )
 
 
@@ -376,5 +383,6 @@ def _require_same_tokenizer(draft: Any, target: Any, names: tuple[str, str]) -> 
         f"{len(left)} tokens, "
         f"{names[1]} has {len(right)}, and {len(differing)} differ (for example {example!r:.80}: "
         f"{left.get(example)} against "
-        f"{right.get(example)}). Choose two models of one family."
+        f"{right.get(example)}). Choose two models of one family, or ask `rules`, which takes any "
+        "two."
     )

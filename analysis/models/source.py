@@ -32,8 +32,8 @@ class PairSource:
 
 
 @functools.lru_cache(maxsize=1)
-def load_source(source: PairSource) -> Any:
-    """Return the pair, loaded once per process."""
+def load_source(source: PairSource, *, two_tokenizers: bool = False) -> Any:
+    """Return the pair, loaded once per process; with tokenizers that differ only if asked."""
     import torch
 
     from .pair import load_pair
@@ -51,6 +51,7 @@ def load_source(source: PairSource) -> Any:
         device_map=source.device_map,
         dtype=kinds[source.dtype],
         trust_remote_code=source.trust_remote_code,
+        two_tokenizers=two_tokenizers,
     )
 
 

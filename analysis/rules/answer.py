@@ -16,7 +16,7 @@ from ..advise.walk import Walk
 from ..errors import AnalysisError
 from ..files import json_values
 from ..statistics import Floats
-from .attribution import ERROR, Observed, observed, own_luck, p_values
+from .attribution import ERROR, Observed, observed, p_values, predicted, predicted_given
 from .rules import BLOCK, Passage, Reader, Rule
 from .survivals import Survivals
 
@@ -37,6 +37,8 @@ class RulesRead:
         prompts: the prompt of each text.
         survivals: of the rules, on the average.
         passages: the first texts.
+        written: how many tokens an engine wrote that the texts are of; 0 for sampled ones.
+        beside: of the rules, and after them of the same rules with another draft; None without one.
     """
 
     reader: Reader
@@ -44,6 +46,8 @@ class RulesRead:
     prompts: list[int]
     survivals: Survivals
     passages: list[Passage]
+    written: int = 0
+    beside: Survivals | None = None
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -55,6 +59,16 @@ class RulesRead:
         """Rules by falling tokens per call."""
         found: list[int] = np.argsort(-self.survivals.mean.sum(axis=1), kind="stable").tolist()
         return found
+
+    def gain_beside(self, rule: int) -> Estimate | None:
+        """Return how many tokens per call the other draft yields more, on the same texts."""
+        return None if self.beside is None else self.beside.lead(len(self.rules) + rule, rule)
+
+    @property
+    def vocabulary_loss(self) -> float:
+        """Mass of the target on tokens that the draft does not know, on the average."""
+        found = [(one.text.target * np.isneginf(one.logits)).sum(axis=1) for one in self.passages]
+        return float(np.concatenate(found).mean())
 
     @property
     def rounding_bias(self) -> float:
@@ -79,27 +93,42 @@ def place_of(rules: Sequence[Rule], name: str) -> int:
 
 
 def read_rules(
-    reader: Reader, prompts: Sequence[Sequence[int]], *, show: Callable[[str], object]
+    reader: Reader,
+    prompts: Sequence[Sequence[int]],
+    *,
+    written: Sequence[Sequence[int]] = (),
+    beside: Reader | None = None,
+    show: Callable[[str], object],
 ) -> RulesRead:
     """Read texts of the prompts in turns.
 
     Args:
         reader: of two models.
         prompts: their tokens.
+        written: an engine's own continuations, one of each prompt, instead of sampled ones.
+        beside: of another draft, which the same texts are read with as well.
         show: is told how far it is, a few times.
 
     Raises:
         AnalysisError: if no prompt leaves room for a text.
     """
-    walks, owners, passages = [], [], list[Passage]()
-    wanted, held = reader.sizes.texts, 0
+    walks, owners, passages, others = [], [], list[Passage](), []
+    wanted, held = len(written) or reader.sizes.texts, 0
     for number in range(wanted):
         if number * 4 // wanted > (number - 1) * 4 // wanted:
             show(f"texts: {number} of {wanted} read by {len(reader.rules)} rules")
-        if (found := reader.read(prompts, number)) is None:
+        owner = prompts.index(prompts[number % len(prompts)])  # the first that is the same
+        text = (
+            reader.given(prompts[owner], written[number])
+            if written
+            else reader.sample(prompts, number)
+        )
+        if text is None:
             continue
-        passage, row = found
+        passage, row = reader.read(text, owner, number)
         walks.append(row)
+        if beside is not None:
+            others.append((*row, *beside.read(text, owner, number)[1]))
         owners.append(passage.prompt)
         held += passage.logits.size
         if held <= _KEPT or len(passages) < LEAST_TEXTS:
@@ -109,7 +138,15 @@ def read_rules(
             "No prompt leaves room for a text within the models' positions. Cut them with "
             "--prompt-tokens."
         )
-    return RulesRead(reader, walks, owners, Survivals.of(walks, owners), passages)
+    return RulesRead(
+        reader,
+        walks,
+        owners,
+        Survivals.of(walks, owners),
+        passages,
+        written=sum(map(len, written)),
+        beside=Survivals.of(others, owners) if others else None,
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -138,9 +175,26 @@ def attribute(read: RulesRead, record: AcceptanceRecord) -> Attribution:
     Args:
         read: the rules.
         record: of the same number of drafts in a row.
+
+    Raises:
+        AnalysisError: if it cannot be of the texts that were read, and these are said to be its.
     """
-    seen = observed(record, read.reader.sizes.length)
-    found = p_values(seen, read.survivals, own_luck(read.survivals, read.walks))
+    length = read.reader.sizes.length
+    seen = observed(record, length)
+    if read.written:
+        tokens = seen.steps * record.mean
+        # each end of a text is worth a step at most
+        if abs(tokens - read.written) > (length + 1) * len(read.walks):
+            raise AnalysisError(
+                f"The record must be of the texts; it has {tokens:,.0f} tokens, the "
+                f"{len(read.walks)} texts {read.written:,}. Pass what was counted while just "
+                "these were written."
+            )
+        seen = dataclasses.replace(seen, covariance=None, requests=0)
+        prediction = predicted_given(read.walks, [rule.sampled for rule in read.rules])
+    else:
+        prediction = predicted(read.survivals, read.walks)
+    found = p_values(seen, prediction)
     order = np.argsort(-found, kind="stable").tolist()
     consistent = tuple(rule for rule in order if found[rule] >= ERROR)
     lost = {}
@@ -161,6 +215,7 @@ def as_json(read: RulesRead, told: Attribution | None) -> dict[str, Any]:
             **dataclasses.asdict(read.rules[rule]),
             "tokens_per_call": json_values(survivals.tokens(rule)),
             "survival": survivals.mean[rule].tolist(),
+            "gain_beside": json_values(read.gain_beside(rule)),
             "p_value": None if told is None else float(told.p_values[rule]),
         }
         for rule in read.order
@@ -175,6 +230,7 @@ def as_json(read: RulesRead, told: Attribution | None) -> dict[str, Any]:
         "rules": rows,
         "optimal_for_one_sequence": BLOCK,
         "rounding_bias": read.rounding_bias,
+        "vocabulary_loss": read.vocabulary_loss,
     }
     if told is not None:
         answer["record"] = {

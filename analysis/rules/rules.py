@@ -27,6 +27,7 @@ from ..advise.noise_trees import noise_given, noise_law, noise_scale
 from ..advise.sampled_texts import SampledText, sample_text
 from ..advise.walk import Walk, along_all_lengths, along_block
 from ..decode.steps import ends_of, refined_scores
+from ..errors import AnalysisError
 from ..models.causal import CausalModel
 from ..models.processing import Setting
 from ..statistics import Floats
@@ -45,11 +46,15 @@ output are both this token).
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A rule: its name, what it does, and what it needs of an engine beyond a draft model."""
+    """A rule: its name, what it does, and what it needs of an engine beyond a draft model.
+
+    What it accepts of a given text is exact unless it is `sampled`.
+    """
 
     name: str
     words: str
     needs: str
+    sampled: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,34 +128,62 @@ class Reader:
             *(rule for rule, _ in self._chains),
             Rule(BLOCK, "block verification", PROBABILITIES),
             Rule("likeliest-tree", f"match, {nodes}, the likeliest paths", TREES),
-            Rule("noise-tree", f"match, {nodes} on shared noise", f"{TREES}, {NOISE}"),
-            Rule("refined-scores", f"refined scores, {number} sequences of {length}", both),
+            Rule("noise-tree", f"match, {nodes} on shared noise", f"{TREES}, {NOISE}", True),
+            Rule("refined-scores", f"refined scores, {number} sequences of {length}", both, True),
         )
         self._heard: list[tuple[SampledText, Floats]] = []
 
-    def read(
-        self, prompts: Sequence[Sequence[int]], number: int
-    ) -> tuple[Passage, tuple[Walk, ...]] | None:
-        """Sample a text and walk along it by every rule; None where the prompt leaves no room.
+    def sample(self, prompts: Sequence[Sequence[int]], number: int) -> SampledText | None:
+        """Continue a prompt by the target; None where it leaves no room.
 
         Args:
             prompts: their tokens; texts take them in turns.
             number: of the text, which seeds it.
         """
-        owner = number % len(prompts)
-        prompt = prompts[owner]
-        sizes, eos = self.sizes, self.eos
-        seed = [sizes.seed, 1 + number]
-        text = sample_text(
+        return sample_text(
             self.draft,
             self.target,
-            prompt,
-            num_tokens=sizes.num_tokens + sizes.length,
-            eos=eos,
-            seed=[*seed, 0],
+            prompts[number % len(prompts)],
+            num_tokens=self.sizes.num_tokens + self.sizes.length,
+            eos=self.eos,
+            seed=[self.sizes.seed, 1 + number, 0],
         )
-        if text is None:
+
+    def given(self, prompt: Sequence[int], tokens: Sequence[int]) -> SampledText | None:
+        """Return a text that an engine wrote, whose first token came of the prompt's own pass.
+
+        None where there is no other token.
+
+        Raises:
+            AnalysisError: if the target as it is set cannot have written it.
+        """
+        if len(tokens) < 2:
             return None
+        prefix, rest = (*prompt, *tokens[:1]), np.array(tokens[1:], dtype=np.int64)
+        contexts = [(*prefix, *tokens[1 : 1 + place]) for place in range(len(rest))]
+        for model in (self.draft, self.target):
+            model.forget()
+        draft, target = (np.asarray(one.next_batch(contexts)) for one in (self.draft, self.target))
+        never = np.flatnonzero(target[np.arange(len(rest)), rest] <= 0.0)
+        if len(never):
+            place = int(never[0])
+            raise AnalysisError(
+                "The texts must be the target's own; as it is set here it never writes token "
+                f"{rest[place]}, which comes after {1 + place} others. Pass the temperature and "
+                "filters of the engine."
+            )
+        return SampledText(prefix, rest, draft, target)
+
+    def read(self, text: SampledText, owner: int, number: int) -> tuple[Passage, tuple[Walk, ...]]:
+        """Walk along a text by every rule.
+
+        Args:
+            text: the target's.
+            owner: the number of its prompt.
+            number: of the text, which seeds noise and drafts.
+        """
+        sizes, eos = self.sizes, self.eos
+        seed = [sizes.seed, 1 + number]
         contexts = [text.context(place) for place in range(len(text.tokens))]
         logits = self.draft.logits(contexts).double().cpu().numpy()
         # of two passes over one context the rows differ by rounding
@@ -173,7 +206,7 @@ class Reader:
             along_scores(
                 self.draft,
                 self.target,
-                prompt,
+                text.prefix,
                 decoder=RefinedScores(sizes.sequences, length),
                 starts=-(-starts // 2),  # its steps cost more than all other rules together
                 eos=eos,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from otm.commands.printing import paragraph
+from otm.statistics import Estimate
 from otm.tabular import columns
 
 from ..models.processing import Setting, setting_text
@@ -14,8 +15,8 @@ from .drafting import BestProcessing, Stop
 from .rules import BLOCK
 
 UNSEEN = (
-    "penalties and grammars, two tokenizers, trees sampled without replacement, what a step costs "
-    "(`advise` times it), batches"
+    "penalties and grammars, string-level matching (SLEM), trees sampled without replacement, what "
+    "a step costs (`advise` times it), batches"
 )
 
 
@@ -94,18 +95,25 @@ def _runs(read: RulesRead, told: Attribution) -> Iterator[str]:
 
 
 def _table(read: RulesRead, told: Attribution | None) -> Iterator[str]:
-    head = ("rule", "tokens a call", "" if told is None else "record", "needs of the engine")
+    record, beside = "" if told is None else "record", "" if read.beside is None else "beside"
+    head = ("rule", "tokens a call", beside, record, "needs of the engine")
     rows: list[tuple[str, ...]] = [head]
     for rule in read.order:
         one, mark = read.rules[rule], ""
         if told is not None:
             p_value = told.p_values[rule]
             mark = f"no {p_value:.0e}" if p_value < ERROR else f"yes {p_value:.2f}"
-        found = read.survivals.tokens(rule)
-        sure = f" ± {found.value - found.low:.2f}" if found.has_interval else ""
-        rows.append((one.name, f"{found.value:.2f}{sure}", mark, one.needs))
-    keep = [place for place in range(4) if any(row[place] for row in rows)]
+        gain = read.gain_beside(rule)
+        more = "" if gain is None else _sure(gain, "+.2f")
+        rows.append((one.name, _sure(read.survivals.tokens(rule)), more, mark, one.needs))
+    keep = [place for place in range(5) if any(row[place] for row in rows)]
     yield from columns([tuple(row[place] for place in keep) for row in rows], right=())
+
+
+def _sure(found: Estimate, form: str = ".2f") -> str:
+    return format(found.value, form) + (
+        f" ± {found.value - found.low:.2f}" if found.has_interval else ""
+    )
 
 
 def _basis(read: RulesRead, told: Attribution | None) -> Iterator[str]:
@@ -125,23 +133,36 @@ def _basis(read: RulesRead, told: Attribution | None) -> Iterator[str]:
     sampled = ", ".join(
         setting_text(name, value) for name, value in setting.items() if value is not None
     )
+    source = "that the engine wrote" if read.written else "of the target"
     yield from paragraph(
         "basis",
-        f"{len(read.walks)} texts of the target from {read.survivals.clusters} prompts, "
+        f"{len(read.walks)} texts {source} from {read.survivals.clusters} prompts, "
         f"{sampled}; {sizes.length} drafts in a row; what rules accept is exact given the "
         "text, but for the noise of trees and the drafts of refined scores; 95 % intervals over "
         "prompts",
     )
-    if told is not None:
-        luck = (
-            f"of its {told.seen.requests} requests"
-            if told.seen.requests
-            else "of texts as long as these, since it does not tell requests apart"
+    if read.vocabulary_loss > 0.0:
+        yield from paragraph(
+            "tokens",
+            "the draft has another tokenizer and is asked in its own; it drafts what both spell "
+            f"alike. The target gives {read.vocabulary_loss:.1%} of its mass to other tokens",
         )
+    if read.beside is not None:
+        yield from paragraph(
+            "beside",
+            "tokens a call that the other draft yields more: on the same texts, so that what they "
+            "have in common cancels",
+        )
+    if told is not None:
+        luck = "of texts as long as these, since it does not tell requests apart"
+        if told.seen.requests:
+            luck = f"of its {told.seen.requests} requests"
+        if read.written:
+            luck = "of its drafts alone, as it was counted while these texts were written"
         yield from paragraph(
             "record",
             f"{told.record.form}; its own luck is that {luck}. The rule that runs is called "
-            f"inconsistent with probability {ERROR:.0%} at most, if the prompts are a sample of "
-            "the engine's requests",
+            f"inconsistent with probability {ERROR:.0%} at most"
+            + ("" if read.written else ", if the prompts are a sample of the engine's requests"),
         )
     yield from paragraph("unseen", UNSEEN)

@@ -54,6 +54,11 @@ class Survivals:
         covariance = clustered_covariance(flat[0], flat[1]).reshape(*shape, *shape)
         return cls(sums.sum(axis=0) / counts.sum(axis=0), covariance, len(names), len(walks))
 
+    @property
+    def blocks(self) -> Floats:
+        """Covariance of each rule's survivals, `(R, L, L)`."""
+        return np.array([one[:, rule] for rule, one in enumerate(self.covariance)])
+
     def tokens(self, rule: int) -> Estimate:
         """Return tokens per call of a rule."""
         every = np.ones(self.mean.shape[1])

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -318,8 +320,10 @@ def _ends_of_the_accepted_length(accuracy: list[float]) -> tuple[float, float]:
 
 
 def test_accepted_length_is_no_function_of_accuracies() -> None:
-    assert _ends_of_the_accepted_length([0.5, 0.5]) == pytest.approx((0.5, 1.0), abs=1e-9)
-    assert "3/4; if they are right together, 1 draft" in PAGE
+    accuracies, product = [0.8, 0.7, 0.6], np.cumprod([0.8, 0.7, 0.6]).sum()
+    least, most = _ends_of_the_accepted_length(accuracies)
+    assert f"says {product:.4g} accepted drafts" in PAGE
+    assert f"at once it is {most:.4g}, if never in two at once {least:.4g}," in PAGE
     rng = np.random.default_rng(741)
     for _ in range(5):
         accuracy = rng.uniform(0.4, 1.0, size=4)
@@ -356,3 +360,75 @@ def test_strict_and_probabilistic_rejection() -> None:
         )
         assert independent <= shared <= rejection <= 2 * shared
     assert "p = (2/3, 1/3), q = (1, 0) has 1 and 2/3" in PAGE
+
+
+def _replaced(
+    p: list[Fraction], q: list[Fraction], keep: list[Fraction], instead: Callable
+) -> list[Fraction]:
+    """Return the output's law: draft x is kept with min(1, keep/p), else `instead(x)` is drawn."""
+    found = [Fraction(0)] * len(p)
+    for x, mass in enumerate(p):
+        if mass > 0:
+            kept = min(Fraction(1), keep[x] / mass)
+            found[x] += mass * kept
+            for y, drawn in enumerate(instead(x) if kept < 1 else q):
+                found[y] += mass * (1 - kept) * drawn
+    return found
+
+
+def _residual(p: list[Fraction], q: list[Fraction]) -> list[Fraction]:
+    excess = [max(y - x, Fraction(0)) for x, y in zip(p, q, strict=True)]
+    return [one / sum(excess) for one in excess]
+
+
+def _apart(left: list[Fraction], right: list[Fraction]) -> Fraction:
+    return sum((abs(x - y) for x, y in zip(left, right, strict=True)), Fraction(0)) / 2
+
+
+def test_replacements_from_the_target_have_their_closed_forms() -> None:
+    """By enumeration in exact fractions, on the page's examples and on random pairs."""
+    rng = np.random.default_rng(5)
+    half, quarter = [Fraction(1, 2)] * 2, [Fraction(1, 4), Fraction(3, 4)]
+    tenths = [Fraction(n, 10) for n in (4, 3, 2, 1)]
+    masked = [Fraction(1, 3), Fraction(1, 3), Fraction(0), Fraction(1, 3)]
+    named = [(half, quarter), ([Fraction(1), Fraction(0)], half), (tenths, masked)]
+    drawn = [[[Fraction(int(n)) for n in rng.integers(0, 9, 5)] for _ in range(2)] for _ in "abcde"]
+    random = [tuple([one / sum(row) for one in row] for row in pair) for pair in drawn]
+    said = []
+    for p, q in (*named, *random):
+        residual = _residual(p, q)
+        alpha = sum(map(min, p, q), Fraction(0))
+        assert _replaced(p, q, q, lambda x, to=residual: to) == q
+        off = _apart(_replaced(p, q, q, lambda x, to=q: to), q)
+        assert off == (1 - alpha) * _apart(q, residual) <= alpha * (1 - alpha)
+        loose = [Fraction(3, 2) * one for one in q]
+        kept = list(map(min, p, loose))
+        lenient = [_apart(_replaced(p, q, loose, lambda x, to=to: to), q) for to in (q, residual)]
+        assert lenient[0] == sum(max(a - sum(kept) * y, 0) for a, y in zip(kept, q, strict=True))
+        assert lenient[1] == sum(max(a - y, 0) for a, y in zip(kept, q, strict=True)) <= lenient[0]
+        forced = _apart(
+            _replaced(p, q, q, lambda x, q=q, rest=residual: rest if q[x] > 0 else q), q
+        )
+        forbidden = sum(x for x, y in zip(p, q, strict=True) if y == 0)
+        assert forced == forbidden * _apart(q, residual)
+        said.append((off, *lenient, forced))
+    for found in (said[0][0], said[1][0], *said[0][1:3], said[2][3]):
+        assert f"| {found} |" in PAGE, found
+
+
+def test_replacements_from_the_target_on_the_contexts_of_a_figure() -> None:
+    data = json.loads((ROOT / "figures" / "data" / "figure4.json").read_text(encoding="utf-8"))
+    laws = [
+        {tuple(row["context"]): dict(zip(row["tokens"], row["mass"], strict=True)) for row in side}
+        for side in (data["draft"], data["target"])
+    ]
+    off = []
+    for context, drafted in laws[0].items():
+        target = laws[1][context]
+        names = sorted({*drafted, *target})
+        p, q = (np.array([law.get(name, 0.0) for name in names]) for law in (drafted, target))
+        kept = np.minimum(p, q)
+        off.append(np.abs(kept + (1 - kept.sum()) * q - q).sum() / 2)
+    assert len(off) == 16
+    sentence = f"the first is {np.mean(off):.3f} in the mean and {np.max(off):.3f} at most"
+    assert sentence.replace("0.", ".") in PAGE

@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.corpus import BROKEN
 from benchmarks.public_code import report
 from benchmarks.public_code.checkouts import Missing, commands, load
 from otm import audit
 from otm.sequence import ZerothOrder
 from otm.tabular import section
+from tests.paths import ROOT
 
 SHIMS = [Path(report.__file__).with_name(f"{name}.py") for name in ("subjects", "engines")]
 MOST_STATEMENTS = 10
@@ -53,6 +55,18 @@ def test_what_is_meant_lossless_and_is_not_is_described() -> None:
     for row in report.read()["rows"]:
         if row["verdict"] != "lossless" or row["meant"] != "lossless":
             assert row["repository"] in text or row["subject"].split(",")[0] in text, row["subject"]
+
+
+def test_every_flag_is_said_to_be_what_its_audit_found() -> None:
+    """The page of engines' flags against the committed audits and the corpus of broken rules."""
+    page = (ROOT / "docs" / "howto" / "flags.md").read_text(encoding="utf-8")
+    found = re.findall(r"\| ([^|]+) \| (audit|corpus): ([^|]+) \|", page)
+    verdicts = {row["subject"]: row["verdict"] for row in report.read()["rows"]}
+    verdicts |= {mutant.name: "not lossless" for mutant in BROKEN}
+    words = {"target's": "lossless", "**biased**": "not lossless"}
+    assert len(found) >= 12
+    for law, _, name in found:
+        assert verdicts[name] == words[law], name
 
 
 @pytest.mark.parametrize("shims", SHIMS, ids=lambda path: path.stem)

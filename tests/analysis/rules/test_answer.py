@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from analysis.advise.walk import Walk
 from analysis.errors import AnalysisError
 from analysis.models.processing import Setting
 from analysis.rules.answer import RulesRead, as_json, attribute, place_of, read_rules
+from analysis.rules.attribution import predicted_given
 from analysis.rules.rules import BLOCK, Sizes
 from analysis.rules.screen import screen
 from otm.commands.printing import WIDTH
@@ -106,6 +108,48 @@ def test_a_record_names_the_rule_and_what_it_loses(read: RulesRead) -> None:
     assert all(len(line) <= WIDTH for line in text.splitlines())
 
 
+def test_a_record_of_written_texts_and_another_draft_beside() -> None:
+    """Texts that an engine wrote with argmax drafts; beside them the draft itself, and another."""
+    sizes = dataclasses.replace(SIZES, num_tokens=14, texts=6)
+    reader = toy_reader(sizes, setting=Setting(FILTERED, FILTERED))
+    prompts = [[number % 3] for number in range(6)]
+    written, counts = [], np.zeros(3, dtype=int)
+    for number in range(6):
+        text = reader.sample(prompts, number)
+        assert text is not None
+        written.append(text.tokens.tolist())
+        certain, at = text.draft.argmax(axis=1) == text.tokens, 1
+        while at < len(certain):
+            accepted = int(np.cumprod(certain[at : at + 2]).sum())
+            counts[accepted] += 1
+            at += 1 + accepted
+    part = Tally.of_histogram(counts, name="")
+    record = AcceptanceRecord(form="drawn", unit="server", parts=(part,), convention="", length=2)
+    other = toy_reader(sizes, setting=Setting(FILTERED, FILTERED))
+    other.draft = other.target  # it drafts what it verifies
+    show: list[str] = []
+    found = read_rules(reader, prompts, written=written, beside=other, show=show.append)
+    assert len(found.walks) == 6 and found.survivals.clusters == 3
+    told = attribute(found, record)
+    own = place_of(found.rules, "match-argmax")
+    assert own in told.consistent and found.rules[told.consistent[0]].name == "match-argmax"
+    text = screen(found, told)
+    assert "6 texts that the engine wrote" in text and "its drafts alone" in " ".join(text.split())
+    block = place_of(found.rules, BLOCK)
+    gain = found.gain_beside(block)
+    assert gain is not None and gain.low > 0
+    assert found.survivals.tokens(block).value + gain.value <= 3.0
+    same = read_rules(reader, prompts, written=written, beside=reader, show=show.append)
+    assert same.gain_beside(block).value == pytest.approx(0.0, abs=1e-12)  # type: ignore[union-attr]
+    with pytest.raises(AnalysisError, match="must be of the texts; it has"):
+        attribute(read_rules(reader, prompts, written=written[:2], show=show.append), record)
+    with pytest.raises(AnalysisError, match="two texts or more"):
+        predicted_given(found.walks[:1], [False] * len(found.rules))
+    reader.target.processing = otm.Processing(top_k=1)
+    with pytest.raises(AnalysisError, match="it never writes token"):
+        read_rules(reader, prompts, written=[[0, *range(12)]], show=show.append)
+
+
 def test_the_command_on_the_shipped_pair(
     command: Callable, refused: Callable, tmp_path: Path
 ) -> None:
@@ -113,7 +157,7 @@ def test_the_command_on_the_shipped_pair(
     counted = {"meta_info": {"spec_verify_ct": 100, "spec_accept_histogram": [60, 40]}}
     record.write_text(json.dumps(counted), encoding="utf-8")
     asked = ("--texts", 8, "--num-tokens", 4, "--nodes", 2, "--sequences", 2, "--drafting")
-    gate = ("--rule", "block", "--fail-below", 9)
+    gate = ("--rule", "block", "--fail-below", 9, "--beside-dtype", "bfloat16")
     ended = command("rules", *asked, "--temperature", 0.8, "--record", record, "--json", *gate)
     assert ended.code == 1 and "below: block has " in ended.err
     assert ended.err.splitlines()[0] == "models: loading" and "record: SGLang" in ended.err
@@ -121,8 +165,12 @@ def test_the_command_on_the_shipped_pair(
     assert answer["sizes"]["length"] == 1 and answer["sampling"]["temperature"] == 0.8
     found = {one["name"]: one["survival"][0] for one in answer["rules"]}
     assert len(answer["drafting"]["stops"]) == 6
+    gains = {one["name"]: one["gain_beside"]["value"] for one in answer["rules"]}
+    assert 0.0 < abs(gains["block"]) < 0.1 and answer["vocabulary_loss"] == 0.0
     # of one draft block verification is rejection
     assert found["block"] == pytest.approx(found["rejection"], abs=1e-12)
     assert "--rule and --fail-below" in refused("rules", "--rule", "block")
+    (tmp_path / "none.jsonl").write_text("[]\n", encoding="utf-8")
+    assert "holds none" in refused("rules", "--written", tmp_path / "none.jsonl")
     other = command("rules", *asked, "--rule", "b", "--fail-below", 1)
     assert other.code == 2 and "A rule must be one of" in other.err

@@ -1,0 +1,113 @@
+"""A draft on another vocabulary: its law on the tokens that both know, and a pair that has one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import otm
+from analysis.errors import AnalysisError
+from analysis.files import SHIPPED_PAIR
+from analysis.models.causal import pair_models
+from analysis.models.pair import load_pair
+from analysis.models.translated import SharedTokens, shared_tokens
+from analysis.rules.answer import place_of, read_rules
+from analysis.rules.rules import Sizes
+from otm import Processing
+from otm.sequence import MarkovModel
+from tests.analysis.rules.toys import Toy, toy_reader
+
+
+class Words:
+    """A tokenizer of a list of texts, the longest that fits first; the last where none does."""
+
+    bos_token = None
+
+    def __init__(self, *words: str, end: int | None = None) -> None:
+        self.words, self.eos_token_id = words, end
+
+    def get_vocab(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words)}
+
+    def decode(self, tokens: list[int], **options: bool) -> str:
+        return "".join(self.words[token] for token in tokens).replace("▁", " ").replace("Ġ", " ")
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        found = []
+        spelled = [word.replace("▁", " ").replace("Ġ", " ") for word in self.words]
+        while text:
+            fits = [word for word in spelled if text.startswith(word)] or [text[0]]
+            best = max(fits, key=len)
+            found.append(spelled.index(best) if best in spelled else len(spelled) - 1)
+            text = text[len(best) :]
+        return {"input_ids": found}
+
+
+TARGET = Words("a", "b", "ab", "▁c", "d", "</s>", end=5)
+OWN = Words("Ġc", "b", "a", "<end>", "cc", end=3)
+
+
+def test_shared_tokens_are_spelled_alike_and_texts_end_alike() -> None:
+    found = shared_tokens(OWN, TARGET, limits=(5, 6))
+    assert found.T.tolist() == [[0, 3], [1, 1], [2, 0], [3, 5]]
+    # a token that a model does not score is not shared
+    assert shared_tokens(OWN, TARGET, limits=(2, 6)).T.tolist() == [[0, 3], [1, 1]]
+
+
+def test_the_law_is_the_draft_s_own_on_shared_tokens() -> None:
+    """After "ab", one token of the target, the draft stands behind its own "b"."""
+    rows = np.random.default_rng(0).dirichlet(np.ones(5), size=5)
+    draft = SharedTokens(Toy(MarkovModel(rows), Processing()), OWN, TARGET, 6)
+    after_b, after_c = rows[1], rows[0]
+    found = draft.next_batch([(0, 2), (1, 3), (0, 1)])
+    for law, own in zip(found, (after_b, after_c, after_b), strict=True):
+        kept = np.array([own[2], own[1], 0.0, own[0], 0.0, own[3]])
+        np.testing.assert_allclose(law, kept / kept.sum(), atol=1e-14)
+    np.testing.assert_array_equal(draft.next((0, 2)), found[0])
+    cold = draft.processed(Processing(temperature=0.0)).next((0, 2))
+    assert cold.max() == 1.0 and cold.argmax() == found[0].argmax()
+
+
+def test_rules_are_walked_with_two_vocabularies() -> None:
+    """The first draft's acceptance is the library's, and at most what the shared tokens hold."""
+    sizes = Sizes(length=2, nodes=2, sequences=2, num_tokens=12, texts=3)
+    reader = toy_reader(sizes, num_tokens=6)
+    rng = np.random.default_rng(1)
+    own = Toy(MarkovModel(rng.dirichlet(np.ones(5), size=5)), Processing())
+    reader.draft = SharedTokens(own, OWN, TARGET, 6)  # type: ignore[assignment]
+    reader._ranking = reader.draft
+    with np.errstate(divide="ignore", invalid="ignore"):
+        read = read_rules(reader, [[0], [1]], show=lambda text: None)
+    text = read.passages[0].text
+    problem = otm.Problem(draft=text.draft, target=text.target, law=otm.IID(1))
+    exact = np.asarray(otm.acceptance(otm.Maximal(), problem))[: sizes.num_tokens]
+    found = read.walks[0][place_of(read.rules, "rejection")].gained[0]
+    np.testing.assert_allclose(found, exact, atol=1e-12)
+    lost = text.target[:, [2, 4]].sum(axis=1)
+    assert (found <= 1.0 - lost[: sizes.num_tokens] + 1e-12).all()
+    whole = np.concatenate([one.text.target[:, [2, 4]].sum(axis=1) for one in read.passages])
+    assert read.vocabulary_loss == pytest.approx(whole.mean())
+
+
+def test_a_pair_of_two_tokenizers(tmp_path: Path) -> None:
+    """Of the shipped draft two tokens change their numbers: its law on the target's does not."""
+    shutil.copytree(SHIPPED_PAIR / "draft", tmp_path / "draft")
+    kept = tmp_path / "draft" / "tokenizer.json"
+    settings = json.loads(kept.read_text(encoding="utf-8"))
+    vocabulary = settings["model"]["vocab"]
+    one, other = "Ġthe", "Ġof"
+    vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
+    kept.write_text(json.dumps(settings), encoding="utf-8")
+    draft = str(tmp_path / "draft")
+    with pytest.raises(AnalysisError, match="must share one tokenizer"):
+        load_pair(draft=draft, device="cpu")
+    pair, usual = load_pair(draft=draft, device="cpu", two_tokenizers=True), load_pair(device="cpu")
+    context = usual.encode("return a list")
+    found, plain = (pair_models(two)[0].next(context) for two in (pair, usual))
+    numbers = [usual.tokenizer.get_vocab()[token] for token in (one, other)]
+    plain[numbers] = plain[numbers[::-1]]
+    np.testing.assert_allclose(found, plain, atol=1e-12)
