@@ -17,8 +17,7 @@ from scipy.sparse import coo_array
 
 import otm
 from benchmarks.timing import medians
-from otm.drafts.base import collapse, enumerate_drafts
-from otm.verifiers.base import members
+from otm.drafts.base import collapse, enumerate_drafts, members
 
 
 def language_like(num_tokens: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -21,8 +21,7 @@ from scipy.sparse.csgraph import maximum_flow
 import otm
 from benchmarks.core import language_like, pot_value
 from benchmarks.timing import medians
-from otm.drafts.base import collapse, enumerate_drafts
-from otm.verifiers.base import members
+from otm.drafts.base import collapse, enumerate_drafts, members
 
 NUM_TOKENS = 128_256
 _MOST_SETS = 200_000

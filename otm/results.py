@@ -11,7 +11,7 @@ import scipy
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm.drafts.base import PAD, DraftTable, SetTable
+from otm.drafts.base import PAD, DraftTable, SetTable, members
 from otm.statistics import Certified
 from otm.tabular import OneTable, Table
 
@@ -106,7 +106,7 @@ class Coupling(OneTable):
         mass = self.draft_marginal
         kept = np.sort(np.argsort(-mass, kind="stable")[:_MOST_ROWS])
         joint = self.joint.tocsr()[kept].toarray()
-        member = (self.drafts[kept][:, :, None] == np.arange(joint.shape[1])).any(axis=1)
+        member = members(self.drafts[kept], joint.shape[1])
         names = [
             "∅" if not len(row) else " ".join(str(token) for token in row if token != PAD)
             for row in self.drafts[kept]

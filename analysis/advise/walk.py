@@ -65,20 +65,15 @@ class Walk:
         return self.tokens - float(self.accepted[-1])
 
 
-def along_sequences(law: SurvivorLaw, *, num_drafts: int, length: int, starts: int) -> Walk:
-    """Walk with K i.i.d. sequences of L drafts, of which those that agree with the output survive.
+def along_all_lengths(law: SurvivorLaw, *, num_drafts: int, most: int, starts: int) -> list[Walk]:
+    """Walk with K i.i.d. sequences of 1, 2, …, `most` drafts; those that agree with the output
+    survive.
 
     Args:
         law: at the positions of one text, for at least K drafts.
-        num_drafts, length: K and L.
+        num_drafts, most: K, and how many lengths.
         starts: steps start before this position.
     """
-    walks = along_all_lengths(law, num_drafts=num_drafts, most=length, starts=starts)
-    return walks[length - 1]
-
-
-def along_all_lengths(law: SurvivorLaw, *, num_drafts: int, most: int, starts: int) -> list[Walk]:
-    """Return the walks with sequences of 1, 2, …, `most` drafts."""
     number = len(law.given)
     starts = min(starts, number)
     state = np.zeros((starts, num_drafts + 1))

@@ -25,7 +25,7 @@ from otm.trees import TreeShape
 from otm.trees.optimal import optimal_tree
 
 from ..advise.laws import RankLaw
-from ..advise.walk import Walk, along_sequences, tree_gains
+from ..advise.walk import Walk, along_all_lengths, tree_gains
 from ..decode.decode_run import RunSettings, run_decode
 from ..decode.efficiency import block_efficiency, efficiency, measured_speedup
 from ..decode.plain import PLAIN
@@ -238,7 +238,7 @@ def _walks(
         for (count, length), tally in found.items():
             tally.add(
                 prompt,
-                along_sequences(laws[kind], num_drafts=count, length=length, starts=NUM_TOKENS),
+                along_all_lengths(laws[kind], num_drafts=count, most=length, starts=NUM_TOKENS)[-1],
             )
     return found
 

@@ -223,7 +223,8 @@ def chain_walk(joint: Floats, text: SampledText, length: int, starts: int, eos: 
     Args:
         joint: `(n, V)`, Pr(the draft and the output are both this token).
         text: along which it is walked.
-        length, starts, eos: as for `analysis.advise.walk.along_sequences`.
+        length, starts: as for `analysis.advise.walk.along_all_lengths`.
+        eos: the token that ends a text; None if none does.
     """
     law = single_survivors(joint, text.target, text.tokens, eos=eos)
     return along_all_lengths(law, num_drafts=1, most=length, starts=starts)[-1]
@@ -303,7 +304,8 @@ def along_scores(
         draft, target: the models.
         prompt: what is continued.
         decoder: K and L.
-        starts, eos: as for `analysis.advise.walk.along_sequences`.
+        starts: steps start before this position.
+        eos: the token that ends a text; None if none does.
         rng: draws drafts and verdicts.
     """
     randomness, context, length = Sampled(rng), tuple(prompt), decoder.length

@@ -76,6 +76,4 @@ class Survivals:
             for other, beside in weights.items():
                 variance += float(weight @ self.covariance[rule, :, other] @ beside)
         half = float(t_quantile(self.clusters, CONFIDENCE)) * np.sqrt(max(variance, 0.0))
-        if np.isnan(variance):
-            half = float("nan")
         return Estimate(value, value - half, value + half, self.clusters, CONFIDENCE)

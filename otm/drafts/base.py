@@ -299,6 +299,13 @@ def live_drafts(law: Law, draft: NDArray[Any]) -> DraftTable:
     return DraftTable(tokens=table.tokens[live], mass=table.mass[live])
 
 
+def members(drafts: NDArray[np.int64], num_tokens: int) -> NDArray[np.bool_]:
+    """Return the `(n, V)` table of which token is among which drafts."""
+    table = np.zeros((len(drafts), num_tokens + 1), dtype=bool)
+    np.put_along_axis(table, drafts, True, axis=1)  # −1 writes into the extra last column
+    return table[:, :num_tokens]
+
+
 def collapse(table: DraftTable) -> SetTable:
     """Merge the sequences that draft the same set of tokens.
 

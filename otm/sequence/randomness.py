@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import inverse_cdf
 from otm._time import Pace
-from otm.drafts.base import Law, enumerate_drafts
+from otm.drafts.base import Law, live_drafts
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import InvalidParameter, Unsupported
 from otm.pmf import RNGLike, check_instance, check_rng
@@ -395,9 +395,8 @@ def _positive(mass: NDArray[np.float64]) -> tuple[list[int], list[float]]:
 
 
 def _sequences(law: Law, mass: NDArray[np.float64]) -> tuple[list[NDArray[np.int64]], list[float]]:
-    table = enumerate_drafts(law, mass)
-    live = np.flatnonzero(table.mass > 0)
-    return list(table.tokens[live]), table.mass[live].tolist()
+    table = live_drafts(law, mass)
+    return list(table.tokens), table.mass.tolist()
 
 
 def _race_rows(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import brief_repr
-from otm.drafts.base import enumerate_drafts, readable
+from otm.drafts.base import enumerate_drafts, members, readable
 from otm.errors import TooLarge
 from otm.problem import Problem, check_problem
 
@@ -80,7 +80,7 @@ def optimum_program(problem: Problem) -> TransportProgram:
             "draft sequences to sets."
         )
     table = enumerate_drafts(single.law, single.draft)
-    member = (table.tokens[:, :, None] == np.arange(single.num_tokens)).any(axis=1)
+    member = members(table.tokens, single.num_tokens)
     plan = cp.Variable(member.shape, name="pi", nonneg=True)
     # Balanced to the last bit: solvers call marginals whose totals differ by one unit in the last
     # place infeasible.

@@ -26,6 +26,7 @@ from otm.drafts.base import (
     all_subsets,
     enumerate_drafts,
     live_drafts,
+    members,
     rows_of_members,
 )
 from otm.errors import InvalidParameter, TooLarge, Unsupported
@@ -298,10 +299,3 @@ def live_blocks(rule: Rule) -> Iterator[tuple[NDArray[np.int64], NDArray[np.floa
     step = max(1, _ENTRIES_AT_ONCE // rule.problem.num_tokens)
     for start in range(0, len(table.mass), step):
         yield table.tokens[start : start + step], table.mass[start : start + step]
-
-
-def members(drafts: NDArray[np.int64], num_tokens: int) -> NDArray[np.bool_]:
-    """Return the `(n, V)` table of which token is among which drafts."""
-    table = np.zeros((len(drafts), num_tokens + 1), dtype=bool)
-    np.put_along_axis(table, drafts, True, axis=1)  # −1 writes into the extra last column
-    return table[:, :num_tokens]

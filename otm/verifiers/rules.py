@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import inverse_cdf, normalised_excess, quiet
+from otm.drafts.base import members
 from otm.results import is_member
-from otm.verifiers.base import Conditional, members
+from otm.verifiers.base import Conditional
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

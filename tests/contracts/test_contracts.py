@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import otm
-from otm.drafts.base import PAD, collapse, enumerate_drafts
-from otm.verifiers.base import check_drafts, enumerated_acceptance, members
+from otm.drafts.base import PAD, collapse, enumerate_drafts, members
+from otm.verifiers.base import check_drafts, enumerated_acceptance
 from tests import exact, instances, strategies
 from tests.contracts.accuracy import accuracy, value_accuracy
 from tests.tolerance import CERTIFIED_GAP, COLLECTED, rounding

@@ -13,8 +13,8 @@ import pytest
 import otm
 from otm.audit.shrinking import small_problems
 from otm.audit.standard_problems import one_per_drafter, problems_under
-from otm.drafts.base import PAD, enumerate_drafts
-from otm.verifiers.base import check_drafts, members
+from otm.drafts.base import PAD, enumerate_drafts, members
+from otm.verifiers.base import check_drafts
 from tests import instances
 from tests.tolerance import rounding
 

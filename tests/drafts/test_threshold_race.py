@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import otm
-from otm.drafts.base import PAD, all_subsets, enumerate_drafts
-from otm.verifiers.base import members
+from otm.drafts.base import PAD, all_subsets, enumerate_drafts, members
 from tests import exact, strategies
 from tests.tolerance import rounding
 

@@ -6,8 +6,7 @@ import cvxpy as cp
 import numpy as np
 
 from otm import IID, Problem, WithoutReplacement
-from otm.drafts.base import live_drafts
-from otm.verifiers.base import members
+from otm.drafts.base import live_drafts, members
 
 
 def program(problem: Problem, *constraints_of: object) -> float:

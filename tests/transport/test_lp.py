@@ -12,8 +12,7 @@ from hypothesis import given
 from scipy.optimize import linprog
 
 import otm
-from otm.drafts.base import enumerate_drafts
-from otm.verifiers.base import members
+from otm.drafts.base import enumerate_drafts, members
 from tests import exact, strategies
 from tests.tolerance import CERTIFIED_GAP, rounding
 

@@ -25,7 +25,6 @@ from analysis.advise.sampled_texts import SampledText
 from analysis.advise.walk import (
     along_all_lengths,
     along_block,
-    along_sequences,
     along_tree,
     tree_gains,
 )
@@ -187,7 +186,7 @@ def test_a_step_yields_what_the_exact_step_does(law: object, verifier: otm.Verif
         draft,
         target,
         lambda p, q, y: law(p, q, y, most=3, eos=None),  # type: ignore[operator]
-        lambda laws: along_sequences(laws, num_drafts=3, length=3, starts=1),
+        lambda laws: along_all_lengths(laws, num_drafts=3, most=3, starts=1)[-1],
         3,
     )
     assert found == pytest.approx(exact, abs=1e-12)
@@ -232,7 +231,7 @@ def test_nothing_follows_the_end_of_a_text() -> None:
     """Drafts that end the text win no token beyond it."""
     rows = np.tile([0.5, 0.5], (2, 1))
     law = kseq_survivors(rows, rows, np.array([0, 1]), most=1, eos=1)
-    walk = along_sequences(law, num_drafts=1, length=2, starts=2)
+    walk = along_all_lengths(law, num_drafts=1, most=2, starts=2)[-1]
     # The first draft counts if it is token 0, the second if the first was and it is 0 too: 1 + 1/2
     # + 1/2, then the text is over.
     assert (walk.steps, walk.tokens) == (1.0, 2.0)
@@ -246,7 +245,7 @@ def test_a_tree_without_branches_walks_as_its_chain() -> None:
     single = kseq_survivors(p, q, tokens, most=1, eos=2)
     ranked = rejection_ranks(p, q, tokens, most=1, eos=2, rng=rng)
     tree = along_tree(ranked, shape=TreeShape.chain(3), starts=9)
-    chain = along_sequences(single, num_drafts=1, length=3, starts=9)
+    chain = along_all_lengths(single, num_drafts=1, most=3, starts=9)[-1]
     assert (tree.steps, tree.tokens, tree.levels) == pytest.approx(
         (chain.steps, chain.tokens, chain.levels), abs=1e-12
     )
