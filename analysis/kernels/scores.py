@@ -322,12 +322,7 @@ def refined_scores(
     selected = found.selected(chosen, q[:, :-1], rows(p, way[:, :-1]), grid)
     step = block(candidates.gather(1, way), q, selected, tested, final)
     nodes = torch.where(step.nodes >= 0, way, -1)
-    refused = found.sound.logical_not()[:, None]
-    return Verified(
-        step.tokens.masked_fill(refused, -1),
-        nodes.masked_fill(refused, -1),
-        step.count.masked_fill(refused[:, 0], 0),
-    )
+    return Verified(step.tokens, nodes, step.count).where(found.sound)
 
 
 @dataclasses.dataclass(frozen=True)
