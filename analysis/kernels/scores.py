@@ -321,8 +321,7 @@ def refined_scores(
     q = rows(target, way)
     selected = found.selected(chosen, q[:, :-1], rows(p, way[:, :-1]), grid)
     step = block(candidates.gather(1, way), q, selected, tested, final)
-    nodes = torch.where(step.nodes >= 0, way, -1)
-    return Verified(step.tokens, nodes, step.count).where(found.sound)
+    return step.along(way).where(found.sound)
 
 
 @dataclasses.dataclass(frozen=True)

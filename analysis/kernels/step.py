@@ -46,6 +46,10 @@ class Verified:
     nodes: Tensor
     count: Tensor
 
+    def along(self, way: Tensor) -> Verified:
+        """Return this with its nodes, those of a chain, as the nodes of a way `(B, D + 1)`."""
+        return Verified(self.tokens, torch.where(self.nodes >= 0, way, -1), self.count)
+
     def where(self, sound: Tensor) -> Verified:
         """Return this with all other requests than the sound ones, `(B,)`, refused."""
         refused = sound.logical_not()

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from analysis.kernels.block_kseq import block_kseq
 from analysis.kernels.chain import block, token_by_token
 from analysis.kernels.scores import ScoreGrid, refined_scores
 from analysis.kernels.step import Verified, check_step, draw, probabilities
+from analysis.kernels.traversal import traversal
 from analysis.kernels.trees import recursive_rejection
 from otm.errors import InvalidParameter, ShapeMismatch
 from otm.trees import TreeShape
@@ -33,28 +35,44 @@ def elsewhere(grid: ScoreGrid, device: torch.device) -> ScoreGrid:
     return dataclasses.replace(grid, **tensors)
 
 
-def scored(candidates: torch.Tensor, *rest: torch.Tensor) -> Verified:
-    """Two sequences of two tokens, level by level."""
-    grid = GRID if candidates.device.type == "cpu" else elsewhere(GRID, candidates.device)
+def two_sequences(candidates: torch.Tensor) -> torch.Tensor:
+    """The nodes of two sequences of two tokens, level by level."""
     node = torch.arange(1, 5, device=candidates.device)
-    paths = node.view(2, 2).T.expand(len(candidates), -1, -1)
-    return refined_scores(candidates, paths, *rest, grid)
+    return node.view(2, 2).T.expand(len(candidates), -1, -1)
 
 
-def from_the_root_down(candidates: torch.Tensor, *rest: Any) -> Verified:
-    """Two children, of which the first has two."""
-    links = torch.full((2, 5), -1, dtype=torch.int64, device=candidates.device)
-    links[0, :2] = torch.arange(1, 5, 2, device=candidates.device)
-    links[1, 1:4:2] = torch.arange(2, 5, 2, device=candidates.device)
-    children, siblings = links[:, None].expand(-1, len(candidates), -1)
-    return recursive_rejection(candidates, children, siblings, *rest, depth=2)
+def scored(candidates: torch.Tensor, *rest: torch.Tensor) -> Verified:
+    """Refined scores with the grid where the candidates are."""
+    grid = GRID if candidates.device.type == "cpu" else elsewhere(GRID, candidates.device)
+    return refined_scores(candidates, two_sequences(candidates), *rest, grid)
 
 
+def in_turn(candidates: torch.Tensor, *rest: torch.Tensor) -> Verified:
+    """Block K-SEQ of the same."""
+    return block_kseq(candidates, two_sequences(candidates), *rest)
+
+
+def on_a_tree(kernel: Any) -> Any:
+    """A kernel of trees with two children, of which the first has two."""
+
+    def verify(candidates: torch.Tensor, *rest: Any) -> Verified:
+        links = torch.full((2, 5), -1, dtype=torch.int64, device=candidates.device)
+        links[0, :2] = torch.arange(1, 5, 2, device=candidates.device)
+        links[1, 1:4:2] = torch.arange(2, 5, 2, device=candidates.device)
+        children, siblings = links[:, None].expand(-1, len(candidates), -1)
+        return kernel(candidates, children, siblings, *rest, depth=2)
+
+    return verify
+
+
+TREE = TreeShape([0, 0, 1, 1])
 KERNELS: dict[str, Any] = {
     "token by token": (token_by_token, CHAIN),
     "block": (block, CHAIN),
     "refined scores": (scored, SEQUENCES),
-    "recursive rejection": (from_the_root_down, TreeShape([0, 0, 1, 1])),
+    "block K-SEQ": (in_turn, SEQUENCES),
+    "recursive rejection": (on_a_tree(recursive_rejection), TREE),
+    "traversal": (on_a_tree(traversal), TREE),
 }
 every = pytest.mark.parametrize("name", KERNELS)
 
