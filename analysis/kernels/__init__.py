@@ -3,5 +3,6 @@
 `step`: what every verification takes and returns. `chain`: one drafted sequence, token by token or
 as a block. `scores`, `block_kseq`: K sequences. `trees`, `traversal`: trees, from the root down and
 from the leaves up. `sglang`, `vllm`: these as the engines call them. `noise`: the tree on shared
-noise, from the noise to the tokens that match. `transformers`: that noise in `generate`.
+noise, from the noise to the tokens that match. `generation`, `transformers`: K sequences, and that
+noise, in `generate`.
 """
