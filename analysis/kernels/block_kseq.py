@@ -10,9 +10,9 @@ import torch
 from .chain import Chain
 from .step import Tensor, Verified, drafted_by, rows
 
-_HALVINGS = 40
+_HALVINGS = 26
 """Of [1, K], from which the upper end is taken: any division factor from the best one on is
-lossless, and what is above it by 2⁻⁴⁰ K costs as little."""
+lossless, and what is above it by 2⁻²⁶ K costs as little."""
 
 
 def block_kseq(

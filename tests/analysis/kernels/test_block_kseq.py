@@ -50,5 +50,7 @@ def test_division_factors_are_the_library_s_from_above() -> None:
     for k in (1, 3):
         found = division_factor(p, q, k)
         wanted = gamma_star(otm.Problem(draft=p.numpy(), target=q.numpy(), law=otm.IID(k)))
-        # a root is as well known as the curve is steep there: both ends of 40 halvings, and 1e-9
-        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-9)
+        excess = found.numpy() - wanted
+        # the upper end of 26 halvings of [1, K]; sums of 5 entries round by 1e-15, and the curve
+        # is nowhere so flat that this is a billionth
+        assert (excess >= -1e-9).all() and (excess <= k * 2.0**-26 + 1e-9).all()

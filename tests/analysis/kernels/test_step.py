@@ -216,11 +216,34 @@ def test_a_device_is_never_waited_for(name: str) -> None:
 
 
 @every
-def test_one_graph(name: str) -> None:
+def test_memory_of_at_most_three_copies_of_the_rows(name: str) -> None:
+    """Traced allocations; a batch of two requests over 8,192 tokens."""
+    kernel, shape = KERNELS[name]
+    generator = torch.Generator().manual_seed(0)
+    n = shape.num_nodes + 1
+    logits = torch.randn((2, 2, n, 8192), generator=generator)
+    target, draft = torch.softmax(logits, dim=-1)
+    candidates = torch.randint(8192, (2, n), generator=generator)
+    uniforms = torch.rand((2, n), generator=generator)
+    given = candidates, target, draft, uniforms, uniforms[:, 0]
+    kernel(*given)
+    with torch.profiler.profile(profile_memory=True) as traced:
+        kernel(*given)
+    events = (one for one in traced.profiler.kineto_results.events() if one.name() == "[memory]")
+    held = torch.tensor(
+        [one.nbytes() for one in sorted(events, key=lambda one: one.start_ns())]
+    ).cumsum(dim=0)
+    rows = logits.nbytes
+    assert rows / 100 < held.max() <= 3 * rows
+
+
+@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.long)])
+@every
+def test_one_graph(name: str, backend: str) -> None:
     """`torch.compile` finds no break, and the graph has the same answers."""
     kernel, shape = KERNELS[name]
     requests = Requests.random(shape, 40, 4, 5)
-    compiled = torch.compile(kernel, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(kernel, fullgraph=True, backend=backend)
     found, wanted = compiled(*requests.arguments), kernel(*requests.arguments)
     assert found.tokens.equal(wanted.tokens)
     assert found.nodes.equal(wanted.nodes)
