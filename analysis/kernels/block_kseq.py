@@ -1,6 +1,9 @@
 """Block K-SEQ of K drafted sequences per request: the first that keeps a token as a block.
 
-The rule is that of `otm.sequence.BlockKSeq`, which says why it is lossless.
+The rule is that of `otm.sequence.BlockKSeq`, which says why it is lossless at γ*. For any γ from
+there on a sequence passes, beginning with y, with probability min(p, q/γ), and goes on by the
+target's law; they sum to β, so that one of K passes by c min(p, q/γ), c = (1 − (1 − β)^K)/β ≤ γ.
+What is left of q is drawn from where none does: q − c min(p, q/γ), (q − γ* p)₊ at γ*.
 """
 
 from __future__ import annotations
@@ -11,8 +14,8 @@ from .chain import Chain
 from .step import Tensor, Verified, drafted_by, rows
 
 _HALVINGS = 26
-"""Of [1, K], from which the upper end is taken: any division factor from the best one on is
-lossless, and what is above it by 2⁻²⁶ K costs as little."""
+"""Of [1, K], from which the upper end is taken, lossless as γ* is: 2⁻²⁶ K above it costs as little
+acceptance."""
 
 
 def block_kseq(
@@ -31,7 +34,8 @@ def block_kseq(
             candidate, where a rule for its own tokens ends it, or one for all sequences.
     """
     p = drafted_by(draft, candidates, target)
-    start = 1.0 / division_factor(p[:, 0], target[:, 0], paths.shape[1])
+    gamma, share = division(p[:, 0], target[:, 0], paths.shape[1])
+    start = 1.0 / gamma
     kept, weight = torch.zeros_like(candidates[:, 0]), start
     sound = torch.ones_like(kept, dtype=torch.bool)
     chosen = torch.nn.functional.pad(paths[:, 0], (1, 0))
@@ -46,18 +50,26 @@ def block_kseq(
         weight = torch.where(open_, passing, weight)
         kept = torch.where(open_, here, kept)
     taken = Chain.of(candidates.gather(1, chosen), rows(target, chosen), rows(p, chosen[:, :-1]))
-    return taken.ended(kept, weight, final, sound).along(chosen)
+    share = torch.where(kept > 0, 1.0, share)
+    return taken.ended(kept, weight, final, sound, share).along(chosen)
 
 
-def division_factor(draft: Tensor, target: Tensor, num_drafts: int) -> Tensor:
-    """Return γ*, 1 − (1 − β)^K = γ* β with β = Σ min(p, q/γ*), of rows `(B, V)`, float64."""
+def division(draft: Tensor, target: Tensor, num_drafts: int) -> tuple[Tensor, Tensor]:
+    """Return γ, at least and nearly γ*, and c/γ, `(B,)` in float64, of rows `(B, V)`."""
     p, q = draft.double(), target.double()
     low = torch.ones_like(p[:, :1])
     high = num_drafts * low
+
+    def passing(gamma: Tensor) -> tuple[Tensor, Tensor]:
+        each = torch.minimum(p, q / gamma).sum(dim=-1, keepdim=True)
+        return each, 1.0 - (1.0 - each) ** num_drafts
+
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
-        held = torch.minimum(middle * p, q).sum(dim=-1, keepdim=True)
-        above = 1.0 - (1.0 - held / middle) ** num_drafts > held
+        each, any_ = passing(middle)
+        above = any_ > middle * each
         low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+    each, any_ = passing(high)
     # a NaN in a row stays one
-    return (high + 0.0 * held)[:, 0]
+    share = torch.where(each == 0.0, 1.0, any_ / (high * each))
+    return (high + 0.0 * each)[:, 0], share.clamp(max=1.0)[:, 0]

@@ -100,13 +100,29 @@ class Chain:
         sound = (sound | self.live.logical_not()).all(dim=-1)
         return kept, passing.gather(1, kept[:, None])[:, 0], sound
 
-    def ended(self, kept: Tensor, weight: Tensor, final: Tensor, sound: Tensor) -> Verified:
-        """Return the kept drafts and a token from (w q − p)₊, from q after the last draft."""
+    def ended(
+        self,
+        kept: Tensor,
+        weight: Tensor,
+        final: Tensor,
+        sound: Tensor,
+        share: Tensor | None = None,
+    ) -> Verified:
+        """Return the kept drafts and a token from w q − c min(p, w q), from q after the last draft.
+
+        Args:
+            kept: `(B,)`.
+            weight: `(B,)`, w.
+            final, sound: `(B,)`.
+            share: `(B,)`, c in [0, 1]; 1 if None.
+        """
         following = rows(self.target, kept[:, None])[:, 0]
         at = kept.clamp(max=self.drafts.shape[1] - 1)
         drawn = rows(self.draft, at[:, None])[:, 0]
         taken = torch.where((kept < self.end)[:, None], drawn, 0.0)
-        mass = (weight[:, None] * following - taken).clamp(min=0.0)
+        mass = weight[:, None] * following
+        used = torch.minimum(taken, mass)
+        mass = mass - (used if share is None else share[:, None] * used)
         # without any excess the models agree, and only rounding rejected what follows
         mass = torch.where((mass.sum(dim=-1) == 0.0)[:, None], following, mass)
         path = torch.arange(self.target.shape[1], device=kept.device).expand(len(kept), -1)
