@@ -14,6 +14,7 @@ from analysis.kernels.scores import ScoreGrid, refined_scores
 from analysis.kernels.step import Verified, check_step, draw, probabilities
 from analysis.kernels.traversal import traversal
 from analysis.kernels.trees import recursive_rejection
+from analysis.kernels.vertices import optimal_by_vertex
 from otm.errors import InvalidParameter, ShapeMismatch
 from otm.trees import TreeShape
 from tests.analysis.kernels.steps import Requests, texts
@@ -41,10 +42,14 @@ def two_sequences(candidates: torch.Tensor) -> torch.Tensor:
     return node.view(2, 2).T.expand(len(candidates), -1, -1)
 
 
-def scored(candidates: torch.Tensor, *rest: torch.Tensor) -> Verified:
-    """Refined scores with the grid where the candidates are."""
-    grid = GRID if candidates.device.type == "cpu" else elsewhere(GRID, candidates.device)
-    return refined_scores(candidates, two_sequences(candidates), *rest, grid)
+def on_a_grid(kernel: Any) -> Any:
+    """A kernel of two sequences with the grid where the candidates are."""
+
+    def verify(candidates: torch.Tensor, *rest: torch.Tensor) -> Verified:
+        grid = GRID if candidates.device.type == "cpu" else elsewhere(GRID, candidates.device)
+        return kernel(candidates, two_sequences(candidates), *rest, grid)
+
+    return verify
 
 
 def in_turn(candidates: torch.Tensor, *rest: torch.Tensor) -> Verified:
@@ -69,7 +74,8 @@ TREE = TreeShape([0, 0, 1, 1])
 KERNELS: dict[str, Any] = {
     "token by token": (token_by_token, CHAIN),
     "block": (block, CHAIN),
-    "refined scores": (scored, SEQUENCES),
+    "refined scores": (on_a_grid(refined_scores), SEQUENCES),
+    "optimal by vertex": (on_a_grid(optimal_by_vertex), SEQUENCES),
     "block K-SEQ": (in_turn, SEQUENCES),
     "recursive rejection": (on_a_tree(recursive_rejection), TREE),
     "traversal": (on_a_tree(traversal), TREE),
