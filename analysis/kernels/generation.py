@@ -40,6 +40,8 @@ _UNREAD = {
     "guidance_scale": 1.0,
     "prompt_lookup_num_tokens": None,
     "assistant_early_exit": None,
+    "assistant_ensemble_weight": None,
+    "use_mtp": False,
     "penalty_alpha": 0.0,
     "cache_implementation": None,
 }
@@ -125,15 +127,14 @@ class Speculative:
         number = self.num_drafts if sampled else 1
         nodes, level, drawn_by = [text], [text] * number, []
         for place in range(length):
-            by = _laws(self.draft, level, processors, sampled=sampled)
+            by = _laws(self.draft, level, processors, target.num_tokens, sampled=sampled)
             # the sequences have the root in common
             drawn_by.append(by if place else by[:1])
             tokens = torch.multinomial(by, 1)[:, 0].tolist()
             level = [(*before, token) for before, token in zip(level, tokens, strict=True)]
             nodes += level
-        laws = _laws(target, nodes, processors, sampled=sampled)
-        common = min(self.draft.num_tokens, target.num_tokens)
-        draft = torch.cat(drawn_by)[None, :, :common].to(laws.device)
+        laws = _laws(target, nodes, processors, target.num_tokens, sampled=sampled)
+        draft = torch.cat(drawn_by)[None].to(laws.device)
         uniforms = torch.rand((1, len(nodes) + 1), dtype=torch.float64, device=laws.device)
         candidates = torch.tensor([[context[-1] for context in nodes]], device=laws.device)
         given = candidates, laws[None], draft, uniforms[:, :-1], uniforms[:, -1]
@@ -163,11 +164,13 @@ def _causal(model: Any) -> CausalModel:
 
 
 def _laws(
-    model: CausalModel, texts: Sequence[Text], processors: Processors, *, sampled: bool
+    model: CausalModel, texts: Sequence[Text], processors: Processors, most: int, *, sampled: bool
 ) -> Tensor:
-    """Return the processed next-token laws `(n, V)` after texts, some of them equal."""
+    """Return the processed next-token laws `(n, V)` after texts, some of them equal, over at most
+    so many tokens.
+    """
     place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    logits = model.logits(list(place)).float()
+    logits = model.logits(list(place))[:, :most].float()
     processed = [
         # in a text's own call, as in a loop without drafts
         processors(torch.tensor([text], device=row.device), row[None].clone())

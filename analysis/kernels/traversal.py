@@ -143,12 +143,10 @@ class _Walk:
             wide = torch.zeros_like(torch.nn.functional.pad(link, (0, 1)))
             return wide.scatter(1, to, place)[:, :-1]
 
-        eldest = ends(torch.where(inverse(next_sibling) > 0, inverse(next_sibling), place))
-        parent = inverse(next_token).gather(1, eldest)
-        live, before = (
-            (candidates >= 0) | (place == 0),
-            inverse(next_sibling) + inverse(next_token),
-        )
+        elder, above = inverse(next_sibling), inverse(next_token)
+        eldest = ends(torch.where(elder > 0, elder, place))
+        parent = above.gather(1, eldest)
+        live, before = (candidates >= 0) | (place == 0), elder + above
         for _ in range(candidates.shape[1].bit_length()):
             live, before = live & live.gather(1, before), before.gather(1, before)
 
