@@ -125,7 +125,7 @@ class Speculative:
     ) -> Verified:
         """Draft, evaluate and verify once; nodes go level by level."""
         number = self.num_drafts if sampled else 1
-        nodes, level, drawn_by = [text], [text] * number, []
+        nodes, level, drawn_by = [text], [text] * number, list[Tensor]()
         for place in range(length):
             by = _laws(self.draft, level, processors, target.num_tokens, sampled=sampled)
             # the sequences have the root in common
@@ -146,10 +146,10 @@ class Speculative:
             return block(*given)
         place = torch.arange(1, 1 + number * length, device=given[0].device)
         paths = place.view(1, length, number).mT
-        candidates, *rest = given
+        candidates, target, draft, uniforms, final = given
         if self.decoder == DECODERS[1]:
-            return block_kseq(candidates, paths, *rest)
-        return refined_scores(candidates, paths, *rest, self.grid)
+            return block_kseq(candidates, paths, target, draft, uniforms, final)
+        return refined_scores(candidates, paths, target, draft, uniforms, final, self.grid)
 
 
 def _causal(model: Any) -> CausalModel:

@@ -185,7 +185,7 @@ class Nodes:
         place = torch.arange(self.parent.shape[1], device=self.parent.device)
         at = torch.zeros_like(self.parent[:, :1])
         going = torch.ones_like(at, dtype=torch.bool)
-        path, tokens, sound = [], [], going
+        path, tokens, sound = list[Tensor](), list[Tensor](), going
         for _ in range(depth + 1):
             token = sample.gather(1, at)
             path.append(torch.where(going, at, -1))

@@ -42,7 +42,8 @@ def traversal(
     """
     walk = _Walk.of(candidates, next_token, next_sibling)
     token = candidates.clamp(min=0)
-    q, p = target.clone(), None
+    q = target.clone()
+    p: Tensor | None = None
     if draft is None:
         drawn = torch.ones_like(uniforms)
     else:
