@@ -107,7 +107,7 @@ def refined_score_sampling(grid: ScoreGrid, num_drafts: int) -> Sampling:
         grid: for K sequences.
         num_drafts: K.
     """
-    return _of_sequences(lambda *given: refined_scores(*given, grid), num_drafts)
+    return _of_sequences(functools.partial(refined_scores, grid=grid), num_drafts)
 
 
 def block_kseq_sampling(num_drafts: int) -> Sampling:
