@@ -1,7 +1,8 @@
 """What an engine copies: batched code in torch that never waits for its device.
 
 `step`: what every verification takes and returns. `chain`: one drafted sequence, token by token or
-as a block. `scores`: K sequences by refined scores. `trees`: distinct children, from the root down.
-`sglang`: all of these as that engine calls them. `noise`: the tree on shared noise, from the noise
-to the tokens that match. `transformers`: that noise in `generate`.
+as a block. `scores`, `vertices`, `block_kseq`: K sequences. `trees`, `traversal`: trees, from the
+root down and from the leaves up. `sglang`, `vllm`: these as the engines call them. `noise`: the
+tree on shared noise, from the noise to the tokens that match. `generation`, `transformers`: K
+sequences, and that noise, in `generate`.
 """

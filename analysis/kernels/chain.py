@@ -2,7 +2,7 @@
 
 Node i + 1 follows node i; −1 ends a sequence early. The rules are those of
 `otm.sequence.SpeculativeSampling` and `otm.sequence.BlockVerification`, which say why they are
-lossless. Refined scores verify their winner here too.
+lossless. What takes one of several sequences verifies it here too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def token_by_token(
 
     Args: as `analysis.kernels.step` has them.
     """
-    chain = _Chain.of(candidates, target, draft)
+    chain = Chain.of(candidates, target, draft)
     passed = (uniforms[:, :-1] * chain.drawn < chain.wanted) & chain.live
     kept = passed.long().cumprod(dim=-1).sum(dim=-1)
     place = torch.arange(passed.shape[1], device=kept.device)
@@ -39,28 +39,13 @@ def block(
 
     Args: as `analysis.kernels.step` has them.
     """
-    chain = _Chain.of(candidates, target, draft)
-    ratio = torch.where(chain.live & (chain.drawn > 0.0), chain.wanted / chain.drawn, 0.0)
-    weights = [torch.ones_like(final)]
-    for next_ in ratio.unbind(dim=1):
-        weights.append((weights[-1] * next_).clamp_(max=1.0))
-    weight = torch.stack(weights[1:], dim=1)
-    inner = slice(1, ratio.shape[1])
-    excess = (weight[:, :-1, None] * target[:, inner]).sub_(chain.draft[:, inner]).relu_()
-    room = torch.nn.functional.pad(excess.sum(dim=-1), (0, 1))
-    place = torch.arange(1, ratio.shape[1] + 1, device=weight.device)
-    below = torch.where(weight < 1.0, room / (room + 1.0 - weight), 1.0 + 0.0 * room)
-    chance = torch.where(place < chain.end[:, None], below, weight)
-    passed = (uniforms[:, :-1] < chance) & chain.live
-    kept = torch.where(passed, place, 0).amax(dim=-1)
-    passing = torch.nn.functional.pad(weight, (1, 0), value=1.0)
-    sound = chance.isfinite() & possible(chain.drawn, chain.wanted)
-    sound = (sound | chain.live.logical_not()).all(dim=-1)
-    return chain.ended(kept, passing.gather(1, kept[:, None])[:, 0], final, sound)
+    chain = Chain.of(candidates, target, draft)
+    kept, weight, sound = chain.longest_passing(uniforms, torch.ones_like(final))
+    return chain.ended(kept, weight, final, sound)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Chain:
+class Chain:
     """The sequences, and what both models say of their tokens.
 
     Attributes:
@@ -80,7 +65,7 @@ class _Chain:
     drawn: Tensor
 
     @classmethod
-    def of(cls, candidates: Tensor, target: Tensor, draft: Tensor | None) -> _Chain:
+    def of(cls, candidates: Tensor, target: Tensor, draft: Tensor | None) -> Chain:
         """Look the drafts up."""
         drafts = candidates[:, 1:]
         live = (drafts >= 0).long().cumprod(dim=-1)
@@ -90,13 +75,54 @@ class _Chain:
         wanted, drawn = entries(target, place, tokens), entries(p, place, tokens)
         return cls(drafts, live.bool(), live.sum(dim=-1), target, p, wanted, drawn)
 
-    def ended(self, kept: Tensor, weight: Tensor, final: Tensor, sound: Tensor) -> Verified:
-        """Return the kept drafts and a token from (w q − p)₊, from q after the last draft."""
+    def longest_passing(self, uniforms: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return how many drafts the longest prefix has that passes, w there, and what is sound.
+
+        Args:
+            uniforms: `(B, γ + 1)`.
+            start: `(B,)`, w of the empty prefix, which passes where no other does.
+        """
+        ratio = torch.where(self.live & (self.drawn > 0.0), self.wanted / self.drawn, 0.0)
+        weights = [start]
+        for next_ in ratio.unbind(dim=1):
+            weights.append((weights[-1] * next_).clamp_(max=1.0))
+        passing = torch.stack(weights, dim=1)
+        weight = passing[:, 1:]
+        inner = slice(1, ratio.shape[1])
+        excess = (weight[:, :-1, None] * self.target[:, inner]).sub_(self.draft[:, inner]).relu_()
+        room = torch.nn.functional.pad(excess.sum(dim=-1), (0, 1))
+        place = torch.arange(1, ratio.shape[1] + 1, device=weight.device)
+        below = torch.where(weight < 1.0, room / (room + 1.0 - weight), 1.0 + 0.0 * room)
+        chance = torch.where(place < self.end[:, None], below, weight)
+        passed = (uniforms[:, :-1] < chance) & self.live
+        kept = torch.where(passed, place, 0).amax(dim=-1)
+        sound = chance.isfinite() & possible(self.drawn, self.wanted)
+        sound = (sound | self.live.logical_not()).all(dim=-1)
+        return kept, passing.gather(1, kept[:, None])[:, 0], sound
+
+    def ended(
+        self,
+        kept: Tensor,
+        weight: Tensor,
+        final: Tensor,
+        sound: Tensor,
+        share: Tensor | None = None,
+    ) -> Verified:
+        """Return the kept drafts and a token from w q − c min(p, w q), from q after the last draft.
+
+        Args:
+            kept: `(B,)`.
+            weight: `(B,)`, w.
+            final, sound: `(B,)`.
+            share: `(B,)`, c in [0, 1]; 1 if None.
+        """
         following = rows(self.target, kept[:, None])[:, 0]
         at = kept.clamp(max=self.drafts.shape[1] - 1)
         drawn = rows(self.draft, at[:, None])[:, 0]
         taken = torch.where((kept < self.end)[:, None], drawn, 0.0)
-        mass = (weight[:, None] * following - taken).clamp(min=0.0)
+        mass = weight[:, None] * following
+        used = torch.minimum(taken, mass)
+        mass = mass - (used if share is None else share[:, None] * used)
         # without any excess the models agree, and only rounding rejected what follows
         mass = torch.where((mass.sum(dim=-1) == 0.0)[:, None], following, mass)
         path = torch.arange(self.target.shape[1], device=kept.device).expand(len(kept), -1)

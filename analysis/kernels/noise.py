@@ -11,7 +11,7 @@ mean. Per step, with B requests, N nodes, L levels:
         log_p = draft model at the frontier, temperature and filters done       (B, W, V)
         nodes = nodes.extended(frontier, log_p, noise[:, level], scale, level)
     log_q = target at the root and all nodes under nodes.ancestors()            (B, N + 1, V)
-    tokens, count = nodes.matched(log_q, noise)
+    step = nodes.matched(log_q, noise)                              a `Verified`
 
 The sampler of an engine that matches changes in one place: argmax(log_q + noise), with noise of the
 seed and of the position, counted from the beginning of the text, not from that of the step.
@@ -23,7 +23,7 @@ import dataclasses
 
 import torch
 
-Tensor = torch.Tensor
+from .step import Tensor, Verified
 
 _ROUNDS = 10
 _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
@@ -39,10 +39,21 @@ def noise_rows(seeds: Tensor, positions: Tensor, num_tokens: int) -> Tensor:
         positions: int64 `(...)`, broadcast against the seeds.
         num_tokens: V.
     """
+    return -(-uniform_rows(seeds, positions, num_tokens).log()).log()
+
+
+def uniform_rows(seeds: Tensor, positions: Tensor, number: int, *, stream: int = 0) -> Tensor:
+    """Return uniforms `(..., number)` in (0, 1) by seed, position and stream, in float64.
+
+    Args:
+        seeds, positions: as of `noise_rows`.
+        number: how many of each.
+        stream: rows of other streams are independent; that of noise is 0.
+    """
     seed, position = torch.broadcast_tensors(seeds[..., None], positions[..., None])
-    pairs = torch.arange((num_tokens + 1) // 2, device=seeds.device)
+    pairs = torch.arange((number + 1) // 2, device=seeds.device)
     c0 = pairs.expand((*seed.shape[:-1], len(pairs)))
-    c1, c2, c3 = position & _LOW, _high(position), torch.zeros_like(position)
+    c1, c2, c3 = position & _LOW, _high(position), torch.full_like(position, stream)
     k0, k1 = seed & _LOW, _high(seed)
     for _ in range(_ROUNDS):
         # Products of two words fill 64 bits: int64 keeps them all, as it wraps.
@@ -56,8 +67,7 @@ def noise_rows(seeds: Tensor, positions: Tensor, num_tokens: int) -> Tensor:
         k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
     # (w div 2¹² + ½)/2⁵² of w = low + 2³²·high: 20 bits of the low word remain.
     whole = torch.stack([(c0 >> 12) | (c1 << 20), (c2 >> 12) | (c3 << 20)], dim=-1)
-    uniform = (whole.flatten(-2)[..., :num_tokens].double() + 0.5) * 2.0**-52
-    return -(-uniform.log()).log()
+    return (whole.flatten(-2)[..., :number].double() + 0.5) * 2.0**-52
 
 
 def _high(words: Tensor) -> Tensor:
@@ -159,33 +169,34 @@ class Nodes:
             above = self.parent.gather(1, above)
         return mask
 
-    def matched(self, log_q: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the text that the target writes, as far as one call tells, and its length.
+    def matched(self, log_q: Tensor, noise: Tensor) -> Verified:
+        """Return the text that the target writes, as far as one call tells.
 
         Args:
             log_q: `(B, N + 1, V)` the target's log-probabilities at the root and all nodes.
             noise: `(B, L + 1, V)` of the positions after the root.
-
-        Returns:
-            tokens `(B, L + 1)`, −1 after the last one, and their number `(B,)`.
         """
         depth = noise.shape[1] - 1
-        sample = torch.stack(
-            [(log_q + noise[:, level, None]).argmax(dim=-1) for level in range(depth + 1)], dim=1
+        levels = [(log_q + noise[:, level, None]).max(dim=-1) for level in range(depth + 1)]
+        own = self.level[:, None].clamp(max=depth)
+        best, sample = (
+            torch.stack(part, dim=1).gather(1, own)[:, 0] for part in zip(*levels, strict=True)
         )
-        written = sample.gather(1, self.level[:, None].clamp(max=depth))[:, 0]  # (B, N + 1)
         place = torch.arange(self.parent.shape[1], device=self.parent.device)
         at = torch.zeros_like(self.parent[:, :1])
         going = torch.ones_like(at, dtype=torch.bool)
-        tokens = []
+        path, tokens, sound = list[Tensor](), list[Tensor](), going
         for _ in range(depth + 1):
-            token = written.gather(1, at)
+            token = sample.gather(1, at)
+            path.append(torch.where(going, at, -1))
             tokens.append(torch.where(going, token, -1))
+            sound = sound & (best.gather(1, at).isfinite() | going.logical_not())
             child = (self.parent == at) & (self.token == token) & (place > 0)
             going = going & child.any(dim=1, keepdim=True)
             at = child.long().argmax(dim=1, keepdim=True)
         text = torch.cat(tokens, dim=1)
-        return text, (text >= 0).sum(dim=1)
+        found = Verified(text, torch.cat(path, dim=1), (text >= 0).sum(dim=1))
+        return found.where(sound[:, 0])
 
 
 def root_only(batch: int, size: int, device: torch.device | str) -> Nodes:

@@ -119,7 +119,7 @@ class ScoreGrid:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Split:
+class Split:
     """How the law of the score at a vertex is split among the next tokens.
 
     Attributes:
@@ -140,7 +140,7 @@ class _Split:
     @classmethod
     def of(
         cls, law: Tensor, weight: Tensor, drafted: Tensor, wanted: Tensor, grid: ScoreGrid
-    ) -> _Split:
+    ) -> Split:
         """Split a law of the score for the flat clip of F q/p.
 
         Args:
@@ -321,13 +321,7 @@ def refined_scores(
     q = rows(target, way)
     selected = found.selected(chosen, q[:, :-1], rows(p, way[:, :-1]), grid)
     step = block(candidates.gather(1, way), q, selected, tested, final)
-    nodes = torch.where(step.nodes >= 0, way, -1)
-    refused = found.sound.logical_not()[:, None]
-    return Verified(
-        step.tokens.masked_fill(refused, -1),
-        nodes.masked_fill(refused, -1),
-        step.count.masked_fill(refused[:, 0], 0),
-    )
+    return step.along(way).where(found.sound)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -349,14 +343,14 @@ class Scored:
         cls, candidates: Tensor, paths: Tensor, target: Tensor, draft: Tensor, grid: ScoreGrid
     ) -> Scored:
         """Refine the scores along all sequences, level by level."""
-        drafted, wanted = _sums(target, draft, grid)
+        drafted, wanted = bin_sums(target, draft, grid)
         law = grid.mass.expand(*paths.shape[:2], -1)
         weight = torch.ones_like(law[..., 0])
         live = torch.ones_like(weight, dtype=torch.bool)
         node = torch.zeros_like(paths[..., 0])
         levels = []
         for child in paths.unbind(dim=-1):
-            split = _Split.of(law, weight, rows(drafted, node), rows(wanted, node), grid)
+            split = Split.of(law, weight, rows(drafted, node), rows(wanted, node), grid)
             levels.append(split.level)
             token = candidates.gather(1, child)
             live = live & (token >= 0)
@@ -368,7 +362,7 @@ class Scored:
             bound = torch.minimum(weight * ratio, (refined * grid.gain).sum(dim=-1))
             weight = torch.where(live, bound, weight)
             node = torch.where(live, child, node)
-        wins = win_probabilities(law, grid)
+        wins = win_probabilities(law, torch.ones_like(live), grid)
         sound = (wins.isfinite() & weight.isfinite()).all(dim=-1)
         return cls(wins, torch.stack(levels, dim=-2), sound)
 
@@ -386,16 +380,25 @@ class Scored:
         return found.div_(found.sum(dim=-1, keepdim=True))
 
 
-def win_probabilities(laws: Tensor, grid: ScoreGrid) -> Tensor:
-    """Return the probability `(B, K)` that each score is the largest, of laws `(B, K, C)`."""
+def win_probabilities(laws: Tensor, live: Tensor, grid: ScoreGrid) -> Tensor:
+    """Return the probability `(B, K)` that each live score is the largest of those.
+
+    Args:
+        laws: `(B, K, C)`.
+        live: `(B, K)`, whether there is such a score; at least one.
+        grid: for at least as many.
+    """
+    taking_part = live[..., None, None]
     lower = _from_zero(laws)[..., :-1, None] + laws[..., None] * grid.nodes
+    lower = torch.where(taking_part, lower, 1.0)
     one = torch.ones_like(lower[:, :1])
     before = torch.cat([one, lower[:, :-1]], dim=1).cumprod(dim=1)
     after = torch.cat([one, lower.flip(1)[:, :-1]], dim=1).cumprod(dim=1).flip(1)
-    return ((before * after) @ grid.weights * laws).sum(dim=-1)
+    found: Tensor = ((before * after) @ grid.weights * laws).sum(dim=-1)
+    return torch.where(live, found, 0.0)
 
 
-def _sums(target: Tensor, draft: Tensor, grid: ScoreGrid) -> tuple[Tensor, Tensor]:
+def bin_sums(target: Tensor, draft: Tensor, grid: ScoreGrid) -> tuple[Tensor, Tensor]:
     """Return what each bin has of the draft's and of the target's mass, `(B, m, bins)` twice."""
     size, nodes, num_tokens = draft.shape
     step = max(1, _CHUNK // (size * num_tokens))

@@ -16,7 +16,8 @@ accepted nodes, the rest left as it is; `predicts`, the token after each of them
 The functions here are for chains (`chain_speculative_sampling`, `chain_block_speculative_sampling`:
 links are not read and may be None), for trees without draft probabilities
 (`tree_speculative_sampling_target_only`: `draft_probs` is not read), for trees of distinct children
-with them (`tree_speculative_sampling`), and, made by `refined_score_sampling`, for K sequences.
+with them (`tree_speculative_sampling` from the root down, `tree_traversal_sampling` from the
+leaves up), and, made by `refined_score_sampling` and `block_kseq_sampling`, for K sequences.
 
 Source: sgl-project/sglang at 1d33ae1 and b3939a5, `python/sglang/kernels/ops/speculative`,
 `reject_sampling.py` and `tree_sampling.py`. No engine was run.
@@ -31,9 +32,11 @@ import torch
 
 from otm.errors import Unsupported
 
+from .block_kseq import block_kseq
 from .chain import block, token_by_token
 from .scores import ScoreGrid, refined_scores
 from .step import Tensor, Verified, check_step
+from .traversal import traversal
 from .trees import recursive_rejection
 
 Sampling = Callable[..., None]
@@ -104,13 +107,25 @@ def refined_score_sampling(grid: ScoreGrid, num_drafts: int) -> Sampling:
         grid: for K sequences.
         num_drafts: K.
     """
+    return _of_sequences(functools.partial(refined_scores, grid=grid), num_drafts)
 
-    def refined(given: tuple[Tensor, ...], links: tuple[Tensor, Tensor], depth: int) -> Verified:
-        candidates, target, draft, uniforms, final = given
+
+def block_kseq_sampling(num_drafts: int) -> Sampling:
+    """Return the function that verifies such sequences in turn, as blocks.
+
+    Args:
+        num_drafts: K.
+    """
+    return _of_sequences(block_kseq, num_drafts)
+
+
+def _of_sequences(kernel: Verification, num_drafts: int) -> Sampling:
+    def verify(given: tuple[Tensor, ...], links: tuple[Tensor, Tensor], depth: int) -> Verified:
+        candidates, *rest = given
         paths = sequences(*links, num_drafts, (candidates.shape[1] - 1) // num_drafts)
-        return refined_scores(candidates, paths, target, draft, uniforms, final, grid)
+        return kernel(candidates, paths, *rest)
 
-    return sampling(refined)
+    return sampling(verify)
 
 
 def sequences(next_token: Tensor, next_sibling: Tensor, num_drafts: int, length: int) -> Tensor:
@@ -130,16 +145,19 @@ def sequences(next_token: Tensor, next_sibling: Tensor, num_drafts: int, length:
     return torch.stack(along, dim=-1)
 
 
-def _chain(kernel: Verification) -> Sampling:
+def _of_chains(kernel: Verification) -> Sampling:
     return sampling(lambda given, links, depth: kernel(*given))
 
 
-def _from_the_root(given: tuple[Tensor, ...], links: tuple[Tensor, Tensor], depth: int) -> Verified:
-    candidates, *rest = given
-    return recursive_rejection(candidates, *links, *rest, depth=depth)
+def _of_trees(kernel: Verification, *, reads_draft: bool = True) -> Sampling:
+    def verify(given: tuple[Tensor, ...], links: tuple[Tensor, Tensor], depth: int) -> Verified:
+        return kernel(given[0], *links, *given[1:], depth=depth)
+
+    return sampling(verify, reads_draft=reads_draft)
 
 
-chain_speculative_sampling = _chain(token_by_token)
-chain_block_speculative_sampling = _chain(block)
-tree_speculative_sampling = sampling(_from_the_root)
-tree_speculative_sampling_target_only = sampling(_from_the_root, reads_draft=False)
+chain_speculative_sampling = _of_chains(token_by_token)
+chain_block_speculative_sampling = _of_chains(block)
+tree_speculative_sampling = _of_trees(recursive_rejection)
+tree_speculative_sampling_target_only = _of_trees(recursive_rejection, reads_draft=False)
+tree_traversal_sampling = _of_trees(traversal)

@@ -46,6 +46,19 @@ class Verified:
     nodes: Tensor
     count: Tensor
 
+    def along(self, way: Tensor) -> Verified:
+        """Return this with its nodes, those of a chain, as the nodes of a way `(B, D + 1)`."""
+        return Verified(self.tokens, torch.where(self.nodes >= 0, way, -1), self.count)
+
+    def where(self, sound: Tensor) -> Verified:
+        """Return this with all other requests than the sound ones, `(B,)`, refused."""
+        refused = sound.logical_not()
+        return Verified(
+            self.tokens.masked_fill(refused[:, None], -1),
+            self.nodes.masked_fill(refused[:, None], -1),
+            self.count.masked_fill(refused, 0),
+        )
+
 
 def probabilities(logits: Tensor, temperature: Tensor) -> Tensor:
     """Return softmax(logits/T) in float32, with all mass on the first largest logit where T = 0.

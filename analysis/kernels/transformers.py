@@ -25,7 +25,8 @@ from otm import Processing
 from otm.errors import Unsupported
 from otm.sequence import SharedNoise
 
-from .noise import Tensor, noise_rows
+from .noise import noise_rows
+from .step import Tensor
 
 _AS_IT_IS = Processing()
 

@@ -61,7 +61,7 @@ class Requests:
         cls, shape: TreeShape, size: int, num_tokens: int, seed: int, *, distinct: bool = False
     ) -> Requests:
         """Every irregularity of rows; siblings drawn from their row, without replacement or with;
-        −1 where a row has no token left.
+        −1 where a row has no token left. Nodes of one text have equal rows.
         """
         rng = np.random.default_rng(seed)
         n = shape.num_nodes + 1
@@ -69,7 +69,7 @@ class Requests:
         draft, target = (np.array([[pair[i] for pair in row] for row in pairs]) for i in (0, 1))
         tokens = np.full((size, n), -1)
         for b in range(size):
-            left = draft[b].copy()
+            left, known = draft[b].copy(), {0: (0,)}
             for node in range(1, n):
                 parent = int(shape.parents[node - 1])
                 mass = left[parent]
@@ -77,6 +77,10 @@ class Requests:
                     tokens[b, node] = rng.choice(num_tokens, p=mass / mass.sum())
                     if distinct:
                         mass[tokens[b, node]] = 0.0
+                    known[node] = (*known[parent], int(tokens[b, node]))
+                    same = next(i for i, text in known.items() if text == known[node])
+                    draft[b, node], target[b, node] = draft[b, same], target[b, same]
+                    left[node] = draft[b, node]
         made = (tokens, target, draft, rng.random((size, n)), rng.random(size))
         return cls(shape, *map(torch.from_numpy, made))
 

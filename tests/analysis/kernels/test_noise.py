@@ -12,6 +12,7 @@ import torch
 
 from analysis.kernels.noise import Nodes, noise_rows, root_only
 from otm.sequence import NoiseTree, Sampled, SharedNoise, markov_pair, step
+from tests.analysis.kernels.steps import texts
 from tests.devices import fake_cuda
 
 SEEDS = [0, 7, 2**40 + 1, 2**63 + 5, 2**64 - 1]
@@ -60,7 +61,8 @@ def test_trees_and_texts_are_the_library_s(size: int) -> None:
     noise = noise_rows(as_int64(SEEDS)[:, None], starts[:, None] + torch.arange(depth + 1), 5)
     nodes = grown(log_p, last, noise, size, size, scale)
     rows = log_q[torch.where(nodes.token < 0, last[:, None], nodes.token)]
-    text, count = nodes.matched(rows, noise)
+    found = nodes.matched(rows, noise)
+    written = texts(found.tokens, found.count)
     mask = nodes.ancestors(depth)
     for i, (context, seed) in enumerate(zip(contexts, SEEDS, strict=True)):
         decoder = NoiseTree(size, depth, scale)
@@ -77,8 +79,15 @@ def test_trees_and_texts_are_the_library_s(size: int) -> None:
                 above.add(at)
             assert set(torch.nonzero(mask[i, vertex])[:, 0].tolist()) == above
         once = step(decoder, draft=model, target=target, context=context, randomness=seeded)
-        assert text[i, : count[i]].tolist() == list(once.tokens)
-        assert text[i, count[i] :].eq(-1).all()
+        assert written[i] == list(once.tokens)
+        way = found.nodes[i, : found.count[i]]
+        assert [0, *nodes.parent[i, way[1:]].tolist()] == [0, *way[:-1].tolist()]
+        assert nodes.token[i, way[1:]].tolist() == written[i][:-1]
+    # a NaN refuses the request that meets it, and no other
+    rows[1, 0, 0], rows[2, -1, 0] = torch.nan, torch.nan
+    refused = nodes.matched(rows, noise)
+    assert (refused.count[1], refused.tokens[1].max()) == (0, -1)
+    assert refused.tokens[[0, 3, 4]].equal(found.tokens[[0, 3, 4]])
 
 
 def test_a_narrow_frontier_asks_for_the_best_nodes_only() -> None:
@@ -104,9 +113,9 @@ def test_a_device_is_never_waited_for() -> None:
         for level in range(3):
             frontier = nodes.frontier(level, 3)
             nodes = nodes.extended(frontier, log_p, noise[:, level], 0.8, level)
-        text, count = nodes.matched(torch.empty((2, 6, 6), device="cuda"), noise)
+        found = nodes.matched(torch.empty((2, 6, 6), device="cuda"), noise)
         mask = nodes.ancestors(3)
-        assert {one.device.type for one in (noise, text, count, mask)} == {"cuda"}
-        assert (noise.shape, text.shape, mask.shape) == ((2, 4, 6), (2, 4), (2, 6, 6))
+        assert {one.device.type for one in (noise, found.tokens, found.count, mask)} == {"cuda"}
+        assert (noise.shape, found.nodes.shape, mask.shape) == ((2, 4, 6), (2, 4), (2, 6, 6))
     assert not watch.waits
     assert not watch.sends

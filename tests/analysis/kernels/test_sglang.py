@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from analysis.kernels import sglang
+from analysis.kernels.block_kseq import block_kseq
 from analysis.kernels.chain import block, token_by_token
 from analysis.kernels.scores import ScoreGrid, refined_scores
 from analysis.kernels.step import Verified
+from analysis.kernels.traversal import traversal
 from analysis.kernels.trees import recursive_rejection
 from otm.errors import ShapeMismatch, Unsupported
 from otm.trees import TreeShape
@@ -84,8 +86,12 @@ def test_chains(front: Any, kernel: Any) -> None:
 def test_trees() -> None:
     shape = TreeShape([0, 0, 1, 1, 2])
     requests = Requests.random(shape, SIZE, 4, 1, distinct=True)
-    outputs = called(sglang.tree_speculative_sampling, requests, depth=2, linked=True)
-    assert read(outputs, 6) == wanted(recursive_rejection, requests, *requests.links, depth=2)
+    for front, kernel in (
+        (sglang.tree_speculative_sampling, recursive_rejection),
+        (sglang.tree_traversal_sampling, traversal),
+    ):
+        outputs = called(front, requests, depth=2, linked=True)
+        assert read(outputs, 6) == wanted(kernel, requests, *requests.links, depth=2)
     # draft probabilities are a scratch of zeros there
     front, scratch = sglang.tree_speculative_sampling_target_only, torch.zeros(SIZE, 6, 4)
     alone = called(front, requests, depth=2, linked=True, draft_probs=scratch)
@@ -110,6 +116,8 @@ def test_sequences() -> None:
     laws = (one.float() for one in requests.arguments[1:])
     found = refined_scores(requests.candidates, paths, *laws, grid)
     assert read(outputs, 7) == texts(found.tokens, found.count)
+    outputs = called(sglang.block_kseq_sampling(3), requests, depth=2, linked=True)
+    assert read(outputs, 7) == wanted(block_kseq, requests, paths)
 
 
 def test_what_is_not_done() -> None:

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from analysis.kernels.block_kseq import block_kseq
 from analysis.kernels.chain import block, token_by_token
 from analysis.kernels.scores import ScoreGrid, refined_scores
 from analysis.kernels.step import Verified, check_step, draw, probabilities
+from analysis.kernels.traversal import traversal
 from analysis.kernels.trees import recursive_rejection
+from analysis.kernels.vertices import optimal_by_vertex
 from otm.errors import InvalidParameter, ShapeMismatch
 from otm.trees import TreeShape
 from tests.analysis.kernels.steps import Requests, texts
@@ -33,28 +36,49 @@ def elsewhere(grid: ScoreGrid, device: torch.device) -> ScoreGrid:
     return dataclasses.replace(grid, **tensors)
 
 
-def scored(candidates: torch.Tensor, *rest: torch.Tensor) -> Verified:
-    """Two sequences of two tokens, level by level."""
-    grid = GRID if candidates.device.type == "cpu" else elsewhere(GRID, candidates.device)
+def two_sequences(candidates: torch.Tensor) -> torch.Tensor:
+    """The nodes of two sequences of two tokens, level by level."""
     node = torch.arange(1, 5, device=candidates.device)
-    paths = node.view(2, 2).T.expand(len(candidates), -1, -1)
-    return refined_scores(candidates, paths, *rest, grid)
+    return node.view(2, 2).T.expand(len(candidates), -1, -1)
 
 
-def from_the_root_down(candidates: torch.Tensor, *rest: Any) -> Verified:
-    """Two children, of which the first has two."""
-    links = torch.full((2, 5), -1, dtype=torch.int64, device=candidates.device)
-    links[0, :2] = torch.arange(1, 5, 2, device=candidates.device)
-    links[1, 1:4:2] = torch.arange(2, 5, 2, device=candidates.device)
-    children, siblings = links[:, None].expand(-1, len(candidates), -1)
-    return recursive_rejection(candidates, children, siblings, *rest, depth=2)
+def on_a_grid(kernel: Any) -> Any:
+    """A kernel of two sequences with the grid where the candidates are."""
+
+    def verify(candidates: torch.Tensor, *rest: torch.Tensor) -> Verified:
+        grid = GRID if candidates.device.type == "cpu" else elsewhere(GRID, candidates.device)
+        return kernel(candidates, two_sequences(candidates), *rest, grid)
+
+    return verify
 
 
+def in_turn(candidates: torch.Tensor, *rest: torch.Tensor) -> Verified:
+    """Block K-SEQ of the same."""
+    return block_kseq(candidates, two_sequences(candidates), *rest)
+
+
+def on_a_tree(kernel: Any) -> Any:
+    """A kernel of trees with two children, of which the first has two."""
+
+    def verify(candidates: torch.Tensor, *rest: Any) -> Verified:
+        links = torch.full((2, 5), -1, dtype=torch.int64, device=candidates.device)
+        links[0, :2] = torch.arange(1, 5, 2, device=candidates.device)
+        links[1, 1:4:2] = torch.arange(2, 5, 2, device=candidates.device)
+        children, siblings = links[:, None].expand(-1, len(candidates), -1)
+        return kernel(candidates, children, siblings, *rest, depth=2)
+
+    return verify
+
+
+TREE = TreeShape([0, 0, 1, 1])
 KERNELS: dict[str, Any] = {
     "token by token": (token_by_token, CHAIN),
     "block": (block, CHAIN),
-    "refined scores": (scored, SEQUENCES),
-    "recursive rejection": (from_the_root_down, TreeShape([0, 0, 1, 1])),
+    "refined scores": (on_a_grid(refined_scores), SEQUENCES),
+    "optimal by vertex": (on_a_grid(optimal_by_vertex), SEQUENCES),
+    "block K-SEQ": (in_turn, SEQUENCES),
+    "recursive rejection": (on_a_tree(recursive_rejection), TREE),
+    "traversal": (on_a_tree(traversal), TREE),
 }
 every = pytest.mark.parametrize("name", KERNELS)
 
@@ -198,11 +222,34 @@ def test_a_device_is_never_waited_for(name: str) -> None:
 
 
 @every
-def test_one_graph(name: str) -> None:
+def test_memory_of_at_most_three_copies_of_the_rows(name: str) -> None:
+    """Traced allocations; a batch of two requests over 8,192 tokens."""
+    kernel, shape = KERNELS[name]
+    generator = torch.Generator().manual_seed(0)
+    n = shape.num_nodes + 1
+    logits = torch.randn((2, 2, n, 8192), generator=generator)
+    target, draft = torch.softmax(logits, dim=-1)
+    candidates = torch.randint(8192, (2, n), generator=generator)
+    uniforms = torch.rand((2, n), generator=generator)
+    given = candidates, target, draft, uniforms, uniforms[:, 0]
+    kernel(*given)
+    with torch.profiler.profile(profile_memory=True) as traced:
+        kernel(*given)
+    events = (one for one in traced.profiler.kineto_results.events() if one.name() == "[memory]")
+    held = torch.tensor(
+        [one.nbytes() for one in sorted(events, key=lambda one: one.start_ns())]
+    ).cumsum(dim=0)
+    rows = logits.nbytes
+    assert rows / 100 < held.max() <= 3 * rows
+
+
+@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.long)])
+@every
+def test_one_graph(name: str, backend: str) -> None:
     """`torch.compile` finds no break, and the graph has the same answers."""
     kernel, shape = KERNELS[name]
     requests = Requests.random(shape, 40, 4, 5)
-    compiled = torch.compile(kernel, fullgraph=True, backend="eager")
+    compiled = torch.compile(kernel, fullgraph=True, backend=backend)
     found, wanted = compiled(*requests.arguments), kernel(*requests.arguments)
     assert found.tokens.equal(wanted.tokens)
     assert found.nodes.equal(wanted.nodes)

@@ -1,0 +1,108 @@
+"""The verification of chains with the signature and the outputs of vLLM's `rejection_sample`.
+
+Its Model Runner V2 calls one function after the target's pass. Requests of different lengths stand
+one after the other, each with its last token and then its drafts::
+
+    rejection_sample(target_logits, draft_logits, draft_sampled, cu_num_logits, pos, idx_mapping,
+      expanded_idx_mapping, expanded_local_pos, temperature, seed, num_speculative_steps, ...)
+      -> sampled (R, γ + 1) int64, num_sampled (R,) int32
+
+`target_logits` `(N, V)` are processed, temperature included; `draft_logits` `(S, γ, V')`, one row
+of drafts for each of S places of state, are as the model has them, and `temperature` is applied
+here. None says that drafts were not drawn. −1 among `draft_sampled` ends a request's drafts.
+Temperature 0 keeps drafts while they are the target's first largest logit.
+
+Uniforms belong to the seed and to the position at which a step begins. Were each draft's own
+position their key, a block verification would test with the same ones again that made the step
+before it end early, and texts would no longer have the target's law.
+
+Source: vllm-project/vllm, `vllm/v1/worker/gpu/spec_decode`: `rejection_sampler.py` at 01b2105, and
+`rejection_sampler_utils.py` of its time, whose function has watermark keywords. No engine was run.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from otm.errors import Unsupported
+
+from .chain import block, token_by_token
+from .noise import uniform_rows
+from .step import Tensor, check_step, drafted_by, probabilities
+
+_STREAM = 1
+"""Of uniforms: noise that drafts are drawn with may have the same seed."""
+
+
+def rejection_sample(
+    target_logits: Tensor,
+    draft_logits: Tensor | None,
+    draft_sampled: Tensor,
+    cu_num_logits: Tensor,
+    pos: Tensor,
+    idx_mapping: Tensor,
+    expanded_idx_mapping: Tensor,
+    expanded_local_pos: Tensor,
+    temperature: Tensor,
+    seed: Tensor,
+    num_speculative_steps: int,
+    synthetic_conditional_rates: Tensor | None = None,
+    use_fp64: bool = False,
+    use_block_verification: bool = False,
+    contexts: Tensor | None = None,
+    watermarking: Tensor | None = None,
+    watermarking_skip_mask: Tensor | None = None,
+    watermark_key: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Verify every request's drafts, token by token or as a block.
+
+    Args:
+        target_logits, draft_logits, draft_sampled: as the module says.
+        cu_num_logits: `(R + 1,)`, where requests begin, and the end.
+        pos: `(N,)`, the positions of `draft_sampled` in their texts.
+        idx_mapping: `(R,)`, each request's place of state.
+        expanded_idx_mapping, expanded_local_pos: not read, they follow from the others.
+        temperature, seed: `(S,)`.
+        num_speculative_steps: γ.
+        use_fp64: whether sums are in float64.
+        use_block_verification: as a block, else token by token.
+        synthetic_conditional_rates, contexts: only None.
+        watermarking, watermarking_skip_mask, watermark_key: not read without contexts.
+
+    Returns:
+        The tokens, −1 after the last, and their number; 0 where the request is refused.
+
+    Raises:
+        Unsupported: on synthetic rates or watermarks.
+        InvalidParameter, ShapeMismatch: from `analysis.kernels.step.check_step`.
+    """
+    for name, value in (
+        ("synthetic_conditional_rates", synthetic_conditional_rates),
+        ("contexts", contexts),
+    ):
+        if value is not None:
+            raise Unsupported(
+                f"{name} must be None: synthetic rates are lossy, and a watermark has no rule here;"
+                f" got {type(value).__name__}. Leave it out."
+            )
+    state, first, end = idx_mapping.long(), cu_num_logits[:-1].long(), cu_num_logits[1:].long()
+    place = first[:, None] + torch.arange(num_speculative_steps + 1, device=first.device)
+    live = place < end[:, None]
+    # beyond its end a request has rows of others, which nothing reads
+    place = torch.minimum(place, end[:, None] - 1)
+    candidates = torch.where(live, draft_sampled[place].long(), -1)
+    heat = temperature[state]
+    target = probabilities(target_logits[place], (heat != 0.0).float())
+    draft = None
+    if draft_logits is not None:
+        rows = draft_logits[state, :num_speculative_steps, : target.shape[-1]]
+        sure = drafted_by(None, candidates[:, 1:], target)
+        warm = drafted_by(probabilities(rows, heat), candidates[:, 1:], target)
+        draft = torch.where(heat[:, None, None] == 0.0, sure, warm)
+    if use_fp64:
+        target, draft = target.double(), None if draft is None else draft.double()
+    uniforms = uniform_rows(seed[state], pos[first].long(), place.shape[1] + 1, stream=_STREAM)
+    given = candidates, target, draft, uniforms[:, :-1], uniforms[:, -1]
+    check_step(*given)
+    step = (block if use_block_verification else token_by_token)(*given)
+    return step.tokens, step.count.int()
