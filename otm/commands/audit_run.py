@@ -115,10 +115,7 @@ def run(options: argparse.Namespace) -> int:
                 result = with_counterexample(result, scope)
             except KeyboardInterrupt:  # the verdict stands
                 status = INTERRUPTED
-        example = f"\n{result.example()}"
-        if result.counterexample is not None:
-            test = exports.as_test(result.counterexample, result.name)
-            example += f"\n\n```python\n{test}\n```"
+        example = f"\n{result.example()}{exports.test_to_keep(result, result.name)}"
         arrived.append(silent or print_report(example, command="audit"))
     for path, written in (
         (options.json, exports.as_json),
