@@ -145,8 +145,8 @@ class LogitCandidate(UniformsCandidate):
             told.append(f"order={self.order!r}")
         made = ", ".join(["{}", f"temperatures=[{heat!r}]", *told])
         again = (
-            f"candidate = otm.audit.LogitCandidate({made})\n"
-            f"result = otm.audit.battery(candidate, {given})"
+            f"verifier = otm.audit.LogitCandidate({made})\n"
+            f"result = otm.audit.battery(verifier, {given})"
         )
         return dataclasses.replace(found, tested=tested, again=again)
 
