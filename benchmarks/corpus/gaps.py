@@ -184,6 +184,18 @@ def clamped_residual(p: Any, q: Any, drafts: Any, rng: Any) -> Any:
     return np.stack([np.where(kept, x, again), np.where(kept, bonus, -1)], axis=1)
 
 
+def rows_of_others(p: Any, q: Any, drafts: Any, rng: Any) -> Any:
+    """Verify a batch of blocks of one draft, and give each row the answer to the one before it."""
+    size, _, num_tokens = p.shape
+    x, every = drafts[:, 0], np.arange(size)
+    kept = rng.random(size) * p[every, 0, x] < q[every, 0, x]
+    rest = np.maximum(q[:, 0] - p[:, 0], 0.0)
+    again = (rest / rng.exponential(size=(size, num_tokens))).argmax(axis=1)
+    bonus = (q[:, 1] / rng.exponential(size=(size, num_tokens))).argmax(axis=1)
+    found = np.stack([np.where(kept, x, again), np.where(kept, bonus, -1)], axis=1)
+    return np.roll(found, 1, axis=0)
+
+
 def residual_before_temperature(
     p: Any, q: Any, drafts: Any, uniforms: Any, temperature: float
 ) -> int:
@@ -217,6 +229,7 @@ GAPS: tuple[Case, ...] = (
     Case("residual and 1e-8", padded_residual, "not exact"),
     Case("raises on zeros", raises_on_zeros, "raised"),
     Case("residual clamped at 1e-3", audit.BlockBatchCandidate(clamped_residual)),
+    Case("rows of others", audit.BlockBatchCandidate(rows_of_others)),
     Case("one uniform at all positions", blocks.one_uniform_for_all_positions),
 )
 """Broken verifiers, with what an audit says as it comes."""
@@ -320,6 +333,16 @@ def gumbel_residual(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
     return int(np.argmax(weights + np.random.gumbel(size=len(rest))))  # noqa: NPY002 (audited code may use it)
 
 
+def clamped_gumbel(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+    """Draw from the residual by Gumbel noise that is kept from infinity, as engines do."""
+    x = drafts[0]
+    if uniforms[0] * p[x] < q[x]:
+        return int(x)
+    rest = np.maximum(q - p, 0.0)
+    noise = -np.log(np.random.random(len(rest)) + 1e-10)  # noqa: NPY002 (audited code may use it)
+    return int(np.argmax(rest / noise))
+
+
 def of_python(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
     """Draw from Python's `random`."""
     x = drafts[0]
@@ -366,6 +389,7 @@ ODD: tuple[Case, ...] = (
     Case("generator seeded by the uniform", seeded_by_the_uniform, NOTHING),
     Case("logarithms", in_logarithms, LOSSLESS),
     Case("Gumbel residual", gumbel_residual, LOSSLESS),
+    Case("Gumbel noise and 1e-10", clamped_gumbel, LOSSLESS),
     Case("Python's random", of_python, LOSSLESS),
     Case("residual from the top", from_the_top, LOSSLESS),
     Case("torch block", of_torch, LOSSLESS),

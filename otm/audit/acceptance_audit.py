@@ -25,7 +25,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,13 +98,6 @@ class AcceptanceAudit(SingleAudit):
     def severity(self) -> float:
         """A lower bound on the total variation, wrong with probability 5 %."""
         return max(0.0, self.excess - self._threshold(_UNCERTAIN))
-
-    again: ClassVar[str] = ""
-
-    @property
-    def extent(self) -> tuple[float, float]:
-        """The same twice."""
-        return self.severity, self.severity
 
     @property
     def coverage(self) -> Coverage:
@@ -238,7 +231,7 @@ def acceptance_counts(
     ['not lossless', 'no verdict', 'no verdict']
     """
     check_instance(name, str, name="name")
-    errors = check_errors(errors).check_tests()
+    errors = check_errors(errors)
     if not isinstance(record, AcceptanceRecord):
         name = name or Path(record).name
         record = read_acceptance(record)

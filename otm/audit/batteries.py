@@ -79,7 +79,7 @@ class BatteryAudit(Audit):
     @property
     def worst(self) -> str:
         """The name of the audit with the largest total variation, of the failed ones if any did."""
-        return max(self.failed or self.audits, key=lambda name: self.audits[name].extent)
+        return max(self.failed or self.audits, key=lambda name: _extent(self.audits[name]))
 
     @property
     def severity(self) -> float:
@@ -139,12 +139,18 @@ class BatteryAudit(Audit):
             f"A lossless candidate is called otherwise {rarely}." if self.false_alarm else "",
             late if self.verdict == "no verdict" else "",
         ]
+        first = {message: name for name, message in reversed([*self.raised.items()])}
         failed = sorted(self.failed.items(), key=lambda entry: -entry[1].severity)
         rows = [(name, *audit.row()) for name, audit in failed]
-        sampled = self._sampled_rows()
+        sampled = [
+            (name, audit.total_variation.interval_text, f"{audit.detect:.3g}", audit.accepted)
+            for name, audit in sorted(self.audits.items(), key=lambda entry: -_extent(entry[1])[1])
+            if isinstance(audit, SampledAudit)
+            and audit.verdict in ("no difference found", "little power")
+        ]
         parts = [
             " ".join(filter(None, said)),
-            "\n".join(f"On {name}: {message}" for name, message in self._first_raised()),
+            "\n".join(f"On {name}: {message}" for message, name in first.items()),
             listing(("instance", "TV", "KL(q‖π), nats", ""), rows) if rows else "",
             self._named("not exact") if self.verdict == "not lossless" else "",
             self._named("undecided"),
@@ -159,11 +165,6 @@ class BatteryAudit(Audit):
     def _end(self) -> str:
         return TO_COME if TO_COME in self.uncovered else "time was up, as named above"
 
-    def _first_raised(self) -> list[tuple[str, str]]:
-        """Return the first instance on which each thing was raised, with it."""
-        first = {message: name for name, message in reversed([*self.raised.items()])}
-        return [(name, message) for message, name in first.items()]
-
     def _named(self, verdict: Verdict) -> str:
         """Return which instances came to a verdict, "" if none did."""
         names = self._of(verdict)
@@ -171,16 +172,6 @@ class BatteryAudit(Audit):
 
     def _of(self, verdict: Verdict) -> dict[str, SingleAudit]:
         return {name: audit for name, audit in self.audits.items() if audit.verdict == verdict}
-
-    def _sampled_rows(self) -> list[tuple[str, str, str, str]]:
-        """Return what samples that found nothing say, the widest intervals first."""
-        by_extent = sorted(self.audits.items(), key=lambda entry: entry[1].extent, reverse=True)
-        return [
-            (name, audit.total_variation.interval_text, f"{audit.detect:.3g}", audit.accepted)
-            for name, audit in by_extent
-            if isinstance(audit, SampledAudit)
-            and audit.verdict in ("no difference found", "little power")
-        ]
 
     def example(self) -> str:
         """Return the figures of the counterexample, or of the worst instance."""
@@ -193,8 +184,10 @@ TO_COME = "an interruption"
 """What stands in a report that was interrupted."""
 
 
-def _failed(audit: Audit) -> bool:
-    return audit.verdict == "not lossless"
+def _extent(audit: SingleAudit) -> tuple[float, float]:
+    """Return the total variation, of samples both ends of its interval."""
+    high = audit.total_variation.high if isinstance(audit, SampledAudit) else audit.severity
+    return audit.severity, high
 
 
 def battery(
@@ -358,7 +351,7 @@ class _Progress:
 
     @property
     def failed(self) -> bool:
-        return any(map(_failed, self.audits.values()))
+        return any(audit.verdict == "not lossless" for audit in self.audits.values())
 
     def wants(self, check: Check) -> bool:
         """Whether a check is to be carried out; one that comes too late is noted."""
@@ -368,7 +361,8 @@ class _Progress:
             before.append(self.scope.deadline.why)
             return False
         # no power is needed to find what integration has found
-        return check.kind == "exact" or self.scope.sampled or not self.failed or not self._exact
+        integrated = any(done.kind == "exact" for done in self.done.values())
+        return check.kind == "exact" or self.scope.sampled or not (self.failed and integrated)
 
     def carry_out(self, check: Check) -> None:
         """Carry out one check within its share of the time, and note what became of it."""
@@ -400,12 +394,10 @@ class _Progress:
         for group, error in sorted(unfit.items()):
             reasons.setdefault(str(error).splitlines()[0], []).append(group)
         left_out = [f"{', '.join(groups)} ({reason})" for reason, groups in reasons.items()]
-        late: dict[str, list[str]] = {}
-        for (group, _), whys in self.late.items():
-            late.setdefault(group, []).extend(whys)
         left_out += [
-            f"{len(whys)} instance{'s' * (len(whys) > 1)} with {group} ({whys[0]})"
-            for group, whys in late.items()
+            f"{len(whys)} instance{'s' * (len(whys) > 1)} with {group}"
+            f"{' by samples' * (kind == 'sampled')} ({whys[0]})"
+            for (group, kind), whys in self.late.items()
         ]
         guessed = ""
         if isinstance(self.candidate, FunctionCandidate) and self.candidate.found_out:
@@ -416,6 +408,7 @@ class _Progress:
         return BatteryAudit(
             name=self.candidate.name,
             taken_for=guessed,
+            detail=next((audit.detail for audit in self.audits.values() if audit.detail), ""),
             audits=self.audits,
             reason=next((audit.reason for audit in self.audits.values() if audit.reason), ""),
             left_out=tuple(left_out),
@@ -427,10 +420,6 @@ class _Progress:
                 if check.group not in unfit
             },
         )
-
-    @property
-    def _exact(self) -> bool:
-        return any(check.kind == "exact" for check in self.done.values())
 
     def _refuses(self, group: str) -> int:
         """Return on how many instances of a group it raised, 0 if it answers what is like them.

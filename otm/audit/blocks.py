@@ -42,6 +42,9 @@ from otm.pmf import RNGLike, check_count, check_counts, check_rng
 from otm.sequence.models import LanguageModel, TableModel
 from otm.tracing.answers import CandidateFailure, naming_failures
 
+_FEW_ROWS = 5
+"""Rows of a batch that is looked at for rows that are mixed up."""
+
 
 class Models(NamedTuple):
     """What blocks are verified on: γ drafts of one model, γ + 1 laws of the other.
@@ -78,30 +81,26 @@ class ManyBlocksCandidate(DraftedCandidate):
         lengths: Sequence[int] = standard.BLOCKS
         if selection == "integrable" and scope.pair is None:
             lengths = (*lengths, *standard.MANY_POSITIONS)
-        found = []
-        for gamma in scope.num_drafts or lengths:
-            if scope.pair is None:
-                pairs = standard.models_of(selection, gamma)
-            else:
-                pairs = standard.given_models(*scope.pair, gamma) if selection != "large" else {}
-            found.append(
-                [
-                    Instance(
+        return [
+            [
+                Instance(
+                    name,
+                    f"γ = {gamma}",
+                    f"γ = {gamma}",
+                    standard.is_needed(
                         name,
-                        f"γ = {gamma}",
-                        f"γ = {gamma}",
-                        standard.is_needed(
-                            name,
-                            pairs[name][0].num_tokens ** gamma,
-                            usual=scope.num_drafts is not None or gamma in standard.BLOCKS,
-                        ),
-                        pairs[name][0].num_tokens ** gamma,
-                        Models(*pairs[name], gamma),
-                    )
-                    for name in pairs
-                ]
-            )
-        return found
+                        draft.num_tokens**gamma,
+                        usual=scope.num_drafts is not None or gamma in standard.BLOCKS,
+                    ),
+                    draft.num_tokens**gamma,
+                    Models(draft, target, gamma),
+                )
+                for name, (draft, target) in standard.models_of(
+                    selection, gamma, scope.pair
+                ).items()
+            ]
+            for gamma in scope.num_drafts or lengths
+        ]
 
     def drawing(self, given: Models, rng: np.random.Generator) -> Drawing:
         """Return what draws blocks of γ + 1 tokens, completed by the target, numbered in base V."""
@@ -215,6 +214,28 @@ class BlockBatchCandidate(KernelCandidate, ManyBlocksCandidate):
         with naming_failures():
             answer = self.verify(draft, target, drafts.copy(), rng)
             return _read_blocks(answer, len(drafts), draft.shape[1] + 1, draft.shape[2])
+
+    def in_batches(self, rows: int, rng: np.random.Generator) -> tuple[BlockBatchCandidate, str]:
+        """Return it as called with so many rows at a time, the tokens of each renamed by the number
+        of the row, and back; and which rows are answered for each other where each is certain of a
+        token of its own.
+        """
+
+        def called(draft: Any, target: Any, drafts: Any, rng: Any) -> NDArray[np.int64]:
+            by, num_tokens = np.arange(len(drafts))[:, None] % rows, draft.shape[-1]
+            before = ((np.arange(num_tokens) - by) % num_tokens)[:, None]
+            p, q = (np.take_along_axis(laws, before, axis=-1) for laws in (draft, target))
+            parts = [slice(start, start + rows) for start in range(0, len(drafts), rows)]
+            x = (drafts + by) % num_tokens
+            blocks = np.concatenate([self.verify_rows(p[i], q[i], x[i], rng) for i in parts])
+            return np.where(blocks < 0, -1, (blocks - by) % num_tokens)
+
+        own = list(range(_FEW_ROWS))
+        laws = np.repeat(np.eye(_FEW_ROWS)[:, None], 2, axis=1)
+        found = self.verify_rows(laws[:, :1], laws, np.asarray(own)[:, None], rng)[:, 0].tolist()
+        mixed_up = sorted(found) == own != found
+        said = f"rows mixed up, rows {own} of a batch have the answers to rows {found}" * mixed_up
+        return dataclasses.replace(self, verify=called), said
 
 
 def sequence(

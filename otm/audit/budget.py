@@ -55,8 +55,8 @@ class Errors:
         detect: total variation ε that must not go unnoticed, or a `DetectionBudget`; None for what
             the audit plans by itself: .02 of one token, a block or a log, .05 of a step, a tree or
             a generation, and in a battery what the time allows.
-        false_alarm: probability δ in (0, 1] at most of calling a lossless candidate lossy.
-        missed: probability β in (0, 1] at most of not noticing a law at `detect` or more.
+        false_alarm: probability δ in (0, 1/2] at most of calling a lossless candidate lossy.
+        missed: probability β in (0, 1/2] at most of not noticing a law at `detect` or more.
 
     Raises:
         InvalidParameter: if a probability is out of its range.
@@ -72,8 +72,8 @@ class Errors:
     def __post_init__(self) -> None:
         for level in self.levels(DETECT):
             check_real(level, name="detect", low=_LEAST, high=1.0)
-        check_real(self.false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True)
-        check_real(self.missed, name="missed", low=_LEAST, high=1.0)
+        check_real(self.false_alarm, name="false_alarm", low=_LEAST, high=0.5)
+        check_real(self.missed, name="missed", low=_LEAST, high=0.5)
 
     def levels(self, default: float) -> tuple[float, ...]:
         """Return what is to be found: one total variation, or those of a `DetectionBudget`."""
@@ -100,12 +100,6 @@ class Errors:
         asked = detect if self.detect is None else self.detect
         alarm = self.false_alarm / max(1, count)
         return dataclasses.replace(self, detect=asked, false_alarm=alarm)
-
-    def check_tests(self) -> Errors:
-        """Return the budget if tests that split it in halves can keep it: at most 1/2 each."""
-        check_real(self.false_alarm, name="false_alarm", low=_LEAST, high=0.5)
-        check_real(self.missed, name="missed", low=_LEAST, high=0.5)
-        return self
 
 
 def check_errors(errors: object) -> Errors:

@@ -81,7 +81,7 @@ class Scope:
     pair: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def __post_init__(self) -> None:
-        check_errors(self.errors).check_tests()
+        check_errors(self.errors)
         check_count(self.seed, name="seed", minimum=0)
         if self.tolerance is not None:
             check_real(self.tolerance, name="tolerance", low=0.0, high=1.0)
@@ -90,7 +90,13 @@ class Scope:
             said = "laws must hold at least one draft law. Pass [otm.IID(1)], say."
             object.__setattr__(self, "laws", check_entries(self.laws, Law, least=1, said=said))
         if self.num_drafts is not None:
-            object.__setattr__(self, "num_drafts", _check_lengths(self.num_drafts))
+            lengths = tuple(check_counts(self.num_drafts, name="num_drafts"))
+            if (most := max(lengths)) >= MAX_SEQUENCES.bit_length():
+                raise TooLarge(
+                    f"Blocks are enumerated up to {MAX_SEQUENCES:,}; two tokens and {most} drafts "
+                    f"have 2^{most + 1}. Pass fewer."
+                )
+            object.__setattr__(self, "num_drafts", lengths)
         if self.pair is not None:
             object.__setattr__(self, "pair", _check_pair(*self.pair))
 
@@ -165,16 +171,6 @@ def check_names(given: object, *, name: str) -> tuple[str, ...]:
     return check_entries(given, str, least=0, said=said)
 
 
-def _check_lengths(num_drafts: Sequence[int]) -> tuple[int, ...]:
-    lengths = tuple(check_counts(num_drafts, name="num_drafts"))
-    if (most := max(lengths)) >= MAX_SEQUENCES.bit_length():
-        raise TooLarge(
-            f"Blocks are enumerated up to {MAX_SEQUENCES:,}; two tokens and {most} drafts have "
-            f"2^{most + 1}. Pass fewer."
-        )
-    return lengths
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Check:
     """One audit of a candidate that can be named, selected, left out and carried out.
@@ -182,27 +178,30 @@ class Check:
     Args:
         instance: the problem or the models that it is on, by name.
         setting: how the drafts are drawn, or how many positions they have; all in float64.
+        group: what is left out together if the candidate does not take it.
         kind: "exact" where the output law is integrated (or, of code that draws by itself and
             cannot be followed, sampled with the reason said), "sampled" where it is sampled.
-        group: what is left out together if the candidate does not take it.
         run: carries it out.
         needed: whether a verdict needs it.
         kept: the part of all the time that it leaves to later checks, unless a verdict needs it.
         shrink: looks for the smallest problem on which the candidate fails; None if nothing does.
+        again: Python that repeats it, with {} for the candidate's name, where the result does not
+            say it.
 
     >>> import otm
-    >>> Check("zeros", "IID(k=2)", "sampled", "2 drafts by otm.IID", lambda: None).name
+    >>> Check("zeros", "IID(k=2)", "2 drafts by otm.IID", "sampled", lambda: None).name
     'zeros, IID(k=2), samples'
     """
 
     instance: str
     setting: str
-    kind: Literal["exact", "sampled"]
     group: str
-    run: Callable[[], SingleAudit]
+    kind: Literal["exact", "sampled"]
+    run: Callable[..., SingleAudit]
     needed: bool = True
     kept: float = 0.0
     shrink: Callable[[], SingleAudit | None] | None = None
+    again: str = ""
 
     @property
     def name(self) -> str:

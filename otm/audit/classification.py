@@ -102,18 +102,17 @@ def classify(
         rng = np.random.default_rng(0)
         p, q = (np.stack([law] * _ROWS) for law in (SMALL_DRAFT, SMALL_TARGET))
         drafts = rng.integers(SMALL_DRAFT.shape[-1], size=(_ROWS, len(SMALL_DRAFT)))
-        try:
-            batch.draw(_SMALL, rng, _ROWS)
-        except CandidateFailure as error:
-            attempts["a batch of rows"] = str(error)
-        else:
-            return batch
-        try:
-            of_blocks.verify_rows(p, q, drafts, rng)
-        except CandidateFailure as error:
-            attempts["a batch of blocks"] = str(error)
-        else:
-            return of_blocks
+        tries: list[tuple[str, Candidate, Callable[[], object]]] = [
+            ("a batch of rows", batch, lambda: batch.draw(_SMALL, rng, _ROWS)),
+            ("a batch of blocks", of_blocks, lambda: of_blocks.verify_rows(p, q, drafts, rng)),
+        ]
+        for described, candidate, call in tries:
+            try:
+                call()
+            except CandidateFailure as error:
+                attempts[described] = str(error)
+            else:
+                return candidate
     kinds: dict[str, list[str]] = {}
     for kind_tried, said in attempts.items():
         kinds.setdefault(said, []).append(kind_tried)

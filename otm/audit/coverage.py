@@ -17,8 +17,11 @@ from otm.problem import Problem
 
 Number = TypeVar("Number", int, float)
 
-SAMPLES = "samples"
-"""The means of an audit that draws."""
+SAMPLES, PROBING = "samples", "probing"
+"""The means of an audit that draws, and of one that probes a black box."""
+
+STATE, LONGER_STATE = "state kept between calls", "state kept over more than two calls"
+"""What is not tested of it; the latter where two calls are compared jointly."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,7 @@ class Coverage:
         laws: how the drafts were drawn.
         least: the smallest positive probability of a tested law; 1 where that says nothing.
         temperatures: at which raw logits were handed over; none where laws were.
+        unfollowed: the most that was not followed of the draws of one instance, as a probability.
         raised: on how many instances the candidate raised.
         taken_for: what the candidate was taken for, where that was found out.
         by: (means, number of instances), such as ("exact integration", 15).
@@ -53,6 +57,7 @@ class Coverage:
     laws: tuple[str, ...] = ()
     least: float = 1.0
     temperatures: tuple[float, ...] = ()
+    unfollowed: float = 0.0
     raised: int = 0
     taken_for: str = ""
     by: tuple[tuple[str, int], ...] = ()
@@ -71,38 +76,35 @@ class Coverage:
             f"{_ranges(self.drafts)} {_plural('draft', self.drafts)}" if self.drafts else "",
             f"{_ranges(self.tokens)} {_plural('token', self.tokens)}",
             f"V = {_ranges(self.vocabulary)}" if self.vocabulary else "",
-            f"temperature {_listed(self.temperatures)}" if self.temperatures else "",
+            f"temperature {', '.join(map('{:g}'.format, self.temperatures))}"
+            if self.temperatures
+            else "",
             f"drafts by {', '.join(self.laws)}" if self.laws else "",
             f"{len(self.instances)} instances" if many else "",
         ]
-        by = [f"by {self._means(means, count)}" for means, count in self.by]
+        drawn = {SAMPLES: f"up to {self.samples:,} samples"}
+        by = [
+            f"by {drawn.get(means, means)}{' each' * (means in drawn and count > 1)}"
+            for means, count in self.by
+        ]
         if many or len(by) > 1:
-            counts = [count for _, count in self.by]
-            by = [f"{count:,} {means}" for count, means in zip(counts, by, strict=True)]
+            by = [f"{count:,} {said}" for (_, count), said in zip(self.by, by, strict=True)]
         most = max(self.drafts, default=0)
-        between = _between(self.drafts)
+        between = tuple(sorted({*range(min(self.drafts, default=0), most)} - {*self.drafts}))
+        levels = sorted({self.finest or self.detect, self.detect})
+        found = " to ".join(f"{level:g}" for level in levels)
         beyond = [
             f"{_ranges(between)} {_plural('draft', between)}" if between else "",
             f"V > {max(self.vocabulary):,}" if self.vocabulary else "",
             "other temperatures" if self.temperatures else "",
             f"more than {most:,} {_plural('draft', (most,))}" if most else "",
             f"probabilities below {self.least:.1g}" if self.least < 1.0 else "",
-            f"total variations below {self._found_from()} where sampled" if self.detect else "",
+            f"total variations below {found} where sampled" if self.detect else "",
             *self.untested,
         ]
         tested = f"Tested: {', '.join(filter(None, what))}; {', '.join(by)}."
         untested = f"Not tested: {'; '.join(filter(None, beyond))}."
         return "\n".join(filter(None, (tested, untested, self.taken_for)))
-
-    def _found_from(self) -> str:
-        if self.finest in (0.0, self.detect):
-            return f"{self.detect:g}"
-        return f"{self.finest:g} to {self.detect:g}"
-
-    def _means(self, means: str, count: int) -> str:
-        if means != SAMPLES:
-            return means
-        return f"up to {self.samples:,} samples{' each' * (count > 1)}"
 
 
 def coverage_of_problem(problem: Problem) -> Coverage:
@@ -145,7 +147,9 @@ def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) 
     by: collections.Counter[str] = collections.Counter()
     for cover in covers:
         by.update(dict(cover.by))
-    notes = itertools.chain(*(cover.untested for cover in covers), untested)
+    notes = dict.fromkeys(itertools.chain(*(cover.untested for cover in covers), untested))
+    if LONGER_STATE in notes:
+        notes.pop(STATE, None)
     return Coverage(
         instances=tuple(label for label, _ in labelled),
         subjects=tuple(dict.fromkeys(subject for cover in covers for subject in cover.subjects)),
@@ -155,13 +159,14 @@ def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) 
         laws=tuple(dict.fromkeys(law for cover in covers for law in cover.laws)),
         least=min((cover.least for cover in covers), default=1.0),
         temperatures=_union(cover.temperatures for cover in covers),
+        unfollowed=max((cover.unfollowed for cover in covers), default=0.0),
         raised=sum(cover.raised for cover in covers),
         by=tuple(by.items()),
         samples=max((cover.samples for cover in covers), default=0),
         detect=max((cover.detect for cover in covers), default=0.0),
         finest=min((cover.detect for cover in covers if cover.detect), default=0.0),
         false_alarm=sum(cover.false_alarm for cover in covers),
-        untested=tuple(dict.fromkeys(notes)),
+        untested=tuple(notes),
     )
 
 
@@ -169,20 +174,11 @@ def _union(numbers: Iterable[tuple[Number, ...]]) -> tuple[Number, ...]:
     return tuple(sorted(set(itertools.chain(*numbers))))
 
 
-def _between(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """Return what lies between the first and the last and is not among them."""
-    return tuple(sorted(set(range(min(numbers, default=0), max(numbers, default=0))) - {*numbers}))
-
-
-def _listed(numbers: Iterable[float]) -> str:
-    return ", ".join(f"{number:g}" for number in numbers)
-
-
 def _ranges(numbers: tuple[int, ...]) -> str:
-    """Print numbers, neighbours as a range; sizes that skip are shortened to the ends.
+    """Print numbers, neighbours as a range: nothing between them is passed over.
 
-    >>> _ranges((1, 2, 3, 8)), _ranges((2, 3, 48, 2000)), _ranges((2, 4, 48, 300, 2000))
-    ('1..3, 8', '2..3, 48, 2,000', '2..2,000')
+    >>> _ranges((1, 2, 3, 8)), _ranges((2, 4, 48, 300, 2000))
+    ('1..3, 8', '2, 4, 48, 300, 2,000')
     """
     runs: list[list[int]] = []
     for number in numbers:
@@ -190,8 +186,6 @@ def _ranges(numbers: tuple[int, ...]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    if len(runs) > 3:
-        runs = [[numbers[0], numbers[-1]]]
     return ", ".join(f"{run[0]:,}" if len(run) == 1 else f"{run[0]:,}..{run[-1]:,}" for run in runs)
 
 

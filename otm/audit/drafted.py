@@ -28,6 +28,7 @@ from otm._time import Stopwatch
 from otm.audit import standard_problems as standard
 from otm.audit.budget import ENOUGH, DetectionBudget, Errors, OutOfTime
 from otm.audit.candidate import Candidate, Check, FunctionCandidate, Scope
+from otm.audit.coverage import STATE
 from otm.audit.integration import IntegratedAudit
 from otm.audit.sampled_audit import LARGEST_BATCH, Drawing, SampledAudit, audit_of_draws, jointly
 from otm.tracing.probing import OwnRandomness
@@ -95,12 +96,12 @@ class DraftedCandidate(Candidate):
     def sampled(self, given: Any, rng: np.random.Generator, errors: Errors) -> SampledAudit:
         """Return the audit by samples on one instance."""
         drawing = self.drawing(given, rng)
-        if self.rows:
-            subjects = (*drawing.tested.subjects, self.rows)
-            drawing = drawing._replace(
-                tested=dataclasses.replace(drawing.tested, subjects=subjects)
-            )
-        return audit_of_draws(drawing, name=self.name, errors=errors)
+        tested = dataclasses.replace(
+            drawing.tested,
+            subjects=(*drawing.tested.subjects, *filter(None, [self.rows])),
+            untested=(*drawing.tested.untested, STATE),
+        )
+        return audit_of_draws(drawing._replace(tested=tested), name=self.name, errors=errors)
 
     def checks(self, scope: Scope) -> Iterator[Check]:
         """Yield integrations unless only samples are asked for, and samples as planned."""
@@ -115,7 +116,7 @@ class DraftedCandidate(Candidate):
             needed, kept = instance.needed, 0.0
             if selection == "large":
                 needed, kept = False, standard.KEPT_BESIDE
-            yield check_of(instance, "sampled", run, needed=needed, kept=kept)
+            yield Check(*instance[:3], "sampled", run, needed=needed, kept=kept)
 
     def _sampled_in(self, scope: Scope, shares: Shares, instance: Instance) -> SampledAudit:
         """Carry out a check by samples with a generator of its own."""
@@ -178,8 +179,8 @@ class IntegrableCandidate(DraftedCandidate):
         if scope.own_randomness:
             return
         for instance in in_turn(self.instances("integrable", scope)):
-            yield check_of(
-                instance,
+            yield Check(
+                *instance[:3],
                 "exact",
                 functools.partial(self._integrated_in, scope, instance),
                 needed=instance.needed,
@@ -207,6 +208,12 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
 
     rows: ClassVar[str] = f"batches of up to {LARGEST_BATCH:,} rows, pooled"
 
+    @abc.abstractmethod
+    def in_batches(self, rows: int, rng: np.random.Generator) -> tuple[KernelCandidate, str]:
+        """Return it as called with so many rows at a time, of other laws where each row has its
+        own; and which rows are answered for each other, "" if none are.
+        """
+
     def plan(self, scope: Scope) -> Selection:
         """Return all instances, or a few if it is so slow that samples do not fit the time."""
         few = in_turn(self.instances("few", scope))
@@ -222,15 +229,18 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
         for rows in standard.BATCHES:
             name = f"batches of {rows}"
             run = functools.partial(self._in_small_batches, scope, shares, smallest, rows)
-            yield Check(name, smallest.setting, "sampled", "small batches", run, needed=False)
+            yield Check(name, smallest.setting, "small batches", "sampled", run, needed=False)
 
     def _in_small_batches(
         self, scope: Scope, shares: Shares, instance: Instance, rows: int
     ) -> SampledAudit:
         """Carry out the check of small batches with a generator of its own."""
-        drawing = self.drawing(instance.given, scope.rng(f"batches of {rows}"))
+        rng = scope.rng(f"batches of {rows}")
+        called, mixed_up = self.in_batches(rows, rng)
+        drawing = jointly(called.drawing(instance.given, rng), rows)
         errors = shares.next(standard.FLOOR_BATCHES, most=ENOUGH)
-        return audit_of_draws(jointly(drawing, rows), name=self.name, errors=errors)
+        found = audit_of_draws(drawing, name=self.name, errors=errors)
+        return dataclasses.replace(found, detail=mixed_up if found.found_by else "")
 
     def _seconds_of_a_row(self, instance: Instance) -> float:
         """Return how long it takes for a row of an instance; 0 if it fails."""
@@ -243,14 +253,6 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
                 return 0.0
             took.append(watch.seconds)
         return min(took) / _ROWS
-
-
-def check_of(
-    instance: Instance, kind: Any, run: Any, *, needed: bool, kept: float, shrink: Any = None
-) -> Check:
-    """Return the check of an instance."""
-    name, setting, group = instance[:3]
-    return Check(name, setting, kind, group, run, needed=needed, kept=kept, shrink=shrink)
 
 
 def in_turn(groups: Iterable[Sequence[Instance]]) -> list[Instance]:

@@ -17,9 +17,8 @@ import abc
 import dataclasses
 import functools
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,18 +27,25 @@ from otm import drawing
 from otm._time import Stopwatch
 from otm.audit.budget import DETECT_END_TO_END, Errors, check_errors
 from otm.audit.candidate import Check, FunctionCandidate, Scope
-from otm.audit.coverage import Coverage
+from otm.audit.coverage import STATE, Coverage
 from otm.audit.drafted import Shares
-from otm.audit.integration import IntegratedAudit, Next, Row, check_tolerance, completions
+from otm.audit.integration import (
+    IntegratedAudit,
+    Next,
+    Row,
+    check_tolerance,
+    completions,
+    decided,
+)
+from otm.audit.report import SingleAudit
 from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit, audit_of_draws
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, TooLarge, Unsupported
 from otm.pmf import RNGLike, check_count, check_real, check_rng
 from otm.tracing.answers import CandidateFailure, Failed, outcome_of
-from otm.tracing.branching import TracedLaw, contradicts_samples, trace
 from otm.tracing.execution import TraceAborted
 from otm.tracing.intercept.interception import preserved
-from otm.tracing.output_law import CONTRADICTED
+from otm.tracing.output_law import OutputLaw, traced_law_of
 
 MOST_SAMPLES = 200_000
 """Largest plan of samples: code that decodes is slow."""
@@ -64,12 +70,7 @@ class JointAudit(IntegratedAudit):
     """What code writes on one instance, exactly; `str` gives the report in Markdown.
 
     Its `law` is that of the rows' tokens, an axis for each token of each row.
-
-    Attributes:
-        again: Python that repeats it, with {} for the code's name; "" unless a battery made it.
     """
-
-    again: str = ""
 
     drafts: ClassVar[str] = "draw"
     outcome: ClassVar[str] = "tokens"
@@ -143,7 +144,7 @@ def joint(
         subjects=covered,
         tokens=(length,),
         vocabulary=(num_tokens,),
-        untested=(f"more than {length:,} tokens of a text", *not_covered),
+        untested=(f"more than {length:,} tokens of a text", *not_covered, "laws in float32"),
     )
     allowed = check_tolerance(tolerance, num_tokens * size, length)
 
@@ -151,21 +152,19 @@ def joint(
         return outcome_of(lambda: _checked(write(), len(targets), num_tokens, length))
 
     try:
-        found = trace(value, most_seconds=branching)
-        if contradicts_samples([found]):
-            raise TraceAborted(CONTRADICTED)
-        if tolerance is None:  # the numbers that random ones met may be coarser than float64
-            allowed *= found.coarsest * 2.0**53
-        _require_rare_failures(found, allowed, instance)
-        exact = JointAudit(
-            name=name,
-            law=_law_of(found, laws, target_law.shape, length),
-            target_law=target_law,
-            tested=tested,
-            tolerance=allowed,
-            error=found.error,
-            method="branched",
-            cells=found.cells,
+        found = traced_law_of(
+            [value], [1.0], 0, tolerance=allowed, described=instance, most_seconds=branching
+        )
+        exact = decided(
+            JointAudit(
+                name=name,
+                law=_law_of(found, laws, target_law.shape, length),
+                target_law=target_law,
+                tested=tested,
+                tolerance=allowed,
+            ),
+            dataclasses.replace(found, method="branched"),
+            tolerance,
         )
         if exact.verdict != "undecided":
             return exact
@@ -180,6 +179,7 @@ def joint(
         return Drawn(np.ravel_multi_index(columns, target_law.shape))
 
     mass = target_law.reshape(-1) / target_law.sum()
+    tested = dataclasses.replace(tested, untested=(*tested.untested, STATE))
     audit = audit_of_draws(
         Drawing(draw, mass, mass, None, tested, target_law.shape),
         name=name,
@@ -191,23 +191,14 @@ def joint(
     return dataclasses.replace(audit, reason=reason)
 
 
-def _require_rare_failures(found: TracedLaw, allowed: float, instance: str) -> None:
-    """Raise the likeliest failure as `CandidateFailure`, if failures are likelier than allowed."""
-    failures = {answer: mass for answer, mass in found.mass.items() if isinstance(answer, Failed)}
-    if math.fsum(failures.values()) > allowed:
-        worst, mass = max(failures.items(), key=lambda item: item[1])
-        raise CandidateFailure.likely(worst.message, mass, instance)
-
-
 def _law_of(
-    found: TracedLaw, laws: Sequence[Next], shape: tuple[int, ...], length: int
+    found: OutputLaw, laws: Sequence[Next], shape: tuple[int, ...], length: int
 ) -> NDArray[np.float64]:
     """Return the joint law of the rows' tokens, each row followed by samples of its target."""
     law = np.zeros(shape)
-    for rows, mass in found.mass.items():
-        if isinstance(rows, tuple):
-            places = [[*row, *[slice(None)] * (length - len(row))] for row in rows]
-            law[tuple(itertools.chain(*places))] += mass * _law_after(laws, rows, length)
+    for rows, mass in found.totals:
+        places = [[*row, *[slice(None)] * (length - len(row))] for row in rows]
+        law[tuple(itertools.chain(*places))] += mass * _law_after(laws, rows, length)
     return law
 
 
@@ -273,24 +264,6 @@ def stop_after_end_token(law: Next, end: int | None) -> Next:
     return after
 
 
-class Instance(NamedTuple):
-    """What a candidate is run on.
-
-    Attributes:
-        name: of the instance.
-        group: what is left out together if the code does not take it.
-        audit: the audit on it, but for generator, tolerance, errors and seconds.
-        again: Python that repeats it, with {} for the code's name.
-        needed: whether a verdict needs it; what does not is branched on, and not sampled.
-    """
-
-    name: str
-    group: str
-    audit: Callable[..., WrittenAudit]
-    again: str
-    needed: bool = True
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class EndToEndCandidate(FunctionCandidate):
     """A candidate that draws its drafts by itself, or has them drawn with the rest."""
@@ -298,8 +271,12 @@ class EndToEndCandidate(FunctionCandidate):
     share: ClassVar[float] = 1.0
 
     @abc.abstractmethod
-    def instances(self, scope: Scope) -> list[Instance]:
-        """Return the standard instances for it, or those on the scope's pair of laws."""
+    def instances(self, scope: Scope) -> list[Check]:
+        """Return a check for each standard instance, or on the scope's pair of laws.
+
+        They run with a generator, a tolerance, errors and seconds; what no verdict needs is
+        branched on, and not sampled.
+        """
 
     def checks(self, scope: Scope) -> Iterator[Check]:
         """Yield one check for each instance.
@@ -317,11 +294,10 @@ class EndToEndCandidate(FunctionCandidate):
                 f"{self.name!r} is {self.description}: its draws are branched on, and sampled "
                 "where that is impossible. Drop only='sampled'."
             )
-        found = sorted(self.instances(scope), key=lambda instance: not instance.needed)
-        time_left = _TimeLeft(scope, sum(instance.needed for instance in found))
-        for instance in found:
-            run = functools.partial(time_left.spend, instance)
-            yield Check(instance.name, "", "exact", instance.group, run, needed=instance.needed)
+        found = sorted(self.instances(scope), key=lambda check: not check.needed)
+        time_left = _TimeLeft(scope, sum(check.needed for check in found))
+        for check in found:
+            yield dataclasses.replace(check, run=functools.partial(time_left.spend, check))
 
 
 class _TimeLeft:
@@ -333,14 +309,14 @@ class _TimeLeft:
         self.branching = _BRANCHING * self.seconds
         self.reason = ""
 
-    def spend(self, instance: Instance) -> WrittenAudit:
+    def spend(self, check: Check) -> SingleAudit:
         """Carry out one audit within its part of the time."""
         scope, watch = self.scope, Stopwatch()
-        if self.reason and not instance.needed:
+        if self.reason and not check.needed:
             raise Unsupported(f"Windows are for code whose draws can be followed: {self.reason}")
         branching = max(0.0, min(_SHARE * self.seconds, self.branching))
-        result = instance.audit(
-            rng=scope.rng(instance.name),
+        result = check.run(
+            rng=scope.rng(check.name),
             tolerance=scope.tolerance,
             errors=self.shares.next(_FLOOR, without=branching),
             seconds=branching,
@@ -348,4 +324,4 @@ class _TimeLeft:
         if isinstance(result, SampledAudit):
             self.branching -= min(branching, watch.seconds)
             self.reason = result.reason
-        return dataclasses.replace(result, again=instance.again)
+        return dataclasses.replace(result, again=check.again)

@@ -180,6 +180,13 @@ def as_test(audit: SingleAudit, name: str) -> str:
     return "\n".join([head, "", "", test, textwrap.indent(body, "    ")])
 
 
+def test_to_keep(audit: BatteryAudit, name: str) -> str:
+    """Return the counterexample of a battery as a section with a test, "" without one."""
+    if audit.counterexample is None:
+        return ""
+    return f"\n\n```python\n{as_test(audit.counterexample, name)}\n```"
+
+
 def _plain(value: float) -> float | None:
     return value if math.isfinite(value) else None
 

@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
 from otm.audit.budget import USUAL, Errors
-from otm.audit.candidate import Scope, as_kind
+from otm.audit.candidate import Check, Scope, as_kind
 from otm.audit.end_to_end import (
     DRAWS,
     EndToEndCandidate,
-    Instance,
     WrittenAudit,
     check_end,
     joint,
@@ -37,7 +36,7 @@ from otm.audit.end_to_end import (
 from otm.audit.integration import Next
 from otm.errors import InvalidParameter
 from otm.logits import Processing
-from otm.pmf import RNGLike, check_count, check_instance, host_pmf, plain_integers
+from otm.pmf import RNGLike, check_choice, check_count, check_instance, host_pmf, plain_integers
 from otm.sequence.models import OneByOne
 from otm.tracing.branching import MOST_SECONDS
 
@@ -210,7 +209,7 @@ class GenerationCandidate(EndToEndCandidate):
     description: ClassVar[str] = "a generation"
     called: ClassVar[str] = "generate(draft_model, target_model, request)"
 
-    def instances(self, scope: Scope) -> list[Instance]:
+    def instances(self, scope: Scope) -> list[Check]:
         """Return the standard requests."""
         tables = (DRAFT.table, TARGET.table) if scope.pair is None else scope.pair
         draft, target = map(ToyLanguage, tables)
@@ -225,7 +224,7 @@ class GenerationCandidate(EndToEndCandidate):
             asked = "".join(f"{key}={value!r}, " for key, value in request.items())
             again = f"result = otm.audit.generate({{}}, draft=draft, target=target, {asked}{DRAWS})"
             audit = functools.partial(generate, self, draft=draft, target=target, **request)
-            found.append(Instance(name, name, audit, made + again))
+            found.append(Check(name, "", name, "exact", audit, again=made + again))
         return found
 
 
@@ -295,8 +294,7 @@ def generate(
     check_instance(target, ToyLanguage, name="target")
     check_end(end, target.num_tokens)
     starts = _check_prompts(prompts, target.num_tokens)
-    if padding not in ("left", "right"):
-        raise InvalidParameter(f"padding must be 'left' or 'right'; got {padding!r}. Choose one.")
+    check_choice(padding, name="padding", choices=("left", "right"))
     width = max(map(len, starts))
     ids, mask = np.zeros((2, len(starts), width), dtype=np.int64)
     for i, start in enumerate(starts):

@@ -20,7 +20,7 @@ import scipy
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm.audit.coverage import Coverage, coverage_of_problem
+from otm.audit.coverage import PROBING, STATE, Coverage, coverage_of_problem
 from otm.audit.report import (
     SingleAudit,
     Verdict,
@@ -33,13 +33,16 @@ from otm.pmf import check_real
 from otm.problem import Problem
 from otm.results import Coupling
 from otm.tracing.answers import NO_TOKEN
-from otm.tracing.output_law import Method, OutputLaw, refine_until_decided, rounding_tolerance
+from otm.tracing.output_law import Method, OutputLaw, rounding_tolerance
 from otm.tracing.probing import FALSE_ALARM, GRID
 from otm.verbs import coupling, optimal_acceptance, prepare
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
 
 NEARLY = 1e-6
 """Total variation up to which a deviation is of the size of a code's own ε."""
+
+UNFOLLOWED = 1e-8
+"""Probability of draws that need not be followed: what a verdict without them says."""
 
 LARGE_VOCABULARY = 128_256
 """Tokens of a language model, for which it is said what such a deviation may add up to."""
@@ -51,7 +54,7 @@ _MEANS: dict[Method, str] = {
     "kernel": "summing the kernel",
     "traced": "exact integration",
     "branched": "branching on draws",
-    "probed": "probing",
+    "probed": PROBING,
 }
 _HOW = {
     "kernel": "the verifier's own kernel, summed over every {drafts}",
@@ -86,8 +89,6 @@ class IntegratedAudit(SingleAudit):
             exceeded with a probability of at most 1e-9; 0 where it was no black box.
         method: how the law of the output was found.
         cells: how many boxes of uniforms were told apart, over all drafts.
-        repeat: Python that repeats it, with {} for the code's name, where the instance alone does
-            not say it.
         ways: how a law is found by each method, in words.
         drafts, outcome: what it was found over every one of, and what came out, in words.
     """
@@ -100,7 +101,6 @@ class IntegratedAudit(SingleAudit):
     unproved: float = 0.0
     method: Method = "kernel"
     cells: int = 0
-    repeat: str = ""
 
     ways: ClassVar[Mapping[str, str]] = _HOW
     drafts: ClassVar[str]
@@ -143,9 +143,11 @@ class IntegratedAudit(SingleAudit):
     @property
     def verdict(self) -> Verdict:
         """What rounding, `error` and `unproved` let be said of the output's law."""
+        most = self.total_variation + self.error
         if self.total_variation - max(self.error, self.unproved) > self.tolerance:
-            return "not exact" if self.total_variation + self.error <= NEARLY else "not lossless"
-        return "lossless" if self.total_variation + self.error <= self.tolerance else "undecided"
+            return "not exact" if most <= NEARLY else "not lossless"
+        known = self.tolerance + 2.0 * self.error if self.error <= UNFOLLOWED else self.tolerance
+        return "lossless" if most <= known else "undecided"
 
     @property
     def severity(self) -> float:
@@ -153,19 +155,15 @@ class IntegratedAudit(SingleAudit):
         return self.total_variation
 
     @property
-    def extent(self) -> tuple[float, float]:
-        """The same twice."""
-        return self.severity, self.severity
-
-    @property
     def coverage(self) -> Coverage:
         """What was tested, how its law was found, and where a fault may hide from that."""
-        hidden = () if self.method == "kernel" else ("state kept between calls",)
+        hidden = () if self.method == "kernel" else (STATE,)
         if self.method == "probed":
             hidden = (*hidden, f"cells of the uniforms narrower than 1/{GRID}")
         return dataclasses.replace(
             self.tested,
             by=((_MEANS[self.method], 1),),
+            unfollowed=self.error if self.error > self.tolerance else 0.0,
             # the prediction of a black box is held against samples of it
             false_alarm=FALSE_ALARM if self.unproved else 0.0,
             untested=(*hidden, *self.tested.untested),
@@ -247,9 +245,8 @@ def decided(audit: Integrated, law: OutputLaw, tolerance: float | None) -> Integ
     box is compared at more points while the verdict is "undecided".
     """
     allowed = audit.tolerance * (law.rounding if tolerance is None else 1.0)
-    return refine_until_decided(
-        law,
-        lambda known: dataclasses.replace(
+    for known in law.looks():
+        audit = dataclasses.replace(
             audit,
             tolerance=allowed,
             error=known.error,
@@ -257,8 +254,10 @@ def decided(audit: Integrated, law: OutputLaw, tolerance: float | None) -> Integ
             method=known.method,
             cells=known.cells,
             reason=known.reason,
-        ),
-    )
+        )
+        if audit.verdict != "undecided":
+            break
+    return audit
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -291,16 +290,6 @@ class ExactAudit(IntegratedAudit):
         the target.
         """
         return self.optimum - self.membership
-
-    @property
-    def again(self) -> str:
-        """The problem, and the audit on it."""
-        problem = self.problem
-        laws = f"draft={problem.draft.tolist()}, target={problem.target.tolist()}"
-        return self.repeat or (
-            f"problem = otm.Problem({laws}, law=otm.{problem.law!r})\n"
-            "result = otm.audit.exact({}, problem)"
-        )
 
     def picture(self, ax: Any) -> None:
         """Draw the output's law and the target's, side by side."""
@@ -372,8 +361,11 @@ def _audit_of_coupling(
     joint: Coupling, problem: Problem, name: str, rule: float | None, tolerance: float | None
 ) -> ExactAudit:
     """Return the audit of a joint law of (drafts, output) that is known exactly."""
+    laws = f"draft={problem.draft.tolist()}, target={problem.target.tolist()}"
     return ExactAudit(
         name=name,
+        again=f"problem = otm.Problem({laws}, law=otm.{problem.law!r})\n"
+        "result = otm.audit.exact({}, problem)",
         problem=problem,
         coupling=joint,
         rule=rule,

@@ -32,7 +32,7 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,13 +146,6 @@ class LogAudit(SingleAudit):
         """The lower bound on the mean total variation."""
         return self.variation_above
 
-    again: ClassVar[str] = ""
-
-    @property
-    def extent(self) -> tuple[float, float]:
-        """The same twice."""
-        return self.severity, self.severity
-
     def picture(self, ax: Any) -> None:
         """Draw the evidence beside the level of an alarm."""
         drawing.draw_bars(
@@ -211,8 +204,8 @@ def records_needed(errors: Errors = USUAL) -> int:
 
     Args:
         errors: what is to be found, ε in [.001, 1], the mean over the records of Pr(Y ∈ A) − Q(A)
-            for the best set A of cells; δ in (0, 1], the probability of an alarm for a lossless
-            server, and β in (0, 1], that of no alarm at ε.
+            for the best set A of cells; δ in (0, 1/2], the probability of an alarm for a lossless
+            server, and β in (0, 1/2], that of no alarm at ε.
 
     Returns:
         n.

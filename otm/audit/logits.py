@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from otm.audit import standard_problems as standard
 from otm.audit.blocks import BlockCandidate, Models
 from otm.audit.candidate import Check, Scope, UniformsCandidate, answers_blocks
+from otm.audit.drafted import Instance
 from otm.audit.integration import IntegratedAudit
 from otm.audit.one_token import TokenCandidate
 from otm.drafts import IID
@@ -105,12 +106,13 @@ class LogitCandidate(UniformsCandidate):
                 "Drop only='sampled'."
             )
         for heat in self.temperatures:
-            for name, setting, group, audited in self._instances(scope):
-                run = functools.partial(self._audited, audited, heat, scope.tolerance)
-                yield Check(name, f"{setting}, temperature {heat:g}", "exact", group, run)
+            for one in self._instances(scope):
+                run = functools.partial(self._audited, one.given, heat, scope.tolerance)
+                setting = f"{one.setting}, temperature {heat:g}"
+                yield Check(one.name, setting, one.group, "exact", run)
 
-    def _instances(self, scope: Scope) -> Iterator[tuple[str, str, str, Audited]]:
-        """Yield name, setting, group and audit of each instance: models, or problems."""
+    def _instances(self, scope: Scope) -> list[Instance]:
+        """Return the instances at every temperature: models, or problems."""
         # the same instances as of a candidate that is handed laws, a few of them
         kind = BlockCandidate if self.takes_blocks else TokenCandidate
         few = dataclasses.replace(scope, laws=scope.laws or LAWS)
@@ -118,16 +120,20 @@ class LogitCandidate(UniformsCandidate):
             few = dataclasses.replace(
                 scope, laws=None, num_drafts=scope.num_drafts or standard.BLOCKS[:2]
             )
-        for group in kind(self.verify, self.name).instances("integrable", few):
-            for one in group:
-                if scope.pair is None and one.name not in (*standard.LOGITS, *standard.FEW_MODELS):
-                    continue
-                on = self._on_block if self.takes_blocks else self._on_token
-                yield one.name, one.setting, one.group, functools.partial(on, one.given)
+        names = (*standard.LOGITS, *standard.FEW_MODELS)
+        return [
+            one
+            for group in kind(self.verify, self.name).instances("integrable", few)
+            for one in group
+            if scope.pair is not None or one.name in names
+        ]
 
-    def _audited(self, audited: Audited, heat: float, tolerance: float | None) -> IntegratedAudit:
+    def _audited(self, instance: Any, heat: float, tolerance: float | None) -> IntegratedAudit:
         """Carry out an audit, and say at which temperature it was."""
-        found, given = audited(heat, tolerance)
+        on: Callable[..., tuple[IntegratedAudit, str]] = (
+            self._on_block if self.takes_blocks else self._on_token
+        )
+        found, given = on(instance, heat, tolerance)
         tested = dataclasses.replace(
             found.tested,
             temperatures=(heat,),
@@ -138,11 +144,11 @@ class LogitCandidate(UniformsCandidate):
         if self.order != "transformers":
             told.append(f"order={self.order!r}")
         made = ", ".join(["{}", f"temperatures=[{heat!r}]", *told])
-        repeat = (
-            f"candidate = otm.audit.LogitCandidate({made})\n"
-            f"result = otm.audit.battery(candidate, {given})"
+        again = (
+            f"verifier = otm.audit.LogitCandidate({made})\n"
+            f"result = otm.audit.battery(verifier, {given})"
         )
-        return dataclasses.replace(found, tested=tested, repeat=repeat)
+        return dataclasses.replace(found, tested=tested, again=again)
 
     def _on_token(
         self, problem: Problem, heat: float, tolerance: float | None
@@ -153,7 +159,7 @@ class LogitCandidate(UniformsCandidate):
         def verify(_draft: Any, _target: Any, drafts: Any, uniforms: Any) -> Any:
             return self.verify(p.copy(), q.copy(), drafts, uniforms, heat)
 
-        handed = TokenCandidate(verify, self._at(heat), self.num_uniforms)
+        handed = TokenCandidate(verify, f"{self.name} at temperature {heat:g}", self.num_uniforms)
         processed = dataclasses.replace(problem, draft=process(p), target=process(q))
         given = (
             f"draft={problem.draft.tolist()}, target={problem.target.tolist()}, "
@@ -177,19 +183,12 @@ class LogitCandidate(UniformsCandidate):
             q = np.stack([logits[1][context] for context in before])
             return self.verify(p, q, drafts, uniforms, heat)
 
-        handed = BlockCandidate(verify, self._at(heat), self.num_uniforms)
+        handed = BlockCandidate(verify, f"{self.name} at temperature {heat:g}", self.num_uniforms)
         rows = [
             [model.next([token]).tolist() for token in range(model.num_tokens)] for model in tables
         ]
         given = f"draft={rows[0]}, target={rows[1]}, num_drafts=[{gamma}]"
         return handed.integrated(Models(processed[0], processed[1], gamma), tolerance), given
-
-    def _at(self, heat: float) -> str:
-        return f"{self.name} at temperature {heat:g}"
-
-
-Audited = Callable[[float, float | None], tuple[IntegratedAudit, str]]
-"""The audit on an instance, at a temperature, with a tolerance, and the instance in Python."""
 
 
 def _logits(mass: Any) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -63,23 +63,20 @@ class OneTokenCandidate(DraftedCandidate):
 
     def instances(self, selection: Selection, scope: Scope) -> list[list[Instance]]:
         """Return the problems of a selection under each law that can draft from them."""
-        if scope.pair is not None:
-            return _given_pair(*scope.pair, selection, scope.laws or [IID(1)])
-        found = []
-        for law in scope.laws or ([IID(1)] if selection == "standard" else self.laws()):
-            problems = standard.problems_under(law)
-            if selection != "integrable":
-                names = standard.names_of(selection, law.size, every=scope.laws is not None)
-                problems = standard.problems_named(names, law)
-            found.append(
-                [
-                    _instance(
-                        name, given, usual=scope.laws is not None or law.size in standard.DRAFTS
-                    )
-                    for name, given in problems
-                ]
+        pair, every = scope.pair, scope.laws is not None
+        if pair is not None and len(pair[0]) + len(pair[1]) > 2:
+            raise ShapeMismatch(
+                "A verifier of one token has one draft and one target (V,); got tables of "
+                f"{len(pair[0])} and {len(pair[1])} rows. Give one row each."
             )
-        return found
+        alone = selection == "standard" or pair is not None
+        return [
+            [
+                _instance(name, given, usual=every or law.size in standard.DRAFTS)
+                for name, given in standard.problems_of(selection, law, every=every, pair=pair)
+            ]
+            for law in scope.laws or ([IID(1)] if alone else self.laws())
+        ]
 
     def drawing(self, given: Problem, rng: np.random.Generator) -> Drawing:
         """Return what draws outputs on a problem."""
@@ -93,37 +90,11 @@ class OneTokenCandidate(DraftedCandidate):
         )
 
 
-def _given_pair(
-    draft: NDArray[np.float64],
-    target: NDArray[np.float64],
-    selection: Selection,
-    laws: Iterable[Law],
-) -> list[list[Instance]]:
-    """Return the problems of one pair of laws; nothing is large beside it."""
-    if len(draft) > 1 or len(target) > 1:
-        raise ShapeMismatch(
-            "A verifier of one token has one draft and one target (V,); got tables of "
-            f"{len(draft)} and {len(target)} rows. Give one row each."
-        )
-    if selection == "large":
-        return []
-    p, q = draft[0], target[0]
-    return [
-        [
-            _instance(
-                standard.GIVEN,
-                Problem(draft=standard.one_per_drafter(p, law), target=q, law=law),
-                usual=True,
-            )
-        ]
-        for law in laws
-    ]
-
-
 def _instance(name: str, given: Problem, *, usual: bool) -> Instance:
     law, size = given.law, given.law.num_sequences(given.num_tokens)
     needed = standard.is_needed(name, size, usual=usual)
-    return Instance(name, repr(law), group_of(law), needed, size, given)
+    group = f"{law.size:g} draft{'s' if law.size > 1 else ''} by {type(law).__name__}"
+    return Instance(name, repr(law), group, needed, size, given)
 
 
 class IntegrableTokenCandidate(OneTokenCandidate, IntegrableCandidate):
@@ -242,6 +213,18 @@ class BatchCandidate(KernelCandidate, OneTokenCandidate):
         """Return True: a kernel is told nothing of the law."""
         return True
 
+    def in_batches(self, rows: int, rng: np.random.Generator) -> tuple[BatchCandidate, str]:
+        """Return it as called with so many rows at a time; the answer to one is right for another,
+        since they have one pair of laws.
+        """
+
+        def called(draft: Any, target: Any, drafts: Any, rng: Any) -> NDArray[np.int64]:
+            parts = [drafts[start : start + rows] for start in range(0, len(drafts), rows)]
+            answers = [self.verify(draft.copy(), target.copy(), part, rng) for part in parts]
+            return np.concatenate([read_batch(answer, rows, len(target))[0] for answer in answers])
+
+        return dataclasses.replace(self, verify=called), ""
+
     def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
         """Call the kernel once for all rows."""
         drafts = _drafts(problem, rng, size)
@@ -274,11 +257,6 @@ def _as_integrable(thing: object) -> IntegrableTokenCandidate:
     if isinstance(found, IntegrableTokenCandidate):
         return found
     return as_kind(thing, TokenCandidate)
-
-
-def group_of(law: Law) -> str:
-    """Return how many drafts there are, and by which law: what is left out together."""
-    return f"{law.size:g} draft{'s' if law.size > 1 else ''} by {type(law).__name__}"
 
 
 def exact(candidate: object, problem: Problem, *, tolerance: float | None = None) -> ExactAudit:

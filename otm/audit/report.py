@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from otm.audit.coverage import Coverage
+from otm.audit.coverage import PROBING, Coverage
 from otm.tabular import OneTable, Table, markdown
 
 Verdict = Literal[
@@ -111,7 +111,10 @@ class Audit(OneTable):
         """The verdict with its number."""
         covered = self.coverage
         tried = len(covered.instances) + covered.raised
+        unfollowed = f" but for {covered.unfollowed:.1g} of the draws, which were not followed"
         numbers = {
+            "lossless": " (probed)" * (PROBING in dict(covered.by))
+            + unfollowed * (covered.unfollowed > 0.0),
             "raised": f" on {covered.raised} of {tried} instances",
             "not exact": f" by {self.severity:.2g}",
             "little power": f": no difference found above {covered.detect:g}",
@@ -147,22 +150,18 @@ class Audit(OneTable):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SingleAudit(Audit):
-    """An audit of one instance."""
+    """An audit of one instance.
+
+    Attributes:
+        again: Python that repeats it, with {} for the candidate's name; "" where none can.
+    """
+
+    again: str = ""
 
     @property
     def parts(self) -> Mapping[str, Audit]:
         """Itself."""
         return {", ".join(self.coverage.instances): self}
-
-    @property
-    @abc.abstractmethod
-    def extent(self) -> tuple[float, float]:
-        """The total variation, of samples both ends of its interval: what reports are sorted by."""
-
-    @property
-    @abc.abstractmethod
-    def again(self) -> str:
-        """Python that repeats the audit, with {} for the candidate's name; "" where none can."""
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:

@@ -34,7 +34,7 @@ import operator
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,13 +156,6 @@ class SameTextAudit(SingleAudit):
         """The total variation of what is written at the fault; 0 without one."""
         return float(self.verdict == "fault")
 
-    again: ClassVar[str] = ""
-
-    @property
-    def extent(self) -> tuple[float, float]:
-        """The same twice."""
-        return self.severity, self.severity
-
     def picture(self, ax: Any) -> None:
         """Draw how often changes are larger than a size, beside the limit."""
         sizes = np.sort(self.changes)[::-1].tolist() or [0.0]
@@ -253,7 +246,7 @@ def same_text(
     """
     check_instance(name, str, name="name")
     check_instance(same_seed, bool, name="same_seed")
-    level = check_errors(errors).check_tests().false_alarm / 2
+    level = check_errors(errors).false_alarm / 2
     if tolerance is not None:
         check_real(tolerance, name="tolerance", low=0.0)
     if isinstance(speculative, str | os.PathLike):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from otm import drawing
 from otm._time import Stopwatch
 from otm.audit.budget import DETECT, ENOUGH, USUAL, DetectionBudget, Errors, check_errors
-from otm.audit.coverage import SAMPLES, Coverage
+from otm.audit.coverage import LONGER_STATE, SAMPLES, STATE, Coverage
 from otm.audit.report import SingleAudit, Verdict, facts, format_probability
 from otm.errors import InvalidParameter, TooLarge
 from otm.evidence import (
@@ -109,7 +109,6 @@ class SampledAudit(SingleAudit):
         enough: the largest `asked` at which finding nothing lets a candidate pass.
         excess: what came out too often, and how often; "" without an alarm.
         errors: how often the verdict may be wrong.
-        again: Python that repeats it, with {} for the code's name; "" where none can.
     """
 
     samples: int
@@ -128,7 +127,6 @@ class SampledAudit(SingleAudit):
     enough: float
     excess: str
     errors: Errors
-    again: str = ""
 
     @property
     def alarm(self) -> float:
@@ -184,11 +182,6 @@ class SampledAudit(SingleAudit):
         """The interval of the acceptance, by membership or by the rule; "" if neither is known."""
         known = self.rule if self.membership is None else self.membership
         return "" if known is None else known.interval_text
-
-    @property
-    def extent(self) -> tuple[float, float]:
-        """Both ends of the interval."""
-        return self.total_variation.low, self.total_variation.high
 
     def picture(self, ax: Any) -> None:
         """Draw the intervals."""
@@ -247,28 +240,44 @@ _MOST_JOINT = 64
 
 
 def jointly(drawing: Drawing, rows: int) -> Drawing:
-    """Return what draws batches of so many rows, of which the outputs of all are one outcome.
+    """Return what draws batches of so many rows, of which several rows' outputs are one outcome.
 
-    A fault in one row shows in their joint law, and so do rows that share their randomness. Where
-    there are many outcomes, they are of the rows' first tokens.
+    These are the first two, the middle and the last two; of batches of one row those of two calls,
+    one after the other. A fault in one row shows in their joint law, and so do rows that share
+    their randomness, and what is kept between the calls. Where there are many outcomes, they are of
+    the rows' first tokens.
+
+    Args:
+        drawing: what draws outputs by batches of so many rows.
+        rows: of a batch.
     """
+    seen = sorted({0, 1, rows // 2, rows - 2, rows - 1} & {*range(rows)})
+    calls = 2 if rows == 1 else 1
+    count = calls * len(seen)
     size, shape = len(drawing.target), drawing.shape or (len(drawing.target),)
-    later = 1 if size**rows <= _MOST_JOINT else math.prod(shape[1:])
+    later = 1 if size**count <= _MOST_JOINT else math.prod(shape[1:])
     size, shape = size // later, shape if later == 1 else shape[:1]
 
-    def draw(batches: int) -> Drawn:
-        outputs = [drawing.draw(rows).outputs // later for _ in range(batches)]
-        return Drawn(np.asarray(outputs) @ size ** np.arange(rows)[::-1])
+    def draw(outcomes: int) -> Drawn:
+        outputs = drawing.draw(outcomes * calls * rows).outputs.reshape(-1, rows)[:, seen] // later
+        return Drawn(outputs.reshape(outcomes, count) @ size ** np.arange(count)[::-1])
 
     target, draft = (
-        functools.reduce(np.multiply.outer, [law.reshape(size, later).sum(axis=1)] * rows).reshape(
+        functools.reduce(np.multiply.outer, [law.reshape(size, later).sum(axis=1)] * count).reshape(
             -1
         )
         for law in (drawing.target, drawing.draft)
     )
-    subject = f"batches of {rows} row{'s' * (rows > 1)}, jointly"
-    tested = dataclasses.replace(drawing.tested, subjects=(*drawing.tested.subjects, subject))
-    return Drawing(draw, target, draft, None, tested, shape * rows)
+    few = f"{len(seen)} of them " * (len(seen) < rows)
+    tested = dataclasses.replace(
+        drawing.tested,
+        subjects=(
+            *drawing.tested.subjects,
+            "two calls of 1 row, jointly" if calls > 1 else f"batches of {rows} rows, {few}jointly",
+        ),
+        untested=(*drawing.tested.untested, LONGER_STATE if calls > 1 else STATE),
+    )
+    return Drawing(draw, target, draft, None, tested, shape * count)
 
 
 def audit_of_draws(
@@ -291,12 +300,16 @@ def audit_of_draws(
         most_samples: the largest plan.
         first_look: after how many samples the evidence is looked at; then at twice as many, ….
     """
-    timed = isinstance(check_errors(errors).check_tests().detect, DetectionBudget)
+    timed = isinstance(check_errors(errors).detect, DetectionBudget)
     levels = errors.levels(detect)
     errors = errors.shared(len(levels))  # the level taken depends on how long the code took
     cell = pool(drawing.draft, drawing.target, MOST_CELLS)
     mass: NDArray[Any] = np.bincount(cell, weights=drawing.target)
-    plans = [(level, _planned(mass, level, errors)) for level in levels]
+    alarm, missed = errors.false_alarm / 2, errors.missed
+    plans = [
+        (level, samples_needed(mass, detect=level, false_alarm=alarm, missed=missed))
+        for level in levels
+    ]
     level, planned = plans[0]
     if min(count for _, count in plans) > most_samples:
         raise TooLarge(
@@ -333,12 +346,6 @@ def audit_of_draws(
         # who asks for a total variation gets a verdict on it
         enough=ENOUGH if timed else 1.0,
     )
-
-
-def _planned(mass: NDArray[Any], level: float, errors: Errors) -> int:
-    """Return how many samples find a total variation, the distance at half the level."""
-    alarm = errors.false_alarm / 2
-    return samples_needed(mass, detect=level, false_alarm=alarm, missed=errors.missed)
 
 
 def outputs(
@@ -401,7 +408,7 @@ def outputs(
         planned=tally.samples,
         evidence=tally.log_e_value(pooled, None),
         optimum=None,
-        errors=check_errors(errors).check_tests(),
+        errors=check_errors(errors),
         uncertainty=0.05,
         outcomes=(cell, (len(mass),)),
     )

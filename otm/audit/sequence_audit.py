@@ -79,24 +79,8 @@ class SequenceAudit(IntegratedAudit):
         None if there is none.
         """
         explained = self.tolerance + max(self.error, self.unproved)
-        for position, variation in enumerate(self.prefix_variations, start=1):
-            if variation > explained:
-                return position
-        return None
-
-    @property
-    def again(self) -> str:
-        """The models, and the audit on them."""
-        if self.repeat:
-            return self.repeat
-        models = [
-            f"{name} = otm.sequence.TableModel({{{{"
-            + ", ".join(f"{context}: {law.tolist()}" for context, law in table.items())
-            + "}})\n"
-            for name, table in (("draft", self.draft_tables), ("target", self.target_tables))
-        ]
-        asked = f"draft=draft, target=target, num_drafts={self.num_drafts}"
-        return "".join(models) + f"result = otm.audit.sequence({{}}, {asked})"
+        beyond = (variation > explained for variation in self.prefix_variations)
+        return next((position for position, fails in enumerate(beyond, start=1) if fails), None)
 
     def picture(self, ax: Any) -> None:
         """Draw the total variation of the first 1, 2, … tokens."""
@@ -133,6 +117,12 @@ class SequenceAudit(IntegratedAudit):
         ]
 
 
+def _again(name: str, table: Tables) -> str:
+    """Return Python that makes a model, to be formatted."""
+    rows = ", ".join(f"{context}: {law.tolist()}" for context, law in table.items())
+    return f"{name} = otm.sequence.TableModel({{{{{rows}}}}})\n"
+
+
 def _written(tables: Tables) -> str:
     """Write a model: one law where it is the same everywhere, else by context, shortened."""
     laws = {context: format_probabilities(law) for context, law in tables.items()}
@@ -151,7 +141,7 @@ def coverage_of_models(draft: Tables, target: Tables, num_drafts: int) -> Covera
         tokens=(num_drafts + 1,),
         vocabulary=(laws.shape[-1],),
         least=float(laws[laws > 0].min()),
-        untested=("several drafts a position",),
+        untested=("several drafts a position", "processing of logits", "laws in float32"),
     )
 
 
@@ -224,8 +214,11 @@ def integrate_blocks(
     for (output, _), mass in answers.totals:
         law[output] += mass * after(output)
     counted = all(count is not None for (_, count), _ in answers.totals)
+    asked = f"draft=draft, target=target, num_drafts={num_drafts}"
     audit = SequenceAudit(
         name=candidate.name,
+        again=f"{_again('draft', draft)}{_again('target', target)}"
+        f"result = otm.audit.sequence({{}}, {asked})",
         context=check_context(context),
         draft_tables=draft,
         target_tables=target,

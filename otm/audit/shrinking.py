@@ -197,11 +197,7 @@ def _small_models(lengths: Sequence[int]) -> Iterator[tuple[int, TableModel, Tab
         if num_tokens == 2:
             few = [law for _, law in _laws_up_to(2, 2)]
             for p0, p1, q0, q1 in itertools.product(few, repeat=4):
-                for place in (_later, last_token):
+                # one law at the first position and one at all others, or by the token before
+                for place in (lambda context: min(len(context), 1), last_token):
                     draft = placed_model([p0, p1], place, gamma)
                     yield gamma, draft, placed_model([q0, q1], place, gamma)
-
-
-def _later(context: Sequence[int]) -> int:
-    """Return 0 for the first position and 1 for all others."""
-    return min(len(context), 1)

@@ -127,8 +127,10 @@ BLOCKS = (1, 2, 3)
 MANY_POSITIONS = (4, 5, 6, 7, 8)
 """And further ones, with chance at the first, a middle and the last position."""
 
-BATCHES = (1, 2, 5)
-"""Rows of small batches, which are compared jointly."""
+BATCHES = (1, 2, 5, 33)
+"""Rows of small batches, up to five of which are compared jointly; beyond 32 some kernels take
+another way.
+"""
 
 TAILED_BLOCKS = {1: 64, 2: 30, 3: 12}
 """Vocabularies of long-tailed models for blocks, by γ; sampled."""
@@ -274,6 +276,27 @@ def names_of(selection: str, k: int, *, every: bool) -> Iterable[str]:
     return {"standard": INSTANCES, "few": FEW}.get(selection, (*INSTANCES, *TAILS))
 
 
+def problems_of(
+    selection: str, law: Law, *, every: bool, pair: Tables | None
+) -> Iterator[tuple[str, Problem]]:
+    """Yield the problems of a selection under a law, with their names.
+
+    Args:
+        selection: "integrable", or as of `names_of`.
+        law: how the drafts are drawn.
+        every: as of `names_of`.
+        pair: laws to take instead, of one row each; nothing is large beside them.
+    """
+    if pair is not None:
+        if selection != "large":
+            (p,), (q,) = pair
+            yield GIVEN, Problem(draft=one_per_drafter(p, law), target=q, law=law)
+    elif selection == "integrable":
+        yield from problems_under(law)
+    else:
+        yield from problems_named(names_of(selection, law.size, every=every), law)
+
+
 def problems_named(names: Iterable[str], law: Law) -> Iterator[tuple[str, Problem]]:
     """Yield those of the instances that the law can draw from, with their names."""
     for name in names:
@@ -327,12 +350,16 @@ MODELS: dict[str, tuple[Laws, Laws, Callable[[Sequence[int]], int]]] = {
 
 
 def window_models() -> dict[str, tuple[Laws, Laws, Callable[[Sequence[int]], int]]]:
-    """Return models of two tokens in which one law is confident, at the root and below it, by name.
+    """Return models of two tokens in which one law is confident, at the root and below it, by name;
+    and two in which draft and target hardly differ.
 
     After token 0 and after token 1 it is the target on the draft's favourite, the target off it,
     or the draft.
     """
-    found: dict[str, tuple[Laws, Laws, Callable[[Sequence[int]], int]]] = {}
+    found: dict[str, tuple[Laws, Laws, Callable[[Sequence[int]], int]]] = {
+        name: (((0.6, 0.4), (0.3, 0.7)), ((0.6 + by, 0.4 - by), (0.3 - by, 0.7 + by)), last_token)
+        for name, by in (("nearly equal", 2**-10), ("equal in float32", 2**-30))
+    }
     for most in WINDOWS:
         least = round(1 - most, 9)
         laws: list[tuple[Masses, Masses]] = [
@@ -366,22 +393,24 @@ CHAINED: dict[str, tuple[Laws, Laws]] = {
 """Pairs of chains (draft, target) for steps and trees: the next law by the last token."""
 
 
-def models_of(selection: str, gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
+def models_of(
+    selection: str, gamma: int, pair: Tables | None = None
+) -> dict[str, tuple[TableModel, TableModel]]:
     """Return a selection of toy pairs (draft, target), complete for blocks of γ drafts, by name.
 
     Args:
         selection: "large", long-tailed ones beyond what is integrated; "few" of the standard ones;
             "all" of these and the long tails; or "integrable", with the windows of confidence.
         gamma: γ.
+        pair: tables to take instead, by the last token or of one row; nothing is large beside them.
     """
-    if selection == "large":
-        return tail_models(gamma)
-    found = standard_models(gamma)
-    if selection == "all":
-        found = {name: pair for name, pair in found.items() if name in MODELS}
-        return found | tail_models(gamma)
-    names = FEW_MODELS if selection == "few" else found
-    return {name: pair for name, pair in found.items() if name in names}
+    if pair is not None:
+        draft, target = (placed_model(rows.tolist(), last_token, gamma) for rows in pair)
+        return {} if selection == "large" else {GIVEN: (draft, target)}
+    tails = tail_models(gamma) if selection in ("all", "large") else {}
+    found = {} if selection == "large" else standard_models(gamma)
+    names: Iterable[str] = {"all": MODELS, "few": FEW_MODELS}.get(selection, found)
+    return {name: pair for name, pair in found.items() if name in names} | tails
 
 
 def standard_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
@@ -417,14 +446,6 @@ def few_positions(gamma: int) -> tuple[TableModel, TableModel]:
     return draft, target
 
 
-def given_models(
-    draft: NDArray[np.float64], target: NDArray[np.float64], gamma: int
-) -> dict[str, tuple[TableModel, TableModel]]:
-    """Return the pair of models of two tables, by the last token or of one row each, by name."""
-    rows = (draft.tolist(), target.tolist())
-    return {GIVEN: tuple(placed_model(laws, last_token, gamma) for laws in rows)}  # type: ignore[dict-item]
-
-
 def placed_model(
     laws: Sequence[Any], place: Callable[[Sequence[int]], int], depth: int
 ) -> TableModel:
@@ -440,11 +461,14 @@ def chained_models(pair: Tables | None = None) -> dict[str, tuple[MarkovModel, M
     """Return pairs (draft, target) on two or three tokens that know every context, for steps and
     trees, by name, those of `WINDOW_MODELS` last; or the pair of the tables given.
     """
-    chains: dict[str, tuple[Any, Any]] = {}
-    if pair is None:
-        chains |= CHAINED | {name: models[:2] for name, models in WINDOW_MODELS.items()}
-    else:
-        chains[GIVEN] = pair
+    chains: dict[str, tuple[Any, Any]] = (
+        {GIVEN: pair}
+        if pair is not None
+        else {
+            **CHAINED,
+            **{name: models[:2] for name, models in WINDOW_MODELS.items()},
+        }
+    )
     return {name: (_chain(draft), _chain(target)) for name, (draft, target) in chains.items()}
 
 

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
 from otm.audit.budget import USUAL, Errors
-from otm.audit.candidate import Scope, as_kind
+from otm.audit.candidate import Check, Scope, as_kind
 from otm.audit.end_to_end import (
     DRAWS,
     EndToEndCandidate,
-    Instance,
     WrittenAudit,
     check_end,
     joint,
@@ -91,7 +90,7 @@ class StepCandidate(EndToEndCandidate):
     description: ClassVar[str] = "a step that drafts by itself"
     called: ClassVar[str] = "step(draft_model, target_model, rng)"
 
-    def instances(self, scope: Scope) -> list[Instance]:
+    def instances(self, scope: Scope) -> list[Check]:
         """Return every pair of models, for as many tokens as it writes."""
         length = max(standard.STEP_LENGTH, self._longest())
         models = standard.step_models(length, standard.chained_models(scope.pair))
@@ -102,12 +101,14 @@ class StepCandidate(EndToEndCandidate):
             )
         asked = f"draft=draft, target=target, length={length}, {DRAWS}"
         return [
-            Instance(
+            Check(
                 name,
+                "",
                 "windows" if name in standard.WINDOW_MODELS else "steps",
+                "exact",
                 functools.partial(step, self, draft=p, target=q, length=length),
-                f"{standard.written(p, q)}result = otm.audit.step({{}}, {asked})",
                 needed=name not in standard.WINDOW_MODELS,
+                again=f"{standard.written(p, q)}result = otm.audit.step({{}}, {asked})",
             )
             for name, (p, q) in models.items()
         ]

@@ -50,16 +50,9 @@ def assert_lossless(candidate: object, **options: Any) -> BatteryAudit:
     __tracebackhide__ = True
     result = battery(candidate, **options)
     if result.verdict not in PASSED:
-        raise AssertionError(_report(result, candidate))
+        kept = exports.test_to_keep(result, import_path_of(candidate, result.name))
+        raise AssertionError(f"{result}{kept}")
     return result
-
-
-def _report(result: BatteryAudit, candidate: object) -> str:
-    """Return the report of a battery with its counterexample as a test to keep."""
-    if result.counterexample is None:
-        return str(result)
-    test = exports.as_test(result.counterexample, import_path_of(candidate, result.name))
-    return f"{result}\n\n```python\n{test}\n```"
 
 
 def import_path_of(candidate: object, name: str) -> str:

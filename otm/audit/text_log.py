@@ -157,12 +157,6 @@ def _of_entries(entries: list[Object], prompt: Any, finish: Any) -> LoggedText:
     return _text([name(entry) for entry in entries], listed, prompt, finish)
 
 
-def _of_completion(found: Object) -> Iterator[LoggedText]:
-    """Read llama.cpp's own form."""
-    prompt, finish = found.get("prompt"), found.get("stop_type")
-    yield _of_entries(found["completion_probabilities"], prompt, finish)
-
-
 def _of_meta(found: Object) -> Iterator[LoggedText]:
     """Read SGLang's own form."""
     meta = found["meta_info"]
@@ -188,7 +182,9 @@ def _of_tokens(found: Object) -> Iterator[LoggedText]:
 _FORMS: dict[str, Callable[[Object], Iterable[LoggedText]]] = {
     "choices": _of_choices,
     "meta_info": _of_meta,
-    "completion_probabilities": _of_completion,
+    "completion_probabilities": lambda found: [
+        _of_entries(found["completion_probabilities"], found.get("prompt"), found.get("stop_type"))
+    ],
     "tokens": _of_tokens,
 }
 """By the key that tells a form; llama.cpp's own has `tokens` beside its."""

@@ -19,18 +19,17 @@ from numpy.typing import NDArray
 
 from otm.audit import standard_problems as standard
 from otm.audit.budget import USUAL, Errors
-from otm.audit.candidate import Scope, as_kind
+from otm.audit.candidate import Check, Scope, as_kind
 from otm.audit.end_to_end import (
     DRAWS,
     EndToEndCandidate,
-    Instance,
     WrittenAudit,
     joint,
     seeded_rng,
 )
 from otm.audit.integration import Next
 from otm.errors import InvalidParameter
-from otm.pmf import RNGLike, check_instance, plain_integers
+from otm.pmf import RNGLike, check_choice, check_instance, plain_integers
 from otm.sequence.models import LanguageModel, check_model, next_distribution
 from otm.tracing.answers import CandidateFailure
 from otm.tracing.branching import MOST_SECONDS
@@ -106,13 +105,9 @@ class TreeCandidate(EndToEndCandidate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if check_instance(self.siblings, str, name="siblings") not in SIBLINGS:
-            raise InvalidParameter(
-                f"siblings must be one of {', '.join(map(repr, SIBLINGS))}; got "
-                f"{self.siblings!r}. Choose one."
-            )
+        check_choice(self.siblings, name="siblings", choices=SIBLINGS)
 
-    def instances(self, scope: Scope) -> list[Instance]:
+    def instances(self, scope: Scope) -> list[Check]:
         """Return every shape with every pair of models that has enough live tokens for it."""
         drafted: dict[str, Any] = {
             "replacement": self.siblings == "with",
@@ -136,7 +131,7 @@ class TreeCandidate(EndToEndCandidate):
                     again = f"{standard.written(p, q)}result = otm.audit.tree_kernel({{}}, {asked})"
                     group = "windows" if window else shape
                     found.append(
-                        Instance(f"{shape}, {name}", group, audit, again, needed=not window)
+                        Check(shape, name, group, "exact", audit, needed=not window, again=again)
                     )
         return found
 

@@ -26,6 +26,7 @@ from otm.audit import (
 )
 from otm.audit.batteries import BatteryAudit, Interrupted, run_battery, with_counterexample
 from otm.audit.blocks import ManyBlocksCandidate
+from otm.audit.candidate import FunctionCandidate
 from otm.audit.classification import arguments_of
 from otm.audit.drafted import DraftedCandidate
 from otm.audit.one_token import IntegrableTokenCandidate
@@ -115,10 +116,10 @@ def run(options: argparse.Namespace) -> int:
                 result = with_counterexample(result, scope)
             except KeyboardInterrupt:  # the verdict stands
                 status = INTERRUPTED
-        example = f"\n{result.example()}"
-        if result.counterexample is not None:
-            test = exports.as_test(result.counterexample, result.name)
-            example += f"\n\n```python\n{test}\n```"
+        path = result.name
+        if ":" not in path and isinstance(candidate, FunctionCandidate):  # it has a name of its own
+            path = _find(options.callable)[1] + ".verify" * isinstance(candidate, LogitCandidate)
+        example = f"\n{result.example()}{exports.test_to_keep(result, path)}"
         arrived.append(silent or print_report(example, command="audit"))
     for path, written in (
         (options.json, exports.as_json),

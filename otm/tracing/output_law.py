@@ -13,8 +13,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,33 +76,17 @@ class OutputLaw:
     reason: str
     rounding: float
 
+    def looks(self) -> Iterator[OutputLaw]:
+        """Yield it as it is known, then, of a black box, after comparing it at more points."""
+        yield self
+        while self.check is not None and not self.check.finished:
+            error, unproved = _bounds(self.check)
+            yield dataclasses.replace(self, error=error, unproved=unproved)
+
     @property
     def totals(self) -> list[tuple[Any, float]]:
         """Each answer with its probability over all drafts."""
         return [(answer, math.fsum(masses)) for _, answer, masses in self.found]
-
-
-class _Verdict(Protocol):
-    @property
-    def verdict(self) -> str: ...
-
-
-Conclusion = TypeVar("Conclusion", bound=_Verdict)
-
-
-def refine_until_decided(law: OutputLaw, conclude: Callable[[OutputLaw], Conclusion]) -> Conclusion:
-    """Return what is concluded of a law; a black box is compared at more points while undecided.
-
-    Args:
-        law: of the answers.
-        conclude: makes the result, whose `verdict` may be "undecided", of the law.
-    """
-    result, check = conclude(law), law.check
-    while check is not None and not check.finished and result.verdict == "undecided":
-        error, unproved = _bounds(check)
-        law = dataclasses.replace(law, error=error, unproved=unproved)
-        result = conclude(law)
-    return result
 
 
 def output_law_of(
@@ -181,15 +165,16 @@ def traced_law_of(
     )
     if contradicts_samples(laws):
         raise TraceAborted(CONTRADICTED)
+    rounding = max(law.coarsest for law in laws) * 2.0**53
     return OutputLaw(
-        found=_collected(laws, weights, tolerance, described),
+        found=_collected(laws, weights, tolerance * rounding, described),
         method="branched" if any(law.drew for law in laws) else "traced",
         error=math.fsum(weight * law.error for law, weight in zip(laws, weights, strict=True)),
         unproved=0.0,
         cells=sum(law.cells for law in laws),
         check=None,
         reason="",
-        rounding=max(law.coarsest for law in laws) * 2.0**53,
+        rounding=rounding,
     )
 
 

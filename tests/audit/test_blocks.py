@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from otm import audit
+from otm.audit.blocks import Models
+from otm.audit.sampled_audit import audit_of_draws, jointly
 from otm.audit.standard_problems import standard_models
 from otm.tracing.answers import CandidateFailure
 from tests.audit.callables import chain, one_uniform_for_all_positions
@@ -92,6 +94,27 @@ def test_rows_that_share_a_batch_must_not_share_a_context() -> None:
         for model in ("same at every position", "after the token before")
     ]
     assert said == ["no difference found", "not lossless"]
+
+
+def test_rows_that_are_answered_for_each_other_show_in_small_batches() -> None:
+    """Each row has the right answer to another: its law is right where all rows have one."""
+
+    def turned(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> Any:
+        return np.roll(rows_of(chain).verify(p, q, drafts, rng), 1, axis=0)
+
+    kernel, rng = audit.BlockBatchCandidate(turned), np.random.default_rng(4)
+    assert audited(kernel, "same at every position").verdict == "no difference found"
+    models = Models(*standard_models(1)["same at every position"], 1)
+    for candidate, verdict, said in (
+        (kernel, "not lossless", "rows [0, 1, 2, 3, 4] of a batch have the answers to rows [4, 0,"),
+        (rows_of(chain), "no difference found", ""),
+    ):
+        called, mixed_up = candidate.in_batches(2, rng)
+        drawing = jointly(called.drawing(models, rng), 2)
+        found = audit_of_draws(drawing, name="rows", errors=audit.Errors(detect=0.2))
+        assert found.verdict == verdict
+        assert said in mixed_up
+        assert bool(said) == bool(mixed_up)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 import otm
 from otm import audit
-from otm.audit.coverage import Coverage, merged
+from otm.audit.coverage import LONGER_STATE, STATE, Coverage, merged
 from otm.audit.standard_problems import standard_models
 from tests.audit.callables import as_floats, chain, maximal
 
@@ -34,7 +34,7 @@ EXAMPLES = {
         lambda: audit.sampled(
             otm.Maximal(), PROBLEM, rng=np.random.default_rng(0), errors=audit.Errors(detect=0.2)
         ),
-        ["by up to 793 samples", "total variations below 0.2 where sampled"],
+        ["by up to 793 samples", "total variations below 0.2 where sampled", "state kept between"],
     ),
     "outputs": (
         lambda: audit.outputs([0, 1], target=[0.5, 0.5]),
@@ -64,6 +64,23 @@ def test_every_report_begins_with_what_was_tested_by_what_and_what_was_not(name:
         assert words in line
 
 
+def test_the_first_line_says_what_stands_behind_lossless() -> None:
+    """Probed cells are no proof; of noise kept from 0 by ε up to ε a draw is neglected."""
+
+    def clamped(epsilon: float) -> Any:
+        def verify(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+            return int(np.argmax(q / (-np.log(np.random.random(2) + epsilon))))  # noqa: NPY002
+
+        return audit.exact(verify, PROBLEM)
+
+    assert audit.exact(maximal, PROBLEM).headline == "lossless"
+    assert audit.exact(as_floats(maximal), PROBLEM).headline == "lossless (probed)"
+    near = clamped(1e-10)
+    assert near.headline == "lossless but for 2e-10 of the draws, which were not followed"
+    assert near.total_variation <= near.error == pytest.approx(2e-10)
+    assert clamped(1e-6).verdict == "undecided"
+
+
 def test_coverages_of_several_audits_are_put_together() -> None:
     one = Coverage(
         instances=("x",),
@@ -82,6 +99,9 @@ def test_coverages_of_several_audits_are_put_together() -> None:
         samples=500,
         detect=0.1,
     )
+    two_calls = dataclasses.replace(one, untested=(LONGER_STATE,))
+    noted = merged([("a", dataclasses.replace(one, untested=(STATE,))), ("b", two_calls)])
+    assert noted.untested == (LONGER_STATE,)
     both = merged([("a", one), ("b", drawn), ("c", one)], ["9 drafts (time was up)"])
     assert both.by == (("exact integration", 2), ("samples", 1))
     assert str(both) == (

@@ -192,7 +192,7 @@ def test_what_reads_no_tree_is_no_kernel_of_trees() -> None:
         (lambda: audit.battery(steps.step, laws=[otm.IID(1)]), "drafts by itself"),
         (lambda: audit.battery(steps.step, only="sampled"), "its draws are branched on"),
         (lambda: audit.shrink(audit.TreeCandidate(trees.recursive)), "needs a function"),
-        (lambda: audit.TreeCandidate(steps.step, siblings="some"), "one of 'with'"),
+        (lambda: audit.TreeCandidate(steps.step, siblings="some"), "must be 'with'"),
     ],
 )
 def test_laws_and_lengths_are_not_of_wholes(ask: Any, said: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import otm
 from otm import audit
+from otm.audit.sampled_audit import audit_of_draws, jointly
 from tests import mutants
 
 PAIR = {"draft": [0.5, 0.3, 0.15, 0.05], "target": [0.2, 0.35, 0.2, 0.25]}
@@ -42,6 +43,25 @@ def test_mutants_are_found_and_the_control_is_not(mutant: otm.Verifier) -> None:
     assert control.verdict == "no difference found"
     assert control.membership.low <= accepted <= control.membership.high
     assert control.optimum == otm.optimal_acceptance(problem)
+
+
+def test_two_calls_of_one_row_show_what_is_kept_between_them() -> None:
+    """Every second call repeats the first one's token: each call is right by itself."""
+    problem, rng = otm.Problem(**PAIR, law=otm.IID(1)), np.random.default_rng(7)
+    kept: dict[int, Any] = {}
+
+    def stale(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> Any:
+        fresh = rng.choice(4, p=q, size=len(drafts))
+        before = kept.pop(len(drafts), None)
+        return kept.setdefault(len(drafts), fresh) if before is None else before
+
+    errors = audit.Errors(detect=0.2)
+    alone = audit.sampled(audit.BatchCandidate(stale), problem, rng=rng, errors=errors)
+    called, _ = audit.BatchCandidate(stale).in_batches(1, rng)
+    found = audit_of_draws(jointly(called.drawing(problem, rng), 1), name="", errors=errors)
+    assert (alone.verdict, found.verdict) == ("no difference found", "not lossless")
+    assert "two calls of 1 row, jointly" in str(found.coverage)
+    assert "state kept over more than two calls" in str(found.coverage)
 
 
 def test_one_impossible_token_settles_it() -> None:

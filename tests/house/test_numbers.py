@@ -191,6 +191,7 @@ SAID: dict[str, dict[str, list[str]]] = {
     },
     "otm.audit.budget.ENOUGH": {"0.2": ["docs/audit.md: asked for, {} or less"]},
     "otm.audit.integration.NEARLY": {"1e-6": ["docs/audit.md: exactly, and by {} at most"]},
+    "otm.audit.integration.UNFOLLOWED": {"1e-8": ["docs/audit.md: at most, {} or less of any"]},
     "otm.tracing.branching.MOST_SECONDS": {
         "20": [
             "otm/verifiers/callables.py: takes more than {} seconds",

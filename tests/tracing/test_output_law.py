@@ -11,7 +11,7 @@ import otm
 from otm import audit
 from otm.tracing.answers import CandidateFailure, Failed
 from otm.tracing.execution import TraceAborted
-from otm.tracing.output_law import output_law_of, refine_until_decided, traced_law_of
+from otm.tracing.output_law import output_law_of, traced_law_of
 from tests.audit.callables import maximal
 
 WAYS = {
@@ -54,13 +54,10 @@ def test_failures_beyond_the_tolerance_are_raised() -> None:
 def test_a_black_box_is_looked_at_until_it_is_decided() -> None:
     law = output_law_of([WAYS["probed"]], [1.0], 1, tolerance=0.0, described="this")
     seen = []
-
-    class Result:
-        def __init__(self, unproved: float) -> None:
-            seen.append(unproved)
-            self.verdict = "lossless" if unproved < 0.01 else "undecided"
-
-    refine_until_decided(law, lambda known: Result(known.unproved))
+    for known in law.looks():
+        seen.append(known.unproved)
+        if known.unproved < 0.01:
+            break
     assert len(seen) > 1
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] < 0.01 <= seen[-2]

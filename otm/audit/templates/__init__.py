@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from otm.errors import InvalidParameter
+from otm.pmf import check_choice
 
 TEMPLATES = ("generate", "logits", "step", "tree", "triton", "vllm")
 """Names of the templates: modules of this package."""
@@ -27,8 +27,5 @@ def template(name: str) -> str:
     >>> "def candidate(" in template("step")
     True
     """
-    if name not in TEMPLATES:
-        raise InvalidParameter(
-            f"A template is one of {', '.join(TEMPLATES)}; got {name!r}. Choose one."
-        )
+    check_choice(name, name="A template", choices=TEMPLATES)
     return resources.files(__name__).joinpath(f"{name}.py").read_text(encoding="utf-8").rstrip()

@@ -63,8 +63,10 @@ def from_eagle(evaluate: Callable[..., tuple[int, int, Any]]) -> Verify:
     """
 
     def verify(tree: Any, rng: np.random.Generator) -> list[int]:
-        leaves = [node for node in range(len(tree.tokens)) if tree.first_child[node] == -1]
-        paths = [_path(tree, leaf) for leaf in leaves]
+        paths = [[0]]
+        for node, parent in enumerate(tree.parents[1:], start=1):
+            paths.append([*paths[parent], node])
+        paths = [path for path in paths if tree.first_child[path[-1]] == -1]
         indices = np.full((len(paths), max(map(len, paths))), -1)
         for row, path in zip(indices, paths, strict=True):
             row[: len(path)] = path
@@ -85,13 +87,6 @@ def from_sequoia(walk: Callable[..., list[int]]) -> Verify:
         return walk(tree.tokens, successors, tree.draft.copy(), tree.target.copy(), rng)
 
     return verify
-
-
-def _path(tree: Any, node: int) -> list[int]:
-    path = [node]
-    while path[0]:
-        path.insert(0, int(tree.parents[path[0]]))
-    return path
 
 
 # Stand-ins, to be replaced by the kernels themselves.

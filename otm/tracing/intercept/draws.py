@@ -42,21 +42,12 @@ class DeferredDraw:
     """A plain answer that depends on random numbers and has not been asked for yet."""
 
     def __init__(self, question: Callable[[], Any]) -> None:
-        self._question = question
-
-    @functools.cached_property
-    def _answer(self) -> Any:
-        return self._question()
-
-    def resolve(self) -> Any:
-        """Ask for it."""
-        return self._answer
+        self.resolve = functools.cache(question)
 
 
 class Draws(abc.ABC):
     """Where intercepted draws come from."""
 
-    @abc.abstractmethod
     def uniforms(self, state: Hashable, size: int, kind: str = "uniform") -> list[Any]:
         """Return uniforms on [0, 1): numbers or floats.
 
@@ -65,10 +56,24 @@ class Draws(abc.ABC):
             size: how many.
             kind: what is made of them, which the same state must be asked for again.
         """
+        return self._take(state, (kind, size), [()] * size)
 
-    @abc.abstractmethod
     def choices(self, state: Hashable, weights: Sequence[Sequence[float]]) -> list[Any]:
         """Return a `DrawnOutcome` or an index for every row of weights (not normalised)."""
+        for row in weights:
+            total = math.fsum(row)
+            if not (math.isfinite(total) and total > 0.0 and min(row) >= 0.0):
+                raise ValueError(
+                    "probabilities must be non-negative and finite, with a positive sum"
+                )
+        rows = tuple(map(tuple, weights))
+        return self._take(state, ("choice", rows), rows)
+
+    @abc.abstractmethod
+    def _take(
+        self, state: Hashable, signature: Hashable, rows: Sequence[Sequence[float]]
+    ) -> list[Any]:
+        """Return an outcome for every row of weights, a uniform where it is empty."""
 
     @abc.abstractmethod
     def abort(self, how: str) -> TraceAborted:
@@ -98,29 +103,6 @@ class TracingDraws(Draws):
     events: list[list[UniformSource | DrawnOutcome]] = dataclasses.field(default_factory=list)
     _known: dict[Hashable, tuple[Hashable, list[Any]]] = dataclasses.field(default_factory=dict)
 
-    def uniforms(self, state: Hashable, size: int, kind: str = "uniform") -> list[Any]:
-        """Return uniforms on [0, 1)."""
-        return [
-            uniform(source)
-            for source in self._take(
-                state, (kind, size), lambda: [UniformSource(self.run) for _ in range(size)]
-            )
-        ]
-
-    def choices(self, state: Hashable, weights: Sequence[Sequence[float]]) -> list[Any]:
-        """Return an outcome for every row of weights."""
-        for row in weights:
-            total = math.fsum(row)
-            if not (math.isfinite(total) and total > 0.0 and min(row) >= 0.0):
-                raise ValueError(
-                    "probabilities must be non-negative and finite, with a positive sum"
-                )
-        return self._take(
-            state,
-            ("choice", tuple(map(tuple, weights))),
-            lambda: [DrawnOutcome(self.run, row) for row in weights],
-        )
-
     def abort(self, how: str) -> TraceAborted:
         """Return the exception that stops the execution."""
         return self.run.abort(how)
@@ -130,18 +112,22 @@ class TracingDraws(Draws):
         """Whether anything was drawn after the argument."""
         return len(self.events) > 1
 
-    def _take(self, state: Hashable, signature: Hashable, make: Any) -> list[Any]:
+    def _take(
+        self, state: Hashable, signature: Hashable, rows: Sequence[Sequence[float]]
+    ) -> list[Any]:
         """Return what was drawn in this state, made now if it was not drawn before."""
         before, elements = self._known.get(state, (signature, None))
         if before != signature:
             raise self.abort("a generator was set back and drew otherwise than before")
         if elements is None:
-            elements = make()
+            elements = [
+                DrawnOutcome(self.run, row) if row else UniformSource(self.run) for row in rows
+            ]
             # a draw of nothing leaves the generator as it is: what comes next has the same state
             if elements:
                 self._known[state] = signature, elements
         self.events.append(elements)
-        return list(elements)
+        return [uniform(one) if isinstance(one, UniformSource) else one for one in elements]
 
     def recorded(self) -> list[list[float | int]]:
         """Return what was drawn, at the middle of the box where the box leaves it open."""
@@ -171,14 +157,6 @@ class ReplayedDraws(Draws):
     values: Sequence[Sequence[float | int]]
     _next: int = 0
 
-    def uniforms(self, state: Hashable, size: int, kind: str = "uniform") -> list[Any]:
-        """Return uniforms on [0, 1)."""
-        return self._take(size)
-
-    def choices(self, state: Hashable, weights: Sequence[Sequence[float]]) -> list[Any]:
-        """Return an outcome for every row of weights."""
-        return self._take(len(weights))
-
     def abort(self, how: str) -> TraceAborted:
         """Return the exception that stops the execution."""
         return TraceAborted(how)
@@ -188,9 +166,11 @@ class ReplayedDraws(Draws):
         """Whether any of them was drawn again."""
         return self._next > 0
 
-    def _take(self, size: int) -> list[Any]:
+    def _take(
+        self, state: Hashable, signature: Hashable, rows: Sequence[Sequence[float]]
+    ) -> list[Any]:
         """Return the next of the recorded draws, which must be of this size."""
-        if self._next >= len(self.values) or len(self.values[self._next]) != size:
+        if self._next >= len(self.values) or len(self.values[self._next]) != len(rows):
             raise self.abort("other draws at a second execution")
         self._next += 1
         return list(self.values[self._next - 1])

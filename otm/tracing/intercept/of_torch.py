@@ -329,7 +329,7 @@ class _Shadows:
             self._of[key] = storage, np.full(size, None, dtype=object)
         if key in self._of:
             _seen_as(self._of[key][1], tensor)[...] = np.where(hidden, found, np.asarray(None))
-        plain = _each(_is_given, found).astype(bool) & ~hidden
+        plain = _each(lambda thing: thing is not None, found).astype(bool) & ~hidden
         memory = tensor.detach()
         if plain.any():
             values = self._memory(tensor)
@@ -517,7 +517,8 @@ class _Shadows:
 
     def _on_all(self, call: _Call) -> Any:
         every = all if call.operation.plain == "all" else any
-        return self._answered_later(functools.partial(_asked_of_all, every), call)
+        # a generator: no more is asked than tells
+        return self._answered_later(lambda row: every(bool(settled(thing)) for thing in row), call)
 
     _on_any = _on_all
 
@@ -660,10 +661,6 @@ def _is_open(thing: Any) -> bool:
     return isinstance(thing, _OPEN)
 
 
-def _is_given(thing: Any) -> bool:
-    return thing is not None
-
-
 def _extreme(row: Any, largest: bool) -> int:
     return arg_extreme([settled(thing) for thing in row], largest=largest)
 
@@ -674,11 +671,6 @@ def _position(ends: list[float], value: Any, right: bool) -> int:
         if x < end or (not right and x == end):
             return i
     return len(ends)
-
-
-def _asked_of_all(every: Callable[[Any], bool], row: Any) -> bool:
-    """Ask whether all elements of a row are true, or any, up to the first that tells."""
-    return every(bool(settled(thing)) for thing in row)
 
 
 def _as_kind(kind: type, thing: Any) -> Any:

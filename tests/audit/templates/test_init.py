@@ -71,5 +71,5 @@ def test_triton_interpreted_or_what_to_install() -> None:
 
 
 def test_there_is_no_other() -> None:
-    with pytest.raises(InvalidParameter, match="one of generate"):
+    with pytest.raises(InvalidParameter, match="must be 'generate'"):
         template("flash")
