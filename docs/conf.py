@@ -110,8 +110,14 @@ html_js_files = ["filter.js"]
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#0b5394", "color-brand-content": "#0b5394"},
-    "dark_css_variables": {"color-brand-primary": "#8ab8ec", "color-brand-content": "#8ab8ec"},
+    "light_css_variables": {
+        "color-brand-primary": "#0b5394",
+        "color-brand-content": "#0b5394",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#8ab8ec",
+        "color-brand-content": "#8ab8ec",
+    },
 }
 mathjax_path = "tex-svg.js"
 mathjax_options: dict[str, str] = {}

@@ -74,7 +74,7 @@ def test_code_on_pages_fits_their_width(document: Path) -> None:
         r"^```(\w*)\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
     )
     for language, text in fences:
-        wide = [line for line in text.splitlines() if len(line) > 84]
+        wide = [line for line in text.splitlines() if len(line) > 84 and line[0] != "{"]
         assert language not in ("", "python") or not wide, wide
 
 
