@@ -120,14 +120,21 @@ const faults = () => ({
 """  # noqa: E501
 """JavaScript: what is wrong with the pictures of a page at its width."""
 
-_CONTRAST = """
+LUMINANCE = """
 const luminance = (colour) => { const [r, g, b] = colour.match(/[\\d.]+/g).map((v) => v / 255).map(
   (v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b; };
 const ratio = (a, b) => (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
 const ground = luminance(getComputedStyle(document.body).backgroundColor);
-const inks = [...document.querySelectorAll("h1, h2, p, label, footer, a")].map((one) => getComputedStyle(one).color);
-return [ground, Math.min(...inks.map((ink) => ratio(luminance(ink), ground)))];
+const contrast = (inks) => Math.min(...Array.from(inks, (one) => ratio(luminance(getComputedStyle(one).color), ground)));
 """  # noqa: E501
+"""JavaScript: how light the page is, and how far its texts stand out from it, as WCAG counts."""
+
+_CONTRAST = (
+    LUMINANCE
+    + """
+return [ground, contrast(document.querySelectorAll("h1, h2, p, label, footer, a"))];
+"""
+)
 
 
 def check_schemes(page: Any) -> None:

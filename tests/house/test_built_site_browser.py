@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.browser import DESKTOP, PHONE, emulate, window
+from tests.browser import DESKTOP, LUMINANCE, PHONE, emulate, window
 from tests.paths import ROOT
 
 SITE = ROOT / "build" / "site"
@@ -75,22 +75,21 @@ def tab(browser: Any) -> Iterator[Any]:
     browser.switch_to.window(browser.window_handles[0])
 
 
-LOOKED_AT = """
-const luminance = (colour) => { const [r, g, b] = colour.match(/[\\d.]+/g).map((v) => v / 255).map(
-  (v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b; };
-const ratio = (a, b) => (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
-const ground = luminance(getComputedStyle(document.body).backgroundColor);
+LOOKED_AT = (
+    LUMINANCE
+    + """
 const article = document.querySelector("article");
 const scrolled = (node) => { for (let up = node.parentElement; up && up !== article; up = up.parentElement)
   if (["auto", "scroll"].includes(getComputedStyle(up).overflowX)) return true; return false; };
 return {
   ground,
-  contrast: Math.min(...Array.from(article.querySelectorAll("h1, h2, p, li"), (one) => ratio(luminance(getComputedStyle(one).color), ground))),
+  contrast: contrast(article.querySelectorAll("h1, h2, p, li")),
   page: document.documentElement.scrollWidth,
   tables: Array.from(article.querySelectorAll("table")).filter((one) => one.getBoundingClientRect().right > innerWidth + 1 && !scrolled(one)).length,
   code: Array.from(article.querySelectorAll("pre")).filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent.slice(0, 90)),
 };
 """  # noqa: E501
+)
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])

@@ -88,7 +88,10 @@ def test_trees_and_texts_are_those_of_the_library(page: Any) -> None:
         apart = log_q - mismatch * noise - log_p
         assert np.abs(apart - apart[:, :1]).max() < 1e-10
         draft, target = _models(found)
-        trees = (NoiseTree(nodes, DEPTH, scale), LikeliestTree(nodes, DEPTH))
+        trees = (
+            NoiseTree(nodes, DEPTH, scale),
+            LikeliestTree(nodes, DEPTH),
+        )
         for tree, paths, count in zip(
             trees, (found["noisy"], found["usual"]), found["counts"], strict=True
         ):
@@ -97,7 +100,7 @@ def test_trees_and_texts_are_those_of_the_library(page: Any) -> None:
             assert {context[1:] for context in drafted.contexts() if context and context[1:]} == {
                 tuple(path) for path in paths
             }
-            pair = {"draft": draft, "target": target, "context": [START]}
+            pair: dict[str, Any] = {"draft": draft, "target": target, "context": [START]}
             once = step(tree, **pair, randomness=randomness)
             assert list(once.tokens) == found["text"][: once.accepted + 1]
             assert count == len(once.tokens)
@@ -119,7 +122,7 @@ def test_means_are_those_of_the_library(page: Any) -> None:
     """The same 400 noises, so equal up to rounding; the likeliest tree's are exact."""
     found = page.execute_script(MEANS)
     draft, target = _models(found)
-    pair = {"draft": draft, "target": target, "context": [START]}
+    pair: dict[str, Any] = {"draft": draft, "target": target, "context": [START]}
     noises = [SharedNoise(seed) for seed in range(page.execute_script("return otm.NOISES"))]
     noisy = noise_tokens(NoiseTree(MOST, DEPTH, 0.8), **pair, noises=noises)
     assert found["noisy"]["mean"] == pytest.approx(noisy.value, abs=1e-12)
