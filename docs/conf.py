@@ -103,15 +103,21 @@ sphinx_gallery_conf = {
 
 html_theme = "furo"
 html_title = f"otm {otm.__version__}"
-html_extra_path = ["play.html"]  # reached from the first page
+html_extra_path = ["play.html", "noise.html"]  # reached from the first page
 html_static_path = ["_static", _mathjax()]
 html_css_files = ["site.css"]
 html_js_files = ["filter.js"]
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#0b5394", "color-brand-content": "#0b5394"},
-    "dark_css_variables": {"color-brand-primary": "#8ab8ec", "color-brand-content": "#8ab8ec"},
+    "light_css_variables": {
+        "color-brand-primary": "#0b5394",
+        "color-brand-content": "#0b5394",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#8ab8ec",
+        "color-brand-content": "#8ab8ec",
+    },
 }
 mathjax_path = "tex-svg.js"
 mathjax_options: dict[str, str] = {}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from figures.headline import headline
 from figures.paths import OUT
 from figures.provenance import manifest
 from figures.work import Work
@@ -128,14 +129,16 @@ def build(
     data = module.compute(work)
     record = {
         "figure": name,
-        "title": module.TITLE,
         "manifest": manifest(seed=seed, captured=data.pop("captured", None)),
     }
+    data = json.loads(json.dumps(data))  # as it is read again
+    record |= {"message": module.message(data), "data": data}
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(record | {"data": data}, indent=1) + "\n", encoding="utf-8")
-    written = json.loads(path.read_text(encoding="utf-8"))["data"]
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     with drawing.style():
-        return [path, *drawing.save(module.draw(written), folder, name)]
+        canvas = module.draw(data)
+        headline(canvas, record["message"])
+        return [path, *drawing.save(canvas, folder, name)]
 
 
 def _resolve(name: str) -> str:

@@ -25,7 +25,6 @@ from otm.sequence import (
     expected_step,
 )
 
-TITLE = "Tokens lost to the best step"
 NUM_TOKENS = 4
 LENGTHS, NUMBERS = (1, 2, 3), (2, 3, 4)
 
@@ -71,26 +70,37 @@ def compute(work: Work) -> dict[str, Any]:
     return {"num_tokens": NUM_TOKENS, "toys": toys, "decoders": names, "rows": rows}
 
 
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    last = data["rows"][-1]
+    lost = ", ".join(
+        f"{name} {value:.2f}" for name, value in zip(data["decoders"], last["lost"], strict=True)
+    )
+    return (
+        f"Tokens a call below the best step ({last['best']:.2f}) at K = {last['K']}, "
+        f"L = {last['L']}: {lost}"
+    )
+
+
 def draw(data: dict[str, Any]) -> Figure:
     """Draw one panel per length, the loss of each decoder over the number of sequences."""
-    canvas = Figure(figsize=(8.6, 3.2), layout="constrained")
+    canvas = Figure(figsize=(8.6, 3.4), layout="constrained")
     lengths = sorted({row["L"] for row in data["rows"]})
     panels = canvas.subplots(1, len(lengths), sharey=True)
     for axes, length in zip(panels, lengths, strict=True):
         rows = [row for row in data["rows"] if row["L"] == length]
         for i, name in enumerate(data["decoders"]):
-            # The second of each two may agree with the first: it is thin and dashed, and drawn in
-            # the wide line below it.
-            line, width, size = (drawing.DASHED, 1.6, 4) if i % 2 else ("-", 4.0, 8)
+            # The second of each two may agree with the first: its marker lies in the larger one.
+            line, size, face = (drawing.DASHED, 4, None) if i % 2 else ("-", 8, "white")
             values = [row["lost"][i] for row in rows]
             colour = drawing.PALETTE[i]
             axes.plot(
                 [row["K"] for row in rows],
                 values,
                 ls=line,
-                lw=width,
-                marker="o",
+                marker=drawing.MARKERS[i],
                 ms=size,
+                mfc=face,
                 color=colour,
                 label=name,
             )

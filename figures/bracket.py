@@ -11,7 +11,6 @@ import otm
 from figures.work import Work
 from otm import drawing
 
-TITLE = "Bracket width against bins"
 KS = (2, 4, 8)
 
 
@@ -37,6 +36,16 @@ def compute(work: Work) -> dict[str, Any]:
             work.tick()
         series.append({"k": k, "optimum": best.tolist(), "lost": lost, "above": above})
     return {"bins": bins, "num_tokens": num_tokens, "rows": rows, "series": series}
+
+
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    at = data["bins"].index(min(data["bins"], key=lambda count: abs(count - 2048)))
+    lost, above = (max(max(s[side][at]) for s in data["series"]) for side in ("lost", "above"))
+    return (
+        f"{data['bins'][at]:,} bins instead of a sort of {data['num_tokens']:,} tokens: at most "
+        f"{lost:.1e} below the optimum, {above:.1e} above"
+    )
 
 
 def draw(data: dict[str, Any]) -> Figure:

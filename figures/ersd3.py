@@ -18,7 +18,8 @@ from figures import ersd
 from figures.work import Work
 from otm import drawing
 
-TITLE = "Tokens per call against drafted tokens"
+_DRAFTED = 14
+"""What SpecInfer's tree and all others have."""
 
 
 def compute(work: Work) -> dict[str, Any]:
@@ -38,6 +39,18 @@ def compute(work: Work) -> dict[str, Any]:
         }
 
     return ersd.compute(work, of_method)
+
+
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    pair = data["pairs"][0]
+    panel = next(one for one in pair["panels"] if one["method"] == "ERSD")
+    found = {run["strategy"]: run["mean"] for run in panel["runs"] if run["drafted"] == _DRAFTED}
+    return (
+        f"{_DRAFTED} drafted tokens on the {pair['pair']}, exponential races: "
+        f"{found['optimal']:.2f} tokens a call as the optimal tree, {found['SpecInfer']:.2f} as "
+        f"SpecInfer's, {found['sequence']:.2f} as one sequence, {found['batch']:.2f} as a batch"
+    )
 
 
 def draw(data: dict[str, Any]) -> Figure:

@@ -11,7 +11,6 @@ from figures import curves
 from figures.work import Work
 from otm import drawing
 
-TITLE = "Uniform laws"
 SIZE = 120
 RATIOS = (2, 3, 4, 6, 12)
 KS = tuple(range(1, 21))
@@ -36,6 +35,21 @@ def compute(work: Work) -> dict[str, Any]:
             }
         )
     return {"series": series, "samples": work.samples}
+
+
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    first, last = data["series"][0], data["series"][-1]
+    gap = max(
+        abs(best - kseq)
+        for series in data["series"]
+        for best, kseq in zip(series["optimum"], series["kseq"], strict=True)
+    )
+    return (
+        f"Uniform laws: K-SEQ is optimal (within {gap:.0e}); four drafts are accepted "
+        f"{100 * first['optimum'][3]:.0f} % of the time where the target has 1/{first['ratio']} of "
+        f"the draft's tokens, {100 * last['optimum'][3]:.0f} % where it has 1/{last['ratio']}"
+    )
 
 
 def draw(data: dict[str, Any]) -> Figure:

@@ -19,9 +19,9 @@ from figures import curves
 from figures.work import Work
 from otm import drawing
 
-TITLE = "Bernoulli laws over k"
 DRAFT = 0.25
 TARGETS = (0.05, 0.25, 0.5, 0.75, 0.95)
+COLOURS = tuple(drawing.PALETTE[i] for i in (0, 2, 1, 3, 4))
 KS = tuple(range(1, 21))
 
 TURN_DRAFT = (0.6, 0.4, 0.0)
@@ -56,6 +56,19 @@ def _schemes(
     }
 
 
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    lost, k, q = max(
+        (best - kseq, k, series["q"])
+        for series in data["series"]
+        for best, kseq, k in zip(series["optimum"], series["kseq"], series["k"], strict=True)
+    )
+    return (
+        f"A draft Ber({DRAFT:g}): K-SEQ gives away up to {100 * lost:.1f} points of acceptance "
+        f"(q = Ber({q:g}), {k} drafts), and nothing where q = p"
+    )
+
+
 def draw(data: dict[str, Any]) -> Figure:
     """Draw the optimum (solid) and K-SEQ (dashed) against k."""
     canvas = Figure(figsize=(6.4, 4.2), layout="constrained")
@@ -63,8 +76,8 @@ def draw(data: dict[str, Any]) -> Figure:
     for number, series in enumerate(data["series"]):
         same = series["q"] == DRAFT
         # Where draft and target agree everything is accepted: a band behind the others, which come
-        # near it.
-        colour = "#9A9A9A" if same else drawing.PALETTE[number]
+        # near it, in the paper's green.
+        colour = COLOURS[number]
         label = f"q = Ber({series['q']:g})" + (" = p" if same else "")
         if same:
             axes.plot(
@@ -72,7 +85,7 @@ def draw(data: dict[str, Any]) -> Figure:
                 series["optimum"],
                 color=colour,
                 lw=7.0,
-                alpha=0.45,
+                alpha=0.35,
                 zorder=0,
                 label=label,
             )
@@ -102,7 +115,7 @@ def draw(data: dict[str, Any]) -> Figure:
     side.legend(loc="lower right", fontsize=7.5)
     for one in (axes, side):
         one.set_xlabel("number of drafts k")
-    drawing.note(canvas, curves.caption(data))
+    drawing.note(canvas, f"green band: q = p, the paper's green line · {curves.caption(data)}")
     return canvas
 
 

@@ -12,7 +12,6 @@ from figures import curves
 from figures.work import Work
 from otm import drawing
 
-TITLE = "Bernoulli laws over q"
 DRAFT = 0.25
 KS = (1, 2, 4, 8)
 
@@ -50,6 +49,13 @@ def compute(work: Work) -> dict[str, Any]:
             }
         )
     return {"series": series, "samples": work.samples}
+
+
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    worst = {series["k"]: min(series["optimum"]) for series in data["series"]}
+    said = ", ".join(f"{100 * value:.0f} % of {k}" for k, value in worst.items())
+    return f"A draft Ber({DRAFT:g}) and the worst target: the best verifier keeps one in {said}"
 
 
 def draw(data: dict[str, Any]) -> Figure:

@@ -19,7 +19,6 @@ from figures.work import Work
 from otm import drawing
 from otm.sequence import TableModel
 
-TITLE = "Draft selection"
 CAPTURE = DATA / "figure4.json"
 
 
@@ -56,6 +55,15 @@ def compute(work: Work) -> dict[str, Any]:
         "processing": record["processing"],
         "captured": record["manifest"],
     }
+
+
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    alive = " → ".join(str(len(some)) for some in data["survivors"])
+    return (
+        f"One step of draft selection accepts {data['accepted']} of {LENGTH} drafted tokens: "
+        f"{alive} of K = {len(data['drafts'])} drafts stay alive"
+    )
 
 
 def draw(data: dict[str, Any]) -> Figure:
@@ -112,9 +120,6 @@ def draw(data: dict[str, Any]) -> Figure:
         )
     axes.set_xlim(-0.75, LENGTH + 0.6)
     axes.set_ylim(min(height.values()) - 0.6, top + 0.9)
-    axes.set_title(
-        f"Draft selection: K = {len(drafts)} draft sequences of L = {LENGTH} tokens", fontsize=11
-    )
     drawing.note(
         canvas,
         f"|S|: drafts alive · ×n: n drafts share this prefix · blue: accepted ({data['accepted']} "

@@ -8,6 +8,7 @@ a linear program reaches; beside it stands k = 1..40.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,10 @@ from matplotlib.figure import Figure
 import otm
 from figures import curves
 from figures.captures import by_pair, captures
+from figures.paths import ROOT
 from figures.work import Work
 from otm import drawing
 
-TITLE = "A real pair"
 KS = tuple(range(1, 41))
 PAPER_KS = (1, 2, 3, 4)
 """The paper's axis."""
@@ -50,7 +51,24 @@ def compute(work: Work) -> dict[str, Any]:
             "target": target.tolist(),
         }
 
-    return by_pair("figure5", of_pair) | {"samples": work.samples}
+    return by_pair("figure5", of_pair) | {"samples": work.samples, "head": _head()}
+
+
+def _head() -> int:
+    """Return the number of tokens that the draft of SmolLM2 can draft."""
+    text = (ROOT.parent / "analysis/drafts/smollm2/distilled.json").read_text(encoding="utf-8")
+    return int(json.loads(text)["head"])
+
+
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    at = PAPER_KS[-1] - 1
+    said = [
+        f"{100 * pair['optimum'][at]:.1f} % of the time, K-SEQ {100 * pair['kseq'][at]:.1f} % "
+        f"({pair['pair']})"
+        for pair in data["pairs"]
+    ]
+    return f"{PAPER_KS[-1]} drafts: the optimum accepts one " + "; ".join(said)
 
 
 def draw(data: dict[str, Any]) -> Figure:
@@ -76,15 +94,34 @@ def draw(data: dict[str, Any]) -> Figure:
     rows[0][0].set_title("as in the paper", fontsize=9)
     rows[0][1].set_title("and for more drafts", fontsize=9)
     rows[0][2].set_title("p′ and q′", fontsize=9)
+    rows[0][2].legend(loc="lower right", fontsize=8)
     drawing.note(
         canvas,
         f"after “{pairs[0]['prompt']}”, on the union of both top-10 sets, "
-        f"renormalised\n{curves.caption(data)}",
+        f"renormalised\n{curves.caption(data)}"
+        + "".join(_undrafted(pair, data["head"]) for pair in pairs),
     )
     return canvas
 
 
+def _undrafted(pair: dict[str, Any], head: int) -> str:
+    """Say why a pair's curve is flat: tokens of the target that the draft never proposes, or hardly
+    ever.
+    """
+    draft, target = (otm.normalise(np.array(pair[side])) for side in ("draft", "target"))
+    never = float(target[draft == 0].sum())
+    hardly = float(target[draft < 0.01].sum()) - never
+    if never == 0:
+        return ""
+    return (
+        f"\n{pair['pair']} is flat because its draft knows {head:,} tokens: {100 * never:.0f} % of "
+        "q′ is never drafted\n(dotted: what no number of drafts exceeds), "
+        f"{100 * hardly:.0f} % less than once in a hundred"
+    )
+
+
 def _schemes(axes: Any, pair: dict[str, Any], most: int) -> None:
+    axes.axhline(pair["limit"], color="#8A8A8A", lw=1.0, ls=":")
     axes.plot(
         pair["k"][:most], pair["optimum"][:most], color=drawing.PALETTE[0], label="OTM-k (optimum)"
     )
@@ -121,7 +158,6 @@ def _distributions(axes: Any, pair: dict[str, Any]) -> None:
     )
     axes.set_xlabel("probability", fontsize=9)
     axes.grid(axis="y", visible=False)
-    axes.legend(loc="lower right", fontsize=8)
 
 
 def _visible(token: str) -> str:

@@ -17,7 +17,6 @@ from figures.paths import DATA
 from figures.work import Work
 from otm import drawing
 
-TITLE = "What pays is training for the number of drafts that are verified"
 CAPTURE = DATA / "fine_tuning.json"
 SCHEMES = ("optimum", "K-SEQ", "recursive rejection")
 LOOKS: dict[str, tuple[str, str, str]] = {
@@ -39,11 +38,28 @@ def compute(work: Work) -> dict[str, Any]:
     }
 
 
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    rows = {(row["figure"], row["loss"]): row for row in data["rows"]}
+    one, four = (
+        {
+            k: 100 * rows[f"optimum, k = {k}", f"1 - acceptance, k = {trained}"]["gain"]["mean"]
+            for k in (1, 4, 8)
+        }
+        for trained in (1, 4)
+    )
+    return (
+        f"Against forward KL, training on the acceptance of one draft gains {one[1]:+.1f} points "
+        f"at k = 1 and {one[8]:+.1f} at k = 8; on that of four, {four[1]:+.1f}, {four[4]:+.1f} and "
+        f"{four[8]:+.1f} at k = 1, 4 and 8"
+    ).replace("-", "−")
+
+
 def draw(data: dict[str, Any]) -> Figure:
     """Draw, by scheme, each loss's gain over the baseline by number of drafts, in points."""
     rows = {(row["figure"], row["loss"]): row for row in data["rows"]}
     counts = sorted({int(figure.rpartition(" = ")[2]) for figure, _ in rows if " = " in figure})
-    canvas = Figure(figsize=(9.2, 4.4), layout="constrained")
+    canvas = Figure(figsize=(10.4, 4.4), layout="constrained")
     panels = canvas.subplots(1, len(SCHEMES), sharey=True)
     for axes, scheme in zip(panels, SCHEMES, strict=True):
         before, after = (
@@ -62,11 +78,12 @@ def draw(data: dict[str, Any]) -> Figure:
         axes.set_xticks(
             range(len(counts)),
             [f"k = {k}\n{mean:.3f}" for k, mean in zip(counts, after, strict=True)],
+            fontsize=9,
         )
+        axes.margins(x=0.09)
         axes.grid(axis="x", visible=False)
         axes.set_title(scheme, fontsize=10)
     panels[0].set_ylabel(f"acceptance less that after {data['baseline']},\npercentage points")
-    canvas.suptitle(TITLE, fontsize=11)
     canvas.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
     plan = data["plan"]
     drawing.note(

@@ -24,7 +24,6 @@ from figures.paths import ROOT
 from figures.work import Work
 from otm import drawing
 
-TITLE = "Every import points down"
 PACKAGES = ("otm", "analysis")
 CENTRE = "otm.overlap"
 
@@ -181,6 +180,12 @@ def reduced(rooms: Graph) -> Graph:
     }
 
 
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    rooms = [room for package in data["packages"].values() for room in package["rooms"]]
+    return f"Every import of {len(rooms)} rooms points down"
+
+
 def draw(data: dict[str, Any]) -> Figure:
     """Draw the packages one on the other, each floor by floor from bottom to top."""
     heights = {
@@ -192,7 +197,6 @@ def draw(data: dict[str, Any]) -> Figure:
     axes = canvas.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set(xlim=(-0.1, _WIDTH + 0.1), ylim=(0.0, total))
     axes.set_axis_off()
-    axes.text(0.0, total - 0.12, TITLE, fontsize=16, weight="bold", va="top", color=_INK)
     axes.text(
         _WIDTH,
         total - 0.1,

@@ -1,7 +1,8 @@
 """Acceptance over k for every scheme and law on three pairs, and what distortion buys.
 
-Top: exact acceptances; black lines are the optima of the draft laws, which no lossless scheme of
-that law exceeds. Lossy schemes have open markers: they may. (Left out: laws of different drafters,
+Top: exact acceptances, a row for each scheme and a colour for each law; lines of that colour are
+the optima of the draft laws, which no lossless scheme of that law exceeds. Lossy schemes, below,
+may. (Left out: laws of different drafters,
 `Product`, which have no single draft distribution to show, and plans of linear programs, whose
 curves are the optima.) Bottom: the largest acceptance of any scheme
 whose output is within a given KL of the target, for one, two and four i.i.d. drafts.
@@ -14,16 +15,16 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 import otm
 from figures import figure5
 from figures.work import Work
 from otm import drawing
 
-TITLE = "Schemes, laws and the lossy frontier"
 KS = (1, 2, 3, 4, 6)
 FRONTIER_KS = (1, 2, 4)
+MOST = 4
+"""Drafts of the panels above."""
 TITLES = {cls.__name__: cls.title for cls in (*otm.drafts.LAWS, *otm.verifiers.VERIFIERS)}
 """Display names by class, as the data names laws and verifiers."""
 
@@ -108,55 +109,78 @@ def _frontier(draft: np.ndarray, target: np.ndarray, work: Work) -> list[dict[st
     return curves
 
 
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    panel = data["panels"][0]
+    found = {(row["verifier"], row["law"], row["k"]): row["value"] for row in panel["rows"]}
+    (best,) = (o["value"] for o in panel["optima"] if (o["law"], o["k"]) == ("IID", 2))
+    said = ", ".join(
+        f"{TITLES[name]} {100 * found[name, 'IID', 2]:.1f} %"
+        for name in ("KSeq", "RecursiveRejection", "NaiveTree")
+    )
+    return f"Two i.i.d. drafts on {panel['name']}: the optimum accepts {100 * best:.1f} %, {said}"
+
+
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw three panels of schemes over three panels of frontiers."""
-    canvas = Figure(figsize=(11.0, 7.2), layout="constrained")
-    grid = canvas.subplots(2, 3, height_ratios=(1.5, 1.0))
-    names = sorted({row["verifier"] for panel in data["panels"] for row in panel["rows"]})
-    colours = {name: drawing.PALETTE[i % len(drawing.PALETTE)] for i, name in enumerate(names)}
-    markers = {name: drawing.MARKERS[i % len(drawing.MARKERS)] for i, name in enumerate(names)}
-    for column, panel in enumerate(data["panels"]):
-        _schemes(grid[0, column], panel, colours, markers)
+    """Draw three panels with a row for each scheme over three panels of frontiers."""
+    panels = data["panels"]
+    lossless = {row["verifier"]: row["lossless"] for panel in panels for row in panel["rows"]}
+    names = sorted(lossless, key=lambda name: (not lossless[name], TITLES[name].lower()))
+    canvas = Figure(figsize=(11.0, 0.25 * len(names) + 4.2), layout="constrained")
+    grid = canvas.subplots(2, len(panels), height_ratios=(0.25 * len(names), 2.4), sharey="row")
+    ks = sorted({o["k"] for o in panels[0]["optima"]})
+    most = max(k for k in ks if k <= MOST)
+    for column, panel in enumerate(panels):
+        _schemes(grid[0, column], panel, names, most)
         _frontier_panel(grid[1, column], panel)
-    grid[0, 0].set_ylabel("acceptance probability")
+    last = sum(lossless.values())
+    grid[0, 0].set_yticks(range(len(names)), [TITLES[name] for name in names], fontsize=8.5)
+    grid[0, 0].set_ylim(len(names) - 0.4, -0.6)
+    for axes in grid[0]:
+        axes.axhline(last - 0.5, color="#8A8A8A", lw=0.8)
+    grid[0, 0].set_ylabel("lossy" + " " * 36 + "lossless")
     grid[1, 0].set_ylabel("best acceptance")
-    handles = _legend_handles(data["panels"], names, colours, markers)
-    canvas.legend(handles=handles, loc="outside right upper", fontsize=8.5)
+    grid[1, 0].set_ylim(
+        min(min(curve["value"]) for one in panels for curve in one["frontier"]), 1.02
+    )
+    handles, laws = grid[0, 0].get_legend_handles_labels()
+    canvas.legend(handles, laws, loc="outside right center", fontsize=8.5)
+    drawing.note(
+        canvas,
+        f"acceptance with {most} drafts; hollow: with one, or two, where a scheme takes no more of "
+        f"this law · lines: the optimum of the law of that colour with {most}; dotted: with one",
+    )
     return canvas
 
 
-def _schemes(
-    axes: Axes, panel: dict[str, Any], colours: dict[str, str], markers: dict[str, str]
-) -> None:
-    for law in _laws([panel]):
-        line = otm.plot.LAW_LINES[law]
-        points = [(o["k"], o["value"]) for o in panel["optima"] if o["law"] == law]
-        axes.plot(*zip(*points, strict=True), color="black", ls=line, lw=1.8)
-        for name in colours:
-            mine = [r for r in panel["rows"] if r["law"] == law and r["verifier"] == name]
-            if mine:
-                fill = colours[name] if mine[0]["lossless"] else "white"
-                x, y = [r["k"] for r in mine], [r["value"] for r in mine]
-                axes.plot(
-                    x,
-                    y,
-                    color=colours[name],
-                    marker=markers[name],
-                    mfc=fill,
-                    ls=line,
-                    lw=1.0,
-                    ms=5,
-                    alpha=0.9,
-                )
+def _schemes(axes: Axes, panel: dict[str, Any], names: list[str], most: int) -> None:
+    """Draw each scheme's acceptance with the most drafts that it takes, by law."""
+    optima = {(o["law"], o["k"]): o["value"] for o in panel["optima"]}
+    laws = list(dict.fromkeys(law for law, _ in optima))
+    axes.axvline(optima["IID", 1], color="#8A8A8A", lw=1.0, ls=":", zorder=0)
+    for number, law in enumerate(laws):
+        colour, marker = drawing.PALETTE[number], drawing.MARKERS[number]
+        axes.axvline(optima[law, most], color=colour, lw=1.2, alpha=0.6, zorder=0)
+        mine = sorted(
+            (row["k"], row["verifier"], row["value"])
+            for row in panel["rows"]
+            if row["law"] == law and row["k"] <= most
+        )
+        found = {name: (k, value) for k, name, value in mine}  # with the most drafts
+        for name, (k, value) in found.items():
+            axes.plot(
+                value,
+                names.index(name) + 0.11 * (number - 2),
+                ls="none",
+                color=colour,
+                marker=marker,
+                mfc=colour if k == most else "white",
+                ms=5,
+            )
+        axes.plot([], [], ls="none", color=colour, marker=marker, label=TITLES[law])
     axes.set_title(panel["name"], fontsize=10)
-    axes.set_xlabel("number of drafts k")
-    axes.set_xticks(sorted({o["k"] for o in panel["optima"]}))
-    axes.set_ylim(top=1.02)
-
-
-def _laws(panels: list[dict[str, Any]]) -> list[str]:
-    """The names of the draft laws that are shown, in their order in the data."""
-    return list(dict.fromkeys(o["law"] for panel in panels for o in panel["optima"]))
+    axes.set_xlabel("acceptance probability")
+    axes.set_xlim(right=1.02)
 
 
 def _frontier_panel(axes: Axes, panel: dict[str, Any]) -> None:
@@ -165,36 +189,4 @@ def _frontier_panel(axes: Axes, panel: dict[str, Any]) -> None:
             curve["kl"], curve["value"], color=drawing.PALETTE[number], label=f"k = {curve['k']}"
         )
     axes.set_xlabel("KL(target ‖ output), nats")
-    axes.set_ylim(top=1.02)
     axes.legend(loc="lower right", fontsize=8)
-
-
-def _legend_handles(
-    panels: list[dict[str, Any]], names: list[str], colours: dict[str, str], markers: dict[str, str]
-) -> list[Any]:
-    laws = [
-        Line2D(
-            [],
-            [],
-            color="black",
-            ls=otm.plot.LAW_LINES[law],
-            lw=1.8,
-            label=f"optimum, {TITLES[law]}",
-        )
-        for law in _laws(panels)
-    ]
-    lossy = {row["verifier"] for panel in panels for row in panel["rows"] if not row["lossless"]}
-    schemes = [
-        Line2D(
-            [],
-            [],
-            color=colours[n],
-            marker=markers[n],
-            lw=1.0,
-            ms=5,
-            mfc="white" if n in lossy else colours[n],
-            label=TITLES[n],
-        )
-        for n in sorted(names, key=lambda n: (n in lossy, TITLES[n].lower()))
-    ]
-    return [*laws, *schemes]

@@ -21,7 +21,6 @@ from figures.captures import by_pair
 from figures.work import Work
 from otm import drawing
 
-TITLE = "Speed against distortion"
 FAMILIES: tuple[type[otm.Verifier], ...] = (
     otm.Mentored,
     otm.Lenience,
@@ -39,6 +38,20 @@ def compute(work: Work) -> dict[str, Any]:
     )
 
 
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    said = []
+    for pair in data["pairs"]:
+        rows = {row["label"]: row for row in pair["rows"]}
+        exact, lossy = rows["speculative"], rows["Mentored(0.1)"]
+        said.append(
+            f"{exact['mean']:.2f} → {lossy['mean']:.2f} tokens a call at perplexity "
+            f"{exact['perplexity']['mean']:.0f} → {lossy['perplexity']['mean']:.0f} "
+            f"({pair['pair']})"
+        )
+    return "A tenth of a nat of divergence a token, mentored decoding: " + "; ".join(said)
+
+
 def draw(data: dict[str, Any]) -> Figure:
     """Draw tokens per call and per second and perplexity over KL, a column for each pair.
 
@@ -49,7 +62,7 @@ def draw(data: dict[str, Any]) -> Figure:
     grid = canvas.subplots(len(MEASURES), len(pairs), sharex="col", squeeze=False)
     for column, pair in enumerate(pairs):
         for (label, measure), axes in zip(MEASURES.items(), grid[:, column], strict=True):
-            _panel(axes, pair["rows"], measure)
+            _panel(axes, pair["rows"], measure, named=measure is _tokens_per_call)
             axes.set_ylabel(label, fontsize=9)
         grid[0, column].set_title(pair["pair"], fontsize=9)
         grid[-1, column].set_xlabel(
@@ -61,9 +74,9 @@ def draw(data: dict[str, Any]) -> Figure:
     drawing.note(
         canvas,
         f"chains of {pairs[0]['length']} drafts, {texts} held-out prompts, 95 % intervals over "
-        "prompts · labels: the budget\n"
-        "that no token of mentored decoding exceeds, whatever the average; lenience; threshold ·\n"
-        "black: lossless · grey: plain decoding"
+        "prompts · numbers in the first row, for those below too:\n"
+        "the budget that no token of mentored decoding exceeds, whatever the average; lenience; "
+        "fuzzy's threshold ·\nblack: lossless · dotted: plain decoding"
         + " · ∞: some token of the target is never written"
         * endless,
     )
@@ -96,6 +109,8 @@ def _panel(
     axes: Axes,
     rows: list[dict[str, Any]],
     measure: Callable[[dict[str, Any], dict[str, Any]], dict[str, float]],
+    *,
+    named: bool,
 ) -> None:
     plain, lossless = rows[0], rows[1]
     exact = measure(lossless, plain)
@@ -129,18 +144,18 @@ def _panel(
         axes.plot(kl, [value["mean"] for value in values], color=colour, lw=1.0)
         drawing.points(axes, kl, values, colour=colour, marker=marker)
         axes.plot([], [], color=colour, marker=marker, mfc="white", label=family.title)
-        for row, value in zip(mine, values, strict=True):
+        for row, value in zip(mine, values, strict=True) if named else ():
             argument = row["label"].partition("(")[2].rstrip(")")
-            place = (row["kl"], value["mean"])
             # its line rises, so that what is left of it and above is free
             above = family is otm.Mentored
             axes.annotate(
                 argument,
-                place,
-                xytext=(-4, 5) if above else (4, -9),
+                (row["kl"], value["high" if above else "low"]),
+                xytext=(0, 2) if above else (2, -8),
                 textcoords="offset points",
                 ha="right" if above else "left",
                 fontsize=7,
                 color=colour,
             )
     axes.set_xscale("log")
+    axes.margins(x=0.12, y=0.1)

@@ -17,7 +17,6 @@ from figures.paths import DATA
 from figures.work import Work
 from otm import drawing
 
-TITLE = "Tokens per call against verified nodes"
 TEMPERATURES = (1.0, 0.6, 0.3, 0.0)
 BLURS = (1.2, 0.8, 0.4)
 NODES = 64
@@ -91,12 +90,12 @@ def draw(data: dict[str, Any]) -> Figure:
     axes[0].set_ylabel("tokens per call")
     lines, names = axes[0].get_legend_handles_labels()
     canvas.legend(lines, names, loc="outside lower center", ncols=4, fontsize=8)
-    canvas.suptitle(_message(data["temperatures"][0]), x=0.01, ha="left", fontsize=11)
     return canvas
 
 
-def _message(table: dict[str, Any]) -> str:
-    """Say what a tree that knows the noise wins, and what keeping draft probabilities does."""
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    table = data["temperatures"][0]
     means = {row["name"]: row["mean"] for row in table["rows"] if row["nodes"] == NODES}
     said = [
         f"{means[name]:.2f} {words}"

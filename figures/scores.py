@@ -16,7 +16,6 @@ import otm
 from figures.work import Work
 from otm import drawing
 
-TITLE = "Score pieces of the optimal verifier"
 K = 2
 DRAFT = (0.40, 0.24, 0.16, 0.12, 0.08)
 TARGET = (0.10, 0.12, 0.18, 0.25, 0.35)
@@ -47,6 +46,16 @@ def compute(work: Work) -> dict[str, Any]:
         "output_share": np.bincount(draws.output, minlength=len(DRAFT)).tolist(),
         "samples": work.samples,
     }
+
+
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    selected = sum(map(min, data["selection"], data["target"]))
+    drafted = sum(map(min, data["draft"], data["target"]))
+    return (
+        f"Selecting one of {data['k']} drafts by its score lifts the overlap with the target from "
+        f"{drafted:.2f} to {selected:.2f}, the optimum"
+    )
 
 
 def draw(data: dict[str, Any]) -> Figure:

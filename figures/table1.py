@@ -16,8 +16,6 @@ from figures.captures import by_pair
 from figures.work import Work
 from otm import drawing
 
-TITLE = "Relative latency"
-
 
 def compute(work: Work) -> dict[str, Any]:
     """Return the committed results of `python -m analysis latency`."""
@@ -34,6 +32,19 @@ def _kept(record: dict[str, Any]) -> dict[str, Any]:
         "load": manifest["load average before"][0],
     }
     return {name: record[name] for name in kept} | machine
+
+
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    said = [
+        f"{pair['relative']['target'][-1][-1]['median']:.1f} times on the {pair['pair']}"
+        for pair in data["pairs"]
+    ]
+    one = data["pairs"][0]
+    return (
+        f"On a CPU parallel checking is not free: {one['lengths'][-1]} tokens × batch "
+        f"{one['batches'][-1]} take the target as long as 4 × 1 " + ", ".join(said)
+    )
 
 
 def draw(data: dict[str, Any]) -> Figure:

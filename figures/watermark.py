@@ -23,8 +23,6 @@ from figures.landscape import pairs
 from figures.work import Work
 from otm import drawing
 
-TITLE = "Watermark strength against acceptance"
-
 
 def compute(work: Work) -> dict[str, Any]:
     """Return, for every pair, strength and acceptance over γ, at each the best γ'."""
@@ -76,6 +74,15 @@ def acceptance(
     apart = draft_wins[:, None] + target_wins[None, :]
     np.fill_diagonal(apart, np.minimum(p + drafted, q + part) - both)
     return float(both.sum() + (winners * apart).sum())
+
+
+def message(data: dict[str, Any]) -> str:
+    """Return what the picture shows."""
+    said = [
+        f"{100 * (panel['speculative'] - panel['race']):.1f} points ({panel['name']})"
+        for panel in data["panels"]
+    ]
+    return "A watermark of full strength costs acceptance: " + ", ".join(said)
 
 
 def draw(data: dict[str, Any]) -> Figure:

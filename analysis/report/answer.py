@@ -18,6 +18,7 @@ from .verdict_card import (
     BINDS,
     CHEAP,
     DEAR,
+    ENDS,
     HEAD,
     ITSELF,
     MOST_ROWS,
@@ -124,7 +125,8 @@ def answer_data(run: Run, answer: Answer) -> dict[str, Any]:
         "verifiers": {"-1": CHAIN_VERIFIER} | verifiers,
         "short": {"-1": "best chain"}
         | {str(i): s.attained or s.label for i, s in enumerate(schemes_of(run))},
-        "words": {
+        "words": ENDS
+        | {
             "range": RANGE,
             "ask": ASK,
             "head": HEAD,

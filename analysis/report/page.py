@@ -2,13 +2,16 @@
 
 Everything that comes from the run is text to this page. The template escapes it; the embedded JSON
 writes <, > and & as escapes, so that no name can close the element it lies in; and a content
-security policy admits three scripts by their hashes and no connection at all, so that a slip in
-either would still execute nothing.
+security policy admits two scripts by their hashes and no connection at all, so that a slip in
+either would still execute nothing. The library that draws, nine tenths of the page, lies in it
+compressed.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
+import gzip
 import hashlib
 import json
 from pathlib import Path
@@ -28,20 +31,17 @@ def render(view: dict[str, Any], data: dict[str, Any]) -> str:
         view: what the template shows as text; see `page_texts`.
         data: what the script draws, JSON values.
     """
-    plotly, script = (
-        _script(get_plotlyjs()),
-        _script((_HERE / "page.js").read_text(encoding="utf-8")),
-    )
+    script = _script((_HERE / "page.js").read_text(encoding="utf-8"))
     template = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     return template.from_string((_HERE / "page.html").read_text(encoding="utf-8")).render(
         view
         | {
-            "policy": _policy([plotly, script]),
+            "policy": _policy([get_plotlyjs(), script]),
             "style": Markup((_HERE / "page.css").read_text(encoding="utf-8")),
             "data": Markup(embedded_json(data)),
-            "plotly": Markup(plotly),
+            "plotly": _packed_plotly(),
             "script": Markup(script),
         }
     )
@@ -57,6 +57,12 @@ def embedded_json(data: Any) -> str:
     """
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@functools.cache
+def _packed_plotly() -> str:
+    """Return the library that draws, as gzip's bytes in letters."""
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
 def _script(text: str) -> str:

@@ -38,6 +38,11 @@ RANGE = (
     f"token nothing; dear, {DEAR[0]:g} and "
     f"{DEAR[1]:g}."
 )
+ENDS = {
+    "cheap": f"the speed of plain decoding at most: a draft pass {CHEAP[0]:g}, checking free",
+    "dear": f"the speed of plain decoding: a draft pass {DEAR[0]:g}, each check {DEAR[1]:g}",
+}
+"""What the two assumed ends are called where they make a number."""
 PREDICTED = (
     "Predicted from the run’s acceptance, levels taken as independent; intervals are over prompts."
 )
@@ -326,7 +331,7 @@ def _over_range(plans: Plans, budget: int) -> Card:
         boxes.append(
             Box(
                 speed.text,
-                f"the speed of plain decoding if drafting is {name}",
+                ENDS[name],
                 f"{best.name}{beside}",
             )
         )

@@ -2,6 +2,7 @@
 points.
 """
 
+import importlib
 import itertools
 import json
 import math
@@ -50,6 +51,16 @@ def _check_points(points: list[dict], exact: dict[int, float], samples: int) -> 
         assert binom.cdf(hits, samples, value) > FALSE_ALARM / 2
         assert binom.sf(hits - 1, samples, value) > FALSE_ALARM / 2
         assert point["low"] <= point["mean"] <= point["high"]
+
+
+@pytest.mark.parametrize("name", command.DEFAULT + command.FURTHER)
+def test_a_picture_states_its_message_with_a_number(built: Path, name: str) -> None:
+    """A number that its data give: other data, another sentence."""
+    module = importlib.import_module(f"figures.{name}")
+    record = json.loads((built / f"{name}.json").read_text(encoding="utf-8"))
+    assert record["message"] == module.message(record["data"])
+    assert re.search(r"\d", record["message"])
+    assert len(record["message"]) < 220
 
 
 def test_files_are_written_as_vectors_and_pixels(built: Path) -> None:

@@ -2,14 +2,15 @@
 records.
 """
 
+import re
 from pathlib import Path
 
 import pytest
 
+from figures import nodes
 from figures.captures import captures
-from figures.steps_tables import PAGE, PAGES, SIZES, of_size, written
-
-BOUND = "at most, by level cuts"
+from figures.steps_tables import BOUND, PAGE, PAGES, SIZES, of_size, written
+from tests.paths import ROOT
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -39,3 +40,39 @@ def test_the_text_says_what_the_records_say() -> None:
     )
     above = f"{written(-small[BOUND]['less'])} ± {written(small[BOUND]['less_half'])}"
     assert f"and {above} is left to the bound" in text
+
+
+def test_the_same_decoder_on_other_texts_is_said_where_each_number_stands() -> None:
+    shipped, _ = captures("steps").values()
+    held_out = written(of_size(shipped, 8, 8)["K-SEQ, vertex by vertex"]["mean"])
+    rows = captures("table2")["shipped pair"]["rows"]
+    (own,) = (
+        row["mean"]
+        for row in rows
+        if (row["K"], row["L"], row["verifier"], row["draft"]) == (8, 8, "K-SEQ", "draft")
+    )
+    steps, papers = (
+        " ".join((PAGE.parent / name).read_text(encoding="utf-8").split())
+        for name in ("steps.md", "papers.md")
+    )
+    assert f"K-SEQ at K = L = 8 is {held_out} here and {own:.3f} along the target's own" in steps
+    assert f"K-SEQ at K = L = 8 on the shipped pair {held_out} tokens ([steps](steps.md))" in papers
+
+
+def test_the_readme_s_picture_of_nodes_is_the_record_s() -> None:
+    """Caption and alternative text; the picture's own headline is made of the same numbers."""
+    record = nodes.records("", (1.0,))[1.0]
+    means = {
+        row["name"]: f"{row['mean']:.2f}"
+        for row in record["tables"][0]["rows"]
+        if row["nodes"] == nodes.NODES
+    }
+    likeliest, noise, refined = (
+        means[name] for name in ("likeliest tree", "tree on shared noise", "refined scores")
+    )
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    (alt,) = re.findall(r"!\[([^]]*)\]\(docs/images/nodes\.png\)", text)
+    assert f"shared noise {noise}" in alt and f"likeliest tree {likeliest}" in alt
+    caption = text.partition("docs/images/nodes.png)")[2].partition("##")[0]
+    assert nodes.NODES == 64 and "*Sixty-four tokens verified in one call" in caption
+    assert re.findall(r"\d\.\d+", caption) == [likeliest, noise, refined]

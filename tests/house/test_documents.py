@@ -63,6 +63,21 @@ def test_the_readme_shows_what_its_example_prints_and_is_short() -> None:
     assert len(text.splitlines()) <= 120
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_code_on_pages_fits_their_width(document: Path) -> None:
+    """What a reader copies, Python and commands, needs no scrolling at 1,280 pixels; logs and JSON
+    are as engines write them, and the formulas of the theory as their terms want it.
+    """
+    if document.name == "theory.md":
+        return
+    fences = re.findall(
+        r"^```(\w*)\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    for language, text in fences:
+        wide = [line for line in text.splitlines() if len(line) > 84 and line[0] != "{"]
+        assert language not in ("", "python") or not wide, wide
+
+
 def _command_lines(document: Path) -> list[list[str]]:
     """Return the words after `python -m` of every command in a fenced block without a language."""
     fences = re.findall(

@@ -17,7 +17,17 @@ import numpy as np
 import pytest
 
 import otm
-from tests.browser import DESKTOP, PHONE, opened, until, window
+from tests.browser import (
+    DESKTOP,
+    FAULTS,
+    PHONE,
+    check_alone,
+    check_links,
+    check_schemes,
+    opened,
+    until,
+    window,
+)
 from tests.paths import ROOT
 
 PAGE = ROOT / "docs" / "play.html"
@@ -261,12 +271,6 @@ def test_everything_is_reached_by_keys(page: Any) -> None:
     assert "of 1,00" in shown(page, "tally")
     page.find_element(By.ID, "heat").send_keys(Keys.ARROW_RIGHT)
     assert shown(page, "heat-value") == "1.05"
-    names = (
-        "return Array.from(document.querySelectorAll('select, input, button, [tabindex]'),"
-        " (one) => one.getAttribute('aria-label') || (one.labels && one.labels.length ? "
-        "one.labels[0] : one).textContent)"
-    )
-    assert all(page.execute_script(names))
 
 
 def test_a_bar_follows_the_pointer_and_the_address_keeps_the_setting(page: Any) -> None:
@@ -295,7 +299,7 @@ def test_a_bar_follows_the_pointer_and_the_address_keeps_the_setting(page: Any) 
 
 DRAGGED = """
 const heat = document.getElementById("heat");
-for (let step = 0; step <= 410; step += 1) {
+for (let step = 0; step <= 205; step += 1) {
   heat.value = .3 + step % 35 * .05; heat.dispatchEvent(new Event("input")); }
 """
 
@@ -303,27 +307,17 @@ for (let step = 0; step <= 410; step += 1) {
 def test_a_long_drag_writes_the_address_once(page: Any) -> None:
     """Chromium stops a page after 200 writes in ten seconds, and the link is then a stale one."""
     page.execute_script(DRAGGED)
-    until(page, "return new URLSearchParams(location.hash.slice(1)).get('t') === '1.55'", 5.0)
+    until(page, "return new URLSearchParams(location.hash.slice(1)).get('t') === '1.8'", 5.0)
     assert page.get_log("browser") == []
 
 
-WORKED = """
+WORKED = (
+    FAULTS
+    + """
 for (const [name, value] of arguments[0]) {
   const menu = document.getElementById(name); menu.value = value; menu.dispatchEvent(new Event("change")); }
-const box = (node) => { const { left, right, top, bottom } = node.getBoundingClientRect(); return [left, right, top, bottom]; };
 return {
-  scroll: document.documentElement.scrollWidth,
-  outside: Array.from(document.querySelectorAll("svg text"), (node) => [node.textContent, ...box(node)]).filter(
-    ([text, left, right]) => text && (left < -1 || right > document.documentElement.clientWidth + 1)).map(([text]) => text),
-  crossed: Array.from(document.querySelectorAll("svg"), (svg) => {  // inside its picture, none over another
-    const [left, right, top, bottom] = box(svg);
-    const names = Array.from(svg.querySelectorAll("text")).filter((node) => node.textContent);
-    const common = (one, other, from) => Math.min(one[from + 1], other[from + 1]) - Math.max(one[from], other[from]);
-    const over = (one, other) => common(one, other, 0) > 1 && common(one, other, 2) > 4;
-    return names.filter((node, i) => box(node)[0] < left - 1 || box(node)[1] > right + 1 ||
-      box(node)[2] < top - 3 || box(node)[3] > bottom + 3 ||
-      names.some((other, j) => j < i && over(box(node), box(other)))).map((node) => node.textContent);
-  }).flat(),
+  ...faults(),
   marks: (() => {  // names on the overlap curve: beside the axis, on no line to a name and not on the curve
     const [left, , top] = box(document.querySelector("#curve svg"));
     const lines = Array.from(document.querySelectorAll("#curve path[stroke-dasharray='2 2']"), box);
@@ -340,11 +334,9 @@ return {
   patterns: document.querySelectorAll("#pair [fill^='url(#h'], #meter [fill^='url(#h']").length,
   empty:
     ["meter", "pair", "cut", "curve", "coupling", "tree"].filter((name) => !document.getElementById(name).textContent),
-  broken: Array.from(document.querySelectorAll("svg *")).filter((node) => Array.from(node.attributes).some(
-    (one) => /NaN|undefined|Infinity/.test(one.value)))
-    .map((node) => node.outerHTML),
 };
 """  # noqa: E501
+)
 
 
 SHOWN = [
@@ -387,16 +379,7 @@ def test_it_fits_and_needs_no_colours(page: Any, size: tuple[int, int]) -> None:
 
 
 def test_it_is_one_file_that_asks_nobody(page: Any) -> None:
-    source = PAGE.read_text(encoding="utf-8")
-    assert len(source.encode()) < 1_000_000
-    assert "default-src 'none'" in source
-    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", source)
-    assert (
-        page.execute_script(
-            "return performance.getEntriesByType('resource').map((entry) => entry.name)"
-        )
-        == []
-    )
+    check_alone(page, PAGE)
 
 
 CHOSEN = """
@@ -423,25 +406,8 @@ def test_menus_keep_the_bars_and_say_what_they_change(page: Any) -> None:
 
 
 def test_links_lead_somewhere(page: Any) -> None:
-    links = page.execute_script(
-        "return Array.from(document.querySelectorAll('a'), (one) => one.getAttribute('href'))"
-    )
-    assert {"start/install.md", "index.md"} <= set(links)  # .html, where it is part of the site
-    assert all((PAGE.parent / link).is_file() for link in links)
+    check_links(page, PAGE, "start/install.md", "index.md", "noise.html")
 
 
 def test_it_is_dark_where_the_system_is(page: Any) -> None:
-    """Every ink stands out from its ground by 4.5 to 1 at least, as WCAG asks."""
-    contrast = """
-      const luminance = (colour) => { const [r, g, b] = colour.match(/[\\d.]+/g).map((v) => v / 255).map(
-        (v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b; };
-      const ratio = (a, b) => (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
-      const ground = luminance(getComputedStyle(document.body).backgroundColor);
-      const inks = [...document.querySelectorAll("h1, h2, p, label, footer, a")].map((one) => getComputedStyle(one).color);
-      return [ground, Math.min(...inks.map((ink) => ratio(luminance(ink), ground)))];
-    """  # noqa: E501
-    for scheme, dark in (("dark", True), ("light", False)):
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        ground, least = page.execute_script(contrast)
-        assert (ground < 0.1) == dark and least >= 4.5
+    check_schemes(page)
