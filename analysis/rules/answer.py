@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from otm._progress import counted
 from otm.engines import AcceptanceRecord
 from otm.losses import draft_rounding
 from otm.statistics import Estimate
@@ -78,24 +79,18 @@ def place_of(rules: Sequence[Rule], name: str) -> int:
     return names.index(name)
 
 
-def read_rules(
-    reader: Reader, prompts: Sequence[Sequence[int]], *, show: Callable[[str], object]
-) -> RulesRead:
+def read_rules(reader: Reader, prompts: Sequence[Sequence[int]]) -> RulesRead:
     """Read texts of the prompts in turns.
 
     Args:
         reader: of two models.
         prompts: their tokens.
-        show: is told how far it is, a few times.
 
     Raises:
         AnalysisError: if no prompt leaves room for a text.
     """
-    walks, owners, passages = [], [], list[Passage]()
-    wanted, held = reader.sizes.texts, 0
-    for number in range(wanted):
-        if number * 4 // wanted > (number - 1) * 4 // wanted:
-            show(f"texts: {number} of {wanted} read by {len(reader.rules)} rules")
+    walks, owners, passages, held = [], [], list[Passage](), 0
+    for number in counted(range(reader.sizes.texts), f"texts by {len(reader.rules)} rules"):
         if (found := reader.read(prompts, number)) is None:
             continue
         passage, row = found

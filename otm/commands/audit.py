@@ -20,6 +20,7 @@ import traceback
 from fractions import Fraction
 from typing import Any
 
+from otm._progress import INTERRUPTED
 from otm.errors import OtmError
 
 MODES = ("auto", "exact", "sequence", "sampled", "step", "tree", "generate", "logits")
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         return audit_run.run(options)
     except KeyboardInterrupt:
         print("otm audit: interrupted before anything was found", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except OtmError as error:
         print(f"otm audit: {error}", file=sys.stderr)
     except Exception:

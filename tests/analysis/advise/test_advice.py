@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.advise import advice as advice_module, clocked, speedups
+from analysis.advise import advice as advice_module, clocked, end_to_end, speedups
 from analysis.advise.advice import Advice, AdviceSettings, Row, advise
 from analysis.advise.costs import StepModel
 from analysis.advise.engine_settings import chain_settings, engine_chain
@@ -34,7 +34,6 @@ from analysis.decode.decoder_text import decoder_from_text, levels_of
 from analysis.decode.plain import PLAIN
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
-from analysis.progress import Progress
 from analysis.run.loss_columns import PARTS
 from analysis.run.ranks import drafting_widths
 from otm import Processing
@@ -486,7 +485,9 @@ def test_the_command_on_the_shipped_pair(monkeypatch, printed, tmp_path: Path) -
     can go on with.
     """
     monkeypatch.setattr(advice_module, "LEAST_ROUNDS", 2)
-    monkeypatch.setattr(Progress, "deadline", math.inf)  # once through everything, and no more
+    monkeypatch.setattr(
+        end_to_end, "due", lambda seconds: math.inf
+    )  # once through everything, and no more
     prompts, out = tmp_path / "prompts.txt", tmp_path / "advice.json"
     lines = (SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]
     prompts.write_text("\n".join(lines), encoding="utf-8")
