@@ -18,7 +18,7 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 
-TICK, REMINDER = 1.0, 4.0
+TICK, REMINDER = 1.0, 3.0
 """Seconds between two looks at the clock on a terminal, and between two lines elsewhere."""
 
 INTERRUPTED = 130
