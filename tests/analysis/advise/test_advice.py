@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import signal
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -478,6 +480,23 @@ def test_the_answer_comes_in_time_whatever_is_known(monkeypatch: pytest.MonkeyPa
             assert found.verdict == "undecided" and found.texts == 1
     assert left_out[0] == len(FAMILIES) - 1 and left_out[-1] == 0
     assert sorted(left_out, reverse=True) == left_out
+
+
+def test_the_first_interrupt_is_a_deadline_and_the_second_one_the_end(capfd) -> None:
+    model = clocked.Clocked(types.SimpleNamespace(num_tokens=2, max_length=None))  # type: ignore[arg-type]
+    with clocked.stoppable():
+        assert not clocked.was_stopped()
+        model.until = time.monotonic() + 60.0
+        model.check()
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(clocked.OutOfTime):
+            model.check()
+        assert clocked.seconds_left(math.inf) == math.inf  # what is waited for in any case
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert clocked.was_stopped() and "Ctrl-C again ends at once" in capfd.readouterr().err
+    with clocked.stoppable():
+        model.check()
 
 
 def test_the_command_on_the_shipped_pair(monkeypatch, printed, tmp_path: Path) -> None:
