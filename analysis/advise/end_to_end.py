@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -83,6 +84,7 @@ def run_advise(
     say(screen(advice, draft=names["draft"], surroundings=surroundings, passes=passes, lost=lost))
     trials, said = list[Trial](), list[str]()
     if repeats and not was_stopped():
+        due(math.inf)  # the answer has been given
         with stoppable():
             trials = run_trials(
                 advice, draft, target, tokens, eos=eos, repeats=repeats, seed=asked.seed + 1
